@@ -1,0 +1,62 @@
+"""Makes and refreshes the virtual environment that slurm.sh hands over to.
+
+Runs on the bare Python that slurm.sh found, so it imports the standard library only.
+Everything it says goes to stderr as one sentence a line: stdout belongs to the command that is about to run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+from pathlib import Path
+
+from errors import DoorError
+from lock import Lock
+from refresh import Venv, refresh
+from say import say
+
+
+def main() -> int:
+    """Bring the environment up to date; 0 when it is, 1 after one sentence that says why not."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _interrupt)
+    arguments = _parse()
+    venv = Venv(
+        path=arguments.venv,
+        root=arguments.root,
+        container=tuple(arguments.container or ()),
+        library_path=arguments.library_path,
+    )
+    try:
+        with Lock.beside(venv.path) as lock:
+            refresh(venv, arguments.parts, lock.beat)
+    except DoorError as error:
+        say(str(error))
+    except OSError as error:
+        say(f"{error.filename or venv.path}: {error.strerror}; HARNESS_VENV names another place for .venv.")
+    except KeyboardInterrupt:
+        say("Interrupted; the next start does again what is missing.")
+        return 130
+    else:
+        return 0
+    return 1
+
+
+def _interrupt(number: int, _frame: object) -> None:
+    # One way out for Ctrl-C, scancel and a lost terminal: the lock and half a venv must not stay behind.
+    raise KeyboardInterrupt(number)
+
+
+def _parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="slurm.sh")
+    parser.add_argument("--root", type=Path, required=True, help="the checkout")
+    parser.add_argument("--venv", type=Path, required=True, help="where the environment belongs")
+    parser.add_argument("--container", nargs=2, metavar=("COMMAND", "IMAGE"), help="Python lives in here")
+    parser.add_argument("--library-path", default="", help="LD_LIBRARY_PATH that this Python needs to start")
+    parser.add_argument("parts", nargs="+", help="launcher, or names of extras in pyproject.toml")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,164 @@
+"""What the environment should be, what it is, and the steps from one to the other.
+
+A part (launcher, train, test) is done when its stamp says so. The stamp is written last and in one step, and
+holds what slurm.sh compares without starting a process: the place, the checkout and the text of pyproject.toml.
+"""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import installer
+from errors import DoorError
+from pins import requirements
+from say import say
+
+PROBE = "import sys; sys.exit(sys.version_info < (3, 10))"
+
+
+@dataclass(frozen=True)
+class Venv:
+    """Where the environment belongs, which checkout it serves, and what its Python needs to start."""
+
+    path: Path
+    root: Path
+    container: tuple[str, ...] = ()  # command and image, when no Python is outside of one
+    library_path: str = ""  # LD_LIBRARY_PATH of a Python that comes from a module
+
+    @property
+    def python(self) -> Path:
+        return self.path / "bin" / "python"
+
+    @property
+    def building(self) -> Path:
+        """There while the environment is being changed, and after a change that broke off."""
+        return self.path / "harness-building"
+
+    def stamp(self, part: str) -> Path:
+        return self.path / f"harness-{part}.stamp"
+
+    def stamps(self) -> dict[str, Path]:
+        """The parts installed now, with their stamps."""
+        found = sorted(self.path.glob("harness-*.stamp"))
+        return {path.name.removeprefix("harness-").removesuffix(".stamp"): path for path in found}
+
+    def text(self, pyproject: str) -> str:
+        """What a valid stamp says."""
+        return f"{self.path}\n{self.root}\n{pyproject}"
+
+
+def refresh(venv: Venv, parts: list[str], beat: Callable[[], None]) -> None:
+    """Make `parts` present and as pyproject.toml asks; parts installed there earlier stay in step."""
+    pyproject = (venv.root / "pyproject.toml").read_text(encoding="utf-8")
+    parts = sorted({"launcher", *parts, *venv.stamps()})
+    if all(_says(venv.stamp(part), venv.text(pyproject)) for part in parts):
+        return  # whoever had the lock before did it
+    wanted = {part: requirements(pyproject, part) for part in parts}
+    if not _usable(venv):
+        _make(venv, wanted, beat)
+    elif wanted != _installed(venv, parts):
+        _update(venv, wanted, beat)
+    _write(venv.path / "harness-python", _wrapper(venv), executable=True)
+    if venv.container:
+        _write(venv.path / "harness-container", "\n".join(venv.container) + "\n")
+    _write(_site_packages(venv) / "harness-checkout.pth", _path_line(venv.root))
+    for part in parts:
+        _write(venv.stamp(part), venv.text(pyproject))
+    venv.building.unlink(missing_ok=True)
+
+
+def _usable(venv: Venv) -> bool:
+    if not venv.path.exists() or not any(venv.path.iterdir()):
+        return False
+    ours = venv.building.exists() or bool(venv.stamps())
+    whole = not venv.building.exists() and _runs(venv.python) and _at_home(venv)
+    if not whole and not ours:
+        # Never empty a folder that we did not fill: HARNESS_VENV may name anything.
+        raise DoorError(f"{venv.path} is no working Python environment; move it away, or set HARNESS_VENV.")
+    return whole
+
+
+def _at_home(venv: Venv) -> bool:
+    # bin/ scripts name their interpreter by its full path: in a copied environment they run another one.
+    return all(_lines(stamp)[0] == str(venv.path) for stamp in venv.stamps().values())
+
+
+def _runs(python: Path) -> bool:
+    try:
+        return subprocess.run([python, "-I", "-c", PROBE], check=False, capture_output=True).returncode == 0
+    except OSError:
+        return False
+
+
+def _make(venv: Venv, wanted: dict[str, list[str]], beat: Callable[[], None]) -> None:
+    if any(character in str(venv.path) for character in ":\n"):
+        # venv refuses the one, pip's scripts do not survive the other.
+        raise DoorError(f"no Python environment can live in {str(venv.path)!r}; set HARNESS_VENV.")
+    if venv.path.exists():
+        say(f"{venv.path} is incomplete or from another place; making it anew.")
+        shutil.rmtree(venv.path)
+    venv.path.mkdir(parents=True)
+    venv.building.touch()
+    try:
+        installer.create(venv.path, beat)
+        installer.install(venv.python, wanted, beat)
+    except BaseException:
+        shutil.rmtree(venv.path, ignore_errors=True)
+        raise
+
+
+def _update(venv: Venv, wanted: dict[str, list[str]], beat: Callable[[], None]) -> None:
+    venv.building.touch()
+    try:
+        installer.install(venv.python, wanted, beat)
+    except DoorError:
+        venv.building.unlink()  # pip gave up by itself, so what worked before still does
+        raise
+
+
+def _installed(venv: Venv, parts: list[str]) -> dict[str, list[str]]:
+    stamps = venv.stamps()
+    texts = {part: "\n".join(_lines(stamps[part])[2:]) for part in parts if part in stamps}
+    return {part: requirements(text, part) for part, text in texts.items()}
+
+
+def _lines(stamp: Path) -> list[str]:
+    return stamp.read_text(encoding="utf-8").split("\n")
+
+
+def _says(stamp: Path, text: str) -> bool:
+    return stamp.exists() and stamp.read_text(encoding="utf-8") == text
+
+
+def _site_packages(venv: Venv) -> Path:
+    return next(venv.path.glob("lib/python3*/site-packages"))
+
+
+def _path_line(root: Path) -> str:
+    # A path as such would break at a newline and start code when it begins with "import"; its repr cannot.
+    return f"import sys; sys.path.append({str(root)!r})\n"
+
+
+def _wrapper(venv: Venv) -> str:
+    lines = ["#!/bin/sh", "# Written by slurm.sh: the harness's Python, the same on login and compute nodes."]
+    if venv.library_path:
+        lines.append(f"export LD_LIBRARY_PATH={shlex.quote(venv.library_path)}")
+    command = [str(venv.python)]
+    if venv.container:
+        tool, image = venv.container
+        command = [tool, "exec", "--bind", str(venv.root), "--bind", str(venv.path), image, *command]
+    lines.append(f'exec {shlex.join(command)} "$@"')
+    return "\n".join(lines) + "\n"
+
+
+def _write(path: Path, text: str, executable: bool = False) -> None:
+    new = path.with_name(path.name + ".new")
+    new.write_text(text, encoding="utf-8")
+    if executable:
+        new.chmod(0o755)
+    new.replace(path)
