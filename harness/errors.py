@@ -1,0 +1,35 @@
+"""What can go wrong, as few words as possible.
+
+    HarnessError          anything a person should read as one sentence
+    ├── RequestError      the request was wrong: exit code 2, nothing written
+    └── WorkError         the work failed: exit code 1, what there is stays on disk
+
+Everything else that escapes is a bug and may show its traceback.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class HarnessError(Exception):
+    """A sentence for the user; `exit_code` is what the command line returns."""
+
+    exit_code = 1
+
+
+class RequestError(HarnessError):
+    """What was asked cannot be done as asked."""
+
+    exit_code = 2
+
+
+class WorkError(HarnessError):
+    """What was asked is fine, and doing it failed."""
+
+
+def nearest(word: str, allowed: Iterable[str]) -> str | None:
+    """The allowed word that `word` was probably meant to be, or None."""
+    found = get_close_matches(word, list(allowed), n=1, cutoff=0.6)
+    return found[0] if found else None

@@ -1,0 +1,321 @@
+"""Run: one submission and everything it left on disk. The only place that knows a path in a run.
+
+Files are written to a temporary name and renamed; a run's directory never changes its name once it has one.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+import time
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from harness.errors import RequestError, WorkError, nearest
+from harness.experiment import AnyExperiment
+from harness.site import ROOT, Site
+
+State = Literal["queued", "running", "completed", "failed", "cancelled", "timeout", "node_fail", "unknown"]
+FINAL: frozenset[State] = frozenset({"completed", "failed", "cancelled", "timeout", "node_fail"})
+
+
+class NodeStatus(BaseModel):
+    """What one node says about its part."""
+
+    model_config = ConfigDict(extra="ignore", defer_build=True)
+
+    node: int
+    host: str
+    exit: int
+    started_ns: int
+    ended_ns: int
+
+
+class Status(BaseModel):
+    """What the job itself wrote about its end (or its beginning)."""
+
+    model_config = ConfigDict(extra="ignore", defer_build=True)
+
+    state: State
+    exit_code: int | None = None
+    pid: int | None = None  # of the script, where the job runs on this machine
+    host: str | None = None
+    missing: list[str] = []  # reports that should be there and are not
+    started_ns: int | None = None
+    ended_ns: int | None = None
+
+
+class Record(BaseModel):
+    """run.json: enough to run it again, and to know afterwards what it was."""
+
+    model_config = ConfigDict(extra="forbid", defer_build=True)
+
+    schema_version: Literal[1] = 1
+    job_id: str
+    backend: Literal["slurm", "local"]
+    experiment: AnyExperiment  # as asked
+    site: Site  # as overridden
+    job: dict[str, Any]  # as resolved
+    command: list[str]
+    git: dict[str, str | bool | None]
+    versions: dict[str, str]
+    user: str
+    submit_host: str
+    created_ns: int
+    status: Status | None = None
+    nodes: list[NodeStatus] = []
+
+
+class Run:
+    """A run's directory, `…/profiler/<name>/`."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @property
+    def name(self) -> str:
+        return self.path.name
+
+    @cached_property
+    def record(self) -> Record:
+        """What run.json says.
+
+        Raises:
+            WorkError: it is missing or not one of ours.
+        """
+        try:
+            return Record.model_validate_json((self.path / "run.json").read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise WorkError(f"{self.path / 'run.json'} cannot be read: {_first_line(error)}") from None
+
+    @property
+    def job_id(self) -> str:
+        return self.record.job_id
+
+    @property
+    def script(self) -> Path:
+        return self.path / "job.sbatch"
+
+    @property
+    def log_dir(self) -> Path:
+        """Where log.out and log.err are: `…/logs/<jobid>/`."""
+        return self.path.parent.parent / "logs" / self.job_id
+
+    @property
+    def scheduler_log(self) -> Path:
+        """What Slurm itself wrote (a cancellation, a time limit); absent when it wrote nothing."""
+        return self.path.parent.parent / "logs" / f"slurm-{self.job_id}.out"
+
+    @property
+    def logs(self) -> list[Path]:
+        """The logs there are."""
+        names = [self.log_dir / "log.out", self.log_dir / "log.err", self.scheduler_log]
+        return [p for p in names if p.is_file()]
+
+    @property
+    def summary(self) -> Path:
+        return self.path / "summary.json"
+
+    def traces(self) -> list[Path]:
+        """What a profiler left: Kineto files, else nsys reports or their exports."""
+        kineto = sorted((self.path / "torch").glob("rank*.json.gz"))
+        if kineto:
+            return kineto
+        reports = sorted((self.path / "nsys").glob("*.nsys-rep"))
+        return reports or sorted((self.path / "nsys").glob("*.sqlite"))
+
+    def metrics(self) -> list[Path]:
+        """What the training wrote about its steps, one file per rank."""
+        return sorted((self.path / "metrics").glob("rank*.jsonl"))
+
+    def monitors(self) -> list[Path]:
+        """The monitor's folders, one per node."""
+        return sorted(p for p in (self.path / "gpus-monitor").glob("*") if p.is_dir())
+
+    def nodes(self) -> list[NodeStatus]:
+        """What the nodes said about themselves so far."""
+        files = sorted((self.path / "node-status").glob("[0-9]*.json"), key=lambda p: int(p.stem))
+        return [NodeStatus.model_validate_json(p.read_text(encoding="utf-8")) for p in files]
+
+    def status(self) -> Status | None:
+        """What the job itself last wrote; None before it started."""
+        try:
+            return Status.model_validate_json((self.path / "status.json").read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return None
+
+    def write_status(self, status: Status) -> None:
+        write_atomically(self.path / "status.json", status.model_dump_json(indent=1) + "\n")
+
+    def write_record(self, record: Record) -> None:
+        write_atomically(self.path / "run.json", record.model_dump_json(indent=1) + "\n")
+        self.__dict__.pop("record", None)
+
+
+def runs_root(environ: Mapping[str, str] = os.environ) -> Path:
+    """The folder that holds the exercises' logs/ and profiler/ folders: HARNESS_RUNS, else exercises/."""
+    given = environ.get("HARNESS_RUNS")
+    return Path(given).expanduser().absolute() if given else ROOT / "exercises"
+
+
+def all_runs(root: Path | None = None) -> list[Run]:
+    """Every run, oldest first."""
+    found = (root or runs_root()).glob("exercise_*/profiler/[!.]*/run.json")
+    runs = [Run(p.parent) for p in found]
+    return sorted(runs, key=lambda r: (_created_ns(r), r.name))
+
+
+def _created_ns(run: Run) -> int:
+    try:
+        return run.record.created_ns
+    except WorkError:
+        return 0
+
+
+def find_run(token: str, root: Path | None = None) -> Run:
+    """The run meant by a job id, a name, a path, or `last`.
+
+    Raises:
+        RequestError: there is none, or several.
+    """
+    path = Path(token).expanduser()
+    if (path / "run.json").is_file():
+        return Run(path.absolute())
+    if path.name == "run.json" and path.is_file():
+        return Run(path.absolute().parent)
+    runs = all_runs(root)
+    if not runs:
+        raise RequestError(f"RUN: there are no runs yet in {root or runs_root()}; start one: slurm.sh -e 1")
+    if token == "last":
+        return runs[-1]
+    hits = [r for r in runs if token == r.name] or [r for r in runs if token == _safe_id(r)]
+    if len(hits) == 1:
+        return hits[0]
+    if hits:
+        raise RequestError(
+            f"RUN: {token!r} is the id of {len(hits)} runs: give the name, one of {_names(hits)}"
+        )
+    near = nearest(token, [*(r.name for r in runs), *filter(None, map(_safe_id, runs))])
+    raise RequestError(
+        f"RUN: there is no run {token!r}: give a job id, a name, a path or `last` (see slurm.sh ls)"
+        + (f": did you mean {near}?" if near else "")
+    )
+
+
+def _safe_id(run: Run) -> str | None:
+    try:
+        return run.job_id
+    except WorkError:
+        return None
+
+
+def _names(runs: list[Run]) -> str:
+    return ", ".join(r.name for r in runs)
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Write a file under a temporary name, then rename it: readers see all of it or none.
+
+    Raises:
+        WorkError: the disk is full or not writable; nothing is left behind.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        temporary.write_text(text, encoding="utf-8")
+        temporary.replace(path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise disk_error(path, error) from None
+
+
+def disk_error(path: Path, error: OSError) -> WorkError:
+    """A sentence for a write that failed."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return WorkError(
+            f"{path}: no space left on this disk (or in your quota): free some, or set HARNESS_RUNS"
+        )
+    return WorkError(f"{path}: cannot be written ({error.strerror}): choose another place with HARNESS_RUNS")
+
+
+class Stage:
+    """A run's directory before it has a name. Use as a context manager: what is not published is removed."""
+
+    def __init__(self, output_dir: Path) -> None:
+        self.output_dir = output_dir
+        self.path = output_dir / "profiler" / f".staging-{os.getpid()}-{time.time_ns()}"
+        self._made: list[Path] = []
+
+    def __enter__(self) -> Stage:
+        folders = (self.path, self.output_dir / "logs")
+        for folder in folders:
+            self._made += [p for p in (folder, *folder.parents) if not p.exists() and p not in self._made]
+        try:
+            for folder in folders:
+                folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            self.__exit__()
+            raise disk_error(self.output_dir, error) from None
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        shutil.rmtree(self.path, ignore_errors=True)
+        for folder in sorted(self._made, key=lambda p: len(p.parts), reverse=True):
+            if folder.is_dir() and not any(folder.iterdir()):
+                folder.rmdir()
+
+    def publish(self, name: str, job_id: str) -> Run:
+        """Give the run its name; it must be new.
+
+        Raises:
+            WorkError: there is a run of that name.
+        """
+        target = self.output_dir / "profiler" / name
+        if target.exists():
+            raise WorkError(f"{target} exists already: nothing was overwritten")
+        (self.output_dir / "logs" / job_id).mkdir(exist_ok=True)
+        self.path.rename(target)
+        return Run(target)
+
+
+def claim_local_id(root: Path) -> tuple[str, Path]:
+    """A number that no other local run has, and a folder of its own for the backend."""
+    base = root / ".local"
+    try:
+        base.mkdir(parents=True, exist_ok=True)
+        number = max((int(p.name) for p in base.iterdir() if p.name.isdigit()), default=0)
+        while True:
+            number += 1
+            try:
+                (base / str(number)).mkdir()
+            except FileExistsError:
+                continue
+            return f"local-{number}", base / str(number)
+    except OSError as error:
+        raise disk_error(base, error) from None
+
+
+def read_json_lines(path: Path) -> Iterator[dict[str, Any]]:
+    """The objects of a JSONL file; a last line that was cut short is passed over."""
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+        try:
+            value = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(value, dict):
+            yield value
+
+
+def when(time_ns: int | None) -> str:
+    """A time for people: local, to the second."""
+    return "" if time_ns is None else datetime.fromtimestamp(time_ns / 1e9).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).splitlines()[0]

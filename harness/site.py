@@ -1,0 +1,327 @@
+"""Where: one YAML file per site, validated on load; which of them this machine is.
+
+Knows no experiment and writes no script. Everything that may reach a `#SBATCH` line is checked here against a
+narrow alphabet, so that a site file or a flag cannot smuggle a second line into a script.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import os
+import re
+import shutil
+import socket
+import subprocess
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple
+
+import yaml
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+
+from harness.errors import RequestError, nearest
+from harness.options import options_of, value
+
+ROOT = Path(__file__).resolve().parent.parent
+SITES = ROOT / "configs" / "sites"
+
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # in C: ten times faster
+_SECRETS = re.compile(r"TOKEN|SECRET|PASSW|API_KEY|CREDENTIAL")
+
+
+def _no_secret(name: str) -> str:
+    """A site's environment is written into scripts and manifests, which others can read."""
+    if _SECRETS.search(name.upper()) and name != "TOKENIZERS_PARALLELISM":
+        raise ValueError(
+            "looks like a secret: export it in your own shell instead, sbatch passes it on unwritten"
+        )
+    return name
+
+
+Word = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.@+:/,=-]+$", max_length=200)]
+Line = Annotated[str, StringConstraints(pattern=r"^--[^\x00-\x1f\x7f]+$", max_length=500)]
+Clock = Annotated[str, StringConstraints(pattern=r"^(\d+-)?\d{1,3}:[0-5]\d:[0-5]\d$")]
+Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$"), AfterValidator(_no_secret)]
+
+
+class Part(BaseModel):
+    """A piece of a site file: unknown fields are errors."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
+
+
+class Detect(Part):
+    """How a machine of this site is recognised."""
+
+    hosts: list[str] = Field(default=[], description="shell patterns of full host names")
+    clusters: list[str] = Field(default=[], description="values of SLURM_CLUSTER_NAME")
+
+
+class Gpus(Part):
+    """The GPUs of a node and how Slurm is asked for them."""
+
+    per_node: int | None = Field(default=None, ge=1, description="GPUs per node; default of -g")
+    request: Literal["gres", "gpus-per-node", "gpus-per-task", "none"] = Field(
+        default="gres", description="syntax that the site accepts"
+    )
+    type: Word | None = Field(default=None, description="GPU type in the request, where the site demands it")
+    name: str | None = Field(default=None, description="model, for people")
+
+
+class Container(Part):
+    """What the training runs in; leave it out to run on the node itself."""
+
+    command: Word = Field(default="singularity", description="singularity or apptainer")
+    image: str = Field(description="the .sif file")
+    arguments: list[str] = Field(default=["exec", "--nv"], description="before the image")
+    binds: list[str] = Field(default=[], description="HOST[:INSIDE] paths beside the checkout and the run")
+    python: str = Field(default="python3", description="the interpreter inside that has PyTorch")
+
+
+class Network(Part):
+    """Between the nodes."""
+
+    interface: Word | None = Field(default=None, description="NCCL_SOCKET_IFNAME and GLOO_SOCKET_IFNAME")
+    host_suffix: Word | None = Field(
+        default=None, description="added to the head node's name to reach its fast network"
+    )
+    expected_gbps: float | None = Field(default=None, gt=0, description="rate of one InfiniBand port, Gb/s")
+    link_intra_gbps: float | None = Field(
+        default=None, gt=0, description="nominal rate of one GPU's links inside a node, one direction, Gb/s"
+    )
+    link_inter_gbps: float | None = Field(
+        default=None, gt=0, description="nominal rate of one GPU's share of the network, one direction, Gb/s"
+    )
+
+
+class Site(Part):
+    """One place to run. Fields with a flag can be overridden on the command line."""
+
+    name: Word
+    description: str
+    scheduler: Literal["slurm", "local"] = "slurm"
+    device: Literal["cuda", "cpu", "auto"] = Field(default="cuda", description="auto: look (local only)")
+    # Factories: an instance here would build its class's validator at every start.
+    detect: Detect = Field(default_factory=Detect)
+    account: Annotated[
+        Word | None,
+        Field(description="Slurm account"),
+        value("-a", "--account", metavar="NAME", group="where"),
+    ] = None
+    partition: Annotated[
+        Word | None,
+        Field(description="Slurm partition"),
+        value("-p", "--partition", metavar="NAME", group="where"),
+    ] = None
+    qos: Annotated[
+        Word | None,
+        Field(description="Slurm quality of service"),
+        value("-q", "--queue", metavar="NAME", group="where"),
+    ] = None
+    time: Annotated[
+        Clock, Field(description="time limit, HH:MM:SS"), value("--time", metavar="HH:MM:SS", group="where")
+    ] = "00:30:00"
+    gpus: Gpus = Field(default_factory=Gpus)
+    cpus_per_node: int | None = Field(default=None, ge=1, description="CPUs of a node's one launcher task")
+    cpus_per_gpu: int | None = Field(default=None, ge=1, description="CPUs per GPU, where nodes are shared")
+    memory: Word | None = Field(default=None, description="--mem; leave out where the site sets it")
+    exclusive: bool = False
+    sbatch: list[Line] = Field(default=[], description="further sbatch options, one --option=value each")
+    modules: list[Word] = Field(default=[], description="modules the job loads")
+    python_module: Word | None = Field(
+        default=None, description="module with a Python ≥ 3.10, for the launcher"
+    )
+    setup: list[str] = Field(
+        default=[], description="shell lines the job runs first (trusted: they are yours)"
+    )
+    env: dict[Name, str] = Field(default={}, description="environment of the training")
+    container: Container | None = None
+    network: Network = Field(default_factory=Network)
+    signal_seconds: int = Field(
+        default=120, ge=0, le=3600, description="warning before the time limit; 0: none"
+    )
+    profiler: Literal["nsys", "torch", "none"] | None = Field(
+        default=None, description="instead of the usual choice"
+    )
+    nsys: str = Field(default="default", description="a name from configs/nsys, or a file")
+    defaults: dict[Name, int | float | bool | str] = Field(
+        default={},
+        description="defaults of experiment fields here, e.g. active_steps: 5; a flag overrides them",
+    )
+    data: str | None = Field(default=None, description="instruction data in Alpaca's JSON shape")
+    megatron_data: str | None = Field(default=None, description="Megatron .bin/.idx prefix")
+    models_dir: str | None = Field(default=None, description="folder of checkpoints, one per hub name")
+
+    @property
+    def is_local(self) -> bool:
+        return self.scheduler == "local"
+
+    @property
+    def time_s(self) -> int:
+        """The time limit in seconds."""
+        days, _, clock = self.time.rpartition("-")
+        hours, minutes, seconds = (int(part) for part in clock.split(":"))
+        return ((int(days or 0) * 24 + hours) * 60 + minutes) * 60 + seconds
+
+    @property
+    def warning_s(self) -> int:
+        """Seconds before the time limit at which the job is warned; at most a quarter of a short limit."""
+        return min(self.signal_seconds, self.time_s // 4)
+
+
+class Choice(NamedTuple):
+    """A site and why it was chosen."""
+
+    site: Site
+    reason: str
+
+
+def site_names() -> list[str]:
+    """The sites that come with the harness."""
+    return sorted(p.stem for p in SITES.glob("*.yaml"))
+
+
+def load_site(name_or_path: str) -> Site:
+    """The site called so, or the one in that file.
+
+    Raises:
+        RequestError: there is no such site, or its file cannot be read or is not valid.
+    """
+    path = SITES / f"{name_or_path}.yaml"
+    if "/" in name_or_path or name_or_path.endswith((".yaml", ".yml")):
+        path = Path(name_or_path).expanduser()
+    elif not path.is_file():
+        near = nearest(name_or_path, site_names())
+        raise RequestError(
+            f"--site: there is no site {name_or_path!r}; there are {', '.join(site_names())}, or give the path of a "
+            f"site file" + (f": did you mean {near}?" if near else "")
+        )
+    return _validated(path, read_yaml(path, "site file"))
+
+
+def override(site: Site, given: Mapping[str, Any]) -> Site:
+    """The site with some of its fields replaced, as `-a`, `-p`, `-q` and `--time` do.
+
+    Raises:
+        RequestError: a value is not allowed; one line each.
+    """
+    try:
+        return Site.model_validate(site.model_dump() | dict(given)) if given else site
+    except ValidationError as error:
+        spelling = {o.field: o.spelling for o in options_of(Site)}
+        takes = {"time": "HH:MM:SS, e.g. 00:30:00"}
+        lines = [
+            f"{spelling[str(e['loc'][0])]}: got {e['input']!r}, takes "
+            f"{takes.get(str(e['loc'][0]), 'one word of letters, digits and _.@+:/,=-')}"
+            for e in error.errors()
+        ]
+        raise RequestError("\n".join(lines)) from None
+
+
+def _validated(path: Path, data: object) -> Site:
+    if not isinstance(data, Mapping):
+        raise RequestError(f"site file {path}: it must be a mapping of fields (see configs/sites/slurm.yaml)")
+    try:
+        return Site(**data)
+    except (ValidationError, TypeError) as error:
+        raise RequestError(f"site file {path}: {'; '.join(_sentences(error))}") from None
+
+
+def _sentences(error: ValidationError | TypeError) -> Iterator[str]:
+    if isinstance(error, TypeError):
+        yield str(error)
+        return
+    for e in error.errors():
+        where = ".".join(map(str, e["loc"]))
+        if e["type"] == "extra_forbidden":
+            near = nearest(str(e["loc"][-1]), _known_fields(e["loc"][:-1]))
+            yield f"unknown field {where}" + (f" (did you mean {near}?)" if near else "")
+        elif e["type"] == "missing":
+            yield f"field {where} is missing"
+        else:
+            yield f"field {where} is {e['input']!r}: {e['msg'][0].lower()}{e['msg'][1:]}"
+
+
+def _known_fields(loc: tuple[int | str, ...]) -> list[str]:
+    part: type[BaseModel] = Site
+    for name in loc:
+        annotation = part.model_fields[str(name)].annotation if str(name) in part.model_fields else None
+        inner = [a for a in (annotation, *getattr(annotation, "__args__", ())) if isinstance(a, type)]
+        part = next((a for a in inner if issubclass(a, BaseModel)), part)
+    return list(part.model_fields)
+
+
+def read_yaml(path: Path, what: str) -> Any:
+    """The content of a YAML file.
+
+    Raises:
+        RequestError: it cannot be read or is not YAML.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+        return yaml.load(text, Loader=_LOADER)
+    except OSError as error:
+        raise RequestError(f"{what} {path}: cannot be read ({error.strerror})") from None
+    except UnicodeDecodeError:
+        raise RequestError(f"{what} {path}: is not text in UTF-8") from None
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f" in line {mark.line + 1}" if mark else ""
+        raise RequestError(
+            f"{what} {path}: is not valid YAML{where} ({getattr(error, 'problem', error)})"
+        ) from None
+
+
+def choose_site(asked: str | None, environ: Mapping[str, str] = os.environ) -> Choice:
+    """The site to use: `--site`, then HARNESS_SITE, then detection, else `local`."""
+    if asked:
+        return Choice(site=load_site(asked), reason="--site")
+    if environ.get("HARNESS_SITE"):
+        return Choice(site=load_site(environ["HARNESS_SITE"]), reason="HARNESS_SITE")
+    return _detected(environ)
+
+
+def _detected(environ: Mapping[str, str]) -> Choice:
+    host, cluster = socket.gethostname(), environ.get("SLURM_CLUSTER_NAME")
+    for name in site_names():
+        detect = _detection_of(name)
+        if cluster and cluster in detect.clusters:
+            return Choice(site=load_site(name), reason=f"SLURM_CLUSTER_NAME is {cluster}")
+        if any(fnmatch.fnmatch(host, pattern) for pattern in detect.hosts):
+            return Choice(site=load_site(name), reason=f"this host is {host}")
+    if _controller_answers():
+        return Choice(site=load_site("slurm"), reason="sbatch is here and its controller answers")
+    why = (
+        "sbatch is here but its controller does not answer"
+        if shutil.which("sbatch")
+        else "no sbatch on this machine"
+    )
+    return Choice(site=load_site("local"), reason=why)
+
+
+def _detection_of(name: str) -> Detect:
+    """Only the `detect` block of a site file: reading all files in full costs a tenth of a dry run."""
+    text = (SITES / f"{name}.yaml").read_text(encoding="utf-8")
+    block = re.search(r"^detect:\n((?: .*\n)+)", text, re.MULTILINE)
+    return Detect(**yaml.load(block[1], Loader=_LOADER)) if block else Detect()
+
+
+def _controller_answers() -> bool:
+    if not (shutil.which("sbatch") and shutil.which("scontrol")):
+        return False
+    try:
+        asked = subprocess.run(["scontrol", "ping"], capture_output=True, text=True, timeout=5, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return asked.returncode == 0 and "UP" in asked.stdout
+
+
+def nvidia_gpus(environ: Mapping[str, str] = os.environ) -> int:
+    """How many NVIDIA GPUs this machine lets us use."""
+    visible = environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is not None:
+        return len([d for d in visible.split(",") if d.strip() not in ("", "-1", "NoDevFiles")])
+    gpus = Path("/proc/driver/nvidia/gpus")
+    if gpus.is_dir():
+        return len(list(gpus.iterdir()))
+    return len(list(Path("/dev").glob("nvidia[0-9]*")))
