@@ -1,0 +1,275 @@
+"""Experiment × site, resolved: what will run, as data. Pure: reads no file but the models and option sets named.
+
+Nothing here is text for a shell; a word that only the running job can complete is a `Shell` word.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+from harness.experiment import AnyExperiment, CommTests, Experiment, Megatron, Training
+from harness.launch.commands import Command, Place, commands_of
+from harness.launch.fit import Device, Machine, fit
+from harness.launch.words import Word, from_site
+from harness.model import Model, find_model
+from harness.options import options_of
+from harness.site import ROOT, Site
+
+DEFAULT_MODELS = {1: "llama-3.2-1b", 2: "mistral-7b", 3: "mistral-7b"}
+# The slides' order, which scripts that read run names rely on.
+TAG_ORDER = (
+    *("n", "g", "mbs", "gas", "gbs", "mixed", "actckpt", "tp", "pp"),
+    *("commoverlap", "heavycomm", "hpz", "ZeRO", "slowdl"),
+)
+
+
+SLOWING = {"CUDA_LAUNCH_BLOCKING": "1", "NCCL_DEBUG": "TRACE"}
+
+
+@dataclass(frozen=True)
+class Job:
+    """All that the template needs, and all that run.json keeps."""
+
+    experiment: AnyExperiment
+    site: Site
+    device: Device
+    profiler: Literal["nsys", "torch", "none"]
+    model: Model | None
+    run_name: tuple[str, str]  # before and after the job id
+    directives: list[str]  # sbatch options
+    modules: list[str]
+    setup: list[str]
+    env: dict[str, Word]
+    checkout: str
+    output_dir: str  # the exercise's folder that holds logs/ and profiler/
+    python: str
+    container: list[Word]
+    nsys_options: str
+    cpus_per_task: int | None
+    threads_per_rank: int
+    commands: list[Command]  # one after the other, on every node
+    after: list[Command]  # then on the first node only
+    files: dict[str, str]  # small files of the run directory
+    expects: list[str]  # reports that must be there afterwards, relative to the run directory
+
+    def as_json(self) -> dict[str, Any]:
+        """What run.json keeps."""
+        from pydantic import TypeAdapter  # noqa: PLC0415 - its schema takes longer than all of a dry run
+
+        dumped: dict[str, Any] = TypeAdapter(Job).dump_python(self, mode="json")
+        return dumped
+
+    def name_for(self, job_id: str) -> str:
+        """The run's directory name, as on the workshop's slides."""
+        return f"{self.run_name[0]}-{job_id}{self.run_name[1]}"
+
+
+def resolve(experiment: Experiment, site: Site, machine: Machine) -> Job:
+    """The job that `experiment` is at `site`.
+
+    Raises:
+        RequestError: they do not fit; every reason is one line.
+    """
+    device = _device(site, machine)
+    model, place_model = _model(experiment, device)
+    asked = fit(experiment, site, machine, device, model)
+    profiler = _profiler(asked, site, device, machine)
+    python = machine.python if site.container is None else site.container.python
+    place = Place(
+        site=site,
+        device=device,
+        model=model,
+        model_file=place_model.file,
+        checkpoint=_checkpoint(asked, site, model, place_model.checkpoint),
+        python=python,
+        launcher_python=machine.python,
+        checkout=str(ROOT),
+        profiler=profiler,
+    )
+    plan = commands_of(asked, place)
+    cpus = site.cpus_per_node or (site.cpus_per_gpu and site.cpus_per_gpu * (asked.gpus_per_node or 1))
+    return Job(
+        experiment=asked,  # type: ignore[arg-type]  # an instance of one of the union's classes
+        site=site,
+        device=device,
+        profiler=profiler,
+        model=model,
+        run_name=_run_name(asked, model),
+        directives=[] if site.is_local else _directives(asked, site, cpus),
+        modules=site.modules,
+        setup=site.setup,
+        env=_environment(asked, site, device),
+        checkout=str(ROOT),
+        output_dir=f"{machine.runs_dir}/{asked.folder}",
+        python=machine.python,
+        container=_container(site, machine.runs_dir, plan.folders),
+        nsys_options=_nsys_options(asked, site, device),
+        cpus_per_task=cpus,
+        threads_per_rank=_threads(asked, site, machine, cpus),
+        commands=plan.commands,
+        after=plan.after,
+        files=plan.files,
+        expects=_expected_reports(asked, profiler),
+    )
+
+
+class _ModelPlace(NamedTuple):
+    file: str | None
+    checkpoint: str | None
+
+
+def warnings_of(job: Job, environ: Mapping[str, str]) -> list[str]:
+    """What works and is probably not meant, one sentence each. `environ`: what sbatch would pass on."""
+    asked = job.experiment
+    found = []
+    if isinstance(asked, Megatron) and asked.tp and asked.gpus_per_node and asked.tp > asked.gpus_per_node:
+        found.append(
+            f"--tp {asked.tp} is more than the {asked.gpus_per_node} GPUs of a node: tensor-parallel all-reduces will "
+            "cross the slow network; pipeline stages (--pp) are meant for that"
+        )
+    for name, bad in SLOWING.items():
+        if job.env.get(name, environ.get(name)) == bad:
+            found.append(f"{name}={bad} slows the training down: its throughput is not worth publishing")
+    return found
+
+
+def _device(site: Site, machine: Machine) -> Device:
+    if site.device == "auto":
+        return "cuda" if machine.gpus else "cpu"
+    return site.device
+
+
+def _model(experiment: Experiment, device: Device) -> tuple[Model | None, _ModelPlace]:
+    if not isinstance(experiment, Training):
+        return None, _ModelPlace(None, None)
+    model, file, checkpoint = find_model(experiment.model or DEFAULT_MODELS[experiment.exercise])
+    if device == "cpu" and experiment.model is None and model.tiny_twin:
+        model, file, checkpoint = find_model(model.tiny_twin)
+    return model, _ModelPlace(str(file) if file else None, str(checkpoint) if checkpoint else None)
+
+
+def _profiler(
+    asked: Experiment, site: Site, device: Device, machine: Machine
+) -> Literal["nsys", "torch", "none"]:
+    if not isinstance(asked, Training):
+        return "none"
+    if asked.profiler != "auto":
+        return asked.profiler
+    if asked.nsys2prv and device == "cuda":
+        return "nsys"
+    if site.profiler:
+        return site.profiler
+    if device == "cpu" or (site.is_local and not machine.has_nsys):
+        return "torch"
+    return "nsys"
+
+
+def _checkpoint(asked: Experiment, site: Site, model: Model | None, given: str | None) -> Word | None:
+    if not isinstance(asked, Training) or asked.random_weights or model is None:
+        return None
+    if given is not None:
+        return given
+    if site.models_dir is None or model.tiny_twin is None or isinstance(asked, Megatron):
+        return None
+    return from_site(f"{site.models_dir}/{model.hub_name}")
+
+
+def _run_name(asked: Experiment, model: Model | None) -> tuple[str, str]:
+    tags = {
+        option.flag.tag: f"-{option.flag.tag}{_short(getattr(asked, option.field))}"
+        for option in options_of(type(asked))
+        if option.flag.tag and getattr(asked, option.field) is not None and _shown(asked, option.field)
+    }
+    return (model.hub_name if model else "comm-tests"), "".join(tags[t] for t in TAG_ORDER if t in tags)
+
+
+def _shown(asked: Experiment, field: str) -> bool:
+    """Switches that most runs leave alone only show when they are on, so that names stay the slides'."""
+    return field not in ("slow_dataloading", "heavy_comm") or bool(getattr(asked, field))
+
+
+def _short(value: object) -> str:
+    return str(int(value)) if isinstance(value, bool) else str(value)
+
+
+def _directives(asked: Experiment, site: Site, cpus: int | None) -> list[str]:
+    gpus = f"{site.gpus.type}:{asked.gpus_per_node}" if site.gpus.type else str(asked.gpus_per_node)
+    request = {
+        "gres": f"--gres=gpu:{gpus}",
+        "gpus-per-node": f"--gpus-per-node={gpus}",
+        "gpus-per-task": f"--gpus-per-task={gpus}",
+        "none": None,
+    }[site.gpus.request]
+    found = [
+        f"--job-name=e{asked.exercise}-{asked.folder.split('_', 2)[2]}",
+        f"--nodes={asked.nodes}",
+        "--ntasks-per-node=1",
+        request,
+        f"--cpus-per-task={cpus}" if cpus else None,
+        f"--mem={site.memory}" if site.memory else None,
+        "--exclusive" if site.exclusive else None,
+        f"--partition={site.partition}" if site.partition else None,
+        f"--qos={site.qos}" if site.qos else None,
+        f"--account={site.account}" if site.account else None,
+        f"--time={site.time}",
+        f"--signal=B:USR1@{site.warning_s}" if site.warning_s else None,
+        "--output=logs/slurm-%j.out",
+        "--no-requeue",
+        *site.sbatch,
+    ]
+    return [d for d in found if d]
+
+
+def _environment(asked: Experiment, site: Site, device: Device) -> dict[str, Word]:
+    env: dict[str, Word] = {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
+    if site.network.interface:
+        env |= dict.fromkeys(("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"), site.network.interface)
+    elif site.is_local:
+        env |= dict.fromkeys(("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"), "lo")
+    if device == "cpu":
+        env |= {"ACCELERATE_USE_CPU": "true", "CUDA_VISIBLE_DEVICES": ""}
+    for option in options_of(type(asked)):
+        setting = getattr(asked, option.field)
+        if option.flag.env and setting is not None:
+            env[option.flag.env] = str(setting)
+    if isinstance(asked, Megatron) and asked.engine == "megatron-lm":
+        # Megatron-LM refuses to start without; our own loop sets it itself.
+        env["CUDA_DEVICE_MAX_CONNECTIONS"] = "1"
+    return env | {name: from_site(text) for name, text in site.env.items()}
+
+
+def _container(site: Site, runs_dir: str, folders: list[Word]) -> list[Word]:
+    """The words before the program to run inside; none when there is no container."""
+    if site.container is None:
+        return []
+    binds: list[Word] = [str(ROOT), runs_dir, *map(from_site, site.container.binds), *folders]
+    unique = [b for i, b in enumerate(binds) if b not in binds[:i]]
+    flags = [word for bind in unique for word in ("--bind", bind)]
+    return [site.container.command, *site.container.arguments, *flags, from_site(site.container.image)]
+
+
+def _nsys_options(asked: Experiment, site: Site, device: Device) -> str:
+    if device == "cpu":
+        return "cpu"
+    if site.nsys == "default" and isinstance(asked, Megatron):
+        return "megatron"
+    return site.nsys
+
+
+def _threads(asked: Experiment, site: Site, machine: Machine, cpus: int | None) -> int:
+    ranks = asked.gpus_per_node or 1
+    available = machine.cores // asked.nodes if site.is_local else cpus or ranks
+    return max(1, available // ranks)
+
+
+def _expected_reports(asked: Experiment, profiler: str) -> list[str]:
+    if isinstance(asked, CommTests):
+        return ["comm/collectives.json"]
+    world = asked.world_size or 1
+    if profiler == "torch":
+        return [f"torch/rank{r}.json.gz" for r in range(world)]
+    if profiler == "nsys":
+        return [f"nsys/profile_node{n}.nsys-rep" for n in range(asked.nodes)]
+    return []

@@ -1,0 +1,200 @@
+"""From a request to a run: resolve, check, stage, hand to a backend, publish. Ties the four together, no more."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import os
+import platform
+import pwd
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from harness.errors import RequestError, WorkError
+from harness.experiment import Experiment, Training
+from harness.launch import local, slurm
+from harness.launch.fit import Machine
+from harness.launch.job import Job, resolve
+from harness.launch.render import render
+from harness.run import (
+    FINAL,
+    Record,
+    Run,
+    Stage,
+    State,
+    claim_local_id,
+    disk_error,
+    runs_root,
+    write_atomically,
+)
+from harness.site import ROOT, Site, nvidia_gpus
+
+RECORDED = (
+    "harness",
+    "submitit",
+    "torch",
+    "accelerate",
+    "transformers",
+    "deepspeed",
+    "megatron-core",
+    "numpy",
+)
+
+
+def this_machine() -> Machine:
+    """What the machine we are on has."""
+    wrapper = ROOT / ".venv" / "harness-python"
+    python = os.environ.get("HARNESS_LAUNCHER") or (str(wrapper) if wrapper.is_file() else sys.executable)
+    return Machine(
+        gpus=nvidia_gpus(),
+        cores=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
+        has_nsys=shutil.which("nsys") is not None,
+        python=python,
+        runs_dir=str(runs_root()),
+    )
+
+
+def prepare(experiment: Experiment, site: Site) -> Job:
+    """The resolved job, for this machine. Raises RequestError."""
+    return resolve(experiment, site, this_machine())
+
+
+def submit(experiment: Experiment, site: Site, command: list[str]) -> Run:
+    """Start the experiment at the site; returns its run, which then exists on disk.
+
+    Raises:
+        RequestError: something it names is not there; nothing was written.
+        WorkError: the backend refused, or the disk did; nothing is left behind.
+    """
+    job = prepare(experiment, site)
+    _check_paths(job)
+    with Stage(Path(job.output_dir)) as stage:
+        _write_files(stage.path, job)
+        start = _start_local if site.is_local else _start_slurm
+        return start(stage, job, _record(experiment, site, job, command))
+
+
+def _check_paths(job: Job) -> None:
+    asked, site = job.experiment, job.site
+    if isinstance(asked, Training) and asked.data is not None and not Path(asked.data).is_file():
+        raise RequestError(f"--data: there is no file {asked.data!r}")
+    if site.container is not None:
+        image = os.path.expandvars(site.container.image)
+        if not Path(image).is_file():
+            raise RequestError(
+                f"site {site.name}: its container image {site.container.image} ({image}) does not exist: "
+                "build it (containers/README.md) or name yours in a site file"
+            )
+    elif importlib.util.find_spec("torch") is None:
+        raise RequestError(
+            f"site {site.name} names no container, and the training packages are not in .venv: "
+            "run `bash slurm.sh --install train`, or name a container in a site file"
+        )
+    if isinstance(asked, Training) and site.models_dir and job.model and job.model.tiny_twin:
+        folder = Path(os.path.expandvars(f"{site.models_dir}/{job.model.hub_name}"))
+        if (
+            asked.exercise in (1, 2)
+            and not asked.random_weights
+            and asked.model is None
+            and not folder.is_dir()
+        ):
+            raise RequestError(
+                f"site {site.name}: there is no checkpoint {folder}: "
+                "add --random-weights (the profile is the same), or give --model PATH"
+            )
+
+
+def _write_files(folder: Path, job: Job) -> None:
+    write_atomically(folder / "job.sbatch", render(job))
+    for name, text in job.files.items():
+        write_atomically(folder / name, text)
+
+
+def _start_slurm(stage: Stage, job: Job, record: Record) -> Run:
+    job_id = slurm.submit(stage.path / "job.sbatch", stage.output_dir)
+    try:
+        run = Run(stage.path)
+        run.write_record(record.model_copy(update={"job_id": job_id}))
+        return stage.publish(job.name_for(job_id), job_id)
+    except (OSError, WorkError) as error:
+        slurm.cancel_id(job_id)
+        why = error if isinstance(error, WorkError) else disk_error(stage.path, error)
+        raise WorkError(f"job {job_id} was cancelled again: {why}") from None
+
+
+def _start_local(stage: Stage, job: Job, record: Record) -> Run:
+    job_id, folder = claim_local_id(runs_root())
+    Run(stage.path).write_record(record.model_copy(update={"job_id": job_id}))
+    run = stage.publish(job.name_for(job_id), job_id)
+    gpus = job.experiment.world_size if job.device == "cuda" else 0
+    local.submit(run.script, job_id, folder, local.Limits(job.site.time_s, job.site.warning_s, gpus or 0))
+    return run
+
+
+def state_of(run: Run) -> State:
+    """The run's state, asked of whoever knows."""
+    return slurm.state(run) if run.record.backend == "slurm" else local.state(run)
+
+
+def cancel(run: Run) -> State:
+    """Stop a run that has not ended; returns the state it was in."""
+    before = state_of(run)
+    if before not in FINAL:
+        (slurm.cancel if run.record.backend == "slurm" else local.cancel)(run)
+    return before
+
+
+def _record(experiment: Experiment, site: Site, job: Job, command: list[str]) -> Record:
+    return Record(
+        job_id="",
+        backend="local" if site.is_local else "slurm",
+        experiment=experiment,  # type: ignore[arg-type]  # an instance of one of the union's classes
+        site=site,
+        job=job.as_json(),
+        command=command,
+        git=_git_state(),
+        versions=_versions(),
+        user=_user(),
+        submit_host=socket.gethostname(),
+        created_ns=time.time_ns(),
+    )
+
+
+def _user() -> str:
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:  # a container without an entry for us
+        return str(os.getuid())
+
+
+def _git_state() -> dict[str, str | bool | None]:
+    commit = _git("rev-parse", "HEAD")
+    return {
+        "commit": commit,
+        "branch": _git("rev-parse", "--abbrev-ref", "HEAD"),
+        "dirty": bool(_git("status", "--porcelain")),
+    }
+
+
+def _git(*arguments: str) -> str | None:
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(ROOT), *arguments], capture_output=True, text=True, check=False, timeout=30
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None
+
+
+def _versions() -> dict[str, str]:
+    found = {"python": platform.python_version()}
+    for name in RECORDED:
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found

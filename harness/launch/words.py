@@ -1,0 +1,83 @@
+"""Words of a command line, and the one place that quotes them for a shell.
+
+A word is plain text, or `Shell`: text joined with variables that only the running job knows (its run directory, its
+node's rank). Nothing else in the harness may put text into a script.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Var:
+    """A shell variable, expanded where the script runs."""
+
+    var: str
+
+    def __post_init__(self) -> None:
+        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", self.var):
+            raise ValueError(f"{self.var!r} is not the name of a shell variable")
+
+
+@dataclass(frozen=True)
+class Shell:
+    """Literal text and variables, joined into one word."""
+
+    parts: tuple[str | Var, ...]
+
+
+Word = str | Shell
+
+RUN_DIR = Var(var="RUN_DIR")
+NODE = Var(var="NODE")
+MASTER_ADDR = Var(var="MASTER_ADDR")
+MASTER_PORT = Var(var="MASTER_PORT")
+
+_VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
+
+
+def join(*parts: str | Var) -> Shell:
+    """One word made of text and variables."""
+    return Shell(parts=parts)
+
+
+def from_site(text: str) -> Word:
+    """A path of a site file, in which `$NAME` and `${NAME}` stand for the cluster's variables."""
+    if not _VARIABLE.search(text):
+        return text
+    parts: list[str | Var] = []
+    end = 0
+    for match in _VARIABLE.finditer(text):
+        parts += [text[end : match.start()], Var(var=match[1] or match[2])]
+        end = match.end()
+    return Shell(parts=tuple(p for p in [*parts, text[end:]] if p != ""))
+
+
+def quote(word: Word) -> str:
+    """The word as bash reads it back: text is inert, variables are expanded and stay one word.
+
+    Raises:
+        ValueError: the text holds a NUL byte, which no command line can carry.
+    """
+    if isinstance(word, Shell):
+        return "".join(f'"${{{p.var}}}"' if isinstance(p, Var) else quote(p) for p in word.parts) or "''"
+    if "\0" in word:
+        raise ValueError("a NUL byte cannot be part of a command line")
+    return shlex.quote(word)
+
+
+def quote_all(words: list[Word], width: int = 100, indent: str = "        ") -> str:
+    """A whole argv; a long one gets a line per flag, so that people can read the script."""
+    quoted = [quote(w) for w in words]
+    if sum(map(len, quoted)) + len(quoted) <= width:
+        return " ".join(quoted)
+    lines: list[str] = []
+    for word in quoted:
+        if lines and not word.startswith("--"):
+            lines[-1] += f" {word}"
+        else:
+            lines.append(word)
+    return f" \\\n{indent}".join(lines)
