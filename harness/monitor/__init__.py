@@ -1,0 +1,22 @@
+"""The sidecar that watches one node's devices while a training runs, and what reads its samples afterwards.
+
+    python -m harness.monitor record --out DIR [--hz 1] [--pid PID …]
+    python -m harness.monitor plot DIR
+
+It knows nothing of experiments, sites or runs: a folder, a rate and some process ids are all it is told.
+"""
+
+from harness.monitor.errors import MonitorError
+from harness.monitor.samples import Recording, Series, find, read
+from harness.monitor.summary import DeviceSummary, NodeSummary, summarize
+
+__all__ = [
+    "DeviceSummary",
+    "MonitorError",
+    "NodeSummary",
+    "Recording",
+    "Series",
+    "find",
+    "read",
+    "summarize",
+]

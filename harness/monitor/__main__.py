@@ -1,0 +1,74 @@
+"""The monitor's own small command line; light, because it starts beside every training."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from harness.monitor.errors import MonitorError
+from harness.monitor.samples import find
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m harness.monitor", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    record = commands.add_parser("record", help="sample this node's devices until SIGTERM")
+    record.add_argument(
+        "--out", type=Path, required=True, metavar="DIR", help="where samples.csv and meta.json go"
+    )
+    record.add_argument("--hz", type=float, default=1.0, help="samples per second, up to 10 (default 1)")
+    record.add_argument("--name", help="what to call this node (default: its host name)")
+    record.add_argument(
+        "--pid",
+        type=int,
+        nargs="+",
+        action="extend",
+        default=[],
+        metavar="PID",
+        help="watch these process trees and end with them (default: the parent's other descendants)",
+    )
+    plot = commands.add_parser(
+        "plot", help="pictures and summary.json of a folder of samples, or of one per node"
+    )
+    plot.add_argument("dir", type=Path, metavar="DIR")
+    return parser
+
+
+def _plot(folder: Path) -> None:
+    found = find(folder)
+    if not found:
+        raise MonitorError(f"{folder}: no samples.csv in it, nor in a folder below it")
+    from harness.monitor.plot import plot  # noqa: PLC0415  matplotlib takes a second: not beside a training
+
+    for node in found:
+        for path in plot(node):
+            print(path)
+
+
+def _record(arguments: argparse.Namespace) -> None:
+    from harness.monitor.record import record  # noqa: PLC0415  psutil is not needed to plot
+
+    record(arguments.out, arguments.hz, arguments.pid, arguments.name)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Exit code 0 done, 1 the disk or the machine said no, 2 the request was wrong."""
+    arguments = _parser().parse_args(argv)
+    try:
+        if arguments.command == "plot":
+            _plot(arguments.dir)
+        else:
+            _record(arguments)
+    except MonitorError as error:
+        print(f"monitor: {error}", file=sys.stderr)
+        return 2
+    except OSError as error:
+        print(f"monitor: {error.filename or 'the samples'}: {error.strerror or error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,135 @@
+"""NVIDIA devices through NVML: memory, utilisation, power, energy, temperature, clock, PCIe. No CUDA."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from operator import attrgetter
+from typing import Any
+
+from harness.monitor.source import Value
+
+Reading = Callable[[Any, Any], tuple[Value, ...]]
+
+# (columns, how to read them): NVML answers in mW, mJ and MHz; the file says W, J and MHz.
+_READINGS: tuple[tuple[tuple[str, ...], Reading], ...] = (
+    (("memory_used_bytes",), lambda n, h: (n.nvmlDeviceGetMemoryInfo(h).used,)),
+    (
+        ("utilization_percent", "memory_utilization_percent"),
+        lambda n, h: attrgetter("gpu", "memory")(n.nvmlDeviceGetUtilizationRates(h)),
+    ),
+    (("power_watts",), lambda n, h: (n.nvmlDeviceGetPowerUsage(h) / 1e3,)),
+    (("energy_joules",), lambda n, h: (n.nvmlDeviceGetTotalEnergyConsumption(h) / 1e3,)),
+    (("temperature_celsius",), lambda n, h: (n.nvmlDeviceGetTemperature(h, n.NVML_TEMPERATURE_GPU),)),
+    (("sm_clock_mhz",), lambda n, h: (n.nvmlDeviceGetClockInfo(h, n.NVML_CLOCK_SM),)),
+)
+_PCIE_COLUMNS = ("pcie_tx_bytes_per_second", "pcie_rx_bytes_per_second")
+
+
+def _read_pcie(nvml: Any, handle: Any) -> tuple[Value, ...]:
+    """Host traffic of one device; NVML counts it over 20 ms per direction and answers in KB/s."""
+    directions = (nvml.NVML_PCIE_UTIL_TX_BYTES, nvml.NVML_PCIE_UTIL_RX_BYTES)
+    return tuple(1000 * nvml.nvmlDeviceGetPcieThroughput(handle, direction) for direction in directions)
+
+
+def _text(value: str | bytes) -> str:
+    """Old bindings answer with bytes."""
+    return value.decode() if isinstance(value, bytes) else value
+
+
+class NvmlSource:
+    """All NVIDIA devices this process may see, or those that CUDA_VISIBLE_DEVICES names."""
+
+    kind = "nvml"
+    columns = tuple(name for names, _ in _READINGS for name in names) + _PCIE_COLUMNS
+
+    def __init__(self, nvml: Any, visible: str | None = None) -> None:
+        """`nvml` is the initialised pynvml module; `visible` is CUDA_VISIBLE_DEVICES, None for all."""
+        self._nvml = nvml
+        every = [nvml.nvmlDeviceGetHandleByIndex(i) for i in range(nvml.nvmlDeviceGetCount())]
+        uuids = [_text(nvml.nvmlDeviceGetUUID(handle)) for handle in every]
+        self._indices = choose_visible(uuids, visible)
+        self._uuids = [uuids[i] for i in self._indices]
+        self._handles = [every[i] for i in self._indices]
+        self._unsupported: set[tuple[int, tuple[str, ...]]] = set()
+        self._pcie_turn = 0
+
+    def __len__(self) -> int:
+        return len(self._handles)
+
+    def describe(self) -> Mapping[str, Any]:
+        """Driver and devices; a memory size that the device does not tell is null."""
+        devices = [
+            {
+                "index": index,
+                "name": _text(self._nvml.nvmlDeviceGetName(handle)),
+                "uuid": uuid,
+                "memory_total_bytes": self._memory_total(handle),
+            }
+            for index, uuid, handle in zip(self._indices, self._uuids, self._handles, strict=True)
+        ]
+        return {
+            "driver": _text(self._nvml.nvmlSystemGetDriverVersion()),
+            "devices": devices,
+            "power": "NVML, the whole board",
+        }
+
+    def sample(self) -> Sequence[Sequence[Value]]:
+        """One row per device. PCIe blocks for 40 ms, so each call reads it of one device, in turn."""
+        self._pcie_turn = (self._pcie_turn + 1) % max(1, len(self._handles))
+        return [self._row(position) for position in range(len(self._handles))]
+
+    def _row(self, position: int) -> list[Value]:
+        row: list[Value] = []
+        for columns, reading in _READINGS:
+            row += self._ask(position, columns, reading)
+        if position == self._pcie_turn:
+            return row + list(self._ask(position, _PCIE_COLUMNS, _read_pcie))
+        return row + [None] * len(_PCIE_COLUMNS)
+
+    def _ask(self, position: int, columns: tuple[str, ...], reading: Reading) -> tuple[Value, ...]:
+        """The reading, or Nones. What a device does not support is not asked again; a lost device is."""
+        unknown = (None,) * len(columns)
+        if (position, columns) in self._unsupported:
+            return unknown
+        try:
+            return reading(self._nvml, self._handles[position])
+        except self._nvml.NVMLError as error:
+            if error.value == self._nvml.NVML_ERROR_NOT_SUPPORTED:
+                self._unsupported.add((position, columns))
+            return unknown
+
+    def _memory_total(self, handle: Any) -> int | None:
+        try:
+            return int(self._nvml.nvmlDeviceGetMemoryInfo(handle).total)
+        except self._nvml.NVMLError:
+            return None
+
+
+def choose_visible(uuids: Sequence[str], visible: str | None) -> list[int]:
+    """Indices of the devices that CUDA_VISIBLE_DEVICES names, by number or by the start of a UUID.
+
+    Unset, empty or not understood (a MIG slice, say) means all of them: a monitor shows rather too much.
+    """
+    words = [word.strip() for word in (visible or "").split(",") if word.strip()]
+    chosen: list[int] = []
+    for word in words:
+        found = [i for i, uuid in enumerate(uuids) if word == str(i) or uuid.startswith(word)]
+        if len(found) != 1:
+            return list(range(len(uuids)))
+        chosen += found
+    return sorted(set(chosen)) or list(range(len(uuids)))
+
+
+def open_nvml() -> NvmlSource | None:
+    """The machine's NVIDIA devices, or None without binding, driver or device."""
+    try:
+        import pynvml  # type: ignore[import-untyped]  # noqa: PLC0415  only where it may be used
+    except ImportError:
+        return None
+    try:
+        pynvml.nvmlInit()
+        source = NvmlSource(pynvml, os.environ.get("CUDA_VISIBLE_DEVICES"))
+    except pynvml.NVMLError:
+        return None
+    return source if len(source) else None

@@ -1,0 +1,185 @@
+"""Pictures of a node's samples, as the slides show them: memory, utilisation and power per device over time.
+
+The only part of the monitor that imports matplotlib; it runs when the training is over.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from statistics import fmean
+
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+from harness.monitor.samples import Recording, Series, read
+from harness.monitor.summary import SUMMARY_FILE, DeviceSummary, NodeSummary, summarize
+
+# Okabe and Ito's palette: told apart by colour-blind readers too.
+_COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8B5A2B")
+_GREY = "#888888"
+_GIB = 2**30
+_FEW_POINTS = 60  # up to here each sample gets a dot, so that a short run is not a bare line
+_MANY_POINTS = 300  # from here neighbours are drawn as one point, or eight devices' noise is one brown block
+
+Points = list[tuple[int, float]]
+Label = Callable[[Series, DeviceSummary], str]
+
+
+class Panel:
+    """One picture in the making: axes, and the node that is drawn on them."""
+
+    def __init__(self, axes: Axes, recording: Recording, summary: NodeSummary) -> None:
+        self.axes = axes
+        self.recording = recording
+        self.summary = summary
+        self.is_gpu = recording.source == "nvml"
+        self._start_ns, end_ns = recording.span_ns
+        self._unit_ns, self._unit = (60e9, "min") if end_ns - self._start_ns > 600e9 else (1e9, "s")
+
+    def label(self, device: Series) -> str:
+        """The device's name in the legend."""
+        return f"GPU {device.index}: {device.name}" if self.is_gpu else device.name
+
+    def draw_devices(self, column: str, label: Label, scale: float = 1, peaks: bool = False) -> bool:
+        """A line per device that knows `column`; whether there was one. Long ones show means or peaks."""
+        for device, numbers in zip(self.recording.devices, self.summary.devices, strict=True):
+            points = thin(device.points(column), max if peaks else fmean)
+            color = _COLORS[device.index % len(_COLORS)]
+            self._line(points, scale, label=label(device, numbers), color=color, alpha=0.85)
+        self.axes.set_xlabel(f"time since the monitor's start ({self._unit}){self._thinning(peaks)}")
+        return bool(self.axes.lines)
+
+    def draw_machine(self, column: str, scale: float = 1, peaks: bool = False) -> None:
+        """A dashed line for the whole machine, where the source has one."""
+        for device in self.recording.devices:
+            points = thin(device.points(column), max if peaks else fmean)
+            self._line(points, scale, label="whole machine", color=_GREY, linestyle="--", zorder=1)
+
+    def _thinning(self, peaks: bool) -> str:
+        size = bucket_size(self.summary.samples)
+        together = "maximum" if peaks else "mean"
+        return f", {together} of every {size * self.recording.period_ns / 1e9:g} s" if size > 1 else ""
+
+    def _line(self, points: Points, scale: float, **style: str | float) -> None:
+        if not points:
+            return
+        self.axes.plot(
+            [(at_ns - self._start_ns) / self._unit_ns for at_ns, _ in points],
+            [value / scale for _, value in points],
+            marker="." if len(points) <= _FEW_POINTS else None,
+            **style,  # type: ignore[arg-type]
+        )
+
+    def say_unknown(self, what: str) -> str:
+        """A sentence instead of an empty plot; returns the title."""
+        self.axes.set_axis_off()
+        sentence = f"{what} not available on this machine"
+        self.axes.text(0.5, 0.5, sentence, ha="center", fontsize=14, transform=self.axes.transAxes)
+        return what.capitalize()
+
+
+def bucket_size(count: int) -> int:
+    """How many neighbouring samples become one drawn point."""
+    return max(1, math.ceil(count / _MANY_POINTS))
+
+
+def thin(points: Points, together: Callable[[list[float]], float]) -> Points:
+    """At most _MANY_POINTS (unix_ns, value): the first moment of neighbours, `together` of their values."""
+    size = bucket_size(len(points))
+    buckets = (points[i : i + size] for i in range(0, len(points), size))
+    return [(bucket[0][0], together([value for _, value in bucket])) for bucket in buckets]
+
+
+Draw = Callable[[Panel], str]
+
+
+def plot(folder: Path) -> list[Path]:
+    """Write memory.png, utilization.png, power.png and summary.json into `folder`; returns their paths.
+
+    Raises MonitorError when the samples cannot be read.
+    """
+    recording = read(folder)
+    summary = summarize(recording)
+    numbers = folder / SUMMARY_FILE
+    _replace(numbers, lambda path: path.write_text(json.dumps(asdict(summary), indent=2) + "\n"))
+    drawings: dict[str, Draw] = {"memory": _memory, "utilization": _utilization, "power": _power}
+    for name, draw in drawings.items():
+        _picture(folder / f"{name}.png", draw, recording, summary)
+    return [folder / f"{name}.png" for name in drawings] + [numbers]
+
+
+def _replace(path: Path, write: Callable[[Path], object]) -> None:
+    """Whole or not at all: a reader never meets half a file."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    write(temporary)
+    temporary.replace(path)
+
+
+def _picture(path: Path, draw: Draw, recording: Recording, summary: NodeSummary) -> None:
+    figure = Figure(figsize=(10, 4.5), dpi=120, layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    axes.set_title(f"{draw(Panel(axes, recording, summary))} · {recording.host}", loc="left")
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(True, alpha=0.3)
+    if axes.lines:
+        # Below the axes: with eight devices there is no corner inside that is surely empty.
+        figure.legend(loc="outside lower left", frameon=False, fontsize=9, ncols=2)
+    _replace(path, lambda temporary: figure.savefig(temporary, format="png"))
+
+
+def _memory(panel: Panel) -> str:
+    def label(device: Series, numbers: DeviceSummary) -> str:
+        return f"{panel.label(device)}, peak {(numbers.peak_memory_bytes or 0) / _GIB:.2f} GiB"
+
+    if not panel.draw_devices("memory_used_bytes", label, _GIB, peaks=True):
+        return panel.say_unknown("memory use")
+    panel.draw_machine("machine_memory_used_bytes", _GIB, peaks=True)
+    sizes = {device.memory_total_bytes for device in panel.recording.devices}
+    if len(sizes) == 1 and (size := sizes.pop()):
+        panel.axes.axhline(size / _GIB, color=_GREY, ls=":", label=f"capacity {size / _GIB:.0f} GiB")
+    panel.axes.set_ylim(bottom=0)
+    panel.axes.set_ylabel("memory in use (GiB)")
+    return "GPU memory" if panel.is_gpu else "Resident memory of the job"
+
+
+def _utilization(panel: Panel) -> str:
+    def label(device: Series, numbers: DeviceSummary) -> str:
+        return f"{panel.label(device)}, mean {numbers.mean_utilization_percent or 0:.0f} %"
+
+    if not panel.draw_devices("utilization_percent", label):
+        return panel.say_unknown("utilisation")
+    panel.draw_machine("machine_utilization_percent")
+    panel.axes.set_ylim(0, 105)
+    title = "GPU utilisation" if panel.is_gpu else "CPU utilisation"
+    panel.axes.set_ylabel(f"{title} (%)")
+    return title
+
+
+def _power(panel: Panel) -> str:
+    def label(device: Series, numbers: DeviceSummary) -> str:
+        name = panel.label(device) if panel.is_gpu else "CPU packages of the whole machine"
+        return f"{name}, {format_energy(numbers.energy_joules)}"
+
+    if not panel.draw_devices("power_watts", label):
+        return panel.say_unknown("power")
+    panel.axes.set_ylim(bottom=0)
+    panel.axes.set_ylabel("power (W)")
+    device = "GPU" if panel.is_gpu else "CPU"
+    return f"{device} power, energy {format_energy(panel.summary.energy_joules)}"
+
+
+def format_energy(joules: float | None) -> str:
+    """Joules for people: J, kJ or MJ with three digits, "unknown" for None."""
+    if joules is None:
+        return "unknown"
+    for unit, size in (("MJ", 1e6), ("kJ", 1e3)):
+        if joules >= size:
+            return f"{joules / size:.3g} {unit}"
+    return f"{joules:.3g} J"

@@ -1,0 +1,144 @@
+"""Without a GPU: CPU time and resident memory of the job's processes, beside those of the whole machine."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import psutil
+
+from harness.monitor.errors import MonitorError
+from harness.monitor.rapl import Rapl
+from harness.monitor.source import Value
+
+# Looking for new processes reads the whole process table. It may take this share of one core, so that a login
+# node with thousands of processes costs no more than a laptop: the dearer the scan, the rarer, within reason.
+_SCAN_SHARE = 1 / 250
+_LONGEST_BETWEEN_SCANS_S = 10.0
+
+
+def find_processes(pids: Sequence[int]) -> list[psutil.Process]:
+    """Processes with these ids. Raises MonitorError naming the first that is not there."""
+    found = []
+    for pid in pids:
+        try:
+            found.append(psutil.Process(pid))
+        except (psutil.NoSuchProcess, psutil.AccessDenied, OverflowError, ValueError) as error:
+            raise MonitorError(f"--pid {pid}: there is no such process") from error
+    return found
+
+
+def is_alive(process: psutil.Process) -> bool:
+    """Whether it still runs: neither gone, nor a zombie, nor another process with its number."""
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def _usable_cpus() -> int:
+    if hasattr(os, "sched_getaffinity"):  # Linux: a job may be bound to some of the node's CPUs
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+class ProcessTree:
+    """The job's processes: the roots (if they count) and everything below them, but never this process."""
+
+    def __init__(self, roots: Sequence[psutil.Process], with_roots: bool) -> None:
+        self._roots = roots
+        self._with_roots = with_roots
+        self._members: set[psutil.Process] = set()
+        self._next_scan_s = 0.0
+
+    def members(self) -> set[psutil.Process]:
+        """Those known to live. Young ones may appear a little late on machines with a long process table."""
+        if time.monotonic() >= self._next_scan_s:
+            before_s = time.process_time()  # not the clock on the wall: the job's own load must not blind us
+            self._members = self._scan()
+            cost_s = time.process_time() - before_s
+            self._next_scan_s = time.monotonic() + min(cost_s / _SCAN_SHARE, _LONGEST_BETWEEN_SCANS_S)
+        return self._members
+
+    def _scan(self) -> set[psutil.Process]:
+        found: set[psutil.Process] = set(self._roots) if self._with_roots else set()
+        for root in self._roots:
+            try:
+                found.update(root.children(recursive=True))
+            except psutil.NoSuchProcess:
+                continue  # gone; what it left behind is below another root or no longer the job's
+        return {process for process in found if process.pid != os.getpid()}
+
+
+class ProcessSource:
+    """One device: the job. 100 % is all CPUs that this process may use."""
+
+    kind = "processes"
+    columns = (
+        "utilization_percent",
+        "memory_used_bytes",
+        "processes",
+        "machine_utilization_percent",
+        "machine_memory_used_bytes",
+        "power_watts",
+        "energy_joules",
+    )
+
+    def __init__(self, tree: ProcessTree, rapl: Rapl | None) -> None:
+        self._tree = tree
+        self._rapl = rapl
+        self._cpus = _usable_cpus()
+        self._cpu_s: dict[psutil.Process, float] = {}
+        self._last: tuple[float, float | None] | None = None  # monotonic seconds, joules
+        self._last_unix_s = time.time()
+        psutil.cpu_percent(interval=None)  # the first answer is meaningless: have it now
+
+    def describe(self) -> Mapping[str, Any]:
+        """The job as the one device."""
+        return {
+            "driver": None,
+            "devices": [
+                {"index": 0, "name": f"job on {self._cpus} CPUs", "uuid": None, "memory_total_bytes": None}
+            ],
+            "cpus": self._cpus,
+            "machine_memory_bytes": psutil.virtual_memory().total,
+            "power": "RAPL, the machine's CPU packages" if self._rapl else None,
+        }
+
+    def sample(self) -> Sequence[Sequence[Value]]:
+        """One row; utilisation and power are over the time since the row before, unknown in the first."""
+        now_s, joules = time.monotonic(), self._rapl.energy_joules() if self._rapl else None
+        spent_s, rss_bytes, count = self._measure()
+        utilization = watts = machine = None
+        machine_now = psutil.cpu_percent(interval=None)
+        if self._last and (elapsed_s := now_s - self._last[0]) > 0:
+            utilization, machine = 100 * spent_s / elapsed_s / self._cpus, machine_now
+            if joules is not None and self._last[1] is not None:
+                watts = (joules - self._last[1]) / elapsed_s
+        self._last = (now_s, joules)
+        memory = psutil.virtual_memory()
+        return [(utilization, rss_bytes, count, machine, memory.total - memory.available, watts, joules)]
+
+    def _measure(self) -> tuple[float, int, int]:
+        """CPU seconds since the last call, resident bytes (shared pages once per process), number of processes."""
+        spent_s, rss_bytes = 0.0, 0
+        known: dict[psutil.Process, float] = {}
+        for process in self._tree.members():
+            try:
+                with process.oneshot():
+                    times = process.cpu_times()
+                    rss_bytes += process.memory_info().rss
+                    known[process] = times.user + times.system
+                    spent_s += known[process] - self._before(process, known[process])
+            except (psutil.NoSuchProcess, psutil.AccessDenied):
+                continue
+        self._cpu_s, self._last_unix_s = known, time.time()
+        return spent_s, rss_bytes, len(known)
+
+    def _before(self, process: psutil.Process, now_s: float) -> float:
+        """CPU seconds it had at the last call: none if younger than that; unknown, so all, if found late."""
+        if process in self._cpu_s:
+            return self._cpu_s[process]
+        return 0.0 if process.create_time() >= self._last_unix_s - 0.02 else now_s

@@ -1,0 +1,163 @@
+"""Sampling on a schedule that does not drift, into a file that is only ever appended to.
+
+The loop ends by signal, or when what it watches is gone. Killed outright it has lost at most one sample.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import math
+import os
+import platform
+import select
+import signal
+import time
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from harness.monitor.errors import MonitorError
+from harness.monitor.nvml import open_nvml
+from harness.monitor.processes import ProcessSource, ProcessTree, find_processes, is_alive
+from harness.monitor.rapl import open_rapl
+from harness.monitor.samples import LEADING_COLUMNS, META_FILE, META_SCHEMA, SAMPLES_FILE
+from harness.monitor.source import Source, Value
+
+_HZ_RANGE = (0.01, 10.0)
+
+
+class Stopper:
+    """Sleeps until a moment or a signal, whichever is first."""
+
+    def __init__(self) -> None:
+        """TERM, INT and HUP end the recording. USR1 says "time is nearly up" to the whole job: not for us."""
+        self._read_fd, write_fd = os.pipe()
+        os.set_blocking(write_fd, False)
+        signal.set_wakeup_fd(write_fd)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, lambda *_: None)
+        signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+
+    def wait_until(self, moment_s: float) -> bool:
+        """Whether a signal came before `moment_s` on the monotonic clock."""
+        ready, _, _ = select.select([self._read_fd], [], [], max(0.0, moment_s - time.monotonic()))
+        return bool(ready)
+
+
+class SampleFile:
+    """An append-only CSV, one write per sample: its cost does not depend on how many there are."""
+
+    def __init__(self, path: Path, columns: Sequence[str]) -> None:
+        """Raises MonitorError when another monitor is writing there, or one with other columns has."""
+        self._file = path.open("ab", buffering=0)
+        _lock(self._file.fileno(), path)
+        header = ",".join((*LEADING_COLUMNS, *columns)) + "\n"
+        if path.stat().st_size == 0:
+            self._file.write(header.encode())
+            return
+        with path.open("rb") as before:
+            if before.readline().decode(errors="replace") != header:
+                raise MonitorError(f"{path} has samples of another kind of device: choose another --out")
+            before.seek(-1, os.SEEK_END)
+            if before.read() != b"\n":  # the last monitor was killed inside a line
+                self._file.write(b"\n")
+
+    def append(self, unix_ns: int, devices: Iterable[int], rows: Sequence[Sequence[Value]]) -> None:
+        """One line per device, all in one write."""
+        lines = [
+            f"{unix_ns},{device}," + ",".join(map(_cell, row)) + "\n"
+            for device, row in zip(devices, rows, strict=True)
+        ]
+        self._file.write("".join(lines).encode())
+
+
+def _lock(fd: int, path: Path) -> None:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise MonitorError(f"another monitor is writing to {path}: give each its own --out") from error
+    except OSError:
+        return  # a file system without locks: one monitor per folder is then the caller's care
+
+
+def _cell(value: Value) -> str:
+    if value is None:
+        return ""
+    return str(value) if isinstance(value, int) else f"{value:.3f}"
+
+
+def _write_json(path: Path, content: dict[str, Any]) -> None:
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary.write_text(json.dumps(content, indent=2) + "\n")
+    temporary.replace(path)
+
+
+def _watch(pids: Sequence[int]) -> tuple[list[psutil.Process], Callable[[], bool]]:
+    """The roots of the job's processes, and whether there is still something to watch."""
+    if pids:
+        roots = find_processes(pids)
+        return roots, lambda: any(map(is_alive, roots))
+    parent = os.getppid()
+    return find_processes([parent]), lambda: os.getppid() == parent
+
+
+def _choose_source(roots: Sequence[psutil.Process], with_roots: bool) -> Source:
+    return open_nvml() or ProcessSource(ProcessTree(roots, with_roots), open_rapl())
+
+
+def _check_hz(hz: float) -> float:
+    low, high = _HZ_RANGE
+    if not (math.isfinite(hz) and low <= hz <= high):
+        raise MonitorError(f"--hz {hz:g}: allowed is {low:g} to {high:g} samples per second")
+    return hz
+
+
+def record(out: Path, hz: float = 1.0, pids: Sequence[int] = (), name: str | None = None) -> None:
+    """Sample this node into `out` until a signal comes or what is watched has ended.
+
+    Watched are the trees below `pids`, or without any the parent's other descendants. Raises MonitorError for
+    a wrong request, OSError when the folder cannot be written. `name` stands for the host in all that is drawn.
+    """
+    period_s = 1 / _check_hz(hz)
+    stopper = Stopper()
+    roots, going_on = _watch(pids)
+    source = _choose_source(roots, with_roots=bool(pids))
+    out.mkdir(parents=True, exist_ok=True)
+    samples = SampleFile(out / SAMPLES_FILE, source.columns)
+    start_s, start_unix_ns = time.monotonic(), time.time_ns()
+    meta: dict[str, Any] = {
+        "schema": META_SCHEMA,
+        "host": name or platform.node(),
+        "source": source.kind,
+        **source.describe(),
+        "period_ns": round(period_s * 1e9),
+        "started_unix_ns": start_unix_ns,
+        "watched_pids": [root.pid for root in roots],
+        "monitor_pid": os.getpid(),
+    }
+    _write_json(out / META_FILE, meta)
+    indices = [int(device["index"]) for device in meta["devices"]]
+
+    def take() -> None:
+        # Wall clock at the start plus monotonic time: a clock that is set meanwhile cannot fold the series.
+        unix_ns = start_unix_ns + round((time.monotonic() - start_s) * 1e9)
+        samples.append(unix_ns, indices, source.sample())
+
+    _sample_on_schedule(take, start_s, period_s, stopper, going_on)
+
+
+def _sample_on_schedule(
+    take: Callable[[], None], start_s: float, period_s: float, stopper: Stopper, going_on: Callable[[], bool]
+) -> None:
+    """Call `take` at start + k · period; ticks that a slow machine missed are left out, not made up for."""
+    tick = 0
+    while going_on():
+        take()
+        tick = max(tick + 1, math.ceil((time.monotonic() - start_s) / period_s))
+        if stopper.wait_until(start_s + tick * period_s):
+            if time.monotonic() > start_s + (tick - 0.5) * period_s:
+                take()  # the run's last moments, unless the time is too short for a rate
+            return

@@ -1,0 +1,108 @@
+"""A node's samples as a few numbers: peak memory, utilisation, energy. `summary.json` is exactly these."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from harness.monitor.samples import Recording, Series
+
+SUMMARY_FILE = "summary.json"
+SUMMARY_SCHEMA = 1
+
+
+@dataclass(frozen=True)
+class DeviceSummary:
+    """One device over the whole recording; None where it did not say."""
+
+    device: int
+    name: str
+    samples: int
+    peak_memory_bytes: int | None
+    memory_total_bytes: int | None
+    mean_utilization_percent: float | None
+    max_utilization_percent: float | None
+    mean_power_watts: float | None
+    max_power_watts: float | None
+    energy_joules: float | None
+    energy_from: str | None  # counter | power
+
+
+@dataclass(frozen=True)
+class NodeSummary:
+    """One node. `energy_joules` is the sum over devices, None when no device knows it."""
+
+    schema: int
+    host: str
+    source: str
+    power: str | None  # what the power is of, in words
+    period_ns: int
+    duration_ns: int
+    samples: int
+    damaged_rows: int
+    energy_joules: float | None
+    devices: tuple[DeviceSummary, ...]
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return sum(values) / len(values) if values else None
+
+
+def integrate(points: Sequence[tuple[int, float]]) -> float:
+    """Joules below (unix_ns, watts) points, by the trapezoid rule."""
+    pairs = pairwise(points)
+    return sum(
+        (watts + before) / 2 * (at_ns - start_ns) / 1e9 for (start_ns, before), (at_ns, watts) in pairs
+    )
+
+
+def measure_energy(device: Series) -> tuple[float | None, str | None]:
+    """Joules between the first and the last sample, and from what: the device's counter where it has one.
+
+    A counter that runs backwards (driver reload) is not believed; then, or without one, power is integrated.
+    """
+    counter = [joules for _, joules in device.points("energy_joules")]
+    if len(counter) > 1 and counter == sorted(counter):
+        return counter[-1] - counter[0], "counter"
+    power = device.points("power_watts")
+    return (integrate(power), "power") if len(power) > 1 else (None, None)
+
+
+def _summarize_device(device: Series) -> DeviceSummary:
+    memory = [value for _, value in device.points("memory_used_bytes")]
+    utilization = [value for _, value in device.points("utilization_percent")]
+    power = [value for _, value in device.points("power_watts")]
+    energy_joules, energy_from = measure_energy(device)
+    return DeviceSummary(
+        device=device.index,
+        name=device.name,
+        samples=len(device.unix_ns),
+        peak_memory_bytes=int(max(memory)) if memory else None,
+        memory_total_bytes=device.memory_total_bytes,
+        mean_utilization_percent=_mean(utilization),
+        max_utilization_percent=max(utilization, default=None),
+        mean_power_watts=_mean(power),
+        max_power_watts=max(power, default=None),
+        energy_joules=energy_joules,
+        energy_from=energy_from,
+    )
+
+
+def summarize(recording: Recording) -> NodeSummary:
+    """The numbers of one node; ends of the recording are its first and last sample."""
+    devices = tuple(map(_summarize_device, recording.devices))
+    first_ns, last_ns = recording.span_ns
+    known = [device.energy_joules for device in devices if device.energy_joules is not None]
+    return NodeSummary(
+        schema=SUMMARY_SCHEMA,
+        host=recording.host,
+        source=recording.source,
+        power=recording.meta.get("power"),
+        period_ns=recording.period_ns,
+        duration_ns=last_ns - first_ns,
+        samples=max((device.samples for device in devices), default=0),
+        damaged_rows=recording.damaged_rows,
+        energy_joules=sum(known) if known else None,
+        devices=devices,
+    )
