@@ -1,0 +1,20 @@
+"""What a reader of traces can fail with: always one sentence that names the file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from harness.errors import WorkError
+
+
+class TraceError(WorkError):
+    """A file that cannot be read as a trace, and why."""
+
+    def __init__(self, path: Path | str, why: str) -> None:
+        super().__init__(f"{path}: {why}")
+        self.path = str(path)
+        self.why = why
+
+    def __reduce__(self) -> tuple[type[TraceError], tuple[str, str]]:
+        """Survive the way back from a worker process, which rebuilds exceptions from their arguments."""
+        return TraceError, (self.path, self.why)

@@ -1,0 +1,53 @@
+"""One message as Kineto tells of it: in a kernel's arguments, or in the shapes of the operator behind it."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import msgspec
+
+from harness.traces.kineto.records import MessageArgs, integer
+from harness.traces.messages import Message
+from harness.traces.words import collective_kind, dtype_name
+
+_OUTPUT_THEN_INPUT = ("c10d::_allgather_base_", "c10d::_reduce_scatter_base_", "c10d::alltoall_base_")
+
+
+def from_arguments(name: str, args: MessageArgs) -> Message:
+    """A message from Kineto's arguments, or from the tensor shapes of a host's operator or span."""
+    dtype = dtype_name(args.dtype) if args.dtype else None
+    if args.name is not None or args.elements_in is not None:
+        return Message(
+            collective_kind(args.name or name),
+            dtype,
+            integer(args.elements_in),
+            integer(args.elements_out),
+            group=None if args.group is None else str(args.group),
+            group_size=integer(args.group_size),
+        )
+    return _from_shapes(name, args)
+
+
+def _from_shapes(name: str, args: MessageArgs) -> Message:
+    kind = collective_kind(name)
+    sizes = _element_counts(args.shapes)
+    dtype = next((d for d in map(dtype_name, args.types or ()) if d is not None), None)
+    if kind == "barrier":
+        return Message(kind, None, 0, 0)
+    first = sizes[0] if sizes else -1
+    second = sizes[1] if len(sizes) > 1 else -1
+    if name in _OUTPUT_THEN_INPUT and first > 0 and second > 0:
+        ratio = max(first, second) // min(first, second)
+        return Message(kind, dtype, second, first, group_size=ratio if kind != "all_to_all" else -1)
+    return Message(kind, dtype, first, first)
+
+
+def _element_counts(shapes: msgspec.Raw) -> list[int]:
+    """Elements of each argument that is a tensor or a list of them; the others give nothing."""
+    counts = []
+    for shape in msgspec.json.decode(shapes, type=list[Any]):
+        tensors = shape if isinstance(shape, list) and shape and isinstance(shape[0], list) else [shape]
+        if tensors != [[]] and all(isinstance(tensor, list) for tensor in tensors):
+            counts.append(sum(prod(tensor) for tensor in tensors))
+    return counts

@@ -1,0 +1,79 @@
+"""A trace file as blocks of plain bytes, unpacked on the way; knows nothing of what the bytes mean."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from io import FileIO
+from pathlib import Path
+
+from isal import isal_zlib
+
+from harness.traces.errors import TraceError
+from harness.traces.progress import Report, silent
+
+BLOCK_BYTES = 256 << 10  # fits the cache of one core; larger blocks read slower
+_PACKED_BYTES = 64 << 10
+_GZIP_MAGIC = b"\x1f\x8b"
+_GZIP_WBITS = 31  # zlib's way to say: with a gzip header
+_DAMAGE: type[Exception] = isal_zlib.error  # type: ignore[assignment]
+
+
+class Blocks:
+    """The blocks of one file. After iteration, `broken` says what ended it early, if anything did."""
+
+    def __init__(self, path: Path, progress: Report = silent) -> None:
+        self.path = path
+        self.broken: str | None = None
+        self._progress = progress
+
+    def __iter__(self) -> Iterator[bytes]:
+        try:
+            with self.path.open("rb", buffering=0) as file:
+                size = self.path.stat().st_size
+                for block in self._unpacked(file) if _is_packed(file) else _plain(file):
+                    self._progress(file.tell(), size)
+                    yield block
+        except OSError as error:
+            raise TraceError(self.path, f"cannot be read: {error.strerror or error}") from error
+
+    @property
+    def is_packed(self) -> bool:
+        """Whether the file is compressed. Raises TraceError for one that cannot be read."""
+        try:
+            with self.path.open("rb", buffering=0) as file:
+                return _is_packed(file)
+        except OSError as error:
+            raise TraceError(self.path, f"cannot be read: {error.strerror or error}") from error
+
+    def plain_from(self, start: int) -> Iterator[bytes]:
+        """The blocks of a plain file from byte `start` on."""
+        with self.path.open("rb", buffering=0) as file:
+            file.seek(start)
+            yield from _plain(file)
+
+    def _unpacked(self, file: FileIO) -> Iterator[bytes]:
+        """Everything that can be unpacked, also of a file that ends in the middle."""
+        engine = isal_zlib.decompressobj(wbits=_GZIP_WBITS)
+        try:
+            while packed := file.read(_PACKED_BYTES):
+                while packed:
+                    if engine.eof:
+                        engine = isal_zlib.decompressobj(wbits=_GZIP_WBITS)
+                    yield engine.decompress(packed, BLOCK_BYTES)
+                    packed = engine.unused_data.lstrip(b"\0") if engine.eof else engine.unconsumed_tail
+        except _DAMAGE as error:
+            self.broken = f"the compressed data is damaged ({error})"
+            return
+        if not engine.eof:
+            self.broken = "the compressed file ends in the middle"
+
+
+def _plain(file: FileIO) -> Iterator[bytes]:
+    while block := file.read(BLOCK_BYTES):
+        yield block
+
+
+def _is_packed(file: FileIO) -> bool:
+    magic = file.read(len(_GZIP_MAGIC))
+    file.seek(0)
+    return magic == _GZIP_MAGIC

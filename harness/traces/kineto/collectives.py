@@ -1,0 +1,98 @@
+"""Collectives of a trace: each NCCL kernel or gloo span with the message that it carries."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import defaultdict
+
+from harness.traces.kineto.arguments import from_arguments
+from harness.traces.kineto.cpu import SPAN_PREFIX
+from harness.traces.kineto.gather import Gathered, HostMessage
+from harness.traces.messages import Message, communication_kernels, completed
+from harness.traces.trace import Events
+
+_DEEPEST_NESTING = 4  # spans that may lie between a launch and the one that tells of the message
+
+
+def kernel_messages(gathered: Gathered, events: Events) -> dict[int, Message]:
+    """The message of each communication kernel, by its row in `events` (in the file's order)."""
+    texts = gathered.names.texts
+    rows = communication_kernels(texts, events)
+    hosts = _by_thread(gathered.host_messages)
+    found = {}
+    for row, name in zip(rows.tolist(), events.name[rows].tolist(), strict=True):
+        told = gathered.device_messages.get(row)
+        launched = (int(events.launch_thread[row]), int(events.launch_ns[row]))
+        message = from_arguments(texts[name], told) if told else _on_host(hosts, *launched)
+        found[row] = completed(message or Message(None), texts[name])
+    return found
+
+
+def _by_thread(spans: list[HostMessage]) -> dict[int, list[HostMessage]]:
+    threads: dict[int, list[HostMessage]] = defaultdict(list)
+    for span in sorted(spans, key=lambda span: span.start_ns):
+        threads[span.thread].append(span)
+    return threads
+
+
+def _on_host(threads: dict[int, list[HostMessage]], thread: int, launch_ns: int) -> Message | None:
+    """The message of the innermost telling span that encloses a launch."""
+    spans = threads.get(thread, [])
+    last = bisect_right(spans, launch_ns, key=lambda span: span.start_ns)
+    best = None
+    for span in spans[max(0, last - _DEEPEST_NESTING) : last][::-1]:
+        if span.end_ns < launch_ns:
+            continue
+        message = from_arguments(span.name, span.args)
+        if message.kind is not None and message.bytes >= 0:
+            return message
+        best = best or (message if message.kind is not None else None)
+    return best
+
+
+def span_messages(gathered: Gathered) -> tuple[list[HostMessage], dict[int, Message], list[tuple[int, int]]]:
+    """gloo's spans in order of start, their messages, and start and thread of the operators behind them.
+
+    gloo runs a reduce-scatter as an all-reduce; the operator knows what was asked, and how many took part.
+    """
+    host = sorted(gathered.host_messages, key=lambda span: span.start_ns)
+    spans = [span for span in host if span.name.startswith(SPAN_PREFIX)]
+    messages = {row: from_arguments(span.name, span.args) for row, span in enumerate(spans)}
+    waiting: dict[str | None, list[int]] = defaultdict(list)
+    for row, message in messages.items():
+        waiting[message.kind].append(row)
+    issued = [(-1, -1)] * len(spans)
+    for operator in host:
+        if not operator.name.startswith("c10d::"):
+            continue
+        asked = from_arguments(operator.name, operator.args)
+        served = _served_by(asked, operator, spans, messages, waiting)
+        if served is not None:
+            messages[served] = _merged(asked, messages[served])
+            issued[served] = (operator.start_ns, operator.thread)
+    return spans, messages, issued
+
+
+def _served_by(
+    asked: Message,
+    operator: HostMessage,
+    spans: list[HostMessage],
+    messages: dict[int, Message],
+    waiting: dict[str | None, list[int]],
+) -> int | None:
+    """Takes the first span after an operator that can be its work out of those still waiting for theirs."""
+    for kind in (asked.kind, "all_reduce") if asked.kind == "reduce_scatter" else (asked.kind,):
+        for row in waiting[kind]:
+            elements = messages[row].elements_in
+            fits = elements in (-1, 0, asked.elements_in, asked.elements_out)
+            if fits and spans[row].start_ns >= operator.start_ns:
+                waiting[kind].remove(row)
+                return row
+    return None
+
+
+def _merged(asked: Message, done: Message) -> Message:
+    asked.dtype = asked.dtype or done.dtype
+    if asked.elements_in < 0:
+        asked.elements_in = asked.elements_out = done.elements_in
+    return asked

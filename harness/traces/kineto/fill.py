@@ -1,0 +1,112 @@
+"""A file's records into columns: by its lines and, if it is large, in parts at the same time; else in the exact way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from pathlib import Path
+
+import msgspec
+
+from harness.traces.errors import TraceError
+from harness.traces.kineto.blocks import Blocks
+from harness.traces.kineto.gather import Gathered
+from harness.traces.kineto.identity import About, about
+from harness.traces.kineto.layout import OtherLayout, Picker, picked_by_layout
+from harness.traces.kineto.pick import Batch, picked
+from harness.traces.kineto.split import Records
+from harness.traces.progress import Report
+
+_RECORDS_AT_ONCE = 1024
+_PART_BYTES = 24 << 20  # less is read sooner than a process is started
+
+
+def gathered_from(
+    path: Path, progress: Report, workers: int, *, operators: bool
+) -> tuple[Gathered, Records, About]:
+    """The records' content, in the fastest way that the file allows. Raises TraceError for what is no trace."""
+    try:
+        gathered, records = _by_lines(path, progress, workers, operators)
+    except (OtherLayout, msgspec.DecodeError, ValueError):
+        try:
+            gathered, records = _filled(path, progress, operators, picked)
+        except (msgspec.DecodeError, ValueError) as error:
+            raise TraceError(path, f"is damaged: a record of it cannot be read ({error})") from error
+    return gathered, records, about(records.header, records.footer)
+
+
+def names_no_gpu(path: Path) -> bool:
+    """Whether the file says, before its events, that there was no GPU. Most files with one name it there."""
+    return about(Records(Blocks(path)).header, b"").devices == []
+
+
+def _by_lines(path: Path, progress: Report, workers: int, operators: bool) -> tuple[Gathered, Records]:
+    blocks = Blocks(path, progress)
+    parts = 1 if blocks.is_packed else min(workers, path.stat().st_size // _PART_BYTES)
+    if parts < 2:
+        return _filled(path, progress, operators, picked_by_layout)
+    records = Records(blocks)
+    picker = Picker(records.rest, operators)
+    gathered, records.footer = _in_parts(path, picker, records.begin, parts, progress)
+    return gathered, records
+
+
+def _filled(
+    path: Path, progress: Report, operators: bool, pick: Callable[[Records, bool], Iterator[Batch]]
+) -> tuple[Gathered, Records]:
+    records = Records(Blocks(path, progress))
+    return _gathered(pick(records, operators)), records
+
+
+def _gathered(batches: Iterator[Batch]) -> Gathered:
+    """Batches joined to a thousand records or more, so that what a batch costs by itself is spread over them."""
+    gathered, joined = Gathered(), Batch()
+    for batch in batches:
+        joined.extend(batch)
+        if len(joined) >= _RECORDS_AT_ONCE:
+            gathered.add(joined)
+            joined = Batch()
+    gathered.add(joined)
+    return gathered
+
+
+def _in_parts(path: Path, picker: Picker, begin: int, parts: int, progress: Report) -> tuple[Gathered, bytes]:
+    """Parts of the file read by processes of their own; what they found, joined in the file's order, and the footer."""
+    from concurrent.futures import BrokenExecutor  # noqa: PLC0415 - only for large files
+
+    from harness.traces.many import KILLED, process_pool  # noqa: PLC0415 - as above
+
+    size = path.stat().st_size
+    bounds = [begin + (size - begin) * part // parts for part in range(parts + 1)]
+    whole: Gathered | None = None
+    with process_pool(parts) as pool:
+        jobs = [
+            pool.submit(_part, path, picker, start, stop if stop < size else None)
+            for start, stop in pairwise(bounds)
+        ]
+        for stop, job in zip(bounds[1:], jobs, strict=True):
+            try:
+                gathered, footer = job.result()
+            except BrokenExecutor as error:
+                raise TraceError(path, KILLED) from error
+            whole = gathered if whole is None else whole.joined(gathered)
+            progress(stop, size)
+    assert whole is not None
+    return whole, footer
+
+
+def _part(path: Path, picker: Picker, start: int, stop: int | None) -> tuple[Gathered, bytes]:
+    """The records that begin from byte `start` on and before byte `stop` (None: all, and then the footer)."""
+    blocks = Blocks(path).plain_from(start)
+    text = next(blocks, b"")
+    first = text.find(picker.begin)
+    if first < 0:
+        raise OtherLayout
+    rest = _chained(text[first:], blocks)
+    batches = picker.to_the_end(rest) if stop is None else picker.up_to(rest, stop - start - first)
+    return _gathered(batches), picker.footer
+
+
+def _chained(first: bytes, others: Iterator[bytes]) -> Iterator[bytes]:
+    yield first
+    yield from others

@@ -1,0 +1,62 @@
+"""Gathered records of a GPU to events, with their launches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.traces.columns import constant, launches
+from harness.traces.kineto.gather import Gathered
+from harness.traces.trace import I32, I64, Activity, Calls, CopyKind, Events
+
+_DIRECTIONS = (
+    ("HtoD", CopyKind.H2D),
+    ("DtoH", CopyKind.D2H),
+    ("DtoD", CopyKind.D2D),
+    ("PtoP", CopyKind.P2P),
+)
+
+
+def device_events(gathered: Gathered, calls: Calls) -> Events:
+    """All work on GPUs, in the file's order."""
+    table = gathered.device
+    n = len(table)
+    name, activity = table.column("name").astype(np.int32), table.column("activity").astype(np.uint8)
+    correlation = table.column("correlation")
+    process = constant(gathered.pid, n)
+    process = constant(gathered.pid, n)
+    launch_ns, launch_thread = launches(correlation, process, calls)
+    copies = activity == Activity.MEMCPY
+    texts = gathered.names.texts
+    pageable = _by_name(texts, name, copies, lambda text: int("Pageable" in text))
+    return Events(
+        start_ns=table.column("start"),
+        end_ns=table.column("end"),
+        name=name,
+        activity=activity,
+        device=table.column("device").astype(np.int32),
+        stream=table.column("stream"),
+        correlation=correlation,
+        launch_ns=launch_ns,
+        launch_thread=launch_thread,
+        bytes=np.where(activity == Activity.KERNEL, -1, table.column("bytes")),
+        copy_kind=_by_name(texts, name, copies, copy_kind).astype(np.int32),
+        pageable=(pageable == 1).astype(np.uint8),
+        dtype=constant(-1, n, np.int32),
+        process=process,
+    )
+
+
+def copy_kind(text: str) -> CopyKind:
+    """The direction in a copy's name: "Memcpy HtoD (Pinned -> Device)"."""
+    return next((kind for word, kind in _DIRECTIONS if word in text), CopyKind.UNKNOWN)
+
+
+def _by_name(texts: list[str], name: I32, rows: NDArray[np.bool_], judge: Callable[[str], int]) -> I64:
+    """`judge` of each row's name, asked once per distinct name; -1 on other rows."""
+    verdicts = np.full(len(texts), -1, np.int64)
+    for index in np.unique(name[rows]).tolist():
+        verdicts[index] = judge(texts[index])
+    return np.where(rows, verdicts[name], -1)

@@ -1,0 +1,158 @@
+"""The fast way to pick records: by the line breaks of a pretty-printed file, such as torch.profiler writes.
+
+A JSON string holds no line break, so a brace at the records' own indentation begins or ends a record. Whatever
+does not fit raises OtherLayout, and the file is read in the exact way instead.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+from harness.traces.kineto.pick import MESSAGE_OPERATOR, Batch, head_of, kind_of
+from harness.traces.kineto.records import KIND_OF_CATEGORY, Kind, Work
+from harness.traces.kineto.split import Records
+
+_DENSE = 0.4  # share of a text that must be wanted for decoding all of it to be faster
+_BETWEEN = b" \t\r\n,"
+_work = msgspec.json.Decoder(list[Work])
+_INDENTATION = re.compile(rb"\s*(\n[ \t]*)\{")
+_OLD_OPERATOR, _OLD_CALL = b'"Operator"', b'"Runtime"'
+_TELLING = b'"Collective name"'
+_MESSAGE = b'"%s"' % MESSAGE_OPERATOR.encode()
+
+
+class OtherLayout(Exception):
+    """The text is not laid out as assumed."""
+
+
+def picked_by_layout(records: Records, operators: bool) -> Iterator[Batch]:
+    """The wanted records of each block, as `pick.picked` gives them. Raises OtherLayout, possibly at the very end."""
+    picker = Picker(records.rest, operators)
+    yield from picker.to_the_end(records.blocks())
+    records.footer = picker.footer
+
+
+class Picker:
+    """Picks records out of text that is laid out like `text`, the beginning of a file's events."""
+
+    def __init__(self, text: bytes, operators: bool) -> None:
+        indentation = _INDENTATION.match(text)
+        if indentation is None:
+            raise OtherLayout
+        self.footer = b""  # what follows the events, once their end was reached
+        self.begin, self._end = indentation[1] + b"{", indentation[1] + b"}"
+        self._array_end = re.compile(re.escape(self._end) + rb"\s*\]")
+        self._operators = operators
+        self._dense = False  # whether most of the last text was wanted
+        self._old = _OLD_OPERATOR in text
+        self._kinds = [kind for kind in Kind if operators or kind is not Kind.OPERATOR]
+        self._category = re.compile(rb'"cat"\s*:\s*"(?:%s)"' % b"|".join(map(_categories, self._kinds)))
+
+    def to_the_end(self, blocks: Iterable[bytes]) -> Iterator[Batch]:
+        """The records of blocks of which the first begins, and the last ends, between records."""
+        text = b""
+        for block in blocks:
+            text += block
+            cut = text.rfind(self.begin)
+            if cut > 0:
+                yield self.batch(text[:cut])
+                text = text[cut:]
+        end = self._array_end.search(text)
+        if end is None:
+            raise OtherLayout
+        self.footer = text[end.end() :]
+        yield self.batch(text[: end.end()])
+
+    def up_to(self, blocks: Iterable[bytes], size: int) -> Iterator[Batch]:
+        """The records of blocks that begin between records, up to the last that begins within `size` bytes."""
+        text, before = b"", 0
+        for block in blocks:
+            text += block
+            past = text.find(self.begin, max(0, size - before))
+            if past >= 0:
+                yield self.batch(text[:past])
+                return
+            cut = text.rfind(self.begin)
+            if cut > 0:
+                yield self.batch(text[:cut])
+                text, before = text[cut:], before + cut
+        raise OtherLayout
+
+    def batch(self, text: bytes) -> Batch:
+        """The wanted records of a text that begins and ends between records."""
+        if self._dense:
+            batch = self._all_decoded(text)
+            if batch is not None:
+                return batch
+        batch = self._wanted_cut_out(text)
+        wanted = sum(len(record) for kind in (Kind.DEVICE, Kind.CALL) for record in batch.texts[kind])
+        self._dense = not self._operators and wanted > _DENSE * len(text)
+        return batch
+
+    def _all_decoded(self, text: bytes) -> Batch | None:
+        """Where most of a text is wanted, all of it is decoded at once; None if that cannot be, or is not enough."""
+        try:
+            records = _work.decode(b"[" + text.rstrip(_BETWEEN) + b"]")
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return None
+        kinds = {category: KIND_OF_CATEGORY.get(category) for category in {r.cat for r in records}}
+        if not set(kinds.values()) <= {None, Kind.DEVICE, Kind.CALL}:
+            return None
+        batch = Batch(calls=[r for r in records if kinds[r.cat] is Kind.CALL])
+        batch.work = [r for r in records if kinds[r.cat] is Kind.DEVICE]
+        telling = sum(r.args is not None and r.args.collective is not None for r in batch.work)
+        batch.told = list(self._records_with(_TELLING, text)) if telling else []
+        return batch if len(batch.told) == telling else None
+
+    def _wanted_cut_out(self, text: bytes) -> Batch:
+        found: list[list[bytes]] = [[] for _ in range(len(self._kinds) + 1)]
+        begin, end, find, rfind = self.begin, self._end, text.find, text.rfind
+        width = len(end)
+        for match in self._category.finditer(text):
+            at = match.start()
+            first, last = rfind(begin, 0, at), find(end, at)
+            if first < 0 or last < 0:
+                raise OtherLayout
+            found[match.lastindex or 0].append(text[first : last + width])
+        batch = Batch(dict(zip(self._kinds, found[1:], strict=True)))
+        self._judge_operators(batch.texts, text)
+        return batch
+
+    def _judge_operators(self, texts: dict[Kind, list[bytes]], text: bytes) -> None:
+        """Among operators, names decide; only records in which such a name can be are looked at twice."""
+        maybe: list[bytes] = []
+        if self._operators:
+            maybe = [record for record in texts[Kind.OPERATOR] if b"#" in record]
+            texts[Kind.OPERATOR] = [record for record in texts[Kind.OPERATOR] if b"#" not in record]
+        else:
+            maybe.extend(self._records_with(_MESSAGE, text))
+            if self._is_old(texts[Kind.CALL]):
+                maybe.extend(self._records_with(b"#", text))
+        for record in maybe:
+            head = head_of(record)
+            kind = kind_of(head, self._operators) if KIND_OF_CATEGORY.get(head.cat) is Kind.OPERATOR else None
+            if kind is not None:
+                texts.setdefault(kind, []).append(record)
+
+    def _is_old(self, calls: list[bytes]) -> bool:
+        """Whether ranges are operators, as they were until torch 1.9; a file's first records told."""
+        if not self._old and any(record.find(_OLD_CALL) >= 0 for record in calls[:1]):
+            raise OtherLayout  # the records before these were read as if they were new
+        return self._old
+
+    def _records_with(self, needle: bytes, text: bytes) -> Iterator[bytes]:
+        at = text.find(needle)
+        while at >= 0:
+            first, last = text.rfind(self.begin, 0, at), text.find(self._end, at)
+            if first < 0 or last < 0:
+                raise OtherLayout
+            yield text[first : last + len(self._end)]
+            at = text.find(needle, last)
+
+
+def _categories(kind: Kind) -> bytes:
+    """A group of a pattern: the categories of every era that mean `kind`."""
+    return b"(%s)" % "|".join(category for category, k in KIND_OF_CATEGORY.items() if k is kind).encode()

@@ -1,0 +1,56 @@
+"""Decimal text to integer nanoseconds, without ever passing through a float.
+
+Kineto writes microseconds with three decimals on a base near 4e12 or 1.7e15: too many digits for float64.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from decimal import Decimal, InvalidOperation
+
+import msgspec
+import numpy as np
+
+from harness.traces.trace import I64
+
+_DOT, _COMMA = b".", b","
+
+
+def nanoseconds(microseconds: Sequence[msgspec.Raw]) -> I64:
+    """Microseconds as the text of JSON numbers to integer nanoseconds. Raises ValueError for other text."""
+    if not microseconds:
+        return np.empty(0, np.int64)
+    text = _COMMA.join(microseconds)
+    dots = text.count(_DOT)
+    if dots == 0 and _plain(text):
+        return _integers(text, len(microseconds)) * 1000
+    if dots == len(microseconds) and _three_decimals_each(text) and _plain(text):
+        return _integers(text.replace(_DOT, b""), len(microseconds))
+    return np.array([_nanoseconds_of(bytes(number)) for number in microseconds], np.int64)
+
+
+def _three_decimals_each(text: bytes) -> bool:
+    characters = np.frombuffer(text + _COMMA, np.uint8)
+    dots, commas = np.flatnonzero(characters == ord(".")), np.flatnonzero(characters == ord(","))
+    return bool((commas - dots == 4).all())
+
+
+def _plain(text: bytes) -> bool:
+    return not (b"e" in text or b"E" in text or b'"' in text or b"n" in text)
+
+
+def _integers(text: bytes, count: int) -> I64:
+    values = np.fromstring(text, np.int64, sep=",")
+    if len(values) != count:
+        raise ValueError("a time stamp is not a number")
+    return values
+
+
+def _nanoseconds_of(number: bytes) -> int:
+    whole, _, fraction = number.strip(b'"').partition(_DOT)
+    if fraction.isdigit() and whole.isdigit() and len(fraction) <= 3:
+        return int(whole) * 1000 + int(fraction.ljust(3, b"0"))
+    try:
+        return int((Decimal(number.strip(b'"').decode()) * 1000).to_integral_value())
+    except InvalidOperation as error:
+        raise ValueError("a time stamp is not a number") from error

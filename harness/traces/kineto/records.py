@@ -1,0 +1,134 @@
+"""The shapes of Kineto's records, one per kind of work, and which categories of every era mean which kind."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import IntEnum, auto
+
+import msgspec
+import numpy as np
+
+from harness.traces.trace import I64
+
+
+class Kind(IntEnum):
+    """What a record is to a reader."""
+
+    DEVICE = auto()  # work on a GPU
+    CALL = auto()  # a runtime or driver call on the host
+    RANGE = auto()  # what the program said about itself
+    OPERATOR = auto()  # an operator on the host
+    INSTANT = auto()  # the memory profiler's marks
+
+
+KERNELS = frozenset({"kernel", "Kernel"})
+COPIES = frozenset({"gpu_memcpy", "Memcpy"})
+SETS = frozenset({"gpu_memset", "Memset"})
+KIND_OF_CATEGORY = {
+    **dict.fromkeys((*KERNELS, *COPIES, *SETS), Kind.DEVICE),
+    **dict.fromkeys(
+        ("cuda_runtime", "cuda_driver", "Runtime", "hip_runtime", "privateuse1_runtime"), Kind.CALL
+    ),
+    "user_annotation": Kind.RANGE,
+    **dict.fromkeys(("cpu_op", "Operator"), Kind.OPERATOR),
+    "cpu_instant_event": Kind.INSTANT,
+}
+
+
+class Head(msgspec.Struct, gc=False):
+    """Enough of any record to say what it is."""
+
+    ph: str = ""
+    cat: str = ""
+    name: str = ""
+
+
+class WorkArgs(msgspec.Struct, gc=False):
+    """Where work ran and what ties it to its call; other tools write some of the numbers as text."""
+
+    device: int | str | None = None
+    stream: int | str | None = -1
+    correlation: int | str | None = -1
+    bytes: int | str | None = -1
+    collective: str | None = msgspec.field(name="Collective name", default=None)
+
+
+class Work(msgspec.Struct, gc=False):
+    """A kernel, a copy, a set, or the call behind it; any other record is one too, with what it lacks left empty."""
+
+    cat: str = ""
+    name: str = ""
+    pid: int | str = -1
+    tid: int | str = -1
+    ts: msgspec.Raw = msgspec.Raw(b"")
+    dur: msgspec.Raw = msgspec.Raw(b"")
+    args: WorkArgs | None = None
+
+
+class ShapeArgs(msgspec.Struct, gc=False):
+    """What an operator was given, where shapes were recorded."""
+
+    types: list[str] | None = msgspec.field(name="Input type", default=None)
+
+
+class OperatorRecord(msgspec.Struct, gc=False):
+    """An operator or a user's range on a host thread."""
+
+    cat: str
+    name: str
+    ts: msgspec.Raw
+    dur: msgspec.Raw
+    pid: int | str = -1
+    tid: int | str = -1
+    args: ShapeArgs = msgspec.field(default_factory=ShapeArgs)
+
+
+class MessageArgs(msgspec.Struct, gc=False):
+    """What is told about one message, by whichever of Kineto's three ways."""
+
+    name: str | None = msgspec.field(name="Collective name", default=None)
+    elements_in: int | str | None = msgspec.field(name="In msg nelems", default=None)
+    elements_out: int | str | None = msgspec.field(name="Out msg nelems", default=None)
+    group: str | int | None = msgspec.field(name="Process Group Name", default=None)
+    group_size: int | str | None = msgspec.field(name="Group size", default=None)
+    dtype: str | None = None
+    shapes: msgspec.Raw = msgspec.field(name="Input Dims", default=msgspec.Raw(b"[]"))
+    types: list[str] | None = msgspec.field(name="Input type", default=None)
+
+
+class MessageRecord(msgspec.Struct, gc=False):
+    """The part of a record that speaks of a collective."""
+
+    args: MessageArgs = msgspec.field(default_factory=MessageArgs)
+
+
+class MemoryArgs(msgspec.Struct, gc=False):
+    """One change of allocated memory."""
+
+    total: int | None = msgspec.field(name="Total Allocated", default=None)
+    device_type: int | None = msgspec.field(name="Device Type", default=None)
+    device: int | None = msgspec.field(name="Device Id", default=None)
+
+
+class MemoryRecord(msgspec.Struct, gc=False):
+    """A mark of the memory profiler."""
+
+    cat: str
+    name: str
+    args: MemoryArgs = msgspec.field(default_factory=MemoryArgs)
+
+
+def integers(values: Sequence[int | str | None]) -> I64:
+    """Numbers of which some may be written as text; -1 where there is none."""
+    try:
+        return np.array(values, np.int64)
+    except (TypeError, ValueError):
+        return np.array([integer(value) for value in values], np.int64)
+
+
+def integer(value: int | str | None) -> int:
+    """A number that may be written as text ("stream 7"); -1 where there is none."""
+    if isinstance(value, int):
+        return value
+    digits = (value or "").rsplit(" ", 1)[-1]
+    return int(digits) if digits.lstrip("-").isdigit() else -1

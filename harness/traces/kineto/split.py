@@ -1,0 +1,153 @@
+"""A trace's text to whole records, whatever its layout: any order of keys, any white space, one line or many.
+
+A cut is taken only where it is proven: the text from one record's beginning up to it must be a JSON array's
+content by itself, which holds at a record's end and nowhere else.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import msgspec
+
+from harness.traces.errors import TraceError
+from harness.traces.kineto.blocks import Blocks
+from harness.traces.kineto.repair import decoded
+
+_EVENTS = re.compile(rb'"traceEvents"\s*:\s*\[|\A\s*\[')
+_TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)|[][{}]', re.DOTALL)
+_SPACE = b" \t\r\n"
+_BETWEEN = _SPACE + b","  # may lead a text that was cut before it was all there
+_MOST_HEADER_BYTES = 256 << 20
+_KEY_BYTES = 1024  # more than the events' key and its bracket take, white space and all
+_records = msgspec.json.Decoder(list[msgspec.Raw])
+
+
+class Records:
+    """The records of one trace file, block by block; `header` and `footer` are the JSON text around them."""
+
+    def __init__(self, blocks: Blocks) -> None:
+        self.path = blocks.path
+        self.header = b""
+        self.begin = 0  # of the records, in bytes of plain text from the file's beginning
+        self.footer = b""
+        self.truncated: str | None = None
+        self._blocks = blocks
+        self._ended = False
+        self._stream = iter(blocks)
+        self.rest = self._after_header()
+
+    def __iter__(self) -> Iterator[list[msgspec.Raw]]:
+        """Lists of whole records. Raises TraceError where the text is no JSON."""
+        text = self.rest
+        for block in self._stream:
+            records, text = self._cut(text)
+            yield records
+            if self._ended:
+                self.footer += b"".join([block, *self._stream])
+                return
+            text += block
+        yield self._last(text)
+
+    def blocks(self) -> Iterator[bytes]:
+        """The text after the header as it comes, for a reader that finds records in its own way."""
+        yield self.rest
+        yield from self._stream
+
+    def _after_header(self) -> bytes:
+        text, searched = bytearray(), 0
+        for block in self._stream:
+            text += block
+            found = _EVENTS.search(text, max(0, searched - _KEY_BYTES))
+            if found:
+                self.header, self.begin = bytes(text[: found.start()]), found.end()
+                return bytes(text[found.end() :]) + next(self._stream, b"")
+            searched = len(text)
+            if bytes(text[:64]).lstrip()[:1] not in (b"{", b"[", b"") or searched > _MOST_HEADER_BYTES:
+                break
+        raise TraceError(self.path, self._blocks.broken or _why_no_trace(bytes(text[:64])))
+
+    def _cut(self, text: bytes) -> tuple[list[msgspec.Raw], bytes]:
+        """As many whole records as surely end in `text`, and the text after them."""
+        cut = _last_boundary(text)
+        if cut is None:
+            return [], text
+        try:
+            return _decode(text[: cut[0]]), text[cut[1] :]
+        except msgspec.DecodeError:
+            end, array_end = _structure(text)
+        if array_end is not None:
+            return self._finished(text, array_end), b""
+        return self._checked(text[:end]), text[end:]
+
+    def _last(self, text: bytes) -> list[msgspec.Raw]:
+        """The last records; sets `footer`, or `truncated` where the array never ends."""
+        bracket = text.rfind(b"]")
+        if bracket >= 0 and text[:bracket].rstrip(_SPACE)[-1:] in (b"}", b""):
+            try:
+                records = _decode(text[:bracket])
+                self.footer = text[bracket + 1 :]
+                return records
+            except msgspec.DecodeError:
+                pass
+        end, array_end = _structure(text)
+        if array_end is not None:
+            return self._finished(text, array_end)
+        self.truncated = self._blocks.broken or "the file ends in the middle of its events"
+        return self._checked(text[:end])
+
+    def _finished(self, text: bytes, array_end: int) -> list[msgspec.Raw]:
+        """The records of a text in which the array of records ends."""
+        self._ended = True
+        self.footer = text[array_end + 1 :]
+        return self._checked(text[:array_end])
+
+    def _checked(self, text: bytes) -> list[msgspec.Raw]:
+        try:
+            return decoded(_records, _array(text))
+        except msgspec.DecodeError as error:
+            raise TraceError(self.path, f"is damaged: its events are not valid JSON ({error})") from error
+
+
+def _decode(text: bytes) -> list[msgspec.Raw]:
+    return _records.decode(_array(text))
+
+
+def _array(text: bytes) -> bytes:
+    return b"[" + text.lstrip(_BETWEEN) + b"]"
+
+
+def _last_boundary(text: bytes) -> tuple[int, int] | None:
+    """The last place that looks like `} , {`: where one record ends and where the next begins."""
+    brace = text.rfind(b"{")
+    while brace >= 0:
+        before = text[max(0, brace - 256) : brace].rstrip(_SPACE)
+        if before.endswith(b",") and (record := before[:-1].rstrip(_SPACE)).endswith(b"}"):
+            return max(0, brace - 256) + len(record), brace
+        brace = text.rfind(b"{", 0, brace)
+    return None
+
+
+def _structure(text: bytes) -> tuple[int, int | None]:
+    """Where the last whole record ends and where the array of records does (None: not in this text)."""
+    depth, end = 0, 0
+    for token in _TOKEN.finditer(text):
+        character = text[token.start()]
+        if character in b"{[":
+            depth += 1
+        elif character in b"}]":
+            if depth == 0:
+                return end, token.start()
+            depth -= 1
+            if depth == 0:
+                end = token.end()
+    return end, None
+
+
+def _why_no_trace(text: bytes) -> str:
+    if not text:
+        return "is empty"
+    if text.lstrip()[:1] != b"{":
+        return "is not a profiler trace: it does not begin as JSON"
+    return "is JSON, but not a profiler trace: it has no traceEvents"

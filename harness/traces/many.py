@@ -1,0 +1,148 @@
+"""Many traces at once: each is read and reduced in a worker process, so that only results travel.
+
+A worker holds one trace at a time, and no more workers run than the memory budget has room for.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from harness.traces.errors import TraceError
+from harness.traces.open import open_trace
+from harness.traces.progress import Report, silent
+from harness.traces.trace import Trace
+
+if TYPE_CHECKING:
+    from concurrent.futures import ProcessPoolExecutor
+
+Result = TypeVar("Result")
+
+# Memory while reading, per byte of file; a compressed one holds about 15 times its size. Rounded up from
+# benchmarks/bench_read_kineto.py and bench_read_nsys.py.
+_BYTES_PER_BYTE = {".json.gz": 8.0, ".sqlite.gz": 12.0, ".json": 0.5, ".sqlite": 2.0, ".nsys-rep": 8.0}
+_BASE_BYTES = 80 << 20
+KILLED = "was not read: its worker process was killed, probably for want of memory"
+_WORTH_A_POOL_BYTES = 24 << 20  # below this a pool takes longer to start than it saves
+
+
+def map_traces(
+    paths: Sequence[Path | str],
+    function: Callable[[Trace], Result],
+    *,
+    workers: int | None = None,
+    memory_budget_bytes: int | None = None,
+    progress: Report = silent,
+) -> list[Result | TraceError]:
+    """`function` of each trace, in the order of `paths`; a file that cannot be read gives its TraceError.
+
+    `function` is run in the worker that read the trace and must be importable there (no lambda); what it
+    returns is pickled. `workers` is by default one per usable core, fewer where `memory_budget_bytes`
+    (default: half of the memory that is free) does not hold that many.
+    """
+    files = [Path(path) for path in paths]
+    sizes = [_size(file) for file in files]
+    count = worker_count(files, workers, memory_budget_bytes)
+    each = max(1, (workers if workers is not None else _cores()) // count)
+    if count == 1 or (workers is None and sum(sizes) < _WORTH_A_POOL_BYTES):
+        return _in_turn(files, sizes, function, each, progress)
+    return _in_pool(files, sizes, function, (count, each), progress)
+
+
+def worker_count(
+    files: Sequence[Path], workers: int | None = None, memory_budget_bytes: int | None = None
+) -> int:
+    """How many traces may be read at once, at least one."""
+    wanted = workers if workers is not None else _cores()
+    budget = memory_budget_bytes if memory_budget_bytes is not None else _free_bytes() // 2
+    largest = max((memory_bytes(file) for file in files), default=1)
+    return max(1, min(wanted, len(files), budget // largest))
+
+
+def memory_bytes(file: Path) -> int:
+    """About how much memory reading `file` takes."""
+    factor = next((f for suffix, f in _BYTES_PER_BYTE.items() if file.name.endswith(suffix)), 1.0)
+    return _BASE_BYTES + int(_size(file) * factor)
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0))
+
+
+def _free_bytes() -> int:
+    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def _size(file: Path) -> int:
+    try:
+        return file.stat().st_size
+    except OSError:
+        return 0
+
+
+def _in_turn(
+    files: list[Path], sizes: list[int], function: Callable[[Trace], Result], each: int, progress: Report
+) -> list[Result | TraceError]:
+    results: list[Result | TraceError] = []
+    for number, file in enumerate(files):
+        results.append(_apply(file, function, each, _after(sum(sizes[:number]), sum(sizes), progress)))
+    return results
+
+
+def _after(before_bytes: int, total_bytes: int, progress: Report) -> Report:
+    return lambda done_bytes, _: progress(before_bytes + done_bytes, total_bytes)
+
+
+def _apply(
+    file: Path, function: Callable[[Trace], Result], workers: int, progress: Report = silent
+) -> Result | TraceError:
+    try:
+        trace = open_trace(file, workers=workers, progress=progress)
+    except TraceError as error:
+        return error
+    return function(trace)
+
+
+def _in_pool(
+    files: list[Path],
+    sizes: list[int],
+    function: Callable[[Trace], Result],
+    shares: tuple[int, int],
+    progress: Report,
+) -> list[Result | TraceError]:
+    """The largest files first, so that no worker is left alone with one at the end.
+
+    `shares` are the number of workers, and how many processes each of these may have for a large file.
+    """
+    # These take longer to import than one small trace does to read.
+    from concurrent.futures import as_completed  # noqa: PLC0415 - as said above
+    from concurrent.futures.process import BrokenProcessPool  # noqa: PLC0415 - as above
+
+    results: dict[int, Result | TraceError] = {}
+    with process_pool(shares[0]) as pool:
+        order = sorted(range(len(files)), key=lambda number: -sizes[number])
+        jobs = {pool.submit(_apply, files[number], function, shares[1]): number for number in order}
+        for job in as_completed(jobs):
+            number = jobs[job]
+            try:
+                results[number] = job.result()
+            except BrokenProcessPool:
+                results[number] = TraceError(files[number], KILLED)
+            progress(sum(sizes[number] for number in results), sum(sizes))
+    return [results[number] for number in range(len(files))]
+
+
+def process_pool(workers: int) -> ProcessPoolExecutor:
+    """Worker processes that die silently of Ctrl-C.
+
+    Forking starts them quickest, and is safe only while no other thread holds a lock.
+    """
+    import multiprocessing  # noqa: PLC0415 - as in _in_pool
+    from concurrent.futures import ProcessPoolExecutor  # noqa: PLC0415 - as in _in_pool
+
+    context = multiprocessing.get_context("fork" if threading.active_count() == 1 else "spawn")
+    return ProcessPoolExecutor(workers, context, signal.signal, (signal.SIGINT, signal.SIG_DFL))

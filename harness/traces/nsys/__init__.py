@@ -1,0 +1,1 @@
+"""nsys: a SQLite export, of any schema since 2022, or a report that the installed nsys exports."""

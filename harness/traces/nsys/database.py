@@ -1,0 +1,172 @@
+"""An nsys export as a database in which every table and every column may be missing."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Iterator
+from contextlib import closing, contextmanager
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from harness.traces.columns import unknown
+from harness.traces.errors import TraceError
+from harness.traces.nsys.pages import OtherFormat, Pages
+from harness.traces.progress import Report, silent
+from harness.traces.trace import I64
+
+_MAGIC = b"SQLite format 3\0"
+_HEADER_BYTES = 100
+_SPARE_ROOM = 1.3
+
+
+class Growing:
+    """A column that is filled piece by piece without ever being there twice.
+
+    Room that is not used costs nothing: the system gives memory only to pages that are written to.
+    """
+
+    def __init__(self) -> None:
+        self._values = np.empty(0, np.int64)
+        self._count = 0
+
+    def extend(self, piece: I64, share: float) -> None:
+        """Append a piece; after it, `share` of all pieces are there."""
+        count = self._count + len(piece)
+        if count > len(self._values):
+            grown = np.empty(int(count / share * _SPARE_ROOM) + len(piece), np.int64)
+            grown[: self._count] = self._values[: self._count]
+            self._values = grown
+        self._values[self._count : count] = piece
+        self._count = count
+
+    def column(self) -> I64:
+        """All that was appended."""
+        return self._values[: self._count]
+
+
+class Database:
+    """Read-only access; what is not there reads as no rows, or as unknown."""
+
+    def __init__(self, path: Path, connection: sqlite3.Connection, progress: Report = silent) -> None:
+        self.path = path
+        self._size = path.stat().st_size
+        self._done = 0  # bytes of the tables that were read whole
+        self._progress = progress
+        self._connection = connection
+        listed = self._query("SELECT name, rootpage FROM sqlite_master WHERE type='table'")
+        self.tables: dict[str, int] = {str(name): root for name, root in listed}
+        self._columns: dict[str, dict[str, int]] = {}
+
+    def _query(self, sql: str, parameters: Iterable[object] = ()) -> list[tuple[Any, ...]]:
+        with _one_sentence(self.path):
+            return self._connection.execute(sql, tuple(parameters)).fetchall()
+
+    def columns(self, table: str) -> dict[str, int]:
+        """The columns of `table` and their positions; none when it is missing."""
+        if table not in self._columns:
+            listed = self._query(f'PRAGMA table_info("{table}")')
+            self._columns[table] = {str(name): position for position, name, *_ in listed}
+        return self._columns[table]
+
+    def integers(self, table: str, *wanted: str) -> dict[str, I64]:
+        """Columns of `table` as arrays, -1 for NULL and for a column that this schema has not."""
+        have = self.columns(table)
+        there = [name for name in wanted if name in have]
+        if not there:
+            return {name: np.empty(0, np.int64) for name in wanted}
+        try:
+            found = self._from_pages(table, there)
+        except OtherFormat:
+            found = self._from_queries(table, there)
+        count = len(found[there[0]])
+        return {name: found[name] if name in have else unknown(count) for name in wanted}
+
+    def _from_pages(self, table: str, wanted: list[str]) -> dict[str, I64]:
+        position = self.columns(table)
+        by_position = sorted(wanted, key=lambda name: position[name])
+        found = {name: Growing() for name in by_position}
+        pages = Pages(self.path)
+        for columns in pages.columns(self.tables[table], [position[name] for name in by_position]):
+            self._progress(self._done + pages.read_bytes, self._size)
+            for name, column in zip(by_position, columns, strict=True):
+                found[name].extend(column, pages.share_read)
+        self._done += pages.read_bytes
+        return {name: growing.column() for name, growing in found.items()}
+
+    def _from_queries(self, table: str, wanted: list[str]) -> dict[str, I64]:
+        chosen = ",".join(f'ifnull("{name}",-1)' for name in wanted)
+        with _one_sentence(self.path):
+            rows = self._connection.execute(f'SELECT {chosen} FROM "{table}"')
+            flat = np.fromiter(chain.from_iterable(rows), np.int64).reshape(-1, len(wanted))
+        return {name: flat[:, i].copy() for i, name in enumerate(wanted)}
+
+    def rows(
+        self,
+        table: str,
+        *wanted: str,
+        only: tuple[str, Iterable[object]] | None = None,
+        filled: Iterable[str] = (),
+    ) -> list[tuple[Any, ...]]:
+        """Rows of a small table, None for a column that this schema has not; none when it is missing.
+
+        `only` is a column and the values that are wanted in it; without such a column there are no rows.
+        `filled` are columns of which at least one must not be NULL.
+        """
+        have = self.columns(table)
+        column, values = (only[0], list(only[1])) if only else (None, [])
+        said = [f'"{name}" IS NOT NULL' for name in filled if name in have]
+        if not have or (only and column not in have) or (filled and not said):
+            return []
+        chosen = ",".join(f'"{name}"' if name in have else "NULL" for name in wanted)
+        conditions = [f'"{column}" IN ({",".join("?" * len(values))})'] if only else []
+        conditions += [f"({' OR '.join(said)})"] if said else []
+        where = f"WHERE {' AND '.join(conditions)}" if conditions else ""
+        return self._query(f'SELECT {chosen} FROM "{table}" {where}', values)
+
+    def texts(self, ids: Iterable[int]) -> dict[int, str]:
+        """The strings of some StringIds."""
+        if not {"id", "value"} <= set(self.columns("StringIds")):
+            return {}
+        found = {}
+        for number in ids:
+            for (text,) in self._query("SELECT value FROM StringIds WHERE id=?", (number,)):
+                found[number] = str(text)
+        return found
+
+
+@contextmanager
+def _one_sentence(path: Path) -> Iterator[None]:
+    """SQLite's errors, and numbers that are none, as one sentence about the file."""
+    try:
+        yield
+    except (sqlite3.Error, ValueError, TypeError, OverflowError) as error:
+        raise TraceError(path, f"cannot be read as an nsys export ({error})") from error
+
+
+@contextmanager
+def opened(path: Path, progress: Report = silent) -> Iterator[Database]:
+    """The database at `path`, which nothing here ever writes to. Raises TraceError for what is none."""
+    _check_whole(path)
+    with _one_sentence(path):
+        connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro&immutable=1", uri=True)
+    with closing(connection):
+        yield Database(path, connection, progress)
+
+
+def _check_whole(path: Path) -> None:
+    """Raise TraceError for a file that is shorter than its own header says."""
+    with path.open("rb") as file:
+        head = file.read(_HEADER_BYTES)
+    if not head.startswith(_MAGIC) or len(head) < _HEADER_BYTES:
+        return
+    page_bytes = int.from_bytes(head[16:18], "big")
+    expected = int.from_bytes(head[28:32], "big") * (65536 if page_bytes == 1 else page_bytes)
+    size = path.stat().st_size
+    if size < expected:
+        raise TraceError(
+            path,
+            f"is cut off: {size / 1e6:.1f} of its {expected / 1e6:.1f} MB are there; copy or export it again",
+        )

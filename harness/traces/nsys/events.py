@@ -1,0 +1,129 @@
+"""Kernels, copies, sets and API calls of an nsys export as columns."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+
+from harness.traces.columns import (
+    Column,
+    Names,
+    constant,
+    joined,
+    launches,
+    reordered,
+    sorted_calls,
+    sorting_order,
+    unknown,
+)
+from harness.traces.nsys.database import Database
+from harness.traces.nsys.ids import names_of, process_of, thread_of
+from harness.traces.trace import Activity, Calls, CopyKind, Events
+
+KERNELS = "CUPTI_ACTIVITY_KIND_KERNEL"
+GRAPHS = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
+COPIES = "CUPTI_ACTIVITY_KIND_MEMCPY"
+SETS = "CUPTI_ACTIVITY_KIND_MEMSET"
+CALLS = ("CUPTI_ACTIVITY_KIND_RUNTIME", "CUPTI_ACTIVITY_KIND_DRIVER")
+_COMMON = ("start", "end", "deviceId", "streamId", "correlationId", "globalPid")
+_VERSION = re.compile(r"_(?:v\d+|ptsz|ptds)(?:_.*)?$")  # cudaLaunchKernel_v7000, cudaMemcpyAsync_ptsz
+_PAGEABLE = 0  # CUDA_MEMOPR_MEMORY_KIND_PAGEABLE
+
+# CUpti_ActivityMemcpyKind: arrays are device memory, managed memory moves like explicit copies do.
+_DIRECTIONS = {
+    **dict.fromkeys((1, 3, 11), CopyKind.H2D),
+    **dict.fromkeys((2, 4, 12), CopyKind.D2H),
+    **dict.fromkeys((5, 6, 7, 8, 13), CopyKind.D2D),
+    10: CopyKind.P2P,
+}
+_COPY_NAMES = {
+    CopyKind.H2D: "Memcpy HtoD",
+    CopyKind.D2H: "Memcpy DtoH",
+    CopyKind.D2D: "Memcpy DtoD",
+    CopyKind.P2P: "Memcpy PtoP",
+    CopyKind.UNKNOWN: "Memcpy",
+}
+
+Table = dict[str, Column]
+
+
+def device_events(database: Database, names: Names, calls: Calls) -> Events:
+    """Everything that ran on a GPU, sorted as the contract says."""
+    table = joined([part(database, names) for part in (_kernels, _graphs, _copies, _sets)])
+    order = sorting_order(table["start_ns"], table["device"])
+    if order is not None:
+        for name in table:  # one column at a time: all at once would take twice the memory
+            table[name] = reordered(table[name], order)
+    launch_ns, launch_thread = launches(table["correlation"], table["process"], calls)
+    dtype = constant(-1, len(launch_ns), np.int32)
+    return Events(**table, launch_ns=launch_ns, launch_thread=launch_thread, dtype=dtype)
+
+
+def _part(raw: Table, activity: Activity, name: Column, **more: Column) -> Table:
+    n = len(name)
+    return {
+        "start_ns": raw.pop("start"),
+        "end_ns": raw.pop("end"),
+        "device": raw.pop("deviceId").astype(np.int32),
+        "stream": raw.pop("streamId"),
+        "correlation": raw.pop("correlationId"),
+        "process": process_of(raw.pop("globalPid")),
+        "name": name,
+        "activity": constant(activity, n, np.uint8),
+        "bytes": unknown(n),
+        "copy_kind": constant(-1, n, np.int32),
+        "pageable": constant(0, n, np.uint8),
+        **more,
+    }
+
+
+def _kernels(database: Database, names: Names) -> Table:
+    label = "demangledName" if "demangledName" in database.columns(KERNELS) else "shortName"
+    raw = database.integers(KERNELS, *_COMMON, label)
+    return _part(raw, Activity.KERNEL, names_of(database, names, raw.pop(label), "[unnamed kernel]"))
+
+
+def _graphs(database: Database, names: Names) -> Table:
+    """Whole CUDA graphs, which nsys records instead of their kernels unless asked for nodes."""
+    raw = database.integers(GRAPHS, *_COMMON, "graphId")
+    name = names.indices(f"CUDA graph {number}" for number in raw["graphId"].tolist())
+    return _part(raw, Activity.KERNEL, name)
+
+
+def _copies(database: Database, names: Names) -> Table:
+    raw = database.integers(COPIES, *_COMMON, "bytes", "copyKind", "srcKind", "dstKind")
+    kind = np.array([_DIRECTIONS.get(k, CopyKind.UNKNOWN) for k in raw["copyKind"].tolist()], np.int32)
+    from_host = (kind == CopyKind.H2D) & (raw["srcKind"] == _PAGEABLE)
+    to_host = (kind == CopyKind.D2H) & (raw["dstKind"] == _PAGEABLE)
+    name = names.indices(_COPY_NAMES[CopyKind(k)] for k in kind.tolist())
+    pageable = (from_host | to_host).astype(np.uint8)
+    return _part(raw, Activity.MEMCPY, name, bytes=raw["bytes"], copy_kind=kind, pageable=pageable)
+
+
+def _sets(database: Database, names: Names) -> Table:
+    raw = database.integers(SETS, *_COMMON, "bytes")
+    name = names.indices("Memset" for _ in range(len(raw["start"])))
+    return _part(raw, Activity.MEMSET, name, bytes=raw["bytes"])
+
+
+def api_calls(database: Database, names: Names) -> Calls:
+    """Runtime and driver calls, without the version that CUDA puts behind their names."""
+    raw = joined(
+        [database.integers(t, "start", "end", "nameId", "globalTid", "correlationId") for t in CALLS]
+    )
+    thread = raw.pop("globalTid")
+    return sorted_calls(
+        Calls(
+            start_ns=raw["start"],
+            end_ns=raw["end"],
+            name=names_of(database, names, raw.pop("nameId"), "[unnamed call]", _without_version),
+            thread=thread_of(thread),
+            correlation=raw["correlationId"],
+            process=process_of(thread),
+        )
+    )
+
+
+def _without_version(call: str) -> str:
+    return _VERSION.sub("", call)

@@ -1,0 +1,100 @@
+"""A .nsys-rep to its SQLite export, by the installed nsys; kept beside the report, found by its content."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+from harness.traces.errors import TraceError
+from harness.traces.progress import Report, silent
+
+_HASH_BYTES = 8
+_MOST_SAID = 4096
+_PER_CENT = re.compile(r"(\d+)%")
+_NEWER = re.compile(r"newer version|unsupported.*version|version.*not supported|later version", re.IGNORECASE)
+
+
+def exported(report: Path, progress: Report = silent) -> Path:
+    """The export of `report`, made now or earlier. Raises TraceError where it cannot be had.
+
+    The export's name carries a hash of the report, so a report that was written anew is exported anew.
+    Where the folder cannot be written, the export goes to the user's cache.
+    """
+    mark = _content_mark(report)
+    name = f"{report.name}.{mark}.sqlite"
+    for folder in (report.parent, _cache_folder()):
+        if (folder / name).is_file():
+            return folder / name
+    beside = report.with_name(report.name.removesuffix(".nsys-rep") + ".sqlite")
+    nsys = _installed()
+    if nsys is None:
+        if beside.is_file() and beside.stat().st_mtime_ns >= report.stat().st_mtime_ns:
+            return beside
+        raise TraceError(report, _WITHOUT_NSYS)
+    return _export(nsys, report, name, progress)
+
+
+_WITHOUT_NSYS = (
+    "needs nsys to be read and none is installed: run `nsys export --type sqlite` on it where nsys is, "
+    "and give the .sqlite instead"
+)
+
+
+def _content_mark(report: Path) -> str:
+    digest = hashlib.blake2b(digest_size=_HASH_BYTES)
+    with report.open("rb") as stream:
+        while block := stream.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def _cache_folder() -> Path:
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "harness" / "nsys"
+
+
+def _installed() -> str | None:
+    home = os.environ.get("NSYS_HOME")
+    return shutil.which("nsys") or (shutil.which("nsys", path=f"{home}/bin") if home else None)
+
+
+def _export(nsys: str, report: Path, name: str, progress: Report) -> Path:
+    folder = report.parent if os.access(report.parent, os.W_OK) else _cache_folder()
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder, prefix=".export-") as scratch:
+        fresh = Path(scratch) / "export.sqlite"
+        command = [nsys, "export", "--type", "sqlite", "--output", str(fresh), str(report)]
+        code, said = _run(command, report, progress)
+        if code != 0 or not fresh.is_file():
+            raise TraceError(report, _why(nsys, code, said))
+        return fresh.replace(folder / name)
+
+
+def _run(command: list[str], report: Path, progress: Report) -> tuple[int, str]:
+    """Exit code and output of a command that tells its progress in per cent."""
+    said, size = "", report.stat().st_size
+    try:
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
+            assert process.stdout is not None
+            while piece := os.read(process.stdout.fileno(), _MOST_SAID):
+                said = (said + piece.decode(errors="replace"))[-_MOST_SAID:]
+                if done := _PER_CENT.findall(said):
+                    progress(size * int(done[-1]) // 100, size)
+    except OSError as error:
+        raise TraceError(report, f"needs nsys to be read, which does not start ({error.strerror})") from error
+    return process.returncode, said
+
+
+def _why(nsys: str, code: int, said: str) -> str:
+    said = " ".join(said.split())
+    if _NEWER.search(said):
+        return (
+            f"was written by a newer nsys than {nsys}: export it with that one (nsys export --type sqlite) "
+            "and give the .sqlite instead"
+        )
+    return f"cannot be exported by {nsys} (exit code {code}: {said[-200:] or 'no message'})"

@@ -1,0 +1,56 @@
+"""nsys' numbers for threads, processes and strings, turned into the trace's own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.traces.columns import Names, compacted
+from harness.traces.nsys.database import Database
+from harness.traces.trace import I32, I64
+
+_SPARSEST, _SMALL = 8, 1 << 24  # slots per row, and slots in all, that a table of ids may always have
+_LOW_24_BITS = 0xFFFFFF
+
+
+def process_of(global_id: I64) -> I64:
+    """The pid in nsys' global ids of processes and threads; -1 stays -1."""
+    return compacted(np.where(global_id < 0, -1, (global_id >> 24) & _LOW_24_BITS))
+
+
+def thread_of(global_id: I64) -> I64:
+    """The thread id in nsys' global thread ids; -1 stays -1."""
+    return compacted(np.where(global_id < 0, -1, global_id & _LOW_24_BITS))
+
+
+def thread_of_one(global_id: int) -> int:
+    """`thread_of` a single id."""
+    return global_id & _LOW_24_BITS
+
+
+def names_of(
+    database: Database,
+    names: Names,
+    ids: NDArray[np.integer],
+    default: str,
+    cleaned: Callable[[str], str] = str,
+) -> I32:
+    """StringIds to indices in the trace's own table of names, each text `cleaned`; `default` where there is none."""
+    present, rows = distinct_rows(ids)
+    texts = database.texts(present.tolist())
+    index = names.indices(cleaned(texts.get(number, default)) for number in present.tolist())
+    return np.take(index, rows)
+
+
+def distinct_rows(ids: NDArray[np.integer]) -> tuple[I64, NDArray[np.integer]]:
+    """The distinct ids and, for each row, the position of its own among them; not sorted for while ids are small."""
+    lowest, highest = int(ids.min(initial=0)), int(ids.max(initial=0))
+    if highest - lowest > _SPARSEST * len(ids) + _SMALL:
+        return np.unique(ids, return_inverse=True)
+    shifted = ids - lowest
+    seen = np.zeros(highest - lowest + 1, bool)
+    seen[shifted] = True
+    position = np.cumsum(seen, dtype=np.int32) - 1
+    return np.flatnonzero(seen) + lowest, position[shifted]

@@ -1,0 +1,57 @@
+"""NVTX ranges of an nsys export as columns."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from harness.traces.columns import Names, compacted, sorted_ranges
+from harness.traces.nsys.database import Database
+from harness.traces.nsys.ids import distinct_rows, process_of, thread_of
+from harness.traces.trace import I32, I64, RangeKind, Ranges
+
+TABLE = "NVTX_EVENTS"
+_PUSH_POP = (59, 70)  # NvtxPushPopRange, NvtxtPushPopRange
+_START_END = (60, 71)
+_DOMAIN = 75  # NvtxDomainCreate
+RANGES = _PUSH_POP + _START_END
+
+
+def nvtx_ranges(database: Database, names: Names, last_ns: int) -> tuple[Ranges, int]:
+    """All ranges, and how many of them were still open; these end at `last_ns`."""
+    raw = database.integers(TABLE, "start", "end", "eventType", "globalTid", "textId", "domainId")
+    keep = np.flatnonzero(np.isin(raw["eventType"], RANGES))
+    raw = {name: column[keep] for name, column in raw.items()}
+    pushed = np.isin(raw["eventType"], _PUSH_POP)
+    is_open = raw["end"] < raw["start"]
+    process = process_of(raw["globalTid"])
+    ranges = Ranges(
+        start_ns=raw["start"],
+        end_ns=np.where(is_open, np.maximum(raw["start"], last_ns), raw["end"]),
+        name=_names(database, names, raw["textId"]),
+        thread=thread_of(raw["globalTid"]),
+        kind=np.where(pushed, RangeKind.PUSH_POP, RangeKind.START_END).astype(np.uint8),
+        process=process,
+        domain=_domains(database, names, raw["domainId"], process),
+    )
+    return sorted_ranges(ranges), int(is_open.sum())
+
+
+def _names(database: Database, names: Names, text_id: I64) -> I32:
+    """A range's name is its own text, or a registered string."""
+    present, rows = distinct_rows(text_id)
+    registered = database.texts(present.tolist())
+    index: I32 = names.indices(registered.get(number, "") for number in present.tolist())[rows]
+    own = database.rows(TABLE, "text", only=("eventType", RANGES))
+    known = {text: -1 if text is None else names.index(str(text)) for (text,) in dict.fromkeys(own)}
+    own_index = np.array([known[text] for (text,) in own], np.int32)
+    return np.where(own_index >= 0, own_index, index)
+
+
+def _domains(database: Database, names: Names, domain: I64, process: I64) -> I32:
+    """Each range's domain by name. Numbers count per process; 0 is the default domain."""
+    index = np.full(len(domain), -1, np.int32)
+    created = database.rows(TABLE, "text", "domainId", "globalTid", only=("eventType", [_DOMAIN]))
+    for text, number, thread in created:
+        owner = process_of(np.array([thread], np.int64))[0]
+        index[(domain == number) & (process == owner)] = names.index(str(text))
+    return compacted(index)

@@ -1,0 +1,65 @@
+"""An nsys export to a Trace."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from harness.traces.columns import Names, distinct, empty
+from harness.traces.errors import TraceError
+from harness.traces.nsys.collectives import device_collectives, read_payloads
+from harness.traces.nsys.database import Database, opened
+from harness.traces.nsys.events import api_calls, device_events
+from harness.traces.nsys.identity import dropped_events, identity
+from harness.traces.nsys.metrics import metric_series, peak_memory_bytes
+from harness.traces.nsys.ranges import nvtx_ranges
+from harness.traces.progress import Report, silent
+from harness.traces.trace import Calls, Ranges, Trace
+
+_GZIP_MAGIC = b"\x1f\x8b"
+
+
+def read_sqlite(path: Path, host: bool = True, progress: Report = silent) -> Trace:
+    """Read an export (.sqlite, or packed as .sqlite.gz). Raises TraceError for what is no nsys export."""
+    if not is_packed(path):
+        with opened(path, progress) as database:
+            return trace_of(path, database, host)
+    from harness.traces.nsys.unpacked import unpacked  # noqa: PLC0415 - most exports are not packed
+
+    with unpacked(path) as plain, opened(plain, progress) as database:
+        return trace_of(path, database, host)
+
+
+def is_packed(path: Path) -> bool:
+    """Whether a file is gzipped, by its content."""
+    with path.open("rb") as stream:
+        return stream.read(2) == _GZIP_MAGIC
+
+
+def trace_of(path: Path, database: Database, host: bool) -> Trace:
+    """Everything that an open export says; `path` is what the trace is known by."""
+    if "StringIds" not in database.tables and "META_DATA_EXPORT" not in database.tables:
+        raise TraceError(path, "is an SQLite database, but not an export of nsys: it has no StringIds table")
+    names = Names()
+    calls = api_calls(database, names) if host else empty(Calls)
+    events = device_events(database, names, calls)
+    last_ns = max((int(column.max()) for column in (events.end_ns, calls.end_ns) if len(column)), default=0)
+    ranges, still_open = nvtx_ranges(database, names, last_ns) if host else (empty(Ranges), 0)
+    payloads = read_payloads(database)
+    processes = {pid for part in (events, ranges) for pid in distinct(part.process) if pid >= 0}
+    notes = [] if len(events) else ["the report holds no GPU work: no kernels, copies or sets were recorded"]
+    if still_open:
+        notes.append(f"{still_open} NVTX ranges never ended; they are cut off at the last event")
+    return Trace(
+        identity=identity(
+            database, path, processes, [names.texts[i] for i in set(ranges.name.tolist())], payloads
+        ),
+        names=names.texts,
+        events=events,
+        calls=calls,
+        ranges=ranges,
+        collectives=device_collectives(ranges, events, names, payloads),
+        metrics=metric_series(database),
+        peak_memory_bytes=peak_memory_bytes(database),
+        dropped_events=dropped_events(database),
+        notes=notes,
+    )

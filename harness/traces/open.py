@@ -1,0 +1,101 @@
+"""Any trace file to a Trace, told apart by content; finds trace files in folders."""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections.abc import Iterable
+from pathlib import Path
+
+from harness.traces.errors import TraceError
+from harness.traces.progress import Report, silent
+from harness.traces.trace import Trace
+
+_SUFFIXES = (".json", ".json.gz", ".sqlite", ".sqlite.gz", ".nsys-rep")
+_SQLITE_MAGIC = b"SQLite format 3\0"
+_GZIP_MAGIC = b"\x1f\x8b"
+_PROBE_BYTES = 1 << 20
+_DIGITS = re.compile(r"(\d+)")
+_LFS_MAGIC = b"version https://git-lfs"
+
+
+def open_trace(path: Path | str, *, host: bool = True, workers: int = 1, progress: Report = silent) -> Trace:
+    """Read a Kineto file (.json, .json.gz), an nsys export (.sqlite, .sqlite.gz) or a report (.nsys-rep).
+
+    A large plain Kineto file may be read by `workers` processes. `host=False` leaves out API calls and ranges
+    where they cost time of their own (nsys). `progress` hears how much of the file is read. Raises TraceError,
+    one sentence, where the file cannot be read; what was salvaged is in Trace.notes.
+    """
+    path = Path(path)
+    start = _beginning(path)
+    if not start:
+        raise TraceError(path, "is empty")
+    if start.startswith(_LFS_MAGIC):
+        raise TraceError(path, "is a Git LFS pointer, not the trace itself: fetch it with `git lfs pull`")
+    # Each reader is imported when it is needed: together they would be half of a short command's time.
+    if path.name.endswith((".sqlite", ".sqlite.gz")) or start.startswith(_SQLITE_MAGIC):
+        from harness.traces.nsys.read import read_sqlite  # noqa: PLC0415 - as said above
+
+        return read_sqlite(path, host, progress)
+    if path.name.endswith(".nsys-rep"):
+        from harness.traces.nsys.report import read_report  # noqa: PLC0415 - as above
+
+        return read_report(path, host, progress)
+    from harness.traces.kineto.read import read_kineto  # noqa: PLC0415 - as above
+
+    return read_kineto(path, progress, workers)
+
+
+def find_traces(paths: Iterable[Path | str]) -> list[Path]:
+    """The trace files among `paths` and inside its folders, in a natural order (rank2 before rank10).
+
+    Of a report and its own export only the export is taken. Raises TraceError for a path that is not there.
+    """
+    found: dict[Path, None] = {}
+    for path in map(Path, paths):
+        if not path.exists():
+            raise TraceError(path, "does not exist")
+        inside = [path] if path.is_file() else _inside(path)
+        found.update(dict.fromkeys(inside))
+    return list(found)
+
+
+def _inside(folder: Path) -> list[Path]:
+    files = sorted((f for f in folder.rglob("*") if _looks_like_trace(f)), key=_natural)
+    superseded = {other for file in files for other in _superseded(file, set(files))}
+    return [file for file in files if file not in superseded]
+
+
+def _looks_like_trace(file: Path) -> bool:
+    name = file.name
+    if not name.endswith(_SUFFIXES) or not file.is_file() or ".nsys-rep." in name:
+        return False
+    if not name.endswith((".json", ".json.gz")):
+        return True
+    return b'"traceEvents"' in _beginning(file, unpack=True)
+
+
+def _superseded(report: Path, files: set[Path]) -> list[Path]:
+    """Of a report and the exports beside it, what need not be read: an export is good while it is not older."""
+    if not report.name.endswith(".nsys-rep"):
+        return []
+    stem = report.name.removesuffix(".nsys-rep")
+    exports = [e for e in (report.with_name(stem + s) for s in (".sqlite", ".sqlite.gz")) if e in files]
+    fresh = [e for e in exports if e.stat().st_mtime_ns >= report.stat().st_mtime_ns]
+    return [report, *(e for e in exports if e != fresh[0])] if fresh else exports
+
+
+def _natural(path: Path) -> list[tuple[int, int, str]]:
+    return [(1, int(part), "") if part.isdigit() else (0, 0, part) for part in _DIGITS.split(str(path))]
+
+
+def _beginning(path: Path, unpack: bool = False) -> bytes:
+    """The first bytes of a file; with `unpack`, enough of its text to know a trace by it."""
+    try:
+        with path.open("rb") as stream:
+            start = stream.read(_PROBE_BYTES if unpack else 512)
+    except OSError as error:
+        raise TraceError(path, f"cannot be read: {error.strerror or error}") from error
+    if unpack and start.startswith(_GZIP_MAGIC):
+        return zlib.decompressobj(wbits=31).decompress(start, _PROBE_BYTES)
+    return start

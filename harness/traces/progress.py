@@ -1,0 +1,53 @@
+"""Tells on stderr how far reading has come, once it takes longer than a second."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import TextIO
+
+Report = Callable[[int, int], None]  # bytes done, bytes in all
+
+_PATIENCE_S = 1.0
+_TERMINAL_INTERVAL_S = 0.2
+_LOG_INTERVAL_S = 10.0
+
+
+def silent(done_bytes: int, total_bytes: int) -> None:
+    """No progress is shown."""
+
+
+class Progress:
+    """A `Report` that writes one line, rewritten in place on a terminal. Used as a context manager."""
+
+    def __init__(self, doing: str, stream: TextIO | None = None) -> None:
+        self._doing = doing
+        self._stream = stream if stream is not None else sys.stderr
+        self._terminal = self._stream.isatty()
+        self._next = time.monotonic() + _PATIENCE_S
+        self._shown = False
+
+    def __call__(self, done_bytes: int, total_bytes: int) -> None:
+        """Note that `done_bytes` of `total_bytes` are done."""
+        now = time.monotonic()
+        if now < self._next or not total_bytes:
+            return
+        self._next = now + (_TERMINAL_INTERVAL_S if self._terminal else _LOG_INTERVAL_S)
+        self._shown = True
+        line = f"{self._doing}: {done_bytes / 1e6:.0f} of {total_bytes / 1e6:.0f} MB"
+        self._write(f"\r{line}\x1b[K" if self._terminal else f"{line}\n")
+
+    def _write(self, text: str) -> None:
+        self._stream.write(text)
+        self._stream.flush()
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._shown and self._terminal:
+            self._write("\r\x1b[K")

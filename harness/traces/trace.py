@@ -1,0 +1,169 @@
+"""A trace: what one profiled process (or one nsys report) did, as numpy columns.
+
+Every reader returns this and every analysis takes it. It knows neither where the numbers came from nor what
+they will be used for. All times are integer nanoseconds on the trace's own clock; `-1` means "not known" in
+every integer column unless said otherwise.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+I64 = NDArray[np.int64]
+I32 = NDArray[np.int32]
+U8 = NDArray[np.uint8]
+F64 = NDArray[np.float64]
+
+
+class Activity(IntEnum):
+    """What the tool recorded, before anybody judges it by its name."""
+
+    KERNEL = 0
+    MEMCPY = 1
+    MEMSET = 2
+    CPU_OP = 3  # innermost operator of a trace without a GPU: it stands in for a kernel
+    CPU_COLLECTIVE = 4  # a collective's own span on a CPU backend (gloo:all_reduce …)
+
+
+class CopyKind(IntEnum):
+    """Direction of a memory copy (column `copy_kind`)."""
+
+    UNKNOWN = -1
+    H2D = 1
+    D2H = 2
+    D2D = 8
+    P2P = 10
+
+
+class RangeKind(IntEnum):
+    """Where a range comes from."""
+
+    PUSH_POP = 0  # NVTX push/pop
+    START_END = 1  # NVTX start/end: may cross threads, need not nest
+    ANNOTATION = 2  # torch.profiler record_function
+    STEP = 3  # ProfilerStep#n
+
+
+@dataclass(frozen=True, slots=True)
+class Events:
+    """Work on devices, sorted by (device, start). All columns have length n."""
+
+    start_ns: I64
+    end_ns: I64
+    name: I32  # index into Trace.names
+    activity: U8  # Activity
+    device: I32  # device index within the host; 0 on a CPU trace
+    stream: I64  # CUDA stream, or thread id on a CPU trace
+    correlation: I64
+    launch_ns: I64  # start of the API call that launched it; -1 unknown
+    launch_thread: I64  # thread of that call; -1 unknown
+    bytes: I64  # copies and sets; -1 otherwise
+    copy_kind: I32  # CopyKind; -1 otherwise
+    pageable: U8  # 1: a copy from or to pageable host memory
+    dtype: I32  # index into Trace.names of the input dtype where recorded (CPU ops), else -1
+    process: I64  # pid (nsys: one report can hold several processes), else -1
+
+    def __len__(self) -> int:
+        return len(self.start_ns)
+
+
+@dataclass(frozen=True, slots=True)
+class Calls:
+    """Host API calls that launch, copy or synchronise, sorted by start. Length n."""
+
+    start_ns: I64
+    end_ns: I64
+    name: I32
+    thread: I64
+    correlation: I64
+    process: I64
+
+    def __len__(self) -> int:
+        return len(self.start_ns)
+
+
+@dataclass(frozen=True, slots=True)
+class Ranges:
+    """What the program said about itself, sorted by (thread, start, -end). Length n."""
+
+    start_ns: I64
+    end_ns: I64
+    name: I32
+    thread: I64
+    kind: U8  # RangeKind
+    process: I64
+    domain: I32  # index into Trace.names of the NVTX domain; -1 default domain
+
+    def __len__(self) -> int:
+        return len(self.start_ns)
+
+
+@dataclass(frozen=True, slots=True)
+class Collectives:
+    """Communication calls with their arguments, one row per device-side span, sorted by start. Length n.
+
+    `event` points into Events (the NCCL kernel, or the gloo span), `-1`: the device side was not recorded.
+    """
+
+    event: I64
+    # index into Trace.names: all_reduce, all_gather, reduce_scatter, broadcast, all_to_all, send … or unknown
+    kind: I32
+    bytes: I64  # bytes of the message as nccl-tests counts it (the larger of input and output)
+    dtype: I32  # index into Trace.names
+    group: I32  # index into Trace.names: the communicator's name or id
+    group_size: I32
+    start_ns: I64
+    end_ns: I64
+
+    def __len__(self) -> int:
+        return len(self.start_ns)
+
+
+@dataclass(frozen=True, slots=True)
+class MetricSeries:
+    """One sampled hardware counter of one device (nsys GPU metrics)."""
+
+    name: str
+    device: int
+    time_ns: I64
+    value: F64
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Which process of which job this is. None: the trace does not say."""
+
+    source: str  # "nsys" | "kineto"
+    path: str
+    rank: int | None = None
+    world_size: int | None = None
+    host: str | None = None
+    pid: int | None = None
+    device_names: dict[int, str] = field(default_factory=dict)
+    tool_version: str | None = None
+    clock: str = "trace"  # "unix": ns since 1970; "trace": an origin of the tool's own
+    epoch_ns: int | None = None  # unix time of clock zero, where recorded
+    backend: str | None = None  # nccl, gloo …
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """Everything read from one file."""
+
+    identity: Identity
+    names: list[str]
+    events: Events
+    calls: Calls
+    ranges: Ranges
+    collectives: Collectives
+    metrics: list[MetricSeries] = field(default_factory=list)
+    peak_memory_bytes: dict[int, int] = field(default_factory=dict)
+    dropped_events: int = 0
+    notes: list[str] = field(default_factory=list)  # what was salvaged or is missing, one sentence each
+    groups: dict[str, list[int]] = field(
+        default_factory=dict
+    )  # communicator name -> global ranks, where recorded

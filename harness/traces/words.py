@@ -1,0 +1,92 @@
+"""One vocabulary for collectives and dtypes, whatever tool or library named them."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+_DTYPES = {
+    "float32": ("float", "f32", "fp32", "c10::float32"),
+    "float64": ("double", "f64", "fp64"),
+    "float16": ("half", "c10::half", "f16", "fp16"),
+    "bfloat16": ("bfloat16", "c10::bfloat16", "bf16", "__nv_bfloat16"),
+    "float8_e4m3fn": ("float8_e4m3fn", "c10::float8_e4m3fn", "f8e4m3"),
+    "float8_e5m2": ("float8_e5m2", "c10::float8_e5m2", "f8e5m2"),
+    "int64": ("long", "long int", "i64", "int64_t"),
+    "int32": ("int", "i32", "int32_t"),
+    "int16": ("short", "short int", "int16_t"),
+    "int8": ("char", "signed char", "i8", "int8_t"),
+    "uint64": ("unsigned long", "uint64_t", "u64"),
+    "uint32": ("unsigned int", "uint32_t", "u32"),
+    "uint8": ("byte", "unsigned char", "u8", "uint8_t"),
+    "bool": ("bool",),
+    "complex64": ("c10::complex<float>", "complexfloat"),
+    "complex128": ("c10::complex<double>", "complexdouble"),
+}
+_BY_ALIAS = {alias: name for name, aliases in _DTYPES.items() for alias in (name, *aliases)}
+_REDUCED = re.compile(
+    r"_(?:Sum|Prod|Max|Min|MinMax|PreMulSum|SumPostDiv)_(\w+?)(?=_RING|_TREE|_COLL|_NVLS|_PAT|\W|$)"
+)
+_BITS = re.compile(r"(\d+)")
+
+_COLLECTIVES = {
+    "all_reduce": ("allreduce",),
+    "all_gather": ("allgather",),
+    "reduce_scatter": ("reducescatter",),
+    "all_to_all": ("alltoall",),
+    "broadcast": ("broadcast", "bcast"),
+    "reduce": ("reduce",),
+    "gather": ("gather",),
+    "scatter": ("scatter",),
+    "barrier": ("barrier",),
+    "send_recv": ("sendrecv",),
+    "send": ("send",),
+    "recv": ("recv",),
+}
+_STEMS = [(stem, kind) for kind, stems in _COLLECTIVES.items() for stem in stems]
+_NOISE = re.compile(r"[^a-z]")
+
+
+@lru_cache(maxsize=1024)
+def dtype_name(word: str) -> str | None:
+    """PyTorch's name of an element type written in any tool's way, or None for what is no element type.
+
+    >>> dtype_name("c10::BFloat16"), dtype_name("Float"), dtype_name("TensorList")
+    ('bfloat16', 'float32', None)
+    """
+    return _BY_ALIAS.get(word.lower())
+
+
+def reduced_dtype(kernel: str) -> str | None:
+    """The element type that an NCCL kernel reduces, by its name; None where the name has none.
+
+    >>> reduced_dtype("ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)")
+    'bfloat16'
+    """
+    reduced = _REDUCED.search(kernel)
+    return dtype_name(reduced.group(1)) if reduced else None
+
+
+def dtype_bytes(name: str) -> int:
+    """Bytes of one element of a type as `dtype_name` names it; 0 when unknown."""
+    if name == "bool":
+        return 1
+    bits = _BITS.search(name)
+    return int(bits.group(1)) // 8 if bits else 0
+
+
+def is_communication(kernel: str) -> bool:
+    """Whether a kernel is NCCL's or RCCL's, by its name."""
+    return "nccl" in kernel.lower() or "rccl" in kernel.lower()
+
+
+def collective_kind(word: str) -> str | None:
+    """The collective that a kernel, an operator or an API call carries out, or None if it is none.
+
+    Reads NCCL's and RCCL's kernels of every era, NCCL's API, `c10d::` operators and `gloo:`/`nccl:` spans.
+
+    >>> collective_kind("ncclDevKernel_AllReduce_Sum_bf16_RING_LL"), collective_kind("c10d::_allgather_base_")
+    ('all_reduce', 'all_gather')
+    """
+    letters = _NOISE.sub("", word.lower())
+    return next((kind for stem, kind in _STEMS if stem in letters), None)
