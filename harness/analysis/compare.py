@@ -1,0 +1,274 @@
+"""Summary × Summary: what differs in configuration, then what differs in result. Traces are not needed.
+
+Two runs differ when the distributions of their steps do: the ratio of medians with a bootstrap 95 % interval
+(percentile bootstrap, Efron & Tibshirani 1993, chapter 13), and "no difference seen" when that interval spans 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field
+
+from harness.analysis.facts import facts, step_durations_ns, tokens_per_step
+from harness.analysis.summary import Summary
+from harness.errors import RequestError
+
+RESAMPLES = 4000
+SEED = 20_000  # the interval of the same two runs is the same every time
+FEWEST_STEPS = 4  # even the whole range of fewer covers the median less than seven times in eight
+SAME_TOKENS = 1e-9
+SAME_PRECISION = 0.02  # of a kind's time: kernels near the window's edge come and go
+
+# Configuration that makes a comparison meaningless rather than interesting.
+INCOMPARABLE = ("model", "seq_length")
+IGNORED = frozenset({"seed", "monitor_hz", "data"})
+
+
+class Part(BaseModel):
+    """A piece of a comparison."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class Difference(Part):
+    """One setting that the two runs do not share; None: not set or not recorded."""
+
+    name: str
+    a: Any
+    b: Any
+
+
+class Ratio(Part):
+    """b over a with its 95 % interval; `verdict` says what may be concluded."""
+
+    a_ns: float
+    b_ns: float
+    ratio: float
+    low: float
+    high: float
+    steps_a: int
+    steps_b: int
+    verdict: Literal["slower", "faster", "no difference seen", "too few steps to tell"]
+
+
+class Change(Part):
+    """One fact in both runs."""
+
+    name: str
+    a: float | None
+    b: float | None
+    ratio: float | None
+
+
+class KernelChange(Part):
+    """A kernel that only one of the runs launched."""
+
+    name: str
+    kind: str
+    precision: str | None
+    only_in: Literal["a", "b"]
+    share: float
+
+
+class PrecisionChange(Part):
+    """A kind of work that the two runs compute in other precisions; shares are of that kind's time."""
+
+    kind: str
+    precision: str
+    share_a: float
+    share_b: float
+
+
+class Comparison(Part):
+    """b against a."""
+
+    schema_version: Literal[1] = 1
+    a: str
+    b: str
+    normalisation: Literal["per step", "per token"]
+    why_normalised: str
+    configuration: list[Difference]
+    step_time: Ratio | None
+    changes: list[Change]
+    kernels: list[KernelChange]
+    precisions: list[PrecisionChange] = Field(default_factory=list)
+    notes: list[str]
+
+
+def compare(a: Summary, b: Summary, names: tuple[str, str], force: bool = False) -> Comparison:
+    """What differs between two runs.
+
+    Raises:
+        RequestError: they train another model or sequence length and `force` is not set.
+    """
+    configuration = list(_differences(settings(a), settings(b)))
+    obstacles = [d for d in configuration if d.name in INCOMPARABLE and d.a is not None and d.b is not None]
+    if obstacles and not force:
+        which = "; ".join(f"{d.name} {d.a} against {d.b}" for d in obstacles)
+        raise RequestError(
+            f"{names[0]} and {names[1]} are not comparable: {which} (--force compares them per token)"
+        )
+    normalisation, why, scale = _normalisation(a, b)
+    return Comparison(
+        a=names[0],
+        b=names[1],
+        normalisation=normalisation,
+        why_normalised=why,
+        configuration=configuration,
+        step_time=_step_ratio(a, b, scale),
+        changes=_changes(facts(a), facts(b)),
+        kernels=_kernel_changes(a, b),
+        precisions=list(_precision_changes(a, b)),
+        notes=_notes(a, b),
+    )
+
+
+def settings(summary: Summary) -> dict[str, Any]:
+    """What was asked for and where, by name: the experiment's fields, else what the training and traces say."""
+    asked = dict(summary.experiment or {})
+    first = summary.training[0] if summary.training else None
+    recorded = {
+        "model": first.model if first else None,
+        "seq_length": first.seq_length if first else None,
+        "micro_batch_size": first.micro_batch_size if first else None,
+        "dtype": first.dtype if first else None,
+        "world_size": summary.world_size,
+        "hosts": len(summary.hosts) or None,
+        "device": ", ".join(sorted({d.name for d in summary.devices if d.name})) or None,
+        "backend": summary.backend,
+    }
+    found = asked | {name: value for name, value in recorded.items() if value is not None}
+    return {name: value for name, value in found.items() if name not in IGNORED}
+
+
+def _differences(a: dict[str, Any], b: dict[str, Any]) -> Iterator[Difference]:
+    for name in dict.fromkeys([*a, *b]):
+        if a.get(name) != b.get(name):
+            yield Difference(name=name, a=a.get(name), b=b.get(name))
+
+
+def _normalisation(
+    a: Summary, b: Summary
+) -> tuple[Literal["per step", "per token"], str, tuple[float, float]]:
+    tokens = tokens_per_step(a), tokens_per_step(b)
+    if tokens[0] is None or tokens[1] is None:
+        return "per step", "the number of tokens per step is not recorded for both runs", (1.0, 1.0)
+    if abs(tokens[0] / tokens[1] - 1) < SAME_TOKENS:
+        return "per step", f"both runs take {tokens[0]:,.0f} tokens per step", (1.0, 1.0)
+    return (
+        "per token",
+        f"a step is {tokens[0]:,.0f} tokens in the first and {tokens[1]:,.0f} in the other",
+        (tokens[0], tokens[1]),
+    )
+
+
+def _step_ratio(a: Summary, b: Summary, scale: tuple[float, float]) -> Ratio | None:
+    steps_a = np.array(step_durations_ns(a)) / scale[0]
+    steps_b = np.array(step_durations_ns(b)) / scale[1]
+    if not len(steps_a) or not len(steps_b):
+        return None
+    low, high = bootstrap_ratio(steps_a, steps_b)
+    return Ratio(
+        a_ns=float(np.median(steps_a)),
+        b_ns=float(np.median(steps_b)),
+        ratio=float(np.median(steps_b) / np.median(steps_a)),
+        low=low,
+        high=high,
+        steps_a=len(steps_a),
+        steps_b=len(steps_b),
+        verdict=_judge(low, high, min(len(steps_a), len(steps_b))),
+    )
+
+
+def _judge(
+    low: float, high: float, steps: int
+) -> Literal["slower", "faster", "no difference seen", "too few steps to tell"]:
+    if steps < FEWEST_STEPS:
+        return "too few steps to tell"
+    return "slower" if low > 1 else "faster" if high < 1 else "no difference seen"
+
+
+def bootstrap_ratio(a: NDArray[np.float64], b: NDArray[np.float64]) -> tuple[float, float]:
+    """The 95 % percentile interval of median(b) / median(a), resampling the steps of both."""
+    random = np.random.default_rng(SEED)
+    medians_a = np.median(a[random.integers(0, len(a), (RESAMPLES, len(a)))], axis=1)
+    medians_b = np.median(b[random.integers(0, len(b), (RESAMPLES, len(b)))], axis=1)
+    low, high = np.percentile(medians_b / medians_a, (2.5, 97.5))
+    return float(low), float(high)
+
+
+def _changes(a: dict[str, float], b: dict[str, float]) -> list[Change]:
+    return [
+        Change(name=name, a=a.get(name), b=b.get(name), ratio=_ratio(a.get(name), b.get(name)))
+        for name in dict.fromkeys([*a, *b])
+        if a.get(name) or b.get(name)
+    ]
+
+
+def _ratio(a: float | None, b: float | None) -> float | None:
+    return b / a if a and b is not None else None
+
+
+def _kernel_changes(a: Summary, b: Summary) -> list[KernelChange]:
+    if not a.kernels or not b.kernels:
+        return []  # a run that was not traced did not lose its kernels
+    known = {k.name for k in a.kernels}, {k.name for k in b.kernels}
+    only_a = [(k, "a") for k in a.kernels if k.name not in known[1]]
+    only_b = [(k, "b") for k in b.kernels if k.name not in known[0]]
+    found = [
+        KernelChange(
+            name=k.name,
+            kind=k.kind,
+            precision=k.precision,
+            only_in="a" if side == "a" else "b",
+            share=k.share,
+        )
+        for k, side in (*only_a, *only_b)
+    ]
+    return sorted(found, key=lambda k: -k.share)
+
+
+def _precision_changes(a: Summary, b: Summary) -> Iterator[PrecisionChange]:
+    shares = _precision_shares(a), _precision_shares(b)
+    kinds = {kind for kind, _ in shares[0]} & {kind for kind, _ in shares[1]}
+    for kind, precision in sorted({*shares[0], *shares[1]}):
+        share_a, share_b = (found.get((kind, precision), 0.0) for found in shares)
+        if kind in kinds and abs(share_a - share_b) > SAME_PRECISION:
+            yield PrecisionChange(kind=kind, precision=precision, share_a=share_a, share_b=share_b)
+
+
+def _precision_shares(summary: Summary) -> dict[tuple[str, str], float]:
+    """(kind, precision) -> share of the kind's time, of the kinds whose kernels tell a precision."""
+    known = [k for k in summary.kinds if k.precision is not None]
+    total = {kind: sum(k.duration_ns for k in known if k.kind == kind) for kind in {k.kind for k in known}}
+    return {
+        (k.kind, k.precision): k.duration_ns / total[k.kind] for k in known if k.precision and total[k.kind]
+    }
+
+
+def _notes(a: Summary, b: Summary) -> list[str]:
+    notes = [
+        f"{side}: {finding.what}"
+        for side, summary in (("a", a), ("b", b))
+        for finding in summary.quality.findings
+    ]
+    notes += [
+        f"{side}: no kernel was recorded: only the training's own numbers can be compared"
+        for side, summary in (("a", a), ("b", b))
+        if not summary.kernels
+    ]
+    if any(d.device_kind == "cpu" for s in (a, b) for d in s.devices):
+        notes.append(
+            "a CPU run cannot show overlap of communication with computation or GPU precision speed-ups"
+        )
+    return notes
+
+
+def ratios(comparison: Comparison) -> dict[str, float]:
+    """What `--fail-if` may name: b over a for every fact, and `step_time`, which is normalised."""
+    found = {c.name: c.ratio for c in comparison.changes if c.ratio is not None}
+    return found | ({"step_time": comparison.step_time.ratio} if comparison.step_time else {})

@@ -1,0 +1,155 @@
+"""A summary as named numbers: the vocabulary of compare, of `--fail-if` and of the lessons' answers.
+
+A name is there only when the summary can answer it. Shares are of the window, averaged over devices by
+time; times are nanoseconds per step (of collectives: of one rank); counts and bytes of collectives are per step (in
+exercises 1 and 2 a step is a micro-batch)."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+from harness.analysis.summary import Collective, Summary, Training
+
+Facts = dict[str, float]
+
+
+def facts(summary: Summary) -> Facts:
+    """Every number of `summary` that has a name, in a fixed order."""
+    found: Facts = {}
+    for part in (_steps, _shares, _precisions, _collectives, _pipeline, _resources):
+        found.update((name, float(value)) for name, value in part(summary) if value is not None)
+    return found
+
+
+def step_durations_ns(summary: Summary) -> list[float]:
+    """One duration per step: the mean over ranks of the profiled steps, else of the training's own clock."""
+    per_rank = [r.durations_ns for r in summary.steps.per_rank if r.durations_ns]
+    per_rank = per_rank or [t.step_durations_ns for t in summary.training if t.step_durations_ns]
+    return [sum(step) / len(step) for step in zip(*per_rank, strict=False)]
+
+
+def tokens_per_step(summary: Summary) -> float | None:
+    """Tokens of all ranks in one step; None when the training did not say."""
+    counted = [t for t in summary.training if t.tokens and t.steps_counted]
+    return sum(t.tokens / t.steps_counted for t in counted if t.tokens) or None
+
+
+def _steps(summary: Summary) -> Iterator[tuple[str, float | None]]:
+    durations = sorted(step_durations_ns(summary))
+    step = durations[len(durations) // 2] if durations else None
+    tokens = tokens_per_step(summary)
+    yield "step_ns", step
+    yield "tokens_per_step", tokens
+    yield "step_ns_per_token", step / tokens if step and tokens else None
+    yield "tokens_per_s", summary.efficiency.tokens_per_s if summary.efficiency else None
+    yield "data_loading_share", _mean([t.data_fraction for t in summary.training])
+    yield "last_loss", _mean([t.last_loss for t in summary.training])
+    for part in ("data", "forward", "backward", "optimizer"):
+        yield f"{part}_ns", _mean([getattr(t, f"median_{part}_ns") for t in summary.training])
+
+
+def _shares(summary: Summary) -> Iterator[tuple[str, float | None]]:
+    window = sum(d.window_ns for d in summary.devices)
+    for name in ("compute", "communication", "exposed_communication", "memory", "idle"):
+        values = [getattr(d, f"{name}_ns") for d in summary.devices]
+        known = bool(window) and all(v is not None for v in values)
+        yield f"{name}_share", sum(values) / window if known else None
+    communication = sum(d.communication_ns for d in summary.devices)
+    overlapped = sum(d.overlapped_communication_ns for d in summary.devices)
+    yield "overlap_fraction", overlapped / communication if communication else None
+    for cause in summary.idle_causes:
+        yield f"idle_{_word(cause.cause)}_share", cause.duration_ns / window if window else None
+
+
+def _precisions(summary: Summary) -> Iterator[tuple[str, float | None]]:
+    """Share of GEMM time per precision."""
+    gemms = [k for k in summary.kinds if k.kind == "gemm"]
+    total = sum(k.duration_ns for k in gemms)
+    for precision in ("fp32", "tf32", "bf16", "fp16", "fp8"):
+        if total:
+            yield (
+                f"gemm_{precision}_share",
+                sum(k.duration_ns for k in gemms if k.precision == precision) / total,
+            )
+
+
+COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all", "send", "recv")
+
+
+def _collectives(summary: Summary) -> Iterator[tuple[str, float | None]]:
+    steps = _steps_per_rank(summary)
+    if not steps or not summary.collectives:
+        return
+    by_kind: dict[str, list[Collective]] = defaultdict(list)
+    for collective in summary.collectives:
+        by_kind[collective.kind].append(collective)
+    for kind in dict.fromkeys([*COLLECTIVES, *by_kind]):
+        rows = by_kind[kind]
+        yield f"{_word(kind)}_count", sum(c.count for c in rows) / steps
+        unknown = bool(rows) and all(c.bytes is None for c in rows)
+        yield f"{_word(kind)}_bytes", None if unknown else _total([c.bytes for c in rows]) / steps
+        ranks_read = max((c.ranks for c in rows), default=1)
+        yield f"{_word(kind)}_ns", sum(c.duration_ns for c in rows) / steps / max(ranks_read, 1)
+    ranks = _ranks_per_node(summary.training)
+    if ranks:
+        across = [c.bytes for c in summary.collectives if (c.group_size or 0) > ranks]
+        yield "bytes_across_nodes", _total(across) / steps
+    waiting = [c.waiting_ns for c in summary.collectives]
+    duration = sum(c.duration_ns for c in summary.collectives)
+    yield "waiting_share_of_communication", _total(waiting) / duration if duration and any(waiting) else None
+
+
+def _pipeline(summary: Summary) -> Iterator[tuple[str, float | None]]:
+    if summary.pipeline is not None:
+        yield "bubble", summary.pipeline.mean_bubble_fraction
+        yield "expected_bubble", summary.pipeline.expected_bubble_fraction
+        yield "microbatches", summary.pipeline.microbatches
+
+
+BYTES_OF_DTYPE = {"float32": 4, "bfloat16": 2, "float16": 2}
+
+
+def _resources(summary: Summary) -> Iterator[tuple[str, float | None]]:
+    first = summary.training[0] if summary.training else None
+    size = BYTES_OF_DTYPE.get(first.dtype or "") if first else None
+    yield "parameter_bytes", first.parameters * size if first and first.parameters and size else None
+    if summary.efficiency is not None:
+        yield "mfu", summary.efficiency.mfu
+    peaks = [
+        p
+        for p in (
+            *(t.peak_memory_bytes for t in summary.training),
+            *(d.peak_memory_bytes for d in summary.devices),
+        )
+        if p
+    ]
+    yield "peak_memory_bytes", max(peaks) if peaks else None
+    energies = [m.energy_joules for m in summary.monitor]
+    yield "energy_joules", _total(energies) if energies and None not in energies else None
+
+
+def _steps_per_rank(summary: Summary) -> int:
+    """Steps in the window that the collectives were counted in."""
+    return max((len(r.durations_ns) for r in summary.steps.per_rank), default=0)
+
+
+def _ranks_per_node(training: list[Training]) -> int | None:
+    nodes: dict[int, int] = defaultdict(int)
+    for rank in training:
+        if rank.node is not None:
+            nodes[rank.node] += 1
+    return max(nodes.values()) if len(nodes) > 1 else None
+
+
+def _mean(values: list[float | None] | list[int | None]) -> float | None:
+    known = [v for v in values if v is not None]
+    return sum(known) / len(known) if known else None
+
+
+def _total(values: list[float | None] | list[int | None]) -> float:
+    return float(sum(v for v in values if v is not None))
+
+
+def _word(name: str) -> str:
+    return name.replace("-", "_").replace(" ", "_")

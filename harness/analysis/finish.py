@@ -1,0 +1,218 @@
+"""One job's parts to its Summary. Everything here is a sum, a sort or a comparison of ranks; no trace is
+open."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from harness.analysis import collective_table, jobs
+from harness.analysis.collective_fit import collective_phases, fits
+from harness.analysis.device import kind_table
+from harness.analysis.launches import merge_copies
+from harness.analysis.parts import RankPart, unpack_tables
+from harness.analysis.phases import PhaseSums, phase_table
+from harness.analysis.pipeline import pipeline
+from harness.analysis.skew import Crossing, align_clocks, cross
+from harness.analysis.summary import (
+    Clock,
+    Finding,
+    IdleCause,
+    KernelTime,
+    Pipeline,
+    Quality,
+    RangeTime,
+    RankSteps,
+    Spread,
+    Steps,
+    Summary,
+    Verdict,
+    Withheld,
+)
+
+TOP_KERNELS = 200
+TOP_UNCLASSIFIED = 30
+_SEVERITIES = (Verdict.GOOD, Verdict.DOUBTFUL, Verdict.UNUSABLE)
+
+
+def finish(parts: Sequence[RankPart]) -> Summary:
+    """The summary of one job's parts, whatever order they come in."""
+    parts = sorted(parts, key=lambda part: part.key)
+    size = jobs.world_size(parts)
+    crossing = cross(parts, size)
+    clocks = align_clocks(parts, crossing.matched)
+    kernels, unclassified, ranges = _tables(parts)
+    devices = [device for part in parts for device in part.devices]
+    sizes = collective_table.message_sizes(crossing)
+    return Summary(
+        quality=_quality(parts, jobs.judge_job(parts, size, crossing, clocks), crossing),
+        window=parts[0].window,
+        sources=[part.source for part in parts],
+        world_size=size,
+        ranks=sorted({part.source.rank for part in parts if part.source.rank is not None}),
+        hosts=sorted({part.source.host for part in parts if part.source.host is not None}),
+        backend=next((part.backend for part in parts if part.backend), None),
+        steps=_steps(parts),
+        devices=devices,
+        kinds=kind_table(_sum_kinds(parts)),
+        kernels=kernels,
+        unclassified=unclassified,
+        idle_causes=_sum_causes(parts),
+        phases=phase_table(_sum_phases(parts)),
+        ranges=ranges,
+        collectives=collective_table.tabulate(crossing, clocks),
+        collective_phases=collective_phases(crossing, sum(len(p.steps.durations_ns) for p in parts)),
+        message_sizes=sizes,
+        collective_fits=fits(sizes),
+        stragglers=collective_table.stragglers(crossing, clocks),
+        clocks=sorted(clocks.values(), key=lambda c: c.host) if len(clocks) > 1 else [],
+        pipeline=_pipeline(parts, clocks),
+        launches=[part.launches for part in parts if part.launches is not None],
+        copies=merge_copies([part.copies for part in parts]),
+        hta=[part.hta for part in parts if part.hta is not None],
+    )
+
+
+def _quality(parts: Sequence[RankPart], of_job: list[Finding], crossing: Crossing) -> Quality:
+    findings = [*(f for part in parts for f in part.findings), *of_job]
+    findings.sort(key=lambda f: -_SEVERITIES.index(f.severity))
+    withheld = dict.fromkeys(pair for part in parts for pair in part.withheld)
+    partial = [m for m in crossing.matched if not m.complete and len(m.parts) > 1]
+    if partial or (len(parts) == 1 and (parts[0].source.world_size or 1) > 1):
+        withheld[
+            (
+                "collectives.waiting_ns",
+                "the fastest rank of a collective is unknown unless every member was read",
+            )
+        ] = None
+    verdict = max((f.severity for f in findings), key=_SEVERITIES.index, default=Verdict.GOOD)
+    return Quality(
+        verdict=verdict,
+        findings=findings,
+        withheld=[Withheld(field=field, reason=reason) for field, reason in withheld],
+    )
+
+
+def _steps(parts: Sequence[RankPart]) -> Steps:
+    """Steps of all ranks. Straggler score: the slowest rank's median over the median of the ranks'
+    medians."""
+    medians = {i: float(np.median(p.steps.durations_ns)) for i, p in enumerate(parts) if p.steps.durations_ns}
+    every = np.array([d for part in parts for d in part.steps.durations_ns], np.int64)
+    first = next((part.steps for part in parts if part.steps.durations_ns), parts[0].steps)
+    slowest = max(medians, key=lambda i: (medians[i], -i)) if len(medians) > 1 else None
+    return Steps(
+        source=first.source,
+        found=sum(part.steps.found for part in parts),
+        counted=len(every),
+        excluded_warmup=sum(part.steps.warmup for part in parts),
+        excluded_cut_off=sum(part.steps.cut_off for part in parts),
+        excluded_empty=sum(part.steps.empty for part in parts),
+        duration=spread(every) if len(every) else None,
+        per_rank=[
+            RankSteps(
+                rank=part.source.rank,
+                durations_ns=part.steps.durations_ns,
+                median_ns=round(medians[i]) if i in medians else None,
+            )
+            for i, part in enumerate(parts)
+        ],
+        straggler_score=medians[slowest] / float(np.median(list(medians.values())))
+        if slowest is not None
+        else None,
+        slowest_rank=parts[slowest].source.rank if slowest is not None else None,
+    )
+
+
+def spread(values: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Spread:
+    """A distribution in five numbers; percentiles interpolate linearly and round to whole nanoseconds."""
+    low, middle, high = (round(float(q)) for q in np.quantile(values, (0.1, 0.5, 0.9)))
+    return Spread(
+        count=len(values),
+        median_ns=middle,
+        min_ns=int(values.min()),
+        max_ns=int(values.max()),
+        p10_ns=low,
+        p90_ns=high,
+    )
+
+
+def _sum_kinds(parts: Sequence[RankPart]) -> list[tuple[str, str | None, int, int]]:
+    sums: dict[tuple[str, str | None], tuple[int, int]] = {}
+    for row in (row for part in parts for device in part.devices for row in device.kinds):
+        count, ns = sums.get((row.kind, row.precision), (0, 0))
+        sums[row.kind, row.precision] = (count + row.count, ns + row.duration_ns)
+    return [(kind, precision, count, ns) for (kind, precision), (count, ns) in sums.items()]
+
+
+def _sum_phases(parts: Sequence[RankPart]) -> PhaseSums:
+    sums: PhaseSums = {}
+    for name, row in (item for part in parts for item in part.phases.items()):
+        a, b, c, d = sums.get(name, (0, 0, 0, 0))
+        sums[name] = (a + row[0], b + row[1], c + row[2], d + row[3])
+    return sums
+
+
+def _sum_causes(parts: Sequence[RankPart]) -> list[IdleCause]:
+    sums: dict[str, int] = {}
+    for row in (row for part in parts for device in part.devices for row in device.idle_causes):
+        sums[row.cause] = sums.get(row.cause, 0) + row.duration_ns
+    total = max(sum(sums.values()), 1)
+    rows = [IdleCause(cause=cause, duration_ns=ns, share=ns / total) for cause, ns in sums.items()]
+    return sorted(rows, key=lambda c: (-c.duration_ns, c.cause))
+
+
+def _tables(parts: Sequence[RankPart]) -> tuple[list[KernelTime], list[KernelTime], list[RangeTime]]:
+    """Kernels and ranges of all ranks, one rank's names in memory at a time. Full sums first, then the top
+    rows."""
+    kernels: dict[tuple[str, str, str | None], tuple[int, int, int, int]] = {}
+    ranges: dict[str, tuple[int, ...]] = {}
+    for part in parts:
+        own_kernels, own_ranges = unpack_tables(part.tables)
+        for name, kind, precision, count, total, low, high in own_kernels:
+            c, t, lo, hi = kernels.get((name, kind, precision), (0, 0, low, high))
+            kernels[name, kind, precision] = (c + count, t + total, min(lo, low), max(hi, high))
+        for name, numbers in own_ranges.items():
+            before = ranges.get(name)
+            ranges[name] = tuple(map(sum, zip(before, numbers, strict=True))) if before else numbers
+    rows = _kernel_rows(kernels)
+    other = [row for row in rows if row.kind == "other"]
+    return rows[:TOP_KERNELS], other[:TOP_UNCLASSIFIED], _range_rows(ranges)
+
+
+def _kernel_rows(
+    kernels: dict[tuple[str, str, str | None], tuple[int, int, int, int]],
+) -> list[KernelTime]:
+    total = max(sum(t for _, t, _, _ in kernels.values()), 1)
+    rows = [
+        KernelTime(
+            name=name,
+            kind=kind,
+            precision=precision,
+            count=count,
+            duration_ns=ns,
+            mean_ns=round(ns / count),
+            min_ns=low,
+            max_ns=high,
+            share=ns / total,
+        )
+        for (name, kind, precision), (count, ns, low, high) in kernels.items()
+    ]
+    return sorted(rows, key=lambda k: (-k.duration_ns, k.name, k.precision or ""))
+
+
+def _range_rows(ranges: dict[str, tuple[int, ...]]) -> list[RangeTime]:
+    fields = [field for field in RangeTime.model_fields if field != "name"]
+    rows = [
+        RangeTime(name=name, **dict(zip(fields, numbers, strict=True))) for name, numbers in ranges.items()
+    ]
+    return sorted(rows, key=lambda r: (-r.kernel_ns, -r.host_ns, r.name))
+
+
+def _pipeline(parts: Sequence[RankPart], clocks: dict[str, Clock]) -> Pipeline | None:
+    staged = [
+        (part.source.rank, clocks[part.clock].offset_ns - (part.epoch_ns or 0), part.stage)
+        for part in parts
+        if part.stage is not None and part.clock in clocks
+    ]
+    return pipeline(staged) if staged else None

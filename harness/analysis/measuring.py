@@ -1,0 +1,207 @@
+"""Paths in, Summary out: finds traces, measures each, merges them into jobs, adds what lies beside them in
+a run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from harness.analysis.efficiency import efficiency
+from harness.analysis.finish import finish
+from harness.analysis.jobs import group
+from harness.analysis.kinds import load_rules
+from harness.analysis.parts import RankPart, merge
+from harness.analysis.rank import measure_trace
+from harness.analysis.summary import Finding, MonitorDevice, Summary, Training, Verdict, Window
+from harness.analysis.training import read_monitor, read_training
+from harness.errors import RequestError, WorkError
+from harness.traces import TraceError, find_traces, map_traces
+from harness.traces.progress import Report, silent
+
+if TYPE_CHECKING:
+    from harness.run import Run
+
+_RUN_FACTS = ("job_id", "backend", "created_ns", "git", "versions", "command", "user", "submit_host")
+
+
+def measure_one(paths: Iterable[Path | str], window: Window | str) -> Summary:
+    """The summary of one job: a run's directory, or trace files and folders that form one job.
+
+    Raises RequestError when the files belong to several jobs, WorkError when nothing can be read.
+    """
+    summaries = measure_jobs(paths, window)
+    if len(summaries) != 1:
+        raise RequestError(
+            f"{len(summaries)} jobs were found where one was expected: "
+            + ", ".join(s.sources[0].path for s in summaries[:4])
+        )
+    return summaries[0]
+
+
+def measure_jobs(
+    paths: Iterable[Path | str],
+    window: Window | str = Window.STEPS,
+    workers: int | None = None,
+    progress: Report = silent,
+) -> list[Summary]:
+    """One summary per job found in `paths`. workers: processes that read at once; None chooses."""
+    wanted = [Path(p) for p in paths]
+    parts, broken = measure_files(trace_files(wanted), Window(window), workers, progress)
+    return summarise(parts, broken, run_directories(wanted))
+
+
+def trace_files(paths: Sequence[Path]) -> list[Path]:
+    """Every trace of the runs, folders and files in `paths`, once."""
+    files: list[Path] = []
+    for path in paths:
+        files += _run(path).traces() if is_run(path) else find_traces([path])
+    return list(dict.fromkeys(files))
+
+
+def is_run(path: Path) -> bool:
+    """Whether a path is a run's directory (or looks like one whose record was lost)."""
+    return (path / "run.json").is_file() or (path / "metrics").is_dir()
+
+
+def run_directories(paths: Sequence[Path]) -> list[Path]:
+    """Those of `paths` that are runs' directories."""
+    return [path for path in paths if is_run(path)]
+
+
+def _run(path: Path) -> Run:
+    from harness.run import Run  # noqa: PLC0415 - traces that lie in no run need none of it
+
+    return Run(path)
+
+
+def measure_files(
+    files: Sequence[Path],
+    window: Window,
+    workers: int | None = None,
+    progress: Report = silent,
+    *,
+    hta: bool = False,
+) -> tuple[list[RankPart], list[Finding]]:
+    """All parts, and a finding for every file that could not be read. hta: also as HTA 0.5.0 counts."""
+    reduce = partial(measure_trace, window=window, rules=load_rules(), hta_too=hta)
+    outcomes = map_traces(files, reduce, workers=workers, progress=progress)
+    broken = [
+        Finding(severity=Verdict.UNUSABLE, what="a trace cannot be read", evidence=str(outcome))
+        for outcome in outcomes
+        if isinstance(outcome, TraceError)
+    ]
+    parts = [
+        part.model_copy(update={"run": _run_of(file)})
+        for file, outcome in zip(files, outcomes, strict=True)
+        if not isinstance(outcome, TraceError)
+        for part in outcome
+    ]
+    return merge(parts), broken
+
+
+def _run_of(trace: Path) -> str | None:
+    """The run directory a trace lies in, if it does."""
+    run = trace.parent.parent
+    return str(run) if trace.parent.name in ("torch", "nsys") and is_run(run) else None
+
+
+def summarise(
+    parts: Iterable[RankPart], broken: Sequence[Finding] = (), runs: Sequence[Path] = ()
+) -> list[Summary]:
+    """Parts to summaries, one per job, with what the runs' directories hold besides traces.
+
+    A run without any trace still has its training's numbers. Raises WorkError when there is nothing at all.
+    """
+    parts = list(parts)
+    beside = {run: _read_beside(Path(run)) for run in {*map(str, runs), *(p.run for p in parts if p.run)}}
+    named = [name_rank(part, beside[part.run].training) if part.run else part for part in parts]
+    summaries = {_run_key(job): finish(job) for job in group(named)}
+    for run in sorted(beside):
+        summaries[run] = _with_beside(summaries.get(run) or Summary(), beside[run])
+    if not summaries:
+        nothing = "no trace was found: give a run, a trace file or a folder of them"
+        raise WorkError("; ".join(f.evidence for f in broken) or nothing)
+    return [_add(summary, broken) for summary in summaries.values()]
+
+
+def name_rank(part: RankPart, training: Sequence[Training]) -> RankPart:
+    """The part with the rank that the training's own record gives its process, where the trace knows none."""
+    if part.source.rank is not None:
+        return part
+    hosts = (None, part.source.host)
+    found = [
+        t for t in training if t.pid == part.source.pid and (part.source.host is None or t.host in hosts)
+    ]
+    if part.source.pid is None or len(found) != 1:
+        return part
+    rank = found[0].rank
+    return part.model_copy(
+        update={
+            "source": part.source.model_copy(update={"rank": rank}),
+            "devices": [d.model_copy(update={"rank": rank}) for d in part.devices],
+            "launches": part.launches and part.launches.model_copy(update={"rank": rank}),
+        }
+    )
+
+
+def _run_key(job: list[RankPart]) -> str:
+    return job[0].run or job[0].source.path
+
+
+def _add(summary: Summary, findings: Sequence[Finding]) -> Summary:
+    if not findings:
+        return summary
+    quality = summary.quality
+    order = (Verdict.GOOD, Verdict.DOUBTFUL, Verdict.UNUSABLE)
+    # One file of many that cannot be read makes the rest doubtful, not unusable.
+    worst = max([quality.verdict, Verdict.DOUBTFUL], key=order.index)
+    merged = quality.model_copy(update={"verdict": worst, "findings": [*findings, *quality.findings]})
+    return summary.model_copy(update={"quality": merged})
+
+
+@dataclass(frozen=True)
+class _Beside:
+    """What a run's directory holds besides its traces."""
+
+    training: list[Training]
+    monitor: list[MonitorDevice]
+    record: dict[str, Any]
+    findings: list[Finding]
+
+
+def _read_beside(path: Path) -> _Beside:
+    run = _run(path)
+    training, broken = read_training(run.metrics())
+    monitor, unreadable = read_monitor(run.monitors())
+    return _Beside(training, monitor, _record(path), [*broken, *unreadable])
+
+
+def _with_beside(summary: Summary, beside: _Beside) -> Summary:
+    """The summary with the run's own record, training metrics and monitor."""
+    training, record = beside.training, beside.record
+    update: dict[str, Any] = {
+        "training": training,
+        "efficiency": efficiency(
+            training, bool((record.get("experiment") or {}).get("activation_checkpointing"))
+        ),
+        "monitor": beside.monitor,
+        "experiment": record.get("experiment"),
+        "run": {key: record.get(key) for key in _RUN_FACTS} if record else None,
+        "world_size": summary.world_size or next((t.world_size for t in training), None),
+        "hosts": summary.hosts or sorted({t.host for t in training if t.host}),
+        "backend": summary.backend or next((t.backend for t in training), None),
+        "ranks": summary.ranks or [t.rank for t in training],
+    }
+    return _add(summary.model_copy(update=update), beside.findings)
+
+
+def _record(run: Path) -> dict[str, Any]:
+    try:
+        record = json.loads((run / "run.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return record if isinstance(record, dict) else {}

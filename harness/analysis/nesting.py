@@ -1,0 +1,128 @@
+"""Which range owns a moment on a thread, and so which range launched each event.
+
+An event belongs to the innermost range that was open on its launching thread when it was launched. Where
+that thread has none open (autograd's own threads), the process's main thread decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.traces.trace import I64, Events, RangeKind, Ranges
+
+
+@dataclass(frozen=True)
+class Owners:
+    """One thread's n ranges by (start, -end). `outer` is the innermost range that contains each, -1: none."""
+
+    start_ns: I64
+    end_ns: I64
+    outer: I64
+    row: I64  # in Ranges
+
+    def of(self, time_ns: I64) -> I64:
+        """The row that owns each moment: of the open ranges the one that started last; -1 where none is open.
+
+        The last range to start is it, if it is still open; if not, only ranges that contain it can be.
+        """
+        own = np.searchsorted(self.start_ns, time_ns, side="right") - 1
+        at = np.flatnonzero(own >= 0)
+        while len(at):
+            at = at[self.end_ns[own[at]] <= time_ns[at]]
+            own[at] = self.outer[own[at]]
+            at = at[own[at] >= 0]
+        return np.where(own >= 0, self.row[np.maximum(own, 0)], -1)
+
+    def segments(self) -> tuple[I64, I64, I64]:
+        """Start, end and owner of the stretches in between starts and ends that are owned by a range."""
+        times = np.concatenate([self.start_ns, self.end_ns])
+        times.sort()  # not np.unique: it hashes, at ten times the price of sorting what is nearly sorted
+        times = times[np.append(True, times[1:] > times[:-1])]
+        row = self.of(times[:-1])
+        owned = row >= 0
+        return times[:-1][owned], times[1:][owned], row[owned]
+
+
+@dataclass(frozen=True)
+class Nesting:
+    """All ranges of a process: their owners per thread, and for each range row its parent row (-1: none)."""
+
+    threads: dict[int, Owners]
+    parent: I64
+    main_thread: int | None
+
+    @property
+    def main(self) -> Owners | None:
+        """The main thread's ranges."""
+        return None if self.main_thread is None else self.threads.get(self.main_thread)
+
+
+def nest(ranges: Ranges, events: Events, marks_thread: int | None = None) -> Nesting:
+    """Every thread's ranges with what contains them. START_END ranges need not nest and own nothing.
+
+    The main thread is the one with the step marks, `marks_thread`; without marks, of the threads with ranges
+    the one that launched most events, else the one whose ranges cover most time.
+    """
+    parent = np.full(len(ranges.start_ns), -1, np.int64)
+    usable = (ranges.kind != RangeKind.START_END) & (ranges.end_ns > ranges.start_ns) & (ranges.start_ns >= 0)
+    threads: dict[int, Owners] = {}
+    for thread, rows in _by_thread(ranges, usable):
+        end = ranges.end_ns[rows]
+        outer = _containing(end)
+        parent[rows] = np.where(outer >= 0, rows[np.maximum(outer, 0)], -1)
+        threads[thread] = Owners(ranges.start_ns[rows], end, outer, rows)
+    main = marks_thread if marks_thread in threads else _busiest_thread(ranges, usable, events)
+    return Nesting(threads, parent, main)
+
+
+def _by_thread(ranges: Ranges, usable: NDArray[np.bool_]) -> Iterator[tuple[int, I64]]:
+    """Each thread with its usable rows; ranges come sorted by thread."""
+    rows = np.flatnonzero(usable)
+    thread = ranges.thread[rows]
+    for part in np.split(rows, np.flatnonzero(thread[1:] != thread[:-1]) + 1):
+        if len(part):
+            yield int(ranges.thread[part[0]]), part
+
+
+def _containing(end: I64) -> I64:
+    """For ranges sorted by (start, -end), the last earlier one that ends no earlier; -1: none.
+
+    Jumps over all ranges at once: whatever lies between a range and its candidate ends too early, so the
+    candidate's own candidate is the next to try. A few rounds suffice, as jumps double.
+    """
+    outer = np.arange(-1, len(end) - 1)
+    open_ = np.flatnonzero(outer >= 0)
+    while len(open_):
+        open_ = open_[end[outer[open_]] < end[open_]]
+        outer[open_] = outer[outer[open_]]
+        open_ = open_[outer[open_] >= 0]
+    return outer
+
+
+def _busiest_thread(ranges: Ranges, usable: NDArray[np.bool_], events: Events) -> int | None:
+    weights = [
+        (
+            int(np.count_nonzero(events.launch_thread == thread)),
+            int((ranges.end_ns - ranges.start_ns)[rows].sum()),
+            thread,
+        )
+        for thread, rows in _by_thread(ranges, usable)
+    ]
+    return max(weights)[2] if weights else None
+
+
+def owners_of_events(events: Events, nesting: Nesting) -> I64:
+    """The row of the range that launched each of n events; -1: none open, or launch not known."""
+    owner = np.full(len(events), -1, np.int64)
+    launched = events.launch_ns >= 0
+    for thread, owners in nesting.threads.items():
+        mine = np.flatnonzero(launched & (events.launch_thread == thread))
+        owner[mine] = owners.of(events.launch_ns[mine])
+    if nesting.main is not None:
+        orphan = np.flatnonzero(launched & (owner < 0))
+        owner[orphan] = nesting.main.of(events.launch_ns[orphan])
+    return owner

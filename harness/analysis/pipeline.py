@@ -1,0 +1,203 @@
+"""Pipeline stages and their bubble: what one rank's schedule shows, and what all ranks show together.
+
+Stages are known by the program's own ranges, `forward mb<k> stage<s>` and `backward mb<k> stage<s>`.
+Waiting in send and receive is bubble, never work."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.analysis.intervals import Intervals, clip, difference, intersection, length, union
+from harness.analysis.named import matching, used
+from harness.analysis.nesting import Nesting
+from harness.analysis.ranges import device_spans
+from harness.analysis.split import Busy
+from harness.analysis.steps import Steps
+from harness.analysis.summary import Part, Pipeline, Stage
+from harness.analysis.view import View
+from harness.traces.trace import I64
+
+_MICROBATCH = re.compile(r"^(forward|backward) mb(\d+) stage(\d+)$")
+_TRANSFER = re.compile(r"^(send|recv)", re.IGNORECASE)
+
+
+class Iteration(Part):
+    """One rank's part in one iteration. Times are on the rank's own clock; lengths in nanoseconds."""
+
+    start_ns: int  # first forward's start
+    end_ns: int  # last backward's end
+    busy_ns: int
+    send_recv_ns: int
+    warmup_ns: int  # until the first backward starts
+    cooldown_ns: int  # from the last forward's end
+
+
+class StagePart(Part):
+    """One rank as a stage: what is merged across ranks."""
+
+    stages: list[int]
+    microbatches: int
+    window_ns: int
+    busy_ns: int
+    iterations: list[Iteration]
+
+
+@dataclass(frozen=True)
+class Microbatches:
+    """The forward and backward passes of one process, n each, in no order. `forward` false: backward."""
+
+    forward: NDArray[np.bool_]
+    number: I64
+    stage: I64
+    start_ns: I64  # on the device
+    end_ns: I64
+
+
+def stage_of(view: View, nesting: Nesting, owner: I64, busy: Busy, steps: Steps) -> StagePart | None:
+    """This process as a pipeline stage; None when it ran none or no step counts."""
+    found = microbatches(view, nesting, owner)
+    if found is None or steps.window is None:
+        return None
+    transfers = _transfers(view)
+    work = _work(view, found, transfers, busy)
+    iterations = [
+        iteration
+        for i in np.flatnonzero(steps.counted)
+        if (iteration := _iteration(found, work, transfers, int(steps.start_ns[i]), int(steps.end_ns[i])))
+    ]
+    if not iterations:
+        return None
+    start, end = steps.window
+    return StagePart(
+        stages=sorted(set(found.stage.tolist())),
+        microbatches=len(set(found.number.tolist())),
+        window_ns=end - start,
+        busy_ns=length(clip(work, start, end)),
+        iterations=iterations,
+    )
+
+
+def microbatches(view: View, nesting: Nesting, owner: I64) -> Microbatches | None:
+    """What the program's ranges say of micro-batches; None when they say nothing."""
+    ranges = view.ranges
+    parsed = {n: m for n in used(ranges.name) if (m := _MICROBATCH.match(view.names[n]))}
+    rows = np.flatnonzero(np.isin(ranges.name, list(parsed)))
+    if len(rows) == 0:
+        return None
+    matches = [parsed[int(n)] for n in ranges.name[rows]]
+    start, end = ranges.start_ns[rows], ranges.end_ns[rows]
+    if not view.on_cpu:
+        start, end = device_spans(view.events, owner, nesting.parent, rows)
+    ran = end > start
+    return Microbatches(
+        np.array([m[1] == "forward" for m in matches])[ran],
+        np.array([int(m[2]) for m in matches])[ran],
+        np.array([int(m[3]) for m in matches])[ran],
+        start[ran],
+        end[ran],
+    )
+
+
+def _transfers(view: View) -> Intervals:
+    """Time in sends and receives: on a CPU the program's ranges, where it has some, else the collectives.
+
+    Under the interleaved schedule gloo's messages are on their way beside the work; only waiting for them counts."""
+    ranges, rows = view.ranges, view.collectives
+    waits = matching(ranges.name, view.names, _TRANSFER.match) & view.on_cpu
+    if waits.any():
+        return union(ranges.start_ns[waits], ranges.end_ns[waits])
+    kinds = [i for i in np.unique(rows.kind) if i >= 0 and view.names[i] in ("send", "recv", "send_recv")]
+    moves = np.isin(rows.kind, kinds)
+    return union(rows.start_ns[moves], rows.end_ns[moves])
+
+
+def _work(view: View, found: Microbatches, transfers: Intervals, busy: Busy) -> Intervals:
+    """When the stage works. On a CPU the interpreter is part of it: the forward and backward ranges
+    themselves."""
+    if view.on_cpu:
+        return difference(union(found.start_ns, found.end_ns), transfers)
+    return busy.compute
+
+
+def _iteration(
+    found: Microbatches, work: Intervals, transfers: Intervals, start_ns: int, end_ns: int
+) -> Iteration | None:
+    mine = (found.start_ns >= start_ns) & (found.start_ns < end_ns)
+    forward, backward = mine & found.forward, mine & ~found.forward
+    if not forward.any() or not backward.any():
+        return None
+    start, end = int(found.start_ns[mine].min()), int(found.end_ns[mine].max())
+    span = Intervals(np.array([start]), np.array([end]))
+    return Iteration(
+        start_ns=start,
+        end_ns=end,
+        busy_ns=length(intersection(work, span)),
+        send_recv_ns=length(intersection(transfers, span)),
+        warmup_ns=max(int(found.start_ns[backward].min()) - start, 0),
+        cooldown_ns=max(end - int(found.end_ns[forward].max()), 0),
+    )
+
+
+def expected_bubble(stages: int, microbatches: int, virtual_stages: int = 1) -> float:
+    """Idle share of a 1F1B schedule, (p−1)/(v·m+p−1). Source: Narayanan et al., SC 2021, section 2.2.
+
+    >>> expected_bubble(2, 4), expected_bubble(4, 8, 2)
+    (0.2, 0.15789473684210525)
+    """
+    return (stages - 1) / (virtual_stages * microbatches + stages - 1)
+
+
+def pipeline(parts: list[tuple[int | None, int, StagePart]]) -> Pipeline | None:
+    """All ranks' stages together. `parts`: (rank, clock offset to subtract in nanoseconds, stage part).
+
+    The schedule of an iteration spans from the first forward of any stage to the last backward of any stage.
+    """
+    if len({min(part.stages) for _, _, part in parts}) < 2:
+        return None
+    common = min(len(part.iterations) for _, _, part in parts)
+    spans = [_span(parts, i, common) for i in range(common)]
+    schedule_ns = sum(spans)
+    stages = [_stage(rank, part, common, schedule_ns) for rank, _, part in parts]
+    stages.sort(key=lambda s: (s.stage, -1 if s.rank is None else s.rank))
+    depth, virtual = len({s.stage for s in stages}), max(len(part.stages) for _, _, part in parts)
+    microbatches = max(part.microbatches for _, _, part in parts)
+    return Pipeline(
+        stages=depth,
+        microbatches=microbatches,
+        virtual_stages=virtual,
+        expected_bubble_fraction=expected_bubble(depth, microbatches, virtual),
+        mean_bubble_fraction=sum(s.schedule_bubble_fraction for s in stages) / len(stages),
+        per_stage=stages,
+    )
+
+
+def _span(parts: list[tuple[int | None, int, StagePart]], i: int, common: int) -> int:
+    chosen = [(part.iterations[len(part.iterations) - common + i], offset) for _, offset, part in parts]
+    return max(it.end_ns - offset for it, offset in chosen) - min(
+        it.start_ns - offset for it, offset in chosen
+    )
+
+
+def _stage(rank: int | None, part: StagePart, common: int, schedule_ns: int) -> Stage:
+    used = part.iterations[len(part.iterations) - common :]
+    busy = sum(it.busy_ns for it in used)
+    own = sum(it.end_ns - it.start_ns for it in used)
+    warmup, cooldown = sum(it.warmup_ns for it in used), sum(it.cooldown_ns for it in used)
+    return Stage(
+        stage=min(part.stages),
+        rank=rank,
+        window_ns=part.window_ns,
+        busy_ns=part.busy_ns,
+        bubble_fraction=1 - part.busy_ns / part.window_ns,
+        schedule_ns=schedule_ns,
+        schedule_busy_ns=busy,
+        schedule_bubble_fraction=1 - busy / schedule_ns,
+        warmup_ns=warmup,
+        steady_ns=max(own - warmup - cooldown, 0),
+        cooldown_ns=cooldown,
+        send_recv_ns=sum(it.send_recv_ns for it in used),
+    )

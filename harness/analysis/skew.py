@@ -1,0 +1,259 @@
+"""Collectives across ranks: the same collective found on every rank, waiting told from transfer, clocks
+aligned.
+
+A collective ends everywhere at about the same time and cannot move data before its last member arrived. So
+on one collective, a rank's duration minus the fastest rank's is waiting, and the ends show how far two
+clocks stand apart."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.analysis.collectives import POINT_TO_POINT, Key, Rows
+from harness.analysis.parts import RankPart, unpack_rows
+from harness.analysis.summary import Clock
+from harness.traces.trace import I64
+
+NAMELESS = "collectives recorded without their group"
+MEETING_SHARE = 0.8  # of the instances of a nameless group: so many must have all ranks in them at one moment
+
+
+@dataclass(frozen=True)
+class Group:
+    """Whose collectives are one sequence: a communicator. `only`: and of this kind, where the name is not enough."""
+
+    name: str | None
+    ranks: tuple[int, ...] | None
+    only: tuple[str, str | None, int | None] | None = None  # kind, element type, size
+
+    @property
+    def point_to_point(self) -> bool:
+        return self.only is not None and self.only[0] in POINT_TO_POINT
+
+    @property
+    def nameless(self) -> bool:
+        return self.name is None and self.ranks is None
+
+
+@dataclass(frozen=True)
+class Matched:
+    """One group's collectives on r ranks: instance i is column i of each (r, n) table. Times unaligned,
+    unix where known."""
+
+    group: Group
+    parts: list[RankPart]
+    keys: list[Key]
+    key: NDArray[np.int32]  # (n,) of the first rank
+    bytes: I64  # (n,) the largest any rank recorded, -1 unknown
+    start_ns: I64
+    end_ns: I64
+    inside: NDArray[np.bool_]  # (n,) started inside every rank's window
+
+    @property
+    def complete(self) -> bool:
+        """Whether every member of the group was read."""
+        size = self.keys[int(self.key[0])].group_size if len(self.key) else None
+        members = len(self.group.ranks) if self.group.ranks else size
+        return members is None or len(self.parts) >= members
+
+
+@dataclass
+class Crossing:
+    """Every group of a job: matched ones, the rows that could not be, and why."""
+
+    matched: list[Matched] = field(default_factory=list)
+    alone: list[tuple[RankPart, Rows]] = field(default_factory=list)
+    unmatched: list[str] = field(default_factory=list)
+    phases: Counter[tuple[str, int, str]] = field(default_factory=Counter)  # (kind, phase, number) -> sum
+
+
+def cross(parts: Sequence[RankPart], world_size: int | None) -> Crossing:
+    """Match the collectives of a job's ranks, group by group."""
+    result = Crossing()
+    groups: dict[Group, list[tuple[RankPart, Rows]]] = {}
+    for part in parts:
+        rows = unpack_rows(part.collectives)
+        _add_phases(result.phases, part, rows)
+        for group, own in _by_group(rows):
+            groups.setdefault(group, []).append((part, own))
+    for group, members in groups.items():
+        reason = _obstacle(group, members, world_size)
+        shifts = None if reason else _align_sequences(members)
+        if shifts is None:
+            result.alone += members
+            if len(members) > 1:
+                result.unmatched.append(reason or _differ(group))
+        else:
+            matched = _tables(group, members, shifts)
+            if group.nameless and not _meets(matched):
+                result.alone += members
+                result.unmatched.append(_differ(group))
+            else:
+                result.matched.append(matched)
+    return result
+
+
+def _add_phases(sums: Counter[tuple[str, int, str]], part: RankPart, rows: Rows) -> None:
+    """Count, bytes and time of this rank's collectives inside its window, per kind and phase."""
+    inside = (rows.start_ns >= part.window_start_ns) & (rows.start_ns < part.window_end_ns)
+    duration = rows.end_ns - rows.start_ns
+    for i, key in enumerate(rows.keys):
+        mine = inside & (rows.key == i)
+        for phase in np.unique(rows.phase[mine]).tolist():
+            chosen = mine & (rows.phase == phase)
+            sums[key.kind, phase, "count"] += int(chosen.sum())
+            sums[key.kind, phase, "bytes"] += int(np.maximum(rows.bytes[chosen], 0).sum())
+            sums[key.kind, phase, "unsized"] += int((rows.bytes[chosen] < 0).sum())
+            sums[key.kind, phase, "duration_ns"] += int(duration[chosen].sum())
+
+
+def _differ(group: Group) -> str:
+    if group.nameless:
+        return f"{NAMELESS}: what one rank did is not what another did"
+    return f"group {group.name}: the ranks' sequences of collectives differ"
+
+
+def _by_group(rows: Rows) -> Iterable[tuple[Group, Rows]]:
+    """A rank's rows per group. Sends and receives stand alone; so do the kinds of a group that has no name."""
+    of_key = [_group(key) for key in rows.keys]
+    for group in dict.fromkeys(of_key):
+        chosen = np.isin(rows.key, [i for i, g in enumerate(of_key) if g == group])
+        if chosen.any():
+            yield (
+                group,
+                Rows(
+                    rows.keys,
+                    rows.key[chosen],
+                    rows.bytes[chosen],
+                    rows.start_ns[chosen],
+                    rows.end_ns[chosen],
+                    rows.phase[chosen],
+                ),
+            )
+
+
+def _group(key: Key) -> Group:
+    if key.kind in POINT_TO_POINT or (key.group is None and key.ranks is None):
+        return Group(key.group, key.ranks, (key.kind, key.dtype, key.group_size))
+    return Group(key.group, key.ranks)
+
+
+def _obstacle(group: Group, members: list[tuple[RankPart, Rows]], world_size: int | None) -> str | None:
+    """Why a group cannot be matched at all; None when it can be tried."""
+    if group.point_to_point:
+        return "point-to-point transfers have no common instance"
+    sizes = [size for _, rows in members if (size := rows.keys[int(rows.key[0])].group_size) is not None]
+    expected = len(group.ranks) if group.ranks else max(sizes) if sizes else world_size
+    if expected is not None and len(members) > expected:
+        who = NAMELESS if group.nameless else f"group {group.name}"
+        return f"{who}: {len(members)} ranks use it, its size is {expected}: there are several"
+    if group.nameless and world_size not in (None, len(members)):
+        return f"{NAMELESS}: {len(members)} of {world_size} ranks read"
+    return None
+
+
+def _align_sequences(members: list[tuple[RankPart, Rows]]) -> list[int] | None:
+    """For each member, where its first collective stands in the longest member's sequence; None: no match.
+
+    Equal lengths match one to one. A shorter sequence is slid along the longest where the kinds agree; where
+    several places agree the ends decide, which needs one clock.
+    """
+    kinds = [_kind_codes(rows) for _, rows in members]
+    longest = max(range(len(members)), key=lambda i: len(kinds[i]))
+    reference, (lead, lead_rows) = kinds[longest], members[longest]
+    shifts: list[int] = []
+    for (part, rows), own in zip(members, kinds, strict=True):
+        places = [
+            s
+            for s in range(len(reference) - len(own) + 1)
+            if np.array_equal(reference[s : s + len(own)], own)
+        ]
+        if len(places) > 1 and part.clock != lead.clock:
+            return None
+        if not places:
+            return None
+        ends = rows.end_ns + (part.epoch_ns or 0) - (lead.epoch_ns or 0)
+        gaps = [float(np.median(np.abs(lead_rows.end_ns[s : s + len(own)] - ends))) for s in places]
+        shifts.append(places[int(np.argmin(gaps))])
+    return shifts
+
+
+def _meets(m: Matched) -> bool:
+    """Whether every rank is in most collectives at one moment, as in collectives they must be; clocks set by their
+    ends."""
+    if m.end_ns.shape[1] == 0:
+        return False
+    other_clock = np.array([part.clock != m.parts[0].clock for part in m.parts])
+    ahead = np.where(other_clock, np.median(m.end_ns - m.end_ns[0], axis=1).astype(np.int64), 0)[:, None]
+    together = (m.start_ns - ahead).max(axis=0) <= (m.end_ns - ahead).min(axis=0)
+    return float(together.mean()) >= MEETING_SHARE
+
+
+def _kind_codes(rows: Rows) -> NDArray[np.str_]:
+    return np.array([k.kind for k in rows.keys])[rows.key]
+
+
+def _tables(group: Group, members: list[tuple[RankPart, Rows]], shifts: list[int]) -> Matched:
+    first, last = max(shifts), min(s + len(r.key) for s, (_, r) in zip(shifts, members, strict=True))
+    n = max(last - first, 0)
+    cut = [slice(first - s, first - s + n) for s in shifts]
+    epoch = [part.epoch_ns or 0 for part, _ in members]
+    start = np.stack([r.start_ns[c] for (_, r), c in zip(members, cut, strict=True)])
+    inside = np.ones(n, np.bool_)
+    for row, (part, _) in zip(start, members, strict=True):
+        inside &= (row >= part.window_start_ns) & (row < part.window_end_ns)
+    offset = np.array(epoch)[:, None]
+    end = np.stack([r.end_ns[c] for (_, r), c in zip(members, cut, strict=True)])
+    size = np.stack([r.bytes[c] for (_, r), c in zip(members, cut, strict=True)]).max(axis=0)
+    rows = members[0][1]
+    return Matched(
+        group,
+        [part for part, _ in members],
+        rows.keys,
+        rows.key[cut[0]],
+        size,
+        start + offset,
+        end + offset,
+        inside,
+    )
+
+
+def align_clocks(parts: Sequence[RankPart], matched: list[Matched]) -> dict[str, Clock]:
+    """Each clock's offset from the first part's, by the median difference of the ends of shared collectives.
+
+    `residual_ns` is the median absolute deviation from that offset: what the alignment cannot explain. A
+    clock that shares no collective with an aligned one is missing from the result."""
+    if not parts:
+        return {}
+    first = parts[0].clock
+    clocks = {first: Clock(host=first, offset_ns=0, residual_ns=0, collectives=0)}
+    waiting = {part.clock for part in parts} - {first}
+    while waiting:
+        found = {c: clock for c in sorted(waiting) if (clock := _offset(c, clocks, matched))}
+        if not found:
+            break
+        clocks |= found
+        waiting -= set(found)
+    return clocks
+
+
+def _offset(clock: str, known: dict[str, Clock], matched: list[Matched]) -> Clock | None:
+    differences: list[I64] = []
+    for m in matched:
+        mine = [i for i, p in enumerate(m.parts) if p.clock == clock]
+        aligned = [i for i, p in enumerate(m.parts) if p.clock in known]
+        if mine and aligned and m.end_ns.shape[1]:
+            shift = np.array([known[m.parts[i].clock].offset_ns for i in aligned])[:, None]
+            reference = np.median(m.end_ns[aligned] - shift, axis=0)
+            differences.append((np.median(m.end_ns[mine], axis=0) - reference).astype(np.int64))
+    if not differences:
+        return None
+    seen = np.concatenate(differences)
+    offset = round(float(np.median(seen)))
+    residual = round(float(np.median(np.abs(seen - offset))))
+    return Clock(host=clock, offset_ns=offset, residual_ns=residual, collectives=len(seen))

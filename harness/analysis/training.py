@@ -1,0 +1,138 @@
+"""What the training scripts and the monitor wrote beside the traces, as parts of the summary. Reads files,
+no traces."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from harness.analysis.summary import Finding, MonitorDevice, Training, Verdict
+from harness.monitor import MonitorError, read, summarize
+
+_PHASES = ("active", "after")  # what counts: the profiled steps, else those after them, else every step
+_FROM_START = (
+    "world_size",
+    "host",
+    "node",
+    "pid",
+    "backend",
+    "device",
+    "device_name",
+    "model",
+    "parameters",
+    "dtype",
+    "seq_length",
+    "micro_batch_size",
+    "gradient_accumulation_steps",
+    "flops_per_token",
+    "peak_flops_per_s",
+    "versions",
+)
+
+
+def read_training(files: Iterable[Path]) -> tuple[list[Training], list[Finding]]:
+    """One entry per metrics/rank<R>.jsonl, by rank. Lines that are cut off are skipped and reported."""
+    ranks: list[Training] = []
+    findings: list[Finding] = []
+    for path in files:
+        events, broken = _lines(path)
+        if broken:
+            what = "training metrics have unreadable lines"
+            findings.append(Finding(severity=Verdict.DOUBTFUL, what=what, evidence=f"{path.name}: {broken}"))
+        start = next((e for e in events if e.get("event") == "start"), None)
+        if start is not None:
+            ranks.append(_training(start, events))
+    return sorted(ranks, key=lambda t: t.rank), findings
+
+
+def _lines(path: Path) -> tuple[list[dict[str, Any]], int]:
+    events: list[dict[str, Any]] = []
+    broken = 0
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+        try:
+            event = json.loads(line)
+        except ValueError:
+            broken += 1
+            continue
+        if isinstance(event, dict):
+            events.append(event)
+    return events, broken
+
+
+def _training(start: dict[str, Any], events: Sequence[dict[str, Any]]) -> Training:
+    steps = [e for e in events if e.get("event") == "step"]
+    end: dict[str, Any] = next((e for e in reversed(events) if e.get("event") == "end"), {})
+    phase = next((p for p in _PHASES if any(s.get("phase") == p for s in steps)), None)
+    counted = [s for s in steps if phase is None or s.get("phase") == phase]
+    total_ns = sum(_values(counted, "step_ns"))
+    tokens, samples = (sum(_values(counted, f)) if counted else None for f in ("tokens", "samples"))
+    losses = [float(s["loss"]) for s in steps if isinstance(s.get("loss"), (int, float))]
+    return Training(
+        rank=int(start.get("rank", 0)),
+        **{field: start[field] for field in _FROM_START if start.get(field) is not None},
+        status=end.get("status"),
+        reason=end.get("reason"),
+        steps_total=len(steps),
+        steps_counted=len(counted),
+        phase_counted=phase,
+        step_durations_ns=_values(counted, "step_ns"),
+        median_step_ns=_median(counted, "step_ns"),
+        median_data_ns=_median(counted, "data_ns"),
+        median_forward_ns=_median(counted, "forward_ns"),
+        median_backward_ns=_median(counted, "backward_ns"),
+        median_optimizer_ns=_median(counted, "optimizer_ns"),
+        data_fraction=sum(_values(counted, "data_ns")) / total_ns if total_ns else None,
+        tokens=tokens,
+        samples=samples,
+        tokens_per_s=tokens * 1e9 / total_ns if tokens and total_ns else None,
+        samples_per_s=samples * 1e9 / total_ns if samples and total_ns else None,
+        first_loss=losses[0] if losses else None,
+        last_loss=losses[-1] if losses else None,
+        losses=losses,
+        peak_memory_bytes=max(_values(steps, "peak_memory_bytes"), default=None),
+    )
+
+
+def _values(steps: Iterable[dict[str, Any]], field: str) -> list[int]:
+    return [int(s[field]) for s in steps if isinstance(s.get(field), (int, float))]
+
+
+def _median(steps: Iterable[dict[str, Any]], field: str) -> int | None:
+    values = _values(steps, field)
+    return round(median(values)) if values else None
+
+
+def read_monitor(folders: Iterable[Path]) -> tuple[list[MonitorDevice], list[Finding]]:
+    """One entry per device the monitor watched."""
+    devices: list[MonitorDevice] = []
+    findings: list[Finding] = []
+    for folder in folders:
+        try:
+            devices += _devices(folder)
+        except MonitorError as error:
+            what = "the monitor's samples cannot be read"
+            findings.append(Finding(severity=Verdict.DOUBTFUL, what=what, evidence=str(error)))
+    return devices, findings
+
+
+def _devices(folder: Path) -> Iterator[MonitorDevice]:
+    node = summarize(read(folder))
+    for device in node.devices:
+        known = node.duration_ns > 0 and device.energy_joules is not None
+        yield MonitorDevice(
+            node=node.host,
+            device=device.device,
+            name=device.name,
+            samples=device.samples,
+            duration_ns=node.duration_ns,
+            mean_utilization_percent=device.mean_utilization_percent,
+            peak_memory_bytes=device.peak_memory_bytes,
+            memory_total_bytes=device.memory_total_bytes,
+            mean_power_watts=device.mean_power_watts,
+            max_power_watts=device.max_power_watts,
+            energy_joules=device.energy_joules if known else None,
+            energy_from=device.energy_from if known else None,
+        )

@@ -1,0 +1,85 @@
+"""How many bytes data-parallel training communicates per optimizer step, by collective and by part of the step.
+
+Messages are counted as nccl-tests counts them, by the larger of input and output, which is also what our traces
+report; `wire_bytes` says what a rank then sends.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from harness.theory.memory import Sharding
+
+Kind = Literal["all_reduce", "all_gather", "reduce_scatter"]
+Part = Literal["forward", "backward", "optimizer_step"]
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """What one rank takes part in per optimizer step: a kind of collective in a part of the step."""
+
+    kind: Kind
+    part: Part
+    group_size: int
+    message_bytes: float  # of all messages of this kind together
+
+    @property
+    def wire_bytes(self) -> float:
+        """What each rank sends at least: (n−1)/n of the message, twice that for an all-reduce (nccl-tests)."""
+        share = (self.group_size - 1) / self.group_size
+        return self.message_bytes * share * (2 if self.kind == "all_reduce" else 1)
+
+
+def traffic_per_step(
+    parameters: int,
+    ranks: int,
+    *,
+    sharding: Sharding = "none",
+    element_bytes: int = 4,
+    micro_batches: int = 1,
+    hpz: int = 1,
+) -> list[Traffic]:
+    """The collectives of one optimizer step, `micro_batches` accumulated.
+
+    element_bytes: of parameters and gradients in messages (2 in DeepSpeed's bf16). hpz: ranks of ZeRO++'s
+    secondary partition, which backward's gathers stay within. Ideal: no parameter is gathered twice in one pass,
+    none is kept from forward for backward. Sources: Rajbhandari et al., ZeRO, 2020, section 7; Wang et al., ZeRO++,
+    2023, section 3.
+    """
+    whole = float(parameters * element_bytes)
+    if sharding == "none":
+        return [Traffic("all_reduce", "backward", ranks, whole)]  # no_sync until the last micro-batch
+    if sharding == "zero1":
+        return [
+            Traffic("reduce_scatter", "backward", ranks, whole),
+            Traffic("all_gather", "optimizer_step", ranks, whole),
+        ]
+    each = whole * micro_batches  # no rank keeps whole gradients, so every micro-batch reduces its own
+    if sharding == "zero2":
+        return [
+            Traffic("reduce_scatter", "backward", ranks, each),
+            Traffic("all_gather", "optimizer_step", ranks, whole),
+        ]
+    return [
+        Traffic("all_gather", "forward", ranks, each),
+        Traffic("all_gather", "backward", hpz if hpz > 1 else ranks, each),
+        Traffic("reduce_scatter", "backward", ranks, each),
+    ]
+
+
+def bytes_into_a_node(traffic: Traffic, ranks_per_node: int) -> float:
+    """Bytes that must reach each node from the others, at least, for a group laid out node by node.
+
+    0 when the group fits into one node. A gather brings in what the node lacks; a reduction brings in the other
+    nodes' sums for what the node's ranks own; an all-reduce does both.
+
+    >>> bytes_into_a_node(Traffic("all_gather", "forward", 8, 1e9), 4)
+    500000000.0
+    """
+    nodes = -(-traffic.group_size // ranks_per_node)
+    share = (nodes - 1) / nodes
+    if traffic.kind == "all_gather":
+        return traffic.message_bytes * share
+    owned = traffic.message_bytes / nodes * (nodes - 1)
+    return owned + (traffic.message_bytes * share if traffic.kind == "all_reduce" else 0.0)
