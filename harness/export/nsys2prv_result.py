@@ -1,0 +1,166 @@
+"""Whether what nsys2prv left is the trace that was asked for, and the node names that it does not write."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import sqlite3
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.errors import WorkError
+from harness.export.prv_check import PrvFacts, check
+
+SUFFIXES = (".row", ".pcf", ".prv")
+
+
+@dataclass(frozen=True)
+class Converted:
+    """The trace, and what had to be put right or is to be known."""
+
+    prv: Path
+    facts: PrvFacts
+    notes: list[str]
+
+
+def accept(folder: Path, names: Sequence[str], out: Path, printed: str) -> Converted:
+    """Check the result, put real node names into it, and move it to its place."""
+    facts = check_result(folder / "trace.prv")
+    known = check_processes(folder, names)
+    notes = [] if all(known) else ["an export could not be read: equal process ids were not looked for"]
+    nodes = _nodes_of_tasks(known, len(facts.threads))
+    if nodes is None:
+        notes.append("the tasks' nodes are not known: every task is shown on node 1")
+    else:
+        devices = _devices(facts, nodes)
+        _check_against(known, facts, devices)
+        _rename_nodes(folder / "trace.prv", facts, nodes, devices)
+        facts = check_result(folder / "trace.prv")
+    if "Only one unique device ID" in printed:
+        notes.append("nsys2prv saw one device id for several processes: counters may be on the wrong row")
+    for suffix in SUFFIXES:
+        (folder / f"trace{suffix}").replace(out.with_name(out.name + suffix))
+    return Converted(out.with_name(out.name + ".prv"), facts, notes)
+
+
+def check_result(prv: Path) -> PrvFacts:
+    """Facts of what nsys2prv wrote. Raises WorkError: its exit status 0 does not mean that there is a trace."""
+    try:
+        return check(prv)
+    except WorkError as error:
+        raise WorkError(f"nsys2prv ended well but left no usable trace: {error}") from error
+
+
+@dataclass(frozen=True)
+class _Processes:
+    """One export: its host, the processes with API calls or ranges (nsys2prv's tasks), what ran on its GPUs."""
+
+    host: str
+    pids: frozenset[int]
+    gpus: frozenset[int]
+    kernels_ns: int  # from the first kernel's start to the last one's end
+
+
+def _processes(export: Path) -> _Processes | None:
+    """None when the export cannot be read."""
+    try:
+        with closing(sqlite3.connect(f"{export.absolute().as_uri()}?mode=ro", uri=True)) as database:
+            return _read(database)
+    except sqlite3.Error:
+        return None
+
+
+def _read(database: sqlite3.Connection) -> _Processes | None:
+    query = "SELECT value FROM TARGET_INFO_SYSTEM_ENV WHERE name = 'Hostname' LIMIT 1"
+    host = database.execute(query).fetchone()
+    tables = {name for (name,) in database.execute("SELECT name FROM sqlite_master")}
+    pids: set[int] = set()
+    for table in {"CUPTI_ACTIVITY_KIND_RUNTIME", "NVTX_EVENTS"} & tables:
+        rows = database.execute(f"SELECT DISTINCT (globalTid >> 24) & 0xFFFFFF FROM {table}")
+        pids |= {pid for (pid,) in rows if pid is not None}
+    gpus: list[tuple[int, int, int]] = []
+    if "CUPTI_ACTIVITY_KIND_KERNEL" in tables:
+        query = "SELECT deviceId, MIN(start), MAX(end) FROM CUPTI_ACTIVITY_KIND_KERNEL GROUP BY deviceId"
+        gpus = database.execute(query).fetchall()
+    lasts = max((end for *_, end in gpus), default=0) - min((start for _, start, _ in gpus), default=0)
+    return _Processes(host[0], frozenset(pids), frozenset(gpu for gpu, *_ in gpus), lasts) if host else None
+
+
+def check_processes(folder: Path, names: Sequence[str]) -> list[_Processes | None]:
+    """The processes of each report, by its export in `folder`; None where there is none yet.
+
+    Raises WorkError where two reports have a process id in common: nsys2prv would make one task of the two.
+    """
+    known = [_processes((folder / name).with_suffix(".sqlite")) for name in names]
+    seen: dict[int, str] = {}
+    for each in filter(None, known):
+        for pid in sorted(each.pids):
+            if pid in seen:
+                raise WorkError(
+                    f"process {pid} is on {seen[pid]} and on {each.host}: nsys2prv would make one task of the two; "
+                    f"use our own writer (--engine own)"
+                )
+            seen[pid] = each.host
+    return known
+
+
+def _nodes_of_tasks(known: Sequence[_Processes | None], tasks: int) -> list[str] | None:
+    """Host of each task: nsys2prv numbers its tasks by process id. None when the counts do not fit."""
+    host_of = {pid: each.host for each in known if each for pid in each.pids}
+    return [host_of[pid] for pid in sorted(host_of)] if len(host_of) == tasks else None
+
+
+def _devices(facts: PrvFacts, node_of_task: Sequence[str]) -> dict[str, set[int]]:
+    """The devices that have a row, by node."""
+    threads = facts.rows["THREAD"]
+    devices: dict[str, set[int]] = {node: set() for node in node_of_task}
+    first = 0
+    for node, count in zip(node_of_task, facts.threads, strict=True):
+        names = threads[first : first + count]
+        devices[node] |= {int(m[1]) for name in names if (m := re.match(r"CUDA-D(\d+)\.", name))}
+        first += count
+    return devices
+
+
+def _check_against(
+    known: Sequence[_Processes | None], facts: PrvFacts, devices: Mapping[str, set[int]]
+) -> None:
+    """Raises WorkError where the trace lacks a GPU on which a report has kernels, or is shorter than they are."""
+    for each in filter(None, known):
+        if missing := sorted(each.gpus - devices.get(each.host, set())):
+            raise WorkError(f"nsys2prv ended well but its trace lacks GPU {missing[0]} of {each.host}")
+        if facts.last_ns < each.kernels_ns:
+            raise WorkError(
+                f"nsys2prv ended well but its trace lasts {facts.last_ns / 1e6:.3f} ms, and the kernels of "
+                f"{each.host} alone {each.kernels_ns / 1e6:.3f} ms"
+            )
+
+
+def _rename_nodes(
+    prv: Path, facts: PrvFacts, node_of_task: Sequence[str], devices: Mapping[str, set[int]]
+) -> None:
+    """Rewrite the header's nodes and end, and the .row's node names. Records name no node and stay as they are."""
+    nodes = list(devices)
+    threads = facts.rows["THREAD"]
+    cpus = ",".join(str(max(1, len(devices[node]))) for node in nodes)
+    placed = ",".join(
+        f"{count}:{nodes.index(node) + 1}" for count, node in zip(facts.threads, node_of_task, strict=True)
+    )
+    date = facts.header[: facts.header.index(b")") + 1].decode()
+    end = max(facts.end_ns, facts.last_ns)
+    header = f"{date}:{end}_ns:{len(nodes)}({cpus}):1:{len(node_of_task)}({placed})"
+    draft = prv.with_name("renamed.prv")
+    with prv.open("rb") as old, draft.open("wb") as new:
+        old.readline()
+        new.write(header.encode() + b"\n")
+        shutil.copyfileobj(old, new, 1 << 20)
+    draft.replace(prv)
+    levels = {"NODE": nodes, "THREAD": threads}
+    prv.with_suffix(".row").write_text(
+        "\n".join(
+            f"LEVEL {level} SIZE {len(names)}\n" + "\n".join(names) + "\n" for level, names in levels.items()
+        ),
+        encoding="utf-8",
+    )

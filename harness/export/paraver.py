@@ -1,0 +1,161 @@
+"""Traces to a Paraver trace: .prv (records), .pcf (what the numbers mean), .row (what the rows are called).
+
+Types, labels and object model are nsys2prv's (see prv_types), from any reader's Trace. One application; one task per
+process; one thread per host thread and per stream. On a trace without a GPU, operators stand in for kernels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from harness.errors import WorkError
+from harness.export.objects import Model, Row, RowKind, Task, build
+from harness.export.prv_blocks import blocks_of
+from harness.export.prv_labels import Labels, event_types
+from harness.export.prv_types import clean, pcf_text
+from harness.export.records import Block, lines
+from harness.traces.trace import Trace
+
+SUFFIXES = (".prv", ".pcf", ".row")
+
+
+@dataclass(frozen=True)
+class Written:
+    """The three files and how much is in them."""
+
+    prv: Path
+    pcf: Path
+    row: Path
+    tasks: int
+    threads: int
+    records: int
+    nodes: list[str]
+    end_ns: int
+    notes: list[str]
+
+
+def write_paraver(
+    traces: Sequence[Trace], out: Path, hosts: Mapping[int, str] | None = None, when: datetime | None = None
+) -> Written:
+    """Write `out`.prv, .pcf and .row; each appears whole or not at all, the .prv last.
+
+    `hosts` is the node's name by rank for traces that do not name theirs; `when` is the date in the header.
+    Raises WorkError when there is nothing to write or the folder cannot be written.
+    """
+    model = build(traces, hosts)
+    if not model.tasks:
+        raise WorkError("there is nothing to write: the traces hold no events and no ranges")
+    labels = Labels.of(model.tasks)
+    blocks = [
+        block for index, task in enumerate(model.tasks) for block in _of_task(model, index, task, labels)
+    ]
+    about = (
+        "tasks are processes; threads are host threads, then streams; on a CPU trace operators are kernels"
+    )
+    texts = {
+        ".row": [row_text(model).encode()],
+        ".pcf": [pcf_text(event_types(labels), about).encode()],
+        ".prv": _prv(model, blocks, when or datetime.now().astimezone()),
+    }
+    try:
+        paths = {suffix: _write(out.with_name(out.name + suffix), text) for suffix, text in texts.items()}
+    except OSError as error:
+        raise WorkError(f"{out}.prv cannot be written: {error.strerror}") from error
+    return Written(
+        prv=paths[".prv"],
+        pcf=paths[".pcf"],
+        row=paths[".row"],
+        tasks=len(model.tasks),
+        threads=sum(len(task.rows) for task in model.tasks),
+        records=sum(len(block) for block in blocks),
+        nodes=model.nodes,
+        end_ns=model.end_ns,
+        notes=model.notes + [note for trace in traces for note in trace.notes],
+    )
+
+
+def _of_task(model: Model, index: int, task: Task, labels: Labels) -> list[Block]:
+    return blocks_of(task, index + 1, _cpu_of_rows(model, index), labels, model.end_ns)
+
+
+def _prv(model: Model, blocks: Sequence[Block], when: datetime) -> Iterable[bytes]:
+    yield header(model, when).encode() + b"\n"
+    yield from lines(blocks)
+
+
+def header(model: Model, when: datetime) -> str:
+    """`#Paraver (date):end_ns:nodes(CPUs of each):1:tasks(threads:node,…)`. A "CPU" is a device; see `_cpus`."""
+    cpus = _cpus(model)
+    per_node = ",".join(str(sum(node == each for node, _, _ in cpus)) for each in model.nodes)
+    tasks = ",".join(f"{len(task.rows)}:{model.nodes.index(task.node) + 1}" for task in model.tasks)
+    return (
+        f"#Paraver ({when:%d/%m/%Y at %H:%M}):{model.end_ns}_ns:{len(model.nodes)}({per_node}):"
+        f"1:{len(model.tasks)}({tasks})"
+    )
+
+
+def row_text(model: Model) -> str:
+    """The .row file: names of CPUs (devices), nodes, tasks and threads."""
+    cpus = [f"{name} @ {node}" for node, name, _ in _cpus(model)]
+    tasks = [f"{task.label} @ {task.node}" for task in model.tasks]
+    threads = [name for index, task in enumerate(model.tasks) for name in row_names(task, index + 1)]
+    levels = {"CPU": cpus, "NODE": model.nodes, "TASK": tasks, "THREAD": threads}
+    return "\n".join(
+        f"LEVEL {level} SIZE {len(names)}\n" + "".join(clean(name) + "\n" for name in names)
+        for level, names in levels.items()
+    )
+
+
+def row_names(task: Task, task_number: int) -> list[str]:
+    """Names of a task's rows, nsys2prv's where it has them; lanes beyond the first are marked."""
+    return [_row_name(row, task_number, index + 1) for index, row in enumerate(task.rows)]
+
+
+def _row_name(row: Row, task_number: int, thread_number: int) -> str:
+    lane = f" lane {row.lane + 1}" if row.lane else ""
+    if row.kind is RowKind.STREAM:
+        return f"CUDA-D{row.a}.S{row.b}{lane}"
+    if row.kind is RowKind.METRICS:
+        return f"Metrics GPU{row.a}"
+    if row.kind is RowKind.START_END:
+        return f"NVTX startend 1.{task_number}{lane}"
+    return f"THREAD 1.{task_number}.{thread_number}{lane}"
+
+
+def _cpus(model: Model) -> list[tuple[str, str, tuple[int, int]]]:
+    """(node, name, (task, device)) of each device in Paraver's order, node by node; a task without one gets a CPU.
+
+    Two tasks on one device share its entry; it carries the first task's key.
+    """
+    found: dict[tuple[str, str], tuple[int, int]] = {}
+    for index, task in enumerate(model.tasks):
+        if not task.devices:
+            found[task.node, f"CPU of {task.label}"] = (index, -1)
+        for device in task.devices:
+            found.setdefault((task.node, f"GPU{device}"), (index, device))
+    in_order = sorted(found.items(), key=lambda item: model.nodes.index(item[0][0]))
+    return [(node, name, key) for (node, name), key in in_order]
+
+
+def _cpu_of_rows(model: Model, index: int) -> list[int]:
+    """For each row of a task the number of its device, from 1: a host thread stands on the task's first."""
+    task = model.tasks[index]
+    number = {(node, name): position + 1 for position, (node, name, _) in enumerate(_cpus(model))}
+    names = {device: f"GPU{device}" for device in task.devices}
+    first = names[task.devices[0]] if names else f"CPU of {task.label}"
+    return [
+        number[task.node, names.get(row.a, first) if row.kind is not RowKind.HOST else first]
+        for row in task.rows
+    ]
+
+
+def _write(path: Path, pieces: Iterable[bytes]) -> Path:
+    draft = path.with_name(path.name + ".part")
+    with draft.open("wb") as file:
+        for piece in pieces:
+            file.write(piece)
+    draft.replace(path)
+    return path

@@ -1,0 +1,254 @@
+"""Traces to one Perfetto file: Chrome's JSON, compressed as it is written, all ranks on one clock.
+
+Tracks are named by node, rank and stream; arrows lead from a launch to its kernel; counters come from the traces and
+from the monitor. Opens in ui.perfetto.dev and chrome://tracing. Memory does not grow with the number of events.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+import numpy as np
+from isal import igzip
+
+from harness.analysis.split import COMMUNICATION, COMPUTE, MEMORY
+from harness.errors import WorkError
+from harness.export.objects import Model, RowKind, Task, build
+from harness.monitor.samples import Recording
+from harness.traces.trace import I64, Trace
+
+CHUNK = 1 << 14
+_CATEGORIES = {COMPUTE: "kernel", COMMUNICATION: "communication", MEMORY: "memory"}
+_MONITOR_PID = 1_000_000  # above any task's number
+
+
+@dataclass(frozen=True)
+class Written:
+    """The file and how much is in it."""
+
+    path: Path
+    tasks: int
+    events: int
+    notes: list[str]
+
+
+def write_perfetto(
+    traces: Sequence[Trace],
+    out: Path,
+    hosts: Mapping[int, str] | None = None,
+    recordings: Sequence[Recording] = (),
+) -> Written:
+    """Write `out` (.json.gz), whole or not at all. `hosts`: node by rank; `recordings`: the monitor's, per node.
+
+    Raises WorkError when there is nothing to write or the folder cannot be written.
+    """
+    model = build(traces, hosts)
+    if not model.tasks:
+        raise WorkError("there is nothing to write: the traces hold no events and no ranges")
+    notes = model.notes + [note for trace in traces for note in trace.notes]
+    if recordings and model.epoch_ns is None:
+        notes.append("the monitor's counters are left out: the traces do not say when they were recorded")
+    draft = out.with_name(out.name + ".part")
+    count = 0
+    try:
+        with _compressed(draft) as file:
+            separator = b'{"displayTimeUnit":"ns","traceEvents":[\n'
+            for piece in _pieces(model, recordings):
+                file.write(separator + ",\n".join(piece).encode())
+                separator = b",\n"
+                count += len(piece)
+            file.write(b"\n]}\n")
+        draft.replace(out)
+    except OSError as error:
+        raise WorkError(f"{out} cannot be written: {error.strerror}") from error
+    return Written(out, len(model.tasks), count, notes)
+
+
+def _compressed(path: Path) -> BinaryIO:
+    return cast(BinaryIO, igzip.IGzipFile(path, "wb", compresslevel=1))  # type: ignore[no-untyped-call]
+
+
+def _pieces(model: Model, recordings: Sequence[Recording]) -> Iterator[list[str]]:
+    """Lists of JSON objects as text, each list small."""
+    flow = 0
+    for index, task in enumerate(model.tasks):
+        pid = index + 1
+        yield _named(task, pid)
+        yield from _events(task, pid)
+        yield from _spans(task, pid, "api", task.calls, task.call_row)
+        yield from _spans(task, pid, "range", task.ranges, task.range_row)
+        yield from _flows(task, pid, flow)
+        flow += len(task.launched)
+        yield from _metrics(task, pid)
+    if model.epoch_ns is not None:
+        for index, recording in enumerate(recordings):
+            yield from _monitor(recording, _MONITOR_PID + index, model)
+
+
+def _named(task: Task, pid: int) -> list[str]:
+    """Names and order of a task's process and tracks."""
+    devices = ", ".join(f"GPU {device}" for device in task.devices) or "CPU"
+    facts: list[tuple[str, int, dict[str, Any]]] = [
+        ("process_name", 0, {"name": f"{task.label} · {task.node} · {devices}"}),
+        ("process_sort_index", 0, {"sort_index": pid}),
+    ]
+    for tid, _ in enumerate(task.rows, start=1):
+        facts += [("thread_name", tid, {"name": track_name(task, tid - 1)})]
+        facts += [("thread_sort_index", tid, {"sort_index": tid})]
+    return [_meta(pid, tid, name, arguments) for name, tid, arguments in facts]
+
+
+def track_name(task: Task, index: int) -> str:
+    """What a person reads beside the track."""
+    row = task.rows[index]
+    lane = f" (lane {row.lane + 1})" if row.lane else ""
+    if row.kind is RowKind.STREAM:
+        return f"GPU {row.a} stream {row.b}{lane}"
+    if row.kind is RowKind.START_END:
+        return f"NVTX start/end{lane}"
+    if row.kind is RowKind.METRICS:
+        return f"GPU {row.a} counters"
+    return f"thread {row.a}{lane}"
+
+
+def _meta(pid: int, tid: int, name: str, arguments: Mapping[str, Any]) -> str:
+    return f'{{"ph":"M","pid":{pid},"tid":{tid},"name":"{name}","args":{json.dumps(arguments)}}}'
+
+
+def _events(task: Task, pid: int) -> Iterator[list[str]]:
+    trace, events = task.trace, task.trace.events
+    names = [json.dumps(name) for name in trace.names]
+    told = _collective_arguments(trace)
+    categories = [_CATEGORIES.get(c, "host") for c in range(max(_CATEGORIES) + 2)]
+    for low in range(0, len(task.events), CHUNK):
+        part = slice(low, low + CHUNK)
+        index = task.events[part]
+        columns = zip(
+            _times(events.start_ns[index] + task.offset_ns),
+            _times(events.end_ns[index] - events.start_ns[index]),
+            events.name[index].tolist(),
+            task.event_class[part].tolist(),
+            (task.event_row[part] + 1).tolist(),
+            events.correlation[index].tolist(),
+            events.bytes[index].tolist(),
+            index.tolist(),
+            strict=True,
+        )
+        yield [
+            f'{{"ph":"X","pid":{pid},"tid":{tid},"ts":{ts},"dur":{dur},"name":{names[name]},'
+            f'"cat":"{categories[kind]}"{_arguments(correlation, size, told.get(event))}}}'
+            for ts, dur, name, kind, tid, correlation, size, event in columns
+        ]
+
+
+def _arguments(correlation: int, size: int, collective: str | None) -> str:
+    known = [collective] if collective else []
+    if correlation >= 0:
+        known.append(f'"correlation":{correlation}')
+    if size >= 0:
+        known.append(f'"bytes":{size}')
+    return f',"args":{{{",".join(known)}}}' if known else ""
+
+
+def _collective_arguments(trace: Trace) -> dict[int, str]:
+    """What is known of a collective, by its event's index, as the inside of a JSON object."""
+    told = trace.collectives
+    names = [json.dumps(name) for name in trace.names]
+    rows = zip(
+        told.event.tolist(), told.kind.tolist(), told.bytes.tolist(), told.group.tolist(), told.group_size.tolist(),
+        strict=True,
+    )  # fmt: skip
+    found = {}
+    for event, kind, size, group, ranks in rows:
+        facts = [f'"collective":{names[kind]}'] if kind >= 0 else []
+        facts += [f'"message bytes":{size}'] if size >= 0 else []
+        facts += [f'"group":{names[group]}'] if group >= 0 else []
+        facts += [f'"ranks":{ranks}'] if ranks >= 0 else []
+        if event >= 0 and facts:
+            found[event] = ",".join(facts)
+    return found
+
+
+def _spans(task: Task, pid: int, category: str, chosen: I64, row: I64) -> Iterator[list[str]]:
+    """API calls or ranges: host things without arguments."""
+    of = task.trace.calls if category == "api" else task.trace.ranges
+    names = [json.dumps(text) for text in task.trace.names]
+    for low in range(0, len(chosen), CHUNK):
+        index = chosen[low : low + CHUNK]
+        spans = zip(
+            _times(of.start_ns[index] + task.offset_ns),
+            _times(of.end_ns[index] - of.start_ns[index]),
+            of.name[index].tolist(),
+            (row[low : low + CHUNK] + 1).tolist(),
+            strict=True,
+        )
+        yield [
+            f'{{"ph":"X","pid":{pid},"tid":{tid},"ts":{ts},"dur":{dur},"name":{names[n]},"cat":"{category}"}}'
+            for ts, dur, n, tid in spans
+        ]
+
+
+def _flows(task: Task, pid: int, first_id: int) -> Iterator[list[str]]:
+    """An arrow per launch: `s` inside the call, `f` bound to the slice that starts there."""
+    events = task.trace.events
+    target = task.event_row[np.searchsorted(task.events, task.launched)]
+    for low in range(0, len(task.launched), CHUNK):
+        part = slice(low, low + CHUNK)
+        index = task.launched[part]
+        arrows = zip(
+            _times(events.launch_ns[index] + task.offset_ns),
+            _times(events.start_ns[index] + task.offset_ns),
+            (task.launch_row[part] + 1).tolist(),
+            (target[part] + 1).tolist(),
+            strict=True,
+        )
+        yield [
+            f'{{"ph":"s","id":{number},"pid":{pid},"tid":{call},"ts":{sent},"name":"launch","cat":"launch"}},\n'
+            f'{{"ph":"f","bp":"e","id":{number},"pid":{pid},"tid":{kernel},"ts":{got},"name":"launch","cat":"launch"}}'
+            for number, (sent, got, call, kernel) in enumerate(arrows, start=first_id + low)
+        ]
+
+
+def _metrics(task: Task, pid: int) -> Iterator[list[str]]:
+    shown = {row.a for row in task.rows if row.kind is RowKind.METRICS}
+    for metric in task.trace.metrics:
+        if metric.device in shown:
+            name = json.dumps(f"GPU {metric.device} {metric.name}")
+            yield from _counter(pid, name, metric.time_ns + task.offset_ns, metric.value.tolist())
+
+
+def _monitor(recording: Recording, pid: int, model: Model) -> Iterator[list[str]]:
+    """Everything that the monitor sampled on one node while the traces ran, one counter per device and column."""
+    yield [
+        _meta(pid, 0, "process_name", {"name": f"monitor · {recording.host}"}),
+        _meta(pid, 0, "process_sort_index", {"sort_index": pid}),
+    ]
+    for device in recording.devices:
+        for column in device.columns:
+            points = [(at - (model.epoch_ns or 0), value) for at, value in device.points(column)]
+            margin = recording.period_ns
+            points = [(at, value) for at, value in points if 0 <= at <= model.end_ns + margin]
+            name = json.dumps(f"{device.index} {column}")
+            times = np.array([at for at, _ in points], np.int64)
+            yield from _counter(pid, name, times, [value for _, value in points])
+
+
+def _counter(pid: int, name: str, time_ns: I64, values: Sequence[float]) -> Iterator[list[str]]:
+    keep = ((time_ns >= 0) & np.isfinite(np.asarray(values, np.float64))).tolist()
+    samples = [
+        f'{{"ph":"C","pid":{pid},"ts":{ts},"name":{name},"args":{{"value":{value:.10g}}}}}'
+        for ts, value, here in zip(_times(np.maximum(time_ns, 0)), values, keep, strict=True)
+        if here
+    ]
+    if samples:
+        yield samples
+
+
+def _times(time_ns: I64) -> list[str]:
+    """Microseconds with three decimals, exactly: a float64 would not hold them."""
+    whole, rest = np.divmod(time_ns, 1000)
+    return [f"{us}.{ns:03d}" for us, ns in zip(whole.tolist(), rest.tolist(), strict=True)]

@@ -1,0 +1,201 @@
+"""What one task did, as blocks of Paraver records: bursts (an event that starts and one that ends), states, lines."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.analysis.split import COMMUNICATION, COMPUTE, MEMORY, NOT_WORK
+from harness.export.objects import RowKind, Task
+from harness.export.prv_labels import Labels, memory_names, range_type
+from harness.export.prv_types import LAUNCH_TAG, MEMORY_TAG, EventType, State
+from harness.export.records import Block
+from harness.traces.trace import I32, I64, Trace
+
+# Order of records of the same nanosecond: what ends, ends first; what takes no time, starts and ends in between.
+END, POINT_BEGIN, POINT_END, BEGIN, LINE = range(5)
+_STATES = {
+    COMPUTE: State.RUNNING,
+    COMMUNICATION: State.GROUP_COMMUNICATION,
+    MEMORY: State.MEMORY_TRANSFER,
+}
+
+
+def blocks_of(task: Task, number: int, cpu_of_row: Sequence[int], labels: Labels, end_ns: int) -> list[Block]:
+    """All records of task `number` (from 1) of a trace that ends at `end_ns`."""
+    place = _Place(number, np.asarray(cpu_of_row, np.int64), task.offset_ns, end_ns)
+    return [
+        *_states(task, place),
+        *_kernels(task, place, labels),
+        *_communication(task, place, labels),
+        *_memory(task, place, labels),
+        *_calls(task, place, labels),
+        *_ranges(task, place, labels),
+        *_launches(task, place),
+        *_metrics(task, place, labels),
+    ]
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where a task's records stand: its number, each row's device, its clock's offset, the trace's end."""
+
+    task: int
+    cpu: I64
+    offset_ns: int
+    end_ns: int
+
+    def head(self, record: bytes, row: I64) -> list[bytes | I64]:
+        return [record + b":", self.cpu[row], f":1:{self.task}:".encode(), row + 1, b":"]
+
+    def bursts(self, row: I64, start_ns: I64, end_ns: I64, pairs: Sequence[tuple[int, I64]]) -> list[Block]:
+        """An event record with `pairs` of (type, value) at the start, and one with zeros at the end."""
+        start, end = start_ns + self.offset_ns, end_ns + self.offset_ns
+        point = (start == end).astype(np.int64)
+        values: list[bytes | I64] = []
+        zeros: list[bytes | I64] = []
+        for number, value in pairs:
+            kind = f":{int(number)}:".encode()
+            values += [kind, value]
+            zeros += [kind, b"0"]
+        head = self.head(b"2", row)
+        return [
+            Block(start, np.where(point, POINT_BEGIN, BEGIN), [*head, start, *values, b"\n"]),
+            Block(end, np.where(point, POINT_END, END), [*head, end, *zeros, b"\n"]),
+        ]
+
+
+def _states(task: Task, place: _Place) -> list[Block]:
+    """One state record per event, cut where another on the same row still runs: states must not overlap."""
+    events = task.trace.events
+    blocks = []
+    for row in np.unique(task.event_row).tolist():
+        here = np.flatnonzero((task.event_row == row) & (task.event_class != NOT_WORK))
+        here = here[np.argsort(events.start_ns[task.events[here]], kind="stable")]
+        start, end = events.start_ns[task.events[here]], events.end_ns[task.events[here]]
+        before = np.concatenate([start[:1], np.maximum.accumulate(end)[:-1]])
+        start = np.maximum(start, before)
+        keep = np.flatnonzero(end > start)
+        state = np.array([_STATES.get(c, State.IDLE) for c in range(NOT_WORK + 1)], np.int64)
+        begin, stop = start[keep] + place.offset_ns, end[keep] + place.offset_ns
+        fields = [*place.head(b"1", np.full(len(keep), row)), begin, b":", stop, b":"]
+        fields += [state[task.event_class[here[keep]]], b"\n"]
+        blocks.append(Block(begin, np.full(len(keep), BEGIN), fields))
+    return blocks
+
+
+def _kernels(task: Task, place: _Place, labels: Labels) -> list[Block]:
+    chosen = np.isin(task.event_class, (COMPUTE, NOT_WORK))
+    pairs = [_named(task, chosen, EventType.KERNEL, labels), _correlation(task, chosen)]
+    return _event_bursts(task, place, chosen, pairs)
+
+
+def _communication(task: Task, place: _Place, labels: Labels) -> list[Block]:
+    """Those whose arguments were recorded carry kind, size and group; the others only their name."""
+    trace, told = task.trace, task.trace.collectives
+    row_of = np.full(len(trace.events), -1, np.int64)
+    row_of[told.event[told.event >= 0]] = np.flatnonzero(told.event >= 0)
+    is_communication = task.event_class == COMMUNICATION
+    about = row_of[task.events]
+    blocks = []
+    for known in (False, True):
+        chosen = is_communication & ((about >= 0) == known)
+        pairs = [_named(task, chosen, EventType.NCCL, labels), _correlation(task, chosen)]
+        if known:
+            rows = about[chosen]
+            pairs += [
+                _translated(trace, told.kind[rows], EventType.COLLECTIVE, labels),
+                (EventType.COLLECTIVE_BYTES, np.maximum(told.bytes[rows], 0)),
+                (EventType.COLLECTIVE_RANKS, np.maximum(told.group_size[rows], 0).astype(np.int64)),
+                _translated(trace, told.group[rows], EventType.COLLECTIVE_GROUP, labels),
+            ]
+        blocks += _event_bursts(task, place, chosen, pairs)
+    return blocks
+
+
+def _memory(task: Task, place: _Place, labels: Labels) -> list[Block]:
+    chosen = task.event_class == MEMORY
+    numbers = labels.by_type[EventType.MEMORY]
+    value = np.array([numbers[name] for name in memory_names(task)], np.int64)
+    size = np.maximum(task.trace.events.bytes[task.events[chosen]], 0)
+    pairs = [(EventType.MEMORY, value), (EventType.MEMORY_BYTES, size), _correlation(task, chosen)]
+    return _event_bursts(task, place, chosen, pairs)
+
+
+def _event_bursts(
+    task: Task, place: _Place, chosen: NDArray[np.bool_], pairs: Sequence[tuple[int, I64]]
+) -> list[Block]:
+    events, index = task.trace.events, task.events[chosen]
+    return place.bursts(task.event_row[chosen], events.start_ns[index], events.end_ns[index], pairs)
+
+
+def _calls(task: Task, place: _Place, labels: Labels) -> list[Block]:
+    calls = task.trace.calls
+    pairs = [
+        _translated(task.trace, calls.name[task.calls], EventType.API, labels),
+        (EventType.CORRELATION, np.maximum(calls.correlation[task.calls], 0)),
+    ]
+    return place.bursts(task.call_row, calls.start_ns[task.calls], calls.end_ns[task.calls], pairs)
+
+
+def _ranges(task: Task, place: _Place, labels: Labels) -> list[Block]:
+    ranges, blocks = task.trace.ranges, []
+    of_range = range_type(task, labels)
+    for number in np.unique(of_range).tolist():
+        chosen = of_range == number
+        index = task.ranges[chosen]
+        pairs = [_translated(task.trace, ranges.name[index], number, labels)]
+        blocks += place.bursts(task.range_row[chosen], ranges.start_ns[index], ranges.end_ns[index], pairs)
+    return blocks
+
+
+def _launches(task: Task, place: _Place) -> list[Block]:
+    """A line from each API call to the start of what it launched; its size is the copy's bytes."""
+    events = task.trace.events
+    position = np.searchsorted(task.events, task.launched)
+    target = task.event_row[position]
+    is_memory = task.event_class[position] == MEMORY
+    sent = events.launch_ns[task.launched] + place.offset_ns
+    received = events.start_ns[task.launched] + place.offset_ns
+    size = np.where(is_memory, np.maximum(events.bytes[task.launched], 0), 0)
+    tag = np.where(is_memory, MEMORY_TAG, LAUNCH_TAG)
+    fields: list[bytes | I64] = [
+        *place.head(b"3", task.launch_row), sent, b":", sent, b":",
+        place.cpu[target], f":1:{place.task}:".encode(), target + 1, b":", received, b":", received, b":",
+        size, b":", tag, b"\n",
+    ]  # fmt: skip
+    return [Block(sent, np.full(len(sent), LINE), fields)]
+
+
+def _metrics(task: Task, place: _Place, labels: Labels) -> list[Block]:
+    rows = {row.a: index for index, row in enumerate(task.rows) if row.kind is RowKind.METRICS}
+    blocks = []
+    for metric in task.trace.metrics:
+        if metric.device in rows:
+            at = metric.time_ns + place.offset_ns
+            keep = (at >= 0) & (at <= place.end_ns)
+            row = np.full(int(keep.sum()), rows[metric.device])
+            value = np.maximum(np.rint(metric.value[keep]), 0).astype(np.int64)
+            kind = f":{labels.metrics[metric.name]}:".encode()
+            fields = [*place.head(b"2", row), at[keep], kind, value, b"\n"]
+            blocks.append(Block(at[keep], np.full(len(row), BEGIN), fields))
+    return blocks
+
+
+def _named(task: Task, chosen: NDArray[np.bool_], number: int, labels: Labels) -> tuple[int, I64]:
+    return _translated(task.trace, task.trace.events.name[task.events[chosen]], number, labels)
+
+
+def _translated(trace: Trace, name: I32, number: int, labels: Labels) -> tuple[int, I64]:
+    """(type, value of each name). A name that is not known (-1) is value 0."""
+    values = labels.by_type[number]
+    used, inverse = np.unique(name, return_inverse=True)
+    numbers = [values[trace.names[n]] if n >= 0 else 0 for n in used.tolist()]
+    return int(number), np.array(numbers, np.int64)[inverse]
+
+
+def _correlation(task: Task, chosen: NDArray[np.bool_]) -> tuple[int, I64]:
+    return EventType.CORRELATION, np.maximum(task.trace.events.correlation[task.events[chosen]], 0)

@@ -1,0 +1,110 @@
+"""The numbers and labels that a Paraver trace of ours is written with: those of nsys2prv 0.5.8 where it has them.
+
+So the same views open both. A view finds a type by its label first, by its number second.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+
+
+class EventType(IntEnum):
+    """Numbers of event types. Ranges and metrics count on from theirs: +100 per NVTX domain, +1 per counter."""
+
+    START_END = 9004
+    CORRELATION = 9200
+    METRICS = 9400
+    NCCL_REGIONS = 9500
+    COLLECTIVE_BYTES = 9501
+    COLLECTIVE = 9550
+    COLLECTIVE_RANKS = 9551
+    COLLECTIVE_GROUP = 9552
+    RANGES = 9600
+    API = 63000000
+    MEMORY = 63000001
+    MEMORY_BYTES = 63000002
+    KERNEL = 63000006
+    NCCL = 63000007
+
+
+class State(IntEnum):
+    """Numbers of thread states, Extrae's; Paraver's function "Useful" is Running."""
+
+    IDLE = 0
+    RUNNING = 1
+    GROUP_COMMUNICATION = 13
+    MEMORY_TRANSFER = 17
+
+
+TYPE_LABELS: dict[int, str] = {
+    EventType.API: "CUDA library call",
+    EventType.KERNEL: "CUDA kernel",
+    EventType.MEMORY: "CUDA memcpy kernel",
+    EventType.NCCL: "NCCL kernel",
+    EventType.MEMORY_BYTES: "Memcopy size",
+    EventType.CORRELATION: "Correlation ID",
+    EventType.NCCL_REGIONS: "NCCL regions",
+    EventType.COLLECTIVE_BYTES: "NCCL Message size [bytes]",
+    EventType.COLLECTIVE: "Collective kind",
+    EventType.COLLECTIVE_RANKS: "Collective ranks in group",
+    EventType.COLLECTIVE_GROUP: "Collective communicator",
+    EventType.START_END: "NVTX startend ranges",
+}
+STATE_LABELS: dict[int, str] = {
+    State.IDLE: "Idle",
+    State.RUNNING: "Running",
+    State.GROUP_COMMUNICATION: "Group Communication",
+    State.MEMORY_TRANSFER: "Memory transfer",
+}
+STATE_COLOURS: dict[int, tuple[int, int, int]] = {
+    State.IDLE: (200, 200, 200),
+    State.RUNNING: (0, 114, 178),
+    State.GROUP_COMMUNICATION: (213, 94, 0),
+    State.MEMORY_TRANSFER: (86, 180, 233),
+}
+NCCL_DOMAIN = "NCCL"  # its ranges are what NCCL says about itself; nsys2prv gives them a type of their own
+LAUNCH_TAG = 55001  # a line from the API call to its kernel
+MEMORY_TAG = 55002  # a line from the API call to its copy
+
+
+def ranges_label(domain: str) -> str:
+    """Label of the ranges of one NVTX domain; "" is the default one."""
+    return f"NVTX pushpop ranges {domain or 'default'} domain"
+
+
+@dataclass(frozen=True)
+class Values:
+    """An event type as the .pcf describes it. `values`: what each of its values means; empty: a plain number."""
+
+    number: int
+    label: str
+    values: Mapping[str, int]
+
+
+def pcf_text(types: list[Values], about: str) -> str:
+    """The whole .pcf file. `about` is a comment; labels are put on one line."""
+    parts = [
+        f"# {clean(about)}",
+        "DEFAULT_OPTIONS\n\nLEVEL               THREAD\nUNITS               NANOSEC\nLOOK_BACK           100\n"
+        "SPEED               1\nFLAG_ICONS          ENABLED\nNUM_OF_STATE_COLORS 1000\nYMAX_SCALE          37\n",
+        "DEFAULT_SEMANTIC\n\nTHREAD_FUNC         State As Is\n",
+        "STATES\n" + "".join(f"{int(state)}    {label}\n" for state, label in STATE_LABELS.items()),
+        "STATES_COLOR\n"
+        + "".join(f"{int(state)}    {{{r},{g},{b}}}\n" for state, (r, g, b) in STATE_COLOURS.items()),
+    ]
+    return "\n".join(parts + [_type_text(each) for each in types]) + "\n"
+
+
+def clean(label: str) -> str:
+    """The label on one line; "unnamed" when nothing is left."""
+    return " ".join(label.split()) or "unnamed"
+
+
+def _type_text(each: Values) -> str:
+    text = f"EVENT_TYPE\n0    {each.number}    {clean(each.label)}\n"
+    if each.values:
+        ordered = sorted(each.values.items(), key=lambda item: item[1])
+        text += "VALUES\n0    End\n" + "".join(f"{value}    {clean(label)}\n" for label, value in ordered)
+    return text

@@ -1,0 +1,170 @@
+"""The tables of a comparison as text cells, of as many runs as there are: what the terminal and the page both
+show. The first run, a, is the base; every pair is another run against it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from string import ascii_lowercase
+
+from harness.analysis.compare import Change, Comparison, Ratio
+from harness.report.numbers import rate, short
+
+Row = tuple[str, ...]
+Pairs = Sequence[Comparison]
+
+SHOWN_KERNELS = 12
+# Facts worth a line of their own; the rest is in --json.
+SHOWN = {
+    "tokens_per_s": ("tokens/s", "{:,.0f}", 1.0),
+    "data_loading_share": ("data loading, share of step", "{:.1%}", 1.0),
+    "compute_share": ("compute, share of window", "{:.1%}", 1.0),
+    "exposed_communication_share": ("exposed communication", "{:.1%}", 1.0),
+    "memory_share": ("memory copies and sets", "{:.1%}", 1.0),
+    "idle_share": ("idle", "{:.1%}", 1.0),
+    "overlap_fraction": ("communication overlapped", "{:.1%}", 1.0),
+    "waiting_share_of_communication": ("waiting, share of communication", "{:.1%}", 1.0),
+    "gemm_fp32_share": ("fp32, share of GEMM time", "{:.1%}", 1.0),
+    "gemm_tf32_share": ("tf32, share of GEMM time", "{:.1%}", 1.0),
+    "gemm_bf16_share": ("bf16, share of GEMM time", "{:.1%}", 1.0),
+    "gemm_fp16_share": ("fp16, share of GEMM time", "{:.1%}", 1.0),
+    "gemm_fp8_share": ("fp8, share of GEMM time", "{:.1%}", 1.0),
+    "bubble": ("pipeline bubble", "{:.1%}", 1.0),
+    "expected_bubble": ("pipeline bubble, by theory", "{:.1%}", 1.0),
+    "bytes_across_nodes": ("MB per step between nodes", "{:,.2f}", 1e-6),
+    "peak_memory_bytes": ("peak memory, GiB", "{:.2f}", 2.0**-30),
+    "energy_joules": ("energy, J", "{:,.0f}", 1.0),
+    "mfu": ("MFU", "{:.1%}", 1.0),
+}
+
+
+def letter(index: int) -> str:
+    """What the n-th run is called: a, b, … z, aa, bb, …"""
+    return ascii_lowercase[index % 26] * (index // 26 + 1)
+
+
+def letters(pairs: Pairs) -> list[str]:
+    """Of the base and of every run against it."""
+    return [letter(i) for i in range(len(pairs) + 1)]
+
+
+def configuration_rows(pairs: Pairs) -> list[Row]:
+    """The settings that not all runs share; empty when they share all that is recorded."""
+    differing = [{d.name: d for d in pair.configuration} for pair in pairs]
+    rows = []
+    for name in dict.fromkeys(name for found in differing for name in found):
+        base = next(found[name].a for found in differing if name in found)
+        others = (found[name].b if name in found else base for found in differing)
+        rows.append((name, _plain(base), *map(_plain, others)))
+    return [("", *letters(pairs)), *rows] if rows else []
+
+
+def result_rows(pairs: Pairs) -> list[Row]:
+    """The facts worth a line, per run, and each run's over the base's."""
+    known = _names(pairs)
+    rows = [
+        (label, *_cells(pairs, name, form, scale), *_times(pairs, name, form, scale))
+        for name, (label, form, scale) in SHOWN.items()
+        if name in known
+    ]
+    return [("", *letters(pairs), *(f"{x} / a" for x in letters(pairs)[1:])), *rows] if rows else []
+
+
+def collective_rows(pairs: Pairs) -> list[Row]:
+    """Per kind and run: calls and MB per step of the job, milliseconds per step of a rank."""
+    rows = [
+        (
+            kind,
+            *(
+                "–" if value is None else rate(value * scale)
+                for name, scale in (("count", 1.0), ("bytes", 1e-6), ("ns", 1e-6))
+                for value in fact(pairs, f"{kind}_{name}")
+            ),
+        )
+        for kind in collective_kinds(pairs)
+    ]
+    head = [f"{what} {x}" for what in ("count", "MB", "ms") for x in letters(pairs)]
+    return [("", *head), *rows] if rows else []
+
+
+def collective_kinds(pairs: Pairs) -> list[str]:
+    """Kinds of collectives that any of the runs issued."""
+    known = _names(pairs)
+    return [n.removesuffix("_count") for n in known if n.endswith("_count")]
+
+
+def kernel_rows(comparison: Comparison, other: str, most: int, width: int) -> list[Row]:
+    """Kernels that only one of the two runs launched, the longest first."""
+    return [
+        (
+            "only in " + ("a" if k.only_in == "a" else other),
+            f"{k.share:.1%}",
+            k.precision or k.kind,
+            short(k.name, width),
+        )
+        for k in comparison.kernels[:most]
+    ]
+
+
+def precision_rows(comparison: Comparison, base: str, other: str) -> list[Row]:
+    """Kinds of work whose precision is another one; empty when none is."""
+    rows = [(p.kind, p.precision, f"{p.share_a:.1%}", f"{p.share_b:.1%}") for p in comparison.precisions]
+    return [("", "", base, other), *rows] if rows else []
+
+
+def remarks(pairs: Pairs) -> list[str]:
+    """Every note once, under the letter that its run has among all."""
+    told = [
+        f"{other}: {note.removeprefix('b: ')}" if note.startswith("b: ") else note
+        for other, pair in zip(letters(pairs)[1:], pairs, strict=True)
+        for note in pair.notes
+    ]
+    return list(dict.fromkeys(told))
+
+
+def said(ratio: Ratio, other: str) -> str:
+    """What may be concluded about the step time."""
+    if not is_clear(ratio):
+        return ratio.verdict
+    return f"{other} is {abs(ratio.ratio - 1):.1%} {ratio.verdict}"
+
+
+def is_clear(ratio: Ratio) -> bool:
+    """Whether one of the two runs is the faster one."""
+    return ratio.verdict in ("slower", "faster")
+
+
+def medians(comparison: Comparison, ratio: Ratio) -> str:
+    """The two medians with their unit."""
+    unit, scale = ("ms", 1e-6) if comparison.normalisation == "per step" else ("µs per token", 1e-3)
+    return f"{ratio.a_ns * scale:.3g} {unit} → {ratio.b_ns * scale:.3g} {unit}"
+
+
+def fact(pairs: Pairs, name: str) -> list[float | None]:
+    """One fact in every run, the base first; a fact that is nought in a pair is not in it."""
+    found = [next((c for c in pair.changes if c.name == name), None) for pair in pairs]
+    base = next((c.a for c in found if c is not None), None)
+    return [base, *(c.b if c is not None else base for c in found)]
+
+
+def _names(pairs: Pairs) -> dict[str, None]:
+    return dict.fromkeys(c.name for pair in pairs for c in pair.changes)
+
+
+def _cells(pairs: Pairs, name: str, form: str, scale: float) -> Iterator[str]:
+    return ("–" if value is None else form.format(value * scale) for value in fact(pairs, name))
+
+
+def _times(pairs: Pairs, name: str, form: str, scale: float) -> Iterator[str]:
+    """Over the base's, where that is not shown as nought."""
+    for pair in pairs:
+        change: Change | None = next((c for c in pair.changes if c.name == name), None)
+        seen = (
+            change is not None
+            and change.a is not None
+            and set("123456789") & set(form.format(change.a * scale))
+        )
+        yield f"{change.ratio:.3g}×" if change is not None and seen and change.ratio is not None else ""
+
+
+def _plain(value: object) -> str:
+    return "–" if value is None else str(value)

@@ -1,0 +1,78 @@
+"""Numbers as people read them: durations, amounts, shares, kernels' names. Knows no summary."""
+
+from __future__ import annotations
+
+import re
+
+_ARGUMENTS = re.compile(r"\((?!anonymous|int\)|bool\)|unsigned|cudnn)")  # not casts in template arguments
+
+
+def duration(ns: float | None) -> str:
+    """Nanoseconds in the unit that leaves one to three digits before the point.
+
+    >>> duration(532), duration(1_234_000), duration(None)
+    ('532 ns', '1.23 ms', '–')
+    """
+    if ns is None:
+        return "–"
+    for unit, size in (("s", 1e9), ("ms", 1e6), ("µs", 1e3)):
+        if abs(ns) >= size:
+            return f"{_three_digits(ns / size)} {unit}"
+    return f"{ns:.0f} ns"
+
+
+def _three_digits(value: float) -> str:
+    return f"{value:,.{2 if abs(value) < 9.995 else 1 if abs(value) < 99.95 else 0}f}"
+
+
+def amount(count: float | None, unit: str = "B") -> str:
+    """A number with a decimal prefix, as GB are counted in bandwidths.
+
+    >>> amount(16_777_216), amount(None), amount(12_500, "tokens/s")
+    ('16.8 MB', '–', '12.5 ktokens/s')
+    """
+    if count is None:
+        return "–"
+    for prefix, size in (("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if abs(count) >= size:
+            return f"{_three_digits(count / size)} {prefix}{unit}"
+    return f"{count:.3g} {unit}"
+
+
+def percent(share: float | None) -> str:
+    """A share as a percentage with one decimal.
+
+    >>> percent(0.0312), percent(None)
+    ('3.1 %', '–')
+    """
+    return "–" if share is None else f"{100 * share:.1f} %"
+
+
+def rate(value: float | None) -> str:
+    """A bare number with three digits, never in powers of ten.
+
+    >>> rate(0.00234), rate(1071.4), rate(None)
+    ('0.00234', '1,071', '–')
+    """
+    if value is None:
+        return "–"
+    return f"{value:,.0f}" if abs(value) >= 999.5 else f"{value:.3g}"
+
+
+def of(part: float | None, whole: float) -> str:
+    """A part as a percentage of a whole; a dash when either is not known."""
+    return "–" if part is None or not whole else percent(part / whole)
+
+
+def short(name: str, width: int = 60) -> str:
+    """A kernel's name without return type and arguments; the middle of long ones left out."""
+    return middle(_ARGUMENTS.split(name.removeprefix("void "), 1)[0] or name, width)
+
+
+def middle(name: str, width: int = 60) -> str:
+    """A name that fits: the middle of a long one left out.
+
+    >>> middle("enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__", 40)
+    'enumerate(DataLoade…aderIter.__next__'
+    """
+    return name if len(name) <= width else f"{name[: width - 21]}…{name[-20:]}"

@@ -1,0 +1,230 @@
+"""The page's section about collectives: how much, how fast, who is waited for, beside what the links can do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from harness.analysis.summary import Collective, MessageSize, Summary
+from harness.report import plots
+from harness.report.numbers import amount, duration, percent, rate
+from harness.report.page_inputs import Inputs, LinkFit
+from harness.report.page_parts import Figure, Section, Table, table
+from harness.report.plots_palette import CAUSES, COLLECTIVES, COMMUNICATION, MARKS
+
+_FITTED_AS = {"send": "send_recv", "recv": "send_recv"}  # exercise 0 measures the two together
+
+
+def communication_section(s: Summary, inputs: Inputs) -> Section:
+    """Per kind of collective: count, bytes, bandwidth, wait against transfer, last arrivals."""
+    if not s.collectives:
+        return Section("collectives", "Collectives", note="No collective was recorded.")
+    figures = [_wait_and_transfer(s.collectives)]
+    if s.message_sizes:
+        figures += [_histogram(s.message_sizes), _times(s.message_sizes, inputs.links)]
+    lead = (
+        "Waiting is the time beyond the fastest rank of the same collective: the others were not there yet. "
+        "Transfer is the rest. Bus bandwidth as nccl-tests defines it."
+    )
+    tables = [*_phases(s), *_stragglers(s), *_clocks(s), *_own_fits(s), *_fits(inputs.links)]
+    return Section("collectives", "Collectives", lead, figures, tables)
+
+
+def _label(c: Collective) -> str:
+    group = f" · group {c.group}" if c.group else ""
+    return f"{c.kind} {c.dtype or ''}{group}".strip()
+
+
+def _labels(collectives: Sequence[Collective]) -> list[str]:
+    """Labels made distinct: two bars with one name would be drawn as one."""
+    labels: list[str] = []
+    for c in collectives:
+        label, n = _label(c), 2
+        while label in labels:
+            label, n = f"{_label(c)} ({n})", n + 1
+        labels.append(label)
+    return labels
+
+
+def _wait_and_transfer(collectives: Sequence[Collective]) -> Figure:
+    chosen = list(collectives)[:30]
+    labels = _labels(chosen)
+    known = [c for c in chosen if c.waiting_ns is not None]
+    waiting = [(c.waiting_ns or 0) / 1e6 for c in chosen]
+    whole = [0.0 if c.waiting_ns is not None else c.duration_ns / 1e6 for c in chosen]
+    transfer = [
+        max(c.duration_ns - (c.waiting_ns or 0), 0) / 1e6 if c.waiting_ns is not None else 0.0 for c in chosen
+    ]
+    data = [
+        plots.across("transfer", transfer, labels, COMMUNICATION),
+        plots.across("waiting for other ranks", waiting, labels, CAUSES["communication"]),
+        plots.across("transfer and waiting", whole, labels, COMMUNICATION),
+    ]
+    y = {"autorange": "reversed", "automargin": True, "type": "category"}
+    axes = plots.layout("time, all ranks (ms)", y, barmode="stack")
+    share = sum(c.waiting_ns or 0 for c in known) / max(sum(c.duration_ns for c in known), 1)
+    words = f"Time in collectives by kind. {percent(share)} of it is waiting for other ranks." if known else (
+        "Time in collectives by kind; waiting for other ranks is part of it: the ranks could not be matched."
+    )  # fmt: skip
+    drawn = [trace for trace in data if any(trace["x"])]
+    return Figure(
+        "collectives-time", words, drawn, axes, plots.bars_height(len(chosen)), _numbers(chosen), wide=True
+    )
+
+
+def _numbers(collectives: Sequence[Collective]) -> Table:
+    rows = [
+        [
+            c.kind,
+            c.group or "–",
+            c.dtype or "–",
+            str(c.group_size or "–"),
+            f"{c.count:,}",
+            amount(c.bytes),
+            duration(c.mean_ns),
+            percent(c.waiting_fraction),
+            duration(c.mean_start_skew_ns),
+            rate(c.algorithm_bandwidth_gb_per_s),
+            rate(c.bus_bandwidth_gb_per_s),
+            _last(c),
+        ]
+        for c in collectives
+    ]
+    head = (
+        "collective",
+        "group",
+        "type",
+        "ranks",
+        "count",
+        "bytes",
+        "mean",
+        "waiting",
+        "start skew",
+        "alg GB/s",
+        "bus GB/s",
+        "arrives last",
+    )
+    return Table("Collectives over all ranks that were read", head, rows, left=3)
+
+
+def _last(c: Collective) -> str:
+    most = sorted(c.last_arrivals.items(), key=lambda x: -x[1])[:3]
+    return ", ".join(f"rank {rank} {count}×" for rank, count in most) or "–"
+
+
+def _histogram(sizes: Sequence[MessageSize]) -> Figure:
+    """Messages by size, in powers of two, stacked by kind."""
+    kinds = list(dict.fromkeys(m.kind for m in sizes))
+    buckets = sorted({_bucket(m.bytes) for m in sizes})
+    span = range(buckets[0], buckets[-1] + 1)
+    labels = [_size(2**b) for b in span]
+    data: list[dict[str, Any]] = []
+    for i, kind in enumerate(kinds):
+        counts = [sum(m.count for m in sizes if m.kind == kind and _bucket(m.bytes) == b) for b in span]
+        data.append({"type": "bar", "name": kind, "x": labels, "y": counts, "marker": {"color": _tone(i)}})
+    x = plots.axis("message size, from this power of two to the next", type="category")
+    low, high = (amount(f(m.bytes for m in sizes)) for f in (min, max))
+    words = f"How many messages of which size: {sum(m.count for m in sizes):,} from {low} to {high}."
+    rows = [
+        [m.kind, amount(m.bytes), f"{m.count:,}", duration(m.median_transfer_ns)]
+        for m in sorted(sizes, key=lambda m: (m.kind, m.bytes))[:60]
+    ]
+    numbers = Table("Message sizes", ("collective", "bytes", "count", "median transfer"), rows)
+    return Figure("message-sizes", words, data, plots.layout(x, "messages", barmode="stack"), 300, numbers)
+
+
+def _tone(index: int) -> str:
+    return COLLECTIVES[index % len(COLLECTIVES)]
+
+
+def _bucket(size: int) -> int:
+    return max(size, 1).bit_length() - 1
+
+
+def _size(size: int) -> str:
+    for unit, factor in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
+        if size >= factor:
+            return f"{size // factor} {unit}"
+    return f"{size} B"
+
+
+def _times(sizes: Sequence[MessageSize], links: Sequence[LinkFit]) -> Figure:
+    """Transfer time against size, log-log, beside the lines that exercise 0 measured here."""
+    kinds = list(dict.fromkeys(m.kind for m in sizes))
+    data: list[dict[str, Any]] = []
+    for i, kind in enumerate(kinds):
+        points = [m for m in sizes if m.kind == kind]
+        color = _tone(i)
+        data.append(
+            plots.line(kind, [m.bytes for m in points], [m.median_transfer_ns / 1e3 for m in points], color)
+            | {"mode": "markers", "marker": {"color": color, "size": 9, "symbol": MARKS[i % len(MARKS)]}}
+        )
+        data += [_fit_line(f, sizes, color) for f in links if f.kind == _FITTED_AS.get(kind, kind)]
+    x = plots.axis("message size (bytes)", type="log", exponentformat="SI")
+    y = plots.axis("median transfer time (µs)", type="log")
+    beside = " Lines: α + β·bytes of exercise 0 on this site." if links else ""
+    words = "Transfer time of each message size, both axes logarithmic." + beside
+    return Figure("transfer-times", words, data, plots.layout(x, y), 340)
+
+
+def _fit_line(fit: LinkFit, sizes: Sequence[MessageSize], color: str) -> dict[str, Any]:
+    low, high = min(m.bytes for m in sizes), max(m.bytes for m in sizes)
+    xs = [low * (high / low) ** (i / 20) for i in range(21)] if high > low > 0 else [low, high]
+    ys = [(fit.alpha_ns + fit.beta_ns_per_byte * x) / 1e3 for x in xs]
+    return plots.line(f"{fit.kind} {fit.scope}, exercise 0", xs, ys, color) | {
+        "mode": "lines",
+        "line": {"color": color, "dash": "dot", "width": 1.5},
+    }
+
+
+def _phases(s: Summary) -> list[Table]:
+    rows = [
+        [c.kind, c.phase, f"{c.count:,}", rate(c.count_per_step), amount(c.bytes), duration(c.duration_ns)]
+        for c in s.collective_phases
+    ]
+    head = ("collective", "issued in", "count", "per step", "bytes", "time")
+    return table("Collectives by the phase of training that issued them", head, rows, left=2)
+
+
+def _own_fits(s: Summary) -> list[Table]:
+    rows = [
+        [f.kind, str(f.group_size or "–"), f"{f.points}", duration(f.alpha_ns), _inverse(f.beta_ns_per_byte),
+         f"{f.r_squared:.3f}"]
+        for f in s.collective_fits
+    ]  # fmt: skip
+    head = ("collective", "ranks", "sizes", "α", "1/β", "R²")
+    return table("This run's own messages: time = α + β·bytes", head, rows)
+
+
+def _fits(links: Sequence[LinkFit]) -> list[Table]:
+    rows = [
+        [f.kind, f.scope, str(f.ranks), duration(f.alpha_ns), _inverse(f.beta_ns_per_byte), f.run]
+        for f in links
+    ]
+    head = ("collective", "scope", "ranks", "α", "1/β", "run")
+    return table("What exercise 0 measured on this site: time = α + β·bytes", head, rows, left=2)
+
+
+def _inverse(beta: float) -> str:
+    return f"{1 / beta:.3g} GB/s" if beta > 0 else "–"
+
+
+def _stragglers(s: Summary) -> list[Table]:
+    rows = [
+        [f"rank {x.rank}", f"{x.last_arrivals} of {x.collectives}", duration(x.mean_lateness_ns), x.evidence]
+        for x in s.stragglers
+    ]
+    return table("Ranks that the others wait for", ("rank", "arrives last", "late by", "evidence"), rows)
+
+
+def _clocks(s: Summary) -> list[Table]:
+    rows = [
+        [c.host, duration(c.offset_ns), duration(c.residual_ns), f"{c.collectives:,}"]
+        for c in s.clocks
+        if c.collectives
+    ]
+    return table(
+        "Clocks, aligned at the ends of shared collectives",
+        ("host", "ahead by", "residual", "collectives"),
+        rows,
+    )

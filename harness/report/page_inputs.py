@@ -1,0 +1,99 @@
+"""What the page needs besides the Summary: the run's records, and what is condensed from its traces."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from harness.monitor import MonitorError
+from harness.monitor.samples import Recording, read
+from harness.report.page_parts import Figure
+from harness.run import NodeStatus, Record, Run, Status, read_json_lines
+
+
+@dataclass(frozen=True)
+class StepRecord:
+    """One step as the training wrote it down."""
+
+    step: int
+    phase: str
+    unix_ns: int
+    step_ns: int
+    tokens: int
+
+
+@dataclass(frozen=True)
+class LinkFit:
+    """time_ns = α + β·bytes of one collective, as a run of exercise 0 measured it on the same site."""
+
+    kind: str
+    scope: str  # intra | inter | world
+    ranks: int
+    alpha_ns: float
+    beta_ns_per_byte: float
+    run: str
+    points: Sequence[tuple[int, float, float]] = ()  # message bytes, nanoseconds, bus bandwidth in GB/s
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """All optional: a page can be made of a Summary alone. `steps` by rank."""
+
+    run: Run | None = None
+    record: Record | None = None
+    status: Status | None = None
+    nodes: Sequence[NodeStatus] = ()
+    steps: Mapping[int, Sequence[StepRecord]] = field(default_factory=dict)
+    monitors: Sequence[Recording] = ()
+    links: Sequence[LinkFit] = ()  # of another run, on the same site
+    tested: Sequence[LinkFit] = ()  # of this run, when it is exercise 0
+    heat: Figure | None = None
+    gantt: Figure | None = None
+    hidden: Sequence[tuple[str, int, int]] = ()  # kind, its time, of it beside communication; nanoseconds
+    timeline: bytes = b""  # timeline_pack's; empty: no trace to draw
+
+
+def gather(run: Run | None) -> Inputs:
+    """What a run's directory says. What is missing or damaged there is left out: the Summary has judged it."""
+    if run is None:
+        return Inputs()
+    record = run.record if (run.path / "run.json").is_file() else None
+    return Inputs(
+        run=run,
+        record=record,
+        status=run.status(),
+        nodes=run.nodes(),
+        steps=dict(_steps(run.metrics())),
+        monitors=list(_monitors(run.monitors())),
+    )
+
+
+def _steps(files: Sequence[Path]) -> Iterator[tuple[int, list[StepRecord]]]:
+    for file in files:
+        events = [e for e in read_json_lines(file) if e.get("event") == "step" and _is_whole(e)]
+        if events:
+            yield int(events[0].get("rank", 0)), [_step(e) for e in events]
+
+
+def _is_whole(event: dict[str, Any]) -> bool:
+    return all(isinstance(event.get(name), int) for name in ("step", "unix_ns", "step_ns"))
+
+
+def _step(event: dict[str, Any]) -> StepRecord:
+    return StepRecord(
+        step=event["step"],
+        phase=str(event.get("phase", "")),
+        unix_ns=event["unix_ns"],
+        step_ns=event["step_ns"],
+        tokens=int(event.get("tokens") or 0),
+    )
+
+
+def _monitors(folders: Sequence[Path]) -> Iterator[Recording]:
+    for folder in folders:
+        try:
+            yield read(folder)
+        except MonitorError:
+            continue

@@ -1,0 +1,83 @@
+"""What a page is made of: sections of tables and figures. Plain data; the template and the plotters draw it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+
+class Link(str):
+    """A cell that leads to a file beside the page."""
+
+    href: str
+
+    def __new__(cls, text: str, href: str) -> Link:
+        link = super().__new__(cls, text)
+        link.href = href
+        return link
+
+
+@dataclass(frozen=True)
+class Table:
+    """Cells are text already, or a Link. The first `left` columns read from the left, numbers from the right."""
+
+    caption: str
+    head: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    left: int = 1
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One plot as Plotly's JSON, with what it shows in words and its numbers as a table.
+
+    `data` and `layout` use only bar, scatter, box, histogram and heatmap, so that matplotlib can draw them
+    too (plots_png.py). Colours are those of plots_palette; a colour scale is named by its colour.
+    """
+
+    id: str
+    caption: str
+    data: list[dict[str, Any]]
+    layout: dict[str, Any]
+    height: int = 320
+    table: Table | None = None
+    wide: bool = False  # as wide as the page, not beside another
+
+
+@dataclass(frozen=True)
+class Section:
+    """A headline, a sentence that says how to read what follows, and the parts. `note`: a remark below."""
+
+    id: str
+    title: str
+    lead: str = ""
+    figures: Sequence[Figure] = ()
+    tables: Sequence[Table] = ()
+    facts: Sequence[tuple[str, str]] = ()
+    note: str = ""
+
+    @property
+    def has_content(self) -> bool:
+        """Whether there is more than a remark."""
+        return bool(self.figures or self.tables or self.facts)
+
+
+@dataclass(frozen=True)
+class Page:
+    """Everything the template shows, top to bottom; the timeline stands between `before` and `after`."""
+
+    title: str
+    subtitle: str
+    sentences: Sequence[str]
+    command: str | None
+    quality: Section
+    before: Sequence[Section]
+    after: Sequence[Section]
+    timeline: bytes = b""
+
+
+def table(caption: str, head: Sequence[str], rows: Iterable[Sequence[str]], left: int = 1) -> list[Table]:
+    """The table in a list, or an empty list when it would have no rows."""
+    cells = [list(row) for row in rows]
+    return [Table(caption, head, cells, left)] if cells else []

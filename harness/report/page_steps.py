@@ -1,0 +1,211 @@
+"""The page's section about steps: one after another, their distribution, speed and efficiency."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import median
+from typing import Any
+
+from harness.analysis.summary import Efficiency, Summary
+from harness.report import plots
+from harness.report.numbers import amount, duration, percent
+from harness.report.page_inputs import Inputs, StepRecord
+from harness.report.page_parts import Figure, Section, Table, table
+from harness.report.plots_palette import (
+    SERIES,
+    of_series,
+)
+
+_MANY_RANKS = len(SERIES)
+_PHASES = {"skip": "skipped", "wait": "profiler waits", "warmup": "profiler warms up", "active": "profiled"}
+
+
+def steps_section(s: Summary, inputs: Inputs) -> Section:
+    """Step time over steps and its distribution, per rank."""
+    recorded = {_who(rank, rank): list(steps) for rank, steps in sorted(inputs.steps.items())}
+    if recorded:
+        figures = [_over_steps(recorded), _distribution({r: _counted(x) for r, x in recorded.items()})]
+        lead = "By the training's own clock. Shaded steps are those in the trace; every number above is about them."
+    else:
+        by_rank = {
+            _who(r.rank, number): [ns / 1e6 for ns in r.durations_ns]
+            for number, r in enumerate(s.steps.per_rank)
+            if r.durations_ns
+        }
+        figures = _from_trace(by_rank) if by_rank else []
+        lead = f"From the trace: {s.steps.source}, {s.steps.counted} steps counted of {s.steps.found}."
+    tables = [*_rank_table(s), *_speed_table(s)]
+    note = "" if figures else "No steps were found in the trace, and the training wrote no metrics."
+    return Section("steps", "Step time", lead if figures else "", figures, tables, note=note)
+
+
+def _from_trace(by_rank: dict[str, list[float]]) -> list[Figure]:
+    """Lines and boxes, or one bar per rank where a rank has too few steps for either."""
+    if max(map(len, by_rank.values())) > 2:
+        return [_traced(by_rank), _distribution(by_rank)]
+    ranks = list(by_rank)
+    data = [plots.across("step time", [median(by_rank[r]) for r in ranks], ranks, SERIES[0])]
+    y = {"autorange": "reversed", "automargin": True, "type": "category"}
+    words = "Median duration of the counted steps of each rank, milliseconds. "
+    words += _range_in_words({r: ([0], v) for r, v in by_rank.items()})
+    axes = plots.layout("step time (ms)", y, showlegend=False)
+    return [Figure("step-time", words, data, axes, plots.bars_height(len(ranks)))]
+
+
+def _who(rank: int | None, number: int) -> str:
+    return f"process {number}" if rank is None else f"rank {rank}"
+
+
+def _counted(steps: Sequence[StepRecord]) -> list[float]:
+    """Milliseconds of the profiled steps, or of all when none was."""
+    chosen = [x for x in steps if x.phase == "active"] or list(steps)
+    return [x.step_ns / 1e6 for x in chosen]
+
+
+def _over_steps(recorded: dict[str, list[StepRecord]]) -> Figure:
+    series = {r: ([x.step for x in steps], [x.step_ns / 1e6 for x in steps]) for r, steps in recorded.items()}
+    first = next(iter(recorded.values()))
+    shapes, notes = _phase_bands(first)
+    return Figure(
+        "step-time",
+        "Step time of each rank over the steps of the training, milliseconds. " + _range_in_words(series),
+        _lines(series),
+        plots.layout("step", "step time (ms)", shapes=shapes, annotations=notes),
+        table=_phase_table(recorded),
+    )
+
+
+def _traced(by_rank: dict[str, list[float]]) -> Figure:
+    series = {r: (list(range(len(v))), v) for r, v in by_rank.items()}
+    words = "Duration of the counted steps of each rank, milliseconds. " + _range_in_words(series)
+    return Figure("step-time", words, _lines(series), plots.layout("counted step", "step time (ms)"))
+
+
+def _range_in_words(series: dict[str, tuple[list[int], list[float]]]) -> str:
+    values = [v for _, y in series.values() for v in y]
+    if not values:
+        return ""
+    return f"From {min(values):.4g} to {max(values):.4g} ms, median {median(values):.4g} ms."
+
+
+def _lines(series: dict[str, tuple[list[int], list[float]]]) -> list[dict[str, Any]]:
+    """A line per rank; of many ranks the median, the extremes, and the slowest rank."""
+    if len(series) <= _MANY_RANKS:
+        return [plots.line(r, x, y, of_series(i)) for i, (r, (x, y)) in enumerate(series.items())]
+    length = min(len(y) for _, y in series.values())
+    columns = [[y[i] for _, y in series.values()] for i in range(length)]
+    x = next(iter(series.values()))[0][:length]
+    slowest = max(series, key=lambda r: median(series[r][1]))
+    return [
+        plots.line("fastest rank of the step", x, [min(c) for c in columns], SERIES[2]),
+        plots.line(f"median of {len(series)} ranks", x, [median(c) for c in columns], SERIES[0]),
+        plots.line("slowest rank of the step", x, [max(c) for c in columns], SERIES[3]),
+        plots.line(f"{slowest}, the slowest", *series[slowest], SERIES[1]),
+    ]
+
+
+def _phase_bands(steps: Sequence[StepRecord]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Shades behind the phases of the profiling window, with their names above."""
+    shapes, notes = [], []
+    for phase, name in _PHASES.items():
+        inside = [x.step for x in steps if x.phase == phase]
+        if not inside:
+            continue
+        low, high = min(inside) - 0.5, max(inside) + 0.5
+        shade = {"active": "rgba(43,123,186,0.14)", "warmup": "rgba(201,168,0,0.14)"}.get(phase)
+        if shade:
+            band = {"type": "rect", "xref": "x", "yref": "paper", "x0": low, "x1": high, "y0": 0, "y1": 1}
+            shapes.append({**band, "fillcolor": shade, "line": {"width": 0}, "layer": "below"})
+        place = {"xref": "x", "yref": "paper", "x": (low + high) / 2, "y": 1.02, "yanchor": "bottom"}
+        if phase != "wait":  # one step wide: its words would not fit
+            notes.append({**place, "text": name, "showarrow": False, "font": {"size": 11}})
+    return shapes, notes
+
+
+def _phase_table(recorded: dict[str, list[StepRecord]]) -> Table:
+    rows = []
+    for rank, steps in recorded.items():
+        for phase in dict.fromkeys(x.phase for x in steps):
+            ns = [x.step_ns for x in steps if x.phase == phase]
+            median_ns, low, high = duration(median(ns)), duration(min(ns)), duration(max(ns))
+            rows.append([rank, _PHASES.get(phase, phase), str(len(ns)), median_ns, low, high])
+    return Table("Step time by phase", ("rank", "phase", "steps", "median", "fastest", "slowest"), rows, 2)
+
+
+def _distribution(by_rank: dict[str, list[float]]) -> Figure:
+    if len(by_rank) <= 4 * _MANY_RANKS:
+        data = [
+            {"type": "box", "name": r, "y": values, "boxpoints": "all", "jitter": 0.4, "pointpos": 0,
+             "marker": {"color": of_series(i), "size": 3}, "line": {"width": 1.5}}
+            for i, (r, values) in enumerate(by_rank.items())
+        ]  # fmt: skip
+        axes = plots.layout("", "step time (ms)", showlegend=False)
+    else:
+        values = [v for steps in by_rank.values() for v in steps]
+        data = [{"type": "histogram", "x": values, "nbinsx": 60, "marker": {"color": SERIES[0]}}]
+        axes = plots.layout("step time (ms)", "steps", showlegend=False)
+    words = "Distribution of the counted steps' times: the box holds the middle half, its line is the median."
+    return Figure("step-distribution", words, data, axes, height=300)
+
+
+def _rank_table(s: Summary) -> list[Table]:
+    rows = [
+        [
+            str(t.rank),
+            duration(t.median_step_ns),
+            duration(t.median_data_ns),
+            duration(t.median_forward_ns),
+            duration(t.median_backward_ns),
+            duration(t.median_optimizer_ns),
+            amount(t.tokens_per_s, "tokens/s"),
+            f"{t.last_loss:.4f}" if t.last_loss is not None else "–",
+            amount(t.peak_memory_bytes),
+            t.status or "–",
+        ]
+        for t in s.training
+    ]
+    head = (
+        "rank",
+        "step",
+        "data",
+        "forward",
+        "backward",
+        "optimizer",
+        "speed",
+        "loss",
+        "peak memory",
+        "status",
+    )
+    return table("Medians of the counted steps, by the training's own clock", head, rows)
+
+
+def _hfu(e: Efficiency, unknown: str) -> str:
+    if e.hfu is not None:
+        return percent(e.hfu)
+    return "as MFU: nothing is recomputed" if e.mfu is not None else unknown
+
+
+def _speed_table(s: Summary) -> list[Table]:
+    """Throughput and what it is of the machine's peak; what is not known says why."""
+    e = s.efficiency
+    if e is None or e.tokens_per_s is None:
+        return []
+    unknown = "not given: the peak of this device is not known"
+    rows = [
+        [
+            "all ranks together",
+            amount(e.tokens_per_s, "tokens/s") + f", {amount(e.samples_per_s, 'samples/s')}",
+        ],
+        ["model FLOP/s of each device", amount(e.model_flops_per_s_per_device, "FLOP/s")],
+        [
+            "MFU",
+            f"{percent(e.mfu)} of {amount(e.peak_flops_per_s, 'FLOP/s')} ({e.peak_source})"
+            if e.mfu
+            else unknown,
+        ],
+        [
+            "HFU",
+            _hfu(e, unknown),
+        ],
+    ]
+    return table("Speed of the job", ("", ""), rows, left=2)

@@ -1,0 +1,50 @@
+"""The colours of every plot, the timeline and the slides: each means one thing everywhere.
+
+Okabe and Ito's palette and tones between: told apart by colour-blind readers, on white and on black. Blue
+tones compute, orange is always communication, green moves memory, grey and pink are idle.
+"""
+
+from __future__ import annotations
+
+COMPUTE = "#2b7bba"
+COMMUNICATION = "#e07b00"
+MEMORY = "#009e73"
+IDLE = "#9aa0a6"
+OVERLAP = "#8e5ea2"  # compute and communication at once, where no stripes can show it
+
+KINDS = {
+    "gemm": "#1f6fb2",
+    "attention": "#56b4e9",
+    "normalisation": "#3f4fa0",
+    "optimizer": "#7d6bc4",
+    "embedding": "#8fb8de",
+    "elementwise": "#74a9cf",
+    "other": "#8a94a0",
+    "host": "#b5bbc2",
+    "communication": COMMUNICATION,
+    "memory": MEMORY,
+}
+CAUSES = {
+    "data loading": "#cc79a7",
+    "synchronisation": "#c9a800",
+    "launch-bound": "#8c8c8c",
+    "communication": "#f0b469",  # the pale twin of communication: the device only waits for it
+    "other": "#c4c8cc",
+}
+# Kinds of collectives: tones of communication, told apart by their marks as well.
+COLLECTIVES = ("#e07b00", "#a65b1a", "#f0b86a", "#cf4a2b", "#96734a", "#c9a227")
+MARKS = ("circle", "square", "diamond", "triangle-up", "cross", "star")
+# Ranks, devices, nodes, runs: names without a meaning of their own. Paul Tol's "bright", which has no orange.
+SERIES = ("#4477aa", "#ee6677", "#228833", "#aa3377", "#ccbb44", "#66ccee", "#8c6bb1", "#888888")
+
+
+def of_kind(kind: str) -> str:
+    """The colour of a kind of work; copies and sets are memory."""
+    if kind.startswith(("copy", "memset")):
+        return MEMORY
+    return KINDS.get(kind, KINDS["other"])
+
+
+def of_series(index: int) -> str:
+    """The colour of the n-th rank, device or node."""
+    return SERIES[index % len(SERIES)]
