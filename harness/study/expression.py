@@ -1,0 +1,106 @@
+"""One small expression language: numbers, the facts of named runs, arithmetic, comparisons, and/or/not.
+
+`b.data_loading_share >= 3 * a.data_loading_share` reads as it is written. Python's parser reads it, nothing of
+Python runs it: every node that is not listed here is refused, so that a lesson file or a flag is never a program.
+"""
+
+from __future__ import annotations
+
+import ast
+import operator
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from harness.errors import RequestError, nearest
+
+Value = float | bool
+Names = Mapping[str, float] | Mapping[str, Mapping[str, float]]
+
+ARITHMETIC: dict[type[ast.operator], Callable[[Any, Any], float]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+}
+COMPARISON: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+}
+FUNCTIONS: dict[str, Callable[..., float]] = {"abs": abs, "min": min, "max": max}
+
+
+class Unanswerable(Exception):
+    """The expression asks for a fact that a run's summary does not have; the message is its name."""
+
+
+def evaluate(text: str, names: Names) -> Value:
+    """The value of an expression.
+
+    Args:
+        text: e.g. `step_time > 1.05` or `abs(b.bubble - b.expected_bubble) < 0.05`.
+        names: name → number, or run → fact → number.
+
+    Raises:
+        RequestError: it is not an expression of this language.
+        Unanswerable: it is, and a fact it names was not measured.
+    """
+    try:
+        tree = ast.parse(text.strip(), mode="eval")
+    except (SyntaxError, ValueError):
+        raise RequestError(f"{text!r} is not an expression such as 'step_time > 1.05'") from None
+    try:
+        return _value(tree.body, names, text)
+    except ZeroDivisionError:
+        raise Unanswerable("a division by zero") from None
+
+
+def _value(node: ast.expr, names: Names, text: str) -> Value:  # noqa: PLR0911 - one return per kind of node
+    match node:
+        case ast.Constant(value=bool() | int() | float() as number):
+            return number
+        case ast.Name() | ast.Attribute():
+            return _fact(node, names, text)
+        case ast.UnaryOp(op=ast.USub(), operand=operand):
+            return -_value(operand, names, text)
+        case ast.UnaryOp(op=ast.Not(), operand=operand):
+            return not _value(operand, names, text)
+        case ast.BinOp(left=left, op=op, right=right) if type(op) in ARITHMETIC:
+            return ARITHMETIC[type(op)](_value(left, names, text), _value(right, names, text))
+        case ast.BoolOp(op=op, values=values):
+            join = all if isinstance(op, ast.And) else any
+            return join([bool(_value(v, names, text)) for v in values])
+        case ast.Compare(left=left, ops=ops, comparators=others) if all(type(o) in COMPARISON for o in ops):
+            sides = [_value(v, names, text) for v in (left, *others)]
+            return all(COMPARISON[type(o)](sides[i], sides[i + 1]) for i, o in enumerate(ops))
+        case ast.Call(func=ast.Name(id=name), args=args, keywords=[]) if name in FUNCTIONS and args:
+            return FUNCTIONS[name](*(_value(a, names, text) for a in args))
+    raise RequestError(
+        f"{text!r}: {ast.unparse(node)} is not allowed here; allowed are numbers, facts, + - * /, comparisons, "
+        f"and, or, not, {', '.join(FUNCTIONS)}"
+    )
+
+
+def _fact(node: ast.Name | ast.Attribute, names: Names, text: str) -> float:
+    known: Any = names
+    path = ast.unparse(node).split(".")
+    for depth, part in enumerate(path):
+        if not isinstance(known, Mapping):
+            raise RequestError(f"{text!r}: {'.'.join(path[:depth])} is a number and has no {part}")
+        if part not in known:
+            if depth == len(path) - 1 and len(path) > 1:
+                raise Unanswerable(".".join(path))
+            near = nearest(part, known)
+            raise RequestError(
+                f"{text!r}: there is no {part!r} here"
+                + (f": did you mean {near}?" if near else f"; there are {', '.join(known)}")
+            )
+        known = known[part]
+    if isinstance(known, Mapping):
+        raise RequestError(
+            f"{text!r}: {'.'.join(path)} is a run: name one of its facts, {'.'.join(path)}.step_ns"
+        )
+    return float(known)

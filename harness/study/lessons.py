@@ -1,0 +1,206 @@
+"""Lessons: what an exercise teaches, as relations between the summaries of two of the student's own runs.
+
+One YAML file per lesson, validated on load. Knows runs and facts; neither launches nor prints.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from harness.analysis.facts import Facts
+from harness.errors import RequestError, WorkError, nearest
+from harness.experiment import AnyExperiment, Experiment
+from harness.options import options_of
+from harness.request import command_of
+from harness.run import Run
+from harness.site import ROOT, read_yaml
+from harness.study.expression import Unanswerable, evaluate
+
+LESSONS = ROOT / "configs" / "lessons"
+
+# What may differ from the lesson's words, as long as both runs of a pair agree on it.
+FREE = frozenset(
+    {
+        "gpus_per_node",
+        "model",
+        "random_weights",
+        "data",
+        "steps",
+        "seq_length",
+        "seed",
+        "monitor_hz",
+        "profiler",
+    }
+    | {"nsys2prv", "skip_steps", "wait_steps", "warmup_steps", "active_steps", "micro_batch_size"}
+    | {"mixed_precision", "activation_checkpointing", "gradient_accumulation_steps", "engine", "data_path"}
+)
+
+
+class Part(BaseModel):
+    """A piece of a lesson file: unknown fields are errors."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Relation(Part):
+    """One sentence about two runs, and the expression that decides it."""
+
+    says: str
+    holds: str
+    shows: list[str] = Field(min_length=1)
+    needs: Literal["gpu", "network"] | None = None
+
+
+class Pair(Part):
+    """The two experiments of a lesson."""
+
+    a: AnyExperiment
+    b: AnyExperiment
+
+
+class Lesson(Part):
+    """One lesson file."""
+
+    name: str
+    title: str
+    question: str
+    a: AnyExperiment
+    b: AnyExperiment
+    on_cpu: Pair | None = None
+    look_at: dict[str, str]
+    hints: list[str] = Field(min_length=1)
+    relations: list[Relation] = Field(min_length=1)
+    because: str
+
+    def pair(self, cpu: bool) -> Pair:
+        """The pair for this kind of machine."""
+        return self.on_cpu if cpu and self.on_cpu is not None else Pair(a=self.a, b=self.b)
+
+
+class Outcome(str, Enum):
+    """What a relation says of a student's runs."""
+
+    HOLDS = "yes"
+    FAILS = "no"
+    CANNOT_SHOW = "this machine cannot show it"
+
+
+class Answer(NamedTuple):
+    """One relation, decided."""
+
+    relation: Relation
+    outcome: Outcome
+    numbers: dict[str, float]
+    why: str
+
+
+class Found(NamedTuple):
+    """The newest run of each side; None where there is none yet."""
+
+    a: Run | None
+    b: Run | None
+
+
+def lesson_names() -> list[str]:
+    """The lessons that come with the harness."""
+    return sorted(p.stem for p in LESSONS.glob("*.yaml"))
+
+
+def load_lesson(name_or_path: str) -> Lesson:
+    """A lesson by name, or from a file.
+
+    Raises:
+        RequestError: there is none, or its file is wrong.
+    """
+    path = Path(name_or_path).expanduser() if "/" in name_or_path else LESSONS / f"{name_or_path}.yaml"
+    if "/" not in name_or_path and not path.is_file():
+        near = nearest(name_or_path, lesson_names())
+        raise RequestError(
+            f"lesson: there is no lesson {name_or_path!r}; there are {', '.join(lesson_names())}"
+            + (f": did you mean {near}?" if near else "")
+        )
+    try:
+        return Lesson(**read_yaml(path, "lesson file"))
+    except (ValidationError, TypeError) as error:
+        first = error.errors()[0] if isinstance(error, ValidationError) else {"loc": (), "msg": str(error)}
+        raise RequestError(
+            f"lesson file {path}: {'.'.join(map(str, first['loc']))}: {first['msg']}"
+        ) from None
+
+
+def find_pair(pair: Pair, runs: list[Run]) -> Found:
+    """The newest two runs that are the pair and agree in everything the lesson leaves open.
+
+    `runs` are completed runs, oldest first.
+    """
+    named = _named(pair)
+    of_a = [r for r in runs if _is_asked(r, pair.a, named)]
+    of_b = [r for r in runs if _is_asked(r, pair.b, named)]
+    for b in reversed(of_b):
+        for a in reversed(of_a):
+            if _open_settings(a, named) == _open_settings(b, named):
+                return Found(a, b)
+    if of_a:
+        return Found(of_a[-1], None)
+    return Found(None, of_b[-1] if of_b else None)
+
+
+def _named(pair: Pair) -> frozenset[str]:
+    """The fields a run must share: those the lesson sets on either side, and those that are nobody's free choice."""
+    fields = {option.field for option in options_of(type(pair.a))}
+    return frozenset((fields - FREE) | pair.a.model_fields_set | pair.b.model_fields_set)
+
+
+def _is_asked(run: Run, wanted: Experiment, named: frozenset[str]) -> bool:
+    try:
+        experiment = run.record.experiment
+    except WorkError:
+        return False
+    return type(experiment) is type(wanted) and all(
+        getattr(experiment, name) == getattr(wanted, name) for name in named
+    )
+
+
+def _open_settings(run: Run, named: frozenset[str]) -> dict[str, Any]:
+    asked = run.record.experiment.model_dump()
+    return {name: value for name, value in asked.items() if name not in named} | {
+        "site": run.record.site.name
+    }
+
+
+def command(experiment: Experiment) -> str:
+    """The exact command of one side."""
+    return " ".join(["bash slurm.sh", *command_of(experiment)])
+
+
+def answers(lesson: Lesson, a: Facts, b: Facts, on_gpu: bool, over_network: bool) -> list[Answer]:
+    """Every relation, decided on the facts of the student's own two runs."""
+    names = {"a": a, "b": b}
+    here = {"gpu": on_gpu, "network": over_network, None: True}
+    missing = {"gpu": "it needs runs on GPUs", "network": "it needs two nodes with a network between them"}
+    found = []
+    for relation in lesson.relations:
+        numbers = {name: _number(name, names) for name in relation.shows}
+        known = {name: value for name, value in numbers.items() if value is not None}
+        if not here[relation.needs]:
+            found.append(Answer(relation, Outcome.CANNOT_SHOW, known, missing[relation.needs or "gpu"]))
+            continue
+        try:
+            true = bool(evaluate(relation.holds, names))
+            found.append(Answer(relation, Outcome.HOLDS if true else Outcome.FAILS, known, relation.holds))
+        except Unanswerable as unknown:
+            found.append(
+                Answer(relation, Outcome.CANNOT_SHOW, known, f"{unknown} was not measured in these runs")
+            )
+    return found
+
+
+def _number(name: str, names: dict[str, Facts]) -> float | None:
+    try:
+        return float(evaluate(name, names))
+    except Unanswerable:
+        return None
