@@ -1,0 +1,269 @@
+"""`slurm.sh paraver` and `slurm.sh perfetto`: which traces, where to, which engine; then call and print."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from harness.errors import HarnessError, RequestError
+
+if TYPE_CHECKING:
+    from harness.launch.words import Word
+    from harness.run import Run
+    from harness.traces.trace import Trace
+
+TokensArgument = Annotated[
+    list[str],
+    typer.Argument(metavar="RUN|PATH…", help="a run (job id, name, path, last), or trace files and folders"),
+]
+OutOption = Annotated[
+    Path | None,
+    typer.Option("--out", metavar="PREFIX", help="where to write; default: beside a run's traces, or here"),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="print machine-readable JSON")]
+
+
+class Engine(str, Enum):
+    """Who writes the Paraver trace."""
+
+    auto = "auto"
+    nsys2prv = "nsys2prv"
+    own = "own"
+
+
+@dataclass(frozen=True)
+class Sources:
+    """What to export: trace files, the run they are of (if one), and the nsys reports or exports among them."""
+
+    traces: list[Path]
+    run: Run | None
+    reports: list[Path]
+
+    def hosts(self) -> dict[int, str]:
+        """Node name by rank, as the training wrote it down; a Kineto trace does not say it."""
+        from harness.run import read_json_lines  # noqa: PLC0415 - --help must stay light
+
+        starts = [
+            line
+            for file in (self.run.metrics() if self.run else [])
+            for line in read_json_lines(file)
+            if line.get("event") == "start" and "rank" in line and "host" in line
+        ]
+        return {int(line["rank"]): str(line["host"]) for line in starts}
+
+    def prefix(self, out: Path | None, name: str) -> Path:
+        """Where the result goes, without a suffix."""
+        if out is not None:
+            return out
+        return (self.traces[0].parent if self.run else Path.cwd()) / name
+
+    def open(self) -> list[Trace]:
+        """All of them, read; the console shows which one is being read."""
+        from harness.traces import open_trace  # noqa: PLC0415 - as above
+
+        traces = []
+        for number, path in enumerate(self.traces, start=1):
+            if sys.stderr.isatty():
+                print(
+                    f"\r\033[Kreading {path.name} ({number} of {len(self.traces)})", end="", file=sys.stderr
+                )
+            traces.append(open_trace(path))
+        if sys.stderr.isatty():
+            print("\r\033[K", end="", file=sys.stderr)
+        return traces
+
+
+def sources(tokens: list[str]) -> Sources:
+    """Traces meant by the command line. Raises RequestError when a token means nothing or holds no trace."""
+    from harness.run import find_run  # noqa: PLC0415 - as above
+    from harness.traces import find_traces  # noqa: PLC0415 - as above
+
+    run: Run | None = None
+    places: list[Path] = []
+    for token in tokens:
+        path = Path(token)
+        if path.exists() and not (path / "run.json").is_file():
+            places.append(path)
+        else:
+            run = find_run(token)
+            kept = run.traces()
+            places += [path for path in kept if path.suffix == ".gz"] or sorted(
+                {path.parent for path in kept}
+            )
+    traces = find_traces(places) if places else []
+    if not traces:
+        raise RequestError(f"{', '.join(tokens)}: there is no trace (.json.gz, .sqlite, .nsys-rep) in it")
+    reports = [path for path in traces if path.name.endswith((".sqlite", ".nsys-rep"))]
+    return Sources(traces, run if len(tokens) == 1 else None, reports)
+
+
+def paraver(
+    tokens: TokensArgument,
+    *,
+    out: OutOption = None,
+    engine: Annotated[
+        Engine,
+        typer.Option("--engine", help="auto: nsys2prv for nsys reports where it is installed, else our own"),
+    ] = Engine.auto,
+    types: Annotated[
+        str | None, typer.Option("--types", metavar="A,B,…", help="what nsys2prv is to translate (its -t)")
+    ] = None,
+    container: Annotated[
+        Path | None,
+        typer.Option("--container", metavar="IMAGE", help="the image that holds nsys2prv and nsys"),
+    ] = None,
+    container_command: Annotated[
+        str, typer.Option("--container-command", help="singularity or apptainer")
+    ] = "singularity",
+    submit: Annotated[
+        bool,
+        typer.Option("--submit", help="as a CPU job that waits for the run's end: no GPU is held for it"),
+    ] = False,
+    as_json: JsonOption = False,
+) -> int:
+    """A Paraver trace (.prv .pcf .row) of a run or of any traces."""
+    if submit:
+        return _paraver_submitted(tokens, engine, as_json)
+    from harness.export.nsys2prv import TYPES, check_types, installed  # noqa: PLC0415 - as above
+
+    wanted = tuple(types.split(",")) if types else TYPES
+    check_types(wanted)
+    found = sources(tokens)
+    prefix = found.prefix(out, "trace")
+    only_nsys = len(found.reports) == len(found.traces)
+    if engine is Engine.nsys2prv and not only_nsys:
+        raise RequestError("--engine nsys2prv: it reads nsys reports only; use --engine own for these traces")
+    chosen = engine
+    if engine is Engine.auto:
+        chosen = Engine.nsys2prv if only_nsys and (container or installed()) else Engine.own
+    notes: list[str] = []
+    if chosen is Engine.nsys2prv:
+        try:
+            return _paraver_nsys2prv(
+                found, prefix, wanted, (container_command, container) if container else None, as_json
+            )
+        except HarnessError as error:
+            if engine is Engine.nsys2prv:
+                raise
+            notes.append(f"nsys2prv was tried first: {error}")
+    return _paraver_own(found, prefix, notes, as_json)
+
+
+def _paraver_submitted(tokens: list[str], engine: Engine, as_json: bool) -> int:
+    from harness.launch import slurm  # noqa: PLC0415 - only this submits
+    from harness.launch.submit import state_of, this_machine  # noqa: PLC0415 - as above
+    from harness.run import FINAL, find_run  # noqa: PLC0415 - as above
+
+    run = find_run(tokens[0])
+    if len(tokens) != 1 or run.record.backend != "slurm":
+        raise RequestError(
+            "--submit: give one run that was submitted to Slurm; any other is converted here without it"
+        )
+    argv: list[Word] = [
+        this_machine().python,
+        "-m",
+        "harness",
+        "paraver",
+        str(run.path),
+        "--engine",
+        engine.value,
+    ]
+    job_id = slurm.submit_after(run, argv, over=state_of(run) in FINAL)
+    output = run.log_dir / f"after-{job_id}.out"
+    if as_json:
+        print(json.dumps({"job_id": job_id, "after": run.job_id, "output": str(output)}))
+    else:
+        print(f"submitted {job_id}: converts {run.name} when it has ended; what it says goes to {output}")
+    return 0
+
+
+def _paraver_nsys2prv(
+    found: Sources, prefix: Path, types: tuple[str, ...], image: tuple[str, Path] | None, as_json: bool
+) -> int:
+    from harness.export.nsys2prv import convert  # noqa: PLC0415 - as above
+
+    done = convert(found.reports, prefix, types=types, image=image)
+    facts = done.facts
+    _print(
+        as_json,
+        {
+            "engine": "nsys2prv",
+            "prv": str(done.prv),
+            "tasks": len(facts.threads),
+            "threads": sum(facts.threads),
+            "nodes": facts.rows.get("NODE", []),
+            "events": facts.events,
+            "duration_ns": facts.end_ns,
+            "notes": done.notes,
+        },
+    )
+    return 0
+
+
+def _paraver_own(found: Sources, prefix: Path, notes: list[str], as_json: bool) -> int:
+    from harness.export.paraver import write_paraver  # noqa: PLC0415 - as above
+
+    done = write_paraver(found.open(), prefix, found.hosts())
+    _print(
+        as_json,
+        {
+            "engine": "own",
+            "prv": str(done.prv),
+            "tasks": done.tasks,
+            "threads": done.threads,
+            "nodes": done.nodes,
+            "records": done.records,
+            "duration_ns": done.end_ns,
+            "notes": notes + done.notes,
+        },
+    )
+    return 0
+
+
+def perfetto(tokens: TokensArgument, *, out: OutOption = None, as_json: JsonOption = False) -> int:
+    """One Perfetto trace of all ranks, with the monitor's counters: open it at ui.perfetto.dev."""
+    from harness.export.perfetto import write_perfetto  # noqa: PLC0415 - as above
+    from harness.monitor.samples import find, read  # noqa: PLC0415 - as above
+
+    found = sources(tokens)
+    prefix = found.prefix(out, "trace")
+    # Not .json.gz unless asked for: the result must not be taken for one more rank's trace by the next command.
+    target = prefix if prefix.name.endswith(".gz") else prefix.with_name(prefix.name + ".perfetto.gz")
+    folders = found.run.monitors() if found.run else []
+    recordings = [read(folder) for monitor in folders for folder in find(monitor)]
+    done = write_perfetto(found.open(), target, found.hosts(), recordings)
+    _print(
+        as_json,
+        {
+            "perfetto": str(done.path),
+            "tasks": done.tasks,
+            "events": done.events,
+            "megabytes": round(done.path.stat().st_size / 1e6, 2),
+            "notes": done.notes,
+        },
+    )
+    return 0
+
+
+def _print(as_json: bool, facts: dict[str, object]) -> None:
+    if as_json:
+        print(json.dumps(facts, indent=1))
+        return
+    notes = facts.pop("notes")
+    path = facts.pop("prv", None) or facts.pop("perfetto")
+    shown = ", ".join(
+        f"{value} {name}" for name, value in facts.items() if isinstance(value, int | float | str)
+    )
+    print(f"{path}\n  {shown.replace('_', ' ')}")
+    for note in notes if isinstance(notes, list) else []:
+        print(f"  note: {note}")
+    if str(path).endswith(".prv"):
+        print("  views to open with it: configs/paraver/*.cfg")
+    else:
+        print("  open it at https://ui.perfetto.dev or in chrome://tracing")

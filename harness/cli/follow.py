@@ -1,0 +1,144 @@
+"""Waiting for a run: its output as it comes, then its answer."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, TextIO
+
+from harness.errors import HarnessError
+from harness.launch import slurm
+from harness.launch.submit import cancel, state_of
+from harness.run import FINAL, Run, State
+
+if TYPE_CHECKING:
+    from harness.analysis.summary import Summary
+
+POLL_LOCAL_S = 0.3
+POLL_SLURM_S = 2.0  # a controller serves hundreds of students
+GRACE_S = 60
+
+
+class Tail:
+    """New text of a file since the last look; the file may not exist yet."""
+
+    def __init__(self, path: Path, out: TextIO) -> None:
+        self._path, self._out, self._position = path, out, 0
+
+    def pump(self) -> None:
+        try:
+            with self._path.open("rb") as file:
+                file.seek(self._position)
+                new = file.read()
+        except OSError:
+            return
+        self._position += len(new)
+        self._out.write(new.decode("utf-8", errors="replace"))
+        self._out.flush()
+
+
+def tails(run: Run) -> list[Tail]:
+    """The run's logs, each to the stream it belongs to."""
+    return [
+        Tail(run.log_dir / "log.out", sys.stdout),
+        Tail(run.log_dir / "log.err", sys.stderr),
+        Tail(run.scheduler_log, sys.stderr),
+    ]
+
+
+def follow(run: Run, quiet: bool, as_json: bool) -> int:
+    """Wait until the run has ended, then print its answer; returns 0 if it completed, else 1."""
+    local = run.record.backend == "local"
+    with _interruptible(run, local):
+        state = wait_for_end(run, [] if quiet else tails(run), POLL_LOCAL_S if local else POLL_SLURM_S)
+    return _answer(run, state, as_json)
+
+
+def wait_for_end(run: Run, outputs: list[Tail], poll_s: float) -> State:
+    """Poll until the state is final, showing `outputs` meanwhile. `unknown` has to repeat to be believed."""
+    unknown_since: float | None = None
+    said = ""
+    while True:
+        state = state_of(run)
+        for tail in outputs:
+            tail.pump()
+        if state in FINAL:
+            return state
+        unknown_since = (unknown_since or time.monotonic()) if state == "unknown" else None
+        if unknown_since and time.monotonic() - unknown_since > GRACE_S:
+            return state
+        said = _say_why_it_waits(run, state, said)
+        time.sleep(poll_s)
+
+
+def _say_why_it_waits(run: Run, state: State, said: str) -> str:
+    if state != "queued" or run.record.backend != "slurm":
+        return said
+    reason = slurm.pending_reason(run.job_id)
+    if reason and reason != said:
+        print(f"queued: {reason}", file=sys.stderr)
+    return reason or said
+
+
+@contextmanager
+def _interruptible(run: Run, local: bool) -> Iterator[None]:
+    """Ctrl-C stops a run of this machine, and only the watching of a Slurm job."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        if not local:
+            print(
+                f"\nstill running: slurm.sh logs {run.job_id} -f · slurm.sh cancel {run.job_id}",
+                file=sys.stderr,
+            )
+            raise
+        print("\nstopping: the traces so far are kept (a second Ctrl-C leaves it to itself)", file=sys.stderr)
+        cancel(run)
+        wait_for_end(run, [], POLL_LOCAL_S)
+
+
+def _answer(run: Run, state: State, as_json: bool) -> int:
+    print(f"{state}: {run.path}", file=sys.stderr)
+    text = _report(run, as_json)
+    if as_json:
+        payload = {"job_id": run.job_id, "name": run.name, "path": str(run.path), "state": state}
+        print(json.dumps(payload | {"summary": str(run.summary) if run.summary.is_file() else None}))
+    else:
+        print(text)
+    if state != "completed":
+        print(f"what it printed: slurm.sh logs {run.job_id}", file=sys.stderr)
+    return 0 if state == "completed" else 1
+
+
+def _report(run: Run, as_json: bool) -> str:
+    """The run's answer as text; summary.json is written beside. Why there is none, where there is none."""
+    from harness.report import render  # noqa: PLC0415 - numpy, only now
+    from harness.report.comm_terminal import is_comm_run, render_comm  # noqa: PLC0415 - as above
+    from harness.report.jobs import Request, measure_request  # noqa: PLC0415 - as above
+
+    if not (run.traces() or run.metrics() or is_comm_run(run.path)):
+        return ""
+    try:
+        summaries = measure_request(Request(tokens=[str(run.path)]))
+    except HarnessError as error:
+        print(f"no report: {error}", file=sys.stderr)
+        return ""
+    _write_page(run, summaries)
+    if as_json:
+        return ""
+    return render_comm(run.path) if is_comm_run(run.path) else "\n".join(map(render, summaries))
+
+
+def _write_page(run: Run, summaries: list[Summary]) -> None:
+    """report.html beside summary.json; a disk that takes none costs only the page."""
+    from harness.report.page_request import write_pages  # noqa: PLC0415 - as in `_report`
+
+    try:
+        for page in write_pages([str(run.path)], summaries, None):
+            print(f"the page: {page}", file=sys.stderr)
+    except HarnessError as error:
+        print(f"no page: {error}", file=sys.stderr)

@@ -1,0 +1,80 @@
+"""The help page: flags grouped by exercise, with the active site's defaults and the slides' example."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from harness.cli.launch import BEHAVIOUR
+from harness.cli.main import COMMANDS
+from harness.experiment import EXERCISES, Experiment, Training
+from harness.model import model_names
+from harness.options import VALUE, Option, options_of
+from harness.site import Choice, Site
+
+WIDTH = 34
+
+
+def help_text(choice: Choice) -> str:
+    """The page as one text, for a terminal 110 columns wide."""
+    sections = [
+        _usage(choice),
+        _section("Where and how much", _where(choice.site)),
+        _section("All training exercises (1, 2, 3)", _lines(_common_training(), choice.site)),
+    ]
+    for number, cls in EXERCISES.items():
+        own = [o for o in options_of(cls) if o.flag.group != "where" and not _is_common(o)]
+        if own:
+            sections.append(_section(f"Exercise {number}: {cls.title}", _lines(own, choice.site)))
+    sections.append(_section("The command itself", (_line("/".join(d.names), d.help) for d in BEHAVIOUR)))
+    sections.append(_section("Commands", (_line(name, entry.help) for name, entry in COMMANDS.items())))
+    sections.append(f"Models: {', '.join(model_names())}")
+    return "\n\n".join(sections)
+
+
+def _usage(choice: Choice) -> str:
+    return (
+        "Usage: slurm.sh -e EXERCISE [-n NODES] [-g GPUS] [OPTIONS] [-- TRAINING FLAGS]\n"
+        "       slurm.sh COMMAND [RUN]\n\n"
+        f"Site: {choice.site.name} ({choice.reason})\n"
+        "Example, as on the slides:\n"
+        "  slurm.sh -n 1 -g 4 -e 1 -a tra26_minwinsc -p boost_usr_prod -- --mixed-precision "
+        "--gradient-accumulation-steps 4"
+    )
+
+
+def _section(title: str, lines: Iterable[str]) -> str:
+    return "\n".join([f"{title}:", *lines])
+
+
+def _line(left: str, right: str) -> str:
+    return f"  {left:<{WIDTH}} {right}" if len(left) <= WIDTH else f"  {left}\n  {'':<{WIDTH}} {right}"
+
+
+def _where(site: Site) -> Iterable[str]:
+    for option in options_of(Experiment):
+        default = site.gpus.per_node if option.field == "gpus_per_node" else option.default
+        shown = None if option.info.is_required() else default
+        yield _option_line(option, shown)
+    for option in options_of(Site):
+        yield _option_line(option, getattr(site, option.field))
+
+
+def _lines(options: Iterable[Option], site: Site) -> Iterable[str]:
+    for option in options:
+        yield _option_line(option, site.defaults.get(option.field, option.default))
+
+
+def _option_line(option: Option, default: object = ...) -> str:
+    default = option.default if default is ... else default
+    takes_value = VALUE in option.flag.names.values()
+    left = option.spelling + (f" {option.flag.metavar}" if takes_value else "")
+    shown = takes_value and default is not None and not isinstance(default, bool)
+    return _line(left, option.help + (f" [{default}]" if shown else ""))
+
+
+def _common_training() -> list[Option]:
+    return [o for o in options_of(Training) if o.flag.group != "where"]
+
+
+def _is_common(option: Option) -> bool:
+    return any(option.flag.names == o.flag.names and option.default == o.default for o in _common_training())

@@ -1,0 +1,235 @@
+"""Launching: the command line derived from the experiments' options, then submit, follow, answer."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator
+from typing import Annotated, Any, NamedTuple
+
+import typer
+
+from harness.cli.main import run_command
+from harness.errors import RequestError
+from harness.experiment import Experiment
+from harness.options import VALUE, Option, options_of
+from harness.request import all_options, build_experiment
+from harness.run import Run, find_run
+from harness.site import Choice, Site, choose_site, override
+
+
+class Behaviour(NamedTuple):
+    """What the command itself is asked to do, beside the experiment."""
+
+    site: str | None
+    dry_run: bool
+    wait: bool
+    follow: bool
+    json: bool
+
+
+class Declared(NamedTuple):
+    """One command-line parameter: its spellings, and whether it takes a value."""
+
+    names: tuple[str, ...]
+    takes_value: bool
+    help: str
+
+    @property
+    def key(self) -> str:
+        """A Python name for the parameter."""
+        return max(self.names, key=len).lstrip("-").replace("-", "_")
+
+
+BEHAVIOUR = [
+    Declared(("--site",), True, "site: a name (slurm.sh sites) or a site file"),
+    Declared(("--dry-run",), False, "print the script and do nothing"),
+    Declared(("--wait",), False, "wait for the end, then report"),
+    Declared(("--follow",), False, "as --wait, and show the output meanwhile"),
+    Declared(("--json",), False, "print machine-readable JSON"),
+    Declared(("-h", "--help"), False, "show this page"),
+]
+
+
+# Typer stops at the first flag it does not know; we want to tell of all, with what was probably meant.
+LENIENT: dict[str, object] = {
+    "ignore_unknown_options": True,
+    "allow_extra_args": True,
+    "help_option_names": [],
+}
+
+
+def launch_argv(argv: list[str]) -> int:
+    """Launch from the words after `slurm.sh`."""
+    words = [
+        w for i, w in enumerate(argv) if w != "--" or "--" in argv[:i]
+    ]  # flags may stand before or after it
+    if not words or "-h" in words or "--help" in words:
+        from harness.cli.help import help_text  # noqa: PLC0415 - needs every exercise's text
+
+        print(help_text(choose_site(_value_of(words, "--site"))))
+        return 0
+    return run_command("-e …", _launch_command(), _protected(words), LENIENT)
+
+
+def _value_of(words: list[str], flag: str) -> str | None:
+    return words[words.index(flag) + 1] if flag in words[:-1] else None
+
+
+def _protected(words: list[str]) -> list[str]:
+    """A negative number after a flag is its value, not a flag."""
+    joined: list[str] = []
+    for word in words:
+        if (
+            joined
+            and joined[-1].startswith("--")
+            and "=" not in joined[-1]
+            and word[:1] == "-"
+            and word[1:].isdigit()
+        ):
+            joined[-1] += f"={word}"
+        else:
+            joined.append(word)
+    return joined
+
+
+def declared() -> list[Declared]:
+    """Every parameter of the launch command, each once: the experiments' options, the site's, ours."""
+    found: dict[tuple[str, ...], Declared] = {}
+    options = [o for pairs in all_options().values() for _, o in pairs] + list(options_of(Site))
+    for option in options:
+        for names, takes_value in _spellings(option):
+            found.setdefault(names, Declared(names, takes_value, option.help))
+    return [*_without_parts(list(found.values())), *BEHAVIOUR]
+
+
+def _spellings(option: Option) -> Iterator[tuple[tuple[str, ...], bool]]:
+    values = tuple(n for n, meaning in option.flag.names.items() if meaning is VALUE)
+    if values:
+        yield values, True
+    for name, meaning in option.flag.names.items():
+        if meaning is not VALUE:
+            yield (name,), False
+
+
+def _without_parts(found: list[Declared]) -> list[Declared]:
+    """`--steps` alone goes where `--iters/--steps` stands: one parameter knows both."""
+    return [d for d in found if not any(d is not o and set(d.names) < set(o.names) for o in found)]
+
+
+def _launch_command() -> Callable[..., int]:
+    parameters = [
+        inspect.Parameter(
+            d.key,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=None if d.takes_value else False,
+            annotation=Annotated[
+                str | None if d.takes_value else bool, typer.Option(*d.names, help=d.help, show_default=False)
+            ],
+        )
+        for d in declared()
+        if "--help" not in d.names
+    ]
+    context = inspect.Parameter("ctx", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)
+
+    def command(ctx: typer.Context, **given: Any) -> int:
+        return launch(given, list(ctx.args))
+
+    command.__signature__ = inspect.Signature([context, *parameters])  # type: ignore[attr-defined]
+    command.__annotations__ = {p.name: p.annotation for p in [context, *parameters]}
+    return command
+
+
+def launch(given: dict[str, Any], unknown: list[str]) -> int:
+    """Launch what the parsed words say; returns the exit code."""
+    names = {d.key: d.names[-1] for d in declared()}
+    words = [(names[k], v) for k, v in given.items() if v is not None and v is not False]
+    own = {n for d in BEHAVIOUR for n in d.names}
+    site_fields = {n: o.field for o in options_of(Site) for n in o.flag.names}
+    behaviour = Behaviour(**{k: given[k] for k in Behaviour._fields})
+    choice = choose_site(behaviour.site)
+    known = [n for d in declared() for n in d.names]
+    asked = [w for w in words if w[0] not in own | set(site_fields)]
+    experiment, site = _all_errors(
+        lambda: build_experiment(asked, _flags(unknown), known, choice.site.defaults),
+        lambda: override(choice.site, {site_fields[n]: v for n, v in words if n in site_fields}),
+    )
+    return _go(experiment, Choice(site=site, reason=choice.reason), behaviour)
+
+
+def _all_errors(ask: Callable[[], Experiment], place: Callable[[], Site]) -> tuple[Experiment, Site]:
+    errors, experiment, site = [], None, None
+    try:
+        experiment = ask()
+    except RequestError as error:
+        errors.append(str(error))
+    try:
+        site = place()
+    except RequestError as error:
+        errors.append(str(error))
+    if experiment is None or site is None:
+        raise RequestError("\n".join(errors))
+    return experiment, site
+
+
+def _flags(unknown: list[str]) -> list[str]:
+    """Unknown words; what follows an unknown flag is taken for its value and not complained about twice."""
+    return [
+        w for i, w in enumerate(unknown) if w.startswith("-") or i == 0 or not unknown[i - 1].startswith("-")
+    ]
+
+
+def _go(experiment: Experiment, choice: Choice, behaviour: Behaviour) -> int:
+    from harness.launch.job import warnings_of  # noqa: PLC0415 - the help page does without
+    from harness.launch.submit import prepare  # noqa: PLC0415
+
+    print(f"site: {choice.site.name} ({choice.reason})", file=sys.stderr)
+    job = prepare(experiment, choice.site)
+    for warning in warnings_of(job, os.environ):
+        print(f"warning: {warning}", file=sys.stderr)
+    if behaviour.dry_run:
+        from harness.launch.render import render  # noqa: PLC0415
+
+        sys.stdout.write(json.dumps(job.as_json(), indent=1) + "\n" if behaviour.json else render(job))
+        return 0
+    from harness.launch.submit import submit  # noqa: PLC0415
+
+    run = submit(experiment, choice.site, ["slurm.sh", *sys.argv[1:]])
+    return after_submission(run, behaviour)
+
+
+def after_submission(run: Run, behaviour: Behaviour) -> int:
+    """Say where it is; wait, follow and report as asked. A run on this machine is always followed."""
+    from harness.cli.follow import follow  # noqa: PLC0415
+
+    local = run.record.backend == "local"
+    if not behaviour.json:
+        verb = "started" if local else "submitted"
+        print(f"{verb} {run.job_id}: {run.path}", file=sys.stderr)
+        if not (local or behaviour.wait or behaviour.follow):
+            print(
+                f"next: slurm.sh status {run.job_id} · slurm.sh logs {run.job_id} -f · slurm.sh report {run.job_id}"
+            )
+    if local or behaviour.wait or behaviour.follow:
+        quiet = behaviour.json or (behaviour.wait and not behaviour.follow)
+        return follow(run, quiet=quiet, as_json=behaviour.json)
+    if behaviour.json:
+        print(json.dumps({"job_id": run.job_id, "name": run.name, "path": str(run.path)}))
+    return 0
+
+
+def rerun(
+    run: Annotated[
+        str, typer.Argument(metavar="RUN", help="job id, name, path of a run or its run.json, or last")
+    ],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="print the script and do nothing")] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="wait for the end, then report")] = False,
+    follow: Annotated[bool, typer.Option("--follow", help="as --wait, and show the output")] = False,
+    json_: Annotated[bool, typer.Option("--json", help="print machine-readable JSON")] = False,
+) -> int:
+    """Run a run.json again: the same experiment at the same site, as a new run."""
+    record = find_run(run).record
+    choice = Choice(site=record.site, reason=f"run.json of {record.job_id}")
+    return _go(record.experiment, choice, Behaviour(None, dry_run, wait, follow, json_))

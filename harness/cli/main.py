@@ -1,0 +1,93 @@
+"""Which command is meant, and the edge where errors become one sentence and an exit code.
+
+A first argument with a dash launches, as on the workshop's slides; any other is a command. Only the module of the
+command that runs is imported: `--dry-run` must not pay for plots.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from importlib import import_module
+from typing import NamedTuple
+
+from harness.errors import HarnessError, nearest
+
+
+class Entry(NamedTuple):
+    """Where a command lives, and its line in the help."""
+
+    module: str
+    help: str
+
+
+COMMANDS = {
+    "ls": Entry("harness.cli.runs", "the runs there are, with their states"),
+    "status": Entry("harness.cli.runs", "state of a run, per node"),
+    "logs": Entry("harness.cli.runs", "what a run printed (-f: as it comes)"),
+    "cancel": Entry("harness.cli.runs", "stop a run; its traces are kept"),
+    "rerun": Entry("harness.cli.launch", "run a run.json again"),
+    "report": Entry("harness.cli.report", "where the time went, from a run or from any traces"),
+    "compare": Entry("harness.cli.compare", "what differs between runs, in configuration and in result"),
+    "lesson": Entry(
+        "harness.cli.lesson", "the exercises' questions, with hints and the answer from your own runs"
+    ),
+    "paraver": Entry("harness.cli.export", "a Paraver trace (.prv .pcf .row) of a run"),
+    "perfetto": Entry("harness.cli.export", "one Perfetto trace of all ranks of a run"),
+    "sites": Entry("harness.cli.sites", "the sites known, or one in full"),
+}
+
+
+def main(argv: list[str]) -> int:
+    """Run one command line; returns the exit code: 0 done, 1 the work failed, 2 the request was wrong."""
+    try:
+        return _dispatch(argv)
+    except HarnessError as error:
+        for line in str(error).splitlines():
+            print(f"slurm.sh: {line}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        print("slurm.sh: interrupted", file=sys.stderr)
+        return 130
+    except BrokenPipeError:  # `slurm.sh ls | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+def _dispatch(argv: list[str]) -> int:
+    if not argv or argv[0].startswith("-"):
+        from harness.cli.launch import launch_argv  # noqa: PLC0415 - each command imports only its own
+
+        return launch_argv(argv)
+    name = argv[0]
+    if name not in COMMANDS:
+        near = nearest(name, COMMANDS)
+        print(
+            f"slurm.sh: there is no command {name!r}" + (f": did you mean {near}?" if near else "")
+            + f" There are {', '.join(COMMANDS)}; to launch, begin with a flag: slurm.sh -e 1",
+            file=sys.stderr,
+        )  # fmt: skip
+        return 2
+    return run_command(name, getattr(import_module(COMMANDS[name].module), name), argv[1:])
+
+
+def run_command(
+    name: str,
+    function: Callable[..., object],
+    argv: list[str],
+    context_settings: dict[str, object] | None = None,
+) -> int:
+    """A function as a Typer command line of its own; its return value, if a number, is the exit code."""
+    import typer  # noqa: PLC0415 - see _dispatch
+
+    app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+    app.command(name, context_settings=context_settings)(function)
+    try:
+        result = app(argv, prog_name=f"slurm.sh {name}", standalone_mode=False)
+    except Exception as error:
+        if not hasattr(error, "format_message"):
+            raise
+        print(f"slurm.sh {name}: {error.format_message()} (see slurm.sh {name} --help)", file=sys.stderr)
+        return 2
+    return result if isinstance(result, int) else 0

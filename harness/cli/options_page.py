@@ -1,0 +1,61 @@
+"""docs/options.md from the options themselves: `python -m harness.cli.options_page > docs/options.md`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from harness.experiment import EXERCISES
+from harness.options import Option, options_of
+from harness.request import allowed
+from harness.site import Site
+
+
+def page() -> str:
+    """The page as Markdown: one table per exercise, one for what a site sets."""
+    return "\n".join([*_head(), *_site(), *(line for n in EXERCISES for line in _exercise(n))]) + "\n"
+
+
+def _head() -> Iterator[str]:
+    yield "# Every flag"
+    yield ""
+    yield "Written from the fields of `harness/experiment.py` and `harness/site.py`; a test keeps it so. *Name* is the"
+    yield "flag's part in a run's directory name. Flags may stand before or after `--`."
+
+
+def _site() -> Iterator[str]:
+    yield from ("", "## Where (override the site's file)", "", "| flag | |", "|---|---|")
+    for option in options_of(Site):
+        yield f"| `{option.spelling}` | {option.help} |"
+
+
+def _exercise(number: int) -> Iterator[str]:
+    cls = EXERCISES[number]
+    yield from (
+        "",
+        f"## Exercise {number}: {cls.title}",
+        "",
+        "| flag | takes | default | name | |",
+        "|---|---|---|---|---|",
+    )
+    for option in options_of(cls):
+        if option.field != "exercise":
+            cells = (
+                f"`{option.spelling}`",
+                _takes(option),
+                _default(option),
+                option.flag.tag or "",
+                option.help,
+            )
+            yield f"| {' | '.join(cells)} |"
+
+
+def _takes(option: Option) -> str:
+    return allowed(option.info) if option.flag.metavar else "–"
+
+
+def _default(option: Option) -> str:
+    return "" if option.default is None or isinstance(option.default, bool) else f"`{option.default}`"
+
+
+if __name__ == "__main__":
+    print(page(), end="")

@@ -1,0 +1,147 @@
+"""`slurm.sh report`: parse, measure, print. What the numbers are is harness.analysis, how they look
+harness.report."""
+
+from __future__ import annotations
+
+import sys
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from harness.errors import RequestError, WorkError
+
+if TYPE_CHECKING:
+    from harness.analysis.summary import Summary
+
+
+class WindowChoice(str, Enum):
+    steps = "steps"
+    gpu = "gpu"
+
+
+class ExecutorChoice(str, Enum):
+    local = "local"
+    slurm = "slurm"
+
+
+def report(
+    paths: Annotated[
+        list[str], typer.Argument(metavar="RUN|PATH…", help="runs, trace files or folders of them")
+    ],
+    *,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="print the Summary as JSON (a list for several jobs)")
+    ] = False,
+    window: Annotated[
+        WindowChoice, typer.Option("--window", help="the profiled steps, or first to last device event")
+    ] = WindowChoice.steps,
+    hta_compatible: Annotated[
+        bool, typer.Option("--hta-compatible", help="HolisticTraceAnalysis 0.5.0's own numbers")
+    ] = False,
+    csv: Annotated[
+        Path | None, typer.Option("--csv", metavar="DIR", help="also write every table as CSV")
+    ] = None,
+    parquet: Annotated[
+        Path | None, typer.Option("--parquet", metavar="DIR", help="also write every table as Parquet")
+    ] = None,
+    html: Annotated[
+        Path | None,
+        typer.Option("--html", metavar="FILE", help="the page (default for a run: report.html beside it)"),
+    ] = None,
+    no_html: Annotated[bool, typer.Option("--no-html", help="write no page")] = False,
+    png: Annotated[
+        Path | None, typer.Option("--png", metavar="DIR", help="also write every plot as PNG, for slides")
+    ] = None,
+    ranks: Annotated[
+        str | None, typer.Option("--ranks", metavar="0,3,…", help="whose timeline the page shows")
+    ] = None,
+    executor: Annotated[
+        ExecutorChoice, typer.Option("--executor", help="measure here, or ranks in a Slurm job array")
+    ] = ExecutorChoice.local,
+    workers: Annotated[
+        int | None, typer.Option("--workers", min=1, help="processes here, or tasks of the job array")
+    ] = None,
+    slurm_option: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--slurm", metavar="KEY=VALUE", help="a Slurm parameter of the array: partition=…, account=…"
+        ),
+    ] = None,
+) -> None:
+    """Where the time went, from a run or from any traces."""
+    from harness.report import render, render_hta, write_tables  # noqa: PLC0415 - --help must not load numpy
+    from harness.report.comm_terminal import is_comm_run, render_comm  # noqa: PLC0415 - as above
+    from harness.report.jobs import Request, measure_request, resolve  # noqa: PLC0415 - as above
+    from harness.report.page_request import write_pictures  # noqa: PLC0415 - as above
+
+    request = Request(
+        tokens=paths,
+        window=window.value,
+        hta=hta_compatible,
+        workers=workers,
+        slurm=_parameters(slurm_option or []) if executor is ExecutorChoice.slurm else None,
+    )
+    summaries = measure_request(request)
+    if csv is not None:
+        write_tables(summaries, csv)
+    if parquet is not None:
+        write_tables(summaries, parquet, parquet=True)
+    if png is not None:
+        write_pictures(paths, summaries, png)
+    wanted = _wants_page(html, window, no_html or hta_compatible)
+    written = _pages(paths, summaries, html, _ranks(ranks)) if wanted else []
+    if as_json:
+        sys.stdout.write(_json(summaries))
+        return
+    tests = [path for path in map(resolve, paths) if is_comm_run(path)]
+    if len(tests) == len(paths):
+        sys.stdout.write("\n".join(map(render_comm, tests)))
+    else:
+        sys.stdout.write("\n".join((render_hta if hta_compatible else render)(s) for s in summaries))
+    if written:
+        sys.stdout.write("\nThe page: " + ", ".join(map(str, written)) + "\n")
+
+
+def _wants_page(html: Path | None, window: WindowChoice, refused: bool) -> bool:
+    """A page is written when asked for; a run's own only of the window that its summary is about."""
+    return html is not None or (window is WindowChoice.steps and not refused)
+
+
+def _pages(
+    paths: list[str], summaries: list[Summary], html: Path | None, ranks: frozenset[int] | None
+) -> list[Path]:
+    """The pages written: where asked, else into the run, where a full or read-only disk is no failure."""
+    from harness.report.page_request import write_pages  # noqa: PLC0415 - as in `report`
+
+    try:
+        return write_pages(paths, summaries, html, ranks)
+    except WorkError as error:
+        if html is not None:
+            raise
+        print(f"slurm.sh report: no page: {error}", file=sys.stderr)
+        return []
+
+
+def _ranks(text: str | None) -> frozenset[int] | None:
+    try:
+        return frozenset(int(number) for number in text.split(",")) if text else None
+    except ValueError:
+        raise RequestError(
+            f"--ranks {text}: give numbers with commas between them, as in --ranks 0,3"
+        ) from None
+
+
+def _parameters(options: list[str]) -> dict[str, str]:
+    pairs = [option.partition("=") for option in options]
+    wrong = [key for key, equals, _ in pairs if not equals]
+    if wrong:
+        raise RequestError(f"--slurm {wrong[0]}: give KEY=VALUE, as in --slurm partition=debug")
+    return {key: value for key, _, value in pairs}
+
+
+def _json(summaries: list[Summary]) -> str:
+    """One job as an object, several as a list."""
+    texts = [summary.model_dump_json(indent=1) for summary in summaries]
+    return (texts[0] if len(texts) == 1 else "[" + ",\n".join(texts) + "]") + "\n"

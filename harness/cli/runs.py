@@ -1,0 +1,132 @@
+"""Commands about runs: ls, status, logs, cancel."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from typing import Annotated, Any
+
+import typer
+
+from harness.errors import WorkError
+from harness.run import FINAL, Run, all_runs, find_run, runs_root, when
+
+RUN_HELP = "job id, name, path, or last"
+RunArgument = Annotated[str, typer.Argument(metavar="[RUN]", help=RUN_HELP, show_default=True)]
+JsonOption = Annotated[bool, typer.Option("--json", help="print machine-readable JSON")]
+
+
+def ls(
+    json_: JsonOption = False,
+    limit: Annotated[int, typer.Option("-n", "--limit", min=1, help="how many of the newest")] = 20,
+) -> int:
+    """List the runs, newest last."""
+    runs = all_runs()[-limit:]
+    rows = [_row(run) for run in runs]
+    if json_:
+        print(json.dumps(rows, indent=1))
+        return 0
+    if not rows:
+        print(f"no runs yet in {runs_root()}; start one: slurm.sh -e 1")
+        return 0
+    width = max(len(r["job_id"]) for r in rows)
+    for row in rows:
+        print(f"{row['job_id']:>{width}}  {row['state']:<9}  {row['submitted']}  {row['name']}")
+    return 0
+
+
+def _row(run: Run) -> dict[str, Any]:
+    from harness.launch.submit import state_of  # noqa: PLC0415 - keeps `--help` light
+
+    try:
+        record = run.record
+    except WorkError:
+        return {
+            "job_id": "?",
+            "state": "unknown",
+            "submitted": " " * 19,
+            "name": run.name,
+            "path": str(run.path),
+        }
+    # A final state does not change: asking Slurm again for every old run would cost a second each.
+    state = record.status.state if record.status and record.status.state in FINAL else state_of(run)
+    return {
+        "job_id": record.job_id,
+        "state": state,
+        "submitted": when(record.created_ns),
+        "name": run.name,
+        "path": str(run.path),
+    }
+
+
+def status(run: RunArgument = "last", json_: JsonOption = False) -> int:
+    """State of a run, its nodes' exit statuses, and what is missing."""
+    from harness.launch.submit import state_of  # noqa: PLC0415
+
+    found = find_run(run)
+    state, own, nodes = state_of(found), found.status(), found.nodes()
+    if json_:
+        payload = {
+            "job_id": found.job_id,
+            "name": found.name,
+            "path": str(found.path),
+            "state": state,
+            "exit_code": own.exit_code if own else None,
+            "nodes": [n.model_dump() for n in nodes],
+            "missing": own.missing if own else [],
+        }
+        print(json.dumps(payload, indent=1))
+        return 0
+    exit_code = "" if own is None or own.exit_code is None else f", exit {own.exit_code}"
+    print(f"{found.job_id}  {state}{exit_code}  {found.name}")
+    for node in nodes:
+        print(
+            f"  node {node.node} ({node.host}): exit {node.exit}, {(node.ended_ns - node.started_ns) / 1e9:.1f} s"
+        )
+    for name in own.missing if own else []:
+        print(f"  missing: {name}")
+    print(f"  {found.path}")
+    return 0
+
+
+def logs(
+    run: RunArgument = "last",
+    follow: Annotated[bool, typer.Option("-f", "--follow", help="go on until the run has ended")] = False,
+) -> int:
+    """Print what a run printed: log.out to stdout, log.err to stderr."""
+    from harness.cli.follow import POLL_LOCAL_S, POLL_SLURM_S, tails, wait_for_end  # noqa: PLC0415
+
+    found = find_run(run)
+    outputs = tails(found)
+    if follow:
+        state = wait_for_end(
+            found, outputs, POLL_LOCAL_S if found.record.backend == "local" else POLL_SLURM_S
+        )
+        print(f"{state}: {found.path}", file=sys.stderr)
+        return 0
+    for tail in outputs:
+        tail.pump()
+    if not found.logs:
+        print(f"{found.name} has printed nothing yet", file=sys.stderr)
+    return 0
+
+
+def cancel(run: RunArgument = "last", json_: JsonOption = False) -> int:
+    """Stop a run. The traces it has so far are kept and marked."""
+    from harness.launch.submit import cancel as cancel_run  # noqa: PLC0415
+    from harness.launch.submit import state_of  # noqa: PLC0415
+
+    found = find_run(run)
+    before = cancel_run(found)
+    deadline = time.monotonic() + 30
+    while before not in FINAL and (state := state_of(found)) not in FINAL and time.monotonic() < deadline:
+        time.sleep(0.3)
+    after = before if before in FINAL else state
+    if json_:
+        print(json.dumps({"job_id": found.job_id, "before": before, "state": after}))
+    elif before in FINAL:
+        print(f"{found.job_id} had ended already: {before}")
+    else:
+        print(f"{found.job_id}: {after}")
+    return 0

@@ -1,0 +1,50 @@
+"""Commands about sites: list them, show one, write the schema that editors complete and check site files with."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from harness.site import SITES, Site, choose_site, load_site, site_names
+
+
+def sites(
+    name: Annotated[str | None, typer.Argument(metavar="[NAME|FILE]", help="show this one in full")] = None,
+    schema: Annotated[bool, typer.Option("--schema", help="print the JSON schema of site files")] = False,
+    json_: Annotated[bool, typer.Option("--json", help="print machine-readable JSON")] = False,
+) -> int:
+    """List the sites and say which one this machine is; show one; print the schema."""
+    if schema:
+        print(schema_text(), end="")
+    elif name is None:
+        _list(json_)
+    elif json_:
+        print(load_site(name).model_dump_json(indent=1))
+    else:
+        load_site(name)  # a file with errors is told of, not shown
+        path = SITES / f"{name}.yaml" if name in site_names() else Path(name).expanduser()
+        print(path.read_text(encoding="utf-8"), end="")
+    return 0
+
+
+def schema_text() -> str:
+    """The JSON schema of a site file, as checked in under configs/sites/site.schema.json."""
+    return json.dumps(Site.model_json_schema(), indent=2, ensure_ascii=False) + "\n"
+
+
+def _list(as_json: bool) -> None:
+    here = choose_site(None)
+    rows = [load_site(n) for n in site_names()]
+    if as_json:
+        found = [
+            {"name": s.name, "description": s.description, "here": s.name == here.site.name} for s in rows
+        ]
+        print(json.dumps(found, indent=1))
+        return
+    width = max(len(s.name) for s in rows)
+    for site in rows:
+        print(f"{'*' if site.name == here.site.name else ' '} {site.name:<{width}}  {site.description}")
+    print(f"* here: {here.reason}. Another: --site NAME, --site FILE.yaml, or HARNESS_SITE")

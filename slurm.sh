@@ -1,0 +1,275 @@
+#!/usr/bin/env bash
+# The one door to the harness: finds a Python, makes .venv beside itself, hands every argument over.
+#
+#   bash slurm.sh -e 1                   launch an exercise (a first argument with a dash launches)
+#   bash slurm.sh report last            any other first argument is a command
+#   bash slurm.sh --install train test   only bring .venv up to date, with these extras of pyproject.toml
+#
+# HARNESS_PYTHON    the Python to make .venv with       HARNESS_PIP_ARGS  options for pip (mirrors, other wheels)
+# HARNESS_VENV      another place for .venv             HARNESS_SITE      the site, as --site
+#
+# Once .venv stands, a start compares two texts and executes Python: students call this a hundred times a day on
+# login nodes. Everything slower is in scripts/door. docs/decisions/002-door.md says why it is made this way.
+
+[ -n "${BASH_VERSION:-}" ] || exec bash "$0" "$@" # somebody will say `sh slurm.sh`
+set -euo pipefail
+
+# What a Python must be: new enough (else 3), able to make environments (else 4).
+readonly PROBE='import sys
+sys.exit(3 if sys.version_info < (3, 10) else 0)'
+readonly PROBE_VENV='import sys, importlib.util as u
+sys.exit(0 if u.find_spec("venv") and u.find_spec("ensurepip") or u.find_spec("virtualenv") else 4)'
+# 3.11 first: the pins of the train extra are tested with it; the newest Pythons lack wheels for some.
+readonly NAMES=(python3.11 python3.12 python3.13 python3.10 python3 python)
+
+say() { printf 'slurm.sh: %s\n' "$*" >&2; }
+
+# place_of FILE: sets `folder` and `name` to where it really is, so that two ways into a shared folder are one .venv.
+place_of() {
+  local file=$1 target
+  while [ -L "$file" ]; do
+    target=$(readlink -- "$file")
+    [[ $target == /* ]] || target=$(dirname -- "$file")/$target
+    file=$target
+  done
+  [[ $file == */* ]] || file=./$file
+  name=${file##*/}
+  # The dot keeps a newline at the end of the folder's name from being cut off by $( ).
+  folder=$(cd -P -- "${file%/*}/" 2>/dev/null && printf '%s.' "$PWD")
+  folder=${folder%.}
+}
+
+# current PART: is .venv what pyproject.toml asks for? Starts no process.
+current() {
+  local stamp='' text=''
+  [[ -x $venv/harness-python && -r $venv/harness-$1.stamp && ! -e $venv/harness-building ]] || return 1
+  [[ -x $venv/bin/python || -e $venv/harness-container ]] || return 1 # in an image it has another target
+  IFS= read -r -d '' stamp <"$venv/harness-$1.stamp" || : # `read` says 1 at the end of a file
+  IFS= read -r -d '' text <"$root/pyproject.toml" || :
+  [[ $stamp == "$venv"$'\n'"$root"$'\n'"$text" ]]
+}
+
+# --- finding a Python: only when .venv has to be made or changed -----------------------------------------------------
+
+python=()       # how to start it
+container=()    # command and image, if it lives in one
+library_path='' # what a module's Python needs to find its own libpython
+
+runs() { "$@" -c "$PROBE" >/dev/null 2>&1; }
+makes_venvs() { "$@" -c "$PROBE_VENV" >/dev/null 2>&1; }
+
+# asked_python: HARNESS_PYTHON is an order, so a wrong one is an error and nothing else is tried.
+asked_python() {
+  if ! command -v -- "$HARNESS_PYTHON" >/dev/null; then
+    say "HARNESS_PYTHON=$HARNESS_PYTHON: there is no such program."
+    exit 2
+  elif ! runs "$HARNESS_PYTHON"; then
+    say "HARNESS_PYTHON=$HARNESS_PYTHON is $("$HARNESS_PYTHON" --version 2>&1 || :); the harness needs Python 3.10 or newer."
+    exit 2
+  fi
+  python=("$HARNESS_PYTHON")
+}
+
+# python_on_path TEST...: the first name that is new enough and passes.
+python_on_path() {
+  local name
+  for name in "${NAMES[@]}"; do
+    if command -v "$name" >/dev/null && runs "$name" && "$@" "$name"; then
+      python=("$name")
+      return 0
+    fi
+  done
+  return 1
+}
+
+# site_files: the chosen site's file first, then every other: a module or an image exists only where it belongs.
+site_files() {
+  local site=${1-}
+  if [[ $site == */* || $site == *.y*ml ]]; then
+    [ ! -f "$site" ] || printf '%s\0' "$site"
+  elif [ -n "$site" ] && [ -f "$root/configs/sites/$site.yaml" ]; then
+    printf '%s\0' "$root/configs/sites/$site.yaml"
+  fi
+  printf '%s\0' "$root"/configs/sites/*.yaml
+}
+
+# field FILE NAME: a field of a site file without a YAML parser; `container.image` is one level down.
+field() {
+  local name=${2#*.} lines='/^[a-z]/'
+  [[ $2 != *.* ]] || lines="/^${2%%.*}:/,/^[a-z]/ s/^  /@/; /^@/"
+  sed -n -E "$lines s/^@?$name: *([^#]*[^# ]) *(#.*)?\$/\\1/p" "$1" | tr -d "\"'"
+}
+
+# expanded TEXT: $NAME and ${NAME} from the environment, nothing else: a site file is not a program.
+expanded() {
+  local text=$1 name
+  while [[ $text =~ \$\{?([A-Za-z_][A-Za-z0-9_]*)\}? ]]; do
+    name=${BASH_REMATCH[1]}
+    text=${text/"${BASH_REMATCH[0]}"/"${!name-}"}
+  done
+  printf '%s' "$text"
+}
+
+python_of_a_module() {
+  local file name found
+  # The module command is a shell function, often missing in scripts, and rarely written for `set -u`.
+  set +eu
+  # shellcheck disable=SC1091  # the machine's own files
+  command -v module >/dev/null || . /etc/profile.d/modules.sh 2>/dev/null || . /etc/profile.d/lmod.sh 2>/dev/null
+  while IFS= read -r -d '' file; do
+    name=$(field "$file" python_module)
+    if [ -z "$name" ] || ! command -v module >/dev/null; then continue; fi
+    found=$(module load "$name" >/dev/null 2>&1 && command -v python3 && printf '%s' "${LD_LIBRARY_PATH-}") || continue
+    if LD_LIBRARY_PATH=${found#*$'\n'} runs "${found%%$'\n'*}"; then
+      python=("${found%%$'\n'*}")
+      library_path=${found#*$'\n'}
+      [ "$library_path" != "$found" ] || library_path=''
+      say "using Python of the module $name."
+      break
+    fi
+  done < <(site_files "$(asked_site "$@")")
+  set -eu
+  [ ${#python[@]} -gt 0 ]
+}
+
+python_in_a_container() {
+  local file tool image
+  while IFS= read -r -d '' file; do
+    image=$(expanded "$(field "$file" container.image)")
+    tool=$(field "$file" container.command)
+    if [ -f "$image" ] && command -v "${tool:=singularity}" >/dev/null; then
+      container=("$tool" "$image")
+      python=("$tool" exec --bind "$root" --bind "${venv%/*}" "$image" python3)
+      runs "${python[@]}" || continue
+      say "using Python inside $image."
+      return 0
+    fi
+  done < <(site_files "$(asked_site "$@")")
+  container=()
+  return 1
+}
+
+# python_of_debian: a bare Debian has python3 without venv and pip, or no Python; root may simply have them.
+python_of_debian() {
+  [ "${EUID:-1}" = 0 ] && command -v apt-get >/dev/null || return 1
+  say "installing Debian's python3 and python3-venv with apt-get, as no Python here can make environments …"
+  local said install=(apt-get -o DPkg::Lock::Timeout=300 -y -qq --no-install-recommends install python3 python3-venv)
+  export DEBIAN_FRONTEND=noninteractive
+  if said=$({ "${install[@]}" || { apt-get -qq update && "${install[@]}"; }; } 2>&1 </dev/null); then
+    python_on_path makes_venvs
+  else
+    say "apt-get could not: ${said##*$'\n'}"
+    return 1
+  fi
+}
+
+find_python() {
+  if [ -n "${HARNESS_PYTHON-}" ]; then
+    asked_python
+  elif ! python_on_path makes_venvs && ! python_of_a_module "$@" && ! python_of_debian &&
+    ! python_on_path true && ! python_in_a_container "$@"; then
+    say "no Python 3.10 or newer is here: load a module that has one, or set HARNESS_PYTHON to its path."
+    exit 1
+  fi
+}
+
+# ensure PART...: .venv has these parts when this returns.
+ensure() {
+  local part stale=''
+  for part in launcher "$@"; do current "$part" || stale=yes; done
+  [ -n "$stale" ] || return 0
+  find_python "${arguments[@]+"${arguments[@]}"}"
+  local options=(--root "$root" --venv "$venv" --library-path "$library_path")
+  [ ${#container[@]} = 0 ] || options+=(--container "${container[@]}")
+  [ -z "$library_path" ] || python=(env "LD_LIBRARY_PATH=$library_path" "${python[@]}")
+  "${python[@]}" -I "$root/scripts/door" "${options[@]}" launcher "$@" </dev/null || exit $?
+}
+
+# --- what a local run needs beyond the launcher -----------------------------------------------------------------------
+
+# asked_site ARG...: --site, else HARNESS_SITE, else nothing.
+asked_site() {
+  local site=${HARNESS_SITE-}
+  while [ $# -gt 0 ]; do
+    case $1 in
+    --site) site=${2-} ;;
+    --site=*) site=${1#--site=} ;;
+    esac
+    shift
+  done
+  printf '%s' "$site"
+}
+
+# launches ARG...: will this command start a training? Help and dry runs do not.
+launches() {
+  case ${1-} in -* | rerun | sweep | reference) ;; *) return 1 ;; esac
+  local argument
+  for argument in "$@"; do
+    case $argument in -h | --help | --version | --dry-run) return 1 ;; esac
+  done
+}
+
+# runs_here ARG...: will this machine itself train? As harness/site.py decides, without waiting for Python.
+runs_here() {
+  local site file=''
+  site=$(asked_site "$@")
+  [ -z "$site" ] || IFS= read -r -d '' file < <(site_files "$site") || :
+  if [ -n "$site" ]; then
+    [ "$(field "$file" scheduler)" = local ] && [ -z "$(field "$file" container.image)" ]
+  else
+    ! command -v sbatch >/dev/null || ! timeout 5 scontrol ping 2>/dev/null | grep -q UP
+  fi
+}
+
+# rehearse ARG...: PyTorch is a gigabyte, so first see that the request is one that will run.
+rehearse() {
+  local command=()
+  if [[ $1 != -* ]]; then
+    command=("$1")
+    shift
+  fi
+  "$venv/harness-python" -I -m harness "${command[@]+"${command[@]}"}" --dry-run "$@" >/dev/null 2>&1
+}
+
+wants_training() { launches "$@" && ! current train && runs_here "$@" && rehearse "$@"; }
+
+# place_venv: sets `venv`: beside this file, or where HARNESS_VENV says.
+place_venv() {
+  venv=$root/.venv
+  [ -n "${HARNESS_VENV-}" ] || return 0
+  local asked=${HARNESS_VENV%/}
+  [[ $asked != */* ]] || mkdir -p -- "${asked%/*}/" 2>/dev/null || :
+  if ! place_of "$asked"; then
+    say "HARNESS_VENV=$HARNESS_VENV: there is no such folder, and it cannot be made."
+    exit 1
+  fi
+  venv=$folder/$name
+}
+
+main() {
+  arguments=("$@")
+  place_of "${BASH_SOURCE[0]}"
+  root=$folder
+  place_venv
+  if [ "${1-}" = --install ]; then
+    shift
+    ensure "$@"
+    exit 0
+  fi
+  ensure
+  ! wants_training "$@" || ensure train
+  # -I: neither the folder one stands in nor a module's PYTHONPATH may put another package before ours.
+  local command=("$venv/harness-python" -I)
+  # In somebody else's checkout Python could not keep what it compiled, and would compile it at every start.
+  [ -w "$root/harness" ] || [ ! -w "$venv" ] || command+=(-X "pycache_prefix=$venv/pycache")
+  command+=(-m harness "$@")
+  if [ -e "$venv/harness-container" ]; then
+    # shellcheck disable=SC1091  # checked on its own
+    . "$root/scripts/door/relay.sh"
+    with_host_slurm "$root/scripts/door" "${command[@]}"
+  else
+    exec "${command[@]}"
+  fi
+}
+
+main "$@"
