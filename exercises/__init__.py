@@ -1,0 +1,1 @@
+"""The exercises: what a student runs and reads. Nothing here imports the harness."""

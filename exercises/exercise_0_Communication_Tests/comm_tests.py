@@ -1,0 +1,173 @@
+"""Exercise 0: test the links of every node, measure collectives over them, and say what is wrong.
+
+comm_tests.py topology    --run-dir DIR --node K      on each node, through srun
+comm_tests.py collectives --run-dir DIR               one process per GPU, through torchrun
+comm_tests.py verdict     --run-dir DIR               once, afterwards: over all nodes
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from commtests import COLLECTIVES
+from commtests.tools import describe, run_tests
+from commtests.verdict import judge_node, judge_nodes, verdict_line
+
+SCOPES = ("intra", "inter", "world")
+UNITS = {"": 1, "K": 1024, "M": 1024**2, "G": 1024**3}
+TORCHRUN_SETS = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
+WRONG_REQUEST = 2
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Exit status: 0 done, 1 the work failed, 2 the request was wrong."""
+    options = _parser().parse_args(argv)
+    if options.command == "topology":
+        return _topology(options)
+    if options.command == "verdict":
+        return _verdict(options)
+    return _collectives(options)
+
+
+def _topology(options: argparse.Namespace) -> int:
+    record = run_tests(options.node)
+    findings = judge_node(record, options.expected_rate_gbps)
+    record["findings"] = [vars(finding) for finding in findings]
+    _write(options.run_dir / "comm" / f"node{options.node}.json", record)
+    text = describe(record, legend=options.node == 0)
+    text += "".join(finding.line() + "\n" for finding in findings)
+    # One write: the nodes share one terminal, and their lines must not mix.
+    sys.stdout.write(text)
+    sys.stdout.flush()
+    return 0
+
+
+def _verdict(options: argparse.Namespace) -> int:
+    files = sorted((options.run_dir / "comm").glob("node*.json"), key=_node_number)
+    if not files:
+        return _refuse(f"--run-dir: {options.run_dir / 'comm'} holds no node*.json; run `topology` first")
+    records = [json.loads(file.read_text(encoding="utf-8")) for file in files]
+    findings = judge_nodes(records, options.nodes, options.expected_rate_gbps)
+    line = verdict_line(findings, records)
+    print("\n### Verdict over all nodes", *(finding.line() for finding in findings), line, sep="\n")
+    _write(
+        options.run_dir / "comm" / "verdict.json",
+        {"schema": 1, "verdict": line, "findings": [vars(finding) for finding in findings]},
+    )
+    return 1 if options.strict and any(finding.level == "problem" for finding in findings) else 0
+
+
+def _collectives(options: argparse.Namespace) -> int:
+    missing = [
+        name for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE") if name not in os.environ
+    ]
+    if missing:
+        return _refuse(
+            f"collectives must be started by torchrun, one process per GPU ({missing[0]} is not set)"
+        )
+    from commtests import benchmark  # noqa: PLC0415  torch is not needed, and may be missing, for the other commands
+
+    try:
+        return benchmark.run(options)
+    except RuntimeError as error:
+        sys.stderr.write(f"collectives failed on rank {os.environ['RANK']}: {error}\n")
+        return 1
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="comm_tests.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    commands = parser.add_subparsers(dest="command", required=True)
+    topology = commands.add_parser("topology", help="P2P, NVLink, topology and InfiniBand of this node")
+    topology.add_argument("--node", type=int, required=True, help="number of this node, from 0")
+    verdict = commands.add_parser("verdict", help="judge all nodes' results together")
+    verdict.add_argument("--nodes", type=int, help="how many nodes there must be results of")
+    verdict.add_argument("--strict", action="store_true", help="exit with 1 when there is a problem")
+    for each in (topology, verdict):
+        each.add_argument(
+            "--expected-rate-gbps", type=float, help="an InfiniBand port slower than this is a problem (Gb/s)"
+        )
+    collectives = commands.add_parser("collectives", help="measure collectives; start it with torchrun")
+    _add_benchmark_options(collectives)
+    for each in (topology, verdict, collectives):
+        each.add_argument(
+            "--run-dir", type=Path, required=True, help="the run's folder; results go to comm/ in it"
+        )
+    return parser
+
+
+def _add_benchmark_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--backend", choices=("auto", "nccl", "gloo"), default="auto")
+    parser.add_argument("--device", choices=("auto", "cpu"), default="auto")
+    parser.add_argument("--collectives", type=_names(COLLECTIVES), default=COLLECTIVES, metavar="A,B,…")
+    parser.add_argument("--scopes", type=_names(SCOPES), default=SCOPES, metavar="intra,inter,world")
+    parser.add_argument("--min-bytes", type=_size, default=1024, metavar="1K")
+    parser.add_argument(
+        "--max-bytes",
+        type=_size,
+        metavar="1G",
+        help="default: 1G on GPUs, 16M on CPUs, less if memory is short",
+    )
+    parser.add_argument("--factor", type=_at_least(2), default=4, help="each size is this times the last")
+    parser.add_argument("--iterations", type=_at_least(3), default=20, help="repetitions; the median counts")
+    parser.add_argument("--warmup", type=_at_least(1), default=5)
+    parser.add_argument("--time-budget-s", type=float, help="default: 300 on GPUs, 120 on CPUs")
+    for scope in ("intra", "inter"):
+        parser.add_argument(
+            f"--link-gbps-{scope}", type=float, help="nominal rate of one GPU's link, one direction, in Gb/s"
+        )
+
+
+def _names(allowed: Sequence[str]) -> Any:
+    def parse(text: str) -> tuple[str, ...]:
+        names = tuple(name.strip().replace("-", "_") for name in text.split(","))
+        wrong = [name for name in names if name not in allowed]
+        if wrong:
+            raise argparse.ArgumentTypeError(f"{wrong[0]!r} is not one of {', '.join(allowed)}")
+        return names
+
+    return parse
+
+
+def _size(text: str) -> int:
+    match = re.fullmatch(r"(\d+)\s*([KMG]?)(?:i?B)?", text.strip(), re.IGNORECASE)
+    if not match or int(match[1]) == 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a size such as 1K, 16M or 1G")
+    return int(match[1]) * UNITS[match[2].upper()]
+
+
+def _at_least(least: int) -> Any:
+    def parse(text: str) -> int:
+        if not text.isdigit() or int(text) < least:
+            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least {least}")
+        return int(text)
+
+    return parse
+
+
+def _node_number(path: Path) -> int:
+    return int(path.stem.removeprefix("node"))
+
+
+def _write(path: Path, data: Any) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(path.name + ".part")
+    draft.write_text(json.dumps(data, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    draft.replace(path)
+
+
+def _refuse(sentence: str) -> int:
+    sys.stderr.write(sentence + "\n")
+    return WRONG_REQUEST
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,156 @@
+"""The collective benchmark of one job: set up the processes, measure, print and write as it goes."""
+
+from __future__ import annotations
+
+import os
+import platform
+import socket
+from argparse import Namespace
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from .measure import Result, Settings, make_scopes, measure
+from .show import bytes_text, document, plot, table, write_json
+
+KIB, MIB, GIB = 1024, 1024**2, 1024**3
+LARGEST_ON_CPU = 16 * MIB
+LARGEST_ON_GPU = GIB
+BUDGET_S = {"cpu": 120.0, "cuda": 300.0}
+# A message, its output, its source, what is expected and what comparing them takes.
+COPIES_IN_MEMORY = 6
+SETUP_TIMEOUT = timedelta(minutes=5)
+GLOO_NOTE = (
+    "gloo has no reduce-scatter of its own: torch runs it as an all-reduce and keeps one part, "
+    "so its bus bandwidth here is about half of the all-reduce's."
+)
+
+
+def run(options: Namespace) -> int:
+    """0: measured and every result right (or nobody to talk to); 1: a collective gave wrong numbers."""
+    world_size = int(os.environ["WORLD_SIZE"])
+    if world_size == 1:
+        reason = "one process has nobody to talk to"
+        print(f"\ncollectives: not available here: {reason}", flush=True)
+        write_json(
+            options.run_dir / "comm" / "collectives.json", {"schema": 1, "reason": reason, "results": []}
+        )
+        return 0
+    with _processes(options) as device:
+        return _benchmark(options, device)
+
+
+@contextmanager
+def _processes(options: Namespace) -> Iterator[torch.device]:
+    """torch.distributed on this process's device, from torchrun's environment."""
+    on_gpu = options.device != "cpu" and torch.cuda.is_available()
+    device = torch.device("cuda", int(os.environ["LOCAL_RANK"])) if on_gpu else torch.device("cpu")
+    backend = options.backend if options.backend != "auto" else ("nccl" if on_gpu else "gloo")
+    if on_gpu:
+        torch.cuda.set_device(device)
+    dist.init_process_group(backend, timeout=SETUP_TIMEOUT, device_id=device if backend == "nccl" else None)
+    try:
+        yield device
+    finally:
+        dist.destroy_process_group()
+
+
+def _benchmark(options: Namespace, device: torch.device) -> int:
+    scopes = make_scopes(int(os.environ.get("GROUP_RANK", "0")), int(os.environ["LOCAL_RANK"]))
+    scopes = [scope for scope in scopes if scope.name in options.scopes]
+    largest = _largest(options.max_bytes, device)
+    settings = Settings(
+        sizes=sizes(options.min_bytes, largest, options.factor),
+        device=device,
+        iterations=options.iterations,
+        warmup=options.warmup,
+        budget_ns=int((options.time_budget_s or BUDGET_S[device.type]) * 1e9),
+    )
+    links = {
+        "intra": options.link_gbps_intra,
+        "inter": options.link_gbps_inter,
+        "world": options.link_gbps_inter,
+    }
+    about = _about(device, settings)
+    first = dist.get_rank() == 0
+    if first:
+        _say_heading(about)
+    results: list[Result] = []
+    for result in measure(options.collectives, scopes, settings):
+        results.append(result)
+        if first:
+            print(table(result, links[result.scope]), flush=True)
+            write_json(options.run_dir / "comm" / "collectives.json", document(about, results, links))
+    if first:
+        _finish(options.run_dir, document(about, results, links))
+    return 0 if all(point.correct for result in results for point in result.points) else 1
+
+
+def sizes(smallest: int, largest: int, factor: int) -> tuple[int, ...]:
+    """smallest, smallest·factor, … up to `largest`."""
+    found = [smallest]
+    while found[-1] * factor <= largest:
+        found.append(found[-1] * factor)
+    return tuple(found)
+
+
+def _largest(asked: int | None, device: torch.device) -> int:
+    """The largest message: what was asked or the default, as far as every process's memory allows."""
+    if device.type == "cuda":
+        free = torch.cuda.mem_get_info(device)[0]
+    else:
+        free = _available_memory() // int(os.environ["LOCAL_WORLD_SIZE"])
+    wanted = asked or (LARGEST_ON_GPU if device.type == "cuda" else LARGEST_ON_CPU)
+    fits: list[int] = [0] * dist.get_world_size()
+    dist.all_gather_object(fits, min(wanted, free // COPIES_IN_MEMORY))
+    return min(fits)
+
+
+def _available_memory() -> int:
+    """Bytes this machine can still give, or 1 GiB where the system does not tell."""
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+    except OSError:
+        return GIB
+    return next((int(line.split()[1]) * KIB for line in lines if line.startswith("MemAvailable:")), GIB)
+
+
+def _about(device: torch.device, settings: Settings) -> dict[str, Any]:
+    hosts: list[str] = [""] * dist.get_world_size()
+    dist.all_gather_object(hosts, socket.gethostname())
+    on_gpu = device.type == "cuda"
+    return {
+        "backend": dist.get_backend(),
+        "device": device.type,
+        "device_name": torch.cuda.get_device_name(device) if on_gpu else f"CPU ({platform.machine()})",
+        "world_size": dist.get_world_size(),
+        "hosts": list(dict.fromkeys(hosts)),
+        "ranks_per_node": int(os.environ["LOCAL_WORLD_SIZE"]),
+        "torch": torch.__version__,
+        "dtype": "float32",
+        "largest_bytes": settings.sizes[-1],
+        "notes": [GLOO_NOTE] if dist.get_backend() == "gloo" else [],
+    }
+
+
+def _say_heading(about: dict[str, Any]) -> None:
+    print(
+        f"\n### Collectives: {about['world_size']} ranks on {len(about['hosts'])} host(s), "
+        f"{about['backend']}, {about['device_name']}, float32, up to {bytes_text(about['largest_bytes'])}\n"
+        "    time: the slowest rank's, median over the repetitions; algbw = size / time; busbw: what each\n"
+        "    rank's link must carry for it (nccl-tests' definition), to be held against the link's speed",
+        *(f"    note: {note}" for note in about["notes"]),
+        sep="\n",
+        flush=True,
+    )
+
+
+def _finish(run_dir: Path, data: dict[str, Any]) -> None:
+    reason = plot(data, run_dir / "comm" / "collectives.png")
+    print(f"\nwritten: {run_dir / 'comm' / 'collectives.json'}")
+    print(reason or f"written: {run_dir / 'comm' / 'collectives.png'}", flush=True)

@@ -1,0 +1,239 @@
+"""Times collectives: who talks to whom, sizes, repetitions within a time budget. Prints nothing."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch.profiler import record_function
+
+from .operations import Buffers, Member, call, member_of, prepare, rounded_bytes
+from .theory import Fit, algorithm_gbytes_per_s, bus_factor, fit_alpha_beta
+
+MIN_ITERATIONS = 3
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What to measure. `budget_ns` is for everything together."""
+
+    sizes: tuple[int, ...]
+    device: torch.device
+    iterations: int
+    warmup: int
+    budget_ns: int
+
+
+@dataclass(frozen=True)
+class Scope:
+    """Disjoint groups of ranks that run the same collective at the same time, and this process's place."""
+
+    name: str
+    groups: dict[str, list[int]]
+    member: Member
+
+    @property
+    def ranks(self) -> int:
+        """Ranks per group (the largest, where nodes differ)."""
+        return max(len(ranks) for ranks in self.groups.values())
+
+
+@dataclass(frozen=True)
+class Point:
+    """One message size. `time_ns`: median over iterations of the slowest rank of the slowest group."""
+
+    message_bytes: int
+    iterations: int
+    time_ns: float
+    min_ns: float
+    p90_ns: float
+    algbw_gbytes_per_s: float
+    busbw_gbytes_per_s: float
+    correct: bool
+    by_group_ns: dict[str, float]
+
+
+@dataclass
+class Result:
+    """One collective in one scope. `reason`: why there are no or fewer points than asked; else None."""
+
+    collective: str
+    scope: str
+    ranks: int
+    groups: int
+    points: list[Point] = field(default_factory=list)
+    fit: Fit | None = None
+    reason: str | None = None
+
+
+def make_scopes(node: int, local_rank: int) -> list[Scope]:
+    """intra (ranks of one node), inter (same local rank over nodes) and world, as far as they differ.
+
+    Collective over all ranks: every group is created on every rank, as torch.distributed asks for.
+    """
+    wanted = scope_groups(_gather_objects((node, local_rank)))
+    return [_scope(name, groups) for name, groups in wanted.items()]
+
+
+def scope_groups(places: Sequence[tuple[int, int]]) -> dict[str, dict[str, list[int]]]:
+    """Scope → label → global ranks, from each rank's (node, local rank); no scope with a group of one."""
+    nodes = sorted({place[0] for place in places})
+    lanes = sorted({place[1] for place in places})
+    intra = {f"node {n}": [r for r, place in enumerate(places) if place[0] == n] for n in nodes}
+    inter = {f"local rank {k}": [r for r, place in enumerate(places) if place[1] == k] for k in lanes}
+    wanted = {"intra": intra, "inter": inter}
+    if len(nodes) > 1 and len(lanes) > 1:
+        wanted["world"] = {"world": list(range(len(places)))}
+    return {name: groups for name, groups in wanted.items() if min(map(len, groups.values())) > 1}
+
+
+def _scope(name: str, groups: dict[str, list[int]]) -> Scope:
+    mine: Member | None = None
+    for ranks in groups.values():
+        group = dist.new_group(ranks)
+        if dist.get_rank() in ranks:
+            mine = member_of(group, ranks)
+    assert mine is not None, "every rank is on a node and has a local rank"
+    return Scope(name, groups, mine)
+
+
+def measure(collectives: Sequence[str], scopes: Sequence[Scope], settings: Settings) -> Iterator[Result]:
+    """One Result per collective and scope, as each is done. All ranks run it in step and get the same."""
+    todo = [(scope, collective) for scope in scopes for collective in collectives]
+    end_ns = time.monotonic_ns() + settings.budget_ns
+    for done, (scope, collective) in enumerate(todo):
+        # What the others left unused is shared among those still to come.
+        share_ns = _agree_max(max(0, end_ns - time.monotonic_ns()) / (len(todo) - done), settings.device)
+        yield _measure_one(collective, scope, settings, share_ns)
+
+
+def _measure_one(collective: str, scope: Scope, settings: Settings, share_ns: float) -> Result:
+    device = settings.device
+    result = Result(collective, scope.name, scope.ranks, len(scope.groups))
+    result.reason = _unsupported(collective, scope, device)
+    if result.reason is not None:
+        return result
+    begin_ns = time.monotonic_ns()
+    for size in settings.sizes:
+        left_ns = share_ns - _agree_max(time.monotonic_ns() - begin_ns, device)
+        if result.points and _expected_ns(result.points[-1], size) * (MIN_ITERATIONS + 2) > left_ns:
+            result.reason = f"stopped before {size} bytes: the time budget is used up"
+            break
+        with _marked(f"{collective} {scope.name} {size} bytes", device):
+            result.points.append(_measure_size(collective, size, scope, settings, left_ns))
+    result.fit = fit_alpha_beta(
+        [point.message_bytes for point in result.points], [point.time_ns for point in result.points]
+    )
+    return result
+
+
+def _expected_ns(last: Point, size: int) -> float:
+    return last.time_ns * max(1.0, size / last.message_bytes)
+
+
+def _unsupported(collective: str, scope: Scope, device: torch.device) -> str | None:
+    """Why this backend cannot do it, found out by trying once: a list kept here would age."""
+    try:
+        call(collective, prepare(collective, 1024, scope.member, device), scope.member)
+    except (RuntimeError, NotImplementedError, ValueError) as error:
+        backend = dist.get_backend(scope.member.group)
+        return f"not available on {backend}: {str(error).splitlines()[0]}"
+    return None
+
+
+def _measure_size(collective: str, size: int, scope: Scope, settings: Settings, left_ns: float) -> Point:
+    member, device = scope.member, settings.device
+    buffers = prepare(collective, size, member, device)
+    first_ns = _agree_max(_time_calls(collective, buffers, member, 1, device)[0], device)
+    correct = _agree_max(0.0 if buffers.correct() else 1.0, device) == 0.0
+    affordable = int(left_ns / max(first_ns, 1.0))
+    iterations = max(MIN_ITERATIONS, min(settings.iterations, affordable))
+    _time_calls(collective, buffers, member, min(settings.warmup, max(1, iterations // 2)), device)
+    times = _gather(_time_calls(collective, buffers, member, iterations, device), device)
+    correct = correct and _agree_max(0.0 if buffers.correct() else 1.0, device) == 0.0
+    slowest = {label: times[ranks].max(axis=0) for label, ranks in scope.groups.items()}
+    by_group = {label: float(np.median(values)) for label, values in slowest.items()}
+    worst = max(by_group, key=by_group.__getitem__)
+    ranks = len(scope.groups[worst])
+    message_bytes = rounded_bytes(size, ranks)
+    algbw = algorithm_gbytes_per_s(message_bytes, by_group[worst])
+    return Point(
+        message_bytes=message_bytes,
+        iterations=iterations,
+        time_ns=by_group[worst],
+        min_ns=float(slowest[worst].min()),
+        p90_ns=float(np.percentile(slowest[worst], 90)),
+        algbw_gbytes_per_s=algbw,
+        busbw_gbytes_per_s=algbw * bus_factor(collective, ranks),
+        correct=correct,
+        by_group_ns=by_group,
+    )
+
+
+def _time_calls(
+    collective: str, buffers: Buffers, member: Member, count: int, device: torch.device
+) -> list[float]:
+    """Nanoseconds of each of `count` calls on this rank; refilling the input is not part of it."""
+    if device.type == "cuda":
+        return _time_calls_cuda(collective, buffers, member, count)
+    times = []
+    for _ in range(count):
+        buffers.reset()
+        dist.barrier(group=member.group)
+        begin = time.perf_counter_ns()
+        call(collective, buffers, member)
+        times.append(float(time.perf_counter_ns() - begin))
+    return times
+
+
+def _time_calls_cuda(collective: str, buffers: Buffers, member: Member, count: int) -> list[float]:
+    begins = [_cuda_event() for _ in range(count)]
+    ends = [_cuda_event() for _ in range(count)]
+    for begin, end in zip(begins, ends, strict=True):
+        buffers.reset()
+        begin.record()
+        call(collective, buffers, member)
+        end.record()
+    torch.cuda.synchronize()
+    return [begin.elapsed_time(end) * 1e6 for begin, end in zip(begins, ends, strict=True)]
+
+
+def _cuda_event() -> torch.cuda.Event:
+    return torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+
+
+@contextmanager
+def _marked(name: str, device: torch.device) -> Iterator[None]:
+    """A range that torch.profiler and, on a GPU, nsys show."""
+    if device.type == "cuda":
+        torch.cuda.nvtx.range_push(name)  # type: ignore[no-untyped-call]
+    try:
+        with record_function(name):
+            yield
+    finally:
+        if device.type == "cuda":
+            torch.cuda.nvtx.range_pop()  # type: ignore[no-untyped-call]
+
+
+def _gather(values: list[float], device: torch.device) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
+    """Rows of all ranks, [world, len(values)]."""
+    mine = torch.tensor(values, dtype=torch.float64, device=device)
+    rows = [torch.empty_like(mine) for _ in range(dist.get_world_size())]
+    dist.all_gather(rows, mine)
+    return torch.stack(rows).cpu().numpy()
+
+
+def _agree_max(value: float, device: torch.device) -> float:
+    """The largest of all ranks' values, so that every rank takes the same decision."""
+    return float(_gather([value], device).max())
+
+
+def _gather_objects(value: tuple[int, int]) -> list[tuple[int, int]]:
+    places: list[tuple[int, int]] = [(0, 0)] * dist.get_world_size()
+    dist.all_gather_object(places, value)
+    return places

@@ -1,0 +1,176 @@
+"""Text of `nvidia-smi topo` and `ibstat` into data. Pure functions: they start nothing and judge nothing."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+_ANSI = re.compile(r"\x1b\[[0-9;]*m")
+_GPU = re.compile(r"GPU\d+$")
+_DEVICE = re.compile(r"(GPU\d+|NIC\d+|mlx\w+|hfi\w+|bnxt\w+|hsi\w+|cxi\w+|efa\w*|rdmap\w+)$")
+_NIC_NAME = re.compile(r"\s*(NIC\d+):\s*(\S+)")
+_CA = re.compile(r"CA '([^']+)'")
+_PORT = re.compile(r"\s*Port (\d+):\s*$")
+_FIELD = re.compile(r"\s*([A-Za-z ]+):\s*(.*?)\s*$")
+_AFFINITY_COLUMNS = {"CPU Affinity": "cpu_affinity", "NUMA Affinity": "numa_affinity"}
+
+
+class ParseError(ValueError):
+    """The tool answered, but not with what it is known to answer with."""
+
+
+@dataclass(frozen=True)
+class P2PMatrix:
+    """`status[i][j]`: may GPU i reach GPU j: X (itself), OK, or why not (CNS, GNS, TNS, NS, DR, U)."""
+
+    gpus: list[str]
+    status: list[list[str]]
+
+    def not_ok(self) -> list[tuple[str, str, str]]:
+        """(from, to, status) of each ordered pair of different GPUs that is not OK."""
+        return [
+            (self.gpus[i], self.gpus[j], value)
+            for i, row in enumerate(self.status)
+            for j, value in enumerate(row)
+            if i != j and value != "OK"
+        ]
+
+
+@dataclass(frozen=True)
+class Topology:
+    """`links[a][b]`: NV<n>, PIX, PXB, PHB, NODE or SYS between devices a and b; X for itself."""
+
+    gpus: list[str]
+    nics: list[str]
+    links: dict[str, dict[str, str]]
+    cpu_affinity: dict[str, str] = field(default_factory=dict)
+    numa_affinity: dict[str, str] = field(default_factory=dict)
+    nic_names: dict[str, str] = field(default_factory=dict)
+
+    def gpu_pairs(self) -> list[tuple[str, str, str]]:
+        """(a, b, link) of each unordered pair of GPUs."""
+        return [
+            (a, b, self.links[a][b])
+            for i, a in enumerate(self.gpus)
+            for b in self.gpus[i + 1 :]
+            if b in self.links[a]
+        ]
+
+
+@dataclass(frozen=True)
+class Port:
+    """One port of a host channel adapter. `rate_gbps` is None where ibstat printed no number."""
+
+    adapter: str
+    port: int
+    state: str
+    physical_state: str
+    rate_gbps: int | None
+    link_layer: str
+    adapter_type: str = ""
+    firmware: str = ""
+
+
+def parse_p2p(text: str) -> P2PMatrix:
+    """The matrix of `nvidia-smi topo -p2p r|w|n`. Raises ParseError when it is missing or cut off."""
+    lines = _lines(text)
+    gpus = _header(lines)
+    rows: dict[str, list[str]] = {}
+    for line in lines:
+        words = line.split()
+        if words and words[0] in gpus and len(words) > 1 and not _GPU.match(words[1]):
+            rows[words[0]] = words[1:]
+    if list(rows) != gpus or any(len(row) != len(gpus) for row in rows.values()):
+        raise ParseError(f"the P2P matrix is incomplete: {len(gpus)} columns, {len(rows)} rows")
+    return P2PMatrix(gpus, [rows[gpu] for gpu in gpus])
+
+
+def parse_topo(text: str) -> Topology:
+    """The matrix of `nvidia-smi topo -m`, affinities and NIC legend. Raises ParseError when it is cut off."""
+    lines = _lines(text)
+    header = _header_line(lines)
+    devices = [word for word in header.split() if _DEVICE.match(word)]
+    affinity_columns = [name for name in _AFFINITY_COLUMNS if name in header]
+    links: dict[str, dict[str, str]] = {}
+    affinity: dict[str, dict[str, str]] = {name: {} for name in affinity_columns}
+    for line in lines[lines.index(header) + 1 :]:
+        words = line.split()
+        if not words or words[0] not in devices:
+            continue
+        links[words[0]] = dict(zip(devices, words[1:], strict=False))
+        rest = words[1 + len(devices) :]
+        for name, value in zip(affinity_columns, rest, strict=False):
+            affinity[name][words[0]] = value
+    gpus = [device for device in devices if _GPU.match(device)]
+    short = [gpu for gpu in gpus if len(links.get(gpu, {})) < len(gpus)]
+    if short:
+        raise ParseError(f"the topology matrix is incomplete: the row of {short[0]} is missing or short")
+    return Topology(
+        gpus=gpus,
+        nics=[device for device in devices if not _GPU.match(device)],
+        links=links,
+        cpu_affinity=affinity.get("CPU Affinity", {}),
+        numa_affinity=affinity.get("NUMA Affinity", {}),
+        nic_names={m.group(1): m.group(2) for line in lines if (m := _NIC_NAME.match(line))},
+    )
+
+
+def parse_ibstat(text: str) -> list[Port]:
+    """Each port that `ibstat` lists. Raises ParseError when it lists no adapter at all."""
+    ports: list[Port] = []
+    adapter = ""
+    about: dict[str, str] = {}
+    current: dict[str, str] | None = None
+    number = 0
+
+    def close() -> None:
+        if current is not None:
+            ports.append(_port(adapter, number, about, current))
+
+    for line in _lines(text):
+        if match := _CA.match(line.strip()):
+            close()
+            adapter, about, current = match.group(1), {}, None
+        elif match := _PORT.match(line):
+            close()
+            number, current = int(match.group(1)), {}
+        elif (match := _FIELD.match(line)) and adapter:
+            (about if current is None else current)[match.group(1).strip()] = match.group(2)
+    close()
+    if not ports:
+        raise ParseError("ibstat lists no adapter port")
+    return ports
+
+
+def _port(adapter: str, number: int, about: dict[str, str], fields: dict[str, str]) -> Port:
+    rate = re.match(r"\d+", fields.get("Rate", ""))
+    return Port(
+        adapter=adapter,
+        port=number,
+        state=fields.get("State", "unknown"),
+        physical_state=fields.get("Physical state", "unknown"),
+        rate_gbps=int(rate.group()) if rate else None,
+        link_layer=fields.get("Link layer", "unknown"),
+        adapter_type=about.get("CA type", ""),
+        firmware=about.get("Firmware version", ""),
+    )
+
+
+def _lines(text: str) -> list[str]:
+    return _ANSI.sub("", text).splitlines()
+
+
+def _header_line(lines: list[str]) -> str:
+    for line in lines:
+        words = line.split()
+        # After its own name a row has a link; the header has another device, the affinities or nothing.
+        if not words or not _GPU.match(words[0]):
+            continue
+        if len(words) == 1 or _DEVICE.match(words[1]) or words[1] == "CPU":
+            return line
+    first = next((line.strip() for line in lines if line.strip()), "(nothing)")
+    raise ParseError(f"no matrix of GPUs in its answer, which begins: {first[:120]}")
+
+
+def _header(lines: list[str]) -> list[str]:
+    return [word for word in _header_line(lines).split() if _GPU.match(word)]

@@ -1,0 +1,200 @@
+"""Measured collectives as a table, as JSON and as a log-log picture. Needs no torch, only numpy."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .theory import Fit
+
+if TYPE_CHECKING:
+    from .measure import Result
+
+BITS_PER_BYTE = 8
+SLOW_GROUP = 1.25
+# Okabe and Ito's colours: distinguishable with any kind of colour vision.
+COLOURS = {
+    "all_reduce": "#0072B2",
+    "all_gather": "#E69F00",
+    "reduce_scatter": "#009E73",
+    "broadcast": "#CC79A7",
+    "all_to_all": "#D55E00",
+    "send_recv": "#56B4E9",
+}
+MARKERS = {
+    "all_reduce": "o",
+    "all_gather": "s",
+    "reduce_scatter": "^",
+    "broadcast": "D",
+    "all_to_all": "v",
+    "send_recv": "P",
+}
+
+
+def bytes_text(count: float) -> str:
+    """1024 → "1 KiB"."""
+    for unit in ("B", "KiB", "MiB"):
+        if count < 1024:
+            return f"{count:.4g} {unit}"
+        count /= 1024
+    return f"{count:.4g} GiB"
+
+
+def table(result: Result, link_gbps: float | None) -> str:
+    """One collective in one scope, in nccl-tests' columns plus the share of the nominal link."""
+    groups = "" if result.groups == 1 else f", {result.groups} groups at once, the slowest is shown"
+    lines = [f"\n{result.collective} · {result.scope} · {result.ranks} ranks per group{groups}"]
+    if result.points:
+        lines.append(
+            f"{'size':>10} {'time µs':>12} {'best µs':>12} {'algbw GB/s':>11} {'busbw GB/s':>11} "
+            f"{'of link':>8} {'times':>6}  check"
+        )
+    for point in result.points:
+        share = _share(point.busbw_gbytes_per_s, link_gbps)
+        lines.append(
+            f"{bytes_text(point.message_bytes):>10} {point.time_ns / 1e3:12.1f} {point.min_ns / 1e3:12.1f} "
+            f"{point.algbw_gbytes_per_s:11.3f} {point.busbw_gbytes_per_s:11.3f} "
+            f"{'–' if share is None else f'{share:.0%}':>8} {point.iterations:6d}  "
+            f"{'ok' if point.correct else 'WRONG'}"
+        )
+    if result.fit is not None:
+        lines.append("  " + fit_text(result.fit))
+    lines += _slow_groups(result)
+    if result.reason is not None:
+        lines.append("  " + result.reason)
+    return "\n".join(lines)
+
+
+def _slow_groups(result: Result) -> list[str]:
+    """A group far behind the others at the largest size points at one bad node or rail."""
+    if not result.points or result.groups < 3:
+        return []
+    times = result.points[-1].by_group_ns
+    usual = float(np.median(list(times.values())))
+    return [
+        f"  {label} takes {value / usual:.2f}× the median of {len(times)} groups"
+        for label, value in times.items()
+        if value > SLOW_GROUP * usual
+    ]
+
+
+def fit_text(fit: Fit) -> str:
+    """α, β and how far to trust them."""
+    rate = f"{1 / fit.beta_ns_per_byte:.3g} GB/s" if fit.beta_ns_per_byte > 0 else "not seen at these sizes"
+    return (
+        f"α = {fit.alpha_ns / 1e3:.3g} µs, 1/β = {rate}; R² (log) {fit.r2_log:.3f}, "
+        f"error: median {fit.median_relative_error:.0%}, largest {fit.max_relative_error:.0%}"
+    )
+
+
+def document(
+    about: Mapping[str, Any], results: Sequence[Result], links_gbps: Mapping[str, float | None]
+) -> dict[str, Any]:
+    """What collectives.json holds: `about`, then the results with every number in the unit its name says."""
+    return {
+        "schema": 1,
+        **about,
+        "link_gbps": dict(links_gbps),
+        "results": [_result(result, links_gbps.get(result.scope)) for result in results],
+    }
+
+
+def _result(result: Result, link_gbps: float | None) -> dict[str, Any]:
+    points = [
+        {**vars(point), "share_of_link": _share(point.busbw_gbytes_per_s, link_gbps)}
+        for point in result.points
+    ]
+    fit = None if result.fit is None else vars(result.fit)
+    return {**vars(result), "points": points, "fit": fit}
+
+
+def _share(busbw_gbytes_per_s: float, link_gbps: float | None) -> float | None:
+    return None if not link_gbps else busbw_gbytes_per_s * BITS_PER_BYTE / link_gbps
+
+
+def write_json(path: Path, data: Mapping[str, Any]) -> None:
+    """Whole or not at all: a killed job leaves the previous state, never half a file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(path.name + ".part")
+    draft.write_text(json.dumps(data, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    draft.replace(path)
+
+
+def plot(data: Mapping[str, Any], path: Path) -> str | None:
+    """Time and bus bandwidth against size, one column per scope. Returns why there is none, else None."""
+    try:
+        import matplotlib  # noqa: PLC0415  the container may lack it, and the numbers do not need it
+    except ImportError:
+        return "no picture: matplotlib is not installed"
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt  # noqa: PLC0415  after the backend is chosen
+
+    scopes = list(dict.fromkeys(result["scope"] for result in data["results"] if result["points"]))
+    if not scopes:
+        return "no picture: nothing was measured"
+    figure, axes = plt.subplots(
+        2,
+        len(scopes),
+        figsize=(6.2 * len(scopes) + 1, 8.5),
+        squeeze=False,
+        sharex="col",
+        layout="constrained",
+    )
+    for column, scope in enumerate(scopes):
+        results = [result for result in data["results"] if result["scope"] == scope and result["points"]]
+        _draw_times(axes[0][column], scope, results)
+        _draw_bandwidths(axes[1][column], results, data["link_gbps"].get(scope))
+    axes[0][0].set_ylabel("time (µs)")
+    axes[1][0].set_ylabel("bus bandwidth (GB/s)")
+    figure.suptitle(
+        f"Collectives on {data['backend']}, {data['device_name']}: measured (marks) and α + β·bytes (lines)"
+    )
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=130)
+    plt.close(figure)
+    return None
+
+
+def _draw_times(axis: Any, scope: str, results: Sequence[Mapping[str, Any]]) -> None:
+    for result in results:
+        sizes = [point["message_bytes"] for point in result["points"]]
+        name = result["collective"]
+        axis.plot(
+            sizes, [point["time_ns"] / 1e3 for point in result["points"]], MARKERS[name],
+            color=COLOURS[name], label=name.replace("_", "-"),
+        )  # fmt: skip
+        if result["fit"] is not None:
+            fit = Fit(**result["fit"])
+            line = np.geomspace(sizes[0], sizes[-1], 100)
+            axis.plot(line, [fit.time_ns(size) / 1e3 for size in line], "-", color=COLOURS[name], lw=1.2)
+    axis.set_xscale("log", base=2)
+    axis.set_yscale("log")
+    axis.set_title(f"{scope}: {results[0]['ranks']} ranks per group")
+    axis.grid(True, which="major", alpha=0.3)
+    axis.legend(fontsize="small")
+
+
+def _draw_bandwidths(axis: Any, results: Sequence[Mapping[str, Any]], link_gbps: float | None) -> None:
+    for result in results:
+        name = result["collective"]
+        points = result["points"]
+        axis.plot(
+            [point["message_bytes"] for point in points], [point["busbw_gbytes_per_s"] for point in points],
+            MARKERS[name] + "-", color=COLOURS[name], lw=1.2, ms=5,
+        )  # fmt: skip
+    if link_gbps:
+        axis.axhline(link_gbps / BITS_PER_BYTE, color="black", ls="--", lw=1)
+        axis.annotate(
+            f"nominal link {link_gbps / BITS_PER_BYTE:g} GB/s", (0.02, link_gbps / BITS_PER_BYTE),
+            xycoords=("axes fraction", "data"), va="bottom", fontsize="small",
+        )  # fmt: skip
+    axis.set_xscale("log", base=2)
+    axis.set_yscale("log")
+    axis.set_xlabel("message size")
+    axis.xaxis.set_major_formatter(lambda value, _position: bytes_text(value))
+    axis.tick_params(axis="x", rotation=30)
+    axis.grid(True, which="major", alpha=0.3)

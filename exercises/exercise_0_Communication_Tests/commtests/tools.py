@@ -1,0 +1,126 @@
+"""The five tests of the links of one node: which command, what it means, what it answered. Judges nothing."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from .parsers import P2PMatrix, ParseError, parse_ibstat, parse_p2p, parse_topo
+
+TIMEOUT_S = 60
+WIDTH = 78
+
+LEGEND = """\
+How to read them
+  P2P matrices     OK   this GPU reaches that one's memory directly
+                   CNS  chipset not supported     GNS  GPU not supported     TNS  topology not supported
+                   NS   not supported             DR   disabled by registry  U    unknown
+  topology         NV#  # NVLinks bonded (best)   PIX  one PCIe bridge       PXB  several PCIe bridges
+                   PHB  through the CPU's PCIe host bridge
+                   NODE between host bridges of one NUMA node
+                   SYS  between NUMA nodes, over the socket link (slowest)
+  InfiniBand       State Active and Physical state LinkUp: usable; Rate: Gb/s of the port, one direction"""
+
+
+@dataclass(frozen=True)
+class LinkTest:
+    """One of the five tests: key in the JSON, header on the screen, argv, and the parser of its answer."""
+
+    key: str
+    title: str
+    argv: tuple[str, ...]
+    parse: Callable[[str], Any]
+
+
+TESTS = (
+    LinkTest("p2p_read", "P2P read: which GPU may read which GPU's memory",
+             ("nvidia-smi", "topo", "-p2p", "r"), parse_p2p),
+    LinkTest("p2p_write", "P2P write: which GPU may write which GPU's memory",
+             ("nvidia-smi", "topo", "-p2p", "w"), parse_p2p),
+    LinkTest("p2p_nvlink", "NVLink P2P: which GPU pairs have NVLink between them",
+             ("nvidia-smi", "topo", "-p2p", "n"), parse_p2p),
+    LinkTest("topology", "Topology: GPUs, network cards, CPUs and what lies between them",
+             ("nvidia-smi", "topo", "-m"), parse_topo),
+    LinkTest("infiniband", "InfiniBand: state and rate of each port", ("ibstat",), parse_ibstat),
+)  # fmt: skip
+
+
+def run_tests(node: int, which: Callable[[str], str | None] = shutil.which) -> dict[str, Any]:
+    """All five on this node as JSON-ready data; a test whose tool is missing says so and the rest runs."""
+    return {
+        "schema": 1,
+        "node": node,
+        "host": socket.gethostname(),
+        "tests": {test.key: run_test(test, which) for test in TESTS},
+    }
+
+
+def run_test(test: LinkTest, which: Callable[[str], str | None] = shutil.which) -> dict[str, Any]:
+    """{"command", "available", "reason", "text", "parsed"}; `reason` is None exactly when parsed."""
+    result = {"command": list(test.argv), "available": False, "reason": None, "text": "", "parsed": None}
+    program = which(test.argv[0])
+    if program is None:
+        return {**result, "reason": f"{test.argv[0]} is not installed on this node"}
+    text, reason = _capture([program, *test.argv[1:]])
+    result["text"] = text
+    if reason is not None:
+        return {**result, "reason": reason}
+    try:
+        parsed = test.parse(text)
+    except ParseError as error:
+        return {**result, "reason": str(error)}
+    data = asdict(parsed) if not isinstance(parsed, list) else [asdict(item) for item in parsed]
+    return {**result, "available": True, "parsed": data}
+
+
+def describe(record: Mapping[str, Any], legend: bool = True) -> str:
+    """The node's record as the text a student reads: five headers, each command and its answer."""
+    parts = [_rule(f"node {record['node']} ({record['host']})", "#")]
+    for number, test in enumerate(TESTS, start=1):
+        result = record["tests"][test.key]
+        parts.append(_rule(f"{number}. {test.title}", "="))
+        parts.append("$ " + " ".join(test.argv))
+        parts.append(_body(result, is_matrix=test.parse is parse_p2p))
+    if legend:
+        parts.append("\n" + LEGEND)
+    return "\n".join(parts) + "\n"
+
+
+def _body(result: Mapping[str, Any], is_matrix: bool) -> str:
+    if not result["available"]:
+        return f"not available here: {result['reason']}"
+    if is_matrix:
+        return _matrix_text(P2PMatrix(**result["parsed"]))
+    return str(result["text"]).rstrip()
+
+
+def _matrix_text(matrix: P2PMatrix) -> str:
+    width = max(len(name) for name in matrix.gpus) + 2
+    lines = ["".join(name.rjust(width) for name in ("", *matrix.gpus))]
+    lines += [
+        name.rjust(width) + "".join(value.rjust(width) for value in row)
+        for name, row in zip(matrix.gpus, matrix.status, strict=True)
+    ]
+    return "\n".join(lines)
+
+
+def _capture(argv: Sequence[str]) -> tuple[str, str | None]:
+    """(stdout, None), or (what came, why it cannot be used)."""
+    try:
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+    except subprocess.TimeoutExpired:
+        return "", f"{argv[0]} did not answer within {TIMEOUT_S} s"
+    except OSError as error:
+        return "", f"{argv[0]} cannot be started: {error.strerror}"
+    if done.returncode != 0:
+        said = (done.stderr.strip() or done.stdout.strip() or "nothing").splitlines()[0]
+        return done.stdout, f"{argv[0]} ended with {done.returncode}: {said}"
+    return done.stdout, None
+
+
+def _rule(title: str, sign: str) -> str:
+    return f"\n{sign * 3} {title} ".ljust(WIDTH, sign)

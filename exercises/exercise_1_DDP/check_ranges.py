@@ -1,0 +1,128 @@
+"""Says whether the ranges of task 1a-optional are in a trace. Needs nothing but Python.
+
+    python exercises/exercise_1_DDP/check_ranges.py RUN-OR-TRACE…
+
+Takes torch.profiler's .json or .json.gz, nsys' .sqlite, or a run's folder with such files somewhere in it.
+Exit code 0: all ranges are there; 1: some are missing or misplaced; 2: there is no trace to look at.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+import sqlite3
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+TRACES = ("*.json.gz", "*.pt.trace.json", "*.sqlite")
+STEP = "batch_<i>"
+# Each range with the pattern of its name, and whether every step has one.
+EXPECTED = {
+    STEP: (r"batch_\d+", True),
+    "DataLoad batch <i>": (r"DataLoad batch \d+", True),
+    "forward": (r"forward", True),
+    "backward": (r"backward", True),
+    "optimizer_step": (r"optimizer_step", False),
+    "scheduler_step": (r"scheduler_step", False),
+    "zero_grad": (r"zero_grad", False),
+}
+
+
+@dataclass(frozen=True)
+class Range:
+    """A named stretch of time on one thread, in the trace's own unit."""
+
+    name: str
+    thread: object
+    start: float
+    end: float
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Check every trace named; print one line per finding."""
+    traces = [trace for argument in arguments for trace in find_traces(Path(argument))]
+    if not traces:
+        print(
+            "no trace found: name a run's folder, a .json.gz or a .sqlite. Was the profiler started (GAP 2)?"
+        )
+        return 2
+    return max(report(trace) for trace in traces)
+
+
+def find_traces(path: Path) -> list[Path]:
+    """`path` itself, or the traces somewhere below it."""
+    if path.is_dir():
+        return sorted(found for pattern in TRACES for found in path.rglob(pattern) if found.name[0] != ".")
+    return [path] if path.is_file() else []
+
+
+def report(trace: Path) -> int:
+    """Print what is right and wrong in one trace; 0 when all is right, else 1."""
+    findings = check(read_ranges(trace))
+    for right, sentence in findings:
+        print(f"{trace.name}: {'ok     ' if right else 'MISSING'} {sentence}")
+    return 0 if all(right for right, _ in findings) else 1
+
+
+def check(ranges: Sequence[Range]) -> list[tuple[bool, str]]:
+    """For each expected range: is it there, often enough, and inside a step?"""
+    found = {
+        name: [r for r in ranges if re.fullmatch(pattern, r.name)] for name, (pattern, _) in EXPECTED.items()
+    }
+    steps = found[STEP]
+    return [_judge(name, found[name], steps, EXPECTED[name][1]) for name in EXPECTED]
+
+
+def _judge(name: str, found: Sequence[Range], steps: Sequence[Range], every_step: bool) -> tuple[bool, str]:
+    outside = sum(not any(_inside(r, step) for step in steps) for r in found)
+    if not found:
+        return False, f"{name}: not in the trace"
+    if every_step and len(found) < len(steps):
+        return False, f"{name}: {len(found)} times in {len(steps)} steps"
+    if steps and outside:
+        return False, f"{name}: {outside} of {len(found)} lie outside every {STEP}"
+    return True, f"{name}: {len(found)} times"
+
+
+def _inside(inner: Range, outer: Range) -> bool:
+    slack = 0.001  # Kineto's microseconds, as floats, carry about a nanosecond of rounding
+    return (
+        inner.thread == outer.thread and outer.start <= inner.start + slack and inner.end <= outer.end + slack
+    )
+
+
+def read_ranges(trace: Path) -> list[Range]:
+    """The ranges that the program itself wrote into a trace."""
+    return list(_nsys_ranges(trace) if trace.suffix == ".sqlite" else _kineto_ranges(trace))
+
+
+def _kineto_ranges(trace: Path) -> Iterable[Range]:
+    content = gzip.decompress(trace.read_bytes()) if trace.suffix == ".gz" else trace.read_bytes()
+    events: list[dict[str, Any]] = json.loads(content).get("traceEvents", [])
+    for event in events:
+        if event.get("cat") == "user_annotation" and event.get("ph") == "X":
+            start = float(event["ts"])
+            yield Range(event["name"], event["tid"], start, start + float(event["dur"]))
+
+
+def _nsys_ranges(trace: Path) -> Iterable[Range]:
+    query = """
+        SELECT coalesce(e.text, s.value), e.globalTid, e.start, e.end
+        FROM NVTX_EVENTS e LEFT JOIN StringIds s ON s.id = e.textId
+        WHERE e.end IS NOT NULL
+    """
+    connection = sqlite3.connect(f"file:{trace}?mode=ro", uri=True)
+    try:
+        for name, thread, start, end in connection.execute(query):
+            if name is not None:
+                yield Range(name, thread, start, end)
+    finally:
+        connection.close()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,193 @@
+"""Exercise 1, task 1a-optional: the same training as `train.py`, without its profiler and its named ranges.
+
+Add them where it says GAP; there are eight. `annotate` and the capture are imported already. The README says how to
+run this file in place of `train.py` and how to check what you added.
+
+    accelerate launch --config_file configs/accelerate/ddp.yaml exercises/exercise_1_DDP/train_todo.py \
+        --model configs/models/tiny-llama.yaml --run-dir /tmp/run --profiler torch
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # `exercises` is found from anywhere
+
+import torch
+from accelerate import Accelerator  # type: ignore[import-untyped]
+from accelerate.utils import (  # type: ignore[import-untyped]
+    DataLoaderConfiguration,
+    DistributedDataParallelKwargs,
+    GradientAccumulationPlugin,
+    set_seed,
+)
+from torch.optim.lr_scheduler import LambdaLR
+from tqdm import tqdm  # type: ignore[import-untyped]
+
+from exercises.utils import metrics, models
+from exercises.utils.arguments import TrainingArguments, parse_arguments
+from exercises.utils.data import Batch, check_vocabulary, load_vocabulary
+from exercises.utils.describe import describe
+from exercises.utils.errors import run_script
+from exercises.utils.loaders import on_the_fly_loader, prepared_loader
+from exercises.utils.ranges import annotate  # noqa: F401 - for the gaps
+from exercises.utils.schedule import linear_warmup
+from exercises.utils.stop import StopRequest
+from exercises.utils.synchronisation import SynchronisationCheck, require_every_process
+from exercises.utils.window import Capture, open_capture
+
+
+@dataclass(frozen=True)
+class DDPArguments(TrainingArguments):
+    """Exercise 1's own option."""
+
+    slow_dataloading: bool
+
+
+@dataclass(frozen=True)
+class Training:
+    """What the loop works with."""
+
+    arguments: DDPArguments
+    accelerator: Accelerator
+    model: Any
+    optimizer: Any
+    scheduler: LambdaLR
+    loader: Any
+    stop: StopRequest
+    check: SynchronisationCheck
+    description: metrics.Start
+
+
+def main() -> int:
+    """Set the stage, train, and return the exit code."""
+    stop = StopRequest()
+    arguments = parse_arguments(DDPArguments, "Exercise 1: data-parallel training.", declare_options)
+    training = build(arguments, stop)
+    rank = training.accelerator.process_index
+    writer = metrics.MetricsWriter(arguments.run_dir, training.description)
+    capture = open_capture(
+        arguments.profiler, arguments.window, arguments.run_dir, rank, arguments.profile_memory
+    )
+    with writer, capture:
+        train(training, writer, capture)
+        if stop.asked:
+            writer.stopped("SIGTERM")
+        else:
+            training.check.finish()
+    training.accelerator.end_training()
+    return stop.exit_code
+
+
+def build(arguments: DDPArguments, stop: StopRequest) -> Training:
+    """Model, data and optimizer, spread over the processes by accelerate."""
+    set_seed(arguments.seed)
+    accelerator = make_accelerator(arguments)
+    require_every_process(accelerator.num_processes)
+
+    config = models.load_model_config(arguments.model)
+    seq_length = arguments.seq_length or config.defaults.seq_length
+    vocabulary = load_vocabulary(arguments.tokenizer, arguments.checkpoint)
+    check_vocabulary(vocabulary, config.vocab_size)
+    make_loader = on_the_fly_loader if arguments.slow_dataloading else prepared_loader
+    loader = make_loader(arguments, vocabulary, seq_length)
+    model = models.build_model(config, arguments.checkpoint, arguments.activation_checkpointing)
+    model.to(
+        accelerator.device
+    )  # before the optimizer, whose fused kernels want the weights where they will stay
+    optimizer = torch.optim.AdamW(
+        model.parameters(), lr=arguments.learning_rate, fused=accelerator.device.type == "cuda"
+    )
+    scheduler = linear_warmup(optimizer, arguments.warmup_steps)
+    model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+
+    check = SynchronisationCheck(model.parameters())
+    description = describe(arguments, config, seq_length, accelerator.device)
+    return Training(arguments, accelerator, model, optimizer, scheduler, loader, stop, check, description)
+
+
+def make_accelerator(arguments: DDPArguments) -> Accelerator:
+    """accelerate's view of the processes, the precision and the accumulation."""
+    return Accelerator(
+        cpu=arguments.on_cpu,
+        mixed_precision="bf16" if arguments.mixed_precision else "no",
+        gradient_accumulation_plugin=GradientAccumulationPlugin(
+            num_steps=arguments.gradient_accumulation_steps,
+            sync_with_dataloader=False,  # the end of an epoch is no reason to step early
+        ),
+        dataloader_config=DataLoaderConfiguration(non_blocking=not arguments.slow_dataloading),
+        # The only buffers are the rotary tables, which never change: no need to send them before every forward.
+        kwargs_handlers=[DistributedDataParallelKwargs(broadcast_buffers=False)],
+    )
+
+
+def declare_options(parser: Any) -> None:
+    """Exercise 1's own option."""
+    parser.add_argument(
+        "--slow-dataloading",
+        action="store_true",
+        help="tokenise on the fly in the main process, without workers and pinned memory",
+    )
+
+
+def train(training: Training, writer: metrics.MetricsWriter, capture: Capture) -> None:
+    """Go through the data, epoch after epoch, until the last step or until we are asked to stop."""
+    arguments, accelerator = training.arguments, training.accelerator
+    steps = iter(tqdm(range(arguments.total_steps), disable=not accelerator.is_main_process, mininterval=1.0))
+    step = next(steps, None)
+    for epoch in itertools.count():  # noqa: B007 - for gap 1
+        # GAP 1: the whole epoch is one range, `epoch_<number>-rank_<rank>`, so that ranks can be told apart.
+        #        Everything in this loop goes inside:  with annotate(f"…"):
+        batches = iter(training.loader)
+        for _ in range(len(training.loader)):
+            if step is None or training.stop.before(step, lead=arguments.gradient_accumulation_steps):
+                return
+            # GAP 2: tell the capture that a step begins; it starts the profiler when the window does.
+            record = train_step(training, batches, step)
+            writer.step(record)
+            # GAP 3: and that it has ended.
+            if record.synced:
+                training.check.after_update(record.phase)
+            step = next(steps, None)
+        next(batches, None)  # lets the loader end its epoch
+
+
+def train_step(training: Training, batches: Any, step: int) -> metrics.Step:
+    """One batch: load it, forward, backward, and when enough batches are accumulated, the optimizer."""
+    accelerator, model = training.accelerator, training.model
+    timer = metrics.StepTimer()
+    # GAP 4: everything up to `loss_value` is one range, `batch_<step>`.
+    # GAP 5: loading the batch is a range of its own in it, `DataLoad batch <step>`.
+    with timer.part("data"):
+        batch: Batch = next(batches)
+
+    # Inside `accumulate`, gradients are all-reduced only in the last batch of an accumulation (no_sync).
+    with accelerator.accumulate(model):
+        # GAP 6: `forward`
+        with timer.part("forward"):
+            loss = model(**batch).loss
+        # GAP 7: `backward`
+        with timer.part("backward"):
+            accelerator.backward(loss)
+        synced = bool(accelerator.sync_gradients)
+        learning_rate = float(training.scheduler.get_last_lr()[0])
+        if synced:
+            with timer.part("optimizer"):
+                # GAP 8: `optimizer_step` (the next two lines), `scheduler_step` and `zero_grad`
+                accelerator.clip_grad_norm_(model.parameters(), 1.0)
+                training.optimizer.step()
+                training.scheduler.step()
+                training.optimizer.zero_grad()
+    loss_value = loss.item()  # waits for the device, so that the step's time is the device's too
+    window = training.arguments.window
+    return timer.finish(
+        step, window, input_ids=batch["input_ids"], loss=loss_value, lr=learning_rate, synced=synced
+    )
+
+
+if __name__ == "__main__":
+    run_script(main)

@@ -1,0 +1,185 @@
+"""Exercise 2: fine-tune a Mistral with DeepSpeed ZeRO, and profile some of its steps.
+
+Read it from top to bottom: `main` sets the stage, `train` is the loop, `train_step` one batch. Training ends with
+the profiled steps.
+
+    accelerate launch --config_file configs/accelerate/deepspeed.yaml exercises/exercise_2_DeepSpeed/train.py \
+        --model configs/models/tiny-mistral.yaml --deepspeed-config configs/deepspeed/stage-3/full-precision.json \
+        --run-dir /tmp/run --profiler torch
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # `exercises` is found from anywhere
+
+import torch
+from accelerate import Accelerator  # type: ignore[import-untyped]
+from accelerate.utils import set_seed  # type: ignore[import-untyped]
+from torch.optim.lr_scheduler import LambdaLR
+from tqdm import tqdm  # type: ignore[import-untyped]
+
+from exercises.exercise_2_DeepSpeed import zero
+from exercises.utils import metrics, models
+from exercises.utils.arguments import TrainingArguments, parse_arguments
+from exercises.utils.data import Batch, check_vocabulary, load_vocabulary
+from exercises.utils.describe import describe
+from exercises.utils.errors import run_script
+from exercises.utils.loaders import prepared_loader
+from exercises.utils.ranges import annotate
+from exercises.utils.schedule import linear_warmup
+from exercises.utils.stop import StopRequest
+from exercises.utils.synchronisation import SynchronisationCheck, require_every_process
+from exercises.utils.window import Capture, open_capture
+
+
+@dataclass(frozen=True)
+class DeepSpeedArguments(TrainingArguments):
+    """Exercise 2's own option."""
+
+    deepspeed_config: Path
+
+
+@dataclass(frozen=True)
+class Training:
+    """What the loop works with. `engine` is DeepSpeed's: model, optimizer and communication in one."""
+
+    arguments: DeepSpeedArguments
+    accelerator: Accelerator
+    engine: Any
+    scheduler: LambdaLR
+    loader: Any
+    stop: StopRequest
+    check: SynchronisationCheck
+    description: metrics.Start
+
+
+def main() -> int:
+    """Set the stage, train, and return the exit code."""
+    stop = StopRequest()
+    arguments = parse_arguments(DeepSpeedArguments, "Exercise 2: DeepSpeed ZeRO.", declare_options)
+    training = build(arguments, stop)
+    rank = training.accelerator.process_index
+    writer = metrics.MetricsWriter(arguments.run_dir, training.description)
+    capture = open_capture(
+        arguments.profiler, arguments.window, arguments.run_dir, rank, arguments.profile_memory
+    )
+    with writer, capture:
+        train(training, writer, capture)
+        if stop.asked:
+            writer.stopped("SIGTERM")
+        else:
+            training.check.finish()
+    training.accelerator.end_training()
+    return stop.exit_code
+
+
+def declare_options(parser: Any) -> None:
+    """Exercise 2's own option."""
+    parser.add_argument("--deepspeed-config", type=Path, required=True, help="a file of configs/deepspeed")
+
+
+def build(arguments: DeepSpeedArguments, stop: StopRequest) -> Training:
+    """Model, data and optimizer, sharded over the processes by DeepSpeed."""
+    set_seed(arguments.seed)
+    ds_config = zero.fill_in(zero.read_config(arguments.deepspeed_config), arguments)
+    config = models.load_model_config(arguments.model)
+    checkpoint = arguments.checkpoint or common_weights(config, arguments)
+    accelerator = zero.make_accelerator(ds_config, arguments)
+    require_every_process(accelerator.num_processes)
+
+    seq_length = arguments.seq_length or config.defaults.seq_length
+    vocabulary = load_vocabulary(arguments.tokenizer, arguments.checkpoint)
+    check_vocabulary(vocabulary, config.vocab_size)
+    loader = prepared_loader(arguments, vocabulary, seq_length)
+    # Under stage 3 this never holds the whole model: each layer is cut into shards as soon as it exists.
+    model = models.build_model(config, checkpoint, zero.checkpoints_activations(ds_config))
+    optimizer = torch.optim.AdamW(
+        model.parameters(), lr=arguments.learning_rate, fused=accelerator.device.type == "cuda"
+    )
+    scheduler = linear_warmup(optimizer, arguments.warmup_steps)
+    engine, _, loader = accelerator.prepare(model, optimizer, loader)
+    require_every_process(engine.dp_world_size)
+
+    # Under stage 3 no rank has whole parameters to compare.
+    check = SynchronisationCheck([] if ds_config["zero_optimization"]["stage"] == 3 else engine.parameters())
+    bf16 = zero.uses_bf16(ds_config)
+    description = describe(arguments, config, seq_length, accelerator.device, bf16=bf16)
+    return Training(arguments, accelerator, engine, scheduler, loader, stop, check, description)
+
+
+def common_weights(config: models.ModelConfig, arguments: DeepSpeedArguments) -> Path | None:
+    """A tiny model's random weights as a checkpoint that all ranks and all ZeRO stages start from.
+
+    Stage 3 draws random weights shard by shard, so they would differ from those of the other stages. None for a
+    large model, for which writing them down takes longer than the profile is worth. Must come before DeepSpeed: from
+    then on building a model takes all ranks. They meet when the process group starts, which rank 0 does last.
+    """
+    if not config.tiny:
+        return None
+    folder = arguments.run_dir / "checkpoint"
+    if metrics.rank_of_process()[0] == 0:
+        models.save_random_weights(config, folder, arguments.seed)
+    return folder
+
+
+def train(training: Training, writer: metrics.MetricsWriter, capture: Capture) -> None:
+    """Go through the data, epoch after epoch, until the last step or until we are asked to stop."""
+    arguments, accelerator = training.arguments, training.accelerator
+    steps = iter(tqdm(range(arguments.total_steps), disable=not accelerator.is_main_process, mininterval=1.0))
+    step = next(steps, None)
+    for epoch in itertools.count():
+        with annotate(f"epoch_{epoch}-rank_{accelerator.process_index}"):
+            batches = iter(training.loader)
+            for _ in range(len(training.loader)):
+                if step is None or training.stop.before(step, lead=arguments.gradient_accumulation_steps):
+                    return
+                capture.step_begins(step)
+                record = train_step(training, batches, step)
+                writer.step(record)
+                capture.step_ends(step)
+                if record.synced:
+                    training.check.after_update(record.phase)
+                step = next(steps, None)
+            next(batches, None)  # lets the loader end its epoch
+
+
+def train_step(training: Training, batches: Any, step: int) -> metrics.Step:
+    """One batch: load it, forward, backward, and when enough batches are accumulated, the optimizer."""
+    engine = training.engine
+    timer = metrics.StepTimer()
+    with annotate(f"batch_{step}"):
+        with annotate(f"DataLoad batch {step}"), timer.part("data"):
+            batch: Batch = next(batches)
+
+        # Stage 3 gathers each layer's parameters before it computes with them, here and again in backward.
+        with annotate("forward"), timer.part("forward"):
+            loss = engine(**batch).loss
+        # Gradients are reduced bucket by bucket while the rest is computed; each rank keeps its own part. We call
+        # the engine itself: `accelerator.backward` would do the optimizer's work in here, too.
+        with annotate("backward"), timer.part("backward"):
+            engine.backward(loss)
+
+        # The engine counts batches and steps the optimizer at the end of an accumulation; clipping and zeroing
+        # the gradients are part of its step.
+        synced = bool(engine.is_gradient_accumulation_boundary())
+        learning_rate = float(training.scheduler.get_last_lr()[0])
+        with annotate("optimizer_step"), timer.part("optimizer"):
+            engine.step()
+        if synced:
+            with annotate("scheduler_step"):
+                training.scheduler.step()
+        loss_value = float(loss.item())  # waits for the device, so that the step's time is the device's too
+    window = training.arguments.window
+    return timer.finish(
+        step, window, input_ids=batch["input_ids"], loss=loss_value, lr=learning_rate, synced=synced
+    )
+
+
+if __name__ == "__main__":
+    run_script(main)

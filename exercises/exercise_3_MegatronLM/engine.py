@@ -1,0 +1,195 @@
+"""What trains: the model's chunks under megatron's data parallelism, its optimizer and its pipeline schedule.
+
+Knows megatron-core; knows nothing of files, windows or metrics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from megatron.core import parallel_state, tensor_parallel
+from megatron.core.distributed import (
+    DistributedDataParallel,
+    DistributedDataParallelConfig,
+    finalize_model_grads,
+)
+from megatron.core.models.gpt import GPTModel
+from megatron.core.optimizer import OptimizerConfig, get_megatron_optimizer
+from megatron.core.optimizer.optimizer import MegatronOptimizer
+from megatron.core.optimizer_param_scheduler import OptimizerParamScheduler
+from megatron.core.pipeline_parallel import get_forward_backward_func
+from megatron.core.transformer import TransformerConfig
+from torch import Tensor
+
+from exercises.exercise_3_MegatronLM import model, weights
+from exercises.exercise_3_MegatronLM.data import MicroBatch
+from exercises.exercise_3_MegatronLM.options import MegatronArguments
+from exercises.exercise_3_MegatronLM.parallel import Batch, Layout
+from exercises.utils.models import ModelConfig
+
+# megatron's default bucket of 40 million parameters would hold a tiny model whole: nothing left to overlap.
+BUCKET_OF_A_TINY_MODEL = 100_000
+WEIGHT_DECAY = 0.1
+GRADIENT_CLIPPING = 1.0
+
+
+def start_groups(layout: Layout, seed: int) -> None:
+    """Make the process groups of every parallel dimension and seed megatron's random streams."""
+    parallel_state.initialize_model_parallel(
+        tensor_model_parallel_size=layout.tp,
+        pipeline_model_parallel_size=layout.pp,
+        virtual_pipeline_model_parallel_size=layout.vpp if layout.vpp > 1 else None,
+        context_parallel_size=layout.cp,
+        expert_model_parallel_size=layout.ep,
+        create_gloo_process_groups=False,
+    )
+    torch.manual_seed(seed)
+    tensor_parallel.model_parallel_cuda_manual_seed(seed)
+
+
+@dataclass(frozen=True)
+class Engine:
+    """The parts of a training on one rank."""
+
+    chunks: list[DistributedDataParallel]
+    config: TransformerConfig
+    optimizer: MegatronOptimizer
+    scheduler: OptimizerParamScheduler
+    batch: Batch
+
+    def zero_grad(self) -> None:
+        """Forget the last iteration's gradients."""
+        for chunk in self.chunks:
+            chunk.zero_grad_buffer()
+        self.optimizer.zero_grad()
+
+    def forward_backward(self, read: Callable[[], Iterator[MicroBatch]]) -> Tensor:
+        """Run megatron's schedule over the iteration's micro-batches, and reduce the gradients over all replicas.
+
+        `read` makes an iterator over this rank's micro-batches. Returns the global batch's mean loss, on every
+        rank.
+        """
+        results = get_forward_backward_func()(
+            forward_step_func=partial(_forward, self.batch),
+            data_iterator=[read() if _reads_data(chunk) else None for chunk in self.chunks],
+            model=self.chunks,
+            num_microbatches=self.num_microbatches,
+            seq_length=self.batch.seq_length,
+            micro_batch_size=self.batch.micro_size,
+            forward_only=False,
+        )
+        return self._mean_loss([result["loss"] for result in results])
+
+    @property
+    def num_microbatches(self) -> int:
+        """Micro-batches per iteration and replica."""
+        return self.batch.num_microbatches(parallel_state.get_data_parallel_world_size())
+
+    @property
+    def learning_rate(self) -> float:
+        """The rate that the next optimizer step takes."""
+        return float(self.optimizer.param_groups[0]["lr"])
+
+    def parameters(self) -> int:
+        """Parameters that this rank holds."""
+        return sum(parameter.numel() for chunk in self.chunks for parameter in chunk.parameters())
+
+    def _mean_loss(self, losses: list[Tensor]) -> Tensor:
+        # Only ranks of the last stage have losses: the TP ranks the same one, the others each their part.
+        device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        loss = torch.stack(losses).mean() if losses else torch.zeros((), device=device)
+        dist.all_reduce(loss)
+        copies = parallel_state.get_tensor_model_parallel_world_size()
+        loss /= copies * parallel_state.get_data_parallel_world_size()
+        return loss
+
+
+def build(arguments: MegatronArguments, sizes: ModelConfig, layout: Layout, batch: Batch) -> Engine:
+    """Build everything that trains, with initial weights that do not depend on `layout`."""
+    config = model.transformer_config(
+        sizes, layout, arguments.mixed_precision, arguments.activation_checkpointing
+    )
+    chunks = model.build_chunks(sizes, config, layout, batch.seq_length)
+    weights.initialise(chunks, arguments.seed)
+    replicas = _data_parallel(chunks, config, arguments, sizes.tiny)
+    optimizer = get_megatron_optimizer(
+        _optimizer_config(arguments, config), replicas, use_gloo_process_groups=False
+    )
+    return Engine(replicas, config, optimizer, _scheduler(optimizer, arguments), batch)
+
+
+def _data_parallel(
+    chunks: list[GPTModel], config: TransformerConfig, arguments: MegatronArguments, tiny: bool
+) -> list[DistributedDataParallel]:
+    ddp = DistributedDataParallelConfig(
+        use_distributed_optimizer=arguments.distributed_optimizer,
+        overlap_grad_reduce=arguments.overlap,
+        # Parameters are gathered only where the optimizer has divided them.
+        overlap_param_gather=arguments.overlap and arguments.distributed_optimizer,
+        grad_reduce_in_fp32=arguments.mixed_precision,
+        bucket_size=BUCKET_OF_A_TINY_MODEL if tiny else None,
+    )
+    replicas = [
+        DistributedDataParallel(config, ddp, chunk, disable_bucketing=place > 0)
+        for place, chunk in enumerate(chunks)
+    ]
+    config.finalize_model_grads_func = finalize_model_grads
+    if arguments.overlap:
+        no_sync = [replica.no_sync for replica in replicas]
+        config.no_sync_func = no_sync if len(replicas) > 1 else no_sync[0]
+    return replicas
+
+
+def _optimizer_config(arguments: MegatronArguments, config: TransformerConfig) -> OptimizerConfig:
+    return OptimizerConfig(
+        optimizer="adam",
+        lr=arguments.learning_rate,
+        weight_decay=WEIGHT_DECAY,
+        adam_beta2=0.95,
+        clip_grad=GRADIENT_CLIPPING,
+        bf16=arguments.mixed_precision,
+        params_dtype=config.params_dtype,
+        use_distributed_optimizer=arguments.distributed_optimizer,
+        overlap_param_gather=arguments.overlap and arguments.distributed_optimizer,
+    )
+
+
+def _scheduler(optimizer: MegatronOptimizer, arguments: MegatronArguments) -> OptimizerParamScheduler:
+    return OptimizerParamScheduler(
+        optimizer,
+        init_lr=0.0,
+        max_lr=arguments.learning_rate,
+        min_lr=0.0,
+        lr_warmup_steps=arguments.warmup_steps,
+        lr_decay_steps=arguments.warmup_steps + arguments.total_steps,
+        lr_decay_style="constant",
+        start_wd=WEIGHT_DECAY,
+        end_wd=WEIGHT_DECAY,
+        wd_incr_steps=0,
+        wd_incr_style="constant",
+    )
+
+
+def _reads_data(chunk: DistributedDataParallel) -> bool:
+    """The first stage needs the tokens, the last one the labels; those between need neither."""
+    return bool(chunk.module.pre_process or chunk.module.post_process)
+
+
+def _forward(batch: Batch, micro_batches: Iterator[MicroBatch] | None, chunk: Any) -> tuple[Tensor, Any]:
+    """What megatron's schedule calls for each micro-batch: the output, and the function that makes it a loss."""
+    if micro_batches is None:
+        return chunk(None, None, None), None
+    data = next(micro_batches)
+    output = chunk(data.tokens, data.positions, None, labels=data.labels)
+    return output, partial(_loss, batch)
+
+
+def _loss(batch: Batch, token_losses: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+    # Divided by all tokens of the micro-batch, also where context parallelism left this rank only some of them.
+    loss = token_losses.float().sum() / (batch.micro_size * batch.seq_length)
+    return loss, {"loss": loss.detach().clone()}

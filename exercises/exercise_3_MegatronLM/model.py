@@ -1,0 +1,161 @@
+"""The GPT that is trained: megatron-core's GPTModel with the sizes of a model file, one chunk per virtual stage.
+
+Knows megatron-core's configuration; knows nothing of data, optimizer or profiling.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from megatron.core import parallel_state
+from megatron.core.models.gpt import GPTModel
+from megatron.core.models.gpt.gpt_layer_specs import (
+    HAVE_TE,
+    get_gpt_layer_local_spec,
+    get_gpt_layer_with_transformer_engine_spec,
+)
+from megatron.core.transformer import TransformerConfig
+from megatron.core.transformer.moe import moe_utils
+from megatron.core.transformer.transformer_block import TransformerBlockSubmodules, get_num_layers_to_build
+from torch import nn
+
+from exercises.exercise_3_MegatronLM.attention import FusedAttention
+from exercises.exercise_3_MegatronLM.parallel import Layout
+from exercises.utils.models import ModelConfig
+
+
+def transformer_engine_works() -> bool:
+    """True where NVIDIA's Transformer Engine could be imported and there is a GPU for it."""
+    return bool(HAVE_TE) and torch.cuda.is_available()
+
+
+def transformer_config(
+    model: ModelConfig, layout: Layout, mixed_precision: bool, recompute: bool
+) -> TransformerConfig:
+    """megatron-core's configuration of this model under this layout."""
+    dtype = torch.bfloat16 if mixed_precision else torch.float32
+    fused = transformer_engine_works()
+    return TransformerConfig(
+        **_sizes(model),
+        **_parallelism(layout),
+        **(_experts(model) if model.num_local_experts > 1 else {}),
+        **(_recomputation() if recompute else {}),
+        bf16=mixed_precision,
+        params_dtype=dtype,
+        pipeline_dtype=dtype,
+        use_cpu_initialization=not torch.cuda.is_available(),
+        # gloo still reads an output that is being sent; NCCL's allocator waits with reusing its memory.
+        deallocate_pipeline_outputs=torch.cuda.is_available(),
+        # The fusions are CUDA extensions of Transformer Engine and Apex.
+        apply_rope_fusion=fused,
+        bias_activation_fusion=fused,
+        bias_dropout_fusion=fused,
+        masked_softmax_fusion=fused,
+        persist_layer_norm=fused,
+        gradient_accumulation_fusion=False,
+    )
+
+
+def _sizes(model: ModelConfig) -> dict[str, Any]:
+    return {
+        "num_layers": model.num_hidden_layers,
+        "hidden_size": model.hidden_size,
+        "ffn_hidden_size": model.intermediate_size,
+        "num_attention_heads": model.num_attention_heads,
+        "num_query_groups": model.num_key_value_heads,
+        "kv_channels": model.head_dim,
+        "normalization": "RMSNorm",
+        "layernorm_epsilon": model.rms_norm_eps,
+        "gated_linear_unit": True,
+        "activation_func": nn.functional.silu,
+        "add_bias_linear": False,
+        "hidden_dropout": 0.0,
+        "attention_dropout": 0.0,
+    }
+
+
+def _parallelism(layout: Layout) -> dict[str, Any]:
+    interleaved = layout.vpp > 1
+    return {
+        "tensor_model_parallel_size": layout.tp,
+        "pipeline_model_parallel_size": layout.pp,
+        "virtual_pipeline_model_parallel_size": layout.vpp if interleaved else None,
+        "context_parallel_size": layout.cp,
+        "expert_model_parallel_size": layout.ep,
+        "sequence_parallel": layout.sequence_parallel,
+        # Only the interleaved schedule can hide its sends and receives. With two stages it must: batched, a rank's
+        # activations and gradients go to the same neighbour and would be taken for each other.
+        "overlap_p2p_comm": interleaved,
+        "batch_p2p_comm": not interleaved,
+    }
+
+
+def _experts(model: ModelConfig) -> dict[str, Any]:
+    return {
+        "num_moe_experts": model.num_local_experts,
+        "moe_router_topk": model.num_experts_per_tok,
+        "moe_ffn_hidden_size": model.intermediate_size,
+        "moe_router_load_balancing_type": "aux_loss",
+        "moe_aux_loss_coeff": 1e-2,
+        "moe_token_dispatcher_type": "alltoall",
+        "moe_grouped_gemm": transformer_engine_works(),
+    }
+
+
+def _recomputation() -> dict[str, Any]:
+    """Keep each layer's input only and run the layer again in backward."""
+    return {"recompute_granularity": "full", "recompute_method": "uniform", "recompute_num_layers": 1}
+
+
+def build_chunks(
+    model: ModelConfig, config: TransformerConfig, layout: Layout, seq_length: int
+) -> list[GPTModel]:
+    """This rank's part of the model: one chunk per virtual stage, first to last. Weights are still arbitrary."""
+    virtual = range(layout.vpp) if layout.vpp > 1 else [None]
+    return [_build_chunk(model, config, seq_length, vp_stage) for vp_stage in virtual]
+
+
+def _build_chunk(
+    model: ModelConfig, config: TransformerConfig, seq_length: int, vp_stage: int | None
+) -> GPTModel:
+    place = {"ignore_virtual": vp_stage is None, "vp_stage": vp_stage}
+    return GPTModel(
+        config=config,
+        transformer_layer_spec=_layer_spec(config, vp_stage),
+        vocab_size=model.vocab_size,
+        max_sequence_length=seq_length,
+        pre_process=parallel_state.is_pipeline_first_stage(**place),
+        post_process=parallel_state.is_pipeline_last_stage(**place),
+        parallel_output=True,
+        share_embeddings_and_output_weights=model.tie_word_embeddings,
+        position_embedding_type="rope",
+        rotary_base=int(model.rope_theta),
+        vp_stage=vp_stage,
+    ).to(device="cuda" if torch.cuda.is_available() else "cpu", dtype=config.params_dtype)
+
+
+def _layer_spec(config: TransformerConfig, vp_stage: int | None) -> Any:
+    if transformer_engine_works():
+        return get_gpt_layer_with_transformer_engine_spec(
+            num_experts=config.num_moe_experts, moe_grouped_gemm=config.moe_grouped_gemm
+        )
+    # Without Transformer Engine the router of megatron-core 0.16.1 asks for this name and does not find it.
+    vars(moe_utils).setdefault("te_general_gemm", None)
+    layer = get_gpt_layer_local_spec(num_experts=config.num_moe_experts, normalization="RMSNorm")
+    layer.submodules.self_attention.submodules.core_attention = FusedAttention
+    layer.submodules.input_layernorm = ShardableRMSNorm
+    layer.submodules.pre_mlp_layernorm = ShardableRMSNorm
+    layers = [layer] * get_num_layers_to_build(config, vp_stage)
+    return TransformerBlockSubmodules(layer_specs=layers, layer_norm=ShardableRMSNorm)
+
+
+class ShardableRMSNorm(nn.RMSNorm):
+    """RMSNorm that works under sequence parallelism, which megatron-core's wrapper of PyTorch's norm refuses.
+
+    Each rank normalises its own tokens with the same weight; the mark makes megatron sum the weight's gradient.
+    """
+
+    def __init__(self, config: TransformerConfig, hidden_size: int, eps: float = 1e-5, **_: object) -> None:
+        super().__init__(hidden_size, eps=eps)
+        vars(self.weight)["sequence_parallel"] = config.sequence_parallel

@@ -1,0 +1,109 @@
+"""Exercise 3's command line: what all training scripts share, and how Megatron splits the work."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from exercises.exercise_3_MegatronLM.parallel import Batch, Layout
+from exercises.utils.arguments import TrainingArguments, parse_arguments, positive
+from exercises.utils.errors import TrainingRequestError
+from exercises.utils.models import ModelConfig
+
+GLOBAL_BATCH_SIZE = 128  # the workshop's
+MICRO_BATCHES_ON_CPU = 8
+
+
+@dataclass(frozen=True)
+class MegatronArguments(TrainingArguments):
+    """What exercise 3 can be asked."""
+
+    tp: int
+    pp: int
+    cp: int
+    vpp: int
+    ep: int
+    global_batch_size: int | None
+    distributed_optimizer: bool
+    overlap: bool
+    data_path: Path | None
+
+    def layout(self, world: int) -> Layout:
+        """The parallel layout asked for, in a world of `world` processes."""
+        return Layout(world=world, tp=self.tp, pp=self.pp, cp=self.cp, vpp=self.vpp, ep=self.ep)
+
+    def batch(self, layout: Layout, model: ModelConfig) -> Batch:
+        """The batch asked for; by default the workshop's 128 samples, on a CPU 8 micro-batches per replica."""
+        on_cpu = MICRO_BATCHES_ON_CPU * self.micro_batch_size * max(1, layout.dp)
+        return Batch(
+            global_size=self.global_batch_size or (on_cpu if self.on_cpu else GLOBAL_BATCH_SIZE),
+            micro_size=self.micro_batch_size,
+            seq_length=self.seq_length or model.defaults.pretrain_seq_length,
+        )
+
+
+def parse(argv: Sequence[str] | None = None) -> MegatronArguments:
+    """Parse the command line. Exits with 2 when it cannot be read, raises TrainingRequestError when it asks for
+    what this exercise does not do."""
+    arguments = parse_arguments(MegatronArguments, "Pre-train a GPT with Megatron-Core.", _declare, argv)
+    if arguments.gradient_accumulation_steps != 1:
+        raise TrainingRequestError(
+            f"--gradient-accumulation-steps {arguments.gradient_accumulation_steps}: exercise 3 accumulates over the "
+            "micro-batches of an iteration; set --global-batch-size instead"
+        )
+    if arguments.checkpoint is not None:
+        raise TrainingRequestError(
+            f"--checkpoint {arguments.checkpoint}: exercise 3 pre-trains and starts from random weights"
+        )
+    return arguments
+
+
+def _declare(parser: argparse.ArgumentParser) -> None:
+    _declare_layout(parser)
+    _declare_iteration(parser)
+    # Ten iterations, of which the last five are recorded.
+    parser.set_defaults(
+        skip=3, wait=1, warmup=1, active=5, learning_rate=3e-4, warmup_steps=2, micro_batch_size=1
+    )
+
+
+def _declare_layout(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("parallel layout")
+    group.add_argument(
+        "--tp", type=positive, default=1, help="tensor-parallel size; > 1 turns sequence parallelism on"
+    )
+    group.add_argument("--pp", type=positive, default=1, help="pipeline-parallel size")
+    group.add_argument("--cp", type=positive, default=1, help="context-parallel size")
+    group.add_argument(
+        "--vpp", type=positive, default=1, help="model chunks per pipeline rank; > 1 interleaves 1F1B"
+    )
+    group.add_argument(
+        "--ep", type=positive, default=1, help="expert-parallel size, for mixture-of-experts models"
+    )
+
+
+def _declare_iteration(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("iteration")
+    group.add_argument(
+        "--global-batch-size", type=positive, help="samples per iteration; 128, on CPU 8 micro-batches"
+    )
+    group.add_argument(
+        "--iters", dest="steps", type=positive, help="iterations in all; default: to the window's end"
+    )
+    group.add_argument(
+        "--no-distributed-optimizer",
+        dest="distributed_optimizer",
+        action="store_false",
+        help="keep the whole optimizer state on every data-parallel rank",
+    )
+    group.add_argument(
+        "--no-overlap",
+        dest="overlap",
+        action="store_false",
+        help="reduce gradients and gather parameters when nothing else runs",
+    )
+    group.add_argument(
+        "--data-path", type=Path, help="prefix of a Megatron .bin/.idx pair; default: built from --data"
+    )

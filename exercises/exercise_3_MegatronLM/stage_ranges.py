@@ -1,0 +1,120 @@
+"""Ranges for each micro-batch and stage of megatron-core's schedules, put on from outside, in this one place.
+
+Wraps the schedules' forward and backward step and the pipeline's point-to-point communication. Knows the names
+of those three functions and the shape of their arguments; nothing of the model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from megatron.core import parallel_state
+from megatron.core.pipeline_parallel import schedules
+from megatron.core.pipeline_parallel.p2p_communication import P2PCommunicator
+
+from exercises.utils.metrics import StepTimer
+from exercises.utils.ranges import annotate
+
+
+def install() -> StageRanges:
+    """Wrap megatron-core's functions, once per process."""
+    marks = StageRanges()
+    schedules.forward_step = marks.forward(schedules.forward_step)
+    schedules.backward_step = marks.backward(schedules.backward_step)
+    P2PCommunicator._communicate = _marked_communication(P2PCommunicator._communicate)
+    return marks
+
+
+class StageRanges:
+    """Marks what the schedule does, and adds its times to the current iteration's timer."""
+
+    def __init__(self) -> None:
+        self._timer = StepTimer()
+
+    def new_timer(self) -> StepTimer:
+        """A fresh timer for the iteration that begins now."""
+        self._timer = StepTimer()
+        return self._timer
+
+    def forward(self, forward_step: Callable[..., Any]) -> Callable[..., Any]:
+        def marked(*args: Any, current_microbatch: int, vp_stage: int | None = None, **kwargs: Any) -> Any:
+            place = f"mb{current_microbatch} stage{stage_number(vp_stage)}"
+            with annotate(f"forward {place}"), self._timer.part("forward"):
+                output, num_tokens = forward_step(
+                    *args, current_microbatch=current_microbatch, vp_stage=vp_stage, **kwargs
+                )
+            # The schedules hand this very object to the backward step, which is told nothing else.
+            _first(output).harness_place = place
+            return output, num_tokens
+
+        return marked
+
+    def backward(self, backward_step: Callable[..., Any]) -> Callable[..., Any]:
+        def marked(input_tensor: Any, output_tensor: Any, *args: Any, **kwargs: Any) -> Any:
+            with (
+                annotate(f"backward {_first(output_tensor).harness_place}"),
+                self._timer.part("backward"),
+            ):
+                return backward_step(input_tensor, output_tensor, *args, **kwargs)
+
+        return marked
+
+
+def stage_number(vp_stage: int | None) -> int:
+    """The stage's place in the whole pipeline: with VPP, chunk c of pipeline rank r is stage c·PP + r."""
+    size: int = parallel_state.get_pipeline_model_parallel_world_size()
+    rank: int = parallel_state.get_pipeline_model_parallel_rank()
+    return (vp_stage or 0) * size + rank
+
+
+def _first(tensor_or_list: Any) -> Any:
+    return tensor_or_list[0] if isinstance(tensor_or_list, list) else tensor_or_list
+
+
+class _MarkedRequest:
+    """A pending send or receive whose waiting shows as a range."""
+
+    def __init__(self, request: Any, name: str) -> None:
+        self._request = request
+        self._name = name
+
+    def wait(self) -> None:
+        with annotate(self._name):
+            self._request.wait()
+
+
+# What megatron's requests are called, and what they are: activations go forward, gradients backward.
+_REQUESTS = {
+    "send_next": "send_forward",
+    "recv_prev": "recv_forward",
+    "send_prev": "send_backward",
+    "recv_next": "recv_backward",
+}
+
+
+def _marked_communication(communicate: Callable[..., Any]) -> Callable[..., Any]:
+    def marked(self: P2PCommunicator, **kwargs: Any) -> Any:
+        name = _communication_name(**kwargs)
+        if not name:
+            return communicate(self, **kwargs)
+        with annotate(name):
+            received_prev, received_next, requests = communicate(self, **kwargs)
+        if isinstance(requests, dict):
+            requests = {key: _MarkedRequest(each, f"{_REQUESTS[key]} wait") for key, each in requests.items()}
+        return received_prev, received_next, requests
+
+    return marked
+
+
+def _communication_name(
+    *, tensor_send_next: Any, tensor_send_prev: Any, recv_prev: bool, recv_next: bool, **_: Any
+) -> str:
+    """`send_forward_recv_backward` and the like: all that one call sends and receives; empty when nothing."""
+    wanted = {
+        "send_next": tensor_send_next is not None,
+        "send_prev": tensor_send_prev is not None,
+        "recv_prev": recv_prev,
+        "recv_next": recv_next,
+    }
+    return "_".join(_REQUESTS[request] for request, is_wanted in wanted.items() if is_wanted)

@@ -1,0 +1,114 @@
+"""Exercise 3: pre-train a GPT with tensor and pipeline parallelism, on megatron-core, and profile some iterations.
+
+Read it from top to bottom: `main` sets the stage, `train` is the loop, `train_iteration` one global batch.
+
+    torchrun --nproc-per-node 2 exercises/exercise_3_MegatronLM/train.py \
+        --model configs/models/tiny-mistral.yaml --run-dir /tmp/run --pp 2 --profiler torch
+"""
+
+from __future__ import annotations
+
+import sys
+from contextlib import AbstractContextManager, ExitStack
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+sys.path.insert(
+    0, str(Path(__file__).resolve().parents[2])
+)  # so that `exercises` is found, wherever we start
+
+import torch.distributed as dist
+
+from exercises.exercise_3_MegatronLM import options, parallel, runtime
+from exercises.exercise_3_MegatronLM.options import MegatronArguments
+from exercises.utils.errors import run_script
+from exercises.utils.metrics import MetricsWriter, StepTimer, rank_of_process
+from exercises.utils.models import load_model_config
+from exercises.utils.ranges import annotate
+from exercises.utils.stop import StopRequest
+from exercises.utils.window import Capture, open_capture
+
+if TYPE_CHECKING:  # megatron looks for CUDA while it is imported: `main` waits for the CPU shim
+    from exercises.exercise_3_MegatronLM.data import Samples
+    from exercises.exercise_3_MegatronLM.engine import Engine
+
+
+def main() -> int:
+    """Train as the command line asks. Returns 0, or 143 when told to stop."""
+    stop = StopRequest()
+    arguments = options.parse()
+    model = load_model_config(arguments.model)
+    rank, world, _ = rank_of_process()
+    layout = arguments.layout(world)
+    batch = arguments.batch(layout, model)
+    parallel.check(layout, batch, parallel.shape_of(model))
+
+    device = runtime.start(arguments.on_cpu)
+    from exercises.exercise_3_MegatronLM import data, engine, records  # noqa: PLC0415 - as above
+
+    engine.start_groups(layout, arguments.seed)
+    training = engine.build(arguments, model, layout, batch)
+    prefix = data.prefix_of(arguments, model.vocab_size)
+    samples = data.Samples(prefix, batch.seq_length, model.vocab_size, arguments.seed)
+    start = records.start_line(arguments, model, layout, training, device)
+    with (
+        MetricsWriter(arguments.run_dir, start) as writer,
+        open_capture(
+            arguments.profiler, arguments.window, arguments.run_dir, rank, arguments.profile_memory
+        ) as capture,
+    ):
+        train(arguments, training, samples, stop=stop, capture=capture, writer=writer)
+    dist.destroy_process_group()
+    return stop.exit_code
+
+
+def train(
+    arguments: MegatronArguments,
+    training: Engine,
+    samples: Samples,
+    *,
+    stop: StopRequest,
+    capture: Capture,
+    writer: MetricsWriter,
+) -> None:
+    """One iteration after the other, until the last one or until told to stop."""
+    from exercises.exercise_3_MegatronLM import records, stage_ranges  # noqa: PLC0415 - as above
+
+    marks = stage_ranges.install()
+    for iteration in range(arguments.total_steps):
+        if stop.before(iteration):
+            writer.stopped("SIGTERM")
+            break
+        capture.step_begins(iteration)
+        timer, lr = marks.new_timer(), training.learning_rate
+        with timer.part("iteration"), annotate(f"iteration_{iteration}"):
+            loss = train_iteration(training, samples, iteration, timer)
+        capture.step_ends(iteration)
+        line = records.step_line(iteration, arguments.window, training.batch, timer, loss=loss, lr=lr)
+        writer.step(line)
+        if dist.get_rank() == 0:
+            print(f"iteration {iteration + 1}/{arguments.total_steps}  {line.summary()}", flush=True)
+
+
+def train_iteration(training: Engine, samples: Samples, iteration: int, timer: StepTimer) -> float:
+    """Forward and backward over all micro-batches, then one optimizer step. Returns the global batch's loss."""
+
+    def loading(number: int) -> AbstractContextManager[object]:
+        marks = ExitStack()
+        marks.enter_context(annotate(f"DataLoad batch {number}"))
+        marks.enter_context(timer.part("data"))
+        return marks
+
+    with annotate("zero_grad"):
+        training.zero_grad()
+    loss = training.forward_backward(partial(samples.micro_batches, training.batch, iteration, loading))
+    with annotate("optimizer_step"), timer.part("optimizer"):
+        training.optimizer.step()
+    with annotate("scheduler_step"):
+        training.scheduler.step(increment=1)
+    return float(loss)
+
+
+if __name__ == "__main__":
+    run_script(main)

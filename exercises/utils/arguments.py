@@ -1,0 +1,146 @@
+"""The command line that every training script has, parsed into a typed dataclass.
+
+An exercise adds its own options by subclassing `TrainingArguments` and passing a function that declares them.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import torch
+
+from exercises.utils.window import Window
+
+DATASETS = Path(__file__).resolve().parents[1] / "datasets"
+DEFAULT_DATA = DATASETS / "instructions.json"
+DEFAULT_TOKENIZER = DATASETS / "tokenizer"
+
+
+@dataclass(frozen=True)
+class TrainingArguments:
+    """What every exercise can be asked."""
+
+    run_dir: Path
+    model: Path
+    checkpoint: Path | None
+    random_weights: bool
+    data: Path
+    tokenizer: Path | None
+    micro_batch_size: int
+    gradient_accumulation_steps: int
+    mixed_precision: bool
+    activation_checkpointing: bool
+    seq_length: int | None
+    learning_rate: float
+    warmup_steps: int
+    skip: int
+    wait: int
+    warmup: int
+    active: int
+    steps: int | None
+    profiler: str
+    profile_memory: bool
+    device: str
+    seed: int
+
+    @property
+    def window(self) -> Window:
+        """The profiling window asked for."""
+        return Window(skip=self.skip, wait=self.wait, warmup=self.warmup, active=self.active)
+
+    @property
+    def on_cpu(self) -> bool:
+        """True when training runs without CUDA, by request or for lack of it."""
+        return self.device == "cpu" or not torch.cuda.is_available()
+
+    @property
+    def total_steps(self) -> int:
+        """Steps to train: `--steps`, else to the end of the window."""
+        return self.window.end if self.steps is None else self.steps
+
+
+Arguments = TypeVar("Arguments", bound=TrainingArguments)
+
+
+def parse_arguments(
+    kind: type[Arguments],
+    description: str,
+    declare: Callable[[argparse.ArgumentParser], None] | None = None,
+    argv: Sequence[str] | None = None,
+) -> Arguments:
+    """Parse the command line into `kind`, with the exercise's own options. Exits with 2 when it is wrong."""
+    parser = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.ArgumentDefaultsHelpFormatter
+    )
+    _declare_model_and_data(parser)
+    _declare_training(parser)
+    _declare_capture(parser)
+    if declare is not None:
+        declare(parser)
+    namespace = parser.parse_args(argv)
+    if namespace.random_weights and namespace.checkpoint is not None:
+        parser.error("--random-weights and --checkpoint exclude each other: weights come from one place")
+    return kind(**vars(namespace))
+
+
+def positive(text: str) -> int:
+    """An integer ≥ 1, as an argparse type."""
+    value = natural(text)
+    if value == 0:
+        raise argparse.ArgumentTypeError("must be at least 1, not 0")
+    return value
+
+
+def natural(text: str) -> int:
+    """An integer ≥ 0, as an argparse type."""
+    try:
+        value = int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"must be a whole number, not {text!r}") from None
+    if value < 0:
+        raise argparse.ArgumentTypeError(f"must not be negative, not {value}")
+    return value
+
+
+def _declare_model_and_data(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("model and data")
+    group.add_argument("--run-dir", type=Path, required=True, help="where metrics and traces go")
+    group.add_argument("--model", type=Path, required=True, help="a file of configs/models")
+    group.add_argument("--checkpoint", type=Path, help="folder with weights in Hugging Face's format")
+    group.add_argument(
+        "--random-weights", action="store_true", help="as without --checkpoint, but on purpose"
+    )
+    group.add_argument("--data", type=Path, default=DEFAULT_DATA, help="instructions in Alpaca's JSON shape")
+    group.add_argument("--tokenizer", type=Path, help="folder; default: the checkpoint's, else ours")
+    group.add_argument("--seq-length", type=positive, help="tokens per example; default: the model file's")
+
+
+def _declare_training(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("training")
+    group.add_argument("--micro-batch-size", type=positive, default=2, help="examples per batch and process")
+    group.add_argument(
+        "--gradient-accumulation-steps", type=positive, default=1, help="batches per optimizer step"
+    )
+    group.add_argument("--mixed-precision", action="store_true", help="bfloat16 autocast instead of float32")
+    group.add_argument(
+        "--activation-checkpointing", action="store_true", help="recompute activations in backward"
+    )
+    group.add_argument("--learning-rate", type=float, default=2e-5, help="after the warm-up")
+    group.add_argument("--warmup-steps", type=natural, default=5, help="optimizer steps of linear warm-up")
+    group.add_argument("--steps", type=positive, help="batches to train; default: to the end of the window")
+    group.add_argument("--device", choices=("auto", "cpu"), default="auto", help="auto: CUDA where it works")
+    group.add_argument("--seed", type=natural, default=42, help="of weights and data order")
+
+
+def _declare_capture(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("profiling window, in batches")
+    group.add_argument("--skip", type=natural, default=10, help="batches before anything")
+    group.add_argument("--wait", type=natural, default=1, help="then batches with the profiler idle")
+    group.add_argument("--warmup", type=natural, default=5, help="then batches with the profiler warming up")
+    group.add_argument("--active", type=positive, default=20, help="then batches that are recorded")
+    group.add_argument("--profiler", choices=("nsys", "torch", "none"), default="none", help="who records")
+    group.add_argument("--profile-memory", action="store_true", help="torch.profiler: record allocations too")

@@ -1,0 +1,173 @@
+"""Instruction data in Alpaca's JSON shape, from file to batches with labels.
+
+Each example becomes prompt, answer and end token, padded to one length. The loss counts the answer only:
+labels of prompt and padding are masked. Padding is on the right, where causal attention never looks from a real
+token, so there is no attention mask, which would bar the fastest attention kernels.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset
+from transformers import AutoTokenizer
+
+from exercises.utils.arguments import DEFAULT_TOKENIZER
+from exercises.utils.errors import TrainingRequestError
+
+# Alpaca's own wording (Taori et al. 2023).
+PREAMBLE = (
+    "Below is an instruction that describes a task{}. "
+    "Write a response that appropriately completes the request.\n\n"
+)
+PREAMBLE_WITH_INPUT = PREAMBLE.format(", paired with an input that provides further context")
+PREAMBLE_WITHOUT_INPUT = PREAMBLE.format("")
+
+IGNORED = -100  # the label that cross-entropy leaves out
+
+Batch = dict[str, Tensor]  # input_ids, labels: each (examples, seq_length), int64
+Encode = Callable[[str], list[int]]
+
+
+@dataclass(frozen=True)
+class Instruction:
+    """One example: what is asked, on what (often empty), and the answer."""
+
+    instruction: str
+    input: str
+    output: str
+
+    @property
+    def prompt(self) -> str:
+        """The text before the answer."""
+        if not self.input:
+            return f"{PREAMBLE_WITHOUT_INPUT}### Instruction:\n{self.instruction}\n\n### Response:\n"
+        asked = f"### Instruction:\n{self.instruction}\n\n### Input:\n{self.input}"
+        return f"{PREAMBLE_WITH_INPUT}{asked}\n\n### Response:\n"
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """A tokenizer as far as training needs it: text to ids, and the two special ids."""
+
+    encode: Encode  # without special tokens
+    end_id: int
+    padding_id: int
+    size: int
+    source: Path
+
+
+def load_instructions(path: Path) -> list[Instruction]:
+    """Read a JSON list (or JSON lines) of objects with instruction, input, output.
+
+    Raises TrainingRequestError with the file and what is wrong in it.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+        rows = (
+            json.loads(text)
+            if text.lstrip().startswith("[")
+            else [json.loads(x) for x in text.splitlines() if x]
+        )
+    except OSError as error:
+        raise TrainingRequestError(f"--data {path}: cannot be read ({error.strerror})") from None
+    except ValueError as error:
+        raise TrainingRequestError(f"--data {path}: is not JSON ({error})") from None
+    return [_instruction(path, number, row) for number, row in enumerate(rows)]
+
+
+def _instruction(path: Path, number: int, row: Any) -> Instruction:
+    try:
+        return Instruction(str(row["instruction"]), str(row.get("input", "")), str(row["output"]))
+    except (TypeError, KeyError, AttributeError):
+        raise TrainingRequestError(f"--data {path}: entry {number} lacks `instruction` or `output`") from None
+
+
+def load_vocabulary(tokenizer: Path | None, checkpoint: Path | None) -> Vocabulary:
+    """The tokenizer asked for, else the checkpoint's own, else the small one beside our data."""
+    own = checkpoint is not None and any(
+        (checkpoint / name).is_file() for name in ("tokenizer.json", "tokenizer.model")
+    )
+    folder = tokenizer or (checkpoint if own else None) or DEFAULT_TOKENIZER
+    if not folder.is_dir():
+        raise TrainingRequestError(f"--tokenizer {folder}: no such folder")
+    loaded: Any = AutoTokenizer.from_pretrained(str(folder), local_files_only=True)
+    end_id = loaded.eos_token_id
+    padding_id = loaded.pad_token_id if loaded.pad_token_id is not None else end_id
+
+    def encode(text: str) -> list[int]:
+        return list(loaded.encode(text, add_special_tokens=False))
+
+    return Vocabulary(encode, end_id, padding_id, len(loaded), folder)
+
+
+def _with_tokenizer(checkpoint: Path | None) -> Path | None:
+    names = ("tokenizer.json", "tokenizer.model")
+    return checkpoint if checkpoint and any((checkpoint / name).is_file() for name in names) else None
+
+
+def check_vocabulary(vocabulary: Vocabulary, model_vocab_size: int) -> None:
+    """Raise TrainingRequestError when the tokenizer has ids that the model has no embedding for."""
+    if vocabulary.size > model_vocab_size:
+        raise TrainingRequestError(
+            f"--tokenizer {vocabulary.source}: {vocabulary.size} tokens, but the model has {model_vocab_size}"
+        )
+
+
+def encode_example(example: Instruction, encode: Encode, vocabulary: Vocabulary, seq_length: int) -> Batch:
+    """One example as tensors of length `seq_length`, cut or padded; labels count the answer only.
+
+    A prompt that fills the length loses its end to the answer's first token: a batch without labels has no loss.
+    """
+    prompt_length = len(encode(example.prompt))
+    whole = [*encode(example.prompt + example.output), vocabulary.end_id]
+    kept = min(prompt_length, seq_length - 1)
+    ids = [*whole[:kept], *whole[prompt_length:]][:seq_length]
+    labels = [IGNORED] * kept + ids[kept:]
+    missing = seq_length - len(ids)
+    return {
+        "input_ids": torch.tensor(ids + [vocabulary.padding_id] * missing),
+        "labels": torch.tensor(labels + [IGNORED] * missing),
+    }
+
+
+def collate(examples: Sequence[Batch]) -> Batch:
+    """Stack examples into a batch."""
+    return {name: torch.stack([example[name] for example in examples]) for name in examples[0]}
+
+
+class PreparedDataset(Dataset[Batch]):
+    """Every example tokenised once, before training."""
+
+    def __init__(self, examples: Sequence[Instruction], vocabulary: Vocabulary, seq_length: int) -> None:
+        self._batches = [encode_example(e, vocabulary.encode, vocabulary, seq_length) for e in examples]
+
+    def __len__(self) -> int:
+        return len(self._batches)
+
+    def __getitem__(self, index: int) -> Batch:
+        return self._batches[index]
+
+
+class OnTheFlyDataset(Dataset[Batch]):
+    """Every example tokenised each time it is asked for: what --slow-dataloading is about."""
+
+    def __init__(
+        self, examples: Sequence[Instruction], encode: Encode, vocabulary: Vocabulary, seq_length: int
+    ) -> None:
+        self._examples = examples
+        self._encode = encode
+        self._vocabulary = vocabulary
+        self._seq_length = seq_length
+
+    def __len__(self) -> int:
+        return len(self._examples)
+
+    def __getitem__(self, index: int) -> Batch:
+        return encode_example(self._examples[index], self._encode, self._vocabulary, self._seq_length)

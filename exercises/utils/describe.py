@@ -1,0 +1,39 @@
+"""The first line of a rank's metrics, from what was asked and what is there."""
+
+from __future__ import annotations
+
+import torch
+
+from exercises.utils.arguments import TrainingArguments
+from exercises.utils.metrics import Start, backend_name, rank_of_process
+from exercises.utils.models import ModelConfig
+from exercises.utils.peak import measured_peak_flops_per_s
+
+
+def describe(
+    arguments: TrainingArguments,
+    config: ModelConfig,
+    seq_length: int,
+    device: torch.device,
+    bf16: bool | None = None,
+) -> Start:
+    """What this process trains, how and on what. `bf16`: where something other than --mixed-precision decides."""
+    rank, world_size, local_rank = rank_of_process()
+    dtype = "bfloat16" if (arguments.mixed_precision if bf16 is None else bf16) else "float32"
+    return Start(
+        rank=rank,
+        world_size=world_size,
+        local_rank=local_rank,
+        backend=backend_name(),
+        device=device.type,
+        model=config.name,
+        parameters=config.parameters(),
+        weights="random" if arguments.checkpoint is None else str(arguments.checkpoint),
+        dtype=dtype,
+        seq_length=seq_length,
+        micro_batch_size=arguments.micro_batch_size,
+        gradient_accumulation_steps=arguments.gradient_accumulation_steps,
+        flops_per_token=config.flops_per_token(seq_length),
+        peak_flops_per_s=measured_peak_flops_per_s(device, dtype),
+        window=arguments.window,
+    )

@@ -1,0 +1,51 @@
+"""accelerate or torchrun, with the training's own exit status.
+
+Both launchers turn every failure into exit 1; a student (and a test) wants to know that rank 0 exited with 7. Start
+it in their place: `python -m exercises.utils.launch accelerate|torchrun ARGUMENTS…`.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+
+from torch.distributed.elastic.multiprocessing.api import SignalException
+from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+
+
+def _accelerate(arguments: list[str]) -> None:
+    from accelerate.commands.launch import launch_command, launch_command_parser  # noqa: PLC0415 - slow to import
+
+    launch_command(launch_command_parser().parse_args(arguments))
+
+
+def _torchrun(arguments: list[str]) -> None:
+    from torch.distributed import run  # noqa: PLC0415 - torchrun is not always what is asked for
+
+    run.run(run.parse_args(arguments))  # type: ignore[no-untyped-call]
+
+
+LAUNCHERS: dict[str, Callable[[list[str]], None]] = {"accelerate": _accelerate, "torchrun": _torchrun}
+
+
+def shell_status(code: int) -> int:
+    """An exit status as a shell reports it: 128 + n for signal n."""
+    return 128 - code if code < 0 else code
+
+
+def launch(launcher: str, arguments: list[str]) -> int:
+    """Run the launcher; returns 0, or the exit status of the first rank that failed."""
+    try:
+        LAUNCHERS[launcher](arguments)
+    except ChildFailedError as error:
+        return shell_status(error.get_first_failure()[1].exitcode)
+    except subprocess.CalledProcessError as error:  # accelerate with a single process
+        return shell_status(error.returncode)
+    except SignalException as error:
+        return 128 + error.sigval
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(launch(sys.argv[1], sys.argv[2:]))

@@ -1,0 +1,207 @@
+"""What one rank writes down about its training: `metrics/rank<R>.jsonl`, one JSON object per line.
+
+Each line is flushed as it is written, so a killed rank loses at most the line it was writing.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import resource
+import socket
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from importlib import metadata
+from pathlib import Path
+from types import TracebackType
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from exercises.utils.window import Window
+
+PACKAGES = ("torch", "accelerate", "transformers", "tokenizers", "deepspeed", "megatron-core")
+
+
+@dataclass(frozen=True)
+class Start:
+    """What was trained, how and with what; the file's first line."""
+
+    rank: int
+    world_size: int
+    local_rank: int
+    backend: str | None
+    device: str
+    model: str
+    parameters: int
+    weights: str  # "random", or the checkpoint's folder
+    dtype: str
+    seq_length: int
+    micro_batch_size: int
+    gradient_accumulation_steps: int
+    flops_per_token: float | None
+    peak_flops_per_s: float | None  # measured on this device, in `dtype`
+    window: Window
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step of one rank. Parts are host times: on CUDA the launching; only `step_ns` waits for the device.
+
+    tokens: processed by this rank in this step, with padding. synced: the step ended in an optimizer step.
+    """
+
+    step: int
+    phase: str
+    unix_ns: int
+    step_ns: int
+    data_ns: int
+    forward_ns: int
+    backward_ns: int
+    optimizer_ns: int
+    loss: float
+    lr: float
+    tokens: int
+    samples: int
+    synced: bool
+
+
+class StepTimer:
+    """Times one step and its parts, which are `data`, `forward`, `backward`, `optimizer`."""
+
+    def __init__(self) -> None:
+        self.unix_ns = time.time_ns()
+        self._begin_ns = time.perf_counter_ns()
+        self._parts_ns: dict[str, int] = {}
+
+    @contextmanager
+    def part(self, name: str) -> Iterator[None]:
+        """Add the time spent inside to part `name`."""
+        begin_ns = time.perf_counter_ns()
+        try:
+            yield
+        finally:
+            spent_ns = time.perf_counter_ns() - begin_ns
+            self._parts_ns[name] = self._parts_ns.get(name, 0) + spent_ns
+
+    def part_ns(self, name: str) -> int:
+        """Time in part `name` so far; 0 when it was never entered."""
+        return self._parts_ns.get(name, 0)
+
+    def finish(
+        self, step: int, window: Window, *, input_ids: Tensor, loss: float, lr: float, synced: bool
+    ) -> Step:
+        """The record of the step that ends now; `input_ids` is its batch, (examples, tokens)."""
+        return Step(
+            step=step,
+            phase=window.phase(step),
+            unix_ns=self.unix_ns,
+            step_ns=time.perf_counter_ns() - self._begin_ns,
+            data_ns=self.part_ns("data"),
+            forward_ns=self.part_ns("forward"),
+            backward_ns=self.part_ns("backward"),
+            optimizer_ns=self.part_ns("optimizer"),
+            loss=loss,
+            lr=lr,
+            tokens=input_ids.numel(),
+            samples=len(input_ids),
+            synced=synced,
+        )
+
+
+class MetricsWriter:
+    """Appends lines to `metrics/rank<R>.jsonl`; as a context manager it also writes the `end` line."""
+
+    def __init__(self, run_dir: Path, start: Start) -> None:
+        path = run_dir / "metrics" / f"rank{start.rank}.jsonl"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._file = path.open("a", buffering=1, encoding="utf-8")
+        self._rank = start.rank
+        self._steps = 0
+        self._stop_reason: str | None = None
+        self._write(
+            {"event": "start", **asdict(start), **_surroundings(start.device), "unix_ns": time.time_ns()}
+        )
+
+    def step(self, step: Step) -> None:
+        """Write one step."""
+        self._steps += 1
+        self._write(
+            {"event": "step", "rank": self._rank, **asdict(step), "peak_memory_bytes": peak_memory_bytes()}
+        )
+
+    def stopped(self, reason: str) -> None:
+        """Training stops early, on request; the `end` line will say why."""
+        self._stop_reason = reason
+
+    def __enter__(self) -> MetricsWriter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        status, reason = "completed", None
+        if error is not None:
+            status, reason = "failed", f"{type(error).__name__}: {error}"
+        elif self._stop_reason is not None:
+            status, reason = "stopped", self._stop_reason
+        end = {"event": "end", "rank": self._rank, "status": status, "reason": reason, "steps": self._steps}
+        self._write({**end, "unix_ns": time.time_ns()})
+        self._file.close()
+
+    def _write(self, line: Mapping[str, object]) -> None:
+        self._file.write(json.dumps(line) + "\n")
+
+
+def rank_of_process() -> tuple[int, int, int]:
+    """(rank, world size, local rank) as the launcher set them; (0, 1, 0) without a launcher."""
+    return (
+        int(os.environ.get("RANK", "0")),
+        int(os.environ.get("WORLD_SIZE", "1")),
+        int(os.environ.get("LOCAL_RANK", "0")),
+    )
+
+
+def backend_name() -> str | None:
+    """nccl, gloo …; None when this process is alone."""
+    return dist.get_backend() if dist.is_initialized() else None
+
+
+def peak_memory_bytes() -> int:
+    """Most memory held so far: allocated on the GPU, or resident in the process when there is no GPU."""
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        return torch.cuda.max_memory_allocated()
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def _surroundings(device: str) -> dict[str, object]:
+    on_cuda = device.startswith("cuda")
+    return {
+        "node": int(os.environ.get("GROUP_RANK", os.environ.get("SLURM_NODEID", "0"))),
+        "host": socket.gethostname(),
+        "pid": os.getpid(),
+        "device_name": torch.cuda.get_device_name() if on_cuda else _cpu_name(),
+        "peak_memory_of": "device" if on_cuda else "process",
+        "versions": {"python": platform.python_version(), **_package_versions()},
+    }
+
+
+def _cpu_name() -> str:
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text(encoding="utf-8").splitlines() if info.exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.machine()
+
+
+def _package_versions() -> dict[str, str]:
+    versions = {}
+    for package in PACKAGES:
+        try:
+            versions[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    return versions

@@ -1,0 +1,38 @@
+"""What the device can do at best: the fastest of a few large matrix multiplications, timed on the device itself.
+
+The tables' numbers hold for stock clocks and a certain number of multiprocessors; this one holds for this device.
+"""
+
+from __future__ import annotations
+
+import torch
+
+REPEATS = 10
+# Large enough to fill the device, small enough to leave training its memory: 400 and 200 MB.
+SIZES = {"bfloat16": 8192, "float32": 4096}
+
+
+def measured_peak_flops_per_s(device: torch.device, dtype: str) -> float | None:
+    """FLOP/s of a square GEMM in `dtype` (bfloat16 or float32); None without CUDA or without memory for it."""
+    if device.type != "cuda":
+        return None
+    size = SIZES[dtype]
+    try:
+        left, right = (torch.randn(size, size, device=device, dtype=getattr(torch, dtype)) for _ in range(2))
+        fastest_ms = min(_matmul_ms(left, right) for _ in range(REPEATS))
+    except torch.cuda.OutOfMemoryError:
+        return None
+    finally:
+        # So that peak memory is training's own.
+        torch.cuda.reset_peak_memory_stats(device)
+    return 2.0 * size**3 / (fastest_ms / 1e3)
+
+
+def _matmul_ms(left: torch.Tensor, right: torch.Tensor) -> float:
+    begin = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+    end = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+    begin.record()
+    torch.matmul(left, right)
+    end.record()
+    end.synchronize()
+    return float(begin.elapsed_time(end))

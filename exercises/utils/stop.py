@@ -1,0 +1,57 @@
+"""Stopping on SIGTERM at the same step on every rank.
+
+A rank that just left would hang the others in their next collective. So the first rank that is told to stop
+writes the step at which all will stop into the process group's store, and every rank looks there before each
+step. A store lookup is no collective: nothing of this shows in the communication of a trace.
+"""
+
+from __future__ import annotations
+
+import signal
+from types import FrameType
+
+import torch.distributed as dist
+
+from exercises.utils.errors import SIGTERM_EXIT_CODE
+
+_KEY = "harness/stop-before-step"
+
+
+class StopRequest:
+    """Whether training was asked to stop; create it first thing in the main thread."""
+
+    def __init__(self) -> None:
+        self._asked = False
+        self._step: int | None = None
+        signal.signal(signal.SIGTERM, self._ask)
+
+    def _ask(self, signum: int, frame: FrameType | None) -> None:
+        self._asked = True
+
+    def before(self, step: int, lead: int = 1) -> bool:
+        """True when every rank stops before `step`.
+
+        `lead`: how many steps one rank can be ahead of another (the steps between two synchronisations); the
+        agreed step lies so far in the future that no rank has passed it.
+        """
+        if self._step is None:
+            self._step = self._agree(step + lead)
+        return self._step is not None and step >= self._step
+
+    def _agree(self, proposal: int) -> int | None:
+        if not dist.is_initialized() or dist.get_world_size() == 1:
+            return 0 if self._asked else None
+        store = dist.distributed_c10d._get_default_store()
+        if self._asked:
+            return int(store.compare_set(_KEY, "", str(proposal)))
+        return int(store.get(_KEY)) if store.check([_KEY]) else None
+
+    @property
+    def asked(self) -> bool:
+        """True when training stops, or stopped, on request."""
+        return self._asked or self._step is not None
+
+    @property
+    def exit_code(self) -> int:
+        """What the script returns: 143 when stopped, as a shell reports SIGTERM, else 0."""
+        return SIGTERM_EXIT_CODE if self.asked else 0

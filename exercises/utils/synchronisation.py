@@ -1,0 +1,73 @@
+"""Proof that the processes of a data-parallel training really train one model.
+
+A wrong launch can start processes that never talk to each other and still exit 0; the checks here say so.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from exercises.utils.errors import TrainingError
+
+
+def require_every_process(seen: int) -> None:
+    """Raise TrainingError unless the framework sees as many processes as the launcher started."""
+    started = int(os.environ.get("WORLD_SIZE", "1"))
+    if seen != started:
+        raise TrainingError(
+            f"the launcher started {started} processes but training sees {seen}: each would train alone. "
+            "On a CPU, launch with `distributed_type: MULTI_GPU` and set ACCELERATE_USE_CPU=true"
+        )
+
+
+class SynchronisationCheck:
+    """Checks once, after an optimizer step, that all ranks hold equal parameters and that they have changed.
+
+    The check gathers one number from every rank. It stays out of the profiled steps, where it would show as
+    communication that is none of training's. Without parameters there is nothing to check.
+    """
+
+    def __init__(self, parameters: Iterable[Tensor]) -> None:
+        self._parameters = list(parameters)
+        self._initial = checksum(self._parameters) if self._parameters else None
+        self._due = False
+        self._done = False
+
+    def after_update(self, phase: str) -> None:
+        """An optimizer step has just been done in `phase` of the profiling window."""
+        self._due = True
+        if phase != "active":
+            self.finish()
+
+    def finish(self) -> None:
+        """Check now, unless it was done or nothing was updated. All ranks call it. Raises TrainingError."""
+        if self._done or not self._due or self._initial is None:
+            return
+        self._done = True
+        now = checksum(self._parameters)
+        require_equal_on_all_ranks(now, "parameters")
+        if torch.equal(now, self._initial):
+            raise TrainingError("no parameter changed in an optimizer step: nothing is being trained")
+
+
+def checksum(parameters: Iterable[Tensor]) -> Tensor:
+    """The sum of all parameters' bits as integers (one int64): exact, whatever the order of summation."""
+    bits = {2: torch.int16, 4: torch.int32, 8: torch.int64}
+    parts = [p.detach().view(bits[p.element_size()]).sum(dtype=torch.int64) for p in parameters]
+    return torch.stack(parts).sum()
+
+
+def require_equal_on_all_ranks(value: Tensor, what: str) -> None:
+    """Raise TrainingError unless `value` (one number) is equal on every rank. A collective: all call it."""
+    if not dist.is_initialized():
+        return
+    values = [torch.zeros_like(value) for _ in range(dist.get_world_size())]
+    dist.all_gather(values, value)
+    if any(not torch.equal(other, values[0]) for other in values):
+        listed = ", ".join(f"rank {rank}: {other.item()}" for rank, other in enumerate(values))
+        raise TrainingError(f"{what} differ between ranks: the processes do not synchronise ({listed})")

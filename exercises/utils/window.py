@@ -1,0 +1,169 @@
+"""Which steps are profiled, and switching the profiler on and off around them.
+
+The first steps of a training are not like the rest (allocations, autotuning, data workers starting), so the
+profiler records only a window: skip, wait, warm up, then `active` steps. Knows nothing of what a step does.
+"""
+
+from __future__ import annotations
+
+import gzip
+import shutil
+import tempfile
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import torch
+
+from exercises.utils.ranges import nvtx_functions
+
+# nsys without CUDA starts recording at this range: --capture-range=nvtx --nvtx-capture=profiling_window
+WINDOW_RANGE = "profiling_window"
+
+
+@dataclass(frozen=True)
+class Window:
+    """Numbers of steps, in order: `skip`, `wait`, `warmup`, `active`."""
+
+    skip: int = 10
+    wait: int = 1
+    warmup: int = 5
+    active: int = 20
+
+    @property
+    def start(self) -> int:
+        """First recorded step."""
+        return self.skip + self.wait + self.warmup
+
+    @property
+    def end(self) -> int:
+        """First step after the recorded ones."""
+        return self.start + self.active
+
+    def phase(self, step: int) -> str:
+        """`skip`, `wait`, `warmup`, `active` or `after`."""
+        for name, steps in asdict(self).items():
+            if step < steps:
+                return str(name)
+            step -= steps
+        return "after"
+
+
+class Capture:
+    """Switches a profiler with the window; this one records nothing.
+
+    Call `step_begins` before and `step_ends` after each step, outside of ranges to be recorded whole.
+    """
+
+    def step_begins(self, step: int) -> None:
+        """Step `step` is about to begin."""
+
+    def step_ends(self, step: int) -> None:
+        """Step `step` has ended."""
+
+    def close(self) -> None:
+        """Training is over, whatever the reason: finish what is open."""
+
+    def __enter__(self) -> Capture:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class NsysCapture(Capture):
+    """Tells nsys where the window is: by cudaProfilerStart/Stop, without CUDA by an NVTX range."""
+
+    def __init__(self, window: Window) -> None:
+        self._window = window
+        self._recording = False
+
+    def step_begins(self, step: int) -> None:
+        if step == self._window.start:
+            _start_nsys()
+            self._recording = True
+
+    def step_ends(self, step: int) -> None:
+        if step == self._window.end - 1:
+            self.close()
+
+    def close(self) -> None:
+        if self._recording:
+            _stop_nsys()
+            self._recording = False
+
+
+def _start_nsys() -> None:
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()  # kernels of earlier steps must not run into the window
+        torch.cuda.cudart().cudaProfilerStart()  # type: ignore[no-untyped-call]
+    else:
+        nvtx_functions()[0](WINDOW_RANGE)
+
+
+def _stop_nsys() -> None:
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()  # and those of the last step must all be in it
+        torch.cuda.cudart().cudaProfilerStop()  # type: ignore[no-untyped-call]
+    else:
+        nvtx_functions()[1]()
+
+
+class TorchCapture(Capture):
+    """Records the window with torch.profiler into `<folder>/rank<R>.json.gz` (Kineto's format)."""
+
+    def __init__(self, window: Window, folder: Path, rank: int, profile_memory: bool = False) -> None:
+        self._path = folder / f"rank{rank}.json.gz"
+        activities = [torch.profiler.ProfilerActivity.CPU]
+        if torch.cuda.is_available():
+            activities.append(torch.profiler.ProfilerActivity.CUDA)
+        self._profile = torch.profiler.profile(
+            activities=activities,
+            schedule=torch.profiler.schedule(
+                skip_first=window.skip, wait=window.wait, warmup=window.warmup, active=window.active, repeat=1
+            ),
+            on_trace_ready=self._write,
+            record_shapes=True,  # message sizes of collectives and precisions of GEMMs come from these
+            profile_memory=profile_memory,
+        )
+        self._started = False
+
+    def step_begins(self, step: int) -> None:
+        if not self._started:
+            self._profile.start()
+            self._started = True
+
+    def step_ends(self, step: int) -> None:
+        self._profile.step()
+
+    def close(self) -> None:
+        if self._started:
+            self._profile.stop()
+            self._started = False
+
+    def _write(self, profile: Any) -> None:
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        # Readers look for rank*.json.gz: a file that was cut short must not have that name.
+        packed = self._path.with_name(f".unfinished-{self._path.name}")
+        # Kineto writes its file's path into the JSON unescaped: a quote in a run's path would break it.
+        with tempfile.TemporaryDirectory() as folder:
+            plain = Path(folder) / "trace.json"
+            profile.export_chrome_trace(str(plain))
+            # PyTorch would compress line by line; after SIGTERM there may be only seconds.
+            with plain.open("rb") as source, gzip.open(packed, "wb", compresslevel=3) as target:
+                shutil.copyfileobj(source, target, length=1 << 20)
+        packed.replace(self._path)
+
+
+def open_capture(
+    profiler: str, window: Window, run_dir: Path, rank: int, profile_memory: bool = False
+) -> Capture:
+    """The capture for `--profiler nsys|torch|none`; use it as a context manager."""
+    if profiler == "nsys":
+        return NsysCapture(window)
+    if profiler == "torch":
+        return TorchCapture(window, run_dir / "torch", rank, profile_memory)
+    return Capture()
