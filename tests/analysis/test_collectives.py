@@ -1,0 +1,155 @@
+"""The same collective is found on every rank; waiting is told from transfer, also across clocks that
+disagree."""
+
+from __future__ import annotations
+
+import pytest
+
+from harness.analysis.collective_table import chance_of
+from harness.analysis.collectives import bus_factor
+from harness.analysis.finish import finish
+from harness.analysis.kinds import load_rules
+from harness.analysis.rank import measure_trace
+from harness.analysis.summary import Summary, Window
+from harness.traces.trace import Activity
+
+from .made import Made
+
+RULES = load_rules()
+MB = 1 << 20
+
+
+def rank(number: int, spans: list[tuple[int, int]], world: int = 2, clock: str = "node0", **more) -> Made:
+    """One rank that takes part in all-reduces of 1 MB at the given spans."""
+    made = Made(rank=number, world_size=world, path=f"rank{number}.json", host=clock, clock="unix")
+    for start, end in spans:
+        made.collective(start, end, **({"size": MB, "members": world} | more))
+    return made
+
+
+def job(*ranks: Made, window: Window = Window.GPU) -> Summary:
+    return finish([part for made in ranks for part in measure_trace(made.trace(), window, RULES)])
+
+
+def test_waiting_is_what_a_rank_spends_beyond_the_fastest_of_the_same_collective():
+    found = job(rank(0, [(0, 100), (200, 300)]), rank(1, [(80, 100), (200, 300)]))
+    (row,) = found.collectives
+    assert (row.count, row.ranks, row.duration_ns) == (2, 2, 320)
+    assert (row.waiting_ns, row.transfer_ns) == (80, 240)
+    assert row.mean_start_skew_ns == 40
+    assert row.last_arrivals == {0: 1, 1: 1}
+
+
+def test_bandwidth_is_bytes_over_the_transfer_and_the_bus_factor_is_nccl_tests():
+    found = job(rank(0, [(0, 100)]), rank(1, [(50, 100)]))
+    (row,) = found.collectives
+    assert row.algorithm_bandwidth_gb_per_s == pytest.approx(MB / 50)
+    assert row.bus_bandwidth_gb_per_s == pytest.approx(MB / 50 * 2 * (2 - 1) / 2)
+    assert [(m.bytes, m.median_transfer_ns) for m in found.message_sizes] == [(MB, 50)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "n", "factor"),
+    [
+        ("all_reduce", 8, 14 / 8),
+        ("all_gather", 8, 7 / 8),
+        ("reduce_scatter", 8, 7 / 8),
+        ("all_to_all", 4, 3 / 4),
+        ("broadcast", 8, 1.0),
+        ("reduce", 8, 1.0),
+        ("send", 2, 1.0),
+    ],
+)
+def test_bus_factors_are_those_of_nccl_tests(kind, n, factor):
+    assert bus_factor(kind, n) == pytest.approx(factor)
+
+
+def test_a_clock_that_is_ahead_is_found_at_the_ends_and_does_not_make_a_rank_late():
+    ahead = 5_000_000
+    spans = [(i * 1000, i * 1000 + 100) for i in range(9)]
+    shifted = [(s + ahead - 60, e + ahead + (1 if i % 3 == 0 else 0)) for i, (s, e) in enumerate(spans)]
+    found = job(rank(0, spans), rank(1, shifted, clock="node1"))
+    clock = next(c for c in found.clocks if c.host == "node1")
+    assert (clock.offset_ns, clock.residual_ns, clock.collectives) == (ahead, 0, 9)
+    (row,) = found.collectives
+    assert row.last_arrivals == {0: 9}
+    assert row.mean_start_skew_ns == 60
+
+
+def test_a_rank_that_is_always_last_is_a_straggler_with_its_evidence():
+    late = [(i * 1000 + 90, i * 1000 + 100) for i in range(10)]
+    early = [(i * 1000, i * 1000 + 100) for i in range(10)]
+    found = job(rank(0, early, 4), rank(1, early, 4), rank(2, late, 4), rank(3, early, 4))
+    (straggler,) = found.stragglers
+    assert (straggler.rank, straggler.last_arrivals, straggler.collectives) == (2, 10, 10)
+    assert straggler.mean_lateness_ns == 90
+    assert "10 of 10" in straggler.evidence
+
+
+def test_ranks_that_take_turns_to_be_last_are_no_stragglers():
+    spans = [[(i * 1000 + (90 if i % 4 == r else 0), i * 1000 + 100) for i in range(12)] for r in range(4)]
+    assert job(*(rank(r, spans[r], 4) for r in range(4))).stragglers == []
+
+
+def test_waiting_is_withheld_when_a_member_was_not_read():
+    found = job(rank(0, [(0, 100)], 4), rank(1, [(0, 90)], 4))
+    assert [c.waiting_ns for c in found.collectives] == [None]
+    assert [w.field for w in found.quality.withheld] == ["collectives.waiting_ns"]
+    assert any(f.what == "ranks are missing" for f in found.quality.findings)
+
+
+def test_sequences_that_differ_are_not_forced_to_match():
+    two = rank(1, [(0, 100)])
+    two.collective(200, 300, "broadcast", size=8, members=2)
+    found = job(rank(0, [(0, 100), (200, 300)]), two)
+    assert all(c.waiting_ns is None for c in found.collectives)
+    assert any("cannot be matched" in f.what for f in found.quality.findings)
+
+
+def test_a_rank_whose_recording_began_later_is_matched_by_the_ends():
+    spans = [(i * 1000, i * 1000 + 100) for i in range(6)]
+    found = job(rank(0, spans), rank(1, [(s + 20, e) for s, e in spans[2:]]))
+    (row,) = found.collectives
+    assert (row.count, row.waiting_ns) == (4, 4 * 20)
+
+
+def test_without_a_recorded_group_each_kind_is_matched_by_itself_whatever_their_order():
+    first, second = rank(0, []), rank(1, [])
+    for made, order in ((first, (0, 300)), (second, (300, 0))):
+        made.event(order[0] + 10, order[0] + 100, "gloo:all_reduce", activity=Activity.CPU_COLLECTIVE)
+        made.event(order[1] + 40, order[1] + 100, "gloo:all_gather", activity=Activity.CPU_COLLECTIVE)
+    found = {c.kind: c for c in job(first, second).collectives}
+    assert found["all_reduce"].waiting_ns is None, (
+        "one was over before the other began: not the same collective"
+    )
+    first, second = rank(0, []), rank(1, [])
+    for made, late in ((first, 0), (second, 30)):
+        made.event(10 + late, 100, "gloo:all_reduce", activity=Activity.CPU_COLLECTIVE)
+        made.event(11, 90, "gloo:all_gather", activity=Activity.CPU_COLLECTIVE)
+    found = {c.kind: c for c in job(first, second).collectives}
+    assert (found["all_reduce"].waiting_ns, found["all_gather"].waiting_ns) == (30, 0)
+
+
+def test_groups_of_the_same_name_and_different_members_stay_apart():
+    ranks = []
+    for number in range(4):
+        made = rank(number, [(number * 10, 100)], 4, members=2, group="tp")
+        made.extra["groups"] = {"tp": [0, 1] if number < 2 else [2, 3]}
+        ranks.append(made)
+    found = job(*ranks)
+    assert sorted(c.waiting_ns for c in found.collectives) == [10, 10]
+
+
+def test_a_send_is_counted_but_never_compared_with_a_receive():
+    zero, one = rank(0, []), rank(1, [])
+    zero.collective(0, 10, "send", size=MB, members=2)
+    one.collective(0, 90, "recv", size=MB, members=2)
+    found = {c.kind: c for c in job(zero, one).collectives}
+    assert (found["send"].waiting_ns, found["recv"].waiting_ns) == (None, None)
+    assert found["send"].bus_bandwidth_gb_per_s == pytest.approx(MB / 10)
+
+
+def test_chance_is_the_binomial_tail():
+    assert chance_of(5, 8, 1 / 8) == pytest.approx(0.00123, rel=1e-2)
+    assert chance_of(1, 8, 1 / 8) == 1.0
+    assert chance_of(400, 4000, 1 / 16) < 1e-10

@@ -1,0 +1,185 @@
+"""Two runs differ when their steps' distributions do; what cannot be compared is refused."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from harness.analysis.compare import bootstrap_ratio, compare, ratios
+from harness.analysis.facts import facts
+from harness.analysis.summary import (
+    Collective,
+    Device,
+    KernelTime,
+    KindTime,
+    RankSteps,
+    Steps,
+    Summary,
+    Training,
+)
+from harness.errors import RequestError
+from harness.report.compare_terminal import render_comparison, render_comparisons
+
+ROOT = Path(__file__).resolve().parents[2]
+NAMES = ("a", "b")
+
+
+def a_kernel(name: str) -> KernelTime:
+    return KernelTime(
+        name=name, kind="gemm", share=0.5, count=1, duration_ns=1, mean_ns=1, min_ns=1, max_ns=1
+    )
+
+
+def an_all_reduce(count: int) -> Collective:
+    return Collective(kind="all_reduce", count=count, ranks=1, bytes=10 * count, duration_ns=8, mean_ns=1)
+
+
+def a_summary(
+    step_ns: list[int], *, tokens: int = 100, model: str = "tiny", kernels: tuple[str, ...] = ("gemm",)
+) -> Summary:
+    window = sum(step_ns)
+    return Summary(
+        steps=Steps(source="ProfilerStep", per_rank=[RankSteps(rank=0, durations_ns=step_ns)]),
+        devices=[
+            Device(
+                rank=0, device=0, source="x", gpu_events=1, kernels=1, window_ns=window, compute_ns=window // 2,
+                communication_ns=window // 4, exposed_communication_ns=window // 8,
+                overlapped_communication_ns=window // 8, memory_ns=0, exposed_memory_ns=0,
+                idle_ns=window - window // 2 - window // 8,
+            )
+        ],
+        kernels=[a_kernel(k) for k in kernels],
+        collectives=[an_all_reduce(len(step_ns))],
+        training=[
+            Training(rank=0, model=model, seq_length=8, tokens=tokens * len(step_ns), steps_counted=len(step_ns))
+        ],
+    )  # fmt: skip
+
+
+def steps(center: int, seed: int) -> list[int]:
+    return [int(x) for x in np.random.default_rng(seed).normal(center, center / 50, 20)]
+
+
+def test_a_run_against_itself_shows_no_difference() -> None:
+    same = compare(a_summary(steps(1000, 1)), a_summary(steps(1000, 2)), NAMES)
+    assert same.step_time is not None
+    assert same.step_time.verdict == "no difference seen"
+    assert same.step_time.low < 1 < same.step_time.high
+
+
+def test_a_slower_run_is_slower_by_what_it_is() -> None:
+    found = compare(a_summary(steps(1000, 1)), a_summary(steps(1200, 2)), NAMES).step_time
+    assert found is not None
+    assert found.verdict == "slower"
+    assert found.low < 1.2 < found.high or abs(found.ratio - 1.2) < 0.03
+
+
+def test_the_interval_covers_the_truth_about_as_often_as_it_says() -> None:
+    random = np.random.default_rng(0)
+    hits = 0
+    for _ in range(100):
+        low, high = bootstrap_ratio(random.normal(100, 5, 40), random.normal(110, 5, 40))
+        hits += low <= 1.1 <= high
+    assert 88 <= hits <= 100
+
+
+def test_other_batch_sizes_are_compared_per_token() -> None:
+    found = compare(a_summary([1000] * 5, tokens=100), a_summary([2000] * 5, tokens=200), NAMES)
+    assert found.normalisation == "per token"
+    assert found.step_time is not None
+    assert found.step_time.ratio == pytest.approx(1.0)
+
+
+def test_another_model_is_refused_unless_forced() -> None:
+    a, b = a_summary([1]), a_summary([1], model="other")
+    with pytest.raises(RequestError, match="model tiny against other"):
+        compare(a, b, NAMES)
+    assert [d.name for d in compare(a, b, NAMES, force=True).configuration] == ["model"]
+
+
+def test_a_run_without_a_trace_has_lost_no_kernels() -> None:
+    traced, other = a_summary([10] * 9), a_summary([10] * 9, kernels=())
+    found = compare(traced, other, NAMES)
+    assert found.kernels == []
+    assert [n for n in found.notes if n.startswith("b: no kernel was recorded")]
+
+
+@pytest.mark.parametrize(("count", "verdict"), [(3, "too few steps to tell"), (4, "slower")])
+def test_a_handful_of_steps_decides_nothing(count: int, verdict: str) -> None:
+    found = compare(a_summary([1000] * 9), a_summary([2000] * count), NAMES)
+    assert found.step_time is not None and found.step_time.verdict == verdict
+    assert verdict in render_comparison(found)
+
+
+def test_kernels_that_appeared_and_vanished_are_named() -> None:
+    found = compare(a_summary([1], kernels=("gemm", "old")), a_summary([1], kernels=("gemm", "new")), NAMES)
+    assert {(k.name, k.only_in) for k in found.kernels} == {("old", "a"), ("new", "b")}
+
+
+def test_a_kind_of_work_in_another_precision_is_named() -> None:
+    def products(precision: str, time_ns: int) -> KindTime:
+        return KindTime(kind="gemm", precision=precision, count=1, duration_ns=time_ns, share=1)
+
+    a = a_summary([1]).model_copy(update={"kinds": [products("fp32", 90)]})
+    b = a_summary([1]).model_copy(update={"kinds": [products("fp32", 10), products("bf16", 30)]})
+    found = compare(a, b, NAMES)
+    assert [(p.precision, p.share_a, p.share_b) for p in found.precisions] == [
+        ("bf16", 0.0, 0.75),
+        ("fp32", 1.0, 0.25),
+    ]
+    assert "gemm  bf16  0.0%    75.0%" in render_comparison(found)
+    assert compare(a, a, NAMES).precisions == []
+
+
+def test_of_several_runs_each_is_against_the_first() -> None:
+    base, twice, other = a_summary([10] * 9), a_summary([20] * 9), a_summary([5] * 9, kernels=("new",))
+    pairs = [compare(base, twice, ("one", "two")), compare(base, other, ("one", "three"))]
+    text = render_comparisons(pairs)
+    assert text.startswith("a: one\nb: two\nc: three\n")
+    assert "b is 100.0% slower" in text and "c is 50.0% faster" in text
+    assert "only in c" in text and "only in b" not in text
+
+
+def test_collectives_are_told_even_where_no_size_is_recorded() -> None:
+    a = a_summary([10] * 9)
+    unknown = [c.model_copy(update={"bytes": None}) for c in a.collectives]
+    text = render_comparison(compare(a, a.model_copy(update={"collectives": unknown}), NAMES))
+    (row,) = (line.split() for line in text.splitlines() if line.startswith("  all_reduce"))
+    assert row[1:5] == ["1", "1", "1e-05", "–"]
+
+
+def test_facts_are_per_step_and_of_the_window() -> None:
+    known = facts(a_summary([1000] * 10))
+    assert known["all_reduce_count"] == 1
+    assert known["all_reduce_bytes"] == 10
+    assert known["all_gather_count"] == 0
+    assert known["exposed_communication_share"] == pytest.approx(0.125)
+    assert known["overlap_fraction"] == pytest.approx(0.5)
+    assert "bubble" not in known
+
+
+def test_the_text_says_configuration_first_then_result() -> None:
+    text = render_comparison(compare(a_summary([10] * 9), a_summary([20] * 9), NAMES))
+    assert text.index("Configuration") < text.index("Step time") < text.index("Collectives per step")
+    assert "b is 100.0% slower" in text
+
+
+def test_step_time_is_a_name_for_conditions() -> None:
+    assert ratios(compare(a_summary([10] * 9), a_summary([20] * 9), NAMES))["step_time"] == pytest.approx(2)
+
+
+@pytest.mark.parametrize(
+    ("condition", "code"), [("step_time > 1.05", 1), ("step_time > 3", 0), ("no_such > 1", 2)]
+)
+def test_fail_if_is_an_exit_code(tmp_path: Path, condition: str, code: int) -> None:
+    for name, value in (("a", 10), ("b", 20)):
+        (tmp_path / f"summary-{name}.json").write_text(a_summary([value] * 9).model_dump_json())
+    files = [str(tmp_path / f"summary-{name}.json") for name in NAMES]
+    argv = [sys.executable, "-m", "harness", "compare", *files, "--fail-if", condition]
+    done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == code, done.stderr
+    assert "Traceback" not in done.stderr

@@ -1,0 +1,125 @@
+"""Ranks measured by tasks of a job array give the summary that measuring them here gives."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import submitit
+
+from harness.analysis import distribute
+from harness.analysis.distribute import Array, chunk, measure_distributed, read_partial
+from harness.analysis.measuring import measure_files, summarise
+from harness.analysis.summary import Window
+from harness.errors import WorkError
+
+from .test_silent_errors import kernel, timed, write_decimals
+
+
+@pytest.fixture
+def ranks(tmp_path: Path) -> list[Path]:
+    """Five ranks' traces."""
+    files = []
+    for r in range(5):
+        folder = tmp_path / f"r{r}"
+        folder.mkdir()
+        events = [timed("ProfilerStep#1", "user_annotation", 0, 1000), kernel(10, 100 * (r + 1), 1)]
+        files.append(write_decimals(folder, events).rename(tmp_path / f"rank{r}.json"))
+    return files
+
+
+def test_an_array_of_tasks_gives_the_summary_of_one_process(ranks, tmp_path):
+    executor = submitit.LocalExecutor(folder=tmp_path / "jobs")
+    executor.update_parameters(timeout_min=2)
+    parts, broken = measure_distributed(ranks, Window.STEPS, Array(executor, 2, tmp_path / "partial"))
+    assert broken == []
+    here, _ = measure_files(ranks, Window.STEPS)
+    assert [s.model_dump_json() for s in summarise(parts)] == [s.model_dump_json() for s in summarise(here)]
+    assert len(list((tmp_path / "partial").glob("partial-*.json"))) == 2
+
+
+class Run:
+    """An executor that runs each task at once, and loses the first."""
+
+    def __init__(self, lost) -> None:
+        self._lost = lost
+
+    def map_array(self, function, *columns):
+        tasks = list(zip(*columns, strict=True))
+        for task in tasks[1:]:
+            function(*task)
+        return [self._lost, *(Done() for _ in tasks[1:])]
+
+
+class Done:
+    job_id = "7_1"
+
+    def done(self):
+        return True
+
+
+class Cancelled:
+    """A task whose end submitit knows."""
+
+    job_id = "7_0"
+
+    def done(self):
+        return True
+
+    def result(self):
+        raise submitit.core.utils.UncompletedJobError("Job 7_0 has no output\nand was cancelled")
+
+
+class Forgotten:
+    """A task that left the queue of a cluster without accounts: submitit waits for it for ever."""
+
+    job_id = "7_0"
+
+    def done(self):
+        return False
+
+
+class Refusing:
+    def map_array(self, function, *columns):
+        raise submitit.core.utils.FailedJobError(
+            "sbatch: error: Invalid account\nBatch job submission failed"
+        )
+
+
+@pytest.mark.parametrize(
+    ("lost", "said"),
+    [(Cancelled(), "and was cancelled"), (Forgotten(), "task 7_0 left the queue without a result")],
+)
+def test_a_lost_task_costs_its_files_and_nothing_else(ranks, tmp_path, monkeypatch, lost, said):
+    monkeypatch.setattr(distribute, "GRACE_S", 0.05)
+    monkeypatch.setattr(distribute, "POLL_S", 0.01)
+    array = Array(Run(lost), 5, tmp_path / "partial", in_queue=lambda job: False)
+    parts, broken = measure_distributed(ranks, Window.STEPS, array)
+    assert len(parts) == 4
+    (finding,) = broken
+    assert finding.evidence.endswith(said)
+
+
+def test_an_array_that_slurm_refuses_is_one_sentence(ranks, tmp_path):
+    with pytest.raises(WorkError, match="not submitted: Batch job submission failed"):
+        measure_distributed(ranks, Window.STEPS, Array(Refusing(), 2, tmp_path / "partial"))
+
+
+def test_chunks_hold_every_file_once_and_are_about_equal(tmp_path):
+    files = []
+    for i in range(10):
+        path = tmp_path / f"f{i}"
+        path.write_bytes(b"x" * (i + 1) * 100)
+        files.append(path)
+    chunks = chunk(files, 3)
+    assert sorted(f for c in chunks for f in c) == sorted(files)
+    weights = [sum(f.stat().st_size for f in c) for c in chunks]
+    assert max(weights) <= 1.3 * min(weights)
+    assert [len(c) for c in chunk(files[:2], 16)] == [1, 1]
+
+
+def test_a_partial_result_that_is_cut_off_is_refused_in_one_sentence(tmp_path):
+    path = tmp_path / "partial-0.json"
+    path.write_text('{"parts": [')
+    with pytest.raises(WorkError, match=r"partial-0\.json: is no partial result"):
+        read_partial(path)

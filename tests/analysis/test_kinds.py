@@ -1,0 +1,151 @@
+"""A kernel's kind comes from its name, in every naming era, and what no rule knows is shown."""
+
+from __future__ import annotations
+
+import pytest
+
+from harness.analysis.kinds import load_rules
+from harness.analysis.rank import measure_trace
+from harness.analysis.summary import Window
+from harness.errors import RequestError
+from harness.traces.trace import Activity, CopyKind
+
+from .made import GEMM, Made
+
+RULES = load_rules()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "ncclKernel_AllReduce_RING_LL_Sum_float(ncclDevComm*, unsigned long, ncclWork*)",
+        "ncclDevKernel_AllGather_RING_LL(ncclDevKernelArgsStorage<4096ul>)",
+        "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<(unsigned long)4096>)",
+        "ncclKernel_Generic_1",
+        "void rccl::AllReduceKernel<float>()",
+        "void deep_ep::intranode::dispatch<8, 768>(void*)",
+        "void ep::internode_ll::combine<false>(void*)",
+        "nvshmem_barrier_kernel",
+        "void vllm::cross_device_reduce_1stage<__nv_bfloat16, 8>()",
+        "gloo:all_reduce",
+    ],
+)
+def test_communication_is_known_in_every_era_of_every_library(name):
+    assert RULES.of_name(name) == "communication"
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "precision"),
+    [
+        ("ampere_bf16_s16816gemm_bf16_128x128_ldg8_f2f_stages_64x3_tn", "gemm", "bf16"),
+        ("ampere_fp16_s16816gemm_fp16_128x64_ldg8_f2f_stages_32x6_tn", "gemm", "fp16"),
+        ("void cutlass::Kernel<cutlass_80_tensorop_s1688gemm_256x64_16x4_nn_align4>()", "gemm", "tf32"),
+        ("sm90_xmma_gemm_e4m3bf16_e4m3f32_f32_tn_n_tilesize128x128x128", "gemm", "fp8"),
+        ("volta_sgemm_128x64_nn", "gemm", "fp32"),
+        ("nvjet_tst_192x192_64x4_2x1_v_bz_coopB_bias_TNN", "gemm", "bf16"),
+        ("nvjet_hsh_128x256_64x4_1x2_h_bz_coopA_NTN", "gemm", "fp16"),
+        (
+            "void flash::flash_fwd_kernel<Flash_fwd_kernel_traits<128, cutlass::bfloat16_t>>()",
+            "attention",
+            "bf16",
+        ),
+        ("fmha_cutlassF_f16_aligned_64x64_rf_sm80(AttentionKernel)", "attention", "fp16"),
+        ("void at::native::vectorized_layer_norm_kernel<float, float>(int)", "normalisation", None),
+        ("void transformer_engine::normalization::rmsnorm_fwd_tuned_kernel<>()", "normalisation", None),
+        ("void multi_tensor_apply_kernel<TensorListMetadata<4>, AdamFunctor<float>>()", "optimizer", None),
+        ("void at::native::embedding_backward_feature_kernel<float>()", "embedding", None),
+        (
+            "void at::native::vectorized_elementwise_kernel<4, at::native::FillFunctor<float>>()",
+            "elementwise",
+            None,
+        ),
+        ("void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float>>()", "elementwise", None),
+        ("triton_poi_fused_add_mul_0", "elementwise", None),
+        ("aten::addmm", "gemm", None),
+        ("aten::_scaled_dot_product_flash_attention_for_cpu", "attention", None),
+        ("aten::_scaled_dot_product_flash_attention_for_cpu_backward", "attention", None),
+        ("aten::native_layer_norm", "normalisation", None),
+        ("aten::_fused_adamw_", "optimizer", None),
+        ("aten::embedding", "embedding", None),
+        ("aten::add_", "elementwise", None),
+        ("c10d::allreduce_", "host", None),
+        ("kernel_nobody_has_heard_of", "other", None),
+    ],
+)
+def test_a_name_says_kind_and_precision(name, kind, precision):
+    assert (
+        RULES.of_name(name, on_cpu="::" in name and name.startswith(("aten", "c10d"))),
+        RULES.precision(kind, name),
+    ) == (kind, precision)
+
+
+@pytest.mark.parametrize(
+    "name", ["MulBackward0", "autograd::engine::evaluate_function: MmBackward0", "MyFunction"]
+)
+def test_autograds_bookkeeping_is_no_work_on_a_cpu_and_says_nothing_about_kernels(name):
+    assert RULES.of_name(name, on_cpu=True) == "host"
+    assert RULES.of_name(name) != "host"
+
+
+def test_the_recorded_type_decides_the_precision_where_there_is_one():
+    assert RULES.precision("gemm", "aten::mm", "bfloat16") == "bf16"
+    assert RULES.precision("gemm", "aten::mm", "float32") == "fp32"
+
+
+def measured(made: Made):
+    (part,) = measure_trace(made.trace(), Window.GPU, RULES)
+    return part.devices[0]
+
+
+def test_copies_and_sets_are_memory_never_compute():
+    device = measured(Made().event(0, 10).copy(10, 30, 4096).memset(30, 35).copy(40, 41, 8, CopyKind.D2H))
+    assert (device.compute_ns, device.memory_ns, device.idle_ns) == (10, 26, 5)
+    assert {k.kind: k.duration_ns for k in device.kinds} == {
+        "gemm": 10,
+        "copy H2D": 20,
+        "copy D2H": 1,
+        "memset": 5,
+    }
+
+
+def test_a_kernel_named_like_a_copy_is_still_a_kernel():
+    device = measured(Made().event(0, 10, "Memcpy_like_user_kernel").copy(10, 20, 64))
+    assert (device.compute_ns, device.memory_ns) == (10, 10)
+
+
+def test_one_name_may_run_in_two_precisions():
+    made = Made()
+    half, single = made.name("bfloat16"), made.name("float32")
+    made.event(0, 10, "aten::mm", activity=Activity.CPU_OP, dtype=half)
+    made.event(10, 15, "aten::mm", activity=Activity.CPU_OP, dtype=single)
+    assert {(k.kind, k.precision): k.duration_ns for k in measured(made).kinds} == {
+        ("gemm", "bf16"): 10,
+        ("gemm", "fp32"): 5,
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("kinds: [{kind: gemmm, patterns: [a]}]\nprecisions: []\ndtypes: {}\n", "'gemmm' is not a kind"),
+        ("kinds: [{kind: gemm, patterns: ['(']}]\nprecisions: []\ndtypes: {}\n", "no regular expression"),
+        ("kinds: []\nprecisions: []\ndtypes: {}\nkidns: []\n", "kidns"),
+        ("kinds: [\n", "cannot be read"),
+    ],
+)
+def test_rules_that_cannot_work_are_refused_with_their_place(tmp_path, text, said):
+    path = tmp_path / "kernels.yaml"
+    path.write_text(text)
+    with pytest.raises(RequestError, match=r"kernels\.yaml") as refused:
+        load_rules(path)
+    assert said in str(refused.value)
+
+
+def test_every_event_is_classified_once_whatever_its_neighbours():
+    made = Made().event(0, 10, GEMM).event(20, 30, "x", device=3).copy(0, 5, 8, device=1)
+    (part,) = measure_trace(made.trace(), Window.GPU, RULES)
+    assert {d.device: [k.kind for k in d.kinds] for d in part.devices} == {
+        0: ["gemm"],
+        1: ["copy H2D"],
+        3: ["other"],
+    }

@@ -1,0 +1,143 @@
+"""Any split of the ranks over tasks, in any order, gives the same summary; a thousand ranks merge without
+effort."""
+
+from __future__ import annotations
+
+import resource
+from functools import cache
+from itertools import pairwise
+
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import TypeAdapter
+
+from harness.analysis.finish import finish
+from harness.analysis.jobs import group
+from harness.analysis.kinds import load_rules
+from harness.analysis.parts import RankPart, merge
+from harness.analysis.rank import measure_trace
+from harness.analysis.summary import Source, Summary, Window
+
+from .made import Made
+
+RULES = load_rules()
+PARTS = TypeAdapter(list[RankPart])
+RANKS = 6
+
+
+def rank(number: int, world: int = RANKS) -> Made:
+    made = Made(
+        rank=number, world_size=world, path=f"rank{number}.json", host=f"node{number // 2}", clock="unix"
+    )
+    for i in range(3):
+        at = i * 1000 + 7 * number
+        made.step(at, at + 1000, i)
+        made.event(at, at + 300, launch_ns=at).event(at + 300, at + 400, f"kernel_{i}", launch_ns=at + 5)
+        made.copy(at + 410, at + 430, 4096 * (number + 1), pageable=1)
+        made.collective(at + 500 + 11 * number, at + 800, size=1 << 16, members=world)
+    return made
+
+
+@cache
+def parts() -> tuple[RankPart, ...]:
+    return tuple(part for r in range(RANKS) for part in measure_trace(rank(r).trace(), Window.STEPS, RULES))
+
+
+def text(found: list[RankPart]) -> str:
+    return finish(found).model_dump_json()
+
+
+@given(st.permutations(range(RANKS)), st.lists(st.integers(0, RANKS), max_size=3))
+def test_any_order_and_any_split_give_the_same_summary(order, cuts):
+    shuffled = [parts()[i] for i in order]
+    bounds = [0, *sorted(cuts), RANKS]
+    chunks = [shuffled[a:b] for a, b in pairwise(bounds)]
+    assert text(merge(*chunks)) == text(list(parts()))
+
+
+@given(st.integers(0, RANKS), st.integers(0, RANKS))
+def test_merging_is_associative_commutative_and_idempotent(i, j):
+    everything = list(parts())
+    a, b, c = everything[:i], everything[i:j], everything[j:]
+    assert merge(merge(a, b), c) == merge(a, merge(b, c))
+    assert merge(a, b) == merge(b, a)
+    assert merge(a, a, b) == merge(a, b)
+
+
+def test_a_part_survives_the_way_through_a_file():
+    again = PARTS.validate_json(PARTS.dump_json(list(parts())))
+    assert text(again) == text(list(parts()))
+
+
+def test_sums_over_ranks_are_sums_over_ranks():
+    found = finish(list(parts()))
+    alone = [finish([part]) for part in parts()]
+    assert sum(k.duration_ns for k in found.kinds) == sum(k.duration_ns for s in alone for k in s.kinds)
+    assert sum(k.count for k in found.kernels) == sum(k.count for s in alone for k in s.kernels)
+    assert sum(c.bytes for c in found.copies) == sum(c.bytes for s in alone for c in s.copies)
+    assert found.steps.counted == 3 * RANKS
+
+
+def shifted(part: RankPart, number: int, world: int) -> RankPart:
+    """A copy of a real part as another rank on another host, its clock shifted."""
+    source = part.source.model_copy(
+        update={
+            "rank": number,
+            "path": f"rank{number}.json",
+            "world_size": world,
+            "host": f"node{number // 4}",
+        }
+    )
+    devices = [d.model_copy(update={"rank": number}) for d in part.devices]
+    return part.model_copy(update={"source": source, "devices": devices, "epoch_ns": 1000 * (number // 4)})
+
+
+def test_a_thousand_ranks_merge_in_flat_memory():
+    one = measure_trace(rank(0, 1000).trace(), Window.STEPS, RULES)[0]
+    finish([shifted(one, i, 10) for i in range(10)])
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    thousand = merge(*([shifted(one, i, 1000)] for i in range(1000)))
+    found = finish(thousand)
+    grown_mib = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
+    assert (len(found.ranks), found.collectives[0].ranks, found.collectives[0].count) == (1000, 1000, 3)
+    assert len(found.clocks) == 250
+    assert grown_mib < 200
+
+
+def identified(path: str, rank: int | None, world: int | None, run: str | None = None) -> RankPart:
+    part = parts()[0]
+    source = Source(path=path, tool="kineto", rank=rank, world_size=world)
+    return part.model_copy(update={"source": source, "run": run})
+
+
+def jobs(*found: RankPart) -> list[list[str]]:
+    return [[p.source.path for p in job] for job in group(found)]
+
+
+def test_files_are_one_job_when_their_world_says_so():
+    assert jobs(identified("a/r1", 1, 2), identified("a/r0", 0, 2)) == [["a/r0", "a/r1"]]
+
+
+def test_files_without_a_world_stand_side_by_side():
+    assert jobs(identified("a/x", None, None), identified("a/y", None, None)) == [["a/x"], ["a/y"]]
+
+
+def test_two_jobs_of_one_size_are_told_apart_by_their_folders():
+    files = [identified(f"{folder}/r{r}", r, 2) for folder in ("a", "b") for r in (0, 1)]
+    assert jobs(*files) == [["a/r0", "a/r1"], ["b/r0", "b/r1"]]
+
+
+def test_a_rank_recorded_twice_in_one_folder_is_not_merged_with_itself():
+    assert jobs(identified("a/x0", 0, 2), identified("a/y0", 0, 2)) == [["a/x0"], ["a/y0"]]
+
+
+def test_the_reports_of_a_run_are_one_job_whatever_they_say_of_themselves():
+    found = jobs(
+        identified("run/nsys/node0", None, None, "run"), identified("run/nsys/node1", None, None, "run")
+    )
+    assert found == [["run/nsys/node0", "run/nsys/node1"]]
+
+
+def test_a_summary_survives_json_and_refuses_what_it_does_not_know():
+    found = finish(list(parts()))
+    assert Summary.model_validate_json(found.model_dump_json()) == found

@@ -1,0 +1,128 @@
+"""A pipeline's bubble is what its schedule leaves idle; waiting for a neighbour is bubble, not work."""
+
+from __future__ import annotations
+
+import pytest
+
+from harness.analysis.finish import finish
+from harness.analysis.kinds import load_rules
+from harness.analysis.pipeline import expected_bubble
+from harness.analysis.rank import measure_trace
+from harness.analysis.summary import Summary, Window
+from harness.traces.trace import Activity
+
+from .made import Made
+
+RULES = load_rules()
+UNIT = 1000  # one forward; a backward is two
+
+
+def one_f_one_b(stage: int, stages: int, microbatches: int) -> list[tuple[str, int]]:
+    """Non-interleaved 1F1B: the order in which a stage runs its micro-batches."""
+    ahead = min(stages - 1 - stage, microbatches)
+    order = [("forward", m) for m in range(ahead)]
+    for m in range(microbatches - ahead):
+        order += [("forward", ahead + m), ("backward", m)]
+    return order + [("backward", m) for m in range(microbatches - ahead, microbatches)]
+
+
+def schedule(stages: int, microbatches: int) -> dict[tuple[int, str, int], tuple[int, int]]:
+    """When each stage runs each micro-batch, as early as its neighbours and its own order allow."""
+    length = {"forward": UNIT, "backward": 2 * UNIT}
+    done: dict[tuple[int, str, int], tuple[int, int]] = {}
+    queues = {s: one_f_one_b(s, stages, microbatches) for s in range(stages)}
+    free = dict.fromkeys(range(stages), 0)
+    while any(queues.values()):
+        for s in range(stages):
+            while queues[s]:
+                way, m = queues[s][0]
+                before = (s - 1, way, m) if way == "forward" else (s + 1, way, m)
+                if 0 <= before[0] < stages and before not in done:
+                    break
+                start = max(free[s], done.get(before, (0, 0))[1])
+                done[s, way, m] = (start, start + length[way])
+                free[s] = start + length[way]
+                queues[s].pop(0)
+    return done
+
+
+def cpu_rank(stage: int, stages: int, microbatches: int, iterations: int = 3) -> Made:
+    """A CPU trace of one stage: it waits in recv ranges for what is not there yet."""
+    made = Made(rank=stage, world_size=stages, path=f"rank{stage}.json", host="n", clock="unix")
+    done = schedule(stages, microbatches)
+    period = max(end for _, end in done.values()) + 500
+    for i in range(iterations):
+        base, at = i * period, i * period
+        made.range(base, base + period, f"iteration_{i}")
+        for way, m in one_f_one_b(stage, stages, microbatches):
+            start, end = (base + t for t in done[stage, way, m])
+            if start > at:
+                made.range(at, start, f"recv {way} mb{m}")
+            made.range(start, end, f"{way} mb{m} stage{stage}")
+            made.event(start + 10, end - 10, "aten::mm", activity=Activity.CPU_OP)
+            at = end
+    return made
+
+
+def job(ranks: list[Made]) -> Summary:
+    return finish([part for made in ranks for part in measure_trace(made.trace(), Window.STEPS, RULES)])
+
+
+@pytest.mark.parametrize(("stages", "microbatches"), [(2, 2), (2, 4), (2, 8), (4, 8)])
+def test_an_ideal_schedule_shows_the_bubble_that_theory_predicts(stages, microbatches):
+    found = job([cpu_rank(s, stages, microbatches) for s in range(stages)]).pipeline
+    assert found is not None
+    assert (found.stages, found.microbatches, found.virtual_stages) == (stages, microbatches, 1)
+    assert found.expected_bubble_fraction == expected_bubble(stages, microbatches)
+    assert found.mean_bubble_fraction == pytest.approx(found.expected_bubble_fraction, abs=1e-9)
+
+
+def test_the_last_stage_has_no_warm_up_but_its_own_forward_and_the_first_warms_up_longest():
+    stages = job([cpu_rank(s, 4, 8) for s in range(4)]).pipeline.per_stage
+    assert [s.stage for s in stages] == [0, 1, 2, 3]
+    assert stages[3].warmup_ns == 3 * UNIT
+    assert stages[0].warmup_ns > stages[3].warmup_ns
+    for s in stages:
+        assert s.warmup_ns + s.steady_ns + s.cooldown_ns <= s.schedule_ns
+
+
+def test_waiting_in_a_receive_is_bubble_even_where_it_lies_inside_a_forward():
+    zero, one = cpu_rank(0, 2, 2, 1), cpu_rank(1, 2, 2, 1)
+    before = job([zero, one]).pipeline.per_stage[0].schedule_busy_ns
+    zero = cpu_rank(0, 2, 2, 1)
+    zero.range(100, 300, "recv inside")
+    after = job([zero, one]).pipeline.per_stage[0].schedule_busy_ns
+    assert before - after == 200
+
+
+def test_a_message_on_its_way_beside_the_work_is_no_bubble():
+    ranks = [cpu_rank(0, 2, 2), cpu_rank(1, 2, 2)]
+    before = job(ranks).pipeline.mean_bubble_fraction
+    ranks[0].collective(0, 500, "recv", size=64, members=2)
+    ranks[0].events[-1]["activity"] = Activity.CPU_COLLECTIVE
+    assert job(ranks).pipeline.mean_bubble_fraction == before
+
+
+def test_one_stage_is_no_pipeline():
+    assert job([cpu_rank(0, 1, 4)]).pipeline is None
+
+
+def test_on_a_gpu_stages_are_busy_with_kernels_and_send_recv_kernels_are_bubble():
+    ranks = []
+    for stage in range(2):
+        made = Made(rank=stage, world_size=2, path=f"r{stage}", host="n", clock="unix")
+        made.range(0, 10_000, "iteration_0")
+        made.range(0, 100, f"forward mb0 stage{stage}").range(200, 300, f"backward mb0 stage{stage}")
+        made.event(1000 + 1000 * stage, 2000 + 1000 * stage, launch_ns=10)
+        made.event(5000 - 1000 * stage, 6000 - 1000 * stage, launch_ns=210)
+        made.collective(2500 + 500 * stage, 2600 + 500 * stage, "send_recv", size=64, members=2)
+        ranks.append(made)
+    found = job(ranks).pipeline
+    assert [s.schedule_busy_ns for s in found.per_stage] == [2000, 2000]
+    assert [s.schedule_ns for s in found.per_stage] == [5000, 5000]
+    assert [s.send_recv_ns for s in found.per_stage] == [100, 100]
+
+
+def test_interleaving_divides_the_bubble_by_its_virtual_stages():
+    assert expected_bubble(4, 8, 2) == pytest.approx(3 / 19)
+    assert expected_bubble(1, 8) == 0

@@ -1,0 +1,90 @@
+"""Trainings recorded here and now: the numbers of their traces are those that the training itself must have."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from harness.analysis import measure
+from harness.analysis.summary import Summary, Verdict
+
+pytestmark = pytest.mark.train
+pytest.importorskip("torch", reason="training needs PyTorch")
+
+from tests.exercise_3.megatron_runs import completed  # noqa: E402 - after the skip
+from tests.exercise_3.megatron_runs import train as train_megatron  # noqa: E402 - as above
+from tests.exercises.launching import train  # noqa: E402 - as above
+
+FLOAT32_BYTES = 4
+WINDOW = ("--skip", "0", "--wait", "1", "--warmup", "1", "--active", "3", "--profiler", "torch")
+
+
+@pytest.fixture(scope="module")
+def ddp(tmp_path_factory: pytest.TempPathFactory) -> Summary:
+    """Exercise 1 on two ranks, three recorded steps."""
+    folder = tmp_path_factory.mktemp("ddp") / "run"
+    done = train("exercise_1_DDP/train.py", folder, *WINDOW, "--random-weights", model="tiny-llama")
+    assert done.code == 0, done.stderr[-2000:]
+    return measure([folder])
+
+
+@pytest.fixture(scope="module")
+def pipelined(tmp_path_factory: pytest.TempPathFactory) -> Summary:
+    """megatron-core with two stages and four micro-batches, three recorded iterations."""
+    folder: Path = tmp_path_factory.mktemp("pp") / "run"
+    completed(train_megatron(folder, "--pp", 2, "--global-batch-size", 4, *WINDOW))
+    return measure([folder])
+
+
+def test_two_ranks_of_ddp_are_one_job_of_cpu_devices_with_every_step(ddp):
+    assert (ddp.ranks, ddp.world_size, ddp.backend) == ([0, 1], 2, "gloo")
+    assert [d.device_kind for d in ddp.devices] == ["cpu", "cpu"]
+    assert [len(r.durations_ns) for r in ddp.steps.per_rank] == [3, 3]
+    assert ddp.quality.verdict is Verdict.GOOD, ddp.quality.findings
+
+
+def test_each_nanosecond_of_a_recorded_window_is_accounted_for(ddp, pipelined):
+    for device in ddp.devices + pipelined.devices:
+        parts = (
+            device.compute_ns + device.exposed_communication_ns + device.exposed_memory_ns + device.idle_ns
+        )
+        assert parts == device.window_ns > 0
+        assert sum(c.duration_ns for c in device.idle_causes) == device.idle_ns
+        assert device.compute_ns > 0
+        assert device.communication_ns > 0
+
+
+def test_ddp_reduces_every_gradient_once_per_step_in_backward(ddp):
+    reduced = next(c for c in ddp.collective_phases if (c.kind, c.phase) == ("all_reduce", "backward"))
+    gradients = ddp.training[0].parameters * FLOAT32_BYTES
+    assert reduced.bytes == gradients * 3 * 2  # three steps, two ranks
+    matched = [c for c in ddp.collectives if c.kind == "all_reduce"]
+    assert all(c.waiting_ns is not None and 0 <= c.waiting_ns <= c.duration_ns for c in matched)
+
+
+def test_the_traces_steps_agree_with_the_trainings_own_clock(ddp):
+    for rank, training in zip(ddp.steps.per_rank, ddp.training, strict=True):
+        assert training.steps_counted == 3
+        for traced, written in zip(rank.durations_ns, training.step_durations_ns, strict=True):
+            assert traced == pytest.approx(written, rel=0.35, abs=30e6)
+
+
+def test_a_training_without_mixed_precision_multiplies_in_fp32_only(ddp):
+    assert {k.precision for k in ddp.kinds if k.kind == "gemm"} == {"fp32"}
+
+
+def test_a_recorded_pipeline_shows_its_stages_and_a_bubble(pipelined):
+    found = pipelined.pipeline
+    assert (found.stages, found.microbatches) == (2, 4)
+    assert found.expected_bubble_fraction == pytest.approx(1 / 5)
+    assert [(s.stage, s.rank) for s in found.per_stage] == [(0, 0), (1, 1)]
+    for stage in found.per_stage:
+        assert 0 < stage.schedule_bubble_fraction < 1
+        assert stage.schedule_busy_ns <= stage.schedule_ns
+    assert found.mean_bubble_fraction >= found.expected_bubble_fraction - 0.05
+
+
+def test_each_micro_batch_is_sent_once_forwards_and_once_backwards(pipelined):
+    sent = next(c for c in pipelined.collectives if c.kind == "send")
+    assert sent.count == 3 * 4 * 2

@@ -1,0 +1,181 @@
+"""Each mistake that other tools make without a word on real traces, and that this one must not make."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from harness.analysis import measure
+from harness.analysis.finish import finish
+from harness.analysis.kinds import load_rules
+from harness.analysis.rank import measure_trace
+from harness.analysis.summary import Summary, Verdict, Window
+from harness.traces.trace import Activity
+
+from .made import Made
+
+RULES = load_rules()
+BASE_US = 4_194_304_123_456  # near 2**42: three decimals do not fit a float64 beside it
+
+
+def summary_of(*made: Made, window: Window = Window.STEPS) -> Summary:
+    return finish([part for m in made for part in measure_trace(m.trace(), window, RULES)])
+
+
+def kineto(folder: Path, events: list[dict], name: str = "trace.json") -> Path:
+    path = folder / name
+    path.write_text(json.dumps({"schemaVersion": 1, "traceEvents": events}))
+    return path
+
+
+def timed(name: str, cat: str, start_ns: int, duration_ns: int, **args) -> dict:
+    """An event whose times are decimals, as Kineto writes them."""
+    return {
+        "ph": "X",
+        "cat": cat,
+        "name": name,
+        "pid": 0,
+        "tid": 7,
+        "ts": "TS",
+        "dur": "DUR",
+        "args": args,
+        "_times": (start_ns, duration_ns),
+    }
+
+
+def write_decimals(folder: Path, events: list[dict]) -> Path:
+    """The file with `ts` and `dur` as bare decimal numbers, which json.dumps cannot write exactly."""
+    texts = []
+    for event in events:
+        start, duration = event.pop("_times")
+        text = json.dumps(event)
+        text = text.replace('"TS"', f"{BASE_US + start // 1000}.{start % 1000:03d}")
+        texts.append(text.replace('"DUR"', f"{duration // 1000}.{duration % 1000:03d}"))
+    path = folder / "trace.json"
+    path.write_text('{"schemaVersion": 1, "traceEvents": [' + ",\n".join(texts) + "]}")
+    return path
+
+
+def kernel(start_ns: int, duration_ns: int, correlation: int, name: str = "ampere_sgemm_64x64_nn") -> dict:
+    return timed(name, "kernel", start_ns, duration_ns, device=0, stream=7, correlation=correlation)
+
+
+def test_the_last_profiler_step_is_kept():
+    made = Made()
+    for i in range(3):
+        made.step(i * 100, i * 100 + 100, i).event(i * 100, i * 100 + 50)
+    found = summary_of(made)
+    assert (found.steps.counted, found.devices[0].window_ns, found.devices[0].compute_ns) == (3, 300, 150)
+
+
+def test_kernels_shorter_than_a_microsecond_keep_every_nanosecond(tmp_path):
+    events = [kernel(1000 * i + 333, 17 + i, i) for i in range(50)]
+    (device,) = measure([write_decimals(tmp_path, events)], "gpu").devices
+    assert device.compute_ns == sum(17 + i for i in range(50))
+    assert device.window_ns == 49 * 1000 + 17 + 49
+    assert all(k.min_ns == 17 for k in measure([tmp_path], "gpu").kernels)
+
+
+def test_a_cpu_operator_that_mentions_a_stream_is_not_a_kernel(tmp_path):
+    events = [
+        kernel(0, 1000, 1),
+        kernel(5000, 1000, 2),
+        timed("aten::record_stream", "cpu_op", 2000, 2000, stream=7, correlation=9),
+    ]
+    (device,) = measure([write_decimals(tmp_path, events)], "gpu").devices
+    assert (device.kernels, device.compute_ns, device.idle_ns) == (2, 2000, 4000)
+
+
+def test_a_memset_is_not_compute():
+    (device,) = summary_of(Made().event(0, 10).memset(20, 100), window=Window.GPU).devices
+    assert (device.compute_ns, device.memory_ns) == (10, 80)
+
+
+def test_every_device_is_looked_at():
+    found = summary_of(Made().event(0, 10, device=0).event(0, 90, device=3), window=Window.GPU)
+    assert [(d.device, d.compute_ns) for d in found.devices] == [(0, 10), (3, 90)]
+
+
+def test_several_processes_of_one_report_are_several_ranks():
+    made = Made(source="nsys", path="profile_node0.sqlite")
+    for rank, pid in ((0, 111), (1, 222)):
+        made.event(0, 10 + rank, device=0, process=pid)
+        made.range(0, 100, f"epoch_0-rank_{rank}", process=pid, thread=pid)
+    found = summary_of(made, window=Window.GPU)
+    assert [(d.rank, d.pid, d.compute_ns) for d in found.devices] == [(0, 111, 10), (1, 222, 11)]
+
+
+def test_waiting_inside_a_collective_is_told_apart_from_communication():
+    ranks = []
+    for rank, start in ((0, 0), (1, 960)):
+        made = Made(rank=rank, world_size=2, path=f"rank{rank}", host="n", clock="unix")
+        ranks.append(made.collective(start, 1000, size=1 << 20, members=2))
+    (row,) = summary_of(*ranks, window=Window.GPU).collectives
+    assert row.waiting_fraction == pytest.approx(960 / 1040)
+    assert row.algorithm_bandwidth_gb_per_s == pytest.approx((1 << 20) / 40)
+
+
+def test_a_little_send_recv_does_not_make_a_job_pipeline_bound():
+    made = Made().step(0, 300, 0).event(0, 283).event(283, 300, "ncclDevKernel_SendRecv(ncclDevKernelArgs)")
+    found = summary_of(made)
+    assert found.pipeline is None
+    assert found.devices[0].communication_ns == 17
+
+
+def test_an_idle_percentage_is_withheld_when_most_steps_are_empty():
+    made = Made()
+    for i in range(32):
+        made.step(i * 100, i * 100 + 100, i)
+    made.event(0, 60).event(100, 160)
+    found = summary_of(made)
+    (device,) = found.devices
+    assert (device.idle_ns, device.busy_fraction, device.idle_causes) == (None, None, [])
+    assert "30 of 32 steps" in next(w.reason for w in found.quality.withheld if w.field == "idle_ns")
+    assert found.quality.verdict is Verdict.DOUBTFUL
+    assert device.compute_ns == 120
+
+
+def test_idle_is_given_when_the_recording_is_whole():
+    made = Made()
+    for i in range(4):
+        made.step(i * 100, i * 100 + 100, i).event(i * 100, i * 100 + 60)
+    found = summary_of(made)
+    assert (found.devices[0].idle_ns, found.quality.withheld) == (160, [])
+
+
+def test_collectives_on_a_cpu_are_communication():
+    made = Made().step(0, 100, 0)
+    made.event(0, 60, "aten::mm", activity=Activity.CPU_OP)
+    made.event(40, 90, "gloo:all_reduce", activity=Activity.CPU_COLLECTIVE, stream=2)
+    (device,) = summary_of(made).devices
+    assert (device.communication_ns, device.exposed_communication_ns) == (50, 30)
+    assert device.overlap_fraction == pytest.approx(20 / 50)
+
+
+def test_a_recording_with_nothing_in_it_is_unusable_and_says_so():
+    found = summary_of(Made().step(0, 100, 0))
+    assert found.quality.verdict is Verdict.UNUSABLE
+    assert found.devices == []
+
+
+def test_dropped_events_missing_launches_and_late_work_are_findings():
+    made = Made().step(0, 100, 0).step(100, 200, 1)
+    made.event(0, 90).event(110, 190, launch_ns=105).event(195, 400, launch_ns=198)
+    made.extra["dropped_events"] = 7
+    whats = {f.what: f.evidence for f in summary_of(made).quality.findings}
+    assert "7 dropped" in whats["the profiler dropped events"]
+    assert "2 of 3 kernels" in whats["idle causes and ranges are incomplete: launches are missing"]
+    assert "work of the steps runs on after their last mark" in whats
+
+
+def test_ranks_profiled_over_different_steps_are_a_finding():
+    ranks = []
+    for rank, shift in ((0, 0), (1, 170)):
+        made = Made(rank=rank, world_size=2, path=f"rank{rank}", host="n", clock="unix")
+        for i in range(4):
+            made.step(shift + i * 100, shift + i * 100 + 100, i).event(shift + i * 100, shift + i * 100 + 50)
+        ranks.append(made)
+    whats = [f.what for f in summary_of(*ranks).quality.findings]
+    assert "ranks were not profiled over the same steps" in whats

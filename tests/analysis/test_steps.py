@@ -1,0 +1,82 @@
+"""Steps are found where the program marked them, and none is dropped or kept without saying so."""
+
+from __future__ import annotations
+
+from harness.analysis.kinds import load_rules
+from harness.analysis.measured import prepare
+from harness.analysis.summary import Window
+from harness.analysis.view import views
+
+from .made import GEMM, Made
+
+
+def steps_of(made: Made):
+    return prepare(views(made.trace())[0], Window.STEPS, load_rules()).steps
+
+
+def stepped(count: int, length: int = 100, name: str = "ProfilerStep") -> Made:
+    made = Made()
+    for i in range(count):
+        if name == "ProfilerStep":
+            made.step(i * length, (i + 1) * length, i)
+        else:
+            made.range(i * length, (i + 1) * length, f"{name}_{i}")
+        made.event(i * length + 10, i * length + 60)
+    return made
+
+
+def test_the_last_profiler_step_counts_like_every_other():
+    found = steps_of(stepped(5))
+    assert found.source == "ProfilerStep"
+    assert found.counted.tolist() == [True] * 5
+    assert found.window == (0, 500)
+
+
+def test_nvtx_batches_are_steps_when_there_is_no_profiler_step():
+    found = steps_of(stepped(4, name="batch"))
+    assert (found.source, int(found.counted.sum())) == ("range batch", 4)
+
+
+def test_iterations_are_the_outer_unit_when_both_are_marked():
+    made = stepped(4, name="batch")
+    made.range(0, 200, "iteration_0").range(200, 400, "iteration_1")
+    assert steps_of(made).source == "range iteration"
+
+
+def test_without_marks_the_evenly_recurring_kernel_gives_the_rhythm_and_says_so():
+    made = Made()
+    for i in range(8):
+        made.event(i * 1000, i * 1000 + 5, "once_per_step")
+        for j in range(3):
+            made.event(i * 1000 + 100 * (j + 1), i * 1000 + 100 * (j + 1) + 50, GEMM)
+    found = steps_of(made)
+    assert found.source == "periodicity of once_per_step"
+    assert len(found.names) == 7
+    assert found.window == (0, 7000)
+
+
+def test_without_marks_or_rhythm_there_are_no_steps():
+    assert steps_of(Made().event(0, 10).event(500, 510)).source == "none"
+
+
+def test_a_slow_first_step_is_warm_up_and_counted_as_excluded():
+    made = Made().step(0, 1000, 0).event(10, 900)
+    for i in range(1, 6):
+        made.step(900 + i * 100, 1000 + i * 100, i).event(910 + i * 100, 950 + i * 100)
+    found = steps_of(made)
+    assert (found.warmup, found.counted.tolist()) == (1, [False] + [True] * 5)
+    assert found.window == (1000, 1500)
+
+
+def test_a_range_that_never_closed_is_a_cut_off_step():
+    made = stepped(4, name="batch")
+    made.range(400, -1, "batch_4")
+    found = steps_of(made)
+    assert (found.cut_off, int(found.counted.sum())) == (1, 4)
+
+
+def test_a_step_without_device_work_is_empty_not_counted():
+    made = stepped(3)
+    made.step(300, 400, 3)
+    found = steps_of(made)
+    assert (found.empty, int(found.counted.sum())) == (1, 3)

@@ -1,0 +1,146 @@
+"""What the scripts and the monitor wrote down becomes throughput and MFU, or stays unknown."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from harness.analysis.efficiency import efficiency
+from harness.analysis.kinds import load_rules
+from harness.analysis.measuring import name_rank, summarise
+from harness.analysis.rank import measure_trace
+from harness.analysis.summary import Training, Window
+from harness.analysis.training import read_monitor, read_training
+from harness.theory.peaks import peak_flops_per_s
+
+from .made import Made
+
+
+def training(rank: int = 0, **more) -> Training:
+    facts = {"step_durations_ns": [10**9, 10**9], "median_step_ns": 10**9, "tokens": 2000, "samples": 4}
+    return Training(**({"rank": rank, "world_size": 2, "flops_per_token": 6e9} | facts | more))
+
+
+def test_throughput_is_every_ranks_tokens_over_the_slowest_ranks_time():
+    slow = training(1, step_durations_ns=[2 * 10**9, 2 * 10**9], median_step_ns=2 * 10**9)
+    found = efficiency([training(0), slow])
+    assert (found.tokens_per_s, found.samples_per_s) == (1000.0, 2.0)
+    assert found.model_flops_per_s_per_device == pytest.approx(1000 * 6e9 / 2)
+
+
+def test_mfu_is_a_share_of_the_peak_at_the_trainings_precision():
+    device = {"device_name": "NVIDIA A100-SXM4-80GB", "dtype": "bfloat16"}
+    found = efficiency([training(0, **device), training(1, **device)])
+    assert found.mfu == pytest.approx(2000 * 6e9 / 2 / 312e12)
+    assert found.peak_source == "the device table"
+    assert found.hfu is None
+
+
+def test_recomputing_the_forward_pass_counts_for_hfu_only():
+    device = {"device_name": "NVIDIA H100 80GB HBM3", "dtype": "bfloat16"}
+    found = efficiency([training(0, **device)], recomputes=True)
+    assert found.hfu == pytest.approx(found.mfu * 4 / 3)
+
+
+def test_a_measured_peak_wins_over_the_table():
+    found = efficiency([training(0, device_name="NVIDIA A100", dtype="bfloat16", peak_flops_per_s=250e12)])
+    assert (found.peak_flops_per_s, found.peak_source) == (250e12, "measured on the device")
+
+
+@pytest.mark.parametrize(
+    ("name", "precision", "tflops"),
+    [
+        ("NVIDIA A100-SXM-64GB", "bf16", 344),
+        ("NVIDIA A100-SXM4-40GB", "fp32", 19.5),
+        ("NVIDIA GH200 480GB", "bf16", 989),
+        ("NVIDIA H200", "tf32", 494.5),
+        ("Tesla V100-SXM2-32GB", "bf16", None),
+        ("AMD EPYC 7763 64-Core Processor", "fp32", None),
+        ("NVIDIA B300", "bf16", None),
+    ],
+)
+def test_an_unknown_device_or_precision_has_no_peak(name, precision, tflops):
+    found = peak_flops_per_s(name, precision)
+    assert (found[0] / 1e12 if found else None) == tflops
+
+
+def test_a_training_that_wrote_no_step_has_no_throughput():
+    assert efficiency([]) is None
+    assert efficiency([training(step_durations_ns=[], tokens=None, median_step_ns=None)]) is None
+
+
+def write(path: Path, lines: list[dict]) -> Path:
+    path.write_text("\n".join(map(json.dumps, lines)) + "\n")
+    return path
+
+
+def test_profiled_steps_count_else_those_after_else_all(tmp_path):
+    def counted(*phases: str) -> tuple[str | None, int]:
+        steps = [{"event": "step", "phase": phase, "step_ns": 5} for phase in phases]
+        path = write(tmp_path / "rank0.jsonl", [{"event": "start", "rank": 0}, *steps])
+        ((found,), _) = read_training([path])
+        return found.phase_counted, found.steps_counted
+
+    assert counted("skip", "active", "active", "after") == ("active", 2)
+    assert counted("skip", "after") == ("after", 1)
+    assert counted("skip", "skip") == (None, 2)
+
+
+def test_a_training_that_was_killed_has_its_steps_and_no_status(tmp_path):
+    path = write(
+        tmp_path / "rank3.jsonl",
+        [{"event": "start", "rank": 3}, {"event": "step", "step_ns": 5, "loss": 2.5}],
+    )
+    ((found,), findings) = read_training([path])
+    assert (found.rank, found.status, found.steps_total, found.last_loss) == (3, None, 1, 2.5)
+    assert findings == []
+
+
+def test_the_monitors_energy_is_the_devices_counter(tmp_path):
+    device = {"index": 0, "name": "GPU", "memory_total_bytes": 100}
+    meta = {"schema": 1, "host": "n0", "source": "nvml", "period_ns": 10**9, "devices": [device]}
+    (tmp_path / "meta.json").write_text(json.dumps(meta))
+    rows = ["unix_ns,device,memory_used_bytes,power_watts,energy_joules"]
+    rows += [f"{i * 10**9},0,{10 * i},200,{1000 + 200 * i}" for i in range(3)]
+    (tmp_path / "samples.csv").write_text("\n".join(rows) + "\n")
+    ((found,), findings) = read_monitor([tmp_path])
+    assert (found.node, found.energy_joules, found.energy_from, found.peak_memory_bytes) == (
+        "n0",
+        400,
+        "counter",
+        20,
+    )
+    assert findings == []
+
+
+def test_an_unreadable_monitor_is_a_finding(tmp_path):
+    (tmp_path / "samples.csv").write_text("")
+    devices, findings = read_monitor([tmp_path])
+    assert devices == []
+    assert len(findings) == 1
+
+
+def test_a_report_that_knows_no_rank_learns_it_from_the_training_of_that_process():
+    made = Made(source="nsys", path="run/nsys/profile_node0.sqlite", host="n0")
+    made.event(0, 10, process=111).event(0, 10, process=222, device=1)
+    parts = measure_trace(made.trace(), Window.GPU, load_rules())
+    told = [training(0, pid=222, host="n0"), training(1, pid=111, host="n0"), training(2, pid=111, host="n1")]
+    named = [name_rank(part, told) for part in parts]
+    assert [(p.source.pid, p.source.rank, p.devices[0].rank, p.launches.rank) for p in named] == [
+        (111, 1, 1, 1),
+        (222, 0, 0, 0),
+    ]
+
+
+def test_a_run_inside_a_folder_brings_its_training_along(tmp_path):
+    run = tmp_path / "runs" / "a"
+    (run / "metrics").mkdir(parents=True)
+    write(run / "metrics" / "rank0.jsonl", [{"event": "start", "rank": 0, "model": "tiny"}])
+    part = measure_trace(
+        Made(path=str(run / "torch/rank0.json")).event(0, 9).trace(), Window.GPU, load_rules()
+    )[0]
+    (summary,) = summarise([part.model_copy(update={"run": str(run)})])
+    assert [t.model for t in summary.training] == ["tiny"]
+    assert len(summary.devices) == 1

@@ -1,0 +1,149 @@
+"""A small checkout: the real door, a stand-in for the harness, and wheels of its own for the real pip."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+HOSTILE = """a folder's "name"; echo foo $(echo bar) `x` & *"""
+
+PYPROJECT = """\
+[project]
+name = "harness"
+dependencies = [
+  "door-alpha>=1",
+]
+
+[project.optional-dependencies]
+train = [
+  "door-torch==1.0",
+]
+
+[tool.ruff]
+line-length = 110
+"""
+
+# Answers what it was asked, and refuses exercise 5 as the harness would.
+STAND_IN = """\
+import json, os, sys
+if "5" in sys.argv:
+    sys.exit("slurm.sh: -e 5: there is no exercise 5") if "--dry-run" not in sys.argv else sys.exit(2)
+def has(name):
+    try:
+        __import__(name)
+    except ImportError:
+        return False
+    return True
+print(json.dumps({"arguments": sys.argv[1:], "cwd": os.getcwd(), "prefix": sys.prefix, "path": sys.path,
+                  "alpha": has("door_alpha"), "beta": has("door_beta"), "torch": has("door_torch")}))
+sys.exit(7 if "--fail" in sys.argv else 0)
+"""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What one start of slurm.sh did."""
+
+    code: int
+    stdout: str
+    stderr: str
+
+    @property
+    def said(self) -> dict[str, Any]:
+        """What the stand-in found; a start that did not reach it has nothing to say."""
+        assert self.stdout, self.stderr
+        answer: dict[str, Any] = json.loads(self.stdout)
+        return answer
+
+    @property
+    def installed_something(self) -> bool:
+        return "installing" in self.stderr
+
+
+@dataclass(frozen=True)
+class Checkout:
+    """A folder with slurm.sh in it, and the environment it is started in."""
+
+    root: Path
+    environment: Mapping[str, str]
+
+    @property
+    def venv(self) -> Path:
+        return self.root / ".venv"
+
+    def command(self, *arguments: str) -> list[str]:
+        return ["bash", str(self.root / "slurm.sh"), *arguments]
+
+    def env(self, **changes: str) -> dict[str, str]:
+        return {**self.environment, **changes}
+
+    def run(self, *arguments: str, cwd: Path | None = None, **changes: str) -> Answer:
+        done = subprocess.run(
+            self.command(*arguments),
+            cwd=cwd or self.root.parent,
+            env=self.env(**changes),
+            capture_output=True,
+            text=True,
+            check=False,
+            stdin=subprocess.DEVNULL,
+            timeout=300,
+        )
+        return Answer(done.returncode, done.stdout, done.stderr)
+
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        """Start it in a process group of its own and go on."""
+        return subprocess.Popen(
+            self.command(*arguments),
+            env=dict(self.environment),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+
+    def depend_on(self, *more: str) -> None:
+        lines = "".join(f'  "{requirement}",\n' for requirement in ("door-alpha>=1", *more))
+        text = PYPROJECT.replace('  "door-alpha>=1",\n', lines)
+        (self.root / "pyproject.toml").write_text(text)
+
+
+def wheel(folder: Path, name: str, version: str = "1.0") -> None:
+    """The smallest wheel that pip takes."""
+    module = name.replace("-", "_")
+    info = f"{module}-{version}.dist-info"
+    with zipfile.ZipFile(folder / f"{module}-{version}-py3-none-any.whl", "w") as archive:
+        archive.writestr(f"{module}.py", "")
+        archive.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+        archive.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        archive.writestr(f"{info}/RECORD", "")
+
+
+def make_checkout(root: Path, wheels: Path) -> Checkout:
+    """The real door at `root`, a stand-in behind it."""
+    (root / "harness").mkdir(parents=True)
+    (root / "harness" / "__init__.py").touch()
+    (root / "harness" / "__main__.py").write_text(STAND_IN)
+    (root / "pyproject.toml").write_text(PYPROJECT)
+    shutil.copy(ROOT / "slurm.sh", root)
+    ignore = shutil.ignore_patterns("__pycache__", ".mypy_cache")
+    shutil.copytree(ROOT / "scripts" / "door", root / "scripts" / "door", ignore=ignore)
+    shutil.copytree(ROOT / "configs" / "sites", root / "configs" / "sites")
+    environment = {
+        k: v for k, v in os.environ.items() if not k.startswith(("HARNESS_", "SLURM_", "PIP_", "VIRTUAL"))
+    }
+    environment |= {
+        "HARNESS_PYTHON": sys.executable,
+        "HARNESS_PIP_ARGS": f"--no-index --find-links '{wheels}'",
+        "HARNESS_SITE": "slurm",  # a launch here needs no training extra unless a test says so
+    }
+    return Checkout(root, environment)

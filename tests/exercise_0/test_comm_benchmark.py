@@ -1,0 +1,151 @@
+"""The benchmark counts as nccl-tests counts, checks its results, and its fit finds what was put in."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from comm_exercise import EXERCISE  # before commtests: it makes that importable
+from commtests import COLLECTIVES
+from commtests.measure import scope_groups
+from commtests.operations import Member, prepare, rounded_bytes
+from commtests.theory import algorithm_gbytes_per_s, bus_factor, fit_alpha_beta
+
+torch = pytest.importorskip("torch")
+
+
+@pytest.mark.parametrize(
+    ("collective", "two", "eight"),
+    [
+        ("all_reduce", 1.0, 1.75),
+        ("all_gather", 0.5, 0.875),
+        ("reduce_scatter", 0.5, 0.875),
+        ("all_to_all", 0.5, 0.875),
+        ("broadcast", 1.0, 1.0),
+        ("send_recv", 1.0, 1.0),
+    ],
+)
+def test_bus_bandwidth_is_nccl_tests(collective: str, two: float, eight: float) -> None:
+    assert bus_factor(collective, 2) == two
+    assert bus_factor(collective, 8) == eight
+
+
+def test_algorithm_bandwidth_is_size_over_time() -> None:
+    assert algorithm_gbytes_per_s(1 << 30, 1e9) == pytest.approx(1.073741824)
+
+
+def test_an_unknown_collective_has_no_bandwidth() -> None:
+    with pytest.raises(ValueError, match="gossip"):
+        bus_factor("gossip", 4)
+
+
+SIZES = [1024 * 4**k for k in range(11)]
+
+
+@pytest.mark.parametrize(("alpha_ns", "beta"), [(20_000.0, 0.04), (3e6, 10.0), (0.0, 0.5), (5000.0, 0.0)])
+def test_the_fit_recovers_latency_and_bandwidth(alpha_ns: float, beta: float) -> None:
+    fit = fit_alpha_beta(SIZES, [alpha_ns + beta * size for size in SIZES])
+    assert fit is not None
+    assert fit.alpha_ns == pytest.approx(alpha_ns, rel=1e-6, abs=1e-3)
+    assert fit.beta_ns_per_byte == pytest.approx(beta, rel=1e-6, abs=1e-9)
+    assert fit.max_relative_error < 1e-6 and fit.r2_log > 1 - 1e-9
+
+
+def test_the_fit_holds_under_noise_and_says_how_large_it_was() -> None:
+    noise = np.exp(np.random.default_rng(0).normal(0, 0.1, len(SIZES)))
+    fit = fit_alpha_beta(SIZES, [(20_000 + 0.04 * size) * n for size, n in zip(SIZES, noise, strict=True)])
+    assert fit is not None
+    assert fit.alpha_ns == pytest.approx(20_000, rel=0.15)
+    assert fit.beta_ns_per_byte == pytest.approx(0.04, rel=0.15)
+    assert 0.02 < fit.median_relative_error < 0.2 and fit.r2_log > 0.98
+
+
+def test_the_fit_never_answers_with_a_negative_latency() -> None:
+    fit = fit_alpha_beta([1024, 4096, 16384], [1.0, 100.0, 1000.0])
+    assert fit is not None and fit.alpha_ns == 0.0 and fit.beta_ns_per_byte > 0
+
+
+def test_two_points_are_too_few_for_a_line_to_mean_anything() -> None:
+    assert fit_alpha_beta([1, 2], [1.0, 2.0]) is None
+
+
+def test_scopes_are_nodes_lanes_and_world() -> None:
+    scopes = scope_groups([(0, 0), (0, 1), (1, 0), (1, 1)])
+    assert scopes == {
+        "intra": {"node 0": [0, 1], "node 1": [2, 3]},
+        "inter": {"local rank 0": [0, 2], "local rank 1": [1, 3]},
+        "world": {"world": [0, 1, 2, 3]},
+    }
+    assert list(scope_groups([(0, 0), (0, 1)])) == ["intra"]
+    assert list(scope_groups([(0, 0), (1, 0)])) == ["inter"]
+
+
+@pytest.mark.parametrize("collective", COLLECTIVES)
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_the_check_knows_what_must_come_out_and_refuses_anything_else(collective: str, ranks: int) -> None:
+    members = [Member(None, r, ranks, (r - 1) % ranks, (r + 1) % ranks, 0) for r in range(ranks)]  # type: ignore[arg-type]
+    buffers = [prepare(collective, 4096, member, torch.device("cpu")) for member in members]
+    sent = [b.source.clone() for b in buffers]
+    share = rounded_bytes(4096, ranks) // 4 // ranks
+    for rank, mine in enumerate(buffers):
+        part = slice(rank * share, (rank + 1) * share)
+        mine.output.copy_(
+            {
+                "all_reduce": lambda: sum(sent),
+                "broadcast": lambda: sent[0],
+                "all_gather": lambda: torch.cat(sent),
+                "reduce_scatter": lambda part=part: sum(s[part] for s in sent),
+                "all_to_all": lambda part=part: torch.cat([s[part] for s in sent]),
+                "send_recv": lambda rank=rank: sent[(rank - 1) % ranks],
+            }[collective]()
+        )
+        assert mine.correct()
+        mine.output[-1] += 1
+        assert not mine.correct()
+
+
+@pytest.mark.train
+def test_two_real_processes_measure_every_collective_and_all_are_right(tmp_path: Path) -> None:
+    argv = [
+        sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2",
+        str(EXERCISE / "comm_tests.py"), "collectives", "--run-dir", str(tmp_path), "--max-bytes", "64K",
+        "--iterations", "5", "--time-budget-s", "20", "--link-gbps-intra", "80",
+    ]  # fmt: skip
+    done = subprocess.run(
+        argv,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=110,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    assert done.returncode == 0, done.stderr
+    data = json.loads((tmp_path / "comm/collectives.json").read_text())
+    assert (data["backend"], data["world_size"]) == ("gloo", 2)
+    assert [result["collective"] for result in data["results"]] == list(COLLECTIVES)
+    for result in data["results"]:
+        points = result["points"]
+        assert (result["scope"], result["ranks"], result["reason"]) == ("intra", 2, None)
+        assert [point["message_bytes"] for point in points] == [1024, 4096, 16384, 65536]
+        assert all(point["correct"] and point["iterations"] >= 3 and point["time_ns"] > 0 for point in points)
+        last = points[-1]
+        assert last["busbw_gbytes_per_s"] == pytest.approx(
+            65536 / last["time_ns"] * bus_factor(result["collective"], 2)
+        )
+        assert last["share_of_link"] == pytest.approx(last["busbw_gbytes_per_s"] / 10)
+        assert result["fit"]["points"] == 4
+    assert (tmp_path / "comm/collectives.png").stat().st_size > 10_000
+    assert done.stdout.count("busbw GB/s") == 6 and "WRONG" not in done.stdout
+
+
+def test_one_process_alone_is_told_so(tmp_path: Path) -> None:
+    alone = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
+    argv = [sys.executable, str(EXERCISE / "comm_tests.py"), "collectives", "--run-dir", str(tmp_path)]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, env={**os.environ, **alone})
+    assert done.returncode == 0 and "one process has nobody to talk to" in done.stdout
+    assert json.loads((tmp_path / "comm/collectives.json").read_text())["results"] == []

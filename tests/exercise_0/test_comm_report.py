@@ -1,0 +1,65 @@
+"""`report` on a run of exercise 0 says its verdict and what each collective gave, and what is missing."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from harness.report.comm_terminal import is_comm_run, render_comm
+
+
+def a_run(folder: Path, results: list[dict[str, object]] | None) -> Path:
+    (folder / "comm").mkdir()
+    (folder / "run.json").write_text("{}")
+    if results is not None:
+        finding = {"level": "problem", "test": "topology", "message": "node 1: GPU0-GPU3 talk over SYS"}
+        verdict = {"schema": 1, "verdict": "VERDICT: 1 problem", "findings": [finding]}
+        (folder / "comm" / "verdict.json").write_text(json.dumps(verdict))
+        measured = {"world_size": 4, "backend": "nccl", "device_name": "A100", "results": results}
+        (folder / "comm" / "collectives.json").write_text(json.dumps(measured))
+    return folder
+
+
+def a_point(size: int, correct: bool = True) -> dict[str, object]:
+    return {"message_bytes": size, "busbw_gbytes_per_s": 200.0, "share_of_link": 0.66, "correct": correct}
+
+
+def test_the_verdict_comes_first_then_the_collectives(tmp_path: Path) -> None:
+    fit = {"alpha_ns": 20_000.0, "beta_ns_per_byte": 0.005}
+    good = {
+        "collective": "all_reduce",
+        "scope": "intra",
+        "ranks": 4,
+        "points": [a_point(1 << 30)],
+        "fit": fit,
+    }
+    text = render_comm(a_run(tmp_path, [good]))
+    assert text.startswith("VERDICT: 1 problem\n  problem: node 1: GPU0-GPU3 talk over SYS")
+    row = next(line for line in text.splitlines() if "all_reduce" in line)
+    assert row.split() == ["all_reduce", "intra", "4", "1024", "MiB", "200", "66%", "20.0", "µs", "200"]
+
+
+def test_wrong_results_and_unmeasured_collectives_are_named(tmp_path: Path) -> None:
+    wrong = {
+        "collective": "broadcast",
+        "scope": "world",
+        "ranks": 4,
+        "points": [a_point(1024, correct=False)],
+    }
+    absent = {
+        "collective": "all_to_all",
+        "scope": "world",
+        "ranks": 4,
+        "points": [],
+        "reason": "not available",
+    }
+    text = render_comm(a_run(tmp_path, [wrong, absent]))
+    assert "WRONG RESULTS" in text
+    assert "not available" in text
+
+
+def test_a_run_that_ended_early_says_so(tmp_path: Path) -> None:
+    folder = a_run(tmp_path, None)
+    assert is_comm_run(folder)
+    assert "No verdict" in render_comm(folder)
+    assert "No collective was measured" in render_comm(folder)

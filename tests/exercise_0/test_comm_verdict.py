@@ -1,0 +1,158 @@
+"""The verdict names what is wrong, on which node, and never calls fine what was not tested."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from comm_exercise import EXERCISE  # before commtests: it makes that importable
+from commtests.tools import TESTS, describe, run_tests
+from commtests.verdict import judge_node, judge_nodes, verdict_line
+
+FIXTURES = Path(__file__).parent / "fixtures"
+SCRIPT = EXERCISE / "comm_tests.py"
+
+
+def record(tmp_path: Path, node: int = 0, **files: str) -> dict[str, Any]:
+    """A node on which each test's tool prints the fixture named for its key; others fail or are missing."""
+    fake = tmp_path / f"bin{node}"
+    fake.mkdir(parents=True)
+    by_argument = {"r": "p2p_read", "w": "p2p_write", "n": "p2p_nvlink", "-m": "topology"}
+    cases = "".join(
+        f'  {argument}) exec cat "{FIXTURES / files[key]}";;\n'
+        for argument, key in by_argument.items()
+        if key in files
+    )
+    smi = fake / "nvidia-smi"
+    smi.write_text(
+        f'#!/bin/sh\nfor last; do :; done\ncase "$last" in\n{cases}*) echo no such thing; exit 3;;\nesac\n'
+    )
+    ibstat = fake / "ibstat"
+    ibstat.write_text(f'#!/bin/sh\nexec cat "{FIXTURES / files.get("infiniband", "missing")}"\n')
+    for tool in (smi, ibstat):
+        tool.chmod(0o755)
+    tools = {"nvidia-smi": str(smi)} | ({"ibstat": str(ibstat)} if "infiniband" in files else {})
+    return run_tests(node, tools.get)
+
+
+LEONARDO = {
+    "p2p_read": "leonardo_p2p.txt",
+    "p2p_write": "leonardo_p2p.txt",
+    "p2p_nvlink": "leonardo_p2p.txt",
+    "topology": "leonardo_topo.txt",
+    "infiniband": "leonardo_ibstat.txt",
+}
+PCIE = {
+    "p2p_read": "pcie_p2p_some_cns.txt",
+    "p2p_write": "pcie_p2p_some_cns.txt",
+    "p2p_nvlink": "pcie_p2p_nvlink_ns.txt",
+    "topology": "pcie_sys_topo.txt",
+    "infiniband": "broken_ibstat.txt",
+}
+
+
+def test_a_healthy_node_has_no_finding(tmp_path: Path) -> None:
+    node = record(tmp_path, **LEONARDO)
+    assert [test["available"] for test in node["tests"].values()] == [True] * 5
+    assert judge_node(node, expected_rate_gbps=200) == []
+    assert verdict_line([], [node]).startswith(
+        "VERDICT: infiniband, p2p_nvlink, p2p_read, p2p_write, topology are as"
+    )
+
+
+def test_every_fault_of_a_bad_node_is_named(tmp_path: Path) -> None:
+    findings = judge_node(record(tmp_path, **PCIE), expected_rate_gbps=200)
+    said = "\n".join(finding.message for finding in findings)
+    assert "P2P read: 8 of 12 are not OK: GPU0→GPU2 CNS" in said
+    assert "NVLink P2P: no GPU pair is OK, all are NS (not supported)" in said
+    assert "4 of 6 GPU pairs talk over the socket link (SYS): GPU0–GPU2" in said
+    assert "mlx5_1 port 1 (InfiniBand) is Down (physical state Polling)" in said
+    assert "mlx5_2 port 1 runs at 100 Gb/s, 200 expected" in said
+    assert "mlx5_3 port 1 (InfiniBand) is Initializing" in said
+    assert "mlx5_0" not in said
+    assert all(finding.level == "problem" for finding in findings)
+
+
+def test_the_rate_is_judged_only_where_one_is_expected(tmp_path: Path) -> None:
+    node = record(tmp_path, **PCIE)
+    assert not any("runs at" in finding.message for finding in judge_node(node))
+
+
+def test_an_ethernet_port_that_is_down_is_a_note_and_its_rate_no_problem(tmp_path: Path) -> None:
+    node = record(tmp_path, **{**LEONARDO, "topology": "h100_topo.txt", "infiniband": "h100_ibstat.txt"})
+    findings = judge_node(node, expected_rate_gbps=200)
+    assert [(finding.level, "mlx5_3" in finding.message) for finding in findings] == [("note", True)]
+
+
+def test_nodes_that_differ_are_named_with_what_each_has(tmp_path: Path) -> None:
+    nodes = [record(tmp_path, k, **LEONARDO) for k in (0, 1)] + [record(tmp_path, 2, **PCIE)]
+    said = "\n".join(f.message for f in judge_nodes(nodes) if f.test == "nodes")
+    assert "nodes differ in GPU links: 6× NV4 on nodes 0, 1; 2× PHB, 4× SYS on node 2" in said
+    assert "nodes differ in number of network cards: 4 on nodes 0, 1; 0 on node 2" in said
+    assert "number of GPUs" not in said
+    assert judge_nodes(nodes[:2]) == []
+
+
+def test_a_node_without_a_result_is_a_problem(tmp_path: Path) -> None:
+    findings = judge_nodes([record(tmp_path, **LEONARDO)], nodes=2)
+    assert [finding.message for finding in findings] == ["node 1 left no result"]
+
+
+def test_missing_tools_are_said_and_the_verdict_claims_nothing_about_them(tmp_path: Path) -> None:
+    node = run_tests(0, which=lambda _: None)
+    text = describe(node)
+    assert text.count("not available here: nvidia-smi is not installed on this node") == 4
+    assert "not available here: ibstat is not installed" in text
+    assert all(test.title in text for test in TESTS)
+    assert "nothing could be tested" in verdict_line(judge_node(node), [node])
+    some = record(tmp_path, infiniband="leonardo_ibstat.txt")
+    assert verdict_line(judge_node(some), [some]).endswith(
+        "Not tested: p2p_nvlink, p2p_read, p2p_write, topology."
+    )
+
+
+def test_a_tool_that_fails_says_what_it_said(tmp_path: Path) -> None:
+    node = record(tmp_path, p2p_read="no_driver.txt")
+    assert "begins: NVIDIA-SMI has failed" in node["tests"]["p2p_read"]["reason"]
+    assert node["tests"]["topology"]["reason"].endswith("ended with 3: no such thing")
+
+
+def test_from_the_command_line_each_node_then_the_verdict(tmp_path: Path) -> None:
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        # -S: no site-packages. A node's own Python, with nothing installed, must do.
+        argv = [sys.executable, "-S", str(SCRIPT), *arguments, "--run-dir", str(tmp_path)]
+        return subprocess.run(argv, capture_output=True, text=True, check=False, env={"PATH": str(tmp_path)})
+
+    assert run("verdict").returncode == 2
+    for node in ("0", "1"):
+        assert run("topology", "--node", node).returncode == 0
+    done = run("verdict", "--nodes", "2", "--strict")
+    assert done.returncode == 0 and "VERDICT: nothing could be tested on 2 nodes" in done.stdout
+    assert run("verdict", "--nodes", "3", "--strict").returncode == 1
+    assert json.loads((tmp_path / "comm/node1.json").read_text())["node"] == 1
+    assert (
+        json.loads((tmp_path / "comm/verdict.json").read_text())["findings"][-1]["message"]
+        == "node 2 left no result"
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["collectives"], "must be started by torchrun"),
+        (["collectives", "--max-bytes", "lots"], "'lots' is not a size such as 1K"),
+        (["collectives", "--collectives", "all_reduce,gather"], "'gather' is not one of all_reduce"),
+        (["topology"], "--node"),
+    ],
+)
+def test_a_wrong_request_is_one_sentence_and_exit_code_2(
+    tmp_path: Path, arguments: list[str], sentence: str
+) -> None:
+    argv = [sys.executable, str(SCRIPT), *arguments, "--run-dir", str(tmp_path)]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, env={})
+    assert done.returncode == 2 and sentence in done.stderr and "Traceback" not in done.stderr
+    assert not any(tmp_path.iterdir())

@@ -1,0 +1,140 @@
+"""Starts exercise 3's training as the harness does, on this machine's CPU, and reads what it left behind."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import socket
+import subprocess
+import sys
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+SCRIPT = ROOT / "exercises" / "exercise_3_MegatronLM" / "train.py"
+MODELS = ROOT / "configs" / "models"
+
+
+@dataclass(frozen=True)
+class Span:
+    """A range of the profile; times in microseconds of the machine's clock, thread as Kineto numbers it."""
+
+    name: str
+    start: float
+    end: float
+    thread: int
+
+    def holds(self, other: Span) -> bool:
+        """True when `other` lies inside, on the same thread."""
+        return self.thread == other.thread and self.start <= other.start and other.end <= self.end
+
+
+@dataclass(frozen=True)
+class Run:
+    """A training that has ended."""
+
+    folder: Path
+    exit_code: int
+    output: str
+
+    def lines(self, rank: int = 0) -> list[dict[str, Any]]:
+        """The rank's metrics, line by line."""
+        text = (self.folder / "metrics" / f"rank{rank}.jsonl").read_text()
+        return [json.loads(line) for line in text.splitlines()]
+
+    def steps(self, rank: int = 0) -> list[dict[str, Any]]:
+        return [line for line in self.lines(rank) if line["event"] == "step"]
+
+    def losses(self, rank: int = 0) -> list[float]:
+        return [step["loss"] for step in self.steps(rank)]
+
+    @cached_property
+    def _spans(self) -> dict[int, list[Span]]:
+        traces = sorted((self.folder / "torch").glob("rank*.json.gz"))
+        return {int(path.name[4:].split(".")[0]): _read_spans(path) for path in traces}
+
+    def spans(self, rank: int, word: str = "") -> list[Span]:
+        """The rank's ranges that begin with `word`, in order of their start."""
+        return [span for span in self._spans[rank] if span.name.startswith(word)]
+
+
+def _read_spans(path: Path) -> list[Span]:
+    with gzip.open(path) as file:
+        events = json.load(file)["traceEvents"]
+    ranges = [event for event in events if event.get("cat") == "user_annotation"]
+    spans = [Span(e["name"], float(e["ts"]), float(e["ts"]) + float(e["dur"]), e["tid"]) for e in ranges]
+    return sorted(spans, key=lambda span: span.start)
+
+
+def command(folder: Path, *flags: object, processes: int = 2, model: str = "tiny-mistral") -> list[str]:
+    """The launch of one training on this machine."""
+    launcher = [
+        sys.executable,
+        "-m",
+        "exercises.utils.launch",
+        "torchrun",
+        "--nnodes",
+        "1",
+        "--node-rank",
+        "0",
+    ]
+    where = [
+        "--nproc-per-node",
+        str(processes),
+        "--master-addr",
+        "127.0.0.1",
+        "--master-port",
+        str(_free_port()),
+    ]
+    what = [
+        str(SCRIPT),
+        "--run-dir",
+        str(folder),
+        "--model",
+        str(MODELS / f"{model}.yaml"),
+        "--device",
+        "cpu",
+    ]
+    return [*launcher, *where, *what, *map(str, flags)]
+
+
+def environment() -> dict[str, str]:
+    """What the harness sets for a training on this machine's CPU."""
+    return {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "GLOO_SOCKET_IFNAME": "lo"}
+
+
+def train(
+    folder: Path,
+    *flags: object,
+    processes: int = 2,
+    model: str = "tiny-mistral",
+    before: tuple[str, ...] = (),
+) -> Run:
+    """Train to the end. `before`: words before the launch, such as a priority."""
+    done = subprocess.run(
+        [*before, *command(folder, *flags, processes=processes, model=model)],
+        cwd=ROOT,
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    return Run(folder, done.returncode, done.stdout)
+
+
+def completed(run: Run) -> Run:
+    """`run`, after making sure that it went well."""
+    assert run.exit_code == 0, run.output[-3000:]
+    return run
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port

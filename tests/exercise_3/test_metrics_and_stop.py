@@ -1,0 +1,135 @@
+"""What exercise 3 writes down, how it ends when it is stopped, and what it says when it cannot begin."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+from megatron_runs import ROOT, Run, command, completed, environment, train
+
+pytestmark = pytest.mark.train
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """Two pipeline stages, all defaults but the size."""
+    folder = tmp_path_factory.mktemp("metrics") / "run"
+    return completed(train(folder, "--pp", 2, "--seq-length", 32, "--micro-batch-size", 2))
+
+
+def test_ten_iterations_of_which_five_are_recorded(run: Run) -> None:
+    phases = [step["phase"] for step in run.steps()]
+    assert phases == ["skip"] * 3 + ["wait", "warmup"] + ["active"] * 5
+
+
+def test_a_rank_knows_its_place(run: Run) -> None:
+    sizes = {
+        "tp": 1,
+        "pp": 2,
+        "cp": 1,
+        "dp": 1,
+        "vpp": 1,
+        "ep": 1,
+        "num_microbatches": 8,
+        "global_batch_size": 16,
+    }
+    for rank in (0, 1):
+        start = run.lines(rank)[0]
+        assert start["event"] == "start"
+        assert {name: start[name] for name in sizes} == sizes
+        assert (start["rank"], start["pp_rank"], start["tp_rank"]) == (rank, rank, 0)
+
+
+def test_the_stages_hold_the_whole_model_between_them(run: Run) -> None:
+    starts = [run.lines(rank)[0] for rank in (0, 1)]
+    assert sum(start["parameters_of_rank"] for start in starts) == starts[0]["parameters"]
+
+
+def test_tokens_of_all_ranks_are_those_of_the_global_batch(run: Run) -> None:
+    for steps in zip(run.steps(0), run.steps(1), strict=True):
+        assert [step["tokens_global"] for step in steps] == [16 * 32, 16 * 32]
+        assert sum(step["tokens"] for step in steps) == 16 * 32
+        assert sum(step["samples"] for step in steps) == 16
+
+
+def test_the_parts_of_an_iteration_fit_into_it(run: Run) -> None:
+    for rank in (0, 1):
+        for step in run.steps(rank):
+            parts = [step[f"{part}_ns"] for part in ("data", "forward", "backward", "optimizer")]
+            assert all(part > 0 for part in parts)
+            assert sum(parts) < step["step_ns"]
+
+
+def test_our_own_set_was_built_once_and_whole(run: Run) -> None:
+    assert sorted(path.name for path in (run.folder / "data").iterdir()) == [
+        "instructions.bin",
+        "instructions.idx",
+    ]
+
+
+def test_sigterm_ends_it_after_a_step_with_everything_written(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    flags = ("--pp", 2, "--iters", 10_000, "--skip", 0, "--wait", 0, "--warmup", 0, "--active", 9_000)
+    argv = command(folder, *flags, "--profiler", "torch", "--seq-length", 32, "--global-batch-size", 2)
+    started = subprocess.Popen(
+        argv, cwd=ROOT, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
+    with started:
+        _wait_for_steps(folder / "metrics" / "rank1.jsonl", started)
+        started.send_signal(signal.SIGTERM)
+        output, _ = started.communicate(timeout=60)
+    assert started.returncode == 128 + signal.SIGTERM, output[-3000:]
+    ends = [Run(folder, 0, "").lines(rank)[-1] for rank in (0, 1)]
+    assert [(end["event"], end["status"], end["reason"]) for end in ends] == [
+        ("end", "stopped", "SIGTERM")
+    ] * 2
+    assert ends[0]["steps"] == ends[1]["steps"] > 0
+    assert sorted(path.name for path in (folder / "torch").iterdir()) == ["rank0.json.gz", "rank1.json.gz"]
+
+
+def _wait_for_steps(metrics: Path, process: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + 90
+    while not (metrics.exists() and metrics.read_text().count('"step_ns"') >= 2):
+        assert process.poll() is None, "training ended before it was told to"
+        assert time.monotonic() < deadline, "no step within 90 s"
+        time.sleep(0.2)
+
+
+@pytest.mark.parametrize(
+    ("flags", "sentence"),
+    [
+        (("--pp", 3), "--tp 1 × --pp 3 × --cp 1 = 3 must divide the 2 processes of this run"),
+        (("--gradient-accumulation-steps", 4), "set --global-batch-size instead"),
+        (("--data-path", "/nowhere/text"), "--data-path /nowhere/text: there is no /nowhere/text.idx"),
+    ],
+)
+def test_a_request_that_does_not_fit_is_one_sentence_and_exit_2(
+    tmp_path: Path, flags: tuple[object, ...], sentence: str
+) -> None:
+    run = train(tmp_path / "run", *flags)
+    assert run.exit_code == 2
+    assert sentence in run.output
+    assert "Traceback" not in run.output
+
+
+def test_without_a_launcher_it_says_how_to_start_it(tmp_path: Path) -> None:
+    argv = command(tmp_path / "run")
+    script = argv.index(next(word for word in argv if word.endswith("train.py")))
+    alone = {
+        name: text for name, text in environment().items() if name not in ("RANK", "WORLD_SIZE", "LOCAL_RANK")
+    }
+    done = subprocess.run(
+        [argv[0], *argv[script:]],
+        cwd=os.sep,
+        env=alone,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 2
+    assert "torchrun" in done.stderr

@@ -1,0 +1,70 @@
+"""Pre-training samples: consecutive tokens of Megatron's .bin/.idx pair, every one once per epoch, in seeded order."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("megatron.core", reason="exercise 3's data is Megatron's")
+
+from megatron.core.datasets.indexed_dataset import IndexedDatasetBuilder
+
+from exercises.exercise_3_MegatronLM.data import Samples
+from exercises.utils.errors import TrainingRequestError
+
+SEQUENCE = 8
+DOCUMENTS = (3, 20, 1, 17, 40)
+
+
+@pytest.fixture
+def prefix(tmp_path: Path) -> Path:
+    """81 tokens 0, 1, 2 … in documents of uneven length."""
+    builder = IndexedDatasetBuilder(str(tmp_path / "text.bin"), dtype=np.int32)
+    begin = 0
+    for length in DOCUMENTS:
+        builder.add_document(list(range(begin, begin + length)), [length])
+        begin += length
+    builder.finalize(str(tmp_path / "text.idx"))
+    return tmp_path / "text"
+
+
+def test_a_sample_is_one_sequence_and_the_token_after_it(prefix: Path) -> None:
+    samples = Samples(prefix, SEQUENCE, vocabulary_size=100, seed=0)
+    for index in range(len(samples)):
+        tokens = samples.sample(index)
+        assert tokens.tolist() == list(range(int(tokens[0]), int(tokens[0]) + SEQUENCE + 1))
+
+
+def test_an_epoch_has_every_sequence_once_and_the_next_another_order(prefix: Path) -> None:
+    samples = Samples(prefix, SEQUENCE, vocabulary_size=100, seed=0)
+    assert len(samples) == 10
+    epochs = [[int(samples.sample(e * 10 + i)[0]) for i in range(10)] for e in range(2)]
+    assert sorted(epochs[0]) == sorted(epochs[1]) == list(range(0, 80, SEQUENCE))
+    assert epochs[0] != epochs[1]
+
+
+def test_the_order_is_a_function_of_the_seed(prefix: Path) -> None:
+    def order(seed: int) -> list[int]:
+        samples = Samples(prefix, SEQUENCE, vocabulary_size=100, seed=seed)
+        return [int(samples.sample(index)[0]) for index in range(10)]
+
+    assert order(1) == order(1) != order(2)
+
+
+def test_a_set_shorter_than_a_sequence_starts_over(prefix: Path) -> None:
+    tokens = Samples(prefix, 200, vocabulary_size=100, seed=0).sample(3)
+    assert tokens.tolist() == [place % 81 for place in range(201)]
+
+
+def test_a_token_without_an_embedding_is_named(prefix: Path) -> None:
+    samples = Samples(prefix, SEQUENCE, vocabulary_size=50, seed=0)
+    with pytest.raises(TrainingRequestError, match="the model only 50 tokens"):
+        for index in range(len(samples)):
+            samples.sample(index)
+
+
+def test_a_missing_pair_is_named(tmp_path: Path) -> None:
+    with pytest.raises(TrainingRequestError, match=r"--data-path .*there is no .*text\.idx"):
+        Samples(tmp_path / "text", SEQUENCE, vocabulary_size=100, seed=0)

@@ -1,0 +1,85 @@
+"""Trainings that several tests look at, each run once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from harness.deepspeed_config import Stage, deepspeed_config
+from tests.exercises.launching import ROOT, Finished, train
+
+# Steps 2 to 4 are recorded. The learning rate is high, so that losses that agree have something to agree on.
+WINDOW = ["--skip", "0", "--wait", "1", "--warmup", "1", "--active", "3", "--profiler", "torch"]
+LEARNING = ["--learning-rate", "1e-3", "--warmup-steps", "1"]
+
+
+@pytest.fixture(scope="session")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One set of weights of the tiny Mistral that every training starts from."""
+    pytest.importorskip("torch", reason="training needs PyTorch")
+    from exercises.utils.models import load_model_config, save_random_weights  # noqa: PLC0415 - torch is optional
+
+    folder = tmp_path_factory.mktemp("weights") / "checkpoint"
+    save_random_weights(load_model_config(ROOT / "configs/models/tiny-mistral.yaml"), folder, seed=1)
+    return folder
+
+
+def _ddp(factory: pytest.TempPathFactory, checkpoint: Path, processes: int) -> Finished:
+    folder = factory.mktemp("ddp") / "run"
+    options = [*WINDOW, *LEARNING, "--checkpoint", str(checkpoint)]
+    done = train("exercise_1_DDP/train.py", folder, *options, processes=processes)
+    assert done.code == 0, done.stderr[-3000:]
+    return done
+
+
+def _zero(
+    factory: pytest.TempPathFactory,
+    checkpoint: Path,
+    stage: Stage,
+    processes: int = 2,
+    hpz: int | None = None,
+) -> Finished:
+    folder = factory.mktemp(f"zero{stage}") / "run"
+    config = folder.parent / "ds_config.json"
+    config.write_text(deepspeed_config(stage=stage, hpz=hpz, tiny=True).to_json())
+    options = [*WINDOW, *LEARNING, "--checkpoint", str(checkpoint), "--deepspeed-config", str(config)]
+    done = train("exercise_2_DeepSpeed/train.py", folder, *options, processes=processes, config="deepspeed")
+    assert done.code == 0, done.stderr[-3000:]
+    return done
+
+
+@pytest.fixture(scope="session")
+def ddp(tmp_path_factory: pytest.TempPathFactory, checkpoint: Path) -> Finished:
+    """DDP on two ranks."""
+    return _ddp(tmp_path_factory, checkpoint, 2)
+
+
+@pytest.fixture(scope="session")
+def ddp_of_four(tmp_path_factory: pytest.TempPathFactory, checkpoint: Path) -> Finished:
+    """DDP on four ranks, hpZ's counterpart."""
+    return _ddp(tmp_path_factory, checkpoint, 4)
+
+
+@pytest.fixture(scope="session")
+def zero1(tmp_path_factory: pytest.TempPathFactory, checkpoint: Path) -> Finished:
+    """ZeRO-1 on two ranks."""
+    return _zero(tmp_path_factory, checkpoint, 1)
+
+
+@pytest.fixture(scope="session")
+def zero2(tmp_path_factory: pytest.TempPathFactory, checkpoint: Path) -> Finished:
+    """ZeRO-2 on two ranks."""
+    return _zero(tmp_path_factory, checkpoint, 2)
+
+
+@pytest.fixture(scope="session")
+def zero3(tmp_path_factory: pytest.TempPathFactory, checkpoint: Path) -> Finished:
+    """ZeRO-3 on two ranks."""
+    return _zero(tmp_path_factory, checkpoint, 3)
+
+
+@pytest.fixture(scope="session")
+def hpz(tmp_path_factory: pytest.TempPathFactory, checkpoint: Path) -> Finished:
+    """ZeRO-3 on four ranks with secondary partitions of two."""
+    return _zero(tmp_path_factory, checkpoint, 3, processes=4, hpz=2)

@@ -1,0 +1,156 @@
+"""Starts training scripts as a launcher would, and reads what they leave: metrics and Kineto traces."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+TIMEOUT_S = 300
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A training that has ended."""
+
+    code: int
+    stderr: str
+    folder: Path
+
+    def metrics(self, rank: int) -> list[dict[str, Any]]:
+        """The lines of one rank."""
+        text = (self.folder / "metrics" / f"rank{rank}.jsonl").read_text(encoding="utf-8")
+        return [json.loads(line) for line in text.splitlines()]
+
+    def steps(self, rank: int) -> list[dict[str, Any]]:
+        """The step lines of one rank."""
+        return [line for line in self.metrics(rank) if line["event"] == "step"]
+
+    def mean_losses(self) -> list[float]:
+        """Per step, the mean over ranks of the loss."""
+        ranks = range(self.metrics(0)[0]["world_size"])
+        columns = [[line["loss"] for line in self.steps(rank)] for rank in ranks]
+        return [sum(losses) / len(losses) for losses in zip(*columns, strict=True)]
+
+
+def start(
+    script: str,
+    folder: Path,
+    *options: str,
+    model: str = "tiny-mistral",
+    processes: int = 2,
+    config: str = "ddp",
+) -> subprocess.Popen[str]:
+    """Start a script of `exercises` under accelerate's launcher on this machine's CPU."""
+    launcher = [sys.executable, "-m", "accelerate.commands.accelerate_cli", "launch"]
+    launcher += ["--config_file", str(ROOT / f"configs/accelerate/{config}.yaml")]
+    launcher += ["--num_processes", str(processes), "--main_process_port", str(_free_port())]
+    script_and_model = [
+        str(ROOT / "exercises" / script),
+        "--model",
+        str(ROOT / f"configs/models/{model}.yaml"),
+    ]
+    return subprocess.Popen(
+        [*launcher, *script_and_model, "--device", "cpu", "--run-dir", str(folder), *options],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "ACCELERATE_USE_CPU": "true"},
+        cwd=folder.parent,
+    )
+
+
+def train(
+    script: str,
+    folder: Path,
+    *options: str,
+    model: str = "tiny-mistral",
+    processes: int = 2,
+    config: str = "ddp",
+) -> Finished:
+    """As `start`, and wait for the end."""
+    started = start(script, folder, *options, model=model, processes=processes, config=config)
+    try:
+        _, stderr = started.communicate(timeout=TIMEOUT_S)
+    finally:
+        started.terminate()  # the launcher ends its ranks; nothing happens when it is done
+    return Finished(started.returncode, stderr, folder)
+
+
+def wait_for(condition: Callable[[], bool], started: subprocess.Popen[str]) -> None:
+    """Wait until `condition` holds; fail when the process ends before, or after a minute or two."""
+    deadline = time.monotonic() + TIMEOUT_S / 2
+    while not condition():
+        assert started.poll() is None, "it ended too early"
+        assert time.monotonic() < deadline, "it never came so far"
+        time.sleep(0.2)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@dataclass(frozen=True)
+class Collective:
+    """One call of a collective: its kind, how many ranks share the work, and the ranges around it.
+
+    elements: of the larger of input and output.
+    """
+
+    kind: str  # all_gather, reduce_scatter, all_reduce, …
+    group_size: int | None
+    elements: int
+    within: frozenset[str]
+
+
+KINDS = {
+    "c10d::_allgather_base_": "all_gather",
+    "c10d::_reduce_scatter_base_": "reduce_scatter",
+    "c10d::allreduce_": "all_reduce",
+    "c10d::allgather_": "all_gather_list",
+    "c10d::broadcast_": "broadcast",
+}
+
+
+def events(folder: Path, rank: int) -> list[dict[str, Any]]:
+    """All complete events of a rank's trace."""
+    with gzip.open(folder / "torch" / f"rank{rank}.json.gz", "rt", encoding="utf-8") as file:
+        return [event for event in json.load(file)["traceEvents"] if event.get("ph") == "X"]
+
+
+def collectives(folder: Path, rank: int) -> Iterator[Collective]:
+    """Every collective in the profiled steps of a rank."""
+    found = events(folder, rank)
+    ranges = [event for event in found if event.get("cat") == "user_annotation"]
+    for event in found:
+        if event["name"] in KINDS:
+            around = frozenset(r["name"] for r in ranges if _during(event, r))
+            yield Collective(KINDS[event["name"]], _group_size(event), max(_sizes(event), default=0), around)
+
+
+def _during(inner: dict[str, Any], outer: dict[str, Any]) -> bool:
+    return bool(outer["ts"] <= inner["ts"] <= outer["ts"] + outer["dur"])
+
+
+def _group_size(event: dict[str, Any]) -> int | None:
+    sizes = _sizes(event)[:2]
+    single = KINDS[event["name"]] in ("all_gather", "reduce_scatter")
+    return max(sizes) // min(sizes) if single and len(sizes) == 2 else None
+
+
+def _sizes(event: dict[str, Any]) -> list[int]:
+    """Elements of each tensor or list of tensors that the call was given."""
+    dims = [d for d in event.get("args", {}).get("Input Dims", []) if d]
+    return [sum(prod(each) for each in d) if isinstance(d[0], list) else prod(d) for d in dims]

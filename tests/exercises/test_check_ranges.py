@@ -1,0 +1,89 @@
+"""The student's check names what is missing, too rare or misplaced, in both kinds of traces."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from exercises.exercise_1_DDP.check_ranges import main
+
+Named = tuple[str, int, int]  # name, start, end
+
+
+def whole_step(number: int) -> list[Named]:
+    """All ranges of one step."""
+    begin = 1000 * number
+    parts = ["forward", "backward", "optimizer_step", "scheduler_step", "zero_grad"]
+    inner = [(name, begin + 100 * (i + 2), begin + 100 * (i + 3)) for i, name in enumerate(parts)]
+    load = (f"DataLoad batch {number}", begin, begin + 200)
+    return [(f"batch_{number}", begin, begin + 900), load, *inner]
+
+
+def kineto(path: Path, ranges: list[Named]) -> Path:
+    """A torch.profiler trace with these ranges."""
+    events = [
+        {"ph": "X", "cat": "user_annotation", "name": name, "tid": 1, "ts": start, "dur": end - start}
+        for name, start, end in ranges
+    ]
+    path.write_bytes(gzip.compress(json.dumps({"traceEvents": events}).encode()))
+    return path
+
+
+def nsys(path: Path, ranges: list[Named]) -> Path:
+    """An nsys export with these ranges; every second name is in the string table, as nsys does for registered ones."""
+    with sqlite3.connect(path) as connection:
+        connection.execute("CREATE TABLE StringIds (id INTEGER, value TEXT)")
+        connection.execute(
+            "CREATE TABLE NVTX_EVENTS (start INTEGER, end INTEGER, text TEXT, textId INTEGER, globalTid INTEGER)"
+        )
+        for row, (name, start, end) in enumerate(ranges):
+            text, text_id = (name, None) if row % 2 else (None, row)
+            connection.execute("INSERT INTO StringIds VALUES (?, ?)", (row, name))
+            connection.execute("INSERT INTO NVTX_EVENTS VALUES (?, ?, ?, ?, 1)", (start, end, text, text_id))
+    connection.close()
+    return path
+
+
+STEPS = whole_step(16) + whole_step(17)
+
+
+def test_a_whole_trace_passes(tmp_path: Path) -> None:
+    kineto(tmp_path / "rank0.json.gz", STEPS)
+    nsys(tmp_path / "profile_node0.sqlite", STEPS)
+    assert main([str(tmp_path)]) == 0
+
+
+@pytest.mark.parametrize("write", [kineto, nsys])
+@pytest.mark.parametrize(
+    "missing", ["batch_", "DataLoad", "forward", "backward", "optimizer", "scheduler", "zero"]
+)
+def test_a_missing_range_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], write: object, missing: str
+) -> None:
+    ranges = [r for r in STEPS if not r[0].startswith(missing)]
+    path = tmp_path / ("t.json.gz" if write is kineto else "t.sqlite")
+    assert write(path, ranges) == path  # type: ignore[operator]
+    assert main([str(path)]) == 1
+    complaints = [line for line in capsys.readouterr().out.splitlines() if "MISSING" in line]
+    assert any(f"MISSING {missing}" in line and "not in the trace" in line for line in complaints)
+
+
+def test_a_range_in_only_some_steps_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ranges = whole_step(16) + [r for r in whole_step(17) if r[0] != "forward"]
+    assert main([str(kineto(tmp_path / "t.json.gz", ranges))]) == 1
+    assert "MISSING forward: 1 times in 2 steps" in capsys.readouterr().out
+
+
+def test_a_range_outside_its_step_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    moved = [(n, s - 250, e - 250) if n.startswith("DataLoad") else (n, s, e) for n, s, e in STEPS]
+    assert main([str(kineto(tmp_path / "t.json.gz", moved))]) == 1
+    assert "DataLoad batch <i>: 2 of 2 lie outside every batch_<i>" in capsys.readouterr().out
+
+
+def test_no_trace_at_all_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(tmp_path)]) == 2
+    assert "no trace found" in capsys.readouterr().out

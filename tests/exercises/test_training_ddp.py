@@ -1,0 +1,158 @@
+"""Exercise 1 really trains as one model, and its variants differ where the lesson says they do."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.exercises.launching import ROOT, Finished, collectives, events, start, train, wait_for
+
+pytestmark = pytest.mark.train
+
+SCRIPT = "exercise_1_DDP/train.py"
+CHECK = ROOT / "exercises/exercise_1_DDP/check_ranges.py"
+SHORT = ["--skip", "2", "--wait", "1", "--warmup", "1", "--active", "8"]
+
+
+@pytest.fixture(scope="module")
+def default(tmp_path_factory: pytest.TempPathFactory) -> Finished:
+    """The exercise as it is, with a short window."""
+    return train(
+        SCRIPT, tmp_path_factory.mktemp("d") / "run", *SHORT, "--profiler", "torch", model="tiny-llama"
+    )
+
+
+@pytest.fixture(scope="module")
+def slow(tmp_path_factory: pytest.TempPathFactory) -> Finished:
+    """The same with --slow-dataloading."""
+    options = [*SHORT, "--profiler", "torch", "--slow-dataloading"]
+    return train(SCRIPT, tmp_path_factory.mktemp("s") / "run", *options, model="tiny-llama")
+
+
+def data_share(run: Finished) -> float:
+    """Data loading's share of the profiled steps' time, over both ranks."""
+    steps = [step for rank in (0, 1) for step in run.steps(rank) if step["phase"] == "active"]
+    return float(sum(step["data_ns"] for step in steps) / sum(step["step_ns"] for step in steps))
+
+
+def test_metrics_tell_the_run_from_start_to_end(default: Finished) -> None:
+    assert default.code == 0, default.stderr[-3000:]
+    for rank in (0, 1):
+        start, *steps, end = default.metrics(rank)
+        assert (start["event"], start["rank"], start["world_size"]) == ("start", rank, 2)
+        assert (start["backend"], start["device"], start["weights"]) == ("gloo", "cpu", "random")
+        assert [step["step"] for step in steps] == list(range(12))
+        assert [step["phase"] for step in steps] == ["skip"] * 2 + ["wait", "warmup"] + ["active"] * 8
+        assert (end["event"], end["status"], end["steps"]) == ("end", "completed", 12)
+        parts = ("data_ns", "forward_ns", "backward_ns", "optimizer_ns")
+        assert all(0 < sum(step[part] for part in parts) <= step["step_ns"] for step in steps)
+
+
+def test_the_learning_rate_warms_up(default: Finished) -> None:
+    rates = [step["lr"] for step in default.steps(0)]
+    assert rates[:5] == pytest.approx([2e-5 * n / 5 for n in range(1, 6)])
+    assert set(rates[5:]) == {2e-5}
+
+
+def test_slow_data_loading_takes_at_least_three_times_the_share(default: Finished, slow: Finished) -> None:
+    assert slow.code == 0, slow.stderr[-3000:]
+    assert data_share(slow) >= 3 * data_share(default)
+
+
+def test_slow_data_loading_changes_nothing_but_time(default: Finished, slow: Finished) -> None:
+    assert slow.mean_losses() == pytest.approx(default.mean_losses(), abs=1e-6)
+
+
+def test_all_ranges_are_in_the_trace_of_every_rank(default: Finished) -> None:
+    checked = subprocess.run([sys.executable, str(CHECK), str(default.folder)], check=False)
+    assert checked.returncode == 0
+    names = {event["name"] for event in events(default.folder, 1)}
+    assert {"batch_4", "batch_11", "DataLoad batch 4"} <= names
+    assert "batch_3" not in names, "step 3 only warms the profiler up"
+
+
+def test_accumulation_reduces_gradients_once_per_optimizer_step(tmp_path: Path, default: Finished) -> None:
+    options = [*SHORT, "--profiler", "torch", "--gradient-accumulation-steps", "4"]
+    run = train(SCRIPT, tmp_path / "run", *options, model="tiny-llama")
+    assert run.code == 0, run.stderr[-3000:]
+    assert [step["step"] for step in run.steps(0) if step["synced"]] == [3, 7, 11]
+
+    def reductions(folder: Path) -> int:
+        return sum(c.kind == "all_reduce" and "backward" in c.within for c in collectives(folder, 0))
+
+    assert reductions(default.folder) == 4 * reductions(run.folder) > 0
+
+
+def test_mixed_precision_multiplies_in_bfloat16(tmp_path: Path, default: Finished) -> None:
+    run = train(
+        SCRIPT, tmp_path / "run", *SHORT, "--profiler", "torch", "--mixed-precision", model="tiny-llama"
+    )
+    assert run.code == 0, run.stderr[-3000:]
+
+    def precisions(folder: Path) -> set[str]:
+        types = [e["args"].get("Input type", [""])[0] for e in events(folder, 0) if e["name"] == "aten::mm"]
+        return set(types)
+
+    assert precisions(default.folder) == {"float"}
+    assert "c10::BFloat16" in precisions(run.folder)
+
+
+def test_the_students_version_trains_as_it_is_and_leaves_no_trace(tmp_path: Path, default: Finished) -> None:
+    run = train(
+        "exercise_1_DDP/train_todo.py", tmp_path / "run", *SHORT, "--profiler", "torch", model="tiny-llama"
+    )
+    assert run.code == 0, run.stderr[-3000:]
+    assert run.mean_losses() == pytest.approx(default.mean_losses(), abs=1e-6)
+    checked = subprocess.run(
+        [sys.executable, str(CHECK), str(run.folder)], capture_output=True, text=True, check=False
+    )
+    assert checked.returncode == 2
+    assert "no trace found" in checked.stdout
+
+
+def test_a_copy_of_the_students_version_runs_in_its_place(tmp_path: Path) -> None:
+    """As the README says: copied over train.py."""
+    copy = tmp_path / "kit"
+    shutil.copytree(ROOT / "exercises", copy / "exercises", ignore=shutil.ignore_patterns("profiler", "logs"))
+    folder = copy / "exercises/exercise_1_DDP"
+    shutil.copy(folder / "train_todo.py", folder / "train.py")
+    done = subprocess.run(
+        [sys.executable, str(folder / "train.py"), "--model", str(ROOT / "configs/models/tiny-llama.yaml"),
+         "--run-dir", str(tmp_path / "run"), "--steps", "2", "--device", "cpu"],
+        capture_output=True, text=True, check=False, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+
+
+def test_a_data_set_smaller_than_a_batch_is_refused_in_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "one.json").write_text('[{"instruction": "Say hello.", "input": "", "output": "Hello."}]')
+    run = train(
+        SCRIPT, tmp_path / "run", "--data", str(tmp_path / "one.json"), model="tiny-llama", processes=1
+    )
+    assert run.code != 0
+    assert "takes 2 examples" in run.stderr
+
+
+def test_sigterm_ends_a_training_cleanly_on_every_rank(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    started = start(SCRIPT, folder, *SHORT[:-1], "1000", "--profiler", "torch", model="tiny-llama")
+    try:
+        rank1 = folder / "metrics" / "rank1.jsonl"
+        wait_for(lambda: rank1.exists() and '"phase": "active"' in rank1.read_text(), started)
+        os.kill(json.loads(rank1.read_text().splitlines()[0])["pid"], signal.SIGTERM)
+        _, stderr = started.communicate(timeout=120)
+    finally:
+        started.kill()
+    run = Finished(started.returncode, stderr, folder)
+    ends = [run.metrics(rank)[-1] for rank in (0, 1)]
+    assert [(end["status"], end["reason"]) for end in ends] == [("stopped", "SIGTERM")] * 2
+    assert ends[0]["steps"] == ends[1]["steps"] < 1000
+    assert "exitcode  : 143" in stderr
+    assert sorted(path.name for path in (folder / "torch").iterdir()) == ["rank0.json.gz", "rank1.json.gz"]

@@ -1,0 +1,294 @@
+"""What the training scripts share: each part does what its page says, without training anything."""
+
+from __future__ import annotations
+
+import ast
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="the training scripts need PyTorch")
+
+from exercises.utils import metrics, synchronisation  # noqa: E402 - needs torch
+from exercises.utils.arguments import (  # noqa: E402
+    DEFAULT_DATA,
+    DEFAULT_TOKENIZER,
+    TrainingArguments,
+    parse_arguments,
+)
+from exercises.utils.data import (  # noqa: E402
+    IGNORED,
+    Instruction,
+    check_vocabulary,
+    encode_example,
+    load_instructions,
+    load_vocabulary,
+)
+from exercises.utils.errors import TrainingError, TrainingRequestError  # noqa: E402
+from exercises.utils.models import build_model, load_model_config  # noqa: E402
+from exercises.utils.python_tokenizer import PythonTokenizer  # noqa: E402
+from exercises.utils.window import TorchCapture, Window  # noqa: E402
+
+ROOT = Path(__file__).resolve().parents[2]
+MODELS = sorted((ROOT / "configs/models").glob("*.yaml"))
+
+
+# The window
+
+
+def test_the_window_is_the_workshops_by_default() -> None:
+    window = Window()
+    phases = [window.phase(step) for step in range(38)]
+    assert phases == ["skip"] * 10 + ["wait"] + ["warmup"] * 5 + ["active"] * 20 + ["after"] * 2
+    assert (window.start, window.end) == (16, 36)
+
+
+def test_torch_capture_records_the_active_steps_and_leaves_no_partial_file(tmp_path: Path) -> None:
+    capture = TorchCapture(Window(skip=1, wait=1, warmup=1, active=2), tmp_path, rank=3)
+    with capture:
+        for step in range(6):
+            capture.step_begins(step)
+            with torch.profiler.record_function(f"batch_{step}"):
+                torch.ones(2, 2) @ torch.ones(2, 2)
+            capture.step_ends(step)
+    assert [path.name for path in tmp_path.iterdir()] == ["rank3.json.gz"]
+    names = {event["name"] for event in _events(tmp_path / "rank3.json.gz")}
+    assert {"batch_3", "batch_4"} <= names
+    assert not names & {"batch_2", "batch_5"}
+
+
+def test_a_capture_closed_in_the_middle_keeps_what_it_has(tmp_path: Path) -> None:
+    with TorchCapture(Window(skip=0, wait=0, warmup=1, active=50), tmp_path, rank=0) as capture:
+        for step in range(3):
+            capture.step_begins(step)
+            with torch.profiler.record_function(f"batch_{step}"):
+                torch.ones(2)
+            capture.step_ends(step)
+    assert "batch_2" in {event["name"] for event in _events(tmp_path / "rank0.json.gz")}
+
+
+def _events(path: Path) -> list[dict[str, Any]]:
+    import gzip  # noqa: PLC0415
+
+    return list(json.loads(gzip.decompress(path.read_bytes()))["traceEvents"])
+
+
+# The command line
+
+
+def _parse(*words: str) -> TrainingArguments:
+    return parse_arguments(TrainingArguments, "", argv=["--run-dir", "r", "--model", "m", *words])
+
+
+def test_training_ends_with_the_window_unless_steps_say_otherwise() -> None:
+    assert _parse().total_steps == 36
+    assert _parse("--skip", "0", "--active", "2").total_steps == 8
+    assert _parse("--steps", "100").total_steps == 100
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["--micro-batch-size", "0"], ["--steps", "two"], ["--profiler", "vtune"], ["--skip", "-1"],
+     ["--random-weights", "--checkpoint", "c"]],
+)  # fmt: skip
+def test_a_wrong_option_exits_with_2(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as refused:
+        _parse(*words)
+    assert refused.value.code == 2
+    assert words[0] in capsys.readouterr().err
+
+
+# Data and tokenizer
+
+
+def test_our_data_are_varied_and_whole() -> None:
+    examples = load_instructions(DEFAULT_DATA)
+    assert len(examples) >= 200
+    assert len({(e.instruction, e.input) for e in examples}) == len(examples)
+    assert all(e.instruction.strip() == e.instruction != "" and e.output.strip() != "" for e in examples)
+    assert 0.2 < sum(bool(e.input) for e in examples) / len(examples) < 0.8
+    assert len({e.output for e in examples}) >= len(examples) - 2
+
+
+def test_the_tokenizer_is_what_its_script_makes_of_the_data(tmp_path: Path) -> None:
+    from exercises.datasets.train_tokenizer import train, write  # noqa: PLC0415 - tokenizers is optional
+
+    write(train(DEFAULT_DATA), tmp_path)
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        made, kept = ((folder / name).read_text() for folder in (tmp_path, DEFAULT_TOKENIZER))
+        assert json.loads(made) == json.loads(kept)
+
+
+def test_the_plain_python_tokenizer_gives_the_compiled_ones_ids() -> None:
+    compiled = load_vocabulary(None, None)
+    plain = PythonTokenizer(DEFAULT_TOKENIZER / "tokenizer.json")
+    texts = [e.prompt + e.output for e in load_instructions(DEFAULT_DATA)[::5]]
+    texts += ["", " ", "aaaaaaa", "Zürich\r\n\r\n  naïve 12345 ½ 東京 🚲", "it's  we'LL\n", "\n\n\n"]
+    for text in texts:
+        assert plain.encode(text) == compiled.encode(text), text
+
+
+def test_labels_count_the_answer_and_its_end_only() -> None:
+    vocabulary = load_vocabulary(None, None)
+    example = Instruction("Name a colour.", "", "Blue.")
+    batch = encode_example(example, vocabulary.encode, vocabulary, seq_length=96)
+    ids, labels = batch["input_ids"].tolist(), batch["labels"].tolist()
+    answer = [*vocabulary.encode("Blue."), vocabulary.end_id]
+    assert len(ids) == len(labels) == 96
+    assert [label for label in labels if label != IGNORED] == answer
+    prompt = len(vocabulary.encode(example.prompt))
+    assert ids[prompt : prompt + len(answer)] == labels[prompt : prompt + len(answer)] == answer
+    assert set(ids[prompt + len(answer) :]) == {vocabulary.padding_id}
+
+
+@pytest.mark.parametrize(
+    "example",
+    [Instruction("Count.", "", "one two " * 200), Instruction("Read this: " + "blah " * 200, "", "Done.")],
+    ids=["long answer", "long prompt"],
+)
+def test_a_long_example_is_cut_and_still_has_a_label(example: Instruction) -> None:
+    vocabulary = load_vocabulary(None, None)
+    batch = encode_example(example, vocabulary.encode, vocabulary, 64)
+    assert batch["input_ids"].shape == batch["labels"].shape == (64,)
+    counted = batch["labels"] != IGNORED
+    assert counted.any()
+    assert torch.equal(batch["labels"][counted], batch["input_ids"][counted])
+    assert batch["labels"][counted][0] == vocabulary.encode(example.output)[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [("{", "is not JSON"), ('[{"instruction": "x"}]', "entry 0 lacks"), ("[1]", "entry 0 lacks")],
+)
+def test_data_that_is_not_instructions_is_refused_by_name(tmp_path: Path, text: str, complaint: str) -> None:
+    path = tmp_path / "data.json"
+    path.write_text(text)
+    with pytest.raises(TrainingRequestError, match=complaint) as refused:
+        load_instructions(path)
+    assert str(path) in str(refused.value)
+
+
+def test_a_vocabulary_larger_than_the_models_is_refused() -> None:
+    with pytest.raises(TrainingRequestError, match="1024 tokens, but the model has 512"):
+        check_vocabulary(load_vocabulary(None, None), 512)
+
+
+# Models
+
+BILLIONS = {
+    "llama-3.2-1b": 1.24, "llama-3.2-3b": 3.21, "llama-3.1-8b": 8.03, "llama-3.3-70b": 70.6,
+    "mistral-7b": 7.24, "mixtral-8x7b": 46.7,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("path", MODELS, ids=lambda path: path.stem)
+def test_every_model_file_loads_and_names_a_tiny_twin(path: Path) -> None:
+    config = load_model_config(path)
+    assert config.name == path.stem
+    if config.tiny:
+        assert config.parameters() < 10_000_000
+        built = build_model(config, None, activation_checkpointing=False)
+        assert sum(p.numel() for p in built.parameters()) == config.parameters()
+    else:
+        assert config.parameters() / 1e9 == pytest.approx(BILLIONS[config.name], rel=0.005)
+        twin = load_model_config(path.with_name(f"{config.tiny_twin}.yaml"))
+        assert twin.tiny
+        assert twin.architecture == config.architecture
+
+
+@pytest.mark.parametrize(
+    ("name", "tokens", "teraflops"), [("mistral-7b", 4096, 201.1), ("llama-3.2-1b", 2048, 16.83)]
+)
+def test_flops_are_what_a_flop_counter_found(name: str, tokens: int, teraflops: float) -> None:
+    """Mistral: counted over a fake model with eager attention. Llama: counted 15.185 without attention's 1.649."""
+    config = load_model_config(ROOT / f"configs/models/{name}.yaml")
+    assert config.flops_per_token(tokens) * tokens / 1e12 == pytest.approx(teraflops, rel=0.02)
+
+
+def test_a_mixture_counts_the_chosen_experts_only() -> None:
+    config = load_model_config(ROOT / "configs/models/mixtral-8x7b.yaml")
+    dense = replace(config, num_experts_per_tok=8)
+    assert dense.flops_per_token(1) > 3 * config.flops_per_token(1)
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [("hidden_size: 64", "lacks hidden_size"), ("name: tiny-llama", "lacks name")],
+)
+def test_a_model_file_that_lacks_something_is_refused(tmp_path: Path, change: str, complaint: str) -> None:
+    text = (ROOT / "configs/models/tiny-llama.yaml").read_text()
+    assert change in text
+    (tmp_path / "m.yaml").write_text(text.replace(change, "", 1))
+    with pytest.raises(TrainingRequestError, match=complaint):
+        load_model_config(tmp_path / "m.yaml")
+
+
+# Metrics
+
+
+def _start(window: Window) -> metrics.Start:
+    return metrics.Start(
+        rank=0, world_size=1, local_rank=0, backend=None, device="cpu", model="m", parameters=1,
+        weights="random", dtype="float32", seq_length=8, micro_batch_size=1, gradient_accumulation_steps=1,
+        flops_per_token=None, peak_flops_per_s=None, window=window,
+    )  # fmt: skip
+
+
+def test_each_metrics_line_is_on_disk_before_the_next_step(tmp_path: Path) -> None:
+    path = tmp_path / "metrics" / "rank0.jsonl"
+    window = Window()
+    with metrics.MetricsWriter(tmp_path, _start(window)) as writer:
+        assert json.loads(path.read_text())["event"] == "start"
+        timer = metrics.StepTimer()
+        with timer.part("data"):
+            pass
+        writer.step(timer.finish(0, window, input_ids=torch.ones(2, 8), loss=1.5, lr=0.1, synced=True))
+        line = json.loads(path.read_text().splitlines()[1])
+    assert (line["tokens"], line["samples"], line["loss"], line["phase"]) == (16, 2, 1.5, "skip")
+    assert json.loads(path.read_text().splitlines()[2])["status"] == "completed"
+
+
+def test_a_failed_training_says_so_in_its_last_line(tmp_path: Path) -> None:
+    with pytest.raises(ZeroDivisionError), metrics.MetricsWriter(tmp_path, _start(Window())):
+        raise ZeroDivisionError("by hand")
+    end = json.loads((tmp_path / "metrics" / "rank0.jsonl").read_text().splitlines()[-1])
+    assert (end["status"], end["reason"]) == ("failed", "ZeroDivisionError: by hand")
+
+
+def test_fewer_processes_than_the_launcher_started_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    synchronisation.require_every_process(2)
+    with pytest.raises(TrainingError, match="started 2 processes but training sees 1"):
+        synchronisation.require_every_process(1)
+
+
+# The student's version
+
+
+class _WithoutProfiling(ast.NodeTransformer):
+    """Takes `annotate(…)` and what belongs to the capture out of the training loop."""
+
+    def visit_With(self, node: ast.With) -> Any:
+        self.generic_visit(node)
+        node.items = [item for item in node.items if not ast.unparse(item).startswith("annotate(")]
+        return node if node.items else node.body
+
+    def visit_Expr(self, node: ast.Expr) -> Any:
+        return None if ast.unparse(node).startswith("capture.") else node
+
+
+def _code(name: str) -> dict[str, str]:
+    tree = ast.parse((ROOT / "exercises/exercise_1_DDP" / name).read_text())
+    tree.body = [node for node in tree.body if not isinstance(node, ast.Expr)]
+    parts = (_WithoutProfiling().visit(node) for node in tree.body)
+    return {getattr(part, "name", ast.unparse(part)): ast.unparse(part) for part in parts}
+
+
+def test_the_students_version_lacks_the_profiling_and_nothing_else() -> None:
+    assert _code("train_todo.py") == _code("train.py")
+    todo = (ROOT / "exercises/exercise_1_DDP/train_todo.py").read_text()
+    assert all(f"GAP {number}:" in todo for number in range(1, 9))
+    assert "with annotate" not in todo.replace('with annotate(f"…")', "")

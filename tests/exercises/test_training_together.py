@@ -1,0 +1,80 @@
+"""Ranks that drift apart are caught, and ranks that are told to stop stop together: two real processes each."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import socket
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="the training scripts need PyTorch")
+
+from exercises.utils.errors import TrainingError  # noqa: E402 - needs torch
+from exercises.utils.stop import StopRequest  # noqa: E402
+from exercises.utils.synchronisation import SynchronisationCheck  # noqa: E402
+
+pytestmark = pytest.mark.train
+
+
+def _in_two_processes(work: Any, *arguments: Any) -> list[Any]:
+    """Results of `work(rank, *arguments)` in two processes that share a gloo group."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    context = multiprocessing.get_context("spawn")
+    answers: Any = context.Queue()
+    started = [
+        context.Process(target=_member, args=(rank, port, answers, work, arguments)) for rank in range(2)
+    ]
+    for process in started:
+        process.start()
+    results = dict(answers.get(timeout=120) for _ in started)
+    for process in started:
+        process.join()
+    return [results[rank] for rank in range(2)]
+
+
+def _member(rank: int, port: int, answers: Any, work: Any, arguments: tuple[Any, ...]) -> None:
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    torch.distributed.init_process_group("gloo", rank=rank, world_size=2)
+    answers.put((rank, work(rank, *arguments)))
+    torch.distributed.barrier()
+    torch.distributed.destroy_process_group()
+
+
+def _update_alone(rank: int, together: bool) -> str:
+    parameter = torch.nn.Parameter(torch.ones(3))
+    check = SynchronisationCheck([parameter])
+    with torch.no_grad():
+        parameter += 1.0 if together else 1.0 + rank
+    try:
+        check.after_update("skip")
+    except TrainingError as error:
+        return str(error)
+    return "passed"
+
+
+def test_ranks_whose_parameters_drift_apart_are_caught() -> None:
+    assert _in_two_processes(_update_alone, True) == ["passed", "passed"]
+    for said in _in_two_processes(_update_alone, False):
+        assert "parameters differ between ranks" in said
+
+
+def _stop_of_one(rank: int, lead: int) -> int:
+    stop = StopRequest()
+    if rank == 1:
+        os.kill(os.getpid(), 15)
+    for step in range(100):
+        if stop.before(step, lead=lead):
+            assert stop.exit_code == 143
+            return step
+        if step % lead == lead - 1:
+            torch.distributed.barrier()  # what an optimizer step is to training
+    return -1
+
+
+@pytest.mark.parametrize("lead", [1, 4])
+def test_a_signal_to_one_rank_stops_all_before_the_same_step(lead: int) -> None:
+    assert _in_two_processes(_stop_of_one, lead) == [lead, lead]

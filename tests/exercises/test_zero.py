@@ -1,0 +1,98 @@
+"""Exercise 2 really shards: the traces show each stage's communication, and no stage changes what is learnt."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from harness.theory.communication import traffic_per_step
+from harness.theory.memory import Sharding
+from tests.exercises.launching import Collective, Finished, collectives
+
+pytestmark = pytest.mark.train
+
+STEPS = 3  # of the window in conftest.py
+
+
+def counted(run: Finished) -> Counter[tuple[str, str, int | None]]:
+    """(range, kind, group size) of rank 0's collectives in the profiled steps."""
+    return Counter((_range(call), call.kind, call.group_size) for call in collectives(run.folder, 0))
+
+
+def _range(call: Collective) -> str:
+    named = [name for name in ("forward", "backward", "optimizer_step") if name in call.within]
+    return named[0] if named else "elsewhere"
+
+
+def test_stage_2_reduces_gradients_and_gathers_only_updated_parameters(zero2: Finished) -> None:
+    found = counted(zero2)
+    reductions = found["backward", "all_reduce", None] + found["backward", "reduce_scatter", 2]
+    assert reductions >= STEPS
+    assert found["optimizer_step", "all_gather", 2] >= STEPS
+    assert not [key for key in found if key[0] in ("forward", "backward") and key[1] == "all_gather"]
+
+
+def test_stage_3_gathers_parameters_in_forward_and_again_in_backward(zero3: Finished) -> None:
+    found = counted(zero3)
+    layers = 4
+    assert found["forward", "all_gather", 2] >= layers * STEPS
+    assert found["backward", "all_gather", 2] >= layers * STEPS
+    assert found["backward", "reduce_scatter", 2] > STEPS, "gradients must take several buckets"
+    assert not [key for key in found if key[0] == "optimizer_step" and key[1] == "all_gather"]
+
+
+def test_hpz_gathers_in_backward_within_the_partition_only(hpz: Finished) -> None:
+    found = counted(hpz)
+    gathers = {key: n for key, n in found.items() if key[1] == "all_gather"}
+    assert found["forward", "all_gather", 4] >= 4 * STEPS
+    assert found["backward", "all_gather", 2] >= 4 * STEPS
+    assert {key[2] for key in gathers if key[0] == "backward"} == {2}
+    assert {key[2] for key in found if key[1] == "reduce_scatter"} == {4}
+
+
+@pytest.mark.parametrize(
+    ("run", "sharding", "tolerance"),
+    [("ddp", "none", 0.01), ("zero2", "zero2", 0.01), ("zero3", "zero3", 0.2)],
+)
+def test_bytes_per_step_are_what_theory_says(
+    run: str, sharding: Sharding, tolerance: float, request: pytest.FixtureRequest
+) -> None:
+    """Stage 3 keeps some layers between the passes or gathers them again, hence its tolerance."""
+    finished: Finished = request.getfixturevalue(run)
+    found: Counter[str] = Counter()
+    for call in collectives(finished.folder, 0):
+        found[_range(call)] += call.elements * 4 // STEPS
+    expected: Counter[str] = Counter()
+    for traffic in traffic_per_step(finished.metrics(0)[0]["parameters"], 2, sharding=sharding):
+        expected[traffic.part] += round(traffic.message_bytes)
+    assert {part: found[part] for part in expected} == pytest.approx(dict(expected), rel=tolerance)
+
+
+def test_every_stage_learns_what_ddp_learns(
+    ddp: Finished, zero1: Finished, zero2: Finished, zero3: Finished
+) -> None:
+    expected = ddp.mean_losses()
+    assert expected[0] - expected[-1] > 0.1, "the comparison needs a loss that moves"
+    for run in (zero1, zero2, zero3):
+        assert run.mean_losses() == pytest.approx(expected, abs=1e-3)
+
+
+def test_hpz_learns_what_ddp_learns_on_as_many_ranks(ddp_of_four: Finished, hpz: Finished) -> None:
+    assert hpz.mean_losses() == pytest.approx(ddp_of_four.mean_losses(), abs=1e-3)
+
+
+def test_every_ranks_tokens_are_its_own(zero3: Finished) -> None:
+    starts = [zero3.metrics(rank)[0] for rank in (0, 1)]
+    for rank, start in enumerate(starts):
+        assert start["world_size"] == 2
+        assert {step["tokens"] for step in zero3.steps(rank)} == {
+            start["micro_batch_size"] * start["seq_length"]
+        }
+    losses = [[step["loss"] for step in zero3.steps(rank)] for rank in (0, 1)]
+    assert losses[0] != losses[1], "ranks must work on different examples"
+
+
+def test_training_ends_with_the_window(zero3: Finished) -> None:
+    assert [step["phase"] for step in zero3.steps(0)] == ["wait", "warmup", *["active"] * STEPS]
+    assert zero3.metrics(0)[-1]["status"] == "completed"

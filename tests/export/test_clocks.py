@@ -1,0 +1,69 @@
+"""Ranks of several nodes are drawn on one clock, even where the nodes' own clocks disagree."""
+
+from __future__ import annotations
+
+import numpy as np
+from made_traces import event, trace
+
+from harness.export.clocks import offsets_ns
+from harness.export.objects import build
+from harness.traces.trace import Trace
+
+BASE = 1_700_000_000_000_000_000
+
+
+def rank(
+    number: int, host: str, ahead_ns: int, *, jitter: int = 0, steps: int = 12, kind: str = "all_reduce"
+) -> Trace:
+    """A rank whose all-reduces end every millisecond, on a clock that is `ahead_ns` off."""
+    noise = np.random.default_rng(number).integers(-jitter, jitter + 1, steps).tolist()
+    ends = [BASE + 1_000_000 * (step + 1) + ahead_ns + noise[step] for step in range(steps)]
+    events = [event("ncclKernel", end - 50_000 * (number + 1), end) for end in ends]
+    told = [{"event": i, "kind": kind, "bytes": 4096 + i, "group": "dp"} for i in range(steps)]
+    return trace(events, collectives=told, rank=number, host=host)
+
+
+def test_a_node_whose_clock_is_ahead_is_shifted_back_and_that_is_said() -> None:
+    model = build([rank(0, "a", 0, jitter=2_000), rank(1, "b", 740_000, jitter=2_000)])
+    assert abs(model.tasks[1].offset_ns - model.tasks[0].offset_ns + 740_000) < 3_000
+    assert (
+        len(model.notes) == 1
+        and "the clock of b is 7" in model.notes[0]
+        and "ahead of that of a" in model.notes[0]
+    )
+
+
+def test_a_node_that_is_behind_is_shifted_too_with_all_its_ranks() -> None:
+    offsets, unix, notes = offsets_ns(
+        [rank(0, "a", 0), rank(1, "b", -5_000_000), rank(2, "b", -5_000_000)], ["a", "b", "b"]
+    )
+    assert offsets == [0, 5_000_000, 5_000_000] and unix and "behind" in notes[0]
+
+
+def test_ranks_of_one_node_share_its_clock_and_are_never_shifted() -> None:
+    offsets, _, notes = offsets_ns([rank(0, "a", 0), rank(1, "a", 900_000)], ["a", "a"])
+    assert offsets == [0, 0] and notes == []
+
+
+def test_a_difference_that_does_not_stand_out_of_the_noise_is_left_alone() -> None:
+    assert offsets_ns([rank(0, "a", 0, jitter=500_000), rank(1, "b", 10_000, jitter=500_000)], ["a", "b"])[
+        0
+    ] == [0, 0]
+
+
+def test_without_matching_collectives_the_traces_own_clocks_stand() -> None:
+    first = rank(0, "a", 0)
+    for other in (
+        rank(1, "b", 10**6, steps=5),
+        rank(1, "b", 10**6, kind="broadcast"),
+        trace([event("x", BASE, BASE + 1)]),
+    ):
+        assert offsets_ns([first, other], ["a", "b"])[0] == [0, 0]
+
+
+def test_undated_traces_that_do_not_overlap_start_together_and_that_is_said() -> None:
+    pair = [trace([event("x", start, start + 5)], clock="trace") for start in (100, 900)]
+    offsets, unix, notes = offsets_ns(pair, ["a", "a"])
+    assert offsets == [-100, -900] and not unix and "do not say when" in notes[0]
+    near = [trace([event("x", start, start + 500)], clock="trace") for start in (100, 300)]
+    assert offsets_ns(near, ["a", "a"]) == ([0, 0], False, [])

@@ -1,0 +1,109 @@
+"""`slurm.sh paraver` and `perfetto`: where the result goes, which engine writes it, what a person is told."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+import strict_prv
+from made_traces import shared
+
+from harness.cli.main import main
+
+KERNEL = {
+    "ph": "X", "cat": "kernel", "name": "gemm", "pid": 0, "tid": 7, "ts": 1000.5, "dur": 20.25,
+    "args": {"device": 0, "stream": 7, "correlation": 1},
+}  # fmt: skip
+
+
+def kineto(path: Path, rank: int) -> Path:
+    """A trace of one kernel."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    document = {
+        "schemaVersion": 1,
+        "deviceProperties": [{"id": 0, "name": "A100"}],
+        "distributedInfo": {"backend": "nccl", "rank": rank, "world_size": 2},
+        "baseTimeNanoseconds": 1_700_000_000_000_000_000,
+        "traceEvents": [KERNEL],
+    }
+    path.write_bytes(gzip.compress(json.dumps(document).encode()))
+    return path
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """A run's folder as a run leaves it: two ranks' traces and what the training wrote about itself."""
+    folder = tmp_path / "Tiny-local-1"
+    for rank in (0, 1):
+        kineto(folder / f"torch/rank{rank}.json.gz", rank)
+        start = {"event": "start", "rank": rank, "host": f"node{rank + 7}"}
+        metrics = folder / f"metrics/rank{rank}.jsonl"
+        metrics.parent.mkdir(exist_ok=True)
+        metrics.write_text(json.dumps(start) + "\n")
+    (folder / "run.json").write_text("{}")
+    return folder
+
+
+def test_a_runs_paraver_trace_is_beside_its_traces_and_names_its_nodes(
+    run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["paraver", str(run)]) == 0
+    prv = strict_prv.read(run / "torch" / "trace.prv")
+    assert prv.names["TASK"] == ["rank 0 @ node7", "rank 1 @ node8"]
+    assert sum(prv.time_by_label(63000006).values()) == 2 * 20_250
+    said = capsys.readouterr().out
+    assert str(run / "torch" / "trace.prv") in said and "own engine, 2 tasks" in said
+
+
+def test_exporting_twice_does_not_take_the_export_for_a_trace(
+    run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for _ in range(2):
+        assert main(["perfetto", str(run), "--json"]) == 0
+    first, second = capsys.readouterr().out.split("}\n")[:2]
+    assert json.loads(first + "}")["tasks"] == json.loads(second + "}")["tasks"] == 2
+    assert (run / "torch" / "trace.perfetto.gz").is_file()
+
+
+def test_files_and_folders_go_where_they_are_told(run: Path, tmp_path: Path) -> None:
+    assert main(["paraver", str(run / "torch"), "--out", str(tmp_path / "here")]) == 0
+    assert (tmp_path / "here.prv").is_file() and not (run / "torch" / "trace.prv").exists()
+    assert main(["perfetto", str(run / "torch/rank1.json.gz"), "--out", str(tmp_path / "one.json.gz")]) == 0
+    assert (tmp_path / "one.json.gz").is_file()
+
+
+def test_without_nsys2prv_our_own_writer_takes_nsys_exports_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    export = shared("nsys_h100_2gpu_ab/before.sqlite")
+    assert main(["paraver", str(export), "--out", str(tmp_path / "t"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["engine"] == "own"
+    assert main(["paraver", str(export), "--out", str(tmp_path / "u"), "--engine", "nsys2prv"]) == 1
+    assert "nsys2prv cannot be started" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("argv", "sentence"),
+    [
+        (["paraver", "no-such-run"], "RUN: there"),
+        (["paraver", "{empty}"], "there is no trace"),
+        (["paraver", "{run}", "--engine", "nsys2prv"], "it reads nsys reports only"),
+        (["paraver", "{run}", "--types", "nccl"], "needs cuda_api_trace"),
+        (["perfetto", "{run}", "--engine", "own"], "No such option"),
+    ],
+)
+def test_a_wrong_request_is_one_sentence_and_2(
+    run: Path, tmp_path: Path, argv: list[str], sentence: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "empty").mkdir()
+    places = {"run": str(run), "empty": str(tmp_path / "empty")}
+    assert main([word.format(**places) for word in argv]) == 2
+    assert sentence in capsys.readouterr().err
+
+
+def test_a_folder_that_cannot_be_written_is_1(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["paraver", str(run), "--out", str(run / "no" / "where")]) == 1
+    assert "cannot be written" in capsys.readouterr().err

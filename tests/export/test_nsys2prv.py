@@ -1,0 +1,188 @@
+"""nsys2prv is called so that it cannot do what it does silently wrong, and its result is believed only when checked."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import fake_nsys2prv
+import pytest
+
+from harness.errors import RequestError, WorkError
+from harness.export.nsys2prv import Tool, arguments, check_types, container, convert, step_of
+
+FAKE = Path(__file__).parent / "fake_nsys2prv.py"
+
+
+class Bench:
+    """Two reports of one name on two nodes, and the fake as nsys2prv, with an nsys beside it."""
+
+    def __init__(self, folder: Path, nsys: str = "2024.6.2") -> None:
+        self.folder = folder
+        self.out = folder / "out" / "trace"
+        self.calls_file = folder / "calls.json"
+        binaries = folder / "home" / "bin"
+        for each in (binaries, self.out.parent):
+            each.mkdir(parents=True)
+        self._script(binaries / "nsys2prv", f'exec "{sys.executable}" "{FAKE}" "$@"')
+        self._script(
+            binaries / "nsys",
+            f'[ "$1" = --version ] && echo "NVIDIA Nsight Systems version {nsys}" && exit\n'
+            f'echo "$@" >> "{folder}/nsys.log"; for last; do :; done; touch "$last"; : > "$6"; exit 3',
+        )
+        self.binaries = binaries
+
+    @staticmethod
+    def _script(path: Path, text: str) -> None:
+        path.write_text("#!/bin/sh\n" + text + "\n")
+        path.chmod(0o755)
+
+    def report(self, node: str, pid: int) -> Path:
+        path = self.folder / node / "profile.nsys-rep"
+        path.parent.mkdir()
+        path.write_text(f"{pid}@{node}")
+        return path
+
+    def tool(self, how: str = "ok") -> Tool:
+        environ = {
+            **os.environ,
+            "FAKE": how,
+            "FAKE_CALLS": str(self.calls_file),
+            "NSYS_HOME": str(self.folder / "home"),
+        }
+        return Tool(program=str(self.binaries / "nsys2prv"), environ=environ)
+
+    def calls(self) -> dict[str, object]:
+        return json.loads(self.calls_file.read_text())  # type: ignore[no-any-return]
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return Bench(tmp_path)
+
+
+def test_reports_of_one_name_get_names_of_their_own_in_an_empty_folder(bench: Bench) -> None:
+    reports = [bench.report("lrdn1", 30), bench.report("lrdn2", 20)]
+    convert(reports, bench.out, bench.tool())
+    calls = bench.calls()
+    assert calls["names"] == ["node0.nsys-rep", "node1.nsys-rep"]
+    assert calls["staged"] == ["node0.nsys-rep", "node1.nsys-rep"]
+    assert calls["options"]["-m"] and calls["options"]["--force-sqlite"]  # type: ignore[index]
+    assert not Path(str(calls["cwd"])).exists()
+
+
+def test_the_row_names_the_real_nodes_and_the_header_counts_them(bench: Bench) -> None:
+    done = convert([bench.report("lrdn1", 30), bench.report("lrdn2", 20)], bench.out, bench.tool())
+    header = done.prv.read_text().splitlines()[0]
+    # Tasks are numbered by process id: task 1 is process 20 on lrdn2. The last record is later than its header said.
+    assert header == "#Paraver (01/02/2026 at 10:11):4000_ns:2(1,1):1:2(2:1,2:2)"
+    assert done.facts.rows["NODE"] == ["lrdn2", "lrdn1"] and done.facts.node_of_task == [1, 2]
+    assert sorted(path.name for path in bench.out.parent.iterdir()) == ["trace.pcf", "trace.prv", "trace.row"]
+
+
+def test_a_stale_export_is_not_used_and_a_fresh_one_is(bench: Bench) -> None:
+    report = bench.report("lrdn1", 30)
+    export = report.with_suffix(".sqlite")
+    fake_nsys2prv.make_export(export, 77, "other")
+    os.utime(export, (1, 1))
+    assert convert([report], bench.out, bench.tool()).facts.rows["NODE"] == ["lrdn1"]
+    os.utime(report, (0, 0))
+    assert convert([report], bench.out, bench.tool()).facts.rows["NODE"] == ["other"]
+    assert bench.calls()["options"] == {
+        "-t": bench.calls()["options"]["-t"],
+        "-m": False,
+        "--force-sqlite": False,
+    }  # type: ignore[index]
+
+
+def test_equal_process_ids_on_two_hosts_are_refused_before_they_are_merged(bench: Bench) -> None:
+    reports = [bench.report("lrdn1", 30), bench.report("lrdn2", 30)]
+    with pytest.raises(WorkError, match="process 30 is on lrdn1 and on lrdn2: nsys2prv would make one task"):
+        convert(reports, bench.out, bench.tool())
+    assert not list(bench.out.parent.glob("trace.prv"))
+
+
+@pytest.mark.parametrize(
+    ("how", "sentence"),
+    [
+        ("traceback", r"failed \(exit 1\) while reading the exports: KeyError: 'CUPTI_ACTIVITY_KIND_KERNEL'"),
+        ("nothing", "ended well but left no usable trace: trace.prv is missing"),
+        ("no-row", "trace.row is missing"),
+        ("no-events", "holds no event"),
+        ("garbage", "line 2: no Paraver record"),
+    ],
+)
+def test_each_way_to_fail_is_one_sentence_and_leaves_the_old_trace(
+    bench: Bench, how: str, sentence: str
+) -> None:
+    bench.out.with_name("trace.prv").write_text("before")
+    with pytest.raises(WorkError, match=sentence):
+        convert([bench.report("lrdn1", 30)], bench.out, bench.tool(how))
+    assert bench.out.with_name("trace.prv").read_text() == "before"
+    assert "Processing stats" in bench.out.with_name("trace.nsys2prv.log").read_text()
+    assert not list(bench.out.parent.glob(".nsys2prv-*"))
+
+
+@pytest.mark.parametrize(
+    ("kernels", "sentence"),
+    [
+        ([(0, 100, 200), (1, 100, 300)], "its trace lacks GPU 1 of lrdn1"),
+        ([(0, 100, 5_000_100)], "its trace lasts 0.004 ms, and the kernels of lrdn1 alone 5.000 ms"),
+    ],
+)
+def test_a_trace_that_lacks_what_the_report_holds_is_refused(
+    bench: Bench, kernels: list[tuple[int, int, int]], sentence: str
+) -> None:
+    report = bench.report("lrdn1", 30)
+    fake_nsys2prv.make_export(report.with_suffix(".sqlite"), 30, "lrdn1", kernels)
+    with pytest.raises(WorkError, match=sentence):
+        convert([report], bench.out, bench.tool())
+
+
+def test_an_old_nsys_is_asked_for_the_export_and_its_failure_is_told(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, nsys="2023.4.4")
+    with pytest.raises(WorkError, match=r"nsys could not export node0.nsys-rep to sqlite"):
+        convert([bench.report("lrdn1", 30)], bench.out, bench.tool())
+    assert (
+        (tmp_path / "nsys.log")
+        .read_text()
+        .startswith("export -t sqlite --force-overwrite=true -o node0.sqlite")
+    )
+    assert not bench.calls_file.exists()
+
+
+def test_what_cannot_be_started_is_said(bench: Bench) -> None:
+    report = bench.report("lrdn1", 30)
+    fake_nsys2prv.make_export(report.with_suffix(".sqlite"), 30, "lrdn1")
+    with pytest.raises(WorkError, match="no-such-program cannot be started"):
+        convert([report], bench.out, Tool(program="no-such-program", environ=bench.tool().environ))
+
+
+def test_wrong_requests_are_refused_before_anything_runs(bench: Bench) -> None:
+    with pytest.raises(RequestError, match="would ignore 'nvtx_pushpop'; did you mean nvtx_pushpop_trace"):
+        check_types(["nvtx_pushpop", "cuda_api_trace"])
+    with pytest.raises(RequestError, match="needs cuda_api_trace"):
+        check_types(["nccl"])
+    with pytest.raises(RequestError, match="does not exist"):
+        convert([bench.folder / "none.nsys-rep"], bench.out, bench.tool())
+    empty = bench.folder / "empty.nsys-rep"
+    empty.touch()
+    with pytest.raises(WorkError, match="is empty: nsys did not finish"):
+        convert([empty], bench.out, bench.tool())
+    assert not bench.calls_file.exists()
+
+
+def test_in_a_container_it_sees_its_folder_and_nothing_else() -> None:
+    prefix = container("apptainer", Path("/images/tools.sif"), Path("/runs/x"))
+    argv = Tool(prefix=prefix).argv(*arguments(["node0.nsys-rep"], ["cuda_api_trace"], "trace", True))
+    assert argv == [
+        "apptainer", "exec", "--bind", "/runs/x:/runs/x", "--pwd", "/runs/x", "/images/tools.sif",
+        "nsys2prv", "-t", "cuda_api_trace", "--force-sqlite", "node0.nsys-rep", "trace",
+    ]  # fmt: skip
+
+
+def test_the_step_is_the_last_one_announced() -> None:
+    assert step_of("") == "starting"
+    assert step_of("Exporting SQLite x\nProcessing stats y") == "running nsys stats"

@@ -1,0 +1,166 @@
+"""The Slurm backend against stand-ins for sbatch and its friends: refusals, leaks, disagreeing answers.
+
+The real thing is in tests/slurm; what a real controller cannot be made to do on demand is here.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from launch_shared import Harness
+
+from harness.errors import WorkError
+from harness.launch import slurm
+from harness.run import Run, Status
+
+ANSWERS = {"squeue": "exit 1", "sacct": "exit 1", "scontrol": "exit 1"}
+
+
+@pytest.fixture
+def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    for name, body in {"sbatch": "echo 4711", "scancel": "echo $@ >>$0.log", **ANSWERS}.items():
+        fake(folder, name, body)
+    return folder
+
+
+def fake(folder: Path, name: str, body: str) -> None:
+    (folder / name).write_text(f"#!/bin/sh\n{body}\n")
+    (folder / name).chmod(0o755)
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> str:
+    path = tmp_path / "site.yaml"
+    path.write_text("name: test\ndescription: a stand-in\ndevice: cpu\ngpus: {per_node: 1, request: none}\n")
+    return str(path)
+
+
+def test_a_submission_is_a_run_with_its_script_and_record(
+    programs: Path, site: str, harness: Harness, tmp_path: Path
+) -> None:
+    done = harness("-e", "1", "--site", site, "--json")
+    assert done.returncode == 0, done.stderr
+    said = json.loads(done.stdout)
+    run = Path(said["path"])
+    assert said["job_id"] == "4711"
+    assert run.name.startswith("tiny-llama-4711-n1-g1-")
+    record = json.loads((run / "run.json").read_text())
+    assert record["experiment"]["exercise"] == 1
+    assert record["git"]["commit"]
+    assert (run / "job.sbatch").read_text() == harness("-e", "1", "--site", site, "--dry-run").stdout
+    assert (tmp_path / "runs" / "exercise_1_DDP" / "logs" / "4711").is_dir()
+
+
+def test_a_second_submission_is_a_second_run(
+    programs: Path, site: str, harness: Harness, tmp_path: Path
+) -> None:
+    assert harness("-e", "1", "--site", site).returncode == 0
+    fake(programs, "sbatch", "echo 4712")
+    assert harness("-e", "1", "--site", site).returncode == 0
+    assert len(list((tmp_path / "runs" / "exercise_1_DDP" / "profiler").iterdir())) == 2
+
+
+def test_a_refusal_shows_sbatchs_own_words_and_leaves_nothing(
+    programs: Path, site: str, harness: Harness, tmp_path: Path
+) -> None:
+    fake(programs, "sbatch", "echo 'sbatch: error: Invalid qos specification' >&2; exit 1")
+    done = harness("-e", "1", "--site", site)
+    assert done.returncode == 1
+    assert "sbatch refused the job: sbatch: error: Invalid qos specification" in done.stderr
+    assert "Submitted" not in done.stdout
+    assert not (tmp_path / "runs").exists() or not list((tmp_path / "runs").rglob("*"))
+
+
+@pytest.mark.parametrize("body", ["echo", "echo hello", "exit 3"])
+def test_an_sbatch_that_names_no_id_is_a_failure(
+    programs: Path, site: str, harness: Harness, body: str
+) -> None:
+    fake(programs, "sbatch", body)
+    done = harness("-e", "1", "--site", site)
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+
+
+def test_an_id_with_a_cluster_name_is_an_id(programs: Path, site: str, harness: Harness) -> None:
+    fake(programs, "sbatch", "echo '4711;leonardo'")
+    assert json.loads(harness("-e", "1", "--site", site, "--json").stdout)["job_id"] == "4711"
+
+
+def test_an_enclosing_jobs_variables_do_not_leak(programs: Path, site: str, harness: Harness) -> None:
+    fake(programs, "sbatch", "env >$0.env; echo 4711")
+    harness(
+        "-e", "1", "--site", site,
+        SLURM_JOB_ID="1", SLURM_NTASKS="7", SRUN_CPUS_PER_TASK="3", SBATCH_ACCOUNT="mine", SLURM_CONF="/etc/s.conf",
+    )  # fmt: skip
+    seen = (programs / "sbatch.env").read_text()
+    assert "SBATCH_ACCOUNT=mine" in seen
+    assert "SLURM_CONF=/etc/s.conf" in seen
+    assert not any(name in seen for name in ("SLURM_JOB_ID", "SLURM_NTASKS", "SRUN_CPUS"))
+
+
+def test_a_full_disk_after_sbatch_cancels_the_job(
+    programs: Path, site: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    from harness.experiment import DDP  # noqa: PLC0415
+    from harness.launch.submit import submit  # noqa: PLC0415
+    from harness.run import Stage  # noqa: PLC0415
+    from harness.site import load_site  # noqa: PLC0415
+
+    def full(*_: object) -> Run:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setenv("HARNESS_RUNS", str(tmp_path / "runs"))
+    monkeypatch.setattr(Stage, "publish", full)
+    with pytest.raises(WorkError, match=r"job 4711 was cancelled again: .*no space left"):
+        submit(DDP(), load_site(site), ["slurm.sh"])
+    assert (programs / "scancel.log").read_text().strip() == "4711"
+    assert not list((tmp_path / "runs").rglob("*"))
+
+
+@pytest.fixture
+def run(programs: Path, site: str, harness: Harness) -> Run:
+    return Run(Path(json.loads(harness("-e", "1", "--site", site, "--json").stdout)["path"]))
+
+
+def test_the_state_is_squeues_then_saccts_then_scontrols_then_the_runs_own(programs: Path, run: Run) -> None:
+    assert slurm.state(run) == "unknown"
+    run.write_status(Status(state="running"))
+    assert slurm.state(run) == "unknown", "a job that only said it had begun may have been killed since"
+    run.write_status(Status(state="failed", exit_code=7))
+    assert slurm.state(run) == "failed"
+    fake(programs, "scontrol", "echo 'JobId=4711 JobState=NODE_FAIL Reason=None'")
+    assert slurm.state(run) == "node_fail"
+    fake(programs, "sacct", "echo 'CANCELLED by 1000'")
+    assert slurm.state(run) == "cancelled"
+    fake(programs, "squeue", "echo PENDING")
+    assert slurm.state(run) == "queued"
+
+
+def test_accounting_that_lags_behind_is_believed_only_when_nobody_knows_better(
+    programs: Path, run: Run
+) -> None:
+    """For seconds after a job's end sacct goes on saying that it pends or runs."""
+    fake(programs, "sacct", "echo RUNNING")
+    assert slurm.state(run) == "running"
+    run.write_status(Status(state="completed", exit_code=0))
+    assert slurm.state(run) == "completed"
+    fake(programs, "scontrol", "echo 'JobId=4711 JobState=FAILED Reason=None'")
+    assert slurm.state(run) == "failed"
+
+
+def test_a_job_that_left_early_at_its_time_limit_is_a_timeout(programs: Path, run: Run) -> None:
+    fake(programs, "sacct", "echo FAILED")
+    run.write_status(Status(state="timeout", exit_code=143))
+    assert slurm.state(run) == "timeout"
+
+
+def test_without_slurm_commands_the_run_still_knows_itself(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    run.write_status(Status(state="completed", exit_code=0))
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert slurm.state(run) == "completed"

@@ -1,0 +1,144 @@
+"""A wrong request gets one clear sentence per mistake, exit code 2, and leaves nothing behind."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from launch_shared import Harness
+
+from harness.errors import RequestError
+from harness.experiment import DDP, EXERCISES, DeepSpeed, Megatron
+from harness.options import options_of
+from harness.request import all_options, build_experiment
+
+
+def asked(*words: str) -> object:
+    pairs = [(w.split("=")[0], w.split("=")[1] if "=" in w else True) for w in words]
+    return build_experiment(pairs, [], list(all_options()))
+
+
+def complaints(*words: str) -> list[str]:
+    with pytest.raises(RequestError) as caught:
+        asked(*words)
+    return str(caught.value).splitlines()
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["-e", "5"], "there is no exercise '5'"),
+        (["-e", "one"], "there is no exercise 'one'"),
+        (["-n", "2", "--site", "local"], "-e/--exercise is missing"),
+        (["-e", "1", "-n", "0"], "-n/--nodes: got '0', takes a whole number ≥ 1"),
+        (["-e", "1", "-n", "-1"], "-n/--nodes: got '-1'"),
+        (["-e", "1", "-n", "two"], "-n/--nodes: got 'two', takes a whole number"),
+        (["-e", "1", "--mixed-precison"], "unknown flag --mixed-precison: did you mean --mixed-precision?"),
+        (["-e", "1", "--tp", "2"], "--tp belongs to exercise 3"),
+        (["-e", "0", "--", "--mixed-precision"], "exercise 0 (communication tests) takes no training flags"),
+        (["-e", "2", "--slow-dataloading"], "--slow-dataloading belongs to exercise 1 (DDP)"),
+        (["-e", "1", "--ds-stage2"], "--ds-stage2 belongs to exercise 2"),
+        (["-e", "3", "--gradient-accumulation-steps", "2"], "follows from --global-batch-size"),
+        (["-e", "1", "--activation-checkpointing"], "needs --mixed-precision"),
+        (
+            ["-e", "1", "--model", "/nowhere/model"],
+            "--model: '/nowhere/model' is neither a model of the harness",
+        ),
+        (["-e", "1", "--model", "llama-3.2-1"], "did you mean llama-3.2-1b?"),
+        (["-e", "1", "--data", "/nowhere.json"], "--data: there is no file '/nowhere.json'"),
+        (["-e", "1", "--site", "leonado"], "did you mean leonardo?"),
+        (["-e", "1", "--site", "/nowhere.yaml"], "site file /nowhere.yaml: cannot be read"),
+        (["-e", "1", "--time", "soon"], "--time: got 'soon', takes HH:MM:SS"),
+        (["-e", "1", "-p", "gpu\n#SBATCH --evil"], "-p/--partition: got"),
+        (["-e", "1", "-a", "$(touch evil)"], "-a/--account: got '$(touch evil)'"),
+        (["-e", "1", "--steps", "5"], "--steps 5 ends before the profiling window closes"),
+        (["-e", "1", "--nodes"], "requires an argument"),
+        (["-e", "1", "stray"], "unexpected word 'stray'"),
+        (["lss"], "there is no command 'lss': did you mean ls?"),
+        (["status", "nope"], "there are no runs yet"),
+    ],
+)
+def test_a_wrong_request_gets_one_sentence(
+    harness: Harness, tmp_path: Path, words: list[str], sentence: str
+) -> None:
+    done = harness(*words)
+    assert done.returncode == 2, done
+    assert sentence in done.stderr
+    assert "Traceback" not in done.stderr
+    assert len([line for line in done.stderr.splitlines() if not line.startswith("site:")]) == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_all_mistakes_are_told_at_once(harness: Harness) -> None:
+    done = harness("-e", "1", "-n", "two", "--tp", "2", "--mixed-precison", "--time", "soon")
+    for part in ("'two'", "--tp belongs", "--mixed-precison", "--time"):
+        assert part in done.stderr
+
+
+def test_rules_that_a_wrong_value_decides_are_not_judged() -> None:
+    found = complaints("-e=1", "--steps=x", "--active-steps=3")
+    assert found == ["--steps: got 'x', takes a whole number ≥ 1"]
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["-e=2", "--ds-heavy-comm"], "--ds-heavy-comm needs --mixed-precision"),
+        (
+            ["-e=2", "--mixed-precision", "--ds-heavy-comm", "--activation-checkpointing"],
+            "exclude each other",
+        ),
+        (["-e=2", "--ds-stage2", "--ds-hpz-partition=2"], "stage 2 does not shard"),
+        (["-e=2", "-n=2", "-g=2", "--ds-hpz-partition=3"], "does not divide the 4 ranks"),
+        (["-e=3", "-g=4", "--tp=3"], "does not divide the 4 ranks"),
+        (["-e=3", "-g=4", "--tp=2", "--micro-batch-size=2", "--global-batch-size=6"], "= 2 × 2 = 4: try 8"),
+        (["-e=3", "-g=4", "--tp=4", "--vpp=2"], "--pp is 1"),
+        (["-e=1", "--nsys2prv", "--no-profile"], "--no-profile records nothing"),
+    ],
+)
+def test_rules_between_flags(words: list[str], sentence: str) -> None:
+    assert any(sentence in c for c in complaints(*words)), complaints(*words)
+
+
+def test_pipeline_stages_are_not_limited_to_the_number_of_nodes() -> None:
+    experiment = asked("-e=3", "-n=1", "-g=4", "--tp=1", "--pp=4")
+    assert isinstance(experiment, Megatron)
+    assert experiment.pp == 4
+
+
+def test_switches_set_what_their_names_say() -> None:
+    zero = asked("-e=2", "--ds-no-overlap", "--ds-stage2")
+    assert isinstance(zero, DeepSpeed)
+    assert (zero.overlap_comm, zero.zero_stage) == (False, 2)
+    ddp = asked("-e=1", "--no-profile")
+    assert isinstance(ddp, DDP)
+    assert ddp.profiler == "none"
+
+
+def test_flags_stand_before_or_after_the_dashes(harness: Harness) -> None:
+    before = harness("-e", "1", "--slow-dataloading", "--dry-run")
+    after = harness("-e", "1", "--dry-run", "--", "--slow-dataloading")
+    assert before.returncode == after.returncode == 0
+    assert before.stdout == after.stdout
+    assert "--slow-dataloading" in before.stdout
+
+
+def test_every_option_is_in_the_help_with_its_words(harness: Harness) -> None:
+    page = harness("--help").stdout
+    for cls in EXERCISES.values():
+        for option in options_of(cls):
+            assert option.help in page
+            assert all(name in page for name in option.flag.names)
+
+
+def test_the_help_shows_the_sites_defaults(harness: Harness) -> None:
+    page = harness("--help", "--site", "leonardo").stdout
+    assert "[boost_usr_prod]" in page
+    assert "[tra26_minwinsc]" in page
+
+
+def test_the_first_line_says_which_site_and_why(harness: Harness) -> None:
+    done = harness("-e", "1", "--dry-run")
+    assert done.stderr.splitlines()[0] == "site: local (HARNESS_SITE)"
+    detected = harness("-e", "1", "--dry-run", HARNESS_SITE="", SLURM_CLUSTER_NAME="leonardo")
+    assert detected.stderr.splitlines()[0] == "site: leonardo (SLURM_CLUSTER_NAME is leonardo)"

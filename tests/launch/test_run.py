@@ -1,0 +1,171 @@
+"""A run is never overwritten, never lost, and found by whatever a person calls it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from launch_shared import Harness
+
+from harness.errors import RequestError, WorkError
+from harness.experiment import DDP
+from harness.launch import finish
+from harness.run import (
+    NodeStatus,
+    Record,
+    Run,
+    Stage,
+    all_runs,
+    claim_local_id,
+    find_run,
+    read_json_lines,
+    write_atomically,
+)
+from harness.site import load_site
+
+
+def a_run(root: Path, job_id: str, expects: list[str] | None = None, nodes: int = 1) -> Run:
+    asked = DDP(nodes=nodes, gpus_per_node=1)
+    record = Record(
+        job_id=job_id, backend="local", experiment=asked, site=load_site("local"),
+        job={"experiment": asked.model_dump(), "expects": expects or []}, command=["slurm.sh"],
+        git={}, versions={}, user="someone", submit_host="here", created_ns=time.time_ns(),
+    )  # fmt: skip
+    with Stage(root / "exercise_1_DDP") as stage:
+        Run(stage.path).write_record(record)
+        return stage.publish(f"tiny-llama-{job_id}-n1", job_id)
+
+
+def node(run: Run, number: int, code: int) -> None:
+    status = NodeStatus(node=number, host=f"node{number}", exit=code, started_ns=1, ended_ns=2)
+    (run.path / "node-status").mkdir(exist_ok=True)
+    (run.path / "node-status" / f"{number}.json").write_text(status.model_dump_json())
+
+
+def test_a_run_is_found_by_id_name_path_and_last(tmp_path: Path) -> None:
+    first, second = a_run(tmp_path, "local-1"), a_run(tmp_path, "local-2")
+    for token in ("local-1", first.name, str(first.path), str(first.path / "run.json")):
+        assert find_run(token, tmp_path).path == first.path
+    assert find_run("last", tmp_path).path == second.path
+    with pytest.raises(RequestError, match=r"did you mean local-[12]\?"):
+        find_run("local-3", tmp_path)
+
+
+def test_a_run_is_never_overwritten(tmp_path: Path) -> None:
+    run = a_run(tmp_path, "7")
+    before = (run.path / "run.json").read_text()
+    with pytest.raises(WorkError, match="nothing was overwritten"):
+        a_run(tmp_path, "7")
+    assert (run.path / "run.json").read_text() == before
+    assert len(all_runs(tmp_path)) == 1
+
+
+def test_what_is_not_published_leaves_no_trace(tmp_path: Path) -> None:
+    with pytest.raises(KeyError), Stage(tmp_path / "runs" / "exercise_1_DDP") as stage:
+        (stage.path / "job.sbatch").write_text("half")
+        raise KeyError
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_local_ids_are_claimed_once(tmp_path: Path) -> None:
+    assert [claim_local_id(tmp_path)[0] for _ in range(3)] == ["local-1", "local-2", "local-3"]
+
+
+def test_a_write_that_fails_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    target = tmp_path / "run.json"
+    write_atomically(target, "old")
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", full)
+    with pytest.raises(WorkError, match="no space left"):
+        write_atomically(target, "new")
+    assert target.read_text() == "old"
+    assert [p.name for p in tmp_path.iterdir()] == ["run.json"]
+
+
+@pytest.fixture
+def tiny_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 16 kB."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=16k", "none", str(disk)]
+    mounted = subprocess.run(mount, capture_output=True, check=False)
+    if mounted.returncode:
+        pytest.skip("a small file system can only be mounted by root")
+    yield disk
+    subprocess.run(["umount", str(disk)], check=True)
+
+
+def test_a_full_disk_is_one_sentence_and_leaves_nothing(tiny_disk: Path, harness: Harness) -> None:
+    done = harness("-e", "1", HARNESS_RUNS=str(tiny_disk))
+    assert done.returncode == 1
+    assert "no space left on this disk" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert list(tiny_disk.rglob("*.sbatch")) == []
+    assert all(p.is_dir() for p in tiny_disk.rglob("*"))
+
+
+def test_the_trainings_own_exit_status_counts(tmp_path: Path) -> None:
+    run = a_run(tmp_path, "1", nodes=2)
+    node(run, 0, 143)
+    node(run, 1, 7)
+    assert finish.end(run, 143, "") == 7
+    status = run.status()
+    assert status is not None
+    assert (status.state, status.exit_code) == ("failed", 7)
+    assert [n.exit for n in run.record.nodes] == [143, 7]
+
+
+def test_a_node_that_said_nothing_is_a_failure(tmp_path: Path) -> None:
+    run = a_run(tmp_path, "1", nodes=2)
+    node(run, 0, 0)
+    assert finish.end(run, 0, "") == 1
+
+
+@pytest.mark.parametrize(
+    ("reason", "state"), [("timeout", "timeout"), ("cancelled", "cancelled"), ("", "completed")]
+)
+def test_the_reason_names_the_state(tmp_path: Path, reason: str, state: str) -> None:
+    run = a_run(tmp_path, "1")
+    node(run, 0, 0)
+    finish.end(run, 0, reason)
+    status = run.status()
+    assert status is not None
+    assert status.state == state
+
+
+def test_missing_and_empty_reports_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = a_run(tmp_path, "1", expects=["torch/rank0.json.gz", "torch/rank1.json.gz", "torch/rank2.json.gz"])
+    node(run, 0, 0)
+    (run.path / "torch").mkdir()
+    (run.path / "torch" / "rank0.json.gz").write_bytes(b"x")
+    (run.path / "torch" / "rank1.json.gz").write_bytes(b"")
+    assert finish.end(run, 0, "") == 0
+    said = capsys.readouterr().err
+    assert "rank0" not in said
+    assert "rank1.json.gz" in said
+    assert "rank2.json.gz" in said
+
+
+def test_a_line_that_was_cut_short_is_passed_over(tmp_path: Path) -> None:
+    path = tmp_path / "rank0.jsonl"
+    path.write_text('{"step": 0}\n{"step": 1}\n{"st')
+    assert [r["step"] for r in read_json_lines(path)] == [0, 1]
+
+
+def test_ls_and_status_speak_of_a_run_whose_process_is_gone(tmp_path: Path, harness: Harness) -> None:
+    run = a_run(tmp_path / "runs", "local-1")
+    finish.start(run)
+    status = run.status()
+    assert status is not None
+    run.write_status(status.model_copy(update={"pid": os.getpid()}))  # alive, and not this run's script
+    assert "unknown" in harness("ls").stdout
+    assert json.loads(harness("status", "--json").stdout)["state"] == "unknown"
+    assert harness("cancel").returncode == 1

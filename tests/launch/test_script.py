@@ -1,0 +1,146 @@
+"""The script is what a cluster's engineer would sign: golden files, shellcheck, and nothing a shell could misread."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from launch_shared import ROOT, SITES, anywhere
+
+from harness.experiment import DDP, EXERCISES, CommTests, DeepSpeed, Experiment, Megatron
+from harness.launch.fit import Machine
+from harness.launch.job import resolve
+from harness.launch.render import render
+from harness.launch.words import Shell, Var, from_site, join, quote, quote_all
+from harness.site import Site, load_site
+
+GOLDEN = ROOT / "tests" / "golden"
+NASTY = 'it\'s a $(touch evil) `touch evil` "path"; echo foo\n* ~ \\ &'
+
+ASKED: dict[str, Experiment] = {
+    "e0": CommTests(nodes=2),
+    "e1": DDP(mixed_precision=True, gradient_accumulation_steps=4),
+    "e2": DeepSpeed(nodes=2, overlap_comm=False),
+    "e3": Megatron(nodes=2, pp=2, tp=4, nsys2prv=True),
+}
+
+
+def script(asked: Experiment, site: Site, machine: Machine) -> str:
+    return render(resolve(asked, site, machine))
+
+
+def on_laptop(asked: Experiment, site: Site) -> Experiment:
+    """tp 4 needs four ranks on a node, which a two-core machine does not start by default."""
+    return asked.model_copy(update={"gpus_per_node": 4}) if site.is_local else asked
+
+
+@pytest.mark.parametrize("site", SITES)
+@pytest.mark.parametrize("name", ASKED)
+def test_scripts_are_as_signed_off(site: str, name: str) -> None:
+    """After a deliberate change: HARNESS_WRITE_GOLDEN=1 pytest tests/launch, then read the diff."""
+    machine = Machine(0, 2, False, f"{ROOT}/.venv/harness-python", f"{ROOT}/exercises")
+    loaded = load_site(site)
+    text = script(on_laptop(ASKED[name], loaded), loaded, machine)
+    text = anywhere(text)
+    path = GOLDEN / f"{site}-{name}.sbatch"
+    if os.environ.get("HARNESS_WRITE_GOLDEN"):
+        path.write_text(text, encoding="utf-8")
+    assert text == path.read_text(encoding="utf-8")
+
+
+@pytest.mark.skipif(shutil.which("shellcheck") is None, reason="shellcheck is not installed")
+@pytest.mark.parametrize("site", SITES)
+def test_scripts_pass_shellcheck(site: str, machine: Machine, tmp_path: Path) -> None:
+    loaded = load_site(site)
+    files = []
+    for name, asked in ASKED.items():
+        files.append(tmp_path / f"{name}.sh")
+        files[-1].write_text(script(on_laptop(asked, loaded), loaded, machine), encoding="utf-8")
+    done = subprocess.run(["shellcheck", *map(str, files)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+
+
+def test_no_directive_is_empty(machine: Machine) -> None:
+    for site in SITES:
+        for line in script(ASKED["e1"], load_site(site), machine).splitlines():
+            assert not (line.startswith("#SBATCH") and line.rstrip().endswith("=")), line
+
+
+@pytest.mark.parametrize("word", [NASTY, "", "-n", "a b", "$HOME", "é", "'", "\n"])
+def test_a_quoted_word_is_read_back_as_it_was(word: str) -> None:
+    said = subprocess.run(
+        ["bash", "-c", f"printf '%s' {quote(word)}"], capture_output=True, text=True, check=True
+    ).stdout
+    assert said == word
+
+
+def test_a_long_command_is_read_back_as_it_was() -> None:
+    words = ["program", "--first", NASTY, "--second=2", *(f"--flag{i}" for i in range(20)), "last"]
+    code = f"printf '%s\\0' {quote_all(list(words))}"
+    said = subprocess.run(["bash", "-c", code], capture_output=True, text=True, check=True).stdout
+    assert said.split("\0")[:-1] == words
+
+
+def test_a_variable_stays_one_word_and_its_neighbours_stay_text() -> None:
+    word = quote(join("a b/", Var("RUN"), "/$(x)"))
+    said = subprocess.run(
+        ["bash", "-c", f"RUN='x  y'; printf '<%s>' {word}"], capture_output=True, text=True, check=True
+    )
+    assert said.stdout == "<a b/x  y/$(x)>"
+
+
+def test_a_site_path_expands_variables_and_nothing_else() -> None:
+    assert from_site("/plain/path") == "/plain/path"
+    assert from_site("$WORK/m;x/${USER}") == Shell((Var("WORK"), "/m;x/", Var("USER")))
+    assert quote(from_site("$WORK/$(touch evil)")) == '"${WORK}"' + "'/$(touch evil)'"
+
+
+def test_what_cannot_be_a_word_is_refused() -> None:
+    with pytest.raises(ValueError, match="NUL"):
+        quote("a\0b")
+    with pytest.raises(ValueError, match="not the name of a shell variable"):
+        Var("RUN_DIR; rm -rf")
+
+
+def test_hostile_paths_run_as_text(tmp_path: Path) -> None:
+    """The script really runs, in a folder and with a data file called NASTY, with stand-ins for every program."""
+    place = tmp_path / NASTY
+    place.mkdir()
+    python = place / "python"
+    python.write_text('#!/bin/bash\nprintf "%s\\0" "$@" >>"$RECORD"\n')
+    python.chmod(0o755)
+    data = place / "data.json"
+    data.write_text("[]")
+    machine = Machine(0, 2, False, str(python), str(place / "runs"))
+    job = resolve(DDP(data=str(data)), load_site("local"), machine)
+    run_dir = place / "runs" / job.experiment.folder / "profiler" / job.name_for("local-1")
+    run_dir.mkdir(parents=True)
+    (run_dir / "run.json").write_text("{}")
+    record = tmp_path / "record"
+    env = {
+        "PATH": os.environ["PATH"],
+        "HARNESS_JOB_ID": "local-1",
+        "HARNESS_PORT": "1",
+        "RECORD": str(record),
+    }
+    path = place / "job.sbatch"
+    path.write_text(render(job), encoding="utf-8")
+    subprocess.run(["bash", str(path)], env=env, cwd=tmp_path, capture_output=True, check=False, timeout=60)
+    words = record.read_text(encoding="utf-8").split("\0")
+    assert str(data) in words
+    assert str(run_dir) in words
+    assert not list(tmp_path.rglob("evil"))
+
+
+def test_secrets_do_not_fit_into_a_site_file() -> None:
+    with pytest.raises(ValueError, match="looks like a secret"):
+        Site(name="x", description="x", env={"HF_TOKEN": "hf_abc"})
+
+
+def test_each_exercise_has_its_folder_and_title() -> None:
+    for cls in EXERCISES.values():
+        assert (ROOT / "exercises" / cls.folder).is_dir()
+        assert cls.title

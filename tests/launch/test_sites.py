@@ -1,0 +1,184 @@
+"""A site is a validated file: found by name or path, its errors named with the nearest field, its schema checked in."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from launch_shared import ROOT, SITES, Harness
+
+from harness.cli.sites import schema_text
+from harness.errors import RequestError
+from harness.experiment import DDP, Megatron
+from harness.launch.fit import Machine
+from harness.launch.job import resolve, warnings_of
+from harness.site import choose_site, load_site, override, site_names
+
+
+def test_the_sites_are_the_ones_promised() -> None:
+    assert site_names() == sorted(SITES)
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("name: x\ndescription: y\npartiton: z\n", "unknown field partiton (did you mean partition?)"),
+        (
+            "name: x\ndescription: y\ngpus: {per_nod: 4}\n",
+            "unknown field gpus.per_nod (did you mean per_node?)",
+        ),
+        ("name: x\n", "field description is missing"),
+        ("name: x\ndescription: y\ntime: soon\n", "field time is 'soon'"),
+        ("name: x\ndescription: y\npartition: 'a b'\n", "field partition is 'a b'"),
+        ("name: x\ndescription: y\nsbatch: ['-p gpu']\n", "field sbatch.0"),
+        ("name: [\n", "is not valid YAML"),
+        ("- a list\n", "must be a mapping"),
+        ("name: x\ndescription: y\nenv: {HF_TOKEN: abc}\n", "looks like a secret"),
+    ],
+)
+def test_a_wrong_site_file_is_one_sentence(
+    tmp_path: Path, harness: Harness, text: str, sentence: str
+) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text(text)
+    done = harness("-e", "1", "--site", str(path), "--dry-run")
+    assert done.returncode == 2
+    assert sentence in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_an_unreadable_site_file_is_one_sentence(tmp_path: Path) -> None:
+    binary = tmp_path / "binary.yaml"
+    binary.write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(RequestError, match="is not text in UTF-8"):
+        load_site(str(binary))
+    with pytest.raises(RequestError, match="cannot be read"):
+        load_site(str(tmp_path) + "/folder.yaml")
+
+
+def test_a_users_own_site_file_works(tmp_path: Path, harness: Harness) -> None:
+    path = tmp_path / "ours.yaml"
+    gpus = "gpus: {per_node: 8, request: gpus-per-node}"
+    path.write_text(f"name: ours\ndescription: our cluster\npartition: a100\n{gpus}\n")
+    done = harness("-e", "1", "--site", str(path), "--dry-run")
+    assert done.returncode == 0
+    assert "#SBATCH --gpus-per-node=8" in done.stdout
+    assert done.stderr.startswith("site: ours (--site)")
+
+
+def test_a_sites_defaults_hold_until_a_flag_says_otherwise(tmp_path: Path, harness: Harness) -> None:
+    path = tmp_path / "ours.yaml"
+    path.write_text("name: ours\ndescription: d\ndefaults: {active_steps: 3, tp: 2}\n")
+    there = ("-e", "1", "--site", str(path), "--dry-run")
+    assert "--active 3" in harness(*there).stdout
+    assert "--active 7" in harness(*there, "--active-steps", "7").stdout
+    path.write_text("name: ours\ndescription: d\ndefaults: {active_steps: none}\n")
+    assert "--active-steps: got 'none'" in harness(*there).stderr
+
+
+def test_flags_override_the_site() -> None:
+    site = override(load_site("leonardo"), {"account": "mine", "time": "01:00:00"})
+    assert (site.account, site.time_s) == ("mine", 3600)
+
+
+def test_the_warning_fits_into_a_short_time_limit() -> None:
+    assert override(load_site("leonardo"), {"time": "00:02:00"}).warning_s == 30
+
+
+def test_detection_goes_flag_then_variable_then_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    both = {"HARNESS_SITE": "marenostrum5", "SLURM_CLUSTER_NAME": "leonardo"}
+    assert choose_site("jupiter", both).site.name == "jupiter"
+    assert choose_site(None, both).site.name == "marenostrum5"
+    assert choose_site(None, {"SLURM_CLUSTER_NAME": "leonardo"}).site.name == "leonardo"
+    monkeypatch.setattr("socket.gethostname", lambda: "login07.leonardo.local")
+    assert choose_site(None, {}).reason == "this host is login07.leonardo.local"
+
+
+def test_without_a_controller_the_site_is_local(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    choice = choose_site(None, {})
+    assert (choice.site.name, choice.reason) == ("local", "no sbatch on this machine")
+
+
+def test_the_schema_for_editors_is_up_to_date() -> None:
+    """After a change: slurm.sh sites --schema > configs/sites/site.schema.json"""
+    assert (ROOT / "configs" / "sites" / "site.schema.json").read_text(encoding="utf-8") == schema_text()
+
+
+def test_sites_lists_and_shows(harness: Harness) -> None:
+    listing = harness("sites").stdout
+    assert all(name in listing for name in SITES)
+    assert "* local" in listing
+    shown = harness("sites", "leonardo")
+    assert "boost_usr_prod" in shown.stdout
+    assert json.loads(harness("sites", "leonardo", "--json").stdout)["gpus"]["per_node"] == 4
+    assert harness("sites", "leonrdo").returncode == 2
+
+
+def test_more_gpus_than_a_node_has_is_refused(machine: Machine) -> None:
+    with pytest.raises(RequestError, match="a node of leonardo has 4: use -g 4"):
+        resolve(DDP(gpus_per_node=8), load_site("leonardo"), machine)
+
+
+def test_a_gpu_machine_runs_the_real_sizes_and_refuses_more_than_it_has(tmp_path: Path) -> None:
+    gpus = Machine(gpus=2, cores=16, has_nsys=True, python="python", runs_dir=str(tmp_path))
+    job = resolve(DDP(), load_site("local"), gpus)
+    assert (job.device, job.profiler, job.experiment.gpus_per_node) == ("cuda", "nsys", 2)
+    assert job.model is not None
+    assert job.model.name == "llama-3.2-1b"
+    with pytest.raises(RequestError, match="needs 4 GPUs and this machine has 2"):
+        resolve(DDP(nodes=2), load_site("local"), gpus)
+
+
+def test_a_machine_without_gpu_runs_the_tiny_twin(machine: Machine) -> None:
+    job = resolve(DDP(), load_site("local"), machine)
+    assert (job.device, job.profiler, job.experiment.gpus_per_node) == ("cpu", "torch", 2)
+    assert job.model is not None
+    assert job.model.name == "tiny-llama"
+
+
+@pytest.mark.parametrize(
+    ("asked", "sentence"),
+    [
+        (Megatron(tp=1, pp=3, gpus_per_node=3), "does not divide the 32 layers of mistral-7b"),
+        (Megatron(tp=1, pp=4, vpp=3, gpus_per_node=4), "--pp 4 × --vpp 3 = 12 does not divide the 32 layers"),
+        (Megatron(tp=3, pp=1, gpus_per_node=3, seq_length=3072), "does not divide the 32 attention heads"),
+        (Megatron(tp=1, ep=3, gpus_per_node=3, model="mixtral-8x7b"), "--ep 3 does not divide the 8 experts"),
+        (Megatron(tp=4, gpus_per_node=4, seq_length=4095), "--seq-length 4095 is not a multiple of 4"),
+        (
+            Megatron(tp=1, pp=2, vpp=2, gpus_per_node=2, micro_batch_size=1, global_batch_size=3),
+            "needs a multiple of --pp 2 micro-batches per iteration and has 3",
+        ),
+    ],
+)
+def test_what_the_model_does_not_allow_is_named(machine: Machine, asked: Megatron, sentence: str) -> None:
+    site = load_site("slurm").model_copy(update={"gpus": load_site("aws-p5").gpus})
+    with pytest.raises(RequestError, match=re.escape(sentence)):
+        resolve(asked, site, machine)
+
+
+@pytest.mark.parametrize(
+    ("asked", "ranks"),
+    [
+        (Megatron(), 2),
+        (Megatron(tp=4), 4),
+        (Megatron(nodes=2, tp=4, pp=2), 4),
+        (Megatron(tp=1, pp=2), 2),
+        (Megatron(pp=3), 3),
+    ],
+)
+def test_a_laptop_starts_as_many_processes_as_the_parallelism_needs(
+    machine: Machine, asked: Megatron, ranks: int
+) -> None:
+    model = "tiny-mistral-deep"  # 24 layers
+    job = resolve(asked.model_copy(update={"model": model}), load_site("local"), machine)
+    assert job.experiment.gpus_per_node == ranks
+
+
+def test_tensor_parallelism_across_nodes_is_warned_of(machine: Machine) -> None:
+    job = resolve(Megatron(nodes=2, tp=8), load_site("leonardo"), machine)
+    assert any("cross the slow network" in w for w in warnings_of(job, {}))
+    assert any("CUDA_LAUNCH_BLOCKING=1" in w for w in warnings_of(job, {"CUDA_LAUNCH_BLOCKING": "1"}))
+    assert warnings_of(resolve(Megatron(nodes=2, tp=4, pp=2), load_site("leonardo"), machine), {}) == []

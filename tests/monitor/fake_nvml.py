@@ -1,0 +1,99 @@
+"""A stand-in for pynvml: the functions that the monitor calls, answering as each fake device is told to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+
+
+class NVMLError(Exception):
+    """As in pynvml: carries NVML's return code."""
+
+    def __init__(self, value: int) -> None:
+        super().__init__(value)
+        self.value = value
+
+
+@dataclass
+class FakeDevice:
+    """One board that draws `watts` and gains `joules_per_read` between two readings of its counter."""
+
+    name: str = "NVIDIA H200"
+    uuid: str = "GPU-0000"
+    memory_used: int = 8 * 2**30
+    memory_total: int = 141 * 2**30
+    utilization: int = 87
+    watts: float = 450.0
+    joules: float = 1_000_000.0
+    joules_per_read: float = 450.0
+    not_supported: set[str] = field(default_factory=set)
+    lost: bool = False
+    asked: list[str] = field(default_factory=list)
+
+
+class FakeNvml:
+    """The module itself."""
+
+    NVML_ERROR_NOT_SUPPORTED = 3
+    NVML_ERROR_GPU_IS_LOST = 15
+    NVML_TEMPERATURE_GPU = 0
+    NVML_CLOCK_SM = 1
+    NVML_PCIE_UTIL_TX_BYTES = 0
+    NVML_PCIE_UTIL_RX_BYTES = 1
+    NVMLError = NVMLError
+
+    def __init__(self, *devices: FakeDevice) -> None:
+        self.devices = devices
+
+    def _ask(self, device: FakeDevice, what: str) -> None:
+        device.asked.append(what)
+        if device.lost:
+            raise NVMLError(self.NVML_ERROR_GPU_IS_LOST)
+        if what in device.not_supported:
+            raise NVMLError(self.NVML_ERROR_NOT_SUPPORTED)
+
+    def nvmlInit(self) -> None: ...
+
+    def nvmlDeviceGetCount(self) -> int:
+        return len(self.devices)
+
+    def nvmlDeviceGetHandleByIndex(self, index: int) -> FakeDevice:
+        return self.devices[index]
+
+    def nvmlDeviceGetUUID(self, device: FakeDevice) -> str:
+        return device.uuid
+
+    def nvmlDeviceGetName(self, device: FakeDevice) -> bytes:
+        return device.name.encode()
+
+    def nvmlSystemGetDriverVersion(self) -> str:
+        return "570.86.15"
+
+    def nvmlDeviceGetMemoryInfo(self, device: FakeDevice) -> SimpleNamespace:
+        self._ask(device, "memory")
+        return SimpleNamespace(used=device.memory_used, total=device.memory_total)
+
+    def nvmlDeviceGetUtilizationRates(self, device: FakeDevice) -> SimpleNamespace:
+        self._ask(device, "utilization")
+        return SimpleNamespace(gpu=device.utilization, memory=40)
+
+    def nvmlDeviceGetPowerUsage(self, device: FakeDevice) -> int:
+        self._ask(device, "power")
+        return round(device.watts * 1000)
+
+    def nvmlDeviceGetTotalEnergyConsumption(self, device: FakeDevice) -> int:
+        self._ask(device, "energy")
+        device.joules += device.joules_per_read
+        return round(device.joules * 1000)
+
+    def nvmlDeviceGetTemperature(self, device: FakeDevice, _sensor: int) -> int:
+        self._ask(device, "temperature")
+        return 61
+
+    def nvmlDeviceGetClockInfo(self, device: FakeDevice, _clock: int) -> int:
+        self._ask(device, "clock")
+        return 1980
+
+    def nvmlDeviceGetPcieThroughput(self, device: FakeDevice, direction: int) -> int:
+        self._ask(device, "pcie")
+        return 2048 if direction == self.NVML_PCIE_UTIL_TX_BYTES else 512

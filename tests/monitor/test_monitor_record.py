@@ -1,0 +1,252 @@
+"""The recording: what it writes, when it ends, and what is left when it is killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+
+import psutil
+import pytest
+
+from harness.monitor import MonitorError, Recording, processes, read, summarize
+from harness.monitor import record as recorder
+from harness.monitor.record import SampleFile
+
+Start = Callable[..., "subprocess.Popen[str]"]
+WORKLOAD = "import time; block = bytearray(64 * 2**20); print('ready', flush=True); time.sleep(60)"
+BUSY = "print('ready', flush=True)\nwhile True: pass"
+
+
+def wait_for_samples(folder: Path, count: int) -> list[str]:
+    """The lines after the header, once there are `count`."""
+    path = folder / "samples.csv"
+    for _ in range(1500):
+        lines = path.read_text().splitlines()[1:] if path.exists() else []
+        if len(lines) >= count:
+            return lines
+        time.sleep(0.02)
+    raise AssertionError(f"{path} never had {count} samples")
+
+
+def start_workload(start: Start, code: str = WORKLOAD) -> subprocess.Popen[str]:
+    process = start("-c", code, program=(sys.executable,))
+    assert process.stdout and process.stdout.readline() == "ready\n"
+    return process
+
+
+@pytest.fixture
+def recording(tmp_path: Path, start: Start) -> Recording:
+    """A busy process and its 64 MiB sibling, watched from their parent, until TERM."""
+    workloads = [start_workload(start), start_workload(start, BUSY)]
+    monitor = start("record", "--out", tmp_path / "m", "--hz", "10", "--name", "node7")
+    wait_for_samples(tmp_path / "m", 6)
+    monitor.terminate()
+    assert monitor.wait(10) == 0
+    assert all(workload.poll() is None for workload in workloads)
+    return read(tmp_path / "m")
+
+
+def test_sees_memory_and_cpu_of_the_parents_other_descendants(recording: Recording) -> None:
+    assert (recording.source, recording.host) == ("processes", "node7")
+    numbers = summarize(recording).devices[0]
+    assert numbers.peak_memory_bytes and numbers.peak_memory_bytes > 64 * 2**20
+    assert numbers.max_utilization_percent and 5 < numbers.max_utilization_percent <= 110
+    assert min(count for _, count in recording.devices[0].points("processes")) >= 2
+
+
+def test_the_watcher_is_not_among_the_watched(tmp_path: Path, start: Start) -> None:
+    workload = start_workload(start)
+    monitor = start("record", "--out", tmp_path, "--hz", "10", "--pid", workload.pid)
+    wait_for_samples(tmp_path, 3)
+    monitor.terminate()
+    monitor.wait(10)
+    assert {count for _, count in read(tmp_path).devices[0].points("processes")} == {1.0}
+
+
+class ScanClock:
+    """A scan of the process table that costs CPU time, on a machine where everything takes ten times as long."""
+
+    def __init__(self, cost_s: float) -> None:
+        self.now_s, self.cpu_s, self.cost_s, self.scans_s = 0.0, 0.0, cost_s, list[float]()
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+    def process_time(self) -> float:
+        return self.cpu_s
+
+    def scan(self) -> set[psutil.Process]:
+        self.scans_s.append(self.now_s)
+        self.cpu_s += self.cost_s
+        self.now_s += 10 * self.cost_s
+        return set()
+
+
+@pytest.mark.parametrize(("cost_s", "between_s"), [(0.002, 1), (0.02, 5), (1.0, 20)])
+def test_the_dearer_a_look_for_new_processes_the_rarer_and_load_does_not_count(
+    monkeypatch: pytest.MonkeyPatch, cost_s: float, between_s: float
+) -> None:
+    clock = ScanClock(cost_s)
+    monkeypatch.setattr(processes, "time", clock)
+    tree = processes.ProcessTree([], with_roots=True)
+    monkeypatch.setattr(tree, "_scan", clock.scan)
+    for _ in range(600):
+        tree.members()
+        clock.now_s += 0.1
+    gaps = {round(later - earlier, 1) for earlier, later in pairwise(clock.scans_s)}
+    assert gaps and max(gaps) <= between_s + 0.6
+    assert min(gaps) >= between_s / 2
+
+
+def test_utilization_is_unknown_in_the_first_sample_rather_than_zero(recording: Recording) -> None:
+    device = recording.devices[0]
+    assert len(device.points("utilization_percent")) == len(device.unix_ns) - 1
+
+
+def test_killed_outright_it_loses_no_written_sample(tmp_path: Path, start: Start) -> None:
+    monitor = start("record", "--out", tmp_path, "--hz", "10")
+    before = wait_for_samples(tmp_path, 4)
+    monitor.kill()
+    monitor.wait(10)
+    recording = read(tmp_path)
+    assert recording.damaged_rows == 0
+    assert len(recording.devices[0].unix_ns) >= len(before)
+
+
+def test_ends_when_the_watched_training_is_killed_even_before_it_is_reaped(
+    tmp_path: Path, start: Start
+) -> None:
+    workload = start_workload(start)
+    monitor = start("record", "--out", tmp_path, "--hz", "10", "--pid", workload.pid)
+    wait_for_samples(tmp_path, 1)
+    os.kill(workload.pid, signal.SIGKILL)  # a zombie from here on: nobody waits for it
+    assert monitor.wait(10) == 0
+
+
+def test_ends_when_its_parent_is_killed(tmp_path: Path, start: Start) -> None:
+    command = f"'{sys.executable}' -m harness.monitor record --out '{tmp_path}' --hz 10 & echo $!; wait"
+    shell = start("-c", command, program=("bash",))
+    assert shell.stdout
+    monitor = int(shell.stdout.readline())
+    wait_for_samples(tmp_path, 1)
+    shell.kill()
+    for _ in range(500):
+        if not Path(f"/proc/{monitor}").exists():
+            return
+        time.sleep(0.02)
+    os.kill(monitor, signal.SIGKILL)
+    raise AssertionError("the monitor outlived its parent by ten seconds")
+
+
+def test_the_time_limits_warning_does_not_end_it(tmp_path: Path, start: Start) -> None:
+    monitor = start("record", "--out", tmp_path, "--hz", "10")
+    count = len(wait_for_samples(tmp_path, 1))
+    monitor.send_signal(signal.SIGUSR1)
+    wait_for_samples(tmp_path, count + 3)
+    assert monitor.poll() is None
+
+
+def test_a_second_monitor_on_the_same_folder_is_refused(tmp_path: Path, start: Start) -> None:
+    start("record", "--out", tmp_path, "--hz", "10")
+    wait_for_samples(tmp_path, 1)
+    second = start("record", "--out", tmp_path)
+    _, errors = second.communicate(timeout=20)
+    assert second.returncode == 2
+    assert "another monitor is writing" in errors
+
+
+def test_a_restarted_monitor_goes_on_after_a_line_that_was_cut_off(tmp_path: Path, start: Start) -> None:
+    monitor = start("record", "--out", tmp_path, "--hz", "10")
+    wait_for_samples(tmp_path, 2)
+    monitor.kill()
+    monitor.wait(10)
+    whole = len(read(tmp_path).devices[0].unix_ns)
+    with (tmp_path / "samples.csv").open("a") as samples:
+        samples.write("17000,0,12.")
+    start("record", "--out", tmp_path, "--hz", "10")
+    wait_for_samples(tmp_path, whole + 3)
+    recording = read(tmp_path)
+    assert recording.damaged_rows == 1
+    assert len(recording.devices[0].unix_ns) >= whole + 2
+
+
+def test_a_folder_with_another_kind_of_samples_is_refused(tmp_path: Path) -> None:
+    SampleFile(tmp_path / "samples.csv", ["power_watts"])
+    with pytest.raises(MonitorError, match="another kind of device"):
+        SampleFile(tmp_path / "samples.csv", ["processes"])
+
+
+class Clock:
+    """Stands in for `time` and for the sleep of the schedule; signals never come."""
+
+    def __init__(self) -> None:
+        self.now_s = 100.0
+        self.taken_s: list[float] = []
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+    def wait_until(self, moment_s: float) -> bool:
+        self.now_s = max(self.now_s, moment_s)
+        return False
+
+
+@pytest.mark.parametrize(
+    ("cost_s", "expected_s"),
+    [
+        (0.3, [100, 101, 102, 103, 104]),  # sleeping "a second" each time would have drifted to 105.2
+        (1.5, [100, 102, 104, 106, 108]),  # slower than the rate: whole ticks are left out
+    ],
+)
+def test_the_schedule_does_not_drift(
+    monkeypatch: pytest.MonkeyPatch, cost_s: float, expected_s: list[float]
+) -> None:
+    clock = Clock()
+    monkeypatch.setattr(recorder, "time", clock)
+
+    def take() -> None:
+        clock.taken_s.append(clock.now_s)
+        clock.now_s += cost_s
+
+    recorder._sample_on_schedule(take, 100.0, 1.0, clock, lambda: len(clock.taken_s) < 5)  # type: ignore[arg-type]
+    assert clock.taken_s == expected_s
+
+
+@pytest.mark.parametrize("hz", ["0", "11", "-1", "nan", "inf"])
+def test_a_rate_out_of_range_is_one_sentence_and_leaves_nothing(
+    tmp_path: Path, start: Start, hz: str
+) -> None:
+    monitor = start("record", "--out", tmp_path / "m", "--hz", hz)
+    _, errors = monitor.communicate(timeout=20)
+    assert monitor.returncode == 2
+    assert errors.startswith(f"monitor: --hz {hz}: allowed is") and errors.count("\n") == 1
+    assert not (tmp_path / "m").exists()
+
+
+def test_a_process_that_is_not_there_is_named(tmp_path: Path, start: Start) -> None:
+    monitor = start("record", "--out", tmp_path / "m", "--pid", 2**22 + 1)
+    _, errors = monitor.communicate(timeout=20)
+    assert (monitor.returncode, errors) == (2, f"monitor: --pid {2**22 + 1}: there is no such process\n")
+
+
+def test_a_full_disk_is_one_sentence(tmp_path: Path, start: Start) -> None:
+    (tmp_path / "samples.csv").symlink_to("/dev/full")
+    monitor = start("record", "--out", tmp_path)
+    _, errors = monitor.communicate(timeout=20)
+    assert (monitor.returncode, errors) == (1, "monitor: the samples: No space left on device\n")
+
+
+def test_recording_loads_nothing_heavy_and_nothing_of_the_rest_of_the_project() -> None:
+    code = "import sys, harness.monitor.__main__, harness.monitor.record; print(*sys.modules)"
+    loaded = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout.split()
+    assert not {"numpy", "matplotlib", "torch", "pydantic"} & set(loaded)
+    ours = {name for name in loaded if name.startswith("harness.")}
+    assert ours and all(name.startswith("harness.monitor") for name in ours)

@@ -1,0 +1,91 @@
+"""The Python API as docs/api.md shows it, executed as it stands there."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from harness.cli import options_page
+from harness.experiment import DDP
+from harness.run import Record, Run, Stage
+from harness.site import load_site
+
+ROOT = Path(__file__).parents[2]
+BLOCKS = re.findall(
+    r"^```python\n(.*?)^```", (ROOT / "docs" / "api.md").read_text(), re.MULTILINE | re.DOTALL
+)
+
+
+def event(cat: str, name: str, begin: float, length: float, **args: int) -> dict[str, object]:
+    times = {"ts": begin, "dur": length}
+    return {
+        "ph": "X",
+        "cat": cat,
+        "name": name,
+        "pid": 1,
+        "tid": args.get("stream", 1),
+        **times,
+        "args": args,
+    }
+
+
+def launched(
+    name: str, correlation: int, begin: float, length: float, stream: int
+) -> list[dict[str, object]]:
+    call = event("cuda_runtime", "cudaLaunchKernel", begin - 20, 5.0, correlation=correlation)
+    return [call, event("kernel", name, begin, length, device=0, stream=stream, correlation=correlation)]
+
+
+def a_trace(steps: int) -> dict[str, object]:
+    """Kineto JSON of one GPU: in each step of 1 ms a GEMM of 600 µs and an all-reduce of 200 µs."""
+    events = []
+    for n in range(steps):
+        begin = 1000.0 * n
+        events.append(event("user_annotation", f"ProfilerStep#{n}", begin, 1000.0))
+        events += launched("ampere_bf16_s16816gemm_128x128", 2 * n + 1, begin + 100, 600.0, 7)
+        events += launched("ncclDevKernel_AllReduce_Sum_bf16_RING_LL", 2 * n + 2, begin + 750, 200.0, 20)
+    return {"schemaVersion": 1, "distributedInfo": {"rank": 0, "world_size": 1}, "traceEvents": events}
+
+
+@pytest.fixture
+def last_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    monkeypatch.setenv("HARNESS_RUNS", str(tmp_path))
+    record = Record(
+        job_id="1", backend="local", experiment=DDP(), site=load_site("local"), job={}, command=[], git={},
+        versions={}, user="x", submit_host="x", created_ns=time.time_ns(),
+    )  # fmt: skip
+    with Stage(tmp_path / DDP.folder) as stage:
+        Run(stage.path).write_record(record)
+        run = stage.publish("a-run", "1")
+    (run.path / "torch").mkdir()
+    with gzip.open(run.path / "torch" / "rank0.json.gz", "wt") as file:
+        json.dump(a_trace(5), file, indent=1)
+    return run
+
+
+def test_the_page_runs_as_printed(last_run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    names: dict[str, object] = {}
+    for block in BLOCKS:
+        exec(compile(block, "docs/api.md", "exec"), names)
+    said = capsys.readouterr().out
+    assert "1.0 ms per step" in said
+    assert "no difference seen" in said
+    assert len(BLOCKS[0].splitlines()) <= 10
+
+
+def test_importing_the_package_costs_nothing() -> None:
+    code = "import harness, sys; print(sorted({'numpy', 'pydantic', 'typer'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_the_page_of_flags_is_what_the_fields_say() -> None:
+    """After a change: python -m harness.cli.options_page > docs/options.md"""
+    assert (ROOT / "docs" / "options.md").read_text(encoding="utf-8") == options_page.page()

@@ -1,0 +1,155 @@
+"""What the documents say is still so: links lead somewhere, commands exist, every dependency has its reason."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+
+ROOT = Path(__file__).parents[2]
+LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)|!\[[^\]]*\]\(([^)\s]+)\)")
+FENCE = re.compile(r"^```(?:bash|sh|console)\n(.*?)^```", re.M | re.S)
+INLINE = re.compile(r"`(?:bash )?((?:slurm\.sh|scripts/)[^`]*)`")
+
+
+def documents() -> list[Path]:
+    listed = subprocess.run(
+        ["git", "ls-files", "-co", "--exclude-standard", "-z", "*.md"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return [ROOT / name for name in listed.stdout.split("\0") if name and (ROOT / name).exists()]
+
+
+def prose(path: Path) -> str:
+    """A document without its code, in which brackets mean other things."""
+    text = re.sub(r"^```.*?^```", "", path.read_text(encoding="utf-8"), flags=re.M | re.S)
+    return re.sub(r"`[^`\n]*`", "", text)
+
+
+def targets(path: Path) -> Iterator[str]:
+    for found in LINK.finditer(prose(path)):
+        target = found[1] or found[2]
+        if not re.match(r"[a-z]+:", target):
+            yield target
+
+
+def anchors(path: Path) -> set[str]:
+    """The anchors that a page's headings get."""
+    headings = re.findall(r"^#+ (.*)$", path.read_text(encoding="utf-8"), re.M)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+
+
+def commands(path: Path) -> Iterator[str]:
+    """Our own commands, as a page tells its reader to type them."""
+    text = path.read_text(encoding="utf-8")
+    for block in FENCE.findall(text):
+        for line in block.splitlines():
+            yield from re.findall(r"^\s*(?:\$ )?bash ((?:slurm\.sh|scripts/)\S*.*)$", line)
+    yield from INLINE.findall(text)
+
+
+DOCUMENTS = documents()
+NAMES = [str(path.relative_to(ROOT)) for path in DOCUMENTS]
+
+
+def test_there_are_documents() -> None:
+    assert "CONTRIBUTING.md" in NAMES
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=NAMES)
+def test_links_lead_somewhere(path: Path) -> None:
+    broken = []
+    for target in targets(path):
+        file, _, anchor = target.partition("#")
+        where = (path.parent / file).resolve() if file else path
+        if not where.exists() or (anchor and where.suffix == ".md" and anchor not in anchors(where)):
+            broken.append(target)
+    assert broken == []
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=NAMES)
+def test_commands_name_files_and_subcommands_that_exist(path: Path) -> None:
+    from harness.cli.main import COMMANDS  # noqa: PLC0415 - the other tests need no harness
+
+    wrong = []
+    for command in commands(path):
+        words = re.split(r"\s+", command.split(" #")[0].strip())
+        program, first = words[0], (words[1] if len(words) > 1 else "-")
+        # A dash launches; capitals and dots stand for what the reader fills in.
+        free = first.startswith("-") or not re.fullmatch(r"[a-z]+", first)
+        known = first in COMMANDS or program != "slurm.sh"
+        if not (ROOT / program).exists() or not (free or known):
+            wrong.append(command)
+    assert wrong == []
+
+
+def launches() -> list[str]:
+    """Every launch that a page tells its reader to type, once; what the reader must fill in first is left out."""
+    found = {
+        command.split(" #")[0].strip().removeprefix("slurm.sh ")
+        for path in DOCUMENTS
+        for command in commands(path)
+        if re.match(r"slurm\.sh -", command)
+    }
+    return sorted(words for words in found if not re.search(r"[…<>|]|--install|/path|my-|\b[A-Z]+\b", words))
+
+
+@pytest.mark.parametrize("words", launches())
+def test_documented_launches_are_valid_requests(words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    from harness.cli.main import main  # noqa: PLC0415 - the other tests need no harness
+
+    argv = ["--dry-run", *shlex.split(words)]
+    codes = [main(argv if "--site" in words else ["--site", site, *argv]) for site in ("leonardo", "local")]
+    assert 0 in codes, capsys.readouterr().err
+
+
+def dependencies() -> Iterator[Requirement]:
+    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    table = text[text.index("[project]") : text.index("[tool.")]
+    for found in re.findall(r'^  "([^"]+)",$', table, re.M):
+        yield Requirement(found)
+
+
+def test_every_dependency_says_what_it_earns_its_place_with() -> None:
+    page = (ROOT / "docs/decisions/001-dependencies.md").read_text(encoding="utf-8")
+    reasons = " ".join(line for line in page.splitlines() if line.startswith("- "))
+    names = {requirement.name for requirement in dependencies()}
+    assert names
+    assert {name for name in names if f"`{name}`" not in reasons} == set()
+    assert set(re.findall(r"^- `([\w-]+)`", page, re.M)) <= names, (
+        "a reason for what is no dependency any more"
+    )
+
+
+def test_decisions_are_numbered_and_short() -> None:
+    pages = sorted((ROOT / "docs/decisions").glob("*.md"))
+    numbers = [int(page.name.split("-")[0]) for page in pages]
+    assert numbers == list(range(1, len(pages) + 1))
+    assert all("**Question.**" in page.read_text(encoding="utf-8") for page in pages)
+
+
+def test_ci_runs_the_documented_command() -> None:
+    lines = (ROOT / ".ci/run").read_text(encoding="utf-8").splitlines()
+    (command,) = (line for line in lines if line and not line.startswith("#"))
+    assert shlex.split(command)[-1].endswith("/scripts/test")
+    assert "bash scripts/test" in (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+
+
+def test_every_benchmark_says_what_it_shows() -> None:
+    page = (ROOT / "benchmarks/README.md").read_text(encoding="utf-8")
+    scripts = {path.name for path in (ROOT / "benchmarks").glob("*.py") if path.name != "__init__.py"}
+    assert scripts
+    assert {name for name in scripts if f"`{name}`" not in page} == set()
+
+
+def test_no_document_knows_the_machine_it_was_written_on() -> None:
+    found = [str(path) for path in DOCUMENTS if re.search(r"/work/|/root/", path.read_text(encoding="utf-8"))]
+    assert found == []

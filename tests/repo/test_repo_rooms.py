@@ -1,0 +1,86 @@
+"""Who may import whom, where import contracts cannot say it, and what starting the command line may load."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+HEAVY = {
+    "torch",
+    "transformers",
+    "accelerate",
+    "deepspeed",
+    "megatron",
+    "submitit",
+    "numpy",
+    "matplotlib",
+    "plotly",
+    "rich",
+}
+
+
+def sources(folder: str) -> list[Path]:
+    found = sorted((ROOT / folder).rglob("*.py"))
+    assert found, folder
+    return found
+
+
+def imported(path: Path) -> Iterator[str]:
+    """Every module that a file imports, wherever in it."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield "." * node.level + (node.module or "")
+
+
+def importers(folder: str, package: str) -> list[str]:
+    def inside(module: str) -> bool:
+        return module == package or module.startswith(package + ".")
+
+    return [str(path.relative_to(ROOT)) for path in sources(folder) if any(map(inside, imported(path)))]
+
+
+def test_training_scripts_run_in_a_container_that_has_no_harness() -> None:
+    assert importers("exercises", "harness") == []
+
+
+def test_the_harness_imports_no_training_script() -> None:
+    assert importers("harness", "exercises") == []
+
+
+def test_nsys2prv_is_run_and_never_imported() -> None:
+    assert importers("harness", "nsys2prv") == []
+
+
+def test_the_door_needs_nothing_but_python() -> None:
+    own = {path.stem for path in sources("scripts/door")}
+    foreign = {module.split(".")[0] for path in sources("scripts/door") for module in imported(path)}
+    assert foreign - own - set(sys.stdlib_module_names) == set()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["-e", "1", "--site", "leonardo", "--dry-run"], ["--help"], ["sites"], ["report", "--help"]],
+    ids=" ".join,
+)
+def test_quick_commands_load_nothing_heavy(arguments: list[str]) -> None:
+    command = [sys.executable, "-X", "importtime", "-m", "harness", *arguments]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-500:]
+    loaded = {
+        line.rsplit("|", 1)[-1].strip().split(".")[0] for line in done.stderr.splitlines() if "|" in line
+    }
+    assert "pydantic" in loaded or "typer" in loaded, "the import log is empty"
+    assert loaded & HEAVY == set()
+
+
+def test_test_files_have_names_of_their_own() -> None:
+    names = [path.name for path in sources("tests") if path.name.startswith("test_")]
+    assert sorted({name for name in names if names.count(name) > 1}) == []

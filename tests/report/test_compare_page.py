@@ -1,0 +1,208 @@
+"""The parts of a comparison's page: one scale, one moment, and nothing said that the runs do not show."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from harness.analysis.compare import compare
+from harness.analysis.summary import Summary, Training
+from harness.cli.main import main
+from harness.report.compare_page_steps import steps_section
+from harness.report.compare_page_time import explained, is_per_token, split_section, splits
+from harness.report.compare_page_timeline import timelines
+from harness.report.compare_page_work import collectives_section, kernels_section, kinds_section
+from tests.report.conftest import Made
+from tests.report.made_run import HOSTILE, STEP_US, STEPS, write_traces
+from tests.report.test_report_page import all_of, parse
+
+STEP_MS = STEP_US / 1000
+
+
+def changed(s: Summary, step_factor: float, tokens: int = 100) -> Summary:
+    """The same job with longer steps, all of it idle for an unknown reason, of so many tokens."""
+    assert s.steps.duration is not None
+    spread = s.steps.duration.model_copy(
+        update={"median_ns": round(step_factor * s.steps.duration.median_ns)}
+    )
+    ranks = [
+        r.model_copy(update={"durations_ns": [round(step_factor * ns) for ns in r.durations_ns]})
+        for r in s.steps.per_rank
+    ]
+    devices = [
+        d.model_copy(
+            update={
+                "window_ns": round(step_factor * d.window_ns),
+                "idle_ns": (d.idle_ns or 0) + round((step_factor - 1) * d.window_ns),
+            }
+        )
+        for d in s.devices
+    ]
+    steps = s.steps.model_copy(update={"duration": spread, "per_rank": ranks})
+    training = [Training(rank=0, tokens=tokens, steps_counted=1)]
+    return s.model_copy(update={"steps": steps, "devices": devices, "training": training})
+
+
+def test_the_part_that_grew_is_what_makes_the_difference(made: Made) -> None:
+    runs = (changed(made.summary, 1.0), changed(made.summary, 1.5))
+    found = splits(("a", "b"), runs, [compare(*runs, ("a", "b"))])
+    assert [run.whole for run in found] == pytest.approx([STEP_MS, 1.5 * STEP_MS], rel=0.01)
+    assert found[1].parts["compute"] == pytest.approx(found[0].parts["compute"], rel=0.01)
+    assert explained(found, 1, per_token=False) == (
+        "The difference, +0.5 ms per step, is mostly +0.5 idle, cause unknown."
+    )
+    assert explained(found, 0, per_token=False) == ""
+
+
+def test_steps_of_other_sizes_stand_on_one_scale_per_token(made: Made) -> None:
+    runs = (changed(made.summary, 1.0), changed(made.summary, 2.0, tokens=200))
+    pairs = [compare(*runs, ("a", "b"))]
+    assert is_per_token(runs, pairs)
+    first, second = splits(("a", "b"), runs, pairs)
+    assert first.whole == pytest.approx(10 * STEP_MS, rel=0.01)
+    assert second.whole == pytest.approx(first.whole, rel=0.01)
+    (figure,) = split_section([first, second], per_token=True).figures
+    assert "ms per 1,000 tokens" in figure.layout["xaxis"]["title"]["text"]
+
+
+def test_the_numbers_beside_the_bars_add_up(made: Made) -> None:
+    runs = (changed(made.summary, 1.0), changed(made.summary, 1.5))
+    (figure,) = split_section(splits(("a", "b"), runs, []), per_token=False).figures
+    assert figure.table is not None
+    *parts, whole = figure.table.rows
+    assert figure.table.head[-1] == "b − a"
+    for column in (1, 2):
+        assert sum(float(row[column]) for row in parts) == pytest.approx(float(whole[column]), rel=0.02)
+
+
+def test_one_step_far_away_does_not_flatten_the_others(made: Made) -> None:
+    a = changed(made.summary, 1.0)
+    rank = a.steps.per_rank[0].model_copy(update={"durations_ns": [1_000_000, 1_010_000] * 10 + [90_000_000]})
+    b = a.model_copy(update={"steps": a.steps.model_copy(update={"per_rank": [rank]})})
+    pairs = [compare(a, b, ("a", "b"))]
+    boxes, ratios = steps_section(("a", "b"), (a, b), pairs).figures
+    assert boxes.layout["yaxis"]["range"][1] < 2
+    assert "Not shown, far above: 1, up to 90.0 ms." in boxes.caption
+    assert ratios.data[0]["x"] == [pairs[0].step_time.ratio if pairs[0].step_time else None]
+
+
+def test_collectives_are_counted_and_timed_per_step(made: Made) -> None:
+    section = collectives_section(("a", "b"), [compare(made.summary, made.summary, ("a", "b"))])
+    (table,) = section.tables
+    (row,) = (row for row in table.rows if row[0] == "all_reduce")
+    # Rank 0's takes 100 µs, rank 1's 60 µs: 80 µs a rank.
+    assert list(row[1:]) == ["1", "1", "2.1", "2.1", "0.08", "0.08"]
+
+
+def test_a_kind_in_another_precision_stands_in_the_table(made: Made) -> None:
+    kinds = [k.model_copy(update={"precision": "fp32" if k.precision else None}) for k in made.summary.kinds]
+    other = made.summary.model_copy(update={"kinds": kinds})
+    pair = compare(made.summary, other, ("a", "b"))
+    (table,) = kinds_section(("a", "b"), (made.summary, other), [pair]).tables
+    assert ["gemm", "bf16", "100.0%", "0.0%"] in [list(row) for row in table.rows]
+    assert not kernels_section([pair]).has_content
+
+
+def test_without_traces_the_page_says_why_there_is_no_timeline(made: Made, tmp_path: Path) -> None:
+    sources = [x.model_copy(update={"path": str(tmp_path / "gone.json")}) for x in made.summary.sources]
+    gone = made.summary.model_copy(update={"sources": sources})
+    for name in ("one", "two"):
+        (tmp_path / f"summary-{name}.json").write_text(gone.model_dump_json())
+    page = tmp_path / "page.html"
+    files = [str(tmp_path / f"summary-{name}.json") for name in ("one", "two")]
+    assert main(["compare", *files, "--html", str(page)]) == 0
+    tree = parse(page.read_text())
+    assert not all_of(tree, "canvas")
+    (section,) = [e for e in all_of(tree, "section") if e.get("id") == "timelines"]
+    assert "not at hand" in "".join(section.itertext())
+
+
+def test_a_run_that_was_moved_still_has_its_timeline(made: Made, tmp_path: Path) -> None:
+    runs = [tmp_path / name for name in ("one", "two")]
+    for run in runs:
+        files = write_traces(run / "torch")
+        summary = made.summary.model_copy(
+            update={
+                "sources": [
+                    x.model_copy(update={"path": f"/elsewhere/torch/{file.name}"})
+                    for x, file in zip(made.summary.sources, files, strict=True)
+                ]
+            }
+        )
+        (run / "summary.json").write_text(summary.model_dump_json())
+    page = tmp_path / "page.html"
+    assert main(["compare", *map(str, runs), "--html", str(page)]) == 0
+    assert len(all_of(parse(page.read_text()), "canvas")) == 1
+
+
+def test_of_three_runs_those_with_traces_are_drawn(made: Made) -> None:
+    gone = made.summary.model_copy(update={"sources": []})
+    drawn = timelines(("a", "b", "c"), (made.summary, made.summary, gone))
+    assert drawn.packed and drawn.missing == "the traces of c are not at hand"
+    empty = timelines(("a", "b"), (made.summary, Summary()))
+    assert not empty.packed and "no work of b was recorded" in empty.missing
+
+
+pytest.importorskip("websocket", reason="pip install websocket-client: it speaks with the browser")
+from benchmarks.chromium import Browser, find_chromium  # noqa: E402 - skipped without a way to speak with it
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    """The page of two runs, opened and drawn."""
+    program = find_chromium()
+    if program is None:
+        pytest.skip("Chromium is not installed: the page cannot be looked at")
+    folder = tmp_path_factory.mktemp("compare")
+    runs = [folder / name for name in ("one", "<b>two")]
+    for run in runs:
+        write_traces(run)
+    page = folder / "page.html"
+    assert main(["compare", *map(str, runs), "--html", str(page)]) == 0
+    assert HOSTILE not in page.read_text() and page.stat().st_size < 6_000_000
+    with Browser(program) as browser:
+        browser.open(page)
+        browser.wait("document.body.dataset.timeline === 'ready'")
+        browser.wait("document.body.dataset.plots === 'ready'")
+        yield browser
+
+
+def begins(browser: Browser) -> list[float]:
+    """Where the chosen step of every run begins."""
+    return list(browser.evaluate("Runs.all.map((run) => Runs.chosen(run)[0])"))
+
+
+def test_the_chosen_steps_begin_together(browser: Browser) -> None:
+    assert begins(browser) == [0, 0]
+    before = browser.evaluate("Timeline.strips.map((strip) => strip.lanes[0].start[0])")
+    browser.evaluate(
+        f"Runs.all[1].select.value = '{STEPS - 1}'; Runs.all[1].select.dispatchEvent(new Event('change'))"
+    )
+    assert begins(browser) == [0, 0]
+    after = browser.evaluate("Timeline.strips.map((strip) => strip.lanes[0].start[0])")
+    assert [a == b for a, b in zip(before, after, strict=True)] == [True, True, False, False]
+
+
+def test_the_keys_take_every_run_to_its_next_step(browser: Browser) -> None:
+    browser.evaluate("for (const run of Runs.all) run.select.value = '0'; Runs.show(); Timeline.toStep(1)")
+    assert browser.evaluate("Runs.all.map((run) => run.select.value)") == ["1", "1"]
+    assert begins(browser) == [0, 0]
+    assert browser.evaluate("Timeline.view.to * Timeline.unit_ns") == pytest.approx(
+        1.02e3 * STEP_US, rel=0.01
+    )
+
+
+def test_runs_are_told_apart_and_nothing_of_their_names_runs(browser: Browser) -> None:
+    labels = browser.evaluate(
+        "[...document.querySelectorAll('#timeline-ranks button')].map(b => b.textContent)"
+    )
+    assert labels == ["a · one · rank 0", "a · one · rank 1", "b · <b>two · rank 0", "b · <b>two · rank 1"]
+    ticks = browser.evaluate(
+        "[...document.querySelectorAll('#plot-time-split .ytick text')].map(t => t.textContent)"
+    )
+    assert sorted(ticks) == ["a · one", "b · <b>two"]
+    assert browser.evaluate("typeof window.hacked") == "undefined"
+    assert browser.problems == []
+    assert not [r for r in browser.requests if not r.startswith(("data:", "blob:", "file:"))]

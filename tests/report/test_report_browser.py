@@ -1,0 +1,216 @@
+"""The page at work in a real browser: no error, no request, and every way to move about."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.report.conftest import Made
+from tests.report.made_run import STEPS
+
+pytest.importorskip("websocket", reason="pip install websocket-client: it speaks with the browser")
+from benchmarks.chromium import Browser, find_chromium
+
+
+@pytest.fixture(scope="module")
+def browser(made: Made) -> Iterator[Browser]:
+    """The page, opened and drawn."""
+    program = find_chromium()
+    if program is None:
+        pytest.skip("Chromium is not installed: the page cannot be looked at")
+    with Browser(program) as browser:
+        browser.open(made.page)
+        browser.wait("document.body.dataset.timeline === 'ready'")
+        browser.wait("document.body.dataset.plots === 'ready'")
+        yield browser
+
+
+@pytest.fixture(autouse=True)
+def fresh(browser: Browser) -> None:
+    """Everything shown, nothing chosen, the pointer away; the canvas in the window's middle."""
+    browser.evaluate(
+        "Timeline.canvas.scrollIntoView({behavior: 'instant', block: 'center'});"
+        "Timeline.choose(null); Timeline.fitAll(); Timeline.canvas.focus({preventScroll: true}); Timeline.draw()"
+    )
+
+
+def place(browser: Browser, script: str) -> tuple[float, float]:
+    """A place on the canvas, in the window's coordinates. `script` gives [x, y] on the canvas."""
+    box = browser.evaluate("(({left, top}) => [left, top])(Timeline.canvas.getBoundingClientRect())")
+    x, y = browser.evaluate(script)
+    return box[0] + x, box[1] + y
+
+
+def span(browser: Browser) -> float:
+    return float(browser.evaluate("Timeline.view.to - Timeline.view.from"))
+
+
+def event_place(browser: Browser, group: str, index: int) -> tuple[float, float]:
+    """The middle of the n-th interval of the first lane of a group."""
+    return place(
+        browser,
+        f"(() => {{ const row = Timeline.rows.find(r => r.lane && r.lane.group === '{group}');"
+        f"const x = Timeline.x((row.lane.start[{index}] + row.lane.end[{index}]) / 2);"
+        "return [x, Timeline.RULER + row.y - Timeline.view.scroll + row.height / 2]; })()",
+    )
+
+
+def test_the_page_draws_without_an_error_or_a_request(browser: Browser, made: Made) -> None:
+    assert browser.problems == []
+    outside = [r for r in browser.requests if not r.startswith(("data:", "blob:"))]
+    assert outside == [made.page.as_uri()]
+
+
+def test_every_plot_is_drawn(browser: Browser) -> None:
+    wanted = browser.evaluate("document.querySelectorAll('[data-figure]').length")
+    assert wanted >= 5
+    assert browser.evaluate("document.querySelectorAll('.plot .main-svg').length") >= wanted
+
+
+def test_hostile_names_ran_nothing(browser: Browser) -> None:
+    assert browser.evaluate("typeof window.hacked") == "undefined"
+    assert browser.evaluate("Timeline.texts.some((text) => text.startsWith('evil</script>'))")
+
+
+def test_keys_zoom_and_move(browser: Browser) -> None:
+    before = span(browser)
+    browser.evaluate(
+        "document.dispatchEvent(new KeyboardEvent('keydown', {key: 'w', bubbles: true}));"
+        "new Promise((done) => setTimeout(done, 400))"
+    )
+    browser.evaluate("document.dispatchEvent(new KeyboardEvent('keyup', {key: 'w', bubbles: true}))")
+    closer = span(browser)
+    assert closer < 0.9 * before
+    start = browser.evaluate("Timeline.view.from")
+    browser.evaluate(
+        "document.dispatchEvent(new KeyboardEvent('keydown', {key: 'd', bubbles: true}));"
+        "new Promise((done) => setTimeout(done, 300))"
+    )
+    browser.evaluate("document.dispatchEvent(new KeyboardEvent('keyup', {key: 'd', bubbles: true}))")
+    assert browser.evaluate("Timeline.view.from") > start
+    assert span(browser) == pytest.approx(closer, rel=1e-6)
+    browser.key("0")
+    assert span(browser) == pytest.approx(before)
+
+
+def test_the_wheel_with_ctrl_zooms_at_the_pointer(browser: Browser) -> None:
+    x, y = place(browser, "[700, Timeline.RULER + 60]")
+    before, at = span(browser), browser.evaluate("Timeline.time(700)")
+    browser.mouse("mouseWheel", x, y, deltaX=0, deltaY=-300, modifiers=2)
+    browser.wait(f"Timeline.view.to - Timeline.view.from < {0.9 * before}")
+    browser.evaluate("Timeline.draw()")
+    assert browser.evaluate("Timeline.time(700)") == pytest.approx(at, abs=before / 500)
+
+
+def test_the_pointer_shows_what_is_under_it(browser: Browser) -> None:
+    x, y = event_place(browser, "stream", 1)
+    browser.mouse("mouseMoved", x, y)
+    browser.wait("!Timeline.tooltip.hidden")
+    said = browser.evaluate("Timeline.tooltip.innerText")
+    assert "ampere_bf16" in said and "50.0 µs · gemm · stream 7" in said and "into ProfilerStep#0" in said
+    browser.mouse("mouseMoved", *place(browser, "[40, Timeline.RULER + 60]"))
+    browser.wait("Timeline.tooltip.hidden")
+
+
+def test_a_click_keeps_the_event_and_arrows_walk_on(browser: Browser) -> None:
+    x, y = event_place(browser, "stream", 1)
+    for kind in ("mousePressed", "mouseReleased"):
+        browser.mouse(kind, x, y, button="left", clickCount=1)
+    assert browser.evaluate("Timeline.chosen.i") == 1
+    browser.key("ArrowRight")
+    assert browser.evaluate("Timeline.chosen.i") == 2
+    assert "ampere_bf16" in browser.evaluate("document.getElementById('timeline-said').innerText")
+    browser.key("f")
+    assert span(browser) == pytest.approx(1.8 * 50_000)
+
+
+def test_a_drag_adds_up_a_stretch(browser: Browser) -> None:
+    browser.evaluate("Timeline.showStep(0); Timeline.draw()")
+    y = 60
+    left, right = (place(browser, f"[Timeline.x({t}), Timeline.RULER + {y}]") for t in (200_000, 800_000))
+    browser.mouse("mousePressed", *left, button="left", clickCount=1)
+    for share in (0.3, 0.7, 1.0):
+        browser.mouse("mouseMoved", left[0] + share * (right[0] - left[0]), left[1], button="left")
+    browser.mouse("mouseReleased", *right, button="left", clickCount=1)
+    said = browser.evaluate("document.getElementById('timeline-said').innerText")
+    assert "rank 0" in said and "gemm 5" in said  # ten products of 50 µs, cut at whole pixels
+
+
+def test_totals_of_a_stretch_are_exact(browser: Browser) -> None:
+    totals: Any = browser.evaluate(
+        "Timeline.totals(225000, 800000).map(([strip, parts]) => [strip.rank, Object.fromEntries(parts)])"
+    )
+    # 200 to 250 µs is the first product: half of it is before the stretch.
+    assert dict(totals)[0]["gemm"] == 25_000 + 9 * 50_000
+    assert "communication" not in dict(totals)[0]
+
+
+def test_a_rank_can_be_hidden_and_shown(browser: Browser) -> None:
+    def titles() -> list[str]:
+        return list(browser.evaluate("Timeline.rows.filter((row) => row.title).map((row) => row.title)"))
+
+    assert [t.split(" · ")[0] for t in titles()] == ["rank 0", "rank 1"]
+    click = "document.querySelectorAll('#timeline-ranks button')[0]"
+    browser.evaluate(f"{click}.click()")
+    assert [t.split(" · ")[0] for t in titles()] == ["rank 1"]
+    assert browser.evaluate(f"{click}.getAttribute('aria-pressed')") == "false"
+    browser.evaluate(f"{click}.click()")
+    assert len(titles()) == 2
+
+
+def test_a_step_can_be_chosen(browser: Browser) -> None:
+    assert browser.evaluate("document.getElementById('timeline-steps').options.length") == STEPS + 1
+    browser.evaluate(
+        "(() => { const steps = document.getElementById('timeline-steps'); steps.value = '2';"
+        "steps.dispatchEvent(new Event('change')); })()"
+    )
+    assert browser.evaluate("Timeline.view.from") == pytest.approx(2_000_000, abs=60_000)
+    assert browser.evaluate("Timeline.view.to") == pytest.approx(3_000_000, abs=60_000)
+    browser.key("]")
+    assert browser.evaluate("Timeline.view.from") == pytest.approx(3_000_000, abs=60_000)
+
+
+def test_crowded_columns_sum_to_what_they_hide(browser: Browser) -> None:
+    """Level of detail: the columns of a lane zoomed far out tell its whole time, none twice."""
+    told = browser.evaluate(
+        "(() => { Timeline.go(-2e8, 4e8); Timeline.view.from = -2e8; Timeline.view.to = 4e8; Timeline.draw();"
+        "const lane = Timeline.rows.find((r) => r.lane && r.lane.group === 'stream').lane; let sum = 0;"
+        "const column = Timeline.column; Timeline.column = (l, i, j) => { const c = column(l, i, j);"
+        "if (l === lane) sum += c[1]; return c; };"
+        "Timeline.draw(); Timeline.column = column;"
+        "let whole = 0; for (let i = 0; i < lane.n; i++) whole += lane.end[i] - lane.start[i];"
+        "return [sum, whole]; })()"
+    )
+    assert told[0] == told[1] > 0
+
+
+def test_light_and_dark_change_the_plots_too(browser: Browser) -> None:
+    def ground() -> str:
+        return str(browser.evaluate("getComputedStyle(document.body).backgroundColor"))
+
+    def ink() -> str:
+        return str(browser.evaluate("getComputedStyle(document.querySelector('.plot text')).fill"))
+
+    light = (ground(), ink())
+    browser.evaluate("document.getElementById('theme').click()")
+    dark = (ground(), ink())
+    browser.evaluate("document.getElementById('theme').click()")
+    assert light[0] != dark[0] and light[1] != dark[1]
+    assert (ground(), ink()) == light
+
+
+def test_the_page_follows_the_system_into_the_dark(browser: Browser, made: Made) -> None:
+    browser.open(made.page, dark=True)
+    assert browser.evaluate("document.documentElement.dataset.theme") == "dark"
+    browser.open(made.page)
+    browser.wait("document.body.dataset.timeline === 'ready'")
+    assert browser.evaluate("document.documentElement.dataset.theme") == "light"
+
+
+def test_the_page_is_as_wide_as_its_window(browser: Browser, tmp_path: Path) -> None:
+    assert browser.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+    browser.screenshot(tmp_path / "page.png")
+    assert (tmp_path / "page.png").stat().st_size > 10_000

@@ -1,0 +1,274 @@
+"""One file that anyone may open: valid, whole, inert whatever a trace is called, readable without its plots."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+import re
+from pathlib import Path
+from typing import Any
+from xml.etree.ElementTree import Element
+
+import pytest
+
+from harness.analysis.summary import Efficiency, Summary, Training
+from harness.cli.main import main
+from harness.monitor import Series
+from harness.report.page import MOST_ROWS, compose, figures, read_inputs, render_page, write_page
+from harness.report.page_inputs import Inputs
+from harness.report.page_links import links_of_run
+from harness.report.page_machine import energy_within
+from harness.report.plots_palette import COMMUNICATION
+from harness.report.plots_png import write_pngs
+from harness.run import Run
+from tests.report.conftest import Made
+from tests.report.made_run import HOSTILE, write_traces
+
+html5lib = pytest.importorskip("html5lib", reason="pip install html5lib: it validates the page")
+NAMESPACE = "{http://www.w3.org/1999/xhtml}"
+
+
+class Named(Run):
+    """A run whose record need not be whole."""
+
+    job_id = "7"
+
+
+def parse(page: str) -> Element:
+    """The page as a tree. Raises on the first thing that is not valid HTML."""
+    parser = html5lib.HTMLParser(strict=True, namespaceHTMLElements=True)
+    tree: Element = parser.parse(page)
+    return tree
+
+
+def all_of(tree: Element, tag: str) -> list[Element]:
+    return list(tree.iter(NAMESPACE + tag))
+
+
+def test_the_page_is_valid_html(made: Made) -> None:
+    parse(made.page.read_text())
+
+
+def test_a_summary_without_anything_still_gives_a_valid_page() -> None:
+    page = render_page(compose(Summary(), Inputs()))
+    assert len(all_of(parse(page), "section")) >= 2
+
+
+def test_the_page_is_small_enough_to_be_sent(made: Made) -> None:
+    assert made.page.stat().st_size < 6_000_000
+
+
+def test_nothing_in_the_page_leads_outside(made: Made) -> None:
+    tree = parse(made.page.read_text())
+    for element in tree.iter():
+        for name, value in element.attrib.items():
+            if name in ("src", "href", "action", "data", "poster", "srcset"):
+                assert not re.match(r"[a-z]+:|//", value), f"{element.tag} {name}={value}"
+    assert not all_of(tree, "link")
+    styles = "".join(e.text or "" for e in all_of(tree, "style"))
+    assert "url(" not in styles and "@import" not in styles
+    (policy,) = [e for e in all_of(tree, "meta") if e.get("http-equiv") == "Content-Security-Policy"]
+    assert (policy.get("content") or "").startswith("default-src 'none'")
+
+
+def test_hostile_names_are_text_and_nothing_else(made: Made) -> None:
+    text = made.page.read_text()
+    tree = parse(text)
+    assert not all_of(tree, "img")
+    assert all("hacked" not in (script.text or "") for script in all_of(tree, "script"))
+    cells = ["".join(cell.itertext()) for cell in all_of(tree, "td")]
+    assert any(cell.startswith("evil</script>") for cell in cells)
+    assert HOSTILE not in text
+    assert not all_of(tree, "i") and not all_of(tree, "b")
+
+
+def test_every_plot_is_told_in_words_too(made: Made) -> None:
+    shown = all_of(parse(made.page.read_text()), "figure")
+    assert len(shown) >= 5
+    for figure in shown:
+        (plot,) = [e for e in figure.iter(NAMESPACE + "div") if e.get("role") == "img"]
+        (caption,) = all_of(figure, "figcaption")
+        assert len(plot.get("aria-label") or "") > 30
+        assert len("".join(caption.itertext())) > 30
+
+
+def unpacked(page: Path, name: str) -> bytes:
+    found = re.search(
+        rf'<script type="application/octet-stream" id="{name}">([^<]*)</script>', page.read_text()
+    )
+    assert found is not None
+    return gzip.decompress(base64.b64decode(found.group(1)))
+
+
+def drawn(made: Made) -> dict[str, Any]:
+    return dict(json.loads(unpacked(made.page, "figures")))
+
+
+def test_every_axis_of_every_plot_has_a_title(made: Made) -> None:
+    for name, figure in drawn(made).items():
+        assert figure["data"], name
+        titles = [figure["layout"][axis].get("title", {}).get("text") for axis in ("xaxis", "yaxis")]
+        assert any(titles), name
+        numbers = [t for t in titles if t]
+        assert all(re.search(r"\(.+\)|step|messages|size", t) for t in numbers), (name, numbers)
+
+
+def test_communication_has_one_colour_everywhere(made: Made) -> None:
+    plots = drawn(made)
+    split = {trace["name"]: trace["marker"] for trace in plots["time-split"]["data"]}
+    assert split["exposed communication"]["color"] == COMMUNICATION
+    assert split["compute and communication"]["pattern"]["fgcolor"] == COMMUNICATION
+    (kinds,) = plots["kinds"]["data"]
+    assert dict(zip(kinds["y"], kinds["marker"]["color"], strict=True))["communication"] == COMMUNICATION
+    assert plots["collectives-time"]["data"][0]["marker"]["color"] == COMMUNICATION
+    head = unpacked(made.page, "timeline-data")
+    said = json.loads(head[4 : 4 + int.from_bytes(head[:4], "little")])
+    assert dict(said["kinds"])["communication"] == COMMUNICATION
+
+
+def test_the_split_of_each_bar_adds_up_to_its_window(made: Made) -> None:
+    bars = drawn(made)["time-split"]["data"]
+    for device in range(2):
+        assert sum(bar["x"][device] for bar in bars) == pytest.approx(100, abs=0.2)
+
+
+def test_the_page_says_what_the_summary_says(made: Made) -> None:
+    words = " ".join("".join(e.itertext()) for e in parse(made.page.read_text()).iter(NAMESPACE + "p"))
+    assert "A step takes 1.00 ms: 53.0 % computing" in words
+    assert "waiting for data: 15.0 %" in words
+
+
+def test_every_plot_can_be_had_as_a_picture(made: Made, tmp_path: Path) -> None:
+    page = compose(made.summary, read_inputs(None, made.summary))
+    written = write_pngs(figures(page), tmp_path / "slides")
+    assert [p.stem for p in written] == list(drawn(made))
+    assert all(p.read_bytes().startswith(b"\x89PNG") for p in written)
+
+
+def test_traces_of_others_get_a_page_only_where_asked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    traces = tmp_path / "traces"
+    write_traces(traces)
+    assert main(["report", str(traces)]) == 0
+    assert not list(tmp_path.rglob("*.html"))
+    assert (
+        main(["report", str(traces), "--html", str(tmp_path / "page.html"), "--png", str(tmp_path / "png")])
+        == 0
+    )
+    assert (tmp_path / "page.html").is_file() and list((tmp_path / "png").glob("*.png"))
+    assert f"The page: {tmp_path / 'page.html'}" in capsys.readouterr().out
+
+
+def test_a_runs_page_lies_beside_its_summary_unless_refused(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    for path in write_traces(run / "torch"):
+        (run / "torch" / f"{path.name}.gz").write_bytes(gzip.compress(path.read_bytes()))
+        path.unlink()
+    (run / "metrics").mkdir()
+    assert main(["report", str(run), "--no-html"]) == 0
+    assert (run / "summary.json").is_file() and not (run / "report.html").exists()
+    assert main(["report", str(run)]) == 0
+    assert "Kernels by kind" in (run / "report.html").read_text()
+
+
+def test_a_run_without_a_profile_shows_its_steps_by_phase(tmp_path: Path) -> None:
+    metrics = tmp_path / "run" / "metrics"
+    metrics.mkdir(parents=True)
+    start = {"event": "start", "rank": 0, "world_size": 1, "model": "tiny-llama", "flops_per_token": 6e6}
+    phases = ["skip"] * 3 + ["wait"] + ["warmup"] * 2 + ["active"] * 4
+    steps = [
+        {"event": "step", "rank": 0, "step": i, "phase": phase, "unix_ns": i * 10**9, "step_ns": 10**8, "tokens": 512,
+         "samples": 2, "data_ns": 10**7}
+        for i, phase in enumerate(phases)
+    ]  # fmt: skip
+    (metrics / "rank0.jsonl").write_text(
+        "".join(json.dumps(e) + "\n" for e in [start, *steps]) + '{"event": "st'
+    )
+    assert main(["report", str(tmp_path / "run")]) == 0
+    page = tmp_path / "run" / "report.html"
+    cells = ["".join(e.itertext()) for e in all_of(parse(page.read_text()), "td")]
+    assert cells[cells.index("profiled") : cells.index("profiled") + 3] == ["profiled", "4", "100 ms"]
+    plot = json.loads(unpacked(page, "figures"))["step-time"]
+    shaded = [(shape["x0"], shape["x1"]) for shape in plot["layout"]["shapes"]]
+    assert shaded == [(3.5, 5.5), (5.5, 9.5)]
+
+
+def test_mfu_is_told_with_its_peak_and_where_that_is_from_or_not_at_all() -> None:
+    known = Efficiency(
+        tokens_per_s=1000, mfu=0.41, peak_flops_per_s=312e12, peak_source="the device table, bf16"
+    )
+    for efficiency, told in (
+        (known, "41.0 % of 312 TFLOP/s (the device table, bf16)"),
+        (Efficiency(tokens_per_s=1000), "not given: the peak of this device is not known"),
+    ):
+        page = render_page(compose(Summary(training=[Training(rank=0)], efficiency=efficiency), Inputs()))
+        cells = ["".join(e.itertext()) for e in all_of(parse(page), "td")]
+        assert cells[cells.index("MFU") + 1] == told
+
+
+def test_a_table_of_a_thousand_ranks_is_cut_and_says_where_the_rest_is() -> None:
+    page = render_page(compose(Summary(training=[Training(rank=rank) for rank in range(1000)]), Inputs()))
+    tree = parse(page)
+    (steps,) = [e for e in all_of(tree, "section") if e.get("id") == "steps"]
+    assert len(all_of(steps, "tr")) == 1 + MOST_ROWS
+    assert "936 more rows: slurm.sh report RUN --csv DIR" in "".join(steps.itertext())
+
+
+def test_a_folder_is_no_file_for_a_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_traces(tmp_path / "traces")
+    assert main(["report", str(tmp_path / "traces"), "--html", str(tmp_path)]) == 2
+    assert "is a folder; give a file" in capsys.readouterr().err
+
+
+def test_the_timeline_shows_the_ranks_that_were_asked_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_traces(tmp_path / "traces")
+    page = tmp_path / "page.html"
+    asked = ["report", str(tmp_path / "traces"), "--html", str(page), "--ranks"]
+    assert main([*asked, "1"]) == 0
+    head = unpacked(page, "timeline-data")
+    said = json.loads(head[4 : 4 + int.from_bytes(head[:4], "little")])
+    assert [strip["rank"] for strip in said["strips"]] == [1]
+    assert "1 of 2 ranks are here" in said["notes"][0]
+    assert main([*asked, "7"]) == 2
+    assert "--ranks 7: there is no such rank; the ranks are 0 to 1" in capsys.readouterr().err
+    assert main([*asked, "all"]) == 2
+    assert "as in --ranks 0,3" in capsys.readouterr().err
+
+
+def test_the_page_of_exercise_0_tells_the_links(tmp_path: Path) -> None:
+    fit = {"alpha_ns": 2000.0, "beta_ns_per_byte": 0.05}
+    points = [
+        {"message_bytes": 2**k, "time_ns": 2000 + 0.05 * 2**k, "busbw_gbytes_per_s": 2**k / 1e6}
+        for k in (10, 20)
+    ]
+    result = {"collective": "all_reduce", "scope": "inter", "ranks": 4, "points": points, "fit": fit}
+    (tmp_path / "run/comm").mkdir(parents=True)
+    (tmp_path / "run/run.json").write_text('{"job_id": "7"}')
+    (tmp_path / "run/comm/collectives.json").write_text(json.dumps({"results": [result]}))
+    inputs = Inputs(tested=links_of_run(Named(tmp_path / "run")))
+    page = render_page(compose(Summary(), inputs))
+    words = " ".join("".join(e.itertext()) for e in parse(page).iter(NAMESPACE + "p"))
+    assert "An all-reduce of 4 ranks between nodes starts in 2.00 µs and reaches 1.05 GB/s" in words
+    assert "half of that needs messages of about 40.0 kB" in words
+
+
+def test_a_page_whose_traces_are_gone_keeps_its_numbers(made: Made, tmp_path: Path) -> None:
+    sources = [x.model_copy(update={"path": str(tmp_path / "gone.json")}) for x in made.summary.sources]
+    page = tmp_path / "page.html"
+    write_page(None, made.summary.model_copy(update={"sources": sources}), page)
+    tree = parse(page.read_text())
+    assert not all_of(tree, "canvas")
+    assert [e for e in all_of(tree, "section") if e.get("id") == "split"]
+
+
+def test_energy_is_that_of_the_profiled_stretch_alone() -> None:
+    power = Series(0, "GPU", None, [0, 10**9, 2 * 10**9], {"power_watts": [100.0, 100.0, 300.0]})
+    assert energy_within(power, 0, 10**9) == pytest.approx(100)
+    assert energy_within(power, 5 * 10**8, 15 * 10**8) == pytest.approx(50 + 75)
+    assert energy_within(power, 0, 3 * 10**9) is None
+    counter = Series(0, "GPU", None, [0, 10**9], {"energy_joules": [5.0, 25.0], "power_watts": [1.0, 1.0]})
+    assert energy_within(counter, 0, 5 * 10**8) == pytest.approx(10)

@@ -1,0 +1,64 @@
+"""Pages of real traces: valid, small, and without an error in a browser. Skipped where the traces are not."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from harness.analysis.measuring import measure_jobs
+from harness.report.page import write_page
+
+pytest.importorskip("html5lib", reason="pip install html5lib: it validates the page")
+pytest.importorskip("websocket", reason="pip install websocket-client: it speaks with the browser")
+from benchmarks.chromium import Browser, find_chromium
+from tests.report.test_report_page import all_of, parse
+
+SHARED = Path(os.environ.get("HARNESS_SHARED", Path(__file__).parents[3] / "shared")) / "traces"
+TRACES = (
+    "kineto_dlrm_v100_8ranks",
+    "kineto_a100_collective_args",
+    "kineto_resnet50_workers/num_workers_0.json.gz",
+    "nsys_a100_ddp_4gpu/rank0.sqlite.gz",
+    "nsys_h100_2gpu_ab/before.sqlite",
+)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    program = find_chromium()
+    if program is None:
+        pytest.skip("Chromium is not installed: the page cannot be looked at")
+    with Browser(program) as browser:
+        yield browser
+
+
+def written(name: str, page: Path) -> Path:
+    """The page of a real trace, or a skipped test."""
+    if not (SHARED / name).exists():
+        pytest.skip(f"the shared real traces are not at {SHARED}")
+    (summary,) = measure_jobs([SHARED / name])
+    write_page(None, summary, page)
+    return page
+
+
+@pytest.mark.parametrize("name", TRACES)
+def test_the_page_of_a_real_trace_is_valid_and_small(name: str, tmp_path: Path) -> None:
+    page = written(name, tmp_path / "report.html")
+    assert page.stat().st_size < 6_000_000
+    assert len(all_of(parse(page.read_text()), "figure")) >= 4
+
+
+@pytest.mark.parametrize("name", TRACES)
+def test_the_page_of_a_real_trace_works(name: str, tmp_path: Path, browser: Browser) -> None:
+    browser.problems.clear()
+    browser.open(written(name, tmp_path / "report.html"))
+    browser.wait("document.body.dataset.timeline === 'ready'")
+    for factor in (1, 7, 60, 900):
+        browser.evaluate(f"Timeline.fitAll(); Timeline.zoom({factor}); Timeline.draw()")
+    told = browser.evaluate("Timeline.totals(...Timeline.whole).map(([, parts]) => parts.length)")
+    assert told and all(count > 1 for count in told)
+    browser.wait("document.body.dataset.plots === 'ready'")
+    assert browser.problems == []

@@ -1,0 +1,194 @@
+"""What goes into the timeline is what was measured, to the nanosecond, and fits into a page."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+from harness.analysis.idle import CAUSES
+from harness.analysis.summary import Device, RankSteps, Steps, Summary
+from harness.report.timeline import BINS, MOST_EVENTS, MOST_RANKS, Drawn, choose, draw
+from harness.report.timeline_pack import pack, pack_to_fit
+from harness.report.timeline_strip import KINDS, Strip
+from tests.report.conftest import Made
+from tests.report.made_run import HOSTILE, STEPS
+
+
+@pytest.fixture(scope="module")
+def drawn(made: Made) -> Drawn:
+    return draw(made.summary, choose(made.summary))
+
+
+def read(packed: bytes) -> dict[str, Any]:
+    """What timeline.js reads: the head, with start, end, text and code of every lane."""
+    size = int.from_bytes(packed[:4], "little")
+    head: dict[str, Any] = json.loads(packed[4 : 4 + size])
+    lanes = [(strip, lane) for strip in head["strips"] for lane in strip["lanes"]]
+    total = sum(lane["n"] for _, lane in lanes)
+    body = np.frombuffer(packed[4 + size :], np.uint8)
+    columns = [
+        body[4 * total * i : 4 * total * (i + 1)].reshape(4, total).T.copy().view("<u4").ravel()
+        for i in range(3)
+    ]
+    delta, length, text = (column.astype(np.int64) for column in columns)
+    code = body[12 * total :]
+    assert len(code) == total
+    at = 0
+    for strip, lane in lanes:
+        rows = slice(at, at + lane["n"])
+        lane["start"] = strip["begin"] + np.cumsum(delta[rows])
+        lane["end"] = lane["start"] + length[rows]
+        lane["text"] = [head["texts"][i] for i in text[rows]]
+        lane["code"] = code[rows]
+        at += lane["n"]
+    return head
+
+
+def lanes_of(head: dict[str, Any], group: str, rank: int) -> list[dict[str, Any]]:
+    (strip,) = [s for s in head["strips"] if s["rank"] == rank]
+    return [lane for lane in strip["lanes"] if lane["group"] == group]
+
+
+def test_time_per_kind_in_the_timeline_is_the_summarys(made: Made, drawn: Drawn) -> None:
+    head = read(pack(drawn.strips, {}))
+    for device in made.summary.devices:
+        assert device.rank is not None
+        sums: dict[str, int] = {}
+        for lane in lanes_of(head, "stream", device.rank):
+            for code, length in zip(lane["code"], lane["end"] - lane["start"], strict=True):
+                sums[KINDS[code]] = sums.get(KINDS[code], 0) + int(length)
+        expected: dict[str, int] = {}
+        for kind in device.kinds:
+            name = "memory" if kind.kind.startswith(("copy", "memset")) else kind.kind
+            expected[name] = expected.get(name, 0) + kind.duration_ns
+        assert sums == expected
+
+
+def test_gaps_in_the_timeline_are_the_idle_time_exactly(made: Made, drawn: Drawn) -> None:
+    head = read(pack(drawn.strips, {}))
+    for device in made.summary.devices:
+        assert device.rank is not None
+        (idle,) = lanes_of(head, "idle", device.rank)
+        assert int((idle["end"] - idle["start"]).sum()) == device.idle_ns
+        assert {CAUSES[code] for code in idle["code"]} >= {"data loading", "launch-bound"}
+
+
+def test_names_and_steps_arrive_whole(drawn: Drawn) -> None:
+    head = read(pack(drawn.strips, {}))
+    assert [name for name, *_ in head["strips"][0]["steps"]] == [f"ProfilerStep#{i}" for i in range(STEPS)]
+    ranges = [text for lane in lanes_of(head, "ranges", 0) for text in lane["text"]]
+    assert ranges.count(HOSTILE) == STEPS and ranges.count("backward") == STEPS
+    streams = lanes_of(head, "stream", 1)
+    assert {lane["label"] for lane in streams} == {"stream 7", "stream 20 · nccl"}
+    (collectives,) = [lane for lane in streams if "nccl" in lane["label"]]
+    assert all("all_reduce · 2.10 MB · 2 ranks" in text for text in collectives["text"])
+
+
+def test_nested_ranges_lie_below_what_holds_them(drawn: Drawn) -> None:
+    lanes = lanes_of(read(pack(drawn.strips, {})), "ranges", 0)
+    depth = {text: i for i, lane in enumerate(lanes) for text in lane["text"]}
+    assert depth["ProfilerStep#1"] < depth["batch_1"] < depth["forward"]
+
+
+def test_no_lane_holds_two_intervals_at_once(drawn: Drawn) -> None:
+    for lane in (lane for strip in read(pack(drawn.strips, {}))["strips"] for lane in strip["lanes"]):
+        assert (lane["start"][1:] >= lane["end"][:-1]).all()
+
+
+def test_clocks_that_run_ahead_are_set_back(drawn: Drawn) -> None:
+    one, two = drawn.strips
+    ahead = Strip(**{**_fields(two), "clock": "ahead"})
+    plain, moved = read(pack(drawn.strips, {})), read(pack([one, ahead], {"ahead": 250_000}))
+    assert [strip["steps"][0][1] for strip in plain["strips"]] == [0, 0]
+    assert [strip["steps"][0][1] for strip in moved["strips"]] == [250_000, 0]
+
+
+def test_clocks_that_cannot_be_compared_are_said_to_be(drawn: Drawn) -> None:
+    lost = [Strip(**{**_fields(strip), "epoch_ns": None}) for strip in drawn.strips]
+    head = read(pack(lost, {}))
+    assert "clocks cannot be compared" in head["notes"][0]
+    assert [strip["steps"][0][1] for strip in head["strips"]] == [0, 0]
+
+
+def _fields(strip: Strip) -> dict[str, Any]:
+    return {name: getattr(strip, name) for name in Strip.__dataclass_fields__}
+
+
+def test_a_window_of_minutes_still_fits_the_columns(drawn: Drawn) -> None:
+    (strip, _) = drawn.strips
+    long = Strip(**{**_fields(strip), "window": (strip.window[0], strip.window[0] + 600 * 10**9)})
+    head = read(pack([long], {}))
+    assert head["unit_ns"] > 1
+    last = max(int(lane["end"].max()) for lane in head["strips"][0]["lanes"]) * head["unit_ns"]
+    assert last == pytest.approx(strip.steps[-1][2] - strip.window[0], rel=0.3)
+
+
+def test_bins_of_the_heatmap_average_to_the_split(made: Made, drawn: Drawn) -> None:
+    for device, bins in zip(made.summary.devices, drawn.bins, strict=True):
+        assert len(bins.compute) == BINS
+        assert np.nanmean(bins.compute) == pytest.approx(device.compute_ns / device.window_ns)
+        assert np.nanmean(bins.communication) == pytest.approx(device.communication_ns / device.window_ns)
+        assert np.nanmean(bins.overlap) == pytest.approx(
+            device.overlapped_communication_ns / device.window_ns
+        )
+
+
+def test_work_beside_communication_is_the_overlap(made: Made, drawn: Drawn) -> None:
+    hidden = {kind: beside for kind, (_, beside) in drawn.hidden.items()}
+    assert sum(hidden.values()) == sum(d.overlapped_communication_ns for d in made.summary.devices)
+
+
+def many(ranks: int, events: int, steps: int) -> Summary:
+    """A Summary of many ranks, each with its steps a little longer than the last's."""
+    devices = [
+        Device(window_ns=100, compute_ns=0, communication_ns=0, exposed_communication_ns=0, memory_ns=0,
+               overlapped_communication_ns=0, exposed_memory_ns=0, idle_ns=100, rank=rank, device=0,
+               source="made", gpu_events=events, kernels=events)
+        for rank in range(ranks)
+    ]  # fmt: skip
+    per_rank = [
+        RankSteps(rank=rank, durations_ns=[100 + rank] * steps, median_ns=100 + rank) for rank in range(ranks)
+    ]
+    found = Steps(source="made", found=ranks * steps, counted=ranks * steps, per_rank=per_rank)
+    return Summary(devices=devices, ranks=list(range(ranks)), steps=found)
+
+
+def test_a_thousand_ranks_show_few_and_among_them_the_slowest_and_the_fastest() -> None:
+    choice = choose(many(ranks=1000, events=1000, steps=10))
+    assert choice.ranks is not None
+    assert len(choice.ranks) == MOST_RANKS
+    assert {0, 999} <= choice.ranks
+
+
+def test_the_steps_shown_fit_into_the_page() -> None:
+    choice = choose(many(ranks=2, events=1_000_000, steps=20))
+    assert 1 <= choice.steps * 50_000 * 2 <= MOST_EVENTS
+
+
+def test_one_step_that_is_too_large_is_cut_and_says_so(made: Made) -> None:
+    choice = choose(made.summary)
+    small = draw(made.summary, type(choice)(choice.ranks, 0, 1, 5, choice.bin_ns))
+    head = read(pack(small.strips, {}))
+    assert any("the first 5 of 13 events of rank 0 are shown" in note for note in head["notes"])
+    assert sum(lane["n"] for lane in lanes_of(head, "stream", 0)) == 5
+
+
+def test_a_timeline_that_would_make_the_page_too_large_is_cut_at_its_end(drawn: Drawn) -> None:
+    whole = pack(drawn.strips, {})
+    limit = len(gzip.compress(whole, 1)) * 3 // 4
+    small = pack_to_fit(drawn.strips, {}, ["as before"], limit)
+    assert len(gzip.compress(small, 1)) <= limit
+    before, after = read(whole), read(small)
+    assert after["notes"][0] == "as before" and "too large to send" in after["notes"][1]
+    kept = after["strips"][0]["window"][1]
+    assert 0 < kept < before["strips"][0]["window"][1]
+    for old, new in zip(lanes_of(before, "stream", 0), lanes_of(after, "stream", 0), strict=True):
+        assert new["start"].tolist() == [t for t in old["start"].tolist() if t < kept]
+
+
+def test_a_timeline_that_fits_is_left_whole(drawn: Drawn) -> None:
+    assert pack_to_fit(drawn.strips, {}, []) == pack(drawn.strips, {})

@@ -1,0 +1,55 @@
+"""Two clusters for the tests, started when first asked for and always ended."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from slurm_cluster import NotPossibleHereError, Slurm, start
+from slurm_door import Door
+
+
+def _serve(*options: str) -> Iterator[Slurm]:
+    # Not pytest's own folder: unix sockets allow some hundred characters of path.
+    folder = Path(tempfile.mkdtemp(prefix="slurm-test-"))
+    try:
+        slurm, keeper = start(folder / "c", options)
+    except NotPossibleHereError as error:
+        shutil.rmtree(folder, ignore_errors=True)
+        pytest.skip(f"no Slurm on this machine: {error}")
+    yield slurm
+    keeper.close()
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def slurm() -> Iterator[Slurm]:
+    """Two nodes without accounting, as on a small cluster: sacct knows nothing."""
+    yield from _serve()
+
+
+@pytest.fixture(scope="session")
+def slurm_accounting() -> Iterator[Slurm]:
+    """Two nodes with slurmdbd: accounts, QOS and sacct."""
+    yield from _serve("--accounting")
+
+
+def _door(slurm: Slurm, factory: pytest.TempPathFactory) -> Door:
+    runs = factory.mktemp("door") / 'a student\'s "runs"; echo $HOME'
+    runs.mkdir()
+    return Door(slurm, runs)
+
+
+@pytest.fixture(scope="session")
+def door(slurm: Slurm, tmp_path_factory: pytest.TempPathFactory) -> Door:
+    """slurm.sh on the cluster without accounting."""
+    return _door(slurm, tmp_path_factory)
+
+
+@pytest.fixture(scope="session")
+def door_accounting(slurm_accounting: Slurm, tmp_path_factory: pytest.TempPathFactory) -> Door:
+    """slurm.sh on the cluster with accounting."""
+    return _door(slurm_accounting, tmp_path_factory)

@@ -1,0 +1,127 @@
+"""`bash slurm.sh` as a student types it on the tests' cluster, and what a run then is on disk."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+from slurm_cluster import Slurm
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+SITE: dict[str, Any] = {
+    "name": "testcluster",
+    "description": "the tests' own Slurm: two nodes without GPUs",
+    "scheduler": "slurm",
+    "device": "cpu",
+    "gpus": {"per_node": 1, "request": "none"},
+    "partition": "gpu",
+    "time": "00:10:00",
+    "network": {"interface": "eth0"},
+    "env": {"TOKENIZERS_PARALLELISM": "false"},
+}
+TWO_NODES = ("-e", "1", "-n", "2")
+SHORT = (
+    "--skip-steps",
+    "1",
+    "--wait-steps",
+    "1",
+    "--warmup-steps",
+    "1",
+    "--active-steps",
+    "3",
+    "--seq-length",
+    "64",
+)
+# Ends by being stopped, with the profiler at work from the third step on. Long sequences make slow steps: a trace of
+# few steps is written quickly, and a stopped job has seconds.
+ENDLESS = (
+    "--skip-steps",
+    "1",
+    "--wait-steps",
+    "0",
+    "--warmup-steps",
+    "1",
+    "--active-steps",
+    "9999",
+    "--seq-length",
+    "512",
+)
+
+
+@dataclass(frozen=True)
+class Submitted:
+    """A run that was submitted."""
+
+    job_id: str
+    path: Path
+
+    @property
+    def logs(self) -> Path:
+        return self.path.parent.parent / "logs" / self.job_id
+
+    def read(self, name: str) -> Any:
+        """One of the run's JSON files."""
+        return json.loads((self.path / name).read_text())
+
+    def node_exits(self) -> dict[str, int]:
+        """Each node's exit status, by host."""
+        said = [json.loads(file.read_text()) for file in (self.path / "node-status").glob("*.json")]
+        return {node["host"]: node["exit"] for node in said}
+
+    def events(self, rank: int) -> list[dict[str, Any]]:
+        """What a rank's training wrote so far; a line that is being written is left out."""
+        path = self.path / "metrics" / f"rank{rank}.jsonl"
+        lines = path.read_text().split("\n")[:-1] if path.exists() else []
+        return [json.loads(line) for line in lines]
+
+    def active_steps(self, rank: int) -> int:
+        """How many profiled steps it has done."""
+        return sum(event.get("phase") == "active" for event in self.events(rank))
+
+
+@dataclass(frozen=True)
+class Door:
+    """slurm.sh on one cluster; runs go to `runs`, whose name is one that unquoted scripts break on."""
+
+    slurm: Slurm
+    runs: Path
+
+    def site(self, name: str, **changes: Any) -> Path:
+        """A site file of this cluster with some fields changed."""
+        path = self.runs.parent / f"{name}.yaml"
+        path.write_text(yaml.safe_dump({**SITE, **changes}))
+        return path
+
+    @property
+    def env(self) -> dict[str, str]:
+        return {"HARNESS_RUNS": str(self.runs), "COLUMNS": "200"}
+
+    def __call__(
+        self, *words: str | Path, env: dict[str, str] | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        """slurm.sh with these words."""
+        argv = ("bash", REPOSITORY / "slurm.sh", *words)
+        return self.slurm.run(*argv, check=False, timeout_s=300, env={**self.env, **(env or {})})
+
+    def submit(self, site: Path, *words: str) -> Submitted:
+        """A run of exercise 1 over both nodes."""
+        done = self(*TWO_NODES, "--site", site, "--json", *words)
+        assert done.returncode == 0, done.stderr
+        return submitted(done.stdout)
+
+    def status(self, run: str) -> dict[str, Any]:
+        """What `slurm.sh status RUN --json` says."""
+        done = self("status", run, "--json")
+        assert done.returncode == 0, done.stderr
+        said: dict[str, Any] = json.loads(done.stdout)
+        return said
+
+
+def submitted(printed: str) -> Submitted:
+    """The run that `slurm.sh … --json` says it submitted."""
+    said = json.loads(printed)
+    return Submitted(said["job_id"], Path(said["path"]))

@@ -1,0 +1,401 @@
+"""Exercise 1 through `slurm.sh` on a real two-node Slurm: what a run leaves, and how runs end."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import shutil
+import signal
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from slurm_cluster import wait_until
+from slurm_door import ENDLESS, REPOSITORY, SHORT, TWO_NODES, Door, Submitted, submitted
+
+pytestmark = [pytest.mark.slurm, pytest.mark.train]
+
+NODES = ("node1", "node2")
+# Every rank waits for the other, then leaves with 7, so that neither is ended because the other was first.
+EXIT_7 = """
+import os, pathlib, sys, time
+if "LOCAL_RANK" in os.environ and any(word.endswith("train.py") for word in sys.orig_argv):
+    met = pathlib.Path(os.environ["RUN_DIR"], "met")
+    met.mkdir(exist_ok=True)
+    (met / os.environ["RANK"]).touch()
+    while len(list(met.iterdir())) < 2:
+        time.sleep(0.05)
+    os._exit(7)
+"""
+# One rank leaves in the middle of its work; the other finds its neighbour gone and fails too, a little later.
+EXIT_7_ON_RANK_1 = """
+import os, pathlib, sys, threading, time
+def leave():
+    metrics = pathlib.Path(os.environ["RUN_DIR"], "metrics", "rank1.jsonl")
+    while not (metrics.exists() and metrics.read_text().count('"event": "step"') >= 3):
+        time.sleep(0.05)
+    os._exit(7)
+if os.environ.get("RANK") == "1" and any(word.endswith("train.py") for word in sys.orig_argv):
+    threading.Thread(target=leave, daemon=True).start()
+"""
+
+
+def steps_in(trace: Path) -> int:
+    """Profiled steps of a Kineto file, which must be whole."""
+    with gzip.open(trace, "rt") as file:
+        events: list[dict[str, Any]] = json.load(file)["traceEvents"]
+    return len({event["name"] for event in events if str(event.get("name", "")).startswith("ProfilerStep#")})
+
+
+def wait_for_active_steps(run: Submitted) -> None:
+    """Returns when the profiler is at work on both nodes."""
+    wait_until(lambda: min(map(run.active_steps, range(2))) >= 2, "profiled steps on both nodes", 90)
+
+
+def monitors_of(run: Submitted) -> list[int]:
+    """The monitors' process ids, as soon as both nodes' have taken a sample."""
+    folders = [run.path / "gpus-monitor" / node for node in NODES]
+
+    def have_sampled() -> bool:
+        files = [folder / "samples.csv" for folder in folders]
+        return all(file.exists() and file.read_text().count("\n") > 1 for file in files)
+
+    wait_until(have_sampled, "a sample of both monitors")
+    return [json.loads((folder / "meta.json").read_text())["monitor_pid"] for folder in folders]
+
+
+# --- a run that ends well ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Waited(Submitted):
+    """A run whose end `slurm.sh --wait` waited for, and what that printed."""
+
+    printed: subprocess.CompletedProcess[str]
+
+
+@pytest.fixture(scope="session")
+def completed(door: Door) -> Waited:
+    printed = door(*TWO_NODES, "--site", door.site("plain"), "--wait", *SHORT)
+    said = door.status("last")
+    return Waited(said["job_id"], Path(said["path"]), printed)
+
+
+def test_waiting_for_it_ends_with_its_answer_and_exit_0(completed: Waited) -> None:
+    assert completed.printed.returncode == 0, completed.printed.stderr
+    assert f"submitted {completed.job_id}: {completed.path}" in completed.printed.stderr
+    assert "hosts node1, node2" in completed.printed.stdout
+    assert completed.read("summary.json")
+    assert "Traceback" not in completed.printed.stderr
+
+
+def test_it_trains_over_two_nodes(completed: Submitted) -> None:
+    starts = [completed.events(rank)[0] for rank in range(2)]
+    assert {start["host"] for start in starts} == set(NODES)
+    assert [start["world_size"] for start in starts] == [2, 2]
+    assert completed.node_exits() == {"node1": 0, "node2": 0}
+    for rank in range(2):
+        last = completed.events(rank)[-1]
+        assert (last["event"], last["status"]) == ("end", "completed")
+        assert completed.active_steps(rank) == 3
+
+
+def test_it_leaves_logs_and_profiler_folders_as_on_the_slides(completed: Submitted, door: Door) -> None:
+    exercise = door.runs / "exercise_1_DDP"
+    assert completed.path.parent == exercise / "profiler"
+    assert completed.path.name == f"tiny-llama-{completed.job_id}-n2-g1-mbs2-gas1-mixed0-actckpt0"
+    assert {path.name for path in (exercise / "logs" / completed.job_id).iterdir()} == {"log.out", "log.err"}
+    expected = {"run.json", "job.sbatch", "status.json", "gpus-monitor", "torch", "metrics", "node-status"}
+    assert expected <= {path.name for path in completed.path.iterdir()}
+    assert not list(completed.path.rglob(".*")), "temporary files are left"
+
+
+def test_every_rank_has_a_whole_trace_of_the_window(completed: Submitted) -> None:
+    assert [steps_in(completed.path / "torch" / f"rank{rank}.json.gz") for rank in range(2)] == [3, 3]
+
+
+def test_every_node_was_watched_and_plotted(completed: Submitted) -> None:
+    for node in NODES:
+        folder = completed.path / "gpus-monitor" / node
+        assert {"samples.csv", "memory.png", "utilization.png", "power.png"} <= {
+            p.name for p in folder.iterdir()
+        }
+        peak = json.loads((folder / "summary.json").read_text())["devices"][0]["peak_memory_bytes"]
+        assert peak > 400 * 2**20, "the monitor saw the launcher only, not the training"
+
+
+def test_run_json_says_what_ran_where_and_how_it_ended(completed: Submitted) -> None:
+    record = completed.read("run.json")
+    assert record["job_id"] == completed.job_id
+    assert record["experiment"]["nodes"] == 2
+    assert record["status"]["state"] == "completed"
+    assert sorted(node["host"] for node in record["nodes"]) == list(NODES)
+    assert record["status"]["missing"] == []
+
+
+@pytest.mark.parametrize("word", ["id", "name", "path", "last"])
+def test_commands_find_a_run_by_id_name_path_or_last(completed: Submitted, door: Door, word: str) -> None:
+    token = {
+        "id": completed.job_id,
+        "name": completed.path.name,
+        "path": str(completed.path),
+        "last": "last",
+    }[word]
+    if word == "last":
+        others = [path for path in completed.path.parent.iterdir() if path != completed.path]
+        token = "last" if not others else completed.job_id
+    said = door.status(token)
+    assert (said["state"], said["exit_code"]) == ("completed", 0)
+    assert sorted((node["host"], node["exit"]) for node in said["nodes"]) == [("node1", 0), ("node2", 0)]
+    printed = door("logs", token, "-f")
+    assert printed.returncode == 0
+    assert printed.stdout + printed.stderr != ""
+
+
+def test_ls_lists_it_and_cancelling_it_now_changes_nothing(completed: Submitted, door: Door) -> None:
+    rows = json.loads(door("ls", "--json").stdout)
+    assert [row["state"] for row in rows if row["job_id"] == completed.job_id] == ["completed"]
+    assert f"{completed.job_id} had ended already: completed" in door("cancel", completed.job_id).stdout
+    assert door.status(completed.job_id)["state"] == "completed"
+
+
+def test_a_job_that_slurm_has_forgotten_is_what_it_said_itself(completed: Submitted, door: Door) -> None:
+    """squeue, sacct and scontrol know no job 99999; its status.json does, and without that nobody does."""
+    forgotten = door.runs / "exercise_1_DDP" / "profiler" / "forgotten-99999"
+    shutil.copytree(completed.path, forgotten)
+    try:
+        record = json.loads((forgotten / "run.json").read_text())
+        (forgotten / "run.json").write_text(json.dumps({**record, "job_id": "99999"}))
+        assert door.status(str(forgotten))["state"] == "completed"
+        (forgotten / "status.json").unlink()
+        assert door.status(str(forgotten))["state"] == "unknown"
+    finally:
+        shutil.rmtree(forgotten)
+
+
+def test_exercise_0_measures_between_the_nodes(door: Door) -> None:
+    """Exercises 2 and 3 cross the network in test_slurm_slides.py."""
+    words = ("-e", "0", "-n", "2", "--site", door.site("plain"), "--wait", "--json", "--max-bytes", "65536")
+    waited = door(*words)
+    assert waited.returncode == 0, waited.stderr
+    run = submitted(waited.stdout)
+    assert run.node_exits() == {"node1": 0, "node2": 0}
+    scopes = {result["scope"] for result in run.read("comm/collectives.json")["results"]}
+    assert "inter" in scopes or "world" in scopes
+
+
+# --- runs that end otherwise -------------------------------------------------------------------------------------
+
+
+def test_cancelled_it_keeps_what_it_has_and_says_so(door: Door) -> None:
+    run = door.submit(door.site("plain"), *ENDLESS)
+    assert door.status(run.job_id)["state"] in {"queued", "running"}
+    door.slurm.wait_running(run.job_id)
+    assert door.status(run.job_id)["state"] == "running"
+    wait_for_active_steps(run)
+    assert door("cancel", run.job_id).returncode == 0
+    assert door.slurm.wait(run.job_id) == "CANCELLED"
+    assert door.status(run.job_id)["state"] == "cancelled"
+    wait_until(lambda: run.read("status.json")["state"] == "cancelled", "the job's own last word", 40)
+    assert min(steps_in(run.path / "torch" / f"rank{rank}.json.gz") for rank in range(2)) >= 2
+    assert run.events(0)[-1]["status"] == "stopped"
+
+
+def test_warned_of_its_time_limit_it_closes_its_traces_and_ends_by_itself(door: Door) -> None:
+    """The warning is sent by hand here: Slurm looks at time limits every 30 seconds only."""
+    run = door.submit(door.site("plain"), *ENDLESS)
+    wait_for_active_steps(run)
+    door.slurm.run("scancel", "--batch", "--signal=USR1", run.job_id)
+    assert door.slurm.wait(run.job_id, 60) == "FAILED"  # a job that was cut short is no success for `afterok`
+    assert door.status(run.job_id)["state"] == "timeout"
+    assert min(steps_in(run.path / "torch" / f"rank{rank}.json.gz") for rank in range(2)) >= 2
+    assert run.node_exits() == {"node1": 143, "node2": 143}
+    for node in NODES:
+        assert (run.path / "gpus-monitor" / node / "summary.json").is_file()
+
+
+def test_at_its_time_limit_it_is_a_timeout(door: Door) -> None:
+    run = door.submit(door.site("plain"), *ENDLESS)
+    wait_for_active_steps(run)
+    door.slurm.run("scontrol", "update", f"JobId={run.job_id}", "EndTime=now")
+    assert door.slurm.wait(run.job_id, 90) == "TIMEOUT"
+    assert door.status(run.job_id)["state"] == "timeout"
+
+
+def sabotaged(door: Door, name: str, code: str) -> Path:
+    """A site whose trainings run `code` first."""
+    folder = door.runs.parent / name
+    folder.mkdir()
+    (folder / "sitecustomize.py").write_text(code)
+    environment = {"PYTHONPATH": f"{folder}:{REPOSITORY}"}
+    return door.site(name, env=environment, setup=[f"env >'{folder}/job-environment'"])
+
+
+@pytest.fixture(scope="session")
+def failed_inside(door: Door) -> Submitted:
+    """A training that exits with 7, submitted from inside another job's allocation."""
+    site = sabotaged(door, "exit-7", EXIT_7)
+    words = " ".join((*TWO_NODES, "--site", f"'{site}'", "--json", *SHORT))
+    said = door.runs.parent / "said"
+    outer = door.runs.parent / "outer.sh"
+    outer.write_text(f"#!/bin/bash\nbash '{REPOSITORY}/slurm.sh' {words} >'{said}'\n")
+    environment = {**door.env, "SLURM_CANARY": "leaked"}
+    argv = (
+        "sbatch",
+        "--parsable",
+        "--cpus-per-task=3",
+        "--mem-per-cpu=150",
+        "--chdir=/tmp",
+        "--output=/dev/null",
+    )
+    job_id = door.slurm.run(*argv, outer, env=environment).stdout.strip()
+    assert door.slurm.wait(job_id) == "COMPLETED"
+    run = submitted(said.read_text())
+    assert door.slurm.wait(run.job_id, 120) == "FAILED"
+    return run
+
+
+def test_a_training_that_exits_7_is_a_failed_run_with_7_on_each_node(
+    failed_inside: Submitted, door: Door
+) -> None:
+    said = door.status(failed_inside.job_id)
+    assert (said["state"], said["exit_code"]) == ("failed", 7)
+    assert failed_inside.node_exits() == {"node1": 7, "node2": 7}
+    assert door.slurm.job(failed_inside.job_id)["ExitCode"] == "7:0"
+
+
+def test_the_exit_status_is_that_of_the_node_that_failed_first(door: Door) -> None:
+    site = sabotaged(door, "exit-7-on-rank-1", EXIT_7_ON_RANK_1)
+    waited = door(*TWO_NODES, "--site", site, "--wait", "--json", *ENDLESS)
+    assert waited.returncode == 1
+    run = submitted(waited.stdout)
+    assert door.slurm.state(run.job_id) == "FAILED"
+    assert run.node_exits()["node2"] == 7
+    assert run.node_exits()["node1"] != 0
+    said = door.status(run.job_id)
+    assert (said["state"], said["exit_code"]) == ("failed", 7)
+
+
+def test_missing_reports_of_a_failed_run_are_named(failed_inside: Submitted, door: Door) -> None:
+    assert door.status(failed_inside.job_id)["missing"] == ["torch/rank0.json.gz", "torch/rank1.json.gz"]
+    printed = door("logs", failed_inside.job_id)
+    assert "expected report is missing or empty" in printed.stderr
+
+
+def test_submitting_from_inside_an_allocation_leaks_nothing_of_it(
+    failed_inside: Submitted, door: Door
+) -> None:
+    lines = (door.runs.parent / "exit-7" / "job-environment").read_text().splitlines()
+    environment = dict(line.split("=", 1) for line in lines if "=" in line)
+    assert environment["SLURM_JOB_ID"] == failed_inside.job_id
+    assert environment["SLURM_NNODES"] == "2"
+    assert not {"SLURM_CANARY", "SLURM_CPUS_PER_TASK"} & set(environment)
+    assert environment["SLURM_MEM_PER_CPU"] == "100"  # the cluster's own, not the outer job's 150
+
+
+# --- a cluster with accounting -----------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="session")
+def with_killed_monitors(door_accounting: Door) -> Submitted:
+    """A run whose monitors were killed on both nodes while it trained."""
+    site = door_accounting.site("account", account="demo")
+    flags = ("--slow-dataloading", *SHORT, "--", "--mixed-precision", "--gradient-accumulation-steps", "2")
+    run = door_accounting.submit(site, *flags)
+    for pid in monitors_of(run):
+        os.kill(pid, signal.SIGKILL)
+    assert not (run.path / "torch" / "rank0.json.gz").exists(), "killed too late to prove anything"
+    assert door_accounting.slurm.wait(run.job_id, 120) == "COMPLETED"
+    return run
+
+
+def test_a_killed_monitor_changes_nothing_else(with_killed_monitors: Submitted) -> None:
+    run = with_killed_monitors
+    assert run.read("status.json")["state"] == "completed"
+    assert run.node_exits() == {"node1": 0, "node2": 0}
+    assert [steps_in(run.path / "torch" / f"rank{rank}.json.gz") for rank in range(2)] == [3, 3]
+    for node in NODES:
+        assert (run.path / "gpus-monitor" / node / "samples.csv").read_text().count("\n") >= 2
+        assert (run.path / "gpus-monitor" / node / "memory.png").is_file()
+
+
+def test_flags_before_and_after_the_two_dashes_reach_the_training(with_killed_monitors: Submitted) -> None:
+    assert "-mixed1-" in with_killed_monitors.path.name
+    assert "-gas2-" in with_killed_monitors.path.name
+    start = with_killed_monitors.events(0)[0]
+    assert start["gradient_accumulation_steps"] == 2
+    assert "bf" in start["dtype"]
+    assert with_killed_monitors.read("run.json")["experiment"]["slow_dataloading"] is True
+
+
+@pytest.mark.parametrize("silent", [("squeue", "scontrol"), ("squeue", "sacct")])
+def test_the_state_comes_from_whoever_of_slurms_commands_still_knows(
+    with_killed_monitors: Submitted, door_accounting: Door, tmp_path: Path, silent: tuple[str, str]
+) -> None:
+    """status.json is moved away, so that nobody but the one command left can know."""
+    for name in silent:
+        (tmp_path / name).write_text("#!/bin/sh\necho slurm_load_jobs error >&2\nexit 1\n")
+        (tmp_path / name).chmod(0o755)
+    environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    own = with_killed_monitors.path / "status.json"
+
+    def completes() -> bool:
+        done = door_accounting("status", with_killed_monitors.job_id, "--json", env=environment)
+        return bool(json.loads(done.stdout)["state"] == "completed")
+
+    own.rename(tmp_path / "status.json")
+    try:
+        wait_until(completes, "the one command that still knows; accounting lags behind", 20)
+    finally:
+        (tmp_path / "status.json").rename(own)
+
+
+def test_a_refusal_is_sbatchs_own_words_and_leaves_nothing(door_accounting: Door) -> None:
+    before = sorted(door_accounting.runs.rglob("*"))
+    refused = door_accounting(*TWO_NODES, "--site", door_accounting.site("nobody"), "-a", "nobody", *SHORT)
+    assert refused.returncode == 1
+    assert "Invalid account or account/partition combination specified" in refused.stderr
+    assert "Traceback" not in refused.stderr
+    assert "submitted" not in refused.stdout + refused.stderr
+    assert sorted(door_accounting.runs.rglob("*")) == before
+
+
+def test_a_qos_limit_is_a_queued_run_whose_reason_is_slurms(door_accounting: Door) -> None:
+    site = door_accounting.site("debug", account="demo")
+    run = door_accounting.submit(site, *SHORT, "-q", "debug", "--time", "01:00:00")
+    try:
+        assert door_accounting.status(run.job_id)["state"] == "queued"
+        job = door_accounting.slurm.job(run.job_id)
+        assert (job["JobState"], job["Reason"]) == ("PENDING", "QOSMaxWallDurationPerJobLimit")
+    finally:
+        door_accounting("cancel", run.job_id)
+    assert door_accounting.status(run.job_id)["state"] == "cancelled"
+
+
+def test_a_node_that_dies_is_told_from_a_training_that_fails(door_accounting: Door) -> None:
+    slurm = door_accounting.slurm
+    run = door_accounting.submit(door_accounting.site("account", account="demo"), *ENDLESS)
+    try:
+        slurm.wait_running(run.job_id)
+        wait_until((run.path / "gpus-monitor" / "node2").exists, "node2 at work")
+        slurm.run("scontrol", "update", "nodename=node2", "state=down", "reason=test")
+        assert slurm.wait(run.job_id) == "NODE_FAIL"
+        assert door_accounting.status(run.job_id)["state"] == "node_fail"
+    finally:
+        slurm.run(
+            "scontrol", "update", "nodename=node2", "state=resume", check=False
+        )  # it may be back already
+
+
+def test_a_paraver_trace_can_be_a_job_of_its_own_that_waits_for_the_run(door: Door) -> None:
+    run = door.submit(door.site("plain"), *SHORT)
+    said = door("paraver", run.job_id, "--submit", "--json")
+    assert said.returncode == 0, said.stderr
+    follower = json.loads(said.stdout)
+    assert door.slurm.state(follower["job_id"]) == "PENDING"
+    assert door.slurm.wait(run.job_id) == "COMPLETED"
+    assert door.slurm.wait(follower["job_id"]) == "COMPLETED", Path(follower["output"]).read_text()
+    assert list(run.path.rglob("*.prv"))

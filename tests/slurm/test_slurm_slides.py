@@ -1,0 +1,72 @@
+"""Every command printed on the workshop's slides, typed as printed, submitted to a real Slurm, to the end."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from slurm_door import REPOSITORY, Door, Submitted, submitted
+
+pytestmark = [pytest.mark.slurm, pytest.mark.train]
+
+SLIDES = (REPOSITORY / "tests" / "golden" / "slides.txt").read_text().splitlines()
+# The cluster's own defaults keep the window short; the commands stay verbatim. A job takes all CPUs of its node.
+DEFAULTS = {"skip_steps": 0, "wait_steps": 0, "warmup_steps": 1, "active_steps": 2, "seq_length": 64}
+
+
+@pytest.fixture(scope="module")
+def runs(door: Door) -> dict[str, Submitted]:
+    """All commands, submitted at once; Slurm decides who runs when."""
+    door.slurm.run("scontrol", "create", "PartitionName=boost_usr_prod", "Nodes=ALL", "MaxTime=60")
+    site = {exercise: site_for(door, exercise) for exercise in range(4)}
+    found = {}
+    for command in SLIDES:
+        words = command.split()
+        done = door("--json", *words, env={"HARNESS_SITE": str(site[int(words[words.index("-e") + 1])])})
+        assert done.returncode == 0, done.stderr
+        found[command] = submitted(done.stdout)
+    return found
+
+
+def site_for(door: Door, exercise: int) -> Path:
+    """Exercise 3 is tensor-parallel over four ranks; the others train with one rank a node here."""
+    ranks = 4 if exercise == 3 else 1
+    return door.site(
+        f"slides{exercise}", gpus={"per_node": 4, "request": "gres"}, cpus_per_node=16,
+        defaults=DEFAULTS | ({"gpus_per_node": ranks}),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("command", SLIDES)
+def test_it_runs_to_the_end(door: Door, runs: dict[str, Submitted], command: str) -> None:
+    run = runs[command]
+    assert door.slurm.wait(run.job_id, timeout_s=900) == "COMPLETED", (run.logs / "log.err").read_text()[
+        -3000:
+    ]
+    said = door.status(run.job_id)
+    assert said["state"] == "completed"
+    assert said["missing"] == []
+    assert set(run.node_exits().values()) == {0}
+    if "--nsys2prv" in command:
+        assert list(run.path.rglob("*.prv")), (run.logs / "log.err").read_text()[-3000:]
+    if command == "-e 0":
+        assert "not available here" in (run.logs / "log.out").read_text()
+
+
+def test_hpz_keeps_traffic_inside_the_node_and_the_step_gains(door: Door) -> None:
+    """Lesson 2c over a network of 60 Mbit/s: the answer comes from the two runs, as a student's would."""
+    site = door.site(
+        "slow-link", gpus={"per_node": 2, "request": "none"}, cpus_per_node=16,
+        defaults={"skip_steps": 1, "wait_steps": 0, "warmup_steps": 1, "active_steps": 4},
+    )  # fmt: skip
+    door.slurm.set_rate("60mbit")
+    try:
+        for partition in ("4", "2"):
+            words = ("-e", "2", "-n", "2", "-g", "2", "--", "--ds-hpz-partition", partition)
+            done = door("--site", site, "--wait", "--json", *words)
+            assert done.returncode == 0, done.stderr
+    finally:
+        door.slurm.set_rate("none")
+    answer = door("lesson", "2c", "--answer", "--site", site)
+    assert answer.returncode == 0, answer.stderr
+    assert answer.stdout.count("✓") == 2, answer.stdout

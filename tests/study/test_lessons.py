@@ -1,0 +1,116 @@
+"""Lessons are files that say what they ask, find the student's own pair, and answer from its numbers."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from harness.analysis.facts import COLLECTIVES
+from harness.errors import RequestError
+from harness.experiment import DDP, DeepSpeed, Experiment
+from harness.request import all_options, build_experiment, command_of
+from harness.run import Record, Run, Stage, Status
+from harness.site import load_site
+from harness.study.lessons import Outcome, answers, command, find_pair, lesson_names, load_lesson
+
+# Everything facts.py can name; a lesson that asks for anything else can never be answered.
+NAMES = {
+    *("step_ns", "data_loading_share", "gemm_bf16_share", "overlap_fraction", "bubble", "expected_bubble"),
+    *("bytes_across_nodes", "parameter_bytes"),
+    *(f"{kind}_{what}" for kind in COLLECTIVES for what in ("count", "bytes")),
+}
+
+
+def completed(root: Path, job_id: str, experiment: Experiment) -> Run:
+    record = Record.model_validate(
+        {
+            "job_id": job_id, "backend": "local", "experiment": experiment.model_dump(),
+            "site": load_site("local").model_dump(), "job": {}, "command": [], "git": {}, "versions": {},
+            "user": "x", "submit_host": "x", "created_ns": time.time_ns(),
+        }
+    )  # fmt: skip
+    with Stage(root / experiment.folder) as stage:
+        Run(stage.path).write_record(record)
+        run = stage.publish(f"run-{job_id}", job_id)
+    run.write_status(Status(state="completed"))
+    return run
+
+
+@pytest.mark.parametrize("name", ["1a", "1b", "1c", "2a", "2b", "2c", "3a"])
+def test_each_lesson_asks_only_for_what_can_be_measured(name: str) -> None:
+    lesson = load_lesson(name)
+    for relation in lesson.relations:
+        every = {"a": dict.fromkeys(NAMES, 1.0), "b": dict.fromkeys(NAMES, 1.0)}
+        decided = answers(lesson, every["a"], every["b"], on_gpu=True, over_network=True)
+        assert all(one.outcome is not Outcome.CANNOT_SHOW for one in decided), relation.holds
+
+
+def test_the_lessons_are_the_ones_promised() -> None:
+    assert lesson_names() == ["1a", "1b", "1c", "2a", "2b", "2c", "3a"]
+
+
+@pytest.mark.parametrize("name", ["1a", "1c", "2a", "2c", "3a"])
+def test_a_lessons_commands_ask_for_its_experiments(name: str) -> None:
+    lesson = load_lesson(name)
+    for experiment in (lesson.a, lesson.b):
+        words = command_of(experiment)
+        pairs, i = [], 0
+        flags = [w for w in words if w != "--"]
+        while i < len(flags):
+            takes = i + 1 < len(flags) and not flags[i + 1].startswith("-")
+            pairs.append((flags[i], flags[i + 1] if takes else True))
+            i += 1 + takes
+        assert build_experiment(pairs, [], all_options()) == experiment
+
+
+def test_the_newest_matching_pair_is_picked(tmp_path: Path) -> None:
+    old = completed(tmp_path, "1", DDP())
+    slow = completed(tmp_path, "2", DDP(slow_dataloading=True))
+    new = completed(tmp_path, "3", DDP())
+    found = find_pair(load_lesson("1a").pair(cpu=True), [old, slow, new])
+    assert found.a is not None
+    assert found.b is not None
+    assert (found.a.job_id, found.b.job_id) == ("3", "2")
+
+
+def test_a_pair_must_agree_in_what_the_lesson_leaves_open(tmp_path: Path) -> None:
+    fp32 = completed(tmp_path, "1", DDP())
+    bf16 = completed(tmp_path, "2", DDP(slow_dataloading=True, mixed_precision=True))
+    found = find_pair(load_lesson("1a").pair(cpu=True), [fp32, bf16])
+    assert found.a is not None
+    assert found.b is None
+
+
+def test_what_a_lesson_varies_is_not_left_open(tmp_path: Path) -> None:
+    bf16 = completed(tmp_path, "1", DDP(mixed_precision=True))
+    found = find_pair(load_lesson("1b").pair(cpu=True), [bf16])
+    assert found.a is None
+    assert found.b is not None
+
+
+def test_an_answer_says_yes_no_or_cannot() -> None:
+    lesson = load_lesson("1b")
+    a, b = {"gemm_bf16_share": 0.0, "step_ns": 10.0}, {"gemm_bf16_share": 0.9, "step_ns": 20.0}
+    on_gpu = answers(lesson, a, b, on_gpu=True, over_network=False)
+    assert [one.outcome for one in on_gpu] == [Outcome.HOLDS, Outcome.FAILS]
+    on_cpu = answers(lesson, a, b, on_gpu=False, over_network=False)
+    assert on_cpu[1].outcome is Outcome.CANNOT_SHOW
+    assert on_cpu[1].why == "it needs runs on GPUs"
+    unknown = answers(lesson, {}, b, on_gpu=True, over_network=False)
+    assert "a.gemm_bf16_share was not measured" in unknown[0].why
+
+
+def test_a_wrong_lesson_is_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(RequestError, match="there is no lesson '1d'"):
+        load_lesson("1d")
+    path = tmp_path / "mine.yaml"
+    path.write_text("name: x\ntitle: y\n")
+    with pytest.raises(RequestError, match="question: Field required"):
+        load_lesson(str(path))
+
+
+def test_a_command_is_written_as_on_the_slides() -> None:
+    assert command(DeepSpeed(nodes=2, overlap_comm=False)) == "bash slurm.sh -e 2 -n 2 -- --ds-no-overlap"
+    assert command(DDP()) == "bash slurm.sh -e 1"

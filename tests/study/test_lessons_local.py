@@ -1,0 +1,81 @@
+"""Every lesson that a CPU can show, as a student does it: run the pair here, then ask for the answer."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+YES, CANNOT = "yes", "this machine cannot show it"
+# On two busy cores one attempt can be disturbed; timing relations get another one.
+ATTEMPTS = {"1a": 2, "3a": 3}
+
+pytestmark = pytest.mark.train
+
+
+@cache
+def undisturbed() -> tuple[str, ...]:
+    """Before everything else on this machine, where that is allowed: the lessons compare times."""
+    first = ("chrt", "--rr", "1")
+    allowed = (
+        shutil.which("chrt")
+        and not subprocess.run([*first, "true"], capture_output=True, check=False).returncode
+    )
+    return first if allowed else ()
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Shared by the lessons: 1a and 1b begin with the same run."""
+    return tmp_path_factory.mktemp("lessons")
+
+
+def lesson(runs: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    env = {**os.environ, "HARNESS_RUNS": str(runs), "HARNESS_SITE": "local", "CUDA_VISIBLE_DEVICES": ""}
+    argv = [*undisturbed(), sys.executable, "-m", "harness", "lesson", *words]
+    return subprocess.run(argv, cwd=ROOT, env=env, capture_output=True, text=True, check=False, timeout=600)
+
+
+@pytest.mark.parametrize(
+    ("name", "outcomes"),
+    [
+        ("1a", [YES, YES]),
+        ("1b", [YES, CANNOT]),
+        ("1c", [YES, YES]),
+        ("2a", [YES, YES]),
+        ("2b", [YES, CANNOT]),
+        ("3a", [YES, YES]),
+    ],
+)
+def test_the_answer_comes_from_the_students_own_runs(
+    runs: Path, tmp_path: Path, name: str, outcomes: list[str]
+) -> None:
+    for attempt in range(ATTEMPTS.get(name, 1)):
+        done = lesson(runs if attempt == 0 else tmp_path / str(attempt), name, "--run", "--answer", "--json")
+        assert done.returncode == 0, done.stderr[-3000:]
+        said = json.loads(done.stdout[done.stdout.index('{\n "lesson"') :])
+        if [a["outcome"] for a in said["answers"]] == outcomes:
+            return
+    pytest.fail(f"{said['answers']}")
+
+
+def test_the_list_shows_what_is_done(runs: Path) -> None:
+    rows = json.loads(lesson(runs, "--json").stdout)
+    assert [r["name"] for r in rows] == ["1a", "1b", "1c", "2a", "2b", "2c", "3a"]
+    done = {r["name"] for r in rows if r["a"] and r["b"]}
+    assert done >= {"1a", "1b", "1c", "2a", "2b"}
+
+
+def test_an_answer_without_runs_says_what_to_run(tmp_path: Path) -> None:
+    done = lesson(tmp_path, "1a", "--answer")
+    assert done.returncode == 2
+    assert (
+        "needs a run of: bash slurm.sh -e 1 and of: bash slurm.sh -e 1 -- --slow-dataloading" in done.stderr
+    )

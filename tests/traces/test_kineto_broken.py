@@ -1,0 +1,132 @@
+"""Broken files: one sentence that says what, and whatever came before the break."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from harness.traces import TraceError, open_trace
+from tests.traces import make
+
+RECORDS = [record for i in range(6) for record in make.gpu_step(10**15 + 10**6 * i)]
+WHOLE = 24  # events in RECORDS
+
+
+def sentence(path: Path) -> str:
+    with pytest.raises(TraceError) as caught:
+        open_trace(path)
+    text = str(caught.value)
+    assert text.startswith(str(path)) and "\n" not in text and caught.value.exit_code == 1
+    return text.removeprefix(f"{path}: ")
+
+
+def write(path: Path, data: bytes) -> Path:
+    path.write_bytes(data)
+    return path
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.sampled_from(sorted(make.LAYOUTS)), st.floats(0, 1))
+def test_a_file_cut_anywhere_gives_a_prefix_with_a_note_or_one_sentence(
+    tmp_path_factory: pytest.TempPathFactory, layout: str, share: float
+) -> None:
+    text = make.kineto_text(RECORDS, layout).rstrip()
+    cut = int(share * (len(text) - 1))
+    path = write(tmp_path_factory.mktemp("cut") / "t.json", text[:cut])
+    try:
+        trace = open_trace(path)
+    except TraceError as error:
+        assert cut < text.index(b"traceEvents") + 20, error
+        return
+    assert trace.notes, f"{cut} of {len(text)} bytes were read without a word"
+    whole = open_trace(write(path.with_name("whole.json"), text))
+    n = len(trace.events)
+    assert n <= WHOLE
+    assert trace.events.start_ns.tolist() == whole.events.start_ns[:n].tolist()
+
+
+def test_half_a_file_still_gives_half_its_events(tmp_path: Path) -> None:
+    text = make.kineto_text(RECORDS)
+    trace = open_trace(write(tmp_path / "t.json", text[: len(text) // 2]))
+    assert WHOLE // 3 < len(trace.events) < 2 * WHOLE // 3
+    assert trace.notes == ["the file ends in the middle of its events; what came before was read"]
+
+
+def test_a_compressed_file_cut_off_gives_what_could_be_unpacked(tmp_path: Path) -> None:
+    packed = gzip.compress(make.kineto_text(RECORDS * 50))
+    trace = open_trace(write(tmp_path / "t.json.gz", packed[: len(packed) // 2]))
+    assert WHOLE < len(trace.events) < 50 * WHOLE
+    assert trace.notes == ["the compressed file ends in the middle; what came before was read"]
+
+
+def test_damaged_compression_is_said(tmp_path: Path) -> None:
+    packed = bytearray(gzip.compress(make.kineto_text(RECORDS * 50)))
+    packed[len(packed) // 2 :] = b"no deflate block looks like this" * 100
+    path = write(tmp_path / "t.json.gz", bytes(packed))
+    try:
+        said = open_trace(path).notes[0]
+    except TraceError as error:  # what came out before the damage was noticed need not be JSON
+        said = str(error)
+    assert "damaged" in said
+
+
+def test_compressed_reads_like_plain_and_in_several_members(tmp_path: Path) -> None:
+    text = make.kineto_text(RECORDS)
+    packed = gzip.compress(text[:1000]) + gzip.compress(text[1000:]) + b"\0" * 100
+    assert len(open_trace(write(tmp_path / "t.json.gz", packed)).events) == WHOLE
+
+
+@pytest.mark.parametrize(
+    ("data", "says"),
+    [
+        (b"", "is empty"),
+        (b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 9\n", "git lfs pull"),
+        (b"hello", "does not begin as JSON"),
+        (b'{"a": 1}', "no traceEvents"),
+        (b'{"schemaVersion": 1, "deviceProp', "no traceEvents"),
+        (b"\x1f\x8b", "ends in the middle"),
+    ],
+    ids=["empty", "lfs", "text", "other json", "half a header", "half a gzip header"],
+)
+def test_what_is_no_trace_is_one_sentence(tmp_path: Path, data: bytes, says: str) -> None:
+    for name in ("t.json", "t.json.gz"):
+        assert says in sentence(write(tmp_path / name, data))
+
+
+def test_a_missing_file_and_a_folder_are_one_sentence(tmp_path: Path) -> None:
+    assert "No such file" in sentence(tmp_path / "none.json")
+    assert "directory" in sentence(tmp_path).lower()
+
+
+def test_garbage_among_the_events_is_one_sentence(tmp_path: Path) -> None:
+    for layout in make.LAYOUTS:
+        text = make.kineto_text(RECORDS, layout).replace(b'"stream"', b'"stream" oops', 1)
+        assert "is damaged" in sentence(write(tmp_path / "t.json", text)), layout
+
+
+@pytest.mark.parametrize("layout", make.LAYOUTS)
+def test_a_bandwidth_that_is_no_number_and_half_a_character_do_no_harm(tmp_path: Path, layout: str) -> None:
+    records = [make.kernel("Memcpy HtoD", 5_000, 0, cat="gpu_memcpy", bandwidth="@"), *make.gpu_step()]
+    text = make.kineto_text(records, layout)
+    for odd in (b"inf", b"-nan", b"Infinity"):
+        mended = open_trace(write(tmp_path / "t.json", text.replace(b'"@"', odd)))
+        assert len(mended.events) == 5
+    half = open_trace(write(tmp_path / "t.json", text.replace(b"gemm", b"gem\xe2\x82")))
+    assert any(name.startswith("void gem\ufffd") for name in half.names)
+
+
+def test_a_kernel_without_a_time_is_one_sentence(tmp_path: Path) -> None:
+    record = make.kernel("x", 1, 1)
+    del record["ts"]
+    for layout in make.LAYOUTS:
+        assert "is damaged" in sentence(make.kineto(tmp_path / "t.json", [record], layout)), layout
+
+
+def test_a_trace_without_any_work_says_so(tmp_path: Path) -> None:
+    trace = open_trace(make.kineto(tmp_path / "t.json", []))
+    assert len(trace.events) == 0
+    assert "no work" in trace.notes[0]

@@ -1,0 +1,173 @@
+"""Traces without a GPU: operators stand in for kernels, gloo's spans are the communication."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from harness.traces import open_trace
+from harness.traces.trace import Activity, RangeKind, Trace
+from tests.traces import make
+from tests.traces.recorded import COLLECTIVES, ELEMENTS, STEPS, WORLD_SIZE
+
+CPU_HEADER = make.HEADER | {"deviceProperties": []}
+
+
+def read(tmp_path: Path, records: list[make.Record], **more: object) -> Trace:
+    return open_trace(make.kineto(tmp_path / "t.json", records, **{"header": CPU_HEADER} | more))  # type: ignore[arg-type]
+
+
+def spans(trace: Trace) -> list[tuple[str, int, int]]:
+    e = trace.events
+    return [
+        (trace.names[n], s, t)
+        for n, s, t in zip(e.name.tolist(), e.start_ns.tolist(), e.end_ns.tolist(), strict=True)
+    ]
+
+
+def innermost_ns(start: NDArray[np.int64], end: NDArray[np.int64], computes: NDArray[np.bool_]) -> int:
+    """Time in which the innermost span computes, the slow and obvious way: instant after instant."""
+    instants = np.unique(np.concatenate([start, end]))
+    total = 0
+    for begins, ends in zip(instants[:-1].tolist(), instants[1:].tolist(), strict=True):
+        running = np.flatnonzero((start <= begins) & (end >= ends))
+        if len(running) and computes[running[np.lexsort((end[running], -start[running]))[0]]]:
+            total += ends - begins
+    return total
+
+
+def test_each_instant_belongs_to_the_innermost_operator(tmp_path: Path) -> None:
+    records = [
+        make.operator("aten::linear", 0, 100),
+        make.operator("aten::addmm", 10, 60),
+        make.operator("aten::copy_", 20, 5),
+        make.operator("aten::relu", 100, 20),
+    ]
+    trace = read(tmp_path, records)
+    assert spans(trace) == [
+        ("aten::linear", 0, 10),
+        ("aten::addmm", 10, 20),
+        ("aten::copy_", 20, 25),
+        ("aten::addmm", 25, 70),
+        ("aten::linear", 70, 100),
+        ("aten::relu", 100, 120),
+    ]
+    assert trace.events.correlation[1] == trace.events.correlation[3] != trace.events.correlation[2]
+    assert (trace.events.activity == Activity.CPU_OP).all()
+
+
+def test_an_operator_that_outlives_its_caller_by_rounding_is_cut_to_it(tmp_path: Path) -> None:
+    records = [make.operator("outer", 0, 100), make.operator("inner", 50, 51), make.operator("next", 100, 10)]
+    assert spans(read(tmp_path, records)) == [("outer", 0, 50), ("inner", 50, 100), ("next", 100, 110)]
+
+
+def test_threads_do_not_nest_in_each_other(tmp_path: Path) -> None:
+    records = [make.operator("a", 0, 100, tid=1), make.operator("b", 20, 30, tid=2)]
+    assert spans(read(tmp_path, records)) == [("a", 0, 100), ("b", 20, 50)]
+
+
+def test_the_collectives_own_thread_computes_nothing(tmp_path: Path) -> None:
+    records = [
+        make.operator("aten::mm", 0, 100, tid=1),
+        make.said("gloo:all_reduce", 10, 50, tid=2),
+        make.operator("aten::copy_", 20, 5, tid=2),
+        make.said("gloo:send", 200, 100, tid=1),
+        make.operator("aten::add", 220, 10, tid=1),
+    ]
+    assert spans(read(tmp_path, records)) == [
+        ("aten::mm", 0, 100), ("gloo:all_reduce", 10, 60), ("gloo:send", 200, 300), ("aten::add", 220, 230),
+    ]  # fmt: skip
+
+
+def test_a_gpus_file_without_gpu_work_says_that_operators_stand_in(tmp_path: Path) -> None:
+    records = [make.operator("aten::mm", 0, 100)]
+    trace = read(tmp_path, records, header=make.HEADER)
+    assert spans(trace) == [("aten::mm", 0, 100)]
+    assert "the host's operators are its events" in trace.notes[0]
+    assert read(tmp_path, records).notes == []
+
+
+def test_a_collective_of_several_groups_goes_to_the_one_of_its_size(tmp_path: Path) -> None:
+    groups = [{"pg_name": "0", "ranks": [0, 1, 2, 3]}, {"pg_name": "tp", "ranks": [0, 1]}]
+    header = CPU_HEADER | {"distributedInfo": {"rank": 0, "world_size": 4, "pg_config": groups}}
+    shapes = {"Input Dims": [[64], [32], [], []], "Input type": ["float", "float", "", ""]}
+    records = [
+        make.operator("c10d::_allgather_base_", 0, 10, **shapes),
+        make.record("user_annotation", "gloo:all_gather", 20, 30, pid=50, tid=2,
+                    **{"Input Dims": [[32]], "Input type": ["float"]}),
+        make.said("gloo:broadcast", 60, 10, tid=2),
+    ]  # fmt: skip
+    c = read(tmp_path, records, header=header).collectives
+    assert c.group_size.tolist() == [2, -1]
+    assert c.bytes.tolist() == [256, -1]
+    assert c.group[1] == -1
+
+
+def test_a_recorded_rank_says_who_it_is(recorded: list[Path]) -> None:
+    for rank, path in enumerate(recorded):
+        trace = open_trace(path)
+        who = trace.identity
+        assert (who.rank, who.world_size, who.backend, who.source) == (rank, WORLD_SIZE, "gloo", "kineto")
+        assert who.epoch_ns is not None and trace.notes == []
+        assert list(trace.groups.values()) == [list(range(WORLD_SIZE))]
+
+
+def test_recorded_collectives_have_kind_size_and_group(recorded: list[Path]) -> None:
+    trace = open_trace(recorded[0])
+    c = trace.collectives
+    kinds = [trace.names[i] for i in c.kind]
+    assert Counter(kinds) == dict.fromkeys(COLLECTIVES, STEPS)
+    size = {kind: set(c.bytes[np.array(kinds) == kind].tolist()) for kind in COLLECTIVES}
+    one = 4 * ELEMENTS
+    assert size["all_gather"] == size["reduce_scatter"] == {one * WORLD_SIZE}
+    assert size["broadcast"] == size["all_to_all"] == {one}
+    assert size["barrier"] == {0}
+    assert size["all_reduce"] == {4 * (ELEMENTS * ELEMENTS + ELEMENTS)}
+    assert c.group_size.tolist() == [WORLD_SIZE] * len(c)
+    assert (trace.events.activity[c.event] == Activity.CPU_COLLECTIVE).all()
+    assert (trace.events.launch_ns[c.event] > 0).all(), "each was issued by an operator"
+
+
+def test_recorded_steps_and_ranges_are_there(recorded: list[Path]) -> None:
+    trace = open_trace(recorded[1])
+    names = Counter(trace.names[i] for i in trace.ranges.name)
+    assert names["forward"] == names["backward"] == STEPS
+    assert (trace.ranges.kind == RangeKind.STEP).sum() == STEPS
+    assert not any(name.startswith("gloo:") for name in names)
+
+
+def test_recorded_operators_cover_the_time_in_operators_once(recorded: list[Path]) -> None:
+    """Against the JSON itself, thread by thread: no overlap, nothing lost, dtypes known."""
+    trace = open_trace(recorded[0])
+    e = trace.events
+    told = json.loads(recorded[0].read_text())["traceEvents"]
+    issues = ("c10d::", "record_param_comms")
+    main = max(e.stream.tolist(), key=e.stream.tolist().count)
+    own = (e.activity == Activity.CPU_OP) & (e.stream == main)
+    assert own.sum() > 100
+    assert (e.start_ns[own][1:] >= e.end_ns[own][:-1]).all(), "two operators at once on one thread"
+    rows = [r for r in told if r.get("cat") == "cpu_op" and r["tid"] == main]
+    start = np.array([round(r["ts"] * 1000) for r in rows])
+    end = start + np.array([round(r["dur"] * 1000) for r in rows])
+    computes = np.array([not r["name"].startswith(issues) for r in rows])
+    measured = int((e.end_ns[own] - e.start_ns[own]).sum())
+    expected = innermost_ns(start, end, computes)
+    assert measured == pytest.approx(expected, abs=3 * len(rows)), "a few ns for each float"
+    assert {trace.names[i] for i in e.dtype[own] if i >= 0} >= {"float32"}
+
+
+def test_a_recorded_trace_packed_or_dumped_anew_is_the_same(recorded: list[Path], tmp_path: Path) -> None:
+    first = open_trace(recorded[0])
+    packed = tmp_path / "rank0.json.gz"
+    packed.write_bytes(gzip.compress(recorded[0].read_bytes()))
+    dumped = tmp_path / "rank0.json"
+    dumped.write_text(json.dumps(json.loads(recorded[0].read_text())))
+    for other in (open_trace(packed), open_trace(dumped)):
+        assert spans(other) == spans(first)
+        assert other.peak_memory_bytes == first.peak_memory_bytes != {}

@@ -1,0 +1,182 @@
+"""A trace says the same in whatever layout its JSON is written."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from harness.traces import open_trace
+from harness.traces.kineto import blocks, fill
+from harness.traces.trace import Activity, Trace
+from tests.traces import make
+
+
+def told(trace: Trace) -> dict[str, Any]:
+    """What a trace tells, with names instead of their indices."""
+    parts: dict[str, Any] = {
+        "identity": (trace.identity.rank, trace.identity.world_size, trace.identity.epoch_ns)
+    }
+    for part in ("events", "calls", "ranges", "collectives"):
+        columns = getattr(trace, part)
+        for column in columns.__slots__:
+            values = getattr(columns, column).tolist()
+            named = column in ("name", "kind", "dtype", "group", "domain") and (part, column) != (
+                "ranges",
+                "kind",
+            )
+            parts[f"{part}.{column}"] = (
+                [trace.names[v] if v >= 0 else None for v in values] if named else values
+            )
+    return parts
+
+
+@pytest.mark.parametrize("layout", make.LAYOUTS)
+def test_every_layout_reads_the_same(tmp_path: Path, layout: str) -> None:
+    reference = told(open_trace(make.kineto(tmp_path / "reference.json", make.gpu_step())))
+    assert reference["events.name"][0] == "void gemm<float, 2>(float*)"
+    assert told(open_trace(make.kineto(tmp_path / "t.json", make.gpu_step(), layout))) == reference
+
+
+@pytest.mark.parametrize("layout", make.LAYOUTS)
+@pytest.mark.parametrize("block_bytes", [1, 7, 64, 1000])
+def test_records_may_lie_across_blocks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, layout: str, block_bytes: int
+) -> None:
+    path = make.kineto(tmp_path / "t.json", make.gpu_step(), layout)
+    whole = told(open_trace(path))
+    monkeypatch.setattr(blocks, "BLOCK_BYTES", block_bytes)
+    assert told(open_trace(path)) == whole
+
+
+@pytest.mark.parametrize("layout", make.LAYOUTS)
+@pytest.mark.parametrize("part_bytes", [50, 700, 10_000])
+def test_parts_read_by_several_processes_are_the_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, layout: str, part_bytes: int
+) -> None:
+    nccl = {"Collective name": "allreduce", "In msg nelems": 8, "dtype": "Float", "Process Group Name": "0"}
+    records = [r for i in range(8) for r in make.gpu_step(10**15 + i * 10**6)]
+    for i in range(8):
+        records.insert(13 * i, make.kernel(f"ncclDevKernel_{i}", 10**15 + i * 10**6 + 7, 3, **nccl))
+    path = make.kineto(tmp_path / "t.json", records, layout)
+    whole = told(open_trace(path))
+    monkeypatch.setattr(fill, "_PART_BYTES", part_bytes)
+    assert told(open_trace(path, workers=3)) == whole
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(st.sampled_from("kcnora"), min_size=5, max_size=60), st.sampled_from([300, 1500]))
+def test_dense_and_sparse_stretches_read_as_the_exact_way_does(
+    tmp_path_factory: pytest.TempPathFactory, kinds: list[str], block_bytes: int
+) -> None:
+    nccl = {"Collective name": "allgather", "In msg nelems": 8, "Out msg nelems": 16, "dtype": "Float"}
+    made = {
+        "k": lambda t: make.kernel("void gemm()", t, 5, correlation=t),
+        "c": lambda t: make.call("cudaLaunchKernel", t, 2, correlation=t),
+        "n": lambda t: make.kernel("ncclDevKernel_AllGather", t, 9, **nccl),
+        "o": lambda t: make.operator("record_param_comms", t, 9, **nccl),
+        "r": lambda t: make.said(f"batch_{t}", t, 9),
+        "a": lambda t: {
+            "ph": "s",
+            "id": t,
+            "pid": 1,
+            "tid": 1,
+            "ts": make.at(t),
+            "cat": "ac2g",
+            "name": "ac2g",
+        },
+    }
+    records = [made[kind](1_000 + 10 * i) for i, kind in enumerate(k for k in kinds for _ in range(12))]
+    records.append(make.kernel("last", 10**9, 1))
+    folder = tmp_path_factory.mktemp("dense")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(blocks, "BLOCK_BYTES", block_bytes)
+        exact = told(open_trace(make.kineto(folder / "t.json", records, "compact")))
+        assert told(open_trace(make.kineto(folder / "t.json", records, "torch 1.9"))) == exact
+
+
+FAST = {"torch 1.9", "torch 2.13", "keys the other way round", "indented by 1", "indented by 2", "indented by tabs",
+        "keys sorted", "events before all else"}  # fmt: skip
+
+
+@pytest.mark.parametrize("layout", make.LAYOUTS)
+def test_the_fast_way_is_taken_where_lines_can_be_trusted_and_only_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, layout: str
+) -> None:
+    exact = []
+    monkeypatch.setattr(fill, "picked", lambda *given: exact.append(given) or iter([]))
+    open_trace(make.kineto(tmp_path / "t.json", make.gpu_step(), layout))
+    assert bool(exact) == (layout not in FAST)
+
+
+DECOYS = [
+    ("a category inside the arguments", {"inner": {"cat": "kernel", "name": "x", "ts": 1, "dur": 1}}),
+    ("a record inside the arguments", {"cat": "cuda_runtime", "pid": 7, "ts": 3, "list": [{}, {"a": [{}]}]}),
+    ("brackets in a text", {"text": '}, {"cat": "kernel"}]}'}),
+    ("a quote at a text's end", {"text": 'x}, {\\"'}),
+    ("the events' own key", {"traceEvents": [{"cat": "kernel"}, {"ph": "X"}]}),
+]
+
+
+@pytest.mark.parametrize("layout", make.LAYOUTS)
+@pytest.mark.parametrize("args", [args for _, args in DECOYS], ids=[name for name, _ in DECOYS])
+def test_what_only_looks_like_a_record_is_none(tmp_path: Path, layout: str, args: dict[str, Any]) -> None:
+    records = [make.operator("aten::mm", 5_000, 10), *make.gpu_step(), make.said("range", 7_000, 10)]
+    records[0]["args"] = records[-1]["args"] = args
+    trace = open_trace(make.kineto(tmp_path / "t.json", records, layout))
+    assert len(trace.events) == 4
+    assert len(trace.calls) == 2
+    assert sorted(trace.names[i] for i in trace.ranges.name) == ["ProfilerStep#3", "ProfilerStep#4", "range"]
+
+
+def test_a_large_footer_with_records_of_its_own_is_no_event(tmp_path: Path) -> None:
+    footer = {"log": [{"cat": "kernel", "n": i, "text": "x" * 200} for i in range(5_000)], "traceName": "t"}
+    for layout in make.LAYOUTS:
+        trace = open_trace(make.kineto(tmp_path / "t.json", make.gpu_step(), layout, footer=footer))
+        assert len(trace.events) == 4, layout
+        assert trace.notes == [], layout
+
+
+def test_a_bare_array_of_events_is_a_trace_too(tmp_path: Path) -> None:
+    text = make.kineto_text(make.gpu_step(), "compact", header={}, footer={})
+    (tmp_path / "t.json").write_bytes(text.removeprefix(b'{"traceEvents":').removesuffix(b"}"))
+    assert len(open_trace(tmp_path / "t.json").events) == 4
+
+
+spans = st.tuples(st.integers(0, 10**16), st.integers(0, 10**9), st.text(max_size=12), st.integers(0, 3))
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(spans, max_size=12), st.sampled_from(sorted(make.LAYOUTS)), st.randoms(use_true_random=False))
+def test_any_kernels_in_any_layout_come_out_as_they_went_in(
+    tmp_path_factory: pytest.TempPathFactory,
+    kernels: list[tuple[int, int, str, int]],
+    layout: str,
+    chance: random.Random,
+) -> None:
+    records = [make.kernel(name, start, length, device=device) for start, length, name, device in kernels]
+    for one in records:
+        if chance.random() < 0.3:
+            items = list(one.items())
+            chance.shuffle(items)
+            one.clear()
+            one.update(items)
+    path = make.kineto(tmp_path_factory.mktemp("any") / "t.json", [*records, make.said("step", 0, 5)], layout)
+    trace = open_trace(path)
+    got = zip(
+        trace.events.device.tolist(),
+        trace.events.start_ns.tolist(),
+        (trace.events.end_ns - trace.events.start_ns).tolist(),
+        [trace.names[i] for i in trace.events.name],
+        strict=True,
+    )
+    assert sorted(got) == sorted((d, s, n, json.loads(json.dumps(text))) for s, n, text, d in kernels)
+    assert (trace.events.activity == Activity.KERNEL).all()
+    order = np.lexsort((trace.events.start_ns, trace.events.device))
+    assert (order == np.arange(len(order))).all()

@@ -1,0 +1,151 @@
+"""Exports and reports as files: packed, broken, stale, or too new for the nsys at hand."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from harness.traces import TraceError, open_trace
+from tests.traces import make
+
+
+def sentence(path: Path) -> str:
+    with pytest.raises(TraceError) as caught:
+        open_trace(path)
+    text = str(caught.value)
+    assert text.startswith(str(path)) and "\n" not in text
+    return text
+
+
+def test_a_packed_export_reads_like_a_plain_one(tmp_path: Path) -> None:
+    plain = make.nsys_step().saved(tmp_path / "t.sqlite")
+    packed = tmp_path / "t.sqlite.gz"
+    packed.write_bytes(gzip.compress(plain.read_bytes()))
+    assert len(open_trace(packed).events) == len(open_trace(plain).events) == 4
+    packed.write_bytes(packed.read_bytes()[:-200])
+    assert "compressed file is damaged" in sentence(packed)
+
+
+def test_an_export_cut_anywhere_is_one_sentence(tmp_path: Path) -> None:
+    whole = make.nsys_step().saved(tmp_path / "t.sqlite").read_bytes()
+    for cut in (1, 50, 99, 100, 5_000, len(whole) // 2, len(whole) - 1):
+        path = tmp_path / "cut.sqlite"
+        path.write_bytes(whole[:cut])
+        assert sentence(path)
+
+
+def test_damaged_pages_never_become_numbers(tmp_path: Path) -> None:
+    whole = bytearray(make.nsys_step().saved(tmp_path / "t.sqlite").read_bytes())
+    for page in range(1, len(whole) // 4096):
+        damaged = whole.copy()
+        damaged[4096 * page : 4096 * (page + 1)] = b"\xaa" * 4096
+        path = tmp_path / "damaged.sqlite"
+        path.write_bytes(bytes(damaged))
+        try:
+            trace = open_trace(path)
+        except TraceError:
+            continue
+        assert set(trace.events.start_ns.tolist()) <= {10_000, 31_000, 36_000, 40_000}
+
+
+@pytest.mark.parametrize(
+    ("data", "says"),
+    [(b"", "is empty"), (b"no database at all, but long enough to be read as one" * 9, "nsys export"),
+     (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "git lfs pull")],
+)  # fmt: skip
+def test_what_is_no_export_is_one_sentence(tmp_path: Path, data: bytes, says: str) -> None:
+    (tmp_path / "t.sqlite").write_bytes(data)
+    assert says in sentence(tmp_path / "t.sqlite")
+
+
+def test_another_programs_database_is_one_sentence(tmp_path: Path) -> None:
+    with sqlite3.connect(tmp_path / "t.sqlite") as connection:
+        connection.execute("CREATE TABLE users (name TEXT)")
+    connection.close()
+    assert "not an export of nsys" in sentence(tmp_path / "t.sqlite")
+
+
+class FakeNsys:
+    """An `nsys` on the PATH that copies a ready export, and counts how often it was asked."""
+
+    def __init__(self, folder: Path, export: Path, script: str = 'cp "{export}" "$5"') -> None:
+        folder.mkdir()
+        self.asked = folder / "asked"
+        program = folder / "nsys"
+        program.write_text(f'#!/bin/sh\necho "$@" >> "{self.asked}"\n{script.format(export=export)}\n')
+        program.chmod(0o755)
+
+    @property
+    def count(self) -> int:
+        return len(self.asked.read_text().splitlines()) if self.asked.exists() else 0
+
+
+@pytest.fixture
+def report(tmp_path: Path) -> Path:
+    folder = tmp_path / "run with 'quotes' and spaces"
+    folder.mkdir()
+    path = folder / "profile_node0.nsys-rep"
+    path.write_bytes(b"a report")
+    return path
+
+
+@pytest.fixture
+def fake_nsys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeNsys:
+    fake = FakeNsys(tmp_path / "bin", make.nsys_step().saved(tmp_path / "ready.sqlite"))
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}")
+    return fake
+
+
+def test_fake_nsys_exports_a_report_once(report: Path, fake_nsys: FakeNsys) -> None:
+    assert len(open_trace(report).events) == 4
+    assert len(open_trace(report).events) == 4
+    assert fake_nsys.count == 1
+    assert len(list(report.parent.glob("*.sqlite"))) == 1, "nothing half-made stays behind"
+
+
+def test_fake_nsys_exports_a_rewritten_report_again(report: Path, fake_nsys: FakeNsys) -> None:
+    open_trace(report)
+    times = report.stat().st_atime_ns, report.stat().st_mtime_ns
+    report.write_bytes(b"a repeat")
+    os.utime(report, ns=times)
+    open_trace(report)
+    assert fake_nsys.count == 2
+
+
+def test_fake_nsys_is_not_asked_for_a_stale_export_beside_the_report(
+    report: Path, fake_nsys: FakeNsys
+) -> None:
+    report.with_name("profile_node0.sqlite").write_bytes(b"left from another run")
+    assert len(open_trace(report).events) == 4
+    assert fake_nsys.count == 1
+
+
+@pytest.mark.parametrize(
+    ("script", "says"),
+    [("echo 'Importer error: file has a newer version' >&2; exit 1", "was written by a newer nsys"),
+     ("echo broken >&2; exit 3", "exit code 3: broken"),
+     ("exit 0", "cannot be exported")],
+)  # fmt: skip
+def test_fake_nsys_that_fails_is_one_sentence(
+    report: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, says: str
+) -> None:
+    FakeNsys(tmp_path / "bin", tmp_path / "none", script)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}")
+    assert says in sentence(report)
+    assert [path.name for path in report.parent.iterdir()] == [report.name]
+
+
+def test_without_nsys_a_report_is_one_sentence_and_its_own_export_is_taken(
+    report: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.delenv("NSYS_HOME", raising=False)
+    assert "needs nsys to be read and none is installed" in sentence(report)
+    export = make.nsys_step().saved(report.with_name("profile_node0.sqlite"))
+    assert len(open_trace(report).events) == 4
+    os.utime(export, ns=(0, 0))
+    assert "needs nsys" in sentence(report), "an export older than its report is not its own"

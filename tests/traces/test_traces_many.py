@@ -1,0 +1,98 @@
+"""Files and folders of traces: found in order, read in turn or in a pool, the broken ones said."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from harness.traces import Trace, TraceError, find_traces, map_traces
+from harness.traces.many import memory_bytes, worker_count
+from harness.traces.progress import Progress
+from tests.traces import make
+
+
+def ranks(folder: Path, count: int) -> list[Path]:
+    for rank in range(count):
+        records = [make.kernel(f"on {rank}", 1_000 + i, 1) for i in range(rank + 1)]
+        make.kineto(folder / f"rank{rank}.json", records)
+    return [folder / f"rank{rank}.json" for rank in range(count)]
+
+
+def kernels_and_process(trace: Trace) -> tuple[int, int]:
+    return len(trace.events), os.getpid()
+
+
+def test_folders_give_their_traces_in_the_order_of_ranks(tmp_path: Path) -> None:
+    files = ranks(tmp_path, 12)
+    assert find_traces([tmp_path]) == files
+    assert find_traces([files[3], tmp_path])[0] == files[3]
+    assert len(find_traces([files[3], tmp_path])) == 12
+
+
+def test_other_json_in_a_folder_is_no_trace(tmp_path: Path) -> None:
+    (tmp_path / "run.json").write_text('{"experiment": 1}')
+    (tmp_path / "torch").mkdir()
+    (tmp_path / "torch" / "rank0.json.gz").write_bytes(gzip.compress(make.kineto_text(make.gpu_step())))
+    (tmp_path / "broken.json.gz").write_bytes(b"\x1f\x8b")
+    assert [f.name for f in find_traces([tmp_path])] == ["rank0.json.gz"]
+    with pytest.raises(TraceError, match="does not exist"):
+        find_traces([tmp_path / "nowhere"])
+
+
+def test_of_a_report_and_its_own_export_one_is_read(tmp_path: Path) -> None:
+    report, export = tmp_path / "profile_node0.nsys-rep", tmp_path / "profile_node0.sqlite"
+    report.write_bytes(b"x")
+    export.write_bytes(b"x")
+    (tmp_path / "profile_node0.nsys-rep.0123456789abcdef.sqlite").write_bytes(b"x")
+    assert find_traces([tmp_path]) == [export]
+    os.utime(export, ns=(0, 0))
+    assert find_traces([tmp_path]) == [report], "an export older than its report is not its own"
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_results_keep_the_order_and_broken_files_are_said(tmp_path: Path, workers: int) -> None:
+    files = ranks(tmp_path, 5)
+    files[2].write_text("no trace")
+    seen: list[tuple[int, int]] = []
+    results = map_traces(files, kernels_and_process, workers=workers, progress=lambda *d: seen.append(d))
+    assert [None if isinstance(r, TraceError) else r[0] for r in results] == [1, 2, None, 4, 5]
+    broken = results[2]
+    assert isinstance(broken, TraceError) and str(files[2]) in str(broken)
+    assert seen[-1][0] == seen[-1][1] > 0
+    processes = {r[1] for r in results if not isinstance(r, TraceError)}
+    assert (os.getpid() in processes) == (workers == 1)
+
+
+def kill_the_worker(trace: Trace) -> int:
+    os._exit(9)
+
+
+def test_a_worker_that_is_killed_is_said(tmp_path: Path) -> None:
+    results = map_traces(ranks(tmp_path, 3), kill_the_worker, workers=2)
+    assert all(isinstance(r, TraceError) and "worker process was killed" in str(r) for r in results)
+
+
+def test_no_more_workers_than_the_memory_holds(tmp_path: Path) -> None:
+    files = ranks(tmp_path, 8)
+    each = max(map(memory_bytes, files))
+    assert worker_count(files, 8, 3 * each) == 3
+    assert worker_count(files, 8, 100 * each) == 8
+    assert worker_count(files, 8, 1) == 1, "one is always read"
+    assert worker_count(files[:2], 8, 100 * each) == 2
+
+
+def test_progress_is_silent_for_a_second_and_then_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    out = io.StringIO()
+    with Progress("reading", out) as progress:
+        progress(10_000_000, 500_000_000)
+        assert out.getvalue() == ""
+        now += 1.5
+        progress(200_000_000, 500_000_000)
+    assert out.getvalue() == "reading: 200 of 500 MB\n"

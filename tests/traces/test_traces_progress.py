@@ -1,0 +1,28 @@
+"""Whatever is read says how far it has come."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from harness.traces import open_trace
+from tests.traces import make
+
+
+@pytest.mark.parametrize("kind", ["t.json", "t.sqlite"])
+def test_progress_grows_up_to_the_files_size(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / kind
+    if kind == "t.json":
+        make.kineto(path, [r for i in range(2_000) for r in make.gpu_step(10**15 + i)])
+    else:
+        made = make.nsys_step()
+        for i in range(20_000):
+            made.kernel("k", 50_000 + i, 1)
+        made.saved(path)
+    heard: list[tuple[int, int]] = []
+    open_trace(path, progress=lambda done, total: heard.append((done, total)))
+    assert len(heard) > 2
+    assert {total for _, total in heard} == {path.stat().st_size}
+    assert all(0 < done <= total for done, total in heard)
+    assert [done for done, _ in heard] == sorted(done for done, _ in heard)
