@@ -1,0 +1,151 @@
+"""A headless Chromium driven through its DevTools protocol: what the page's benchmark and tests look with.
+
+Knows nothing of the page. Chromium's own background traffic is switched off; what a page asks for is recorded.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import shutil
+import subprocess
+import tempfile
+import time
+import urllib.request
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import websocket
+
+NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
+_QUIET = (
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--hide-scrollbars",
+    "--remote-debugging-port=0",
+    "--remote-allow-origins=*",
+)
+_START_S = 30.0
+
+
+def find_chromium() -> str | None:
+    """The first Chromium on the PATH."""
+    return next((found for name in NAMES if (found := shutil.which(name))), None)
+
+
+class ScriptError(Exception):
+    """An expression that threw in the page."""
+
+
+class Browser:
+    """One page in one browser. `problems`: console errors and exceptions; `requests`: every address asked for."""
+
+    def __init__(self, program: str, width: int = 1280, height: int = 900) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="chromium-", ignore_cleanup_errors=True)
+        self.problems: list[str] = []
+        self.requests: list[str] = []
+        self._number = 0
+        argv = [program, *_QUIET, f"--user-data-dir={self._folder.name}", f"--window-size={width},{height}"]
+        self._process = subprocess.Popen(
+            [*argv, "about:blank"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        self._socket = websocket.create_connection(self._address(), timeout=60)
+        for domain in ("Page", "Runtime", "Network", "Log"):
+            self.call(f"{domain}.enable")
+        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+        self.call("Emulation.setDeviceMetricsOverride", **size)
+
+    def _address(self) -> str:
+        """The page's own socket; Chromium writes its port once it listens."""
+        port_file = Path(self._folder.name) / "DevToolsActivePort"
+        deadline = time.monotonic() + _START_S
+        while time.monotonic() < deadline:
+            if port_file.is_file() and (lines := port_file.read_text().split()):
+                with urllib.request.urlopen(f"http://127.0.0.1:{lines[0]}/json/list") as answer:
+                    pages = [t for t in json.load(answer) if t["type"] == "page"]
+                if pages:
+                    return str(pages[0]["webSocketDebuggerUrl"])
+            time.sleep(0.05)
+        raise TimeoutError(f"Chromium did not start in {_START_S:.0f} s")
+
+    def __enter__(self) -> Browser:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._socket.close()
+        self._process.terminate()
+        self._process.wait(timeout=20)
+        self._folder.cleanup()
+
+    def call(self, method: str, **parameters: Any) -> dict[str, Any]:
+        """One command and its result; what happened meanwhile is recorded."""
+        self._number += 1
+        self._socket.send(json.dumps({"id": self._number, "method": method, "params": parameters}))
+        while True:
+            message: dict[str, Any] = json.loads(self._socket.recv())
+            if message.get("id") == self._number:
+                if "error" in message:
+                    raise ScriptError(f"{method}: {message['error'].get('message')}")
+                return dict(message["result"])
+            self._record(message)
+
+    def _record(self, message: dict[str, Any]) -> None:
+        method, said = message.get("method"), message.get("params", {})
+        if method == "Runtime.exceptionThrown":
+            details = said["exceptionDetails"]
+            self.problems.append(str(details.get("exception", {}).get("description") or details["text"]))
+        elif method == "Runtime.consoleAPICalled" and said["type"] in ("error", "warning", "assert"):
+            self.problems.append(" ".join(str(a.get("value", a.get("description"))) for a in said["args"]))
+        elif method == "Log.entryAdded" and said["entry"]["level"] in ("error", "warning"):
+            self.problems.append(said["entry"]["text"])
+        elif method == "Network.requestWillBeSent":
+            self.requests.append(said["request"]["url"])
+
+    def open(self, page: Path, dark: bool = False) -> None:
+        """Go to a file and wait for it to be loaded (its scripts may still be at work)."""
+        feature = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        self.call("Emulation.setEmulatedMedia", features=[feature])
+        self.call("Page.navigate", url=page.absolute().as_uri())
+        self.wait("document.readyState === 'complete'")
+
+    def evaluate(self, expression: str) -> Any:
+        """The value of an expression in the page; promises are awaited. Raises ScriptError when it throws."""
+        answer = self.call(
+            "Runtime.evaluate", expression=expression, awaitPromise=True, returnByValue=True, userGesture=True
+        )
+        if "exceptionDetails" in answer:
+            details = answer["exceptionDetails"]
+            raise ScriptError(str(details.get("exception", {}).get("description") or details["text"]))
+        return answer["result"].get("value")
+
+    def wait(self, expression: str, timeout_s: float = 60.0) -> None:
+        """Until an expression is true. Raises TimeoutError."""
+        deadline = time.monotonic() + timeout_s
+        while not self.evaluate(expression):
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"not true within {timeout_s:.0f} s: {expression}; {self.problems}")
+            time.sleep(0.05)
+
+    def mouse(self, kind: str, x: float, y: float, **more: Any) -> None:
+        """A mouse event at a place of the window: mousePressed, mouseReleased, mouseMoved, mouseWheel."""
+        self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, **more)
+
+    def key(self, key: str) -> None:
+        """A key pressed and released."""
+        text = {"text": key} if len(key) == 1 else {}
+        self.call("Input.dispatchKeyEvent", type="keyDown", key=key, **text)
+        self.call("Input.dispatchKeyEvent", type="keyUp", key=key)
+
+    def screenshot(self, path: Path, whole: bool = False) -> None:
+        """The window, or the whole page, as PNG."""
+        answer = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=whole)
+        path.write_bytes(base64.b64decode(answer["data"]))
