@@ -52,10 +52,16 @@ def tails(run: Run) -> list[Tail]:
 
 def follow(run: Run, quiet: bool, as_json: bool) -> int:
     """Wait until the run has ended, then print its answer; returns 0 if it completed, else 1."""
+    return _answer(run, watch(run, quiet), as_json)
+
+
+def watch(run: Run, quiet: bool) -> State:
+    """Wait until the run has ended, with its output unless `quiet`; returns how it ended."""
     local = run.record.backend == "local"
+    state: State | None = None  # stays so when Ctrl-C stopped it
     with _interruptible(run, local):
         state = wait_for_end(run, [] if quiet else tails(run), POLL_LOCAL_S if local else POLL_SLURM_S)
-    return _answer(run, state, as_json)
+    return state or state_of(run)
 
 
 def wait_for_end(run: Run, outputs: list[Tail], poll_s: float) -> State:
@@ -103,39 +109,43 @@ def _interruptible(run: Run, local: bool) -> Iterator[None]:
 
 def _answer(run: Run, state: State, as_json: bool) -> int:
     print(f"{state}: {run.path}", file=sys.stderr)
-    text = _report(run, as_json)
+    summaries = write_report(run)
     if as_json:
         payload = {"job_id": run.job_id, "name": run.name, "path": str(run.path), "state": state}
         print(json.dumps(payload | {"summary": str(run.summary) if run.summary.is_file() else None}))
-    else:
+    elif text := _text(run, summaries):
         print(text)
     if state != "completed":
         print(f"what it printed: slurm.sh logs {run.job_id}", file=sys.stderr)
     return 0 if state == "completed" else 1
 
 
-def _report(run: Run, as_json: bool) -> str:
-    """The run's answer as text; summary.json is written beside. Why there is none, where there is none."""
-    from harness.report import render  # noqa: PLC0415 - numpy, only now
-    from harness.report.comm_terminal import is_comm_run, render_comm  # noqa: PLC0415 - as above
+def write_report(run: Run) -> list[Summary]:
+    """summary.json and report.html beside what the run left; none, and why on stderr, where nothing can be measured."""
+    from harness.report.comm_terminal import is_comm_run  # noqa: PLC0415 - numpy, only now
     from harness.report.jobs import Request, measure_request  # noqa: PLC0415 - as above
 
     if not (run.traces() or run.metrics() or is_comm_run(run.path)):
-        return ""
+        return []
     try:
         summaries = measure_request(Request(tokens=[str(run.path)]))
     except HarnessError as error:
         print(f"no report: {error}", file=sys.stderr)
-        return ""
+        return []
     _write_page(run, summaries)
-    if as_json:
-        return ""
+    return summaries
+
+
+def _text(run: Run, summaries: list[Summary]) -> str:
+    from harness.report import render  # noqa: PLC0415 - numpy, only now
+    from harness.report.comm_terminal import is_comm_run, render_comm  # noqa: PLC0415 - as above
+
     return render_comm(run.path) if is_comm_run(run.path) else "\n".join(map(render, summaries))
 
 
 def _write_page(run: Run, summaries: list[Summary]) -> None:
     """report.html beside summary.json; a disk that takes none costs only the page."""
-    from harness.report.page_request import write_pages  # noqa: PLC0415 - as in `_report`
+    from harness.report.page_request import write_pages  # noqa: PLC0415 - as in `write_report`
 
     try:
         for page in write_pages([str(run.path)], summaries, None):

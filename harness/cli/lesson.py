@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from harness.errors import RequestError
+from harness.errors import RequestError, WorkError
 
 if TYPE_CHECKING:
     from harness.run import Run
@@ -25,11 +25,18 @@ def lesson(
     *,
     hint: Annotated[int, typer.Option("--hint", count=True, help="one hint; repeat for the next")] = 0,
     answer: Annotated[bool, typer.Option("--answer", help="the answer, computed from your two runs")] = False,
-    run: Annotated[bool, typer.Option("--run", help="start the runs that are missing")] = False,
+    run: Annotated[
+        bool | None,
+        typer.Option(
+            "--run/--no-run",
+            help="start the runs that are missing, or don't; without either: here yes, on a cluster after asking",
+            show_default=False,
+        ),
+    ] = None,
     site: Annotated[str | None, typer.Option("--site", help="where to run, as for a launch")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="print machine-readable JSON")] = False,
 ) -> int:
-    """List the lessons, or do one: its question, its two runs, hints, the answer."""
+    """List the lessons, or do one: its question, its two runs (the missing ones are run), hints, the answer."""
     from harness.site import choose_site  # noqa: PLC0415 - --help does without
     from harness.study.lessons import find_pair, lesson_names, load_lesson  # noqa: PLC0415 - as above
 
@@ -39,14 +46,30 @@ def lesson(
     chosen = load_lesson(name)
     pair = chosen.pair(cpu=_on_cpu(here))
     found = find_pair(pair, completed_runs())
-    if run:
-        found = _run_missing(pair, found, here)
+    if not (answer or as_json):
+        _question(chosen, pair, found)
+        for number, text in enumerate(chosen.hints[:hint], 1):
+            print(f"hint {number} of {len(chosen.hints)}: {text}")
+    missing = found.a is None or found.b is None
+    if missing and _wants_runs(run, only_reading=bool(hint or answer or as_json), site=here):
+        found = _run_missing(pair, found, here, quiet=as_json)
+        missing = False
     if answer:
         return _answer(chosen, pair, found, as_json)
-    _question(chosen, pair, found)
-    for number, text in enumerate(chosen.hints[:hint], 1):
-        print(f"hint {number} of {len(chosen.hints)}: {text}")
+    if as_json:
+        print(json.dumps(_row(chosen, found) | _texts(chosen, pair, hint), indent=1))
+    else:
+        print(f"\nnext: slurm.sh lesson {chosen.name} " + ("--run" if missing else "--hint · --answer"))
     return 0
+
+
+def _wants_runs(asked: bool | None, only_reading: bool, site: Site) -> bool:
+    """This machine's time costs nothing; a cluster's belongs to the account, so a person is asked."""
+    if asked is not None or only_reading:
+        return bool(asked)
+    return site.is_local or (
+        sys.stdin.isatty() and typer.confirm(f"\nsubmit what is missing at {site.name}?", err=True)
+    )
 
 
 def completed_runs() -> list[Run]:
@@ -67,10 +90,7 @@ def _list(lessons: list[Lesson], site: Site, as_json: bool) -> int:
     from harness.study.lessons import find_pair  # noqa: PLC0415
 
     runs = completed_runs()
-    rows = []
-    for each in lessons:
-        found = find_pair(each.pair(cpu=_on_cpu(site)), runs)
-        rows.append({"name": each.name, "title": each.title, "a": _id(found.a), "b": _id(found.b)})
+    rows = [_row(each, find_pair(each.pair(cpu=_on_cpu(site)), runs)) for each in lessons]
     if as_json:
         print(json.dumps(rows, indent=1))
         return 0
@@ -80,6 +100,17 @@ def _list(lessons: list[Lesson], site: Site, as_json: bool) -> int:
         print(f"{row['name']:<4} {row['title']:<45} {state}")
     print("next: slurm.sh lesson 1a · --hint · --answer")
     return 0
+
+
+def _row(lesson: Lesson, found: Found) -> dict[str, object]:
+    return {"name": lesson.name, "title": lesson.title, "a": _id(found.a), "b": _id(found.b)}
+
+
+def _texts(lesson: Lesson, pair: Pair, hint: int) -> dict[str, object]:
+    from harness.study.lessons import command  # noqa: PLC0415
+
+    commands = {"command_a": command(pair.a), "command_b": command(pair.b)}
+    return {"question": lesson.question, **commands, "hints": lesson.hints[:hint]}
 
 
 def _id(run: Run | None) -> str | None:
@@ -95,25 +126,38 @@ def _question(chosen: Lesson, pair: Pair, found: Found) -> None:
     print("\nlook at")
     for tool, what in chosen.look_at.items():
         print(f"  {tool}: {what}")
-    missing = found.a is None or found.b is None
-    print(f"\nnext: slurm.sh lesson {chosen.name} " + ("--run" if missing else "--hint · --answer"))
 
 
-def _run_missing(pair: Pair, found: Found, site: Site) -> Found:
-    from harness.cli.follow import follow  # noqa: PLC0415 - only now something is launched
-    from harness.launch.submit import submit  # noqa: PLC0415
+def _run_missing(pair: Pair, found: Found, site: Site, quiet: bool) -> Found:
+    """Both runs, the missing ones made now. All are submitted first where a scheduler queues them."""
+    from harness.launch.submit import submit  # noqa: PLC0415 - only now something is launched
     from harness.study.lessons import Found as Pairing  # noqa: PLC0415
     from harness.study.lessons import command  # noqa: PLC0415
 
-    runs = []
+    runs, unfinished = [], []
     for experiment, run in ((pair.a, found.a), (pair.b, found.b)):
         if run is None:
-            print(f"running: {command(experiment)}", file=sys.stderr)
+            print(f"\nrunning: {command(experiment)}", file=sys.stderr)
             run = submit(experiment, site, ["slurm.sh", *sys.argv[1:]])  # noqa: PLW2901 - the one that was missing
-            if follow(run, quiet=True, as_json=True):
-                raise RequestError(f"{run.job_id} did not complete: slurm.sh logs {run.job_id}")
+            print(f"{run.job_id}: {run.path}", file=sys.stderr)
+            if site.is_local:
+                _complete(run, quiet)
+            else:
+                unfinished.append(run)
         runs.append(run)
+    for run in unfinished:
+        _complete(run, quiet)
     return Pairing(*runs)
+
+
+def _complete(run: Run, quiet: bool) -> None:
+    from harness.cli.follow import watch, write_report  # noqa: PLC0415 - as in `_run_missing`
+
+    state = watch(run, quiet)
+    print(f"{state}: {run.path}", file=sys.stderr)
+    if state != "completed":
+        raise WorkError(f"{run.job_id} did not complete ({state}): slurm.sh logs {run.job_id}")
+    write_report(run)
 
 
 def _answer(chosen: Lesson, pair: Pair, found: Found, as_json: bool) -> int:

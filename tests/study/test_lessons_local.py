@@ -58,9 +58,12 @@ def test_the_answer_comes_from_the_students_own_runs(
     runs: Path, tmp_path: Path, name: str, outcomes: list[str]
 ) -> None:
     for attempt in range(ATTEMPTS.get(name, 1)):
-        done = lesson(runs if attempt == 0 else tmp_path / str(attempt), name, "--run", "--answer", "--json")
+        where = runs if attempt == 0 else tmp_path / str(attempt)
+        begun = lesson(where, name)
+        assert begun.returncode == 0, begun.stderr[-3000:]
+        done = lesson(where, name, "--answer", "--json")
         assert done.returncode == 0, done.stderr[-3000:]
-        said = json.loads(done.stdout[done.stdout.index('{\n "lesson"') :])
+        said = json.loads(done.stdout)
         if [a["outcome"] for a in said["answers"]] == outcomes:
             return
     pytest.fail(f"{said['answers']}")
@@ -71,6 +74,13 @@ def test_the_list_shows_what_is_done(runs: Path) -> None:
     assert [r["name"] for r in rows] == ["1a", "1b", "1c", "2a", "2b", "2c", "3a"]
     done = {r["name"] for r in rows if r["a"] and r["b"]}
     assert done >= {"1a", "1b", "1c", "2a", "2b"}
+
+
+def test_on_a_cluster_nothing_is_submitted_unasked(tmp_path: Path) -> None:
+    done = lesson(tmp_path, "1a", "--site", "leonardo")
+    assert done.returncode == 0, done.stderr
+    assert "next: slurm.sh lesson 1a --run" in done.stdout
+    assert not list(tmp_path.iterdir())
 
 
 def test_an_answer_without_runs_says_what_to_run(tmp_path: Path) -> None:
