@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from harness.options import VALUE, Flag, switch, value
 
 Count = Annotated[int, Field(ge=1)]
+PRECISIONS = {"--mixed-precision": True, "--no-mixed-precision": False}
 
 
 class Broken(NamedTuple):
@@ -126,7 +127,7 @@ class Training(Experiment):
     mixed_precision: Annotated[
         bool,
         Field(description="compute in bf16, keep fp32 master weights"),
-        switch("--mixed-precision", tag="mixed", train="--mixed-precision"),
+        Flag(PRECISIONS, tag="mixed", train="--mixed-precision"),
     ] = False
     micro_batch_size: Annotated[
         Count | None,
@@ -172,7 +173,7 @@ class Training(Experiment):
 
     def broken_rules(self) -> Iterator[Broken]:
         yield from super().broken_rules()
-        if self.activation_checkpointing and not self.mixed_precision:
+        if self.activation_checkpointing and self.mixed_precision is False:
             yield _broken(
                 "--activation-checkpointing needs --mixed-precision: add it",
                 "activation_checkpointing",
@@ -316,6 +317,11 @@ class Megatron(Training):
         Field(description="our loop on megatron-core, or pretrain_gpt.py of the NeMo container"),
         value("--engine", metavar="NAME"),
     ] = "megatron-core"
+    mixed_precision: Annotated[
+        bool | None,
+        Field(description="compute in bf16, keep fp32 master weights (default: on GPUs, not on CPU)"),
+        Flag(PRECISIONS, tag="mixed", train="--mixed-precision"),
+    ] = None  # type: ignore[assignment]  # until the device is known
     data_path: Annotated[
         str | None,
         Field(

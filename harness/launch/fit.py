@@ -51,6 +51,9 @@ def fit(
     if given.get("zero_stage") == 3 and given.get("hpz_partition") is None:
         given["hpz_partition"] = gpus
     if isinstance(experiment, Megatron):
+        # In fp32 an A100 is 16 times slower; a CPU without bf16 units is 7 times slower in bf16.
+        if experiment.mixed_precision is None:
+            given["mixed_precision"] = device == "cuda"
         given |= _megatron_defaults(experiment, int(gpus), given["micro_batch_size"] or 1, device)
     fitted, errors = validate(type(experiment), given)
     if isinstance(fitted, Megatron) and model is not None:

@@ -308,7 +308,7 @@ def _precision(s: Summary) -> Avoidable | None:
     slow = sum(k.duration_ns for k in s.kinds if k.precision == "fp32") / 2
     flags = None
     if _exercise(s) in (1, 2, 3) and not _asked(s, "mixed_precision"):
-        flags = Flags(put={"--mixed-precision": None})
+        flags = Flags(put={"--mixed-precision": None}, drop=("--no-mixed-precision",))
     why = "Matrix products run in fp32; in bf16 they take half the time or less (the half is counted here)."
     return Avoidable("single precision", slow / total, why, "mixed precision (bf16)", flags) if slow else None
 

@@ -106,6 +106,22 @@ def test_pipeline_stages_are_not_limited_to_the_number_of_nodes() -> None:
     assert experiment.pp == 4
 
 
+@pytest.mark.parametrize(
+    ("site", "word", "bf16"),
+    [
+        ("leonardo", "--pp=1", True),
+        ("leonardo", "--no-mixed-precision", False),
+        ("local", "--pp=1", False),  # a CPU without bf16 units is several times slower in bf16
+        ("local", "--mixed-precision", True),
+    ],
+)
+def test_megatron_trains_in_bf16_on_gpus(harness: Harness, site: str, word: str, bf16: bool) -> None:
+    done = harness("-e", "3", "--site", site, "--dry-run", "--", word, CUDA_VISIBLE_DEVICES="")
+    assert done.returncode == 0, done.stderr
+    assert ("-mixed1-" in done.stdout, "-mixed0-" in done.stdout) == (bf16, not bf16)
+    assert ("--mixed-precision" in done.stdout) == bf16
+
+
 def test_switches_set_what_their_names_say() -> None:
     zero = asked("-e=2", "--ds-no-overlap", "--ds-stage2")
     assert isinstance(zero, DeepSpeed)

@@ -112,6 +112,11 @@ def test_the_largest_avoidable_part_comes_with_its_time_per_step() -> None:
             "bash slurm.sh -e 2 --mixed-precision",
         ),
         (
+            summary(compute=100, kinds=[KindTime(kind="gemm", precision="fp32", count=1, duration_ns=90 * MS, share=1)],
+                    **run(3, "--no-mixed-precision", mixed_precision=False)),
+            "bash slurm.sh -e 3 --mixed-precision",
+        ),
+        (
             summary(exposed=40, **run(3, "--tp", "4", tp=4)),
             "bash slurm.sh -e 3 --tp 2",
         ),
