@@ -18,7 +18,7 @@ KNOWN_LAUNCH_SHARE = 0.9
 def judge_part(part: RankPart, m: Measured) -> RankPart:
     """The part with what is wrong with its own recording; idle time is withheld where steps were not
     recorded."""
-    findings = [*_nothing(part), *_steps(part), *_tool(part), *_launches(m), *_tail(part)]
+    findings = [*_nothing(part, m), *_steps(part), *_tool(part), *_launches(m), *_tail(part)]
     update: dict[str, object] = {"findings": findings}
     if part.steps.empty > part.steps.found / 2:
         reason = (
@@ -46,9 +46,14 @@ def _doubt(what: str, evidence: str) -> Finding:
     return Finding(severity=Verdict.DOUBTFUL, what=what, evidence=evidence)
 
 
-def _nothing(part: RankPart) -> list[Finding]:
+def _nothing(part: RankPart, m: Measured) -> list[Finding]:
+    """What nsys records without a GPU still says how long the ranges took; anything else without work says nothing."""
     if part.events:
         return []
+    ranges = len(m.view.ranges)
+    if ranges and part.source.tool == "nsys" and not part.source.device_names:
+        evidence = f"{_who(part)}: {ranges} ranges and no kernel: their times stand, what ran under them is not known"
+        return [_doubt("recorded without a GPU", evidence)]
     what = "no work was recorded on any device"
     return [Finding(severity=Verdict.UNUSABLE, what=what, evidence=f"{part.source.path}: 0 events")]
 

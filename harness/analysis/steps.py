@@ -126,7 +126,8 @@ def _judge(steps: Steps, events: Events, busy: list[Busy]) -> Steps:
     work = sum(
         (lengths_within(b.any, steps.start_ns, steps.end_ns) for b in busy), np.zeros(len(complete), int)
     )
-    counted = complete & (work > 0)
+    worked = work > 0 if len(events) else complete  # a trace of ranges alone cannot tell an empty step
+    counted = complete & worked
     warmup = _leading_warmup((steps.end_ns - steps.start_ns)[counted])
     counted[np.flatnonzero(counted)[:warmup]] = False
     return replace(
@@ -134,7 +135,7 @@ def _judge(steps: Steps, events: Events, busy: list[Busy]) -> Steps:
         counted=counted,
         warmup=warmup,
         cut_off=int((~complete).sum()),
-        empty=int((complete & (work == 0)).sum()),
+        empty=int((complete & ~worked).sum()),
     )
 
 

@@ -44,8 +44,8 @@ class View:
 
 
 def views(trace: Trace) -> list[View]:
-    """One view per process that did something on a device, in the order of their pids."""
-    pids = _pids(trace.events)
+    """One view per process that did something on a device, else per process with ranges; in the order of their pids."""
+    pids = _pids(trace.events.process) or _pids(trace.ranges.process)
     if len(pids) <= 1:
         rank = trace.identity.rank
         rank = _rank_in(trace.names, trace.ranges) if rank is None else rank
@@ -55,11 +55,11 @@ def views(trace: Trace) -> list[View]:
     return [_of_process(trace, pid) for pid in pids]
 
 
-def _pids(events: Events) -> list[int]:
-    if len(events) == 0:
+def _pids(process: NDArray[np.integer]) -> list[int]:
+    if len(process) == 0:
         return []
-    changes = np.flatnonzero(events.process[1:] != events.process[:-1]) + 1
-    return sorted({int(p) for p in events.process[np.append(0, changes)]})
+    changes = np.flatnonzero(process[1:] != process[:-1]) + 1
+    return sorted({int(p) for p in process[np.append(0, changes)]})
 
 
 def _of_process(trace: Trace, pid: int) -> View:

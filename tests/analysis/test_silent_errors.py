@@ -160,6 +160,18 @@ def test_a_recording_with_nothing_in_it_is_unusable_and_says_so():
     assert found.devices == []
 
 
+def test_what_nsys_records_without_a_gpu_still_has_its_steps_per_process():
+    made = Made(source="nsys")
+    for process, length in ((7, 10), (8, 20)):
+        for i in range(4):
+            made.range(i * 100, i * 100 + length, f"batch_{i}", process=process, thread=process)
+    found = summary_of(made)
+    assert found.quality.verdict is Verdict.DOUBTFUL
+    assert [f.what for f in found.quality.findings] == ["recorded without a GPU"] * 2
+    assert sorted(each.median_ns for each in found.steps.per_rank) == [10, 20]
+    assert found.devices == []
+
+
 def test_dropped_events_missing_launches_and_late_work_are_findings():
     made = Made().step(0, 100, 0).step(100, 200, 1)
     made.event(0, 90).event(110, 190, launch_ns=105).event(195, 400, launch_ns=198)

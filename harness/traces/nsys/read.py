@@ -46,9 +46,7 @@ def trace_of(path: Path, database: Database, host: bool) -> Trace:
     ranges, still_open = nvtx_ranges(database, names, last_ns) if host else (empty(Ranges), 0)
     payloads = read_payloads(database)
     processes = {pid for part in (events, ranges) for pid in distinct(part.process) if pid >= 0}
-    notes = [] if len(events) else ["the report holds no GPU work: no kernels, copies or sets were recorded"]
-    if still_open:
-        notes.append(f"{still_open} NVTX ranges never ended; they are cut off at the last event")
+    notes = [f"{still_open} NVTX ranges never ended; they are cut off at the last event"] if still_open else []
     return Trace(
         identity=identity(
             database, path, processes, [names.texts[i] for i in set(ranges.name.tolist())], payloads

@@ -1,0 +1,82 @@
+"""A real nsys on the real cluster: each node records its own training, and a report survives whatever ends the run.
+
+Without a GPU nsys records ranges and calls into the operating system; the options of the CUDA side are not tried here.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import subprocess
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from slurm_door import ENDLESS, SHORT, Door, Submitted, submitted
+from test_slurm_runs import wait_for_active_steps
+
+pytestmark = pytest.mark.slurm
+
+NODES = (0, 1)
+
+
+@pytest.fixture(scope="module")
+def recorded(door: Door, nsys_folder: Path) -> tuple[Submitted, dict[str, str]]:
+    """A run over both nodes that nsys watched to its end, and the environment that has nsys."""
+    path = {"PATH": f"{nsys_folder}{os.pathsep}{door.slurm.env['PATH']}"}
+    site = door.site("with-nsys", env={**path, "TOKENIZERS_PARALLELISM": "false"})
+    words = ("-e", "1", "-n", "2", "--profiler", "nsys", "--site", site, "--json", "--wait", "--", *SHORT)
+    done = door(*words, env=path)
+    assert done.returncode == 0, done.stderr
+    return submitted(done.stdout), path
+
+
+def ranges(report: Path, nsys: Path, folder: Path) -> Counter[str]:
+    """How often each range is in a report, by nsys' own export."""
+    out = folder / f"{report.stem}.sqlite"
+    argv = [nsys / "nsys", "export", "--type", "sqlite", "--output", out, report]
+    subprocess.run(argv, check=True, capture_output=True)
+    query = "SELECT coalesce(text, value) FROM NVTX_EVENTS LEFT JOIN StringIds ON id = textId WHERE eventType = 59"
+    with sqlite3.connect(out) as connection:
+        return Counter(name for (name,) in connection.execute(query))
+
+
+def test_each_node_leaves_the_report_of_its_own_ranks(
+    recorded: tuple[Submitted, dict[str, str]], nsys_folder: Path, tmp_path: Path
+) -> None:
+    run, _ = recorded
+    for node in NODES:
+        found = ranges(run.path / f"nsys/profile_node{node}.nsys-rep", nsys_folder, tmp_path)
+        assert found["forward"] == found["optimizer_step"] == 3, "three profiled steps of one rank"
+        assert {f"batch_{i}" for i in (3, 4, 5)} <= set(found)
+        assert "batch_2" not in found, "the warm-up is not in the report"
+
+
+def test_what_nsys_recorded_is_reported_for_what_it_is(
+    door: Door, recorded: tuple[Submitted, dict[str, str]]
+) -> None:
+    run, path = recorded
+    done = door("report", run.job_id, env=path)
+    assert done.returncode == 0, done.stderr
+    assert "2 traces (nsys) · world size 2" in done.stdout
+    assert "recorded without a GPU" in done.stdout
+    assert "Do not build on these numbers" not in done.stdout
+
+
+def test_cancelled_the_reports_are_kept_and_open(
+    door: Door, recorded: tuple[Submitted, dict[str, str]], nsys_folder: Path, tmp_path: Path
+) -> None:
+    _, path = recorded
+    done = door(
+        *("-e", "1", "-n", "2", "--profiler", "nsys", "--json"),
+        *("--site", door.runs.parent / "with-nsys.yaml", "--", *ENDLESS),
+        env=path,
+    )
+    assert done.returncode == 0, done.stderr
+    run = submitted(done.stdout)
+    wait_for_active_steps(run)
+    assert door("cancel", run.job_id).returncode == 0
+    assert door.slurm.wait(run.job_id) == "CANCELLED"
+    for node in NODES:
+        found = ranges(run.path / f"nsys/profile_node{node}.nsys-rep", nsys_folder, tmp_path)
+        assert found["forward"] >= 2
