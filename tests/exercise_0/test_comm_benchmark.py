@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 from comm_exercise import EXERCISE  # before commtests: it makes that importable
 from commtests import COLLECTIVES
-from commtests.measure import scope_groups
+from commtests.measure import Point, Result, scope_groups
 from commtests.operations import Member, prepare, rounded_bytes
-from commtests.theory import algorithm_gbytes_per_s, bus_factor, fit_alpha_beta
+from commtests.show import bounds, document, table
+from commtests.theory import Links, algorithm_gbytes_per_s, bus_bound, bus_factor, fit_alpha_beta
 
 torch = pytest.importorskip("torch")
 
@@ -42,6 +43,57 @@ def test_algorithm_bandwidth_is_size_over_time() -> None:
 def test_an_unknown_collective_has_no_bandwidth() -> None:
     with pytest.raises(ValueError, match="gossip"):
         bus_factor("gossip", 4)
+
+
+LEONARDO = Links(intra_gbps=2400, inter_gbps=200, gpus_per_node=4)
+DGX_H100 = Links(intra_gbps=3600, inter_gbps=400, gpus_per_node=8)
+SLOW_BRIDGE = Links(intra_gbps=500, inter_gbps=200, gpus_per_node=4)
+
+
+@pytest.mark.parametrize(
+    ("collective", "scope", "ranks", "links", "gbps"),
+    [
+        ("all_reduce", "intra", 4, LEONARDO, 2400),
+        ("all_reduce", "inter", 2, LEONARDO, 200),
+        ("all_reduce", "world", 8, LEONARDO, 800),  # a ring crosses with all four rails
+        ("all_gather", "world", 16, DGX_H100, 3200),
+        ("broadcast", "world", 8, SLOW_BRIDGE, 500),  # inside the node it is slower than the node's network
+        # Of the 7 parts that each rank sends, 4 cross at 200: all 7 move at 350.
+        ("all_to_all", "world", 8, LEONARDO, 350),
+        (
+            "all_to_all",
+            "world",
+            8,
+            Links(100, 1000, 4),
+            700 / 3,
+        ),  # here the 3 that stay in the node are slower
+        ("reduce_scatter", "world", 8, Links(None, 200, 4), 800),
+        ("all_reduce", "world", 8, Links(None, None, 4), None),
+    ],
+)
+def test_the_bound_is_what_the_links_of_all_gpus_carry(
+    collective: str, scope: str, ranks: int, links: Links, gbps: float | None
+) -> None:
+    assert bus_bound(collective, scope, ranks, links).gbps == (gbps if gbps is None else pytest.approx(gbps))
+
+
+def a_result(collective: str, busbw_gbytes_per_s: float) -> Result:
+    point = Point(1 << 30, 20, 1e7, 1e7, 1e7, busbw_gbytes_per_s, busbw_gbytes_per_s, True, {"world": 1e7})
+    return Result(collective, "world", ranks=8, groups=1, points=[point])
+
+
+def test_four_full_rails_are_the_whole_link_and_not_four_of_them() -> None:
+    results = [a_result("all_reduce", 100.0), a_result("all_to_all", 21.875), a_result("send_recv", 25.0)]
+    shares = [r["points"][0]["share_of_link"] for r in document({}, results, LEONARDO)["results"]]
+    assert shares == [pytest.approx(1.0), pytest.approx(0.5), None]
+    assert "100%" in table(results[0], LEONARDO)
+    assert "of link: – because only one pair per node crosses the network" in table(results[2], LEONARDO)
+
+
+def test_the_pictures_dashed_lines_are_the_bounds() -> None:
+    results = [a_result(name, 50.0) for name in COLLECTIVES]
+    lines = bounds(document({}, results, LEONARDO)["results"])
+    assert lines == {100.0: "", 43.75: " (all-to-all)"}
 
 
 SIZES = [1024 * 4**k for k in range(11)]

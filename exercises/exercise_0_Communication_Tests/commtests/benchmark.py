@@ -17,6 +17,7 @@ import torch.distributed as dist
 
 from .measure import Result, Settings, make_scopes, measure
 from .show import bytes_text, document, plot, table, write_json
+from .theory import Links
 
 KIB, MIB, GIB = 1024, 1024**2, 1024**3
 LARGEST_ON_CPU = 16 * MIB
@@ -71,11 +72,8 @@ def _benchmark(options: Namespace, device: torch.device) -> int:
         warmup=options.warmup,
         budget_ns=int((options.time_budget_s or BUDGET_S[device.type]) * 1e9),
     )
-    links = {
-        "intra": options.link_gbps_intra,
-        "inter": options.link_gbps_inter,
-        "world": options.link_gbps_inter,
-    }
+    per_node = int(os.environ["LOCAL_WORLD_SIZE"])
+    links = Links(options.link_gbps_intra, options.link_gbps_inter, per_node)
     about = _about(device, settings)
     first = dist.get_rank() == 0
     if first:
@@ -84,7 +82,7 @@ def _benchmark(options: Namespace, device: torch.device) -> int:
     for result in measure(options.collectives, scopes, settings):
         results.append(result)
         if first:
-            print(table(result, links[result.scope]), flush=True)
+            print(table(result, links), flush=True)
             write_json(options.run_dir / "comm" / "collectives.json", document(about, results, links))
     if first:
         _finish(options.run_dir, document(about, results, links))

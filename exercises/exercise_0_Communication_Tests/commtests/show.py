@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .theory import Fit
+from .theory import Bound, Fit, Links, bus_bound
 
 if TYPE_CHECKING:
     from .measure import Result
@@ -44,8 +44,9 @@ def bytes_text(count: float) -> str:
     return f"{count:.4g} GiB"
 
 
-def table(result: Result, link_gbps: float | None) -> str:
-    """One collective in one scope, in nccl-tests' columns plus the share of the nominal link."""
+def table(result: Result, links: Links) -> str:
+    """One collective in one scope, in nccl-tests' columns plus the share of what the nominal links allow."""
+    bound = _bound(result, links)
     groups = "" if result.groups == 1 else f", {result.groups} groups at once, the slowest is shown"
     lines = [f"\n{result.collective} · {result.scope} · {result.ranks} ranks per group{groups}"]
     if result.points:
@@ -54,7 +55,7 @@ def table(result: Result, link_gbps: float | None) -> str:
             f"{'of link':>8} {'times':>6}  check"
         )
     for point in result.points:
-        share = _share(point.busbw_gbytes_per_s, link_gbps)
+        share = _share(point.busbw_gbytes_per_s, bound)
         lines.append(
             f"{bytes_text(point.message_bytes):>10} {point.time_ns / 1e3:12.1f} {point.min_ns / 1e3:12.1f} "
             f"{point.algbw_gbytes_per_s:11.3f} {point.busbw_gbytes_per_s:11.3f} "
@@ -63,10 +64,16 @@ def table(result: Result, link_gbps: float | None) -> str:
         )
     if result.fit is not None:
         lines.append("  " + fit_text(result.fit))
+    if result.points and bound.reason is not None:
+        lines.append(f"  of link: – because {bound.reason}")
     lines += _slow_groups(result)
     if result.reason is not None:
         lines.append("  " + result.reason)
     return "\n".join(lines)
+
+
+def _bound(result: Result, links: Links) -> Bound:
+    return bus_bound(result.collective, result.scope, result.ranks, links)
 
 
 def _slow_groups(result: Result) -> list[str]:
@@ -91,29 +98,27 @@ def fit_text(fit: Fit) -> str:
     )
 
 
-def document(
-    about: Mapping[str, Any], results: Sequence[Result], links_gbps: Mapping[str, float | None]
-) -> dict[str, Any]:
+def document(about: Mapping[str, Any], results: Sequence[Result], links: Links) -> dict[str, Any]:
     """What collectives.json holds: `about`, then the results with every number in the unit its name says."""
     return {
         "schema": 1,
         **about,
-        "link_gbps": dict(links_gbps),
-        "results": [_result(result, links_gbps.get(result.scope)) for result in results],
+        "link_gbps": {"intra": links.intra_gbps, "inter": links.inter_gbps},
+        "results": [_result(result, _bound(result, links)) for result in results],
     }
 
 
-def _result(result: Result, link_gbps: float | None) -> dict[str, Any]:
+def _result(result: Result, bound: Bound) -> dict[str, Any]:
     points = [
-        {**vars(point), "share_of_link": _share(point.busbw_gbytes_per_s, link_gbps)}
-        for point in result.points
+        {**vars(point), "share_of_link": _share(point.busbw_gbytes_per_s, bound)} for point in result.points
     ]
     fit = None if result.fit is None else vars(result.fit)
-    return {**vars(result), "points": points, "fit": fit}
+    limits = {"bound_gbps": bound.gbps, "no_bound": bound.reason}
+    return {**vars(result), **limits, "points": points, "fit": fit}
 
 
-def _share(busbw_gbytes_per_s: float, link_gbps: float | None) -> float | None:
-    return None if not link_gbps else busbw_gbytes_per_s * BITS_PER_BYTE / link_gbps
+def _share(busbw_gbytes_per_s: float, bound: Bound) -> float | None:
+    return None if not bound.gbps else busbw_gbytes_per_s * BITS_PER_BYTE / bound.gbps
 
 
 def write_json(path: Path, data: Mapping[str, Any]) -> None:
@@ -147,7 +152,7 @@ def plot(data: Mapping[str, Any], path: Path) -> str | None:
     for column, scope in enumerate(scopes):
         results = [result for result in data["results"] if result["scope"] == scope and result["points"]]
         _draw_times(axes[0][column], scope, results)
-        _draw_bandwidths(axes[1][column], results, data["link_gbps"].get(scope))
+        _draw_bandwidths(axes[1][column], results)
     axes[0][0].set_ylabel("time (µs)")
     axes[1][0].set_ylabel("bus bandwidth (GB/s)")
     figure.suptitle(
@@ -178,7 +183,7 @@ def _draw_times(axis: Any, scope: str, results: Sequence[Mapping[str, Any]]) -> 
     axis.legend(fontsize="small")
 
 
-def _draw_bandwidths(axis: Any, results: Sequence[Mapping[str, Any]], link_gbps: float | None) -> None:
+def _draw_bandwidths(axis: Any, results: Sequence[Mapping[str, Any]]) -> None:
     for result in results:
         name = result["collective"]
         points = result["points"]
@@ -186,10 +191,10 @@ def _draw_bandwidths(axis: Any, results: Sequence[Mapping[str, Any]], link_gbps:
             [point["message_bytes"] for point in points], [point["busbw_gbytes_per_s"] for point in points],
             MARKERS[name] + "-", color=COLOURS[name], lw=1.2, ms=5,
         )  # fmt: skip
-    if link_gbps:
-        axis.axhline(link_gbps / BITS_PER_BYTE, color="black", ls="--", lw=1)
+    for rate, names in bounds(results).items():
+        axis.axhline(rate, color="black", ls="--", lw=1)
         axis.annotate(
-            f"nominal link {link_gbps / BITS_PER_BYTE:g} GB/s", (0.02, link_gbps / BITS_PER_BYTE),
+            f"links allow {rate:.4g} GB/s{names}", (0.02, rate),
             xycoords=("axes fraction", "data"), va="bottom", fontsize="small",
         )  # fmt: skip
     axis.set_xscale("log", base=2)
@@ -198,3 +203,14 @@ def _draw_bandwidths(axis: Any, results: Sequence[Mapping[str, Any]], link_gbps:
     axis.xaxis.set_major_formatter(lambda value, _position: bytes_text(value))
     axis.tick_params(axis="x", rotation=30)
     axis.grid(True, which="major", alpha=0.3)
+
+
+def bounds(results: Sequence[Mapping[str, Any]]) -> dict[float, str]:
+    """GB/s of each dashed line → whose it is: empty for the most common one, else the collectives' names."""
+    found: dict[float, list[str]] = {}
+    for result in results:
+        if result["bound_gbps"]:
+            rate = result["bound_gbps"] / BITS_PER_BYTE
+            found.setdefault(rate, []).append(result["collective"].replace("_", "-"))
+    most = max(map(len, found.values()), default=0)
+    return {rate: "" if len(names) == most else f" ({', '.join(names)})" for rate, names in found.items()}

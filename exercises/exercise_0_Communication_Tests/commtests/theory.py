@@ -1,4 +1,5 @@
-"""Bandwidth as nccl-tests defines it, and the line time = α + β·bytes through measured points. Numpy only."""
+"""Bandwidth as nccl-tests defines it, what the links allow of it, and the line time = α + β·bytes through measured
+points. Numpy only."""
 
 from __future__ import annotations
 
@@ -25,6 +26,46 @@ def bus_factor(collective: str, ranks: int) -> float:
     if collective in {"broadcast", "send_recv"}:
         return 1.0
     raise ValueError(f"no bus bandwidth is defined for {collective!r}; known: {', '.join(COLLECTIVES)}")
+
+
+@dataclass(frozen=True)
+class Links:
+    """Nominal rates of one GPU, in one direction: to its node's other GPUs, and its share of the network."""
+
+    intra_gbps: float | None
+    inter_gbps: float | None
+    gpus_per_node: int
+
+
+@dataclass(frozen=True)
+class Bound:
+    """The largest bus bandwidth that the links allow. `reason`: why there is none though the links are known."""
+
+    gbps: float | None
+    reason: str | None = None
+
+
+ANY_RAIL = "only one pair per node crosses the network, and the backend chooses how many rails it gets"
+
+
+def bus_bound(collective: str, scope: str, ranks: int, links: Links) -> Bound:
+    """What bus bandwidth can be at most in groups of `ranks` ranks.
+
+    Over several nodes with several GPUs each (`world`), NCCL's rings enter and leave a node through all of its
+    network cards, so a ring's bandwidth is that of the slower of one GPU's link and the whole node's network. In an
+    all-to-all each GPU sends a part of its message to its node, and the rest through its own share of the network.
+    """
+    if scope != "world":
+        return Bound(links.intra_gbps if scope == "intra" else links.inter_gbps)
+    if collective == "send_recv":
+        return Bound(None, ANY_RAIL if links.inter_gbps else None)
+    here = links.gpus_per_node
+    if collective == "all_to_all":
+        inside, across = (ranks - 1) / max(1, here - 1), (ranks - 1) / (ranks - here)
+    else:
+        inside, across = 1.0, float(here)
+    limits = [(links.intra_gbps, inside), (links.inter_gbps, across)]
+    return Bound(min((rate * factor for rate, factor in limits if rate), default=None))
 
 
 def algorithm_gbytes_per_s(message_bytes: int, time_ns: float) -> float:
