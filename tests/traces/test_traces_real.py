@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -60,15 +61,14 @@ def test_every_number_of_the_truth_is_met_to_the_nanosecond(name: str) -> None:
         }
 
 
-@pytest.mark.skipif(shutil.which("nsys") is None, reason="nsys is not installed")
-def test_a_report_is_what_its_export_is(tmp_path: Path) -> None:
+def test_a_report_is_what_its_export_is(
+    tmp_path: Path, nsys_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(nsys_folder), prepend=os.pathsep)
     report = tmp_path / "rank0.nsys-rep"
     shutil.copyfile(SHARED / "nsys_a100_ddp_4gpu/rank0.nsys-rep", report)
     heard: list[int] = []
-    try:
-        trace = open_trace(report, progress=lambda done, total: heard.append(100 * done // total))
-    except TraceError as error:
-        pytest.skip(f"this nsys cannot export the report: {error}")
+    trace = open_trace(report, progress=lambda done, total: heard.append(100 * done // total))
     expected = TRUTH["nsys_a100_ddp_4gpu/rank0.sqlite.gz"]["exact_by_device"]["0"]
     measured = split(trace, 0)
     assert {key: measured[key] for key in expected} == expected
