@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from harness.traces import TraceError, find_traces, open_trace
+from harness.traces import find_traces, open_trace
 from harness.traces.trace import Activity, Events, Trace
 
 SHARED = Path(os.environ.get("HARNESS_SHARED", Path(__file__).parents[2] / "../shared")) / "traces"
