@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from harness.analysis.phases import PHASES
 from harness.analysis.skew import Crossing
-from harness.analysis.summary import CollectiveFit, CollectivePhase, MessageSize
+from harness.analysis.summary import CollectiveFit, CollectivePhase, MessageSize, Withheld
 
 MIN_POINTS = 3  # two points always lie on a line
+MIN_R_SQUARED = 0.9  # below it the size of a message says too little about its time
 
 
 def collective_phases(crossing: Crossing, steps: int) -> list[CollectivePhase]:
@@ -32,13 +33,50 @@ def collective_phases(crossing: Crossing, steps: int) -> list[CollectivePhase]:
 
 def fits(sizes: Sequence[MessageSize]) -> list[CollectiveFit]:
     """α (latency) and β (time per byte) of every kind and group size with enough different message sizes."""
-    groups: dict[tuple[str, int | None], list[MessageSize]] = {}
+    return [fit for fit, _ in _judged(sizes)]
+
+
+def withheld_fits(sizes: Sequence[MessageSize]) -> list[Withheld]:
+    """Which α and β are not given, and why."""
+    return [
+        Withheld(
+            field=f"collective_fits: α and β of {fit.kind} over {fit.group_size or 'unknown'} ranks",
+            reason=why,
+        )
+        for fit, why in _judged(sizes)
+        if why
+    ]
+
+
+def _judged(sizes: Sequence[MessageSize]) -> Iterator[tuple[CollectiveFit, str]]:
+    """Every fit, with why its α and β are not given; an empty reason where they are."""
+    groups: dict[tuple[str, int | None, bool], list[MessageSize]] = {}
     for row in sizes:
-        groups.setdefault((row.kind, row.group_size), []).append(row)
-    return [_fit(kind, n, rows) for (kind, n), rows in groups.items() if len(rows) >= MIN_POINTS]
+        groups.setdefault((row.kind, row.group_size, row.includes_waiting), []).append(row)
+    for rows in groups.values():
+        if len(rows) >= MIN_POINTS:
+            fit = _fit(rows)
+            why = _objection(fit)
+            nothing = {"alpha_ns": None, "beta_ns_per_byte": None}
+            yield (fit.model_copy(update=nothing) if why else fit), why
 
 
-def _fit(kind: str, group_size: int | None, rows: list[MessageSize]) -> CollectiveFit:
+def _objection(fit: CollectiveFit) -> str:
+    """What speaks against a fit as a latency and a bandwidth."""
+    if fit.r_squared < MIN_R_SQUARED:
+        return (
+            f"R² is {fit.r_squared:.2f}, below {MIN_R_SQUARED}: the times of {fit.points} sizes are no line"
+        )
+    if (fit.beta_ns_per_byte or 0) <= 0:
+        return "larger messages took no longer"
+    return (
+        f"the latency would be negative ({(fit.alpha_ns or 0) / 1e3:.1f} µs)"
+        if (fit.alpha_ns or 0) < 0
+        else ""
+    )
+
+
+def _fit(rows: list[MessageSize]) -> CollectiveFit:
     x = np.array([r.bytes for r in rows], np.float64)
     y = np.array([r.median_transfer_ns for r in rows], np.float64)
     centred = x - x.mean()
@@ -47,10 +85,11 @@ def _fit(kind: str, group_size: int | None, rows: list[MessageSize]) -> Collecti
     spread = float(((y - y.mean()) ** 2).sum())
     left = float(((y - alpha - beta * x) ** 2).sum())
     return CollectiveFit(
-        kind=kind,
-        group_size=group_size,
+        kind=rows[0].kind,
+        group_size=rows[0].group_size,
         points=len(rows),
         alpha_ns=alpha,
         beta_ns_per_byte=beta,
         r_squared=1 - left / spread if spread else 1.0,
+        includes_waiting=rows[0].includes_waiting,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from math import comb
@@ -43,6 +44,7 @@ class _Sums:
     transfer_time_ns: int = 0  # once per instance: what bandwidth is computed from
     last: dict[int, int] = field(default_factory=dict)
     hosts: set[str] = field(default_factory=set)
+    of_rank: Counter[tuple[int, str, int]] = field(default_factory=Counter)  # its calls
     alone: dict[tuple[int, str, int], _Alone] = field(default_factory=dict)
 
 
@@ -89,6 +91,7 @@ def _add_matched(s: _Sums, m: Matched, chosen: I64, clocks: dict[str, Clock]) ->
 
 def _count(s: _Sums, parts: Iterable[RankPart], size: I64, duration: I64) -> None:
     s.ranks |= {part.key for part in parts}
+    s.of_rank.update({part.key: size.size for part in parts})
     s.hosts |= {part.source.host for part in parts if part.source.host is not None}
     s.bytes_known &= bool((size >= 0).all())
     s.duration_ns += int(duration.sum())
@@ -145,6 +148,8 @@ def _row(key: Key, s: _Sums) -> Collective:
         dtype=key.dtype,
         count=s.count,
         ranks=len(s.ranks),
+        min_rank_count=min(s.of_rank.values()),
+        max_rank_count=max(s.of_rank.values()),
         bytes=s.bytes if s.bytes_known else None,
         duration_ns=s.duration_ns,
         mean_ns=round(s.duration_ns / s.spans),
@@ -159,22 +164,23 @@ def _row(key: Key, s: _Sums) -> Collective:
     )
 
 
+_Message = tuple[str, int | None, int, bool]  # kind, group size, bytes, whether waiting is inside
+
+
 def message_sizes(crossing: Crossing) -> list[MessageSize]:
-    """Median transfer time per kind, group size and message size."""
-    times: dict[tuple[str, int | None, int], list[I64]] = {}
+    """Median time per kind, group size and message size: the transfer, or with waiting where ranks do not match."""
+    times: dict[_Message, list[I64]] = {}
     for m in crossing.matched:
         fastest = (m.end_ns - m.start_ns).min(axis=0)
-        _collect(
-            times,
-            [_with_size(key, m) for key in m.keys],
-            (m.key[m.inside], m.bytes[m.inside], fastest[m.inside]),
-        )
+        columns = (m.key[m.inside], m.bytes[m.inside], fastest[m.inside])
+        waits = len(m.parts) < 2 or not m.complete
+        _collect(times, [_with_size(key, m) for key in m.keys], columns, waits=waits)
     for part, rows in crossing.alone:
         inside = (rows.start_ns >= part.window_start_ns) & (rows.start_ns < part.window_end_ns)
         duration = rows.end_ns - rows.start_ns
-        _collect(times, rows.keys, (rows.key[inside], rows.bytes[inside], duration[inside]))
+        _collect(times, rows.keys, (rows.key[inside], rows.bytes[inside], duration[inside]), waits=True)
     table = []
-    for (kind, size, count), lists in times.items():
+    for (kind, size, count, waits), lists in times.items():
         values = np.concatenate(lists)
         table.append(
             MessageSize(
@@ -183,20 +189,23 @@ def message_sizes(crossing: Crossing) -> list[MessageSize]:
                 bytes=count,
                 count=len(values),
                 median_transfer_ns=round(float(np.median(values))),
+                includes_waiting=waits,
             )
         )
-    return sorted(table, key=lambda t: (t.kind, t.group_size or 0, t.bytes))
+    return sorted(table, key=lambda t: (t.kind, t.group_size or 0, t.bytes, t.includes_waiting))
 
 
 def _collect(
-    times: dict[tuple[str, int | None, int], list[I64]],
+    times: dict[_Message, list[I64]],
     keys: list[Key],
     columns: tuple[np.ndarray[tuple[int], np.dtype[np.int32]], I64, I64],
+    *,
+    waits: bool,
 ) -> None:
     key, size, duration = columns
     for i, k in enumerate(keys):
         for b in np.unique(size[(key == i) & (size > 0)]).tolist():
-            times.setdefault((k.kind, k.group_size, b), []).append(duration[(key == i) & (size == b)])
+            times.setdefault((k.kind, k.group_size, b, waits), []).append(duration[(key == i) & (size == b)])
 
 
 def stragglers(crossing: Crossing, clocks: dict[str, Clock]) -> list[Straggler]:

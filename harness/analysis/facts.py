@@ -1,15 +1,15 @@
 """A summary as named numbers: the vocabulary of compare, of `--fail-if` and of the lessons' answers.
 
 A name is there only when the summary can answer it. Shares are of the window, averaged over devices by
-time; times are nanoseconds per step (of collectives: of one rank); counts and bytes of collectives are per step (in
-exercises 1 and 2 a step is a micro-batch)."""
+time; times are nanoseconds per step; calls, bytes and times of collectives are per rank and step: their mean over the
+ranks that were read (in exercises 1 and 2 a step is a micro-batch)."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
 
-from harness.analysis.summary import Collective, Summary, Training
+from harness.analysis.summary import CollectivePhase, Summary, Training
 
 Facts = dict[str, float]
 
@@ -78,23 +78,22 @@ COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_t
 
 
 def _collectives(summary: Summary) -> Iterator[tuple[str, float | None]]:
-    steps = _steps_per_rank(summary)
+    steps = sum(len(r.durations_ns) for r in summary.steps.per_rank)  # of all ranks
     if not steps or not summary.collectives:
         return
-    by_kind: dict[str, list[Collective]] = defaultdict(list)
-    for collective in summary.collectives:
-        by_kind[collective.kind].append(collective)
+    by_kind: dict[str, list[CollectivePhase]] = defaultdict(list)
+    for row in summary.collective_phases:
+        by_kind[row.kind].append(row)
     for kind in dict.fromkeys([*COLLECTIVES, *by_kind]):
         rows = by_kind[kind]
         yield f"{_word(kind)}_count", sum(c.count for c in rows) / steps
-        unknown = bool(rows) and all(c.bytes is None for c in rows)
+        unknown = any(c.bytes is None for c in rows)
         yield f"{_word(kind)}_bytes", None if unknown else _total([c.bytes for c in rows]) / steps
-        ranks_read = max((c.ranks for c in rows), default=1)
-        yield f"{_word(kind)}_ns", sum(c.duration_ns for c in rows) / steps / max(ranks_read, 1)
+        yield f"{_word(kind)}_ns", sum(c.duration_ns for c in rows) / steps
     ranks = _ranks_per_node(summary.training)
     if ranks:
-        across = [c.bytes for c in summary.collectives if (c.group_size or 0) > ranks]
-        yield "bytes_across_nodes", _total(across) / steps
+        across = [(c.bytes or 0) * c.ranks for c in summary.collectives if (c.group_size or 0) > ranks]
+        yield "bytes_across_nodes", sum(across) / steps
     waiting = [c.waiting_ns for c in summary.collectives]
     duration = sum(c.duration_ns for c in summary.collectives)
     yield "waiting_share_of_communication", _total(waiting) / duration if duration and any(waiting) else None
@@ -127,11 +126,6 @@ def _resources(summary: Summary) -> Iterator[tuple[str, float | None]]:
     yield "peak_memory_bytes", max(peaks) if peaks else None
     energies = [m.energy_joules for m in summary.monitor]
     yield "energy_joules", _total(energies) if energies and None not in energies else None
-
-
-def _steps_per_rank(summary: Summary) -> int:
-    """Steps in the window that the collectives were counted in."""
-    return max((len(r.durations_ns) for r in summary.steps.per_rank), default=0)
 
 
 def _ranks_per_node(training: list[Training]) -> int | None:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from harness.analysis import collective_table, jobs
-from harness.analysis.collective_fit import collective_phases, fits
+from harness.analysis.collective_fit import collective_phases, fits, withheld_fits
 from harness.analysis.device import kind_table
 from harness.analysis.launches import merge_copies
 from harness.analysis.parts import RankPart, unpack_tables
@@ -46,7 +46,9 @@ def finish(parts: Sequence[RankPart]) -> Summary:
     devices = [device for part in parts for device in part.devices]
     sizes = collective_table.message_sizes(crossing)
     return Summary(
-        quality=_quality(parts, jobs.judge_job(parts, size, crossing, clocks), crossing),
+        quality=_quality(
+            parts, jobs.judge_job(parts, size, crossing, clocks), crossing, withheld_fits(sizes)
+        ),
         window=parts[0].window,
         sources=[part.source for part in parts],
         world_size=size,
@@ -74,7 +76,9 @@ def finish(parts: Sequence[RankPart]) -> Summary:
     )
 
 
-def _quality(parts: Sequence[RankPart], of_job: list[Finding], crossing: Crossing) -> Quality:
+def _quality(
+    parts: Sequence[RankPart], of_job: list[Finding], crossing: Crossing, fits_withheld: list[Withheld]
+) -> Quality:
     findings = [*(f for part in parts for f in part.findings), *of_job]
     findings.sort(key=lambda f: -_SEVERITIES.index(f.severity))
     withheld = dict.fromkeys(pair for part in parts for pair in part.withheld)
@@ -90,7 +94,7 @@ def _quality(parts: Sequence[RankPart], of_job: list[Finding], crossing: Crossin
     return Quality(
         verdict=verdict,
         findings=findings,
-        withheld=[Withheld(field=field, reason=reason) for field, reason in withheld],
+        withheld=[*(Withheld(field=field, reason=reason) for field, reason in withheld), *fits_withheld],
     )
 
 

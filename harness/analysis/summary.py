@@ -235,6 +235,8 @@ class Collective(Part):
     dtype: str | None = None
     count: int
     ranks: int
+    min_rank_count: int | None = None
+    max_rank_count: int | None = None
     bytes: int | None = None
     duration_ns: int
     mean_ns: int
@@ -260,24 +262,26 @@ class CollectivePhase(Part):
 
 
 class CollectiveFit(Part):
-    """Time against message size, t = alpha + beta · bytes, by least squares."""
+    """Time against message size, t = alpha + beta · bytes, by least squares; None where the points are no line."""
 
     kind: str
     group_size: int | None = None
     points: int
-    alpha_ns: float
-    beta_ns_per_byte: float
+    alpha_ns: float | None
+    beta_ns_per_byte: float | None
     r_squared: float
+    includes_waiting: bool = False
 
 
 class MessageSize(Part):
-    """Transfer time of one message size, the points that a least-squares fit of α and β starts from."""
+    """Time of one message size, the points that a least-squares fit of α and β starts from."""
 
     kind: str
     group_size: int | None = None
     bytes: int
     count: int
     median_transfer_ns: int
+    includes_waiting: bool = False
 
 
 class Straggler(Part):

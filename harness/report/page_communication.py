@@ -205,8 +205,8 @@ def _fits(links: Sequence[LinkFit]) -> list[Table]:
     return table("What exercise 0 measured on this site: time = α + β·bytes", head, rows, left=2)
 
 
-def _inverse(beta: float) -> str:
-    return f"{1 / beta:.3g} GB/s" if beta > 0 else "–"
+def _inverse(beta: float | None) -> str:
+    return f"{rate(1 / beta)} GB/s" if beta else "–"
 
 
 def _stragglers(s: Summary) -> list[Table]:

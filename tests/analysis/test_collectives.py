@@ -7,16 +7,18 @@ import pytest
 
 from harness.analysis.collective_table import chance_of
 from harness.analysis.collectives import bus_factor
+from harness.analysis.facts import facts
 from harness.analysis.finish import finish
 from harness.analysis.kinds import load_rules
 from harness.analysis.rank import measure_trace
-from harness.analysis.summary import Summary, Window
+from harness.analysis.summary import RankSteps, Steps, Summary, Window
 from harness.traces.trace import Activity
 
 from .made import Made
 
 RULES = load_rules()
 MB = 1 << 20
+KINDS = ("all_reduce", "broadcast")
 
 
 def rank(number: int, spans: list[tuple[int, int]], world: int = 2, clock: str = "node0", **more) -> Made:
@@ -96,6 +98,60 @@ def test_waiting_is_withheld_when_a_member_was_not_read():
     assert [c.waiting_ns for c in found.collectives] == [None]
     assert [w.field for w in found.quality.withheld] == ["collectives.waiting_ns"]
     assert any(f.what == "ranks are missing" for f in found.quality.findings)
+
+
+def test_a_ranks_calls_per_step_are_those_of_its_phases_however_many_ranks_were_matched():
+    two = rank(1, [(0, 100)])
+    two.collective(200, 300, "broadcast", size=8, members=2)
+    for found in (job(rank(0, [(0, 100), (200, 300)]), rank(1, [(0, 100), (200, 300)])),
+                  job(rank(0, [(0, 100), (200, 300)]), two)):  # fmt: skip
+        steps = [RankSteps(rank=r, durations_ns=[300]) for r in (0, 1)]
+        stepped = found.model_copy(update={"steps": Steps(source="made", per_rank=steps)})
+        per_kind = {
+            kind: sum(p.count for p in found.collective_phases if p.kind == kind) / 2 for kind in KINDS
+        }
+        assert {kind: facts(stepped)[f"{kind}_count"] for kind in KINDS} == per_kind
+        assert facts(stepped)["all_reduce_bytes"] == per_kind["all_reduce"] * MB
+    reduced = next(c for c in found.collectives if c.kind == "all_reduce")
+    assert (reduced.count, reduced.min_rank_count, reduced.max_rank_count) == (2, 1, 2)
+
+
+def at_sizes(times: dict[int, int]) -> Made:
+    """One rank, alone in its world, with an all-reduce of each size."""
+    made, begin = Made(rank=0, world_size=1), 0
+    for size, ns in times.items():
+        made.collective(begin, begin + ns, size=size, members=1)
+        begin += 2 * ns
+    return made
+
+
+@pytest.mark.parametrize(
+    ("times", "why"),
+    [
+        ({1000: 9000, 2000: 2000, 3000: 10_000}, "R² is 0.01, below 0.9: the times of 3 sizes are no line"),
+        ({1000: 5000, 2000: 4000, 3000: 3000}, "larger messages took no longer"),
+        ({1000: 1000, 2000: 3000, 3000: 5000}, "the latency would be negative (-1.0 µs)"),
+    ],
+)
+def test_a_line_that_is_no_latency_and_no_bandwidth_is_withheld(times, why):
+    found = job(at_sizes(times))
+    (fit,) = found.collective_fits
+    assert (fit.points, fit.alpha_ns, fit.beta_ns_per_byte) == (3, None, None)
+    assert why in [w.reason for w in found.quality.withheld]
+
+
+def test_a_line_through_the_points_is_given():
+    found = job(at_sizes({1000: 1500, 2000: 2000, 3000: 2500}))
+    (fit,) = found.collective_fits
+    assert (fit.alpha_ns, fit.beta_ns_per_byte) == (pytest.approx(1000), pytest.approx(0.5))
+    assert not [w for w in found.quality.withheld if "α" in w.field]
+
+
+def test_times_of_ranks_that_were_not_matched_are_told_to_include_waiting():
+    matched = job(rank(0, [(0, 100)]), rank(1, [(50, 100)]))
+    alone = job(rank(0, [(0, 100)]))
+    assert [(m.median_transfer_ns, m.includes_waiting) for m in matched.message_sizes] == [(50, False)]
+    assert [(m.median_transfer_ns, m.includes_waiting) for m in alone.message_sizes] == [(100, True)]
 
 
 def test_sequences_that_differ_are_not_forced_to_match():

@@ -13,6 +13,7 @@ from harness.analysis.compare import bootstrap_ratio, compare, ratios
 from harness.analysis.facts import facts
 from harness.analysis.summary import (
     Collective,
+    CollectivePhase,
     Device,
     KernelTime,
     KindTime,
@@ -54,6 +55,11 @@ def a_summary(
         ],
         kernels=[a_kernel(k) for k in kernels],
         collectives=[an_all_reduce(len(step_ns))],
+        collective_phases=[
+            CollectivePhase(
+                kind="all_reduce", phase="backward", count=len(step_ns), bytes=10 * len(step_ns), duration_ns=8
+            )
+        ],
         training=[
             Training(rank=0, model=model, seq_length=8, tokens=tokens * len(step_ns), steps_counted=len(step_ns))
         ],
@@ -146,8 +152,8 @@ def test_of_several_runs_each_is_against_the_first() -> None:
 
 def test_collectives_are_told_even_where_no_size_is_recorded() -> None:
     a = a_summary([10] * 9)
-    unknown = [c.model_copy(update={"bytes": None}) for c in a.collectives]
-    text = render_comparison(compare(a, a.model_copy(update={"collectives": unknown}), NAMES))
+    unknown = [c.model_copy(update={"bytes": None}) for c in a.collective_phases]
+    text = render_comparison(compare(a, a.model_copy(update={"collective_phases": unknown}), NAMES))
     (row,) = (line.split() for line in text.splitlines() if line.startswith("  all_reduce"))
     assert row[1:5] == ["1", "1", "1e-05", "–"]
 
