@@ -105,7 +105,7 @@ def synthetic(kernels: int) -> Trace:
         ranges=Ranges(
             ranges, ranges + 1_000, np.zeros(len(ranges), np.int32), np.full(len(ranges), 5, np.int64),
             np.full(len(ranges), RangeKind.ANNOTATION, np.uint8), np.full(len(ranges), -1, np.int64),
-            np.full(len(ranges), -1, np.int32),
+            np.full(len(ranges), -1, np.int32), np.zeros(len(ranges), np.uint8),
         ),
         collectives=Collectives(
             told, np.full(len(told), 42, np.int32), np.full(len(told), 1 << 20), np.full(len(told), -1, np.int32),

@@ -45,7 +45,7 @@ def measure(m: Measured, device: int) -> Device:
         idle_causes=causes,
         longest_gaps=gaps,
         metric_averages=_metrics(m, device),
-        peak_memory_bytes=view.trace.peak_memory_bytes.get(device),
+        peak_memory_bytes=view.trace.peak_memory_bytes.get((-1 if view.pid is None else view.pid, device)),
     )
 
 

@@ -84,8 +84,8 @@ def _marks(source: str, rows: NDArray[np.intp], ranges: Ranges, names: list[str]
     rows = rows[ranges.thread[rows] == thread]
     rows = rows[np.argsort(ranges.start_ns[rows], kind="stable")]
     labels = [names[i] for i in ranges.name[rows]]
-    counted = np.ones(len(rows), np.bool_)
-    return Steps(source, labels, ranges.start_ns[rows], ranges.end_ns[rows], counted, thread=thread)
+    closed = ranges.is_open[rows] == 0
+    return Steps(source, labels, ranges.start_ns[rows], ranges.end_ns[rows], closed, thread=thread)
 
 
 def _rhythm(events: Events, names: list[str]) -> Steps | None:
@@ -121,8 +121,7 @@ def _rhythm(events: Events, names: list[str]) -> Steps | None:
 
 def _judge(steps: Steps, events: Events, busy: list[Busy]) -> Steps:
     """Exclude steps that were cut off, that did nothing on any device, and warm-up."""
-    last = int(max(events.end_ns.max(initial=0), steps.end_ns.max(initial=0)))
-    complete = (steps.end_ns > steps.start_ns) & (steps.start_ns >= 0) & (steps.end_ns <= last)
+    complete = steps.counted & (steps.end_ns > steps.start_ns) & (steps.start_ns >= 0)
     work = sum(
         (lengths_within(b.any, steps.start_ns, steps.end_ns) for b in busy), np.zeros(len(complete), int)
     )

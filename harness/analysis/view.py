@@ -71,7 +71,7 @@ def _of_process(trace: Trace, pid: int) -> View:
         take(trace.calls, rows_of(trace.calls.process == pid)),
         ranges,
         _collectives_of(trace.collectives, mine, len(trace.events)),
-        rank=_rank_in(trace.names, ranges),
+        rank=trace.identity.ranks.get(pid, _rank_in(trace.names, ranges)),
         pid=pid,
         epoch_ns=_epoch(trace),
     )

@@ -97,6 +97,7 @@ class Ranges:
     kind: U8  # RangeKind
     process: I64
     domain: I32  # index into Trace.names of the NVTX domain; -1 default domain
+    is_open: U8  # 1: it never ended while recorded, and end_ns is the last thing that was
 
     def __len__(self) -> int:
         return len(self.start_ns)
@@ -148,6 +149,7 @@ class Identity:
     clock: str = "trace"  # "unix": ns since 1970; "trace": an origin of the tool's own
     epoch_ns: int | None = None  # unix time of clock zero, where recorded
     backend: str | None = None  # nccl, gloo …
+    ranks: dict[int, int] = field(default_factory=dict)  # of each process (by pid) that tells it
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +163,7 @@ class Trace:
     ranges: Ranges
     collectives: Collectives
     metrics: list[MetricSeries] = field(default_factory=list)
-    peak_memory_bytes: dict[int, int] = field(default_factory=dict)
+    peak_memory_bytes: dict[tuple[int, int], int] = field(default_factory=dict)  # by process and device
     dropped_events: int = 0
     notes: list[str] = field(default_factory=list)  # what was salvaged or is missing, one sentence each
     groups: dict[str, list[int]] = field(

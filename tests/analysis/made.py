@@ -86,9 +86,10 @@ class Made:
         kind: RangeKind = RangeKind.PUSH_POP,
         thread: int = MAIN,
         process: int = -1,
+        is_open: bool = False,
     ) -> Made:
         row = {"start_ns": start, "end_ns": end, "name": self.name(name), "thread": thread, "kind": kind}
-        self.ranges.append(row | {"process": process, "domain": -1})
+        self.ranges.append(row | {"process": process, "domain": -1, "is_open": is_open})
         return self
 
     def step(self, start: int, end: int, number: int) -> Made:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from harness.analysis.kinds import load_rules
 from harness.analysis.measured import prepare
 from harness.analysis.summary import Window
 from harness.analysis.view import views
+from harness.traces import open_trace
+from tests.traces.make import Nsys
 
 from .made import GEMM, Made
 
@@ -70,9 +74,19 @@ def test_a_slow_first_step_is_warm_up_and_counted_as_excluded():
 
 def test_a_range_that_never_closed_is_a_cut_off_step():
     made = stepped(4, name="batch")
-    made.range(400, -1, "batch_4")
+    made.event(410, 420).range(400, 420, "batch_4", is_open=True)
     found = steps_of(made)
-    assert (found.cut_off, int(found.counted.sum())) == (1, 4)
+    assert (found.cut_off, found.counted.tolist()) == (1, [True] * 4 + [False])
+
+
+def test_a_batch_that_nsys_never_saw_end_does_not_count(tmp_path: Path):
+    made = Nsys()
+    for i in range(5):
+        made.range(f"batch_{i}", i * 1000, 1000 if i < 4 else None)
+        made.kernel("gemm", i * 1000 + 100, 500)
+    found = prepare(views(open_trace(made.saved(tmp_path / "t.sqlite")))[0], Window.STEPS, load_rules()).steps
+    assert (found.cut_off, found.counted.tolist()) == (1, [True] * 4 + [False])
+    assert found.window == (0, 4000)
 
 
 def test_a_step_without_device_work_is_empty_not_counted():

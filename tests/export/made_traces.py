@@ -99,6 +99,7 @@ def trace(
             kind=_ints(ranges, "kind", RangeKind.PUSH_POP).astype(np.uint8),
             process=_ints(ranges, "pid", pid),
             domain=_names(ranges, "domain", names),
+            is_open=_ints(ranges, "open", 0).astype(np.uint8),
         ),
         collectives=Collectives(
             event=np.array([place[c["event"]] for c in told], np.int64),

@@ -211,8 +211,9 @@ SCHEMA = {
     "TARGET_INFO_SYSTEM_ENV": "globalVid INT, devStateName TEXT, name TEXT, nameEnum INT, value TEXT",
     "TARGET_INFO_SESSION_START_TIME": "utcEpochNs INT, utcTime TEXT",
     "TARGET_INFO_GPU": "vmId INT, id INT, name TEXT, cuDevice INT",
+    "TARGET_INFO_CUDA_DEVICE": "gpuId INT, cudaId INT, pid INT",
     "TARGET_INFO_GPU_METRICS": "typeId INT, sourceId INT, typeName TEXT, metricId INT, metricName TEXT",
-    "CUPTI_ACTIVITY_KIND_KERNEL": f"{_COMMON}, demangledName INT, shortName INT, graphNodeId INT",
+    "CUPTI_ACTIVITY_KIND_KERNEL": f"{_COMMON}, demangledName INT, shortName INT, mangledName INT, graphNodeId INT",
     "CUPTI_ACTIVITY_KIND_GRAPH_TRACE": f"{_COMMON}, graphId INT",
     "CUPTI_ACTIVITY_KIND_MEMCPY": f"{_COMMON}, bytes INT, copyKind INT, srcKind INT, dstKind INT",
     "CUPTI_ACTIVITY_KIND_MEMSET": f"{_COMMON}, value INT, bytes INT",
@@ -258,14 +259,14 @@ class Nsys:
         """The id of a string."""
         return self._strings.setdefault(text, len(self._strings) + 1)
 
-    def kernel(self, name: str, start: int, length: int, *, pid: int = 9, device: int = 0, stream: int = 7,
-               correlation: int = 0) -> None:  # fmt: skip
+    def kernel(self, name: str | None, start: int, length: int, *, pid: int = 9, device: int = 0, stream: int = 7,
+               correlation: int = 0, short: str | None = None, mangled: str | None = None) -> None:  # fmt: skip
         """A kernel, and the call that launches it where it has a correlation."""
-        label = self.string(name)
+        labels = {"demangledName": name, "shortName": short or name, "mangledName": mangled}
         self.add(
             "CUPTI_ACTIVITY_KIND_KERNEL", start=start, end=start + length, deviceId=device, contextId=1,
-            streamId=stream, correlationId=correlation, globalPid=global_pid(pid), demangledName=label,
-            shortName=label,
+            streamId=stream, correlationId=correlation, globalPid=global_pid(pid),
+            **{column: None if text is None else self.string(text) for column, text in labels.items()},
         )  # fmt: skip
 
     def call(
@@ -285,6 +286,21 @@ class Nsys:
             "CUPTI_ACTIVITY_KIND_MEMCPY", start=start, end=start + length, deviceId=0, contextId=1, streamId=7,
             correlationId=0, globalPid=global_pid(9), bytes=size, copyKind=kind, srcKind=source, dstKind=target,
         )  # fmt: skip
+
+    def memory(
+        self, start: int, size: int, *, freed: bool = False, pid: int = 9, device: int = 0, kind: int = 2
+    ) -> None:
+        """An allocation, or its end."""
+        self.add(
+            "CUDA_GPU_MEMORY_USAGE_EVENTS", start=start, globalPid=global_pid(pid), deviceId=device, bytes=size,
+            memKind=kind, memoryOperationType=int(freed),
+        )  # fmt: skip
+
+    def sampled(self, gpu: int, value: int, time: int = 10) -> None:
+        """A sample of one counter of nsys' GPU number `gpu`."""
+        kind = (5 << 56 | gpu) - (1 << 60)
+        self.add("TARGET_INFO_GPU_METRICS", typeId=kind, metricId=0, metricName="SM Active")
+        self.add("GPU_METRICS", timestamp=time, typeId=kind, metricId=0, value=value)
 
     def range(self, text: str | None, start: int, length: int | None, *, pid: int = 9, tid: int = 9, kind: int = 59,
               domain: int = 0, registered: str | None = None, payload: Record | None = None) -> None:  # fmt: skip

@@ -208,4 +208,4 @@ def test_the_memory_profilers_marks_give_the_peak(tmp_path: Path) -> None:
          "args": {"Total Allocated": total, "Device Type": kind, "Device Id": device}}
         for total, kind, device in [(10, 1, 0), (70, 1, 0), (20, 1, 0), (99, 0, -1), (5, 1, 1)]
     ]  # fmt: skip
-    assert read(tmp_path, [*make.gpu_step(), *marks]).peak_memory_bytes == {0: 70, 1: 5}
+    assert read(tmp_path, [*make.gpu_step(), *marks]).peak_memory_bytes == {(50, 0): 70, (50, 1): 5}

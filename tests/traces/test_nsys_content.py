@@ -69,12 +69,12 @@ def test_every_other_column_is_optional(tmp_path: Path, column: str) -> None:
     assert trace.events.start_ns.tolist() == [10_000, 31_000, 36_000, 40_000]
 
 
-def test_without_kernels_the_trace_says_so(tmp_path: Path) -> None:
+def test_without_kernels_there_are_still_the_ranges(tmp_path: Path) -> None:
     made = Nsys()
     made.range("batch_0", 1_000, 90_000)
     trace = read(tmp_path, made)
     assert len(trace.events) == 0 and range_names(trace) == ["batch_0"]
-    assert trace.notes == ["the report holds no GPU work: no kernels, copies or sets were recorded"]
+    assert trace.notes == []
 
 
 def test_devices_are_sorted_and_every_one_is_there(tmp_path: Path) -> None:
@@ -162,6 +162,7 @@ def test_ranges_have_texts_domains_kinds_and_ends(tmp_path: Path) -> None:
         RangeKind.PUSH_POP,
     ]
     assert trace.ranges.end_ns.tolist() == [60, 25, 530, 1_000]
+    assert trace.ranges.is_open.tolist() == [0, 0, 0, 1]
     assert [trace.names[i] if i >= 0 else None for i in trace.ranges.domain] == [None, "NCCL", None, None]
     assert trace.notes == ["1 NVTX ranges never ended; they are cut off at the last event"]
 
@@ -196,6 +197,55 @@ def test_a_collective_has_the_payload_of_the_call_that_launched_it(tmp_path: Pat
     assert (trace.identity.rank, trace.identity.world_size, trace.identity.backend) == (5, 8, "nccl")
 
 
+@pytest.mark.parametrize(
+    ("call", "kernel", "kind", "size"),
+    [
+        ("ncclAllGather", "ncclDevKernel_AllGather_RING_LL", "all_gather", 800),
+        ("ncclReduceScatter", "ncclDevKernel_ReduceScatter_Sum_f32_RING_LL", "reduce_scatter", 800),
+        ("ncclAlltoAll", "ncclDevKernel_SendRecv", "all_to_all", 800),
+        ("ncclAllReduce", "ncclDevKernel_AllReduce_Sum_f32_RING_LL", "all_reduce", 100),
+        ("ncclBroadcast", "ncclDevKernel_Broadcast_RING_LL", "broadcast", 100),
+    ],
+)
+def test_where_nccl_tells_one_ranks_part_the_message_is_all_of_them(
+    tmp_path: Path, call: str, kernel: str, kind: str, size: int
+) -> None:
+    made = Nsys()
+    made.range(call, 100, 20, payload=payload(100))
+    launched(made, kernel, 110, 1)
+    unknown = -1 if size == 800 else size
+    assert [c[:2] for c in collectives(read(tmp_path, made))] == [(kind, unknown)], "of how many is not known"
+    made.range("ncclCommInitRank", 0, 5, payload={"NCCL communicator ID": 17, "No. of ranks": 8, "Rank": 5})
+    assert [c[:2] for c in collectives(read(tmp_path, made))] == [(kind, size)]
+
+
+def test_parts_that_travel_in_one_kernel_are_all_ranks_too(tmp_path: Path) -> None:
+    made = Nsys()
+    made.range("ncclCommInitRank", 0, 5, payload={"NCCL communicator ID": 17, "No. of ranks": 8, "Rank": 5})
+    made.range("ncclGroupStart", 100, 2)
+    made.range("ncclAllGather", 110, 5, payload=payload(10))
+    made.range("ncclAllGather", 120, 5, payload=payload(20))
+    made.range("ncclGroupEnd", 130, 30)
+    launched(made, "ncclDevKernel_AllGather_RING_LL", 135, 1)
+    assert [c[:2] for c in collectives(read(tmp_path, made))] == [("all_gather", 240)]
+
+
+@pytest.mark.parametrize(("told", "says"), [("false", 1), ("true", 0), (None, 0)])
+def test_an_export_without_nccls_sizes_says_how_to_have_them(
+    tmp_path: Path, told: str | None, says: int
+) -> None:
+    made = Nsys()
+    if told is not None:
+        made.add("META_DATA_EXPORT", name="EXPORT_PARAM_INCLUDE_JSON", value=told)
+    made.kernel("k", 1, 2)
+    assert read(tmp_path, made).notes == [], "without NCCL there is nothing to miss"
+    made.range("ncclAllReduce", 100, 20)
+    notes = read(tmp_path, made).notes
+    assert notes == ["message sizes were not exported (export with --include-json=true)"] * says
+    made.range("ncclAllReduce", 200, 20, payload=payload(10))
+    assert read(tmp_path, made).notes == []
+
+
 def test_calls_of_a_group_launch_at_its_end(tmp_path: Path) -> None:
     made = Nsys()
     made.range("ncclGroupStart", 100, 2)
@@ -218,6 +268,41 @@ def test_sends_and_receives_in_one_kernel_count_once(tmp_path: Path) -> None:
     assert collectives(read(tmp_path, made)) == [("send_recv", 40, None, "17", -1)]
     made.range("nccl:all_to_all, op_id = 4", 90, 200)
     assert collectives(read(tmp_path, made))[0][0] == "all_to_all"
+
+
+def test_a_kernel_without_its_best_name_has_the_next(tmp_path: Path) -> None:
+    made = Nsys()
+    made.kernel("void gemm<float>()", 100, 10, short="gemm")
+    made.kernel(None, 200, 10, short=ALL_REDUCE)
+    made.kernel(None, 300, 10, mangled="_Z4gemmv")
+    trace = read(tmp_path, made)
+    assert event_names(trace) == ["void gemm<float>()", ALL_REDUCE, "_Z4gemmv"]
+    assert [c[0] for c in collectives(trace)] == ["all_reduce"]
+    assert trace.notes == []
+    made.kernel(None, 400, 1)
+    assert read(tmp_path, made).notes == ["1 kernels (3% of kernel time) have no name, "
+        "so communication among them is not seen"]  # fmt: skip
+
+
+def test_without_any_strings_no_kernel_has_a_name_and_the_trace_says_so(tmp_path: Path) -> None:
+    made = make.nsys_step()
+    made._without_tables = ("StringIds",)
+    trace = read(tmp_path, made)
+    assert set(event_names(trace)) == {"[unnamed kernel]", "Memcpy HtoD", "Memset"}
+    assert "2 kernels (100% of kernel time) have no name" in trace.notes[0]
+
+
+def test_half_a_character_in_one_name_leaves_all_others(tmp_path: Path) -> None:
+    path = make.nsys_step().saved(tmp_path / "t.sqlite")
+    with sqlite3.connect(path) as database:
+        database.execute(
+            "UPDATE StringIds SET value = cast(x'67656d6de2' AS TEXT) WHERE value LIKE 'void gemm%'"
+        )
+        database.execute("UPDATE NVTX_EVENTS SET text = cast(x'61c3' AS TEXT) WHERE text = 'forward'")
+    database.close()
+    trace = open_trace(path)
+    assert event_names(trace)[0] == "gemm\ufffd"
+    assert range_names(trace) == ["batch_0", "a\ufffd"]
 
 
 def test_without_payloads_the_kernels_name_must_do(tmp_path: Path) -> None:
@@ -245,26 +330,6 @@ def test_sampled_counters_come_by_device_and_name(tmp_path: Path) -> None:
         ("SM Active", 0, [10, 30], [50.0, 70.0]),  # nsys' GPU 1 is CUDA's device 0
         ("Tensor Active", 0, [20], [5.0]),
     ]
-
-
-def test_allocations_give_the_peak_of_each_device(tmp_path: Path) -> None:
-    made = make.nsys_step()
-    for start, size, freed, kind in (
-        (1, 100, 0, 2),
-        (2, 50, 0, 2),
-        (3, 100, 1, 2),
-        (4, 20, 0, 2),
-        (5, 999, 0, 1),
-    ):
-        made.add(
-            "CUDA_GPU_MEMORY_USAGE_EVENTS",
-            start=start,
-            deviceId=0,
-            bytes=size,
-            memKind=kind,
-            memoryOperationType=freed,
-        )
-    assert read(tmp_path, made).peak_memory_bytes == {0: 150}
 
 
 def test_events_that_nsys_lost_are_counted(tmp_path: Path) -> None:

@@ -51,7 +51,7 @@ def read_kineto(path: Path, progress: Report = silent, workers: int = 1) -> Trac
         calls=calls,
         ranges=ranges,
         collectives=communication,
-        peak_memory_bytes=_peak_memory(gathered, host_only),
+        peak_memory_bytes={(gathered.pid, d): size for d, size in _peak_memory(gathered, host_only).items()},
         notes=notes,
         groups=said.groups(),
     )
@@ -92,6 +92,7 @@ def _ranges(gathered: Gathered) -> Ranges:
         kind=np.where(step, RangeKind.STEP, RangeKind.ANNOTATION).astype(np.uint8),
         process=constant(gathered.pid, n),
         domain=constant(-1, n, np.int32),
+        is_open=constant(0, n, np.uint8),
     )
     return sorted_ranges(take(ranges, np.flatnonzero(~message)))
 

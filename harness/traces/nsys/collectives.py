@@ -13,7 +13,7 @@ import numpy as np
 from harness.traces.columns import Names
 from harness.traces.messages import Message, collectives, communication_kernels, completed
 from harness.traces.nsys.database import Database
-from harness.traces.nsys.ids import thread_of_one
+from harness.traces.nsys.ids import process_of_one, thread_of_one
 from harness.traces.nsys.ranges import RANGES, TABLE
 from harness.traces.trace import Collectives, Events, Ranges
 from harness.traces.words import collective_kind
@@ -22,6 +22,13 @@ _GROUP_START, _GROUP_END = "ncclGroupStart", "ncclGroupEnd"
 _TORCH = "nccl:"  # torch's own range around its NCCL calls: "nccl:all_to_all, op_id = 7"
 _REACH = 1000  # ranges to look back over: a collective of sends and receives has two for each rank
 _POINT_TO_POINT = ("send", "recv", "send_recv")
+_OF_ONE_RANK = (
+    "all_gather",
+    "reduce_scatter",
+    "all_to_all",
+    "gather",
+    "scatter",
+)  # NCCL tells one rank's part
 
 
 @dataclass(slots=True)
@@ -40,12 +47,23 @@ class Payloads:
 
     by_place: dict[tuple[int, int], dict[str, Any]]  # thread and start of the range
     sizes: dict[str, int]  # ranks of each communicator
-    ranks: dict[str, set[int]]  # ranks that this report's processes have in each communicator
+    members: set[tuple[str, int, int]]  # communicator, pid and rank of this report's processes
+
+    def ranks_in(self, group: str | None) -> dict[int, int]:
+        """The rank of each process in a communicator; not of a process that has several there."""
+        own = [(pid, rank) for name, pid, rank in self.members if name == group]
+        once = Counter(pid for pid, _ in own)
+        return {pid: rank for pid, rank in sorted(own) if once[pid] == 1}
+
+
+def is_nccl_call(name: str) -> bool:
+    """Whether NCCL itself made a range of this name, around a call of its API."""
+    return name.startswith("nccl") and not name.startswith(_TORCH)
 
 
 def read_payloads(database: Database) -> Payloads:
     """NCCL's payloads, from the JSON that newer schemas hold; none where there is none."""
-    said = Payloads({}, {}, defaultdict(set))
+    said = Payloads({}, {}, set())
     if not {"jsonText", "jsonTextId"} & set(database.columns(TABLE)):
         return said
     for start, global_tid, text in _json_rows(database):
@@ -55,7 +73,7 @@ def read_payloads(database: Database) -> Payloads:
         if group is not None and isinstance(size, int):
             said.sizes[group] = size
             if isinstance(rank, int):
-                said.ranks[group].add(rank)
+                said.members.add((group, process_of_one(global_tid), rank))
     return said
 
 
@@ -133,7 +151,7 @@ def _launches(spans: list[_Span], thread: int, payloads: Payloads) -> list[_Laun
             if depth == 0:
                 found.append(_Launch(start, end, grouped))
                 grouped = []
-        elif not name.startswith(_TORCH) and (kind := collective_kind(name)) is not None:
+        elif is_nccl_call(name) and (kind := collective_kind(name)) is not None:
             message = _message(kind, payloads.by_place.get((thread, start), {}), payloads.sizes)
             if depth:
                 grouped.append(message)
@@ -143,9 +161,16 @@ def _launches(spans: list[_Span], thread: int, payloads: Payloads) -> list[_Laun
 
 
 def _message(kind: str, values: dict[str, Any], sizes: dict[str, int]) -> Message:
+    """NCCL tells what one rank gives to an all-gather or gets of a reduce-scatter; the message is all ranks' parts.
+
+    Source: NCCL, src/collectives.cc ("just pass the size of one message and not the total bytes").
+    """
     size = next((v for k, v in values.items() if k.startswith("Message size") and isinstance(v, int)), -1)
     group = _group(values)
-    return Message(kind, bytes_told=size, group=group, group_size=sizes.get(group or "", -1))
+    ranks = sizes.get(group or "", -1)
+    if kind in _OF_ONE_RANK and size > 0:
+        size = size * ranks if ranks > 0 else -1
+    return Message(kind, bytes_told=size, group=group, group_size=ranks)
 
 
 def _covering(launches: list[_Launch], launch_ns: int) -> _Launch | None:

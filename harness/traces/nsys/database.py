@@ -152,8 +152,14 @@ def opened(path: Path, progress: Report = silent) -> Iterator[Database]:
     _check_whole(path)
     with _one_sentence(path):
         connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro&immutable=1", uri=True)
+    connection.text_factory = _text
     with closing(connection):
         yield Database(path, connection, progress)
+
+
+def _text(stored: bytes) -> str:
+    """One odd character is no reason to give up a file."""
+    return stored.decode("utf-8", "replace")
 
 
 def _check_whole(path: Path) -> None:

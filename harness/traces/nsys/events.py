@@ -18,6 +18,7 @@ from harness.traces.columns import (
     unknown,
 )
 from harness.traces.nsys.database import Database
+from harness.traces.nsys.devices import Devices
 from harness.traces.nsys.ids import names_of, process_of, thread_of
 from harness.traces.trace import Activity, Calls, CopyKind, Events
 
@@ -28,6 +29,8 @@ SETS = "CUPTI_ACTIVITY_KIND_MEMSET"
 CALLS = ("CUPTI_ACTIVITY_KIND_RUNTIME", "CUPTI_ACTIVITY_KIND_DRIVER")
 _COMMON = ("start", "end", "deviceId", "streamId", "correlationId", "globalPid")
 _VERSION = re.compile(r"_(?:v\d+|ptsz|ptds)(?:_.*)?$")  # cudaLaunchKernel_v7000, cudaMemcpyAsync_ptsz
+_LABELS = ("demangledName", "shortName", "mangledName")  # the best first
+_UNNAMED, _UNNAMED_SHARE = "[unnamed kernel]", 0.03
 _PAGEABLE = 0  # CUDA_MEMOPR_MEMORY_KIND_PAGEABLE
 
 # CUpti_ActivityMemcpyKind: arrays are device memory, managed memory moves like explicit copies do.
@@ -48,9 +51,10 @@ _COPY_NAMES = {
 Table = dict[str, Column]
 
 
-def device_events(database: Database, names: Names, calls: Calls) -> Events:
+def device_events(database: Database, names: Names, calls: Calls, devices: Devices) -> Events:
     """Everything that ran on a GPU, sorted as the contract says."""
     table = joined([part(database, names) for part in (_kernels, _graphs, _copies, _sets)])
+    table["device"] = devices.of_cuda(table["process"], table["device"])
     order = sorting_order(table["start_ns"], table["device"])
     if order is not None:
         for name in table:  # one column at a time: all at once would take twice the memory
@@ -79,9 +83,27 @@ def _part(raw: Table, activity: Activity, name: Column, **more: Column) -> Table
 
 
 def _kernels(database: Database, names: Names) -> Table:
-    label = "demangledName" if "demangledName" in database.columns(KERNELS) else "shortName"
+    label, *others = [name for name in _LABELS if name in database.columns(KERNELS)] or _LABELS
     raw = database.integers(KERNELS, *_COMMON, label)
-    return _part(raw, Activity.KERNEL, names_of(database, names, raw.pop(label), "[unnamed kernel]"))
+    text = raw.pop(label)
+    for other in others:
+        if (text >= 0).all():
+            break
+        text = np.where(text < 0, database.integers(KERNELS, other)[other], text)
+    return _part(raw, Activity.KERNEL, names_of(database, names, text, _UNNAMED))
+
+
+def without_names(events: Events, names: Names) -> str | None:
+    """A sentence where so many kernels have no name that compute and communication cannot be told apart."""
+    if _UNNAMED not in names.texts:
+        return None
+    kernels = events.activity == Activity.KERNEL
+    duration = np.where(kernels, events.end_ns - events.start_ns, 0)
+    unnamed = kernels & (events.name == names.index(_UNNAMED))
+    share = duration[unnamed].sum() / max(duration.sum(), 1)
+    if share <= _UNNAMED_SHARE:
+        return None
+    return f"{unnamed.sum()} kernels ({share:.0%} of kernel time) have no name, so communication among them is not seen"
 
 
 def _graphs(database: Database, names: Names) -> Table:

@@ -15,6 +15,10 @@ from harness.traces.progress import Report, silent
 
 _HASH_BYTES = 8
 _MOST_SAID = 4096
+_MOST_HELP_S = 60
+_JSON = (
+    "--include-json"  # without it newer versions leave out NCCL's message sizes; older ones do not know it
+)
 _PER_CENT = re.compile(r"(\d+)%")
 _NEWER = re.compile(r"newer version|unsupported.*version|version.*not supported|later version", re.IGNORECASE)
 
@@ -26,17 +30,36 @@ def exported(report: Path, progress: Report = silent) -> Path:
     Where the folder cannot be written, the export goes to the user's cache.
     """
     mark = _content_mark(report)
-    name = f"{report.name}.{mark}.sqlite"
-    for folder in (report.parent, _cache_folder()):
-        if (folder / name).is_file():
-            return folder / name
-    beside = report.with_name(report.name.removesuffix(".nsys-rep") + ".sqlite")
+    plain, full = f"{report.name}.{mark}.sqlite", f"{report.name}.{mark}.json.sqlite"
+    if kept := _kept(report, full):
+        return kept
     nsys = _installed()
-    if nsys is None:
-        if beside.is_file() and beside.stat().st_mtime_ns >= report.stat().st_mtime_ns:
-            return beside
-        raise TraceError(report, _WITHOUT_NSYS)
-    return _export(nsys, report, name, progress)
+    if nsys is not None and _knows_json(nsys):
+        return _export(nsys, [f"{_JSON}=true"], report, full, progress)
+    if kept := _kept(report, plain):
+        return kept
+    if nsys is not None:
+        return _export(nsys, [], report, plain, progress)
+    beside = report.with_name(report.name.removesuffix(".nsys-rep") + ".sqlite")
+    if beside.is_file() and beside.stat().st_mtime_ns >= report.stat().st_mtime_ns:
+        return beside
+    raise TraceError(report, _WITHOUT_NSYS)
+
+
+def _kept(report: Path, name: str) -> Path | None:
+    """An export that was made earlier."""
+    places = (folder / name for folder in (report.parent, _cache_folder()))
+    return next((place for place in places if place.is_file()), None)
+
+
+def _knows_json(nsys: str) -> bool:
+    try:
+        asked = subprocess.run(
+            [nsys, "export", "--help"], capture_output=True, timeout=_MOST_HELP_S, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return _JSON.encode() in asked.stdout + asked.stderr
 
 
 _WITHOUT_NSYS = (
@@ -63,12 +86,12 @@ def _installed() -> str | None:
     return shutil.which("nsys") or (shutil.which("nsys", path=f"{home}/bin") if home else None)
 
 
-def _export(nsys: str, report: Path, name: str, progress: Report) -> Path:
+def _export(nsys: str, options: list[str], report: Path, name: str, progress: Report) -> Path:
     folder = report.parent if os.access(report.parent, os.W_OK) else _cache_folder()
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder, prefix=".export-") as scratch:
         fresh = Path(scratch) / "export.sqlite"
-        command = [nsys, "export", "--type", "sqlite", "--output", str(fresh), str(report)]
+        command = [nsys, "export", "--type", "sqlite", "--output", str(fresh), *options, str(report)]
         code, said = _run(command, report, progress)
         if code != 0 or not fresh.is_file():
             raise TraceError(report, _why(nsys, code, said))

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from harness.traces.nsys.collectives import Payloads
 from harness.traces.nsys.database import Database
+from harness.traces.nsys.devices import Devices
 from harness.traces.trace import Identity
 
 _RANK_IN_FILE = re.compile(r"rank[-_]?(\d+)", re.IGNORECASE)
@@ -19,36 +20,52 @@ _DROPPED = re.compile(
 
 
 def identity(
-    database: Database, path: Path, processes: set[int], range_names: Iterable[str], payloads: Payloads
+    database: Database,
+    export: dict[str, object],
+    path: Path,
+    processes: set[int],
+    range_names: Iterable[str],
+    *,
+    payloads: Payloads,
+    devices: Devices,
 ) -> Identity:
     """The export's identity. Rank and world are NCCL's where it told them, else our own ranges' or the file name's."""
-    export = {
-        str(name): value for table in _EXPORT_TABLES for name, value in database.rows(table, "name", "value")
-    }
     hosts = database.rows("TARGET_INFO_SYSTEM_ENV", "value", only=("name", ["Hostname"]))
-    rank, world_size = _place(payloads, range_names, path)
+    world, world_size = _world(payloads)
+    ranks = payloads.ranks_in(world)
     return Identity(
         source="nsys",
         path=str(path),
-        rank=rank,
+        rank=_rank(set(ranks.values()), range_names, path),
         world_size=world_size,
+        ranks=ranks,
         host=next((str(value) for (value,) in hosts), None),
         pid=next(iter(processes)) if len(processes) == 1 else None,
-        device_names=_device_names(database),
+        device_names=devices.names,
         tool_version=_text(export.get("EXPORT_PRODUCT_VERSION")),
         epoch_ns=_epoch_ns(database, export),
         backend="nccl" if payloads.by_place else None,
     )
 
 
-def _place(payloads: Payloads, range_names: Iterable[str], path: Path) -> tuple[int | None, int | None]:
-    """Rank and world size: the largest communicator is the world, and one process has one rank in it."""
+def export_facts(database: Database) -> dict[str, object]:
+    """What nsys says of the export itself."""
+    return {
+        str(name): value for table in _EXPORT_TABLES for name, value in database.rows(table, "name", "value")
+    }
+
+
+def _world(payloads: Payloads) -> tuple[str | None, int | None]:
+    """The largest communicator is the world."""
     world = max(payloads.sizes, key=lambda group: payloads.sizes[group], default=None)
-    world_size = payloads.sizes[world] if world is not None else None
-    told = payloads.ranks[world] if world is not None else set()
+    return world, None if world is None else payloads.sizes[world]
+
+
+def _rank(told: set[int], range_names: Iterable[str], path: Path) -> int | None:
+    """The one rank of a report; a report of several has none."""
     told = told or {int(found.group(1)) for name in range_names if (found := _RANK_IN_RANGE.search(name))}
     told = told or {int(found.group(1)) for found in [_RANK_IN_FILE.search(path.name)] if found}
-    return (min(told) if len(told) == 1 else None), world_size
+    return min(told) if len(told) == 1 else None
 
 
 def _epoch_ns(database: Database, export: dict[str, object]) -> int | None:
@@ -58,20 +75,6 @@ def _epoch_ns(database: Database, export: dict[str, object]) -> int | None:
     started = next(iter(database.rows("TARGET_INFO_SESSION_START_TIME", "utcEpochNs")), (None,))[0]
     shift = _text(export.get("EXPORT_PARAM_TIME_SHIFT")) or "0"
     return started - int(shift) if isinstance(started, int) and shift.lstrip("-").isdigit() else None
-
-
-def _device_names(database: Database) -> dict[int, str]:
-    """Names by CUDA's device number, which need not be the one nsys gives to the GPU."""
-    names = {number: str(name) for number, name in database.rows("TARGET_INFO_GPU", "id", "name")}
-    cuda = cuda_devices(database)
-    return {cuda.get(number, number): name for number, name in names.items()}
-
-
-def cuda_devices(database: Database) -> dict[int, int]:
-    """CUDA's number of each of nsys' GPUs, where the export tells."""
-    listed = database.rows("TARGET_INFO_CUDA_DEVICE", "gpuId", "cudaId")
-    listed = listed or database.rows("TARGET_INFO_GPU", "id", "cuDevice")
-    return {gpu: cuda for gpu, cuda in listed if gpu is not None and cuda is not None}
 
 
 def _text(value: object) -> str | None:

@@ -30,6 +30,11 @@ def thread_of_one(global_id: int) -> int:
     return global_id & _LOW_24_BITS
 
 
+def process_of_one(global_id: int) -> int:
+    """`process_of` a single id."""
+    return (global_id >> 24) & _LOW_24_BITS
+
+
 def names_of(
     database: Database,
     names: Names,

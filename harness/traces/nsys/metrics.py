@@ -5,15 +5,19 @@ from __future__ import annotations
 import numpy as np
 
 from harness.traces.nsys.database import Database
-from harness.traces.nsys.identity import cuda_devices
+from harness.traces.nsys.devices import Devices
+from harness.traces.nsys.events import CALLS
+from harness.traces.nsys.ids import process_of, process_of_one
 from harness.traces.trace import MetricSeries
 
 _GPU_BITS = 0xFF  # of a typeId; the others say which machine and source
 _ALLOCATED = 0  # ENUM_CUDA_DEV_MEM_EVENT_OPER
 _ON_DEVICE = (2, 5)  # ENUM_CUDA_MEM_KIND: device, device static
+_MEMORY = "CUDA_GPU_MEMORY_USAGE_EVENTS"
+_FIRST_CALLS = ("cuInit", "cuDevicePrimaryCtxRetain", *(f"cuCtxCreate{v}" for v in ("", "_v2", "_v3", "_v4")))
 
 
-def metric_series(database: Database) -> list[MetricSeries]:
+def metric_series(database: Database, devices: Devices) -> list[MetricSeries]:
     """Every sampled counter of every device, in order of time."""
     raw = database.integers("GPU_METRICS", "timestamp", "typeId", "metricId", "value")
     if len(raw["timestamp"]) == 0:
@@ -23,13 +27,12 @@ def metric_series(database: Database) -> list[MetricSeries]:
         for kind, number, name in database.rows("TARGET_INFO_GPU_METRICS", "typeId", "metricId", "metricName")
     }
     device, metric = raw["typeId"] & _GPU_BITS, raw["metricId"]
-    cuda = cuda_devices(database)
     order = np.lexsort((raw["timestamp"], metric, device))
     changes = (np.diff(device[order]) != 0) | (np.diff(metric[order]) != 0)
     return [
         MetricSeries(
             name=named.get((int(device[rows[0]]), int(metric[rows[0]])), f"metric {metric[rows[0]]}"),
-            device=cuda.get(int(device[rows[0]]), int(device[rows[0]])),
+            device=devices.of_gpu(int(device[rows[0]])),
             time_ns=raw["timestamp"][rows],
             value=raw["value"][rows].astype(np.float64),
         )
@@ -37,16 +40,32 @@ def metric_series(database: Database) -> list[MetricSeries]:
     ]
 
 
-def peak_memory_bytes(database: Database) -> dict[int, int]:
-    """The most memory that was allocated on each device at once, where allocations were recorded."""
+def peak_memory_bytes(database: Database, devices: Devices) -> dict[tuple[int, int], int]:
+    """The most memory that each process had allocated at once, by process and device.
+
+    Only of processes whose first steps with CUDA were recorded: of another it is not known what it already held.
+    """
     raw = database.integers(
-        "CUDA_GPU_MEMORY_USAGE_EVENTS", "start", "deviceId", "bytes", "memKind", "memoryOperationType"
+        _MEMORY, "start", "globalPid", "deviceId", "bytes", "memKind", "memoryOperationType"
     )
-    signed = np.where(raw["memoryOperationType"] == _ALLOCATED, raw["bytes"], -raw["bytes"])
-    on_device = np.isin(raw["memKind"], _ON_DEVICE)
+    process = process_of(raw["globalPid"])
+    kept = np.isin(raw["memKind"], _ON_DEVICE) & np.isin(process, _recorded_from_the_start(database))
+    rows = np.flatnonzero(kept)
+    rows = rows[np.argsort(raw["start"][rows], kind="stable")]
+    signed = np.where(raw["memoryOperationType"][rows] == _ALLOCATED, 1, -1) * raw["bytes"][rows]
+    device = devices.of_cuda(process[rows], raw["deviceId"][rows])
     peak = {}
-    for device in np.unique(raw["deviceId"][on_device]).tolist():
-        rows = np.flatnonzero(on_device & (raw["deviceId"] == device))
-        rows = rows[np.argsort(raw["start"][rows], kind="stable")]
-        peak[device] = max(0, int(np.cumsum(signed[rows]).max()))
+    for owner, number in sorted(set(zip(process[rows].tolist(), device.tolist(), strict=True))):
+        held = np.cumsum(signed[(process[rows] == owner) & (device == number)])
+        if held.min() >= 0:
+            peak[owner, number] = int(held.max())
     return peak
+
+
+def _recorded_from_the_start(database: Database) -> list[int]:
+    """Processes whose first call to CUDA is in the recording."""
+    if not database.columns(_MEMORY):
+        return []
+    first = [number for number, _ in database.rows("StringIds", "id", "value", only=("value", _FIRST_CALLS))]
+    threads = [row for table in CALLS for row in database.rows(table, "globalTid", only=("nameId", first))]
+    return sorted({process_of_one(thread) for (thread,) in threads if thread is not None})

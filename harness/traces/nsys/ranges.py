@@ -16,24 +16,26 @@ _DOMAIN = 75  # NvtxDomainCreate
 RANGES = _PUSH_POP + _START_END
 
 
-def nvtx_ranges(database: Database, names: Names, last_ns: int) -> tuple[Ranges, int]:
-    """All ranges, and how many of them were still open; these end at `last_ns`."""
+def nvtx_ranges(database: Database, names: Names, last_ns: int) -> Ranges:
+    """All ranges; those that never ended do at `last_ns`."""
     raw = database.integers(TABLE, "start", "end", "eventType", "globalTid", "textId", "domainId")
     keep = np.flatnonzero(np.isin(raw["eventType"], RANGES))
     raw = {name: column[keep] for name, column in raw.items()}
     pushed = np.isin(raw["eventType"], _PUSH_POP)
     is_open = raw["end"] < raw["start"]
+    last_ns = max(last_ns, *(int(raw[name].max(initial=0)) for name in ("start", "end")))
     process = process_of(raw["globalTid"])
     ranges = Ranges(
         start_ns=raw["start"],
-        end_ns=np.where(is_open, np.maximum(raw["start"], last_ns), raw["end"]),
+        end_ns=np.where(is_open, last_ns, raw["end"]),
         name=_names(database, names, raw["textId"]),
         thread=thread_of(raw["globalTid"]),
         kind=np.where(pushed, RangeKind.PUSH_POP, RangeKind.START_END).astype(np.uint8),
         process=process,
         domain=_domains(database, names, raw["domainId"], process),
+        is_open=is_open.astype(np.uint8),
     )
-    return sorted_ranges(ranges), int(is_open.sum())
+    return sorted_ranges(ranges)
 
 
 def _names(database: Database, names: Names, text_id: I64) -> I32:

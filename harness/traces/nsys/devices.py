@@ -1,0 +1,59 @@
+"""Which GPU of the machine each process means by its CUDA device number, and one number for each GPU.
+
+A process that sees one GPU calls it device 0, whichever it is; so CUDA's numbers are kept only where they agree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from harness.traces.columns import Column
+from harness.traces.nsys.database import Database
+from harness.traces.trace import I64
+
+_ANY_PROCESS = -1
+
+
+class Devices:
+    """The GPUs of an export. `device` here is the trace's own number: CUDA's, or nsys' where CUDA's clash."""
+
+    def __init__(self, names: dict[int, str], gpu_of: dict[tuple[int, int], int]) -> None:
+        self._gpu_of = gpu_of  # by process and CUDA's number
+        self._number = _cuda_numbers(gpu_of, names)
+        self.names = {self.of_gpu(gpu): name for gpu, name in names.items()}
+
+    def of_gpu(self, gpu: int) -> int:
+        """The device that nsys numbers `gpu`."""
+        return gpu if self._number is None else self._number.get(gpu, gpu)
+
+    def of_cuda(self, process: I64, number: Column) -> Column:
+        """The devices that processes number so."""
+        if self._number is not None:
+            return number
+        device: Column = number.copy()
+        for (pid, own), gpu in self._gpu_of.items():
+            device[(number == own) & ((process == pid) | (pid == _ANY_PROCESS))] = gpu
+        return device
+
+
+def read_devices(database: Database) -> Devices:
+    """The export's GPUs; without any table of them CUDA's numbers stand."""
+    listed = database.rows("TARGET_INFO_GPU", "id", "name", "cuDevice")
+    mapped = database.rows("TARGET_INFO_CUDA_DEVICE", "pid", "cudaId", "gpuId")
+    mapped = mapped or [(None, cuda, gpu) for gpu, _, cuda in listed]
+    return Devices(
+        {gpu: str(name) for gpu, name, _ in listed if gpu is not None},
+        {
+            (_ANY_PROCESS if pid is None else pid, cuda): gpu
+            for pid, cuda, gpu in mapped
+            if cuda is not None and gpu is not None
+        },
+    )
+
+
+def _cuda_numbers(gpu_of: dict[tuple[int, int], int], gpus: Iterable[int]) -> dict[int, int] | None:
+    """CUDA's number of each GPU, its own where CUDA has none; None: two processes or two GPUs clash."""
+    told = {(gpu, number) for (_, number), gpu in gpu_of.items()}
+    numbers = {gpu: gpu for gpu in gpus} | dict(told)
+    one_each = len(told) == len({gpu for gpu, _ in told})
+    return numbers if one_each and len(set(numbers.values())) == len(numbers) else None
