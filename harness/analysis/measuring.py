@@ -19,13 +19,26 @@ from harness.analysis.rank import measure_trace
 from harness.analysis.summary import Finding, MonitorDevice, Summary, Training, Verdict, Window
 from harness.analysis.training import read_monitor, read_training
 from harness.errors import RequestError, WorkError
+from harness.options import options_of
+from harness.site import Site
 from harness.traces import TraceError, find_traces, map_traces
 from harness.traces.progress import Report, silent
 
 if TYPE_CHECKING:
     from harness.run import Run
 
-_RUN_FACTS = ("job_id", "backend", "created_ns", "git", "versions", "command", "user", "submit_host")
+_OF_PROFILERS = ("torch/", "nsys/")  # where a run keeps its traces
+_RUN_FACTS = (
+    "job_id",
+    "backend",
+    "created_ns",
+    "git",
+    "versions",
+    "command",
+    "user",
+    "submit_host",
+    "expects",
+)
 
 
 def measure_one(paths: Iterable[Path | str], window: Window | str) -> Summary:
@@ -177,7 +190,31 @@ def _read_beside(path: Path) -> _Beside:
     run = _run(path)
     training, broken = read_training(run.metrics())
     monitor, unreadable = read_monitor(run.monitors())
-    return _Beside(training, monitor, _record(path), [*broken, *unreadable])
+    record = _record(path)
+    missing = _missing(run, record.get("expects") or [])
+    return _Beside(training, monitor, record, [*missing, *broken, *unreadable])
+
+
+def _missing(run: Run, expected: Sequence[str]) -> list[Finding]:
+    """A finding where a profiler was asked for and a trace that it should have left is not there."""
+    lost = [n for n in expected if not any(_has_content(run.path / other) for other in (n, _exported(n)))]
+    if not lost:
+        return []
+    what = "no trace" if len(lost) == len(expected) else "a trace is missing"
+    more = f" and {len(lost) - 1} more are missing" if len(lost) > 1 else " is missing"
+    status = run.status()
+    ended = status is None or status.state not in ("queued", "running")
+    why = "`slurm.sh logs RUN` has what the profiler said" if ended else "the job has not told that it ended"
+    return [Finding(severity=Verdict.DOUBTFUL, what=what, evidence=f"{lost[0]}{more}; {why}")]
+
+
+def _exported(name: str) -> str:
+    """What an nsys report is exported to; kept alone it serves as well."""
+    return name.replace(".nsys-rep", ".sqlite")
+
+
+def _has_content(path: Path) -> bool:
+    return path.is_file() and path.stat().st_size > 0
 
 
 def _with_beside(summary: Summary, beside: _Beside) -> Summary:
@@ -190,7 +227,7 @@ def _with_beside(summary: Summary, beside: _Beside) -> Summary:
         ),
         "monitor": beside.monitor,
         "experiment": record.get("experiment"),
-        "run": {key: record.get(key) for key in _RUN_FACTS} if record else None,
+        "run": _run_facts(record) if record else None,
         "world_size": summary.world_size or next((t.world_size for t in training), None),
         "hosts": summary.hosts or sorted({t.host for t in training if t.host}),
         "backend": summary.backend or next((t.backend for t in training), None),
@@ -199,9 +236,24 @@ def _with_beside(summary: Summary, beside: _Beside) -> Summary:
     return _add(summary.model_copy(update=update), beside.findings)
 
 
+def _run_facts(record: dict[str, Any]) -> dict[str, Any]:
+    """What the report tells of a run, and what it needs to ask for it again: the site, the experiment as resolved."""
+    site, job = record.get("site") or {}, record.get("job") or {}
+    named = ("name", *(option.field for option in options_of(Site)))
+    return {key: record.get(key) for key in _RUN_FACTS} | {
+        "site": {key: site.get(key) for key in named},
+        "resolved": job.get("experiment"),
+    }
+
+
 def _record(run: Path) -> dict[str, Any]:
     try:
         record = json.loads((run / "run.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
-    return record if isinstance(record, dict) else {}
+    if not isinstance(record, dict):
+        return {}
+    expects = (record.get("job") or {}).get("expects")
+    return record | {
+        "expects": None if expects is None else [x for x in expects if x.startswith(_OF_PROFILERS)]
+    }

@@ -1,29 +1,48 @@
-"""A run's own command line with other flags: what the page and the terminal offer to paste. Knows no flag's
-meaning."""
+"""The run again with some fields of its experiment changed: what the page and the terminal offer to paste.
+
+A change is made to the validated experiment, so whatever was typed (a launch, a lesson, a rerun) the command asks for
+what is meant, and a change that breaks a rule between flags gives none. Knows no field's meaning.
+"""
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from typing import Any
 
 from harness.analysis.summary import Summary
+from harness.errors import RequestError
+from harness.experiment import EXERCISES, Experiment
+from harness.options import options_of
+from harness.request import command_of, validate
+from harness.site import Site, load_site
+
+Fields = Mapping[str, Any]
+"""Field of the experiment -> its new value."""
 
 
-@dataclass(frozen=True)
-class Flags:
-    """What to take out of a command line and what to put in; None: a switch without a value."""
-
-    put: Mapping[str, str | None] = field(default_factory=dict)
-    drop: Sequence[str] = ()
+def is_ours(summary: Summary) -> bool:
+    """Whether it is a run that a command of ours can repeat."""
+    return _asked(summary) is not None
 
 
-def command(summary: Summary, flags: Flags) -> str | None:
-    """The summary's run again, changed. None: it is no run of ours, or its command was not recorded."""
-    asked = (summary.run or {}).get("command")
-    if not isinstance(asked, list) or not asked or asked[0] != "slurm.sh":
+def command(summary: Summary, fields: Fields) -> str | None:
+    """The summary's run again, changed. None: it is no run of ours, or so it would break a rule or be the same run."""
+    asked = _asked(summary)
+    if asked is None:
         return None
-    return "bash " + shlex.join(change([str(word) for word in asked], flags))
+    changed = _changed(asked, fields)
+    place = _place(summary.run or {})
+    if changed is None or place is None or not _fits(summary, changed, fields):
+        return None
+    where, dashes, training = _parted(command_of(changed))
+    return "bash " + shlex.join(["slurm.sh", *where, *place, *dashes, *training])
+
+
+def resolved(summary: Summary) -> dict[str, Any]:
+    """The experiment's fields with what the site, the machine and the model filled in, as far as that was recorded."""
+    filled = (summary.run or {}).get("resolved")
+    return (summary.experiment or {}) | (filled if isinstance(filled, dict) else {})
 
 
 def in_lines(text: str, width: int) -> list[str]:
@@ -37,28 +56,61 @@ def in_lines(text: str, width: int) -> list[str]:
     return [f"{line} \\" for line in lines[:-1]] + lines[-1:]
 
 
-def change(argv: Sequence[str], flags: Flags) -> list[str]:
-    """`argv` without the dropped switches and with the new values; `--flag=value` is understood too.
+def _asked(summary: Summary) -> Experiment | None:
+    given = summary.experiment or {}
+    cls = EXERCISES.get(given.get("exercise", -1))
+    if cls is None or not summary.run or not set(given) <= set(cls.model_fields):
+        return None
+    return validate(cls, given)[0]
 
-    >>> change(["slurm.sh", "-e", "2", "--", "--ds-no-overlap"], Flags(drop=["--ds-no-overlap"]))
-    ['slurm.sh', '-e', '2']
-    >>> change(["slurm.sh", "-e", "1", "--seed", "1"], Flags(put={"--seed": "2", "--mixed-precision": None}))
-    ['slurm.sh', '-e', '1', '--seed', '2', '--mixed-precision']
-    """
-    kept: list[str] = []
-    skip = False
-    for word in argv:
-        if skip:
-            skip = False
-            continue
+
+def _changed(asked: Experiment, fields: Fields) -> Experiment | None:
+    """None: a rule forbids it, or nothing would change."""
+    if not set(fields) <= set(type(asked).model_fields):
+        return None
+    changed, _ = validate(type(asked), asked.model_dump() | dict(fields))
+    return None if changed == asked else changed
+
+
+def _fits(summary: Summary, changed: Experiment, fields: Fields) -> bool:
+    """Whether the rules hold that only the number of ranks and the model's defaults bring into play, as far as
+    those were recorded."""
+    whole = changed.model_dump()
+    known = {
+        n: v for n, v in resolved(summary).items() if n in whole and whole[n] is None and n not in fields
+    }
+    known.pop("global_batch_size", None)  # what was not asked for is fitted anew
+    return validate(type(changed), whole | known)[0] is not None
+
+
+def _parted(words: Sequence[str]) -> tuple[list[str], list[str], list[str]]:
+    """Before `--`, `--`, after it."""
+    at = words.index("--") if "--" in words else len(words)
+    return list(words[:at]), list(words[at : at + 1]), list(words[at + 1 :])
+
+
+def _place(run: Mapping[str, Any]) -> list[str] | None:
+    """What was said about the site, as typed; a rerun says nothing, so its record does. None: it cannot be said."""
+    typed = [str(word) for word in run.get("command") or []]
+    if typed[1:2] == ["rerun"]:
+        return _recorded_place(run.get("site") or {})
+    flags = {"--site", *(name for option in options_of(Site) for name in option.flag.names)}
+    said: list[str] = []
+    for word, following in zip(typed, [*typed[1:], ""], strict=True):
         name, equals, _ = word.partition("=")
-        if name in flags.put:
-            skip = not equals and flags.put[name] is not None
-            continue
-        if word not in flags.drop:
-            kept.append(word)
-    if kept[-1:] == ["--"]:
-        kept.pop()
-    for name, value in flags.put.items():
-        kept += [name] if value is None else [name, value]
-    return kept
+        if name in flags:
+            said += [word] if equals else [word, following]
+    return said
+
+
+def _recorded_place(site: Mapping[str, Any]) -> list[str] | None:
+    try:
+        usual = load_site(str(site.get("name")))
+    except RequestError:
+        return None  # a site file of somebody's own: where it lies was not recorded
+    said = ["--site", usual.name]
+    for option in options_of(Site):
+        value = site.get(option.field)
+        if value is not None and value != getattr(usual, option.field):
+            said += [next(iter(option.flag.names)), str(value)]
+    return said

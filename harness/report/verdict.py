@@ -11,24 +11,35 @@ from dataclasses import dataclass
 from textwrap import wrap
 
 from harness.analysis.summary import Stage, Summary, Verdict
-from harness.report.next_command import Flags, command, in_lines
+from harness.report.next_command import Fields, command, in_lines, is_ours, resolved
 from harness.report.numbers import duration, percent
+from harness.theory.memory import state_bytes
 
 WIDTH = 116
 NOTICEABLE = 0.03  # a smaller share is not worth a change
+PAGEABLE_NOTICEABLE = 0.005  # of the devices' time in pageable copies, from which pinning is worth a word
 _UNEVEN = 1.5  # a bubble so many times the schedule's own comes from stages that take unequal time
+_ROOM = 0.9  # of a device's memory that may be filled
+_DDP, _DEEPSPEED, _MEGATRON = 1, 2, 3
 _WAITING = 0.5  # share of a collective's time from which waiting, not transfer, is the matter
 
 
 @dataclass(frozen=True)
+class Change:
+    """Something to try. `fields`: of the experiment; None: the change is in the reader's own program."""
+
+    text: str
+    fields: Fields | None = None
+
+
+@dataclass(frozen=True)
 class Avoidable:
-    """A part of the time that need not be. `share` is of the devices' window."""
+    """A part of the time that need not be. `share` is of the devices' window; `changes`, the better first."""
 
     what: str
     share: float
     why: str
-    change: str
-    flags: Flags | None = None  # of our command line; None: the change is in the reader's own program
+    changes: tuple[Change, ...]
 
 
 @dataclass(frozen=True)
@@ -49,11 +60,19 @@ def verdict(summary: Summary) -> Answer:
     if not found or found[0].share < NOTICEABLE:
         return Answer([*doubt, where, _nothing(summary, found)])
     top = found[0]
-    next_command = command(summary, top.flags) if top.flags else None
-    return Answer(
-        [*doubt, where, _largest(summary, top), f"Try next: {top.change}{':' if next_command else '.'}"],
-        next_command,
-    )
+    change, next_command = _first_possible(summary, top.changes)
+    ending = [f"Try next: {change.text}{':' if next_command else '.'}"] if change else []
+    return Answer([*doubt, where, _largest(summary, top), *ending], next_command)
+
+
+def _first_possible(summary: Summary, changes: tuple[Change, ...]) -> tuple[Change | None, str | None]:
+    """The first change that a run of ours can make, with its command; a stranger's trace is told the first."""
+    for change in changes:
+        if change.fields is None or not is_ours(summary):
+            return change, None
+        if (text := command(summary, change.fields)) is not None:
+            return change, text
+    return None, None
 
 
 def lines(summary: Summary) -> list[str]:
@@ -89,11 +108,10 @@ def _where(s: Summary) -> str | None:
     devices = "process" if s.devices[0].device_kind == "cpu" else "device"
     many = f" (mean of {len(s.devices)} {devices}{'es' if devices == 'process' else 's'})"
     step = s.steps.duration
-    start = (
-        f"A step takes {duration(step.median_ns)}"
-        if step
-        else f"The window is {duration(total / len(s.devices))}"
-    )
+    start = f"The window is {duration(total / len(s.devices))}"
+    if step:
+        start = f"{'One repetition' if _by_rhythm(s) else 'A step'} takes {duration(step.median_ns)}"
+        start += " (found by rhythm; it may be a layer, not a training step)" if _by_rhythm(s) else ""
     return f"{start}: {', '.join(told)}{many if len(s.devices) > 1 else ''}."
 
 
@@ -122,8 +140,17 @@ def _nothing(s: Summary, found: list[Avoidable]) -> str:
 
 def _largest(s: Summary, top: Avoidable) -> str:
     step = s.steps.duration
-    each = f", about {duration(top.share * step.median_ns)} a step" if step else ""
+    each = f", about {duration(top.share * step.median_ns)} a {_unit(s)}" if step else ""
     return f"The largest avoidable part is {top.what}: {percent(top.share)} of the time{each}. {top.why}"
+
+
+def _by_rhythm(s: Summary) -> bool:
+    """Whether nothing in the program said what a step is."""
+    return s.steps.source.startswith("periodicity")
+
+
+def _unit(s: Summary) -> str:
+    return "repetition" if _by_rhythm(s) else "step"
 
 
 def _share(s: Summary, field: str) -> float:
@@ -134,10 +161,6 @@ def _share(s: Summary, field: str) -> float:
 def _idle(s: Summary, cause: str) -> float:
     total = sum(d.window_ns for d in s.devices)
     return sum(c.duration_ns for c in s.idle_causes if c.cause == cause) / total if total else 0.0
-
-
-def _asked(s: Summary, field: str) -> bool:
-    return bool((s.experiment or {}).get(field))
 
 
 def _exercise(s: Summary) -> int | None:
@@ -159,13 +182,12 @@ def _data(s: Summary) -> Avoidable | None:
     if not share:
         return None
     what, why = "waiting for data", "The devices are idle while the training process fetches the next batch."
-    if _asked(s, "slow_dataloading"):
-        change = "let worker processes prepare the batches (the default)"
-        return Avoidable(what, share, why, change, Flags(drop=("--slow-dataloading",)))
-    change = (
+    change = Change(
         "more DataLoader workers, pinned memory and prefetching (num_workers, pin_memory, prefetch_factor)"
     )
-    return Avoidable(what, share, why, change)
+    if resolved(s).get("slow_dataloading"):
+        change = Change("let worker processes prepare the batches (the default)", {"slow_dataloading": False})
+    return Avoidable(what, share, why, (change,))
 
 
 def _launch(s: Summary) -> Avoidable | None:
@@ -175,14 +197,23 @@ def _launch(s: Summary) -> Avoidable | None:
     why = "The host issues kernels more slowly than the device runs them."
     if _on_cpu(s):
         why = "That is Python between operators: the kernels are too small to hide it."
-    batch = _micro_batch(s)
-    if batch is None:
-        change = "larger batches, fused operators (torch.compile) or CUDA graphs"
-        return Avoidable("launch-bound idle time", share, why, change)
-    change = "twice the micro-batch, so that each launch brings more work"
-    return Avoidable(
-        "launch-bound idle time", share, why, change, Flags(put={"--micro-batch-size": str(2 * batch)})
+    changes = (
+        *_more_work(s, "twice the micro-batch, so that each launch brings more work"),
+        Change("larger batches, fused operators (torch.compile) or CUDA graphs"),
     )
+    return Avoidable("launch-bound idle time", share, why, changes)
+
+
+def _more_work(s: Summary, text: str) -> tuple[Change, ...]:
+    """Twice the micro-batch, where it is known; with Megatron the batch too, or there were fewer micro-batches."""
+    batch, exercise = _micro_batch(s), _exercise(s)
+    if batch is None:
+        return ()
+    fields = {"micro_batch_size": 2 * batch}
+    if exercise == _MEGATRON:
+        whole = resolved(s).get("global_batch_size") or _global_batch(s)
+        fields |= {"global_batch_size": 2 * whole} if whole else {}
+    return (Change(text, fields),)
 
 
 def _synchronisation(s: Summary) -> Avoidable | None:
@@ -196,9 +227,8 @@ def _synchronisation(s: Summary) -> Avoidable | None:
         return None
     where = f" The longest such gap is inside {gap.range}." if gap is not None and gap.range else ""
     why = f"The host waits for the device (.item(), a blocking copy, a synchronize) and launches nothing.{where}"
-    return Avoidable(
-        "synchronisation", share, why, "take the value out of the loop, or read it some steps later"
-    )
+    change = Change("take the value out of the loop, or read it some steps later")
+    return Avoidable("synchronisation", share, why, (change,))
 
 
 def _communication(s: Summary) -> Avoidable | None:
@@ -209,8 +239,7 @@ def _communication(s: Summary) -> Avoidable | None:
     what = "communication that nothing hides"
     if waited is not None and waited > _WAITING:
         what += f", {percent(waited)} of it waiting for the last rank"
-    why, change, flags = _communication_change(s, waited)
-    return Avoidable(what, share, why, change, flags)
+    return Avoidable(what, share, *_communication_changes(s, waited))
 
 
 def _waiting(s: Summary) -> float | None:
@@ -220,53 +249,87 @@ def _waiting(s: Summary) -> float | None:
     return sum(c.waiting_ns or 0 for c in measured) / total if total else None
 
 
-def _communication_change(s: Summary, waited: float | None) -> tuple[str, str, Flags | None]:
-    exercise, asked = _exercise(s), s.experiment or {}
-    if exercise == 2 and asked.get("overlap_comm") is False:
-        return "Overlap is switched off.", "let ZeRO overlap it", Flags(drop=("--ds-no-overlap",))
-    if exercise == 2 and asked.get("heavy_comm"):
-        return (
-            "The buckets were made small on purpose.",
-            "the normal buckets",
-            Flags(drop=("--ds-heavy-comm",)),
-        )
+def _communication_changes(s: Summary, waited: float | None) -> tuple[str, tuple[Change, ...]]:
+    """Why communication is exposed, and what to do about it: first what was switched off, then who is late."""
+    exercise, said = _exercise(s), resolved(s)
+    if exercise == _DEEPSPEED and said.get("overlap_comm") is False:
+        return "Overlap is switched off.", (Change("let ZeRO overlap it", {"overlap_comm": True}),)
+    if exercise == _DEEPSPEED and said.get("heavy_comm"):
+        why = "The buckets were made large on purpose: messages come few and late."
+        return why, (Change("the normal buckets", {"heavy_comm": False}),)
     if waited is not None and waited > _WAITING and s.stragglers:
         rank = s.stragglers[0].rank
         why = f"Most often the others wait for rank {rank}."
-        return why, f"see in the timeline what rank {rank} does before it arrives", None
-    if exercise in (1, 2):
-        return _accumulate(s)
-    tp = asked.get("tp")
-    if exercise == 3 and isinstance(tp, int) and tp > 1:
-        change = "a smaller tensor-parallel group, if the memory allows"
-        return (
-            "Tensor parallelism exchanges activations in every layer.",
-            change,
-            Flags(put={"--tp": str(tp // 2)}),
-        )
-    change = "fewer, larger messages, or more work to hide them behind (micro-batch, overlap)"
-    return "Devices wait for messages while they have nothing else to do.", change, None
+        return why, (Change(f"see in the timeline what rank {rank} does before it arrives"),)
+    by_exercise = {_DDP: _accumulate, _DEEPSPEED: _shard_less, _MEGATRON: _split_less}
+    return by_exercise[exercise](s) if exercise in by_exercise else (_IDLE_LINKS, (_FEWER_MESSAGES,))
 
 
-def _accumulate(s: Summary) -> tuple[str, str, Flags | None]:
-    """More micro-batches per exchange of gradients."""
+_IDLE_LINKS = "Devices wait for messages while they have nothing else to do."
+_FEWER_MESSAGES = Change("fewer, larger messages, or more work to hide them behind (micro-batch, overlap)")
+
+
+def _accumulate(s: Summary) -> tuple[str, tuple[Change, ...]]:
+    """DDP: more micro-batches per exchange of gradients."""
     now = (
         next((t.gradient_accumulation_steps for t in s.training if t.gradient_accumulation_steps), None) or 1
     )
     why = "Gradients are exchanged after every micro-batch." if now == 1 else "Gradients are exchanged often."
     change = "exchange them less often, by accumulating gradients"
-    return why, change, Flags(put={"--gradient-accumulation-steps": str(4 * now)})
+    return why, (Change(change, {"gradient_accumulation_steps": 4 * now}),)
+
+
+def _shard_less(s: Summary) -> tuple[str, tuple[Change, ...]]:
+    """ZeRO: accumulation saves nothing, since no rank can keep whole gradients; larger or nearer messages do."""
+    said = resolved(s)
+    stage, hpz, per_node = (said.get(name) for name in ("zero_stage", "hpz_partition", "gpus_per_node"))
+    what = "Gradients are reduced" if stage == 2 else "Parameters are gathered and gradients reduced"
+    changes: list[Change] = []
+    if stage == 3 and (said.get("nodes") or 1) > 1 and hpz and per_node and hpz > per_node:
+        changes.append(Change("keep a copy of the parameters inside each node", {"hpz_partition": per_node}))
+    if _stage_2_fits(s):
+        text = "ZeRO-2: whole parameters fit into this memory, and need not be gathered"
+        changes.append(Change(text, {"zero_stage": 2, "hpz_partition": None}))
+    changes += _more_work(s, "a larger micro-batch: the same messages for twice the computation")
+    return f"{what} in every micro-batch, whatever is accumulated.", (*changes, _FEWER_MESSAGES)
+
+
+def _stage_2_fits(s: Summary) -> bool:
+    """Whether what ZeRO-2 holds beyond ZeRO-3 would fit beside the peak that was measured. False: not known."""
+    first = s.training[0] if s.training else None
+    room = min((m.memory_total_bytes for m in s.monitor if m.memory_total_bytes), default=0)
+    peak = max((t.peak_memory_bytes or 0 for t in s.training), default=0)
+    if resolved(s).get("zero_stage") != 3 or first is None or not (first.parameters and peak and room):
+        return False
+    bf16, ranks = bool(resolved(s).get("mixed_precision")), first.world_size or len(s.training)
+    held = [state_bytes(first.parameters, ranks, sharding=z, bf16=bf16).total for z in ("zero2", "zero3")]
+    return peak + held[0] - held[1] < _ROOM * room
+
+
+def _split_less(s: Summary) -> tuple[str, tuple[Change, ...]]:
+    """Megatron: fewer ranks share a layer."""
+    tp = resolved(s).get("tp")
+    if not isinstance(tp, int) or tp < 2:
+        return _IDLE_LINKS, (_FEWER_MESSAGES,)
+    why = "Tensor parallelism exchanges activations in every layer."
+    smaller = Change(
+        "a smaller tensor-parallel group, if the memory allows", {"tp": tp // 2 if tp % 2 == 0 else 1}
+    )
+    interleaved = (resolved(s).get("vpp") or 1) > 1  # its micro-batches must stay a multiple of the stages
+    return why, (*(() if interleaved else (smaller,)), _FEWER_MESSAGES)
 
 
 def _memory(s: Summary) -> Avoidable | None:
     share = _share(s, "exposed_memory_ns")
     if not share:
         return None
-    pageable = sum(c.pageable_ns for c in s.copies)
-    change = "pin the host buffers (pin_memory=True) and copy with non_blocking=True" if pageable else (
-        "copy on a stream of its own while kernels run (non_blocking=True, prefetching)"
-    )  # fmt: skip
-    return Avoidable("copies that nothing hides", share, "The device only moves memory meanwhile.", change)
+    window = sum(d.window_ns for d in s.devices)
+    pageable = sum(c.pageable_ns for c in s.copies if c.direction == "copy H2D")
+    text = "pin the host buffers (pin_memory=True) and copy with non_blocking=True"
+    if pageable <= PAGEABLE_NOTICEABLE * window:  # the few bytes of an .item() are no reason to pin
+        text = "copy on a stream of its own while kernels run (non_blocking=True, prefetching)"
+    what, why = "copies that nothing hides", "The device only moves memory meanwhile."
+    return Avoidable(what, share, why, (Change(text),))
 
 
 def _bubble(s: Summary) -> Avoidable | None:
@@ -278,13 +341,11 @@ def _bubble(s: Summary) -> Avoidable | None:
     if p.mean_bubble_fraction > _UNEVEN * p.expected_bubble_fraction and p.per_stage:
         slow = max(p.per_stage, key=lambda x: x.schedule_busy_ns)
         why = f"{told}, the rest is waiting for stage {slow.stage}, which works {percent(_busy(slow))} of the time."
-        change = f"give stage {slow.stage} fewer layers: the embedding and the loss weigh as well"
-        return Avoidable("the pipeline's bubble", p.mean_bubble_fraction, why, change)
-    batch = (s.experiment or {}).get("global_batch_size") or _global_batch(s)
-    flags = Flags(put={"--global-batch-size": str(2 * batch)}) if batch else None
-    return Avoidable(
-        "the pipeline's bubble", p.mean_bubble_fraction, f"{told}.", "twice the micro-batches", flags
-    )
+        change = Change(f"give stage {slow.stage} fewer layers: the embedding and the loss weigh as well")
+        return Avoidable("the pipeline's bubble", p.mean_bubble_fraction, why, (change,))
+    batch = resolved(s).get("global_batch_size") or _global_batch(s)
+    change = Change("twice the micro-batches", {"global_batch_size": 2 * batch} if batch else None)
+    return Avoidable("the pipeline's bubble", p.mean_bubble_fraction, f"{told}.", (change,))
 
 
 def _busy(stage: Stage) -> float:
@@ -295,22 +356,21 @@ def _global_batch(s: Summary) -> int | None:
     p, batch, size = s.pipeline, _micro_batch(s), s.world_size
     if p is None or batch is None or size is None:
         return None
-    asked = s.experiment or {}
-    parallel = p.stages * (asked.get("tp") or 1) * (asked.get("cp") or 1)
+    said = resolved(s)
+    parallel = p.stages * (said.get("tp") or 1) * (said.get("cp") or 1)
     return p.microbatches * batch * max(size // parallel, 1)
 
 
 def _precision(s: Summary) -> Avoidable | None:
     """fp32 products on a GPU: at least half of their time goes away with 16 bits."""
-    if _on_cpu(s) or not s.devices:
-        return None
     total = sum(d.window_ns for d in s.devices)
     slow = sum(k.duration_ns for k in s.kinds if k.precision == "fp32") / 2
-    flags = None
-    if _exercise(s) in (1, 2, 3) and not _asked(s, "mixed_precision"):
-        flags = Flags(put={"--mixed-precision": None}, drop=("--no-mixed-precision",))
+    if _on_cpu(s) or not slow or not total:
+        return None
     why = "Matrix products run in fp32; in bf16 they take half the time or less (the half is counted here)."
-    return Avoidable("single precision", slow / total, why, "mixed precision (bf16)", flags) if slow else None
+    known = is_ours(s) and not resolved(s).get("mixed_precision")
+    change = Change("mixed precision (bf16)", {"mixed_precision": True} if known else None)
+    return Avoidable("single precision", slow / total, why, (change,))
 
 
 def _straggler(s: Summary) -> Avoidable | None:
@@ -318,10 +378,10 @@ def _straggler(s: Summary) -> Avoidable | None:
     if score is None or rank is None or score <= 1:
         return None
     why = f"Its step takes {score:.2f} × the median rank's, and the others wait for it."
-    change = (
+    change = Change(
         f"see in the timeline what rank {rank} does more of, and whether its node differs (slurm.sh -e 0)"
     )
-    return Avoidable(f"rank {rank} being slower", 1 - 1 / score, why, change)
+    return Avoidable(f"rank {rank} being slower", 1 - 1 / score, why, (change,))
 
 
 _RULES: tuple[Callable[[Summary], Avoidable | None], ...] = (

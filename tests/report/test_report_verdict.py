@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shlex
 from typing import Any
 
 import pytest
@@ -13,6 +15,7 @@ from harness.analysis.summary import (
     Finding,
     IdleCause,
     KindTime,
+    MonitorDevice,
     Pipeline,
     Quality,
     Spread,
@@ -23,9 +26,15 @@ from harness.analysis.summary import (
     Training,
     Verdict,
 )
+from harness.cli.launch import launch_argv
+from harness.experiment import DDP, DeepSpeed, Experiment, Megatron
+from harness.launch.fit import Machine
+from harness.launch.job import resolve
 from harness.report import render
-from harness.report.next_command import Flags, change, in_lines
+from harness.report.next_command import command, in_lines
 from harness.report.verdict import avoidable, verdict
+from harness.request import command_of
+from harness.site import load_site
 
 MS = 1_000_000
 
@@ -95,30 +104,30 @@ def test_the_largest_avoidable_part_comes_with_its_time_per_step() -> None:
             "bash slurm.sh -e 2",
         ),
         (
-            summary(exposed=40, **run(2, "--ds-heavy-comm", overlap_comm=True, heavy_comm=True)),
-            "bash slurm.sh -e 2",
+            summary(exposed=40, **run(2, "--ds-heavy-comm", heavy_comm=True, mixed_precision=True)),
+            "bash slurm.sh -e 2 -- --mixed-precision",
         ),
         (
-            summary(exposed=40, **run(1, "-n", "2")),
-            "bash slurm.sh -e 1 -n 2 --gradient-accumulation-steps 4",
+            summary(exposed=40, **run(1, "-n", "2", nodes=2)),
+            "bash slurm.sh -e 1 -n 2 -- --gradient-accumulation-steps 4",
         ),
         (
-            summary(idle={"launch-bound": 40}, **run(1, "--micro-batch-size=2")),
-            "bash slurm.sh -e 1 --micro-batch-size 4",
+            summary(idle={"launch-bound": 40}, **run(1, "--micro-batch-size=2", micro_batch_size=2)),
+            "bash slurm.sh -e 1 -- --micro-batch-size 4",
         ),
         (
             summary(compute=100, kinds=[KindTime(kind="gemm", precision="fp32", count=1, duration_ns=90 * MS, share=1)],
                     **run(2)),
-            "bash slurm.sh -e 2 --mixed-precision",
+            "bash slurm.sh -e 2 -- --mixed-precision",
         ),
         (
             summary(compute=100, kinds=[KindTime(kind="gemm", precision="fp32", count=1, duration_ns=90 * MS, share=1)],
                     **run(3, "--no-mixed-precision", mixed_precision=False)),
-            "bash slurm.sh -e 3 --mixed-precision",
+            "bash slurm.sh -e 3 -- --mixed-precision",
         ),
         (
             summary(exposed=40, **run(3, "--tp", "4", tp=4)),
-            "bash slurm.sh -e 3 --tp 2",
+            "bash slurm.sh -e 3 -- --tp 2",
         ),
     ],
 )  # fmt: skip
@@ -147,7 +156,7 @@ def pipeline(measured: float) -> Pipeline:
 def test_a_pipeline_that_its_schedule_leaves_empty_is_told_to_take_more_micro_batches() -> None:
     answer = verdict(summary(pipeline=pipeline(0.25), world_size=4, **run(3, "--pp", "2", pp=2, tp=2)))
     assert "the pipeline's bubble: 25.0 %" in answer.sentences[1]
-    assert answer.command == "bash slurm.sh -e 3 --pp 2 --global-batch-size 16"
+    assert answer.command == "bash slurm.sh -e 3 -- --tp 2 --pp 2 --global-batch-size 16"
 
 
 def test_a_pipeline_of_unequal_stages_is_told_which_is_slow() -> None:
@@ -193,14 +202,24 @@ def test_a_run_without_a_trace_is_answered_from_its_metrics() -> None:
     assert "waiting for data: 40.0 %" in answer.sentences[1]
 
 
+def test_a_period_found_by_rhythm_is_not_called_a_step() -> None:
+    spread = Spread(count=30, median_ns=MS, min_ns=MS, max_ns=MS, p10_ns=MS, p90_ns=MS)
+    steps = Steps(source="periodicity of flash_fwd_kernel", counted=30, duration=spread)
+    first, second, *_ = verdict(summary(steps=steps, idle={"data loading": 40})).sentences
+    assert first.startswith(
+        "One repetition takes 1.00 ms (found by rhythm; it may be a layer, not a training step): "
+    )
+    assert "a repetition. The devices" in second
+
+
 def test_nothing_recorded_is_no_answer() -> None:
     assert verdict(Summary()).sentences == ["Nothing was recorded that tells where the time went."]
 
 
 def test_pageable_copies_are_told_to_be_pinned() -> None:
-    copy = Copy(direction="copy H2D", count=1, bytes=1, duration_ns=1, pageable_ns=1, pageable_count=1)
+    copy = Copy(direction="copy H2D", count=1, bytes=1, duration_ns=MS, pageable_ns=MS, pageable_count=1)
     (found,) = [a for a in avoidable(summary(copying=40, copies=[copy])) if a.what.startswith("copies")]
-    assert "pin_memory=True" in found.change
+    assert "pin_memory=True" in found.changes[0].text
     assert found.share == pytest.approx(0.4)
 
 
@@ -209,10 +228,124 @@ def test_the_terminal_says_the_answer_before_the_recordings_quality() -> None:
     assert text.index("A step takes") < text.index("bash slurm.sh -e 1") < text.index("Recording: ")
 
 
-def test_flags_are_replaced_wherever_and_however_they_stand() -> None:
-    given = ["slurm.sh", "-e", "1", "--seed=3", "--", "--micro-batch-size", "2", "--no-profile"]
-    changed = change(given, Flags(put={"--seed": "4", "--micro-batch-size": "8"}, drop=["--no-profile"]))
-    assert changed == ["slurm.sh", "-e", "1", "--seed", "4", "--micro-batch-size", "8"]
+@pytest.mark.parametrize("direction", ["copy D2H", "copy H2D"])
+def test_the_few_bytes_of_an_item_are_no_reason_to_pin(direction: str) -> None:
+    copy = Copy(
+        direction=direction, count=59, bytes=472, duration_ns=1000, pageable_ns=1000, pageable_count=59
+    )
+    (found,) = [a for a in avoidable(summary(copying=40, copies=[copy])) if a.what.startswith("copies")]
+    assert "pin_memory" not in found.changes[0].text
+
+
+@pytest.mark.parametrize(
+    ("typed", "command"),
+    [
+        (["lesson", "1a"], "bash slurm.sh -e 1 -- --micro-batch-size 4"),
+        (["lesson", "1a", "--site", "leonardo"], "bash slurm.sh -e 1 --site leonardo -- --micro-batch-size 4"),
+        (["-e", "1", "--site=my site.yaml", "-a", "me"],
+         "bash slurm.sh -e 1 '--site=my site.yaml' -a me -- --micro-batch-size 4"),
+        (["rerun", "last"], "bash slurm.sh -e 1 --site leonardo -a me -- --micro-batch-size 4"),
+    ],
+)  # fmt: skip
+def test_whatever_was_typed_the_next_command_launches(typed: list[str], command: str) -> None:
+    given = run(1)
+    given["run"] = {"command": ["slurm.sh", *typed], "site": {"name": "leonardo", "account": "me"}}
+    assert verdict(summary(idle={"launch-bound": 40}, **given)).command == command
+
+
+def test_a_suggestion_that_breaks_a_rule_is_not_made() -> None:
+    asked = {"tp": 4, "global_batch_size": 6, "micro_batch_size": 6, "nodes": 1, "gpus_per_node": 4}
+    answer = verdict(summary(exposed=40, **run(3, **asked)))
+    assert answer.command is None
+    assert "tensor-parallel" not in answer.sentences[2]
+
+
+def test_buckets_of_heavy_communication_are_large() -> None:
+    answer = verdict(summary(exposed=40, **run(2, heavy_comm=True, mixed_precision=True)))
+    assert "large on purpose: messages come few and late" in answer.sentences[1]
+
+
+def test_zero_is_never_told_to_accumulate() -> None:
+    """It reduces in every micro-batch: accumulation would change nothing."""
+    given = run(2, nodes=2)
+    given["run"]["resolved"] = {
+        "exercise": 2,
+        "nodes": 2,
+        "gpus_per_node": 4,
+        "zero_stage": 3,
+        "hpz_partition": 8,
+    }
+    answer = verdict(summary(exposed=40, **given))
+    assert "in every micro-batch, whatever is accumulated" in answer.sentences[1]
+    assert answer.command == "bash slurm.sh -e 2 -n 2 -- --ds-hpz-partition 4"
+    given["run"]["resolved"]["hpz_partition"] = 4
+    assert verdict(summary(exposed=40, **given)).command == "bash slurm.sh -e 2 -n 2 -- --micro-batch-size 4"
+
+
+def test_stage_2_is_advised_where_it_fits_the_memory_that_was_measured() -> None:
+    given = run(2)
+    given["run"]["resolved"] = {
+        "exercise": 2,
+        "nodes": 1,
+        "gpus_per_node": 4,
+        "zero_stage": 3,
+        "hpz_partition": 4,
+    }
+    facts = {"world_size": 4, "parameters": 10**9, "peak_memory_bytes": 20 * 10**9, "micro_batch_size": 2}
+    given["training"] = [Training(rank=0, **facts)]
+    for total, advice in ((40 * 10**9, "--ds-stage2"), (22 * 10**9, "--micro-batch-size 4")):
+        seen = MonitorDevice(node="n", device=0, name="A", samples=1, duration_ns=1, memory_total_bytes=total)
+        answer = verdict(summary(exposed=40, monitor=[seen], **given))
+        assert answer.command == f"bash slurm.sh -e 2 -- {advice}"
+
+
+CAUSES: dict[str, dict[str, Any]] = {
+    "data": {"idle": {"data loading": 40}},
+    "launch": {"idle": {"launch-bound": 40}},
+    "communication": {"exposed": 40},
+    "precision": {
+        "compute": 100,
+        "kinds": [KindTime(kind="gemm", precision="fp32", count=1, duration_ns=90 * MS, share=1)],
+    },
+}  # fmt: skip
+EXPERIMENTS = [
+    DDP(), DDP(slow_dataloading=True, micro_batch_size=2), DDP(nodes=2, gradient_accumulation_steps=4),
+    DeepSpeed(overlap_comm=False), DeepSpeed(heavy_comm=True, mixed_precision=True),
+    DeepSpeed(nodes=2, hpz_partition=8), DeepSpeed(zero_stage=2), Megatron(tp=4),
+    Megatron(nodes=2, tp=4, pp=2, mixed_precision=False),
+    Megatron(nodes=2, tp=2, pp=4, global_batch_size=64, micro_batch_size=2),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("experiment", EXPERIMENTS, ids=lambda e: " ".join(command_of(e)))
+@pytest.mark.parametrize("cause", [*CAUSES, "bubble"])
+def test_every_suggested_command_passes_a_dry_run_and_asks_for_another_run(
+    experiment: Experiment, cause: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    site = load_site("leonardo")
+    machine = Machine(gpus=0, cores=8, has_nsys=True, python="python3", runs_dir="/runs")
+    job = resolve(experiment, site, machine)
+    resolved = job.experiment.model_dump(mode="json")
+    batch = resolved["micro_batch_size"]
+    more: dict[str, Any] = dict(CAUSES.get(cause, {}))
+    if cause == "bubble":
+        more["pipeline"] = pipeline(0.25)
+    given = summary(
+        **more,
+        run={"command": ["slurm.sh", "lesson", "1a", "--site", "leonardo", "-a", "me"], "resolved": resolved},
+        experiment=experiment.model_dump(mode="json"),
+        world_size=job.experiment.world_size,
+        training=[Training(rank=0, micro_batch_size=batch, gradient_accumulation_steps=1)],
+    )
+    for found in avoidable(given):
+        for change in found.changes:
+            if change.fields is None or (text := command(given, change.fields)) is None:
+                continue
+            words = shlex.split(text)
+            assert words[:2] == ["bash", "slurm.sh"]
+            assert launch_argv([*words[2:], "--dry-run", "--json"]) == 0, text
+            asked = json.loads(capsys.readouterr().out)["experiment"]
+            assert asked != resolved, text
 
 
 def test_a_long_command_can_be_pasted_from_the_terminal() -> None:
