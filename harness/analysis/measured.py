@@ -37,7 +37,7 @@ def prepare(view: View, window: Window, rules: Rules) -> Measured:
     kinds = classify(events, view.names, rules)
     rows = device_rows(events.device)
     sets = {d: busy(events.start_ns[r], events.end_ns[r], kinds.event_class[r]) for d, r in rows.items()}
-    steps = find_steps(view.ranges, events, view.names, list(sets.values()))
+    steps = find_steps(view.ranges, events, view.names, list(sets.values()), view.trace.complete_until_ns)
     nesting = nest(view.ranges, events, steps.thread)
     owner = owners_of_events(events, nesting)
     marked = steps.window if window is Window.STEPS else None

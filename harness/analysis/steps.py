@@ -52,10 +52,15 @@ class Steps:
 NO_STEPS = Steps("none", [], np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.bool_))
 
 
-def find_steps(ranges: Ranges, events: Events, names: list[str], busy: list[Busy]) -> Steps:
-    """The steps of one process and which count: not the cut-off, the empty and the warm-up ones."""
+def find_steps(
+    ranges: Ranges, events: Events, names: list[str], busy: list[Busy], until_ns: int | None = None
+) -> Steps:
+    """The steps of one process and which count: not the cut-off, the empty and the warm-up ones.
+
+    `until_ns`: what happened later was not all read.
+    """
     found = _profiler_steps(ranges, names) or _counting_ranges(ranges, names) or _rhythm(events, names)
-    return _judge(found, events, busy) if found else NO_STEPS
+    return _judge(found, events, busy, until_ns) if found else NO_STEPS
 
 
 def _profiler_steps(ranges: Ranges, names: list[str]) -> Steps | None:
@@ -119,9 +124,11 @@ def _rhythm(events: Events, names: list[str]) -> Steps | None:
     return None
 
 
-def _judge(steps: Steps, events: Events, busy: list[Busy]) -> Steps:
+def _judge(steps: Steps, events: Events, busy: list[Busy], until_ns: int | None) -> Steps:
     """Exclude steps that were cut off, that did nothing on any device, and warm-up."""
     complete = steps.counted & (steps.end_ns > steps.start_ns) & (steps.start_ns >= 0)
+    if until_ns is not None:
+        complete &= steps.end_ns <= until_ns
     work = sum(
         (lengths_within(b.any, steps.start_ns, steps.end_ns) for b in busy), np.zeros(len(complete), int)
     )

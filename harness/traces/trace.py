@@ -165,6 +165,7 @@ class Trace:
     metrics: list[MetricSeries] = field(default_factory=list)
     peak_memory_bytes: dict[tuple[int, int], int] = field(default_factory=dict)  # by process and device
     dropped_events: int = 0
+    complete_until_ns: int | None = None  # of a file that was cut off: some of what began later is missing
     notes: list[str] = field(default_factory=list)  # what was salvaged or is missing, one sentence each
     groups: dict[str, list[int]] = field(
         default_factory=dict

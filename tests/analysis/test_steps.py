@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from harness.analysis.kinds import load_rules
 from harness.analysis.measured import prepare
 from harness.analysis.summary import Window
 from harness.analysis.view import views
 from harness.traces import open_trace
+from tests.traces import make
 from tests.traces.make import Nsys
 
 from .made import GEMM, Made
+
+HOW = (Window.STEPS, load_rules())
 
 
 def steps_of(made: Made):
@@ -87,6 +92,37 @@ def test_a_batch_that_nsys_never_saw_end_does_not_count(tmp_path: Path):
     found = prepare(views(open_trace(made.saved(tmp_path / "t.sqlite")))[0], Window.STEPS, load_rules()).steps
     assert (found.cut_off, found.counted.tolist()) == (1, [True] * 4 + [False])
     assert found.window == (0, 4000)
+
+
+def half_written(tmp_path: Path, records: list[make.Record], share: float, **header: object) -> Path:
+    text = make.kineto_text(records, header=make.HEADER | header)
+    path = tmp_path / "rank0.json"
+    path.write_bytes(text[: int(share * len(text))])
+    return path
+
+
+@pytest.mark.parametrize("share", [0.2, 0.4, 0.5, 0.6, 0.7, 0.8])
+def test_steps_whose_kernels_a_half_written_file_lost_do_not_count(tmp_path: Path, share: float):
+    marks = [make.said(f"ProfilerStep#{i}", i * 1000, 1000) for i in range(10)]
+    kernels = [make.kernel("gemm", i * 1000 + 100 * j, 50) for i in range(10) for j in range(10)]
+    whole = prepare(views(open_trace(make.kineto(tmp_path / "t.json", marks + kernels)))[0], *HOW)
+    assert int(whole.steps.counted.sum()) == 10
+    trace = open_trace(half_written(tmp_path, marks + kernels, share))
+    found = prepare(views(trace)[0], *HOW).steps
+    per_step = [int(((trace.events.start_ns // 1000) == i).sum()) for i in range(10)]
+    assert found.counted.tolist() == [n == 10 and i < len(trace.events) // 10 for i, n in enumerate(per_step)]
+    assert found.cut_off == 10 - int(found.counted.sum()) > 0
+
+
+def test_a_half_written_file_of_a_cpu_loses_the_step_it_ends_in(tmp_path: Path):
+    records = []
+    for i in range(10):
+        records.append(make.said(f"ProfilerStep#{i}", i * 1000, 1000))
+        records += [make.operator("aten::mm", i * 1000 + 100 * j, 50) for j in range(10)]
+    trace = open_trace(half_written(tmp_path, records, 0.5, deviceProperties=[]))
+    found = prepare(views(trace)[0], *HOW).steps
+    assert found.cut_off == 1
+    assert 3 <= int(found.counted.sum()) == len(found.names) - 1
 
 
 def test_a_step_without_device_work_is_empty_not_counted():

@@ -71,6 +71,10 @@ class Table:
         parts = self._parts.pop(name)
         return np.concatenate(parts) if parts else np.empty(0, np.int64)
 
+    def last(self, name: str) -> int:
+        """A column's last value, 0 where there is none. To be asked before `column`."""
+        return next((int(part[-1]) for part in reversed(self._parts[name]) if len(part)), 0)
+
     def __contains__(self, name: str) -> bool:
         return name in self._parts
 

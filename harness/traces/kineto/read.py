@@ -36,6 +36,9 @@ def read_kineto(path: Path, progress: Report = silent, workers: int = 1) -> Trac
         if said.devices:
             notes.append(_HOST_STANDS_IN)
     calls = _calls(gathered)
+    work = gathered.operators if host_only else gathered.device
+    # Ranges come before a GPU's work in the file, so some of a cut file's are there without theirs.
+    complete_until_ns = work.last("start") if records.truncated else None
     if host_only:
         events, communication = _host_parts(gathered, said)
     else:
@@ -52,6 +55,7 @@ def read_kineto(path: Path, progress: Report = silent, workers: int = 1) -> Trac
         ranges=ranges,
         collectives=communication,
         peak_memory_bytes={(gathered.pid, d): size for d, size in _peak_memory(gathered, host_only).items()},
+        complete_until_ns=complete_until_ns,
         notes=notes,
         groups=said.groups(),
     )
