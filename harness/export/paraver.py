@@ -52,12 +52,9 @@ def write_paraver(
     blocks = [
         block for index, task in enumerate(model.tasks) for block in _of_task(model, index, task, labels)
     ]
-    about = (
-        "tasks are processes; threads are host threads, then streams; on a CPU trace operators are kernels"
-    )
     texts = {
         ".row": [row_text(model).encode()],
-        ".pcf": [pcf_text(event_types(labels), about).encode()],
+        ".pcf": [pcf_text(event_types(labels)).encode()],
         ".prv": _prv(model, blocks, when or datetime.now().astimezone()),
     }
     try:

@@ -83,10 +83,9 @@ class Values:
     values: Mapping[str, int]
 
 
-def pcf_text(types: list[Values], about: str) -> str:
-    """The whole .pcf file. `about` is a comment; labels are put on one line."""
+def pcf_text(types: list[Values]) -> str:
+    """The whole .pcf file; labels are put on one line. No comment: BSC's own readers take none."""
     parts = [
-        f"# {clean(about)}",
         "DEFAULT_OPTIONS\n\nLEVEL               THREAD\nUNITS               NANOSEC\nLOOK_BACK           100\n"
         "SPEED               1\nFLAG_ICONS          ENABLED\nNUM_OF_STATE_COLORS 1000\nYMAX_SCALE          37\n",
         "DEFAULT_SEMANTIC\n\nTHREAD_FUNC         State As Is\n",

@@ -74,7 +74,7 @@ def _pcf(path: Path) -> tuple[dict[int, str], dict[int, dict[int, str]], dict[in
     section, current = "", 0
     sections = {"DEFAULT_OPTIONS", "DEFAULT_SEMANTIC", "STATES", "STATES_COLOR", "EVENT_TYPE", "VALUES"}
     for line in path.read_text(encoding="utf-8").splitlines():
-        if not line.strip() or line.startswith("#"):
+        if not line.strip():
             continue
         if line.strip() in sections:
             section = line.strip()

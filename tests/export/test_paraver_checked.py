@@ -1,0 +1,50 @@
+"""Paraver's makers read what we write: BSC's trace tools parse every record of it and find the labels.
+
+They check the syntax; order, objects and conservation are `strict_prv`'s.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from made_traces import event, shared, trace
+
+from harness.export.paraver import write_paraver
+from harness.traces import find_traces, open_trace
+
+PTD = shutil.which("ptd", path=str(Path(sys.executable).parent))
+pytestmark = pytest.mark.skipif(PTD is None, reason="pertalde has no wheel for this Python or machine")
+
+
+def ptd(command: str, *words: str | Path) -> str:
+    """What one of BSC's tools says, errors and all."""
+    done = subprocess.run([str(PTD), command, *words], capture_output=True, text=True, check=False)
+    return f"{done.stdout}{done.stderr}"
+
+
+def test_the_checker_finds_what_is_wrong(tmp_path: Path) -> None:
+    prv = write_paraver([trace([event("gemm", 0, 10), event("gemm", 20, 30)])], tmp_path / "made").prv
+    assert ptd("comprovar", "--exhaustive", prv) == ""
+    prv.write_text(prv.read_text() + "2:1:1:1\n")
+    assert "missing values" in ptd("comprovar", "--exhaustive", prv)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "kineto_dlrm_v100_8ranks",
+        "kineto_a100_collective_args",
+        "kineto_resnet50_workers/num_workers_4.json.gz",
+        "nsys_h100_2gpu_ab/before.sqlite",
+        "nsys_a100_ddp_4gpu/rank0.sqlite.gz",
+    ],
+)
+def test_a_real_trace_is_well_formed_to_the_last_record(name: str, tmp_path: Path) -> None:
+    traces = [open_trace(path) for path in find_traces([shared(name)])]
+    written = write_paraver(traces, tmp_path / "trace")
+    assert ptd("comprovar", "--exhaustive", written.prv) == ""
+    assert "CUDA kernel" in ptd("comptar", written.prv)
