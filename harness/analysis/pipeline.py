@@ -1,7 +1,7 @@
 """Pipeline stages and their bubble: what one rank's schedule shows, and what all ranks show together.
 
 Stages are known by the program's own ranges, `forward mb<k> stage<s>` and `backward mb<k> stage<s>`.
-Waiting in send and receive is bubble, never work."""
+Sends and receives are bubble, never work; the collectives of tensor parallelism are part of the work."""
 
 from __future__ import annotations
 
@@ -12,16 +12,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.analysis.intervals import Intervals, clip, difference, intersection, length, union
+from harness.analysis.measured import Measured
 from harness.analysis.named import matching, used
 from harness.analysis.nesting import Nesting
 from harness.analysis.ranges import device_spans
-from harness.analysis.split import Busy
-from harness.analysis.steps import Steps
+from harness.analysis.split import NOT_WORK
 from harness.analysis.summary import Part, Pipeline, Stage
 from harness.analysis.view import View
 from harness.traces.trace import I64
+from harness.traces.words import collective_kind, is_communication
 
 _MICROBATCH = re.compile(r"^(forward|backward) mb(\d+) stage(\d+)$")
+_MOVES = ("send", "recv", "send_recv")
 _TRANSFER = re.compile(r"^(send|recv)", re.IGNORECASE)
 
 
@@ -33,7 +35,7 @@ class Iteration(Part):
     busy_ns: int
     send_recv_ns: int
     warmup_ns: int  # until the first backward starts
-    cooldown_ns: int  # from the last forward's end
+    cooldown_ns: int  # from the last forward's end, or the first backward's start where that is later
 
 
 class StagePart(Part):
@@ -57,13 +59,13 @@ class Microbatches:
     end_ns: I64
 
 
-def stage_of(view: View, nesting: Nesting, owner: I64, busy: Busy, steps: Steps) -> StagePart | None:
-    """This process as a pipeline stage; None when it ran none or no step counts."""
-    found = microbatches(view, nesting, owner)
+def stage_of(m: Measured, device: int) -> StagePart | None:
+    """This process as a pipeline stage, its device as the worker; None when it ran none or no step counts."""
+    steps, found = m.steps, microbatches(m.view, m.nesting, m.owner)
     if found is None or steps.window is None:
         return None
-    transfers = _transfers(view)
-    work = _work(view, found, transfers, busy)
+    transfers = _transfers(m.view) if m.view.on_cpu else _sets(m, device, _sends_or_receives(m.view))
+    work = _work(m, device, found, transfers)
     iterations = [
         iteration
         for i in np.flatnonzero(steps.counted)
@@ -103,24 +105,39 @@ def microbatches(view: View, nesting: Nesting, owner: I64) -> Microbatches | Non
 
 
 def _transfers(view: View) -> Intervals:
-    """Time in sends and receives: on a CPU the program's ranges, where it has some, else the collectives.
+    """Time in sends and receives on a CPU: the program's ranges, where it has some, else the collectives.
 
     Under the interleaved schedule gloo's messages are on their way beside the work; only waiting for them counts."""
     ranges, rows = view.ranges, view.collectives
-    waits = matching(ranges.name, view.names, _TRANSFER.match) & view.on_cpu
+    waits = matching(ranges.name, view.names, _TRANSFER.match)
     if waits.any():
         return union(ranges.start_ns[waits], ranges.end_ns[waits])
-    kinds = [i for i in np.unique(rows.kind) if i >= 0 and view.names[i] in ("send", "recv", "send_recv")]
-    moves = np.isin(rows.kind, kinds)
+    moves = np.isin(rows.kind, [i for i in np.unique(rows.kind) if i >= 0 and view.names[i] in _MOVES])
     return union(rows.start_ns[moves], rows.end_ns[moves])
 
 
-def _work(view: View, found: Microbatches, transfers: Intervals, busy: Busy) -> Intervals:
-    """When the stage works. On a CPU the interpreter is part of it: the forward and backward ranges
-    themselves."""
-    if view.on_cpu:
+def _sends_or_receives(view: View) -> NDArray[np.bool_]:
+    """Which events are sends or receives: by their arguments, else by their names."""
+    events, rows = view.events, view.collectives
+    named = matching(events.name, view.names, lambda n: is_communication(n) and collective_kind(n) in _MOVES)
+    told = rows.event >= 0
+    named[rows.event[told]] = np.isin(
+        rows.kind[told], [i for i in np.unique(rows.kind) if i >= 0 and view.names[i] in _MOVES]
+    )
+    return named
+
+
+def _sets(m: Measured, device: int, chosen: NDArray[np.bool_]) -> Intervals:
+    rows, events = m.rows[device], m.view.events
+    mine = chosen[rows]
+    return union(events.start_ns[rows][mine], events.end_ns[rows][mine])
+
+
+def _work(m: Measured, device: int, found: Microbatches, transfers: Intervals) -> Intervals:
+    """When the stage works. On a CPU the interpreter is part of it: the forward and backward ranges themselves."""
+    if m.view.on_cpu:
         return difference(union(found.start_ns, found.end_ns), transfers)
-    return busy.compute
+    return _sets(m, device, (m.kinds.event_class != NOT_WORK) & ~_sends_or_receives(m.view))
 
 
 def _iteration(
@@ -131,14 +148,18 @@ def _iteration(
     if not forward.any() or not backward.any():
         return None
     start, end = int(found.start_ns[mine].min()), int(found.end_ns[mine].max())
+    first_backward = int(found.start_ns[backward].min())
+    last_forward = max(
+        int(found.end_ns[forward].max()), first_backward
+    )  # with few micro-batches it ends earlier
     span = Intervals(np.array([start]), np.array([end]))
     return Iteration(
         start_ns=start,
         end_ns=end,
         busy_ns=length(intersection(work, span)),
         send_recv_ns=length(intersection(transfers, span)),
-        warmup_ns=max(int(found.start_ns[backward].min()) - start, 0),
-        cooldown_ns=max(end - int(found.end_ns[forward].max()), 0),
+        warmup_ns=first_backward - start,
+        cooldown_ns=max(end - last_forward, 0),
     )
 
 
@@ -197,7 +218,7 @@ def _stage(rank: int | None, part: StagePart, common: int, schedule_ns: int) -> 
         schedule_busy_ns=busy,
         schedule_bubble_fraction=1 - busy / schedule_ns,
         warmup_ns=warmup,
-        steady_ns=max(own - warmup - cooldown, 0),
+        steady_ns=own - warmup - cooldown,
         cooldown_ns=cooldown,
         send_recv_ns=sum(it.send_recv_ns for it in used),
     )

@@ -13,6 +13,7 @@ from harness.analysis.phases import PhaseSums, phase_sums, phases
 from harness.analysis.steps import Steps
 from harness.analysis.summary import Source, Window
 from harness.analysis.view import View, views
+from harness.traces.operators import counted
 from harness.traces.trace import Activity, Trace
 
 
@@ -85,9 +86,7 @@ def _steps_part(steps: Steps) -> StepsPart:
 
 def _stage(m: Measured) -> pipeline.StagePart | None:
     first = next(iter(m.rows), None)
-    if first is None:
-        return None
-    return pipeline.stage_of(m.view, m.nesting, m.owner, m.busy[first], m.steps)
+    return None if first is None else pipeline.stage_of(m, first)
 
 
 def _kernels(m: Measured, chosen: NDArray[np.bool_]) -> KernelSums:
@@ -97,8 +96,8 @@ def _kernels(m: Measured, chosen: NDArray[np.bool_]) -> KernelSums:
         chosen & (events.activity != Activity.MEMCPY) & (events.activity != Activity.MEMSET)
     )
     width = max(len(kinds.labels), 1)
+    kernels, duration = counted(events, kernels)
     code = events.name[kernels].astype(np.int64) * width + kinds.code[kernels]
-    duration = (events.end_ns - events.start_ns)[kernels]
     size = (int(code.max()) + 1) if len(code) else 0
     count = np.bincount(code, minlength=size)
     total = np.bincount(code, weights=duration.astype(np.float64), minlength=size)  # exact below 2**53 ns

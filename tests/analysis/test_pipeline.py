@@ -123,6 +123,32 @@ def test_on_a_gpu_stages_are_busy_with_kernels_and_send_recv_kernels_are_bubble(
     assert [s.send_recv_ns for s in found.per_stage] == [100, 100]
 
 
+def test_on_a_gpu_the_collectives_and_copies_of_a_stage_are_its_work():
+    ranks = []
+    for stage in range(2):
+        made = Made(rank=stage, world_size=4, path=f"r{stage}", host="n", clock="unix")
+        made.range(0, 10_000, "iteration_0")
+        made.range(0, 100, f"forward mb0 stage{stage}").range(200, 300, f"backward mb0 stage{stage}")
+        made.event(1000, 2000, launch_ns=10).event(5000, 6000, launch_ns=210)
+        made.collective(1900, 2400, "all_reduce", size=64, members=2, group="tp")
+        made.copy(2400, 2500, 64)
+        made.event(2500, 3000, "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)")
+        ranks.append(made)
+    found = job(ranks).pipeline
+    assert [s.schedule_busy_ns for s in found.per_stage] == [1000 + 400 + 100 + 1000] * 2
+    assert [s.send_recv_ns for s in found.per_stage] == [500, 500]
+
+
+@pytest.mark.parametrize(("stages", "microbatches"), [(2, 1), (2, 2), (4, 2), (4, 8)])
+def test_warm_up_steady_and_cool_down_are_the_ranks_own_schedule(stages, microbatches):
+    done = schedule(stages, microbatches)
+    for s in job([cpu_rank(i, stages, microbatches) for i in range(stages)]).pipeline.per_stage:
+        own = [times for (stage, _, _), times in done.items() if stage == s.stage]
+        whole = max(end for _, end in own) - min(start for start, _ in own)
+        assert s.warmup_ns + s.steady_ns + s.cooldown_ns == 3 * whole
+        assert min(s.warmup_ns, s.steady_ns, s.cooldown_ns) >= 0
+
+
 def test_interleaving_divides_the_bubble_by_its_virtual_stages():
     assert expected_bubble(4, 8, 2) == pytest.approx(3 / 19)
     assert expected_bubble(1, 8) == 0
