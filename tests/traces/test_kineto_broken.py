@@ -119,11 +119,27 @@ def test_a_bandwidth_that_is_no_number_and_half_a_character_do_no_harm(tmp_path:
     assert any(name.startswith("void gem\ufffd") for name in half.names)
 
 
-def test_a_kernel_without_a_time_is_one_sentence(tmp_path: Path) -> None:
-    record = make.kernel("x", 1, 1)
-    del record["ts"]
-    for layout in make.LAYOUTS:
-        assert "is damaged" in sentence(make.kineto(tmp_path / "t.json", [record], layout)), layout
+TIMELESS = [("dur", None), ("dur", make.Number("-1")), ("dur", "soon"), ("ts", None)]
+
+
+@pytest.mark.parametrize("layout", make.LAYOUTS)
+def test_records_without_a_time_are_left_out_and_counted(tmp_path: Path, layout: str) -> None:
+    told = {"Collective name": "allreduce", "In msg nelems": 4, "Out msg nelems": 4, "dtype": "Float"}
+    bad = [
+        make.kernel("ncclDevKernel_AllReduce_Sum_f32_RING_LL()", 5_000, 10, **told),
+        make.call("cudaLaunchKernel", 5_000, 10),
+        make.said("ProfilerStep#9", 5_000, 10),
+        make.operator("record_param_comms", 5_000, 10),
+    ]
+    for key, value in TIMELESS:
+        odd = [record | {key: value} for record in bad]
+        missing = [{k: v for k, v in record.items() if k != key} for record in bad]
+        good = make.kernel("ncclDevKernel_AllGather_RING_LL()", 9_000, 10, **told)
+        path = make.kineto(tmp_path / "t.json", [*odd, *make.gpu_step(), good, *missing], layout)
+        trace = open_trace(path)
+        assert (len(trace.events), len(trace.calls), len(trace.ranges)) == (5, 2, 2), (key, value)
+        assert trace.collectives.bytes.tolist() == [16]
+        assert trace.notes == ["8 records without a valid duration were left out"]
 
 
 def test_a_trace_without_any_work_says_so(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ def gathered_from(
         gathered, records = _by_lines(path, progress, workers, operators)
     except (OtherLayout, msgspec.DecodeError, ValueError):
         try:
-            gathered, records = _filled(path, progress, operators, picked)
+            gathered, records = _filled(path, progress, operators, picked, forgiving=True)
         except (msgspec.DecodeError, ValueError) as error:
             raise TraceError(path, f"is damaged: a record of it cannot be read ({error})") from error
     return gathered, records, about(records.header, records.footer)
@@ -52,15 +52,19 @@ def _by_lines(path: Path, progress: Report, workers: int, operators: bool) -> tu
 
 
 def _filled(
-    path: Path, progress: Report, operators: bool, pick: Callable[[Records, bool], Iterator[Batch]]
+    path: Path,
+    progress: Report,
+    operators: bool,
+    pick: Callable[[Records, bool], Iterator[Batch]],
+    forgiving: bool = False,
 ) -> tuple[Gathered, Records]:
     records = Records(Blocks(path, progress))
-    return _gathered(pick(records, operators)), records
+    return _gathered(pick(records, operators), forgiving), records
 
 
-def _gathered(batches: Iterator[Batch]) -> Gathered:
+def _gathered(batches: Iterator[Batch], forgiving: bool = False) -> Gathered:
     """Batches joined to a thousand records or more, so that what a batch costs by itself is spread over them."""
-    gathered, joined = Gathered(), Batch()
+    gathered, joined = Gathered(forgiving=forgiving), Batch()
     for batch in batches:
         joined.extend(batch)
         if len(joined) >= _RECORDS_AT_ONCE:

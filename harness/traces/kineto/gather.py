@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from harness.traces.columns import Names
 from harness.traces.kineto.numbers import nanoseconds
@@ -35,6 +36,8 @@ _work = msgspec.json.Decoder(list[Work])
 _operator = msgspec.json.Decoder(list[OperatorRecord])
 _memory = msgspec.json.Decoder(list[MemoryRecord])
 _message = msgspec.json.Decoder(MessageRecord)
+
+Item = TypeVar("Item")
 
 _NO_ARGS = WorkArgs()
 _GPU = 1  # c10's device type
@@ -115,6 +118,8 @@ class Gathered:
     host_messages: list[HostMessage] = field(default_factory=list)
     peak_memory_bytes: dict[int, int] = field(default_factory=dict)
     pid: int = -1
+    forgiving: bool = False  # of a record without a proper time: it is left out and counted, not a ValueError
+    timeless: int = 0
     _rows: int = 0
 
     def add(self, batch: Batch) -> None:
@@ -145,6 +150,7 @@ class Gathered:
         for device, peak in other.peak_memory_bytes.items():
             self.peak_memory_bytes[device] = max(peak, self.peak_memory_bytes.get(device, 0))
         self.pid = self.pid if self.pid >= 0 else other.pid
+        self.timeless += other.timeless
         self._rows += other._rows
         return self
 
@@ -158,8 +164,12 @@ class Gathered:
         self._add_work(records, told)
 
     def _add_work(self, records: list[Work], told: list[bytes]) -> None:
+        rows, start, end = self._timed(records)
+        if len(rows) < len(records):
+            telling = [i for i, r in enumerate(records) if r.args and r.args.collective is not None]
+            told = [text for i, text in zip(telling, told, strict=True) if i in rows]
+            records = _only(rows, records)
         args = [r.args or _NO_ARGS for r in records]
-        start, end = _times(records)
         device = [r.pid if a.device is None else a.device for r, a in zip(records, args, strict=True)]
         self.device.extend(
             start=start,
@@ -171,9 +181,9 @@ class Gathered:
             correlation=integers([a.correlation for a in args]),
             bytes=integers([a.bytes for a in args]),
         )
-        telling = (row for row, a in enumerate(args, self._rows) if a.collective is not None)
+        places = (row for row, a in enumerate(args, self._rows) if a.collective is not None)
         self.device_messages |= {
-            row: decoded(_message, text).args for row, text in zip(telling, told, strict=True)
+            row: decoded(_message, text).args for row, text in zip(places, told, strict=True)
         }
         self._rows += len(records)
 
@@ -184,7 +194,8 @@ class Gathered:
 
     def _add_calls(self, records: list[Work]) -> None:
         self._note_process(records[0].pid)
-        start, end = _times(records)
+        rows, start, end = self._timed(records)
+        records = _only(rows, records)
         self.calls.extend(
             start=start,
             end=end,
@@ -197,7 +208,8 @@ class Gathered:
         records = decoded(_operator, _array(texts))
         _check((r.cat for r in records), Kind.RANGE, Kind.OPERATOR)
         self._note_process(records[0].pid)
-        start, end = _times(records)
+        rows, start, end = self._timed(records)
+        records, texts = _only(rows, records), _only(rows, texts)
         self.ranges.extend(
             start=start,
             end=end,
@@ -210,7 +222,8 @@ class Gathered:
         records = decoded(_operator, _array(texts))
         _check((r.cat for r in records), Kind.OPERATOR)
         self._note_process(records[0].pid)
-        start, end = _times(records)
+        rows, start, end = self._timed(records)
+        records, texts = _only(rows, records), _only(rows, texts)
         self.operators.extend(
             start=start,
             end=end,
@@ -251,6 +264,22 @@ class Gathered:
                 device = args.device if args.device_type == _GPU and args.device is not None else -1
                 peak[device] = max(peak.get(device, 0), args.total)
 
+    def _timed(self, records: Sequence[_Timed]) -> tuple[Sequence[int], I64, I64]:
+        """The places of the records that have a time, and their starts and ends."""
+        try:
+            start, length = _times(records)
+        except ValueError:
+            if not self.forgiving:
+                raise
+            start, length = np.concatenate([_own_times(record) for record in records], axis=1)
+        good = length >= 0
+        if good.all():
+            return range(len(records)), start, start + length
+        if not self.forgiving:
+            raise ValueError("a duration is below zero")
+        self.timeless += int((~good).sum())
+        return np.flatnonzero(good).tolist(), start[good], (start + length)[good]
+
     def _note_process(self, pid: int | str) -> None:
         if self.pid < 0:
             self.pid = integer(pid)
@@ -267,6 +296,19 @@ def _check(categories: Iterable[str], *kinds: Kind) -> None:
             raise ValueError(f"a record of category {category!r} is not what it seemed")
 
 
+def _only(rows: Sequence[int], items: list[Item]) -> list[Item]:
+    return items if len(rows) == len(items) else [items[row] for row in rows]
+
+
 def _times(records: Sequence[_Timed]) -> tuple[I64, I64]:
+    """Start and duration of each record. Raises ValueError where one has none."""
     start, length = np.split(nanoseconds([r.ts for r in records] + [r.dur for r in records]), 2)
-    return start, start + length
+    return start, length
+
+
+def _own_times(record: _Timed) -> NDArray[np.int64]:
+    """Start and duration of one record, (0, -1) where it has none."""
+    try:
+        return np.array(_times([record]), np.int64)
+    except ValueError:
+        return np.array([[0], [-1]], np.int64)

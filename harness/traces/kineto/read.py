@@ -44,6 +44,8 @@ def read_kineto(path: Path, progress: Report = silent, workers: int = 1) -> Trac
     else:
         events, communication = _device_parts(gathered, calls, said)
     ranges = _ranges(gathered)
+    if gathered.timeless:
+        notes.append(f"{gathered.timeless} records without a valid duration were left out")
     if len(events) == 0 and len(ranges) == 0:
         notes.append("the trace holds no work: no kernels, no operators and no ranges were recorded")
     first_ns = int(events.start_ns.min()) if len(events) else 0

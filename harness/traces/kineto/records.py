@@ -76,8 +76,8 @@ class OperatorRecord(msgspec.Struct, gc=False):
 
     cat: str
     name: str
-    ts: msgspec.Raw
-    dur: msgspec.Raw
+    ts: msgspec.Raw = msgspec.Raw(b"")
+    dur: msgspec.Raw = msgspec.Raw(b"")
     pid: int | str = -1
     tid: int | str = -1
     args: ShapeArgs = msgspec.field(default_factory=ShapeArgs)
