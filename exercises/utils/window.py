@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from exercises.utils.meeting import meet
 from exercises.utils.ranges import nvtx_functions
 
 # nsys without CUDA starts recording at this range: --capture-range=nvtx --nvtx-capture=profiling_window
@@ -75,7 +76,12 @@ class Capture:
 
 
 class NsysCapture(Capture):
-    """Tells nsys where the window is: by cudaProfilerStart/Stop, without CUDA by an NVTX range."""
+    """Tells nsys where the window is: by cudaProfilerStart/Stop, without CUDA by an NVTX range.
+
+    One nsys watches all ranks of a node: the first to start starts it for all, the first to stop stops it for all.
+    Under gradient accumulation they can be many steps apart, so they meet there. Who is stopped early or fails does
+    not wait for the others.
+    """
 
     def __init__(self, window: Window) -> None:
         self._window = window
@@ -83,22 +89,32 @@ class NsysCapture(Capture):
 
     def step_begins(self, step: int) -> None:
         if step == self._window.start:
+            _wait_for_the_device()  # kernels of earlier steps must not run into the window
+            meet("before recording")
             _start_nsys()
             self._recording = True
+            meet("recording")
 
     def step_ends(self, step: int) -> None:
         if step == self._window.end - 1:
+            _wait_for_the_device()  # the last step's kernels must all be in it
+            meet("recorded")
             self.close()
 
     def close(self) -> None:
         if self._recording:
+            _wait_for_the_device()
             _stop_nsys()
             self._recording = False
 
 
+def _wait_for_the_device() -> None:
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+
+
 def _start_nsys() -> None:
     if torch.cuda.is_available():
-        torch.cuda.synchronize()  # kernels of earlier steps must not run into the window
         torch.cuda.cudart().cudaProfilerStart()  # type: ignore[no-untyped-call]
     else:
         nvtx_functions()[0](WINDOW_RANGE)
@@ -106,7 +122,6 @@ def _start_nsys() -> None:
 
 def _stop_nsys() -> None:
     if torch.cuda.is_available():
-        torch.cuda.synchronize()  # and those of the last step must all be in it
         torch.cuda.cudart().cudaProfilerStop()  # type: ignore[no-untyped-call]
     else:
         nvtx_functions()[1]()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import sqlite3
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -82,6 +83,21 @@ def test_a_range_outside_its_step_is_named(tmp_path: Path, capsys: pytest.Captur
     moved = [(n, s - 250, e - 250) if n.startswith("DataLoad") else (n, s, e) for n, s, e in STEPS]
     assert main([str(kineto(tmp_path / "t.json.gz", moved))]) == 1
     assert "DataLoad batch <i>: 2 of 2 lie outside every batch_<i>" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("write", [kineto, nsys])
+def test_what_is_left_of_steps_that_recording_cut_is_no_fault(
+    tmp_path: Path, write: Callable[..., Path]
+) -> None:
+    """The first step has lost its beginning and the last its end, and with them their own ranges."""
+    first = [
+        r for r in whole_step(15) if r[0] in {"backward", "optimizer_step", "scheduler_step", "zero_grad"}
+    ]
+    last = [r for r in whole_step(18) if r[0] in {"DataLoad batch 18", "forward"}]
+    assert (
+        main([str(write(tmp_path / ("t.json.gz" if write is kineto else "t.sqlite"), first + STEPS + last))])
+        == 0
+    )
 
 
 def test_no_trace_at_all_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
