@@ -11,7 +11,7 @@ from typing import Annotated, ClassVar, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from harness.options import VALUE, Flag, switch, value
+from harness.options import VALUE, Flag, options_of, switch, value
 
 Count = Annotated[int, Field(ge=1)]
 PRECISIONS = {"--mixed-precision": True, "--no-mixed-precision": False}
@@ -167,6 +167,10 @@ class Training(Experiment):
         bool, Field(description="convert the reports to a Paraver trace afterwards"), switch("--nsys2prv")
     ] = False
 
+    def _spelling(self, field: str) -> str:
+        """A flag as this exercise writes it."""
+        return next(option.spelling for option in options_of(type(self)) if option.field == field)
+
     @property
     def window(self) -> Window:
         return Window(self.skip_steps, self.wait_steps, self.warmup_steps, self.active_steps)
@@ -187,9 +191,9 @@ class Training(Experiment):
             )
         if self.profiler != "none" and self.steps is not None and self.steps < self.window.steps:
             yield _broken(
-                f"--steps {self.steps} ends before the profiling window closes "
+                f"{self._spelling('steps')} {self.steps} ends before the profiling window closes "
                 f"({' + '.join(map(str, self.window))} = {self.window.steps} steps): "
-                "raise --steps, lower --skip-steps or --active-steps, or use --no-profile",
+                "raise it, lower --skip-steps or --active-steps, or use --no-profile",
                 "steps",
                 "skip_steps",
                 "wait_steps",

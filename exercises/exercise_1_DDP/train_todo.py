@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import itertools
 import sys
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -102,7 +103,7 @@ def build(arguments: DDPArguments, stop: StopRequest) -> Training:
     optimizer = torch.optim.AdamW(
         model.parameters(), lr=arguments.learning_rate, fused=accelerator.device.type == "cuda"
     )
-    scheduler = linear_warmup(optimizer, arguments.warmup_steps)
+    scheduler = linear_warmup(optimizer, arguments.lr_warmup_steps)
     model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
 
     check = SynchronisationCheck(model.parameters())
@@ -112,6 +113,8 @@ def build(arguments: DDPArguments, stop: StopRequest) -> Training:
 
 def make_accelerator(arguments: DDPArguments) -> Accelerator:
     """accelerate's view of the processes, the precision and the accumulation."""
+    # torch 2.13 renamed this setting of DDP, and accelerate passes it on by its old name only.
+    warnings.filterwarnings("ignore", "`broadcast_buffers` is deprecated", FutureWarning)
     return Accelerator(
         cpu=arguments.on_cpu,
         mixed_precision="bf16" if arguments.mixed_precision else "no",

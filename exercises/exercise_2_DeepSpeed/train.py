@@ -102,7 +102,7 @@ def build(arguments: DeepSpeedArguments, stop: StopRequest) -> Training:
     optimizer = torch.optim.AdamW(
         model.parameters(), lr=arguments.learning_rate, fused=accelerator.device.type == "cuda"
     )
-    scheduler = linear_warmup(optimizer, arguments.warmup_steps)
+    scheduler = linear_warmup(optimizer, arguments.lr_warmup_steps)
     engine, _, loader = accelerator.prepare(model, optimizer, loader)
     require_every_process(engine.dp_world_size)
 

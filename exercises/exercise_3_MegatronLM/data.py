@@ -86,6 +86,9 @@ class Samples:
         self._ends = np.cumsum(self._dataset.sequence_lengths, dtype=np.int64)
         self._count = max(1, (int(self._ends[-1]) - 1) // seq_length)
         self._prefix, self._vocabulary_size, self._seed = prefix, vocabulary_size, seed
+        self._order: tuple[int, Tensor] | None = (
+            None  # the epoch that is being read, and its shuffled samples
+        )
 
     def __len__(self) -> int:
         return self._count
@@ -93,8 +96,14 @@ class Samples:
     def sample(self, index: int) -> Tensor:
         """Sample `index` of a training that never ends, (sequence + 1,) int64. Each epoch has its own order."""
         epoch, place = divmod(index, self._count)
-        order = torch.randperm(self._count, generator=torch.Generator().manual_seed(self._seed + epoch))
-        return self._tokens_from(int(order[place]) * (self._length - 1))
+        return self._tokens_from(int(self._order_of(epoch)[place]) * (self._length - 1))
+
+    def _order_of(self, epoch: int) -> Tensor:
+        # Samples are asked for in order, and shuffling millions of them for each one would take longer than training.
+        if self._order is None or self._order[0] != epoch:
+            generator = torch.Generator().manual_seed(self._seed + epoch)
+            self._order = (epoch, torch.randperm(self._count, generator=generator))
+        return self._order[1]
 
     def micro_batches(
         self, batch: Batch, iteration: int, loading: Callable[[int], AbstractContextManager[object]]

@@ -65,7 +65,7 @@ def _declare(parser: argparse.ArgumentParser) -> None:
     _declare_iteration(parser)
     # Ten iterations, of which the last five are recorded.
     parser.set_defaults(
-        skip=3, wait=1, warmup=1, active=5, learning_rate=3e-4, warmup_steps=2, micro_batch_size=1
+        skip=3, wait=1, warmup=1, active=5, learning_rate=3e-4, lr_warmup_steps=2, micro_batch_size=1
     )
 
 

@@ -15,6 +15,14 @@ from exercises.exercise_3_MegatronLM import cpu_shim
 from exercises.utils.errors import TrainingRequestError
 
 
+def order_launches() -> None:
+    """One hardware queue, in which communication and computation keep the order in which megatron launches them.
+
+    The driver reads this once: call it before anything asks for a GPU, even `torch.cuda.is_available()`.
+    """
+    os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "1")
+
+
 def start(on_cpu: bool) -> torch.device:
     """Join the processes that torchrun started and return this one's device.
 
@@ -38,8 +46,6 @@ def _silence_what_no_student_can_change() -> None:
 
 
 def _start_on_gpu() -> torch.device:
-    # One hardware queue keeps communication and computation in the order in which megatron launches them.
-    os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "1")
     device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
     torch.cuda.set_device(device)
     dist.init_process_group("nccl", device_id=device)

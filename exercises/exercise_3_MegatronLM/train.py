@@ -36,6 +36,7 @@ if TYPE_CHECKING:  # megatron looks for CUDA while it is imported: `main` waits 
 
 def main() -> int:
     """Train as the command line asks. Returns 0, or 143 when told to stop."""
+    runtime.order_launches()
     stop = StopRequest()
     arguments = options.parse()
     model = load_model_config(arguments.model)

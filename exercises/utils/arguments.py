@@ -36,7 +36,7 @@ class TrainingArguments:
     activation_checkpointing: bool
     seq_length: int | None
     learning_rate: float
-    warmup_steps: int
+    lr_warmup_steps: int
     skip: int
     wait: int
     warmup: int
@@ -130,10 +130,10 @@ def _declare_training(parser: argparse.ArgumentParser) -> None:
         "--activation-checkpointing", action="store_true", help="recompute activations in backward"
     )
     group.add_argument("--learning-rate", type=float, default=2e-5, help="after the warm-up")
-    group.add_argument("--warmup-steps", type=natural, default=5, help="optimizer steps of linear warm-up")
+    group.add_argument("--lr-warmup-steps", type=natural, default=5, help="optimizer steps of linear warm-up")
     group.add_argument("--steps", type=positive, help="batches to train; default: to the end of the window")
     group.add_argument("--device", choices=("auto", "cpu"), default="auto", help="auto: CUDA where it works")
-    group.add_argument("--seed", type=natural, default=42, help="of weights and data order")
+    group.add_argument("--seed", type=natural, default=1234, help="of weights and data order")
 
 
 def _declare_capture(parser: argparse.ArgumentParser) -> None:

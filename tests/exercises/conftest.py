@@ -11,7 +11,7 @@ from tests.exercises.launching import ROOT, Finished, train
 
 # Steps 2 to 4 are recorded. The learning rate is high, so that losses that agree have something to agree on.
 WINDOW = ["--skip", "0", "--wait", "1", "--warmup", "1", "--active", "3", "--profiler", "torch"]
-LEARNING = ["--learning-rate", "1e-3", "--warmup-steps", "1"]
+LEARNING = ["--learning-rate", "1e-3", "--lr-warmup-steps", "1"]
 
 
 @pytest.fixture(scope="session")

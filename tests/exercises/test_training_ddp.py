@@ -90,6 +90,10 @@ def test_accumulation_reduces_gradients_once_per_optimizer_step(tmp_path: Path, 
     assert reductions(default.folder) == 4 * reductions(run.folder) > 0
 
 
+def test_the_first_thing_a_student_sees_is_no_warning(default: Finished) -> None:
+    assert "Warning" not in default.stderr
+
+
 def test_mixed_precision_multiplies_in_bfloat16(tmp_path: Path, default: Finished) -> None:
     run = train(
         SCRIPT, tmp_path / "run", *SHORT, "--profiler", "torch", "--mixed-precision", model="tiny-llama"

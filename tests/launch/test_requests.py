@@ -52,6 +52,7 @@ def complaints(*words: str) -> list[str]:
         (["-e", "1", "-p", "gpu\n#SBATCH --evil"], "-p/--partition: got"),
         (["-e", "1", "-a", "$(touch evil)"], "-a/--account: got '$(touch evil)'"),
         (["-e", "1", "--steps", "5"], "--steps 5 ends before the profiling window closes"),
+        (["-e", "3", "--iters", "4"], "--iters/--steps 4 ends before the profiling window closes"),
         (["-e", "1", "--nodes"], "requires an argument"),
         (["-e", "1", "stray"], "unexpected word 'stray'"),
         (["lss"], "there is no command 'lss': did you mean ls?"),
