@@ -34,7 +34,6 @@ class Model(BaseModel):
 
     name: str
     hub_name: str
-    hub_repository: str | None = None
     architecture: str
     tiny_twin: str | None = None
     vocab_size: int = Field(ge=1)

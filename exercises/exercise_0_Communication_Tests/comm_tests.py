@@ -65,9 +65,7 @@ def _verdict(options: argparse.Namespace) -> int:
 
 
 def _collectives(options: argparse.Namespace) -> int:
-    missing = [
-        name for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE") if name not in os.environ
-    ]
+    missing = [name for name in TORCHRUN_SETS if name not in os.environ]
     if missing:
         return _refuse(
             f"collectives must be started by torchrun, one process per GPU ({missing[0]} is not set)"

@@ -107,11 +107,6 @@ def load_vocabulary(tokenizer: Path | None, checkpoint: Path | None) -> Vocabula
     return Vocabulary(encode, end_id, padding_id, len(loaded), folder)
 
 
-def _with_tokenizer(checkpoint: Path | None) -> Path | None:
-    names = ("tokenizer.json", "tokenizer.model")
-    return checkpoint if checkpoint and any((checkpoint / name).is_file() for name in names) else None
-
-
 def check_vocabulary(vocabulary: Vocabulary, model_vocab_size: int) -> None:
     """Raise TrainingRequestError when the tokenizer has ids that the model has no embedding for."""
     if vocabulary.size > model_vocab_size:

@@ -35,7 +35,6 @@ class ModelConfig:
 
     name: str
     hub_name: str  # the last part of the name on the hub; it names the run
-    hub_repository: str | None
     architecture: str  # Hugging Face's model_type: llama, mistral, mixtral
     tiny_twin: str | None  # what a machine without GPU trains in its place; None: this one is tiny
     vocab_size: int

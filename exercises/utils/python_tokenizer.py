@@ -11,7 +11,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-import regex  # type: ignore[import-untyped] # `re` lacks \p{L}; comes with transformers
+import regex  # type: ignore[import-untyped] # `re` lacks \p{L}
 
 Tokens = list[str | None]
 Pair = tuple[str | None, str | None]
