@@ -17,6 +17,7 @@ _GZIP_MAGIC = b"\x1f\x8b"
 _PROBE_BYTES = 1 << 20
 _DIGITS = re.compile(r"(\d+)")
 _LFS_MAGIC = b"version https://git-lfs"
+_TRACE_NAME = re.compile(r"rank|worker|trace", re.IGNORECASE)
 
 
 def open_trace(path: Path | str, *, host: bool = True, workers: int = 1, progress: Report = silent) -> Trace:
@@ -72,7 +73,16 @@ def _looks_like_trace(file: Path) -> bool:
         return False
     if not name.endswith((".json", ".json.gz")):
         return True
-    return b'"traceEvents"' in _beginning(file, unpack=True)
+    try:
+        start = _beginning(file, unpack=True)
+    except TraceError:
+        start = b""
+    # What should be a trace and is none is said when it is opened; left out, its rank would just be missing.
+    return b'"traceEvents"' in start or start.startswith(_LFS_MAGIC) or (not start and _named_as_trace(name))
+
+
+def _named_as_trace(name: str) -> bool:
+    return _TRACE_NAME.search(name) is not None
 
 
 def _superseded(report: Path, files: set[Path]) -> list[Path]:
@@ -81,7 +91,7 @@ def _superseded(report: Path, files: set[Path]) -> list[Path]:
         return []
     stem = report.name.removesuffix(".nsys-rep")
     exports = [e for e in (report.with_name(stem + s) for s in (".sqlite", ".sqlite.gz")) if e in files]
-    fresh = [e for e in exports if e.stat().st_mtime_ns >= report.stat().st_mtime_ns]
+    fresh = [e for e in exports if e.stat().st_size and e.stat().st_mtime_ns >= report.stat().st_mtime_ns]
     return [report, *(e for e in exports if e != fresh[0])] if fresh else exports
 
 
@@ -90,12 +100,15 @@ def _natural(path: Path) -> list[tuple[int, int, str]]:
 
 
 def _beginning(path: Path, unpack: bool = False) -> bytes:
-    """The first bytes of a file; with `unpack`, enough of its text to know a trace by it."""
+    """The first bytes of a file; with `unpack`, enough of its text to know a trace by it, nothing if it is damaged."""
     try:
         with path.open("rb") as stream:
             start = stream.read(_PROBE_BYTES if unpack else 512)
     except OSError as error:
         raise TraceError(path, f"cannot be read: {error.strerror or error}") from error
     if unpack and start.startswith(_GZIP_MAGIC):
-        return zlib.decompressobj(wbits=31).decompress(start, _PROBE_BYTES)
+        try:
+            return zlib.decompressobj(wbits=31).decompress(start, _PROBE_BYTES)
+        except zlib.error:
+            return b""
     return start

@@ -44,6 +44,30 @@ def test_other_json_in_a_folder_is_no_trace(tmp_path: Path) -> None:
         find_traces([tmp_path / "nowhere"])
 
 
+def test_a_rank_whose_file_is_unusable_is_found_and_says_why(tmp_path: Path) -> None:
+    pointer = b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 9\n"
+    kinds = {"": b"", "lfs": pointer, "damaged": b"\x1f\x8b" + b"x" * 99, "cut": b"\x1f\x8b"}
+    for number, data in enumerate(kinds.values()):
+        (tmp_path / f"rank{number}.json.gz").write_bytes(data)
+    (tmp_path / "rank4.json").write_bytes(b"")
+    (tmp_path / "rank5.sqlite").write_bytes(b"")
+    (tmp_path / "rank6.nsys-rep").write_bytes(pointer)
+    (tmp_path / "notes.json").write_bytes(b"")
+    found = find_traces([tmp_path])
+    assert [f.name for f in found] == [f.name for f in sorted(tmp_path.glob("rank*"))]
+    said = map_traces(found, kernels_and_process, workers=1)
+    for what, error in zip(["is empty", "LFS", "damaged", "ends in the middle", "is empty", "is empty", "LFS"], said,
+                           strict=True):  # fmt: skip
+        assert what in str(error)
+
+
+def test_an_empty_export_does_not_stand_in_for_its_report(tmp_path: Path) -> None:
+    report, export = tmp_path / "profile_node0.nsys-rep", tmp_path / "profile_node0.sqlite"
+    report.write_bytes(b"x")
+    export.write_bytes(b"")
+    assert find_traces([tmp_path]) == [report]
+
+
 def test_of_a_report_and_its_own_export_one_is_read(tmp_path: Path) -> None:
     report, export = tmp_path / "profile_node0.nsys-rep", tmp_path / "profile_node0.sqlite"
     report.write_bytes(b"x")
