@@ -10,6 +10,7 @@ from harness.analysis.measured import Measured
 from harness.analysis.named import matching
 from harness.analysis.split import COMMUNICATION, NOT_WORK, Busy, idle_sets, split, split_each
 from harness.analysis.summary import Device, Gap, IdleCause, KindTime, MetricAverage, StepSplit
+from harness.traces.operators import counted
 from harness.traces.trace import I64, Activity
 
 LONGEST_GAPS = 10
@@ -34,7 +35,7 @@ def measure(m: Measured, device: int) -> Device:
         pid=view.pid,
         device_kind="cpu" if view.on_cpu else "gpu",
         gpu_events=len(activity),
-        kernels=int(np.count_nonzero((activity == Activity.KERNEL) | (activity == Activity.CPU_OP))),
+        kernels=_kernels(m, device),
         overlap_fraction=(
             parts.overlapped_communication_ns / parts.communication_ns if parts.communication_ns else None
         ),
@@ -52,6 +53,13 @@ def measure(m: Measured, device: int) -> Device:
 def idle_of(m: Measured, device: int) -> Intervals:
     """The device's idle stretches inside its window."""
     return idle_sets(m.busy[device], *m.windows[device])
+
+
+def _kernels(m: Measured, device: int) -> int:
+    rows = np.arange(m.rows[device].start, m.rows[device].stop)
+    activity = m.view.events.activity[rows]
+    kernels = rows[(activity == Activity.KERNEL) | (activity == Activity.CPU_OP)]
+    return len(counted(m.view.events, kernels)[0])
 
 
 def _after(m: Measured, device: int, end: int) -> int:
@@ -77,8 +85,8 @@ def _kinds(m: Measured, device: int) -> list[KindTime]:
     rows, (start, end) = m.rows[device], m.windows[device]
     starts = m.view.events.start_ns[rows]
     inside = (starts >= start) & (starts < end)
-    code = m.kinds.code[rows][inside]
-    duration = (m.view.events.end_ns[rows] - starts)[inside]
+    counts, duration = counted(m.view.events, np.arange(rows.start, rows.stop)[inside])
+    code = m.kinds.code[counts]
     count = np.bincount(code, minlength=len(m.kinds.labels))
     total = np.bincount(code, weights=duration.astype(np.float64), minlength=len(m.kinds.labels))
     return kind_table(

@@ -13,6 +13,7 @@ from harness.analysis.nesting import Nesting
 from harness.analysis.ranges import by_depth
 from harness.analysis.split import COMMUNICATION, COMPUTE, NOT_WORK
 from harness.analysis.summary import PhaseTime
+from harness.traces.operators import counted
 from harness.traces.trace import I64, U8, Events, Ranges
 
 PHASES = ("forward", "backward", "optimizer", "data loading", "send/recv", "other")
@@ -58,6 +59,9 @@ def phase_sums(
     of = phase_of_moments(owner[rows], phase)
     duration = (events.end_ns - events.start_ns)[rows]
     kind = event_class[rows]
+    counts = np.zeros(len(events), np.bool_)
+    counts[counted(events, rows)[0]] = True
+    counts = counts[rows]
     sums: PhaseSums = {}
     for i, name in enumerate(PHASES):
         mine = of == i
@@ -65,7 +69,12 @@ def phase_sums(
             compute, communication = (
                 int(duration[mine & (kind == c)].sum()) for c in (COMPUTE, COMMUNICATION)
             )
-            sums[name] = (int(np.count_nonzero(mine)), int(duration[mine].sum()), compute, communication)
+            sums[name] = (
+                int(np.count_nonzero(mine & counts)),
+                int(duration[mine].sum()),
+                compute,
+                communication,
+            )
     return sums
 
 

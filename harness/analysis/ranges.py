@@ -13,6 +13,7 @@ from harness.analysis.intervals import Intervals, lengths_within
 from harness.analysis.named import used
 from harness.analysis.nesting import Nesting
 from harness.analysis.summary import RangeTime
+from harness.traces.operators import counted
 from harness.traces.trace import I64, Events, Ranges
 
 _ARGUMENTS = re.compile(r",? ?\b(?:seq|op_id|sizes|input_op_ids|input_sizes|fwd_thread_id)\b ?=.*", re.DOTALL)
@@ -57,7 +58,7 @@ def project(
         weigh(spans.kernel_ns, outermost),
         weigh(spans.own_ns, every),
         weigh(_idle_under(nesting, idle, n), every),
-        weigh(spans.last_ns - spans.first_ns, outermost & (spans.kernels > 0)),
+        weigh(spans.last_ns - spans.first_ns, outermost),
     )
     for i, text in enumerate(labels):
         count, host, kernels, kernel_ns, own, idle_ns, span = (int(c[i]) for c in columns)
@@ -120,7 +121,7 @@ def _spans(events: Events, owner: I64, inside: NDArray[np.bool_], parent: I64) -
     n = len(parent)
     chosen = np.flatnonzero(inside & (owner >= 0))
     of, start, end = owner[chosen], events.start_ns[chosen], events.end_ns[chosen]
-    count = np.bincount(of, minlength=n).astype(np.int64)
+    count = np.bincount(owner[counted(events, chosen)[0]], minlength=n).astype(np.int64)
     own = np.zeros(n, np.int64)
     np.add.at(own, of, end - start)
     first = np.full(n, np.iinfo(np.int64).max)
@@ -134,7 +135,8 @@ def _spans(events: Events, owner: I64, inside: NDArray[np.bool_], parent: I64) -
         np.add.at(count, up, count[rows])
         np.minimum.at(first, up, first[rows])
         np.maximum.at(last, up, last[rows])
-    return _Spans(own, total, count, np.where(count > 0, first, 0), np.where(count > 0, last, 0))
+    worked = first <= last
+    return _Spans(own, total, count, np.where(worked, first, 0), np.where(worked, last, 0))
 
 
 def device_spans(events: Events, owner: I64, parent: I64, rows: NDArray[np.intp]) -> tuple[I64, I64]:

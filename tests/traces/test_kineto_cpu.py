@@ -11,7 +11,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from harness.analysis import measure
 from harness.traces import open_trace
+from harness.traces.operators import operators
 from harness.traces.trace import Activity, RangeKind, Trace
 from tests.traces import make
 from tests.traces.recorded import COLLECTIVES, ELEMENTS, STEPS, WORLD_SIZE
@@ -64,7 +66,20 @@ def test_each_instant_belongs_to_the_innermost_operator(tmp_path: Path) -> None:
 
 def test_an_operator_that_outlives_its_caller_by_rounding_is_cut_to_it(tmp_path: Path) -> None:
     records = [make.operator("outer", 0, 100), make.operator("inner", 50, 51), make.operator("next", 100, 10)]
-    assert spans(read(tmp_path, records)) == [("outer", 0, 50), ("inner", 50, 100), ("next", 100, 110)]
+    assert spans(read(tmp_path, records)) == [
+        ("outer", 0, 50), ("inner", 50, 100), ("outer", 100, 100), ("next", 100, 110),
+    ]  # fmt: skip
+
+
+def test_an_operators_whole_span_is_known_even_where_others_take_its_first_and_last_instant(
+    tmp_path: Path,
+) -> None:
+    records = [make.operator("outer", 5, 20), make.operator("inner", 5, 20), make.operator("point", 25, 0)]
+    trace = read(tmp_path, records)
+    whole = operators(trace.events, np.arange(len(trace.events)))
+    names = [trace.names[i] for i in trace.events.name[whole.first]]
+    spans_of = zip(names, whole.start_ns.tolist(), whole.end_ns.tolist(), whole.own_ns.tolist(), strict=True)
+    assert sorted(spans_of) == [("inner", 5, 25, 20), ("outer", 5, 25, 0), ("point", 25, 25, 0)]
 
 
 def test_threads_do_not_nest_in_each_other(tmp_path: Path) -> None:
@@ -171,3 +186,21 @@ def test_a_recorded_trace_packed_or_dumped_anew_is_the_same(recorded: list[Path]
     for other in (open_trace(packed), open_trace(dumped)):
         assert spans(other) == spans(first)
         assert other.peak_memory_bytes == first.peak_memory_bytes != {}
+
+
+def test_the_report_counts_operators_as_often_as_the_recorded_file_holds_them(recorded: list[Path]) -> None:
+    told = json.loads(recorded[0].read_text())["traceEvents"]
+    raw = Counter(r["name"] for r in told if r.get("cat") == "cpu_op" and not r["name"].startswith("c10d::"))
+    del raw["record_param_comms"]
+    shown = {k.name: k for k in measure([recorded[0]], window="gpu").kernels}
+    calling = [name for name in raw if name in shown and raw[name] > 1]
+    assert len(calling) > 10
+    for name in calling:
+        assert shown[name].count <= raw[name], "only those on the collectives' own threads are left out"
+    main = max(told, key=lambda r: r.get("name") == "aten::addmm")["tid"]
+    elsewhere = {r["name"] for r in told if r.get("cat") == "cpu_op" and r["tid"] != main}
+    alone = {name: raw[name] for name in calling if name not in elsewhere}
+    assert {name: shown[name].count for name in alone} == alone
+    assert sum(k.duration_ns for k in shown.values()) == sum(
+        t.duration_ns for t in measure([recorded[0]], window="gpu").kinds
+    )

@@ -1,7 +1,8 @@
 """Events of a trace without a GPU: each instant of a thread belongs to the innermost operator that runs then.
 
-An operator's own time, between and around the operators it calls, becomes events of its own; so the union of
-all events is the time in operators and nothing is counted twice. One operator's events share `correlation`.
+An operator's own time, between and around the operators it calls, becomes events of its own, its pieces; so the
+union of all events is the time in operators and nothing is counted twice. One operator's pieces share `correlation`;
+the first begins and the last ends with it, even where these take no time (see traces/operators.py).
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from harness.traces.trace import I64, Activity, Events
 
 SPAN_PREFIX = "gloo:"
 _ROWS_AT_ONCE = 8192
+_Running = tuple[int, int, int]  # an operator that has begun: its number, start and end
 _ISSUES = (MESSAGE_OPERATOR, "c10d::", "_c10d_functional::")  # they enqueue or wait; they do not compute
 
 
@@ -34,10 +36,9 @@ class _Segments:
     owner: array[int] = field(default_factory=_numbers)
 
     def add(self, start: int, end: int, owner: int) -> None:
-        if end > start:
-            self.start.append(start)
-            self.end.append(end)
-            self.owner.append(owner)
+        self.start.append(start)
+        self.end.append(end)
+        self.owner.append(owner)
 
 
 def host_events(gathered: Gathered, spans: list[HostMessage], issued: list[tuple[int, int]]) -> Events:
@@ -81,7 +82,7 @@ def _own_time(start: I64, end: I64, thread: I64) -> _Segments:
     """Of each operator, the stretches in which none that it called runs."""
     segments = _Segments()
     order = np.lexsort((-end, start, thread))
-    stack: list[tuple[int, int]] = []  # (operator, end), outermost first
+    stack: list[_Running] = []  # outermost first
     now, on_thread = 0, None
     for operator, begins, ends, runs_on in _rows(order, start, end, thread):
         if runs_on != on_thread:
@@ -89,9 +90,11 @@ def _own_time(start: I64, end: I64, thread: I64) -> _Segments:
             on_thread = runs_on
         now = _unwind(stack, segments, now, begins)
         if stack:
-            segments.add(now, begins, stack[-1][0])
+            caller, caller_begins, _ = stack[-1]
+            if begins > now or begins == caller_begins:
+                segments.add(now, begins, caller)
         # Clocks round, but a call never outlives its caller.
-        stack.append((operator, min(ends, stack[-1][1]) if stack else ends))
+        stack.append((operator, begins, min(ends, stack[-1][2]) if stack else ends))
         now = begins
     _unwind(stack, segments, now, None)
     return segments
@@ -104,12 +107,13 @@ def _rows(order: NDArray[np.intp], *columns: I64) -> Iterator[tuple[int, ...]]:
         yield from zip(some.tolist(), *(column[some].tolist() for column in columns), strict=True)
 
 
-def _unwind(stack: list[tuple[int, int]], segments: _Segments, now: int, until: int | None) -> int:
+def _unwind(stack: list[_Running], segments: _Segments, now: int, until: int | None) -> int:
     """Close what ends before `until` (None: everything); returns up to when time is given away."""
-    while stack and (until is None or stack[-1][1] <= until):
-        operator, ends = stack.pop()
+    while stack and (until is None or stack[-1][2] <= until):
+        operator, _, ends = stack.pop()
+        ends = max(now, ends)  # a damaged duration may be negative
         segments.add(now, ends, operator)
-        now = max(now, ends)
+        now = ends
     return now
 
 

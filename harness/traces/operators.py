@@ -1,0 +1,59 @@
+"""Operators of a CPU trace put together again from the pieces that are its events. Knows no file and no analysis."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from harness.traces.trace import I64, Activity, Events
+
+
+@dataclass(frozen=True)
+class Operators:
+    """n operators in order of start: the event that is the first piece of each, its whole span, its own time."""
+
+    first: I64
+    start_ns: I64
+    end_ns: I64
+    own_ns: I64
+
+    def __len__(self) -> int:
+        return len(self.first)
+
+
+def operators(events: Events, rows: I64) -> Operators:
+    """Whose pieces are among `rows`: indices of one process's events, ascending. Other events are passed over."""
+    pieces = rows[events.activity[rows] == Activity.CPU_OP]
+    number = _numbers(events.correlation[pieces])
+    count = int(number.max(initial=-1)) + 1
+    first, last = np.full(count, -1, np.int64), np.full(count, -1, np.int64)
+    first[number[::-1]] = pieces[::-1]
+    last[number] = pieces  # no two operators cross on a thread, so a later piece never ends earlier
+    own = np.zeros(count, np.int64)
+    np.add.at(own, number, events.end_ns[pieces] - events.start_ns[pieces])
+    known = np.flatnonzero(first >= 0)
+    known = known[np.argsort(first[known])]
+    first, last = first[known], last[known]
+    return Operators(first, events.start_ns[first], events.end_ns[last], own[known])
+
+
+def _numbers(correlation: I64) -> I64:
+    """What tells operators apart; a piece without a number is an operator of its own."""
+    free = int(correlation.max(initial=-1)) + 1
+    return np.where(correlation >= 0, correlation, free + np.arange(len(correlation)))
+
+
+def counted(events: Events, rows: I64) -> tuple[I64, I64]:
+    """What a table counts of `rows`, and how long each took (ns): of an operator its first piece, with its own time.
+
+    The sum of the durations is that of all the rows.
+    """
+    if not np.any(events.activity == Activity.CPU_OP):
+        return rows, events.end_ns[rows] - events.start_ns[rows]
+    others = rows[events.activity[rows] != Activity.CPU_OP]
+    duration = events.end_ns[others] - events.start_ns[others]
+    whole = operators(events, rows)
+    both = np.concatenate([others, whole.first])
+    order = np.argsort(both)
+    return both[order], np.concatenate([duration, whole.own_ns])[order]

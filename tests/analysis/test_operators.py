@@ -1,0 +1,53 @@
+"""An operator of a CPU trace counts once, with all its own time, however many pieces its calls cut it into."""
+
+from __future__ import annotations
+
+import pytest
+
+from harness.analysis.kinds import load_rules
+from harness.analysis.parts import RankPart, unpack_tables
+from harness.analysis.rank import measure_trace
+from harness.analysis.summary import Window
+from harness.traces.trace import Activity
+
+from .made import MAIN, Made
+
+
+def piece(made: Made, start: int, end: int, name: str, number: int) -> None:
+    facts = {"activity": Activity.CPU_OP, "stream": MAIN, "correlation": number}
+    made.event(start, end, name, launch_ns=start, launch_thread=MAIN, **facts)
+
+
+@pytest.fixture
+def part() -> RankPart:
+    """Two products, the first cut by a view and by the end of a range; and one that began before the window."""
+    made = Made()
+    piece(made, 0, 10, "aten::mm", 0)
+    piece(made, 10, 12, "aten::t", 1)
+    piece(made, 12, 22, "aten::mm", 0)
+    piece(made, 22, 30, "aten::mm", 0)
+    piece(made, 40, 45, "aten::mm", 2)
+    piece(made, 90, 95, "aten::bmm", 3)
+    piece(made, 105, 108, "aten::bmm", 3)
+    for number, start in enumerate((0, 50, 100)):
+        made.step(start, start + 50, number)
+    made.range(0, 22, "forward").range(22, 50, "backward")
+    (part,) = measure_trace(made.trace(), Window.STEPS, load_rules())
+    return part
+
+
+def test_kernels_are_operators_with_their_own_time(part):
+    kernels, _ = unpack_tables(part.tables)
+    rows = {name: row for name, _, _, *row in kernels}
+    assert rows["aten::mm"] == [2, 33, 5, 28]
+    assert rows["aten::t"] == [1, 2, 2, 2]
+
+
+def test_kinds_devices_phases_and_ranges_count_operators_too(part):
+    (device,) = part.devices
+    assert device.kernels == 4
+    assert next(k for k in device.kinds if k.kind == "gemm").count == 3
+    assert part.phases["forward"][:2] == (2, 22)
+    assert part.phases["backward"][:2] == (1, 8 + 5)
+    _, ranges = unpack_tables(part.tables)
+    assert ranges["forward"][2] == 2
