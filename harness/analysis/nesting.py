@@ -1,7 +1,8 @@
 """Which range owns a moment on a thread, and so which range launched each event.
 
 An event belongs to the innermost range that was open on its launching thread when it was launched. Where
-that thread has none open (autograd's own threads), the process's main thread decides.
+that thread has none open (autograd's own threads), the process's main thread decides. So it does for what is around
+another thread's outermost ranges: a hook of the backward pass lies in the main thread's `backward`.
 """
 
 from __future__ import annotations
@@ -37,6 +38,16 @@ class Owners:
             at = at[own[at] >= 0]
         return np.where(own >= 0, self.row[np.maximum(own, 0)], -1)
 
+    def around(self, start_ns: I64, end_ns: I64) -> I64:
+        """The row of the innermost range that covers each of n stretches whole; -1 where none does."""
+        own = np.searchsorted(self.start_ns, start_ns, side="right") - 1
+        at = np.flatnonzero(own >= 0)
+        while len(at):
+            at = at[self.end_ns[own[at]] < end_ns[at]]
+            own[at] = self.outer[own[at]]
+            at = at[own[at] >= 0]
+        return np.where(own >= 0, self.row[np.maximum(own, 0)], -1)
+
     def segments(self) -> tuple[I64, I64, I64]:
         """Start, end and owner of the stretches in between starts and ends that are owned by a range."""
         times = np.concatenate([self.start_ns, self.end_ns])
@@ -49,10 +60,13 @@ class Owners:
 
 @dataclass(frozen=True)
 class Nesting:
-    """All ranges of a process: their owners per thread, and for each range row its parent row (-1: none)."""
+    """All ranges of a process: their owners per thread, and for each range row its parent row (-1: none).
+
+    `own_parent` is the one on the range's own thread, `parent` else the main thread's range around it."""
 
     threads: dict[int, Owners]
     parent: I64
+    own_parent: I64
     main_thread: int | None
 
     @property
@@ -76,7 +90,11 @@ def nest(ranges: Ranges, events: Events, marks_thread: int | None = None) -> Nes
         parent[rows] = np.where(outer >= 0, rows[np.maximum(outer, 0)], -1)
         threads[thread] = Owners(ranges.start_ns[rows], end, outer, rows)
     main = marks_thread if marks_thread in threads else _busiest_thread(ranges, usable, events)
-    return Nesting(threads, parent, main)
+    own = parent.copy()
+    if main is not None:
+        apart = np.flatnonzero(usable & (parent < 0) & (ranges.thread != main))
+        parent[apart] = threads[main].around(ranges.start_ns[apart], ranges.end_ns[apart])
+    return Nesting(threads, parent, own, main)
 
 
 def _by_thread(ranges: Ranges, usable: NDArray[np.bool_]) -> Iterator[tuple[int, I64]]:

@@ -147,7 +147,7 @@ def _ranges(m: Measured, window: tuple[int, int], texts: Texts) -> tuple[list[La
     ranges = m.view.ranges
     shown = _shown(ranges.start_ns, ranges.end_ns, window)
     nested = shown & (ranges.kind != RangeKind.START_END)
-    depth = _depths(m.nesting.parent)
+    depth = _depths(m.nesting.own_parent)
     main = m.nesting.main_thread
     lanes: dict[bool, list[Lane]] = {True: [], False: []}
     for thread in _threads(ranges.thread[nested], main):

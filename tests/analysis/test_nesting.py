@@ -136,6 +136,26 @@ def test_device_time_goes_to_the_phase_of_training_that_launched_it():
     }
 
 
+def test_ranges_of_autograds_thread_lie_in_the_main_threads_backward():
+    """NCCL's, cuBLAS' and hooks' own ranges must not take device time out of the backward pass."""
+    made = Made().range(0, 100, "batch_0").range(40, 90, "backward")
+    made.range(50, 60, "ncclAllReduce", thread=AUTOGRAD).range(52, 58, "c10d", thread=AUTOGRAD)
+    made.range(85, 95, "outlives the backward", thread=AUTOGRAD)
+    made.event(1000, 1030, NCCL, launch_ns=55, launch_thread=AUTOGRAD)
+    made.event(1040, 1050, launch_ns=70, launch_thread=AUTOGRAD)
+    made.event(1060, 1067, launch_ns=93, launch_thread=AUTOGRAD)
+    trace = made.trace()
+    (part,) = measure_trace(trace, Window.GPU, load_rules())
+    assert part.phases == {"backward": (2, 40, 10, 30), "other": (1, 7, 7, 0)}
+    nesting = nest(trace.ranges, trace.events, MAIN)
+    owner = owners_of_events(trace.events, nesting)
+    rows = project(trace.ranges, trace.names, nesting, (trace.events, owner, np.ones(3, bool)), [])
+    kernels = {row.name: (row.kernels, row.kernel_ns, row.own_kernel_ns) for row in rows}
+    assert kernels["backward"] == (2, 40, 10)
+    assert kernels["batch_#"] == (3, 47, 0)
+    assert sum(own for _, _, own in kernels.values()) == 47
+
+
 def test_names_lose_their_arguments_and_counters():
     assert range_label("aten::mul, seq = 12, op_id = 9") == "aten::mul"
     assert range_label("ProfilerStep#7") == "ProfilerStep#"
