@@ -69,6 +69,15 @@ def short(name: str, width: int = 60) -> str:
     return middle(_ARGUMENTS.split(name.removeprefix("void "), 1)[0] or name, width)
 
 
+def cut(text: str, width: int) -> str:
+    """A text that fits: the end of a long one left out.
+
+    >>> cut("0123456789", 5)
+    '0123…'
+    """
+    return text if len(text) <= width else text[: width - 1] + "…"
+
+
 def middle(name: str, width: int = 60) -> str:
     """A name that fits: the middle of a long one left out.
 

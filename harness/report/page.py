@@ -35,6 +35,7 @@ from harness.report.plots_time import gantt_figure, heat_figure
 from harness.report.timeline import Drawn, choose, draw, notes
 from harness.report.timeline_pack import pack_to_fit
 from harness.report.verdict import verdict
+from harness.report.words import are_cpus, cause_word
 from harness.run import Run, write_atomically
 from harness.traces.progress import Report, silent
 
@@ -110,6 +111,7 @@ def compose(summary: Summary, inputs: Inputs) -> Page:
         before=before,
         timeline=inputs.timeline,
         after=after,
+        on_cpu=are_cpus(summary.devices),
     )
 
 
@@ -129,7 +131,10 @@ def render_page(page: Page) -> str:
             style=_part("page.css"),
             scripts=[_part(name) for name in ("bytes.js", "runs.js", "timeline.js", "plots.js")],
             timeline=packed(page.timeline) if page.timeline else "",
-            colors=[*KINDS.items(), *((f"idle: {cause}", color) for cause, color in CAUSES.items())],
+            colors=[
+                *KINDS.items(),
+                *((f"idle: {cause_word(c, page.on_cpu)}", color) for c, color in CAUSES.items()),
+            ],
             figures=packed(json.dumps({f.id: _drawn(f) for f in figures(page)}).encode()),
             plotly=_plotly(),
         )

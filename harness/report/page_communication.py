@@ -7,11 +7,21 @@ from typing import Any
 
 from harness.analysis.summary import Collective, MessageSize, Summary
 from harness.report import plots
-from harness.report.numbers import amount, duration, percent, rate
+from harness.report.numbers import amount, duration, percent
 from harness.report.page_inputs import Inputs, LinkFit
-from harness.report.page_parts import Figure, Section, Table, table
+from harness.report.page_parts import Figure, Section, Table, filled, table
 from harness.report.plots_palette import CAUSES, COLLECTIVES, COMMUNICATION, MARKS
+from harness.report.rows_communication import (
+    clock_table,
+    collective_table,
+    fit_table,
+    inverse,
+    issued_table,
+    size_table,
+    straggler_table,
+)
 
+_SHOWN = 30
 _FITTED_AS = {"send": "send_recv", "recv": "send_recv"}  # exercise 0 measures the two together
 
 
@@ -19,14 +29,16 @@ def communication_section(s: Summary, inputs: Inputs) -> Section:
     """Per kind of collective: count, bytes, bandwidth, wait against transfer, last arrivals."""
     if not s.collectives:
         return Section("collectives", "Collectives", note="No collective was recorded.")
-    figures = [_wait_and_transfer(s.collectives)]
+    figures = [_wait_and_transfer(s)]
     if s.message_sizes:
-        figures += [_histogram(s.message_sizes), _times(s.message_sizes, inputs.links)]
+        figures += [_histogram(s), _times(s.message_sizes, inputs.links)]
     lead = (
         "Waiting is the time beyond the fastest rank of the same collective: the others were not there yet. "
-        "Transfer is the rest. Bus bandwidth as nccl-tests defines it."
+        "Transfer is the rest; where not every rank was read or matched, the two cannot be told apart. "
+        "Bus bandwidth as nccl-tests defines it."
     )
-    tables = [*_phases(s), *_stragglers(s), *_clocks(s), *_own_fits(s), *_fits(inputs.links)]
+    own = filled([issued_table(s), straggler_table(s), clock_table(s), fit_table(s)])
+    tables = [*own, *_fits(inputs.links)]
     return Section("collectives", "Collectives", lead, figures, tables)
 
 
@@ -46,8 +58,8 @@ def _labels(collectives: Sequence[Collective]) -> list[str]:
     return labels
 
 
-def _wait_and_transfer(collectives: Sequence[Collective]) -> Figure:
-    chosen = list(collectives)[:30]
+def _wait_and_transfer(s: Summary) -> Figure:
+    chosen = s.collectives[:_SHOWN]
     labels = _labels(chosen)
     known = [c for c in chosen if c.waiting_ns is not None]
     waiting = [(c.waiting_ns or 0) / 1e6 for c in chosen]
@@ -67,53 +79,13 @@ def _wait_and_transfer(collectives: Sequence[Collective]) -> Figure:
         "Time in collectives by kind; waiting for other ranks is part of it: the ranks could not be matched."
     )  # fmt: skip
     drawn = [trace for trace in data if any(trace["x"])]
-    return Figure(
-        "collectives-time", words, drawn, axes, plots.bars_height(len(chosen)), _numbers(chosen), wide=True
-    )
+    numbers = collective_table(s, _SHOWN, 40)
+    return Figure("collectives-time", words, drawn, axes, plots.bars_height(len(chosen)), numbers, wide=True)
 
 
-def _numbers(collectives: Sequence[Collective]) -> Table:
-    rows = [
-        [
-            c.kind,
-            c.group or "–",
-            c.dtype or "–",
-            str(c.group_size or "–"),
-            f"{c.count:,}",
-            amount(c.bytes),
-            duration(c.mean_ns),
-            percent(c.waiting_fraction),
-            duration(c.mean_start_skew_ns),
-            rate(c.algorithm_bandwidth_gb_per_s),
-            rate(c.bus_bandwidth_gb_per_s),
-            _last(c),
-        ]
-        for c in collectives
-    ]
-    head = (
-        "collective",
-        "group",
-        "type",
-        "ranks",
-        "count",
-        "bytes",
-        "mean",
-        "waiting",
-        "start skew",
-        "alg GB/s",
-        "bus GB/s",
-        "arrives last",
-    )
-    return Table("Collectives over all ranks that were read", head, rows, left=3)
-
-
-def _last(c: Collective) -> str:
-    most = sorted(c.last_arrivals.items(), key=lambda x: -x[1])[:3]
-    return ", ".join(f"rank {rank} {count}×" for rank, count in most) or "–"
-
-
-def _histogram(sizes: Sequence[MessageSize]) -> Figure:
+def _histogram(s: Summary) -> Figure:
     """Messages by size, in powers of two, stacked by kind."""
+    sizes = s.message_sizes
     kinds = list(dict.fromkeys(m.kind for m in sizes))
     buckets = sorted({_bucket(m.bytes) for m in sizes})
     span = range(buckets[0], buckets[-1] + 1)
@@ -125,12 +97,9 @@ def _histogram(sizes: Sequence[MessageSize]) -> Figure:
     x = plots.axis("message size, from this power of two to the next", type="category")
     low, high = (amount(f(m.bytes for m in sizes)) for f in (min, max))
     words = f"How many messages of which size: {sum(m.count for m in sizes):,} from {low} to {high}."
-    rows = [
-        [m.kind, amount(m.bytes), f"{m.count:,}", duration(m.median_transfer_ns)]
-        for m in sorted(sizes, key=lambda m: (m.kind, m.bytes))[:60]
-    ]
-    numbers = Table("Message sizes", ("collective", "bytes", "count", "median transfer"), rows)
-    return Figure("message-sizes", words, data, plots.layout(x, "messages", barmode="stack"), 300, numbers)
+    return Figure(
+        "message-sizes", words, data, plots.layout(x, "messages", barmode="stack"), 300, size_table(s)
+    )
 
 
 def _tone(index: int) -> str:
@@ -150,9 +119,8 @@ def _size(size: int) -> str:
 
 def _times(sizes: Sequence[MessageSize], links: Sequence[LinkFit]) -> Figure:
     """Transfer time against size, log-log, beside the lines that exercise 0 measured here."""
-    kinds = list(dict.fromkeys(m.kind for m in sizes))
     data: list[dict[str, Any]] = []
-    for i, kind in enumerate(kinds):
+    for i, kind in enumerate(dict.fromkeys(m.kind for m in sizes)):
         points = [m for m in sizes if m.kind == kind]
         color = _tone(i)
         data.append(
@@ -161,10 +129,24 @@ def _times(sizes: Sequence[MessageSize], links: Sequence[LinkFit]) -> Figure:
         )
         data += [_fit_line(f, sizes, color) for f in links if f.kind == _FITTED_AS.get(kind, kind)]
     x = plots.axis("message size (bytes)", type="log", exponentformat="SI")
-    y = plots.axis("median transfer time (µs)", type="log")
+    what, remark = _what_is_timed(sizes)
+    y = plots.axis(f"median {what.rstrip(',')} (µs)", type="log")
     beside = " Lines: α + β·bytes of exercise 0 on this site." if links else ""
-    words = "Transfer time of each message size, both axes logarithmic." + beside
+    words = f"Median {what} of each message size, both axes logarithmic.{remark}{beside}"
     return Figure("transfer-times", words, data, plots.layout(x, y), 340)
+
+
+def _what_is_timed(sizes: Sequence[MessageSize]) -> tuple[str, str]:
+    """What the times are: transfer alone, or more where ranks could not be matched; and a remark where it depends."""
+    waits = list(dict.fromkeys(m.kind for m in sizes if m.includes_waiting))
+    if not waits:
+        return "transfer time", ""
+    if all(m.includes_waiting for m in sizes):
+        return "time, waiting included,", ""
+    return (
+        "time",
+        f" That of {', '.join(waits)} includes waiting for other ranks, the rest is transfer alone.",
+    )
 
 
 def _fit_line(fit: LinkFit, sizes: Sequence[MessageSize], color: str) -> dict[str, Any]:
@@ -177,54 +159,10 @@ def _fit_line(fit: LinkFit, sizes: Sequence[MessageSize], color: str) -> dict[st
     }
 
 
-def _phases(s: Summary) -> list[Table]:
-    rows = [
-        [c.kind, c.phase, f"{c.count:,}", rate(c.count_per_step), amount(c.bytes), duration(c.duration_ns)]
-        for c in s.collective_phases
-    ]
-    head = ("collective", "issued in", "count", "per step", "bytes", "time")
-    return table("Collectives by the phase of training that issued them", head, rows, left=2)
-
-
-def _own_fits(s: Summary) -> list[Table]:
-    rows = [
-        [f.kind, str(f.group_size or "–"), f"{f.points}", duration(f.alpha_ns), _inverse(f.beta_ns_per_byte),
-         f"{f.r_squared:.3f}"]
-        for f in s.collective_fits
-    ]  # fmt: skip
-    head = ("collective", "ranks", "sizes", "α", "1/β", "R²")
-    return table("This run's own messages: time = α + β·bytes", head, rows)
-
-
 def _fits(links: Sequence[LinkFit]) -> list[Table]:
     rows = [
-        [f.kind, f.scope, str(f.ranks), duration(f.alpha_ns), _inverse(f.beta_ns_per_byte), f.run]
+        [f.kind, f.scope, str(f.ranks), duration(f.alpha_ns), inverse(f.beta_ns_per_byte), f.run]
         for f in links
     ]
     head = ("collective", "scope", "ranks", "α", "1/β", "run")
     return table("What exercise 0 measured on this site: time = α + β·bytes", head, rows, left=2)
-
-
-def _inverse(beta: float | None) -> str:
-    return f"{rate(1 / beta)} GB/s" if beta else "–"
-
-
-def _stragglers(s: Summary) -> list[Table]:
-    rows = [
-        [f"rank {x.rank}", f"{x.last_arrivals} of {x.collectives}", duration(x.mean_lateness_ns), x.evidence]
-        for x in s.stragglers
-    ]
-    return table("Ranks that the others wait for", ("rank", "arrives last", "late by", "evidence"), rows)
-
-
-def _clocks(s: Summary) -> list[Table]:
-    rows = [
-        [c.host, duration(c.offset_ns), duration(c.residual_ns), f"{c.collectives:,}"]
-        for c in s.clocks
-        if c.collectives
-    ]
-    return table(
-        "Clocks, aligned at the ends of shared collectives",
-        ("host", "ahead by", "residual", "collectives"),
-        rows,
-    )

@@ -10,10 +10,11 @@ from typing import Any
 from harness.analysis.summary import Summary
 from harness.monitor import Recording, Series
 from harness.report import plots
-from harness.report.numbers import amount, duration, percent, rate
+from harness.report.numbers import amount
 from harness.report.page_inputs import Inputs, StepRecord
-from harness.report.page_parts import Figure, Section, table
+from harness.report.page_parts import Figure, Section, filled, table
 from harness.report.plots_palette import IDLE, of_series
+from harness.report.rows_machine import copy_table, launch_table, monitor_table
 
 _MOST_POINTS = 600  # of one line: more cannot be told apart on a screen
 _GIB = 2**30
@@ -27,21 +28,7 @@ _PLOTS: tuple[tuple[str, str, float], ...] = (
 def machine_section(s: Summary, inputs: Inputs) -> Section:
     """Utilisation, memory and power over time, one plot per node and quantity; energy per token."""
     figures = [f for r in inputs.monitors for f in _node(r, inputs)]
-    rows = [
-        [
-            m.node,
-            str(m.device),
-            m.name,
-            "–" if m.mean_utilization_percent is None else f"{m.mean_utilization_percent:.0f} %",
-            amount(m.peak_memory_bytes),
-            amount(m.memory_total_bytes),
-            "–" if m.mean_power_watts is None else f"{m.mean_power_watts:.0f} W",
-            amount(m.energy_joules, "J"),
-        ]
-        for m in s.monitor
-    ]
-    head = ("node", "device", "name", "utilisation", "peak memory", "of", "mean power", "energy")
-    tables = [*table("What the monitor saw, over the whole job", head, rows, left=3), *_energy(inputs)]
+    tables = [*filled([monitor_table(s)]), *_energy(inputs)]
     if not figures and not tables:
         return Section("machine", "Monitor", note="No monitor ran beside this job.")
     lead = "Sampled beside the training on every node. Shaded: the profiled steps."
@@ -148,32 +135,4 @@ def _at(points: Sequence[tuple[int, float]], moment_ns: int) -> float | None:
 
 def host_section(s: Summary, inputs: Inputs) -> Section:
     """How the host feeds the devices: launches, blocking calls, copies."""
-    launches = [
-        [
-            "–" if x.rank is None else str(x.rank),
-            f"{x.kernels:,}",
-            f"{x.kernels_per_step:,.0f}" if x.kernels_per_step else "–",
-            duration(x.median_kernel_ns),
-            percent(x.short_kernel_fraction),
-            duration(x.median_delay_ns),
-            duration(x.p90_delay_ns),
-        ]
-        for x in s.launches
-    ]
-    copies = [
-        [
-            c.direction,
-            f"{c.count:,}",
-            amount(c.bytes),
-            duration(c.duration_ns),
-            rate(c.bandwidth_gb_per_s),
-            f"{c.pageable_count:,}",
-        ]
-        for c in s.copies
-    ]
-    head = ("rank", "kernels", "per step", "median kernel", "under 10 µs", "median delay", "p90 delay")
-    tables = [
-        *table("Launches; delay: from the launching call to the kernel's start", head, launches),
-        *table("Memory copies and sets", ("direction", "count", "bytes", "time", "GB/s", "pageable"), copies),
-    ]
-    return Section("host", "How the host feeds the devices", tables=tables)
+    return Section("host", "How the host feeds the devices", tables=filled([launch_table(s), copy_table(s)]))

@@ -12,6 +12,7 @@ from harness.analysis.summary import Summary, Verdict
 from harness.report.numbers import duration
 from harness.report.page_inputs import Inputs
 from harness.report.page_parts import Link, Section, Table, table
+from harness.report.words import recording
 from harness.run import when
 
 _SIGNS = {Verdict.GOOD: "good", Verdict.DOUBTFUL: "doubtful", Verdict.UNUSABLE: "unusable"}
@@ -48,10 +49,9 @@ def quality_section(s: Summary) -> Section:
     rows = [[_SIGNS[f.severity], f.what, f.evidence] for f in q.findings]
     rows += [["withheld", w.field, w.reason] for w in q.withheld]
     if not s.sources and not rows:
-        return Section(
-            "quality", "Can these numbers be believed?", note="No profiler's recording is part of this run."
-        )
-    note = f"The recording is {_SIGNS[q.verdict]}." + ("" if rows else " Nothing speaks against the numbers.")
+        note = f"Recording: {recording(s)}. What is here is the training's own clock."
+        return Section("quality", "Can these numbers be believed?", note=note)
+    note = f"Recording: {recording(s)}." + ("" if rows else " Nothing speaks against the numbers.")
     return Section(
         "quality", "Can these numbers be believed?", note=note,
         tables=table("Findings about the recording", ("", "what", "evidence"), rows, left=3),

@@ -6,15 +6,16 @@ from collections.abc import Sequence
 from statistics import median
 from typing import Any
 
-from harness.analysis.summary import Efficiency, Summary
+from harness.analysis.summary import Summary
 from harness.report import plots
-from harness.report.numbers import amount, duration, percent
+from harness.report.numbers import duration
 from harness.report.page_inputs import Inputs, StepRecord
-from harness.report.page_parts import Figure, Section, Table, table
+from harness.report.page_parts import Figure, Section, Table, filled
 from harness.report.plots_palette import (
     SERIES,
     of_series,
 )
+from harness.report.rows_machine import speed_table, training_table
 
 _MANY_RANKS = len(SERIES)
 _PHASES = {"skip": "skipped", "wait": "profiler waits", "warmup": "profiler warms up", "active": "profiled"}
@@ -34,7 +35,7 @@ def steps_section(s: Summary, inputs: Inputs) -> Section:
         }
         figures = _from_trace(by_rank) if by_rank else []
         lead = f"From the trace: {s.steps.source}, {s.steps.counted} steps counted of {s.steps.found}."
-    tables = [*_rank_table(s), *_speed_table(s)]
+    tables = filled([training_table(s), speed_table(s)])
     note = "" if figures else "No steps were found in the trace, and the training wrote no metrics."
     return Section("steps", "Step time", lead if figures else "", figures, tables, note=note)
 
@@ -146,66 +147,3 @@ def _distribution(by_rank: dict[str, list[float]]) -> Figure:
         axes = plots.layout("step time (ms)", "steps", showlegend=False)
     words = "Distribution of the counted steps' times: the box holds the middle half, its line is the median."
     return Figure("step-distribution", words, data, axes, height=300)
-
-
-def _rank_table(s: Summary) -> list[Table]:
-    rows = [
-        [
-            str(t.rank),
-            duration(t.median_step_ns),
-            duration(t.median_data_ns),
-            duration(t.median_forward_ns),
-            duration(t.median_backward_ns),
-            duration(t.median_optimizer_ns),
-            amount(t.tokens_per_s, "tokens/s"),
-            f"{t.last_loss:.4f}" if t.last_loss is not None else "–",
-            amount(t.peak_memory_bytes),
-            t.status or "–",
-        ]
-        for t in s.training
-    ]
-    head = (
-        "rank",
-        "step",
-        "data",
-        "forward",
-        "backward",
-        "optimizer",
-        "speed",
-        "loss",
-        "peak memory",
-        "status",
-    )
-    return table("Medians of the counted steps, by the training's own clock", head, rows)
-
-
-def _hfu(e: Efficiency, unknown: str) -> str:
-    if e.hfu is not None:
-        return percent(e.hfu)
-    return "as MFU: nothing is recomputed" if e.mfu is not None else unknown
-
-
-def _speed_table(s: Summary) -> list[Table]:
-    """Throughput and what it is of the machine's peak; what is not known says why."""
-    e = s.efficiency
-    if e is None or e.tokens_per_s is None:
-        return []
-    unknown = "not given: the peak of this device is not known"
-    rows = [
-        [
-            "all ranks together",
-            amount(e.tokens_per_s, "tokens/s") + f", {amount(e.samples_per_s, 'samples/s')}",
-        ],
-        ["model FLOP/s of each device", amount(e.model_flops_per_s_per_device, "FLOP/s")],
-        [
-            "MFU",
-            f"{percent(e.mfu)} of {amount(e.peak_flops_per_s, 'FLOP/s')} ({e.peak_source})"
-            if e.mfu
-            else unknown,
-        ],
-        [
-            "HFU",
-            _hfu(e, unknown),
-        ],
-    ]
-    return table("Speed of the job", ("", ""), rows, left=2)

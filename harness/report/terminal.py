@@ -1,31 +1,35 @@
-"""A Summary as text for a terminal: what is doubtful first, then where the time went. Knows only the
-Summary."""
+"""A Summary as text for a terminal: what is doubtful first, then where the time went. The tables are those of the
+page (rows_*.py) with the columns that fit. Knows only the Summary."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import PurePath
+from textwrap import wrap
 
 from harness.analysis.summary import Device, Finding, Summary, Verdict
-from harness.report import verdict
-from harness.report.numbers import amount, duration, of, percent, short
+from harness.report import rows_communication, rows_machine, rows_time, rows_work, verdict
+from harness.report.numbers import cut, duration
+from harness.report.page_parts import Table
+from harness.report.words import recording
 
 WIDTH = 118
 _MARKS = {Verdict.GOOD: "·", Verdict.DOUBTFUL: "?", Verdict.UNUSABLE: "!"}
 MANY_DEVICES = 16  # more than these are shown as a spread and the busiest and idlest
-TOP = 10
 NOTICEABLE = 0.005  # share of the devices' time from which advice is worth a line
+_NAMES, _KERNEL_NAMES = 44, 56  # characters that fit beside the numbers
+_GAP_NAMES = 34
 
 
 def render(summary: Summary) -> str:
     """The whole report of one job, lines at most WIDTH wide."""
     blocks = [block for section in _SECTIONS if (block := section(summary))]
-    return "\n\n".join("\n".join(_cut(line, WIDTH) for line in block) for block in blocks) + "\n"
+    return "\n\n".join("\n".join(cut(line, WIDTH) for line in block) for block in blocks) + "\n"
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]], left: int = 1) -> list[str]:
     """Aligned columns under a head; the first `left` columns read from the left, numbers from the right."""
-    cells = [list(head), *(list(row) for row in rows)]
+    cells = [list(row) for row in (head, *rows) if any(row)]
     widths = [max(len(row[i]) for row in cells) for i in range(len(head))]
     return [
         "  "
@@ -36,8 +40,14 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]], left: int = 1) -> 
     ]
 
 
-def _cut(text: str, width: int) -> str:
-    return text if len(text) <= width else text[: width - 1] + "…"
+def _block(shown: Table, without: Iterable[str] = ()) -> list[str]:
+    """A table under its caption, without the columns that would not fit; nothing where it has no rows."""
+    if not shown.rows:
+        return []
+    kept = [i for i, name in enumerate(shown.head) if name not in set(without)]
+    left = sum(i < shown.left for i in kept)
+    rows = [[row[i] for i in kept] for row in shown.rows]
+    return [shown.caption, *table([shown.head[i] for i in kept], rows, left)]
 
 
 def _header(s: Summary) -> list[str]:
@@ -45,16 +55,20 @@ def _header(s: Summary) -> list[str]:
         {d.name for d in s.devices if d.name} or {t.device_name for t in s.training if t.device_name}
     )
     files = sorted({x.path for x in s.sources})
-    read = f"{len(files)} trace{'s' * (len(files) != 1)} ({', '.join(sorted({x.tool for x in s.sources}))})"
-    where = _place(files)
     facts = [
-        read if files else "no traces",
+        _read(s, files),
         f"world size {s.world_size}" if s.world_size else "",
         f"hosts {', '.join(s.hosts[:4])}{' …' if len(s.hosts) > 4 else ''}" if s.hosts else "",
         ", ".join(names),
         s.backend or "",
     ]
-    return [where or (s.run or {}).get("job_id", "run"), "  " + " · ".join(f for f in facts if f)]
+    return [_place(files) or (s.run or {}).get("job_id", "run"), "  " + " · ".join(f for f in facts if f)]
+
+
+def _read(s: Summary, files: list[str]) -> str:
+    if not files:
+        return "no trace"
+    return f"{len(files)} trace{'s' * (len(files) != 1)} ({', '.join(sorted({x.tool for x in s.sources}))})"
 
 
 def _place(files: list[str]) -> str:
@@ -68,11 +82,17 @@ def _place(files: list[str]) -> str:
 
 
 def _quality(s: Summary) -> list[str]:
-    lines = [f"Recording: {s.quality.verdict.value}"]
+    lines = [f"Recording: {recording(s)}"]
     for (severity, what), found in _alike(s.quality.findings).items():
         more = f" (and {len(found) - 1} more like it)" if len(found) > 1 else ""
-        lines.append(f"  {_MARKS[severity]} {what}: {found[0].evidence}{more}")
-    return lines + [f"  – {w.field} withheld: {w.reason}" for w in s.quality.withheld]
+        lines += _wrapped(f"  {_MARKS[severity]} {what}{more}: {found[0].evidence}")
+    return lines + [
+        line for w in s.quality.withheld for line in _wrapped(f"  – {w.field} withheld: {w.reason}")
+    ]
+
+
+def _wrapped(text: str) -> list[str]:
+    return wrap(text, WIDTH, subsequent_indent="    ")
 
 
 def _alike(findings: Iterable[Finding]) -> dict[tuple[Verdict, str], list[Finding]]:
@@ -93,7 +113,7 @@ def _steps(s: Summary) -> list[str]:
     ):
         left_out += [f"{count} {why}"] if count else []
     lines = [
-        f"Steps: {_cut(s.steps.source, 60)}, {s.steps.counted} counted of {s.steps.found}{_over(s)}"
+        f"Steps: {cut(s.steps.source, 60)}, {s.steps.counted} counted of {s.steps.found}{_over(s)}"
         + (f" ({', '.join(left_out)} left out)" if left_out else ""),
         f"  median {duration(d.median_ns)}   p10 {duration(d.p10_ns)}   p90 {duration(d.p90_ns)}"
         f"   min {duration(d.min_ns)}   max {duration(d.max_ns)}",
@@ -110,13 +130,8 @@ def _over(s: Summary) -> str:
 
 
 def _split(s: Summary) -> list[str]:
-    if not s.devices:
-        return []
-    kind = "device" if s.devices[0].device_kind == "gpu" else "process (CPU)"
-    head = (kind, "window", "compute", "communic.", "exposed", "overlap", "memory", "idle", "peak memory")
-    lines = [f"Where the time went, share of the window ({s.window.value})"]
     shown, note = _choose(s.devices)
-    return lines + table(head, [_split_row(d) for d in shown]) + note
+    return _block(rows_time.split_table(shown, s.devices, s.window.value), ["idle by cause"]) + note
 
 
 def _choose(devices: list[Device]) -> tuple[list[Device], list[str]]:
@@ -126,301 +141,64 @@ def _choose(devices: list[Device]) -> tuple[list[Device], list[str]]:
     return ordered[:5] + ordered[-5:], [f"  … the 5 busiest and the 5 idlest of {len(devices)} are shown"]
 
 
-def _split_row(d: Device) -> list[str]:
-    label = f"device {d.device}" if d.device_kind == "gpu" else ""
-    who = " ".join(filter(None, (f"rank {d.rank}" if d.rank is not None else "", label))) or "process"
-    return [
-        who,
-        duration(d.window_ns),
-        of(d.compute_ns, d.window_ns),
-        of(d.communication_ns, d.window_ns),
-        of(d.exposed_communication_ns, d.window_ns),
-        percent(d.overlap_fraction),
-        of(d.memory_ns, d.window_ns),
-        of(d.idle_ns, d.window_ns),
-        amount(d.peak_memory_bytes),
-    ]
-
-
-def _kinds(s: Summary) -> list[str]:
-    rows = [
-        [
-            " ".join(filter(None, (k.kind, k.precision))),
-            duration(k.duration_ns),
-            percent(k.share),
-            f"{k.count:,}",
-        ]
-        for k in s.kinds
-    ]
-    return ["Kinds of work, all devices", *table(("kind", "time", "share", "count"), rows)] if rows else []
-
-
-def _phases(s: Summary) -> list[str]:
-    if all(p.phase == "other" for p in s.phases):
-        return []
-    rows = [
-        [
-            p.phase,
-            duration(p.duration_ns),
-            percent(p.share),
-            duration(p.compute_ns),
-            duration(p.communication_ns),
-            f"{p.kernels:,}",
-        ]
-        for p in s.phases
-    ]
-    head = ("phase", "time", "share", "compute", "communic.", "count")
-    return ["Phases of training, on the devices", *table(head, rows)]
-
-
 def _idle(s: Summary) -> list[str]:
-    if not s.idle_causes:
-        return []
-    rows = [[c.cause, duration(c.duration_ns), percent(c.share)] for c in s.idle_causes]
-    gaps = sorted((g for d in s.devices for g in d.longest_gaps), key=lambda g: -g.duration_ns)[:5]
-    lines = ["Idle time by cause, all devices", *table(("cause", "time", "share of idle"), rows)]
-    if gaps:
-        shown = [
-            [duration(g.duration_ns), g.cause, _cut(g.range or "–", 40), short(g.after or "–", 40)]
-            for g in gaps
-        ]
-        lines += ["  longest gaps", *table(("length", "cause", "inside", "until"), shown, left=4)]
-    return lines
-
-
-def _ranges(s: Summary) -> list[str]:
-    rows = [
-        [
-            _cut(r.name, 44),
-            f"{r.instances:,}",
-            duration(r.host_ns / r.instances) if r.instances else "–",
-            duration(r.kernel_ns / r.instances) if r.instances else "–",
-            f"{r.kernels:,}",
-            duration(r.idle_ns),
-        ]
-        for r in s.ranges
-        if r.instances and not r.name.startswith("aten::")
-    ][:TOP]
-    work = "operators" if s.devices and s.devices[0].device_kind == "cpu" else "kernels"
-    head = ("range", "instances", "host each", f"{work} each", work, "idle under it")
-    return ["Ranges of the program, on the host and on the devices", *table(head, rows)] if rows else []
+    gaps = rows_time.gap_table(s, _GAP_NAMES)
+    return _apart([_block(rows_time.cause_table(s)), _block(gaps, ["device", "after"])])
 
 
 def _kernels(s: Summary) -> list[str]:
-    rows = [
-        [
-            short(k.name),
-            k.kind,
-            duration(k.duration_ns),
-            percent(k.share),
-            f"{k.count:,}",
-            duration(k.mean_ns),
-        ]
-        for k in s.kernels[:TOP]
-    ]
-    lines = ["Longest kernels", *table(("kernel", "kind", "time", "share", "count", "mean"), rows, left=2)]
-    if s.unclassified:
-        lines += [
-            "  not recognised (kind `other`): " + ", ".join(short(k.name, 40) for k in s.unclassified[:5])
-        ]
-    return lines if rows else []
+    return _block(rows_work.kernel_table(s, _KERNEL_NAMES), ["shortest", "longest"])
 
 
 def _collectives(s: Summary) -> list[str]:
-    rows = [
-        [
-            c.kind,
-            _cut(c.group or "–", 16),
-            c.dtype or "–",
-            str(c.group_size or "–"),
-            f"{c.count:,}",
-            amount(c.bytes / c.count) if c.bytes is not None and c.count else "–",
-            duration(c.mean_ns),
-            percent(c.waiting_fraction),
-            f"{c.algorithm_bandwidth_gb_per_s:.3g}" if c.algorithm_bandwidth_gb_per_s is not None else "–",
-            f"{c.bus_bandwidth_gb_per_s:.3g}" if c.bus_bandwidth_gb_per_s is not None else "–",
-        ]
-        for c in s.collectives[:TOP]
-    ]
-    head = (
-        "collective",
-        "group",
-        "type",
-        "ranks",
-        "count",
-        "bytes each",
-        "mean",
-        "waiting",
-        "alg GB/s",
-        "bus GB/s",
+    tables = (
+        _block(rows_communication.collective_table(s, rows_work.TOP, 16), ["start skew", "arrives last"]),
+        _block(rows_communication.issued_table(s)),
+        _block(rows_communication.fit_table(s)),
+        _block(rows_communication.straggler_table(s)),
+        _block(rows_communication.clock_table(s)),
     )
-    if not rows:
-        return []
-    lines = [
-        "Collectives (waiting: beyond the fastest rank of the same collective)",
-        *table(head, rows, left=2),
-    ]
-    lines += [f"  straggler: rank {x.rank}, {x.evidence}" for x in s.stragglers]
-    lines += [
-        f"  clock of {c.host}: {duration(c.offset_ns)} ahead, residual {duration(c.residual_ns)}"
-        for c in s.clocks
-        if c.collectives
-    ]
-    return lines
+    return _apart(tables)
+
+
+def _apart(blocks: Iterable[list[str]]) -> list[str]:
+    """Blocks one below the other with an empty line between."""
+    return [line for block in blocks if block for line in ("", *block)][1:]
 
 
 def _pipeline(s: Summary) -> list[str]:
-    p = s.pipeline
-    if p is None:
-        return []
-    rows = [
-        [
-            f"{x.stage}",
-            "–" if x.rank is None else str(x.rank),
-            percent(x.schedule_bubble_fraction),
-            percent(x.bubble_fraction),
-            duration(x.warmup_ns),
-            duration(x.steady_ns),
-            duration(x.cooldown_ns),
-            duration(x.send_recv_ns),
-        ]
-        for x in p.per_stage
-    ]
-    head = ("stage", "rank", "bubble", "of window", "warm-up", "steady", "cool-down", "send/recv")
-    virtual = f", {p.virtual_stages} virtual stages" if p.virtual_stages > 1 else ""
-    return [
-        f"Pipeline: {p.stages} stages, {p.microbatches} micro-batches{virtual}; bubble "
-        f"{percent(p.mean_bubble_fraction)}, the schedule alone predicts {percent(p.expected_bubble_fraction)}",
-        *table(head, rows),
-    ]
-
-
-def _launches(s: Summary) -> list[str]:
-    rows = [
-        [
-            "–" if x.rank is None else str(x.rank),
-            f"{x.kernels:,}",
-            f"{x.kernels_per_step:,.0f}" if x.kernels_per_step else "–",
-            duration(x.median_kernel_ns),
-            percent(x.short_kernel_fraction),
-            duration(x.median_delay_ns),
-            duration(x.p90_delay_ns),
-        ]
-        for x in s.launches[:MANY_DEVICES]
-    ]
-    head = ("rank", "kernels", "per step", "median kernel", "under 10 µs", "median delay", "p90 delay")
-    return (
-        ["Launches (delay: from the launching call to the kernel's start)", *table(head, rows)]
-        if rows
-        else []
-    )
+    words = [f"Pipeline: {rows_time.pipeline_words(s)}"] if s.pipeline else []
+    return words + _block(rows_time.stage_table(s))[1:]
 
 
 def _copies(s: Summary) -> list[str]:
-    rows = [
-        [
-            c.direction,
-            f"{c.count:,}",
-            amount(c.bytes),
-            duration(c.duration_ns),
-            f"{c.bandwidth_gb_per_s:.3g}" if c.bandwidth_gb_per_s is not None else "–",
-            f"{c.pageable_count:,}",
-        ]
-        for c in s.copies
-    ]
-    if not rows:
-        return []
-    lines = [
-        "Memory copies and sets",
-        *table(("direction", "count", "bytes", "time", "GB/s", "pageable"), rows),
-    ]
     total = sum(d.window_ns for d in s.devices)
     pageable = [c for c in s.copies if c.pageable_ns > NOTICEABLE * total]  # an .item() is no reason to pin
-    lines += [
+    return _block(rows_machine.copy_table(s)) + [
         f"  ! {c.pageable_count:,} copies {c.direction.removeprefix('copy ')} use pageable memory "
         f"({duration(c.pageable_ns)}): pin the host buffers (pin_memory=True)"
         for c in pageable
     ]
-    return lines
 
 
-def _counters(s: Summary) -> list[str]:
-    rows = [
-        [m.metric, f"{d.device}", f"{m.mean:.1f}", f"{m.samples:,}"]
-        for d in s.devices
-        for m in d.metric_averages
-    ][: 4 * TOP]
-    return (
-        ["GPU counters, mean over the window", *table(("counter", "device", "mean", "samples"), rows)]
-        if rows
-        else []
-    )
+def _ranks(make: Callable[[Summary], Table]) -> Callable[[Summary], list[str]]:
+    """A table of ranks: of many only the first, the page and --csv have all."""
+
+    def section(s: Summary) -> list[str]:
+        whole = make(s)
+        more = len(whole.rows) - MANY_DEVICES
+        few = Table(whole.caption, whole.head, whole.rows[:MANY_DEVICES], whole.left)
+        return _block(few) + ([f"  … and {more} more ranks: --csv DIR has all"] if more > 0 else [])
+
+    return section
 
 
-def _training(s: Summary) -> list[str]:
-    rows = [
-        [
-            str(t.rank),
-            f"{t.steps_counted}/{t.steps_total}",
-            duration(t.median_step_ns),
-            duration(t.median_data_ns),
-            duration(t.median_forward_ns),
-            duration(t.median_backward_ns),
-            duration(t.median_optimizer_ns),
-            amount(t.tokens_per_s, "tokens/s"),
-            f"{t.last_loss:.4f}" if t.last_loss is not None else "–",
-            amount(t.peak_memory_bytes),
-            t.status or "–",
-        ]
-        for t in s.training[:MANY_DEVICES]
-    ]
-    if not rows:
-        return []
-    head = (
-        "rank",
-        "steps",
-        "step",
-        "data",
-        "forward",
-        "backward",
-        "optimizer",
-        "speed",
-        "loss",
-        "peak mem",
-        "status",
-    )
-    lines = [
-        f"Training's own clock (medians of {s.training[0].phase_counted or 'all'} steps)",
-        *table(head, rows),
-    ]
-    e = s.efficiency
-    if e is not None and e.tokens_per_s is not None:
-        lines.append(
-            f"  all ranks: {amount(e.tokens_per_s, 'tokens/s')}, {amount(e.samples_per_s, 'samples/s')}"
-            + (
-                f", {amount(e.model_flops_per_s_per_device, 'FLOP/s')} per device"
-                if e.model_flops_per_s_per_device
-                else ""
-            )
-            + (f", MFU {percent(e.mfu)} of {e.peak_source}" if e.mfu is not None else "")
-        )
-    return lines
+def _plain(make: Callable[[Summary], Table]) -> Callable[[Summary], list[str]]:
+    return lambda s: _block(make(s))
 
 
-def _monitor(s: Summary) -> list[str]:
-    rows = [
-        [
-            f"{m.node} {m.device}",
-            m.name,
-            "–" if m.mean_utilization_percent is None else f"{m.mean_utilization_percent:.0f} %",
-            amount(m.peak_memory_bytes),
-            "–" if m.mean_power_watts is None else f"{m.mean_power_watts:.0f} W",
-            amount(m.energy_joules, "J"),
-        ]
-        for m in s.monitor
-    ]
-    head = ("node, device", "name", "utilisation", "peak memory", "mean power", "energy")
-    return ["Monitor", *table(head, rows, left=2)] if rows else []
+def _named(make: Callable[[Summary, int], Table]) -> Callable[[Summary], list[str]]:
+    return lambda s: _block(make(s, _NAMES))
 
 
 def render_hta(summary: Summary) -> str:
@@ -454,16 +232,18 @@ _SECTIONS: tuple[Callable[[Summary], list[str]], ...] = (
     _quality,
     _steps,
     _split,
-    _kinds,
-    _phases,
+    _plain(rows_work.kind_table),
+    _plain(rows_work.phase_table),
     _idle,
-    _ranges,
+    _named(rows_work.range_table),
     _kernels,
+    _named(rows_work.unknown_table),
     _collectives,
     _pipeline,
-    _launches,
+    _ranks(rows_machine.launch_table),
     _copies,
-    _counters,
-    _training,
-    _monitor,
+    _plain(rows_work.counter_table),
+    _ranks(rows_machine.training_table),
+    _plain(rows_machine.speed_table),
+    _plain(rows_machine.monitor_table),
 )

@@ -16,6 +16,7 @@ from harness.analysis.idle import CAUSES
 from harness.report.plots_palette import CAUSES as CAUSE_COLORS
 from harness.report.plots_palette import KINDS as KIND_COLORS
 from harness.report.timeline_strip import KINDS, Lane, Strip
+from harness.report.words import cause_word
 from harness.traces.trace import I64
 
 MOST_BYTES = 2_600_000  # compressed; with Plotly's 1.5 MB and in base64 about 5.6 MB of page
@@ -119,6 +120,7 @@ def _head(strip: Strip, origin: int, unit_ns: int) -> dict[str, Any]:
             for lane in strip.lanes
         ],
         "begin": at(strip.window[0]),
+        "causes": [cause_word(cause, strip.cpu) for cause in CAUSES],
     }
 
 

@@ -13,23 +13,14 @@ from numpy.typing import NDArray
 from harness.analysis.device import GapJudge, idle_of
 from harness.analysis.idle import CAUSES
 from harness.analysis.intervals import clip
+from harness.analysis.kinds import KINDS as KERNEL_KINDS
 from harness.analysis.measured import Measured
 from harness.analysis.split import COMMUNICATION, MEMORY
 from harness.report.numbers import amount
+from harness.report.words import cause_word
 from harness.traces.trace import I64, U8, RangeKind
 
-KINDS = (
-    "gemm",
-    "attention",
-    "normalisation",
-    "optimizer",
-    "embedding",
-    "elementwise",
-    "other",
-    "host",
-    "communication",
-    "memory",
-)
+KINDS = (*KERNEL_KINDS, "memory")  # a kernel's kinds, and copies and sets
 _DEEPEST = 8  # ranges below this many others are not drawn
 _MOST_THREADS = 4  # with ranges, besides the main one
 _LONGEST_NAME = 200
@@ -70,6 +61,7 @@ class Strip:
     window: tuple[int, int]
     notes: list[str] = field(default_factory=list)
     run: str = ""  # where several are shown together
+    cpu: bool = False  # operators stand in for kernels
 
 
 class Texts:
@@ -114,6 +106,7 @@ def make_strip(m: Measured, first: int, count: int, most_events: int) -> Strip |
         steps=[s for s in steps if s[1] < window[1]],
         window=window,
         notes=notes,
+        cpu=m.view.on_cpu,
     )
 
 
@@ -219,7 +212,8 @@ def _idle(m: Measured, window: tuple[int, int], texts: Texts) -> Iterator[Lane]:
         if len(gaps.start) == 0:
             continue
         cause = GapJudge(m, device)(gaps).argmax(axis=1)
-        table = np.array([texts.index(f"idle: {name}") for name in CAUSES], np.int64)
+        words = [cause_word(name, m.view.on_cpu) for name in CAUSES]
+        table = np.array([texts.index(f"idle: {word}") for word in words], np.int64)
         yield Lane("idle", "idle", device, gaps.start, gaps.end, table[cause], cause.astype(np.uint8))
 
 

@@ -194,14 +194,14 @@ def _launch(s: Summary) -> Avoidable | None:
     share = _idle(s, "launch-bound")
     if not share:
         return None
-    why = "The host issues kernels more slowly than the device runs them."
+    what, why = "launch-bound idle time", "The host issues kernels more slowly than the device runs them."
     if _on_cpu(s):
-        why = "That is Python between operators: the kernels are too small to hide it."
+        what, why = "time between operators", "That is Python: the operators are too small to hide it."
     changes = (
         *_more_work(s, "twice the micro-batch, so that each launch brings more work"),
         Change("larger batches, fused operators (torch.compile) or CUDA graphs"),
     )
-    return Avoidable("launch-bound idle time", share, why, changes)
+    return Avoidable(what, share, why, changes)
 
 
 def _more_work(s: Summary, text: str) -> tuple[Change, ...]:

@@ -396,7 +396,6 @@ const Timeline = {
       const parts = new Map();
       for (const lane of strip.lanes) {
         if (lane.group === "ranges") continue;
-        const names = lane.group === "idle" ? Timeline.causes : Timeline.kinds;
         const first = Timeline.above(lane.end, from), last = Timeline.above(lane.start, to, first);
         for (const [code, sum] of Timeline.sums(lane)) {
           let time = sum[last] - sum[first];
@@ -404,7 +403,7 @@ const Timeline = {
             if (lane.code[first] === code) time -= Math.max(from - lane.start[first], 0);
             if (lane.code[last - 1] === code) time -= Math.max(lane.end[last - 1] - to, 0);
           }
-          const name = (lane.group === "idle" ? "idle: " : "") + names[code][0];
+          const name = lane.group === "idle" ? "idle: " + strip.causes[code] : Timeline.kinds[code][0];
           if (time > 0) parts.set(name, (parts.get(name) || 0) + time);
         }
       }

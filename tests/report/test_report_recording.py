@@ -1,0 +1,86 @@
+"""A trace that is not there is said to be missing, or that none was asked for; what is doubtful is told whole."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.analysis.measuring import measure_jobs
+from harness.analysis.summary import Finding, Quality, Summary, Verdict, Withheld
+from harness.report import render
+from harness.report.page import compose
+from harness.report.page_inputs import Inputs
+from harness.report.terminal import WIDTH
+from tests.report.made_run import write_traces
+
+
+def a_run(folder: Path, expects: list[str], state: str = "completed") -> Path:
+    """A run that trained, and was to leave these reports."""
+    (folder / "metrics").mkdir(parents=True)
+    (folder / "metrics/rank0.jsonl").write_text('{"event": "start", "rank": 0, "world_size": 1}\n')
+    record: dict[str, Any] = {"job_id": "local-1", "experiment": {"exercise": 1}, "job": {"expects": expects}}
+    (folder / "run.json").write_text(json.dumps(record))
+    (folder / "status.json").write_text(json.dumps({"state": state}))
+    return folder
+
+
+def told(run: Path) -> tuple[Summary, str, str]:
+    """The summary, and what terminal and page say about its recording."""
+    (summary,) = measure_jobs([run])
+    quality = compose(summary, Inputs()).quality
+    rows = [" ".join(row) for table in quality.tables for row in table.rows]
+    return summary, render(summary), " ".join([quality.note, *rows])
+
+
+@pytest.mark.parametrize(
+    ("state", "why"), [("completed", "slurm.sh logs"), ("running", "has not told that it ended")]
+)
+def test_a_trace_that_was_asked_for_and_is_not_there_is_missing(tmp_path: Path, state: str, why: str) -> None:
+    run = a_run(tmp_path / "run", ["nsys/profile_node0.nsys-rep", "nsys/profile_node1.nsys-rep"], state)
+    summary, terminal, page = told(run)
+    assert summary.quality.verdict is Verdict.DOUBTFUL
+    for text in (terminal, page):
+        assert "Recording: doubtful" in text and "Recording: good" not in text
+        assert (
+            "no trace" in text
+            and "nsys/profile_node0.nsys-rep and 1 more are missing" in text
+            and why in text
+        )
+
+
+def test_an_empty_trace_is_missing_and_the_others_are_named_as_read(tmp_path: Path) -> None:
+    run = a_run(tmp_path / "run", ["torch/rank0.json.gz", "torch/rank1.json.gz"])
+    for file in write_traces(run / "torch", ranks=1):
+        file.rename(file.with_name("rank0.json.gz"))
+    (run / "torch/rank1.json.gz").write_bytes(b"")
+    summary, terminal, _ = told(run)
+    assert "? a trace is missing: torch/rank1.json.gz is missing" in terminal
+    assert summary.sources
+
+
+def test_a_report_kept_only_as_its_export_is_not_missing(tmp_path: Path) -> None:
+    run = a_run(tmp_path / "run", ["nsys/profile_node0.nsys-rep"])
+    (run / "nsys").mkdir()
+    (run / "nsys/profile_node0.sqlite").write_bytes(b"SQLite format 3\0")
+    summary, _, _ = told(run)
+    assert not [f for f in summary.quality.findings if "trace is missing" in f.what or f.what == "no trace"]
+
+
+def test_a_run_without_a_profile_was_asked_for_none(tmp_path: Path) -> None:
+    summary, terminal, page = told(a_run(tmp_path / "run", []))
+    assert summary.quality.verdict is Verdict.GOOD
+    assert "Recording: none was asked for" in terminal and "Recording: none was asked for" in page
+
+
+def test_a_finding_is_told_whole_with_how_often_before_why() -> None:
+    evidence = "/a/long/path/" * 8 + "trace.json: is a Git LFS pointer: fetch it with `git lfs pull`"
+    findings = [Finding(severity=Verdict.DOUBTFUL, what="a trace cannot be read", evidence=evidence)] * 2
+    withheld = [Withheld(field="idle_ns", reason="because " * 30 + "of that")]
+    text = render(Summary(quality=Quality(verdict=Verdict.DOUBTFUL, findings=findings, withheld=withheld)))
+    assert max(map(len, text.splitlines())) <= WIDTH
+    words = " ".join(text.split())
+    assert "? a trace cannot be read (and 1 more like it): /a/long" in words
+    assert "fetch it with `git lfs pull`" in words and "because of that" in words

@@ -1,0 +1,139 @@
+"""A table of the report is declared once: terminal and page show the same head and the same cells."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import pytest
+
+from harness.analysis.idle import CAUSES as ALL_CAUSES
+from harness.analysis.kinds import KINDS as ALL_KINDS
+from harness.analysis.summary import (
+    Collective,
+    CollectiveFit,
+    CollectivePhase,
+    Device,
+    Gap,
+    IdleCause,
+    MessageSize,
+    RankSteps,
+    Steps,
+    Summary,
+)
+from harness.report import render, write_tables
+from harness.report.page import compose
+from harness.report.page_inputs import Inputs
+from harness.report.page_parts import Page, Table
+from harness.report.plots_palette import CAUSES, KINDS
+from harness.report.rows_communication import collective_table, issued_table
+from harness.report.timeline_strip import KINDS as DRAWN
+from tests.report.conftest import Made
+
+
+def tables_of(page: Page) -> list[Table]:
+    sections = (*page.before, *page.after)
+    drawn = [f.table for section in sections for f in section.figures if f.table is not None]
+    return [*drawn, *(table for section in sections for table in section.tables)]
+
+
+def words(cells: list[str] | tuple[str, ...]) -> list[str]:
+    return " ".join(cells).split()
+
+
+def test_a_table_that_both_show_has_one_head_and_one_set_of_rows(made: Made) -> None:
+    lines = render(made.summary).splitlines()
+    shared = [t for t in tables_of(compose(made.summary, Inputs())) if t.caption in lines]
+    assert len(shared) >= 7
+    for table in shared:
+        head = words(table.head)
+        at = lines.index(table.caption)
+        assert set(lines[at + 1].split()) <= set(head), table.caption
+        shown = lines[at + 2 : [*lines, ""].index("", at)]
+        for cells, line in zip(table.rows, shown, strict=True):
+            assert set(line.split()[-2:]) <= set(words(cells)), (table.caption, line)
+
+
+def on_cpu() -> Summary:
+    causes = [IdleCause(cause="launch-bound", duration_ns=500, share=1.0)]
+    device = Device(
+        window_ns=1000, compute_ns=500, communication_ns=0, exposed_communication_ns=0, memory_ns=0,
+        exposed_memory_ns=0, overlapped_communication_ns=0, idle_ns=500, rank=0, device=0, source="x", gpu_events=1,
+        kernels=1, device_kind="cpu",
+        idle_causes=causes, longest_gaps=[Gap(start_ns=0, duration_ns=500, cause="launch-bound")],
+    )  # fmt: skip
+    return Summary(devices=[device], idle_causes=causes)
+
+
+def test_nothing_is_launched_on_a_cpu_so_no_idle_time_there_is_called_launch_bound() -> None:
+    page = compose(on_cpu(), Inputs())
+    cells = [cell for table in tables_of(page) for row in table.rows for cell in row]
+    drawn = [trace["name"] for section in page.before for f in section.figures for trace in f.data]
+    for text in (render(on_cpu()), " ".join([*cells, *page.sentences]), " ".join(drawn)):
+        assert "between operators" in text and "launch-bound" not in text
+    assert page.on_cpu
+
+
+def test_every_kind_and_every_cause_has_a_colour_and_a_place_in_the_timeline() -> None:
+    assert set(KINDS) == set(DRAWN) == {*ALL_KINDS, "memory"}
+    assert set(CAUSES) == set(ALL_CAUSES)
+
+
+def exchanged(includes_waiting: bool) -> Summary:
+    reduced = Collective(
+        kind="all_reduce", count=120, ranks=2, min_rank_count=5, max_rank_count=120, bytes=1200,
+        duration_ns=250, mean_ns=2,
+    )  # fmt: skip
+    size = MessageSize(
+        kind="all_reduce", bytes=10, count=120, median_transfer_ns=2, includes_waiting=includes_waiting
+    )
+    fit = CollectiveFit(
+        kind="all_reduce", points=3, alpha_ns=None, beta_ns_per_byte=None, r_squared=0.02,
+        includes_waiting=includes_waiting,
+    )  # fmt: skip
+    return Summary(
+        collectives=[reduced],
+        collective_phases=[
+            CollectivePhase(kind="all_reduce", phase="backward", count=125, bytes=2400, duration_ns=250)
+        ],
+        message_sizes=[size],
+        collective_fits=[fit],
+        steps=Steps(source="made", per_rank=[RankSteps(rank=r, durations_ns=[1] * 5) for r in (0, 1)]),
+    )
+
+
+def test_ranks_that_disagree_are_told_and_every_table_of_collectives_is_of_one_rank() -> None:
+    s = exchanged(includes_waiting=False)
+    whole, issued = collective_table(s, 1, 16), issued_table(s)
+    assert (
+        "calls of one rank" in whole.caption
+        and dict(zip(whole.head, whole.rows[0], strict=True))["calls"] == "5 to 120"
+    )
+    assert issued.caption.endswith("per rank and step")
+    assert list(issued.rows[0]) == ["all_reduce", "backward", "12.5", "240 B", "25 ns"]
+
+
+@pytest.mark.parametrize(("waits", "word"), [(True, "time, waiting included"), (False, "transfer")])
+def test_a_time_with_waiting_inside_is_not_called_transfer(waits: bool, word: str) -> None:
+    page = compose(exchanged(waits), Inputs())
+    (section,) = [x for x in page.after if x.id == "collectives"]
+    sizes = next(f for f in section.figures if f.id == "message-sizes").table
+    (fits,) = [t for t in section.tables if t.caption.startswith("This run's own")]
+    times = next(f for f in section.figures if f.id == "transfer-times")
+    assert sizes is not None and sizes.rows[0][-1] == fits.rows[0][-1] == word
+    assert word in times.layout["yaxis"]["title"]["text"]
+    assert list(fits.rows[0][3:6]) == ["–", "–", "0.020"]
+
+
+def test_the_lead_above_the_bars_tells_what_green_is(made: Made) -> None:
+    (split,) = [x for x in compose(made.summary, Inputs()).before if x.id == "split"]
+    assert "Green: copies" in split.lead and "Everything right of it" not in split.lead
+
+
+def test_csv_holds_every_table_of_the_summary_that_has_rows(made: Made, tmp_path: Path) -> None:
+    lists = [name for name in Summary.model_fields if isinstance(getattr(Summary(), name), list)]
+    known = {*lists} - {"ranks", "hosts", "hta"}
+    written = {path.stem for path in write_tables([made.summary, exchanged(True)], tmp_path)}
+    assert {name for name in known if getattr(made.summary, name)} <= written
+    with (tmp_path / "collective_fits.csv").open() as file:
+        assert [row["r_squared"] for row in csv.DictReader(file)] == ["0.02"]
