@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from harness.errors import RequestError
 from harness.experiment import DDP, DeepSpeed, Experiment
 from harness.request import all_options, build_experiment, command_of
 from harness.run import Record, Run, Stage, Status
-from harness.site import load_site
+from harness.site import ROOT, load_site
 from harness.study.lessons import Outcome, answers, command, find_pair, lesson_names, load_lesson
 
 # Everything facts.py can name; a lesson that asks for anything else can never be answered.
@@ -45,6 +46,13 @@ def test_each_lesson_asks_only_for_what_can_be_measured(name: str) -> None:
         every = {"a": dict.fromkeys(NAMES, 1.0), "b": dict.fromkeys(NAMES, 1.0)}
         decided = answers(lesson, every["a"], every["b"], on_gpu=True, over_network=True)
         assert all(one.outcome is not Outcome.CANNOT_SHOW for one in decided), relation.holds
+
+
+@pytest.mark.parametrize("name", ["1a", "1b", "1c", "2a", "2b", "2c", "3a"])
+def test_each_view_a_lesson_names_is_there(name: str) -> None:
+    views = re.findall(r"[\w.-]+\.cfg", load_lesson(name).look_at["Paraver"])
+    assert views
+    assert [view for view in views if not (ROOT / "configs" / "paraver" / view).is_file()] == []
 
 
 def test_the_lessons_are_the_ones_promised() -> None:
