@@ -6,6 +6,7 @@ it in their place: `python -m exercises.utils.launch accelerate|torchrun ARGUMEN
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -15,6 +16,9 @@ from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
 
 def _accelerate(arguments: list[str]) -> None:
+    if os.environ.get("ACCELERATE_USE_CPU") == "true":
+        # Otherwise DeepSpeed looks for GPUs and warns that there are none: in each process, also in this one.
+        os.environ.setdefault("DS_ACCELERATOR", "cpu")
     from accelerate.commands.launch import launch_command, launch_command_parser  # noqa: PLC0415 - slow to import
 
     launch_command(launch_command_parser().parse_args(arguments))
