@@ -42,7 +42,10 @@ class Row:
 
 @dataclass(frozen=True)
 class Task:
-    """One process. Index arrays point into its trace's columns; row arrays, of the same length, into `rows`."""
+    """One process. Index arrays point into its trace's columns; row arrays, of the same length, into `rows`.
+
+    `launched` are the events that another call or operator launched: an operator's piece is nobody's work but its own.
+    """
 
     trace: Trace
     rank: int | None
@@ -168,10 +171,14 @@ def _task(trace: Trace, process: int, offset_ns: int, hosts: Mapping[int, str]) 
     mine = np.flatnonzero(events.process == process)
     called = np.flatnonzero(calls.process == process)
     ranged = np.flatnonzero(ranges.process == process)
-    launched = mine[(events.launch_ns[mine] >= 0) & (events.launch_thread[mine] >= 0)]
+    launched = mine[
+        (events.launch_ns[mine] >= 0)
+        & (events.launch_thread[mine] >= 0)
+        & (events.activity[mine] != Activity.CPU_OP)
+    ]
     event_class = classify(events, trace.names, load_rules()).event_class[mine]
     keys = [
-        _event_keys(trace, mine, event_class),
+        _event_keys(trace, process, mine),
         _host_keys(calls.thread[called]),
         _range_keys(trace, ranged),
         _host_keys(events.launch_thread[launched]),
@@ -188,16 +195,18 @@ def _task(trace: Trace, process: int, offset_ns: int, hosts: Mapping[int, str]) 
     )  # fmt: skip
 
 
-def _event_keys(trace: Trace, mine: I64, event_class: U8) -> I64:
+def _event_keys(trace: Trace, process: int, mine: I64) -> I64:
     """(kind, device, stream, lane), or (kind, thread, 0, lane) for what a CPU did."""
     events = trace.events
-    on_host = np.isin(events.activity[mine], (Activity.CPU_OP, Activity.CPU_COLLECTIVE))
+    collective = events.activity[mine] == Activity.CPU_COLLECTIVE
+    on_host = collective | (events.activity[mine] == Activity.CPU_OP)
     a = np.where(on_host, events.stream[mine], events.device[mine])
     b = np.where(on_host, 0, events.stream[mine])
     _, group = np.unique(np.stack([on_host, a, b]), axis=1, return_inverse=True)
-    # On a thread an operator and a collective are shown by different event types, so they may share its row.
-    group = group.reshape(-1) * 256 + np.where(on_host, event_class, 0)
-    lane = lanes(events.start_ns[mine], events.end_ns[mine], group)
+    # A collective may outlive the operator or the range in which it began: on their thread it gets lanes of its own.
+    lane = lanes(events.start_ns[mine], events.end_ns[mine], group.reshape(-1) * 2 + collective)
+    others = np.concatenate([a[on_host & ~collective], trace.ranges.thread[trace.ranges.process == process]])
+    lane[collective & np.isin(a, others)] += 1
     return np.stack([np.where(on_host, RowKind.HOST, RowKind.STREAM), a, b, lane], axis=1)
 
 

@@ -1,7 +1,8 @@
 """Traces to a Paraver trace: .prv (records), .pcf (what the numbers mean), .row (what the rows are called).
 
 Types, labels and object model are nsys2prv's (see prv_types), from any reader's Trace. One application; one task per
-process; one thread per host thread and per stream. On a trace without a GPU, operators stand in for kernels.
+process; one thread per host thread and per stream. On a trace without a GPU the innermost operator of each instant
+stands in for a kernel, as a state has no depth.
 """
 
 from __future__ import annotations

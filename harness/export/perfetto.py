@@ -8,21 +8,24 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 import numpy as np
 from isal import igzip
 
-from harness.analysis.split import COMMUNICATION, COMPUTE, MEMORY
+from harness.analysis.split import COMMUNICATION, COMPUTE, MEMORY, NOT_WORK
 from harness.errors import WorkError
 from harness.export.objects import Model, RowKind, Task, build
 from harness.monitor.samples import Recording
-from harness.traces.trace import I64, Trace
+from harness.traces.operators import operators
+from harness.traces.trace import I32, I64, U8, Activity, Calls, Events, Ranges, Trace
 
 CHUNK = 1 << 14
-_CATEGORIES = {COMPUTE: "kernel", COMMUNICATION: "communication", MEMORY: "memory"}
+_CATEGORIES = {COMPUTE: "kernel", COMMUNICATION: "communication", MEMORY: "memory", NOT_WORK: "host"}
+_API, _RANGE = len(_CATEGORIES), len(_CATEGORIES) + 1
+_CATEGORY_NAMES = [*(_CATEGORIES[c] for c in sorted(_CATEGORIES)), "api", "range"]
 _MONITOR_PID = 1_000_000  # above any task's number
 
 
@@ -78,9 +81,8 @@ def _pieces(model: Model, recordings: Sequence[Recording]) -> Iterator[list[str]
     for index, task in enumerate(model.tasks):
         pid = index + 1
         yield _named(task, pid)
-        yield from _events(task, pid)
-        yield from _spans(task, pid, "api", task.calls, task.call_row)
-        yield from _spans(task, pid, "range", task.ranges, task.range_row)
+        for slices in _slices(task):
+            yield from _drawn(task, pid, slices.ordered())
         yield from _flows(task, pid, flow)
         flow += len(task.launched)
         yield from _metrics(task, pid)
@@ -112,40 +114,121 @@ def track_name(task: Task, index: int) -> str:
         return f"NVTX start/end{lane}"
     if row.kind is RowKind.METRICS:
         return f"GPU {row.a} counters"
-    return f"thread {row.a}{lane}"
+    return f"thread {row.a % 2**32 if row.a < 0 else row.a}{lane}"  # CUPTI cuts a thread's number to 32 bits, signed
 
 
 def _meta(pid: int, tid: int, name: str, arguments: Mapping[str, Any]) -> str:
     return f'{{"ph":"M","pid":{pid},"tid":{tid},"name":"{name}","args":{json.dumps(arguments)}}}'
 
 
-def _events(task: Task, pid: int) -> Iterator[list[str]]:
-    trace, events = task.trace, task.trace.events
-    names = [json.dumps(name) for name in trace.names]
-    told = _collective_arguments(trace)
-    categories = [_CATEGORIES.get(c, "host") for c in range(max(_CATEGORIES) + 2)]
-    for low in range(0, len(task.events), CHUNK):
+@dataclass(frozen=True)
+class _Slices:
+    """What is drawn as a box, n of them: `category` indexes _CATEGORY_NAMES; `event` is -1 for what is no event."""
+
+    start_ns: I64
+    end_ns: I64
+    name: I32
+    row: I64
+    category: U8
+    event: I64
+
+    def __len__(self) -> int:
+        return len(self.start_ns)
+
+    def ordered(self) -> _Slices:
+        """Row by row, callers before what they call; what takes no time is given 1 ns, as viewers draw nothing else.
+
+        A viewer takes the first of two slices of one start for the outer one. So what takes no time comes after all
+        others of its instant, and lies inside them.
+        """
+        order = np.lexsort((-self.end_ns, self.start_ns, self.row))
+        done = _Slices(*(getattr(self, each.name)[order] for each in fields(self)))
+        return replace(done, end_ns=np.maximum(done.end_ns, done.start_ns + 1))
+
+
+def _joined(parts: Sequence[_Slices]) -> _Slices:
+    return _Slices(*(np.concatenate([getattr(p, each.name) for p in parts]) for each in fields(_Slices)))
+
+
+def _slices(task: Task) -> list[_Slices]:
+    """Work on devices, then all that happened on host threads: the two never share a row."""
+    on_host = np.isin(task.trace.events.activity[task.events], (Activity.CPU_OP, Activity.CPU_COLLECTIVE))
+    calls, ranges = task.trace.calls, task.trace.ranges
+    return [
+        _of_events(task, np.flatnonzero(~on_host)),
+        _joined(
+            [
+                _host_events(task, np.flatnonzero(on_host)),
+                _of_spans(calls, _API, task.calls, task.call_row),
+                _of_spans(ranges, _RANGE, task.ranges, task.range_row),
+            ]
+        ),
+    ]
+
+
+def _of_events(task: Task, which: I64) -> _Slices:
+    """Of the task's events those at the positions `which`."""
+    events, index = task.trace.events, task.events[which]
+    return _Slices(
+        events.start_ns[index], events.end_ns[index], events.name[index], task.event_row[which],
+        task.event_class[which], index,
+    )  # fmt: skip
+
+
+def _host_events(task: Task, which: I64) -> _Slices:
+    """Each operator once, as long as it ran with all that it called; collectives as they are."""
+    index = task.events[which]
+    whole = operators(task.trace.events, index)
+    others = which[task.trace.events.activity[index] != Activity.CPU_OP]
+    drawn = _of_events(task, np.searchsorted(task.events, whole.first))
+    return _joined([replace(drawn, end_ns=whole.end_ns), _of_events(task, others)])
+
+
+def _of_spans(of: Calls | Ranges, category: int, chosen: I64, row: I64) -> _Slices:
+    n = len(chosen)
+    return _Slices(
+        of.start_ns[chosen], of.end_ns[chosen], of.name[chosen], row,
+        np.full(n, category, np.uint8), np.full(n, -1, np.int64),
+    )  # fmt: skip
+
+
+def _drawn(task: Task, pid: int, slices: _Slices) -> Iterator[list[str]]:
+    names = [json.dumps(name) for name in task.trace.names]
+    told = _collective_arguments(task.trace)
+    for low in range(0, len(slices), CHUNK):
         part = slice(low, low + CHUNK)
-        index = task.events[part]
         columns = zip(
-            _times(events.start_ns[index] + task.offset_ns),
-            _times(events.end_ns[index] - events.start_ns[index]),
-            events.name[index].tolist(),
-            task.event_class[part].tolist(),
-            (task.event_row[part] + 1).tolist(),
-            events.correlation[index].tolist(),
-            events.bytes[index].tolist(),
-            index.tolist(),
+            _times(slices.start_ns[part] + task.offset_ns),
+            _times(slices.end_ns[part] - slices.start_ns[part]),
+            slices.name[part].tolist(),
+            slices.category[part].tolist(),
+            (slices.row[part] + 1).tolist(),
+            _arguments(task.trace.events, slices.event[part], told),
             strict=True,
         )
         yield [
             f'{{"ph":"X","pid":{pid},"tid":{tid},"ts":{ts},"dur":{dur},"name":{names[name]},'
-            f'"cat":"{categories[kind]}"{_arguments(correlation, size, told.get(event))}}}'
-            for ts, dur, name, kind, tid, correlation, size, event in columns
+            f'"cat":"{_CATEGORY_NAMES[category]}"{arguments}}}'
+            for ts, dur, name, category, tid, arguments in columns
         ]
 
 
-def _arguments(correlation: int, size: int, collective: str | None) -> str:
+def _arguments(events: Events, index: I64, told: Mapping[int, str]) -> Iterator[str]:
+    """What is known beyond name and time of each event, -1 for what is none. Operators' numbers say nothing."""
+    if len(events) == 0:
+        yield from ("" for _ in index)
+        return
+    shown = (index >= 0) & (events.activity[index] != Activity.CPU_OP)
+    rows = zip(
+        np.where(shown, events.correlation[index], -1).tolist(),
+        np.where(shown, events.bytes[index], -1).tolist(),
+        index.tolist(),
+        strict=True,
+    )
+    yield from (_argument(correlation, size, told.get(event)) for correlation, size, event in rows)
+
+
+def _argument(correlation: int, size: int, collective: str | None) -> str:
     known = [collective] if collective else []
     if correlation >= 0:
         known.append(f'"correlation":{correlation}')
@@ -171,25 +254,6 @@ def _collective_arguments(trace: Trace) -> dict[int, str]:
         if event >= 0 and facts:
             found[event] = ",".join(facts)
     return found
-
-
-def _spans(task: Task, pid: int, category: str, chosen: I64, row: I64) -> Iterator[list[str]]:
-    """API calls or ranges: host things without arguments."""
-    of = task.trace.calls if category == "api" else task.trace.ranges
-    names = [json.dumps(text) for text in task.trace.names]
-    for low in range(0, len(chosen), CHUNK):
-        index = chosen[low : low + CHUNK]
-        spans = zip(
-            _times(of.start_ns[index] + task.offset_ns),
-            _times(of.end_ns[index] - of.start_ns[index]),
-            of.name[index].tolist(),
-            (row[low : low + CHUNK] + 1).tolist(),
-            strict=True,
-        )
-        yield [
-            f'{{"ph":"X","pid":{pid},"tid":{tid},"ts":{ts},"dur":{dur},"name":{names[n]},"cat":"{category}"}}'
-            for ts, dur, n, tid in spans
-        ]
 
 
 def _flows(task: Task, pid: int, first_id: int) -> Iterator[list[str]]:

@@ -157,7 +157,12 @@ def test_on_a_cpu_trace_operators_are_kernels_and_gloo_is_nccl_on_their_own_thre
         event("aten::mm", 0, 100, activity=Activity.CPU_OP, stream=11),
         event("gloo:all_reduce", 50, 200, activity=Activity.CPU_COLLECTIVE, stream=12),
     ]
+    events[0] |= {"launch": 0, "launch_thread": 11}
+    events[1] |= {"launch": 20, "launch_thread": 11}
     prv = written([trace(events, [{"name": "forward", "start": 0, "end": 150, "thread": 11}])], tmp_path)
+    assert [(line[5], line[11]) for line in prv.comms] == [(20, 50)], (
+        "an operator launches nothing on its thread"
+    )
     assert prv.names["THREAD"] == ["THREAD 1.1.1", "THREAD 1.1.2"]
     assert prv.time_by_label(EventType.KERNEL) == {"aten::mm": 100}
     assert prv.time_by_label(EventType.NCCL) == {"gloo:all_reduce": 150}
