@@ -97,6 +97,7 @@ class Comparison(Part):
     kernels: list[KernelChange]
     precisions: list[PrecisionChange] = Field(default_factory=list)
     notes: list[str]
+    on_cpu: bool = False  # all devices of both
 
 
 def compare(a: Summary, b: Summary, names: tuple[str, str], force: bool = False) -> Comparison:
@@ -124,6 +125,7 @@ def compare(a: Summary, b: Summary, names: tuple[str, str], force: bool = False)
         kernels=_kernel_changes(a, b),
         precisions=list(_precision_changes(a, b)),
         notes=_notes(a, b),
+        on_cpu=all(d.device_kind == "cpu" for s in (a, b) for d in s.devices),
     )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
+from harness.analysis.idle import CAUSES
 from harness.analysis.summary import CollectivePhase, Summary, Training
 
 Facts = dict[str, float]
@@ -58,8 +59,9 @@ def _shares(summary: Summary) -> Iterator[tuple[str, float | None]]:
     communication = sum(d.communication_ns for d in summary.devices)
     overlapped = sum(d.overlapped_communication_ns for d in summary.devices)
     yield "overlap_fraction", overlapped / communication if communication else None
-    for cause in summary.idle_causes:
-        yield f"idle_{_word(cause.cause)}_share", cause.duration_ns / window if window else None
+    idle = {cause.cause: cause.duration_ns for cause in summary.idle_causes}
+    for cause in CAUSES if idle and window else ():
+        yield f"idle_{_word(cause)}_share", idle.get(cause, 0) / window
 
 
 def _precisions(summary: Summary) -> Iterator[tuple[str, float | None]]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from harness.cli.options import JsonOption
 from harness.errors import RequestError
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ def compare(
         typer.Argument(metavar="A B [C…]", help="runs, traces, or summary.json files; A is the base"),
     ],
     *,
-    as_json: Annotated[bool, typer.Option("--json", help="print the comparison as JSON")] = False,
+    as_json: JsonOption = False,
     fail_if: Annotated[
         list[str] | None,
         typer.Option(
@@ -39,6 +40,7 @@ def compare(
     """What differs between runs: configuration first, then results."""
     from harness.analysis.compare import compare as compare_summaries  # noqa: PLC0415 - numpy
     from harness.report.compare_terminal import render_comparisons  # noqa: PLC0415 - as above
+    from harness.report.stored import load_summary  # noqa: PLC0415 - as above
 
     if len(runs) < 2:
         raise RequestError("compare: give at least two runs, e.g. slurm.sh compare local-1 local-2")
@@ -50,7 +52,7 @@ def compare(
         dumped = [p.model_dump(mode="json") for p in pairs]
         print(json.dumps(dumped[0] if len(dumped) == 1 else dumped, indent=1))
     else:
-        sys.stdout.write(render_comparisons(pairs))
+        sys.stdout.write(render_comparisons(pairs, [summary for _, summary in found]))
     failures = [_fails(pair, text) for pair in pairs for text in fail_if or []]  # each says what it found
     return int(any(failures))
 
@@ -73,43 +75,12 @@ def _fails(comparison: Comparison, text: str) -> bool:
 
     known = ratios(comparison)
     try:
-        true = bool(evaluate(text, known))
+        value = evaluate(text, known)
     except Unanswerable as missing:
         raise RequestError(f"--fail-if {text!r}: {missing} was not measured in both runs") from None
-    print(f"fail-if {text}: {'yes' if true else 'no'}", file=sys.stderr)
-    return true
-
-
-def load_summary(token: str) -> tuple[str, Summary]:
-    """(name, summary) of a summary.json, or of a run or traces, measured now if they were not yet.
-
-    Raises:
-        RequestError: it is none of these, or the file is not a summary.
-    """
-    from harness.analysis.summary import Summary  # noqa: PLC0415 - --help does without
-    from harness.report.jobs import Request, measure_request, resolve  # noqa: PLC0415 - as above
-
-    path = resolve(token)
-    stored = path if path.suffix == ".json" and path.name.startswith("summary") else path / "summary.json"
-    if not stored.is_file():
-        measured = measure_request(Request(tokens=[token]))
-        if len(measured) != 1:
-            raise RequestError(f"{token}: holds the traces of {len(measured)} jobs: name one of them")
-        return path.name, measured[0]
-    try:
-        name = stored.parent.name if stored.name == "summary.json" else stored.name
-        summary = Summary.model_validate_json(stored.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise RequestError(f"{stored}: is not a summary of ours ({str(error).splitlines()[0]})") from None
-    return name, _found_again(summary, stored.parent)
-
-
-def _found_again(summary: Summary, folder: Path) -> Summary:
-    """The summary with the traces of a run that was moved since: they lie in it as they did."""
-    sources = []
-    for source in summary.sources:
-        before = Path(source.path)
-        now = folder / before.parent.name / before.name
-        is_moved = not before.exists() and now.is_file()
-        sources.append(source.model_copy(update={"path": str(now)}) if is_moved else source)
-    return summary.model_copy(update={"sources": sources})
+    if not isinstance(value, bool):
+        raise RequestError(
+            f"--fail-if {text!r}: is a number; compare it with one, as in --fail-if '{text} > 1.05'"
+        )
+    print(f"fail-if {text}: {'yes' if value else 'no'}", file=sys.stderr)
+    return value

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from harness.cli.options import JsonOption
 from harness.errors import RequestError, WorkError
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ def lesson(
         ),
     ] = None,
     site: Annotated[str | None, typer.Option("--site", help="where to run, as for a launch")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="print machine-readable JSON")] = False,
+    as_json: JsonOption = False,
 ) -> int:
     """List the lessons, or do one: its question, its two runs (the missing ones are run), hints, the answer."""
     from harness.site import choose_site  # noqa: PLC0415 - --help does without
@@ -162,7 +163,7 @@ def _complete(run: Run, quiet: bool) -> None:
 
 def _answer(chosen: Lesson, pair: Pair, found: Found, as_json: bool) -> int:
     from harness.analysis.facts import facts  # noqa: PLC0415 - numpy
-    from harness.cli.compare import load_summary  # noqa: PLC0415
+    from harness.report.stored import load_summary  # noqa: PLC0415 - as above
     from harness.study.lessons import answers  # noqa: PLC0415
 
     if found.a is None or found.b is None:
@@ -199,7 +200,9 @@ def _as_row(one: Answer) -> dict[str, object]:
 
 
 def _print_answer(one: Answer) -> None:
-    numbers = ", ".join(f"{name} = {value:.4g}" for name, value in one.numbers.items())
+    from harness.report.numbers import named  # noqa: PLC0415 - --help does without
+
+    numbers = ", ".join(f"{name} = {named(name, value)}" for name, value in one.numbers.items())
     print(f"{MARK[one.outcome.value]} {one.relation.says}\n    {numbers}")
     if one.outcome.value != "yes":
         print(f"    {one.outcome.value}: {one.why}")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from harness.cli.options import JsonOption
 from harness.errors import RequestError, WorkError
 
 if TYPE_CHECKING:
@@ -31,9 +32,7 @@ def report(
         list[str], typer.Argument(metavar="RUN|PATH…", help="runs, trace files or folders of them")
     ],
     *,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="print the Summary as JSON (a list for several jobs)")
-    ] = False,
+    as_json: JsonOption = False,
     window: Annotated[
         WindowChoice, typer.Option("--window", help="the profiled steps, or first to last device event")
     ] = WindowChoice.steps,

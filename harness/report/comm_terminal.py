@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from harness.report.numbers import percent
+
 
 def is_comm_run(path: Path) -> bool:
     """True for the directory of a run of exercise 0, which has measurements and no traces."""
@@ -52,7 +54,7 @@ def _row(result: dict[str, Any]) -> str:
     if not result.get("points"):
         return name + (result.get("reason") or "not measured")
     last, fit = result["points"][-1], result.get("fit")
-    share = "–" if last["share_of_link"] is None else f"{last['share_of_link']:.0%}"
+    share = percent(last["share_of_link"])
     wrong = "" if all(p["correct"] for p in result["points"]) else "  WRONG RESULTS"
     alpha = f"{fit['alpha_ns'] / 1000:.1f} µs" if fit else "–"
     beta = f"{1 / fit['beta_ns_per_byte']:.3g}" if fit and fit["beta_ns_per_byte"] else "–"

@@ -67,7 +67,7 @@ def collectives_section(labels: Sequence[str], pairs: Sequence[Comparison]) -> S
     ]
     words = "Time in collectives per step of one rank, waiting for other ranks included; a bar per run."
     figure = _grouped("collectives", words, data, "time per step and rank (ms)", None)
-    caption = "Per step: count and MB of the job, milliseconds of one rank"
+    caption = "Collectives, per rank and step"
     return Section("collectives", title, figures=[figure], tables=table(caption, rows[0], rows[1:]))
 
 

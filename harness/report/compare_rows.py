@@ -3,37 +3,40 @@ show. The first run, a, is the base; every pair is another run against it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from string import ascii_lowercase
 
 from harness.analysis.compare import Change, Comparison, Ratio
-from harness.report.numbers import rate, short
+from harness.analysis.idle import CAUSES
+from harness.report.numbers import amount, duration, percent, rate, short
+from harness.report.words import cause_word
 
 Row = tuple[str, ...]
 Pairs = Sequence[Comparison]
 
 SHOWN_KERNELS = 12
 # Facts worth a line of their own; the rest is in --json.
-SHOWN = {
-    "tokens_per_s": ("tokens/s", "{:,.0f}", 1.0),
-    "data_loading_share": ("data loading, share of step", "{:.1%}", 1.0),
-    "compute_share": ("compute, share of window", "{:.1%}", 1.0),
-    "exposed_communication_share": ("exposed communication", "{:.1%}", 1.0),
-    "memory_share": ("memory copies and sets", "{:.1%}", 1.0),
-    "idle_share": ("idle", "{:.1%}", 1.0),
-    "overlap_fraction": ("communication overlapped", "{:.1%}", 1.0),
-    "waiting_share_of_communication": ("waiting, share of communication", "{:.1%}", 1.0),
-    "gemm_fp32_share": ("fp32, share of GEMM time", "{:.1%}", 1.0),
-    "gemm_tf32_share": ("tf32, share of GEMM time", "{:.1%}", 1.0),
-    "gemm_bf16_share": ("bf16, share of GEMM time", "{:.1%}", 1.0),
-    "gemm_fp16_share": ("fp16, share of GEMM time", "{:.1%}", 1.0),
-    "gemm_fp8_share": ("fp8, share of GEMM time", "{:.1%}", 1.0),
-    "bubble": ("pipeline bubble", "{:.1%}", 1.0),
-    "expected_bubble": ("pipeline bubble, by theory", "{:.1%}", 1.0),
-    "bytes_across_nodes": ("MB per step between nodes", "{:,.2f}", 1e-6),
-    "peak_memory_bytes": ("peak memory, GiB", "{:.2f}", 2.0**-30),
-    "energy_joules": ("energy, J", "{:,.0f}", 1.0),
-    "mfu": ("MFU", "{:.1%}", 1.0),
+SHOWN: dict[str, tuple[str, Callable[[float], str]]] = {
+    "tokens_per_s": ("tokens/s", "{:,.0f}".format),
+    "data_loading_share": ("data loading, share of step", percent),
+    "compute_share": ("compute, share of window", percent),
+    "exposed_communication_share": ("exposed communication", percent),
+    "memory_share": ("memory copies and sets", percent),
+    "idle_share": ("idle", percent),
+    **{f"idle_{cause.replace('-', '_').replace(' ', '_')}_share": (cause, percent) for cause in CAUSES},
+    "overlap_fraction": ("communication overlapped", percent),
+    "waiting_share_of_communication": ("waiting, share of communication", percent),
+    "gemm_fp32_share": ("fp32, share of GEMM time", percent),
+    "gemm_tf32_share": ("tf32, share of GEMM time", percent),
+    "gemm_bf16_share": ("bf16, share of GEMM time", percent),
+    "gemm_fp16_share": ("fp16, share of GEMM time", percent),
+    "gemm_fp8_share": ("fp8, share of GEMM time", percent),
+    "bubble": ("pipeline bubble", percent),
+    "expected_bubble": ("pipeline bubble, by theory", percent),
+    "bytes_across_nodes": ("sent in groups across nodes, per rank and step", amount),
+    "peak_memory_bytes": ("peak memory", amount),
+    "energy_joules": ("energy, J", "{:,.0f}".format),
+    "mfu": ("MFU", percent),
 }
 
 
@@ -62,15 +65,22 @@ def result_rows(pairs: Pairs) -> list[Row]:
     """The facts worth a line, per run, and each run's over the base's."""
     known = _names(pairs)
     rows = [
-        (label, *_cells(pairs, name, form, scale), *_times(pairs, name, form, scale))
-        for name, (label, form, scale) in SHOWN.items()
+        (_label(pairs, label), *_cells(pairs, name, form), *_times(pairs, name, form))
+        for name, (label, form) in SHOWN.items()
         if name in known
     ]
     return [("", *letters(pairs), *(f"{x} / a" for x in letters(pairs)[1:])), *rows] if rows else []
 
 
+def _label(pairs: Pairs, label: str) -> str:
+    """A cause of idle time says that it is one."""
+    if label not in CAUSES:
+        return label
+    return f"  idle: {cause_word(label, all(pair.on_cpu for pair in pairs))}"
+
+
 def collective_rows(pairs: Pairs) -> list[Row]:
-    """Per kind and run: calls and MB per step of the job, milliseconds per step of a rank."""
+    """Per kind and run: calls, MB and milliseconds of one rank in one step."""
     rows = [
         (
             kind,
@@ -82,7 +92,7 @@ def collective_rows(pairs: Pairs) -> list[Row]:
         )
         for kind in collective_kinds(pairs)
     ]
-    head = [f"{what} {x}" for what in ("count", "MB", "ms") for x in letters(pairs)]
+    head = [f"{what} {x}" for what in ("calls", "MB", "ms") for x in letters(pairs)]
     return [("", *head), *rows] if rows else []
 
 
@@ -97,7 +107,7 @@ def kernel_rows(comparison: Comparison, other: str, most: int, width: int) -> li
     return [
         (
             "only in " + ("a" if k.only_in == "a" else other),
-            f"{k.share:.1%}",
+            percent(k.share),
             k.precision or k.kind,
             short(k.name, width),
         )
@@ -107,7 +117,7 @@ def kernel_rows(comparison: Comparison, other: str, most: int, width: int) -> li
 
 def precision_rows(comparison: Comparison, base: str, other: str) -> list[Row]:
     """Kinds of work whose precision is another one; empty when none is."""
-    rows = [(p.kind, p.precision, f"{p.share_a:.1%}", f"{p.share_b:.1%}") for p in comparison.precisions]
+    rows = [(p.kind, p.precision, percent(p.share_a), percent(p.share_b)) for p in comparison.precisions]
     return [("", "", base, other), *rows] if rows else []
 
 
@@ -125,7 +135,7 @@ def said(ratio: Ratio, other: str) -> str:
     """What may be concluded about the step time."""
     if not is_clear(ratio):
         return ratio.verdict
-    return f"{other} is {abs(ratio.ratio - 1):.1%} {ratio.verdict}"
+    return f"{other} is {percent(abs(ratio.ratio - 1))} {ratio.verdict}"
 
 
 def is_clear(ratio: Ratio) -> bool:
@@ -135,8 +145,8 @@ def is_clear(ratio: Ratio) -> bool:
 
 def medians(comparison: Comparison, ratio: Ratio) -> str:
     """The two medians with their unit."""
-    unit, scale = ("ms", 1e-6) if comparison.normalisation == "per step" else ("µs per token", 1e-3)
-    return f"{ratio.a_ns * scale:.3g} {unit} → {ratio.b_ns * scale:.3g} {unit}"
+    per = "" if comparison.normalisation == "per step" else " per token"
+    return f"{duration(ratio.a_ns)}{per} → {duration(ratio.b_ns)}{per}"
 
 
 def fact(pairs: Pairs, name: str) -> list[float | None]:
@@ -150,20 +160,16 @@ def _names(pairs: Pairs) -> dict[str, None]:
     return dict.fromkeys(c.name for pair in pairs for c in pair.changes)
 
 
-def _cells(pairs: Pairs, name: str, form: str, scale: float) -> Iterator[str]:
-    return ("–" if value is None else form.format(value * scale) for value in fact(pairs, name))
+def _cells(pairs: Pairs, name: str, form: Callable[[float], str]) -> Iterator[str]:
+    return ("–" if value is None else form(value) for value in fact(pairs, name))
 
 
-def _times(pairs: Pairs, name: str, form: str, scale: float) -> Iterator[str]:
+def _times(pairs: Pairs, name: str, form: Callable[[float], str]) -> Iterator[str]:
     """Over the base's, where that is not shown as nought."""
     for pair in pairs:
         change: Change | None = next((c for c in pair.changes if c.name == name), None)
-        seen = (
-            change is not None
-            and change.a is not None
-            and set("123456789") & set(form.format(change.a * scale))
-        )
-        yield f"{change.ratio:.3g}×" if change is not None and seen and change.ratio is not None else ""
+        seen = change is not None and change.a is not None and set("123456789") & set(form(change.a))
+        yield f"{rate(change.ratio)}×" if change is not None and seen and change.ratio is not None else ""
 
 
 def _plain(value: object) -> str:

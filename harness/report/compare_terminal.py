@@ -4,14 +4,17 @@ first."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from textwrap import wrap
 
 from harness.analysis.compare import Comparison
+from harness.analysis.summary import Summary
 from harness.report.compare_rows import (
     SHOWN_KERNELS,
     Pairs,
     Row,
     collective_rows,
     configuration_rows,
+    is_clear,
     kernel_rows,
     letters,
     medians,
@@ -20,7 +23,9 @@ from harness.report.compare_rows import (
     result_rows,
     said,
 )
+from harness.report.compare_split import explained, is_per_token, splits
 
+WIDTH = 118
 _KERNEL_WIDTH = 70
 
 
@@ -29,15 +34,19 @@ def render_comparison(comparison: Comparison) -> str:
     return render_comparisons([comparison])
 
 
-def render_comparisons(pairs: Pairs) -> str:
-    """The comparison for a terminal: one column for each run, b, c, … against a."""
+def render_comparisons(pairs: Pairs, summaries: Sequence[Summary] = ()) -> str:
+    """The comparison for a terminal: one column for each run, b, c, … against a. With the runs' summaries it also
+    says which part of the step makes the difference."""
     others = list(zip(letters(pairs)[1:], pairs, strict=True))
     blocks = [
         "\n".join(f"{x}: {name}" for x, name in zip(letters(pairs), names(pairs), strict=True)),
         _configuration(pairs),
-        "\n".join(_step_time(pair, other) for other, pair in others),
+        "\n".join(
+            _step_time(pair, other) + why
+            for (other, pair), why in zip(others, _whys(pairs, summaries), strict=True)
+        ),
         _titled("Results", result_rows(pairs)),
-        _titled("Collectives per step (ms: of a rank)", collective_rows(pairs)),
+        _titled("Collectives, per rank and step", collective_rows(pairs)),
         *(
             _titled("Precision that changed, share of the kind's time", precision_rows(pair, "a", other))
             for other, pair in others
@@ -68,6 +77,18 @@ def _step_time(comparison: Comparison, other: str) -> str:
         f"95 % interval {ratio.low:.3f} to {ratio.high:.3f} ({ratio.steps_a} and {ratio.steps_b} steps): "
         f"{said(ratio, other)}"
     )
+
+
+def _whys(pairs: Pairs, summaries: Sequence[Summary]) -> list[str]:
+    """For each pair the line that says what made the difference; empty where nothing is to be said."""
+    if not summaries:
+        return [""] * len(pairs)
+    found, per_token = splits(letters(pairs), summaries, pairs), is_per_token(summaries, pairs)
+    told = [
+        explained(found, i, per_token) if pair.step_time and is_clear(pair.step_time) else ""
+        for i, pair in enumerate(pairs, 1)
+    ]
+    return ["".join(f"\n  {line}" for line in wrap(why, WIDTH - 2)) for why in told]
 
 
 def _kernels(comparison: Comparison, other: str) -> str:

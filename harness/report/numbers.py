@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from decimal import Decimal
 
 _ARGUMENTS = re.compile(r"\((?!anonymous|int\)|bool\)|unsigned|cudnn)")  # not casts in template arguments
 
@@ -51,17 +53,41 @@ def percent(share: float | None) -> str:
 def rate(value: float | None) -> str:
     """A bare number with three digits, never in powers of ten.
 
-    >>> rate(0.00234), rate(1071.4), rate(None)
-    ('0.00234', '1,071', '–')
+    >>> rate(0.00234), rate(1071.4), rate(0.0000123), rate(None)
+    ('0.00234', '1,071', '0.0000123', '–')
     """
     if value is None:
         return "–"
+    if 0 < abs(value) < 1e-4:
+        return format(Decimal(f"{value:.3g}"), "f")
     return f"{value:,.0f}" if abs(value) >= 999.5 else f"{value:.3g}"
 
 
 def of(part: float | None, whole: float) -> str:
     """A part as a percentage of a whole; a dash when either is not known."""
     return "–" if part is None or not whole else percent(part / whole)
+
+
+_UNITS: tuple[tuple[str, Callable[[float], str]], ...] = (
+    (r"_ns$", duration),
+    (r"_ns_per_token$", lambda ns: f"{duration(ns)} a token"),
+    (r"_bytes$|^bytes_", amount),
+    (r"_share(_|$)|_fraction$|bubble$|^mfu$", percent),
+    (r"^tokens_per_s$", lambda value: amount(value, "tokens/s")),
+    (r"_joules$", lambda value: amount(value, "J")),
+)
+
+
+def named(fact: str, value: float) -> str:
+    """A fact of a run with the unit that its name tells (the names are those of analysis/facts.py).
+
+    >>> named("a.step_ns", 3.064e7), named("b.data_loading_share", 0.28), named("b.all_gather_bytes", 189081088)
+    ('30.6 ms', '28.0 %', '189 MB')
+    >>> named("a.all_reduce_count", 17.0)
+    '17'
+    """
+    name = fact.rpartition(".")[2]
+    return next((write(value) for pattern, write in _UNITS if re.search(pattern, name)), rate(value))
 
 
 def short(name: str, width: int = 60) -> str:
@@ -82,6 +108,6 @@ def middle(name: str, width: int = 60) -> str:
     """A name that fits: the middle of a long one left out.
 
     >>> middle("enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__", 40)
-    'enumerate(DataLoade…aderIter.__next__'
+    'enumerate(DataLoade…aLoaderIter.__next__'
     """
     return name if len(name) <= width else f"{name[: width - 21]}…{name[-20:]}"

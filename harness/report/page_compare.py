@@ -10,7 +10,7 @@ from pathlib import Path
 from harness.analysis.compare import Comparison
 from harness.analysis.summary import Summary
 from harness.report.compare_page_steps import steps_section
-from harness.report.compare_page_time import explained, is_per_token, split_section, splits
+from harness.report.compare_page_time import split_section
 from harness.report.compare_page_timeline import NO_TIMELINES, Timelines, timelines
 from harness.report.compare_page_work import collectives_section, kernels_section, kinds_section
 from harness.report.compare_rows import (
@@ -21,6 +21,7 @@ from harness.report.compare_rows import (
     result_rows,
     said,
 )
+from harness.report.compare_split import explained, is_per_token, splits
 from harness.report.numbers import middle
 from harness.report.page import render_page
 from harness.report.page_parts import Page, Section, Table, table
@@ -84,6 +85,7 @@ def compose_comparison(compared: Compared, drawn: Timelines = NO_TIMELINES) -> P
         before=[section for section in before if section.has_content or section.note],
         after=[section for section in after if section.has_content],
         timeline=drawn.packed,
+        on_cpu=all(pair.on_cpu for pair in pairs),
     )
 
 

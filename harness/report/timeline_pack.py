@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.analysis.idle import CAUSES
+from harness.report.numbers import percent
 from harness.report.plots_palette import CAUSES as CAUSE_COLORS
 from harness.report.plots_palette import KINDS as KIND_COLORS
 from harness.report.timeline_strip import KINDS, Lane, Strip
@@ -59,9 +60,7 @@ def pack_to_fit(
     while len(packed) > most_bytes and (size := len(gzip.compress(packed, 1))) > most_bytes:
         share *= min(0.9 * most_bytes / size, 0.8)
         cut = [_shorter(strip, share) for strip in strips]
-        remark = (
-            f"only the first {share:.0%} of these steps is here: more would make the page too large to send"
-        )
+        remark = f"only the first {percent(share)} of these steps is here: more would make the page too large to send"
         packed = pack(cut, offsets_ns, [*notes, remark])
     return packed
 

@@ -15,9 +15,11 @@ from harness.analysis.summary import (
     Collective,
     CollectivePhase,
     Device,
+    IdleCause,
     KernelTime,
     KindTime,
     RankSteps,
+    Spread,
     Steps,
     Summary,
     Training,
@@ -137,7 +139,7 @@ def test_a_kind_of_work_in_another_precision_is_named() -> None:
         ("bf16", 0.0, 0.75),
         ("fp32", 1.0, 0.25),
     ]
-    assert "gemm  bf16  0.0%    75.0%" in render_comparison(found)
+    assert "gemm  bf16  0.0 %    75.0 %" in render_comparison(found)
     assert compare(a, a, NAMES).precisions == []
 
 
@@ -146,7 +148,7 @@ def test_of_several_runs_each_is_against_the_first() -> None:
     pairs = [compare(base, twice, ("one", "two")), compare(base, other, ("one", "three"))]
     text = render_comparisons(pairs)
     assert text.startswith("a: one\nb: two\nc: three\n")
-    assert "b is 100.0% slower" in text and "c is 50.0% faster" in text
+    assert "b is 100.0 % slower" in text and "c is 50.0 % faster" in text
     assert "only in c" in text and "only in b" not in text
 
 
@@ -155,7 +157,7 @@ def test_collectives_are_told_even_where_no_size_is_recorded() -> None:
     unknown = [c.model_copy(update={"bytes": None}) for c in a.collective_phases]
     text = render_comparison(compare(a, a.model_copy(update={"collective_phases": unknown}), NAMES))
     (row,) = (line.split() for line in text.splitlines() if line.startswith("  all_reduce"))
-    assert row[1:5] == ["1", "1", "1e-05", "–"]
+    assert row[1:5] == ["1", "1", "0.00001", "–"]
 
 
 def test_facts_are_per_step_and_of_the_window() -> None:
@@ -170,8 +172,8 @@ def test_facts_are_per_step_and_of_the_window() -> None:
 
 def test_the_text_says_configuration_first_then_result() -> None:
     text = render_comparison(compare(a_summary([10] * 9), a_summary([20] * 9), NAMES))
-    assert text.index("Configuration") < text.index("Step time") < text.index("Collectives per step")
-    assert "b is 100.0% slower" in text
+    assert text.index("Configuration") < text.index("Step time") < text.index("Collectives, per rank")
+    assert "b is 100.0 % slower" in text
 
 
 def test_step_time_is_a_name_for_conditions() -> None:
@@ -179,7 +181,8 @@ def test_step_time_is_a_name_for_conditions() -> None:
 
 
 @pytest.mark.parametrize(
-    ("condition", "code"), [("step_time > 1.05", 1), ("step_time > 3", 0), ("no_such > 1", 2)]
+    ("condition", "code"),
+    [("step_time > 1.05", 1), ("step_time > 3", 0), ("no_such > 1", 2), ("step_time", 2), ("2 * 3", 2)],
 )
 def test_fail_if_is_an_exit_code(tmp_path: Path, condition: str, code: int) -> None:
     for name, value in (("a", 10), ("b", 20)):
@@ -189,3 +192,36 @@ def test_fail_if_is_an_exit_code(tmp_path: Path, condition: str, code: int) -> N
     done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == code, done.stderr
     assert "Traceback" not in done.stderr
+    if condition == "step_time":
+        assert "is a number; compare it with one, as in --fail-if 'step_time > 1.05'" in done.stderr
+
+
+def with_idle(step_ns: int, loading: int, launching: int, device: str = "gpu") -> Summary:
+    """Steps of which so many nanoseconds are idle by two causes; the rest is compute."""
+    s = a_summary([step_ns] * 9)
+    causes = [
+        IdleCause(cause=cause, duration_ns=9 * ns, share=0.5)
+        for cause, ns in (("data loading", loading), ("launch-bound", launching))
+        if ns
+    ]
+    idle = 9 * (loading + launching)
+    update = {
+        "compute_ns": 9 * step_ns - idle, "communication_ns": 0, "exposed_communication_ns": 0,
+        "overlapped_communication_ns": 0, "idle_ns": idle, "idle_causes": causes, "device_kind": device,
+    }  # fmt: skip
+    spread = Spread(
+        count=9, median_ns=step_ns, min_ns=step_ns, max_ns=step_ns, p10_ns=step_ns, p90_ns=step_ns
+    )
+    devices = [s.devices[0].model_copy(update=update)]
+    steps = s.steps.model_copy(update={"duration": spread})
+    return s.model_copy(update={"devices": devices, "idle_causes": causes, "steps": steps})
+
+
+@pytest.mark.parametrize(("device", "launching"), [("gpu", "launch-bound"), ("cpu", "between operators")])
+def test_the_terminal_says_which_idle_time_went_away(device: str, launching: str) -> None:
+    a, b = with_idle(10_000_000, 5_000_000, 500_000, device), with_idle(5_000_000, 0, 750_000, device)
+    text = render_comparisons([compare(a, b, NAMES)], [a, b])
+    words = " ".join(text.split())
+    assert "The difference, −5 ms per step, is mostly −5 ms idle (data loading)." in words
+    assert "idle: data loading 50.0 % 0.0 % 0×" in words
+    assert f"idle: {launching} 5.0 % 15.0 % 3×" in words

@@ -36,7 +36,7 @@ def test_the_verdict_comes_first_then_the_collectives(tmp_path: Path) -> None:
     text = render_comm(a_run(tmp_path, [good]))
     assert text.startswith("VERDICT: 1 problem\n  problem: node 1: GPU0-GPU3 talk over SYS")
     row = next(line for line in text.splitlines() if "all_reduce" in line)
-    assert row.split() == ["all_reduce", "intra", "4", "1024", "MiB", "200", "66%", "20.0", "µs", "200"]
+    assert row.split() == ["all_reduce", "intra", "4", "1024", "MiB", "200", "66.0", "%", "20.0", "µs", "200"]
 
 
 def test_wrong_results_and_unmeasured_collectives_are_named(tmp_path: Path) -> None:

@@ -11,9 +11,10 @@ from harness.analysis.compare import compare
 from harness.analysis.summary import Summary, Training
 from harness.cli.main import main
 from harness.report.compare_page_steps import steps_section
-from harness.report.compare_page_time import explained, is_per_token, split_section, splits
+from harness.report.compare_page_time import split_section
 from harness.report.compare_page_timeline import timelines
 from harness.report.compare_page_work import collectives_section, kernels_section, kinds_section
+from harness.report.compare_split import explained, is_per_token, splits
 from tests.report.conftest import Made
 from tests.report.made_run import HOSTILE, STEP_US, STEPS, write_traces
 from tests.report.test_report_page import all_of, parse
@@ -51,7 +52,7 @@ def test_the_part_that_grew_is_what_makes_the_difference(made: Made) -> None:
     assert [run.whole for run in found] == pytest.approx([STEP_MS, 1.5 * STEP_MS], rel=0.01)
     assert found[1].parts["compute"] == pytest.approx(found[0].parts["compute"], rel=0.01)
     assert explained(found, 1, per_token=False) == (
-        "The difference, +0.5 ms per step, is mostly +0.5 idle, cause unknown."
+        "The difference, +0.5 ms per step, is mostly +0.5 ms idle, cause unknown."
     )
     assert explained(found, 0, per_token=False) == ""
 
@@ -101,7 +102,7 @@ def test_a_kind_in_another_precision_stands_in_the_table(made: Made) -> None:
     other = made.summary.model_copy(update={"kinds": kinds})
     pair = compare(made.summary, other, ("a", "b"))
     (table,) = kinds_section(("a", "b"), (made.summary, other), [pair]).tables
-    assert ["gemm", "bf16", "100.0%", "0.0%"] in [list(row) for row in table.rows]
+    assert ["gemm", "bf16", "100.0 %", "0.0 %"] in [list(row) for row in table.rows]
     assert not kernels_section([pair]).has_content
 
 

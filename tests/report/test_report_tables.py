@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import doctest
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,8 @@ from harness.analysis.summary import (
     Steps,
     Summary,
 )
-from harness.report import render, write_tables
+from harness.report import numbers, render, rows_communication, write_tables
+from harness.report import words as report_words
 from harness.report.page import compose
 from harness.report.page_inputs import Inputs
 from harness.report.page_parts import Page, Table
@@ -137,3 +139,9 @@ def test_csv_holds_every_table_of_the_summary_that_has_rows(made: Made, tmp_path
     assert {name for name in known if getattr(made.summary, name)} <= written
     with (tmp_path / "collective_fits.csv").open() as file:
         assert [row["r_squared"] for row in csv.DictReader(file)] == ["0.02"]
+
+
+def test_what_the_docstrings_show_is_what_comes_out() -> None:
+    for module in (numbers, rows_communication, report_words):
+        failed, tried = doctest.testmod(module)
+        assert tried and not failed, module.__name__

@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 
 from harness.analysis.facts import COLLECTIVES
+from harness.cli.lesson import _print_answer
 from harness.errors import RequestError
 from harness.experiment import DDP, DeepSpeed, Experiment
 from harness.request import all_options, build_experiment, command_of
 from harness.run import Record, Run, Stage, Status
 from harness.site import ROOT, load_site
-from harness.study.lessons import Outcome, answers, command, find_pair, lesson_names, load_lesson
+from harness.study.lessons import Answer, Outcome, answers, command, find_pair, lesson_names, load_lesson
 
 # Everything facts.py can name; a lesson that asks for anything else can never be answered.
 NAMES = {
@@ -96,6 +97,20 @@ def test_what_a_lesson_varies_is_not_left_open(tmp_path: Path) -> None:
     found = find_pair(load_lesson("1b").pair(cpu=True), [bf16])
     assert found.a is None
     assert found.b is not None
+
+
+def test_an_answer_tells_its_numbers_with_their_units(capsys: pytest.CaptureFixture[str]) -> None:
+    numbers = {
+        "a.step_ns": 3.064e7,
+        "b.data_loading_share": 0.281,
+        "b.parameter_bytes": 13e9,
+        "a.all_reduce_count": 7.0,
+    }
+    _print_answer(Answer(load_lesson("1a").relations[0], Outcome.HOLDS, numbers, ""))
+    said = capsys.readouterr().out.splitlines()[1].strip()
+    assert said == (
+        "a.step_ns = 30.6 ms, b.data_loading_share = 28.1 %, b.parameter_bytes = 13.0 GB, a.all_reduce_count = 7"
+    )
 
 
 def test_an_answer_says_yes_no_or_cannot() -> None:
