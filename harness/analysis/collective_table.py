@@ -41,6 +41,7 @@ class _Sums:
     spans: int = 0
     waiting_ns: int | None = None
     skew_ns: int = 0
+    skewed: int = 0  # instances whose skew could be measured
     transfer_time_ns: int = 0  # once per instance: what bandwidth is computed from
     last: dict[int, int] = field(default_factory=dict)
     hosts: set[str] = field(default_factory=set)
@@ -86,6 +87,7 @@ def _add_matched(s: _Sums, m: Matched, chosen: I64, clocks: dict[str, Clock]) ->
         start = _aligned_starts(m, chosen, clocks)
         if start is not None:
             s.skew_ns += int((start.max(axis=0) - start.min(axis=0)).sum())
+            s.skewed += len(chosen)
             _count_last(s, m, start)
 
 
@@ -156,7 +158,7 @@ def _row(key: Key, s: _Sums) -> Collective:
         waiting_ns=s.waiting_ns,
         transfer_ns=None if s.waiting_ns is None else s.duration_ns - s.waiting_ns,
         waiting_fraction=None if s.waiting_ns is None else s.waiting_ns / max(s.duration_ns, 1),
-        mean_start_skew_ns=round(s.skew_ns / s.count) if s.last else None,
+        mean_start_skew_ns=round(s.skew_ns / s.skewed) if s.skewed else None,
         algorithm_bandwidth_gb_per_s=algorithm,
         bus_bandwidth_gb_per_s=algorithm * factor if algorithm is not None and factor is not None else None,
         last_arrivals=dict(sorted(s.last.items())),

@@ -3,7 +3,7 @@ open."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from harness.analysis.parts import RankPart, unpack_tables
 from harness.analysis.phases import PhaseSums, phase_table
 from harness.analysis.pipeline import pipeline
 from harness.analysis.skew import Crossing, align_clocks, cross
+from harness.analysis.steps import by_rhythm
 from harness.analysis.summary import (
     Clock,
     Finding,
@@ -36,10 +37,13 @@ TOP_UNCLASSIFIED = 30
 _SEVERITIES = (Verdict.GOOD, Verdict.DOUBTFUL, Verdict.UNUSABLE)
 
 
-def finish(parts: Sequence[RankPart]) -> Summary:
-    """The summary of one job's parts, whatever order they come in."""
+def finish(parts: Sequence[RankPart], world_size: int | None = None) -> Summary:
+    """The summary of one job's parts, whatever order they come in.
+
+    `world_size`: what the training itself said; traces of one node of several know only of themselves.
+    """
     parts = sorted(parts, key=lambda part: part.key)
-    size = jobs.world_size(parts)
+    size = jobs.world_size(parts, world_size)
     crossing = cross(parts, size)
     clocks = align_clocks(parts, crossing.matched)
     kernels, unclassified, ranges = _tables(parts)
@@ -47,7 +51,9 @@ def finish(parts: Sequence[RankPart]) -> Summary:
     sizes = collective_table.message_sizes(crossing)
     return Summary(
         quality=_quality(
-            parts, jobs.judge_job(parts, size, crossing, clocks), crossing, withheld_fits(sizes)
+            parts,
+            jobs.judge_job(parts, size, crossing, clocks),
+            [*_withheld(parts, crossing, size), *withheld_fits(sizes)],
         ),
         window=parts[0].window,
         sources=[part.source for part in parts],
@@ -76,26 +82,27 @@ def finish(parts: Sequence[RankPart]) -> Summary:
     )
 
 
-def _quality(
-    parts: Sequence[RankPart], of_job: list[Finding], crossing: Crossing, fits_withheld: list[Withheld]
-) -> Quality:
+def _quality(parts: Sequence[RankPart], of_job: list[Finding], withheld_of_job: list[Withheld]) -> Quality:
     findings = [*(f for part in parts for f in part.findings), *of_job]
     findings.sort(key=lambda f: -_SEVERITIES.index(f.severity))
     withheld = dict.fromkeys(pair for part in parts for pair in part.withheld)
-    partial = [m for m in crossing.matched if not m.complete and len(m.parts) > 1]
-    if partial or (len(parts) == 1 and (parts[0].source.world_size or 1) > 1):
-        withheld[
-            (
-                "collectives.waiting_ns",
-                "the fastest rank of a collective is unknown unless every member was read",
-            )
-        ] = None
     verdict = max((f.severity for f in findings), key=_SEVERITIES.index, default=Verdict.GOOD)
     return Quality(
         verdict=verdict,
         findings=findings,
-        withheld=[*(Withheld(field=field, reason=reason) for field, reason in withheld), *fits_withheld],
+        withheld=[*(Withheld(field=field, reason=reason) for field, reason in withheld), *withheld_of_job],
     )
+
+
+def _withheld(parts: Sequence[RankPart], crossing: Crossing, world_size: int | None) -> Iterator[Withheld]:
+    """What collectives do not say where not all of their members were read."""
+    half_read = [m for m in crossing.matched if not m.complete and len(m.parts) > 1]
+    if half_read or (len(parts) < (world_size or 1) and (crossing.matched or crossing.alone)):
+        reason = "the fastest rank of a collective is unknown unless every member was read"
+        yield Withheld(field="collectives.waiting_ns", reason=reason)
+    if any(key.group_size is None for m in half_read for key in m.keys):
+        reason = "the size of a group was not recorded, and not every rank was read"
+        yield Withheld(field="collectives.bus_bandwidth_gb_per_s", reason=reason)
 
 
 def _steps(parts: Sequence[RankPart]) -> Steps:
@@ -103,10 +110,10 @@ def _steps(parts: Sequence[RankPart]) -> Steps:
     medians."""
     medians = {i: float(np.median(p.steps.durations_ns)) for i, p in enumerate(parts) if p.steps.durations_ns}
     every = np.array([d for part in parts for d in part.steps.durations_ns], np.int64)
-    first = next((part.steps for part in parts if part.steps.durations_ns), parts[0].steps)
+    sources = dict.fromkeys(part.steps.source for part in parts if part.steps.durations_ns)
     slowest = max(medians, key=lambda i: (medians[i], -i)) if len(medians) > 1 else None
     return Steps(
-        source=first.source,
+        source=" and ".join(sorted(sources, key=by_rhythm)) or parts[0].steps.source,
         found=sum(part.steps.found for part in parts),
         counted=len(every),
         excluded_warmup=sum(part.steps.warmup for part in parts),

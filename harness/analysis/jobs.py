@@ -62,9 +62,10 @@ def _ranks_once(parts: Sequence[RankPart]) -> bool:
     return max(Counter(part.source.rank for part in parts).values()) == 1
 
 
-def world_size(parts: Sequence[RankPart]) -> int | None:
-    """What the files say, else the number of ranks of a run that name themselves."""
+def world_size(parts: Sequence[RankPart], by_training: int | None = None) -> int | None:
+    """What the files or the training say, else the number of ranks of a run that name themselves."""
     told = [part.source.world_size for part in parts if part.source.world_size is not None]
+    told += [by_training] if by_training is not None else []
     if told:
         return max(told)
     named = {part.source.rank for part in parts} - {None}
@@ -78,6 +79,7 @@ def judge_job(
     return [
         *_missing(parts, size),
         *_twice(parts),
+        *_several_kinds_of_step(parts),
         *_windows_apart(parts, clocks),
         *_clock_doubts(parts, crossing, clocks),
         *_ends_apart(crossing),
@@ -116,6 +118,15 @@ def _twice(parts: Sequence[RankPart]) -> list[Finding]:
         for rank, count in sorted(counts.items())
         if count > 1
     ]
+
+
+def _several_kinds_of_step(parts: Sequence[RankPart]) -> list[Finding]:
+    """Steps of one rank that are not the steps of another cannot be put into one distribution."""
+    found = Counter(part.steps.source for part in parts if part.steps.durations_ns)
+    if len(found) < 2:
+        return []
+    told = "; ".join(f"{source} in {count} of {len(parts)} processes" for source, count in found.items())
+    return [_doubt("the ranks' steps were found in different ways", told)]
 
 
 def _windows_apart(parts: Sequence[RankPart], clocks: dict[str, Clock]) -> list[Finding]:

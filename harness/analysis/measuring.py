@@ -132,7 +132,8 @@ def summarise(
     parts = list(parts)
     beside = {run: _read_beside(Path(run)) for run in {*map(str, runs), *(p.run for p in parts if p.run)}}
     named = [name_rank(part, beside[part.run].training) if part.run else part for part in parts]
-    summaries = {_run_key(job): finish(job) for job in group(named)}
+    worlds = {run: _world_size(own.training) for run, own in beside.items()}
+    summaries = {_run_key(job): finish(job, worlds.get(job[0].run or "")) for job in group(named)}
     for run in sorted(beside):
         summaries[run] = _with_beside(summaries.get(run) or Summary(), beside[run])
     if not summaries:
@@ -159,6 +160,10 @@ def name_rank(part: RankPart, training: Sequence[Training]) -> RankPart:
             "launches": part.launches and part.launches.model_copy(update={"rank": rank}),
         }
     )
+
+
+def _world_size(training: Sequence[Training]) -> int | None:
+    return max((t.world_size for t in training if t.world_size is not None), default=None)
 
 
 def _run_key(job: list[RankPart]) -> str:
@@ -228,7 +233,7 @@ def _with_beside(summary: Summary, beside: _Beside) -> Summary:
         "monitor": beside.monitor,
         "experiment": record.get("experiment"),
         "run": _run_facts(record) if record else None,
-        "world_size": summary.world_size or next((t.world_size for t in training), None),
+        "world_size": summary.world_size or _world_size(training),
         "hosts": summary.hosts or sorted({t.host for t in training if t.host}),
         "backend": summary.backend or next((t.backend for t in training), None),
         "ranks": summary.ranks or [t.rank for t in training],

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,9 @@ from harness.analysis.summary import Clock
 from harness.traces.trace import I64
 
 NAMELESS = "collectives recorded without their group"
+_EVEN_KINDS = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce")
+_SAMPLE = 64  # collectives of a sequence whose ends are looked up in another
+_MEETING_MOSTLY = 0.5  # of the instances: so many must meet where the ends choose among places
 MEETING_SHARE = 0.8  # of the instances of a nameless group: so many must have all ranks in them at one moment
 
 
@@ -53,13 +56,14 @@ class Matched:
     start_ns: I64
     end_ns: I64
     inside: NDArray[np.bool_]  # (n,) started inside every rank's window
+    whole_job: bool = True  # every rank of the job was read, as far as that is known
 
     @property
     def complete(self) -> bool:
         """Whether every member of the group was read."""
         size = self.keys[int(self.key[0])].group_size if len(self.key) else None
         members = len(self.group.ranks) if self.group.ranks else size
-        return members is None or len(self.parts) >= members
+        return self.whole_job if members is None else len(self.parts) >= members
 
 
 @dataclass
@@ -89,7 +93,8 @@ def cross(parts: Sequence[RankPart], world_size: int | None) -> Crossing:
             if len(members) > 1:
                 result.unmatched.append(reason or _differ(group))
         else:
-            matched = _tables(group, members, shifts)
+            whole = world_size is None or len(parts) >= world_size
+            matched = replace(_tables(group, members, shifts), whole_job=whole)
             if group.nameless and not _meets(matched):
                 result.alone += members
                 result.unmatched.append(_differ(group))
@@ -158,29 +163,88 @@ def _obstacle(group: Group, members: list[tuple[RankPart, Rows]], world_size: in
 
 
 def _align_sequences(members: list[tuple[RankPart, Rows]]) -> list[int] | None:
-    """For each member, where its first collective stands in the longest member's sequence; None: no match.
+    """For each member, where its first collective stands in the longest member's sequence (negative: before it);
+    None: no match.
 
-    Equal lengths match one to one. A shorter sequence is slid along the longest where the kinds agree; where
-    several places agree the ends decide, which needs one clock.
+    Two sequences match where kinds, element types and sizes agree in all that they share. On one clock a collective's
+    spans meet on all ranks, and the ends decide between several places. Else a sequence must lie whole in the longer
+    one, at one place only. On two clocks, where it does so nowhere because the recordings began and ended apart, more
+    than half of it must.
     """
-    kinds = [_kind_codes(rows) for _, rows in members]
-    longest = max(range(len(members)), key=lambda i: len(kinds[i]))
-    reference, (lead, lead_rows) = kinds[longest], members[longest]
+    codes = _codes([rows for _, rows in members])
+    longest = max(range(len(members)), key=lambda i: len(codes[i]))
+    reference, (lead, lead_rows) = codes[longest], members[longest]
     shifts: list[int] = []
-    for (part, rows), own in zip(members, kinds, strict=True):
-        places = [
-            s
-            for s in range(len(reference) - len(own) + 1)
-            if np.array_equal(reference[s : s + len(own)], own)
-        ]
-        if len(places) > 1 and part.clock != lead.clock:
+    for i, (part, rows) in enumerate(members):
+        if i == longest:
+            place: int | None = 0
+        else:
+            one_clock = part.clock == lead.clock
+            ahead = (part.epoch_ns or 0) - (lead.epoch_ns or 0)
+            place = _place_by_ends((reference, codes[i]), lead_rows, rows, ahead) if one_clock else None
+            place = _only_place(reference, codes[i], partly=not one_clock) if place is None else place
+        if place is None:
             return None
-        if not places:
-            return None
-        ends = rows.end_ns + (part.epoch_ns or 0) - (lead.epoch_ns or 0)
-        gaps = [float(np.median(np.abs(lead_rows.end_ns[s : s + len(own)] - ends))) for s in places]
-        shifts.append(places[int(np.argmin(gaps))])
+        shifts.append(place)
     return shifts
+
+
+def _codes(members: Sequence[Rows]) -> list[I64]:
+    """A number per collective of each member, the same for what may be the same collective. Sizes and types count
+    where every member recorded them, sizes only of kinds in which they are the same on all ranks."""
+    typed = all(k.dtype is not None for rows in members for k in rows.keys)
+    sized = all(bool((rows.bytes >= 0).all()) for rows in members)
+    index: dict[tuple[str, str | None], int] = {}
+    columns = []
+    for rows in members:
+        own = [index.setdefault((k.kind, k.dtype if typed else None), len(index)) for k in rows.keys]
+        even = np.array([sized and k.kind in _EVEN_KINDS for k in rows.keys])
+        columns.append((np.array(own)[rows.key], np.where(even[rows.key], rows.bytes, 0)))
+    return [kind + size * len(index) for kind, size in columns]
+
+
+def _place_by_ends(codes: tuple[I64, I64], lead: Rows, own: Rows, ahead_ns: int) -> int | None:
+    """Of the places where codes agree and spans meet, the one with the nearest ends; None: nowhere. Tried are the
+    places to which the ends themselves point."""
+    sample = np.unique(np.linspace(0, len(own.key) - 1, min(len(own.key), _SAMPLE)).astype(np.int64))
+    order = np.argsort(lead.end_ns, kind="stable")
+    found = np.searchsorted(lead.end_ns[order], own.end_ns[sample] + ahead_ns)
+    tried: set[int] = set()
+    for near in (-1, 0, 1):
+        at = order[np.clip(found + near, 0, len(order) - 1)]
+        tried |= set((at - sample).tolist())
+    gaps: dict[int, float] = {}
+    for shift in sorted(tried):
+        first, last = max(shift, 0), min(shift + len(own.key), len(lead.key))
+        theirs, ours = slice(first, last), slice(first - shift, last - shift)
+        if last <= first or not np.array_equal(codes[0][theirs], codes[1][ours]):
+            continue
+        start, end = own.start_ns[ours] + ahead_ns, own.end_ns[ours] + ahead_ns
+        together = (start <= lead.end_ns[theirs]) & (lead.start_ns[theirs] <= end)
+        if float(together.mean()) >= _MEETING_MOSTLY:
+            gaps[shift] = float(np.median(np.abs(lead.end_ns[theirs] - end)))
+    return min(gaps, key=lambda shift: gaps[shift], default=None)
+
+
+def _only_place(reference: I64, own: I64, partly: bool) -> int | None:
+    whole = _first_two(reference, own, np.flatnonzero(reference == own[0]), len(own))
+    if whole or not partly:
+        return whole[0] if len(whole) == 1 else None
+    later, earlier = np.flatnonzero(reference == own[0]), -np.flatnonzero(own == reference[0])
+    found = _first_two(reference, own, np.unique(np.concatenate([earlier, later])), len(own) // 2 + 1)
+    return found[0] if len(found) == 1 else None
+
+
+def _first_two(reference: I64, own: I64, places: I64, least: int) -> list[int]:
+    """The first two places where the codes agree over at least so many collectives: enough to know if it is one."""
+    agreeing: list[int] = []
+    for shift in places.tolist():
+        if len(agreeing) == 2:
+            break
+        first, last = max(shift, 0), min(shift + len(own), len(reference))
+        same = np.array_equal(reference[first:last], own[first - shift : last - shift])
+        agreeing += [shift] if last - first >= least and same else []
+    return agreeing
 
 
 def _meets(m: Matched) -> bool:
@@ -189,13 +253,12 @@ def _meets(m: Matched) -> bool:
     if m.end_ns.shape[1] == 0:
         return False
     other_clock = np.array([part.clock != m.parts[0].clock for part in m.parts])
-    ahead = np.where(other_clock, np.median(m.end_ns - m.end_ns[0], axis=1).astype(np.int64), 0)[:, None]
+    apart = m.end_ns - m.end_ns[0]
+    near = apart[:, :1]  # what is left is small enough for the median's float64
+    ahead = near[:, 0] + np.median(apart - near, axis=1).astype(np.int64)
+    ahead = np.where(other_clock, ahead, 0)[:, None]
     together = (m.start_ns - ahead).max(axis=0) <= (m.end_ns - ahead).min(axis=0)
     return float(together.mean()) >= MEETING_SHARE
-
-
-def _kind_codes(rows: Rows) -> NDArray[np.str_]:
-    return np.array([k.kind for k in rows.keys])[rows.key]
 
 
 def _tables(group: Group, members: list[tuple[RankPart, Rows]], shifts: list[int]) -> Matched:
@@ -249,11 +312,19 @@ def _offset(clock: str, known: dict[str, Clock], matched: list[Matched]) -> Cloc
         aligned = [i for i, p in enumerate(m.parts) if p.clock in known]
         if mine and aligned and m.end_ns.shape[1]:
             shift = np.array([known[m.parts[i].clock].offset_ns for i in aligned])[:, None]
-            reference = np.median(m.end_ns[aligned] - shift, axis=0)
-            differences.append((np.median(m.end_ns[mine], axis=0) - reference).astype(np.int64))
+            differences.append(_differences(m.end_ns[mine], m.end_ns[aligned] - shift))
     if not differences:
         return None
     seen = np.concatenate(differences)
-    offset = round(float(np.median(seen)))
+    offset = int(seen[0]) + round(float(np.median(seen - seen[0])))
     residual = round(float(np.median(np.abs(seen - offset))))
     return Clock(host=clock, offset_ns=offset, residual_ns=residual, collectives=len(seen))
+
+
+def _differences(own: I64, others: I64) -> I64:
+    """Median of `own` rows minus median of `others`, per column. Integers near 1.7·10¹⁸ do not survive a float64, so
+    medians are taken of what is left after integers were subtracted."""
+    base, far = others[0], own[0, 0] - others[0, 0]
+    left = np.median(own - far - base, axis=0) - np.median(others - base, axis=0)
+    found: I64 = far + np.rint(left).astype(np.int64)
+    return found

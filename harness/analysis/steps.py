@@ -25,6 +25,7 @@ _COUNTING = re.compile(
     r"^(?:##\s*)?(batch|iteration|iter|(?:train|training|global)[_ ]?step|step)[ _#:=-]*(\d+)\b",
     re.IGNORECASE,
 )
+_RHYTHM = "periodicity"
 _TRUST = ("iteration", "iter", "global", "train", "step", "batch")  # the outer unit first
 
 
@@ -50,6 +51,11 @@ class Steps:
 
 
 NO_STEPS = Steps("none", [], np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.bool_))
+
+
+def by_rhythm(source: str) -> bool:
+    """Whether steps of this source are a kernel's rhythm: nothing in the program said what a step is."""
+    return source.startswith(_RHYTHM)
 
 
 def find_steps(
@@ -120,7 +126,7 @@ def _rhythm(events: Events, names: list[str]) -> Steps | None:
         if low > 0 and high / low < EVEN and periods.sum() >= COVERED * extent:
             labels = [f"period {i}" for i in range(len(periods))]
             counted = np.ones(len(periods), np.bool_)
-            return Steps(f"periodicity of {names[name][:80]}", labels, starts[:-1], starts[1:], counted)
+            return Steps(f"{_RHYTHM} of {names[name][:80]}", labels, starts[:-1], starts[1:], counted)
     return None
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from textwrap import wrap
 
+from harness.analysis.steps import by_rhythm
 from harness.analysis.summary import Stage, Summary, Verdict
 from harness.report.next_command import Fields, command, in_lines, is_ours, resolved
 from harness.report.numbers import duration, percent
@@ -146,7 +147,7 @@ def _largest(s: Summary, top: Avoidable) -> str:
 
 def _by_rhythm(s: Summary) -> bool:
     """Whether nothing in the program said what a step is."""
-    return s.steps.source.startswith("periodicity")
+    return by_rhythm(s.steps.source)
 
 
 def _unit(s: Summary) -> str:

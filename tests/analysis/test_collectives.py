@@ -169,6 +169,60 @@ def test_a_rank_whose_recording_began_later_is_matched_by_the_ends():
     assert (row.count, row.waiting_ns) == (4, 4 * 20)
 
 
+@pytest.mark.parametrize(("clock", "ahead"), [("node0", 0), ("node1", 123_456)])
+def test_recordings_of_equal_length_that_began_a_step_apart_are_paired_by_what_they_moved(clock, ahead):
+    """Rank 1 recorded steps 1 to 5 of which rank 0 recorded 0 to 4: four are shared, not five."""
+
+    def steps(number: int, first: int, late: int, shift: int) -> Made:
+        made = rank(number, [], clock=clock if number else "node0")
+        for i in range(first, first + 5):
+            made.collective(i * 1000 + late + shift, i * 1000 + 100 + shift, size=MB + i, members=2)
+        return made
+
+    (row,) = job(steps(0, 0, 0, 0), steps(1, 1, 30, ahead)).collectives
+    assert (row.count, row.bytes, row.waiting_ns) == (4, sum(MB + i for i in range(1, 5)), 4 * 30)
+
+
+def test_equal_steps_of_recordings_that_began_a_step_apart_are_paired_by_their_ends():
+    spans = [(i * 1000, i * 1000 + 100) for i in range(6)]
+    (row,) = job(rank(0, spans[:5]), rank(1, [(s + 20, e) for s, e in spans[1:]])).collectives
+    assert (row.count, row.waiting_ns) == (4, 4 * 20)
+
+
+@pytest.mark.parametrize("other", [{"size": 2 * MB}, {"members": 2, "size": MB, "dtype": "float32"}])
+def test_collectives_of_other_sizes_or_types_are_no_pair(other):
+    spans = [(0, 100), (200, 300)]
+    two = rank(1, spans, **{k: v for k, v in other.items() if k != "dtype"})
+    for row in two.collectives:
+        row["dtype"] = two.name(other.get("dtype", "bfloat16"))
+    found = job(rank(0, spans), two)
+    assert all(c.waiting_ns is None for c in found.collectives)
+    assert any("cannot be matched" in f.what for f in found.quality.findings)
+
+
+def test_clocks_in_unix_nanoseconds_are_compared_to_the_nanosecond():
+    """Beside 1.7e18 a float64 is 256 ns coarse."""
+    ranks = []
+    for number, ahead in ((0, 0), (1, 12_345)):
+        made = Made(rank=number, world_size=2, path=f"rank{number}.json", host=f"node{number}")
+        made.identity |= {"clock": "trace", "epoch_ns": 1_735_689_600_123_456_789}
+        for i in range(5):
+            made.collective(i * 1000 + 71 * number + ahead, i * 1000 + 333 + ahead, size=MB, members=2)
+        ranks.append(made)
+    found = job(*ranks)
+    assert [(c.offset_ns, c.residual_ns) for c in found.clocks] == [(0, 0), (12_345, 0)]
+    assert found.collectives[0].mean_start_skew_ns == 71
+
+
+def test_skew_is_told_even_where_no_process_says_which_rank_it_is():
+    made = Made(source="nsys", path="node0.sqlite", world_size=2)
+    for pid, late in ((10, 0), (20, 40)):
+        made.collective(late, 100, size=MB, members=2)
+        made.events[-1]["process"] = pid
+    (row,) = job(made).collectives
+    assert (row.mean_start_skew_ns, row.last_arrivals) == (40, {})
+
+
 def test_without_a_recorded_group_each_kind_is_matched_by_itself_whatever_their_order():
     first, second = rank(0, []), rank(1, [])
     for made, order in ((first, (0, 300)), (second, (300, 0))):

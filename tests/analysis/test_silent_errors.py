@@ -191,3 +191,15 @@ def test_ranks_profiled_over_different_steps_are_a_finding():
         ranks.append(made)
     whats = [f.what for f in summary_of(*ranks).quality.findings]
     assert "ranks were not profiled over the same steps" in whats
+
+
+def test_steps_found_in_different_ways_are_a_finding_and_both_are_named():
+    marked = Made(rank=0, world_size=2, path="rank0", host="n", clock="unix")
+    bare = Made(rank=1, world_size=2, path="rank1", host="n", clock="unix")
+    for i in range(8):
+        marked.range(i * 1000, i * 1000 + 1000, f"batch_{i}").event(i * 1000, i * 1000 + 900)
+        bare.event(i * 1000, i * 1000 + 900)
+    found = summary_of(marked, bare)
+    assert found.steps.source == "range batch and periodicity of ampere_sgemm_128x64_nn"
+    (finding,) = [f for f in found.quality.findings if "different ways" in f.what]
+    assert "range batch in 1 of 2 processes" in finding.evidence

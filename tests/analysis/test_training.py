@@ -144,3 +144,26 @@ def test_a_run_inside_a_folder_brings_its_training_along(tmp_path):
     (summary,) = summarise([part.model_copy(update={"run": str(run)})])
     assert [t.model for t in summary.training] == ["tiny"]
     assert len(summary.devices) == 1
+
+
+def test_a_lost_report_of_one_node_is_noticed_by_what_the_training_says(tmp_path):
+    """Node 0's report alone knows of two processes; metrics/ says that there are four."""
+    (tmp_path / "metrics").mkdir()
+    for rank in range(4):
+        start = {"event": "start", "rank": rank, "world_size": 4, "pid": 100 + rank}
+        write(tmp_path / "metrics" / f"rank{rank}.jsonl", [start])
+    made = Made(source="nsys", path=str(tmp_path / "nsys" / "profile_node0.sqlite"))
+    for rank in (0, 1):
+        made.range(0, 500, f"epoch_0-rank_{rank}", process=100 + rank, thread=100 + rank)
+        made.collective(10 * rank, 400, size=1 << 20, group="7")
+        made.events[-1]["process"] = 100 + rank
+    parts = measure_trace(made.trace(), Window.GPU, load_rules())
+    (found,) = summarise([part.model_copy(update={"run": str(tmp_path)}) for part in parts])
+    assert (found.world_size, found.ranks) == (4, [0, 1])
+    assert "2 of 4 ranks were read; missing: 2, 3" in [f.evidence for f in found.quality.findings]
+    (row,) = found.collectives
+    assert (row.group_size, row.waiting_ns, row.bus_bandwidth_gb_per_s) == (None, None, None)
+    assert {w.field for w in found.quality.withheld} == {
+        "collectives.waiting_ns",
+        "collectives.bus_bandwidth_gb_per_s",
+    }
