@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from harness.cli.options import JsonOption
 from harness.errors import HarnessError, RequestError
 
 if TYPE_CHECKING:
@@ -26,7 +27,6 @@ OutOption = Annotated[
     Path | None,
     typer.Option("--out", metavar="PREFIX", help="where to write; default: beside a run's traces, or here"),
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="print machine-readable JSON")]
 
 
 class Engine(str, Enum):

@@ -9,22 +9,22 @@ from typing import Annotated, Any
 
 import typer
 
+from harness.cli.options import JsonOption
 from harness.errors import WorkError
 from harness.run import FINAL, Run, all_runs, find_run, runs_root, when
 
 RUN_HELP = "job id, name, path, or last"
 RunArgument = Annotated[str, typer.Argument(metavar="[RUN]", help=RUN_HELP, show_default=True)]
-JsonOption = Annotated[bool, typer.Option("--json", help="print machine-readable JSON")]
 
 
 def ls(
-    json_: JsonOption = False,
+    as_json: JsonOption = False,
     limit: Annotated[int, typer.Option("-n", "--limit", min=1, help="how many of the newest")] = 20,
 ) -> int:
     """List the runs, newest last."""
     runs = all_runs()[-limit:]
     rows = [_row(run) for run in runs]
-    if json_:
+    if as_json:
         print(json.dumps(rows, indent=1))
         return 0
     if not rows:
@@ -60,13 +60,13 @@ def _row(run: Run) -> dict[str, Any]:
     }
 
 
-def status(run: RunArgument = "last", json_: JsonOption = False) -> int:
+def status(run: RunArgument = "last", as_json: JsonOption = False) -> int:
     """State of a run, its nodes' exit statuses, and what is missing."""
     from harness.launch.submit import state_of  # noqa: PLC0415
 
     found = find_run(run)
     state, own, nodes = state_of(found), found.status(), found.nodes()
-    if json_:
+    if as_json:
         payload = {
             "job_id": found.job_id,
             "name": found.name,
@@ -112,7 +112,7 @@ def logs(
     return 0
 
 
-def cancel(run: RunArgument = "last", json_: JsonOption = False) -> int:
+def cancel(run: RunArgument = "last", as_json: JsonOption = False) -> int:
     """Stop a run. The traces it has so far are kept and marked."""
     from harness.launch.submit import cancel as cancel_run  # noqa: PLC0415
     from harness.launch.submit import state_of  # noqa: PLC0415
@@ -123,7 +123,7 @@ def cancel(run: RunArgument = "last", json_: JsonOption = False) -> int:
     while before not in FINAL and (state := state_of(found)) not in FINAL and time.monotonic() < deadline:
         time.sleep(0.3)
     after = before if before in FINAL else state
-    if json_:
+    if as_json:
         print(json.dumps({"job_id": found.job_id, "before": before, "state": after}))
     elif before in FINAL:
         print(f"{found.job_id} had ended already: {before}")

@@ -8,20 +8,21 @@ from typing import Annotated
 
 import typer
 
+from harness.cli.options import JsonOption
 from harness.site import SITES, Site, choose_site, load_site, site_names
 
 
 def sites(
     name: Annotated[str | None, typer.Argument(metavar="[NAME|FILE]", help="show this one in full")] = None,
     schema: Annotated[bool, typer.Option("--schema", help="print the JSON schema of site files")] = False,
-    json_: Annotated[bool, typer.Option("--json", help="print machine-readable JSON")] = False,
+    as_json: JsonOption = False,
 ) -> int:
     """List the sites and say which one this machine is; show one; print the schema."""
     if schema:
         print(schema_text(), end="")
     elif name is None:
-        _list(json_)
-    elif json_:
+        _list(as_json)
+    elif as_json:
         print(load_site(name).model_dump_json(indent=1))
     else:
         load_site(name)  # a file with errors is told of, not shown
