@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -104,10 +104,7 @@ class Rules:
 
     def of_name(self, name: str, on_cpu: bool = False) -> str:
         """The first kind that matches; `host` is for operators of a CPU trace only."""
-        return next(
-            (kind for kind, pattern in self.kinds if (on_cpu or kind != HOST) and pattern.search(name)),
-            OTHER,
-        )
+        return _first_match(self.kinds, name, on_cpu)
 
     def precision(self, kind: str, name: str, dtype: str | None = None) -> str | None:
         """The precision of a gemm or attention; None for other kinds, or when nothing says."""
@@ -116,6 +113,14 @@ class Rules:
         if dtype is not None and dtype in self.dtypes:
             return self.dtypes[dtype]
         return next((p for p, pattern in self.precisions if pattern.search(name)), None)
+
+
+@lru_cache(maxsize=8192)  # a job's ranks run kernels of the same names, and the rules are many
+def _first_match(kinds: tuple[tuple[str, re.Pattern[str]], ...], name: str, on_cpu: bool) -> str:
+    return next(
+        (kind for kind, pattern in kinds if (on_cpu or kind != HOST) and pattern.search(name)),
+        OTHER,
+    )
 
 
 @cache

@@ -23,24 +23,30 @@ class Names:
 
     def __init__(self) -> None:
         self.texts: list[str] = []
-        self._index: dict[str, int] = {}
+        self._index = _Index(self.texts)
 
     def __len__(self) -> int:
         return len(self.texts)
 
     def index(self, text: str) -> int:
         """The index of `text`, which is added when it is new."""
-        found = self._index.get(text)
-        if found is None:
-            found = self._index[text] = len(self.texts)
-            self.texts.append(text)
-        return found
+        return self._index[text]
 
     def indices(self, texts: Iterable[str]) -> I32:
         """The indices of many texts."""
-        every = list(texts)
-        known = {text: self.index(text) for text in dict.fromkeys(every)}
-        return np.array([known[text] for text in every], np.int32)
+        return np.array(list(map(self._index.__getitem__, texts)), np.int32)
+
+
+class _Index(dict[str, int]):
+    """Each text's place in a list, which takes in a text that is asked for the first time."""
+
+    def __init__(self, texts: list[str]) -> None:
+        self._texts = texts
+
+    def __missing__(self, text: str) -> int:
+        self[text] = place = len(self._texts)
+        self._texts.append(text)
+        return place
 
 
 def constant(value: int, length: int, dtype: type[np.generic] = np.int64) -> Column:

@@ -302,8 +302,8 @@ def _only(rows: Sequence[int], items: list[Item]) -> list[Item]:
 
 def _times(records: Sequence[_Timed]) -> tuple[I64, I64]:
     """Start and duration of each record. Raises ValueError where one has none."""
-    start, length = np.split(nanoseconds([r.ts for r in records] + [r.dur for r in records]), 2)
-    return start, length
+    times = nanoseconds([r.ts for r in records] + [r.dur for r in records])
+    return times[: len(records)], times[len(records) :]
 
 
 def _own_times(record: _Timed) -> NDArray[np.int64]:

@@ -18,6 +18,9 @@ from harness.traces.kineto.split import Records
 _DENSE = 0.4  # share of a text that must be wanted for decoding all of it to be faster
 _BETWEEN = b" \t\r\n,"
 _work = msgspec.json.Decoder(list[Work])
+_UNDECODED = tuple(
+    b'"%s"' % c.encode() for c, k in KIND_OF_CATEGORY.items() if k not in (Kind.DEVICE, Kind.CALL)
+)
 _INDENTATION = re.compile(rb"\s*(\n[ \t]*)\{")
 _OLD_OPERATOR, _OLD_CALL = b'"Operator"', b'"Runtime"'
 _TELLING = b'"Collective name"'
@@ -94,6 +97,8 @@ class Picker:
 
     def _all_decoded(self, text: bytes) -> Batch | None:
         """Where most of a text is wanted, all of it is decoded at once; None if that cannot be, or is not enough."""
+        if any(category in text for category in _UNDECODED):
+            return None
         try:
             records = _work.decode(b"[" + text.rstrip(_BETWEEN) + b"]")
         except (msgspec.DecodeError, UnicodeDecodeError):
