@@ -200,13 +200,21 @@ asked_site() {
   printf '%s' "$site"
 }
 
-# launches ARG...: will this command start a training? Help and dry runs do not.
+# launches ARG...: will this command start a training? Help, dry runs and a lesson's hints and answers do not.
 launches() {
-  case ${1-} in -* | rerun | sweep | reference) ;; *) return 1 ;; esac
-  local argument
+  case ${1-} in -* | rerun | lesson) ;; *) return 1 ;; esac
+  local argument before='' named='' reads='' runs=''
   for argument in "$@"; do
-    case $argument in -h | --help | --version | --dry-run) return 1 ;; esac
+    case $argument in
+    -h | --help | --version | --dry-run) return 1 ;;
+    --hint | --answer | --json | --no-run) reads=yes ;;
+    --run) runs=yes ;;
+    -*) ;;
+    *) [[ $before == --site || $argument == lesson ]] || named=yes ;;
+    esac
+    before=$argument
   done
+  [[ $1 != lesson ]] || [[ -n $named && (-n $runs || -z $reads) ]]
 }
 
 # runs_here ARG...: will this machine itself train? As harness/site.py decides, without waiting for Python.
@@ -228,7 +236,12 @@ rehearse() {
     command=("$1")
     shift
   fi
-  "$venv/harness-python" -I -m harness "${command[@]+"${command[@]}"}" --dry-run "$@" >/dev/null 2>&1
+  if [[ ${command[0]-} == lesson ]]; then
+    set -- "$@" --no-run
+  else
+    set -- --dry-run "$@"
+  fi
+  "$venv/harness-python" -I -m harness "${command[@]+"${command[@]}"}" "$@" >/dev/null 2>&1
 }
 
 wants_training() { launches "$@" && ! current train && runs_here "$@" && rehearse "$@"; }

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
-from door_checkout import Checkout
+from door_checkout import ROOT, Checkout
+
+from harness.cli.main import COMMANDS
+
+DOOR = (ROOT / "slurm.sh").read_text(encoding="utf-8")
 
 CONTROLLER_UP = "#!/bin/sh\necho 'Slurmctld(primary) at login1 is UP'\n"
 CONTROLLER_DOWN = "#!/bin/sh\necho 'Slurmctld(primary) at login1 is DOWN'\nexit 1\n"
@@ -42,6 +47,31 @@ def test_running_a_run_again_brings_it_too(checkout: Checkout) -> None:
     assert answer.said["arguments"] == ["rerun", "last"]
 
 
+def launching_words() -> set[str]:
+    """The commands that slurm.sh believes may train."""
+    found = re.search(r"^launches\(\) \{\n  case \$\{1-\} in -\* \|(.*?)\)", DOOR, re.MULTILINE)
+    assert found is not None
+    return {word.strip() for word in found[1].split("|")}
+
+
+def test_the_doors_list_of_commands_that_train_is_the_harnesss_own() -> None:
+    submits = {name for name, entry in COMMANDS.items() if "submit(" in source_of(entry.module)}
+    assert launching_words() <= set(COMMANDS)
+    assert {"rerun", "lesson"} <= launching_words()
+    assert {entry.module for name, entry in COMMANDS.items() if name in launching_words()} == {
+        COMMANDS[name].module for name in submits
+    }
+
+
+def source_of(module: str) -> str:
+    return (ROOT / f"{module.replace('.', '/')}.py").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("words", [["1a"], ["1a", "--hint", "--run"], ["--site", "local", "1a"]])
+def test_a_lesson_that_trains_brings_it(checkout: Checkout, words: list[str]) -> None:
+    assert checkout.run("lesson", *words, HARNESS_SITE="local").said["torch"]
+
+
 def test_a_scheduler_that_does_not_answer_means_this_machine(anywhere: Checkout, scheduler: Path) -> None:
     assert not anywhere.run("-e", "1").said["torch"]
     (scheduler / "scontrol").write_text(CONTROLLER_DOWN)
@@ -55,6 +85,10 @@ def test_a_scheduler_that_does_not_answer_means_this_machine(anywhere: Checkout,
         ["--help"],
         ["-e", "1", "-h"],
         ["status"],
+        ["lesson"],
+        ["lesson", "1a", "--answer"],
+        ["lesson", "1a", "--no-run"],
+        ["lesson", "--site", "local"],
         [],
         ["-e", "1", "--site", "leonardo"],
     ],
