@@ -19,7 +19,8 @@ from harness.errors import HarnessError, RequestError, WorkError
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs" / "nsys"
 RENAMED = [{"gpu-metrics-devices", "gpu-metrics-device"}]
-GPU_ONLY = {"gpu-metrics-devices", "gpu-metrics-device", "gpu-metrics-frequency", "gpuctxsw"}
+METRICS = {"gpu-metrics-devices", "gpu-metrics-device", "gpu-metrics-frequency", "gpu-metrics-set"}
+GPU_ONLY = METRICS | {"gpuctxsw"}
 
 Options = Mapping[str, str | list[str] | None]
 
@@ -30,6 +31,9 @@ class Nsys(NamedTuple):
     version: tuple[int, ...]
     flags: frozenset[str]
     traces: frozenset[str]
+    no_metrics: str = (
+        ""  # why it cannot sample any GPU's metrics here; asked for, they would stop the training
+    )
 
 
 def load_options(name_or_path: str) -> Options:
@@ -70,8 +74,10 @@ def understood(version_text: str, help_text: str) -> Nsys:
 def profile_argv(nsys: Nsys, options: Options, output: str, has_gpu: bool) -> tuple[list[str], list[str]]:
     """`nsys profile …` without the program to run, and a warning for each option that had to go."""
     argv, warnings = ["nsys", "profile"], []
+    blind = has_gpu and nsys.no_metrics != "" and _wants_metrics(options)
+    warnings += [f"no GPU metrics here ({nsys.no_metrics}): left out, all else is recorded"] * blind
     for name, wanted in options.items():
-        if wanted is None or (name in GPU_ONLY and not has_gpu):
+        if wanted is None or (name in GPU_ONLY and not has_gpu) or (blind and name in METRICS):
             continue
         flag = _known_name(name, nsys.flags)
         if flag is None:
@@ -81,6 +87,10 @@ def profile_argv(nsys: Nsys, options: Options, output: str, has_gpu: bool) -> tu
         warnings += [f"this nsys ({_dotted(nsys)}) cannot trace {v}: left out" for v in dropped]
         argv.append(f"--{flag}={values}")
     return [*argv, f"--output={output}"], warnings
+
+
+def _wants_metrics(options: Options) -> bool:
+    return any(options.get(name) for name in METRICS)
 
 
 def _known_name(name: str, flags: frozenset[str]) -> str | None:
@@ -115,6 +125,30 @@ def ask_installed() -> Nsys:
     return understood(_output("nsys", "--version"), _output("nsys", "profile", "--help"))
 
 
+def ask_metrics(nsys: Nsys) -> str:
+    """Why the nsys on PATH cannot sample GPU metrics here; empty when it can."""
+    flag = _known_name("gpu-metrics-devices", nsys.flags)
+    if flag is None:
+        return ""
+    try:
+        return blindness(_output("nsys", "profile", f"--{flag}=help"))
+    except WorkError as error:
+        return str(error)
+
+
+def blindness(said: str) -> str:
+    """Why no GPU's metrics can be sampled, from what `--gpu-metrics-devices=help` says; empty when one can.
+
+    It lists those that can as `0: name`, then those that cannot below a line of their own, or says in one line that
+    there are none, that the driver keeps the counters for root, or that another profiler holds them.
+    """
+    usable = re.split(r"not supported", said, maxsplit=1)[0]
+    if re.search(r"^\s*\d+:", usable, re.MULTILINE):
+        return ""
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    return lines[0] if lines else "nsys names no GPU"
+
+
 def _output(*argv: str) -> str:
     try:
         done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
@@ -127,7 +161,10 @@ def main(argv: list[str]) -> int:
     """`CONFIG OUTPUT gpu|cpu`: print the argv, NUL after each word; warnings to stderr."""
     config, output, device = argv
     try:
-        words, warnings = profile_argv(ask_installed(), load_options(config), output, device == "gpu")
+        options, has_gpu, nsys = load_options(config), device == "gpu", ask_installed()
+        if has_gpu and _wants_metrics(options):
+            nsys = nsys._replace(no_metrics=ask_metrics(nsys))
+        words, warnings = profile_argv(nsys, options, output, has_gpu)
     except HarnessError as error:
         print(f"nsys: {error}", file=sys.stderr)
         return error.exit_code

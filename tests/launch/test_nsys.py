@@ -11,7 +11,7 @@ import pytest
 from launch_shared import ROOT
 
 from harness.errors import RequestError
-from harness.launch.nsys import load_options, profile_argv, understood
+from harness.launch.nsys import blindness, load_options, profile_argv, understood
 
 COMMON = """
     --mpi-impl=
@@ -94,8 +94,45 @@ def test_a_wrong_option_file_is_one_sentence(tmp_path: Path, text: str, sentence
         load_options(str(path))
 
 
-def asked_on_node(path: str) -> subprocess.CompletedProcess[str]:
-    argv = [sys.executable, "-m", "harness.launch.nsys", "cpu", "/tmp/o ut", "cpu"]
+LISTED = "Possible --gpu-metrics-devices values are:\n    0: NVIDIA A100 PCI[0]\n    all: Select all supported GPUs\n"
+NONE_LISTED = "Some GPUs are not supported:\n    0: Volta GV100 | Quadro GV100 PCI[0000:17:00.0]\n"
+REFUSED = "Insufficient privilege, see https://developer.nvidia.com/ERR_NVGPUCTRPERM\n"
+
+
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        (LISTED, ""),
+        (LISTED + NONE_LISTED, ""),
+        (REFUSED, "Insufficient privilege, see https://developer.nvidia.com/ERR_NVGPUCTRPERM"),
+        (NONE_LISTED, "Some GPUs are not supported:"),
+        ("Already under profiling\n", "Already under profiling"),
+        ("", "nsys names no GPU"),
+    ],
+)
+def test_whether_gpu_metrics_can_be_had_is_read_from_nsyss_own_list(said: str, reason: str) -> None:
+    assert blindness(said) == reason
+
+
+@pytest.mark.parametrize(("said", "sampled"), [(LISTED, True), (REFUSED, False)])
+def test_with_a_fake_nsys_metrics_nobody_may_read_do_not_stop_the_training(
+    tmp_path: Path, said: str, sampled: bool
+) -> None:
+    help_text = (TRACE.format(more="") + "    --gpu-metrics-devices=\n" + COMMON).replace("'", "")
+    body = f"*gpu-metrics-devices=help) echo '{said}';; *version*) echo version 2024.6.2;; *) echo '{help_text}';;"
+    nsys = tmp_path / "nsys"
+    nsys.write_text(f'#!/bin/sh\ncase "$*" in {body} esac\n')
+    nsys.chmod(0o755)
+    done = asked_on_node(f"{tmp_path}:/bin:/usr/bin", "default", "gpu")
+    assert done.returncode == 0, done.stderr
+    words = done.stdout.split("\0")
+    assert "--capture-range=cudaProfilerApi" in words
+    assert any(word.startswith("--gpu-metrics") for word in words) == sampled
+    assert ("no GPU metrics here (Insufficient privilege" in done.stderr) != sampled
+
+
+def asked_on_node(path: str, options: str = "cpu", device: str = "cpu") -> subprocess.CompletedProcess[str]:
+    argv = [sys.executable, "-m", "harness.launch.nsys", options, "/tmp/o ut", device]
     env = {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT)}
     return subprocess.run(argv, env=env, capture_output=True, text=True, check=False)
 
