@@ -23,15 +23,14 @@ class Flag:
     """How one field is written, shown and passed on.
 
     `names` maps each spelling to `VALUE` or to the fixed value it sets. `tag` is the field's part of the run's
-    name. `train` is the training script's argument, `env` an environment variable, `deepspeed` a keyword of
-    `deepspeed_config`: the field's effects, each optional.
+    name. `train` is the training script's argument, `deepspeed` a keyword of `deepspeed_config`: the field's
+    effects, each optional.
     """
 
     names: Mapping[str, object]
     metavar: str = ""
     tag: str | None = None
     train: str | None = None
-    env: str | None = None
     deepspeed: str | None = None
     group: str = "training"  # "where" options are shown once, above the exercises
 

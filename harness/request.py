@@ -75,8 +75,11 @@ def validate(cls: type[Experiment], given: Given) -> tuple[Experiment | None, li
     return (None if errors else draft), errors
 
 
-def command_of(experiment: Experiment) -> list[str]:
-    """The words after `slurm.sh` that ask for this experiment, as on the slides: training flags after `--`."""
+def command_of(experiment: Experiment, site: str | None = None) -> list[str]:
+    """The words after `slurm.sh` that ask for this experiment, as on the slides: training flags after `--`.
+
+    `site` is `--site` as given.
+    """
     where: list[str] = []
     training: list[str] = []
     for option in options_of(type(experiment)):
@@ -85,6 +88,7 @@ def command_of(experiment: Experiment) -> list[str]:
             where[:0] = ["-e", str(value)]
         elif value != option.default:
             (where if option.flag.group == "where" else training).extend(_written(option, value))
+    where += ["--site", site] if site is not None else []
     return [*where, *(["--", *training] if training else [])]
 
 

@@ -11,6 +11,7 @@ import os
 import shutil
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
@@ -23,6 +24,7 @@ from harness.experiment import AnyExperiment
 from harness.site import ROOT, Site
 
 State = Literal["queued", "running", "completed", "failed", "cancelled", "timeout", "node_fail", "unknown"]
+LOCAL = ".local"  # in the runs' folder: a folder per local run, its number
 FINAL: frozenset[State] = frozenset({"completed", "failed", "cancelled", "timeout", "node_fail"})
 
 
@@ -104,9 +106,37 @@ class Run:
         return self.path / "job.sbatch"
 
     @property
+    def is_run(self) -> bool:
+        """Whether the directory says of itself that it is a run."""
+        return (self.path / "run.json").is_file()
+
+    @property
+    def page(self) -> Path:
+        """The report's page."""
+        return self.path / "report.html"
+
+    @property
+    def comm(self) -> Path:
+        """What exercise 0 measured."""
+        return self.path / "comm"
+
+    @property
     def log_dir(self) -> Path:
         """Where log.out and log.err are: `…/logs/<jobid>/`."""
         return self.path.parent.parent / "logs" / self.job_id
+
+    @property
+    def out(self) -> Path:
+        return self.log_dir / "log.out"
+
+    @property
+    def err(self) -> Path:
+        return self.log_dir / "log.err"
+
+    @property
+    def controller_dir(self) -> Path:
+        """The local backend's own folder: see `claim_local_id`."""
+        return self.path.parents[2] / LOCAL / self.job_id.removeprefix("local-")
 
     @property
     def scheduler_log(self) -> Path:
@@ -116,7 +146,7 @@ class Run:
     @property
     def logs(self) -> list[Path]:
         """The logs there are."""
-        names = [self.log_dir / "log.out", self.log_dir / "log.err", self.scheduler_log]
+        names = [self.out, self.err, self.scheduler_log]
         return [p for p in names if p.is_file()]
 
     @property
@@ -186,7 +216,7 @@ def find_run(token: str, root: Path | None = None) -> Run:
         RequestError: there is none, or several.
     """
     path = Path(token).expanduser()
-    if (path / "run.json").is_file():
+    if Run(path).is_run:
         return Run(path.absolute())
     if path.name == "run.json" and path.is_file():
         return Run(path.absolute().parent)
@@ -279,14 +309,24 @@ class Stage:
         target = self.output_dir / "profiler" / name
         if target.exists():
             raise WorkError(f"{target} exists already: nothing was overwritten")
-        (self.output_dir / "logs" / job_id).mkdir(exist_ok=True)
-        self.path.rename(target)
+        logs = self.output_dir / "logs" / job_id
+        try:
+            logs.mkdir(exist_ok=True)
+            self.path.rename(target)
+        except OSError:
+            shutil.rmtree(logs, ignore_errors=True)
+            raise
         return Run(target)
+
+    def withdraw(self, run: Run) -> None:
+        """Remove a published run that could not be started."""
+        for folder in (run.log_dir, run.path):
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def claim_local_id(root: Path) -> tuple[str, Path]:
     """A number that no other local run has, and a folder of its own for the backend."""
-    base = root / ".local"
+    base = root / LOCAL
     try:
         base.mkdir(parents=True, exist_ok=True)
         number = max((int(p.name) for p in base.iterdir() if p.name.isdigit()), default=0)
@@ -298,7 +338,19 @@ def claim_local_id(root: Path) -> tuple[str, Path]:
                 continue
             return f"local-{number}", base / str(number)
     except OSError as error:
+        _remove_if_empty(base)
         raise disk_error(base, error) from None
+
+
+def release_local_id(folder: Path) -> None:
+    """Give back what `claim_local_id` claimed, for a run that never was."""
+    shutil.rmtree(folder, ignore_errors=True)
+    _remove_if_empty(folder.parent)
+
+
+def _remove_if_empty(folder: Path) -> None:
+    with suppress(OSError):  # another run's folder is in it, or it is not there
+        folder.rmdir()
 
 
 def read_json_lines(path: Path) -> Iterator[dict[str, Any]]:

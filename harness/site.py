@@ -12,7 +12,7 @@ import re
 import shutil
 import socket
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -20,13 +20,33 @@ import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
 from harness.errors import RequestError, nearest
+from harness.experiment import EXERCISES
 from harness.options import options_of, value
 
 ROOT = Path(__file__).resolve().parent.parent
 SITES = ROOT / "configs" / "sites"
 
-_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # in C: ten times faster
+VARIABLE = re.compile(r"\$(?:\{([A-Za-z_][A-Za-z0-9_]*)\}|([A-Za-z_][A-Za-z0-9_]*))")
+"""A variable of the cluster in a site file's text: `$NAME` or `${NAME}`."""
+
+_BaseLoader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # in C: ten times faster
 _SECRETS = re.compile(r"TOKEN|SECRET|PASSW|API_KEY|CREDENTIAL")
+
+
+class _Loader(_BaseLoader):  # type: ignore[misc]  # which of the two is known at run time only
+    """YAML in which a key that stands twice is an error: the second would win in silence."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        seen = set[str]()
+        for key, _ in node.value:
+            name = str(key.value)
+            if name in seen:
+                raise yaml.constructor.ConstructorError(
+                    problem=f"{name} stands there twice", problem_mark=key.start_mark
+                )
+            seen.add(name)
+        made: dict[Hashable, Any] = super().construct_mapping(node, deep=deep)
+        return made
 
 
 def _no_secret(name: str) -> str:
@@ -38,9 +58,34 @@ def _no_secret(name: str) -> str:
     return name
 
 
+def _whole_variables(text: str) -> str:
+    if "$" in VARIABLE.sub("", text):
+        raise ValueError("a $ begins a variable here: write $NAME or ${NAME}")
+    return text
+
+
+def _lasting(clock: str) -> str:
+    if not clock.strip("0:-"):
+        raise ValueError("no time at all: nothing could run")
+    return clock
+
+
+def _known_defaults(defaults: dict[str, Any]) -> dict[str, Any]:
+    fields = {name for cls in EXERCISES.values() for name in cls.model_fields} - {"exercise"}
+    for name in defaults.keys() - fields:
+        near = nearest(name, fields)
+        raise ValueError(f"no exercise has a field {name}" + (f" (did you mean {near}?)" if near else ""))
+    return defaults
+
+
 Word = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.@+:/,=-]+$", max_length=200)]
 Line = Annotated[str, StringConstraints(pattern=r"^--[^\x00-\x1f\x7f]+$", max_length=500)]
-Clock = Annotated[str, StringConstraints(pattern=r"^(\d+-)?\d{1,3}:[0-5]\d:[0-5]\d$")]
+Clock = Annotated[
+    str, StringConstraints(pattern=r"^(\d+-)?\d{1,3}:[0-5]\d:[0-5]\d$"), AfterValidator(_lasting)
+]
+Text = Annotated[
+    str, AfterValidator(_whole_variables)
+]  # in which $NAME and ${NAME} are the cluster's variables
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$"), AfterValidator(_no_secret)]
 
 
@@ -72,9 +117,12 @@ class Container(Part):
     """What the training runs in; leave it out to run on the node itself."""
 
     command: Word = Field(default="singularity", description="singularity or apptainer")
-    image: str = Field(description="the .sif file")
+    image: Text = Field(description="the .sif file")
+    nemo_image: Text | None = Field(
+        default=None, description="the .sif file with Megatron-LM, for --engine megatron-lm"
+    )
     arguments: list[str] = Field(default=["exec", "--nv"], description="before the image")
-    binds: list[str] = Field(default=[], description="HOST[:INSIDE] paths beside the checkout and the run")
+    binds: list[Text] = Field(default=[], description="HOST[:INSIDE] paths beside the checkout and the run")
     python: str = Field(default="python3", description="the interpreter inside that has PyTorch")
 
 
@@ -126,6 +174,9 @@ class Site(Part):
     cpus_per_gpu: int | None = Field(default=None, ge=1, description="CPUs per GPU, where nodes are shared")
     memory: Word | None = Field(default=None, description="--mem; leave out where the site sets it")
     exclusive: bool = False
+    max_nodes: int | None = Field(
+        default=None, ge=1, description="largest job that this file's partition and QOS let run, in nodes"
+    )
     sbatch: list[Line] = Field(default=[], description="further sbatch options, one --option=value each")
     modules: list[Word] = Field(default=[], description="modules the job loads")
     python_module: Word | None = Field(
@@ -134,7 +185,14 @@ class Site(Part):
     setup: list[str] = Field(
         default=[], description="shell lines the job runs first (trusted: they are yours)"
     )
-    env: dict[Name, str] = Field(default={}, description="environment of the training")
+    node_setup: list[str] = Field(
+        default=[],
+        description="as setup, but on every node; a line that fails is only warned of",
+    )
+    node_cleanup: list[str] = Field(
+        default=[], description="shell lines that every node runs after the training; as node_setup"
+    )
+    env: dict[Name, Text] = Field(default={}, description="environment of the training")
     container: Container | None = None
     network: Network = Field(default_factory=Network)
     signal_seconds: int = Field(
@@ -144,13 +202,13 @@ class Site(Part):
         default=None, description="instead of the usual choice"
     )
     nsys: str = Field(default="default", description="a name from configs/nsys, or a file")
-    defaults: dict[Name, int | float | bool | str] = Field(
+    defaults: Annotated[dict[Name, int | float | bool | str], AfterValidator(_known_defaults)] = Field(
         default={},
         description="defaults of experiment fields here, e.g. active_steps: 5; a flag overrides them",
     )
-    data: str | None = Field(default=None, description="instruction data in Alpaca's JSON shape")
-    megatron_data: str | None = Field(default=None, description="Megatron .bin/.idx prefix")
-    models_dir: str | None = Field(default=None, description="folder of checkpoints, one per hub name")
+    data: Text | None = Field(default=None, description="instruction data in Alpaca's JSON shape")
+    megatron_data: Text | None = Field(default=None, description="Megatron .bin/.idx prefix")
+    models_dir: Text | None = Field(default=None, description="folder of checkpoints, one per hub name")
 
     @property
     def is_local(self) -> bool:
@@ -181,8 +239,8 @@ def site_names() -> list[str]:
     return sorted(p.stem for p in SITES.glob("*.yaml"))
 
 
-def load_site(name_or_path: str) -> Site:
-    """The site called so, or the one in that file.
+def load_site(name_or_path: str, source: str = "--site") -> Site:
+    """The site called so, or the one in that file; `source` is what named it.
 
     Raises:
         RequestError: there is no such site, or its file cannot be read or is not valid.
@@ -193,7 +251,7 @@ def load_site(name_or_path: str) -> Site:
     elif not path.is_file():
         near = nearest(name_or_path, site_names())
         raise RequestError(
-            f"--site: there is no site {name_or_path!r}; there are {', '.join(site_names())}, or give the path of a "
+            f"{source}: there is no site {name_or_path!r}; there are {', '.join(site_names())}, or give the path of a "
             f"site file" + (f": did you mean {near}?" if near else "")
         )
     return _validated(path, read_yaml(path, "site file"))
@@ -205,11 +263,14 @@ def override(site: Site, given: Mapping[str, Any]) -> Site:
     Raises:
         RequestError: a value is not allowed; one line each.
     """
+    limits = (
+        {"max_nodes": None} if given.keys() & {"partition", "qos"} else {}
+    )  # it was the site's own queue's
     try:
-        return Site.model_validate(site.model_dump() | dict(given)) if given else site
+        return Site.model_validate(site.model_dump() | limits | dict(given)) if given else site
     except ValidationError as error:
         spelling = {o.field: o.spelling for o in options_of(Site)}
-        takes = {"time": "HH:MM:SS, e.g. 00:30:00"}
+        takes = {"time": "HH:MM:SS above zero, e.g. 00:30:00"}
         lines = [
             f"{spelling[str(e['loc'][0])]}: got {e['input']!r}, takes "
             f"{takes.get(str(e['loc'][0]), 'one word of letters, digits and _.@+:/,=-')}"
@@ -238,8 +299,15 @@ def _sentences(error: ValidationError | TypeError) -> Iterator[str]:
             yield f"unknown field {where}" + (f" (did you mean {near}?)" if near else "")
         elif e["type"] == "missing":
             yield f"field {where} is missing"
+        elif where == "time" and isinstance(e["input"], int):
+            yield f"field time is {e['input']}, as YAML reads an unquoted {_clock(e['input'])}: quote it"
         else:
-            yield f"field {where} is {e['input']!r}: {e['msg'][0].lower()}{e['msg'][1:]}"
+            said = e["msg"].removeprefix("Value error, ")
+            yield f"field {where} is {e['input']!r}: {said[0].lower()}{said[1:]}"
+
+
+def _clock(seconds: int) -> str:
+    return f"{seconds // 3600}:{seconds // 60 % 60:02}:{seconds % 60:02}"
 
 
 def _known_fields(loc: tuple[int | str, ...]) -> list[str]:
@@ -259,7 +327,7 @@ def read_yaml(path: Path, what: str) -> Any:
     """
     try:
         text = path.read_text(encoding="utf-8")
-        return yaml.load(text, Loader=_LOADER)
+        return yaml.load(text, Loader=_Loader)
     except OSError as error:
         raise RequestError(f"{what} {path}: cannot be read ({error.strerror})") from None
     except UnicodeDecodeError:
@@ -273,29 +341,38 @@ def read_yaml(path: Path, what: str) -> Any:
 
 
 def choose_site(asked: str | None, environ: Mapping[str, str] = os.environ) -> Choice:
-    """The site to use: `--site`, then HARNESS_SITE, then detection, else `local`."""
-    if asked:
+    """The site to use: `--site`, then HARNESS_SITE (empty is unset), then detection, else `local`.
+
+    Raises:
+        RequestError: the site named does not exist, or its file is wrong.
+    """
+    if asked is not None:
         return Choice(site=load_site(asked), reason="--site")
     if environ.get("HARNESS_SITE"):
-        return Choice(site=load_site(environ["HARNESS_SITE"]), reason="HARNESS_SITE")
+        return Choice(site=load_site(environ["HARNESS_SITE"], "HARNESS_SITE"), reason="HARNESS_SITE")
     return _detected(environ)
+
+
+def site_to_show(environ: Mapping[str, str] = os.environ) -> tuple[Choice, str | None]:
+    """The site for a page that only informs, and what is wrong with HARNESS_SITE: such a page helps to mend it."""
+    try:
+        return choose_site(None, environ), None
+    except RequestError as error:
+        return _detected(environ), str(error)
 
 
 def _detected(environ: Mapping[str, str]) -> Choice:
     host, cluster = socket.gethostname(), environ.get("SLURM_CLUSTER_NAME")
+    has_slurm = shutil.which("sbatch") is not None  # a host's name alone may be anybody's
     for name in site_names():
         detect = _detection_of(name)
         if cluster and cluster in detect.clusters:
             return Choice(site=load_site(name), reason=f"SLURM_CLUSTER_NAME is {cluster}")
-        if any(fnmatch.fnmatch(host, pattern) for pattern in detect.hosts):
+        if has_slurm and any(fnmatch.fnmatch(host, pattern) for pattern in detect.hosts):
             return Choice(site=load_site(name), reason=f"this host is {host}")
     if _controller_answers():
         return Choice(site=load_site("slurm"), reason="sbatch is here and its controller answers")
-    why = (
-        "sbatch is here but its controller does not answer"
-        if shutil.which("sbatch")
-        else "no sbatch on this machine"
-    )
+    why = "sbatch is here but its controller does not answer" if has_slurm else "no sbatch on this machine"
     return Choice(site=load_site("local"), reason=why)
 
 
@@ -303,7 +380,7 @@ def _detection_of(name: str) -> Detect:
     """Only the `detect` block of a site file: reading all files in full costs a tenth of a dry run."""
     text = (SITES / f"{name}.yaml").read_text(encoding="utf-8")
     block = re.search(r"^detect:\n((?: .*\n)+)", text, re.MULTILINE)
-    return Detect(**yaml.load(block[1], Loader=_LOADER)) if block else Detect()
+    return Detect(**yaml.load(block[1], Loader=_Loader)) if block else Detect()
 
 
 def _controller_answers() -> bool:

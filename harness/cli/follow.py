@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from harness.errors import HarnessError
-from harness.launch import slurm
-from harness.launch.submit import cancel, state_of
+from harness.launch.submit import cancel, state_of, why
 from harness.run import FINAL, Run, State
 
 if TYPE_CHECKING:
@@ -44,8 +43,8 @@ class Tail:
 def tails(run: Run) -> list[Tail]:
     """The run's logs, each to the stream it belongs to."""
     return [
-        Tail(run.log_dir / "log.out", sys.stdout),
-        Tail(run.log_dir / "log.err", sys.stderr),
+        Tail(run.out, sys.stdout),
+        Tail(run.err, sys.stderr),
         Tail(run.scheduler_log, sys.stderr),
     ]
 
@@ -82,11 +81,9 @@ def wait_for_end(run: Run, outputs: list[Tail], poll_s: float) -> State:
 
 
 def _say_why_it_waits(run: Run, state: State, said: str) -> str:
-    if state != "queued" or run.record.backend != "slurm":
-        return said
-    reason = slurm.pending_reason(run.job_id)
+    reason = why(run, state)
     if reason and reason != said:
-        print(f"queued: {reason}", file=sys.stderr)
+        print(f"{state}: {reason}", file=sys.stderr)
     return reason or said
 
 
@@ -109,6 +106,8 @@ def _interruptible(run: Run, local: bool) -> Iterator[None]:
 
 def _answer(run: Run, state: State, as_json: bool) -> int:
     print(f"{state}: {run.path}", file=sys.stderr)
+    if reason := why(run, state):
+        print(f"{state}: {reason}", file=sys.stderr)
     summaries = write_report(run)
     if as_json:
         payload = {"job_id": run.job_id, "name": run.name, "path": str(run.path), "state": state}

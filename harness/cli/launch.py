@@ -7,17 +7,19 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterator
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, TypeVar
 
 import typer
 
 from harness.cli.main import run_command
 from harness.errors import RequestError
-from harness.experiment import Experiment
+from harness.experiment import CommTests, Experiment
 from harness.options import VALUE, Option, options_of
-from harness.request import all_options, build_experiment
+from harness.request import all_options, build_experiment, command_of
 from harness.run import Run, find_run
-from harness.site import Choice, Site, choose_site, override
+from harness.site import Choice, Site, choose_site, override, site_to_show
+
+T = TypeVar("T")
 
 
 class Behaviour(NamedTuple):
@@ -63,19 +65,41 @@ LENIENT: dict[str, object] = {
 
 def launch_argv(argv: list[str]) -> int:
     """Launch from the words after `slurm.sh`."""
-    words = [
-        w for i, w in enumerate(argv) if w != "--" or "--" in argv[:i]
-    ]  # flags may stand before or after it
+    words = [w for w in argv if w != "--"]  # flags may stand before or after it
     if not words or "-h" in words or "--help" in words:
-        from harness.cli.help import help_text  # noqa: PLC0415 - needs every exercise's text
+        return _help(_value_of(words, "--site"))
+    words, complaints = _parsable(_protected(words))
+    return run_command("-e …", _launch_command(complaints), words, LENIENT)
 
-        print(help_text(choose_site(_value_of(words, "--site"))))
-        return 0
-    return run_command("-e …", _launch_command(), _protected(words), LENIENT)
+
+def _help(site: str | None) -> int:
+    from harness.cli.help import help_text  # noqa: PLC0415 - needs every exercise's text
+
+    choice, complaint = site_to_show() if site is None else (choose_site(site), None)
+    print(help_text(choice))
+    if complaint:
+        print(f"slurm.sh: {complaint}", file=sys.stderr)
+    return 0
 
 
 def _value_of(words: list[str], flag: str) -> str | None:
-    return words[words.index(flag) + 1] if flag in words[:-1] else None
+    """The value of the last `flag VALUE` or `flag=VALUE`."""
+    spaced = {i: words[i + 1] for i, word in enumerate(words[:-1]) if word == flag}
+    joined = {i: w.partition("=")[2] for i, w in enumerate(words) if w.startswith(f"{flag}=")}
+    found = spaced | joined
+    return found[max(found)] if found else None
+
+
+def _parsable(words: list[str]) -> tuple[list[str], list[str]]:
+    """The words that Typer can read, and a sentence for each at which it would stop and tell of nothing else."""
+    switches = {name for d in declared() if not d.takes_value for name in d.names}
+    valued = {name for d in declared() if d.takes_value for name in d.names}
+    wrong = [w for w in words if "=" in w and w.partition("=")[0] in switches]
+    complaints = [f"{w.partition('=')[0]} takes no value: leave out ={w.partition('=')[2]}" for w in wrong]
+    kept = [w for w in words if w not in wrong]
+    if kept and kept[-1] in valued and (len(kept) < 2 or kept[-2] not in valued):
+        complaints.append(f"{kept.pop()} requires an argument")
+    return kept, complaints
 
 
 def _protected(words: list[str]) -> list[str]:
@@ -119,7 +143,7 @@ def _without_parts(found: list[Declared]) -> list[Declared]:
     return [d for d in found if not any(d is not o and set(d.names) < set(o.names) for o in found)]
 
 
-def _launch_command() -> Callable[..., int]:
+def _launch_command(complaints: list[str]) -> Callable[..., int]:
     parameters = [
         inspect.Parameter(
             d.key,
@@ -135,43 +159,42 @@ def _launch_command() -> Callable[..., int]:
     context = inspect.Parameter("ctx", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)
 
     def command(ctx: typer.Context, **given: Any) -> int:
-        return launch(given, list(ctx.args))
+        return launch(given, list(ctx.args), complaints)
 
     command.__signature__ = inspect.Signature([context, *parameters])  # type: ignore[attr-defined]
     command.__annotations__ = {p.name: p.annotation for p in [context, *parameters]}
     return command
 
 
-def launch(given: dict[str, Any], unknown: list[str]) -> int:
-    """Launch what the parsed words say; returns the exit code."""
+def launch(given: dict[str, Any], unknown: list[str], complaints: list[str]) -> int:
+    """Launch what the parsed words say; returns the exit code. `complaints`: what was wrong before parsing."""
     names = {d.key: d.names[-1] for d in declared()}
     words = [(names[k], v) for k, v in given.items() if v is not None and v is not False]
     own = {n for d in BEHAVIOUR for n in d.names}
     site_fields = {n: o.field for o in options_of(Site) for n in o.flag.names}
     behaviour = Behaviour(**{k: given[k] for k in Behaviour._fields})
-    choice = choose_site(behaviour.site)
+    errors = list(complaints)
+    choice = _told(errors, lambda: choose_site(behaviour.site))
     known = [n for d in declared() for n in d.names]
     asked = [w for w in words if w[0] not in own | set(site_fields)]
-    experiment, site = _all_errors(
-        lambda: build_experiment(asked, _flags(unknown), known, choice.site.defaults),
-        lambda: override(choice.site, {site_fields[n]: v for n, v in words if n in site_fields}),
-    )
-    return _go(experiment, Choice(site=site, reason=choice.reason), behaviour)
-
-
-def _all_errors(ask: Callable[[], Experiment], place: Callable[[], Site]) -> tuple[Experiment, Site]:
-    errors, experiment, site = [], None, None
-    try:
-        experiment = ask()
-    except RequestError as error:
-        errors.append(str(error))
-    try:
-        site = place()
-    except RequestError as error:
-        errors.append(str(error))
-    if experiment is None or site is None:
+    defaults = choice.site.defaults if choice else {}
+    experiment = _told(errors, lambda: build_experiment(asked, _flags(unknown), known, defaults))
+    place = (
+        choice.site if choice else Site(name="unknown", description="")
+    )  # the flags are judged all the same
+    site = _told(errors, lambda: override(place, {site_fields[n]: v for n, v in words if n in site_fields}))
+    if errors or choice is None or experiment is None or site is None:
         raise RequestError("\n".join(errors))
-    return experiment, site
+    return _go(experiment, Choice(site=site, reason=choice.reason), behaviour, ["slurm.sh", *sys.argv[1:]])
+
+
+def _told(errors: list[str], ask: Callable[[], T]) -> T | None:
+    """What `ask` returns; or None, and its complaint is among the errors."""
+    try:
+        return ask()
+    except RequestError as error:
+        errors.append(str(error))
+        return None
 
 
 def _flags(unknown: list[str]) -> list[str]:
@@ -181,7 +204,7 @@ def _flags(unknown: list[str]) -> list[str]:
     ]
 
 
-def _go(experiment: Experiment, choice: Choice, behaviour: Behaviour) -> int:
+def _go(experiment: Experiment, choice: Choice, behaviour: Behaviour, command: list[str]) -> int:
     from harness.launch.job import warnings_of  # noqa: PLC0415 - the help page does without
     from harness.launch.submit import prepare  # noqa: PLC0415
 
@@ -196,23 +219,28 @@ def _go(experiment: Experiment, choice: Choice, behaviour: Behaviour) -> int:
         return 0
     from harness.launch.submit import submit  # noqa: PLC0415
 
-    run = submit(experiment, choice.site, ["slurm.sh", *sys.argv[1:]])
+    run = submit(experiment, choice.site, command)
     return after_submission(run, behaviour)
 
 
 def after_submission(run: Run, behaviour: Behaviour) -> int:
-    """Say where it is; wait, follow and report as asked. A run on this machine is always followed."""
+    """Say where it is; wait, follow and report as asked.
+
+    A run on this machine is always followed, and so is exercise 0, which is there to be read: it takes a minute.
+    """
     from harness.cli.follow import follow  # noqa: PLC0415
 
     local = run.record.backend == "local"
+    shown = isinstance(run.record.experiment, CommTests) and not behaviour.json
+    stays = local or shown or behaviour.wait or behaviour.follow
     if not behaviour.json:
         verb = "started" if local else "submitted"
         print(f"{verb} {run.job_id}: {run.path}", file=sys.stderr)
-        if not (local or behaviour.wait or behaviour.follow):
+        if not stays:
             print(
                 f"next: slurm.sh status {run.job_id} · slurm.sh logs {run.job_id} -f · slurm.sh report {run.job_id}"
             )
-    if local or behaviour.wait or behaviour.follow:
+    if stays:
         quiet = behaviour.json or (behaviour.wait and not behaviour.follow)
         return follow(run, quiet=quiet, as_json=behaviour.json)
     if behaviour.json:
@@ -232,4 +260,6 @@ def rerun(
     """Run a run.json again: the same experiment at the same site, as a new run."""
     record = find_run(run).record
     choice = Choice(site=record.site, reason=f"run.json of {record.job_id}")
-    return _go(record.experiment, choice, Behaviour(None, dry_run, wait, follow, json_))
+    typed = record.command[1:2] and record.command[1].startswith("-")  # else a lesson's or a program's own
+    command = record.command if typed else ["slurm.sh", *command_of(record.experiment, record.site.name)]
+    return _go(record.experiment, choice, Behaviour(None, dry_run, wait, follow, json_), command)

@@ -53,7 +53,7 @@ def lesson(
             print(f"hint {number} of {len(chosen.hints)}: {text}")
     missing = found.a is None or found.b is None
     if missing and _wants_runs(run, only_reading=bool(hint or answer or as_json), site=here):
-        found = _run_missing(pair, found, here, quiet=as_json)
+        found = _run_missing(pair, found, here, site, quiet=as_json)
         missing = False
     if answer:
         return _answer(chosen, pair, found, as_json)
@@ -129,9 +129,10 @@ def _question(chosen: Lesson, pair: Pair, found: Found) -> None:
         print(f"  {tool}: {what}")
 
 
-def _run_missing(pair: Pair, found: Found, site: Site, quiet: bool) -> Found:
+def _run_missing(pair: Pair, found: Found, site: Site, asked_site: str | None, quiet: bool) -> Found:
     """Both runs, the missing ones made now. All are submitted first where a scheduler queues them."""
     from harness.launch.submit import submit  # noqa: PLC0415 - only now something is launched
+    from harness.request import command_of  # noqa: PLC0415 - as above
     from harness.study.lessons import Found as Pairing  # noqa: PLC0415
     from harness.study.lessons import command  # noqa: PLC0415
 
@@ -139,7 +140,7 @@ def _run_missing(pair: Pair, found: Found, site: Site, quiet: bool) -> Found:
     for experiment, run in ((pair.a, found.a), (pair.b, found.b)):
         if run is None:
             print(f"\nrunning: {command(experiment)}", file=sys.stderr)
-            run = submit(experiment, site, ["slurm.sh", *sys.argv[1:]])  # noqa: PLW2901 - the one that was missing
+            run = submit(experiment, site, ["slurm.sh", *command_of(experiment, asked_site)])  # noqa: PLW2901 - it was missing
             print(f"{run.job_id}: {run.path}", file=sys.stderr)
             if site.is_local:
                 _complete(run, quiet)

@@ -13,6 +13,7 @@ from harness.cli.options import JsonOption
 from harness.errors import WorkError
 from harness.run import FINAL, Run, all_runs, find_run, runs_root, when
 
+CANCEL_S = 30.0  # a job is asked first and killed later; a controller may take its time
 RUN_HELP = "job id, name, path, or last"
 RunArgument = Annotated[str, typer.Argument(metavar="[RUN]", help=RUN_HELP, show_default=True)]
 
@@ -62,16 +63,18 @@ def _row(run: Run) -> dict[str, Any]:
 
 def status(run: RunArgument = "last", as_json: JsonOption = False) -> int:
     """State of a run, its nodes' exit statuses, and what is missing."""
-    from harness.launch.submit import state_of  # noqa: PLC0415
+    from harness.launch.submit import state_of, why  # noqa: PLC0415
 
     found = find_run(run)
     state, own, nodes = state_of(found), found.status(), found.nodes()
+    reason = why(found, state)
     if as_json:
         payload = {
             "job_id": found.job_id,
             "name": found.name,
             "path": str(found.path),
             "state": state,
+            "reason": reason,
             "exit_code": own.exit_code if own else None,
             "nodes": [n.model_dump() for n in nodes],
             "missing": own.missing if own else [],
@@ -80,6 +83,8 @@ def status(run: RunArgument = "last", as_json: JsonOption = False) -> int:
         return 0
     exit_code = "" if own is None or own.exit_code is None else f", exit {own.exit_code}"
     print(f"{found.job_id}  {state}{exit_code}  {found.name}")
+    if reason:
+        print(f"  {reason}")
     for node in nodes:
         print(
             f"  node {node.node} ({node.host}): exit {node.exit}, {(node.ended_ns - node.started_ns) / 1e9:.1f} s"
@@ -119,14 +124,19 @@ def cancel(run: RunArgument = "last", as_json: JsonOption = False) -> int:
 
     found = find_run(run)
     before = cancel_run(found)
-    deadline = time.monotonic() + 30
-    while before not in FINAL and (state := state_of(found)) not in FINAL and time.monotonic() < deadline:
+    deadline = time.monotonic() + CANCEL_S
+    after = before
+    while after not in FINAL and (after := state_of(found)) not in FINAL and time.monotonic() < deadline:
         time.sleep(0.3)
-    after = before if before in FINAL else state
     if as_json:
         print(json.dumps({"job_id": found.job_id, "before": before, "state": after}))
     elif before in FINAL:
         print(f"{found.job_id} had ended already: {before}")
-    else:
+    elif after in FINAL:
         print(f"{found.job_id}: {after}")
-    return 0
+    else:
+        print(
+            f"{found.job_id} was told to stop and is still {after}: slurm.sh status {found.job_id}",
+            file=sys.stderr,
+        )
+    return 0 if after in FINAL else 1

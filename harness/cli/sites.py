@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from harness.cli.options import JsonOption
-from harness.site import SITES, Site, choose_site, load_site, site_names
+from harness.site import SITES, Site, load_site, site_names, site_to_show
 
 
 def sites(
@@ -37,7 +38,7 @@ def schema_text() -> str:
 
 
 def _list(as_json: bool) -> None:
-    here = choose_site(None)
+    here, complaint = site_to_show()
     rows = [load_site(n) for n in site_names()]
     if as_json:
         found = [
@@ -49,3 +50,5 @@ def _list(as_json: bool) -> None:
     for site in rows:
         print(f"{'*' if site.name == here.site.name else ' '} {site.name:<{width}}  {site.description}")
     print(f"* here: {here.reason}. Another: --site NAME, --site FILE.yaml, or HARNESS_SITE")
+    if complaint:
+        print(f"slurm.sh: {complaint}", file=sys.stderr)

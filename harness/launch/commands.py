@@ -9,12 +9,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import yaml
 
 from harness.experiment import DDP, CommTests, DeepSpeed, Experiment, Megatron, Training
-from harness.launch.words import MASTER_ADDR, MASTER_PORT, NODE, RUN_DIR, Word, from_site, join
+from harness.launch.words import MASTER_ADDR, MASTER_PORT, NODE, RUN_DIR, Word, join, parent
 from harness.model import Model
 from harness.options import options_of
 from harness.site import ROOT, Site, read_yaml
@@ -41,6 +42,8 @@ class Place(NamedTuple):
     model: Model | None
     model_file: str | None
     checkpoint: Word | None
+    data: Word | None  # instruction data
+    megatron_data: Word | None  # prefix of .bin and .idx; then there is no `data`
     python: str  # that has PyTorch, inside the container if there is one
     launcher_python: str  # on the node
     checkout: str
@@ -151,8 +154,7 @@ def _deepspeed(asked: DeepSpeed, place: Place) -> Plan:
 
 
 def _megatron(asked: Megatron, place: Place) -> Plan:
-    data = from_site(asked.data_path or place.site.megatron_data or "")
-    prefix: list[Word] = ["--data-path", data] if data else []
+    prefix: list[Word] = ["--data-path", place.megatron_data] if place.megatron_data else []
     if asked.engine == "megatron-lm":
         from harness.megatron_args import pretrain_gpt_argv  # noqa: PLC0415 - only this engine needs it
 
@@ -178,9 +180,6 @@ def _training_plan(asked: Training, place: Place, argv: list[Word], files: dict[
     observed = place.profiler == "nsys"
     if place.model is not None and place.model_file is None:
         files["model.yaml"] = yaml.safe_dump(place.model.model_dump(), sort_keys=False)
-    folders: list[Word] = [place.checkpoint] if place.checkpoint else []
-    data = asked.data or place.site.data
-    folders += [from_site(data)] if data else []
     convert: list[Word] = [place.launcher_python, "-m", "harness", "paraver", join(RUN_DIR)]
     after = (
         [Command(title="Paraver trace", argv=convert, contained=False, decisive=False)]
@@ -188,7 +187,14 @@ def _training_plan(asked: Training, place: Place, argv: list[Word], files: dict[
         else []
     )
     training = Command(title="training", argv=argv, observed=observed)
-    return Plan([training], after, files, folders)
+    return Plan([training], after, files, _folders(place))
+
+
+def _folders(place: Place) -> list[Word]:
+    """What a container must see of the command's own words: the checkout and the run are seen anyway."""
+    model = place.model_file if place.model_file and not Path(place.model_file).is_relative_to(ROOT) else None
+    prefix = parent(place.megatron_data) if place.megatron_data else None
+    return [path for path in (model, place.checkpoint, place.data, prefix) if path]
 
 
 def _training_words(asked: Training, place: Place) -> list[Word]:
@@ -196,9 +202,8 @@ def _training_words(asked: Training, place: Place) -> list[Word]:
     words: list[Word] = ["--run-dir", join(RUN_DIR), "--model", model]
     if place.checkpoint is not None:
         words += ["--checkpoint", place.checkpoint]
-    data = asked.data or place.site.data
-    if data:
-        words += ["--data", from_site(data)]
+    if place.data is not None:
+        words += ["--data", place.data]
     for option in options_of(type(asked)):
         words += option.arguments(getattr(asked, option.field))
     words += ["--profiler", place.profiler]

@@ -33,7 +33,7 @@ def end(run: Run, code: int, reason: str) -> int:
     missing = [name for name in run.record.job["expects"] if not _is_there(run.path / name)]
     before = run.status()
     status = Status(
-        state=_state(exit_code, reason),
+        state=_state(exit_code, reason, missing),
         exit_code=exit_code,
         host=socket.gethostname(),
         missing=missing,
@@ -55,7 +55,9 @@ def _training_exit(nodes: list[NodeStatus], expected: int, code: int) -> int:
     return code if len(nodes) == expected else code or 1
 
 
-def _state(code: int, reason: str) -> State:
+def _state(code: int, reason: str, missing: list[str]) -> State:
+    if not code and not missing:
+        return "completed"  # told to stop when it had done all it was asked for
     if reason == "timeout":
         return "timeout"
     if reason == "cancelled":

@@ -32,6 +32,11 @@ class Machine(NamedTuple):
     runs_dir: str  # the folder that holds the exercises' logs and profiler folders
 
 
+def uses_megatron_lm(experiment: Experiment) -> bool:
+    """Whether Megatron-LM's own script trains, of the NeMo container, instead of ours."""
+    return isinstance(experiment, Megatron) and experiment.engine == "megatron-lm"
+
+
 def fit(
     experiment: Experiment, site: Site, machine: Machine, device: Device, model: Model | None
 ) -> Experiment:
@@ -40,6 +45,11 @@ def fit(
     Raises:
         RequestError: it does not fit; one line per reason.
     """
+    if site.is_local and device == "cuda" and not machine.gpus:
+        raise RequestError(
+            f"site {site.name} says device: cuda, and this machine shows no NVIDIA GPU "
+            "(CUDA_VISIBLE_DEVICES can hide it): say device: auto or cpu, or choose another site"
+        )
     gpus = (
         experiment.gpus_per_node
         or site.defaults.get("gpus_per_node")
@@ -56,8 +66,11 @@ def fit(
             given["mixed_precision"] = device == "cuda"
         given |= _megatron_defaults(experiment, int(gpus), given["micro_batch_size"] or 1, device)
     fitted, errors = validate(type(experiment), given)
+    if isinstance(experiment, Megatron) and experiment.data is not None and experiment.data_path is not None:
+        errors.append("--data and --data-path both name what to train on: drop one")
     if isinstance(fitted, Megatron) and model is not None:
         errors += _megatron_model_rules(fitted, model)
+    errors += _megatron_lm_rules(experiment, site, device)
     errors += _too_many_gpus(experiment.nodes, int(gpus), site, machine, device)
     if errors or fitted is None:
         raise RequestError("\n".join(errors))
@@ -128,6 +141,30 @@ def _megatron_model_rules(asked: Megatron, model: Model) -> list[str]:
             asked.vpp > 1 and microbatches % asked.pp,
             f"--vpp {asked.vpp} needs a multiple of --pp {asked.pp} micro-batches per iteration and has "
             f"{microbatches}: change --global-batch-size",
+        ),
+    ]
+    return [sentence for broken, sentence in rules if broken]
+
+
+def _megatron_lm_rules(experiment: Experiment, site: Site, device: Device) -> list[str]:
+    if not isinstance(experiment, Megatron) or not uses_megatron_lm(experiment):
+        return []
+    name = "--engine megatron-lm"
+    if device == "cpu":
+        return [f"{name} trains on GPUs only: use --engine megatron-core"]
+    rules = [
+        (
+            site.container is None or site.container.nemo_image is None,
+            f"{name} needs NeMo's container, and site {site.name} names none (container.nemo_image): build it "
+            "(containers/README.md) and name it in a site file",
+        ),
+        (
+            experiment.profiler == "torch",
+            f"{name} is recorded by nsys only: drop --profiler torch, or use --no-profile",
+        ),
+        (
+            experiment.data is not None,
+            f"{name} reads a .bin/.idx prefix, not --data: use --data-path",
         ),
     ]
     return [sentence for broken, sentence in rules if broken]

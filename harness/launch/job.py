@@ -9,10 +9,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
+from harness.errors import RequestError
 from harness.experiment import AnyExperiment, CommTests, Experiment, Megatron, Training
 from harness.launch.commands import Command, Place, commands_of
-from harness.launch.fit import Device, Machine, fit
-from harness.launch.words import Word, from_site
+from harness.launch.fit import Device, Machine, fit, uses_megatron_lm
+from harness.launch.words import Word, from_site, shown
 from harness.model import Model, find_model
 from harness.options import options_of
 from harness.site import ROOT, Site
@@ -25,6 +26,13 @@ TAG_ORDER = (
 )
 
 
+# Where sbatch would look after its command line.
+SBATCH_VARIABLES = {
+    "account": "SBATCH_ACCOUNT",
+    "partition": "SBATCH_PARTITION",
+    "qos": "SBATCH_QOS",
+    "time": "SBATCH_TIMELIMIT",
+}
 SLOWING = {"CUDA_LAUNCH_BLOCKING": "1", "NCCL_DEBUG": "TRACE"}
 
 
@@ -41,11 +49,17 @@ class Job:
     directives: list[str]  # sbatch options
     modules: list[str]
     setup: list[str]
+    node_setup: list[str]  # on every node, before and after the commands
+    node_cleanup: list[str]
     env: dict[str, Word]
     checkout: str
     output_dir: str  # the exercise's folder that holds logs/ and profiler/
     python: str
     container: list[Word]
+    image: Word | None  # the container's file
+    checkpoint: Word | None  # folder of the weights to start from
+    data: Word | None  # instruction data
+    megatron_data: Word | None  # prefix of .bin and .idx
     nsys_options: str
     cpus_per_task: int | None
     threads_per_rank: int
@@ -83,12 +97,15 @@ def resolve(experiment: Experiment, site: Site, machine: Machine) -> Job:
         model=model,
         model_file=place_model.file,
         checkpoint=_checkpoint(asked, site, model, place_model.checkpoint),
+        data=_data(asked, site),
+        megatron_data=_megatron_data(asked, site),
         python=python,
         launcher_python=machine.python,
         checkout=str(ROOT),
         profiler=profiler,
     )
     plan = commands_of(asked, place)
+    image = _image(asked, site)
     cpus = site.cpus_per_node or (site.cpus_per_gpu and site.cpus_per_gpu * (asked.gpus_per_node or 1))
     return Job(
         experiment=asked,  # type: ignore[arg-type]  # an instance of one of the union's classes
@@ -100,11 +117,17 @@ def resolve(experiment: Experiment, site: Site, machine: Machine) -> Job:
         directives=[] if site.is_local else _directives(asked, site, cpus),
         modules=site.modules,
         setup=site.setup,
+        node_setup=site.node_setup,
+        node_cleanup=site.node_cleanup,
         env=_environment(asked, site, device),
         checkout=str(ROOT),
         output_dir=f"{machine.runs_dir}/{asked.folder}",
         python=machine.python,
-        container=_container(site, machine.runs_dir, plan.folders),
+        container=_container(site, image, machine.runs_dir, plan.folders),
+        image=image,
+        checkpoint=place.checkpoint,
+        data=place.data,
+        megatron_data=place.megatron_data,
         nsys_options=_nsys_options(asked, site, device),
         cpus_per_task=cpus,
         threads_per_rank=_threads(asked, site, machine, cpus),
@@ -129,9 +152,36 @@ def warnings_of(job: Job, environ: Mapping[str, str]) -> list[str]:
             f"--tp {asked.tp} is more than the {asked.gpus_per_node} GPUs of a node: tensor-parallel all-reduces will "
             "cross the slow network; pipeline stages (--pp) are meant for that"
         )
+    found += _scheduler_warnings(job, environ)
+    if isinstance(asked, Training) and asked.profiler == "auto" and job.device == "cuda":
+        found += [NO_NSYS] * (job.profiler == "torch" and job.site.profiler is None)
     for name, bad in SLOWING.items():
         if job.env.get(name, environ.get(name)) == bad:
             found.append(f"{name}={bad} slows the training down: its throughput is not worth publishing")
+    return found
+
+
+NO_NSYS = (
+    "nothing here brings nsys, so torch.profiler records instead: name its module in a site file, or insist with "
+    "--profiler nsys"
+)
+
+
+def _scheduler_warnings(job: Job, environ: Mapping[str, str]) -> list[str]:
+    if job.site.is_local:
+        return []
+    found = [
+        f"{variable}={environ[variable]} is not used: the job asks for {getattr(job.site, name)}, which a flag changes"
+        for name, variable in SBATCH_VARIABLES.items()
+        if environ.get(variable) and getattr(job.site, name) not in (None, environ[variable])
+    ]
+    largest = job.site.max_nodes
+    if largest is not None and job.experiment.nodes > largest:
+        queue = job.site.qos or job.site.partition or job.site.name
+        found.append(
+            f"-n {job.experiment.nodes} is more than the {largest} nodes that {queue} lets run: "
+            "the job may wait for ever; choose another queue with -q or -p"
+        )
     return found
 
 
@@ -157,13 +207,16 @@ def _profiler(
         return "none"
     if asked.profiler != "auto":
         return asked.profiler
-    if asked.nsys2prv and device == "cuda":
+    if uses_megatron_lm(asked) or (asked.nsys2prv and device == "cuda"):
         return "nsys"
     if site.profiler:
         return site.profiler
-    if device == "cpu" or (site.is_local and not machine.has_nsys):
-        return "torch"
-    return "nsys"
+    return "torch" if device == "cpu" or _lacks_nsys(site, machine) else "nsys"
+
+
+def _lacks_nsys(site: Site, machine: Machine) -> bool:
+    """True when nothing promises an nsys: this machine has none, and no module or line of the site brings it."""
+    return not machine.has_nsys and not (site.modules or site.setup)
 
 
 def _checkpoint(asked: Experiment, site: Site, model: Model | None, given: str | None) -> Word | None:
@@ -174,6 +227,20 @@ def _checkpoint(asked: Experiment, site: Site, model: Model | None, given: str |
     if site.models_dir is None or model.tiny_twin is None or isinstance(asked, Megatron):
         return None
     return from_site(f"{site.models_dir}/{model.hub_name}")
+
+
+def _data(asked: Experiment, site: Site) -> Word | None:
+    if not isinstance(asked, Training) or _megatron_data(asked, site) is not None or uses_megatron_lm(asked):
+        return None
+    return asked.data or (from_site(site.data) if site.data else None)
+
+
+def _megatron_data(asked: Experiment, site: Site) -> Word | None:
+    if not isinstance(asked, Megatron):
+        return None
+    if asked.data_path is not None or asked.data is not None:
+        return asked.data_path
+    return from_site(site.megatron_data) if site.megatron_data else None
 
 
 def _run_name(asked: Experiment, model: Model | None) -> tuple[str, str]:
@@ -230,24 +297,38 @@ def _environment(asked: Experiment, site: Site, device: Device) -> dict[str, Wor
         env |= dict.fromkeys(("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"), "lo")
     if device == "cpu":
         env |= {"ACCELERATE_USE_CPU": "true", "CUDA_VISIBLE_DEVICES": ""}
-    for option in options_of(type(asked)):
-        setting = getattr(asked, option.field)
-        if option.flag.env and setting is not None:
-            env[option.flag.env] = str(setting)
-    if isinstance(asked, Megatron) and asked.engine == "megatron-lm":
-        # Megatron-LM refuses to start without; our own loop sets it itself.
+    if isinstance(asked, Megatron) and device == "cuda":
+        # Kernels start in the order they were launched, so that communication overlaps; Megatron-LM insists on it.
         env["CUDA_DEVICE_MAX_CONNECTIONS"] = "1"
     return env | {name: from_site(text) for name, text in site.env.items()}
 
 
-def _container(site: Site, runs_dir: str, folders: list[Word]) -> list[Word]:
-    """The words before the program to run inside; none when there is no container."""
+def _image(asked: Experiment, site: Site) -> Word | None:
     if site.container is None:
+        return None
+    nemo = site.container.nemo_image if uses_megatron_lm(asked) else None
+    return from_site(nemo or site.container.image)
+
+
+def _container(site: Site, image: Word | None, runs_dir: str, folders: list[Word]) -> list[Word]:
+    """The words before the program to run inside; none when there is no container.
+
+    Raises:
+        RequestError: a folder's name cannot be written as a bind.
+    """
+    if site.container is None or image is None:
         return []
-    binds: list[Word] = [str(ROOT), runs_dir, *map(from_site, site.container.binds), *folders]
+    ours: list[Word] = [str(ROOT), runs_dir, *folders]
+    for bind in ours:
+        if set(shown(bind)) & set(",:"):
+            raise RequestError(
+                f"{shown(bind)}: {site.container.command} cannot bind a path with a comma or a colon in its name: "
+                "rename it, or use another place"
+            )
+    binds = [*ours[:2], *map(from_site, site.container.binds), *ours[2:]]
     unique = [b for i, b in enumerate(binds) if b not in binds[:i]]
     flags = [word for bind in unique for word in ("--bind", bind)]
-    return [site.container.command, *site.container.arguments, *flags, from_site(site.container.image)]
+    return [site.container.command, *site.container.arguments, *flags, image]
 
 
 def _nsys_options(asked: Experiment, site: Site, device: Device) -> str:

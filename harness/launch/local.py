@@ -9,6 +9,7 @@ import os
 import signal
 import socket
 import subprocess
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from types import FrameType
@@ -46,26 +47,37 @@ class Limits(NamedTuple):
     gpus: int  # how many of this machine's GPUs it sees
 
 
+STARTING_S = 60  # between a run's publication and its controller's start lie the imports of submitit
+
+
 def submit(script: Path, job_id: str, folder: Path, limits: Limits) -> None:
-    """Start the script in the background as run `job_id`; `folder` is submitit's."""
+    """Start the script in the background as run `job_id`; `folder` is submitit's.
+
+    Raises:
+        OSError: the folder cannot be written.
+    """
     from submitit import LocalExecutor  # noqa: PLC0415 - a second of imports that only a real start needs
 
     executor = LocalExecutor(folder=folder)
     executor.update_parameters(
         timeout_min=limits.time_s / 60,
         signal_delay_s=limits.warning_s,
-        gpus_per_node=limits.gpus,
-        visible_gpus=_visible()[: limits.gpus],
     )
-    environment = {"HARNESS_JOB_ID": job_id, "HARNESS_PORT": str(free_port())}
+    # Ours, not submitit's: it knows GPUs by number only.
+    devices = ",".join(visible_gpus(os.environ)[: limits.gpus])
+    environment = {
+        "HARNESS_JOB_ID": job_id,
+        "HARNESS_PORT": str(free_port()),
+        "CUDA_VISIBLE_DEVICES": devices,
+    }
     executor.submit(run_script, str(script), environment)
 
 
-def _visible(environ: Mapping[str, str] = os.environ) -> list[int]:
+def visible_gpus(environ: Mapping[str, str]) -> list[str]:
+    """The GPUs a run may use, by number or UUID as CUDA_VISIBLE_DEVICES names them."""
     named = environ.get("CUDA_VISIBLE_DEVICES")
-    if named is not None and all(d.strip().isdigit() for d in named.split(",")):
-        return [int(d) for d in named.split(",")]
-    return list(range(nvidia_gpus(environ)))
+    names = map(str, range(nvidia_gpus(environ))) if named is None else map(str.strip, named.split(","))
+    return list(names)[: nvidia_gpus(environ)]
 
 
 def free_port() -> int:
@@ -79,11 +91,42 @@ def state(run: Run) -> State:
     """What the run itself wrote, checked against its process."""
     own = run.status()
     if own is None:
-        return "queued"
+        return _state_before_its_first_word(run)
     if own.state == "running" and not _is_alive(run, own.pid, own.host):
         later = run.status()  # it may have written its end between the two looks
-        return later.state if later is not None and later.state != "running" else "unknown"
+        if later is not None and later.state != "running":
+            return later.state
+        return "unknown" if _controller(run) is None or _is_kept(run) else "failed"
     return own.state
+
+
+def _state_before_its_first_word(run: Run) -> State:
+    young = time.time_ns() - run.record.created_ns < STARTING_S * 1_000_000_000
+    if _is_kept(run) or (young and _controller(run) is None):
+        return "queued"
+    own = run.status()  # as in `state`
+    return own.state if own is not None else "failed"
+
+
+def why_it_fell_silent(run: Run) -> str:
+    """Why a run that has ended does not say how: the last thing its controller heard; empty when it does say."""
+    own = run.status()
+    if own is not None and own.state != "running":
+        return ""
+    lines = [
+        line
+        for log in sorted(run.controller_dir.glob("*_log.err"))
+        for line in log.read_text(encoding="utf-8", errors="replace").splitlines()
+        if line.strip() and not line.startswith("submitit ")
+    ]
+    said = f": {lines[-1].strip()}" if lines else ""
+    return f"it ended without writing its last word, as on a full disk, at a time limit of seconds or when killed{said}"
+
+
+def _controller(run: Run) -> int | None:
+    """The process that keeps the run, by the name of what it was handed."""
+    numbers = [p.name.partition("_")[0] for p in run.controller_dir.glob("*_submitted.pkl")]
+    return next((int(n) for n in numbers if n.isdigit()), None)
 
 
 def cancel(run: Run) -> None:
@@ -92,7 +135,10 @@ def cancel(run: Run) -> None:
     Raises:
         WorkError: its process is not on this machine.
     """
-    own = run.status()
+    own, controller = run.status(), _controller(run)
+    if own is None and controller is not None and _is_kept(run):
+        os.kill(controller, signal.SIGTERM)  # it passes that on, as soon as there is somebody to hear it
+        return
     if own is None or own.pid is None or not _is_alive(run, own.pid, own.host):
         raise WorkError(f"{run.name}: its process is not on this machine (any more): nothing was cancelled")
     os.kill(own.pid, signal.SIGTERM)
@@ -102,7 +148,23 @@ def _is_alive(run: Run, pid: int | None, host: str | None) -> bool:
     """True when `pid` still is this run's script; a number can be somebody else's by now."""
     if host != socket.gethostname():
         return False
+    return pid is not None and _was_started_with(pid, run.script)
+
+
+def _is_kept(run: Run) -> bool:
+    """True while the run's controller lives."""
+    pid = _controller(run)
+    return pid is not None and _was_started_with(pid, run.controller_dir)
+
+
+def _was_started_with(pid: int, path: Path) -> bool:
+    """True when process `pid` lives and has an argument that ends like `path`, which a link may have led us to."""
+    end = "/".join(("", *path.parts[-2:])).encode()
+    process = Path(f"/proc/{pid}")
     try:
-        return str(run.script).encode() in Path(f"/proc/{pid}/cmdline").read_bytes()
+        words = (process / "cmdline").read_bytes()
+        if not words:  # a zombie, or so new that the kernel has not noted its words yet
+            return b") Z " not in (process / "stat").read_bytes()
+        return any(word.endswith(end) for word in words.split(b"\0"))
     except OSError:
         return False

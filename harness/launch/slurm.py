@@ -42,13 +42,16 @@ def clean_environment(environ: Mapping[str, str] = os.environ) -> dict[str, str]
     return {k: v for k, v in environ.items() if k in KEPT or not k.startswith(LEAKING)}
 
 
-def submit(script: Path, workdir: Path) -> str:
+def submit(script: Path, workdir: Path, directives: list[str]) -> str:
     """Submit the script; returns the job's id.
+
+    Its directives are said again on the command line, where SBATCH_ variables cannot overrule them: what the script
+    says, and what was asked for, is what runs.
 
     Raises:
         WorkError: sbatch refused; the sentence is sbatch's own.
     """
-    return _job_id(_ask("sbatch", "--parsable", f"--chdir={workdir}", str(script)))
+    return _job_id(_ask("sbatch", "--parsable", f"--chdir={workdir}", *directives, str(script)))
 
 
 def submit_after(run: Run, argv: list[Word], over: bool) -> str:

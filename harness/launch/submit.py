@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.metadata
-import importlib.util
 import os
 import platform
 import pwd
@@ -14,9 +13,10 @@ import sys
 import time
 from pathlib import Path
 
-from harness.errors import RequestError, WorkError
-from harness.experiment import Experiment, Training
+from harness.errors import WorkError
+from harness.experiment import Experiment
 from harness.launch import local, slurm
+from harness.launch.check import check, with_whole_paths
 from harness.launch.fit import Machine
 from harness.launch.job import Job, resolve
 from harness.launch.render import render
@@ -28,6 +28,7 @@ from harness.run import (
     State,
     claim_local_id,
     disk_error,
+    release_local_id,
     runs_root,
     write_atomically,
 )
@@ -47,20 +48,19 @@ RECORDED = (
 
 def this_machine() -> Machine:
     """What the machine we are on has."""
-    wrapper = ROOT / ".venv" / "harness-python"
-    python = os.environ.get("HARNESS_LAUNCHER") or (str(wrapper) if wrapper.is_file() else sys.executable)
+    wrapper = Path(sys.prefix) / "harness-python"  # beside the packages, wherever HARNESS_VENV put them
     return Machine(
         gpus=nvidia_gpus(),
         cores=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
         has_nsys=shutil.which("nsys") is not None,
-        python=python,
+        python=str(wrapper) if wrapper.is_file() else sys.executable,
         runs_dir=str(runs_root()),
     )
 
 
 def prepare(experiment: Experiment, site: Site) -> Job:
     """The resolved job, for this machine. Raises RequestError."""
-    return resolve(experiment, site, this_machine())
+    return resolve(with_whole_paths(experiment), site, this_machine())
 
 
 def submit(experiment: Experiment, site: Site, command: list[str]) -> Run:
@@ -70,42 +70,13 @@ def submit(experiment: Experiment, site: Site, command: list[str]) -> Run:
         RequestError: something it names is not there; nothing was written.
         WorkError: the backend refused, or the disk did; nothing is left behind.
     """
+    experiment = with_whole_paths(experiment)  # the record must mean the same from everywhere
     job = prepare(experiment, site)
-    _check_paths(job)
+    check(job, os.environ)
     with Stage(Path(job.output_dir)) as stage:
         _write_files(stage.path, job)
         start = _start_local if site.is_local else _start_slurm
         return start(stage, job, _record(experiment, site, job, command))
-
-
-def _check_paths(job: Job) -> None:
-    asked, site = job.experiment, job.site
-    if isinstance(asked, Training) and asked.data is not None and not Path(asked.data).is_file():
-        raise RequestError(f"--data: there is no file {asked.data!r}")
-    if site.container is not None:
-        image = os.path.expandvars(site.container.image)
-        if not Path(image).is_file():
-            raise RequestError(
-                f"site {site.name}: its container image {site.container.image} ({image}) does not exist: "
-                "build it (containers/README.md) or name yours in a site file"
-            )
-    elif importlib.util.find_spec("torch") is None:
-        raise RequestError(
-            f"site {site.name} names no container, and the training packages are not in .venv: "
-            "run `bash slurm.sh --install train`, or name a container in a site file"
-        )
-    if isinstance(asked, Training) and site.models_dir and job.model and job.model.tiny_twin:
-        folder = Path(os.path.expandvars(f"{site.models_dir}/{job.model.hub_name}"))
-        if (
-            asked.exercise in (1, 2)
-            and not asked.random_weights
-            and asked.model is None
-            and not folder.is_dir()
-        ):
-            raise RequestError(
-                f"site {site.name}: there is no checkpoint {folder}: "
-                "add --random-weights (the profile is the same), or give --model PATH"
-            )
 
 
 def _write_files(folder: Path, job: Job) -> None:
@@ -115,7 +86,7 @@ def _write_files(folder: Path, job: Job) -> None:
 
 
 def _start_slurm(stage: Stage, job: Job, record: Record) -> Run:
-    job_id = slurm.submit(stage.path / "job.sbatch", stage.output_dir)
+    job_id = slurm.submit(stage.path / "job.sbatch", stage.output_dir, job.directives)
     try:
         run = Run(stage.path)
         run.write_record(record.model_copy(update={"job_id": job_id}))
@@ -128,16 +99,30 @@ def _start_slurm(stage: Stage, job: Job, record: Record) -> Run:
 
 def _start_local(stage: Stage, job: Job, record: Record) -> Run:
     job_id, folder = claim_local_id(runs_root())
-    Run(stage.path).write_record(record.model_copy(update={"job_id": job_id}))
-    run = stage.publish(job.name_for(job_id), job_id)
-    gpus = job.experiment.world_size if job.device == "cuda" else 0
-    local.submit(run.script, job_id, folder, local.Limits(job.site.time_s, job.site.warning_s, gpus or 0))
+    run = None
+    try:
+        Run(stage.path).write_record(record.model_copy(update={"job_id": job_id}))
+        run = stage.publish(job.name_for(job_id), job_id)
+        gpus = job.experiment.world_size if job.device == "cuda" else 0
+        local.submit(run.script, job_id, folder, local.Limits(job.site.time_s, job.site.warning_s, gpus or 0))
+    except (OSError, WorkError) as error:
+        if run is not None:
+            stage.withdraw(run)
+        release_local_id(folder)
+        raise error if isinstance(error, WorkError) else disk_error(stage.output_dir, error) from None
     return run
 
 
 def state_of(run: Run) -> State:
     """The run's state, asked of whoever knows."""
     return slurm.state(run) if run.record.backend == "slurm" else local.state(run)
+
+
+def why(run: Run, state: State) -> str:
+    """Why a run waits, or ended without a word; empty when there is nothing to add to its state."""
+    if run.record.backend == "slurm":
+        return slurm.pending_reason(run.job_id) if state == "queued" else ""
+    return local.why_it_fell_silent(run) if state == "failed" else ""
 
 
 def cancel(run: Run) -> State:

@@ -8,7 +8,12 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import NamedTuple
+
+from harness.site import VARIABLE
 
 
 @dataclass(frozen=True)
@@ -36,8 +41,6 @@ NODE = Var(var="NODE")
 MASTER_ADDR = Var(var="MASTER_ADDR")
 MASTER_PORT = Var(var="MASTER_PORT")
 
-_VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
-
 
 def join(*parts: str | Var) -> Shell:
     """One word made of text and variables."""
@@ -45,15 +48,48 @@ def join(*parts: str | Var) -> Shell:
 
 
 def from_site(text: str) -> Word:
-    """A path of a site file, in which `$NAME` and `${NAME}` stand for the cluster's variables."""
-    if not _VARIABLE.search(text):
+    """A text of a site file, in which `$NAME` and `${NAME}` stand for the cluster's variables.
+
+    Never for a user's own words: their shell has expanded what it should, and the rest is a name.
+    """
+    if not VARIABLE.search(text):
         return text
     parts: list[str | Var] = []
     end = 0
-    for match in _VARIABLE.finditer(text):
+    for match in VARIABLE.finditer(text):
         parts += [text[end : match.start()], Var(var=match[1] or match[2])]
         end = match.end()
     return Shell(parts=tuple(p for p in [*parts, text[end:]] if p != ""))
+
+
+def parent(path: Word) -> Word | None:
+    """The folder that holds `path`; None when only a variable knows."""
+    if not isinstance(path, Shell):
+        return str(PurePosixPath(path).parent)
+    *before, last = path.parts
+    folder = last.rpartition("/")[0] if isinstance(last, str) else ""
+    kept = (*before, folder) if folder else tuple(before)
+    return Shell(parts=kept) if kept else None
+
+
+class Here(NamedTuple):
+    """A word as this machine would read it, and the variables that are not set here."""
+
+    text: str
+    unset: list[str]
+
+
+def read_here(word: Word, environ: Mapping[str, str]) -> Here:
+    """The word with its variables expanded from `environ`."""
+    parts = word.parts if isinstance(word, Shell) else (word,)
+    text = "".join(environ.get(p.var, "") if isinstance(p, Var) else p for p in parts)
+    return Here(text, [p.var for p in parts if isinstance(p, Var) and not environ.get(p.var)])
+
+
+def shown(word: Word) -> str:
+    """The word for people: variables by name."""
+    parts = word.parts if isinstance(word, Shell) else (word,)
+    return "".join(f"${p.var}" if isinstance(p, Var) else p for p in parts)
 
 
 def quote(word: Word) -> str:

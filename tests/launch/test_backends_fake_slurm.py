@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 from launch_shared import Harness
 
+from harness.cli import runs
 from harness.errors import WorkError
 from harness.launch import slurm
-from harness.run import Run, Status
+from harness.run import Run, Status, find_run
 
 ANSWERS = {"squeue": "exit 1", "sacct": "exit 1", "scontrol": "exit 1"}
 
@@ -102,6 +103,68 @@ def test_an_enclosing_jobs_variables_do_not_leak(programs: Path, site: str, harn
     assert "SBATCH_ACCOUNT=mine" in seen
     assert "SLURM_CONF=/etc/s.conf" in seen
     assert not any(name in seen for name in ("SLURM_JOB_ID", "SLURM_NTASKS", "SRUN_CPUS"))
+
+
+def test_what_the_script_says_cannot_be_overruled_from_outside(
+    programs: Path, site: str, harness: Harness
+) -> None:
+    """sbatch reads SBATCH_ variables after the script and before its command line."""
+    fake(programs, "sbatch", 'printf "%s\\n" "$@" >$0.argv; echo 4711')
+    done = harness("-e", "1", "--site", site, "-a", "mine", "-p", "gpu", "-q", "q", "--time", "0:10:00",
+                   SBATCH_ACCOUNT="theirs", SBATCH_TIMELIMIT="1:00:00")  # fmt: skip
+    argv = (programs / "sbatch.argv").read_text().splitlines()
+    assert {"--account=mine", "--partition=gpu", "--qos=q", "--time=0:10:00"} <= set(argv)
+    assert argv[-1].endswith("job.sbatch")
+    assert "SBATCH_ACCOUNT=theirs is not used: the job asks for mine" in done.stderr
+    assert "SBATCH_TIMELIMIT=1:00:00 is not used" in done.stderr
+
+
+def test_status_says_why_a_job_waits(programs: Path, run: Run, harness: Harness) -> None:
+    fake(programs, "squeue", 'case "$*" in *%r*) echo QOSMaxNodePerJobLimit;; *) echo PENDING;; esac')
+    assert "QOSMaxNodePerJobLimit" in harness("status").stdout
+    assert json.loads(harness("status", "--json").stdout)["reason"] == "QOSMaxNodePerJobLimit"
+
+
+def test_a_cancellation_that_is_not_heard_is_a_failure(
+    programs: Path, run: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fake(programs, "squeue", "echo PENDING")
+    monkeypatch.setattr(runs, "CANCEL_S", 0.5)
+    assert runs.cancel(str(run.path)) == 1
+    assert "was told to stop and is still queued" in capsys.readouterr().err
+    fake(programs, "squeue", "echo CANCELLED")
+    assert runs.cancel(str(run.path)) == 0
+
+
+def test_exercise_0_stays_to_show_what_it_measures(programs: Path, site: str, harness: Harness) -> None:
+    fake(programs, "squeue", "echo FAILED")
+    shown = harness("-e", "0", "--site", site)
+    assert "failed: " in shown.stderr
+    fake(programs, "sbatch", "echo 4712")
+    assert json.loads(harness("-e", "0", "--site", site, "--json").stdout)["job_id"] == "4712"
+    fake(programs, "sbatch", "echo 4713")
+    assert "next: slurm.sh status 4713" in harness("-e", "1", "--site", site).stdout
+
+
+def test_a_run_again_and_a_lessons_run_record_what_they_ask_for(
+    programs: Path, site: str, harness: Harness, tmp_path: Path
+) -> None:
+    def command_of_run(job_id: str) -> list[str]:
+        found = find_run(job_id, tmp_path / "runs").record.command
+        return found[1:]
+
+    words = ["-e", "1", "--site", site, "--seed", "7"]
+    harness(*words)
+    for job_id, again in (("4712", "4711"), ("4713", "4712")):
+        fake(programs, "sbatch", f"echo {job_id}")
+        harness("rerun", again)
+        assert command_of_run(job_id)[-len(words):] == words  # fmt: skip
+    fake(programs, "sbatch", "n=$(cat $0.n || echo 4713); echo $((n + 1)) >$0.n; cat $0.n")
+    fake(programs, "squeue", "echo COMPLETED")
+    done = harness("lesson", "1a", "--run", "--site", site)
+    assert "running: " in done.stderr, done.stderr
+    assert command_of_run("4714")[:2] == ["-e", "1"]
+    assert site in command_of_run("4714")
 
 
 def test_a_full_disk_after_sbatch_cancels_the_job(

@@ -45,7 +45,7 @@ def complaints(*words: str) -> list[str]:
             "--model: '/nowhere/model' is neither a model of the harness",
         ),
         (["-e", "1", "--model", "llama-3.2-1"], "did you mean llama-3.2-1b?"),
-        (["-e", "1", "--data", "/nowhere.json"], "--data: there is no file '/nowhere.json'"),
+        (["-e", "1", "--data", "/nowhere.json"], "--data: /nowhere.json does not exist"),
         (["-e", "1", "--site", "leonado"], "did you mean leonardo?"),
         (["-e", "1", "--site", "/nowhere.yaml"], "site file /nowhere.yaml: cannot be read"),
         (["-e", "1", "--time", "soon"], "--time: got 'soon', takes HH:MM:SS"),
@@ -54,6 +54,12 @@ def complaints(*words: str) -> list[str]:
         (["-e", "1", "--steps", "5"], "--steps 5 ends before the profiling window closes"),
         (["-e", "3", "--iters", "4"], "--iters/--steps 4 ends before the profiling window closes"),
         (["-e", "1", "--nodes"], "requires an argument"),
+        (["-e", "1", "--", "--", "--mixed-precison"], "did you mean --mixed-precision?"),
+        (["-e", "1", "--mixed-precision=yes"], "--mixed-precision takes no value: leave out =yes"),
+        (["-e", "1", "--site", ""], "--site: there is no site ''"),
+        (["-e", "1", "--time", "0:00:00"], "--time: got '0:00:00', takes HH:MM:SS above zero"),
+        (["-e", "3", "--engine", "megatron-lm", "-g", "2"], "--engine megatron-lm trains on GPUs only"),
+        (["-e", "3", "--data", "a", "--data-path", "b"], "--data and --data-path both name what to train on"),
         (["-e", "1", "stray"], "unexpected word 'stray'"),
         (["lss"], "there is no command 'lss': did you mean ls?"),
         (["status", "nope"], "there are no runs yet"),
@@ -74,6 +80,25 @@ def test_all_mistakes_are_told_at_once(harness: Harness) -> None:
     done = harness("-e", "1", "-n", "two", "--tp", "2", "--mixed-precison", "--time", "soon")
     for part in ("'two'", "--tp belongs", "--mixed-precison", "--time"):
         assert part in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "parts"),
+    [
+        (["-e", "1", "--mixed-precision=yes", "-n", "0"], ["=yes", "got '0'"]),
+        (["-e", "1", "--site", "leonado", "-n", "0", "--time", "soon"], ["leonardo?", "got '0'", "'soon'"]),
+        (["-e", "1", "--tp", "2", "-n"], ["--tp belongs", "-n requires an argument"]),
+    ],
+)
+def test_no_mistake_hides_another(harness: Harness, words: list[str], parts: list[str]) -> None:
+    done = harness(*words)
+    assert done.returncode == 2
+    assert all(part in done.stderr for part in parts), done.stderr
+
+
+def test_a_second_pair_of_dashes_changes_nothing(harness: Harness) -> None:
+    done = harness("-e", "1", "--dry-run", "--", "--", "--mixed-precision")
+    assert done.returncode == 0, done.stderr
 
 
 def test_rules_that_a_wrong_value_decides_are_not_judged() -> None:
@@ -148,8 +173,19 @@ def test_every_option_is_in_the_help_with_its_words(harness: Harness) -> None:
             assert all(name in page for name in option.flag.names)
 
 
-def test_the_help_shows_the_sites_defaults(harness: Harness) -> None:
-    page = harness("--help", "--site", "leonardo").stdout
+def test_a_wrong_harness_site_is_named_and_does_not_keep_help_away(harness: Harness) -> None:
+    wrong = "HARNESS_SITE: there is no site 'leonado'"
+    assert wrong in harness("-e", "1", HARNESS_SITE="leonado").stderr
+    for words in (["--help"], ["sites"]):
+        done = harness(*words, HARNESS_SITE="leonado")
+        assert done.returncode == 0
+        assert "HARNESS_SITE" in done.stdout or "Usage" in done.stdout
+        assert wrong in done.stderr
+
+
+@pytest.mark.parametrize("words", [["--site", "leonardo"], ["--site=leonardo"]])
+def test_the_help_shows_the_sites_defaults(harness: Harness, words: list[str]) -> None:
+    page = harness("--help", *words).stdout
     assert "[boost_usr_prod]" in page
     assert "[tra26_minwinsc]" in page
 

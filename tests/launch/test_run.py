@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -14,7 +17,8 @@ from launch_shared import Harness
 
 from harness.errors import RequestError, WorkError
 from harness.experiment import DDP
-from harness.launch import finish
+from harness.launch import finish, local
+from harness.launch.submit import submit
 from harness.run import (
     NodeStatus,
     Record,
@@ -90,26 +94,78 @@ def test_a_write_that_fails_leaves_the_old_file(tmp_path: Path, monkeypatch: pyt
     assert [p.name for p in tmp_path.iterdir()] == ["run.json"]
 
 
-@pytest.fixture
-def tiny_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 16 kB."""
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=16k", "none", str(disk)]
-    mounted = subprocess.run(mount, capture_output=True, check=False)
-    if mounted.returncode:
+@contextmanager
+def disk_of(kilobytes: int, folder: Path) -> Iterator[Path]:
+    """A file system of so many kilobytes."""
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={kilobytes}k", "none", str(folder)]
+    if subprocess.run(mount, capture_output=True, check=False).returncode:
         pytest.skip("a small file system can only be mounted by root")
-    yield disk
-    subprocess.run(["umount", str(disk)], check=True)
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
-def test_a_full_disk_is_one_sentence_and_leaves_nothing(tiny_disk: Path, harness: Harness) -> None:
-    done = harness("-e", "1", HARNESS_RUNS=str(tiny_disk))
+def test_a_full_disk_is_one_sentence_and_leaves_nothing(tmp_path: Path, harness: Harness) -> None:
+    with disk_of(16, tmp_path / "disk") as disk:
+        done = harness("-e", "1", HARNESS_RUNS=str(disk))
+        assert done.returncode == 1
+        assert "no space left on this disk" in done.stderr
+        assert "Traceback" not in done.stderr
+        assert list(disk.iterdir()) == []
+
+
+def test_a_disk_that_fills_when_the_run_starts_ends_it(tmp_path: Path, harness: Harness) -> None:
+    """The script and its record fit, its first status does not: nobody may wait for that."""
+    with disk_of(24, tmp_path / "disk") as disk:
+        done = harness("-e", "1", HARNESS_RUNS=str(disk))
     assert done.returncode == 1
-    assert "no space left on this disk" in done.stderr
+    assert "failed: it ended without writing its last word" in done.stderr or "no space left" in done.stderr
     assert "Traceback" not in done.stderr
-    assert list(tiny_disk.rglob("*.sbatch")) == []
-    assert all(p.is_dir() for p in tiny_disk.rglob("*"))
+
+
+def kept_by(run: Run, pid: int) -> None:
+    """What submitit leaves when it has started the controller `pid`."""
+    run.controller_dir.mkdir(parents=True)
+    (run.controller_dir / f"{pid}_submitted.pkl").touch()
+
+
+def test_a_run_without_a_word_is_queued_as_long_as_somebody_keeps_it(tmp_path: Path) -> None:
+    run = a_run(tmp_path, "local-1")
+    assert local.state(run) == "queued", "its controller is being started"
+    keeper = subprocess.Popen(["sleep", "60", "/a/link/to/.local/1"], stderr=subprocess.DEVNULL)
+    keeper.terminate()
+    keeper.wait()
+    kept_by(run, keeper.pid)
+    assert local.state(run) == "failed"
+    log = run.controller_dir / f"{keeper.pid}_0_log.err"
+    log.write_text("submitit INFO - Loading pickle\nOSError: [Errno 28] No space left on device\n")
+    assert local.why_it_fell_silent(run).endswith(": OSError: [Errno 28] No space left on device")
+    finish.start(run)
+    assert local.state(run) == "failed", "neither its script nor its controller lives"
+
+
+def test_a_run_whose_controller_lives_can_be_stopped_before_its_first_word(tmp_path: Path) -> None:
+    run = a_run(tmp_path, "local-1")
+    keeper = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)", "/x/.local/1"])
+    kept_by(run, keeper.pid)
+    assert local.state(run) == "queued"
+    local.cancel(run)
+    assert keeper.wait(timeout=30) == -signal.SIGTERM
+
+
+def test_a_local_run_that_cannot_be_started_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setenv("HARNESS_RUNS", str(tmp_path / "runs"))
+    monkeypatch.setattr(local, "submit", full)
+    with pytest.raises(WorkError, match="no space left"):
+        submit(DDP(), load_site("local"), ["slurm.sh"])
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_trainings_own_exit_status_counts(tmp_path: Path) -> None:
@@ -134,8 +190,20 @@ def test_a_node_that_said_nothing_is_a_failure(tmp_path: Path) -> None:
 )
 def test_the_reason_names_the_state(tmp_path: Path, reason: str, state: str) -> None:
     run = a_run(tmp_path, "1")
+    node(run, 0, 143 if reason else 0)
+    finish.end(run, 143 if reason else 0, reason)
+    status = run.status()
+    assert status is not None
+    assert status.state == state
+
+
+@pytest.mark.parametrize(("expects", "state"), [([], "completed"), (["torch/rank0.json.gz"], "timeout")])
+def test_a_warning_that_comes_when_all_is_done_takes_nothing_back(
+    tmp_path: Path, expects: list[str], state: str
+) -> None:
+    run = a_run(tmp_path, "1", expects)
     node(run, 0, 0)
-    finish.end(run, 0, reason)
+    finish.end(run, 0, "timeout")
     status = run.status()
     assert status is not None
     assert status.state == state

@@ -11,14 +11,16 @@ import pytest
 from launch_shared import ROOT, SITES, anywhere
 
 from harness.experiment import DDP, EXERCISES, CommTests, DeepSpeed, Experiment, Megatron
+from harness.launch import local
 from harness.launch.fit import Machine
-from harness.launch.job import resolve
+from harness.launch.job import TAG_ORDER, resolve
 from harness.launch.render import render
-from harness.launch.words import Shell, Var, from_site, join, quote, quote_all
+from harness.launch.words import Shell, Var, from_site, join, parent, quote, quote_all, read_here
+from harness.options import options_of
 from harness.site import Site, load_site
 
 GOLDEN = ROOT / "tests" / "golden"
-NASTY = 'it\'s a $(touch evil) `touch evil` "path"; echo foo\n* ~ \\ &'
+NASTY = 'it\'s a $(touch evil) `touch evil` "path" $HOME ${USER} $5; echo foo\n* ~ \\ &'
 
 ASKED: dict[str, Experiment] = {
     "e0": CommTests(nodes=2),
@@ -41,7 +43,7 @@ def on_laptop(asked: Experiment, site: Site) -> Experiment:
 @pytest.mark.parametrize("name", ASKED)
 def test_scripts_are_as_signed_off(site: str, name: str) -> None:
     """After a deliberate change: HARNESS_WRITE_GOLDEN=1 pytest tests/launch, then read the diff."""
-    machine = Machine(0, 2, False, f"{ROOT}/.venv/harness-python", f"{ROOT}/exercises")
+    machine = Machine(0, 2, True, f"{ROOT}/.venv/harness-python", f"{ROOT}/exercises")
     loaded = load_site(site)
     text = script(on_laptop(ASKED[name], loaded), loaded, machine)
     text = anywhere(text)
@@ -98,6 +100,19 @@ def test_a_site_path_expands_variables_and_nothing_else() -> None:
     assert quote(from_site("$WORK/$(touch evil)")) == '"${WORK}"' + "'/$(touch evil)'"
 
 
+def test_the_parent_of_a_site_path_keeps_its_variables() -> None:
+    assert parent("/a/b") == "/a"
+    assert parent(from_site("$WORK/d/text")) == from_site("$WORK/d")
+    assert parent(from_site("$WORK/text")) == from_site("$WORK")
+    assert parent(from_site("$PREFIX")) is None
+
+
+def test_a_word_read_here_names_what_is_not_set() -> None:
+    word = from_site("$A/${B}/c")
+    assert read_here(word, {"A": "/x", "B": "y"}) == ("/x/y/c", [])
+    assert read_here(word, {"A": "/x"}).unset == ["B"]
+
+
 def test_what_cannot_be_a_word_is_refused() -> None:
     with pytest.raises(ValueError, match="NUL"):
         quote("a\0b")
@@ -133,6 +148,68 @@ def test_hostile_paths_run_as_text(tmp_path: Path) -> None:
     assert str(data) in words
     assert str(run_dir) in words
     assert not list(tmp_path.rglob("evil"))
+
+
+def local_gpus(nodes: int, gpus: int) -> str:
+    machine = Machine(nodes * gpus, 8, False, "python", "/runs")
+    text = script(DDP(nodes=nodes, gpus_per_node=gpus), load_site("local"), machine)
+    start = text.index("  CUDA_VISIBLE_DEVICES=")
+    return text[start : text.index("\n", start)]
+
+
+def test_the_nodes_a_machine_plays_share_the_gpus_it_may_use() -> None:
+    told = f"CUDA_VISIBLE_DEVICES=4,GPU-a1,6,7\n{local_gpus(2, 2)}\necho $CUDA_VISIBLE_DEVICES"
+    code = f"for NODE in 0 1; do {told}; done"
+    said = subprocess.run(["bash", "-c", code], capture_output=True, text=True, check=True).stdout
+    assert said.split() == ["4,GPU-a1", "6,7"]
+
+
+@pytest.mark.parametrize("named", ["2,3,5", "GPU-a,GPU-b,GPU-c"])
+def test_a_run_sees_only_gpus_its_shell_sees(named: str) -> None:
+    assert local.visible_gpus({"CUDA_VISIBLE_DEVICES": named}) == named.split(",")
+    assert local.visible_gpus({"CUDA_VISIBLE_DEVICES": ""}) == []
+
+
+def node_of(text: str, tmp_path: Path) -> subprocess.CompletedProcess[str]:
+    """The function on_node of a script, run with stand-ins for every program."""
+    python = tmp_path / "python"
+    python.write_text('#!/bin/bash\necho "ran $*"\n')
+    python.chmod(0o755)
+    start, end = text.index("on_node() {"), text.index("# ---- One launcher per node")
+    env = {"RUN_DIR": str(tmp_path), "HARNESS_PYTHON": str(python)}
+    env |= {"PATH": os.environ["PATH"], "SLURM_NODEID": "1", "MASTER_ADDR": "here", "MASTER_PORT": "1"}
+    code = f"{text[start:end]}\non_node"
+    return subprocess.run(
+        ["bash", "-c", code], env=env, capture_output=True, text=True, check=False, timeout=60
+    )
+
+
+def test_every_node_sets_itself_up_and_a_line_that_fails_is_only_warned_of(tmp_path: Path) -> None:
+    lines = {"node_setup": ["echo before; false"], "node_cleanup": ["echo after", "exit_code_of_nothing"]}
+    site = Site.model_validate({"name": "x", "description": "x", "device": "cpu", "profiler": "none"} | lines)
+    machine = Machine(0, 2, False, str(tmp_path / "python"), str(tmp_path))
+    done = node_of(script(DDP(gpus_per_node=1), site, machine), tmp_path)
+    assert done.returncode == 0, done.stderr
+    said = [line for line in done.stdout.splitlines() if "monitor" not in line]
+    assert said[0] == "before"
+    assert "train.py" in said[1]
+    assert said[-1] == "after"
+    assert done.stderr.count("a line of node_setup failed") == 1
+    assert done.stderr.count("a line of node_cleanup failed") == 1
+
+
+def test_dcgm_is_paused_on_every_node_and_let_go_afterwards() -> None:
+    text = script(ASKED["e1"], load_site("aws-p5"), Machine(0, 2, True, "python", "/runs"))
+    on_node = text[text.index("on_node() {") : text.index("# ---- One launcher per node")]
+    assert on_node.index("--pause") < on_node.index("train.py") < on_node.index("--resume")
+
+
+def test_every_tag_has_its_place_in_the_runs_name() -> None:
+    declared = {
+        option.flag.tag for cls in EXERCISES.values() for option in options_of(cls) if option.flag.tag
+    }
+    assert declared == set(TAG_ORDER)
+    assert len(TAG_ORDER) == len(set(TAG_ORDER))
 
 
 def test_secrets_do_not_fit_into_a_site_file() -> None:

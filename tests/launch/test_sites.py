@@ -36,6 +36,19 @@ def test_the_sites_are_the_ones_promised() -> None:
         ("name: [\n", "is not valid YAML"),
         ("- a list\n", "must be a mapping"),
         ("name: x\ndescription: y\nenv: {HF_TOKEN: abc}\n", "looks like a secret"),
+        ("name: x\ndescription: y\ntime: 12:30:00\n", "YAML reads an unquoted 12:30:00: quote it"),
+        ("name: x\ndescription: y\ntime: '0:00:00'\n", "no time at all"),
+        ("name: x\nname: y\ndescription: y\n", "name stands there twice"),
+        ("name: x\ndescription: y\ngpus: {per_node: 1, per_node: 2}\n", "per_node stands there twice"),
+        ("name: x\ndescription: y\ndata: /d/$5\n", "field data is '/d/$5': a $ begins a variable here"),
+        (
+            "name: x\ndescription: y\ndefaults: {active_step: 5}\n",
+            "no exercise has a field active_step (did you mean active_steps?)",
+        ),
+        (
+            "name: x\ndescription: y\nscheduler: local\ndevice: cuda\n",
+            "says device: cuda, and this machine shows no NVIDIA GPU",
+        ),
     ],
 )
 def test_a_wrong_site_file_is_one_sentence(
@@ -43,7 +56,7 @@ def test_a_wrong_site_file_is_one_sentence(
 ) -> None:
     path = tmp_path / "mine.yaml"
     path.write_text(text)
-    done = harness("-e", "1", "--site", str(path), "--dry-run")
+    done = harness("-e", "1", "--site", str(path), "--dry-run", CUDA_VISIBLE_DEVICES="")
     assert done.returncode == 2
     assert sentence in done.stderr
     assert "Traceback" not in done.stderr
@@ -93,7 +106,34 @@ def test_detection_goes_flag_then_variable_then_machine(monkeypatch: pytest.Monk
     assert choose_site(None, both).site.name == "marenostrum5"
     assert choose_site(None, {"SLURM_CLUSTER_NAME": "leonardo"}).site.name == "leonardo"
     monkeypatch.setattr("socket.gethostname", lambda: "login07.leonardo.local")
+    monkeypatch.setattr("shutil.which", lambda name: f"/usr/bin/{name}" if name == "sbatch" else None)
     assert choose_site(None, {}).reason == "this host is login07.leonardo.local"
+
+
+@pytest.mark.parametrize("host", ["asus-robert", "jwbook", "alogin-of-anna", "login07.leonardo.local"])
+def test_a_laptop_is_no_cluster_by_its_name(monkeypatch: pytest.MonkeyPatch, host: str) -> None:
+    monkeypatch.setattr("socket.gethostname", lambda: host)
+    monkeypatch.setattr("shutil.which", lambda _: None)
+    assert choose_site(None, {}).site.name == "local"
+    monkeypatch.setattr("shutil.which", lambda name: f"/usr/bin/{name}" if name == "sbatch" else None)
+    assert choose_site(None, {}).site.name == ("leonardo" if "leonardo" in host else "local")
+
+
+@pytest.mark.parametrize(
+    ("host", "site"),
+    [
+        ("jwlogin24", "juwels-booster"),
+        ("jwb0123.juwels", "juwels-booster"),
+        ("as01r2b03", "marenostrum5"),
+        ("alogin1", "marenostrum5"),
+        ("jpbl-s01-01", "jupiter"),
+        ("q-dy-p5-1", "aws-p5"),
+    ],
+)
+def test_a_clusters_hosts_are_known(monkeypatch: pytest.MonkeyPatch, host: str, site: str) -> None:
+    monkeypatch.setattr("socket.gethostname", lambda: host)
+    monkeypatch.setattr("shutil.which", lambda name: f"/usr/bin/{name}")
+    assert choose_site(None, {}).site.name == site
 
 
 def test_without_a_controller_the_site_is_local(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -130,6 +170,43 @@ def test_a_gpu_machine_runs_the_real_sizes_and_refuses_more_than_it_has(tmp_path
     assert job.model.name == "llama-3.2-1b"
     with pytest.raises(RequestError, match="needs 4 GPUs and this machine has 2"):
         resolve(DDP(nodes=2), load_site("local"), gpus)
+
+
+def test_every_cluster_asks_for_more_cpus_than_its_launcher_needs(machine: Machine) -> None:
+    for name in SITES:
+        site = load_site(name)
+        if not site.is_local:
+            job = resolve(DDP(), site, machine)
+            assert (job.cpus_per_task or 1) >= 2 * (job.experiment.gpus_per_node or 1), name
+
+
+def test_without_a_promise_of_nsys_the_default_is_torch_and_says_so(machine: Machine) -> None:
+    bare, leonardo = load_site("slurm"), load_site("leonardo")
+    job = resolve(DDP(), bare, machine)
+    assert job.profiler == "torch"
+    assert any("nothing here brings nsys" in w for w in warnings_of(job, {}))
+    for asked, site, here in [
+        (DDP(), leonardo, machine),
+        (DDP(), bare, machine._replace(has_nsys=True)),
+        (DDP(profiler="nsys"), bare, machine),
+    ]:
+        job = resolve(asked, site, here)
+        assert job.profiler == "nsys"
+        assert warnings_of(job, {}) == []
+
+
+def test_more_nodes_than_the_queue_lets_run_are_warned_of(machine: Machine) -> None:
+    leonardo = load_site("leonardo")
+    found = warnings_of(resolve(DDP(nodes=4), leonardo, machine), {})
+    assert [w for w in found if "-n 4 is more than the 2 nodes that boost_qos_dbg lets run" in w]
+    assert warnings_of(resolve(DDP(nodes=4), override(leonardo, {"qos": "normal"}), machine), {}) == []
+    assert warnings_of(resolve(DDP(nodes=2), leonardo, machine), {}) == []
+
+
+def test_what_sbatch_would_read_elsewhere_is_said(machine: Machine) -> None:
+    job = resolve(DDP(), load_site("leonardo"), machine)
+    assert any("SBATCH_ACCOUNT=mine is not used" in w for w in warnings_of(job, {"SBATCH_ACCOUNT": "mine"}))
+    assert warnings_of(job, {"SBATCH_PARTITION": "boost_usr_prod", "SBATCH_RESERVATION": "x"}) == []
 
 
 def test_a_machine_without_gpu_runs_the_tiny_twin(machine: Machine) -> None:

@@ -7,6 +7,9 @@ import os
 import pytest
 from launch_shared import ROOT, Harness, anywhere
 
+from harness.launch.submit import this_machine
+from harness.launch.words import quote
+
 GOLDEN = ROOT / "tests" / "golden"
 SLIDES = (GOLDEN / "slides.txt").read_text().splitlines()
 
@@ -17,10 +20,11 @@ def test_the_slides_command_is_this_script(harness: Harness, site: str, number: 
     """After a deliberate change: HARNESS_WRITE_GOLDEN=1 pytest tests/launch, then read the diff."""
     done = harness(
         "--dry-run", *SLIDES[number - 1].split(),
-        HARNESS_SITE=site, HARNESS_RUNS=f"{ROOT}/exercises", HARNESS_LAUNCHER=f"{ROOT}/.venv/harness-python",
+        HARNESS_SITE=site, HARNESS_RUNS=f"{ROOT}/exercises",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    text = anywhere(done.stdout)
+    usual = quote(f"{ROOT}/.venv/harness-python")  # HARNESS_VENV may have put it elsewhere
+    text = anywhere(done.stdout.replace(quote(this_machine().python), usual))
     path = GOLDEN / "slides" / f"{site}-{number:02}.sbatch"
     if os.environ.get("HARNESS_WRITE_GOLDEN"):
         path.write_text(text, encoding="utf-8")

@@ -1,0 +1,112 @@
+"""What a job names and is not there, told before anybody queues for it.
+
+Only what the job itself will read by that name from this machine or from storage it shares with the nodes; what only
+exists on a compute node cannot be seen from here. Knows resolved jobs, writes nothing.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+from harness.errors import RequestError
+from harness.experiment import Experiment, Megatron, Training
+from harness.launch.job import Job
+from harness.launch.nsys import load_options
+from harness.launch.words import Word, read_here, shown
+from harness.model import model_names
+
+
+def with_whole_paths(experiment: Experiment) -> Experiment:
+    """The experiment with a user's paths made absolute: the job runs in another folder than this."""
+    if not isinstance(experiment, Training):
+        return experiment
+    paths = {"data": experiment.data, "model": _model_path(experiment)}
+    if isinstance(experiment, Megatron):
+        paths["data_path"] = experiment.data_path
+    whole = {
+        name: str(Path(path).expanduser().absolute()) for name, path in paths.items() if path is not None
+    }
+    return experiment.model_copy(update=whole)
+
+
+def _model_path(experiment: Training) -> str | None:
+    name = experiment.model
+    is_path = name is not None and name not in model_names() and Path(name).expanduser().exists()
+    return name if is_path else None
+
+
+def check(job: Job, environ: Mapping[str, str]) -> None:
+    """Look for everything the job names.
+
+    Raises:
+        RequestError: something is missing; one line each.
+    """
+    errors = [*_programs(job, environ), *_weights(job, environ), *_data(job, environ), *_nsys_options(job)]
+    if errors:
+        raise RequestError("\n".join(errors))
+
+
+def _programs(job: Job, environ: Mapping[str, str]) -> Iterator[str]:
+    if job.image is not None:
+        why = _missing(job.image, environ, Path.is_file)
+        if why:
+            yield (
+                f"site {job.site.name}: its container image {why}: build it (containers/README.md) or name yours in a "
+                "site file"
+            )
+    elif importlib.util.find_spec("torch") is None:
+        yield (
+            f"site {job.site.name} names no container, and the training packages are not in .venv: "
+            "run `bash slurm.sh --install train`, or name a container in a site file"
+        )
+
+
+def _weights(job: Job, environ: Mapping[str, str]) -> Iterator[str]:
+    why = job.checkpoint is not None and _missing(job.checkpoint, environ, Path.is_dir)
+    if why:
+        yield (
+            f"site {job.site.name}: the checkpoint {why}: add --random-weights (the profile is the same), or give "
+            "--model PATH"
+        )
+
+
+def _data(job: Job, environ: Mapping[str, str]) -> Iterator[str]:
+    asked = job.experiment
+    if isinstance(asked, Training) and job.data is not None:
+        why = _missing(job.data, environ, Path.is_file)
+        if why:
+            yield f"{'--data' if asked.data else f'site {job.site.name}: its data file'}: {why}"
+    if isinstance(asked, Megatron) and job.megatron_data is not None:
+        why = _missing(job.megatron_data, environ, _is_prefix)
+        if why:
+            source = "--data-path" if asked.data_path else f"site {job.site.name}: its megatron_data"
+            yield f"{source}: {why} as PREFIX.bin and PREFIX.idx"
+
+
+def _is_prefix(path: Path) -> bool:
+    return all(path.with_name(f"{path.name}{end}").is_file() for end in (".bin", ".idx"))
+
+
+def _missing(word: Word, environ: Mapping[str, str], is_there: Callable[[Path], bool]) -> str:
+    """Why `word` is not there, as the rest of a sentence; empty when it is."""
+    here = read_here(word, environ)
+    if here.unset:
+        return f"{shown(word)} cannot be found, as ${here.unset[0]} is not set here"
+    if not here.text.startswith("/"):
+        return f"{here.text!r} must be an absolute path"
+    expanded = "" if here.text == shown(word) else f" ({here.text})"
+    return "" if is_there(Path(here.text)) else f"{shown(word)}{expanded} does not exist"
+
+
+def _nsys_options(job: Job) -> Iterator[str]:
+    if job.profiler != "nsys":
+        return
+    if "/" in job.nsys_options and not Path(job.nsys_options).is_absolute():
+        yield f"site {job.site.name}: nsys {job.nsys_options!r} must be a name or an absolute path"
+        return
+    try:
+        load_options(job.nsys_options)
+    except RequestError as error:
+        yield f"site {job.site.name}: {error}"

@@ -1,0 +1,143 @@
+"""What a request names and is not there is told before anybody queues for it; paths mean what they did where typed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from launch_shared import Harness
+
+from harness.errors import RequestError
+from harness.experiment import DDP, Experiment, Megatron
+from harness.launch.check import check, with_whole_paths
+from harness.launch.fit import Machine
+from harness.launch.job import Job, resolve
+from harness.site import Site
+
+MISTRAL = "Mistral-7B-v0.1"
+
+
+def at(machine: Machine, tmp_path: Path, asked: Experiment, **fields: object) -> Job:
+    """The job at a cluster whose container is there."""
+    image = tmp_path / "training.sif"
+    image.touch()
+    container = {"image": str(image)}
+    site = Site.model_validate(
+        {"name": "x", "description": "x", "container": container, "modules": ["nsys"]} | fields
+    )
+    return resolve(asked, site, machine)
+
+
+def complaint(job: Job, **environ: str) -> str:
+    with pytest.raises(RequestError) as caught:
+        check(job, environ)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("asked", "fields", "sentence"),
+    [
+        (DDP(), {"data": "/no/data.json"}, "site x: its data file: /no/data.json does not exist"),
+        (DDP(data="/no/data.json"), {}, "--data: /no/data.json does not exist"),
+        (DDP(), {"nsys": "nosuch"}, "site x: nsys options"),
+        (DDP(), {"nsys": "my/own.json"}, "site x: nsys 'my/own.json' must be a name or an absolute path"),
+        (DDP(), {"data": "data.json"}, "'data.json' must be an absolute path"),
+        (
+            DDP(),
+            {"models_dir": "/no"},
+            "site x: the checkpoint /no/Llama-3.2-1B does not exist: add --random-weights",
+        ),
+        (DDP(model="llama-3.2-3b"), {"models_dir": "/no"}, "the checkpoint /no/Llama-3.2-3B does not exist"),
+        (DDP(), {"models_dir": "$M/x"}, "$M/x/Llama-3.2-1B cannot be found, as $M is not set here"),
+        (
+            DDP(),
+            {"container": {"image": "$NOPE/x.sif"}},
+            "$NOPE/x.sif cannot be found, as $NOPE is not set here",
+        ),
+        (
+            Megatron(tp=4),
+            {"megatron_data": "/no/text"},
+            "its megatron_data: /no/text does not exist as PREFIX.bin",
+        ),
+        (Megatron(tp=4, data_path="/no/text"), {}, "--data-path: /no/text does not exist as PREFIX.bin"),
+    ],
+)
+def test_what_is_missing_is_named(
+    machine: Machine, tmp_path: Path, asked: Experiment, fields: dict[str, object], sentence: str
+) -> None:
+    assert sentence in complaint(at(machine, tmp_path, asked, **fields))
+
+
+def test_all_that_is_missing_is_told_at_once(machine: Machine, tmp_path: Path) -> None:
+    said = complaint(at(machine, tmp_path, DDP(data="/no/a"), models_dir="/no", nsys="nosuch")).splitlines()
+    assert len(said) == 3
+
+
+def test_what_the_job_does_not_read_need_not_be_there(machine: Machine, tmp_path: Path) -> None:
+    for end in ("bin", "idx"):
+        (tmp_path / f"text.{end}").touch()
+    missing = {"models_dir": "/no", "nsys": "nosuch"}
+    check(at(machine, tmp_path, DDP(random_weights=True, profiler="torch"), **missing), {})
+    there = {"megatron_data": "$D/text", "data": "/no/data.json"}
+    check(at(machine, tmp_path, Megatron(tp=4), **there), {"D": str(tmp_path)})
+
+
+def test_paths_are_where_they_were_typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.yaml").touch()
+    asked = with_whole_paths(Megatron(model="mine.yaml", data_path="d/text"))
+    assert isinstance(asked, Megatron)
+    assert (asked.model, asked.data_path) == (f"{tmp_path}/mine.yaml", f"{tmp_path}/d/text")
+    named = with_whole_paths(DDP(model="tiny-llama", data="x.json"))
+    assert isinstance(named, DDP)
+    assert (named.model, named.data) == ("tiny-llama", f"{tmp_path}/x.json")
+
+
+def test_a_dry_run_shows_the_whole_path(harness: Harness) -> None:
+    script = harness("-e", "1", "--data", "pyproject.toml", "--dry-run").stdout
+    assert f"--data {Path.cwd()}/" in script or "/pyproject.toml" in script
+    assert "--data pyproject.toml" not in script
+
+
+def test_the_container_sees_what_the_command_names(machine: Machine, tmp_path: Path) -> None:
+    model = tmp_path / "mine.yaml"
+    model.write_text((Path("configs/models/tiny-mistral.yaml")).read_text())
+    asked = Megatron(tp=4, model=str(model), data_path="/data/deep/text")
+    words = at(machine, tmp_path, asked, data="/elsewhere/alpaca.json", megatron_data="$W/other").container
+    binds = [words[i + 1] for i, word in enumerate(words) if word == "--bind"]
+    assert str(model) in binds
+    assert "/data/deep" in binds
+    assert "/elsewhere/alpaca.json" not in binds
+
+
+def test_a_megatron_prefix_takes_the_place_of_other_data(machine: Machine, tmp_path: Path) -> None:
+    job = at(machine, tmp_path, Megatron(tp=4), data="/elsewhere/alpaca.json", megatron_data="/w/text")
+    words = job.commands[0].argv
+    assert "--data" not in words
+    assert words[words.index("--data-path") + 1] == "/w/text"
+    own = (
+        at(machine, tmp_path, Megatron(tp=4, data="/my/alpaca.json"), megatron_data="/w/text")
+        .commands[0]
+        .argv
+    )
+    assert "--data-path" not in own
+    assert own[own.index("--data") + 1] == "/my/alpaca.json"
+
+
+@pytest.mark.parametrize("name", ["a,b.json", "a:b.json"])
+def test_a_name_that_no_bind_can_say_is_refused(machine: Machine, tmp_path: Path, name: str) -> None:
+    with pytest.raises(RequestError, match="cannot bind a path with a comma or a colon"):
+        at(machine, tmp_path, DDP(data=f"/data/{name}"))
+
+
+def test_megatron_lm_runs_in_its_own_image(machine: Machine, tmp_path: Path) -> None:
+    nemo = tmp_path / "nemo.sif"
+    asked = Megatron(tp=4, engine="megatron-lm", random_weights=True)
+    container = {"image": "/training.sif", "nemo_image": str(nemo)}
+    job = at(machine, tmp_path, asked, container=container, profiler="torch")
+    assert (job.container[-1], job.profiler) == (str(nemo), "nsys")
+    assert f"{nemo} does not exist" in complaint(job)
+    with pytest.raises(RequestError, match="needs NeMo's container, and site x names none"):
+        at(machine, tmp_path, asked)
+    with pytest.raises(RequestError, match="recorded by nsys only"):
+        at(machine, tmp_path, asked.model_copy(update={"profiler": "torch"}), container=container)
