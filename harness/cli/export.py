@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -64,19 +63,21 @@ class Sources:
         return (self.traces[0].parent if self.run else Path.cwd()) / name
 
     def open(self) -> list[Trace]:
-        """All of them, read; the console shows which one is being read."""
-        from harness.traces import open_trace  # noqa: PLC0415 - as above
+        """All of them, read. Raises TraceError for the first that cannot be read."""
+        from harness.traces.many import map_traces  # noqa: PLC0415 - as above
+        from harness.traces.progress import Progress  # noqa: PLC0415 - as above
 
-        traces = []
-        for number, path in enumerate(self.traces, start=1):
-            if sys.stderr.isatty():
-                print(
-                    f"\r\033[Kreading {path.name} ({number} of {len(self.traces)})", end="", file=sys.stderr
-                )
-            traces.append(open_trace(path))
-        if sys.stderr.isatty():
-            print("\r\033[K", end="", file=sys.stderr)
+        with Progress("reading traces") as progress:
+            # Here, not in worker processes: a whole trace would travel back from them.
+            read = map_traces(self.traces, _itself, workers=1, progress=progress)
+        traces = [each for each in read if not isinstance(each, HarnessError)]
+        for failed in (each for each in read if isinstance(each, HarnessError)):
+            raise failed
         return traces
+
+
+def _itself(trace: Trace) -> Trace:
+    return trace
 
 
 def sources(tokens: list[str]) -> Sources:
@@ -128,12 +129,13 @@ def paraver(
     as_json: JsonOption = False,
 ) -> int:
     """A Paraver trace (.prv .pcf .row) of a run or of any traces."""
-    if submit:
-        return _paraver_submitted(tokens, engine, as_json)
     from harness.export.nsys2prv import TYPES, check_types, installed  # noqa: PLC0415 - as above
 
     wanted = tuple(types.split(",")) if types else TYPES
     check_types(wanted)
+    if submit:
+        options = _as_options(out, engine, types, container, container_command)
+        return _paraver_submitted(tokens, options, as_json)
     found = sources(tokens)
     prefix = found.prefix(out, "trace")
     only_nsys = len(found.reports) == len(found.traces)
@@ -155,7 +157,21 @@ def paraver(
     return _paraver_own(found, prefix, notes, as_json)
 
 
-def _paraver_submitted(tokens: list[str], engine: Engine, as_json: bool) -> int:
+def _as_options(
+    out: Path | None, engine: Engine, types: str | None, container: Path | None, container_command: str
+) -> list[str]:
+    """The same request as words of a command line that is run in another folder."""
+    given = {
+        "--engine": engine.value,
+        "--out": out.absolute() if out else None,
+        "--types": types,
+        "--container": container.absolute() if container else None,
+        "--container-command": container_command if container else None,
+    }
+    return [word for name, value in given.items() if value is not None for word in (name, str(value))]
+
+
+def _paraver_submitted(tokens: list[str], options: list[str], as_json: bool) -> int:
     from harness.launch import slurm  # noqa: PLC0415 - only this submits
     from harness.launch.submit import state_of, this_machine  # noqa: PLC0415 - as above
     from harness.run import FINAL, find_run  # noqa: PLC0415 - as above
@@ -165,15 +181,7 @@ def _paraver_submitted(tokens: list[str], engine: Engine, as_json: bool) -> int:
         raise RequestError(
             "--submit: give one run that was submitted to Slurm; any other is converted here without it"
         )
-    argv: list[Word] = [
-        this_machine().python,
-        "-m",
-        "harness",
-        "paraver",
-        str(run.path),
-        "--engine",
-        engine.value,
-    ]
+    argv: list[Word] = [this_machine().python, "-m", "harness", "paraver", str(run.path), *options]
     job_id = slurm.submit_after(run, argv, over=state_of(run) in FINAL)
     output = run.log_dir / f"after-{job_id}.out"
     if as_json:

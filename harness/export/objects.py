@@ -147,9 +147,11 @@ def _order(trace: Trace, process: int, index: int) -> tuple[int, int, int, int]:
 
 
 def _rank(trace: Trace, process: int) -> int | None:
-    """The trace's own rank, else the one that this process named in its ranges (`epoch_0-rank_3`)."""
+    """The trace's own rank, or what it knows of this process, else what its ranges name (`epoch_0-rank_3`)."""
     if trace.identity.rank is not None:
         return trace.identity.rank
+    if process in trace.identity.ranks:
+        return trace.identity.ranks[process]
     named = {
         int(m[1]) for name in _range_names(trace, process) if (m := _RANK.search(name.replace("-", " ")))
     }

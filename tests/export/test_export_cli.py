@@ -107,3 +107,10 @@ def test_a_wrong_request_is_one_sentence_and_2(
 def test_a_folder_that_cannot_be_written_is_1(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["paraver", str(run), "--out", str(run / "no" / "where")]) == 1
     assert "cannot be written" in capsys.readouterr().err
+
+
+def test_a_trace_that_cannot_be_read_is_named(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (run / "torch/rank1.json.gz").write_bytes(gzip.compress(b'{"traceEvents": [{"cat": "kernel", "ts": x}]}'))
+    assert main(["perfetto", str(run)]) == 1
+    assert "rank1.json.gz: is damaged" in capsys.readouterr().err
+    assert not list(run.rglob("*.perfetto.gz"))

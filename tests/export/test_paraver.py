@@ -126,6 +126,12 @@ def test_processes_of_one_report_are_tasks_ordered_by_the_rank_in_their_ranges(t
     assert "CUDA-D0.S7" in prv.names["THREAD"][: prv.threads_of_task[0]]
 
 
+def test_a_process_has_the_rank_that_its_report_knows_of_it(tmp_path: Path) -> None:
+    events = [event("gemm", 0, 10, pid=1), event("gemm", 0, 12, pid=2, device=1)]
+    prv = written([trace(events, host="n", ranks={1: 5, 2: 4})], tmp_path)
+    assert prv.names["TASK"] == ["rank 4 @ n", "rank 5 @ n"]
+
+
 def test_a_collective_carries_its_kind_size_and_group(tmp_path: Path) -> None:
     events = [event("ncclDevKernel_AllReduce_Sum_f32_RING_LL", 0, 50), event("ncclKernel_Broadcast", 60, 70)]
     told = [{"event": 0, "kind": "all_reduce", "bytes": 4096, "group": "dp", "group_size": 8}]

@@ -1,0 +1,84 @@
+"""`slurm.sh paraver --submit`, against a stand-in for sbatch: the job converts as was asked, wherever it is run."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+KERNEL = {
+    "ph": "X",
+    "cat": "kernel",
+    "name": "gemm",
+    "pid": 0,
+    "tid": 7,
+    "ts": 1,
+    "dur": 2,
+    "args": {"device": 0},
+}
+SBATCH = 'for word; do case "$word" in --wrap=*) echo "${word#--wrap=}" >$0.sh;; esac; done; echo 4711'
+SITE = "name: test\ndescription: a stand-in\ndevice: cpu\ngpus: {per_node: 1, request: none}\n"
+Harness = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture
+def harness(tmp_path: Path) -> Harness:
+    """The command line, run in tmp_path, with an sbatch that writes down what it is to run."""
+    programs = {"sbatch": SBATCH, "squeue": "exit 1", "sacct": "exit 1", "scontrol": "exit 1"}
+    for name, body in programs.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{body}\n")
+        (tmp_path / name).chmod(0o755)
+    path = f"{tmp_path}{os.pathsep}{os.environ['PATH']}"
+    environ = os.environ | {"PATH": path, "PYTHONPATH": str(ROOT), "HARNESS_RUNS": str(tmp_path / "runs")}
+
+    def run(*words: str) -> subprocess.CompletedProcess[str]:
+        argv = [sys.executable, "-m", "harness", *words]
+        return subprocess.run(argv, cwd=tmp_path, env=environ, capture_output=True, text=True, check=False)
+
+    return run
+
+
+@pytest.fixture
+def run(harness: Harness, tmp_path: Path) -> Path:
+    """A run that was submitted, with a trace."""
+    (tmp_path / "site.yaml").write_text(SITE)
+    done = harness("-e", "1", "--site", "site.yaml", "--json")
+    assert done.returncode == 0, done.stderr
+    folder = Path(json.loads(done.stdout)["path"])
+    (folder / "torch").mkdir()
+    text = json.dumps({"traceEvents": [KERNEL]}).encode()
+    (folder / "torch" / "rank0.json.gz").write_bytes(gzip.compress(text))
+    return folder
+
+
+def test_the_job_converts_as_was_asked(run: Path, harness: Harness, tmp_path: Path) -> None:
+    image = ("--container", "tools image.sif", "--container-command", "apptainer")
+    asked = ("--engine", "own", "--out", "here", "--types", "cuda_api_trace,nccl", *image)
+    done = harness("paraver", str(run), "--submit", *asked, "--json")
+    assert done.returncode == 0, done.stderr
+    script = tmp_path / "sbatch.sh"
+    assert shlex.split(script.read_text().replace("\\\n", ""))[-10:] == [
+        "--engine", "own", "--out", str(tmp_path / "here"), "--types", "cuda_api_trace,nccl",
+        "--container", str(tmp_path / "tools image.sif"), "--container-command", "apptainer",
+    ]  # fmt: skip
+    environ = os.environ | {"PYTHONPATH": str(ROOT)}
+    subprocess.run(["sh", script], cwd=run, env=environ, check=True)
+    assert (tmp_path / "here.prv").is_file()
+
+
+def test_a_wrong_request_is_refused_before_it_is_submitted(
+    run: Path, harness: Harness, tmp_path: Path
+) -> None:
+    (tmp_path / "sbatch.sh").unlink(missing_ok=True)
+    done = harness("paraver", str(run), "--submit", "--types", "nccl")
+    assert done.returncode == 2
+    assert "--types: nsys2prv needs cuda_api_trace" in done.stderr
+    assert not (tmp_path / "sbatch.sh").exists()
