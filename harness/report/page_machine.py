@@ -13,7 +13,7 @@ from harness.report import plots
 from harness.report.numbers import amount
 from harness.report.page_inputs import Inputs, StepRecord
 from harness.report.page_parts import Figure, Section, filled, table
-from harness.report.plots_palette import IDLE, of_series
+from harness.report.plots_palette import COMPUTE, IDLE, of_series
 from harness.report.rows_machine import copy_table, launch_table, monitor_table
 
 _MOST_POINTS = 600  # of one line: more cannot be told apart on a screen
@@ -79,10 +79,7 @@ def _window(recording: Recording, inputs: Inputs) -> list[dict[str, Any]]:
     if span is None:
         return []
     low, high = ((t - recording.span_ns[0]) / 1e9 for t in span)
-    return [
-        {"type": "rect", "xref": "x", "yref": "paper", "x0": low, "x1": high, "y0": 0, "y1": 1, "layer": "below",
-         "fillcolor": "rgba(43,123,186,0.14)", "line": {"width": 0}}
-    ]  # fmt: skip
+    return [plots.band(low, high, COMPUTE)]
 
 
 def _profiled(ranks: Iterable[Sequence[StepRecord]]) -> tuple[int, int] | None:

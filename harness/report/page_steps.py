@@ -12,6 +12,8 @@ from harness.report.numbers import duration
 from harness.report.page_inputs import Inputs, StepRecord
 from harness.report.page_parts import Figure, Section, Table, filled
 from harness.report.plots_palette import (
+    CAUSES,
+    COMPUTE,
     SERIES,
     of_series,
 )
@@ -19,6 +21,7 @@ from harness.report.rows_machine import speed_table, training_table
 
 _MANY_RANKS = len(SERIES)
 _PHASES = {"skip": "skipped", "wait": "profiler waits", "warmup": "profiler warms up", "active": "profiled"}
+_SHADES = {"warmup": CAUSES["synchronisation"], "active": COMPUTE}
 
 
 def steps_section(s: Summary, inputs: Inputs) -> Section:
@@ -26,7 +29,9 @@ def steps_section(s: Summary, inputs: Inputs) -> Section:
     recorded = {_who(rank, rank): list(steps) for rank, steps in sorted(inputs.steps.items())}
     if recorded:
         figures = [_over_steps(recorded), _distribution({r: _counted(x) for r, x in recorded.items()})]
-        lead = "By the training's own clock. Shaded steps are those in the trace; every number above is about them."
+        lead = "By the training's own clock."
+        if any(x.phase == "active" for steps in inputs.steps.values() for x in steps):
+            lead += " Blue: the profiled steps, which the numbers from the trace are about."
     else:
         by_rank = {
             _who(r.rank, number): [ns / 1e6 for ns in r.durations_ns]
@@ -66,12 +71,12 @@ def _counted(steps: Sequence[StepRecord]) -> list[float]:
 def _over_steps(recorded: dict[str, list[StepRecord]]) -> Figure:
     series = {r: ([x.step for x in steps], [x.step_ns / 1e6 for x in steps]) for r, steps in recorded.items()}
     first = next(iter(recorded.values()))
-    shapes, notes = _phase_bands(first)
+    shapes, bands = _phase_bands(first)
     return Figure(
         "step-time",
         "Step time of each rank over the steps of the training, milliseconds. " + _range_in_words(series),
-        _lines(series),
-        plots.layout("step", "step time (ms)", shapes=shapes, annotations=notes),
+        [*_lines(series), *bands],
+        plots.layout("step", "step time (ms)", shapes=shapes, showlegend=True),
         table=_phase_table(recorded),
     )
 
@@ -106,21 +111,17 @@ def _lines(series: dict[str, tuple[list[int], list[float]]]) -> list[dict[str, A
 
 
 def _phase_bands(steps: Sequence[StepRecord]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Shades behind the phases of the profiling window, with their names above."""
-    shapes, notes = [], []
-    for phase, name in _PHASES.items():
+    """Shades behind the phases that the profiler is at work in, and their entries in the legend: words above the
+    bands would run into each other where a phase is a step or two."""
+    shapes, named = [], []
+    for phase, color in _SHADES.items():
         inside = [x.step for x in steps if x.phase == phase]
         if not inside:
             continue
-        low, high = min(inside) - 0.5, max(inside) + 0.5
-        shade = {"active": "rgba(43,123,186,0.14)", "warmup": "rgba(201,168,0,0.14)"}.get(phase)
-        if shade:
-            band = {"type": "rect", "xref": "x", "yref": "paper", "x0": low, "x1": high, "y0": 0, "y1": 1}
-            shapes.append({**band, "fillcolor": shade, "line": {"width": 0}, "layer": "below"})
-        place = {"xref": "x", "yref": "paper", "x": (low + high) / 2, "y": 1.02, "yanchor": "bottom"}
-        if phase != "wait":  # one step wide: its words would not fit
-            notes.append({**place, "text": name, "showarrow": False, "font": {"size": 11}})
-    return shapes, notes
+        shapes.append(plots.band(min(inside) - 0.5, max(inside) + 0.5, color))
+        patch = plots.line(_PHASES[phase], [None], [None], color, mode="markers", hoverinfo="skip")
+        named.append(patch | {"marker": {"color": color, "symbol": "square", "size": 12, "opacity": 0.4}})
+    return shapes, named
 
 
 def _phase_table(recorded: dict[str, list[StepRecord]]) -> Table:
@@ -141,9 +142,11 @@ def _distribution(by_rank: dict[str, list[float]]) -> Figure:
             for i, (r, values) in enumerate(by_rank.items())
         ]  # fmt: skip
         axes = plots.layout("", "step time (ms)", showlegend=False)
+        how = "the box holds the middle half, its line is the median"
     else:
         values = [v for steps in by_rank.values() for v in steps]
         data = [{"type": "histogram", "x": values, "nbinsx": 60, "marker": {"color": SERIES[0]}}]
         axes = plots.layout("step time (ms)", "steps", showlegend=False)
-    words = "Distribution of the counted steps' times: the box holds the middle half, its line is the median."
+        how = f"how many steps of all {len(by_rank)} ranks took so long"
+    words = f"Distribution of the counted steps' times: {how}."
     return Figure("step-distribution", words, data, axes, height=300)

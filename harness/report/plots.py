@@ -40,6 +40,19 @@ def line(name: str, x: Sequence[Any], y: Sequence[Any], color: str, **more: Any)
     }
 
 
+def band(low: float, high: float, color: str) -> dict[str, Any]:
+    """A shade behind a stretch of the x axis."""
+    ends = {"xref": "x", "yref": "paper", "x0": low, "x1": high, "y0": 0, "y1": 1}
+    return {
+        "type": "rect",
+        **ends,
+        "fillcolor": color,
+        "opacity": 0.16,
+        "line": {"width": 0},
+        "layer": "below",
+    }
+
+
 def across(name: str, values: Sequence[float], labels: Sequence[str], color: str, **more: Any) -> Trace:
     """Horizontal bars, one per label, in milliseconds unless `hovertemplate` says otherwise."""
     return {

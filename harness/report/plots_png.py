@@ -100,7 +100,7 @@ def _scatter(axes: Axes, trace: _Trace, _stacks: dict[str, float]) -> None:
         label=trace.get("name"),
         color=line.get("color"),
         linestyle={"dash": "--", "dot": ":"}.get(line.get("dash"), "-") if "lines" in mode else "none",
-        marker="o" if "markers" in mode else None,
+        marker=("s" if trace["marker"].get("symbol") == "square" else "o") if "markers" in mode else None,
         markersize=trace.get("marker", {}).get("size", 5) * 0.7,
         linewidth=1.6,
     )
@@ -134,7 +134,7 @@ def _heatmap(axes: Axes, trace: _Trace, _stacks: dict[str, float]) -> None:
 
 def _shape(axes: Axes, shape: dict[str, Any]) -> None:
     if shape["type"] == "rect":
-        axes.axvspan(shape["x0"], shape["x1"], color="#2b7bba", alpha=0.12, linewidth=0)
+        axes.axvspan(shape["x0"], shape["x1"], color=shape["fillcolor"], alpha=shape["opacity"], linewidth=0)
     elif shape["type"] == "line":
         axes.axvline(shape["x0"], color=shape["line"]["color"], linestyle=":", linewidth=2)
 

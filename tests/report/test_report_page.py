@@ -193,6 +193,10 @@ def test_a_run_without_a_profile_shows_its_steps_by_phase(tmp_path: Path) -> Non
     plot = json.loads(unpacked(page, "figures"))["step-time"]
     shaded = [(shape["x0"], shape["x1"]) for shape in plot["layout"]["shapes"]]
     assert shaded == [(3.5, 5.5), (5.5, 9.5)]
+    assert [trace["name"] for trace in plot["data"]] == ["rank 0", "profiler warms up", "profiled"]
+    assert "annotations" not in plot["layout"], (
+        "words above the bands run into each other and into the legend"
+    )
 
 
 def test_mfu_is_told_with_its_peak_and_where_that_is_from_or_not_at_all() -> None:
