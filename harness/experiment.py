@@ -160,7 +160,9 @@ class Training(Experiment):
     ] = 1234
     profiler: Annotated[
         Literal["auto", "nsys", "torch", "none"],
-        Field(description="nsys, torch (torch.profiler), none; auto: nsys with NVIDIA GPUs, else torch"),
+        Field(
+            description="nsys, torch (torch.profiler), none; auto: nsys if the site has it and NVIDIA GPUs, else torch"
+        ),
         Flag({"--profiler": VALUE, "--no-profile": "none"}, metavar="NAME"),
     ] = "auto"
     nsys2prv: Annotated[

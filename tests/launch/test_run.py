@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 import os
 import signal
+import site
 import subprocess
 import sys
 import time
+import venv
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from launch_shared import Harness
+from launch_shared import ROOT, Harness
 
 from harness.errors import RequestError, WorkError
 from harness.experiment import DDP
@@ -123,6 +125,18 @@ def test_a_disk_that_fills_when_the_run_starts_ends_it(tmp_path: Path, harness: 
     assert done.returncode == 1
     assert "failed: it ended without writing its last word" in done.stderr or "no space left" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_the_jobs_python_is_the_one_of_the_environment_we_run_in(tmp_path: Path) -> None:
+    """HARNESS_VENV may have put it anywhere."""
+    venv.create(tmp_path / "el se", symlinks=True, with_pip=False)
+    wrapper = tmp_path / "el se" / "harness-python"
+    wrapper.touch()
+    code = "from harness.launch.submit import this_machine; print(this_machine().python)"
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *site.getsitepackages()])}
+    argv = [str(tmp_path / "el se" / "bin" / "python"), "-c", code]
+    said = subprocess.run(argv, env=env, capture_output=True, text=True, check=True).stdout
+    assert said.strip() == str(wrapper)
 
 
 def kept_by(run: Run, pid: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -202,6 +203,14 @@ def test_dcgm_is_paused_on_every_node_and_let_go_afterwards() -> None:
     text = script(ASKED["e1"], load_site("aws-p5"), Machine(0, 2, True, "python", "/runs"))
     on_node = text[text.index("on_node() {") : text.index("# ---- One launcher per node")]
     assert on_node.index("--pause") < on_node.index("train.py") < on_node.index("--resume")
+
+
+def test_door_and_job_look_for_modules_in_the_same_places() -> None:
+    def profiles(text: str) -> list[str]:
+        return re.findall(r"\. (/etc/profile\.d/\w+\.sh)", text)
+
+    job = script(ASKED["e1"], load_site("leonardo"), Machine(0, 2, True, "python", "/runs"))
+    assert profiles(job) == profiles((ROOT / "slurm.sh").read_text()) != []
 
 
 def test_every_tag_has_its_place_in_the_runs_name() -> None:
