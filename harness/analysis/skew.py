@@ -21,6 +21,8 @@ from harness.traces.trace import I64
 
 NAMELESS = "collectives recorded without their group"
 _EVEN_KINDS = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce")
+_SWAPPED = 0.1  # of a sequence: more that disagree are no neighbours that changed places
+_NEIGHBOURS = 3  # how far apart two of them may be
 _SAMPLE = 64  # collectives of a sequence whose ends are looked up in another
 _MEETING_MOSTLY = 0.5  # of the instances: so many must meet where the ends choose among places
 MEETING_SHARE = 0.8  # of the instances of a nameless group: so many must have all ranks in them at one moment
@@ -87,14 +89,14 @@ def cross(parts: Sequence[RankPart], world_size: int | None) -> Crossing:
             groups.setdefault(group, []).append((part, own))
     for group, members in groups.items():
         reason = _obstacle(group, members, world_size)
-        shifts = None if reason else _align_sequences(members)
-        if shifts is None:
+        aligned = None if reason else _align_sequences(members)
+        if aligned is None:
             result.alone += members
             if len(members) > 1:
                 result.unmatched.append(reason or _differ(group))
         else:
             whole = world_size is None or len(parts) >= world_size
-            matched = replace(_tables(group, members, shifts), whole_job=whole)
+            matched = replace(_tables(group, aligned), whole_job=whole)
             if group.nameless and not _meets(matched):
                 result.alone += members
                 result.unmatched.append(_differ(group))
@@ -162,11 +164,20 @@ def _obstacle(group: Group, members: list[tuple[RankPart, Rows]], world_size: in
     return None
 
 
-def _align_sequences(members: list[tuple[RankPart, Rows]]) -> list[int] | None:
-    """For each member, where its first collective stands in the longest member's sequence (negative: before it);
-    None: no match.
+@dataclass(frozen=True)
+class _Placed:
+    """A member whose first collective stands at `shift` in the longest member's sequence (negative: before it)."""
 
-    Two sequences match where kinds, element types and sizes agree in all that they share. On one clock a collective's
+    part: RankPart
+    rows: Rows
+    shift: int
+
+
+def _align_sequences(members: list[tuple[RankPart, Rows]]) -> list[_Placed] | None:
+    """Every member at its place; None: no match.
+
+    Two sequences match where kinds, element types and sizes agree in all that they share; neighbours that began at
+    about the same time may have changed places, and are put back. On one clock a collective's
     spans meet on all ranks, and the ends decide between several places. Else a sequence must lie whole in the longer
     one, at one place only. On two clocks, where it does so nowhere because the recordings began and ended apart, more
     than half of it must.
@@ -174,7 +185,7 @@ def _align_sequences(members: list[tuple[RankPart, Rows]]) -> list[int] | None:
     codes = _codes([rows for _, rows in members])
     longest = max(range(len(members)), key=lambda i: len(codes[i]))
     reference, (lead, lead_rows) = codes[longest], members[longest]
-    shifts: list[int] = []
+    placed: list[_Placed] = []
     for i, (part, rows) in enumerate(members):
         if i == longest:
             place: int | None = 0
@@ -185,8 +196,47 @@ def _align_sequences(members: list[tuple[RankPart, Rows]]) -> list[int] | None:
             place = _only_place(reference, codes[i], partly=not one_clock) if place is None else place
         if place is None:
             return None
-        shifts.append(place)
-    return shifts
+        placed.append(_Placed(part, _in_order(rows, reference, codes[i], place), place))
+    return placed
+
+
+def _in_order(rows: Rows, reference: I64, own: I64, shift: int) -> Rows:
+    """The rows with neighbours put back that had changed places."""
+    theirs, ours = _shared(len(reference), len(own), shift)
+    order = np.arange(len(own))
+    back = _agreement(reference[theirs], own[ours])
+    if back is not None:
+        order[ours] = ours.start + back
+    return Rows(
+        rows.keys,
+        rows.key[order],
+        rows.bytes[order],
+        rows.start_ns[order],
+        rows.end_ns[order],
+        rows.phase[order],
+    )
+
+
+def _shared(reference: int, own: int, shift: int) -> tuple[slice, slice]:
+    """The stretch that two sequences of these lengths share, in the one and in the other; empty: none."""
+    first, last = max(shift, 0), max(min(shift + own, reference), 0)
+    return slice(first, last), slice(first - shift, max(last, first) - shift)
+
+
+def _agreement(reference: I64, own: I64) -> I64 | None:
+    """An order in which `own` agrees with `reference`: its own, or one in which a few neighbours change places.
+    None: they do not agree."""
+    if len(reference) != len(own) or not len(own):
+        return None
+    order = np.arange(len(own))
+    apart = np.flatnonzero(reference != own)
+    if len(apart) > max(2, _SWAPPED * len(own)):
+        return None
+    for run in np.split(apart, np.flatnonzero(np.diff(apart) > _NEIGHBOURS) + 1) if len(apart) else ():
+        stretch = slice(int(run[0]), int(run[-1]) + 1)
+        here, there = np.argsort(reference[stretch], kind="stable"), np.argsort(own[stretch], kind="stable")
+        order[stretch.start + here] = stretch.start + there
+    return order if np.array_equal(reference, own[order]) else None
 
 
 def _codes(members: Sequence[Rows]) -> list[I64]:
@@ -215,9 +265,8 @@ def _place_by_ends(codes: tuple[I64, I64], lead: Rows, own: Rows, ahead_ns: int)
         tried |= set((at - sample).tolist())
     gaps: dict[int, float] = {}
     for shift in sorted(tried):
-        first, last = max(shift, 0), min(shift + len(own.key), len(lead.key))
-        theirs, ours = slice(first, last), slice(first - shift, last - shift)
-        if last <= first or not np.array_equal(codes[0][theirs], codes[1][ours]):
+        theirs, ours = _shared(len(lead.key), len(own.key), shift)
+        if _agreement(codes[0][theirs], codes[1][ours]) is None:
             continue
         start, end = own.start_ns[ours] + ahead_ns, own.end_ns[ours] + ahead_ns
         together = (start <= lead.end_ns[theirs]) & (lead.start_ns[theirs] <= end)
@@ -227,7 +276,8 @@ def _place_by_ends(codes: tuple[I64, I64], lead: Rows, own: Rows, ahead_ns: int)
 
 
 def _only_place(reference: I64, own: I64, partly: bool) -> int | None:
-    whole = _first_two(reference, own, np.flatnonzero(reference == own[0]), len(own))
+    inside = np.arange(len(reference) - len(own) + 1)
+    whole = _first_two(reference, own, inside, len(own))
     if whole or not partly:
         return whole[0] if len(whole) == 1 else None
     later, earlier = np.flatnonzero(reference == own[0]), -np.flatnonzero(own == reference[0])
@@ -241,9 +291,9 @@ def _first_two(reference: I64, own: I64, places: I64, least: int) -> list[int]:
     for shift in places.tolist():
         if len(agreeing) == 2:
             break
-        first, last = max(shift, 0), min(shift + len(own), len(reference))
-        same = np.array_equal(reference[first:last], own[first - shift : last - shift])
-        agreeing += [shift] if last - first >= least and same else []
+        theirs, ours = _shared(len(reference), len(own), shift)
+        if ours.stop - ours.start >= least and _agreement(reference[theirs], own[ours]) is not None:
+            agreeing.append(shift)
     return agreeing
 
 
@@ -261,29 +311,19 @@ def _meets(m: Matched) -> bool:
     return float(together.mean()) >= MEETING_SHARE
 
 
-def _tables(group: Group, members: list[tuple[RankPart, Rows]], shifts: list[int]) -> Matched:
-    first, last = max(shifts), min(s + len(r.key) for s, (_, r) in zip(shifts, members, strict=True))
-    n = max(last - first, 0)
-    cut = [slice(first - s, first - s + n) for s in shifts]
-    epoch = [part.epoch_ns or 0 for part, _ in members]
-    start = np.stack([r.start_ns[c] for (_, r), c in zip(members, cut, strict=True)])
+def _tables(group: Group, placed: list[_Placed]) -> Matched:
+    first = max(p.shift for p in placed)
+    n = max(min(p.shift + len(p.rows.key) for p in placed) - first, 0)
+    cut = [slice(first - p.shift, first - p.shift + n) for p in placed]
+    start = np.stack([p.rows.start_ns[c] for p, c in zip(placed, cut, strict=True)])
+    end = np.stack([p.rows.end_ns[c] for p, c in zip(placed, cut, strict=True)])
+    size = np.stack([p.rows.bytes[c] for p, c in zip(placed, cut, strict=True)]).max(axis=0)
     inside = np.ones(n, np.bool_)
-    for row, (part, _) in zip(start, members, strict=True):
-        inside &= (row >= part.window_start_ns) & (row < part.window_end_ns)
-    offset = np.array(epoch)[:, None]
-    end = np.stack([r.end_ns[c] for (_, r), c in zip(members, cut, strict=True)])
-    size = np.stack([r.bytes[c] for (_, r), c in zip(members, cut, strict=True)]).max(axis=0)
-    rows = members[0][1]
-    return Matched(
-        group,
-        [part for part, _ in members],
-        rows.keys,
-        rows.key[cut[0]],
-        size,
-        start + offset,
-        end + offset,
-        inside,
-    )
+    for row, p in zip(start, placed, strict=True):
+        inside &= (row >= p.part.window_start_ns) & (row < p.part.window_end_ns)
+    epoch = np.array([p.part.epoch_ns or 0 for p in placed])[:, None]
+    keys, key = placed[0].rows.keys, placed[0].rows.key[cut[0]]
+    return Matched(group, [p.part for p in placed], keys, key, size, start + epoch, end + epoch, inside)
 
 
 def align_clocks(parts: Sequence[RankPart], matched: list[Matched]) -> dict[str, Clock]:

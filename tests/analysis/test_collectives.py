@@ -183,6 +183,21 @@ def test_recordings_of_equal_length_that_began_a_step_apart_are_paired_by_what_t
     assert (row.count, row.bytes, row.waiting_ns) == (4, sum(MB + i for i in range(1, 5)), 4 * 30)
 
 
+def test_neighbours_that_began_in_another_order_on_another_rank_are_still_pairs():
+    """Two gathers in flight at once: which of them a thread begins first is chance."""
+    ranks = []
+    for number in (0, 1):
+        made = rank(number, [(i * 1000, i * 1000 + 100) for i in range(9)])
+        for size, start in (
+            ((MB + 1, 10_000), (MB + 2, 10_001)) if number else ((MB + 2, 10_000), (MB + 1, 10_001))
+        ):
+            made.collective(start, 10_090 + 10 * (size - MB), size=size, members=2)
+        ranks.append(made)
+    found = job(*ranks)
+    (row,) = found.collectives
+    assert (row.count, row.waiting_ns) == (11, 2)
+
+
 def test_equal_steps_of_recordings_that_began_a_step_apart_are_paired_by_their_ends():
     spans = [(i * 1000, i * 1000 + 100) for i in range(6)]
     (row,) = job(rank(0, spans[:5]), rank(1, [(s + 20, e) for s, e in spans[1:]])).collectives
