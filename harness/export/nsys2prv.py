@@ -34,6 +34,11 @@ _STEPS = (
 )
 
 
+_OTHERWISE = (
+    "name the image that has both with --container (and --container-command); --engine own needs neither"
+)
+
+
 @dataclass(frozen=True)
 class Tool:
     """How nsys2prv is started: `prefix` + nsys2prv, e.g. a container's exec."""
@@ -58,7 +63,8 @@ class Tool:
             done = subprocess.run(argv, capture_output=True, text=True, env=self.environ, check=False)
         except OSError as error:
             raise WorkError(
-                f"nsys2prv needs nsys to read reports, and {argv[-2]} cannot be started"
+                f"nsys2prv needs nsys to read reports, and {argv[0] if self.prefix else argv[-2]} cannot be started: "
+                f"{error.strerror}; {_OTHERWISE}"
             ) from error
         match = re.search(r"(20\d\d)\.(\d+)", done.stdout)
         if not match:
@@ -115,9 +121,13 @@ def convert(
     try:
         tool = tool or Tool(prefix=container(*image, folder) if image else ())
         names = _stage(reports, folder)
-        fresh = _export_with_old_nsys(tool, names, folder)
+        fresh = _export_with_old_nsys(tool, dict(zip(names, reports, strict=True)), folder)
         check_processes(folder, names)
-        log = _run(tool, arguments(names, types, "trace", fresh), folder, out)
+        try:
+            log = _run(tool, arguments(names, types, "trace", fresh), folder, out)
+        except WorkError:
+            check_processes(folder, names)  # if it exported them itself, they tell now why it failed
+            raise
         done = accept(folder, names, out, log.read_text(encoding="utf-8"))
         log.unlink()
         return done
@@ -157,7 +167,7 @@ def _link(source: Path, target: Path) -> None:
         shutil.copy(source, target)
 
 
-def _export_with_old_nsys(tool: Tool, names: Sequence[str], folder: Path) -> bool:
+def _export_with_old_nsys(tool: Tool, names: Mapping[str, Path], folder: Path) -> bool:
     """Whether nsys2prv shall export the reports. An nsys before 2024.6 lacks its option: then it is done here."""
     missing = [name for name in names if not (folder / name).with_suffix(".sqlite").exists()]
     if not missing or tool.nsys_version() >= INCLUDE_JSON_SINCE:
@@ -169,7 +179,7 @@ def _export_with_old_nsys(tool: Tool, names: Sequence[str], folder: Path) -> boo
         if done.returncode != 0 or not (folder / export).is_file():
             said = (done.stderr or done.stdout).strip().splitlines()
             raise WorkError(
-                f"nsys could not export {name} to sqlite: {said[-1] if said else 'it said nothing'}"
+                f"nsys could not export {names[name]} to sqlite: {said[-1] if said else 'it said nothing'}"
             )
     return False
 
@@ -184,7 +194,7 @@ def _run(tool: Tool, given: Sequence[str], folder: Path, out: Path) -> Path:
             stdin=subprocess.DEVNULL, text=True, errors="replace", check=False,
         )  # fmt: skip
     except OSError as error:
-        raise WorkError(f"{argv[0]} cannot be started: {error.strerror}; is it installed?") from error
+        raise WorkError(f"{argv[0]} cannot be started: {error.strerror}; {_OTHERWISE}") from error
     log.write_text(" ".join(argv) + "\n" + done.stdout, encoding="utf-8")
     if done.returncode != 0:
         said = next((line for line in reversed(done.stdout.splitlines()) if line.strip()), "nothing")

@@ -58,6 +58,7 @@ class _Processes:
     """One export: its host, the processes with API calls or ranges (nsys2prv's tasks), what ran on its GPUs."""
 
     host: str
+    has_calls: bool  # of CUDA
     pids: frozenset[int]
     gpus: frozenset[int]
     kernels_ns: int  # from the first kernel's start to the last one's end
@@ -85,15 +86,24 @@ def _read(database: sqlite3.Connection) -> _Processes | None:
         query = "SELECT deviceId, MIN(start), MAX(end) FROM CUPTI_ACTIVITY_KIND_KERNEL GROUP BY deviceId"
         gpus = database.execute(query).fetchall()
     lasts = max((end for *_, end in gpus), default=0) - min((start for _, start, _ in gpus), default=0)
-    return _Processes(host[0], frozenset(pids), frozenset(gpu for gpu, *_ in gpus), lasts) if host else None
+    runtime = "SELECT 1 FROM CUPTI_ACTIVITY_KIND_RUNTIME LIMIT 1"
+    calls = "CUPTI_ACTIVITY_KIND_RUNTIME" in tables and database.execute(runtime).fetchone() is not None
+    ran_on = frozenset(gpu for gpu, *_ in gpus)
+    return _Processes(host[0], calls, frozenset(pids), ran_on, lasts) if host else None
 
 
 def check_processes(folder: Path, names: Sequence[str]) -> list[_Processes | None]:
     """The processes of each report, by its export in `folder`; None where there is none yet.
 
-    Raises WorkError where two reports have a process id in common: nsys2prv would make one task of the two.
+    Raises WorkError where none holds CUDA calls: nsys2prv cannot begin without; and where two reports have a process
+    id in common: it would make one task of the two.
     """
     known = [_processes((folder / name).with_suffix(".sqlite")) for name in names]
+    if all(each and not each.has_calls for each in known):
+        raise WorkError(
+            "nsys2prv reads CUDA calls and nsys recorded none, as on a machine without a GPU; "
+            "our own writer (--engine own) does without"
+        )
     seen: dict[int, str] = {}
     for each in filter(None, known):
         for pid in sorted(each.pids):

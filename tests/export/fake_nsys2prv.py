@@ -1,7 +1,7 @@
 """Stands in for nsys2prv in tests: takes its command line, writes a trace in its form, or misbehaves as it can.
 
-FAKE: ok | traceback | nothing | no-events | no-row | garbage. It writes what it was called with to calls.json, and
-makes an export for each report that has none, as the real one does with nsys.
+FAKE: ok | traceback | no-calls | nothing | no-events | no-row | garbage. It writes what it was called with to
+calls.json, and makes an export for each report that has none, as the real one does with nsys.
 """
 
 from __future__ import annotations
@@ -28,7 +28,11 @@ def main() -> int:
     calls = {"options": options, "names": names, "out": argv[-1], "cwd": str(Path.cwd()), "staged": staged}
     Path(os.environ["FAKE_CALLS"]).write_text(json.dumps(calls))
     print("nsys2prv v0.5.8\nExporting SQLite databse for x\nProcessing stats for x")
-    if how == "traceback":
+    if how == "no-calls":
+        for name in names:
+            pid, _, host = Path(name).read_text().partition("@")
+            make_export(Path(name).with_suffix(".sqlite"), int(pid), host, calls=False)
+    if how in ("traceback", "no-calls"):
         print(
             "Importing datasets...\nTraceback (most recent call last):\nKeyError: 'CUPTI_ACTIVITY_KIND_KERNEL'"
         )
@@ -66,13 +70,18 @@ def exported(export: Path) -> list[int]:
         ]
 
 
-def make_export(path: Path, pid: int, host: str, kernels: list[tuple[int, int, int]] | None = None) -> None:
-    """The tables that name a report's host and processes, and `kernels` of (device, start, end)."""
+def make_export(
+    path: Path, pid: int, host: str, kernels: list[tuple[int, int, int]] | None = None, *, calls: bool = True
+) -> None:
+    """The tables that name a report's host and processes, `kernels` of (device, start, end), and a CUDA call."""
     with sqlite3.connect(path) as database:
         database.execute("CREATE TABLE TARGET_INFO_SYSTEM_ENV (name TEXT, value TEXT)")
         database.execute("INSERT INTO TARGET_INFO_SYSTEM_ENV VALUES ('Hostname', ?)", (host,))
         database.execute("CREATE TABLE NVTX_EVENTS (globalTid INTEGER)")
         database.execute("INSERT INTO NVTX_EVENTS VALUES (?)", (pid << 24 | pid,))
+        if calls:
+            database.execute("CREATE TABLE CUPTI_ACTIVITY_KIND_RUNTIME (globalTid INTEGER)")
+            database.execute("INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES (?)", (pid << 24 | pid,))
         database.execute(
             "CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (deviceId INTEGER, start INTEGER, end INTEGER)"
         )

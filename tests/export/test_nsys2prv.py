@@ -143,7 +143,7 @@ def test_a_trace_that_lacks_what_the_report_holds_is_refused(
 
 def test_an_old_nsys_is_asked_for_the_export_and_its_failure_is_told(tmp_path: Path) -> None:
     bench = Bench(tmp_path, nsys="2023.4.4")
-    with pytest.raises(WorkError, match=r"nsys could not export node0.nsys-rep to sqlite"):
+    with pytest.raises(WorkError, match=r"nsys could not export .*/lrdn1/profile.nsys-rep to sqlite"):
         convert([bench.report("lrdn1", 30)], bench.out, bench.tool())
     assert (
         (tmp_path / "nsys.log")
@@ -158,6 +158,23 @@ def test_what_cannot_be_started_is_said(bench: Bench) -> None:
     fake_nsys2prv.make_export(report.with_suffix(".sqlite"), 30, "lrdn1")
     with pytest.raises(WorkError, match="no-such-program cannot be started"):
         convert([report], bench.out, Tool(program="no-such-program", environ=bench.tool().environ))
+
+
+@pytest.mark.parametrize("nsys", ["2022.4.2", "2024.6.2"])
+def test_a_recording_without_cuda_calls_is_said_to_be_one(tmp_path: Path, nsys: str) -> None:
+    bench = Bench(tmp_path, nsys=nsys)
+    report = bench.report("laptop", 30)
+    fake_nsys2prv.make_export(report.with_suffix(".sqlite"), 30, "laptop", calls=False)
+    with pytest.raises(WorkError, match="nsys recorded none, as on a machine without a GPU; our own writer"):
+        convert([report], bench.out, bench.tool())
+    assert not bench.calls_file.exists()
+
+
+def test_a_recording_that_nsys2prv_exported_itself_tells_why_it_failed(bench: Bench) -> None:
+    report = bench.report("laptop", 30)
+    with pytest.raises(WorkError, match="nsys recorded none"):
+        convert([report], bench.out, bench.tool("no-calls"))
+    assert "KeyError" in bench.out.with_name("trace.nsys2prv.log").read_text()
 
 
 def test_wrong_requests_are_refused_before_anything_runs(bench: Bench) -> None:
