@@ -19,6 +19,7 @@ from harness.traces.progress import Report, silent
 from harness.traces.trace import Calls, Collectives, Events, RangeKind, Ranges, Trace
 
 _HOST_STANDS_IN = "the file names GPUs but holds no work of theirs, so the host's operators are its events"
+_NOTHING = "the trace holds no work: no kernels, no operators and no ranges were recorded"
 _DAMAGED_HEADER = "the text around the events is damaged, so rank, devices or clock may be missing"
 
 
@@ -29,25 +30,19 @@ def read_kineto(path: Path, progress: Report = silent, workers: int = 1) -> Trac
     """
     no_gpu = names_no_gpu(path)
     gathered, records, said = gathered_from(path, progress, workers, operators=no_gpu)
-    notes = _notes(records, said)
     host_only = len(gathered.device) == 0
     if host_only and not no_gpu and not records.truncated:
         gathered, _, said = gathered_from(path, progress, workers, operators=True)
-        if said.devices:
-            notes.append(_HOST_STANDS_IN)
     calls = _calls(gathered)
-    work = gathered.operators if host_only else gathered.device
-    # Ranges come before a GPU's work in the file, so some of a cut file's are there without theirs.
-    complete_until_ns = work.last("start") if records.truncated else None
+    complete_until_ns = _complete_until_ns(gathered, host_only) if records.truncated else None
     if host_only:
         events, communication = _host_parts(gathered, said)
     else:
         events, communication = _device_parts(gathered, calls, said)
     ranges = _ranges(gathered)
-    if gathered.timeless:
-        notes.append(f"{gathered.timeless} records without a valid duration were left out")
+    notes = _notes(records, said, gathered, host_only)
     if len(events) == 0 and len(ranges) == 0:
-        notes.append("the trace holds no work: no kernels, no operators and no ranges were recorded")
+        notes.append(_NOTHING)
     first_ns = int(events.start_ns.min()) if len(events) else 0
     return Trace(
         identity=identity(path, said, gathered.pid, first_ns),
@@ -63,10 +58,23 @@ def read_kineto(path: Path, progress: Report = silent, workers: int = 1) -> Trac
     )
 
 
-def _notes(records: Records, said: About) -> list[str]:
+def _complete_until_ns(gathered: Gathered, host_only: bool) -> int:
+    """Ranges come before a GPU's work in a file, so some in a file that was cut off are there without theirs."""
+    return (gathered.operators if host_only else gathered.device).last("start")
+
+
+def _notes(records: Records, said: About, gathered: Gathered, host_only: bool) -> list[str]:
+    """What was salvaged or is missing."""
+    notes = []
     if records.truncated:
-        return [f"{records.truncated}; what came before was read"]
-    return [] if said.whole else [_DAMAGED_HEADER]
+        notes.append(f"{records.truncated}; what came before was read")
+    elif not said.whole:
+        notes.append(_DAMAGED_HEADER)
+    elif host_only and said.devices:
+        notes.append(_HOST_STANDS_IN)
+    if gathered.timeless:
+        notes.append(f"{gathered.timeless} records without a valid duration were left out")
+    return notes
 
 
 def _calls(gathered: Gathered) -> Calls:
