@@ -8,9 +8,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
+from statistics import median
 
+from harness.analysis.expected import expected_facts
 from harness.analysis.idle import CAUSES
 from harness.analysis.summary import CollectivePhase, Summary, Training
+from harness.traces.words import dtype_bytes
 
 Facts = dict[str, float]
 
@@ -18,7 +21,7 @@ Facts = dict[str, float]
 def facts(summary: Summary) -> Facts:
     """Every number of `summary` that has a name, in a fixed order."""
     found: Facts = {}
-    for part in (_steps, _shares, _precisions, _collectives, _pipeline, _resources):
+    for part in (_steps, _shares, _precisions, _collectives, _pipeline, _resources, expected_facts):
         found.update((name, float(value)) for name, value in part(summary) if value is not None)
     return found
 
@@ -37,13 +40,15 @@ def tokens_per_step(summary: Summary) -> float | None:
 
 
 def _steps(summary: Summary) -> Iterator[tuple[str, float | None]]:
-    durations = sorted(step_durations_ns(summary))
-    step = durations[len(durations) // 2] if durations else None
+    durations = step_durations_ns(summary)
+    step = median(durations) if durations else None
     tokens = tokens_per_step(summary)
     yield "step_ns", step
     yield "tokens_per_step", tokens
     yield "step_ns_per_token", step / tokens if step and tokens else None
-    yield "tokens_per_s", summary.efficiency.tokens_per_s if summary.efficiency else None
+    speed = summary.efficiency.tokens_per_s if summary.efficiency else None
+    yield "tokens_per_s", speed
+    yield "tokens_per_s_per_rank", speed / summary.world_size if speed and summary.world_size else None
     yield "data_loading_share", _mean([t.data_fraction for t in summary.training])
     yield "last_loss", _mean([t.last_loss for t in summary.training])
     for part in ("data", "forward", "backward", "optimizer"):
@@ -108,12 +113,9 @@ def _pipeline(summary: Summary) -> Iterator[tuple[str, float | None]]:
         yield "microbatches", summary.pipeline.microbatches
 
 
-BYTES_OF_DTYPE = {"float32": 4, "bfloat16": 2, "float16": 2}
-
-
 def _resources(summary: Summary) -> Iterator[tuple[str, float | None]]:
     first = summary.training[0] if summary.training else None
-    size = BYTES_OF_DTYPE.get(first.dtype or "") if first else None
+    size = dtype_bytes(first.dtype or "") if first else 0
     yield "parameter_bytes", first.parameters * size if first and first.parameters and size else None
     if summary.efficiency is not None:
         yield "mfu", summary.efficiency.mfu

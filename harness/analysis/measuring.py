@@ -176,7 +176,8 @@ def _add(summary: Summary, findings: Sequence[Finding]) -> Summary:
     quality = summary.quality
     order = (Verdict.GOOD, Verdict.DOUBTFUL, Verdict.UNUSABLE)
     # One file of many that cannot be read makes the rest doubtful, not unusable.
-    worst = max([quality.verdict, Verdict.DOUBTFUL], key=order.index)
+    told = [min(f.severity, Verdict.DOUBTFUL, key=order.index) for f in findings]
+    worst = max([quality.verdict, *told], key=order.index)
     merged = quality.model_copy(update={"verdict": worst, "findings": [*findings, *quality.findings]})
     return summary.model_copy(update={"quality": merged})
 
@@ -238,7 +239,20 @@ def _with_beside(summary: Summary, beside: _Beside) -> Summary:
         "backend": summary.backend or next((t.backend for t in training), None),
         "ranks": summary.ranks or [t.rank for t in training],
     }
-    return _add(summary.model_copy(update=update), beside.findings)
+    complete = summary.model_copy(update=update)
+    return _add(complete, [*beside.findings, *_remarks(complete)])
+
+
+def _remarks(summary: Summary) -> list[Finding]:
+    """What a reader of this machine's numbers must not expect of them."""
+    on_cpu = summary.backend == "gloo" or any(d.device_kind == "cpu" for d in summary.devices)
+    if (summary.experiment or {}).get("exercise") != 2 or not on_cpu:
+        return []
+    what = "whether communication hides behind computation is seen on GPUs only"
+    evidence = (
+        "on a CPU the same messages of the same sizes travel, and compete with the computation for its cores"
+    )
+    return [Finding(severity=Verdict.GOOD, what=what, evidence=evidence)]
 
 
 def _run_facts(record: dict[str, Any]) -> dict[str, Any]:

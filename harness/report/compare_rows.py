@@ -34,7 +34,12 @@ SHOWN: dict[str, tuple[str, Callable[[float], str]]] = {
     "bubble": ("pipeline bubble", percent),
     "expected_bubble": ("pipeline bubble, by theory", percent),
     "bytes_across_nodes": ("sent in groups across nodes, per rank and step", amount),
+    **{
+        f"expected_{kind}_bytes": (f"{kind} per rank and step, by theory", amount)
+        for kind in ("all_reduce", "all_gather", "reduce_scatter")
+    },
     "peak_memory_bytes": ("peak memory", amount),
+    "expected_state_bytes": ("  of it the model's state, by theory", amount),
     "energy_joules": ("energy, J", "{:,.0f}".format),
     "mfu": ("MFU", percent),
 }

@@ -10,6 +10,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from harness.analysis.expected import resolved
 from harness.analysis.summary import Summary
 from harness.errors import RequestError
 from harness.experiment import EXERCISES, Experiment
@@ -37,12 +38,6 @@ def command(summary: Summary, fields: Fields) -> str | None:
         return None
     where, dashes, training = _parted(command_of(changed))
     return "bash " + shlex.join(["slurm.sh", *where, *place, *dashes, *training])
-
-
-def resolved(summary: Summary) -> dict[str, Any]:
-    """The experiment's fields with what the site, the machine and the model filled in, as far as that was recorded."""
-    filled = (summary.run or {}).get("resolved")
-    return (summary.experiment or {}) | (filled if isinstance(filled, dict) else {})
 
 
 def in_lines(text: str, width: int) -> list[str]:

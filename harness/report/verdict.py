@@ -10,9 +10,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from textwrap import wrap
 
+from harness.analysis.expected import resolved
 from harness.analysis.steps import by_rhythm
 from harness.analysis.summary import Stage, Summary, Verdict
-from harness.report.next_command import Fields, command, in_lines, is_ours, resolved
+from harness.report.next_command import Fields, command, in_lines, is_ours
 from harness.report.numbers import duration, percent
 from harness.theory.memory import state_bytes
 

@@ -56,10 +56,11 @@ class Relation(Part):
 
 
 class Pair(Part):
-    """The two experiments of a lesson."""
+    """The two experiments of a lesson, and what relates them (None: what the lesson says of its usual pair)."""
 
     a: AnyExperiment
     b: AnyExperiment
+    relations: list[Relation] | None = Field(default=None, min_length=1)
 
 
 class Lesson(Part):
@@ -79,6 +80,10 @@ class Lesson(Part):
     def pair(self, cpu: bool) -> Pair:
         """The pair for this kind of machine."""
         return self.on_cpu if cpu and self.on_cpu is not None else Pair(a=self.a, b=self.b)
+
+    def related(self, cpu: bool) -> list[Relation]:
+        """The relations of that pair."""
+        return self.pair(cpu).relations or self.relations
 
 
 class Outcome(str, Enum):
@@ -183,7 +188,7 @@ def answers(lesson: Lesson, a: Facts, b: Facts, on_gpu: bool, over_network: bool
     here = {"gpu": on_gpu, "network": over_network, None: True}
     missing = {"gpu": "it needs runs on GPUs", "network": "it needs two nodes with a network between them"}
     found = []
-    for relation in lesson.relations:
+    for relation in lesson.related(cpu=not on_gpu):
         numbers = {name: _number(name, names) for name in relation.shows}
         known = {name: value for name, value in numbers.items() if value is not None}
         if not here[relation.needs]:

@@ -1,4 +1,7 @@
-"""How many parameters a model has and how many FLOPs a token costs, from its sizes alone."""
+"""How many parameters a model has and how many FLOPs a token costs, from its sizes alone.
+
+The training scripts count on their own, so that they run without the harness; a test holds them against this.
+"""
 
 from __future__ import annotations
 

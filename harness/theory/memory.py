@@ -1,7 +1,8 @@
 """How much memory a rank needs: the model's state as it is sharded, and the activations of one micro-batch.
 
 Peak memory is about their sum. What it leaves out: gathered layers under ZeRO-3, communication buckets, the
-allocator's fragmentation and the framework itself.
+allocator's fragmentation and the framework itself. A comparison shows the state beside the measured peak; activations
+are here to plan a run by, before there is one.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from harness.analysis.efficiency import efficiency
 from harness.analysis.kinds import load_rules
 from harness.analysis.measuring import name_rank, summarise
 from harness.analysis.rank import measure_trace
-from harness.analysis.summary import Training, Window
+from harness.analysis.summary import Training, Verdict, Window
 from harness.analysis.training import read_monitor, read_training
 from harness.theory.peaks import peak_flops_per_s
 
@@ -167,3 +167,13 @@ def test_a_lost_report_of_one_node_is_noticed_by_what_the_training_says(tmp_path
         "collectives.waiting_ns",
         "collectives.bus_bandwidth_gb_per_s",
     }
+
+
+def test_a_cpu_run_of_zero_says_that_overlap_needs_a_gpu(tmp_path):
+    (tmp_path / "metrics").mkdir()
+    write(tmp_path / "metrics" / "rank0.jsonl", [{"event": "start", "rank": 0, "backend": "gloo"}])
+    for exercise, told in ((1, 0), (2, 1)):
+        (tmp_path / "run.json").write_text(json.dumps({"job_id": "1", "experiment": {"exercise": exercise}}))
+        (found,) = summarise([], runs=[tmp_path])
+        assert len([f for f in found.quality.findings if "hides behind computation" in f.what]) == told
+        assert found.quality.verdict is Verdict.GOOD

@@ -1,0 +1,62 @@
+"""What theory expects stands beside what was measured, under the same kind of name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from harness.analysis.compare import compare
+from harness.analysis.facts import facts
+from harness.analysis.summary import Efficiency, RankSteps, Steps, Summary, Training
+
+PARAMETERS = 1000
+
+
+def run(training: dict[str, Any] | None = None, **asked: Any) -> dict[str, float]:
+    """The facts of a run of 4 ranks."""
+    first = Training(
+        **({"rank": 0, "parameters": PARAMETERS, "gradient_accumulation_steps": 1} | (training or {}))
+    )
+    return facts(Summary(world_size=4, training=[first], experiment=asked))
+
+
+@pytest.mark.parametrize(
+    ("asked", "training", "expected"),
+    [
+        ({"exercise": 1, "mixed_precision": True}, {}, {"all_reduce": 4000}),
+        ({"exercise": 1}, {"gradient_accumulation_steps": 16}, {"all_reduce": 250}),
+        ({"exercise": 2, "zero_stage": 2, "mixed_precision": True}, {}, {"all_gather": 2000}),
+        ({"exercise": 2, "zero_stage": 3}, {}, {"all_gather": 8000, "reduce_scatter": 4000}),
+        ({"exercise": 2, "zero_stage": 3, "mixed_precision": True}, {"gradient_accumulation_steps": 4},
+         {"all_gather": 4000, "reduce_scatter": 2000}),
+        ({"exercise": 3}, {}, {}),
+    ],
+)  # fmt: skip
+def test_bytes_per_micro_batch_are_foretold(asked: Any, training: Any, expected: dict[str, float]) -> None:
+    found = {name: value for name, value in run(training, **asked).items() if name.startswith("expected_")}
+    found.pop("expected_state_bytes", None)
+    assert found == {f"expected_{kind}_bytes": size for kind, size in expected.items()}
+
+
+def test_the_models_state_is_foretold_with_hpzs_second_copy() -> None:
+    assert run(exercise=1)["expected_state_bytes"] == 16 * PARAMETERS
+    sharded = {"exercise": 2, "zero_stage": 3, "mixed_precision": True}
+    assert run(**sharded, hpz_partition=4)["expected_state_bytes"] == 16 * PARAMETERS / 4
+    assert run(**sharded, hpz_partition=2)["expected_state_bytes"] == 16 * PARAMETERS / 4 + 2 * PARAMETERS / 2
+
+
+@pytest.mark.parametrize(
+    ("dtype", "size"), [("float32", 4), ("torch.bfloat16", 2), ("float64", 8), ("float8_e4m3fn", 1)]
+)
+def test_parameters_take_the_bytes_of_their_type(dtype: str, size: int) -> None:
+    assert run({"dtype": dtype})["parameter_bytes"] == size * PARAMETERS
+
+
+def test_a_step_is_the_same_median_in_facts_and_in_comparisons() -> None:
+    steps = Steps(source="made", per_rank=[RankSteps(rank=0, durations_ns=[10, 20, 30, 100])])
+    summary = Summary(steps=steps, world_size=4, efficiency=Efficiency(tokens_per_s=400.0))
+    compared = compare(summary, summary, ("a", "b")).step_time
+    assert compared is not None
+    assert facts(summary)["step_ns"] == compared.a_ns == 25
+    assert facts(summary)["tokens_per_s_per_rank"] == 100
