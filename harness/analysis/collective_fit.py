@@ -40,7 +40,7 @@ def withheld_fits(sizes: Sequence[MessageSize]) -> list[Withheld]:
     """Which α and β are not given, and why."""
     return [
         Withheld(
-            field=f"collective_fits: α and β of {fit.kind} over {fit.group_size or 'unknown'} ranks",
+            field=f"collective_fits of {fit.kind}, {fit.group_size or 'unknown'} ranks,",
             reason=why,
         )
         for fit, why in _judged(sizes)
@@ -64,9 +64,7 @@ def _judged(sizes: Sequence[MessageSize]) -> Iterator[tuple[CollectiveFit, str]]
 def _objection(fit: CollectiveFit) -> str:
     """What speaks against a fit as a latency and a bandwidth."""
     if fit.r_squared < MIN_R_SQUARED:
-        return (
-            f"R² is {fit.r_squared:.2f}, below {MIN_R_SQUARED}: the times of {fit.points} sizes are no line"
-        )
+        return f"R² is {fit.r_squared:.2f}, below {MIN_R_SQUARED}: {fit.points} sizes are no line"
     if (fit.beta_ns_per_byte or 0) <= 0:
         return "larger messages took no longer"
     return (

@@ -22,6 +22,16 @@ from harness.report.rows_communication import (
 )
 
 _SHOWN = 30
+_BOTH = {
+    "color": COMMUNICATION,
+    "pattern": {
+        "shape": "/",
+        "fgcolor": CAUSES["communication"],
+        "bgcolor": COMMUNICATION,
+        "size": 7,
+        "solidity": 0.45,
+    },
+}
 _FITTED_AS = {"send": "send_recv", "recv": "send_recv"}  # exercise 0 measures the two together
 
 
@@ -70,7 +80,7 @@ def _wait_and_transfer(s: Summary) -> Figure:
     data = [
         plots.across("transfer", transfer, labels, COMMUNICATION),
         plots.across("waiting for other ranks", waiting, labels, CAUSES["communication"]),
-        plots.across("transfer and waiting", whole, labels, COMMUNICATION),
+        plots.across("transfer and waiting, not told apart", whole, labels, COMMUNICATION, marker=_BOTH),
     ]
     y = {"autorange": "reversed", "automargin": True, "type": "category"}
     axes = plots.layout("time, all ranks (ms)", y, barmode="stack")

@@ -48,6 +48,9 @@ def quality_section(s: Summary) -> Section:
     q = s.quality
     rows = [[_SIGNS[f.severity], f.what, f.evidence] for f in q.findings]
     rows += [["withheld", w.field, w.reason] for w in q.withheld]
+    rows = [
+        list(row) for row in dict.fromkeys(map(tuple, rows))
+    ]  # two processes of one file may say the same
     if not s.sources and not rows:
         note = f"Recording: {recording(s)}. What is here is the training's own clock."
         return Section("quality", "Can these numbers be believed?", note=note)

@@ -20,6 +20,7 @@ from harness.report.plots_palette import (
 from harness.report.rows_machine import speed_table, training_table
 
 _MANY_RANKS = len(SERIES)
+_FEW = 12  # steps, each with its own mark on the axis
 _PHASES = {"skip": "skipped", "wait": "profiler waits", "warmup": "profiler warms up", "active": "profiled"}
 _SHADES = {"warmup": CAUSES["synchronisation"], "active": COMPUTE}
 
@@ -76,7 +77,7 @@ def _over_steps(recorded: dict[str, list[StepRecord]]) -> Figure:
         "step-time",
         "Step time of each rank over the steps of the training, milliseconds. " + _range_in_words(series),
         [*_lines(series), *bands],
-        plots.layout("step", "step time (ms)", shapes=shapes, showlegend=True),
+        plots.layout(_step_axis("step", series), "step time (ms)", shapes=shapes, showlegend=True),
         table=_phase_table(recorded),
     )
 
@@ -84,7 +85,15 @@ def _over_steps(recorded: dict[str, list[StepRecord]]) -> Figure:
 def _traced(by_rank: dict[str, list[float]]) -> Figure:
     series = {r: (list(range(len(v))), v) for r, v in by_rank.items()}
     words = "Duration of the counted steps of each rank, milliseconds. " + _range_in_words(series)
-    return Figure("step-time", words, _lines(series), plots.layout("counted step", "step time (ms)"))
+    return Figure(
+        "step-time", words, _lines(series), plots.layout(_step_axis("counted step", series), "step time (ms)")
+    )
+
+
+def _step_axis(title: str, series: dict[str, tuple[list[int], list[float]]]) -> dict[str, Any]:
+    """There is no half a step."""
+    few = max(len(x) for x, _ in series.values()) <= _FEW
+    return plots.axis(title, **({"dtick": 1} if few else {}))
 
 
 def _range_in_words(series: dict[str, tuple[list[int], list[float]]]) -> str:

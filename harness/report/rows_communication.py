@@ -86,7 +86,7 @@ def size_table(s: Summary) -> Table:
          time_word(m)]
         for m in sorted(s.message_sizes, key=lambda m: (m.kind, m.bytes))[:_SIZES]
     ]  # fmt: skip
-    return Table("Message sizes", ("collective", "ranks", "bytes", "collectives", "median", "of what"), rows)
+    return Table("Message sizes", ("collective", "ranks", "bytes", "count", "median", "of what"), rows)
 
 
 def fit_table(s: Summary) -> Table:

@@ -63,7 +63,7 @@ def training_table(s: Summary) -> Table:
     head = ("rank", "steps", "step", "data", "forward", "backward", "optimizer", "speed", "loss", "peak memory",
             "status")  # fmt: skip
     phase = (s.training[0].phase_counted if s.training else None) or "all"
-    return Table(f"By the training's own clock, medians of {phase} steps", head, rows)
+    return Table(f"Training's own clock, medians of {phase} steps", head, rows)
 
 
 def speed_table(s: Summary) -> Table:

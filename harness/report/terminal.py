@@ -154,7 +154,7 @@ def _collectives(s: Summary) -> list[str]:
     tables = (
         _block(rows_communication.collective_table(s, rows_work.TOP, 16), ["start skew", "arrives last"]),
         _block(rows_communication.issued_table(s)),
-        _block(rows_communication.fit_table(s)),
+        _block(rows_communication.fit_table(s)) if any(f.alpha_ns for f in s.collective_fits) else [],
         _block(rows_communication.straggler_table(s)),
         _block(rows_communication.clock_table(s)),
     )
