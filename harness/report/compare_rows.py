@@ -72,9 +72,14 @@ def result_rows(pairs: Pairs) -> list[Row]:
     rows = [
         (_label(pairs, label), *_cells(pairs, name, form), *_times(pairs, name, form))
         for name, (label, form) in SHOWN.items()
-        if name in known
+        if name in known and not (label in CAUSES and _is_nothing(fact(pairs, name)))
     ]
     return [("", *letters(pairs), *(f"{x} / a" for x in letters(pairs)[1:])), *rows] if rows else []
+
+
+def _is_nothing(shares: Sequence[float | None]) -> bool:
+    """Whether every run would show nought per cent."""
+    return all((share or 0.0) < 0.0005 for share in shares)
 
 
 def _label(pairs: Pairs, label: str) -> str:

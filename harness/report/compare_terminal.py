@@ -71,12 +71,12 @@ def _step_time(comparison: Comparison, other: str) -> str:
     ratio = comparison.step_time
     if ratio is None:
         return f"Step time: not recorded in both a and {other}"
-    return (
-        f"Step time, {comparison.normalisation} ({comparison.why_normalised})\n"
-        f"  median {medians(comparison, ratio)}: ratio {other} / a {ratio.ratio:.3f}, "
+    told = (
+        f"median {medians(comparison, ratio)}: ratio {other} / a {ratio.ratio:.3f}, "
         f"95 % interval {ratio.low:.3f} to {ratio.high:.3f} ({ratio.steps_a} and {ratio.steps_b} steps): "
         f"{said(ratio, other)}"
     )
+    return f"Step time, {comparison.normalisation} ({comparison.why_normalised})" + _indented(told)
 
 
 def _whys(pairs: Pairs, summaries: Sequence[Summary]) -> list[str]:
@@ -88,7 +88,12 @@ def _whys(pairs: Pairs, summaries: Sequence[Summary]) -> list[str]:
         explained(found, i, per_token) if pair.step_time and is_clear(pair.step_time) else ""
         for i, pair in enumerate(pairs, 1)
     ]
-    return ["".join(f"\n  {line}" for line in wrap(why, WIDTH - 2)) for why in told]
+    return list(map(_indented, told))
+
+
+def _indented(text: str) -> str:
+    """Below a title, in as many lines as it takes."""
+    return "".join(f"\n  {line}" for line in wrap(text, WIDTH - 2))
 
 
 def _kernels(comparison: Comparison, other: str) -> str:
