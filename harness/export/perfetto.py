@@ -138,8 +138,8 @@ class _Slices:
     def ordered(self) -> _Slices:
         """Row by row, callers before what they call; what takes no time is given 1 ns, as viewers draw nothing else.
 
-        A viewer takes the first of two slices of one start for the outer one. So what takes no time comes after all
-        others of its instant, and lies inside them.
+        A viewer takes the first of two slices of one start for the outer one; so what takes no time comes after all
+        others of its instant, and of equal spans the one that was joined first.
         """
         order = np.lexsort((-self.end_ns, self.start_ns, self.row))
         done = _Slices(*(getattr(self, each.name)[order] for each in fields(self)))
@@ -158,9 +158,9 @@ def _slices(task: Task) -> list[_Slices]:
         _of_events(task, np.flatnonzero(~on_host)),
         _joined(
             [
+                _of_spans(ranges, _RANGE, task.ranges, task.range_row),
                 _host_events(task, np.flatnonzero(on_host)),
                 _of_spans(calls, _API, task.calls, task.call_row),
-                _of_spans(ranges, _RANGE, task.ranges, task.range_row),
             ]
         ),
     ]

@@ -22,6 +22,7 @@ from harness.export.paraver import write_paraver
 from harness.export.prv_types import EventType, State, clean
 from harness.traces import find_traces, open_trace
 from harness.traces.trace import Activity, CopyKind, MetricSeries, RangeKind, Trace
+from tests.traces import make
 
 KERNEL_TYPES = (EventType.KERNEL, EventType.NCCL)
 
@@ -173,6 +174,21 @@ def test_on_a_cpu_trace_operators_are_kernels_and_gloo_is_nccl_on_their_own_thre
     assert prv.time_by_label(EventType.KERNEL) == {"aten::mm": 100}
     assert prv.time_by_label(EventType.NCCL) == {"gloo:all_reduce": 150}
     assert prv.time_by_label(EventType.RANGES) == {"forward": 150}
+
+
+def test_callers_whose_time_is_all_their_callees_stay_well_formed(tmp_path: Path) -> None:
+    records = [
+        make.operator("aten::zero_", 0, 40),
+        make.operator("aten::fill_", 0, 40),
+        make.operator("aten::t", 40, 0),
+        make.operator("aten::mm", 40, 20),
+    ]
+    header = make.HEADER | {"deviceProperties": []}
+    prv = written([open_trace(make.kineto(tmp_path / "cpu.json", records, header=header))], tmp_path)
+    assert prv.time_by_label(EventType.KERNEL) == {
+        "aten::zero_": 0, "aten::fill_": 40, "aten::t": 0, "aten::mm": 20,
+    }  # fmt: skip
+    assert [end - begin for _, _, begin, end, _ in prv.states] == [40, 20]
 
 
 def test_nested_ranges_and_points_keep_their_durations_at_equal_times(tmp_path: Path) -> None:

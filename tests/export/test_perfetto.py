@@ -89,6 +89,8 @@ def cpu_records() -> list[make.Record]:
         make.operator("aten::mm", 50, 20),
         make.operator("aten::resolve_conj", 55, 5),
         make.operator("aten::t", 70, 0),
+        make.said("backward", 200, 30),
+        make.operator("aten::mm", 200, 30),
         make.said("gloo:all_reduce", 60, 90),
     ]
 
@@ -104,7 +106,7 @@ def test_operators_are_drawn_once_each_inside_those_that_call_them(tmp_path: Pat
     drawn = [(e["name"], ns(e["ts"]), ns(e["dur"])) for e in events if e["ph"] == "X" and e["tid"] == 1]
     assert drawn == [
         ("forward", 0, 100), ("aten::zero_", 0, 40), ("aten::fill_", 0, 40), ("aten::mm", 50, 20),
-        ("aten::resolve_conj", 55, 5), ("aten::t", 70, 1),
+        ("aten::resolve_conj", 55, 5), ("aten::t", 70, 1), ("backward", 200, 30), ("aten::mm", 200, 30),
     ]  # fmt: skip
     assert not [e for e in events if e["ph"] in "sf"], "an operator launches nothing on its own thread"
 
