@@ -52,7 +52,9 @@ def quality_section(s: Summary) -> Section:
         list(row) for row in dict.fromkeys(map(tuple, rows))
     ]  # two processes of one file may say the same
     if not s.sources and not rows:
-        note = f"Recording: {recording(s)}. What is here is the training's own clock."
+        note = f"Recording: {recording(s)}." + (
+            " What is here is the training's own clock." if s.training else ""
+        )
         return Section("quality", "Can these numbers be believed?", note=note)
     note = f"Recording: {recording(s)}." + ("" if rows else " Nothing speaks against the numbers.")
     return Section(
