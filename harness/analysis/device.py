@@ -127,7 +127,7 @@ class GapJudge:
 
     def __init__(self, m: Measured, device: int) -> None:
         self._view, self._rows, self._classes = m.view, m.rows[device], m.kinds.event_class
-        self._host = idle.host_time(m.view.ranges, m.view.calls, m.view.names, m.nesting)
+        self._host = idle.host_time(m.view, m.nesting)
         self._dispatch, self._annotated = EMPTY, EMPTY
         if m.view.on_cpu:
             events, ranges = m.view.events, m.view.ranges

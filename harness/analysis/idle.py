@@ -17,7 +17,8 @@ from harness.analysis.intervals import EMPTY, Intervals, difference, lengths_wit
 from harness.analysis.named import matching
 from harness.analysis.nesting import Nesting
 from harness.analysis.summary import Gap, IdleCause
-from harness.traces.trace import I64, Calls, Ranges
+from harness.analysis.view import View
+from harness.traces.trace import I64, Calls, Events
 
 DATA, SYNCHRONISATION, LAUNCH, COMMUNICATION, OTHER = range(5)
 CAUSES = ("data loading", "synchronisation", "launch-bound", "communication", "other")
@@ -44,17 +45,26 @@ def awaits_communication(name: str) -> bool:
     return _COMMUNICATION_CALL.search(name) is not None
 
 
-def host_time(ranges: Ranges, calls: Calls, names: list[str], nesting: Nesting) -> HostTime:
-    """The host's sets of one process. Data loading counts on the main thread: workers that prefetch do
-    not."""
+def host_time(view: View, nesting: Nesting) -> HostTime:
+    """The host's sets of one process. Data loading counts on the main thread: workers that prefetch do not. Blocking
+    calls count there and on threads that launch: a watchdog that waits for an event keeps nobody from working."""
+    ranges, calls, names = view.ranges, view.calls, view.names
     on_main = ranges.thread == (nesting.main_thread if nesting.main_thread is not None else -2)
     data = matching(ranges.name, names, _DATA.search) & on_main
     waiting = matching(ranges.name, names, _WAIT.search) & on_main
-    blocking = matching(calls.name, names, _SYNC.search)
+    blocking = matching(calls.name, names, _SYNC.search) & _feeding(calls, view.events, nesting)
     loading = union(ranges.start_ns[data], ranges.end_ns[data])
     blocked = union(calls.start_ns[blocking], calls.end_ns[blocking])
     held = union(ranges.start_ns[waiting], ranges.end_ns[waiting])
     return HostTime(loading, difference(blocked, loading), difference(difference(held, loading), blocked))
+
+
+def _feeding(calls: Calls, events: Events, nesting: Nesting) -> NDArray[np.bool_]:
+    """Calls of the main thread and of threads that launch work; every call where neither is known."""
+    launching = np.unique(events.launch_thread[events.launch_thread >= 0])
+    threads = launching if nesting.main_thread is None else np.append(launching, nesting.main_thread)
+    feeding: NDArray[np.bool_] = np.isin(calls.thread, threads) | (len(threads) == 0)
+    return feeding
 
 
 @dataclass(frozen=True)

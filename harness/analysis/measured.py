@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 
 from harness.analysis.kinds import Kinds, Rules, classify
 from harness.analysis.nesting import Nesting, nest, owners_of_events
-from harness.analysis.split import Busy, busy
+from harness.analysis.split import NOT_WORK, Busy, busy, extent
 from harness.analysis.steps import Steps, find_steps
 from harness.analysis.summary import Window
 from harness.analysis.view import View
-from harness.traces.trace import I64
+from harness.traces.trace import I64, Events
 
 
 @dataclass(frozen=True)
@@ -41,11 +41,15 @@ def prepare(view: View, window: Window, rules: Rules) -> Measured:
     nesting = nest(view.ranges, events, steps.thread)
     owner = owners_of_events(events, nesting)
     marked = steps.window if window is Window.STEPS else None
-    windows = {
-        d: marked or (int(b.any.start[0]), int(b.any.end[-1])) for d, b in sets.items() if len(b.any.start)
-    }
+    windows = {d: marked or _extent(events, rows[d], kinds) for d, b in sets.items() if len(b.any.start)}
     rows = {d: r for d, r in rows.items() if d in windows}
     return Measured(view, kinds, sets, rows, steps, nesting, owner, windows)
+
+
+def _extent(events: Events, rows: slice, kinds: Kinds) -> tuple[int, int]:
+    """First start and last end of a device's work, events of no length included."""
+    work = kinds.event_class[rows] != NOT_WORK
+    return extent(events.start_ns[rows][work], events.end_ns[rows][work])
 
 
 def device_rows(of: NDArray[np.int32]) -> dict[int, slice]:

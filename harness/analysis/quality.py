@@ -2,32 +2,68 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from pathlib import PurePath
 
 import numpy as np
 
 from harness.analysis.measured import Measured
+from harness.analysis.named import matching
 from harness.analysis.parts import RankPart
+from harness.analysis.ranges import without_arguments
+from harness.analysis.steps import by_rhythm
 from harness.analysis.summary import Device, Finding, Verdict
 from harness.traces.trace import Activity
 
 AFTER_WINDOW_SHARE = 0.05
 KNOWN_LAUNCH_SHARE = 0.9
+GRAPH_SHARE = 0.05  # of kernel time in whole graphs, from which overlap is not known
+WHOLE_GRAPH = "CUDA graph "
+_NUMBERED_MODULE = re.compile(r"\b((?:blocks?|layers?|h)[._ \[]?)\d+", re.IGNORECASE)
 
 
 def judge_part(part: RankPart, m: Measured) -> RankPart:
     """The part with what is wrong with its own recording; idle time is withheld where steps were not
     recorded."""
-    findings = [*_nothing(part, m), *_steps(part), *_tool(part), *_launches(m), *_tail(part)]
-    update: dict[str, object] = {"findings": findings}
-    if part.steps.empty > part.steps.found / 2:
+    findings = [
+        *_nothing(part, m),
+        *_steps(part),
+        *_rhythm(part, m),
+        *_tool(part),
+        *_launches(m),
+        *_tail(part),
+    ]
+    devices, withheld = part.devices, list[tuple[str, str]]()
+    if part.steps.empty > part.steps.found / 2 or m.steps.empty_between:
         reason = (
             f"{part.steps.empty} of {part.steps.found} steps have no work on any device: the recording has holes, "
             "so a quiet stretch need not be an idle device"
         )
-        update |= {"devices": [_without_idle(d) for d in part.devices]}
-        update |= {"withheld": [("idle_ns", reason), ("busy_fraction", reason)]}
-    return part.model_copy(update=update)
+        devices = [_without_idle(d) for d in devices]
+        withheld += [("idle_ns", reason), ("busy_fraction", reason)]
+    graphs, share = _whole_graphs(m)
+    if graphs:
+        what = "CUDA graphs were recorded whole: their communication is counted as computation"
+        evidence = (
+            f"{_who(part)}: {graphs} graphs, {share:.0%} of kernel time (record with --cuda-graph-trace=node)"
+        )
+        findings.append(_doubt(what, evidence))
+    if share > GRAPH_SHARE:
+        devices = [d.model_copy(update={"overlap_fraction": None}) for d in devices]
+        withheld.append(
+            ("overlap_fraction", "what a CUDA graph that was recorded whole communicates is not known")
+        )
+    return part.model_copy(update={"findings": findings, "devices": devices, "withheld": withheld})
+
+
+def _whole_graphs(m: Measured) -> tuple[int, float]:
+    """Launches of CUDA graphs that were recorded as one event each, and their share of the kernels' time."""
+    events = m.view.events
+    kernels = events.activity == Activity.KERNEL
+    graphs = kernels & matching(events.name, m.view.names, lambda name: name.startswith(WHOLE_GRAPH))
+    duration = events.end_ns - events.start_ns
+    return int(graphs.sum()), float(duration[graphs].sum() / max(int(duration[kernels].sum()), 1))
 
 
 def _without_idle(device: Device) -> Device:
@@ -69,6 +105,33 @@ def _steps(part: RankPart) -> list[Finding]:
             _doubt("no step can be counted", f"{_who(part)}: {steps.found} found, none complete with work")
         )
     return found
+
+
+def _rhythm(part: RankPart, m: Measured) -> list[Finding]:
+    """A period is no step where the program's numbered modules do not come back in each."""
+    if not by_rhythm(m.steps.source):
+        return []
+    periods = len(m.steps.names)
+    for label, counts in _numbered_modules(m).items():
+        if len(counts) > 1 and max(counts) <= periods / 2:
+            seen = f"{len(counts)} ranges {label}, each in {max(counts)} of {periods} periods at most"
+            evidence = f"{_who(part)}: {seen}; {m.steps.source}"
+            return [_doubt("what repeats is a layer, not a training step", evidence)]
+    what = "nothing marks the steps: the repetitions of a kernel are counted, which may be layers"
+    evidence = f"{_who(part)}: {periods} periods; {m.steps.source}"
+    return [Finding(severity=Verdict.GOOD, what=what, evidence=evidence)]
+
+
+def _numbered_modules(m: Measured) -> dict[str, list[int]]:
+    """How often each range named after a module occurs, by its name without the module's number."""
+    instances: Counter[str] = Counter()
+    for name, count in enumerate(np.bincount(m.view.ranges.name).tolist()):
+        instances[without_arguments(m.view.names[name])] += count
+    modules: dict[str, list[int]] = {}
+    for text, count in instances.items():
+        if count and _NUMBERED_MODULE.search(text):
+            modules.setdefault(_NUMBERED_MODULE.sub(r"\1#", text), []).append(count)
+    return modules
 
 
 def _tool(part: RankPart) -> list[Finding]:

@@ -20,13 +20,22 @@ _ARGUMENTS = re.compile(r",? ?\b(?:seq|op_id|sizes|input_op_ids|input_sizes|fwd_
 _COUNTERS = re.compile(r"(?<=[ _=-])\d+|#\d+|(?<=\bmb)\d+")
 
 
+def without_arguments(name: str) -> str:
+    """A name without what PyTorch's profiler adds to it.
+
+    >>> without_arguments("FSDP::pre_forward (blocks.2), op_id = 990874")
+    'FSDP::pre_forward (blocks.2)'
+    """
+    return _ARGUMENTS.sub("", name)
+
+
 def range_label(name: str) -> str:
     """A name without what varies between instances: arguments cut off, counters as `#`.
 
     >>> range_label("aten::copy_, op_id = 991065"), range_label("forward mb3 stage1"), range_label("batch_17")
     ('aten::copy_', 'forward mb# stage1', 'batch_#')
     """
-    return _COUNTERS.sub("#", _ARGUMENTS.sub("", name)).strip()
+    return _COUNTERS.sub("#", without_arguments(name)).strip()
 
 
 def project(

@@ -41,6 +41,7 @@ class Steps:
     warmup: int = 0
     cut_off: int = 0
     empty: int = 0
+    empty_between: int = 0  # of them, those that lie between counted ones, and so inside the window
     thread: int | None = None  # that carries the marks
 
     @property
@@ -142,12 +143,14 @@ def _judge(steps: Steps, events: Events, busy: list[Busy], until_ns: int | None)
     counted = complete & worked
     warmup = _leading_warmup((steps.end_ns - steps.start_ns)[counted])
     counted[np.flatnonzero(counted)[:warmup]] = False
+    empty, at = complete & ~worked, np.flatnonzero(counted)
     return replace(
         steps,
         counted=counted,
         warmup=warmup,
         cut_off=int((~complete).sum()),
-        empty=int((complete & ~worked).sum()),
+        empty=int(empty.sum()),
+        empty_between=int(empty[at[0] : at[-1]].sum()) if len(at) else 0,
     )
 
 

@@ -6,7 +6,7 @@ An nsys report holds every process of a node; all analyses work on one process a
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import TypeVar
 
 import numpy as np
@@ -46,6 +46,9 @@ class View:
 def views(trace: Trace) -> list[View]:
     """One view per process that did something on a device, else per process with ranges; in the order of their pids."""
     pids = _pids(trace.events.process) or _pids(trace.ranges.process)
+    if len(pids) == 1 and _others(trace, pids[0]):
+        only = _of_process(trace, pids[0])
+        return [only if trace.identity.rank is None else replace(only, rank=trace.identity.rank)]
     if len(pids) <= 1:
         rank = trace.identity.rank
         rank = _rank_in(trace.names, trace.ranges) if rank is None else rank
@@ -53,6 +56,11 @@ def views(trace: Trace) -> list[View]:
         everything = (trace.events, trace.calls, trace.ranges, trace.collectives)
         return [View(trace, *everything, rank=rank, pid=pid, epoch_ns=_epoch(trace))]
     return [_of_process(trace, pid) for pid in pids]
+
+
+def _others(trace: Trace, pid: int) -> bool:
+    """Whether other processes left ranges or calls beside the one that worked, as a data loader's workers do."""
+    return pid >= 0 and any(bool((part.process != pid).any()) for part in (trace.ranges, trace.calls))
 
 
 def _pids(process: NDArray[np.integer]) -> list[int]:

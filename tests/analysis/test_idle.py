@@ -36,6 +36,18 @@ def test_a_gap_inside_a_synchronising_call_is_synchronisation():
     assert idle_of(made) == {"synchronisation": 30, "launch-bound": 10, "other": 10}
 
 
+def test_a_watchdog_that_waits_for_an_event_blocks_nobody():
+    made = Made().step(0, 100, 0).call(5, 40, "cudaEventSynchronize", thread=77)
+    made.event(0, 10, launch_ns=0).event(60, 100, launch_ns=50)
+    assert idle_of(made) == {"launch-bound": 40, "other": 10}
+
+
+def test_a_blocking_call_of_a_thread_that_launches_counts():
+    made = Made().step(0, 100, 0).call(5, 40, "cudaStreamSynchronize", thread=77)
+    made.event(0, 10, launch_ns=0).event(60, 100, launch_ns=50, launch_thread=77)
+    assert idle_of(made) == {"synchronisation": 30, "launch-bound": 10, "other": 10}
+
+
 def test_a_collective_that_was_queued_and_did_not_start_is_waiting_for_communication():
     made = Made().step(0, 100, 0)
     made.event(0, 40, launch_ns=0).event(70, 100, NCCL, launch_ns=30)

@@ -203,3 +203,59 @@ def test_steps_found_in_different_ways_are_a_finding_and_both_are_named():
     assert found.steps.source == "range batch and periodicity of ampere_sgemm_128x64_nn"
     (finding,) = [f for f in found.quality.findings if "different ways" in f.what]
     assert "range batch in 1 of 2 processes" in finding.evidence
+
+
+def test_idle_is_withheld_when_steps_between_counted_ones_are_empty():
+    made = Made()
+    for i in range(7):
+        made.step(i * 100, i * 100 + 100, i)
+        if i not in (2, 3, 4):
+            made.event(i * 100, i * 100 + 90)
+    found = summary_of(made)
+    assert (found.steps.excluded_empty, found.devices[0].idle_ns) == (3, None)
+    assert "3 of 7 steps" in next(w.reason for w in found.quality.withheld if w.field == "idle_ns")
+
+
+def test_idle_stands_when_only_steps_before_or_after_the_window_are_empty():
+    made = Made()
+    for i in range(7):
+        made.step(i * 100, i * 100 + 100, i)
+        if i not in (0, 6):
+            made.event(i * 100, i * 100 + 90)
+    assert summary_of(made).devices[0].idle_ns == 50
+
+
+def test_cuda_graphs_that_were_recorded_whole_are_told_and_overlap_is_not_known():
+    made = Made(source="nsys")
+    for i in range(4):
+        made.step(i * 100, i * 100 + 100, i)
+        made.event(i * 100, i * 100 + 90, "CUDA graph 3", launch_ns=i * 100)
+        made.event(i * 100 + 80, i * 100 + 95, "ncclDevKernel_AllReduce_Sum_bf16_RING_LL", launch_ns=i * 100)
+    found = summary_of(made)
+    (finding,) = [f for f in found.quality.findings if "CUDA graphs" in f.what]
+    assert "4 graphs, 86% of kernel time (record with --cuda-graph-trace=node)" in finding.evidence
+    assert found.devices[0].overlap_fraction is None
+    assert "overlap_fraction" in [w.field for w in found.quality.withheld]
+
+
+@pytest.mark.parametrize(
+    ("module", "what"),
+    [
+        ("FSDP::pre_forward (blocks.{layer}), op_id = {i}", "what repeats is a layer, not a training step"),
+        ("FSDP::pre_forward (blocks.0), op_id = {i}", "nothing marks the steps"),
+        ("forward", "nothing marks the steps"),
+    ],
+)
+def test_a_rhythm_of_layers_is_not_taken_for_steps(module, what):
+    """Two steps of eight layers, and nothing but the attention kernel to tell a period."""
+    made = Made()
+    for i in range(16):
+        made.range(i * 100, i * 100 + 50, module.format(layer=i % 8, i=i))
+        made.event(i * 100, i * 100 + 90, "flash_fwd_kernel", launch_ns=i * 100)
+    (finding,) = summary_of(made).quality.findings
+    assert finding.what.startswith(what)
+
+
+def test_the_gpu_window_reaches_from_the_first_event_to_the_last_even_if_they_take_no_time():
+    made = Made().event(0, 0).event(100, 200).event(300, 300)
+    assert summary_of(made, window=Window.GPU).devices[0].window_ns == 300

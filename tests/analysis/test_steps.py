@@ -64,6 +64,16 @@ def test_without_marks_the_evenly_recurring_kernel_gives_the_rhythm_and_says_so(
     assert found.window == (0, 7000)
 
 
+def test_the_marks_of_a_worker_without_device_work_are_no_steps():
+    made = stepped(4, length=10_000, name="batch")
+    for event in (*made.events, *made.ranges):
+        event["process"] = 100
+    for i in range(12):
+        made.range(i * 3000, i * 3000 + 2500, f"batch_{i}", thread=300, process=300)
+    found = steps_of(made)
+    assert (int(found.counted.sum()), found.window) == (4, (0, 40_000))
+
+
 def test_without_marks_or_rhythm_there_are_no_steps():
     assert steps_of(Made().event(0, 10).event(500, 510)).source == "none"
 
