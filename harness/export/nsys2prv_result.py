@@ -108,8 +108,8 @@ def check_processes(folder: Path, names: Sequence[str]) -> list[_Processes | Non
         )
     if any(each and each.is_old for each in known):
         raise WorkError(
-            "nsys2prv does not know the tables that an nsys of 2022 exports; convert with a newer nsys, or with our own "
-            "writer (--engine own)"
+            "nsys2prv does not know the tables that an nsys of 2022 exports; convert with a newer nsys, or with our "
+            "own writer (--engine own)"
         )
     seen: dict[int, str] = {}
     for each in filter(None, known):
