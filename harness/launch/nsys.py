@@ -146,7 +146,8 @@ def blindness(said: str) -> str:
     if re.search(r"^\s*\d+:", usable, re.MULTILINE):
         return ""
     lines = [line.strip() for line in said.splitlines() if line.strip()]
-    return lines[0] if lines else "nsys names no GPU"
+    why = [line for line in lines if not re.match(r"Possible .* values are|(all|none|cuda-visible):", line)]
+    return " ".join(why[:2]) if why else "nsys names no GPU"
 
 
 def _output(*argv: str) -> str:

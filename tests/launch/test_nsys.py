@@ -96,6 +96,8 @@ def test_a_wrong_option_file_is_one_sentence(tmp_path: Path, text: str, sentence
 
 LISTED = "Possible --gpu-metrics-devices values are:\n    0: NVIDIA A100 PCI[0]\n    all: Select all supported GPUs\n"
 NONE_LISTED = "Some GPUs are not supported:\n    0: Volta GV100 | Quadro GV100 PCI[0000:17:00.0]\n"
+# What nsys 2022.4.2 says on a machine without a GPU.
+NO_GPU = "Possible --gpu-metrics-device values are:\n\tNVIDIA GPUs not found, feature is not available\n"
 REFUSED = "Insufficient privilege, see https://developer.nvidia.com/ERR_NVGPUCTRPERM\n"
 
 
@@ -105,7 +107,8 @@ REFUSED = "Insufficient privilege, see https://developer.nvidia.com/ERR_NVGPUCTR
         (LISTED, ""),
         (LISTED + NONE_LISTED, ""),
         (REFUSED, "Insufficient privilege, see https://developer.nvidia.com/ERR_NVGPUCTRPERM"),
-        (NONE_LISTED, "Some GPUs are not supported:"),
+        (NONE_LISTED, "Some GPUs are not supported: 0: Volta GV100 | Quadro GV100 PCI[0000:17:00.0]"),
+        (NO_GPU, "NVIDIA GPUs not found, feature is not available"),
         ("Already under profiling\n", "Already under profiling"),
         ("", "nsys names no GPU"),
     ],
