@@ -21,6 +21,7 @@ from harness.analysis.measuring import measure_files
 from harness.analysis.parts import RankPart, merge
 from harness.analysis.summary import Finding, Verdict, Window
 from harness.errors import WorkError
+from harness.traces.progress import Report, silent
 
 POLL_S = 0.5
 LOST = "a trace was not measured"
@@ -59,11 +60,12 @@ class Array:
 
 
 def measure_distributed(
-    files: Sequence[Path], window: Window, array: Array
+    files: Sequence[Path], window: Window, array: Array, progress: Report = silent
 ) -> tuple[list[RankPart], list[Finding]]:
     """As measuring.measure_files, by the tasks of a job array. Partial results are left in the array's folder.
 
-    A task that fails makes its files findings; the others still count. Raises WorkError when nothing was submitted.
+    A task that fails makes its files findings; the others still count. `progress` hears how many tasks of all are done.
+    Raises WorkError when nothing was submitted.
     """
     array.folder.mkdir(parents=True, exist_ok=True)
     chunks = chunk([file.absolute() for file in files], array.tasks)
@@ -71,8 +73,12 @@ def measure_distributed(
     jobs = _submit(array, chunks, [window.value] * len(chunks), outputs)
     parts: list[list[RankPart]] = []
     findings: list[Finding] = []
+
+    def tell() -> None:
+        progress(sum(output.exists() for output in outputs), len(outputs))
+
     for job, files_of_job, output in zip(jobs, chunks, outputs, strict=True):
-        failure = _wait(job, output, array.in_queue)
+        failure = _wait(job, output, array.in_queue, tell)
         if failure is None:
             own, broken = read_partial(output)
             parts.append(own)
@@ -131,10 +137,11 @@ def read_partial(path: Path) -> tuple[list[RankPart], list[Finding]]:
         raise WorkError(f"{path}: is no partial result of a report ({error})") from error
 
 
-def _wait(job: Job, output: Path, in_queue: Callable[[Job], bool]) -> str | None:
+def _wait(job: Job, output: Path, in_queue: Callable[[Job], bool], tell: Callable[[], None]) -> str | None:
     """None when the task's partial result is there, else why it will not come, in one line."""
     gone_since: float | None = None
     while not output.exists():
+        tell()
         if job.done():
             return _failure(job) if not output.exists() else None
         if in_queue(job):

@@ -82,7 +82,8 @@ def _on_slurm(files: list[Path], window: Window, request: Request) -> tuple[list
         distribute.slurm_in_queue,
     )
     try:
-        parts, broken = distribute.measure_distributed(files, window, array)
+        with Progress("measuring on Slurm", unit="tasks done") as progress:
+            parts, broken = distribute.measure_distributed(files, window, array, progress)
     except WorkError:
         shutil.rmtree(folder, ignore_errors=True)
         raise

@@ -1,4 +1,4 @@
-"""Tells on stderr how far reading has come, once it takes longer than a second."""
+"""Tells on stderr how far a long piece of work has come, once it takes longer than a second."""
 
 from __future__ import annotations
 
@@ -8,35 +8,40 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import TextIO
 
-Report = Callable[[int, int], None]  # bytes done, bytes in all
+Report = Callable[[int, int], None]  # done, in all: of bytes, unless said otherwise
 
 _PATIENCE_S = 1.0
 _TERMINAL_INTERVAL_S = 0.2
 _LOG_INTERVAL_S = 10.0
 
 
-def silent(done_bytes: int, total_bytes: int) -> None:
+def silent(done: int, total: int) -> None:
     """No progress is shown."""
 
 
 class Progress:
-    """A `Report` that writes one line, rewritten in place on a terminal. Used as a context manager."""
+    """A `Report` that writes one line, rewritten in place on a terminal. Used as a context manager.
 
-    def __init__(self, doing: str, stream: TextIO | None = None) -> None:
+    `unit`: what is counted, where it is not bytes."""
+
+    def __init__(self, doing: str, stream: TextIO | None = None, unit: str | None = None) -> None:
         self._doing = doing
+        self._unit = unit
         self._stream = stream if stream is not None else sys.stderr
         self._terminal = self._stream.isatty()
         self._next = time.monotonic() + _PATIENCE_S
         self._shown = False
 
-    def __call__(self, done_bytes: int, total_bytes: int) -> None:
-        """Note that `done_bytes` of `total_bytes` are done."""
+    def __call__(self, done: int, total: int) -> None:
+        """Note that `done` of `total` are done."""
         now = time.monotonic()
-        if now < self._next or not total_bytes:
+        if now < self._next or not total:
             return
         self._next = now + (_TERMINAL_INTERVAL_S if self._terminal else _LOG_INTERVAL_S)
         self._shown = True
-        line = f"{self._doing}: {done_bytes / 1e6:.0f} of {total_bytes / 1e6:.0f} MB"
+        line = f"{self._doing}: {done / 1e6:.0f} of {total / 1e6:.0f} MB"
+        if self._unit is not None:
+            line = f"{self._doing}: {done} of {total} {self._unit}"
         self._write(f"\r{line}\x1b[K" if self._terminal else f"{line}\n")
 
     def _write(self, text: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from harness.analysis.distribute import Array, chunk, measure_distributed, read_
 from harness.analysis.measuring import measure_files, summarise
 from harness.analysis.summary import Window
 from harness.errors import WorkError
+from harness.traces.progress import Progress
 
 from .test_silent_errors import kernel, timed, write_decimals
 
@@ -94,10 +96,20 @@ def test_a_lost_task_costs_its_files_and_nothing_else(ranks, tmp_path, monkeypat
     monkeypatch.setattr(distribute, "GRACE_S", 0.05)
     monkeypatch.setattr(distribute, "POLL_S", 0.01)
     array = Array(Run(lost), 5, tmp_path / "partial", in_queue=lambda job: False)
-    parts, broken = measure_distributed(ranks, Window.STEPS, array)
+    heard: list[tuple[int, int]] = []
+    parts, broken = measure_distributed(ranks, Window.STEPS, array, lambda *counts: heard.append(counts))
     assert len(parts) == 4
     (finding,) = broken
+    assert heard and set(heard) == {(4, 5)}
     assert finding.evidence.endswith(said)
+
+
+def test_waiting_for_the_array_says_how_many_tasks_are_done():
+    stream = io.StringIO()
+    progress = Progress("measuring on Slurm", stream, unit="tasks done")
+    progress._next = 0
+    progress(3, 16)
+    assert stream.getvalue() == "measuring on Slurm: 3 of 16 tasks done\n"
 
 
 def test_an_array_that_slurm_refuses_is_one_sentence(ranks, tmp_path):
