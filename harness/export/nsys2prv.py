@@ -22,6 +22,7 @@ PROGRAM = "nsys2prv"
 TYPES = ("nvtx_pushpop_trace", "nccl", "cuda_api_trace", "gpu_metrics", "cuda_gpu_trace")
 KNOWN_TYPES = (*TYPES, "nvtx_startend_trace", "mpi_event_trace", "openacc", "graphs")
 INCLUDE_JSON_SINCE = (2024, 6)
+OLDEST_NSYS = (2023, 1)  # before, tables and `nsys stats` reports had other names than nsys2prv asks for
 # What nsys2prv prints as it goes, and what it is doing then.
 _STEPS = (
     ("Exporting SQLite", "exporting the reports to sqlite"),
@@ -170,8 +171,13 @@ def _link(source: Path, target: Path) -> None:
 def _export_with_old_nsys(tool: Tool, names: Mapping[str, Path], folder: Path) -> bool:
     """Whether nsys2prv shall export the reports. An nsys before 2024.6 lacks its option: then it is done here."""
     missing = [name for name in names if not (folder / name).with_suffix(".sqlite").exists()]
-    if not missing or tool.nsys_version() >= INCLUDE_JSON_SINCE:
-        return bool(missing)
+    if not missing:
+        return False
+    version = tool.nsys_version()
+    if version < OLDEST_NSYS:
+        raise WorkError(f"nsys2prv cannot use nsys {version[0]}.{version[1]}, only 2023 and later; {_OTHERWISE}")
+    if version >= INCLUDE_JSON_SINCE:
+        return True
     for name in missing:
         export = Path(name).with_suffix(".sqlite").name
         argv = tool.nsys_argv("export", "-t", "sqlite", "--force-overwrite=true", "-o", export, name)

@@ -59,7 +59,6 @@ class _Processes:
 
     host: str
     has_calls: bool  # of CUDA
-    is_old: bool  # written by an nsys of 2022, whose tables have other names
     pids: frozenset[int]
     gpus: frozenset[int]
     kernels_ns: int  # from the first kernel's start to the last one's end
@@ -90,26 +89,20 @@ def _read(database: sqlite3.Connection) -> _Processes | None:
     runtime = "SELECT 1 FROM CUPTI_ACTIVITY_KIND_RUNTIME LIMIT 1"
     calls = "CUPTI_ACTIVITY_KIND_RUNTIME" in tables and database.execute(runtime).fetchone() is not None
     ran_on = frozenset(gpu for gpu, *_ in gpus)
-    is_old = "EXPORT_META_DATA" in tables
-    return _Processes(host[0], calls, is_old, frozenset(pids), ran_on, lasts) if host else None
+    return _Processes(host[0], calls, frozenset(pids), ran_on, lasts) if host else None
 
 
 def check_processes(folder: Path, names: Sequence[str]) -> list[_Processes | None]:
     """The processes of each report, by its export in `folder`; None where there is none yet.
 
-    Raises WorkError where none holds CUDA calls, or the tables are of an nsys too old: nsys2prv cannot begin; and
-    where two reports have a process id in common: it would make one task of the two.
+    Raises WorkError where none holds CUDA calls: nsys2prv cannot begin without; and where two reports have a process
+    id in common: it would make one task of the two.
     """
     known = [_processes((folder / name).with_suffix(".sqlite")) for name in names]
     if all(each and not each.has_calls for each in known):
         raise WorkError(
             "nsys2prv reads CUDA calls and nsys recorded none, as on a machine without a GPU; "
             "our own writer (--engine own) does without"
-        )
-    if any(each and each.is_old for each in known):
-        raise WorkError(
-            "nsys2prv does not know the tables that an nsys of 2022 exports; convert with a newer nsys, or with our "
-            "own writer (--engine own)"
         )
     seen: dict[int, str] = {}
     for each in filter(None, known):

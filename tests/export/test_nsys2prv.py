@@ -160,7 +160,7 @@ def test_what_cannot_be_started_is_said(bench: Bench) -> None:
         convert([report], bench.out, Tool(program="no-such-program", environ=bench.tool().environ))
 
 
-@pytest.mark.parametrize("nsys", ["2022.4.2", "2024.6.2"])
+@pytest.mark.parametrize("nsys", ["2023.4.4", "2024.6.2"])
 def test_a_recording_without_cuda_calls_is_said_to_be_one(tmp_path: Path, nsys: str) -> None:
     bench = Bench(tmp_path, nsys=nsys)
     report = bench.report("laptop", 30)

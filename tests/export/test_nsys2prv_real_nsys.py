@@ -1,4 +1,4 @@
-"""What our guard says of exports that a real nsys makes of a real report of a GPU."""
+"""What our guard says of a real nsys that nsys2prv cannot work with."""
 
 from __future__ import annotations
 
@@ -13,14 +13,12 @@ from harness.errors import WorkError
 from harness.export.nsys2prv import Tool, convert
 
 
-def test_an_export_too_old_for_nsys2prv_is_said_to_be(nsys_folder: Path, tmp_path: Path) -> None:
+def test_an_nsys_too_old_for_nsys2prv_is_said_to_be(nsys_folder: Path, tmp_path: Path) -> None:
     report = tmp_path / "rank0.nsys-rep"
     shutil.copyfile(shared("nsys_a100_ddp_4gpu/rank0.nsys-rep"), report)
     tool = Tool(environ={**os.environ, "PATH": f"{nsys_folder}{os.pathsep}{os.environ['PATH']}"})
     if tool.nsys_version() >= (2023, 1):
         pytest.skip("this nsys is new enough for nsys2prv")
-    with pytest.raises(
-        WorkError, match=r"nsys of 2022 exports; convert with a newer nsys, or .*--engine own"
-    ):
+    with pytest.raises(WorkError, match=r"cannot use nsys 2022\.4, only 2023 and later; .*--engine own"):
         convert([report], tmp_path / "out", tool)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["rank0.nsys-rep"]
