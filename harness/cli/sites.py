@@ -39,6 +39,8 @@ def schema_text() -> str:
 
 def _list(as_json: bool) -> None:
     here, complaint = site_to_show()
+    if complaint:
+        print(f"slurm.sh: {complaint}", file=sys.stderr)
     rows = [load_site(n) for n in site_names()]
     if as_json:
         found = [
@@ -50,5 +52,3 @@ def _list(as_json: bool) -> None:
     for site in rows:
         print(f"{'*' if site.name == here.site.name else ' '} {site.name:<{width}}  {site.description}")
     print(f"* here: {here.reason}. Another: --site NAME, --site FILE.yaml, or HARNESS_SITE")
-    if complaint:
-        print(f"slurm.sh: {complaint}", file=sys.stderr)

@@ -96,11 +96,13 @@ def state(run: Run) -> State:
         later = run.status()  # it may have written its end between the two looks
         if later is not None and later.state != "running":
             return later.state
-        return "unknown" if _controller(run) is None or _is_kept(run) else "failed"
+        return "unknown" if _is_elsewhere(run) or _controller(run) is None or _is_kept(run) else "failed"
     return own.state
 
 
 def _state_before_its_first_word(run: Run) -> State:
+    if _is_elsewhere(run):
+        return "unknown"
     young = time.time_ns() - run.record.created_ns < STARTING_S * 1_000_000_000
     if _is_kept(run) or (young and _controller(run) is None):
         return "queued"
@@ -151,9 +153,14 @@ def _is_alive(run: Run, pid: int | None, host: str | None) -> bool:
     return pid is not None and _was_started_with(pid, run.script)
 
 
+def _is_elsewhere(run: Run) -> bool:
+    """True when another machine started the run: its processes cannot be seen from here."""
+    return run.record.submit_host != socket.gethostname()
+
+
 def _is_kept(run: Run) -> bool:
     """True while the run's controller lives."""
-    pid = _controller(run)
+    pid = None if _is_elsewhere(run) else _controller(run)
     return pid is not None and _was_started_with(pid, run.controller_dir)
 
 

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import site
+import socket
 import subprocess
 import sys
 import time
@@ -40,7 +41,7 @@ def a_run(root: Path, job_id: str, expects: list[str] | None = None, nodes: int 
     record = Record(
         job_id=job_id, backend="local", experiment=asked, site=load_site("local"),
         job={"experiment": asked.model_dump(), "expects": expects or []}, command=["slurm.sh"],
-        git={}, versions={}, user="someone", submit_host="here", created_ns=time.time_ns(),
+        git={}, versions={}, user="someone", submit_host=socket.gethostname(), created_ns=time.time_ns(),
     )  # fmt: skip
     with Stage(root / "exercise_1_DDP") as stage:
         Run(stage.path).write_record(record)
@@ -158,6 +159,8 @@ def test_a_run_without_a_word_is_queued_as_long_as_somebody_keeps_it(tmp_path: P
     assert local.why_it_fell_silent(run).endswith(": OSError: [Errno 28] No space left on device")
     finish.start(run)
     assert local.state(run) == "failed", "neither its script nor its controller lives"
+    run.write_record(run.record.model_copy(update={"submit_host": "elsewhere"}))
+    assert local.state(run) == "unknown", "its processes are on another machine"
 
 
 def test_a_run_whose_controller_lives_can_be_stopped_before_its_first_word(tmp_path: Path) -> None:
