@@ -290,9 +290,9 @@ def _shard_less(s: Summary) -> tuple[str, tuple[Change, ...]]:
     if stage == 3 and (said.get("nodes") or 1) > 1 and hpz and per_node and hpz > per_node:
         changes.append(Change("keep a copy of the parameters inside each node", {"hpz_partition": per_node}))
     if _stage_2_fits(s):
-        text = "ZeRO-2: whole parameters fit into this memory, and need not be gathered"
+        text = "ZeRO-2, since whole parameters fit into this memory and need not be gathered then"
         changes.append(Change(text, {"zero_stage": 2, "hpz_partition": None}))
-    changes += _more_work(s, "a larger micro-batch: the same messages for twice the computation")
+    changes += _more_work(s, "twice the micro-batch, so that the same messages serve more computation")
     return f"{what} in every micro-batch, whatever is accumulated.", (*changes, _FEWER_MESSAGES)
 
 
