@@ -77,12 +77,19 @@ def _data(job: Job, environ: Mapping[str, str]) -> Iterator[str]:
     if isinstance(asked, Training) and job.data is not None:
         why = _missing(job.data, environ, Path.is_file)
         if why:
-            yield f"{'--data' if asked.data else f'site {job.site.name}: its data file'}: {why}"
+            yield (
+                f"--data: {why}"
+                if asked.data
+                else f"site {job.site.name}: its data file: {why}: give yours with --data, or change the site file"
+            )
     if isinstance(asked, Megatron) and job.megatron_data is not None:
         why = _missing(job.megatron_data, environ, _is_prefix)
         if why:
             source = "--data-path" if asked.data_path else f"site {job.site.name}: its megatron_data"
-            yield f"{source}: {why} as PREFIX.bin and PREFIX.idx"
+            yield (
+                f"{source}: {why} as PREFIX.bin and PREFIX.idx: give yours with --data-path, or --data FILE to have "
+                "one built"
+            )
 
 
 def _is_prefix(path: Path) -> bool:

@@ -61,7 +61,7 @@ def submit(script: Path, job_id: str, folder: Path, limits: Limits) -> None:
     executor = LocalExecutor(folder=folder)
     executor.update_parameters(
         timeout_min=limits.time_s / 60,
-        signal_delay_s=limits.warning_s,
+        signal_delay_s=max(1, limits.warning_s),  # without a warning its end would pass for a cancellation
     )
     # Ours, not submitit's: it knows GPUs by number only.
     devices = ",".join(visible_gpus(os.environ)[: limits.gpus])

@@ -172,6 +172,13 @@ def test_a_run_whose_controller_lives_can_be_stopped_before_its_first_word(tmp_p
     assert keeper.wait(timeout=30) == -signal.SIGTERM
 
 
+@pytest.mark.train
+def test_a_time_limit_of_seconds_ends_a_local_run_as_a_timeout(harness: Harness) -> None:
+    done = harness("-e", "1", "-g", "1", "--time", "0:00:03")
+    assert done.returncode == 1
+    assert "timeout: " in done.stderr, done.stderr
+
+
 def test_a_local_run_that_cannot_be_started_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
