@@ -25,7 +25,7 @@ _SPLIT = """
 from pathlib import Path
 import numpy as np
 from harness.analysis.kinds import classify, load_rules
-from harness.analysis.measured import device_rows
+from harness.analysis.process import device_rows
 from harness.analysis.split import busy, extent, idle_sets, split
 from harness.traces import open_trace
 def work(arguments):
@@ -74,7 +74,7 @@ def warm_seconds(function: Callable[[], object], repeat: int) -> float:
 
 def report_here(trace: Path) -> str:
     """The whole report as text, in this process."""
-    from harness.analysis.measuring import measure_jobs  # noqa: PLC0415 - the stages must not pay for it
+    from harness.analysis.measure_paths import measure_jobs  # noqa: PLC0415 - the stages must not pay for it
     from harness.report import render  # noqa: PLC0415 - as above
 
     return "\n".join(render(summary) for summary in measure_jobs([trace]))

@@ -16,7 +16,7 @@ from pathlib import Path
 from pydantic import TypeAdapter
 
 from harness.analysis.finish import finish
-from harness.analysis.measuring import measure_files
+from harness.analysis.measure_paths import measure_files
 from harness.analysis.parts import RankPart, merge
 from harness.analysis.summary import Window
 

@@ -19,7 +19,7 @@ from chromium import Browser, find_chromium
 from generate_nsys_sqlite import generate
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from harness.analysis.measuring import measure_jobs
+from harness.analysis.measure_paths import measure_jobs
 from harness.report.page import write_page
 
 # Back and forth between everything and one step's thousandth, as a hand on W and S does, and sideways on A and D.

@@ -19,7 +19,7 @@ def measure(paths: Iterable[Path | str], window: Window | str = "steps") -> Summ
 
     Raises RequestError when the files belong to several jobs, WorkError when nothing can be read.
     """
-    from harness.analysis.measuring import measure_one  # noqa: PLC0415 - see the module's docstring
+    from harness.analysis.measure_paths import measure_one  # noqa: PLC0415 - see the module's docstring
 
     return measure_one(paths, window)
 

@@ -6,8 +6,8 @@ import numpy as np
 
 from harness.analysis import idle
 from harness.analysis.intervals import EMPTY, Intervals, union
-from harness.analysis.measured import Measured
 from harness.analysis.named import matching
+from harness.analysis.process import Measured
 from harness.analysis.split import COMMUNICATION, NOT_WORK, Busy, idle_sets, split, split_each
 from harness.analysis.summary import Device, Gap, IdleCause, KindTime, MetricAverage, StepSplit
 from harness.traces.operators import counted

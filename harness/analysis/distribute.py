@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import submitit
 from pydantic import TypeAdapter
 
-from harness.analysis.measuring import measure_files
+from harness.analysis.measure_paths import measure_files
 from harness.analysis.parts import RankPart, merge
 from harness.analysis.summary import Finding, Verdict, Window
 from harness.errors import WorkError
@@ -62,7 +62,7 @@ class Array:
 def measure_distributed(
     files: Sequence[Path], window: Window, array: Array, progress: Report = silent
 ) -> tuple[list[RankPart], list[Finding]]:
-    """As measuring.measure_files, by the tasks of a job array. Partial results are left in the array's folder.
+    """As measure_paths.measure_files, by the tasks of a job array. Partial results are left in the array's folder.
 
     A task that fails makes its files findings; the others still count. `progress` hears how many tasks of all are done.
     Raises WorkError when nothing was submitted.

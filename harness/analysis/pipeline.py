@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.analysis.intervals import Intervals, clip, difference, intersection, length, union
-from harness.analysis.measured import Measured
 from harness.analysis.named import matching, used
 from harness.analysis.nesting import Nesting
+from harness.analysis.process import Measured
 from harness.analysis.ranges import device_spans
 from harness.analysis.split import NOT_WORK
 from harness.analysis.summary import Part, Pipeline, Stage

@@ -8,9 +8,9 @@ from pathlib import PurePath
 
 import numpy as np
 
-from harness.analysis.measured import Measured
 from harness.analysis.named import matching
 from harness.analysis.parts import RankPart
+from harness.analysis.process import Measured
 from harness.analysis.ranges import without_arguments
 from harness.analysis.steps import by_rhythm
 from harness.analysis.summary import Device, Finding, Verdict

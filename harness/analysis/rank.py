@@ -7,9 +7,9 @@ from numpy.typing import NDArray
 
 from harness.analysis import collectives, device, hta, launches, pipeline, quality, ranges
 from harness.analysis.kinds import Rules
-from harness.analysis.measured import Measured, inside, prepare
 from harness.analysis.parts import KernelSums, RangeSums, RankPart, StepsPart, pack_rows, pack_tables
 from harness.analysis.phases import PhaseSums, phase_sums, phases
+from harness.analysis.process import Measured, inside, prepare
 from harness.analysis.steps import Steps
 from harness.analysis.summary import Source, Window
 from harness.analysis.view import View, views

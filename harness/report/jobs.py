@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from harness.analysis.measuring import is_run, measure_files, run_directories, summarise, trace_files
+from harness.analysis.measure_paths import is_run, measure_files, run_directories, summarise, trace_files
 from harness.analysis.parts import RankPart
 from harness.analysis.summary import Finding, Summary, Window
 from harness.errors import RequestError, WorkError

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from harness.analysis.measuring import is_run
+from harness.analysis.measure_paths import is_run
 from harness.analysis.summary import Summary
 from harness.errors import RequestError
 from harness.report.jobs import resolve

@@ -13,8 +13,8 @@ import numpy as np
 
 from harness.analysis.intervals import lengths_within
 from harness.analysis.kinds import Rules, load_rules
-from harness.analysis.measured import Measured, inside, prepare
 from harness.analysis.pipeline import microbatches
+from harness.analysis.process import Measured, inside, prepare
 from harness.analysis.split import COMMUNICATION
 from harness.analysis.summary import Summary, Window
 from harness.analysis.view import views

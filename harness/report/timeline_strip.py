@@ -14,7 +14,7 @@ from harness.analysis.device import GapJudge, idle_of
 from harness.analysis.idle import CAUSES
 from harness.analysis.intervals import clip
 from harness.analysis.kinds import KINDS as KERNEL_KINDS
-from harness.analysis.measured import Measured
+from harness.analysis.process import Measured
 from harness.analysis.split import COMMUNICATION, MEMORY
 from harness.report.numbers import amount
 from harness.report.words import cause_word

@@ -10,7 +10,7 @@ import submitit
 
 from harness.analysis import distribute
 from harness.analysis.distribute import Array, chunk, measure_distributed, read_partial
-from harness.analysis.measuring import measure_files, summarise
+from harness.analysis.measure_paths import measure_files, summarise
 from harness.analysis.summary import Window
 from harness.errors import WorkError
 from harness.traces.progress import Progress

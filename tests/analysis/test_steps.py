@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from harness.analysis.kinds import load_rules
-from harness.analysis.measured import prepare
+from harness.analysis.process import prepare
 from harness.analysis.summary import Window
 from harness.analysis.view import views
 from harness.traces import open_trace

@@ -9,7 +9,7 @@ import pytest
 
 from harness.analysis.efficiency import efficiency
 from harness.analysis.kinds import load_rules
-from harness.analysis.measuring import name_rank, summarise
+from harness.analysis.measure_paths import name_rank, summarise
 from harness.analysis.rank import measure_trace
 from harness.analysis.summary import Training, Verdict, Window
 from harness.analysis.training import read_monitor, read_training

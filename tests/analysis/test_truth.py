@@ -7,7 +7,7 @@ import json
 import pytest
 
 from harness.analysis import measure
-from harness.analysis.measuring import measure_files, summarise
+from harness.analysis.measure_paths import measure_files, summarise
 from harness.analysis.summary import Window
 
 from .made import NO_SHARED, SHARED

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.analysis.measuring import measure_jobs
+from harness.analysis.measure_paths import measure_jobs
 from harness.analysis.summary import Summary
 from harness.report.page import write_page
 from tests.report.made_run import write_traces

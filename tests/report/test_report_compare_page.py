@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from harness.analysis.compare import compare
-from harness.analysis.measuring import measure_jobs
+from harness.analysis.measure_paths import measure_jobs
 from harness.analysis.summary import Summary
 from harness.cli.main import main
 from harness.report.page import figures, render_page

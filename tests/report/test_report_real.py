@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.analysis.measuring import measure_jobs
+from harness.analysis.measure_paths import measure_jobs
 from harness.report.page import write_page
 
 pytest.importorskip("html5lib", reason="pip install html5lib: it validates the page")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from harness.analysis.measuring import measure_jobs
+from harness.analysis.measure_paths import measure_jobs
 from harness.analysis.summary import Finding, Quality, Summary, Verdict, Withheld
 from harness.report import render
 from harness.report.page import compose
