@@ -37,7 +37,9 @@ def measure(m: Measured, device: int) -> Device:
         gpu_events=len(activity),
         kernels=_kernels(m, device),
         overlap_fraction=(
-            parts.overlapped_communication_ns / parts.communication_ns if parts.communication_ns else None
+            (parts.overlapped_communication_ns or 0) / parts.communication_ns
+            if parts.communication_ns
+            else None
         ),
         busy_fraction=1 - (parts.idle_ns or 0) / parts.window_ns if parts.window_ns else None,
         work_after_window_ns=_after(m, device, end),

@@ -59,10 +59,11 @@ def _shares(summary: Summary) -> Iterator[tuple[str, float | None]]:
     window = sum(d.window_ns for d in summary.devices)
     for name in ("compute", "communication", "exposed_communication", "memory", "idle"):
         values = [getattr(d, f"{name}_ns") for d in summary.devices]
-        known = bool(window) and all(v is not None for v in values)
-        yield f"{name}_share", sum(values) / window if known else None
-    communication = sum(d.communication_ns for d in summary.devices)
-    overlapped = sum(d.overlapped_communication_ns for d in summary.devices)
+        told = bool(window) and all(v is not None for v in values)
+        yield f"{name}_share", sum(values) / window if told else None
+    known = [d for d in summary.devices if d.communication_ns is not None]
+    communication = _total([d.communication_ns for d in known]) if len(known) == len(summary.devices) else 0
+    overlapped = _total([d.overlapped_communication_ns for d in known])
     yield "overlap_fraction", overlapped / communication if communication else None
     idle = {cause.cause: cause.duration_ns for cause in summary.idle_causes}
     for cause in CAUSES if idle and window else ():

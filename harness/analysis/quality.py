@@ -26,6 +26,7 @@ _NUMBERED_MODULE = re.compile(r"\b((?:blocks?|layers?|h)[._ \[]?)\d+", re.IGNORE
 def judge_part(part: RankPart, m: Measured) -> RankPart:
     """The part with what is wrong with its own recording; idle time is withheld where steps were not
     recorded."""
+    graphs, share = _whole_graphs(m)
     findings = [
         *_nothing(part, m),
         *_steps(part),
@@ -33,28 +34,26 @@ def judge_part(part: RankPart, m: Measured) -> RankPart:
         *_tool(part),
         *_launches(m),
         *_tail(part),
+        *_graphs(part, graphs, share),
     ]
     devices, withheld = part.devices, list[tuple[str, str]]()
     if part.steps.empty > part.steps.found / 2 or m.steps.empty_between:
-        reason = (
-            f"{part.steps.empty} of {part.steps.found} steps have no work on any device: the recording has holes, "
-            "so a quiet stretch need not be an idle device"
-        )
         devices = [_without_idle(d) for d in devices]
-        withheld += [("idle_ns", reason), ("busy_fraction", reason)]
-    graphs, share = _whole_graphs(m)
-    if graphs:
-        what = "CUDA graphs were recorded whole: their communication is counted as computation"
-        evidence = (
-            f"{_who(part)}: {graphs} graphs, {share:.0%} of kernel time (record with --cuda-graph-trace=node)"
-        )
-        findings.append(_doubt(what, evidence))
+        withheld += [(field, _holes(part)) for field in ("idle_ns", "busy_fraction")]
     if share > GRAPH_SHARE:
-        devices = [d.model_copy(update={"overlap_fraction": None}) for d in devices]
-        withheld.append(
-            ("overlap_fraction", "what a CUDA graph that was recorded whole communicates is not known")
+        reason = (
+            f"what CUDA graphs communicate that were recorded whole ({share:.0%} of kernel time) is not known"
         )
+        devices = [_without_communication(d) for d in devices]
+        withheld += [(field, reason) for field in (*_COMMUNICATION, "overlap_fraction")]
     return part.model_copy(update={"findings": findings, "devices": devices, "withheld": withheld})
+
+
+def _holes(part: RankPart) -> str:
+    return (
+        f"{part.steps.empty} of {part.steps.found} steps have no work on any device: the recording has holes, "
+        "so a quiet stretch need not be an idle device"
+    )
 
 
 def _whole_graphs(m: Measured) -> tuple[int, float]:
@@ -64,6 +63,25 @@ def _whole_graphs(m: Measured) -> tuple[int, float]:
     graphs = kernels & matching(events.name, m.view.names, lambda name: name.startswith(WHOLE_GRAPH))
     duration = events.end_ns - events.start_ns
     return int(graphs.sum()), float(duration[graphs].sum() / max(int(duration[kernels].sum()), 1))
+
+
+def _graphs(part: RankPart, graphs: int, share: float) -> list[Finding]:
+    if not graphs:
+        return []
+    evidence = (
+        f"{_who(part)}: {graphs} graphs, {share:.0%} of kernel time (record with --cuda-graph-trace=node)"
+    )
+    what = "CUDA graphs were recorded whole: their communication is counted as computation"
+    return [_doubt(what, evidence)]
+
+
+_COMMUNICATION = ("communication_ns", "exposed_communication_ns", "overlapped_communication_ns")
+
+
+def _without_communication(device: Device) -> Device:
+    nothing: dict[str, object] = dict.fromkeys(_COMMUNICATION)
+    steps = [step.model_copy(update=nothing) for step in device.steps]
+    return device.model_copy(update={**nothing, "overlap_fraction": None, "steps": steps})
 
 
 def _without_idle(device: Device) -> Device:

@@ -114,9 +114,9 @@ class Split(Part):
 
     window_ns: int
     compute_ns: int
-    communication_ns: int
-    exposed_communication_ns: int
-    overlapped_communication_ns: int
+    communication_ns: int | None
+    exposed_communication_ns: int | None
+    overlapped_communication_ns: int | None
     memory_ns: int
     exposed_memory_ns: int
     idle_ns: int | None

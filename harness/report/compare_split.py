@@ -100,9 +100,9 @@ def _parts(s: Summary, tokens: float) -> dict[str, float]:
 
 def _part_ns(d: Device, name: str) -> int:
     known = {
-        "compute": d.compute_ns - d.overlapped_communication_ns,
-        OVERLAPPED: d.overlapped_communication_ns,
-        "exposed communication": d.exposed_communication_ns,
+        "compute": d.compute_ns - (d.overlapped_communication_ns or 0),
+        OVERLAPPED: d.overlapped_communication_ns or 0,
+        "exposed communication": d.exposed_communication_ns or 0,
         "copies alone": d.exposed_memory_ns,
         "idle, cause unknown": (d.idle_ns or 0) - sum(c.duration_ns for c in d.idle_causes)
         if d.idle_ns

@@ -55,12 +55,13 @@ def _split_figure(s: Summary, devices: Sequence[Device]) -> Figure:
     def share(values: Sequence[int]) -> list[float]:
         return [round(100 * v / d.window_ns, 3) for v, d in zip(values, devices, strict=True)]
 
-    alone = [d.compute_ns - d.overlapped_communication_ns for d in devices]
+    both = [d.overlapped_communication_ns or 0 for d in devices]
+    alone = [d.compute_ns - overlapped for d, overlapped in zip(devices, both, strict=True)]
     data = [
         plots.share("compute", share(alone), labels, COMPUTE),
-        plots.overlapped("compute and communication", share([d.overlapped_communication_ns for d in devices]), labels),
+        plots.overlapped("compute and communication", share(both), labels),
         plots.share(
-            "exposed communication", share([d.exposed_communication_ns for d in devices]), labels, COMMUNICATION
+            "exposed communication", share([d.exposed_communication_ns or 0 for d in devices]), labels, COMMUNICATION
         ),
         plots.share("copies alone", share([d.exposed_memory_ns for d in devices]), labels, MEMORY),
         *(

@@ -8,10 +8,12 @@ from pathlib import Path
 import pytest
 
 from harness.analysis import measure
+from harness.analysis.facts import facts
 from harness.analysis.finish import finish
 from harness.analysis.kinds import load_rules
 from harness.analysis.rank import measure_trace
 from harness.analysis.summary import Summary, Verdict, Window
+from harness.report import render
 from harness.traces.trace import Activity
 
 from .made import Made
@@ -234,8 +236,12 @@ def test_cuda_graphs_that_were_recorded_whole_are_told_and_overlap_is_not_known(
     found = summary_of(made)
     (finding,) = [f for f in found.quality.findings if "CUDA graphs" in f.what]
     assert "4 graphs, 86% of kernel time (record with --cuda-graph-trace=node)" in finding.evidence
-    assert found.devices[0].overlap_fraction is None
-    assert "overlap_fraction" in [w.field for w in found.quality.withheld]
+    (device,) = found.devices
+    assert (device.compute_ns, device.communication_ns, device.overlap_fraction) == (360, None, None)
+    assert device.steps[0].exposed_communication_ns is None
+    assert {"communication_ns", "overlap_fraction"} <= {w.field for w in found.quality.withheld}
+    assert "overlap_fraction" not in facts(found)
+    assert "withheld: what CUDA graphs communicate that were recorded whole" in render(found)
 
 
 @pytest.mark.parametrize(
