@@ -175,7 +175,9 @@ def _export_with_old_nsys(tool: Tool, names: Mapping[str, Path], folder: Path) -
         return False
     version = tool.nsys_version()
     if version < OLDEST_NSYS:
-        raise WorkError(f"nsys2prv cannot use nsys {version[0]}.{version[1]}, only 2023 and later; {_OTHERWISE}")
+        raise WorkError(
+            f"nsys2prv cannot use nsys {version[0]}.{version[1]}, only 2023 and later; {_OTHERWISE}"
+        )
     if version >= INCLUDE_JSON_SINCE:
         return True
     for name in missing:
