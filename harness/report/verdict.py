@@ -16,6 +16,7 @@ from harness.analysis.summary import Stage, Summary, Verdict
 from harness.report.next_command import Fields, command, in_lines, is_ours
 from harness.report.numbers import duration, percent
 from harness.theory.memory import state_bytes
+from harness.theory.peaks import peak_flops_per_s
 
 WIDTH = 116
 NOTICEABLE = 0.03  # a smaller share is not worth a change
@@ -369,10 +370,20 @@ def _precision(s: Summary) -> Avoidable | None:
     slow = sum(k.duration_ns for k in s.kinds if k.precision == "fp32") / 2
     if _on_cpu(s) or not slow or not total:
         return None
-    why = "Matrix products run in fp32; in bf16 they take half the time or less (the half is counted here)."
-    known = is_ours(s) and not resolved(s).get("mixed_precision")
-    change = Change("mixed precision (bf16)", {"mixed_precision": True} if known else None)
+    half = "fp16" if _without_bf16(s) else "bf16"
+    why = (
+        f"Matrix products run in fp32; in {half} they take half the time or less (the half is counted here)."
+    )
+    ours = is_ours(s) and half == "bf16" and not resolved(s).get("mixed_precision")
+    text = "mixed precision (bf16)" if half == "bf16" else "mixed precision: fp16, with loss scaling"
+    change = Change(text, {"mixed_precision": True} if ours else None)
     return Avoidable("single precision", slow / total, why, (change,))
+
+
+def _without_bf16(s: Summary) -> bool:
+    """Whether a device is known to compute in fp16 but not in bf16, as before Ampere."""
+    names = {d.name for d in s.devices if d.name}
+    return any(peak_flops_per_s(n, "fp16") and not peak_flops_per_s(n, "bf16") for n in names)
 
 
 def _straggler(s: Summary) -> Avoidable | None:

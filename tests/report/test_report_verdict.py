@@ -77,6 +77,19 @@ def run(exercise: int, *flags: str, **asked: Any) -> dict[str, Any]:
     }
 
 
+@pytest.mark.parametrize(
+    ("name", "half"),
+    [("Tesla V100-SXM2-32GB", "fp16"), ("NVIDIA A100-SXM4-40GB", "bf16"), ("made up", "bf16")],
+)
+def test_no_precision_is_advised_that_the_device_does_not_have(name: str, half: str) -> None:
+    products = KindTime(kind="gemm", precision="fp32", count=1, duration_ns=90 * MS, share=1)
+    slow = summary(compute=100, kinds=[products])
+    on = slow.model_copy(update={"devices": [slow.devices[0].model_copy(update={"name": name})]})
+    said = " ".join(verdict(on).sentences)
+    assert half in said
+    assert {"fp16": "bf16", "bf16": "fp16"}[half] not in said
+
+
 def test_the_shares_and_the_step_are_told_first() -> None:
     first = verdict(summary(compute=60, exposed=25, copying=5, idle={"other": 10})).sentences[0]
     assert first == (
