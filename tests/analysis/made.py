@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,8 +18,6 @@ from harness.traces.trace import (
     Trace,
 )
 
-SHARED = Path(os.environ.get("HARNESS_SHARED", Path(__file__).parents[3] / "shared")) / "traces"
-NO_SHARED = f"the shared real traces are not at {SHARED}"
 MAIN = 1  # the main thread of every made trace
 
 GEMM = "ampere_sgemm_128x64_nn"

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
 from harness.analysis import measure
 from harness.analysis.measure_paths import measure_files, summarise
 from harness.analysis.summary import Window
+from tests.real_traces import FOLDER, TRUTH, needs_real_traces
 
-from .made import NO_SHARED, SHARED
-
-TRUTH = json.loads((SHARED / "truth.json").read_text()) if (SHARED / "truth.json").is_file() else {}
 KINETO = [path for path, numbers in TRUTH.items() if "hta_0_5_0" in numbers]
 NSYS = [path for path in TRUTH if path not in KINETO]
 
-pytestmark = pytest.mark.skipif(not TRUTH, reason=NO_SHARED)
+pytestmark = needs_real_traces
 
 
 def devices(path: str):
-    return measure([SHARED / path], Window.GPU).devices
+    return measure([FOLDER / path], Window.GPU).devices
 
 
 @pytest.mark.parametrize("path", KINETO)
@@ -41,13 +37,13 @@ def test_every_device_of_an_nsys_report_gives_the_exact_numbers(path):
 
 @pytest.mark.parametrize("path", KINETO)
 def test_hta_compatible_numbers_are_hta_0_5_0s_own(path):
-    parts, broken = measure_files([SHARED / path], Window.GPU, hta=True)
+    parts, broken = measure_files([FOLDER / path], Window.GPU, hta=True)
     (summary,) = summarise(parts, broken)
     assert summary.hta[0].model_dump(exclude={"source"}) == TRUTH[path]["hta_0_5_0"]
 
 
 def test_waiting_is_96_percent_of_the_collectives_of_the_eight_ranks_and_rank_7_is_last():
-    job = measure([SHARED / "kineto_dlrm_v100_8ranks"])
+    job = measure([FOLDER / "kineto_dlrm_v100_8ranks"])
     duration = sum(c.duration_ns for c in job.collectives)
     assert sum(c.count for c in job.collectives) == 8
     assert sum(c.waiting_ns for c in job.collectives) / duration == pytest.approx(0.964, abs=0.0005)
@@ -63,14 +59,14 @@ def test_waiting_is_96_percent_of_the_collectives_of_the_eight_ranks_and_rank_7_
 
 
 def test_the_eight_ranks_are_one_job_and_the_two_runs_of_resnet_are_two():
-    assert measure([SHARED / "kineto_dlrm_v100_8ranks"]).ranks == list(range(8))
-    parts, broken = measure_files(sorted((SHARED / "kineto_resnet50_workers").glob("*.gz")), Window.STEPS)
+    assert measure([FOLDER / "kineto_dlrm_v100_8ranks"]).ranks == list(range(8))
+    parts, broken = measure_files(sorted((FOLDER / "kineto_resnet50_workers").glob("*.gz")), Window.STEPS)
     assert len(summarise(parts, broken)) == 2
 
 
 @pytest.mark.parametrize("path", [*KINETO, *NSYS])
 def test_less_than_three_percent_of_kernel_time_is_of_unknown_kind(path):
-    summary = measure([SHARED / path], Window.GPU)
+    summary = measure([FOLDER / path], Window.GPU)
     total = sum(k.duration_ns for k in summary.kinds)
     assert total > 0
     assert sum(k.duration_ns for k in summary.kinds if k.kind == "other") < 0.03 * total
@@ -78,7 +74,7 @@ def test_less_than_three_percent_of_kernel_time_is_of_unknown_kind(path):
 
 def test_slow_data_loading_is_seen_as_the_cause_of_idleness_only_where_there_are_no_workers():
     def share(name: str) -> float:
-        causes = measure([SHARED / "kineto_resnet50_workers" / name]).idle_causes
+        causes = measure([FOLDER / "kineto_resnet50_workers" / name]).idle_causes
         return sum(c.share for c in causes if c.cause == "data loading")
 
     assert share("num_workers_0.json.gz") > 0.7
@@ -86,7 +82,7 @@ def test_slow_data_loading_is_seen_as_the_cause_of_idleness_only_where_there_are
 
 
 def test_kernels_are_counted_as_nsys_counts_them():
-    job = measure([SHARED / "nsys_h100_2gpu_ab" / "before.sqlite"], Window.GPU)
+    job = measure([FOLDER / "nsys_h100_2gpu_ab" / "before.sqlite"], Window.GPU)
     by_name = {k.name: k for k in job.kernels}
     nccl = next(k for name, k in by_name.items() if "ncclDevKernel_SendRecv" in name)
     assert (nccl.count, nccl.duration_ns) == (66, 25_401_752)

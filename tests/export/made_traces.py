@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 
 from harness.traces.trace import (
     Activity,
@@ -20,15 +18,6 @@ from harness.traces.trace import (
     Ranges,
     Trace,
 )
-
-SHARED = Path(__file__).parents[2] / "../shared/traces"
-
-
-def shared(name: str) -> Path:
-    """A real trace, or a skipped test."""
-    if not (SHARED / name).exists():
-        pytest.skip(f"the real trace {name} is not here (../shared/traces)")
-    return SHARED / name
 
 
 class Names(list[str]):

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 import strict_prv
-from made_traces import shared
 
 from harness.cli.main import main
+from tests.real_traces import real_trace
 
 KERNEL = {
     "ph": "X", "cat": "kernel", "name": "gemm", "pid": 0, "tid": 7, "ts": 1000.5, "dur": 20.25,
@@ -78,7 +78,7 @@ def test_without_nsys2prv_our_own_writer_takes_nsys_exports_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    export = shared("nsys_h100_2gpu_ab/before.sqlite")
+    export = real_trace("nsys_h100_2gpu_ab/before.sqlite")
     assert main(["paraver", str(export), "--out", str(tmp_path / "t"), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["engine"] == "own"
     assert main(["paraver", str(export), "--out", str(tmp_path / "u"), "--engine", "nsys2prv"]) == 1

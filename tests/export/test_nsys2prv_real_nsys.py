@@ -7,15 +7,15 @@ import shutil
 from pathlib import Path
 
 import pytest
-from made_traces import shared
 
 from harness.errors import WorkError
 from harness.export.nsys2prv import Tool, convert
+from tests.real_traces import real_trace
 
 
 def test_an_nsys_too_old_for_nsys2prv_is_said_to_be(nsys_folder: Path, tmp_path: Path) -> None:
     report = tmp_path / "rank0.nsys-rep"
-    shutil.copyfile(shared("nsys_a100_ddp_4gpu/rank0.nsys-rep"), report)
+    shutil.copyfile(real_trace("nsys_a100_ddp_4gpu/rank0.nsys-rep"), report)
     tool = Tool(environ={**os.environ, "PATH": f"{nsys_folder}{os.pathsep}{os.environ['PATH']}"})
     if tool.nsys_version() >= (2023, 1):
         pytest.skip("this nsys is new enough for nsys2prv")

@@ -11,7 +11,7 @@ import pytest
 import strict_prv
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from made_traces import event, shared, trace
+from made_traces import event, trace
 
 from harness.analysis import measure
 from harness.analysis.kinds import classify, load_rules
@@ -22,6 +22,7 @@ from harness.export.paraver import write_paraver
 from harness.export.prv_types import EventType, State, clean
 from harness.traces import find_traces, open_trace
 from harness.traces.trace import Activity, CopyKind, MetricSeries, RangeKind, Trace
+from tests.real_traces import real_trace
 from tests.traces import make
 
 KERNEL_TYPES = (EventType.KERNEL, EventType.NCCL)
@@ -54,7 +55,7 @@ def written(traces: list[Trace], folder: Path, **more: object) -> strict_prv.Prv
     ],
 )
 def test_a_real_trace_keeps_the_time_of_every_kernel(name: str, tmp_path: Path) -> None:
-    traces = [open_trace(path) for path in find_traces([shared(name)])]
+    traces = [open_trace(path) for path in find_traces([real_trace(name)])]
     prv = written(traces, tmp_path)
     both = defaultdict(int)
     for kind in KERNEL_TYPES:
@@ -68,7 +69,7 @@ def test_a_real_trace_keeps_the_time_of_every_kernel(name: str, tmp_path: Path) 
 
 @pytest.mark.parametrize("name", ["kineto_a100_collective_args", "nsys_h100_2gpu_ab/before.sqlite"])
 def test_the_time_of_each_kernel_is_the_summarys(name: str, tmp_path: Path) -> None:
-    path = shared(name)
+    path = real_trace(name)
     prv = written([open_trace(found) for found in find_traces([path])], tmp_path)
     spent = defaultdict(int)
     for kind in (*KERNEL_TYPES, EventType.MEMORY):
@@ -86,7 +87,7 @@ def test_the_time_of_each_kernel_is_the_summarys(name: str, tmp_path: Path) -> N
 
 
 def test_all_reduce_time_of_the_a100_trace_is_what_nsys_says(tmp_path: Path) -> None:
-    prv = written([open_trace(shared("nsys_a100_ddp_4gpu/rank0.sqlite.gz"))], tmp_path)
+    prv = written([open_trace(real_trace("nsys_a100_ddp_4gpu/rank0.sqlite.gz"))], tmp_path)
     spent = prv.time_by_label(EventType.NCCL)
     assert sum(value for label, value in spent.items() if "AllReduce" in label) == 292_789_300
 

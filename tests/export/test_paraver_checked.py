@@ -11,10 +11,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from made_traces import event, shared, trace
+from made_traces import event, trace
 
 from harness.export.paraver import write_paraver
 from harness.traces import find_traces, open_trace
+from tests.real_traces import real_trace
 
 PTD = shutil.which("ptd", path=str(Path(sys.executable).parent))
 pytestmark = pytest.mark.skipif(PTD is None, reason="pertalde has no wheel for this Python or machine")
@@ -44,7 +45,7 @@ def test_the_checker_finds_what_is_wrong(tmp_path: Path) -> None:
     ],
 )
 def test_a_real_trace_is_well_formed_to_the_last_record(name: str, tmp_path: Path) -> None:
-    traces = [open_trace(path) for path in find_traces([shared(name)])]
+    traces = [open_trace(path) for path in find_traces([real_trace(name)])]
     written = write_paraver(traces, tmp_path / "trace")
     assert ptd("comprovar", "--exhaustive", written.prv) == ""
     assert "CUDA kernel" in ptd("comptar", written.prv)

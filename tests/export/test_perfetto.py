@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from made_traces import event, shared, trace
+from made_traces import event, trace
 
 from harness.errors import WorkError
 from harness.export.perfetto import write_perfetto
 from harness.monitor.samples import Recording, Series
 from harness.traces import find_traces, open_trace
 from harness.traces.trace import Trace
+from tests.real_traces import real_trace
 from tests.traces import make
 
 
@@ -44,7 +45,7 @@ def slices(events: list[dict[str, Any]], category: str) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("name", ["kineto_dlrm_v100_8ranks", "nsys_h100_2gpu_ab/after.sqlite"])
 def test_a_real_trace_keeps_every_event_range_and_call(name: str, tmp_path: Path) -> None:
-    traces = [open_trace(path) for path in find_traces([shared(name)])]
+    traces = [open_trace(path) for path in find_traces([real_trace(name)])]
     events = written(traces, tmp_path)
     work = [e for e in events if e["ph"] == "X" and e["cat"] not in {"api", "range"}]
     assert len(work) == sum(len(t.events) for t in traces)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,13 +9,13 @@ import pytest
 
 from harness.analysis.measure_paths import measure_jobs
 from harness.report.page import write_page
+from tests.real_traces import real_trace
 
 pytest.importorskip("html5lib", reason="pip install html5lib: it validates the page")
 pytest.importorskip("websocket", reason="pip install websocket-client: it speaks with the browser")
 from benchmarks.chromium import Browser, find_chromium
 from tests.report.test_report_page import all_of, parse
 
-SHARED = Path(os.environ.get("HARNESS_SHARED", Path(__file__).parents[3] / "shared")) / "traces"
 TRACES = (
     "kineto_dlrm_v100_8ranks",
     "kineto_a100_collective_args",
@@ -37,9 +36,7 @@ def browser() -> Iterator[Browser]:
 
 def written(name: str, page: Path) -> Path:
     """The page of a real trace, or a skipped test."""
-    if not (SHARED / name).exists():
-        pytest.skip(f"the shared real traces are not at {SHARED}")
-    (summary,) = measure_jobs([SHARED / name])
+    (summary,) = measure_jobs([real_trace(name)])
     write_page(None, summary, page)
     return page
 

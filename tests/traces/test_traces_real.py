@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,10 +12,9 @@ from numpy.typing import NDArray
 
 from harness.traces import find_traces, open_trace
 from harness.traces.trace import Activity, Events, Trace
+from tests.real_traces import FOLDER, TRUTH, needs_real_traces
 
-SHARED = Path(os.environ.get("HARNESS_SHARED", Path(__file__).parents[2] / "../shared")) / "traces"
-pytestmark = pytest.mark.skipif(not SHARED.is_dir(), reason="the real traces are not here (../shared/traces)")
-TRUTH: dict[str, Any] = json.loads((SHARED / "truth.json").read_text()) if SHARED.is_dir() else {}
+pytestmark = needs_real_traces
 
 
 def union_ns(events: Events, rows: NDArray[np.bool_]) -> int:
@@ -49,7 +46,7 @@ def split(trace: Trace, device: int) -> dict[str, int]:
 
 @pytest.mark.parametrize("name", TRUTH)
 def test_every_number_of_the_truth_is_met_to_the_nanosecond(name: str) -> None:
-    trace = open_trace(SHARED / name)
+    trace = open_trace(FOLDER / name)
     expected = TRUTH[name].get("exact_by_device") or {"0": TRUTH[name]["exact"]}
     assert {str(d) for d in trace.events.device.tolist()} <= set(map(str, range(8)))
     for device, numbers in expected.items():
@@ -65,7 +62,7 @@ def test_a_report_is_what_its_export_is(
 ) -> None:
     monkeypatch.setenv("PATH", str(nsys_folder), prepend=os.pathsep)
     report = tmp_path / "rank0.nsys-rep"
-    shutil.copyfile(SHARED / "nsys_a100_ddp_4gpu/rank0.nsys-rep", report)
+    shutil.copyfile(FOLDER / "nsys_a100_ddp_4gpu/rank0.nsys-rep", report)
     heard: list[int] = []
     trace = open_trace(report, progress=lambda done, total: heard.append(100 * done // total))
     expected = TRUTH["nsys_a100_ddp_4gpu/rank0.sqlite.gz"]["exact_by_device"]["0"]
@@ -76,7 +73,7 @@ def test_a_report_is_what_its_export_is(
 
 
 def test_eight_ranks_are_one_job() -> None:
-    traces = [open_trace(path) for path in find_traces([SHARED / "kineto_dlrm_v100_8ranks"])]
+    traces = [open_trace(path) for path in find_traces([FOLDER / "kineto_dlrm_v100_8ranks"])]
     assert [t.identity.rank for t in traces] == list(range(8))
     assert {t.identity.world_size for t in traces} == {8}
     assert {len(t.collectives) for t in traces} == {8}
@@ -86,7 +83,7 @@ def test_eight_ranks_are_one_job() -> None:
 
 
 def test_collective_arguments_are_read() -> None:
-    trace = open_trace(SHARED / "kineto_a100_collective_args/rank0.json.gz")
+    trace = open_trace(FOLDER / "kineto_a100_collective_args/rank0.json.gz")
     c = trace.collectives
     assert len(c) == 21 and (c.bytes > 0).all() and set(c.group_size.tolist()) == {2}
     assert {trace.names[i] for i in c.group} == {"0"}
@@ -94,7 +91,7 @@ def test_collective_arguments_are_read() -> None:
 
 
 def test_nsys_sums_are_those_of_the_kernel_table() -> None:
-    trace = open_trace(SHARED / "nsys_a100_ddp_4gpu/rank0.sqlite.gz")
+    trace = open_trace(FOLDER / "nsys_a100_ddp_4gpu/rank0.sqlite.gz")
     c = trace.collectives
     assert len(c) == 472 and {trace.names[i] for i in c.kind} == {"all_reduce"}
     assert int((c.end_ns - c.start_ns).sum()) == 292_789_300
@@ -109,7 +106,7 @@ def test_nsys_sums_are_those_of_the_kernel_table() -> None:
      ("after", "ncclDevKernel_SendRecv", 62, 33_742_101), ("after", "flash_fwd_kernel", 60, 240_755_667)],
 )  # fmt: skip
 def test_both_devices_of_a_report_are_counted(name: str, kernel: str, count: int, sum_ns: int) -> None:
-    trace = open_trace(SHARED / f"nsys_h100_2gpu_ab/{name}.sqlite")
+    trace = open_trace(FOLDER / f"nsys_h100_2gpu_ab/{name}.sqlite")
     e = trace.events
     rows = np.array([kernel in text for text in trace.names])[e.name]
     assert (int(rows.sum()), int((e.end_ns - e.start_ns)[rows].sum())) == (count, sum_ns)

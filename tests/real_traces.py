@@ -1,0 +1,30 @@
+"""Real traces of real GPUs with known answers: others recorded them, so the project does not contain them.
+
+They lie in `HARNESS_TEST_TRACES`, else in `shared/traces` beside the checkout; tests that read them skip where they are
+absent, and say so.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+FOLDER = Path(os.environ.get("HARNESS_TEST_TRACES", Path(__file__).parents[2] / "shared" / "traces"))
+_TRUTH = FOLDER / "truth.json"
+TRUTH: dict[str, Any] = json.loads(_TRUTH.read_text(encoding="utf-8")) if _TRUTH.is_file() else {}
+"""By file: what is known of it, to the nanosecond. Empty where the traces are absent."""
+
+needs_real_traces = pytest.mark.skipif(
+    not TRUTH, reason=f"no real traces in {FOLDER}; HARNESS_TEST_TRACES names another folder"
+)
+
+
+def real_trace(name: str) -> Path:
+    """A file or folder of them, or a skipped test."""
+    if not (FOLDER / name).exists():
+        pytest.skip(f"the real trace {name} is not in {FOLDER}; HARNESS_TEST_TRACES names another folder")
+    return FOLDER / name
