@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -171,8 +172,8 @@ def test_a_run_sees_only_gpus_its_shell_sees(named: str) -> None:
     assert local.visible_gpus({"CUDA_VISIBLE_DEVICES": ""}) == []
 
 
-def node_of(text: str, tmp_path: Path) -> subprocess.CompletedProcess[str]:
-    """The function on_node of a script, run with stand-ins for every program."""
+def start_node(text: str, tmp_path: Path) -> subprocess.Popen[str]:
+    """The function on_node of a script, started with stand-ins for every program."""
     python = tmp_path / "python"
     python.write_text('#!/bin/bash\necho "ran $*"\n')
     python.chmod(0o755)
@@ -180,23 +181,62 @@ def node_of(text: str, tmp_path: Path) -> subprocess.CompletedProcess[str]:
     env = {"RUN_DIR": str(tmp_path), "HARNESS_PYTHON": str(python)}
     env |= {"PATH": os.environ["PATH"], "SLURM_NODEID": "1", "MASTER_ADDR": "here", "MASTER_PORT": "1"}
     code = f"{text[start:end]}\non_node"
-    return subprocess.run(
-        ["bash", "-c", code], env=env, capture_output=True, text=True, check=False, timeout=60
-    )
+    argv = ["bash", "-c", code]
+    return subprocess.Popen(argv, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def node_of(text: str, tmp_path: Path) -> subprocess.CompletedProcess[str]:
+    """What became of a node that nobody stopped."""
+    node = start_node(text, tmp_path)
+    out, err = node.communicate(timeout=60)
+    return subprocess.CompletedProcess(node.args, node.returncode, out, err)
+
+
+def with_lines(tmp_path: Path, **lines: list[str]) -> str:
+    """The script of a small training at a site with such lines."""
+    fields = {"name": "x", "description": "x", "device": "cpu", "profiler": "none"} | lines
+    machine = Machine(0, 2, False, str(tmp_path / "python"), str(tmp_path))
+    return script(DDP(gpus_per_node=1), Site.model_validate(fields), machine)
 
 
 def test_every_node_sets_itself_up_and_a_line_that_fails_is_only_warned_of(tmp_path: Path) -> None:
-    lines = {"node_setup": ["echo before; false"], "node_cleanup": ["echo after", "exit_code_of_nothing"]}
-    site = Site.model_validate({"name": "x", "description": "x", "device": "cpu", "profiler": "none"} | lines)
-    machine = Machine(0, 2, False, str(tmp_path / "python"), str(tmp_path))
-    done = node_of(script(DDP(gpus_per_node=1), site, machine), tmp_path)
+    text = with_lines(
+        tmp_path,
+        node_setup=["echo before; false", ": $NOT_SET_ANYWHERE"],
+        node_cleanup=["echo after", "exit_code_of_nothing", "false $NOT_SET_ANYWHERE"],
+    )
+    done = node_of(text, tmp_path)
     assert done.returncode == 0, done.stderr
     said = [line for line in done.stdout.splitlines() if "monitor" not in line]
     assert said[0] == "before"
     assert "train.py" in said[1]
     assert said[-1] == "after"
     assert done.stderr.count("a line of node_setup failed") == 1
-    assert done.stderr.count("a line of node_cleanup failed") == 1
+    assert done.stderr.count("a line of node_cleanup failed") == 2
+    assert (tmp_path / "node-status" / "1.json").is_file()
+
+
+def test_a_sites_setup_may_name_a_variable_that_is_not_set(tmp_path: Path) -> None:
+    text = with_lines(tmp_path, setup=['echo "<$NOT_SET_ANYWHERE>"'])
+    start, end = text.index("# ---- Environment"), text.index("export PYTHONPATH")
+    code = f"set -euo pipefail\n{text[start:end]}\necho $-"
+    said = subprocess.run(["bash", "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert said[0] == "<>"
+    assert "u" in said[1], "the harness's own lines go on being strict"
+
+
+def test_a_node_that_is_stopped_while_it_sets_itself_up_trains_nothing(tmp_path: Path) -> None:
+    text = with_lines(tmp_path, node_setup=["echo ready", "sleep 2"], node_cleanup=["echo after"])
+    node = start_node(text, tmp_path)
+    assert node.stdout is not None
+    before = iter(node.stdout.readline, "ready\n")
+    assert not any("train.py" in line for line in before)
+    node.terminate()
+    out, err = node.communicate(timeout=60)
+    assert node.returncode == 143, err
+    assert "train.py" not in out
+    assert out.endswith("after\n")
+    assert json.loads((tmp_path / "node-status" / "1.json").read_text())["exit"] == 143
 
 
 def test_dcgm_is_paused_on_every_node_and_let_go_afterwards() -> None:
