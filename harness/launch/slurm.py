@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
@@ -46,12 +47,13 @@ def submit(script: Path, workdir: Path, directives: list[str]) -> str:
     """Submit the script; returns the job's id.
 
     Its directives are said again on the command line, where SBATCH_ variables cannot overrule them: what the script
-    says, and what was asked for, is what runs.
+    says, and what was asked for, is what runs. Split and unquoted as sbatch itself reads them in the script.
 
     Raises:
         WorkError: sbatch refused; the sentence is sbatch's own.
     """
-    return _job_id(_ask("sbatch", "--parsable", f"--chdir={workdir}", *directives, str(script)))
+    words = [word for line in directives for word in shlex.split(line, comments=True)]
+    return _job_id(_ask("sbatch", "--parsable", f"--chdir={workdir}", *words, str(script)))
 
 
 def submit_after(run: Run, argv: list[Word], over: bool) -> str:

@@ -6,6 +6,7 @@ import importlib.metadata
 import os
 import platform
 import pwd
+import re
 import shutil
 import socket
 import subprocess
@@ -86,7 +87,10 @@ def _write_files(folder: Path, job: Job) -> None:
 
 
 def _start_slurm(stage: Stage, job: Job, record: Record) -> Run:
-    job_id = slurm.submit(stage.path / "job.sbatch", stage.output_dir, job.directives)
+    try:
+        job_id = slurm.submit(stage.path / "job.sbatch", stage.output_dir, job.directives)
+    except WorkError as refusal:
+        raise WorkError(f"{refusal}{_asked_cpus(job, str(refusal))}") from None
     try:
         run = Run(stage.path)
         run.write_record(record.model_copy(update={"job_id": job_id}))
@@ -95,6 +99,14 @@ def _start_slurm(stage: Stage, job: Job, record: Record) -> Run:
         slurm.cancel_id(job_id)
         why = error if isinstance(error, WorkError) else disk_error(stage.path, error)
         raise WorkError(f"job {job_id} was cancelled again: {why}") from None
+
+
+def _asked_cpus(job: Job, refusal: str) -> str:
+    """Where the number of CPUs comes from, when it may be what sbatch refused: no flag of ours names it."""
+    if job.cpus_per_task is None or not re.search(r"\bCPU|node configuration", refusal):
+        return ""
+    field = "cpus_per_node" if job.site.cpus_per_node else "cpus_per_gpu"
+    return f" (the job asks for {job.cpus_per_task} CPUs per node: {field} in the site file)"
 
 
 def _start_local(stage: Stage, job: Job, record: Record) -> Run:

@@ -119,6 +119,38 @@ def test_what_the_script_says_cannot_be_overruled_from_outside(
     assert "SBATCH_TIMELIMIT=1:00:00 is not used" in done.stderr
 
 
+def test_a_sites_own_sbatch_lines_mean_on_the_command_line_what_they_mean_in_the_script(
+    programs: Path, site: str, harness: Harness
+) -> None:
+    """sbatch splits, unquotes and strips of comments what a script says, and nothing of its command line."""
+    fake(programs, "sbatch", 'printf "%s\\n" "$@" >$0.argv; echo 4711')
+    lines = ["--reservation my_res", '--comment="two words"', "--constraint=a100   # note"]
+    with Path(site).open("a", encoding="utf-8") as file:
+        file.write(f"sbatch: {json.dumps(lines)}\n")
+    done = harness("-e", "1", "--site", site)
+    assert done.returncode == 0, done.stderr
+    argv = (programs / "sbatch.argv").read_text().splitlines()
+    assert argv[-5:-1] == ["--reservation", "my_res", "--comment=two words", "--constraint=a100"]
+
+
+@pytest.mark.parametrize(
+    ("refusal", "told"),
+    [
+        ("CPU count per node can not be satisfied", True),
+        ("Requested node configuration is not available", True),
+        ("Invalid qos specification", False),
+    ],
+)
+def test_a_refusal_of_the_cpus_says_where_their_number_comes_from(
+    programs: Path, site: str, harness: Harness, refusal: str, told: bool
+) -> None:
+    with Path(site).open("a", encoding="utf-8") as file:
+        file.write("cpus_per_gpu: 8\n")
+    fake(programs, "sbatch", f"echo 'sbatch: error: {refusal}' >&2; exit 1")
+    said = harness("-e", "1", "--site", site).stderr
+    assert ("(the job asks for 8 CPUs per node: cpus_per_gpu in the site file)" in said) == told, said
+
+
 def test_status_says_why_a_job_waits(programs: Path, run: Run, harness: Harness) -> None:
     fake(programs, "squeue", 'case "$*" in *%r*) echo QOSMaxNodePerJobLimit;; *) echo PENDING;; esac')
     assert "QOSMaxNodePerJobLimit" in harness("status").stdout
