@@ -12,6 +12,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from harness.errors import RequestError, nearest
+from harness.paths import expanded
 from harness.site import ROOT, read_yaml
 
 MODELS = ROOT / "configs" / "models"
@@ -66,10 +67,14 @@ def find_model(name_or_path: str) -> tuple[Model, Path | None, Path | None]:
     if name_or_path in model_names():
         path = MODELS / f"{name_or_path}.yaml"
         return _validated(path, read_yaml(path, "model file")), path, None
-    path = Path(name_or_path).expanduser()
-    if path.is_dir():
+    path = expanded(name_or_path)
+    try:
+        is_folder, is_file = path.is_dir(), path.is_file()
+    except OSError as error:
+        raise RequestError(f"--model: {path} cannot be read ({error.strerror})") from None
+    if is_folder:
         return _from_checkpoint(path), None, path.absolute()
-    if path.suffix in (".yaml", ".yml") and path.is_file():
+    if path.suffix in (".yaml", ".yml") and is_file:
         return _validated(path, read_yaml(path, "model file")), path.absolute(), None
     near = nearest(name_or_path, model_names())
     raise RequestError(

@@ -21,6 +21,7 @@ from pydantic import BaseModel, ConfigDict
 
 from harness.errors import RequestError, WorkError, nearest
 from harness.experiment import AnyExperiment
+from harness.paths import expanded
 from harness.site import ROOT, Site
 
 State = Literal["queued", "running", "completed", "failed", "cancelled", "timeout", "node_fail", "unknown"]
@@ -192,7 +193,7 @@ class Run:
 def runs_root(environ: Mapping[str, str] = os.environ) -> Path:
     """The folder that holds the exercises' logs/ and profiler/ folders: HARNESS_RUNS, else exercises/."""
     given = environ.get("HARNESS_RUNS")
-    return Path(given).expanduser().absolute() if given else ROOT / "exercises"
+    return expanded(given).absolute() if given else ROOT / "exercises"
 
 
 def all_runs(root: Path | None = None) -> list[Run]:
@@ -215,7 +216,7 @@ def find_run(token: str, root: Path | None = None) -> Run:
     Raises:
         RequestError: there is none, or several.
     """
-    path = Path(token).expanduser()
+    path = expanded(token)
     if Run(path).is_run:
         return Run(path.absolute())
     if path.name == "run.json" and path.is_file():

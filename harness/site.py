@@ -9,6 +9,7 @@ from __future__ import annotations
 import fnmatch
 import os
 import re
+import shlex
 import shutil
 import socket
 import subprocess
@@ -22,6 +23,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstra
 from harness.errors import RequestError, nearest
 from harness.experiment import EXERCISES
 from harness.options import options_of, value
+from harness.paths import expanded
 
 ROOT = Path(__file__).resolve().parent.parent
 SITES = ROOT / "configs" / "sites"
@@ -64,6 +66,11 @@ def _whole_variables(text: str) -> str:
     return text
 
 
+def _whole_quotes(line: str) -> str:
+    shlex.split(line, comments=True)  # raises ValueError for a quote that is never closed
+    return line
+
+
 def _lasting(clock: str) -> str:
     if not clock.strip("0:-"):
         raise ValueError("no time at all: nothing could run")
@@ -79,7 +86,11 @@ def _known_defaults(defaults: dict[str, Any]) -> dict[str, Any]:
 
 
 Word = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.@+:/,=-]+$", max_length=200)]
-Line = Annotated[str, StringConstraints(pattern=r"^--[^\x00-\x1f\x7f]+$", max_length=500)]
+Line = Annotated[
+    str,
+    StringConstraints(pattern=r"^--[^\x00-\x1f\x7f]+$", max_length=500),
+    AfterValidator(_whole_quotes),
+]
 Clock = Annotated[
     str, StringConstraints(pattern=r"^(\d+-)?\d{1,3}:[0-5]\d:[0-5]\d$"), AfterValidator(_lasting)
 ]
@@ -247,8 +258,8 @@ def load_site(name_or_path: str, source: str = "--site") -> Site:
     """
     path = SITES / f"{name_or_path}.yaml"
     if "/" in name_or_path or name_or_path.endswith((".yaml", ".yml")):
-        path = Path(name_or_path).expanduser()
-    elif not path.is_file():
+        path = expanded(name_or_path)
+    elif name_or_path not in site_names():
         near = nearest(name_or_path, site_names())
         raise RequestError(
             f"{source}: there is no site {name_or_path!r}; there are {', '.join(site_names())}, or give the path of a "
@@ -263,9 +274,7 @@ def override(site: Site, given: Mapping[str, Any]) -> Site:
     Raises:
         RequestError: a value is not allowed; one line each.
     """
-    limits = (
-        {"max_nodes": None} if given.keys() & {"partition", "qos"} else {}
-    )  # it was the site's own queue's
+    limits = {} if _same_queue(site, given) else {"max_nodes": None}
     try:
         return Site.model_validate(site.model_dump() | limits | dict(given)) if given else site
     except ValidationError as error:
@@ -277,6 +286,12 @@ def override(site: Site, given: Mapping[str, Any]) -> Site:
             for e in error.errors()
         ]
         raise RequestError("\n".join(lines)) from None
+
+
+def _same_queue(site: Site, given: Mapping[str, Any]) -> bool:
+    """Whether the queue stays whose limit `max_nodes` is: the site's QOS, or its partition where it names no QOS."""
+    queue = ("qos",) if site.qos else ("qos", "partition")
+    return all(given.get(name, getattr(site, name)) == getattr(site, name) for name in queue)
 
 
 def _validated(path: Path, data: object) -> Site:

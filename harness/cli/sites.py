@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import sys
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from harness.cli.options import JsonOption
+from harness.paths import expanded
 from harness.site import SITES, Site, load_site, site_names, site_to_show
 
 
@@ -27,7 +27,7 @@ def sites(
         print(load_site(name).model_dump_json(indent=1))
     else:
         load_site(name)  # a file with errors is told of, not shown
-        path = SITES / f"{name}.yaml" if name in site_names() else Path(name).expanduser()
+        path = SITES / f"{name}.yaml" if name in site_names() else expanded(name)
         print(path.read_text(encoding="utf-8"), end="")
     return 0
 

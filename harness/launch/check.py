@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Literal
 
 from harness.errors import RequestError
 from harness.experiment import Experiment, Megatron, Training
@@ -16,6 +17,9 @@ from harness.launch.job import Job
 from harness.launch.nsys import load_options
 from harness.launch.words import Word, read_here, shown
 from harness.model import model_names
+from harness.paths import expanded
+
+Wanted = Literal["file", "folder", "prefix"]
 
 
 def with_whole_paths(experiment: Experiment) -> Experiment:
@@ -25,16 +29,18 @@ def with_whole_paths(experiment: Experiment) -> Experiment:
     paths = {"data": experiment.data, "model": _model_path(experiment)}
     if isinstance(experiment, Megatron):
         paths["data_path"] = experiment.data_path
-    whole = {
-        name: str(Path(path).expanduser().absolute()) for name, path in paths.items() if path is not None
-    }
+    whole = {name: str(expanded(path).absolute()) for name, path in paths.items() if path is not None}
     return experiment.model_copy(update=whole)
 
 
 def _model_path(experiment: Training) -> str | None:
     name = experiment.model
-    is_path = name is not None and name not in model_names() and Path(name).expanduser().exists()
-    return name if is_path else None
+    if name is None or name in model_names():
+        return None
+    try:
+        return name if expanded(name).exists() else None
+    except OSError:
+        return None  # whoever reads it says why it cannot
 
 
 def check(job: Job, environ: Mapping[str, str]) -> None:
@@ -50,7 +56,7 @@ def check(job: Job, environ: Mapping[str, str]) -> None:
 
 def _programs(job: Job, environ: Mapping[str, str]) -> Iterator[str]:
     if job.image is not None:
-        why = _missing(job.image, environ, Path.is_file)
+        why = _missing(job.image, environ, "file")
         if why:
             yield (
                 f"site {job.site.name}: its container image {why}: build it (containers/README.md) or name yours in a "
@@ -64,7 +70,7 @@ def _programs(job: Job, environ: Mapping[str, str]) -> Iterator[str]:
 
 
 def _weights(job: Job, environ: Mapping[str, str]) -> Iterator[str]:
-    why = job.checkpoint is not None and _missing(job.checkpoint, environ, Path.is_dir)
+    why = job.checkpoint is not None and _missing(job.checkpoint, environ, "folder")
     if why:
         yield (
             f"site {job.site.name}: the checkpoint {why}: add --random-weights (the profile is the same), or give "
@@ -75,7 +81,7 @@ def _weights(job: Job, environ: Mapping[str, str]) -> Iterator[str]:
 def _data(job: Job, environ: Mapping[str, str]) -> Iterator[str]:
     asked = job.experiment
     if isinstance(asked, Training) and job.data is not None:
-        why = _missing(job.data, environ, Path.is_file)
+        why = _missing(job.data, environ, "file")
         if why:
             yield (
                 f"--data: {why}"
@@ -83,7 +89,7 @@ def _data(job: Job, environ: Mapping[str, str]) -> Iterator[str]:
                 else f"site {job.site.name}: its data file: {why}: give yours with --data, or change the site file"
             )
     if isinstance(asked, Megatron) and job.megatron_data is not None:
-        why = _missing(job.megatron_data, environ, _is_prefix)
+        why = _missing(job.megatron_data, environ, "prefix")
         if why:
             source = "--data-path" if asked.data_path else f"site {job.site.name}: its megatron_data"
             yield (
@@ -93,18 +99,37 @@ def _data(job: Job, environ: Mapping[str, str]) -> Iterator[str]:
 
 
 def _is_prefix(path: Path) -> bool:
-    return all(path.with_name(f"{path.name}{end}").is_file() for end in (".bin", ".idx"))
+    return all(Path(f"{path}{end}").is_file() for end in (".bin", ".idx"))
 
 
-def _missing(word: Word, environ: Mapping[str, str], is_there: Callable[[Path], bool]) -> str:
+IS_THERE: dict[Wanted, Callable[[Path], bool]] = {
+    "file": Path.is_file,
+    "folder": Path.is_dir,
+    "prefix": _is_prefix,
+}
+
+
+def _missing(word: Word, environ: Mapping[str, str], wanted: Wanted) -> str:
     """Why `word` is not there, as the rest of a sentence; empty when it is."""
     here = read_here(word, environ)
     if here.unset:
         return f"{shown(word)} cannot be found, as ${here.unset[0]} is not set here"
     if not here.text.startswith("/"):
         return f"{here.text!r} must be an absolute path"
-    expanded = "" if here.text == shown(word) else f" ({here.text})"
-    return "" if is_there(Path(here.text)) else f"{shown(word)}{expanded} does not exist"
+    meant = "" if here.text == shown(word) else f" ({here.text})"
+    why = _amiss(Path(here.text), wanted)
+    return why and f"{shown(word)}{meant} {why}"
+
+
+def _amiss(path: Path, wanted: Wanted) -> str:
+    """Why `path` is not what is wanted; empty when it is."""
+    try:
+        if IS_THERE[wanted](path):
+            return ""
+        exists = wanted != "prefix" and path.exists()
+    except OSError as error:
+        return f"cannot be read ({error.strerror})"
+    return f"exists but is not a {wanted}" if exists else "does not exist"
 
 
 def _nsys_options(job: Job) -> Iterator[str]:

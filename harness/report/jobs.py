@@ -15,6 +15,7 @@ from harness.analysis.measure_paths import is_run, measure_files, run_directorie
 from harness.analysis.parts import RankPart
 from harness.analysis.summary import Finding, Summary, Window
 from harness.errors import RequestError, WorkError
+from harness.paths import expanded
 from harness.run import find_run, write_atomically
 from harness.site import ROOT
 from harness.traces.progress import Progress
@@ -55,7 +56,7 @@ def measure_request(request: Request) -> list[Summary]:
 
 def resolve(token: str) -> Path:
     """A path that exists, else the directory of the run so named."""
-    path = Path(token).expanduser()
+    path = expanded(token)
     return path if path.exists() else find_run(token).path
 
 

@@ -6,7 +6,6 @@ One YAML file per lesson, validated on load. Knows runs and facts; neither launc
 from __future__ import annotations
 
 from enum import Enum
-from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -15,6 +14,7 @@ from harness.analysis.facts import Facts
 from harness.errors import RequestError, WorkError, nearest
 from harness.experiment import AnyExperiment, Experiment
 from harness.options import options_of
+from harness.paths import expanded
 from harness.request import command_of
 from harness.run import Run
 from harness.site import ROOT, read_yaml
@@ -121,7 +121,7 @@ def load_lesson(name_or_path: str) -> Lesson:
     Raises:
         RequestError: there is none, or its file is wrong.
     """
-    path = Path(name_or_path).expanduser() if "/" in name_or_path else LESSONS / f"{name_or_path}.yaml"
+    path = expanded(name_or_path) if "/" in name_or_path else LESSONS / f"{name_or_path}.yaml"
     if "/" not in name_or_path and not path.is_file():
         near = nearest(name_or_path, lesson_names())
         raise RequestError(

@@ -33,6 +33,10 @@ def test_the_sites_are_the_ones_promised() -> None:
         ("name: x\ndescription: y\ntime: soon\n", "field time is 'soon'"),
         ("name: x\ndescription: y\npartition: 'a b'\n", "field partition is 'a b'"),
         ("name: x\ndescription: y\nsbatch: ['-p gpu']\n", "field sbatch.0"),
+        (
+            "name: x\ndescription: y\nsbatch: ['--comment=\"two words']\n",
+            "two words': no closing quotation",
+        ),
         ("name: [\n", "is not valid YAML"),
         ("- a list\n", "must be a mapping"),
         ("name: x\ndescription: y\nenv: {HF_TOKEN: abc}\n", "looks like a secret"),
@@ -201,6 +205,30 @@ def test_more_nodes_than_the_queue_lets_run_are_warned_of(machine: Machine) -> N
     assert [w for w in found if "-n 4 is more than the 2 nodes that boost_qos_dbg lets run" in w]
     assert warnings_of(resolve(DDP(nodes=4), override(leonardo, {"qos": "normal"}), machine), {}) == []
     assert warnings_of(resolve(DDP(nodes=2), leonardo, machine), {}) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "warned"),
+    [
+        ([], True),
+        (["-p", "boost_usr_prod"], True),  # as the site file says already
+        (["-p", "lrd_all_serial"], True),  # the QOS stays, and the limit is its own
+        (["-q", "boost_qos_dbg"], True),
+        (["-q", "normal"], False),
+    ],
+)
+def test_the_limit_stays_as_long_as_the_queue_that_sets_it(
+    harness: Harness, words: list[str], warned: bool
+) -> None:
+    done = harness("-n", "4", "-e", "1", "--site", "leonardo", *words, "--dry-run")
+    assert ("more than the 2 nodes that boost_qos_dbg lets run" in done.stderr) == warned, done.stderr
+
+
+def test_without_a_qos_the_limit_is_the_partitions() -> None:
+    site = load_site("leonardo").model_copy(update={"qos": None})
+    assert override(site, {"partition": "boost_usr_prod"}).max_nodes == 2
+    assert override(site, {"partition": "other"}).max_nodes is None
+    assert override(site, {"qos": "boost_qos_bprod"}).max_nodes is None
 
 
 def test_what_sbatch_would_read_elsewhere_is_said(machine: Machine) -> None:
