@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import median
 
 from harness.analysis.compare import Comparison
-from harness.analysis.facts import tokens_per_step
+from harness.analysis.facts import step_durations_ns, tokens_per_step
 from harness.analysis.idle import CAUSES
 from harness.analysis.summary import Device, Summary
 from harness.report.numbers import rate
@@ -26,7 +27,7 @@ _WORTH_SAYING = 0.1  # of the difference
 
 @dataclass(frozen=True)
 class Split:
-    """One run's step in parts, in the order of PARTS; milliseconds, together as long as its median step."""
+    """One run's step in parts, in the order of PARTS; milliseconds, together as long as the fact `step_ns`."""
 
     index: int  # of the run; 0 is the base
     label: str
@@ -92,7 +93,7 @@ def signed(value: float) -> str:
 
 def _parts(s: Summary, tokens: float) -> dict[str, float]:
     window = sum(d.window_ns for d in s.devices)
-    step_ns = s.steps.duration.median_ns if s.steps.duration else window / len(s.devices)
+    step_ns = median(step_durations_ns(s) or [window / len(s.devices)])
     return {
         name: sum(_part_ns(d, name) for d in s.devices) / window * step_ns / 1e6 / tokens for name in PARTS
     }

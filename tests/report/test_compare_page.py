@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from harness.analysis.compare import compare
-from harness.analysis.summary import Summary, Training
+from harness.analysis.facts import facts
+from harness.analysis.summary import RankSteps, Summary, Training
 from harness.cli.main import main
 from harness.report.compare_page_steps import steps_section
 from harness.report.compare_page_time import split_section
@@ -55,6 +56,19 @@ def test_the_part_that_grew_is_what_makes_the_difference(made: Made) -> None:
         "The difference, +0.5 ms per step, is mostly +0.5 ms idle, cause unknown."
     )
     assert explained(found, 0, per_token=False) == ""
+
+
+def test_the_parts_add_up_to_the_step_that_the_comparison_tells(made: Made) -> None:
+    """Ranks with unlike steps: the median of all their steps is not that of the steps' means over ranks."""
+    ranks = [
+        RankSteps(rank=0, durations_ns=[10_000_000, 10_000_000, 30_000_000]),
+        RankSteps(rank=1, durations_ns=[20_000_000, 40_000_000, 40_000_000]),
+    ]
+    uneven = made.summary.model_copy(
+        update={"steps": made.summary.steps.model_copy(update={"per_rank": ranks})}
+    )
+    (run,) = splits(("a",), (uneven,), [])
+    assert run.whole == pytest.approx(facts(uneven)["step_ns"] / 1e6) == pytest.approx(25.0)
 
 
 def test_steps_of_other_sizes_stand_on_one_scale_per_token(made: Made) -> None:
