@@ -66,7 +66,8 @@ def _shares(summary: Summary) -> Iterator[tuple[str, float | None]]:
     overlapped = _total([d.overlapped_communication_ns for d in known])
     yield "overlap_fraction", overlapped / communication if communication else None
     idle = {cause.cause: cause.duration_ns for cause in summary.idle_causes}
-    for cause in CAUSES if idle and window else ():
+    told = bool(idle and window) and all(d.idle_ns is not None for d in summary.devices)
+    for cause in CAUSES if told else ():
         yield f"idle_{_word(cause)}_share", idle.get(cause, 0) / window
 
 

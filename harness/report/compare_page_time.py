@@ -7,10 +7,10 @@ from typing import Any
 
 from harness.report import plots
 from harness.report.compare_rows import letter
-from harness.report.compare_split import OVERLAPPED, Split, part_label, signed
+from harness.report.compare_split import NOT_KNOWN, OVERLAPPED, Split, part_label, signed
 from harness.report.numbers import rate
 from harness.report.page_parts import Figure, Section, Table
-from harness.report.plots_palette import CAUSES, COMMUNICATION, COMPUTE, IDLE, MEMORY
+from harness.report.plots_palette import CAUSES, COMMUNICATION, COMPUTE, IDLE, MEMORY, UNKNOWN
 
 _COLORS = {
     "compute": COMPUTE,
@@ -19,6 +19,7 @@ _COLORS = {
     "copies alone": MEMORY,
     **{f"idle: {cause}": color for cause, color in CAUSES.items()},
     "idle, cause unknown": IDLE,
+    NOT_KNOWN: UNKNOWN,
 }
 _WORTH_SHOWING = 0.0005  # of the longest bar
 
@@ -41,6 +42,7 @@ def split_section(found: Sequence[Split], per_token: bool) -> Section:
     lead = (
         "One bar is the median step of one run, divided as the devices' windows are. Striped: communication "
         "hidden behind compute. Orange: communication with nothing computed meanwhile."
+        + (" Sand: not known." if any(run.withheld for run in found) else "")
     )
     numbers = _numbers(found, shown, unit)
     figure = Figure("time-split", words, data, axes, plots.bars_height(len(found)), numbers, wide=True)
@@ -57,14 +59,26 @@ def _bar(name: str, values: Sequence[float], labels: Sequence[str], unit: str, c
     return bar | {"hovertemplate": f"%{{y}}: %{{x:,.4~r}} {unit}<extra>{said}</extra>"}
 
 
+def _value(run: Split, name: str) -> str:
+    """Milliseconds; a dash for a part that was withheld whole."""
+    return "–" if name in run.withheld and not run.parts[name] else rate(run.parts[name])
+
+
+def _difference(run: Split, base: Split, name: str) -> str:
+    """Milliseconds more than the base; a dash where either does not know all of the part."""
+    if name in run.withheld | base.withheld:
+        return "–"
+    return signed(run.parts[name] - base.parts[name])
+
+
 def _numbers(found: Sequence[Split], shown: Sequence[str], unit: str) -> Table:
     others = [run for run in found[1:] if found[0].index == 0]
     names = [letter(run.index) for run in found]
     rows = [
         [
             part_label(name, all(run.cpu for run in found)),
-            *(rate(run.parts[name]) for run in found),
-            *(signed(run.parts[name] - found[0].parts[name]) for run in others),
+            *(_value(run, name) for run in found),
+            *(_difference(run, found[0], name) for run in others),
         ]
         for name in shown
     ]

@@ -10,10 +10,12 @@ from harness.analysis.compare import Comparison
 from harness.analysis.facts import step_durations_ns, tokens_per_step
 from harness.analysis.idle import CAUSES
 from harness.analysis.summary import Device, Summary
+from harness.report.known import that_know, unknown_ns
 from harness.report.numbers import rate
 from harness.report.words import are_cpus, cause_word
 
 OVERLAPPED = "compute and communication"
+NOT_KNOWN = "not known"
 PARTS = (
     "compute",
     OVERLAPPED,
@@ -21,6 +23,7 @@ PARTS = (
     "copies alone",
     *(f"idle: {cause}" for cause in CAUSES),
     "idle, cause unknown",
+    NOT_KNOWN,
 )
 _WORTH_SAYING = 0.1  # of the difference
 
@@ -33,6 +36,7 @@ class Split:
     label: str
     parts: dict[str, float]
     cpu: bool = False
+    withheld: frozenset[str] = frozenset()  # parts of which something was withheld
 
     @property
     def whole(self) -> float:
@@ -44,7 +48,11 @@ def splits(labels: Sequence[str], summaries: Sequence[Summary], pairs: Sequence[
     per_token = is_per_token(summaries, pairs)
     return [
         Split(
-            i, label, _parts(s, (tokens_per_step(s) or 0) / 1000 if per_token else 1.0), are_cpus(s.devices)
+            i,
+            label,
+            _parts(s, (tokens_per_step(s) or 0) / 1000 if per_token else 1.0),
+            are_cpus(s.devices),
+            _withheld(s.devices),
         )
         for i, (label, s) in enumerate(zip(labels, summaries, strict=True))
         if any(d.window_ns for d in s.devices)
@@ -58,11 +66,13 @@ def is_per_token(summaries: Sequence[Summary], pairs: Sequence[Comparison]) -> b
 
 def explained(found: Sequence[Split], index: int, per_token: bool) -> str:
     """Which parts make the difference between the base and another run; nothing where there is none to speak
-    of."""
+    of, or where a part that was withheld may be the one."""
     by_index = {run.index: run for run in found}
     if 0 not in by_index or index not in by_index:
         return ""
     base, other = by_index[0], by_index[index]
+    if base.withheld or other.withheld:
+        return ""
     whole = other.whole - base.whole
     changes = {name: other.parts[name] - base.parts[name] for name in PARTS}
     large = [name for name in changes if abs(changes[name]) > _WORTH_SAYING * abs(whole)]
@@ -99,12 +109,23 @@ def _parts(s: Summary, tokens: float) -> dict[str, float]:
     }
 
 
+def _withheld(devices: Sequence[Device]) -> frozenset[str]:
+    """Parts of which a device says nothing; of compute it does not say what of it hides communication."""
+    found: set[str] = set()
+    if len(that_know(devices, "exposed_communication_ns")) < len(devices):
+        found |= {"compute", OVERLAPPED, "exposed communication", NOT_KNOWN}
+    if len(that_know(devices, "idle_ns")) < len(devices):
+        found |= {name for name in PARTS if name.startswith("idle")} | {NOT_KNOWN}
+    return frozenset(found)
+
+
 def _part_ns(d: Device, name: str) -> int:
     known = {
         "compute": d.compute_ns - (d.overlapped_communication_ns or 0),
         OVERLAPPED: d.overlapped_communication_ns or 0,
         "exposed communication": d.exposed_communication_ns or 0,
         "copies alone": d.exposed_memory_ns,
+        NOT_KNOWN: unknown_ns(d),
         "idle, cause unknown": (d.idle_ns or 0) - sum(c.duration_ns for c in d.idle_causes)
         if d.idle_ns
         else 0,

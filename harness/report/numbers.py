@@ -73,7 +73,7 @@ _UNITS: tuple[tuple[str, Callable[[float], str]], ...] = (
     (r"_ns_per_token$", lambda ns: f"{duration(ns)} a token"),
     (r"_bytes$|^bytes_", amount),
     (r"_share(_|$)|_fraction$|bubble$|^mfu$", percent),
-    (r"^tokens_per_s$", lambda value: amount(value, "tokens/s")),
+    (r"^tokens_per_s(_per_rank)?$", lambda value: amount(value, "tokens/s")),
     (r"_joules$", lambda value: amount(value, "J")),
 )
 
@@ -83,8 +83,8 @@ def named(fact: str, value: float) -> str:
 
     >>> named("a.step_ns", 3.064e7), named("b.data_loading_share", 0.28), named("b.all_gather_bytes", 189081088)
     ('30.6 ms', '28.0 %', '189 MB')
-    >>> named("a.all_reduce_count", 17.0)
-    '17'
+    >>> named("a.all_reduce_count", 17.0), named("a.tokens_per_s_per_rank", 21_400)
+    ('17', '21.4 ktokens/s')
     """
     name = fact.rpartition(".")[2]
     return next((write(value) for pattern, write in _UNITS if re.search(pattern, name)), rate(value))

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from harness.analysis.summary import Device, Summary
 from harness.report import plots
+from harness.report.known import by_idleness, that_know, unknown_ns
 from harness.report.numbers import of
 from harness.report.page_inputs import Inputs
 from harness.report.page_parts import Figure, Section
@@ -15,8 +16,9 @@ from harness.report.plots_palette import (
     COMPUTE,
     IDLE,
     MEMORY,
+    UNKNOWN,
 )
-from harness.report.rows_time import device_label, gap_table, split_table
+from harness.report.rows_time import device_label, gap_table, split_table, window_word
 from harness.report.words import are_cpus, cause_word
 
 _MANY = 48  # devices from which only the busiest and the idlest get a bar; the heatmap shows all
@@ -33,7 +35,7 @@ def split_section(s: Summary, inputs: Inputs) -> Section:
     lead = (
         "One bar is one device's window of profiled steps. Striped: communication hidden behind compute. "
         "Orange: communication with nothing computed meanwhile. Green: copies with neither. What is right of these "
-        "is idle, by cause."
+        "is idle, by cause." + (" Sand: not known." if any(map(unknown_ns, devices)) else "")
     )
     gaps = gap_table(s, 50)
     return Section("split", "Where the time went", lead, figures, [gaps] if gaps.rows else [])
@@ -43,13 +45,12 @@ def _shown(devices: Sequence[Device]) -> Sequence[Device]:
     """All devices when they are few, else the busiest and the idlest."""
     if len(devices) <= _MANY:
         return devices
-    ordered = sorted(devices, key=lambda d: (d.idle_ns or 0) / d.window_ns)
+    ordered = by_idleness(devices)
     return [*ordered[: _MANY // 2], *ordered[-_MANY // 2 :]]
 
 
-def _split_figure(s: Summary, devices: Sequence[Device]) -> Figure:
-    of_all = sum(1 for d in s.devices if d.window_ns)
-    labels = [device_label(d, s.devices) for d in devices]
+def _bars(devices: Sequence[Device], labels: Sequence[str]) -> list[plots.Trace]:
+    """The parts of every device's window, in per cent; those that are nowhere to be seen left out."""
     cpu = are_cpus(devices)
 
     def share(values: Sequence[int]) -> list[float]:
@@ -69,8 +70,14 @@ def _split_figure(s: Summary, devices: Sequence[Device]) -> Figure:
             for cause, color in CAUSES.items()
         ),
         plots.share("idle, cause unknown", share([_unexplained(d) for d in devices]), labels, IDLE),
+        plots.share("not known", share([unknown_ns(d) for d in devices]), labels, UNKNOWN),
     ]  # fmt: skip
-    data = [trace for trace in data if max(trace["x"]) >= 0.05]
+    return [trace for trace in data if max(trace["x"]) >= 0.05]
+
+
+def _split_figure(s: Summary, devices: Sequence[Device]) -> Figure:
+    of_all = sum(1 for d in s.devices if d.window_ns)
+    labels = [device_label(d, s.devices) for d in devices]
     y = {"autorange": "reversed", "automargin": True, "type": "category"}
     axes = plots.layout(plots.axis("share of the window (%)", range=[0, 100]), y, barmode="stack")
     some = f"the {_MANY // 2} busiest and the {_MANY // 2} idlest of {of_all} devices"
@@ -79,10 +86,10 @@ def _split_figure(s: Summary, devices: Sequence[Device]) -> Figure:
     return Figure(
         "time-split",
         words,
-        data,
+        _bars(devices, labels),
         axes,
         plots.bars_height(len(devices)),
-        split_table(devices, s.devices, s.window.value),
+        split_table(devices, s.devices, window_word(s)),
         wide=True,
     )
 
@@ -103,7 +110,10 @@ def _mean_words(devices: Sequence[Device]) -> str:
         ("copies alone", "exposed_memory_ns"),
         ("idle", "idle_ns"),
     )
-    return (
-        ", ".join(f"{w} {of(sum(getattr(d, f) or 0 for d in devices), total)}" for w, f in parts)
-        + " on average."
+    told = (
+        f"{word} {of(sum(getattr(d, field) for d in devices), total)}"
+        if len(that_know(devices, field)) == len(devices)
+        else f"{word} –"
+        for word, field in parts
     )
+    return ", ".join(told) + " on average."

@@ -10,6 +10,7 @@ COMPUTE = "#2b7bba"
 COMMUNICATION = "#e07b00"
 MEMORY = "#009e73"
 IDLE = "#9aa0a6"
+UNKNOWN = "#d8c8a8"  # withheld: neither busy nor idle
 OVERLAP = "#8e5ea2"  # compute and communication at once, where no stripes can show it
 
 KINDS = {

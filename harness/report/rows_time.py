@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from harness.analysis.summary import Device, Stage, Summary
+from harness.report.known import that_know
 from harness.report.numbers import amount, duration, middle, of, percent, short
 from harness.report.page_parts import Table
 from harness.report.words import are_cpus, cause_word, is_cpu
@@ -18,6 +19,11 @@ def device_label(d: Device, devices: Sequence[Device]) -> str:
     who = f"rank {d.rank}" if d.rank is not None else "process" if is_cpu(d) else f"device {d.device}"
     several = len({(x.rank, x.device) for x in devices}) > len({x.rank for x in devices})
     return f"{who}, device {d.device}" if d.rank is not None and several else who
+
+
+def window_word(s: Summary) -> str:
+    """What the window of the shares is, where no step could be counted not the steps."""
+    return s.window.value if s.steps.duration else "device extent"
 
 
 def split_table(devices: Sequence[Device], of_all: Sequence[Device], window: str = "steps") -> Table:
@@ -51,7 +57,9 @@ def cause_table(s: Summary) -> Table:
     """Idle time of all devices by its cause."""
     cpu = are_cpus(s.devices)
     rows = [[cause_word(c.cause, cpu), duration(c.duration_ns), percent(c.share)] for c in s.idle_causes]
-    return Table("Idle time by cause, all devices", ("cause", "time", "share of idle"), rows)
+    knowing, every = len(that_know(s.devices, "idle_ns")), len(s.devices)
+    of_which = "all devices" if knowing == every else f"{knowing} of {every} devices"
+    return Table(f"Idle time by cause, {of_which}", ("cause", "time", "share of idle"), rows)
 
 
 def gap_table(s: Summary, width: int) -> Table:

@@ -21,7 +21,11 @@ def kind_label(k: KindTime) -> str:
 def kind_table(s: Summary) -> Table:
     """Time per kind of work, summed over devices."""
     rows = [[kind_label(k), duration(k.duration_ns), percent(k.share), f"{k.count:,}"] for k in s.kinds]
-    return Table("Kinds of work, all devices", ("kind", "time", "share", "count"), rows)
+    graphs = any(d.communication_ns is None for d in s.devices)
+    caption = "Kinds of work, all devices" + (
+        "; communication: only outside of CUDA graphs" if graphs else ""
+    )
+    return Table(caption, ("kind", "time", "share", "count"), rows)
 
 
 def phase_table(s: Summary) -> Table:
@@ -38,15 +42,17 @@ def phase_table(s: Summary) -> Table:
 
 
 def range_table(s: Summary, width: int) -> Table:
-    """The program's own ranges; operators of PyTorch are none."""
+    """The program's own ranges; operators of PyTorch are none. Without a device there is no work to tell."""
     rows = [
         [
             middle(r.name, width),
             f"{r.instances:,}",
             duration(r.host_ns / r.instances),
-            duration(r.kernel_ns / r.instances),
-            f"{r.kernels:,}",
-            duration(r.idle_ns),
+            *(
+                (duration(r.kernel_ns / r.instances), f"{r.kernels:,}", duration(r.idle_ns))
+                if s.devices
+                else "–––"
+            ),
         ]
         for r in s.ranges
         if r.instances and not r.name.startswith("aten::")

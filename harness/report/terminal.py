@@ -8,7 +8,7 @@ from pathlib import PurePath
 from textwrap import wrap
 
 from harness.analysis.summary import Device, Finding, Summary, Verdict
-from harness.report import rows_communication, rows_machine, rows_time, rows_work, verdict
+from harness.report import known, rows_communication, rows_machine, rows_time, rows_work, verdict
 from harness.report.numbers import cut, duration
 from harness.report.page_parts import Table
 from harness.report.words import recording
@@ -86,8 +86,13 @@ def _quality(s: Summary) -> list[str]:
     for (severity, what), found in _alike(s.quality.findings).items():
         more = f" (and {len(found) - 1} more like it)" if len(found) > 1 else ""
         lines += _wrapped(f"  {_MARKS[severity]} {what}{more}: {found[0].evidence}")
+    withheld: dict[str, list[str]] = {}
+    for w in s.quality.withheld:
+        withheld.setdefault(w.reason, []).append(w.field)
     return lines + [
-        line for w in s.quality.withheld for line in _wrapped(f"  – {w.field} withheld: {w.reason}")
+        line
+        for reason, fields in withheld.items()
+        for line in _wrapped(f"  – {', '.join(fields)} withheld: {reason}")
     ]
 
 
@@ -104,7 +109,8 @@ def _alike(findings: Iterable[Finding]) -> dict[tuple[Verdict, str], list[Findin
 
 def _steps(s: Summary) -> list[str]:
     if s.steps.duration is None:
-        return ["Steps: none found; the window is the devices' own extent"] if s.sources else []
+        none = f"none of {s.steps.found} can be counted" if s.steps.found else "none found"
+        return [f"Steps: {none}; the window is the devices' own extent"] if s.sources else []
     d, left_out = s.steps.duration, []
     for count, why in (
         (s.steps.excluded_warmup, "warm-up"),
@@ -131,13 +137,13 @@ def _over(s: Summary) -> str:
 
 def _split(s: Summary) -> list[str]:
     shown, note = _choose(s.devices)
-    return _block(rows_time.split_table(shown, s.devices, s.window.value), ["idle by cause"]) + note
+    return _block(rows_time.split_table(shown, s.devices, rows_time.window_word(s)), ["idle by cause"]) + note
 
 
 def _choose(devices: list[Device]) -> tuple[list[Device], list[str]]:
     if len(devices) <= MANY_DEVICES:
         return devices, []
-    ordered = sorted(devices, key=lambda d: (d.idle_ns or 0) / max(d.window_ns, 1))
+    ordered = known.by_idleness(devices)
     return ordered[:5] + ordered[-5:], [f"  … the 5 busiest and the 5 idlest of {len(devices)} are shown"]
 
 

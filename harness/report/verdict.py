@@ -13,6 +13,7 @@ from textwrap import wrap
 from harness.analysis.expected import resolved
 from harness.analysis.steps import by_rhythm
 from harness.analysis.summary import Stage, Summary, Verdict
+from harness.report import known
 from harness.report.next_command import Fields, command, in_lines, is_ours
 from harness.report.numbers import duration, percent
 from harness.theory.memory import state_bytes
@@ -101,15 +102,8 @@ def _where(s: Summary) -> str | None:
     total = sum(d.window_ns for d in s.devices)
     if not total:
         return _where_by_metrics(s)
-    parts = [
-        (_share(s, "compute_ns"), "computing"),
-        (_share(s, "exposed_communication_ns"), "communicating with nothing computed meanwhile"),
-        (_share(s, "exposed_memory_ns"), "copying"),
-        (_share(s, "idle_ns"), "idle"),
-    ]
-    told = [f"{percent(share)} {what}" for share, what in parts if share >= 0.001]
-    devices = "process" if s.devices[0].device_kind == "cpu" else "device"
-    many = f" (mean of {len(s.devices)} {devices}{'es' if devices == 'process' else 's'})"
+    told = [text for part in _PARTS if (text := _part(s, *part))]
+    many = f" (mean of {len(s.devices)} {_devices(s)})"
     step = s.steps.duration
     start = f"The window is {duration(total / len(s.devices))}"
     if step:
@@ -118,11 +112,32 @@ def _where(s: Summary) -> str | None:
     return f"{start}: {', '.join(told)}{many if len(s.devices) > 1 else ''}."
 
 
+_PARTS = (
+    ("compute_ns", "computing", "computation"),
+    ("exposed_communication_ns", "communicating with nothing computed meanwhile", "communication"),
+    ("exposed_memory_ns", "copying", "copying"),
+    ("idle_ns", "idle", "idle time"),
+)
+
+
+def _part(s: Summary, field: str, doing: str, noun: str) -> str:
+    """One part of the window in words; nothing where there is next to none of it."""
+    share, knowing = known.share(s.devices, field), len(known.that_know(s.devices, field))
+    if share is None:
+        return f"{noun} not known"
+    some = f" ({knowing} of {len(s.devices)} {_devices(s)})" if knowing < len(s.devices) else ""
+    return f"{percent(share)} {doing}{some}" if share >= 0.001 else ""
+
+
+def _devices(s: Summary) -> str:
+    return "processes" if s.devices[0].device_kind == "cpu" else "devices"
+
+
 def _where_by_metrics(s: Summary) -> str | None:
-    known = [t for t in s.training if t.median_step_ns]
-    if not known:
+    timed = [t for t in s.training if t.median_step_ns]
+    if not timed:
         return None
-    slowest = max(known, key=lambda t: t.median_step_ns or 0)
+    slowest = max(timed, key=lambda t: t.median_step_ns or 0)
     parts = [
         (slowest.median_data_ns, "loading data"),
         (slowest.median_forward_ns, "forward"),
@@ -134,8 +149,12 @@ def _where_by_metrics(s: Summary) -> str | None:
 
 
 def _nothing(s: Summary, found: list[Avoidable]) -> str:
-    idle = _share(s, "idle_ns")
-    rest = f", and {percent(idle)} idle for reasons that the trace does not show" if idle > NOTICEABLE else ""
+    idle = known.share(s.devices, "idle_ns")
+    rest = f", and {percent(idle)} idle for reasons that the trace does not show"
+    if s.devices and idle is None:
+        rest = ", and idle time that is not known"
+    elif (idle or 0.0) <= NOTICEABLE:
+        rest = ""
     largest = f" The largest is {found[0].what}, {percent(found[0].share)}." if found else ""
     left = f"what is left is the kernels themselves{rest}.{largest}"
     return f"No part that a rule calls avoidable is above {percent(NOTICEABLE)}: {left}"
@@ -156,14 +175,10 @@ def _unit(s: Summary) -> str:
     return "repetition" if _by_rhythm(s) else "step"
 
 
-def _share(s: Summary, field: str) -> float:
-    total = sum(d.window_ns for d in s.devices)
-    return sum(getattr(d, field) or 0 for d in s.devices) / total if total else 0.0
-
-
-def _idle(s: Summary, cause: str) -> float:
-    total = sum(d.window_ns for d in s.devices)
-    return sum(c.duration_ns for c in s.idle_causes if c.cause == cause) / total if total else 0.0
+def _idle(s: Summary, cause: str) -> float | None:
+    """Of the window, over the devices whose idle time is known; None where it is of none."""
+    total = sum(d.window_ns for d in known.that_know(s.devices, "idle_ns"))
+    return sum(c.duration_ns for c in s.idle_causes if c.cause == cause) / total if total else None
 
 
 def _exercise(s: Summary) -> int | None:
@@ -180,7 +195,7 @@ def _micro_batch(s: Summary) -> int | None:
 
 def _data(s: Summary) -> Avoidable | None:
     share = _idle(s, "data loading")
-    if not s.devices:
+    if share is None:
         share = max((t.data_fraction or 0.0 for t in s.training), default=0.0)
     if not share:
         return None
@@ -235,7 +250,8 @@ def _synchronisation(s: Summary) -> Avoidable | None:
 
 
 def _communication(s: Summary) -> Avoidable | None:
-    share = _share(s, "exposed_communication_ns") + _idle(s, "communication")
+    exposed = known.share(s.devices, "exposed_communication_ns")
+    share = None if exposed is None else exposed + (_idle(s, "communication") or 0.0)
     if not share:
         return None
     waited = _waiting(s)
@@ -323,7 +339,7 @@ def _split_less(s: Summary) -> tuple[str, tuple[Change, ...]]:
 
 
 def _memory(s: Summary) -> Avoidable | None:
-    share = _share(s, "exposed_memory_ns")
+    share = known.share(s.devices, "exposed_memory_ns")
     if not share:
         return None
     window = sum(d.window_ns for d in s.devices)

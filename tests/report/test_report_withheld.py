@@ -1,0 +1,101 @@
+"""What was withheld is shown as not known, never counted as nought."""
+
+from __future__ import annotations
+
+import pytest
+
+from harness.analysis.compare import compare
+from harness.analysis.facts import facts
+from harness.analysis.summary import Device, IdleCause, RangeTime, RankSteps, Spread, Steps, Summary
+from harness.report import known
+from harness.report.compare_page_time import split_section as compared
+from harness.report.compare_split import NOT_KNOWN, explained, splits
+from harness.report.page_inputs import Inputs
+from harness.report.page_time import split_section
+from harness.report.rows_time import cause_table
+from harness.report.rows_work import range_table
+from harness.report.verdict import verdict
+
+MS = 1_000_000
+NO_IDLE = {"idle_ns": None, "idle_causes": []}
+NO_COMMUNICATION = dict.fromkeys(
+    ("communication_ns", "exposed_communication_ns", "overlapped_communication_ns")
+)
+
+
+def a_device(rank: int, **without: object) -> Device:
+    """Of 100 ms: 30 compute, 20 communication alone, 50 idle for want of launches."""
+    cause = IdleCause(cause="launch-bound", duration_ns=50 * MS, share=1.0)
+    whole = Device(
+        rank=rank, device=0, source="made", gpu_events=1, kernels=1, window_ns=100 * MS, compute_ns=30 * MS,
+        communication_ns=20 * MS, exposed_communication_ns=20 * MS, overlapped_communication_ns=0, memory_ns=0,
+        exposed_memory_ns=0, idle_ns=50 * MS, idle_causes=[cause],
+    )  # fmt: skip
+    return whole.model_copy(update=without)
+
+
+def a_job(*devices: Device, step_ms: int = 10) -> Summary:
+    causes = [c for d in devices for c in d.idle_causes]
+    step = step_ms * MS
+    spread = Spread(count=10, median_ns=step, min_ns=step, max_ns=step, p10_ns=step, p90_ns=step)
+    each = [RankSteps(rank=d.rank, durations_ns=[step] * 10) for d in devices]
+    steps = Steps(source="made", counted=10, duration=spread, per_rank=each)
+    return Summary(devices=list(devices), idle_causes=causes, steps=steps)
+
+
+def test_a_rank_that_does_not_know_its_idle_time_does_not_thin_that_of_the_others() -> None:
+    job = a_job(a_device(0), a_device(1, **NO_IDLE))
+    first, second, *_ = verdict(job).sentences
+    assert "50.0 % idle (1 of 2 devices)" in first
+    assert "launch-bound idle time: 50.0 % of the time" in second
+    assert cause_table(job).caption == "Idle time by cause, 1 of 2 devices"
+    assert not [name for name in facts(job) if name.startswith("idle_")]
+    assert facts(a_job(a_device(0)))["idle_launch_bound_share"] == 0.5
+
+
+@pytest.mark.parametrize(
+    ("without", "said", "other"),
+    [(NO_IDLE, "idle time not known", "idle –"),
+     (NO_COMMUNICATION, "communication not known", "exposed communication –")],
+)  # fmt: skip
+def test_what_no_rank_knows_is_said_and_drawn_as_not_known(
+    without: dict[str, object], said: str, other: str
+) -> None:
+    job = a_job(a_device(0, **without), a_device(1, **without))
+    assert said in verdict(job).sentences[0]
+    section = split_section(job, Inputs())
+    (figure,) = section.figures
+    assert other in figure.caption
+    assert "not known" in section.lead
+    assert [sum(bar["x"][i] for bar in figure.data) for i in range(2)] == pytest.approx([100, 100])
+
+
+def test_without_idle_time_nobody_says_that_the_kernels_are_all_that_is_left() -> None:
+    busy = {"compute_ns": 80 * MS, "exposed_communication_ns": 0}
+    assert "idle time that is not known" in verdict(a_job(a_device(0, **NO_IDLE, **busy))).sentences[-1]
+
+
+@pytest.mark.parametrize("without", [NO_IDLE, NO_COMMUNICATION])
+@pytest.mark.parametrize("side", [0, 1])
+def test_no_difference_is_explained_by_what_was_withheld(without: dict[str, object], side: int) -> None:
+    runs = [a_job(a_device(0, **(without if i == side else {})), step_ms=10 * (i + 1)) for i in range(2)]
+    found = splits(("a", "b"), runs, [compare(runs[0], runs[1], ("a", "b"))])
+    assert [run.whole for run in found] == pytest.approx([10, 20])
+    assert found[side].parts[NOT_KNOWN] > 0
+    assert explained(found, 1, per_token=False) == ""
+    (figure,) = compared(found, per_token=False).figures
+    assert figure.table is not None
+    rows = {row[0]: row[1:] for row in figure.table.rows}
+    part = "idle: launch-bound" if without is NO_IDLE else "exposed communication"
+    assert (rows[part][side], rows[part][-1], rows["step"][-1]) == ("–", "–", "+10")
+
+
+def test_a_device_of_unknown_idle_time_is_neither_the_busiest_nor_the_idlest() -> None:
+    devices = [a_device(0, **NO_IDLE), a_device(1, idle_ns=9), a_device(2, idle_ns=5)]
+    assert [d.rank for d in known.by_idleness(devices)] == [2, 0, 1]
+
+
+def test_ranges_without_any_device_do_not_say_that_their_kernels_took_no_time() -> None:
+    row = RangeTime(name="forward", instances=2, host_ns=6, kernels=0, kernel_ns=0, own_kernel_ns=0,
+                    device_span_ns=0)  # fmt: skip
+    assert list(range_table(Summary(ranges=[row]), 40).rows[0]) == ["forward", "2", "3 ns", "–", "–", "–"]
