@@ -160,8 +160,13 @@ def _sum_phases(parts: Sequence[RankPart]) -> PhaseSums:
     sums: PhaseSums = {}
     for name, row in (item for part in parts for item in part.phases.items()):
         a, b, c, d = sums.get(name, (0, 0, 0, 0))
-        sums[name] = (a + row[0], b + row[1], c + row[2], d + row[3])
+        sums[name] = (a + row[0], b + row[1], _added(c, row[2]), _added(d, row[3]))
     return sums
+
+
+def _added(a: int | None, b: int | None) -> int | None:
+    """What one rank does not know, the job does not."""
+    return None if a is None or b is None else a + b
 
 
 def _sum_causes(parts: Sequence[RankPart]) -> list[IdleCause]:

@@ -55,7 +55,7 @@ class RankPart(Part):
     dropped_events: int = 0
     backend: str | None = None
     hta: HtaSplit | None = None
-    phases: dict[str, tuple[int, int, int, int]] = Field(default_factory=dict)
+    phases: dict[str, tuple[int, int, int | None, int | None]] = Field(default_factory=dict)
     tables: bytes = b""
     collectives: bytes = b""
 

@@ -48,7 +48,8 @@ def phases(ranges: Ranges, names: list[str], nesting: Nesting) -> NDArray[np.int
     return phase
 
 
-PhaseSums = dict[str, tuple[int, int, int, int]]  # count, duration, compute, communication; nanoseconds
+PhaseSum = tuple[int, int, int | None, int | None]  # count, duration, compute, communication; nanoseconds
+PhaseSums = dict[str, PhaseSum]
 
 
 def phase_sums(

@@ -10,7 +10,7 @@ import numpy as np
 
 from harness.analysis.named import matching
 from harness.analysis.parts import RankPart
-from harness.analysis.process import Measured
+from harness.analysis.process import Measured, inside
 from harness.analysis.ranges import without_arguments
 from harness.analysis.steps import by_rhythm
 from harness.analysis.summary import Device, Finding, Verdict
@@ -36,20 +36,35 @@ def judge_part(part: RankPart, m: Measured) -> RankPart:
         *_tail(part),
         *_graphs(part, graphs, share),
     ]
-    devices, withheld = part.devices, list[tuple[str, str]]()
-    if part.steps.empty > part.steps.found / 2 or m.steps.empty_between:
+    devices, phases, withheld = part.devices, part.phases, list[tuple[str, str]]()
+    if reason := _holes(part, m) or _unordered_rest(m):
         devices = [_without_idle(d) for d in devices]
-        withheld += [(field, _holes(part)) for field in ("idle_ns", "busy_fraction")]
+        withheld += [(field, reason) for field in ("idle_ns", "busy_fraction")]
     if share > GRAPH_SHARE:
         reason = (
-            f"what CUDA graphs communicate that were recorded whole ({share:.0%} of kernel time) is not known"
+            f"what CUDA graphs communicate that were recorded whole ({share:.0%} of kernel time) is not known; "
+            "kinds of work and collectives tell only what ran outside of them"
         )
         devices = [_without_communication(d) for d in devices]
+        phases = {name: (count, ns, None, None) for name, (count, ns, _, _) in phases.items()}
         withheld += [(field, reason) for field in (*_COMMUNICATION, "overlap_fraction")]
-    return part.model_copy(update={"findings": findings, "devices": devices, "withheld": withheld})
+    judged = {"findings": findings, "devices": devices, "phases": phases, "withheld": withheld}
+    return part.model_copy(update=judged)
 
 
-def _holes(part: RankPart) -> str:
+def _unordered_rest(m: Measured) -> str:
+    """Of a file that was cut off: whether its window holds a stretch of which only some work was written."""
+    until = m.view.trace.complete_until_ns
+    if until is None or not bool((m.view.events.start_ns[inside(m)] > until).any()):
+        return ""
+    return (
+        "the file was cut off and is not in the order of time: what is missing may lie anywhere in the window"
+    )
+
+
+def _holes(part: RankPart, m: Measured) -> str:
+    if part.steps.empty <= part.steps.found / 2 and not m.steps.empty_between:
+        return ""
     return (
         f"{part.steps.empty} of {part.steps.found} steps have no work on any device: the recording has holes, "
         "so a quiet stretch need not be an idle device"

@@ -208,8 +208,8 @@ class PhaseTime(Part):
     phase: str
     kernels: int
     duration_ns: int
-    compute_ns: int
-    communication_ns: int
+    compute_ns: int | None
+    communication_ns: int | None
     share: float
 
 

@@ -241,7 +241,30 @@ def test_cuda_graphs_that_were_recorded_whole_are_told_and_overlap_is_not_known(
     assert device.steps[0].exposed_communication_ns is None
     assert {"communication_ns", "overlap_fraction"} <= {w.field for w in found.quality.withheld}
     assert "overlap_fraction" not in facts(found)
-    assert "withheld: what CUDA graphs communicate that were recorded whole" in render(found)
+    assert {(p.compute_ns, p.communication_ns) for p in found.phases} == {(None, None)}
+    text = " ".join(render(found).split())
+    assert "withheld: what CUDA graphs communicate that were recorded whole (86% of kernel time)" in text
+    assert "Kinds of work, all devices; communication: only outside of CUDA graphs" in text
+
+
+@pytest.mark.parametrize(("until", "idle_ns"), [(300, 240), (200, None)])
+def test_a_cut_off_file_that_is_not_in_the_order_of_time_tells_no_idle_time(until, idle_ns):
+    """A file whose last record starts at 300 holds all before it; one whose last starts at 200 holds some of what
+    began later."""
+    made = Made().step(0, 1000, 0)
+    for i in range(4):
+        made.event(i * 100, i * 100 + 20, launch_ns=i * 100)
+    made.event(300, 300)
+    made.extra["complete_until_ns"] = until
+    found = summary_of(made)
+    (device,) = found.devices
+    assert (device.idle_ns, "idle_ns" in {w.field for w in found.quality.withheld}) == (
+        idle_ns,
+        idle_ns is None,
+    )
+    said = render(found)
+    assert "Steps: none of 1 can be counted; the window is the devices' own extent" in said
+    assert "shares of the window (device extent)" in said
 
 
 @pytest.mark.parametrize(
