@@ -34,7 +34,9 @@ def main() -> int:
     except DoorError as error:
         say(str(error))
     except OSError as error:
-        say(f"{error.filename or venv.path}: {error.strerror or error}; HARNESS_VENV names another place for .venv.")
+        say(
+            f"{error.filename or venv.path}: {error.strerror or error}; HARNESS_VENV names another place for .venv."
+        )
     except KeyboardInterrupt:
         say("Interrupted; the next start does again what is missing.")
         return 130
