@@ -103,13 +103,12 @@ def _where(s: Summary) -> str | None:
     if not total:
         return _where_by_metrics(s)
     told = [text for part in _PARTS if (text := _part(s, *part))]
-    many = f" (mean of {len(s.devices)} {_devices(s)})"
     step = s.steps.duration
     start = f"The window is {duration(total / len(s.devices))}"
     if step:
         start = f"{'One repetition' if _by_rhythm(s) else 'A step'} takes {duration(step.median_ns)}"
         start += " (found by rhythm; it may be a layer, not a training step)" if _by_rhythm(s) else ""
-    return f"{start}: {', '.join(told)}{many if len(s.devices) > 1 else ''}."
+    return f"{start}: {', '.join(told)}{_of_how_many(s)}."
 
 
 _PARTS = (
@@ -122,15 +121,21 @@ _PARTS = (
 
 def _part(s: Summary, field: str, doing: str, noun: str) -> str:
     """One part of the window in words; nothing where there is next to none of it."""
-    share, knowing = known.share(s.devices, field), len(known.that_know(s.devices, field))
+    share = known.share(s.devices, field)
     if share is None:
         return f"{noun} not known"
-    some = f" ({knowing} of {len(s.devices)} {_devices(s)})" if knowing < len(s.devices) else ""
-    return f"{percent(share)} {doing}{some}" if share >= 0.001 else ""
+    return f"{percent(share)} {doing}" if share >= 0.001 else ""
 
 
-def _devices(s: Summary) -> str:
-    return "processes" if s.devices[0].device_kind == "cpu" else "devices"
+def _of_how_many(s: Summary) -> str:
+    """Of which devices the shares are the mean, where there are several."""
+    every = len(s.devices)
+    if every < 2:
+        return ""
+    of_each = {noun: len(known.that_know(s.devices, field)) for field, _, noun in _PARTS}
+    partly = [f"; {noun} known of {count}" for noun, count in of_each.items() if 0 < count < every]
+    devices = "processes" if s.devices[0].device_kind == "cpu" else "devices"
+    return f" (mean of {every} {devices}{''.join(partly)})"
 
 
 def _where_by_metrics(s: Summary) -> str | None:
@@ -149,12 +154,10 @@ def _where_by_metrics(s: Summary) -> str | None:
 
 
 def _nothing(s: Summary, found: list[Avoidable]) -> str:
-    idle = known.share(s.devices, "idle_ns")
-    rest = f", and {percent(idle)} idle for reasons that the trace does not show"
-    if s.devices and idle is None:
-        rest = ", and idle time that is not known"
-    elif (idle or 0.0) <= NOTICEABLE:
-        rest = ""
+    idle = known.share(s.devices, "idle_ns") or 0.0
+    rest = f", and {percent(idle)} idle for reasons that the trace does not show" if idle > NOTICEABLE else ""
+    unknown = [noun for field, _, noun in _PARTS if s.devices and known.share(s.devices, field) is None]
+    rest += f", and {' and '.join(unknown)}, of which nothing is known" if unknown else ""
     largest = f" The largest is {found[0].what}, {percent(found[0].share)}." if found else ""
     left = f"what is left is the kernels themselves{rest}.{largest}"
     return f"No part that a rule calls avoidable is above {percent(NOTICEABLE)}: {left}"
