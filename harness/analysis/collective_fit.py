@@ -39,13 +39,15 @@ def fits(sizes: Sequence[MessageSize]) -> list[CollectiveFit]:
 def withheld_fits(sizes: Sequence[MessageSize]) -> list[Withheld]:
     """Which α and β are not given, and why."""
     return [
-        Withheld(
-            field=f"collective_fits of {fit.kind}, {fit.group_size or 'unknown'} ranks,",
-            reason=why,
-        )
+        Withheld(field="collective_fits.alpha_ns, beta_ns_per_byte", reason=f"{_whose(fit)}: {why}")
         for fit, why in _judged(sizes)
         if why
     ]
+
+
+def _whose(fit: CollectiveFit) -> str:
+    waiting = ", waiting included" if fit.includes_waiting else ""
+    return f"{fit.kind} of {fit.group_size or 'unknown'} ranks{waiting}"
 
 
 def _judged(sizes: Sequence[MessageSize]) -> Iterator[tuple[CollectiveFit, str]]:

@@ -10,9 +10,10 @@ from collections import defaultdict
 from collections.abc import Iterator
 from statistics import median
 
+from harness.analysis.collectives import POINT_TO_POINT
 from harness.analysis.expected import expected_facts
 from harness.analysis.idle import CAUSES
-from harness.analysis.summary import CollectivePhase, Summary, Training
+from harness.analysis.summary import Collective, CollectivePhase, Summary, Training
 from harness.traces.words import dtype_bytes
 
 Facts = dict[str, float]
@@ -101,11 +102,17 @@ def _collectives(summary: Summary) -> Iterator[tuple[str, float | None]]:
         yield f"{_word(kind)}_ns", sum(c.duration_ns for c in rows) / steps
     ranks = _ranks_per_node(summary.training)
     if ranks:
-        across = [(c.bytes or 0) * c.ranks for c in summary.collectives if (c.group_size or 0) > ranks]
-        yield "bytes_across_nodes", sum(across) / steps
+        across = sum(_of_all_ranks(c) for c in summary.collectives if (c.group_size or 0) > ranks)
+        stepped = sum(bool(r.durations_ns) for r in summary.steps.per_rank) / len(summary.steps.per_rank)
+        yield "bytes_across_nodes", across * stepped / steps
     waiting = [c.waiting_ns for c in summary.collectives]
     duration = sum(c.duration_ns for c in summary.collectives)
     yield "waiting_share_of_communication", _total(waiting) / duration if duration and any(waiting) else None
+
+
+def _of_all_ranks(c: Collective) -> int:
+    """Bytes summed over ranks, which those of sends and receives are already."""
+    return (c.bytes or 0) * (1 if c.kind in POINT_TO_POINT else c.ranks)
 
 
 def _pipeline(summary: Summary) -> Iterator[tuple[str, float | None]]:

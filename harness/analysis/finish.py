@@ -18,6 +18,7 @@ from harness.analysis.skew import Crossing, align_clocks, cross
 from harness.analysis.steps import by_rhythm
 from harness.analysis.summary import (
     Clock,
+    Collective,
     Finding,
     IdleCause,
     KernelTime,
@@ -49,11 +50,12 @@ def finish(parts: Sequence[RankPart], world_size: int | None = None) -> Summary:
     kernels, unclassified, ranges = _tables(parts)
     devices = [device for part in parts for device in part.devices]
     sizes = collective_table.message_sizes(crossing)
+    collectives = collective_table.tabulate(crossing, clocks)
     return Summary(
         quality=_quality(
             parts,
             jobs.judge_job(parts, size, crossing, clocks),
-            [*_withheld(parts, crossing, size), *withheld_fits(sizes)],
+            [*_withheld(parts, crossing, size, collectives), *withheld_fits(sizes)],
         ),
         window=parts[0].window,
         sources=[part.source for part in parts],
@@ -69,7 +71,7 @@ def finish(parts: Sequence[RankPart], world_size: int | None = None) -> Summary:
         idle_causes=_sum_causes(parts),
         phases=phase_table(_sum_phases(parts)),
         ranges=ranges,
-        collectives=collective_table.tabulate(crossing, clocks),
+        collectives=collectives,
         collective_phases=collective_phases(crossing, sum(len(p.steps.durations_ns) for p in parts)),
         message_sizes=sizes,
         collective_fits=fits(sizes),
@@ -94,14 +96,20 @@ def _quality(parts: Sequence[RankPart], of_job: list[Finding], withheld_of_job: 
     )
 
 
-def _withheld(parts: Sequence[RankPart], crossing: Crossing, world_size: int | None) -> Iterator[Withheld]:
-    """What collectives do not say where not all of their members were read."""
+def _withheld(
+    parts: Sequence[RankPart], crossing: Crossing, world_size: int | None, collectives: Sequence[Collective]
+) -> Iterator[Withheld]:
+    """What collectives do not say where not all of their members were read, or could be matched."""
     half_read = [m for m in crossing.matched if not m.complete and len(m.parts) > 1]
     if half_read or (len(parts) < (world_size or 1) and (crossing.matched or crossing.alone)):
         reason = "the fastest rank of a collective is unknown unless every member was read"
         yield Withheld(field="collectives.waiting_ns", reason=reason)
-    if any(key.group_size is None for m in half_read for key in m.keys):
-        reason = "the size of a group was not recorded, and not every rank was read"
+    if any(
+        c.algorithm_bandwidth_gb_per_s is not None and c.bus_bandwidth_gb_per_s is None for c in collectives
+    ):
+        reason = (
+            "the size of a group was not recorded, and its ranks were not all read, or could not be matched"
+        )
         yield Withheld(field="collectives.bus_bandwidth_gb_per_s", reason=reason)
 
 

@@ -75,16 +75,19 @@ class Crossing:
     matched: list[Matched] = field(default_factory=list)
     alone: list[tuple[RankPart, Rows]] = field(default_factory=list)
     unmatched: list[str] = field(default_factory=list)
-    phases: Counter[tuple[str, int, str]] = field(default_factory=Counter)  # (kind, phase, number) -> sum
+    # (kind, phase, number) -> sum, over the ranks with a counted step where any has one: it is divided by their steps
+    phases: Counter[tuple[str, int, str]] = field(default_factory=Counter)
 
 
 def cross(parts: Sequence[RankPart], world_size: int | None) -> Crossing:
     """Match the collectives of a job's ranks, group by group."""
     result = Crossing()
     groups: dict[Group, list[tuple[RankPart, Rows]]] = {}
+    stepped = any(part.steps.durations_ns for part in parts)
     for part in parts:
         rows = unpack_rows(part.collectives)
-        _add_phases(result.phases, part, rows)
+        if part.steps.durations_ns or not stepped:
+            _add_phases(result.phases, part, rows)
         for group, own in _by_group(rows):
             groups.setdefault(group, []).append((part, own))
     for group, members in groups.items():
@@ -232,6 +235,8 @@ def _agreement(reference: I64, own: I64) -> I64 | None:
     apart = np.flatnonzero(reference != own)
     if len(apart) > max(2, _SWAPPED * len(own)):
         return None
+    if not np.array_equal(np.sort(reference[apart]), np.sort(own[apart])):
+        return None  # cheap to see, and asked at as many places as there are collectives
     for run in np.split(apart, np.flatnonzero(np.diff(apart) > _NEIGHBOURS) + 1) if len(apart) else ():
         stretch = slice(int(run[0]), int(run[-1]) + 1)
         here, there = np.argsort(reference[stretch], kind="stable"), np.argsort(own[stretch], kind="stable")

@@ -3,6 +3,7 @@ disagree."""
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from harness.analysis.collective_table import chance_of
@@ -11,7 +12,8 @@ from harness.analysis.facts import facts
 from harness.analysis.finish import finish
 from harness.analysis.kinds import load_rules
 from harness.analysis.rank import measure_trace
-from harness.analysis.summary import RankSteps, Steps, Summary, Window
+from harness.analysis.skew import _agreement
+from harness.analysis.summary import RankSteps, Steps, Summary, Training, Window
 from harness.traces.trace import Activity
 
 from .made import Made
@@ -116,6 +118,35 @@ def test_a_ranks_calls_per_step_are_those_of_its_phases_however_many_ranks_were_
     assert (reduced.count, reduced.min_rank_count, reduced.max_rank_count) == (2, 1, 2)
 
 
+def stepped(number: int, kind: str = "all_reduce", ranks: int = 2, **extra: int) -> Made:
+    """One rank on a node of its own with ten steps of 1,000 ns, each with a collective of 1 MB."""
+    made = Made(rank=number, world_size=ranks, path=f"rank{number}.json", host=f"node{number}", clock="unix")
+    for i in range(10):
+        made.step(i * 1000, i * 1000 + 1000, i).event(i * 1000, i * 1000 + 500, launch_ns=i * 1000)
+        made.collective(i * 1000 + 600, i * 1000 + 800, kind, size=MB, members=ranks)
+    made.extra |= extra
+    return made
+
+
+def on_own_nodes(*ranks: Made) -> dict[str, float]:
+    found = job(*ranks, window=Window.STEPS)
+    training = [Training(rank=r, node=r) for r in range(len(ranks))]
+    return facts(found.model_copy(update={"training": training}))
+
+
+def test_a_rank_without_a_counted_step_does_not_swell_what_the_others_do_in_a_step():
+    cut = stepped(1, complete_until_ns=900)  # a file that ends before its first step does
+    for found in (on_own_nodes(stepped(0), stepped(1)), on_own_nodes(stepped(0), cut)):
+        assert (found["all_reduce_count"], found["all_reduce_bytes"]) == (1, MB)
+        assert (found["all_reduce_ns"], found["bytes_across_nodes"]) == (200, MB)
+
+
+@pytest.mark.parametrize("kinds", [("all_reduce", "all_reduce"), ("send", "recv")])
+def test_bytes_across_nodes_are_those_of_one_rank_in_one_step(kinds):
+    ranks = [stepped(r, kinds[r % 2], ranks=4) for r in range(4)]
+    assert on_own_nodes(*ranks)["bytes_across_nodes"] == MB
+
+
 def at_sizes(times: dict[int, int]) -> Made:
     """One rank, alone in its world, with an all-reduce of each size."""
     made, begin = Made(rank=0, world_size=1), 0
@@ -137,7 +168,8 @@ def test_a_line_that_is_no_latency_and_no_bandwidth_is_withheld(times, why):
     found = job(at_sizes(times))
     (fit,) = found.collective_fits
     assert (fit.points, fit.alpha_ns, fit.beta_ns_per_byte) == (3, None, None)
-    assert why in [w.reason for w in found.quality.withheld]
+    told = ("collective_fits.alpha_ns, beta_ns_per_byte", f"all_reduce of 1 ranks, waiting included: {why}")
+    assert told in [(w.field, w.reason) for w in found.quality.withheld]
 
 
 def test_a_line_through_the_points_is_given():
@@ -152,6 +184,31 @@ def test_times_of_ranks_that_were_not_matched_are_told_to_include_waiting():
     alone = job(rank(0, [(0, 100)]))
     assert [(m.median_transfer_ns, m.includes_waiting) for m in matched.message_sizes] == [(50, False)]
     assert [(m.median_transfer_ns, m.includes_waiting) for m in alone.message_sizes] == [(100, True)]
+
+
+@pytest.mark.parametrize("read", [2, 3])
+def test_a_bus_bandwidth_is_withheld_with_its_reason_where_ranks_without_a_group_cannot_be_matched(read):
+    """Three ranks of the world, of which two are read, or all and one at another time."""
+    ranks = [rank(r, [(0, 100)] if r < 2 else [(300, 400)], 3, members=-1) for r in range(read)]
+    for made in ranks:
+        for row in made.collectives:
+            row["group"] = -1
+    found = job(*ranks)
+    (row,) = found.collectives
+    assert row.algorithm_bandwidth_gb_per_s is not None
+    assert row.bus_bandwidth_gb_per_s is None
+    assert "collectives.bus_bandwidth_gb_per_s" in [w.field for w in found.quality.withheld]
+
+
+def test_what_agrees_in_no_order_is_refused_before_any_order_is_tried(monkeypatch):
+    """Recordings on two clocks are compared at every place: a place that cannot be it must cost no more than a look."""
+    reference = np.arange(400)
+    swapped, other = reference.copy(), reference.copy()
+    swapped[[100, 101]] = swapped[[101, 100]]
+    other[100] = 7
+    assert _agreement(reference, swapped) is not None
+    monkeypatch.setattr(np, "argsort", lambda *_, **__: pytest.fail("an order was tried"))
+    assert _agreement(reference, other) is None
 
 
 def test_sequences_that_differ_are_not_forced_to_match():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import re
 from pathlib import Path
@@ -35,6 +36,27 @@ def test_every_field_is_defined(name):
 def test_no_definition_outlives_its_field(name):
     rows = re.findall(r"^\| `(\w+)` \|", section(name), re.MULTILINE)
     assert [row for row in rows if row not in PARTS[name].model_fields] == []
+
+
+def texts_of_findings() -> set[str]:
+    """Every text that the analysis gives as `what`: by that name, or first to `_doubt`."""
+    found: list[ast.AST] = []
+    for module in Path(inspect.getfile(summary)).parent.glob("*.py"):
+        for node in ast.walk(ast.parse(module.read_text(encoding="utf-8"))):
+            match node:
+                case ast.keyword(arg="what", value=value):
+                    found.append(value)
+                case ast.Assign(targets=[ast.Name(id="what" | "LOST")], value=value):
+                    found.append(value)
+                case ast.Call(func=ast.Name(id="_doubt"), args=[first, *_]):
+                    found.append(first)
+    constants = (leaf for value in found for leaf in ast.walk(value) if isinstance(leaf, ast.Constant))
+    return {leaf.value for leaf in constants if isinstance(leaf.value, str)}
+
+
+def test_every_finding_is_explained_and_no_explanation_outlives_its_finding():
+    told = section("Finding").split("|---|---|")[-1]
+    assert set(re.findall(r"^\| (.+?) \|", told, re.MULTILINE)) == texts_of_findings()
 
 
 def test_every_number_carries_its_unit_in_its_name_or_is_a_count_or_a_share():
