@@ -18,6 +18,15 @@ _TRUTH = FOLDER / "truth.json"
 TRUTH: dict[str, Any] = json.loads(_TRUTH.read_text(encoding="utf-8")) if _TRUTH.is_file() else {}
 """By file: what is known of it, to the nanosecond. Empty where the traces are absent."""
 
+EACH_TOOL = (
+    "kineto_dlrm_v100_8ranks",
+    "kineto_a100_collective_args",
+    "kineto_resnet50_workers/num_workers_4.json.gz",
+    "nsys_h100_2gpu_ab/before.sqlite",
+    "nsys_a100_ddp_4gpu/rank0.sqlite.gz",
+)
+"""One of each recording: both tools, one rank and several, with and without arguments of collectives."""
+
 needs_real_traces = pytest.mark.skipif(
     not TRUTH, reason=f"no real traces in {FOLDER}; HARNESS_TEST_TRACES names another folder"
 )

@@ -22,7 +22,7 @@ from harness.export.paraver import write_paraver
 from harness.export.prv_types import EventType, State, clean
 from harness.traces import find_traces, open_trace
 from harness.traces.trace import Activity, CopyKind, MetricSeries, RangeKind, Trace
-from tests.real_traces import real_trace
+from tests.real_traces import EACH_TOOL, real_trace
 from tests.traces import make
 
 KERNEL_TYPES = (EventType.KERNEL, EventType.NCCL)
@@ -44,16 +44,7 @@ def written(traces: list[Trace], folder: Path, **more: object) -> strict_prv.Prv
     return strict_prv.read(write_paraver(traces, folder / "trace", **more).prv)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "kineto_dlrm_v100_8ranks",
-        "kineto_a100_collective_args",
-        "kineto_resnet50_workers/num_workers_4.json.gz",
-        "nsys_h100_2gpu_ab/before.sqlite",
-        "nsys_a100_ddp_4gpu/rank0.sqlite.gz",
-    ],
-)
+@pytest.mark.parametrize("name", EACH_TOOL)
 def test_a_real_trace_keeps_the_time_of_every_kernel(name: str, tmp_path: Path) -> None:
     traces = [open_trace(path) for path in find_traces([real_trace(name)])]
     prv = written(traces, tmp_path)

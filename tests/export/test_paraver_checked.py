@@ -15,7 +15,7 @@ from made_traces import event, trace
 
 from harness.export.paraver import write_paraver
 from harness.traces import find_traces, open_trace
-from tests.real_traces import real_trace
+from tests.real_traces import EACH_TOOL, real_trace
 
 PTD = shutil.which("ptd", path=str(Path(sys.executable).parent))
 pytestmark = pytest.mark.skipif(PTD is None, reason="pertalde has no wheel for this Python or machine")
@@ -34,16 +34,7 @@ def test_the_checker_finds_what_is_wrong(tmp_path: Path) -> None:
     assert "missing values" in ptd("comprovar", "--exhaustive", prv)
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "kineto_dlrm_v100_8ranks",
-        "kineto_a100_collective_args",
-        "kineto_resnet50_workers/num_workers_4.json.gz",
-        "nsys_h100_2gpu_ab/before.sqlite",
-        "nsys_a100_ddp_4gpu/rank0.sqlite.gz",
-    ],
-)
+@pytest.mark.parametrize("name", EACH_TOOL)
 def test_a_real_trace_is_well_formed_to_the_last_record(name: str, tmp_path: Path) -> None:
     traces = [open_trace(path) for path in find_traces([real_trace(name)])]
     written = write_paraver(traces, tmp_path / "trace")
