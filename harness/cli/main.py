@@ -6,6 +6,7 @@ command that runs is imported: `--dry-run` must not pay for plots.
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import Callable
@@ -13,6 +14,20 @@ from importlib import import_module
 from typing import NamedTuple
 
 from harness.errors import HarnessError, nearest
+
+
+# What a file system refuses that a person can mend, with its exit code: 2 for the name given, 1 for the disk's state.
+REFUSALS = {
+    errno.ENAMETOOLONG: 2,
+    errno.EACCES: 2,
+    errno.EPERM: 2,
+    errno.ELOOP: 2,
+    errno.ENOSPC: 1,
+    errno.EDQUOT: 1,
+    errno.EROFS: 1,
+    errno.EIO: 1,
+    errno.ESTALE: 1,
+}
 
 
 class Entry(NamedTuple):
@@ -53,6 +68,11 @@ def main(argv: list[str]) -> int:
     except BrokenPipeError:  # `slurm.sh ls | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except OSError as error:
+        if error.filename is None or error.errno not in REFUSALS:
+            raise
+        print(f"slurm.sh: {os.fspath(error.filename)}: {os.strerror(error.errno)}", file=sys.stderr)
+        return REFUSALS[error.errno]
 
 
 def _dispatch(argv: list[str]) -> int:

@@ -1,0 +1,50 @@
+"""What the file system refuses is one sentence: no command shows a traceback for a name of the user's."""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+
+from harness.cli.main import COMMANDS, main
+
+NAME = "a" * 300  # a file's name has 255 bytes at most
+WORDS = {name: [name, NAME] for name in COMMANDS if name not in ("ls", "compare")} | {
+    "compare": ["compare", NAME, NAME]
+}
+
+
+@pytest.mark.parametrize("argv", WORDS.values(), ids=WORDS)
+def test_a_name_that_no_file_can_have(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(argv) == 2
+    out, err = capsys.readouterr()
+    assert not out
+    assert NAME in err
+    assert len(err.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("number", "code", "said"),
+    [
+        (errno.EACCES, 2, "slurm.sh: /course/run.json: Permission denied\n"),
+        (errno.ENOSPC, 1, "slurm.sh: /course/run.json: No space left on device\n"),
+    ],
+)
+def test_what_root_is_never_refused_raised_by_a_stand_in(
+    number: int, code: int, said: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_argv: list[str]) -> int:
+        raise OSError(number, "", "/course/run.json")
+
+    monkeypatch.setattr("harness.cli.main._dispatch", refuse)
+    assert main(["ls"]) == code
+    assert capsys.readouterr().err == said
+
+
+def test_an_error_of_ours_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    def err(_argv: list[str]) -> int:
+        raise FileNotFoundError(errno.ENOENT, "", "/gone")
+
+    monkeypatch.setattr("harness.cli.main._dispatch", err)
+    with pytest.raises(FileNotFoundError):
+        main(["ls"])
