@@ -282,8 +282,8 @@ class DeepSpeed(Training):
             )
         if self.world_size and self.hpz_partition and self.world_size % self.hpz_partition:
             yield _broken(
-                f"--ds-hpz-partition {self.hpz_partition} does not divide the {self.world_size} ranks "
-                f"({self.nodes} nodes × {self.gpus_per_node}): use one of {_divisors(self.world_size)}",
+                f"--ds-hpz-partition {self.hpz_partition} does not divide the world size {self.world_size} "
+                f"(-n {self.nodes} × -g {self.gpus_per_node}): use one of {_divisors(self.world_size)}",
                 "hpz_partition",
                 "nodes",
                 "gpus_per_node",
@@ -367,8 +367,8 @@ class Megatron(Training):
             )
         if world % model_parallel:
             yield _broken(
-                f"--tp {self.tp or 1} × --pp {self.pp} × --cp {self.cp} = {model_parallel} does not divide the {world} "
-                f"ranks ({self.nodes} nodes × {self.gpus_per_node} per node): make it one of {_divisors(world)}",
+                f"--tp {self.tp or 1} × --pp {self.pp} × --cp {self.cp} = {model_parallel} does not divide the world "
+                f"size {world} (-n {self.nodes} × -g {self.gpus_per_node}): make it one of {_divisors(world)}",
                 *_PARALLEL,
             )
         else:

@@ -179,7 +179,7 @@ def _scheduler_warnings(job: Job, environ: Mapping[str, str]) -> list[str]:
     if largest is not None and job.experiment.nodes > largest:
         queue = job.site.qos or job.site.partition or job.site.name
         found.append(
-            f"-n {job.experiment.nodes} is more than the {largest} nodes that {queue} lets run: "
+            f"-n {job.experiment.nodes} is more nodes than {queue} lets run ({largest}): "
             "the job may wait for ever; choose another queue with -q or -p"
         )
     return found
