@@ -15,7 +15,6 @@ from typing import NamedTuple
 
 from harness.errors import HarnessError, nearest
 
-
 # What a file system refuses that a person can mend, with its exit code: 2 for the name given, 1 for the disk's state.
 REFUSALS = {
     errno.ENAMETOOLONG: 2,
