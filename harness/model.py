@@ -6,16 +6,30 @@ Knows no framework: building the network is the training script's business.
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from harness.errors import RequestError, nearest
 from harness.paths import expanded
 from harness.site import ROOT, read_yaml
 
 MODELS = ROOT / "configs" / "models"
+
+_PART = r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}"  # of a name on the hub, and safe as a folder's
+
+
+def _own_part(name: str) -> str:
+    """The part of a name on the hub that is the model's own, without its owner's: it names the run's folder."""
+    found = re.fullmatch(f"(?:{_PART}/)?({_PART})", name)
+    if found is None:
+        raise ValueError(
+            f"got {name!r}, takes NAME or OWNER/NAME as on Hugging Face, of letters, digits and ._- "
+            "beginning with a letter or digit"
+        )
+    return found[1]
 
 
 class ModelDefaults(BaseModel):
@@ -34,7 +48,7 @@ class Model(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True, protected_namespaces=())
 
     name: str
-    hub_name: str
+    hub_name: Annotated[str, AfterValidator(_own_part)]
     architecture: str
     tiny_twin: str | None = None
     vocab_size: int = Field(ge=1)
@@ -59,7 +73,9 @@ def model_names() -> list[str]:
 
 
 def find_model(name_or_path: str) -> tuple[Model, Path | None, Path | None]:
-    """(the model, its file if it has one, the checkpoint folder if one was given).
+    """(the model, its file if it is one of ours, the checkpoint folder if one was given).
+
+    A user's own file is not named: it may change while a job waits, and what was judged here is what shall be trained.
 
     Raises:
         RequestError: there is no such name, file or folder, or it does not describe a model.
@@ -75,7 +91,7 @@ def find_model(name_or_path: str) -> tuple[Model, Path | None, Path | None]:
     if is_folder:
         return _from_checkpoint(path), None, path.absolute()
     if path.suffix in (".yaml", ".yml") and is_file:
-        return _validated(path, read_yaml(path, "model file")), path.absolute(), None
+        return _validated(path, read_yaml(path, "model file")), None, None
     near = nearest(name_or_path, model_names())
     raise RequestError(
         f"--model: {name_or_path!r} is neither a model of the harness ({', '.join(model_names())}), nor a model file, "
@@ -89,11 +105,16 @@ def _validated(path: Path, data: Any) -> Model:
     except (ValidationError, TypeError) as error:
         first = error.errors()[0] if isinstance(error, ValidationError) else None
         why = (
-            f"field {'.'.join(map(str, first['loc']))}: {first['msg']}"
+            f"field {'.'.join(map(str, first['loc']))}: {first['msg'].removeprefix('Value error, ')}"
             if first
             else "must be a mapping of fields"
         )
         raise RequestError(f"model file {path}: {why}") from None
+
+
+def _safe(name: str) -> str:
+    """A folder's name, as a run may be called: neither hidden nor with signs that a path or a shell reads."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("._-")[:96] or "checkpoint"
 
 
 def _from_checkpoint(folder: Path) -> Model:
@@ -103,7 +124,7 @@ def _from_checkpoint(folder: Path) -> Model:
         heads = int(raw["num_attention_heads"])
         return Model(
             name=folder.name,
-            hub_name=folder.name,
+            hub_name=_safe(folder.name),
             architecture=raw["model_type"],
             vocab_size=raw["vocab_size"],
             hidden_size=raw["hidden_size"],

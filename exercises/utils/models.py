@@ -6,7 +6,7 @@ licence: with random weights every kernel, message and byte is the same.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -29,14 +29,14 @@ class Defaults:
     micro_batch_size: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ModelConfig:
-    """One file of configs/models. Field names are Hugging Face's where it has one."""
+    """One file of configs/models. Field names are Hugging Face's where it has one; harness/model.py has the same."""
 
     name: str
     hub_name: str  # the last part of the name on the hub; it names the run
     architecture: str  # Hugging Face's model_type: llama, mistral, mixtral
-    tiny_twin: str | None  # what a machine without GPU trains in its place; None: this one is tiny
+    tiny_twin: str | None = None  # what a machine without GPU trains in its place; None: this one is tiny
     vocab_size: int
     hidden_size: int
     intermediate_size: int
@@ -48,8 +48,8 @@ class ModelConfig:
     rope_theta: float
     rms_norm_eps: float
     tie_word_embeddings: bool
-    num_local_experts: int
-    num_experts_per_tok: int
+    num_local_experts: int = 1
+    num_experts_per_tok: int = 1
     defaults: Defaults
 
     @property
@@ -136,7 +136,8 @@ def _check_keys(
     path: Path, prefix: str, content: dict[str, Any], kind: type[ModelConfig] | type[Defaults]
 ) -> None:
     known = {field.name for field in fields(kind)}
-    for what, names in (("lacks", known - set(content)), ("has unknown", set(content) - known)):
+    needed = {field.name for field in fields(kind) if field.default is MISSING}
+    for what, names in (("lacks", needed - set(content)), ("has unknown", set(content) - known)):
         if names:
             listed = ", ".join(prefix + name for name in sorted(names))
             raise TrainingRequestError(f"--model {path}: {what} {listed}")

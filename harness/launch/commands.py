@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import yaml
@@ -40,7 +39,7 @@ class Place(NamedTuple):
     site: Site
     device: Literal["cuda", "cpu"]
     model: Model | None
-    model_file: str | None
+    model_file: str | None  # None: the run brings its own
     checkpoint: Word | None
     data: Word | None  # instruction data
     megatron_data: Word | None  # prefix of .bin and .idx; then there is no `data`
@@ -192,9 +191,8 @@ def _training_plan(asked: Training, place: Place, argv: list[Word], files: dict[
 
 def _folders(place: Place) -> list[Word]:
     """What a container must see of the command's own words: the checkout and the run are seen anyway."""
-    model = place.model_file if place.model_file and not Path(place.model_file).is_relative_to(ROOT) else None
     prefix = parent(place.megatron_data) if place.megatron_data else None
-    return [path for path in (model, place.checkpoint, place.data, prefix) if path]
+    return [path for path in (place.checkpoint, place.data, prefix) if path]
 
 
 def _training_words(asked: Training, place: Place) -> list[Word]:

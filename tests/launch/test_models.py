@@ -1,0 +1,71 @@
+"""A model that a user brings is judged when it is asked for, names its run, and is trained as it was judged."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+from launch_shared import ROOT, Harness
+
+from harness.errors import RequestError
+from harness.experiment import DDP
+from harness.launch.fit import Machine
+from harness.launch.job import Job, resolve
+from harness.model import find_model
+from harness.site import load_site
+
+TINY = (ROOT / "configs/models/tiny-llama.yaml").read_text()
+
+
+def the_model(machine: Machine, path: Path) -> Job:
+    return resolve(DDP(model=str(path)), load_site("local"), machine)
+
+
+def test_a_users_model_file_is_trained_as_it_was_judged(machine: Machine, tmp_path: Path) -> None:
+    """What it leaves out is filled in, and 1e-5, which YAML reads as text, is a number."""
+    lines = [line for line in TINY.splitlines() if not line.startswith(("tiny_twin", "num_local", "num_exp"))]
+    mine = tmp_path / "mine.yaml"
+    mine.write_text("\n".join(lines).replace("1.0e-5", "1e-5"))
+    job = the_model(machine, mine)
+    assert yaml.safe_load(job.files["model.yaml"]) == yaml.safe_load(TINY)
+    assert str(mine) not in job.commands[0].argv
+
+
+@pytest.mark.parametrize(("name", "run"), [("meta-llama/Llama-3.2-1B", "Llama-3.2-1B"), ("mine", "mine")])
+def test_the_hubs_name_of_a_model_names_the_run(
+    machine: Machine, tmp_path: Path, name: str, run: str
+) -> None:
+    mine = tmp_path / "mine.yaml"
+    mine.write_text(TINY.replace("hub_name: tiny-llama", f"hub_name: {name}"))
+    assert the_model(machine, mine).name_for("7").startswith(f"{run}-7-")
+
+
+@pytest.mark.parametrize(
+    "name", ["../../../escaped", "../escaped", "a/b/c", "..", ".a", "a b", "'$HOME'", "''"]
+)
+def test_a_name_that_leads_elsewhere_is_one_sentence(tmp_path: Path, harness: Harness, name: str) -> None:
+    mine = tmp_path / "mine.yaml"
+    mine.write_text(TINY.replace("hub_name: tiny-llama", f"hub_name: {name}"))
+    done = harness("-e", "1", "--model", str(mine))
+    assert done.returncode == 2
+    assert f"mine.yaml: field hub_name: got {yaml.safe_load(name)!r}, takes NAME or OWNER/NAME" in done.stderr
+    assert len(done.stderr.splitlines()) == 2, "the site and one sentence"
+    assert [p.name for p in tmp_path.iterdir()] == ["mine.yaml"]
+
+
+@pytest.mark.parametrize(
+    ("folder", "run"), [(".ckpt", "ckpt"), ("step 100: best", "step-100-best"), ("…", "checkpoint")]
+)
+def test_a_checkpoints_folder_names_a_run_that_ls_can_show(tmp_path: Path, folder: str, run: str) -> None:
+    sizes = yaml.safe_load(TINY) | {"model_type": "llama"}
+    (tmp_path / folder).mkdir()
+    (tmp_path / folder / "config.json").write_text(json.dumps(sizes))
+    assert find_model(str(tmp_path / folder))[0].hub_name == run
+
+
+def test_a_file_that_is_no_model_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "m.yaml").write_text("- a\n")
+    with pytest.raises(RequestError, match="must be a mapping"):
+        find_model(str(tmp_path / "m.yaml"))
