@@ -171,9 +171,9 @@ class Run:
         return sorted(p for p in (self.path / "gpus-monitor").glob("*") if p.is_dir())
 
     def nodes(self) -> list[NodeStatus]:
-        """What the nodes said about themselves so far."""
-        files = sorted((self.path / "node-status").glob("[0-9]*.json"), key=lambda p: int(p.stem))
-        return [NodeStatus.model_validate_json(p.read_text(encoding="utf-8")) for p in files]
+        """What the nodes said about themselves so far; what cannot be read, a full disk's half file, is no word."""
+        found = map(_node_status, (self.path / "node-status").glob("[0-9]*.json"))
+        return sorted((status for status in found if status is not None), key=lambda status: status.node)
 
     def status(self) -> Status | None:
         """What the job itself last wrote; None before it started."""
@@ -188,6 +188,13 @@ class Run:
     def write_record(self, record: Record) -> None:
         write_atomically(self.path / "run.json", record.model_dump_json(indent=1) + "\n")
         self.__dict__.pop("record", None)
+
+
+def _node_status(path: Path) -> NodeStatus | None:
+    try:
+        return NodeStatus.model_validate_json(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
 
 
 def runs_root(environ: Mapping[str, str] = os.environ) -> Path:

@@ -11,6 +11,7 @@ import sys
 import time
 from pathlib import Path
 
+from harness.errors import HarnessError
 from harness.run import NodeStatus, Run, State, Status
 
 
@@ -72,10 +73,14 @@ def _is_there(path: Path) -> bool:
 def main(argv: list[str]) -> int:
     """`RUN_DIR started` or `RUN_DIR CODE REASON`."""
     run = Run(Path(argv[0]))
-    if argv[1] == "started":
-        start(run)
-        return 0
-    return end(run, int(argv[1]), argv[2])
+    try:
+        if argv[1] == "started":
+            start(run)
+            return 0
+        return end(run, int(argv[1]), argv[2])
+    except HarnessError as error:
+        print(error, file=sys.stderr)
+        return error.exit_code
 
 
 if __name__ == "__main__":

@@ -209,6 +209,16 @@ def test_a_node_that_said_nothing_is_a_failure(tmp_path: Path) -> None:
     assert finish.end(run, 0, "") == 1
 
 
+def test_what_a_node_could_not_write_is_passed_over(tmp_path: Path) -> None:
+    """A full disk leaves an empty file, and an editor its own: the run can be read all the same."""
+    run = a_run(tmp_path, "1", nodes=2)
+    node(run, 1, 0)
+    (run.path / "node-status" / "0.json").touch()
+    (run.path / "node-status" / "1a.json").write_text("{}")
+    assert [n.node for n in run.nodes()] == [1]
+    assert finish.main([str(run.path), "0", ""]) == 1
+
+
 @pytest.mark.parametrize(
     ("reason", "state"), [("timeout", "timeout"), ("cancelled", "cancelled"), ("", "completed")]
 )
@@ -231,6 +241,15 @@ def test_a_warning_that_comes_when_all_is_done_takes_nothing_back(
     status = run.status()
     assert status is not None
     assert status.state == state
+
+
+def test_a_last_word_that_cannot_be_written_is_one_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert finish.main([str(tmp_path / "gone"), "started"]) == 1
+    said = capsys.readouterr().err
+    assert "status.json: cannot be written" in said
+    assert len(said.splitlines()) == 1
 
 
 def test_missing_and_empty_reports_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -239,6 +239,14 @@ def test_a_node_that_is_stopped_while_it_sets_itself_up_trains_nothing(tmp_path:
     assert json.loads((tmp_path / "node-status" / "1.json").read_text())["exit"] == 143
 
 
+def test_a_node_whose_last_word_does_not_fit_on_the_disk_said_nothing(tmp_path: Path) -> None:
+    (tmp_path / "node-status").mkdir()
+    (tmp_path / "node-status" / ".1").symlink_to("/dev/full")
+    done = node_of(with_lines(tmp_path), tmp_path)
+    assert "No space left" in done.stderr
+    assert not (tmp_path / "node-status" / "1.json").exists()
+
+
 def test_dcgm_is_paused_on_every_node_and_let_go_afterwards() -> None:
     text = script(ASKED["e1"], load_site("aws-p5"), Machine(0, 2, True, "python", "/runs"))
     on_node = text[text.index("on_node() {") : text.index("# ---- One launcher per node")]
