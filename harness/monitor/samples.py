@@ -65,7 +65,7 @@ def read(folder: Path) -> Recording:
     meta = _read_meta(folder / META_FILE)
     try:
         devices = tuple(
-            Series(int(entry["index"]), str(entry["name"]), entry["memory_total_bytes"])
+            Series(int(entry["index"]), str(entry["name"]), _total(entry["memory_total_bytes"]))
             for entry in meta["devices"]
         )
         host, source, period_ns = str(meta["host"]), str(meta["source"]), int(meta["period_ns"])
@@ -73,6 +73,12 @@ def read(folder: Path) -> Recording:
         raise MonitorError(f"{folder / META_FILE} is not a monitor's description: {error!r}") from error
     damaged = _read_samples(folder / SAMPLES_FILE, {device.index: device for device in devices})
     return Recording(folder, host, source, period_ns, devices, meta, damaged)
+
+
+def _total(said: object) -> int | None:
+    if said is None or isinstance(said, int):
+        return said
+    raise TypeError(f"memory_total_bytes is {said!r}")
 
 
 def _read_meta(path: Path) -> dict[str, Any]:
@@ -97,6 +103,8 @@ def _read_samples(path: Path, devices: dict[int, Series]) -> int:
             damaged = sum(not _take_row(row, names, devices) for row in _non_empty(rows))
     except OSError as error:
         raise MonitorError(f"{path}: {error.strerror}") from error
+    except csv.Error as error:
+        raise MonitorError(f"{path} is no table: {error}") from error
     return damaged
 
 
@@ -112,6 +120,8 @@ def _take_row(row: list[str], names: list[str], devices: dict[int, Series]) -> b
         unix_ns, device = int(row[0]), devices[int(row[1])]
         values = [float(cell) if cell else math.nan for cell in row[len(LEADING_COLUMNS) :]]
     except (ValueError, KeyError):
+        return False
+    if any(map(math.isinf, values)):
         return False
     device.unix_ns.append(unix_ns)
     for name, value in zip(names, values, strict=True):

@@ -67,6 +67,12 @@ def test_a_cut_off_last_row_costs_that_row_only(write_samples: Write) -> None:
         ("meta.json", "[]"),
         ("meta.json", '{"schema": 99}'),
         ("meta.json", '{"schema": 1, "host": "n"}'),
+        (
+            "meta.json",
+            '{"schema": 1, "host": "n", "source": "nvml", "period_ns": 1, '
+            '"devices": [{"index": 0, "name": "GPU", "memory_total_bytes": "y"}]}',
+        ),
+        ("samples.csv", "unix_ns,device,power_watts\n1,0," + "9" * 200_000),
     ],
 )
 def test_a_folder_that_is_not_a_monitors_is_named(write_samples: Write, name: str, content: str) -> None:
@@ -88,6 +94,12 @@ def test_binary_garbage_in_the_samples_is_damage_not_a_crash(write_samples: Writ
     with (folder / "samples.csv").open("ab") as samples:
         samples.write(b"\xff\xfe\x01,\x80\n12,99,4\n")
     assert read(folder).damaged_rows == 2
+
+
+def test_an_endless_value_costs_its_row_only(write_samples: Write) -> None:
+    recording = read(write_samples(["memory_used_bytes"], [[5], [float("inf")], [7]]))
+    assert recording.damaged_rows == 1
+    assert summarize(recording).devices[0].peak_memory_bytes == 7
 
 
 def test_nodes_are_found_below_the_runs_folder(write_samples: Write) -> None:
