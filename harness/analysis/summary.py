@@ -15,9 +15,12 @@ SCHEMA_VERSION = 1
 
 
 class Part(BaseModel):
-    """A piece of the summary. Unknown fields are refused: no reader ignores what it does not know."""
+    """A piece of the summary. Unknown fields are refused: no reader ignores what it does not know.
 
-    model_config = ConfigDict(extra="forbid")
+    NaN, such as a loss that diverged, is written as text: JSON has no number for it, and null would not be read back.
+    """
+
+    model_config = ConfigDict(extra="forbid", ser_json_inf_nan="strings")
 
 
 class Window(str, Enum):

@@ -9,10 +9,25 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from pydantic import ValidationError
+
 from harness.analysis.summary import Finding, MonitorDevice, Training, Verdict
 from harness.monitor import MonitorError, read, summarize
 
 _PHASES = ("active", "after")  # what counts: the profiled steps, else those after them, else every step
+_NUMBERS = (
+    "step",
+    "unix_ns",
+    "step_ns",
+    "data_ns",
+    "forward_ns",
+    "backward_ns",
+    "optimizer_ns",
+    "tokens",
+    "samples",
+    "peak_memory_bytes",
+)
+_MOST = 1 << 63  # neither NaN nor infinity is less
 _FROM_START = (
     "world_size",
     "host",
@@ -34,32 +49,59 @@ _FROM_START = (
 
 
 def read_training(files: Iterable[Path]) -> tuple[list[Training], list[Finding]]:
-    """One entry per metrics/rank<R>.jsonl, by rank. Lines that are cut off are skipped and reported."""
+    """One entry per metrics/rank<R>.jsonl, by rank. Lines that are cut off or damaged are skipped and reported."""
     ranks: list[Training] = []
     findings: list[Finding] = []
     for path in files:
-        events, broken = _lines(path)
+        events, broken = read_events(path)
         if broken:
-            what = "training metrics have unreadable lines"
-            findings.append(Finding(severity=Verdict.DOUBTFUL, what=what, evidence=f"{path.name}: {broken}"))
+            findings.append(_doubt("training metrics have unreadable lines", f"{path.name}: {broken}"))
         start = next((e for e in events if e.get("event") == "start"), None)
-        if start is not None:
+        if start is None:
+            continue
+        try:
             ranks.append(_training(start, events))
+        except (ValueError, TypeError, OverflowError) as error:
+            findings.append(_doubt("training metrics cannot be read", f"{path.name}: {_sentence(error)}"))
     return sorted(ranks, key=lambda t: t.rank), findings
 
 
-def _lines(path: Path) -> tuple[list[dict[str, Any]], int]:
+def _doubt(what: str, evidence: str) -> Finding:
+    return Finding(severity=Verdict.DOUBTFUL, what=what, evidence=evidence)
+
+
+def _sentence(error: Exception) -> str:
+    """Pydantic's list of errors as its first: the field and what is wrong with it."""
+    first = error.errors()[0] if isinstance(error, ValidationError) else None
+    return f"{'.'.join(map(str, first['loc']))}: {first['msg']}" if first else str(error)
+
+
+def read_events(path: Path) -> tuple[list[dict[str, Any]], int]:
+    """The events of one metrics file, and how many lines hold none: no JSON, or text where a number should be."""
     events: list[dict[str, Any]] = []
     broken = 0
     for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
-        try:
-            event = json.loads(line)
-        except ValueError:
+        event = _event(line)
+        if event is None:
             broken += 1
-            continue
-        if isinstance(event, dict):
+        else:
             events.append(event)
     return events, broken
+
+
+def _event(line: str) -> dict[str, Any] | None:
+    try:
+        event = json.loads(line)
+    except ValueError:
+        return None
+    if not isinstance(event, dict) or not all(_is_number(event.get(name)) for name in _NUMBERS):
+        return None
+    return event
+
+
+def _is_number(value: object) -> bool:
+    """True also for what was not recorded."""
+    return value is None or (isinstance(value, (int, float)) and abs(value) < _MOST)
 
 
 def _training(start: dict[str, Any], events: Sequence[dict[str, Any]]) -> Training:

@@ -81,10 +81,12 @@ def read_inputs(
     communicates = any(d.communication_ns for d in summary.devices)
     clocks = {c.host: c.offset_ns for c in summary.clocks}
     left_out = notes(summary, choice, drawn.strips)
+    elsewhere, own = links_of_site(inputs.record), links_of_run(run)
     return replace(
         inputs,
-        links=links_of_site(inputs.record),
-        tested=links_of_run(run),
+        links=elsewhere.fits,
+        tested=own.fits,
+        left_out=list(dict.fromkeys([*own.left_out, *elsewhere.left_out])),
         heat=heat_figure(drawn.bins, summary),
         gantt=gantt_figure(drawn.passes),
         hidden=[(kind, *times) for kind, times in _longest_first(drawn.hidden)] if communicates else [],

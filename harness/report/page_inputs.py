@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from harness.analysis.training import read_events
 from harness.monitor import MonitorError
 from harness.monitor.samples import Recording, read
 from harness.report.page_parts import Figure
-from harness.run import NodeStatus, Record, Run, Status, read_json_lines
+from harness.run import NodeStatus, Record, Run, Status
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,7 @@ class Inputs:
     monitors: Sequence[Recording] = ()
     links: Sequence[LinkFit] = ()  # of another run, on the same site
     tested: Sequence[LinkFit] = ()  # of this run, when it is exercise 0
+    left_out: Sequence[str] = ()  # a sentence for every damaged file of which nothing else speaks
     heat: Figure | None = None
     gantt: Figure | None = None
     hidden: Sequence[tuple[str, int, int]] = ()  # kind, its time, of it beside communication; nanoseconds
@@ -72,9 +74,10 @@ def gather(run: Run | None) -> Inputs:
 
 def _steps(files: Sequence[Path]) -> Iterator[tuple[int, list[StepRecord]]]:
     for file in files:
-        events = [e for e in read_json_lines(file) if e.get("event") == "step" and _is_whole(e)]
-        if events:
-            yield int(events[0].get("rank", 0)), [_step(e) for e in events]
+        events = [e for e in read_events(file)[0] if e.get("event") == "step" and _is_whole(e)]
+        rank = events[0].get("rank", 0) if events else None
+        if isinstance(rank, int):
+            yield rank, [_step(e) for e in events]
 
 
 def _is_whole(event: dict[str, Any]) -> bool:
@@ -87,7 +90,7 @@ def _step(event: dict[str, Any]) -> StepRecord:
         phase=str(event.get("phase", "")),
         unix_ns=event["unix_ns"],
         step_ns=event["step_ns"],
-        tokens=int(event.get("tokens") or 0),
+        tokens=event.get("tokens") or 0,
     )
 
 

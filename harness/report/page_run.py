@@ -86,6 +86,7 @@ def _facts(s: Summary, inputs: Inputs) -> Iterator[tuple[str, str]]:
     yield "model", _model(s)
     yield "batch", _batch(s)
     yield "versions", _versions(s, inputs)
+    yield "left out", "; ".join(inputs.left_out)
 
 
 def _code(git: dict[str, Any]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 
 import pytest
@@ -96,6 +97,34 @@ def test_a_training_that_was_killed_has_its_steps_and_no_status(tmp_path):
     ((found,), findings) = read_training([path])
     assert (found.rank, found.status, found.steps_total, found.last_loss) == (3, None, 1, 2.5)
     assert findings == []
+
+
+@pytest.mark.parametrize("tokens", ["x", [], float("nan"), 10**400])
+def test_a_line_with_something_else_than_a_number_is_left_out_and_told(tmp_path, tokens):
+    step = {"event": "step", "step": 0, "unix_ns": 1, "step_ns": 5, "tokens": 7}
+    path = write(tmp_path / "rank0.jsonl", [{"event": "start", "rank": 0}, step, step | {"tokens": tokens}])
+    ((found,), (finding,)) = read_training([path])
+    assert (found.steps_total, found.tokens) == (1, 7)
+    assert (finding.what, finding.evidence) == ("training metrics have unreadable lines", "rank0.jsonl: 1")
+
+
+@pytest.mark.parametrize("damaged", [{"rank": "x"}, {"rank": 0, "world_size": []}])
+def test_a_rank_whose_first_line_is_damaged_is_a_finding_and_the_others_stay(tmp_path, damaged):
+    bad = write(tmp_path / "rank0.jsonl", [{"event": "start"} | damaged])
+    good = write(tmp_path / "rank1.jsonl", [{"event": "start", "rank": 1}])
+    ((found,), (finding,)) = read_training([bad, good])
+    assert found.rank == 1
+    assert finding.evidence.startswith("rank0.jsonl: ")
+    assert "\n" not in finding.evidence
+
+
+def test_the_summary_of_a_training_that_diverged_is_read_back(tmp_path):
+    step = {"event": "step", "step_ns": 5, "loss": float("nan")}
+    path = write(tmp_path / "rank0.jsonl", [{"event": "start", "rank": 0}, step])
+    ((found,), _) = read_training([path])
+    again = Training.model_validate_json(found.model_dump_json())
+    assert again.last_loss is not None
+    assert math.isnan(again.last_loss)
 
 
 def test_the_monitors_energy_is_the_devices_counter(tmp_path):

@@ -21,7 +21,13 @@ def a_run(folder: Path, results: list[dict[str, object]] | None) -> Path:
 
 
 def a_point(size: int, correct: bool = True) -> dict[str, object]:
-    return {"message_bytes": size, "busbw_gbytes_per_s": 200.0, "share_of_link": 0.66, "correct": correct}
+    return {
+        "message_bytes": size,
+        "time_ns": 5e6,
+        "busbw_gbytes_per_s": 200.0,
+        "share_of_link": 0.66,
+        "correct": correct,
+    }
 
 
 def test_the_verdict_comes_first_then_the_collectives(tmp_path: Path) -> None:
@@ -63,3 +69,18 @@ def test_a_run_that_ended_early_says_so(tmp_path: Path) -> None:
     assert is_comm_run(folder)
     assert "No verdict" in render_comm(folder)
     assert "No collective was measured" in render_comm(folder)
+
+
+def test_damaged_files_are_named_instead(tmp_path: Path) -> None:
+    folder = a_run(tmp_path, [{"collective": "all_reduce", "fit": {"alpha_ns": 1}}])
+    (folder / "comm" / "verdict.json").write_text("{}")
+    text = render_comm(folder)
+    assert f"No verdict: {folder / 'comm' / 'verdict.json'} is damaged (verdict: Field required)" in text
+    assert "collectives.json is damaged (results.0.scope: Field required)" in text
+
+
+def test_why_nothing_was_measured_is_said(tmp_path: Path) -> None:
+    folder = a_run(tmp_path, [])
+    reason = "one process has nobody to talk to"
+    (folder / "comm" / "collectives.json").write_text(json.dumps({"reason": reason, "results": []}))
+    assert f"No collective was measured: {reason}" in render_comm(folder)

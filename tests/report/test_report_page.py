@@ -7,6 +7,7 @@ import gzip
 import json
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from xml.etree.ElementTree import Element
 
@@ -17,7 +18,7 @@ from harness.cli.main import main
 from harness.monitor import Series
 from harness.report.page import MOST_ROWS, compose, figures, read_inputs, render_page, write_page
 from harness.report.page_inputs import Inputs
-from harness.report.page_links import links_of_run
+from harness.report.page_links import links_of_run, links_of_site
 from harness.report.page_machine import energy_within
 from harness.report.plots_palette import COMMUNICATION
 from harness.report.plots_png import write_pngs
@@ -246,18 +247,40 @@ def test_the_timeline_shows_the_ranks_that_were_asked_for(
 def test_the_page_of_exercise_0_tells_the_links(tmp_path: Path) -> None:
     fit = {"alpha_ns": 2000.0, "beta_ns_per_byte": 0.05}
     points = [
-        {"message_bytes": 2**k, "time_ns": 2000 + 0.05 * 2**k, "busbw_gbytes_per_s": 2**k / 1e6}
+        {
+            "message_bytes": 2**k,
+            "time_ns": 2000 + 0.05 * 2**k,
+            "busbw_gbytes_per_s": 2**k / 1e6,
+            "correct": True,
+        }
         for k in (10, 20)
     ]
     result = {"collective": "all_reduce", "scope": "inter", "ranks": 4, "points": points, "fit": fit}
     (tmp_path / "run/comm").mkdir(parents=True)
     (tmp_path / "run/run.json").write_text('{"job_id": "7"}')
     (tmp_path / "run/comm/collectives.json").write_text(json.dumps({"results": [result]}))
-    inputs = Inputs(tested=links_of_run(Named(tmp_path / "run")))
+    inputs = Inputs(tested=links_of_run(Named(tmp_path / "run")).fits)
     page = render_page(compose(Summary(), inputs))
     words = " ".join("".join(e.itertext()) for e in parse(page).iter(NAMESPACE + "p"))
     assert "An all-reduce of 4 ranks between nodes starts in 2.00 µs and reaches 1.05 GB/s" in words
     assert "half of that needs messages of about 40.0 kB" in words
+
+
+def test_a_damaged_run_of_exercise_0_on_the_same_site_is_named_and_costs_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HARNESS_RUNS", str(tmp_path))
+    other = tmp_path / "exercise_0_Communication_Tests/profiler/other"
+    (other / "comm").mkdir(parents=True)
+    (other / "run.json").write_text('{"site": {"name": "here"}}')
+    results = {"results": [{"collective": "all_reduce", "fit": {"alpha_ns": 1}}]}
+    (other / "comm/collectives.json").write_text(json.dumps(results))
+    site = SimpleNamespace(name="here")
+    found = links_of_site(SimpleNamespace(site=site))  # type: ignore[arg-type]  # all it asks of a record
+    assert not found.fits
+    page = render_page(compose(Summary(), Inputs(left_out=found.left_out)))
+    words = " ".join("".join(e.itertext()) for e in parse(page).iter(NAMESPACE + "dd"))
+    assert "comm/collectives.json is damaged (results.0.scope: Field required)" in words
 
 
 def test_a_page_whose_traces_are_gone_keeps_its_numbers(made: Made, tmp_path: Path) -> None:
