@@ -69,14 +69,14 @@ def read(folder: Path) -> Recording:
             for entry in meta["devices"]
         )
         host, source, period_ns = str(meta["host"]), str(meta["source"]), int(meta["period_ns"])
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise MonitorError(f"{folder / META_FILE} is not a monitor's description: {error!r}") from error
     damaged = _read_samples(folder / SAMPLES_FILE, {device.index: device for device in devices})
     return Recording(folder, host, source, period_ns, devices, meta, damaged)
 
 
 def _total(said: object) -> int | None:
-    if said is None or isinstance(said, int):
+    if said is None or (isinstance(said, int) and said < 1 << 63):
         return said
     raise TypeError(f"memory_total_bytes is {said!r}")
 
