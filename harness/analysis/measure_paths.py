@@ -10,6 +10,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pydantic import BaseModel, ValidationError
+
 from harness.analysis.efficiency import efficiency
 from harness.analysis.finish import finish
 from harness.analysis.jobs import group
@@ -196,9 +198,9 @@ def _read_beside(path: Path) -> _Beside:
     run = _run(path)
     training, broken = read_training(run.metrics())
     monitor, unreadable = read_monitor(run.monitors())
-    record = _record(path)
+    record, damaged = _record(path)
     missing = _missing(run, record.get("expects") or [])
-    return _Beside(training, monitor, record, [*missing, *broken, *unreadable])
+    return _Beside(training, monitor, record, [*damaged, *missing, *broken, *unreadable])
 
 
 def _missing(run: Run, expected: Sequence[str]) -> list[Finding]:
@@ -258,21 +260,38 @@ def _remarks(summary: Summary) -> list[Finding]:
 def _run_facts(record: dict[str, Any]) -> dict[str, Any]:
     """What the report tells of a run, and what it needs to ask for it again: the site, the experiment as resolved."""
     site, job = record.get("site") or {}, record.get("job") or {}
-    named = ("name", *(option.field for option in options_of(Site)))
+    named = ("name", "defaults", *(option.field for option in options_of(Site)))
     return {key: record.get(key) for key in _RUN_FACTS} | {
         "site": {key: site.get(key) for key in named},
         "resolved": job.get("experiment"),
     }
 
 
-def _record(run: Path) -> dict[str, Any]:
+def _record(run: Path) -> tuple[dict[str, Any], list[Finding]]:
+    """What run.json says, or a finding where it is damaged; only what is used here must have its shape."""
     try:
         record = json.loads((run / "run.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    if not isinstance(record, dict):
-        return {}
-    expects = (record.get("job") or {}).get("expects")
-    return record | {
-        "expects": None if expects is None else [x for x in expects if x.startswith(_OF_PROFILERS)]
-    }
+        asked = _Asked.model_validate(record)
+    except FileNotFoundError:
+        return {}, []
+    except (OSError, ValueError) as error:
+        what = "the run's record cannot be read"
+        reason = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
+        evidence = f"run.json: {reason}; what was asked for is not known"
+        return {}, [Finding(severity=Verdict.DOUBTFUL, what=what, evidence=evidence)]
+    expects = asked.job.expects if asked.job else None
+    of_profilers = None if expects is None else [x for x in expects if x.startswith(_OF_PROFILERS)]
+    return record | {"expects": of_profilers}, []
+
+
+class _Job(BaseModel):
+    expects: list[str] | None = None
+    experiment: dict[str, Any] | None = None
+
+
+class _Asked(BaseModel):
+    """The shape of the parts of run.json that are looked into."""
+
+    experiment: dict[str, Any] | None = None
+    site: dict[str, Any] | None = None
+    job: _Job | None = None

@@ -86,7 +86,7 @@ def read_inputs(
         inputs,
         links=elsewhere.fits,
         tested=own.fits,
-        left_out=list(dict.fromkeys([*own.left_out, *elsewhere.left_out])),
+        left_out=list(dict.fromkeys([*inputs.left_out, *own.left_out, *elsewhere.left_out])),
         heat=heat_figure(drawn.bins, summary),
         gantt=gantt_figure(drawn.passes),
         hidden=[(kind, *times) for kind, times in _longest_first(drawn.hidden)] if communicates else [],

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.analysis.training import read_events
+from harness.errors import WorkError
 from harness.monitor import MonitorError
 from harness.monitor.samples import Recording, read
 from harness.report.page_parts import Figure
@@ -61,7 +62,7 @@ def gather(run: Run | None) -> Inputs:
     """What a run's directory says. What is missing or damaged there is left out: the Summary has judged it."""
     if run is None:
         return Inputs()
-    record = run.record if (run.path / "run.json").is_file() else None
+    record, left_out = _record(run)
     return Inputs(
         run=run,
         record=record,
@@ -69,7 +70,16 @@ def gather(run: Run | None) -> Inputs:
         nodes=run.nodes(),
         steps=dict(_steps(run.metrics())),
         monitors=list(_monitors(run.monitors())),
+        left_out=left_out,
     )
+
+
+def _record(run: Run) -> tuple[Record | None, list[str]]:
+    """The record, or a sentence where it is damaged; neither where there is none."""
+    try:
+        return (run.record if run.is_run else None), []
+    except WorkError as error:
+        return None, [str(error)]
 
 
 def _steps(files: Sequence[Path]) -> Iterator[tuple[int, list[StepRecord]]]:

@@ -12,8 +12,9 @@ from harness.analysis.measure_paths import measure_jobs
 from harness.analysis.summary import Finding, Quality, Summary, Verdict, Withheld
 from harness.report import render
 from harness.report.page import compose
-from harness.report.page_inputs import Inputs
+from harness.report.page_inputs import Inputs, gather
 from harness.report.terminal import WIDTH
+from harness.run import Run
 from tests.report.made_run import write_traces
 
 
@@ -73,6 +74,17 @@ def test_a_run_without_a_profile_was_asked_for_none(tmp_path: Path) -> None:
     summary, terminal, page = told(a_run(tmp_path / "run", []))
     assert summary.quality.verdict is Verdict.GOOD
     assert "Recording: none was asked for" in terminal and "Recording: none was asked for" in page
+
+
+@pytest.mark.parametrize("content", ['{"exper', '{"job": {"expects": [-1]}}', '{"site": "leonardo"}', "[]"])
+def test_a_damaged_record_is_told_and_the_rest_is_shown(tmp_path: Path, content: str) -> None:
+    run = a_run(tmp_path / "run", [])
+    (run / "run.json").write_text(content)
+    summary, terminal, _ = told(run)
+    assert "? the run's record cannot be read: run.json: " in terminal
+    assert summary.training and summary.run is None
+    facts = dict(next(s for s in compose(summary, gather(Run(run))).before if s.id == "run").facts)
+    assert "run.json cannot be read" in facts["left out"]
 
 
 def test_a_finding_is_told_whole_with_how_often_before_why() -> None:
