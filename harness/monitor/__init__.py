@@ -8,7 +8,7 @@ It knows nothing of experiments, sites or runs: a folder, a rate and some proces
 
 from harness.monitor.errors import MonitorError
 from harness.monitor.samples import Recording, Series, find, read
-from harness.monitor.summary import DeviceSummary, NodeSummary, summarize
+from harness.monitor.summary import DeviceSummary, NodeSummary, counter, integrate, summarize
 
 __all__ = [
     "DeviceSummary",
@@ -16,7 +16,9 @@ __all__ = [
     "NodeSummary",
     "Recording",
     "Series",
+    "counter",
     "find",
+    "integrate",
     "read",
     "summarize",
 ]

@@ -57,14 +57,19 @@ def integrate(points: Sequence[tuple[int, float]]) -> float:
     )
 
 
-def measure_energy(device: Series) -> tuple[float | None, str | None]:
-    """Joules between the first and the last sample, and from what: the device's counter where it has one.
+def counter(device: Series) -> list[tuple[int, float]]:
+    """(unix_ns, joules) of the device's energy counter; empty where it has none, or one that ran backwards
+    (a driver was loaded anew), which is not believed."""
+    points = device.points("energy_joules")
+    runs_on = all(before <= after for (_, before), (_, after) in pairwise(points))
+    return points if len(points) > 1 and runs_on else []
 
-    A counter that runs backwards (driver reload) is not believed; then, or without one, power is integrated.
-    """
-    counter = [joules for _, joules in device.points("energy_joules")]
-    if len(counter) > 1 and counter == sorted(counter):
-        return counter[-1] - counter[0], "counter"
+
+def measure_energy(device: Series) -> tuple[float | None, str | None]:
+    """Joules between the first and the last sample, and from what: the device's counter, else power integrated."""
+    counted = counter(device)
+    if counted:
+        return counted[-1][1] - counted[0][1], "counter"
     power = device.points("power_watts")
     return (integrate(power), "power") if len(power) > 1 else (None, None)
 

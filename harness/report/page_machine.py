@@ -8,7 +8,7 @@ from statistics import fmean
 from typing import Any
 
 from harness.analysis.summary import Summary
-from harness.monitor import Recording, Series
+from harness.monitor import Recording, Series, counter, integrate
 from harness.report import plots
 from harness.report.numbers import amount
 from harness.report.page_inputs import Inputs, StepRecord
@@ -109,17 +109,15 @@ def energy_within(device: Series, start_ns: int, end_ns: int) -> float | None:
 
     Between samples both are taken as straight lines. None when the samples do not cover the stretch.
     """
-    counter = device.points("energy_joules")
-    if len(counter) > 1 and all(a[1] <= b[1] for a, b in itertools.pairwise(counter)):
-        ends = [_at(counter, t) for t in (start_ns, end_ns)]
+    if counted := counter(device):
+        ends = [_at(counted, t) for t in (start_ns, end_ns)]
         return None if None in ends else (ends[1] or 0.0) - (ends[0] or 0.0)
     power = device.points("power_watts")
     ends = [_at(power, t) for t in (start_ns, end_ns)]
     if None in ends:
         return None
     inside = [(t, w) for t, w in power if start_ns < t < end_ns]
-    points = [(start_ns, ends[0] or 0.0), *inside, (end_ns, ends[1] or 0.0)]
-    return sum((a[1] + b[1]) / 2 * (b[0] - a[0]) / 1e9 for a, b in itertools.pairwise(points))
+    return integrate([(start_ns, ends[0] or 0.0), *inside, (end_ns, ends[1] or 0.0)])
 
 
 def _at(points: Sequence[tuple[int, float]], moment_ns: int) -> float | None:

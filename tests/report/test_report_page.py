@@ -299,3 +299,9 @@ def test_energy_is_that_of_the_profiled_stretch_alone() -> None:
     assert energy_within(power, 0, 3 * 10**9) is None
     counter = Series(0, "GPU", None, [0, 10**9], {"energy_joules": [5.0, 25.0], "power_watts": [1.0, 1.0]})
     assert energy_within(counter, 0, 5 * 10**8) == pytest.approx(10)
+
+
+def test_a_counter_that_runs_backwards_is_not_believed_within_the_profiled_stretch_either() -> None:
+    columns = {"energy_joules": [5000.0, 20.0, 120.0], "power_watts": [100.0, 100.0, 100.0]}
+    device = Series(0, "GPU", None, [0, 10**9, 2 * 10**9], columns)
+    assert energy_within(device, 0, 2 * 10**9) == pytest.approx(200)
