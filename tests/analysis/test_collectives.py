@@ -322,6 +322,14 @@ def test_groups_of_the_same_name_and_different_members_stay_apart():
     assert sorted(c.waiting_ns for c in found.collectives) == [10, 10]
 
 
+def test_a_group_of_unknown_size_is_not_taken_for_its_neighbour():
+    made = rank(0, [])
+    made.name("dp")
+    made.name("tp")
+    made.collective(0, 10, group="dp", members=2).collective(20, 30, group="tp", members=-1)
+    assert {(c.group, c.group_size) for c in job(made).collectives} == {("dp", 2), ("tp", None)}
+
+
 def test_a_send_is_counted_but_never_compared_with_a_receive():
     zero, one = rank(0, []), rank(1, [])
     zero.collective(0, 10, "send", size=MB, members=2)

@@ -8,6 +8,7 @@ import pytest
 
 from harness.analysis.kinds import load_rules
 from harness.analysis.process import prepare
+from harness.analysis.rank import measure_trace
 from harness.analysis.summary import Window
 from harness.analysis.view import views
 from harness.traces import open_trace
@@ -85,6 +86,30 @@ def test_a_slow_first_step_is_warm_up_and_counted_as_excluded():
     found = steps_of(made)
     assert (found.warmup, found.counted.tolist()) == (1, [False] + [True] * 5)
     assert found.window == (1000, 1500)
+
+
+def test_warm_up_leaves_three_steps_that_it_was_compared_with():
+    def warmup(*lengths: int) -> int:
+        made, at = Made(), 0
+        for i, length in enumerate(lengths):
+            made.step(at, at + length, i).event(at + 1, at + length - 1)
+            at += length
+        return steps_of(made).warmup
+
+    assert warmup(1000, 100, 100, 100) == 1
+    assert warmup(1000, 100, 100) == 0
+    assert warmup(9000, 1000, 100, 100) == 1, "the second is as slow, but only two would be left"
+
+
+def test_work_after_the_window_is_what_is_known_to_have_been_launched_inside():
+    def after(launch_ns: int) -> int:
+        made = stepped(4).event(450, 490, launch_ns=launch_ns)
+        (part,) = measure_trace(made.trace(), *HOW)
+        return part.devices[0].work_after_window_ns
+
+    assert after(390) == 40
+    assert after(420) == 0
+    assert after(-1) == 0, "nobody knows when it was launched"
 
 
 def test_a_range_that_never_closed_is_a_cut_off_step():
