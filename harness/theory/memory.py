@@ -1,16 +1,13 @@
-"""How much memory a rank needs: the model's state as it is sharded, and the activations of one micro-batch.
+"""How much memory a rank's model state needs, as it is sharded: parameters, gradients and the optimizer's.
 
-Peak memory is about their sum. What it leaves out: gathered layers under ZeRO-3, communication buckets, the
-allocator's fragmentation and the framework itself. A comparison shows the state beside the measured peak; activations
-are here to plan a run by, before there is one.
+A measured peak exceeds it by activations, gathered layers under ZeRO-3, communication buckets, the allocator's
+fragmentation and the framework itself.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Literal
-
-from harness.model import Model
 
 Sharding = Literal["none", "zero1", "zero2", "zero3"]
 
@@ -50,22 +47,3 @@ def state_bytes(
         optimizer=optimizer_width * (shard if stage >= 1 else parameters),
         secondary=width * parameters / hpz if stage == 3 and hpz > 1 else 0.0,
     )
-
-
-def activation_bytes(
-    model: Model, tokens: int, *, checkpointing: bool = False, element_bytes: int = 2
-) -> float:
-    """Activations that the backward pass of `tokens` tokens needs, for a dense Llama-like model.
-
-    Per token and layer: two norms with their inputs, the query, the attention's output, keys and values, and four
-    intermediates of the gated feed-forward network; attention's scores are not kept (fused kernels). With
-    checkpointing only each layer's input, and one layer in full. The logits are counted twice in float32.
-    The method is Korthikanti et al., Reducing Activation Recomputation, 2022, section 4, for these layers.
-    """
-    query = model.num_attention_heads * model.head_dim
-    key = model.num_key_value_heads * model.head_dim
-    layer = element_bytes * (4 * model.hidden_size + 2 * query + 2 * key + 4 * model.intermediate_size)
-    kept = model.num_hidden_layers * (element_bytes * model.hidden_size if checkpointing else layer)
-    recomputed = layer if checkpointing else 0
-    logits = 2 * 4 * model.vocab_size
-    return float(tokens * (kept + recomputed + logits))

@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 from harness.model import find_model, model_names
 from harness.theory.communication import Traffic, bytes_into_a_node, traffic_per_step
 from harness.theory.flops import flops_per_token, parameters
-from harness.theory.memory import Sharding, activation_bytes, state_bytes
+from harness.theory.memory import Sharding, state_bytes
 
-GIB = 2**30
 MISTRAL = find_model("mistral-7b")[0]
 
 
@@ -39,17 +38,6 @@ def test_the_training_scripts_count_the_same(name: str) -> None:
     config = load_model_config(path)
     assert config.parameters() == parameters(model)
     assert config.flops_per_token(777) == flops_per_token(model, 777)
-
-
-def test_memory_is_a_little_less_than_a_memory_tracker_found() -> None:
-    """Mistral-7B, 1 × 2048 tokens, FSDP over 8 with float32 shards: 25.7 GiB, 16.2 with checkpointing.
-
-    What is missing are the one or two layers that are gathered at a time, 0.8 GiB each.
-    """
-    state = state_bytes(parameters(MISTRAL), 8, sharding="zero3").total
-    for checkpointing, found_gib in ((False, 25.7), (True, 16.2)):
-        expected = state + activation_bytes(MISTRAL, 2048, checkpointing=checkpointing)
-        assert found_gib - 2 < expected / GIB < found_gib
 
 
 @given(st.integers(1, 10**11), st.integers(1, 1024), st.booleans())
