@@ -75,28 +75,46 @@ def validate(cls: type[Experiment], given: Given) -> tuple[Experiment | None, li
     return (None if errors else draft), errors
 
 
-def command_of(experiment: Experiment, site: str | None = None) -> list[str]:
+def command_of(
+    experiment: Experiment, site: str | None = None, defaults: Given | None = None
+) -> list[str] | None:
     """The words after `slurm.sh` that ask for this experiment, as on the slides: training flags after `--`.
 
-    `site` is `--site` as given.
+    `site` is `--site` as given; `defaults` the site's own, which hold there where nothing is said. None: one of them
+    is another value, and no flag takes it back.
     """
-    where: list[str] = []
+    where: list[str] = ["-e", str(experiment.exercise)]
     training: list[str] = []
+    usual = _usual(type(experiment), defaults or {})
     for option in options_of(type(experiment)):
         value = getattr(experiment, option.field)
-        if option.field == "exercise":
-            where[:0] = ["-e", str(value)]
-        elif value != option.default:
-            (where if option.flag.group == "where" else training).extend(_written(option, value))
+        if value == getattr(usual, option.field) or option.field == "exercise":
+            continue
+        words = _written(option, value)
+        if words is None:
+            return None
+        (where if option.flag.group == "where" else training).extend(words)
     where += ["--site", site] if site is not None else []
     return [*where, *(["--", *training] if training else [])]
 
 
-def _written(option: Option, value: object) -> list[str]:
+def _usual(cls: type[Experiment], defaults: Given) -> Experiment:
+    """What is run where nothing is said. Defaults that no launch accepts are none."""
+    try:
+        return cls.model_validate(
+            {name: value for name, value in defaults.items() if name in cls.model_fields}
+        )
+    except ValidationError:
+        return cls.model_validate({})
+
+
+def _written(option: Option, value: object) -> list[str] | None:
+    """The words that set `value`; None where no flag does."""
     for name, meaning in option.flag.names.items():
         if meaning is not VALUE and meaning == value:
             return [name]
-    return [next(n for n, meaning in option.flag.names.items() if meaning is VALUE), str(value)]
+    spelled = [name for name, meaning in option.flag.names.items() if meaning is VALUE]
+    return [spelled[0], str(value)] if spelled and value is not None else None
 
 
 def _exercise(pairs: list[tuple[str, Any]]) -> tuple[int | None, str]:

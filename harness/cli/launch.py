@@ -268,5 +268,6 @@ def rerun(
     record = find_run(run).record
     choice = Choice(site=record.site, reason=f"run.json of {record.job_id}")
     typed = record.command[1:2] and record.command[1].startswith("-")  # else a lesson's or a program's own
-    command = record.command if typed else ["slurm.sh", *command_of(record.experiment, record.site.name)]
+    asked = command_of(record.experiment, record.site.name, record.site.defaults)
+    command = record.command if typed else ["slurm.sh", *(asked or ["rerun", record.job_id])]
     return _go(record.experiment, choice, Behaviour(None, dry_run, wait, follow, json_), command)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
@@ -12,11 +13,29 @@ from harness.cli.options import JsonOption
 from harness.errors import RequestError, WorkError
 
 if TYPE_CHECKING:
+    from harness.experiment import Experiment
     from harness.run import Run
     from harness.site import Site
     from harness.study.lessons import Answer, Found, Lesson, Pair
 
 MARK = {"yes": "✓", "no": "✗", "this machine cannot show it": "–"}
+
+
+class Asked(NamedTuple):
+    """A lesson as this place runs it."""
+
+    lesson: Lesson
+    pair: Pair  # with the site's defaults in what the lesson leaves open
+    site: Site
+    site_given: str | None  # --site
+
+    def command(self, experiment: Experiment) -> str:
+        """What to type for one side; where a default of the site cannot be taken back, the lesson itself can run it."""
+        from harness.study.lessons import command  # noqa: PLC0415 - --help does without
+
+        where = ["--site", self.site_given] if self.site_given is not None else []
+        whole = shlex.join(["bash", "slurm.sh", "lesson", self.lesson.name, "--run", *where])
+        return command(experiment, self.site_given, self.site.defaults) or whole
 
 
 def lesson(
@@ -39,7 +58,7 @@ def lesson(
 ) -> int:
     """List the lessons, or do one: its question, its two runs (the missing ones are run), hints, the answer."""
     from harness.site import choose_site  # noqa: PLC0415 - --help does without
-    from harness.study.lessons import find_pair, lesson_names, load_lesson  # noqa: PLC0415 - as above
+    from harness.study.lessons import at_site, find_pair, lesson_names, load_lesson  # noqa: PLC0415 - as above
 
     here = choose_site(site).site
     if name is None:
@@ -47,18 +66,19 @@ def lesson(
     chosen = load_lesson(name)
     pair = chosen.pair(cpu=_on_cpu(here))
     found = find_pair(pair, completed_runs())
+    asked = Asked(chosen, at_site(pair, here.defaults), here, site)
     if not (answer or as_json):
-        _question(chosen, pair, found)
+        _question(asked, found)
         for number, text in enumerate(chosen.hints[:hint], 1):
             print(f"hint {number} of {len(chosen.hints)}: {text}")
     missing = found.a is None or found.b is None
     if missing and _wants_runs(run, only_reading=bool(hint or answer or as_json), site=here):
-        found = _run_missing(pair, found, here, site, quiet=as_json)
+        found = _run_missing(asked, found, quiet=as_json)
         missing = False
     if answer:
-        return _answer(chosen, pair, found, as_json)
+        return _answer(asked, found, as_json)
     if as_json:
-        print(json.dumps(_row(chosen, found) | _texts(chosen, pair, hint), indent=1))
+        print(json.dumps(_row(chosen, found) | _texts(asked, hint), indent=1))
     else:
         print(f"\nnext: slurm.sh lesson {chosen.name} " + ("--run" if missing else "--hint · --answer"))
     return 0
@@ -107,42 +127,38 @@ def _row(lesson: Lesson, found: Found) -> dict[str, object]:
     return {"name": lesson.name, "title": lesson.title, "a": _id(found.a), "b": _id(found.b)}
 
 
-def _texts(lesson: Lesson, pair: Pair, hint: int) -> dict[str, object]:
-    from harness.study.lessons import command  # noqa: PLC0415
-
-    commands = {"command_a": command(pair.a), "command_b": command(pair.b)}
-    return {"question": lesson.question, **commands, "hints": lesson.hints[:hint]}
+def _texts(asked: Asked, hint: int) -> dict[str, object]:
+    commands = {"command_a": asked.command(asked.pair.a), "command_b": asked.command(asked.pair.b)}
+    return {"question": asked.lesson.question, **commands, "hints": asked.lesson.hints[:hint]}
 
 
 def _id(run: Run | None) -> str | None:
     return run.job_id if run is not None else None
 
 
-def _question(chosen: Lesson, pair: Pair, found: Found) -> None:
-    from harness.study.lessons import command  # noqa: PLC0415
-
-    print(f"{chosen.name}: {chosen.title}\n\n{chosen.question}")
+def _question(asked: Asked, found: Found) -> None:
+    lesson, pair = asked.lesson, asked.pair
+    print(f"{lesson.name}: {lesson.title}\n\n{lesson.question}")
     for side, experiment, run in (("a", pair.a, found.a), ("b", pair.b, found.b)):
-        print(f"  {side}: {command(experiment):<60} {'run ' + run.job_id if run else 'not run yet'}")
+        print(f"  {side}: {asked.command(experiment):<60} {'run ' + run.job_id if run else 'not run yet'}")
     print("\nlook at")
-    for tool, what in chosen.look_at.items():
+    for tool, what in lesson.look_at.items():
         print(f"  {tool}: {what}")
 
 
-def _run_missing(pair: Pair, found: Found, site: Site, asked_site: str | None, quiet: bool) -> Found:
+def _run_missing(asked: Asked, found: Found, quiet: bool) -> Found:
     """Both runs, the missing ones made now. All are submitted first where a scheduler queues them."""
     from harness.launch.submit import submit  # noqa: PLC0415 - only now something is launched
-    from harness.request import command_of  # noqa: PLC0415 - as above
     from harness.study.lessons import Found as Pairing  # noqa: PLC0415
-    from harness.study.lessons import command  # noqa: PLC0415
 
     runs, unfinished = [], []
-    for experiment, run in ((pair.a, found.a), (pair.b, found.b)):
+    for experiment, run in ((asked.pair.a, found.a), (asked.pair.b, found.b)):
         if run is None:
-            print(f"\nrunning: {command(experiment)}", file=sys.stderr)
-            run = submit(experiment, site, ["slurm.sh", *command_of(experiment, asked_site)])  # noqa: PLW2901 - it was missing
+            typed = asked.command(experiment)
+            print(f"\nrunning: {typed}", file=sys.stderr)
+            run = submit(experiment, asked.site, shlex.split(typed)[1:])  # noqa: PLW2901 - it was missing
             print(f"{run.job_id}: {run.path}", file=sys.stderr)
-            if site.is_local:
+            if asked.site.is_local:
                 _complete(run, quiet)
             else:
                 unfinished.append(run)
@@ -162,13 +178,14 @@ def _complete(run: Run, quiet: bool) -> None:
     write_report(run)
 
 
-def _answer(chosen: Lesson, pair: Pair, found: Found, as_json: bool) -> int:
+def _answer(asked: Asked, found: Found, as_json: bool) -> int:
     from harness.analysis.facts import facts  # noqa: PLC0415 - numpy
     from harness.report.stored import load_summary  # noqa: PLC0415 - as above
     from harness.study.lessons import answers  # noqa: PLC0415
 
+    chosen = asked.lesson
     if found.a is None or found.b is None:
-        raise RequestError(_what_is_missing(chosen, pair, found))
+        raise RequestError(_what_is_missing(asked, found))
     a, b = (load_summary(str(r.path))[1] for r in (found.a, found.b))
     on_gpu = all(d.device_kind != "cpu" for s in (a, b) for d in s.devices)
     over_network = all(len(s.hosts) > 1 for s in (a, b))
@@ -188,12 +205,11 @@ def _answer(chosen: Lesson, pair: Pair, found: Found, as_json: bool) -> int:
     return 0
 
 
-def _what_is_missing(chosen: Lesson, pair: Pair, found: Found) -> str:
-    from harness.study.lessons import command  # noqa: PLC0415
-
-    missing = [command(e) for e, r in ((pair.a, found.a), (pair.b, found.b)) if r is None]
-    needed = " and of: ".join(missing)
-    return f"lesson {chosen.name} needs a run of: {needed} (or: slurm.sh lesson {chosen.name} --run)"
+def _what_is_missing(asked: Asked, found: Found) -> str:
+    pairs = ((asked.pair.a, found.a), (asked.pair.b, found.b))
+    needed = " and of: ".join(asked.command(experiment) for experiment, run in pairs if run is None)
+    name = asked.lesson.name
+    return f"lesson {name} needs a run of: {needed} (or: slurm.sh lesson {name} --run)"
 
 
 def _as_row(one: Answer) -> dict[str, object]:

@@ -28,7 +28,8 @@ def is_ours(summary: Summary) -> bool:
 
 
 def command(summary: Summary, fields: Fields) -> str | None:
-    """The summary's run again, changed. None: it is no run of ours, or so it would break a rule or be the same run."""
+    """The summary's run again, changed. None: it is no run of ours, or so it would break a rule or be the
+    same run, or no flag asks for it at its site."""
     asked = _asked(summary)
     if asked is None:
         return None
@@ -36,7 +37,10 @@ def command(summary: Summary, fields: Fields) -> str | None:
     place = _place(summary.run or {})
     if changed is None or place is None or not _fits(summary, changed, fields):
         return None
-    where, dashes, training = _parted(command_of(changed))
+    words = command_of(changed, defaults=((summary.run or {}).get("site") or {}).get("defaults"))
+    if words is None:
+        return None
+    where, dashes, training = _parted(words)
     return "bash " + shlex.join(["slurm.sh", *where, *place, *dashes, *training])
 
 

@@ -5,6 +5,8 @@ One YAML file per lesson, validated on load. Knows runs and facts; neither launc
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Mapping
 from enum import Enum
 from typing import Any, Literal, NamedTuple
 
@@ -15,7 +17,7 @@ from harness.errors import RequestError, WorkError, nearest
 from harness.experiment import AnyExperiment, Experiment
 from harness.options import options_of
 from harness.paths import expanded
-from harness.request import command_of
+from harness.request import Given, command_of, validate
 from harness.run import Run
 from harness.site import ROOT, read_yaml
 from harness.study.expression import Unanswerable, evaluate
@@ -177,9 +179,28 @@ def _open_settings(run: Run, named: frozenset[str]) -> dict[str, Any]:
     }
 
 
-def command(experiment: Experiment) -> str:
-    """The exact command of one side."""
-    return " ".join(["bash slurm.sh", *command_of(experiment)])
+def at_site(pair: Pair, defaults: Mapping[str, Any]) -> Pair:
+    """The pair as a site runs it: what the lesson leaves open is as in any launch there, the site's `defaults`.
+
+    Raises:
+        RequestError: they do not go together; one line per reason.
+    """
+    open_here = {name: value for name, value in defaults.items() if name not in _named(pair)}
+    return pair.model_copy(update={"a": _with(pair.a, open_here), "b": _with(pair.b, open_here)})
+
+
+def _with(asked: AnyExperiment, fields: Mapping[str, Any]) -> Experiment:
+    known = {name: value for name, value in fields.items() if name in type(asked).model_fields}
+    made, errors = validate(type(asked), asked.model_dump() | known)
+    if made is None:
+        raise RequestError("\n".join(errors))
+    return made
+
+
+def command(experiment: Experiment, site: str | None = None, defaults: Given | None = None) -> str | None:
+    """The exact command of one side; its arguments and None are as of `command_of`."""
+    words = command_of(experiment, site, defaults)
+    return None if words is None else shlex.join(["bash", "slurm.sh", *words])
 
 
 def answers(lesson: Lesson, a: Facts, b: Facts, on_gpu: bool, over_network: bool) -> list[Answer]:

@@ -266,6 +266,17 @@ def test_whatever_was_typed_the_next_command_launches(typed: list[str], command:
     assert verdict(summary(idle={"launch-bound": 40}, **given)).command == command
 
 
+def test_the_next_command_is_the_same_run_at_a_site_with_defaults_of_its_own() -> None:
+    usual = {"mixed_precision": True, "active_steps": 2, "skip_steps": 1}
+    given = run(1, slow_dataloading=True)  # asked in fp32 with 20 profiled steps
+    given["run"]["site"] = {"name": "ours", "defaults": usual}
+    assert command(summary(**given), {"slow_dataloading": False}) == (
+        "bash slurm.sh -e 1 -- --no-mixed-precision --skip-steps 10 --active-steps 20"
+    )
+    given["run"]["site"] = {"name": "ours", "defaults": {"slow_dataloading": True}}
+    assert command(summary(**given), {"slow_dataloading": False}) is None, "no flag says that there"
+
+
 def test_a_suggestion_that_breaks_a_rule_is_not_made() -> None:
     asked = {"tp": 4, "global_batch_size": 6, "micro_batch_size": 6, "nodes": 1, "gpus_per_node": 4}
     answer = verdict(summary(exposed=40, **run(3, **asked)))

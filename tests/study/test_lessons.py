@@ -9,13 +9,22 @@ from pathlib import Path
 import pytest
 
 from harness.analysis.facts import COLLECTIVES, Facts
-from harness.cli.lesson import _print_answer
+from harness.cli.lesson import Asked, _print_answer
 from harness.errors import RequestError
 from harness.experiment import DDP, DeepSpeed, Experiment, Megatron
 from harness.request import all_options, build_experiment, command_of
 from harness.run import Record, Run, Stage, Status
-from harness.site import ROOT, load_site
-from harness.study.lessons import Answer, Outcome, answers, command, find_pair, lesson_names, load_lesson
+from harness.site import ROOT, Site, load_site
+from harness.study.lessons import (
+    Answer,
+    Outcome,
+    answers,
+    at_site,
+    command,
+    find_pair,
+    lesson_names,
+    load_lesson,
+)
 
 # What facts.py can name of every run; a lesson that asks for anything else can never be answered.
 NAMES = {
@@ -145,6 +154,34 @@ def test_a_wrong_lesson_is_one_sentence(tmp_path: Path) -> None:
     path.write_text("name: x\ntitle: y\n")
     with pytest.raises(RequestError, match="question: Field required"):
         load_lesson(str(path))
+
+
+def test_at_a_site_with_defaults_a_lesson_is_what_its_commands_ask_for(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """What the lesson compares is its own, what it leaves open the site's, as in any launch there."""
+    site = Site(name="x", description="x", defaults={"mixed_precision": True, "active_steps": 3, "seed": 7})
+    pair = at_site(load_lesson("1b").pair(cpu=False), site.defaults)
+    assert (pair.a, pair.b) == (
+        DDP(active_steps=3, seed=7),
+        DDP(mixed_precision=True, active_steps=3, seed=7),
+    )
+    assert (
+        command(pair.a, "x.yaml", site.defaults) == "bash slurm.sh -e 1 --site x.yaml -- --no-mixed-precision"
+    )
+    assert command(pair.b, None, site.defaults) == "bash slurm.sh -e 1"
+
+
+def test_what_no_flag_takes_back_the_lesson_runs_itself() -> None:
+    lesson, site = load_lesson("1a"), Site(name="x", description="x", defaults={"slow_dataloading": True})
+    asked = Asked(lesson, at_site(lesson.pair(cpu=False), site.defaults), site, "my x.yaml")
+    assert asked.command(asked.pair.a) == "bash slurm.sh lesson 1a --run --site 'my x.yaml'"
+    assert asked.command(asked.pair.b) == "bash slurm.sh -e 1 --site 'my x.yaml'"
+
+
+def test_defaults_that_break_a_lesson_are_one_sentence() -> None:
+    with pytest.raises(RequestError, match="--activation-checkpointing needs --mixed-precision: add it"):
+        at_site(load_lesson("1b").pair(cpu=False), {"activation_checkpointing": True})
 
 
 def test_a_command_is_written_as_on_the_slides() -> None:
