@@ -7,11 +7,11 @@ Every field is defined, with its formula and source, in docs/metrics.md; a test 
 from __future__ import annotations
 
 from enum import Enum
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION: Literal[1] = 1
 
 
 class Part(BaseModel):
@@ -457,7 +457,7 @@ class HtaSplit(Part):
 class Summary(Part):
     """One job."""
 
-    schema_version: int = SCHEMA_VERSION
+    schema_version: Literal[1] = SCHEMA_VERSION
     quality: Quality = Field(default_factory=Quality)
     window: Window = Window.STEPS
     run: dict[str, Any] | None = None

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
-from harness.analysis.summary import Summary
+from pydantic import ValidationError
+
+from harness.analysis.summary import SCHEMA_VERSION, Summary
 from harness.errors import RequestError
 from harness.report.jobs import Request, measure_request, resolve
 
@@ -22,12 +25,29 @@ def load_summary(token: str) -> tuple[str, Summary]:
         if len(measured) != 1:
             raise RequestError(f"{token}: holds the traces of {len(measured)} jobs: name one of them")
         return path.name, measured[0]
+    name = stored.parent.name if stored.name == "summary.json" else stored.name
+    return name, _found_again(_read(stored), stored.parent)
+
+
+def _read(stored: Path) -> Summary:
     try:
-        name = stored.parent.name if stored.name == "summary.json" else stored.name
-        summary = Summary.model_validate_json(stored.read_text(encoding="utf-8"))
+        text = stored.read_text(encoding="utf-8")
+        version = _version(json.loads(text))
+        if version == SCHEMA_VERSION:
+            return Summary.model_validate_json(text)
+        reason = "it tells no version" if version is None else f"version {version}, not {SCHEMA_VERSION}"
+    except ValidationError as error:
+        first = error.errors()[0]
+        reason = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
     except (OSError, ValueError) as error:
-        raise RequestError(f"{stored}: is not a summary of ours ({str(error).splitlines()[0]})") from None
-    return name, _found_again(summary, stored.parent)
+        reason = str(error).splitlines()[0]
+    raise RequestError(
+        f"{stored}: is not a summary of ours ({reason}): `slurm.sh report RUN` writes it anew from the traces"
+    )
+
+
+def _version(content: object) -> object:
+    return content.get("schema_version") if isinstance(content, dict) else None
 
 
 def _found_again(summary: Summary, folder: Path) -> Summary:

@@ -1,0 +1,41 @@
+"""A summary that is kept is read back as it was written, or refused in a sentence that says what to do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from harness.analysis.summary import Summary
+from harness.errors import RequestError
+from harness.report.stored import load_summary
+from tests.report.conftest import Made
+
+
+def test_a_summary_is_read_back_as_it_was_written(made: Made, tmp_path: Path) -> None:
+    (tmp_path / "summary.json").write_text(made.summary.model_dump_json())
+    assert load_summary(str(tmp_path)) == (tmp_path.name, made.summary)
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        ('{"schema_version": 99}', "version 99, not 1"),
+        ("{}", "it tells no version"),
+        ("[]", "it tells no version"),
+        ('{"schema_ver', "Unterminated string"),
+        ('{"schema_version": 1, "later": 2}', "later: Extra inputs are not permitted"),
+    ],
+)
+def test_what_is_no_summary_of_this_version_is_not_compared(tmp_path: Path, content: str, why: str) -> None:
+    file = tmp_path / "summary.json"
+    file.write_text(content)
+    with pytest.raises(RequestError) as refused:
+        load_summary(str(file))
+    said = str(refused.value)
+    assert said.startswith(f"{file}: is not a summary of ours ({why}")
+    assert said.endswith("`slurm.sh report RUN` writes it anew from the traces")
+
+
+def test_every_summary_tells_its_version() -> None:
+    assert '"schema_version":1' in Summary().model_dump_json()
