@@ -63,7 +63,7 @@ class Experiment(BaseModel):
     ] = None
     monitor_hz: Annotated[
         float,
-        Field(gt=0, le=10, description="samples per second of the GPU monitor"),
+        Field(ge=0.01, le=10, description="samples per second of the GPU monitor"),
         value("--monitor-hz", metavar="HZ", group="where"),
     ] = 1.0
 

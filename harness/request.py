@@ -125,12 +125,18 @@ def _exercise(pairs: list[tuple[str, Any]]) -> tuple[int | None, str]:
     word = words[-1]
     if word in {str(n) for n in EXERCISES}:
         return int(word), ""
-    hint = f"; nearest is {_nearest_number(word)}" if str(word).lstrip("-").isdigit() else ""
-    return None, f"-e/--exercise: there is no exercise {word!r}; there are {listing}{hint}"
+    return (
+        None,
+        f"-e/--exercise: there is no exercise {word!r}; there are {listing}{_nearest_number(str(word))}",
+    )
 
 
-def _nearest_number(word: str) -> int:
-    return min(EXERCISES, key=lambda n: abs(n - int(word)))
+def _nearest_number(word: str) -> str:
+    try:
+        wanted = int(word)
+    except ValueError:
+        return ""
+    return f"; nearest is {min(EXERCISES, key=lambda n: abs(n - wanted))}"
 
 
 def _fields(cls: type[Experiment], pairs: list[tuple[str, Any]]) -> tuple[dict[str, Any], list[str]]:

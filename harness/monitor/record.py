@@ -26,7 +26,7 @@ from harness.monitor.rapl import open_rapl
 from harness.monitor.samples import LEADING_COLUMNS, META_FILE, META_SCHEMA, SAMPLES_FILE
 from harness.monitor.source import Source, Value
 
-_HZ_RANGE = (0.01, 10.0)
+HZ_RANGE = (0.01, 10.0)  # harness/experiment.py has the same
 
 
 class Stopper:
@@ -109,7 +109,7 @@ def _choose_source(roots: Sequence[psutil.Process], with_roots: bool) -> Source:
 
 
 def _check_hz(hz: float) -> float:
-    low, high = _HZ_RANGE
+    low, high = HZ_RANGE
     if not (math.isfinite(hz) and low <= hz <= high):
         raise MonitorError(f"--hz {hz:g}: allowed is {low:g} to {high:g} samples per second")
     return hz

@@ -9,6 +9,7 @@ from launch_shared import Harness
 
 from harness.errors import RequestError
 from harness.experiment import DDP, EXERCISES, DeepSpeed, Megatron
+from harness.monitor.record import HZ_RANGE
 from harness.options import options_of
 from harness.request import all_options, build_experiment
 
@@ -29,6 +30,9 @@ def complaints(*words: str) -> list[str]:
     [
         (["-e", "5"], "there is no exercise '5'"),
         (["-e", "one"], "there is no exercise 'one'"),
+        (["-e", "--5"], "there is no exercise '--5'"),
+        (["-e", "²"], "there is no exercise '²'"),
+        (["-e", "-1"], "nearest is 0"),
         (["-n", "2", "--site", "local"], "-e/--exercise is missing"),
         (["-e", "1", "-n", "0"], "-n/--nodes: got '0', takes a whole number ≥ 1"),
         (["-e", "1", "-n", "-1"], "-n/--nodes: got '-1'"),
@@ -146,6 +150,13 @@ def test_megatron_trains_in_bf16_on_gpus(harness: Harness, site: str, word: str,
     assert done.returncode == 0, done.stderr
     assert ("-mixed1-" in done.stdout, "-mixed0-" in done.stdout) == (bf16, not bf16)
     assert ("--mixed-precision" in done.stdout) == bf16
+
+
+@pytest.mark.parametrize("hz", HZ_RANGE)
+def test_the_monitor_takes_what_the_request_takes_and_no_more(hz: float) -> None:
+    beyond = hz + (0.001 if hz == max(HZ_RANGE) else -0.001)
+    asked("-e=1", f"--monitor-hz={hz}")
+    assert f"--monitor-hz: got '{beyond}'" in complaints("-e=1", f"--monitor-hz={beyond}")[0]
 
 
 def test_switches_set_what_their_names_say() -> None:
