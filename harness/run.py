@@ -11,7 +11,7 @@ import os
 import shutil
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
@@ -262,24 +262,39 @@ def write_atomically(path: Path, text: str) -> None:
     """Write a file under a temporary name, then rename it: readers see all of it or none.
 
     Raises:
-        WorkError: the disk is full or not writable; nothing is left behind.
+        DiskError: the disk is full or not writable; nothing is left behind.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         temporary.write_text(text, encoding="utf-8")
         temporary.replace(path)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):  # what could not be made need not be removed
+            temporary.unlink()
         raise disk_error(path, error) from None
 
 
-def disk_error(path: Path, error: OSError) -> WorkError:
-    """A sentence for a write that failed."""
+class DiskError(WorkError):
+    """A write that failed; begins with the path."""
+
+
+def disk_error(path: Path, error: OSError) -> DiskError:
+    """A sentence for a write that failed. HARNESS_RUNS helps only where it says where to write."""
+    ours = path.absolute().is_relative_to(runs_root())
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return WorkError(
-            f"{path}: no space left on this disk (or in your quota): free some, or set HARNESS_RUNS"
-        )
-    return WorkError(f"{path}: cannot be written ({error.strerror}): choose another place with HARNESS_RUNS")
+        otherwise = ", or set HARNESS_RUNS" if ours else ""
+        return DiskError(f"{path}: no space left on this disk (or in your quota): free some{otherwise}")
+    otherwise = ": choose another place with HARNESS_RUNS" if ours else ""
+    return DiskError(f"{path}: cannot be written ({error.strerror}){otherwise}")
+
+
+@contextmanager
+def named_by(flag: str) -> Iterator[None]:
+    """A write that fails inside is told as that flag's, which said where to write."""
+    try:
+        yield
+    except DiskError as error:
+        raise DiskError(f"{flag} {error}") from None
 
 
 class Stage:

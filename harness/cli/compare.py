@@ -59,12 +59,13 @@ def compare(
 
 def _write_page(found: list[tuple[str, Summary]], pairs: list[Comparison], html: Path) -> None:
     from harness.report.page_compare import Compared, write_comparison  # noqa: PLC0415 - as in `compare`
+    from harness.run import named_by  # noqa: PLC0415 - as above
     from harness.traces.progress import Progress  # noqa: PLC0415 - as above
 
     if html.is_dir():
         raise RequestError(f"--html {html}: is a folder; give a file, as in --html {html / 'compare.html'}")
     names, summaries = zip(*found, strict=True)
-    with Progress("drawing the page") as progress:
+    with named_by("--html"), Progress("drawing the page") as progress:
         write_comparison(Compared(names, summaries, pairs), html, progress)
     print(f"the page: {html}", file=sys.stderr)
 

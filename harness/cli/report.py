@@ -113,12 +113,14 @@ def _pages(
 ) -> list[Path]:
     """The pages written: where asked, else into the run, where a full or read-only disk is no failure."""
     from harness.report.page_request import write_pages  # noqa: PLC0415 - as in `report`
+    from harness.run import named_by  # noqa: PLC0415 - as above
 
+    if html is not None:
+        with named_by("--html"):
+            return write_pages(paths, summaries, html, ranks)
     try:
-        return write_pages(paths, summaries, html, ranks)
+        return write_pages(paths, summaries, None, ranks)
     except WorkError as error:
-        if html is not None:
-            raise
         print(f"slurm.sh report: no page: {error}", file=sys.stderr)
         return []
 

@@ -1,0 +1,52 @@
+"""What cannot be written where it was asked for is one sentence: the flag, the place, no advice that does not help."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from harness.cli.main import main
+from harness.run import disk_error
+from tests.report.made_run import write_traces
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> str:
+    return str(write_traces(tmp_path, ranks=1)[0])
+
+
+@pytest.mark.parametrize(
+    ("command", "flag"),
+    [
+        ("report", "--html"),
+        ("report", "--png"),
+        ("report", "--csv"),
+        ("report", "--parquet"),
+        ("compare", "--html"),
+        ("paraver", "--out"),
+        ("perfetto", "--out"),
+    ],
+)
+def test_a_place_that_cannot_be_written(
+    trace: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str, flag: str
+) -> None:
+    place = tmp_path / "a file" / "a"
+    place.parent.touch()
+    assert main([command, *[trace] * (1 + (command == "compare")), flag, str(place)]) == 1
+    (said,) = (line for line in capsys.readouterr().err.splitlines() if line.startswith("slurm.sh: "))
+    assert said.startswith(f"slurm.sh: {'' if flag == '--out' else flag + ' '}{place}")
+    assert os.strerror(errno.ENOTDIR) in said
+    assert "HARNESS_RUNS" not in said, "it has no effect there"
+
+
+def test_harness_runs_is_the_advice_where_it_says_where_to_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HARNESS_RUNS", str(tmp_path))
+    for number in (errno.ENOSPC, errno.EACCES):
+        refused = OSError(number, os.strerror(number))
+        assert "HARNESS_RUNS" in str(disk_error(tmp_path / "exercise_1_DDP", refused))
+        assert "HARNESS_RUNS" not in str(disk_error(tmp_path.parent / "a.html", refused))
