@@ -17,6 +17,7 @@ from harness.analysis.nesting import Nesting
 from harness.analysis.process import Measured
 from harness.analysis.ranges import device_spans
 from harness.analysis.split import NOT_WORK
+from harness.analysis.steps import Steps, by_rhythm
 from harness.analysis.summary import Part, Pipeline, Stage
 from harness.analysis.view import View
 from harness.traces.trace import I64
@@ -55,8 +56,15 @@ class Microbatches:
     forward: NDArray[np.bool_]
     number: I64
     stage: I64
+    host_ns: I64  # when the program began it
     start_ns: I64  # on the device
     end_ns: I64
+
+    def of_step(self, steps: Steps, start_ns: int, end_ns: int) -> NDArray[np.bool_]:
+        """Which passes belong to a step of these marks: the host's moment counts, since a device may run a step
+        behind it. Steps known by a kernel's rhythm are the device's own."""
+        began = self.start_ns if by_rhythm(steps.source) else self.host_ns
+        return (began >= start_ns) & (began < end_ns)
 
 
 def stage_of(m: Measured, device: int) -> StagePart | None:
@@ -69,7 +77,11 @@ def stage_of(m: Measured, device: int) -> StagePart | None:
     iterations = [
         iteration
         for i in np.flatnonzero(steps.counted)
-        if (iteration := _iteration(found, work, transfers, int(steps.start_ns[i]), int(steps.end_ns[i])))
+        if (
+            iteration := _iteration(
+                found, found.of_step(steps, int(steps.start_ns[i]), int(steps.end_ns[i])), work, transfers
+            )
+        )
     ]
     if not iterations:
         return None
@@ -91,7 +103,7 @@ def microbatches(view: View, nesting: Nesting, owner: I64) -> Microbatches | Non
     if len(rows) == 0:
         return None
     matches = [parsed[int(n)] for n in ranges.name[rows]]
-    start, end = ranges.start_ns[rows], ranges.end_ns[rows]
+    host, start, end = ranges.start_ns[rows], ranges.start_ns[rows], ranges.end_ns[rows]
     if not view.on_cpu:
         start, end = device_spans(view.events, owner, nesting.parent, rows)
     ran = end > start
@@ -99,6 +111,7 @@ def microbatches(view: View, nesting: Nesting, owner: I64) -> Microbatches | Non
         np.array([m[1] == "forward" for m in matches])[ran],
         np.array([int(m[2]) for m in matches])[ran],
         np.array([int(m[3]) for m in matches])[ran],
+        host[ran],
         start[ran],
         end[ran],
     )
@@ -141,9 +154,9 @@ def _work(m: Measured, device: int, found: Microbatches, transfers: Intervals) -
 
 
 def _iteration(
-    found: Microbatches, work: Intervals, transfers: Intervals, start_ns: int, end_ns: int
+    found: Microbatches, mine: NDArray[np.bool_], work: Intervals, transfers: Intervals
 ) -> Iteration | None:
-    mine = (found.start_ns >= start_ns) & (found.start_ns < end_ns)
+    """One step's passes, `mine`, as a part of a schedule; None where a forward or a backward is not among them."""
     forward, backward = mine & found.forward, mine & ~found.forward
     if not forward.any() or not backward.any():
         return None

@@ -225,5 +225,5 @@ def _passes(m: Measured, strip: Strip, step: int) -> list[Pass]:
             start_ns=int(found.start_ns[i]) - begin,
             end_ns=int(found.end_ns[i]) - begin,
         )
-        for i in np.flatnonzero((found.start_ns >= begin) & (found.start_ns < end))
+        for i in np.flatnonzero(found.of_step(m.steps, begin, end))
     ]

@@ -64,6 +64,20 @@ def cpu_rank(stage: int, stages: int, microbatches: int, iterations: int = 3) ->
     return made
 
 
+def gpu_rank(stage: int, stages: int, microbatches: int, lag: int, iterations: int = 3) -> Made:
+    """A GPU trace of one stage, whose device runs so far behind the marks of its host."""
+    made = Made(rank=stage, world_size=stages, path=f"rank{stage}.json", host="n", clock="unix")
+    done = schedule(stages, microbatches)
+    period = max(end for _, end in done.values()) + 500
+    for i in range(iterations):
+        made.range(i * period, (i + 1) * period, f"iteration_{i}")
+        for way, m in one_f_one_b(stage, stages, microbatches):
+            start, end = (i * period + t for t in done[stage, way, m])
+            made.range(start, start + 100, f"{way} mb{m} stage{stage}")
+            made.event(start + lag, end + lag, launch_ns=start)
+    return made
+
+
 def job(ranks: list[Made]) -> Summary:
     return finish([part for made in ranks for part in measure_trace(made.trace(), Window.STEPS, RULES)])
 
@@ -121,6 +135,14 @@ def test_on_a_gpu_stages_are_busy_with_kernels_and_send_recv_kernels_are_bubble(
     assert [s.schedule_busy_ns for s in found.per_stage] == [2000, 2000]
     assert [s.schedule_ns for s in found.per_stage] == [5000, 5000]
     assert [s.send_recv_ns for s in found.per_stage] == [100, 100]
+
+
+@pytest.mark.parametrize("lag", [0, UNIT, 5 * UNIT])
+def test_a_device_behind_its_host_leaves_the_bubble_as_it_is(lag):
+    found = job([gpu_rank(s, 2, 4, lag) for s in range(2)]).pipeline
+    assert found is not None
+    assert found.mean_bubble_fraction == pytest.approx(0.2)
+    assert [s.schedule_busy_ns for s in found.per_stage] == [3 * 4 * 3 * UNIT] * 2
 
 
 def test_on_a_gpu_the_collectives_and_copies_of_a_stage_are_its_work():
