@@ -19,6 +19,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic_core import PydanticCustomError
 
 from harness.errors import RequestError, nearest
 from harness.experiment import EXERCISES
@@ -32,7 +33,17 @@ VARIABLE = re.compile(r"\$(?:\{([A-Za-z_][A-Za-z0-9_]*)\}|([A-Za-z_][A-Za-z0-9_]
 """A variable of the cluster in a site file's text: `$NAME` or `${NAME}`."""
 
 _BaseLoader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # in C: ten times faster
-_SECRETS = re.compile(r"TOKEN|SECRET|PASSW|API_KEY|CREDENTIAL")
+_SECRETS = re.compile(
+    r"(API|AUTH|ACCESS)?(TOKEN|SECRETS?|KEY|AUTH|PASS|PASSWORD|PASSWD|PASSPHRASE|CREDENTIALS?)"
+)  # a whole word between underscores: MAX_TOKENS is none
+_PLACES = ("_PATH", "_FILE", "_DIR", "_SOCK")  # a name that ends so says where a secret is, not what it is
+_ASSIGNED = re.compile(
+    r"""(?<![\w$-])([A-Za-z_]\w*)=("?\$\([^)]*\)"?|\$\{[^}]*\}|"[^"]*"|'[^']*'|`[^`]*`|[^\s;&|,]*)"""
+)
+# What only the job knows, and switches and counts: nobody can read a secret in them.
+_HARMLESS = re.compile(
+    r"|\$\w+|\$\{\w+(:?-|:?\?[^}]*)?\}|\$\(.*\)|`.*`|\d{1,5}|true|false|yes|no|on|off", re.IGNORECASE
+)
 
 
 class _Loader(_BaseLoader):  # type: ignore[misc]  # which of the two is known at run time only
@@ -51,13 +62,29 @@ class _Loader(_BaseLoader):  # type: ignore[misc]  # which of the two is known a
         return made
 
 
-def _no_secret(name: str) -> str:
-    """A site's environment is written into scripts and manifests, which others can read."""
-    if _SECRETS.search(name.upper()) and name != "TOKENIZERS_PARALLELISM":
-        raise ValueError(
-            "looks like a secret: export it in your own shell instead, sbatch passes it on unwritten"
+def _refuse_secret(name: str, text: str) -> None:
+    """A site's environment and lines are written into scripts and manifests, which others can read."""
+    names_one = any(map(_SECRETS.fullmatch, name.upper().split("_"))) and not name.upper().endswith(_PLACES)
+    if names_one and not _HARMLESS.fullmatch(text.strip("\"'")):
+        # Of a type of its own, so that the sentence does not repeat the secret.
+        raise PydanticCustomError(
+            "secret",
+            "{name} looks like a secret, and others can read the script: export it in your own shell, sbatch passes "
+            "it on unwritten; or have the job read it, as in setup: export {name}=$(cat FILE)",
+            {"name": name},
         )
-    return name
+
+
+def _no_secret_in_environment(env: dict[str, str]) -> dict[str, str]:
+    for name, text in env.items():
+        _refuse_secret(name, text)
+    return env
+
+
+def _no_secret_in_line(line: str) -> str:
+    for name, text in _ASSIGNED.findall(line):
+        _refuse_secret(name, text)
+    return line
 
 
 def _whole_variables(text: str) -> str:
@@ -90,14 +117,16 @@ Line = Annotated[
     str,
     StringConstraints(pattern=r"^--[^\x00-\x1f\x7f]+$", max_length=500),
     AfterValidator(_whole_quotes),
+    AfterValidator(_no_secret_in_line),
 ]
+ShellLine = Annotated[str, AfterValidator(_no_secret_in_line)]
 Clock = Annotated[
     str, StringConstraints(pattern=r"^(\d+-)?\d{1,3}:[0-5]\d:[0-5]\d$"), AfterValidator(_lasting)
 ]
 Text = Annotated[
     str, AfterValidator(_whole_variables)
 ]  # in which $NAME and ${NAME} are the cluster's variables
-Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$"), AfterValidator(_no_secret)]
+Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 
 
 class Part(BaseModel):
@@ -193,17 +222,19 @@ class Site(Part):
     python_module: Word | None = Field(
         default=None, description="module with a Python ≥ 3.10, for the launcher"
     )
-    setup: list[str] = Field(
+    setup: list[ShellLine] = Field(
         default=[], description="shell lines the job runs first (trusted: they are yours)"
     )
-    node_setup: list[str] = Field(
+    node_setup: list[ShellLine] = Field(
         default=[],
         description="as setup, but on every node; a line that fails is only warned of",
     )
-    node_cleanup: list[str] = Field(
+    node_cleanup: list[ShellLine] = Field(
         default=[], description="shell lines that every node runs after the training; as node_setup"
     )
-    env: dict[Name, Text] = Field(default={}, description="environment of the training")
+    env: Annotated[dict[Name, Text], AfterValidator(_no_secret_in_environment)] = Field(
+        default={}, description="environment of the training"
+    )
     container: Container | None = None
     network: Network = Field(default_factory=Network)
     signal_seconds: int = Field(
@@ -312,6 +343,8 @@ def _sentences(error: ValidationError | TypeError) -> Iterator[str]:
         if e["type"] == "extra_forbidden":
             near = nearest(str(e["loc"][-1]), _known_fields(e["loc"][:-1]))
             yield f"unknown field {where}" + (f" (did you mean {near}?)" if near else "")
+        elif e["type"] == "secret":
+            yield f"field {where}: {e['msg']}"
         elif e["type"] == "missing":
             yield f"field {where} is missing"
         elif where == "time" and isinstance(e["input"], int):

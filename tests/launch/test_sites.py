@@ -66,6 +66,80 @@ def test_a_wrong_site_file_is_one_sentence(
     assert "Traceback" not in done.stderr
 
 
+NAMES = [
+    "HF_TOKEN",
+    "WANDB_KEY",
+    "WANDB_API_KEY",
+    "AWS_ACCESS_KEY_ID",
+    "HF_AUTH",
+    "SSH_PRIVATE_KEY",
+    "db_password",
+]
+LINES = [
+    f"{how}{name}={value}"
+    for name in NAMES
+    for how in ("export ", "A=1 ", "true;")
+    for value in ("x1y", "'x y'")
+]
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        *({"env": {name: "x1y"}} for name in NAMES),
+        *({"setup": [line]} for line in LINES),
+        *({field: [LINES[0]]} for field in ("node_setup", "node_cleanup")),
+        {"sbatch": ["--export=ALL,HF_TOKEN=x1y"]},
+        {"setup": ['export HF_TOKEN="${HF_TOKEN:-x1y}"']},
+    ],
+    ids=str,
+)
+def test_a_secret_does_not_fit_into_a_site_file_and_is_not_repeated(
+    tmp_path: Path, part: dict[str, object]
+) -> None:
+    (tmp_path / "s.yaml").write_text(json.dumps({"name": "x", "description": "x"} | part))
+    with pytest.raises(RequestError, match="looks like a secret") as refused:
+        load_site(str(tmp_path / "s.yaml"))
+    assert "x1y" not in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"env": {"TOKENIZERS_PARALLELISM": "false", "MAX_TOKENS": "512", "MONKEY": "x"}},
+        {
+            "env": {
+                "HF_TOKEN": "$MY_TOKEN",
+                "HF_TOKEN_PATH": "/home/me/token",
+                "HF_HUB_DISABLE_IMPLICIT_TOKEN": "1",
+            }
+        },
+        {
+            "setup": [
+                "export HF_TOKEN=$(cat ~/token)",
+                'export HF_TOKEN="$(cat "$HOME/token")"',
+                "A_KEY=`cat k`",
+            ]
+        },
+        {
+            "setup": [
+                "export HF_TOKEN=${HF_TOKEN:?is not set}",
+                'echo "$HF_TOKEN=there"',
+                "sort --key=2,3 list",
+            ]
+        },
+        {"sbatch": ["--export=ALL,HF_TOKEN"]},
+    ],
+    ids=str,
+)
+def test_what_only_names_a_secret_or_sounds_like_one_is_allowed(
+    tmp_path: Path, part: dict[str, object]
+) -> None:
+    (tmp_path / "s.yaml").write_text(json.dumps({"name": "x", "description": "x"} | part))
+    assert load_site(str(tmp_path / "s.yaml")).name == "x"
+
+
 def test_an_unreadable_site_file_is_one_sentence(tmp_path: Path) -> None:
     binary = tmp_path / "binary.yaml"
     binary.write_bytes(b"\xff\xfe\x00")
