@@ -6,7 +6,7 @@ that a run of ours can make by its own flags. A rule that does not apply says no
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from textwrap import wrap
 
@@ -358,16 +358,25 @@ def _bubble(s: Summary) -> Avoidable | None:
     p = s.pipeline
     if p is None:
         return None
-    told = f"{p.stages} stages share {p.microbatches} micro-batches; the schedule alone leaves "
-    told += f"{percent(p.expected_bubble_fraction)} empty"
+    told = (
+        f"It is {percent(p.mean_bubble_fraction)} of the schedule: {p.stages} stages share {p.microbatches} "
+    )
+    told += f"micro-batches, which alone leaves {percent(p.expected_bubble_fraction)} empty"
+    share = _of_the_window(p.per_stage)
     if p.mean_bubble_fraction > _UNEVEN * p.expected_bubble_fraction and p.per_stage:
         slow = max(p.per_stage, key=lambda x: x.schedule_busy_ns)
-        why = f"{told}, the rest is waiting for stage {slow.stage}, which works {percent(_busy(slow))} of the time."
+        why = f"{told}; the rest is waiting for stage {slow.stage}, which works {percent(_busy(slow))} of it."
         change = Change(f"give stage {slow.stage} fewer layers: the embedding and the loss weigh as well")
-        return Avoidable("the pipeline's bubble", p.mean_bubble_fraction, why, (change,))
+        return Avoidable("the pipeline's bubble", share, why, (change,))
     batch = resolved(s).get("global_batch_size") or _global_batch(s)
     change = Change("twice the micro-batches", {"global_batch_size": 2 * batch} if batch else None)
-    return Avoidable("the pipeline's bubble", p.mean_bubble_fraction, f"{told}.", (change,))
+    return Avoidable("the pipeline's bubble", share, f"{told}.", (change,))
+
+
+def _of_the_window(stages: Sequence[Stage]) -> float:
+    """The stages' bubble in their whole time, of which the schedule is a part: the optimizer is in no schedule."""
+    empty = sum(stage.schedule_ns - stage.schedule_busy_ns for stage in stages)
+    return empty / max(sum(stage.window_ns for stage in stages), 1)
 
 
 def _busy(stage: Stage) -> float:

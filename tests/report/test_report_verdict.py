@@ -148,10 +148,10 @@ def test_the_next_command_is_the_run_with_one_thing_changed(given: Summary, comm
     assert verdict(given).command == command
 
 
-def pipeline(measured: float) -> Pipeline:
+def pipeline(measured: float, window_ns: int = 100) -> Pipeline:
     """Two stages, the second busier; the schedule alone predicts a bubble of 20 %."""
     stages = [
-        Stage(stage=number, rank=number, window_ns=100, busy_ns=busy, bubble_fraction=measured, schedule_ns=100,
+        Stage(stage=number, rank=number, window_ns=window_ns, busy_ns=busy, bubble_fraction=measured, schedule_ns=100,
               schedule_busy_ns=busy, schedule_bubble_fraction=measured, warmup_ns=0, steady_ns=0, cooldown_ns=0,
               send_recv_ns=0)
         for number, busy in enumerate((70, 80))
@@ -174,9 +174,15 @@ def test_a_pipeline_that_its_schedule_leaves_empty_is_told_to_take_more_micro_ba
 
 def test_a_pipeline_of_unequal_stages_is_told_which_is_slow() -> None:
     answer = verdict(summary(pipeline=pipeline(0.4), world_size=4, **run(3, "--pp", "2", pp=2, tp=2)))
-    assert "the rest is waiting for stage 1, which works 80.0 % of the time" in answer.sentences[1]
+    assert "the rest is waiting for stage 1, which works 80.0 % of it" in answer.sentences[1]
     assert "give stage 1 fewer layers" in answer.sentences[2]
     assert answer.command is None  # more micro-batches would not mend that
+
+
+def test_a_bubble_is_weighed_in_the_whole_step_and_explained_in_its_schedule() -> None:
+    (found,) = [a for a in avoidable(summary(pipeline=pipeline(0.25, window_ns=400))) if "bubble" in a.what]
+    assert found.share == pytest.approx((30 + 20) / 800)
+    assert found.why.startswith("It is 25.0 % of the schedule: 2 stages share 4 micro-batches")
 
 
 def test_waiting_for_one_rank_is_called_that() -> None:
