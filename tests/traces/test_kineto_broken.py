@@ -10,6 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.traces import TraceError, open_trace
+from harness.traces.kineto import layout as layouts
+from harness.traces.kineto import split
 from tests.traces import make
 
 RECORDS = [record for i in range(6) for record in make.gpu_step(10**15 + 10**6 * i)]
@@ -100,6 +102,18 @@ def test_what_is_no_trace_is_one_sentence(tmp_path: Path, data: bytes, says: str
 def test_a_missing_file_and_a_folder_are_one_sentence(tmp_path: Path) -> None:
     assert "No such file" in sentence(tmp_path / "none.json")
     assert "directory" in sentence(tmp_path).lower()
+
+
+@pytest.mark.parametrize("layout", make.LAYOUTS)
+def test_endless_blanks_are_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, layout: str
+) -> None:
+    for module in (split, layouts):
+        monkeypatch.setattr(module, "MOST_RECORD_BYTES", 1 << 20)
+    text = make.kineto_text(RECORDS, layout)
+    end = text.rindex(b"}", 0, text.rindex(b"]")) + 1
+    path = write(tmp_path / "t.json", text[:end] + b" " * (8 << 20) + text[end:])
+    assert sentence(path) == "is damaged: in 1 MB of its events no record ends"
 
 
 def test_garbage_among_the_events_is_one_sentence(tmp_path: Path) -> None:

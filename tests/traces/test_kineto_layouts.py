@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.traces import open_trace
-from harness.traces.kineto import blocks, fill
+from harness.traces.kineto import blocks, fill, split
+from harness.traces.kineto import layout as layout_module
 from harness.traces.trace import Activity, Trace
 from tests.traces import make
 
@@ -53,6 +55,30 @@ def test_records_may_lie_across_blocks(
     whole = told(open_trace(path))
     monkeypatch.setattr(blocks, "BLOCK_BYTES", block_bytes)
     assert told(open_trace(path)) == whole
+
+
+@pytest.mark.parametrize("layout", make.LAYOUTS)
+@pytest.mark.parametrize("long_bytes", [split._LONG_BYTES, 0])
+def test_a_record_of_thousands_of_blocks_is_looked_at_a_few_times_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, layout: str, long_bytes: int
+) -> None:
+    records, looks = make.gpu_step(), 0
+    whole = told(open_trace(make.kineto(tmp_path / "short.json", records, layout)))
+    nested = [{"n": number} for number in range(9_000)]
+    records[2:2] = [{"ph": "M", "name": "blocks", "pid": 1, "tid": 1, "args": {"nested": nested}}]
+    path = make.kineto(tmp_path / "long.json", records, layout)
+
+    def counted(stream: Iterator[bytes], size: int) -> bytes:
+        nonlocal looks
+        looks += 1
+        return blocks.more(stream, size)
+
+    for module in (split, layout_module):
+        monkeypatch.setattr(module, "more", counted)
+    monkeypatch.setattr(split, "_LONG_BYTES", long_bytes)
+    monkeypatch.setattr(blocks, "BLOCK_BYTES", 50)
+    assert told(open_trace(path)) == whole
+    assert path.stat().st_size / 50 > 2_000 > 10 * looks
 
 
 @pytest.mark.parametrize("layout", make.LAYOUTS)

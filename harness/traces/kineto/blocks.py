@@ -12,6 +12,7 @@ from harness.traces.errors import TraceError
 from harness.traces.progress import Report, silent
 
 BLOCK_BYTES = 256 << 10  # fits the cache of one core; larger blocks read slower
+MOST_RECORD_BYTES = 64 << 20  # of text in which no record ends
 _PACKED_BYTES = 64 << 10
 _GZIP_MAGIC = b"\x1f\x8b"
 _GZIP_WBITS = 31  # zlib's way to say: with a gzip header
@@ -66,6 +67,19 @@ class Blocks:
             return
         if not engine.eof:
             self.broken = "the compressed file ends in the middle"
+
+
+def more(stream: Iterator[bytes], size: int) -> bytes:
+    """The next blocks of a stream as one text, of at least `size` bytes where it has as many; b"" at its end.
+
+    A reader that found nothing in its text asks for as much again: the text doubles, so that however long it waits
+    it looks at each byte only a few times.
+    """
+    taken: list[bytes] = []
+    while size > 0 and (block := next(stream, None)) is not None:
+        taken.append(block)
+        size -= len(block)
+    return taken[0] if len(taken) == 1 else b"".join(taken)
 
 
 def _plain(file: FileIO) -> Iterator[bytes]:

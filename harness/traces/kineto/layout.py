@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
+from harness.traces.kineto.blocks import MOST_RECORD_BYTES, more
 from harness.traces.kineto.pick import MESSAGE_OPERATOR, Batch, head_of, kind_of
 from harness.traces.kineto.records import KIND_OF_CATEGORY, Kind, Work
 from harness.traces.kineto.split import Records
@@ -56,13 +57,14 @@ class Picker:
 
     def to_the_end(self, blocks: Iterable[bytes]) -> Iterator[Batch]:
         """The records of blocks of which the first begins, and the last ends, between records."""
-        text = b""
-        for block in blocks:
+        text, enough, stream = b"", 1, iter(blocks)
+        while block := more(stream, enough):
             text += block
             cut = text.rfind(self.begin)
             if cut > 0:
                 yield self.batch(text[:cut])
                 text = text[cut:]
+            enough = 1 if cut > 0 else _waiting(text)
         end = self._array_end.search(text)
         if end is None:
             raise OtherLayout
@@ -71,8 +73,8 @@ class Picker:
 
     def up_to(self, blocks: Iterable[bytes], size: int) -> Iterator[Batch]:
         """The records of blocks that begin between records, up to the last that begins within `size` bytes."""
-        text, before = b"", 0
-        for block in blocks:
+        text, before, enough, stream = b"", 0, 1, iter(blocks)
+        while block := more(stream, enough):
             text += block
             past = text.find(self.begin, max(0, size - before))
             if past >= 0:
@@ -82,6 +84,7 @@ class Picker:
             if cut > 0:
                 yield self.batch(text[:cut])
                 text, before = text[cut:], before + cut
+            enough = 1 if cut > 0 else _waiting(text)
         raise OtherLayout
 
     def batch(self, text: bytes) -> Batch:
@@ -156,6 +159,13 @@ class Picker:
                 raise OtherLayout
             yield text[first : last + len(self._end)]
             at = text.find(needle, last)
+
+
+def _waiting(text: bytes) -> int:
+    """How many more bytes to read after a text in which no record ends."""
+    if len(text) > MOST_RECORD_BYTES:
+        raise OtherLayout
+    return len(text)
 
 
 def _categories(kind: Kind) -> bytes:

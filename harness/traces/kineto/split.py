@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import msgspec
 
 from harness.traces.errors import TraceError
-from harness.traces.kineto.blocks import Blocks
+from harness.traces.kineto.blocks import MOST_RECORD_BYTES, Blocks, more
 from harness.traces.kineto.repair import decoded
 
 _EVENTS = re.compile(rb'"traceEvents"\s*:\s*\[|\A\s*\[')
@@ -20,6 +20,7 @@ _TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)|[][{}]', re.DOTALL)
 _SPACE = b" \t\r\n"
 _BETWEEN = _SPACE + b","  # may lead a text that was cut before it was all there
 _MOST_HEADER_BYTES = 256 << 20
+_LONG_BYTES = 4 << 20  # of text without a boundary of the usual kind: its structure is looked at
 _KEY_BYTES = 1024  # more than the events' key and its bracket take, white space and all
 _records = msgspec.json.Decoder(list[msgspec.Raw])
 
@@ -40,14 +41,18 @@ class Records:
 
     def __iter__(self) -> Iterator[list[msgspec.Raw]]:
         """Lists of whole records. Raises TraceError where the text is no JSON."""
-        text = self.rest
-        for block in self._stream:
-            records, text = self._cut(text)
+        text, enough = self.rest, 1
+        while block := more(self._stream, enough):
+            records, rest = self._cut(text)
             yield records
             if self._ended:
                 self.footer += b"".join([block, *self._stream])
                 return
-            text += block
+            enough = 1 if len(rest) < len(text) else max(1, len(text))
+            text = rest + block
+            if len(rest) > MOST_RECORD_BYTES:
+                mega = MOST_RECORD_BYTES >> 20
+                raise TraceError(self.path, f"is damaged: in {mega} MB of its events no record ends")
         yield self._last(text)
 
     def blocks(self) -> Iterator[bytes]:
@@ -71,12 +76,14 @@ class Records:
     def _cut(self, text: bytes) -> tuple[list[msgspec.Raw], bytes]:
         """As many whole records as surely end in `text`, and the text after them."""
         cut = _last_boundary(text)
-        if cut is None:
+        if cut is None and len(text) < _LONG_BYTES:
             return [], text
         try:
-            return _decode(text[: cut[0]]), text[cut[1] :]
+            if cut is not None:
+                return _decode(text[: cut[0]]), text[cut[1] :]
         except msgspec.DecodeError:
-            end, array_end = _structure(text)
+            pass
+        end, array_end = _structure(text)
         if array_end is not None:
             return self._finished(text, array_end), b""
         return self._checked(text[:end]), text[end:]
