@@ -26,7 +26,6 @@ def device_events(gathered: Gathered, calls: Calls) -> Events:
     name, activity = table.column("name").astype(np.int32), table.column("activity").astype(np.uint8)
     correlation = table.column("correlation")
     process = constant(gathered.pid, n)
-    process = constant(gathered.pid, n)
     launch_ns, launch_thread = launches(correlation, process, calls)
     copies = activity == Activity.MEMCPY
     texts = gathered.names.texts
