@@ -105,9 +105,14 @@ def _collectives(summary: Summary) -> Iterator[tuple[str, float | None]]:
         across = sum(_of_all_ranks(c) for c in summary.collectives if (c.group_size or 0) > ranks)
         stepped = sum(bool(r.durations_ns) for r in summary.steps.per_rank) / len(summary.steps.per_rank)
         yield "bytes_across_nodes", across * stepped / steps
-    waiting = [c.waiting_ns for c in summary.collectives]
+    yield "waiting_share_of_communication", waiting_share(summary)
+
+
+def waiting_share(summary: Summary) -> float | None:
+    """Of the time of all collectives, sends and receives among them; None where no waiting was measured."""
+    waiting = [c.waiting_ns for c in summary.collectives if c.waiting_ns is not None]
     duration = sum(c.duration_ns for c in summary.collectives)
-    yield "waiting_share_of_communication", _total(waiting) / duration if duration and any(waiting) else None
+    return sum(waiting) / duration if duration and waiting else None
 
 
 def _of_all_ranks(c: Collective) -> int:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from textwrap import wrap
 
 from harness.analysis.expected import resolved
+from harness.analysis.facts import waiting_share
 from harness.analysis.steps import by_rhythm
 from harness.analysis.summary import Stage, Summary, Verdict
 from harness.report import known
@@ -25,7 +26,7 @@ PAGEABLE_NOTICEABLE = 0.005  # of the devices' time in pageable copies, from whi
 _UNEVEN = 1.5  # a bubble so many times the schedule's own comes from stages that take unequal time
 _ROOM = 0.9  # of a device's memory that may be filled
 _DDP, _DEEPSPEED, _MEGATRON = 1, 2, 3
-_WAITING = 0.5  # share of a collective's time from which waiting, not transfer, is the matter
+_WAITING = 0.5  # share of the collectives' time from which waiting, not transfer, is the matter
 
 
 @dataclass(frozen=True)
@@ -257,18 +258,11 @@ def _communication(s: Summary) -> Avoidable | None:
     share = None if exposed is None else exposed + (_idle(s, "communication") or 0.0)
     if not share:
         return None
-    waited = _waiting(s)
+    waited = waiting_share(s)
     what = "communication that nothing hides"
     if waited is not None and waited > _WAITING:
         what += f", {percent(waited)} of it waiting for the last rank"
     return Avoidable(what, share, *_communication_changes(s, waited))
-
-
-def _waiting(s: Summary) -> float | None:
-    """Share of the collectives' time spent waiting for other ranks; None where it was not measured."""
-    measured = [c for c in s.collectives if c.waiting_ns is not None]
-    total = sum(c.duration_ns for c in measured)
-    return sum(c.waiting_ns or 0 for c in measured) / total if total else None
 
 
 def _communication_changes(s: Summary, waited: float | None) -> tuple[str, tuple[Change, ...]]:

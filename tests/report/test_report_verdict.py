@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from harness.analysis.facts import waiting_share
 from harness.analysis.summary import (
     Collective,
     Copy,
@@ -194,6 +195,17 @@ def test_waiting_for_one_rank_is_called_that() -> None:
     assert "90.0 % of it waiting for the last rank" in answer.sentences[1]
     assert "rank 3" in answer.sentences[1]
     assert answer.command is None  # no flag of ours makes a slow node fast
+
+
+def test_waiting_is_a_share_of_all_communication_in_the_answer_as_in_comparisons() -> None:
+    reduced = Collective(kind="all_reduce", count=1, ranks=2, duration_ns=10, mean_ns=5, waiting_ns=9)
+    moved = Collective(kind="send", count=1, ranks=2, duration_ns=5, mean_ns=5)
+    given = summary(exposed=40, collectives=[reduced, moved])
+    assert waiting_share(given) == pytest.approx(0.6)
+    assert "60.0 % of it waiting" in verdict(given).sentences[1]
+    mostly_moved = summary(exposed=40, collectives=[reduced, moved.model_copy(update={"duration_ns": 80})])
+    assert waiting_share(mostly_moved) == pytest.approx(0.1)
+    assert "of it waiting" not in verdict(mostly_moved).sentences[1]
 
 
 def test_someone_elses_trace_gets_advice_and_no_command() -> None:
