@@ -77,8 +77,8 @@ def _fails(comparison: Comparison, text: str) -> bool:
     known = ratios(comparison)
     try:
         value = evaluate(text, known)
-    except Unanswerable as missing:
-        raise RequestError(f"--fail-if {text!r}: {missing} was not measured in both runs") from None
+    except Unanswerable as why:
+        raise RequestError(f"--fail-if {text!r}: {why}") from None
     if not isinstance(value, bool):
         raise RequestError(
             f"--fail-if {text!r}: is a number; compare it with one, as in --fail-if '{text} > 1.05'"

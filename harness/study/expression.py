@@ -30,11 +30,12 @@ COMPARISON: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
     ast.Eq: operator.eq,
     ast.NotEq: operator.ne,
 }
+_MOST_SHOWN = 60  # characters of a text that is refused
 FUNCTIONS: dict[str, Callable[..., float]] = {"abs": abs, "min": min, "max": max}
 
 
 class Unanswerable(Exception):
-    """The expression asks for a fact that a run's summary does not have; the message is its name."""
+    """The expression is one, and these numbers have no answer to it; the message says why, as a clause."""
 
 
 def evaluate(text: str, names: Names) -> Value:
@@ -46,16 +47,23 @@ def evaluate(text: str, names: Names) -> Value:
 
     Raises:
         RequestError: it is not an expression of this language.
-        Unanswerable: it is, and a fact it names was not measured.
+        Unanswerable: it is, and a fact it names was not measured, or it divides by zero.
     """
     try:
         tree = ast.parse(text.strip(), mode="eval")
-    except (SyntaxError, ValueError):
-        raise RequestError(f"{text!r} is not an expression such as 'step_time > 1.05'") from None
-    try:
         return _value(tree.body, names, text)
     except ZeroDivisionError:
-        raise Unanswerable("a division by zero") from None
+        raise Unanswerable("it divides by zero") from None
+    except (RecursionError, MemoryError):
+        raise RequestError(f"{_begin(text)} is nested too deeply for an expression") from None
+    except OverflowError:
+        raise RequestError(f"{_begin(text)} has a number that is too large") from None
+    except (SyntaxError, ValueError):
+        raise RequestError(f"{_begin(text)} is not an expression such as 'step_time > 1.05'") from None
+
+
+def _begin(text: str) -> str:
+    return repr(text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}…")
 
 
 def _value(node: ast.expr, names: Names, text: str) -> Value:  # noqa: PLR0911 - one return per kind of node
@@ -76,12 +84,17 @@ def _value(node: ast.expr, names: Names, text: str) -> Value:  # noqa: PLR0911 -
         case ast.Compare(left=left, ops=ops, comparators=others) if all(type(o) in COMPARISON for o in ops):
             sides = [_value(v, names, text) for v in (left, *others)]
             return all(COMPARISON[type(o)](sides[i], sides[i + 1]) for i, o in enumerate(ops))
-        case ast.Call(func=ast.Name(id=name), args=args, keywords=[]) if name in FUNCTIONS and args:
+        case ast.Call(func=ast.Name(id=name), args=args, keywords=[]) if _is_call(name, len(args)):
             return FUNCTIONS[name](*(_value(a, names, text) for a in args))
     raise RequestError(
         f"{text!r}: {ast.unparse(node)} is not allowed here; allowed are numbers, facts, + - * /, comparisons, "
         f"and, or, not, {', '.join(FUNCTIONS)}"
     )
+
+
+def _is_call(name: str, arguments: int) -> bool:
+    """abs takes one number, min and max two or more."""
+    return name in FUNCTIONS and (arguments == 1 if name == "abs" else arguments >= 2)
 
 
 def _fact(node: ast.Name | ast.Attribute, names: Names, text: str) -> float:
@@ -92,7 +105,7 @@ def _fact(node: ast.Name | ast.Attribute, names: Names, text: str) -> float:
             raise RequestError(f"{text!r}: {'.'.join(path[:depth])} is a number and has no {part}")
         if part not in known:
             if depth == len(path) - 1 and len(path) > 1:
-                raise Unanswerable(".".join(path))
+                raise Unanswerable(f"{'.'.join(path)} was not measured")
             near = nearest(part, known)
             raise RequestError(
                 f"{text!r}: there is no {part!r} here"

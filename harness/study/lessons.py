@@ -219,9 +219,7 @@ def answers(lesson: Lesson, a: Facts, b: Facts, on_gpu: bool, over_network: bool
             true = bool(evaluate(relation.holds, names))
             found.append(Answer(relation, Outcome.HOLDS if true else Outcome.FAILS, known, relation.holds))
         except Unanswerable as unknown:
-            found.append(
-                Answer(relation, Outcome.CANNOT_SHOW, known, f"{unknown} was not measured in these runs")
-            )
+            found.append(Answer(relation, Outcome.CANNOT_SHOW, known, f"{unknown} in these runs"))
     return found
 
 

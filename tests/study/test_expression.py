@@ -39,11 +39,21 @@ def test_it_reads_as_it_is_written(text: str, value: float | bool) -> None:
         "a",
         "1 +",
         "",
+        "abs(1, 2)",
+        "min(5)",
+        "9" * 400 + " * 1.5",
     ],
 )
 def test_it_is_no_program(text: str) -> None:
     with pytest.raises(RequestError):
         evaluate(text, RUNS)
+
+
+@pytest.mark.parametrize("text", ["-" * 3000 + "1", "(" * 100_000, "+".join("1" * 5000)])
+def test_what_is_nested_too_deeply_is_refused_in_a_short_sentence(text: str) -> None:
+    with pytest.raises(RequestError) as refused:
+        evaluate(text, RUNS)
+    assert len(str(refused.value)) < 150
 
 
 def test_a_wrong_name_gets_the_nearest() -> None:
@@ -52,7 +62,7 @@ def test_a_wrong_name_gets_the_nearest() -> None:
 
 
 def test_a_fact_that_was_not_measured_is_not_a_mistake() -> None:
-    with pytest.raises(Unanswerable, match=r"b\.bubble"):
+    with pytest.raises(Unanswerable, match=r"^b\.bubble was not measured$"):
         evaluate("b.bubble < a.bubble", RUNS)
-    with pytest.raises(Unanswerable, match="division by zero"):
+    with pytest.raises(Unanswerable, match=r"^it divides by zero$"):
         evaluate("a.step_ns / 0 > 1", RUNS)
