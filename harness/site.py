@@ -14,6 +14,7 @@ import shutil
 import socket
 import subprocess
 from collections.abc import Hashable, Iterator, Mapping
+from itertools import takewhile
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -31,6 +32,8 @@ SITES = ROOT / "configs" / "sites"
 
 VARIABLE = re.compile(r"\$(?:\{([A-Za-z_][A-Za-z0-9_]*)\}|([A-Za-z_][A-Za-z0-9_]*))")
 """A variable of the cluster in a site file's text: `$NAME` or `${NAME}`."""
+
+_NAMES_GPU = re.compile(r"\d+|(GPU|MIG)-\S+")
 
 _BaseLoader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # in C: ten times faster
 _SECRETS = re.compile(
@@ -443,10 +446,14 @@ def _controller_answers() -> bool:
 
 def nvidia_gpus(environ: Mapping[str, str] = os.environ) -> int:
     """How many NVIDIA GPUs this machine lets us use."""
+    return len(visible_gpus(environ))
+
+
+def visible_gpus(environ: Mapping[str, str]) -> list[str]:
+    """The GPUs a run may use, by number or UUID as CUDA_VISIBLE_DEVICES names them; CUDA stops at what names none."""
     visible = environ.get("CUDA_VISIBLE_DEVICES")
     if visible is not None:
-        return len([d for d in visible.split(",") if d.strip() not in ("", "-1", "NoDevFiles")])
+        return list(takewhile(_NAMES_GPU.fullmatch, map(str.strip, visible.split(","))))
     gpus = Path("/proc/driver/nvidia/gpus")
-    if gpus.is_dir():
-        return len(list(gpus.iterdir()))
-    return len(list(Path("/dev").glob("nvidia[0-9]*")))
+    found = gpus.iterdir() if gpus.is_dir() else Path("/dev").glob("nvidia[0-9]*")
+    return [str(number) for number, _ in enumerate(found)]

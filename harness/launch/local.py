@@ -10,14 +10,13 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Mapping
 from pathlib import Path
 from types import FrameType
 from typing import NamedTuple
 
 from harness.errors import WorkError
 from harness.run import Run, State
-from harness.site import nvidia_gpus
+from harness.site import visible_gpus
 
 PASSED_ON: dict[int, signal.Signals] = {
     signal.SIGTERM: signal.SIGTERM,
@@ -71,13 +70,6 @@ def submit(script: Path, job_id: str, folder: Path, limits: Limits) -> None:
         "CUDA_VISIBLE_DEVICES": devices,
     }
     executor.submit(run_script, str(script), environment)
-
-
-def visible_gpus(environ: Mapping[str, str]) -> list[str]:
-    """The GPUs a run may use, by number or UUID as CUDA_VISIBLE_DEVICES names them."""
-    named = environ.get("CUDA_VISIBLE_DEVICES")
-    names = map(str, range(nvidia_gpus(environ))) if named is None else map(str.strip, named.split(","))
-    return list(names)[: nvidia_gpus(environ)]
 
 
 def free_port() -> int:

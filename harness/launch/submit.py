@@ -21,6 +21,7 @@ from harness.launch.check import check, with_whole_paths
 from harness.launch.fit import Machine
 from harness.launch.job import Job, resolve
 from harness.launch.render import render
+from harness.monitor.cores import usable_cores
 from harness.run import (
     FINAL,
     Record,
@@ -52,7 +53,7 @@ def this_machine() -> Machine:
     wrapper = Path(sys.prefix) / "harness-python"  # beside the packages, wherever HARNESS_VENV put them
     return Machine(
         gpus=nvidia_gpus(),
-        cores=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
+        cores=usable_cores(),
         has_nsys=shutil.which("nsys") is not None,
         python=str(wrapper) if wrapper.is_file() else sys.executable,
         runs_dir=str(runs_root()),

@@ -9,6 +9,7 @@ from typing import Any
 
 import psutil
 
+from harness.monitor.cores import usable_cores
 from harness.monitor.errors import MonitorError
 from harness.monitor.rapl import Rapl
 from harness.monitor.source import Value
@@ -36,12 +37,6 @@ def is_alive(process: psutil.Process) -> bool:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
-
-
-def _usable_cpus() -> int:
-    if hasattr(os, "sched_getaffinity"):  # Linux: a job may be bound to some of the node's CPUs
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 class ProcessTree:
@@ -89,7 +84,7 @@ class ProcessSource:
     def __init__(self, tree: ProcessTree, rapl: Rapl | None) -> None:
         self._tree = tree
         self._rapl = rapl
-        self._cpus = _usable_cpus()
+        self._cpus = usable_cores()
         self._cpu_s: dict[psutil.Process, float] = {}
         self._last: tuple[float, float | None] | None = None  # monotonic seconds, joules
         self._last_unix_s = time.time()

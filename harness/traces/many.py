@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from harness.monitor.cores import usable_cores
 from harness.traces.errors import TraceError
 from harness.traces.open import open_trace
 from harness.traces.progress import Report, silent
@@ -47,7 +48,7 @@ def map_traces(
     files = [Path(path) for path in paths]
     sizes = [_size(file) for file in files]
     count = worker_count(files, workers, memory_budget_bytes)
-    each = max(1, (workers if workers is not None else _cores()) // count)
+    each = max(1, (workers if workers is not None else usable_cores()) // count)
     if count == 1 or (workers is None and sum(sizes) < _WORTH_A_POOL_BYTES):
         return _in_turn(files, sizes, function, each, progress)
     return _in_pool(files, sizes, function, (count, each), progress)
@@ -57,7 +58,7 @@ def worker_count(
     files: Sequence[Path], workers: int | None = None, memory_budget_bytes: int | None = None
 ) -> int:
     """How many traces may be read at once, at least one."""
-    wanted = workers if workers is not None else _cores()
+    wanted = workers if workers is not None else usable_cores()
     budget = memory_budget_bytes if memory_budget_bytes is not None else _free_bytes() // 2
     largest = max((memory_bytes(file) for file in files), default=1)
     return max(1, min(wanted, len(files), budget // largest))
@@ -67,10 +68,6 @@ def memory_bytes(file: Path) -> int:
     """About how much memory reading `file` takes."""
     factor = next((f for suffix, f in _BYTES_PER_BYTE.items() if file.name.endswith(suffix)), 1.0)
     return _BASE_BYTES + int(_size(file) * factor)
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0))
 
 
 def _free_bytes() -> int:

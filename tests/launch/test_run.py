@@ -21,7 +21,8 @@ from launch_shared import ROOT, Harness
 from harness.errors import RequestError, WorkError
 from harness.experiment import DDP
 from harness.launch import finish, local
-from harness.launch.submit import submit
+from harness.launch.submit import submit, this_machine
+from harness.monitor.cores import usable_cores
 from harness.run import (
     NodeStatus,
     Record,
@@ -34,6 +35,7 @@ from harness.run import (
     write_atomically,
 )
 from harness.site import load_site
+from harness.traces.many import worker_count
 
 
 def a_run(root: Path, job_id: str, expects: list[str] | None = None, nodes: int = 1) -> Run:
@@ -280,3 +282,12 @@ def test_ls_and_status_speak_of_a_run_whose_process_is_gone(tmp_path: Path, harn
     assert "unknown" in harness("ls").stdout
     assert json.loads(harness("status", "--json").stdout)["state"] == "unknown"
     assert harness("cancel").returncode == 1
+
+
+def test_cores_are_counted_where_the_system_does_not_say_which_are_ours(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As on macOS."""
+    monkeypatch.delattr(os, "sched_getaffinity")
+    assert this_machine().cores == usable_cores() == os.cpu_count()
+    assert worker_count([Path("rank0.json")] * 999, memory_budget_bytes=1 << 50) == os.cpu_count()

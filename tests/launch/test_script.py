@@ -13,13 +13,12 @@ import pytest
 from launch_shared import ROOT, SITES, anywhere
 
 from harness.experiment import DDP, EXERCISES, CommTests, DeepSpeed, Experiment, Megatron
-from harness.launch import local
 from harness.launch.fit import Machine
 from harness.launch.job import TAG_ORDER, resolve
 from harness.launch.render import render
 from harness.launch.words import Shell, Var, from_site, join, parent, quote, quote_all, read_here
 from harness.options import options_of
-from harness.site import Site, load_site
+from harness.site import Site, load_site, nvidia_gpus, visible_gpus
 
 GOLDEN = ROOT / "tests" / "golden"
 NASTY = 'it\'s a $(touch evil) `touch evil` "path" $HOME ${USER} $5; echo foo\n* ~ \\ &'
@@ -166,10 +165,19 @@ def test_the_nodes_a_machine_plays_share_the_gpus_it_may_use() -> None:
     assert said.split() == ["4,GPU-a1", "6,7"]
 
 
-@pytest.mark.parametrize("named", ["2,3,5", "GPU-a,GPU-b,GPU-c"])
-def test_a_run_sees_only_gpus_its_shell_sees(named: str) -> None:
-    assert local.visible_gpus({"CUDA_VISIBLE_DEVICES": named}) == named.split(",")
-    assert local.visible_gpus({"CUDA_VISIBLE_DEVICES": ""}) == []
+@pytest.mark.parametrize(
+    ("named", "seen"),
+    [
+        ("2,3,5", ["2", "3", "5"]),
+        (" GPU-a, MIG-b ,2", ["GPU-a", "MIG-b", "2"]),
+        ("0,-1,1", ["0"]),  # CUDA reads no further than to the first that names no GPU
+        ("0,,1", ["0"]),
+        *((none, []) for none in ("", "-1", "NoDevFiles", "none")),
+    ],
+)
+def test_a_run_sees_only_gpus_its_shell_sees(named: str, seen: list[str]) -> None:
+    assert visible_gpus({"CUDA_VISIBLE_DEVICES": named}) == seen
+    assert nvidia_gpus({"CUDA_VISIBLE_DEVICES": named}) == len(seen)
 
 
 def start_node(text: str, tmp_path: Path) -> subprocess.Popen[str]:
