@@ -16,8 +16,8 @@ AFTER_TIME = "00:30:00"  # a conversion takes seconds per hundred thousand kerne
 KEPT = frozenset({"SLURM_CONF", "SLURM_CLUSTERS", "SLURM_TIME_FORMAT"})
 LEAKING = ("SLURM_", "SLURMD_", "SRUN_", "SALLOC_", "PMI_", "PMIX_")
 
-# squeue, sacct and scontrol agree on these words. Any other (RESIZING, STAGE_OUT, …) is unknown, which is no end for whoever
-# waits.
+# squeue, sacct and scontrol agree on these words. Any other (RESIZING, STAGE_OUT, …) is unknown: no end, so whoever
+# waits goes on waiting.
 STATES: dict[str, State] = {
     "PENDING": "queued",
     "CONFIGURING": "queued",

@@ -235,6 +235,14 @@ def test_sites_lists_and_shows(harness: Harness) -> None:
     assert harness("sites", "leonrdo").returncode == 2
 
 
+@pytest.mark.parametrize(("nodes", "gpus", "threads"), [(1, 1, 8), (1, 2, 4), (2, 2, 2), (4, 4, 1)])
+def test_the_nodes_a_machine_plays_share_its_cores(
+    machine: Machine, nodes: int, gpus: int, threads: int
+) -> None:
+    asked = DDP(nodes=nodes, gpus_per_node=gpus)
+    assert resolve(asked, load_site("local"), machine._replace(cores=8)).threads_per_rank == threads
+
+
 def test_more_gpus_than_a_node_has_is_refused(machine: Machine) -> None:
     with pytest.raises(RequestError, match="a node of leonardo has 4: use -g 4"):
         resolve(DDP(gpus_per_node=8), load_site("leonardo"), machine)

@@ -8,8 +8,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
+from typing import NamedTuple
 
 import psutil
 import pytest
@@ -174,6 +177,50 @@ def test_a_restarted_monitor_goes_on_after_a_line_that_was_cut_off(tmp_path: Pat
     recording = read(tmp_path)
     assert recording.damaged_rows == 1
     assert len(recording.devices[0].unix_ns) >= whole + 2
+
+
+def test_a_line_that_was_cut_off_costs_no_sample_but_its_own(
+    tmp_path: Path, write_samples: Callable[..., Path]
+) -> None:
+    folder = write_samples(["power_watts"], [[1.0], [2.0]])
+    with (folder / "samples.csv").open("a") as samples:
+        samples.write("17000,0")
+    SampleFile(folder / "samples.csv", ["power_watts"]).append(2 * 10**18, [0], [[3.0]])
+    recording = read(folder)
+    assert recording.damaged_rows == 1
+    assert [watts for _, watts in recording.devices[0].points("power_watts")] == [1.0, 2.0, 3.0]
+
+
+class Worked(NamedTuple):
+    """Stands in for a process that has had so many CPU seconds since so long ago."""
+
+    cpu_s: float
+    age_s: float
+
+    def oneshot(self) -> nullcontext[None]:
+        return nullcontext()
+
+    def cpu_times(self) -> SimpleNamespace:
+        return SimpleNamespace(user=self.cpu_s, system=0.0)
+
+    def memory_info(self) -> SimpleNamespace:
+        return SimpleNamespace(rss=1)
+
+    def create_time(self) -> float:
+        return time.time() - self.age_s
+
+
+@pytest.mark.parametrize(("age_s", "spent_s"), [(0.0, 5.0), (3600.0, 0.0)])
+def test_of_a_process_that_is_new_only_what_it_did_since_the_last_sample_counts(
+    age_s: float, spent_s: float
+) -> None:
+    """A young one did all of it since; when an old one that was found late did it is not known."""
+    found: set[Worked] = set()
+    source = processes.ProcessSource(SimpleNamespace(members=lambda: found), None)  # type: ignore[arg-type]
+    source._measure()
+    found.add(Worked(5.0, age_s))
+    assert source._measure() == (spent_s, 1, 1)
+    assert source._measure() == (0.0, 1, 1)
 
 
 def test_a_folder_with_another_kind_of_samples_is_refused(tmp_path: Path) -> None:
