@@ -13,7 +13,7 @@ from harness.analysis.device import kind_table
 from harness.analysis.launches import merge_copies
 from harness.analysis.parts import RankPart, unpack_tables
 from harness.analysis.phases import PhaseSums, phase_table
-from harness.analysis.pipeline import pipeline
+from harness.analysis.pipeline import pipeline, withheld_theory
 from harness.analysis.skew import Crossing, align_clocks, cross
 from harness.analysis.steps import by_rhythm
 from harness.analysis.summary import (
@@ -51,11 +51,12 @@ def finish(parts: Sequence[RankPart], world_size: int | None = None) -> Summary:
     devices = [device for part in parts for device in part.devices]
     sizes = collective_table.message_sizes(crossing)
     collectives = collective_table.tabulate(crossing, clocks)
+    pipe = _pipeline(parts, clocks, size)
     return Summary(
         quality=_quality(
             parts,
             jobs.judge_job(parts, size, crossing, clocks),
-            [*_withheld(parts, crossing, size, collectives), *withheld_fits(sizes)],
+            [*_withheld(parts, crossing, size, collectives), *withheld_fits(sizes), *withheld_theory(pipe)],
         ),
         window=parts[0].window,
         sources=[part.source for part in parts],
@@ -77,7 +78,7 @@ def finish(parts: Sequence[RankPart], world_size: int | None = None) -> Summary:
         collective_fits=fits(sizes),
         stragglers=collective_table.stragglers(crossing, clocks),
         clocks=sorted(clocks.values(), key=lambda c: c.host) if len(clocks) > 1 else [],
-        pipeline=_pipeline(parts, clocks),
+        pipeline=pipe,
         launches=[part.launches for part in parts if part.launches is not None],
         copies=merge_copies([part.copies for part in parts]),
         hta=[part.hta for part in parts if part.hta is not None],
@@ -233,10 +234,10 @@ def _range_rows(ranges: dict[str, tuple[int, ...]]) -> list[RangeTime]:
     return sorted(rows, key=lambda r: (-r.kernel_ns, -r.host_ns, r.name))
 
 
-def _pipeline(parts: Sequence[RankPart], clocks: dict[str, Clock]) -> Pipeline | None:
+def _pipeline(parts: Sequence[RankPart], clocks: dict[str, Clock], world_size: int | None) -> Pipeline | None:
     staged = [
         (part.source.rank, clocks[part.clock].offset_ns - (part.epoch_ns or 0), part.stage)
         for part in parts
         if part.stage is not None and part.clock in clocks
     ]
-    return pipeline(staged) if staged else None
+    return pipeline(staged, world_size) if staged else None

@@ -6,6 +6,7 @@ Sends and receives are bubble, never work; the collectives of tensor parallelism
 from __future__ import annotations
 
 import re
+from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,7 +19,7 @@ from harness.analysis.process import Measured
 from harness.analysis.ranges import device_spans
 from harness.analysis.split import NOT_WORK
 from harness.analysis.steps import Steps, by_rhythm
-from harness.analysis.summary import Part, Pipeline, Stage
+from harness.analysis.summary import Part, Pipeline, Stage, Withheld
 from harness.analysis.view import View
 from harness.traces.trace import I64
 from harness.traces.words import collective_kind, is_communication
@@ -185,10 +186,13 @@ def expected_bubble(stages: int, microbatches: int, virtual_stages: int = 1) -> 
     return (stages - 1) / (virtual_stages * microbatches + stages - 1)
 
 
-def pipeline(parts: list[tuple[int | None, int, StagePart]]) -> Pipeline | None:
+def pipeline(
+    parts: list[tuple[int | None, int, StagePart]], world_size: int | None = None
+) -> Pipeline | None:
     """All ranks' stages together. `parts`: (rank, clock offset to subtract in nanoseconds, stage part).
 
-    The schedule of an iteration spans from the first forward of any stage to the last backward of any stage.
+    The schedule of an iteration spans from the first forward of any stage to the last backward of any stage. How
+    many stages there are, and so what theory expects, is said only where no stage can be missing.
     """
     if len({min(part.stages) for _, _, part in parts}) < 2:
         return None
@@ -197,16 +201,35 @@ def pipeline(parts: list[tuple[int | None, int, StagePart]]) -> Pipeline | None:
     schedule_ns = sum(spans)
     stages = [_stage(rank, part, common, schedule_ns) for rank, _, part in parts]
     stages.sort(key=lambda s: (s.stage, -1 if s.rank is None else s.rank))
-    depth, virtual = len({s.stage for s in stages}), max(len(part.stages) for _, _, part in parts)
+    depth, virtual = _depth(parts, world_size), max(len(part.stages) for _, _, part in parts)
     microbatches = max(part.microbatches for _, _, part in parts)
     return Pipeline(
         stages=depth,
         microbatches=microbatches,
         virtual_stages=virtual,
-        expected_bubble_fraction=expected_bubble(depth, microbatches, virtual),
+        expected_bubble_fraction=None if depth is None else expected_bubble(depth, microbatches, virtual),
         mean_bubble_fraction=sum(s.schedule_bubble_fraction for s in stages) / len(stages),
         per_stage=stages,
     )
+
+
+def _depth(parts: list[tuple[int | None, int, StagePart]], world_size: int | None) -> int | None:
+    """How many ranks lie one after the other; None where a stage may be missing: those that were read leave a gap,
+    or a further one, of as many ranks as the others, would fit into the world."""
+    ranks_of = Counter(min(part.stages) for _, _, part in parts)
+    found = {stage for _, _, part in parts for stage in part.stages}
+    whole = len(ranks_of) * max(len(part.stages) for _, _, part in parts)
+    further_fits = world_size is not None and max(ranks_of.values()) * (len(ranks_of) + 1) <= world_size
+    return None if found != set(range(whole)) or further_fits else len(ranks_of)
+
+
+def withheld_theory(found: Pipeline | None) -> list[Withheld]:
+    """That what theory expects is not told, and why."""
+    if found is None or found.stages is not None:
+        return []
+    read = ", ".join(str(stage) for stage in sorted({s.stage for s in found.per_stage}))
+    reason = f"how many stages the pipeline has is not known: only the ranks of stage {read} were read"
+    return [Withheld(field="pipeline.stages, expected_bubble_fraction", reason=reason)]
 
 
 def _span(parts: list[tuple[int | None, int, StagePart]], i: int, common: int) -> int:

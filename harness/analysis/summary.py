@@ -326,10 +326,10 @@ class Stage(Part):
 class Pipeline(Part):
     """A pipeline's bubble, measured and as the schedule predicts it."""
 
-    stages: int
+    stages: int | None
     microbatches: int
     virtual_stages: int
-    expected_bubble_fraction: float
+    expected_bubble_fraction: float | None
     mean_bubble_fraction: float
     per_stage: list[Stage]
 

@@ -30,13 +30,21 @@ def _stages(s: Summary) -> Figure:
         plots.share("bubble", share([x.schedule_ns - x.schedule_busy_ns for x in stages]), labels, IDLE),
     ]
     y = {"autorange": "reversed", "automargin": True, "type": "category"}
-    expected = s.pipeline.expected_bubble_fraction if s.pipeline else 0.0
-    line = {"type": "line", "xref": "x", "yref": "paper", "x0": 100 * (1 - expected), "x1": 100 * (1 - expected),
-            "y0": 0, "y1": 1, "line": {"color": COMMUNICATION, "dash": "dot", "width": 2}}  # fmt: skip
+    lines = _theory(s.pipeline.expected_bubble_fraction if s.pipeline else None)
     axes = plots.layout(
-        plots.axis("share of the schedule (%)", range=[0, 100]), y, barmode="stack", shapes=[line]
+        plots.axis("share of the schedule (%)", range=[0, 100]), y, barmode="stack", shapes=lines
     )
-    words = "Busy and bubble of each stage; dotted: what the schedule alone would leave busy."
+    dotted = "; dotted: what the schedule alone would leave busy" if lines else ""
+    words = f"Busy and bubble of each stage{dotted}."
     return Figure(
         "pipeline-stages", words, data, axes, plots.bars_height(len(stages)), stage_table(s), wide=True
     )
+
+
+def _theory(expected: float | None) -> list[dict[str, object]]:
+    """A dotted line at what the schedule alone would leave busy; none where that is not known."""
+    if expected is None:
+        return []
+    at = 100 * (1 - expected)
+    return [{"type": "line", "xref": "x", "yref": "paper", "x0": at, "x1": at, "y0": 0, "y1": 1,
+             "line": {"color": COMMUNICATION, "dash": "dot", "width": 2}}]  # fmt: skip

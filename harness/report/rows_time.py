@@ -110,7 +110,8 @@ def pipeline_words(s: Summary) -> str:
     if p is None:
         return ""
     virtual = f", {p.virtual_stages} virtual stages" if p.virtual_stages > 1 else ""
-    return (
-        f"{p.stages} stages, {p.microbatches} micro-batches{virtual}. Bubble: {percent(p.mean_bubble_fraction)} "
-        f"measured; the schedule alone predicts (p − 1) / (m·v + p − 1) = {percent(p.expected_bubble_fraction)}."
-    )
+    measured = f"{p.microbatches} micro-batches{virtual}. Bubble: {percent(p.mean_bubble_fraction)} measured"
+    if p.stages is None or p.expected_bubble_fraction is None:
+        return f"stages may be missing, {measured}; what theory expects is not known."
+    alone = f"(p − 1) / (m·v + p − 1) = {percent(p.expected_bubble_fraction)}"
+    return f"{p.stages} stages, {measured}; the schedule alone predicts {alone}."

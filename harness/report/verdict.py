@@ -13,7 +13,7 @@ from textwrap import wrap
 from harness.analysis.expected import resolved
 from harness.analysis.facts import waiting_share
 from harness.analysis.steps import by_rhythm
-from harness.analysis.summary import Stage, Summary, Verdict
+from harness.analysis.summary import Pipeline, Stage, Summary, Verdict
 from harness.report import known
 from harness.report.next_command import Fields, command, in_lines, is_ours
 from harness.report.numbers import duration, percent
@@ -352,12 +352,9 @@ def _bubble(s: Summary) -> Avoidable | None:
     p = s.pipeline
     if p is None:
         return None
-    told = (
-        f"It is {percent(p.mean_bubble_fraction)} of the schedule: {p.stages} stages share {p.microbatches} "
-    )
-    told += f"micro-batches, which alone leaves {percent(p.expected_bubble_fraction)} empty"
+    told, expected = _of_the_schedule(p), p.expected_bubble_fraction
     share = _of_the_window(p.per_stage)
-    if p.mean_bubble_fraction > _UNEVEN * p.expected_bubble_fraction and p.per_stage:
+    if expected is not None and p.mean_bubble_fraction > _UNEVEN * expected and p.per_stage:
         slow = max(p.per_stage, key=lambda x: x.schedule_busy_ns)
         why = f"{told}; the rest is waiting for stage {slow.stage}, which works {percent(_busy(slow))} of it."
         change = Change(f"give stage {slow.stage} fewer layers: the embedding and the loss weigh as well")
@@ -365,6 +362,15 @@ def _bubble(s: Summary) -> Avoidable | None:
     batch = resolved(s).get("global_batch_size") or _global_batch(s)
     change = Change("twice the micro-batches", {"global_batch_size": 2 * batch} if batch else None)
     return Avoidable("the pipeline's bubble", share, f"{told}.", (change,))
+
+
+def _of_the_schedule(p: Pipeline) -> str:
+    """How much of the schedule is empty, and how much of that theory expects where all stages are known."""
+    measured = f"It is {percent(p.mean_bubble_fraction)} of the schedule"
+    if p.expected_bubble_fraction is None:
+        return f"{measured}; how much of it has to be is not known, since stages may be missing"
+    alone = f"which alone leaves {percent(p.expected_bubble_fraction)} empty"
+    return f"{measured}: {p.stages} stages share {p.microbatches} micro-batches, {alone}"
 
 
 def _of_the_window(stages: Sequence[Stage]) -> float:
@@ -379,7 +385,7 @@ def _busy(stage: Stage) -> float:
 
 def _global_batch(s: Summary) -> int | None:
     p, batch, size = s.pipeline, _micro_batch(s), s.world_size
-    if p is None or batch is None or size is None:
+    if p is None or p.stages is None or batch is None or size is None:
         return None
     said = resolved(s)
     parallel = p.stages * (said.get("tp") or 1) * (said.get("cp") or 1)

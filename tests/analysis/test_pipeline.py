@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from harness.analysis.facts import facts
 from harness.analysis.finish import finish
 from harness.analysis.kinds import load_rules
 from harness.analysis.pipeline import expected_bubble
 from harness.analysis.rank import measure_trace
 from harness.analysis.summary import Summary, Window
+from harness.report import render
+from harness.report.verdict import avoidable
 from harness.traces.trace import Activity
 
 from .made import Made
@@ -115,6 +118,36 @@ def test_a_message_on_its_way_beside_the_work_is_no_bubble():
     ranks[0].collective(0, 500, "recv", size=64, members=2)
     ranks[0].events[-1]["activity"] = Activity.CPU_COLLECTIVE
     assert job(ranks).pipeline.mean_bubble_fraction == before
+
+
+def read(ranks: list[int], microbatches: int, stages: int) -> Summary:
+    """A job of whose ranks, one per stage, only some were read."""
+    made = [cpu_rank(s, stages, microbatches) for s in ranks]
+    parts = [part for m in made for part in measure_trace(m.trace(), Window.STEPS, RULES)]
+    return finish(parts)
+
+
+@pytest.mark.parametrize("ranks", [[0, 3], [0, 1], [1, 2, 3], [0, 1, 2]])
+def test_the_depth_of_a_pipeline_is_not_made_up_where_a_stage_is_missing(ranks):
+    found = read(ranks, 8, 4)
+    assert found.pipeline is not None
+    assert (found.pipeline.stages, found.pipeline.expected_bubble_fraction) == (None, None)
+    (why,) = [w.reason for w in found.quality.withheld if w.field.startswith("pipeline.")]
+    assert f"only the ranks of stage {', '.join(map(str, ranks))} were read" in why
+    (advice,) = [a for a in avoidable(found) if "bubble" in a.what]
+    assert "stages may be missing" in advice.why and "fewer layers" not in advice.changes[0].text
+    assert "stages may be missing, 8 micro-batches" in render(found)
+    assert not [name for name in facts(found) if name == "expected_bubble"]
+
+
+def test_a_replica_that_is_missing_hides_no_stage():
+    ranks = [(s, s) for s in range(2)] + [(2, 0)]
+    parts = []
+    for rank, stage in ranks:
+        made = cpu_rank(stage, 2, 4)
+        made.identity |= {"rank": rank, "world_size": 4, "path": f"rank{rank}.json"}
+        parts += measure_trace(made.trace(), Window.STEPS, RULES)
+    assert finish(parts).pipeline.stages == 2
 
 
 def test_one_stage_is_no_pipeline():
