@@ -51,6 +51,15 @@ def test_a_file_cut_anywhere_gives_a_prefix_with_a_note_or_one_sentence(
     assert trace.events.start_ns.tolist() == whole.events.start_ns[:n].tolist()
 
 
+@pytest.mark.parametrize("layout", make.LAYOUTS)
+def test_a_file_that_ends_with_its_events_is_not_whole(tmp_path: Path, layout: str) -> None:
+    text = make.kineto_text(RECORDS, layout, footer={})
+    end = text.rindex(b"]")
+    trace = open_trace(write(tmp_path / "t.json", text[: end + 1]))
+    assert len(trace.events) == WHOLE
+    assert trace.notes
+
+
 def test_half_a_file_still_gives_half_its_events(tmp_path: Path) -> None:
     text = make.kineto_text(RECORDS)
     trace = open_trace(write(tmp_path / "t.json", text[: len(text) // 2]))

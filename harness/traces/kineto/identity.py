@@ -53,7 +53,9 @@ def about(header: bytes, footer: bytes) -> About:
         try:
             said |= msgspec.json.decode(text, type=dict[str, Any])
         except msgspec.DecodeError:
-            whole = whole and text in (b"}", b"{")
+            whole = (
+                whole and not header.strip() and text in (b"}", b"{")
+            )  # a bare array of events has neither
     known = {key: said[key] for key in _WANTED if key in said}
     try:
         return msgspec.structs.replace(msgspec.convert(known, About, strict=False), whole=whole)
