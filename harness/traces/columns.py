@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.traces.trace import I32, I64, Calls, Collectives, Events, Ranges
+from harness.traces.words import printable
 
 Part = TypeVar("Part", Events, Calls, Ranges, Collectives)
 Column = NDArray[Any]
@@ -19,7 +20,7 @@ _SPARSEST = 8  # numbers are looked up in a table while it has at most so many s
 
 
 class Names:
-    """The trace's table of names: each distinct text once, referred to by its index."""
+    """The trace's table of names: each distinct text once, as `printable` gives it, referred to by its index."""
 
     def __init__(self) -> None:
         self.texts: list[str] = []
@@ -44,6 +45,10 @@ class _Index(dict[str, int]):
         self._texts = texts
 
     def __missing__(self, text: str) -> int:
+        shown = printable(text)
+        if shown != text:
+            self[text] = place = self[shown]
+            return place
         self[text] = place = len(self._texts)
         self._texts.append(text)
         return place

@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 import zlib
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 from harness.traces.errors import TraceError
 from harness.traces.progress import Report, silent
 from harness.traces.trace import Trace
+from harness.traces.words import printable
 
 _SUFFIXES = (".json", ".json.gz", ".sqlite", ".sqlite.gz", ".nsys-rep")
 _SQLITE_MAGIC = b"SQLite format 3\0"
@@ -37,14 +39,37 @@ def open_trace(path: Path | str, *, host: bool = True, workers: int = 1, progres
     if path.name.endswith((".sqlite", ".sqlite.gz")) or start.startswith(_SQLITE_MAGIC):
         from harness.traces.nsys.read import read_sqlite  # noqa: PLC0415 - as said above
 
-        return read_sqlite(path, host, progress)
+        return _printable(read_sqlite(path, host, progress))
     if path.name.endswith(".nsys-rep"):
         from harness.traces.nsys.report import read_report  # noqa: PLC0415 - as above
 
-        return read_report(path, host, progress)
+        return _printable(read_report(path, host, progress))
     from harness.traces.kineto.read import read_kineto  # noqa: PLC0415 - as above
 
-    return read_kineto(path, progress, workers)
+    return _printable(read_kineto(path, progress, workers))
+
+
+def _printable(trace: Trace) -> Trace:
+    """The trace with nothing in its few other texts that would steer a terminal; its names are so already."""
+    said = trace.identity
+    identity = replace(
+        said,
+        host=_shown(said.host),
+        device_names={device: printable(name) for device, name in said.device_names.items()},
+        tool_version=_shown(said.tool_version),
+        backend=_shown(said.backend),
+    )
+    return replace(
+        trace,
+        identity=identity,
+        groups={printable(name): ranks for name, ranks in trace.groups.items()},
+        metrics=[replace(series, name=printable(series.name)) for series in trace.metrics],
+        notes=[printable(note) for note in trace.notes],
+    )
+
+
+def _shown(text: str | None) -> str | None:
+    return None if text is None else printable(text)
 
 
 def find_traces(paths: Iterable[Path | str]) -> list[Path]:

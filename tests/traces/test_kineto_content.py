@@ -209,3 +209,18 @@ def test_the_memory_profilers_marks_give_the_peak(tmp_path: Path) -> None:
         for total, kind, device in [(10, 1, 0), (70, 1, 0), (20, 1, 0), (99, 0, -1), (5, 1, 1)]
     ]  # fmt: skip
     assert read(tmp_path, [*make.gpu_step(), *marks]).peak_memory_bytes == {(50, 0): 70, (50, 1): 5}
+
+
+def test_no_control_character_of_a_file_comes_through(tmp_path: Path) -> None:
+    red = "\x1b[31mRED\x1b]0;pwn\x07 gemm\x9b"
+    records = [
+        *make.gpu_step(),
+        make.kernel(red, 10**15, 10),
+        make.kernel("[31mRED]0;pwn gemm", 10**15 + 20, 10),
+    ]
+    header = make.HEADER | {"host_name": red, "deviceProperties": [{"id": 0, "name": red}]}
+    for layout in ("torch 2.13", "json.dump"):  # the fast way and the exact one
+        trace = read(tmp_path, records, layout, header=header)
+        assert all(map(str.isprintable, trace.names))
+        assert trace.names.count("[31mRED]0;pwn gemm") == 1
+        assert trace.identity.host == trace.identity.device_names[0] == "[31mRED]0;pwn gemm"
