@@ -9,11 +9,12 @@ from math import comb
 
 import numpy as np
 
-from harness.analysis.collectives import POINT_TO_POINT, Key, Rows, bus_factor
+from harness.analysis.collectives import Key, Rows, bus_factor
 from harness.analysis.parts import RankPart
 from harness.analysis.skew import Crossing, Matched
 from harness.analysis.summary import Clock, Collective, MessageSize, Straggler
 from harness.traces.trace import I64
+from harness.traces.words import POINT_TO_POINT
 
 CHANCE = 0.01  # a rank is a straggler when chance alone would make it last this often more rarely
 MUCH_MORE = 1.5  # times as often as if all ranks took turns

@@ -17,7 +17,6 @@ from harness.traces.trace import I32, I64
 from harness.traces.words import collective_kind
 
 I8 = NDArray[np.int8]
-POINT_TO_POINT = ("send", "recv")
 _RING_SHARE = ("all_gather", "reduce_scatter", "all_to_all", "gather", "scatter")
 
 

@@ -10,11 +10,10 @@ from collections import defaultdict
 from collections.abc import Iterator
 from statistics import median
 
-from harness.analysis.collectives import POINT_TO_POINT
 from harness.analysis.expected import expected_facts
 from harness.analysis.idle import CAUSES
 from harness.analysis.summary import Collective, CollectivePhase, Summary, Training
-from harness.traces.words import dtype_bytes
+from harness.traces.words import POINT_TO_POINT, dtype_bytes
 
 Facts = dict[str, float]
 
@@ -84,7 +83,7 @@ def _precisions(summary: Summary) -> Iterator[tuple[str, float | None]]:
             )
 
 
-COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all", "send", "recv")
+COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all", *POINT_TO_POINT)
 
 
 def _collectives(summary: Summary) -> Iterator[tuple[str, float | None]]:

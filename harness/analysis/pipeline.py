@@ -22,10 +22,9 @@ from harness.analysis.steps import Steps, by_rhythm
 from harness.analysis.summary import Part, Pipeline, Stage, Withheld
 from harness.analysis.view import View
 from harness.traces.trace import I64
-from harness.traces.words import collective_kind, is_communication
+from harness.traces.words import POINT_TO_POINT, collective_kind, is_communication
 
 _MICROBATCH = re.compile(r"^(forward|backward) mb(\d+) stage(\d+)$")
-_MOVES = ("send", "recv", "send_recv")
 _TRANSFER = re.compile(r"^(send|recv)", re.IGNORECASE)
 
 
@@ -126,17 +125,21 @@ def _transfers(view: View) -> Intervals:
     waits = matching(ranges.name, view.names, _TRANSFER.match)
     if waits.any():
         return union(ranges.start_ns[waits], ranges.end_ns[waits])
-    moves = np.isin(rows.kind, [i for i in np.unique(rows.kind) if i >= 0 and view.names[i] in _MOVES])
+    moves = np.isin(
+        rows.kind, [i for i in np.unique(rows.kind) if i >= 0 and view.names[i] in POINT_TO_POINT]
+    )
     return union(rows.start_ns[moves], rows.end_ns[moves])
 
 
 def _sends_or_receives(view: View) -> NDArray[np.bool_]:
     """Which events are sends or receives: by their arguments, else by their names."""
     events, rows = view.events, view.collectives
-    named = matching(events.name, view.names, lambda n: is_communication(n) and collective_kind(n) in _MOVES)
+    named = matching(
+        events.name, view.names, lambda n: is_communication(n) and collective_kind(n) in POINT_TO_POINT
+    )
     told = rows.event >= 0
     named[rows.event[told]] = np.isin(
-        rows.kind[told], [i for i in np.unique(rows.kind) if i >= 0 and view.names[i] in _MOVES]
+        rows.kind[told], [i for i in np.unique(rows.kind) if i >= 0 and view.names[i] in POINT_TO_POINT]
     )
     return named
 

@@ -14,10 +14,11 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.analysis.collectives import POINT_TO_POINT, Key, Rows
+from harness.analysis.collectives import Key, Rows
 from harness.analysis.parts import RankPart, unpack_rows
 from harness.analysis.summary import Clock
 from harness.traces.trace import I64
+from harness.traces.words import POINT_TO_POINT
 
 NAMELESS = "collectives recorded without their group"
 _EVEN_KINDS = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce")

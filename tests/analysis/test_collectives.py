@@ -339,6 +339,19 @@ def test_a_send_is_counted_but_never_compared_with_a_receive():
     assert found["send"].bus_bandwidth_gb_per_s == pytest.approx(MB / 10)
 
 
+def test_a_fused_send_and_receive_is_each_ranks_own_too():
+    """A pipeline's middle stage exchanges more often than its ends; in none of it do all ranks meet."""
+    calls = {0: 1, 1: 3, 2: 2}
+    ranks = [
+        rank(r, [(100 * i, 100 * i + 10) for i in range(n)], 3, kind="send_recv") for r, n in calls.items()
+    ]
+    found = job(*ranks)
+    (row,) = found.collectives
+    assert (row.count, row.min_rank_count, row.max_rank_count, row.bytes) == (6, 1, 3, 6 * MB)
+    assert row.waiting_ns is None
+    assert not [f for f in found.quality.findings if "matched" in f.what]
+
+
 def test_chance_is_the_binomial_tail():
     assert chance_of(5, 8, 1 / 8) == pytest.approx(0.00123, rel=1e-2)
     assert chance_of(1, 8, 1 / 8) == 1.0

@@ -16,12 +16,11 @@ from harness.traces.nsys.database import Database
 from harness.traces.nsys.ids import process_of_one, thread_of_one
 from harness.traces.nsys.ranges import RANGES, TABLE
 from harness.traces.trace import Collectives, Events, Ranges
-from harness.traces.words import collective_kind
+from harness.traces.words import POINT_TO_POINT, collective_kind
 
 _GROUP_START, _GROUP_END = "ncclGroupStart", "ncclGroupEnd"
 _TORCH = "nccl:"  # torch's own range around its NCCL calls: "nccl:all_to_all, op_id = 7"
 _REACH = 1000  # ranges to look back over: a collective of sends and receives has two for each rank
-_POINT_TO_POINT = ("send", "recv", "send_recv")
 _OF_ONE_RANK = (
     "all_gather",
     "reduce_scatter",
@@ -210,7 +209,7 @@ def _sum(messages: list[Message], kind: str | None) -> int:
 
 def _refine(message: Message, spans: list[_Span], launch_ns: int) -> None:
     """Sends and receives may be the parts of a collective; torch's range around them says of which."""
-    if message.kind not in _POINT_TO_POINT:
+    if message.kind not in POINT_TO_POINT:
         return
     last = bisect_right(spans, launch_ns, key=lambda span: span[0])
     for start, end, name in (spans[i] for i in range(last - 1, max(-1, last - _REACH), -1)):
