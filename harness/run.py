@@ -62,6 +62,7 @@ class Record(BaseModel):
 
     schema_version: Literal[1] = 1
     job_id: str
+    cluster: str | None = None  # whose number that is, where sbatch named one
     backend: Literal["slurm", "local"]
     experiment: AnyExperiment  # as asked
     site: Site  # as overridden

@@ -182,7 +182,7 @@ def _paraver_submitted(tokens: list[str], options: list[str], as_json: bool) -> 
             "--submit: give one run that was submitted to Slurm; any other is converted here without it"
         )
     argv: list[Word] = [this_machine().python, "-m", "harness", "paraver", str(run.path), *options]
-    job_id = slurm.submit_after(run, argv, over=state_of(run) in FINAL)
+    job_id = slurm.submit_after(run, argv, over=state_of(run) in FINAL).number
     output = run.log_dir / f"after-{job_id}.out"
     if as_json:
         print(json.dumps({"job_id": job_id, "after": run.job_id, "output": str(output)}))

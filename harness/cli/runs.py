@@ -23,8 +23,8 @@ def ls(
     limit: Annotated[int, typer.Option("-n", "--limit", min=1, help="how many of the newest")] = 20,
 ) -> int:
     """List the runs, newest last."""
-    runs = all_runs()[-limit:]
-    rows = [_row(run) for run in runs]
+    silent = set[str]()  # of Slurm's programs: none is waited for twice
+    rows = [_row(run, silent) for run in all_runs()[-limit:]]
     if as_json:
         print(json.dumps(rows, indent=1))
         return 0
@@ -37,7 +37,7 @@ def ls(
     return 0
 
 
-def _row(run: Run) -> dict[str, Any]:
+def _row(run: Run, silent: set[str]) -> dict[str, Any]:
     from harness.launch.submit import state_of  # noqa: PLC0415 - keeps `--help` light
 
     try:
@@ -51,7 +51,7 @@ def _row(run: Run) -> dict[str, Any]:
             "path": str(run.path),
         }
     # A final state does not change: asking Slurm again for every old run would cost a second each.
-    state = record.status.state if record.status and record.status.state in FINAL else state_of(run)
+    state = record.status.state if record.status and record.status.state in FINAL else state_of(run, silent)
     return {
         "job_id": record.job_id,
         "state": state,

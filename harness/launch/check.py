@@ -49,9 +49,22 @@ def check(job: Job, environ: Mapping[str, str]) -> None:
     Raises:
         RequestError: something is missing; one line each.
     """
-    errors = [*_programs(job, environ), *_weights(job, environ), *_data(job, environ), *_nsys_options(job)]
+    errors = [
+        *_runs_folder(job),
+        *_programs(job, environ),
+        *_weights(job, environ),
+        *_data(job, environ),
+        *_nsys_options(job),
+    ]
     if errors:
         raise RequestError("\n".join(errors))
+
+
+def _runs_folder(job: Job) -> Iterator[str]:
+    if not job.site.is_local and "\\" in job.output_dir:
+        yield (
+            f"{job.output_dir}: Slurm writes no log to a path with a backslash in it: choose another with HARNESS_RUNS"
+        )
 
 
 def _programs(job: Job, environ: Mapping[str, str]) -> Iterator[str]:

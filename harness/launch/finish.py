@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 from harness.errors import HarnessError
-from harness.run import NodeStatus, Run, State, Status
+from harness.run import NodeStatus, Record, Run, State, Status
 
 
 def start(run: Run) -> None:
@@ -45,7 +45,24 @@ def end(run: Run, code: int, reason: str) -> int:
     run.write_status(status)
     for name in missing:
         print(f"expected report is missing or empty: {run.path / name}", file=sys.stderr)
+    if status.state == "completed" and (reason := why_nothing_was_recorded(run.record, missing)):
+        print(reason, file=sys.stderr)
     return exit_code
+
+
+def why_nothing_was_recorded(record: Record, missing: list[str]) -> str:
+    """Why a run that went well probably has no report of nsys, and what to try; empty when it has."""
+    if not any(name.startswith("nsys/") for name in missing):
+        return ""
+    if record.job["container"]:
+        return (
+            "nsys recorded nothing: in the container the training probably could not load its libraries (log.err has "
+            "the loader's own words); add their folder to the site's container.binds, or try --profiler torch"
+        )
+    return (
+        "nsys recorded nothing: it probably never saw the profiled steps (log.err has its own words); try another "
+        "version of nsys, or --profiler torch"
+    )
 
 
 def _training_exit(nodes: list[NodeStatus], expected: int, code: int) -> int:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 from harness.errors import WorkError
 from harness.launch.words import Word, quote_all
@@ -15,6 +17,15 @@ from harness.run import FINAL, Run, State
 AFTER_TIME = "00:30:00"  # a conversion takes seconds per hundred thousand kernels
 KEPT = frozenset({"SLURM_CONF", "SLURM_CLUSTERS", "SLURM_TIME_FORMAT"})
 LEAKING = ("SLURM_", "SLURMD_", "SRUN_", "SALLOC_", "PMI_", "PMIX_")
+# A submission that waits holds its nodes while the job looks for a run directory that only its return can make; an
+# array would be many jobs of one run.
+MISLEADING = frozenset({"SBATCH_WAIT", "SBATCH_ARRAY_INX"})
+ORDER_S, QUESTION_S = 120, 20  # what must not be cut short has its time; a question has others to go to
+# Site lines that say how much of the cluster a training takes: one process that converts needs none of it.
+SIZES = re.compile(
+    r"--(nodes|nodelist|nodefile|ntasks[\w-]*|tasks-per-node|gpus[\w-]*|gpu-\w+|gres-flags|gres(?=[= ].*gpu)|"
+    r"tres-[\w-]+|mem[\w-]*|(cpus|cores|sockets|threads)-per-\w+|switches|exclusive|contiguous)(?=[= ]|$)"
+)
 
 # squeue, sacct and scontrol agree on these words. Any other (RESIZING, STAGE_OUT, …) is unknown: no end, so whoever
 # waits goes on waiting.
@@ -40,25 +51,50 @@ STATES: dict[str, State] = {
 
 
 def clean_environment(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Our environment without what an enclosing job left in it, which would steer the new one."""
-    return {k: v for k, v in environ.items() if k in KEPT or not k.startswith(LEAKING)}
+    """Our environment without what would steer the new job: an enclosing job's own, and other ways to submit."""
+    ours = {k: v for k, v in environ.items() if k not in MISLEADING}
+    return {k: v for k, v in ours.items() if k in KEPT or not k.startswith(LEAKING)}
 
 
-def submit(script: Path, workdir: Path, directives: list[str]) -> str:
-    """Submit the script; returns the job's id.
+class JobId(NamedTuple):
+    """A job: its number, and the cluster that counts so where it is not the default one."""
+
+    number: str
+    cluster: str | None = None
+
+
+def job_of(run: Run) -> JobId:
+    """The run's job."""
+    return JobId(run.job_id, run.record.cluster)
+
+
+def submit(script: Path, workdir: Path, directives: list[str]) -> JobId:
+    """Submit the script; returns its job.
 
     Its directives are said again on the command line, where SBATCH_ variables cannot overrule them: what the script
-    says, and what was asked for, is what runs. Split and unquoted as sbatch itself reads them in the script.
+    says, and what was asked for, is what runs. Split and unquoted as sbatch itself reads them in the script; only the
+    log's place is said in full, as a `%` in the name of a folder would be read as a pattern.
 
     Raises:
         WorkError: sbatch refused; the sentence is sbatch's own.
     """
-    words = [word for line in directives for word in shlex.split(line, comments=True)]
-    return _job_id(_ask("sbatch", "--parsable", f"--chdir={workdir}", *words, str(script)))
+    options = [f"--chdir={workdir}", *_words(directives), _output(workdir / "logs" / "slurm-%j.out")]
+    return _job_id(_order("sbatch", "--parsable", *options, str(script)))
 
 
-def submit_after(run: Run, argv: list[Word], over: bool) -> str:
-    """Submit a small CPU job of one command that begins when the run has ended (`over`: it has); returns its id.
+def _words(lines: list[str]) -> Iterator[str]:
+    return (word for line in lines for word in shlex.split(line, comments=True))
+
+
+def _output(path: Path) -> str:
+    """The option for a log whose name holds the job's id as `%j`, in a folder of any name."""
+    return f"--output={str(path.parent).replace('%', '%%')}/{path.name}"
+
+
+def submit_after(run: Run, argv: list[Word], over: bool) -> JobId:
+    """Submit a small CPU job of one command that begins when the run has ended (`over`: it has); returns it.
+
+    Beside the queue it takes what the site says of every job, as a reservation or the nodes to keep away from.
 
     Raises:
         WorkError: sbatch refused; the sentence is sbatch's own.
@@ -73,31 +109,38 @@ def submit_after(run: Run, argv: list[Word], over: bool) -> str:
         "partition": site.partition,
         "qos": site.qos,
         "chdir": str(run.log_dir),
-        "output": str(run.log_dir / "after-%j.out").replace("%", "%%").replace("%%j", "%j"),
         "dependency": None if over else f"afterany:{run.job_id}",
         "kill-on-invalid-dep": None if over else "yes",
+        "clusters": run.record.cluster,  # the one that knows the job to wait for
     }
     options = [f"--{name}={value}" for name, value in wanted.items() if value]
-    return _job_id(_ask("sbatch", "--parsable", *options, f"--wrap={quote_all(argv)}"))
+    sites = _words([line for line in site.sbatch if not SIZES.match(line)])
+    output = _output(run.log_dir / "after-%j.out")
+    return _job_id(_order("sbatch", "--parsable", *sites, *options, output, f"--wrap={quote_all(argv)}"))
 
 
-def _job_id(asked: subprocess.CompletedProcess[str] | None) -> str:
+def _job_id(asked: subprocess.CompletedProcess[str] | None) -> JobId:
     if asked is None:
         raise WorkError("sbatch is not on PATH: log in to the cluster, or use --site local")
     if asked.returncode != 0:
         said = asked.stderr.strip() or asked.stdout.strip() or f"nothing (exit code {asked.returncode})"
         raise WorkError(f"sbatch refused the job: {said}")
-    job_id = asked.stdout.strip().splitlines()[-1].split(";")[0] if asked.stdout.strip() else ""
-    if not job_id.isdigit():
+    number, _, cluster = (asked.stdout.strip().splitlines() or [""])[-1].partition(";")
+    if not number.isdigit():
         raise WorkError(f"sbatch did not name a job id but said: {asked.stdout.strip() or 'nothing'}")
-    return job_id
+    return JobId(number, cluster or None)
 
 
-def state(run: Run) -> State:
-    """What squeue says, then sacct, then scontrol, then the run itself; else unknown."""
+def state(run: Run, silent: set[str] | None = None) -> State:
+    """What squeue says, then sacct, then scontrol, then the run itself; else unknown.
+
+    `silent`: the programs that did not answer in time so far, which are not asked again; whoever lists many runs hands
+    the same set to each.
+    """
     lagging: State = "unknown"
+    silent = set() if silent is None else silent
     for ask in (_squeue, _sacct, _scontrol):
-        word = ask(run.job_id)
+        word = ask(job_of(run), silent)
         if word is None:
             continue
         said = STATES.get(word.split()[0].rstrip("+"), "unknown")
@@ -119,29 +162,45 @@ def _refined(state: State, run: Run) -> State:
     )
 
 
-def _squeue(job_id: str) -> str | None:
-    asked = _ask("squeue", "--noheader", "--format=%T", f"--jobs={job_id}")
-    return _first_word_line(asked)
+def _squeue(job: JobId, silent: set[str]) -> str | None:
+    return _first_line(_question(silent, "squeue", "--noheader", "--format=%T", *_jobs(job)))
 
 
-def _sacct(job_id: str) -> str | None:
-    asked = _ask("sacct", "--noheader", "--parsable2", "--allocations", "--format=State", f"--jobs={job_id}")
-    return _first_word_line(asked)
+def _sacct(job: JobId, silent: set[str]) -> str | None:
+    options = ("--noheader", "--parsable2", "--allocations", "--format=State")
+    return _first_line(_question(silent, "sacct", *options, *_jobs(job)))
 
 
-def _scontrol(job_id: str) -> str | None:
-    asked = _ask("scontrol", "--oneliner", "show", "job", job_id)
+def _scontrol(job: JobId, silent: set[str]) -> str | None:
+    return _shown(job, silent).get("JobState")
+
+
+def _shown(job: JobId, silent: set[str]) -> dict[str, str]:
+    """The fields that scontrol shows of the job; none where it does not know it (any more)."""
+    asked = _question(silent, "scontrol", "--oneliner", *_clusters(job), "show", "job", job.number)
     if asked is None or asked.returncode != 0:
-        return None
-    fields = dict(part.split("=", 1) for part in asked.stdout.split() if "=" in part)
-    return fields.get("JobState")
+        return {}
+    return dict(part.split("=", 1) for part in asked.stdout.split() if "=" in part)
 
 
-def pending_reason(job_id: str) -> str:
+def _jobs(job: JobId) -> list[str]:
+    return [*_clusters(job), f"--jobs={job.number}"]
+
+
+def _clusters(job: JobId) -> list[str]:
+    return [f"--clusters={job.cluster}"] if job.cluster else []
+
+
+def pending_reason(job: JobId) -> str:
     """Why a queued job waits, in Slurm's words; empty when it does not say."""
-    asked = _ask("squeue", "--noheader", "--format=%r", f"--jobs={job_id}")
-    reason = _first_word_line(asked) or ""
+    reason = _first_line(_question(set(), "squeue", "--noheader", "--format=%r", *_jobs(job))) or ""
     return "" if reason == "None" else reason  # not looked at yet
+
+
+def why_it_never_began(job: JobId) -> str:
+    """Slurm's reason for a failed job of which nothing ran; empty when it gives none."""
+    reason = _shown(job, set()).get("Reason", "None")
+    return "" if reason == "None" else f"it never began: Slurm says {reason}"
 
 
 def cancel(run: Run) -> None:
@@ -150,28 +209,51 @@ def cancel(run: Run) -> None:
     Raises:
         WorkError: scancel refused; the sentence is its own.
     """
-    cancel_id(run.job_id)
+    cancel_job(job_of(run))
 
 
-def cancel_id(job_id: str) -> None:
+def cancel_job(job: JobId) -> None:
     """As `cancel`, for a job that is no run yet."""
-    asked = _ask("scancel", job_id)
+    asked = _order("scancel", *_clusters(job), job.number)
     if asked is None or asked.returncode != 0:
-        raise WorkError(f"scancel {job_id}: {asked.stderr.strip() if asked else 'is not on PATH'}")
+        raise WorkError(f"scancel {job.number}: {asked.stderr.strip() if asked else 'is not on PATH'}")
 
 
-def _first_word_line(asked: subprocess.CompletedProcess[str] | None) -> str | None:
-    if asked is None or asked.returncode != 0 or not asked.stdout.strip():
+def _first_line(asked: subprocess.CompletedProcess[str] | None) -> str | None:
+    """The first line of an answer; a cluster that was named is repeated above it."""
+    if asked is None or asked.returncode != 0:
         return None
-    return asked.stdout.strip().splitlines()[0].strip()
+    lines = (line.strip() for line in asked.stdout.splitlines())
+    return next((line for line in lines if line and not line.startswith("CLUSTER:")), None)
 
 
-def _ask(*argv: str) -> subprocess.CompletedProcess[str] | None:
+def _question(silent: set[str], program: str, *words: str) -> subprocess.CompletedProcess[str] | None:
+    """What the program answers; None, and it is among the silent from then on, when it does not in time."""
+    if program in silent:
+        return None
+    try:
+        return _run(QUESTION_S, program, *words)
+    except subprocess.TimeoutExpired:
+        silent.add(program)
+        return None
+
+
+def _order(*argv: str) -> subprocess.CompletedProcess[str] | None:
+    """What became of an order; None when there is no such program.
+
+    Raises:
+        WorkError: nobody answered.
+    """
+    try:
+        return _run(ORDER_S, *argv)
+    except subprocess.TimeoutExpired:
+        raise WorkError(f"{argv[0]} did not answer within two minutes: is the controller down?") from None
+
+
+def _run(limit_s: float, *argv: str) -> subprocess.CompletedProcess[str] | None:
     try:
         return subprocess.run(
-            argv, capture_output=True, text=True, check=False, env=clean_environment(), timeout=120
+            argv, capture_output=True, text=True, check=False, env=clean_environment(), timeout=limit_s
         )
     except FileNotFoundError:
         return None
-    except subprocess.TimeoutExpired:
-        raise WorkError(f"{argv[0]} did not answer within two minutes: is the controller down?") from None

@@ -18,6 +18,7 @@ from harness.errors import WorkError
 from harness.experiment import Experiment
 from harness.launch import local, slurm
 from harness.launch.check import check, with_whole_paths
+from harness.launch.finish import why_nothing_was_recorded
 from harness.launch.fit import Machine
 from harness.launch.job import Job, resolve
 from harness.launch.render import render
@@ -89,17 +90,17 @@ def _write_files(folder: Path, job: Job) -> None:
 
 def _start_slurm(stage: Stage, job: Job, record: Record) -> Run:
     try:
-        job_id = slurm.submit(stage.path / "job.sbatch", stage.output_dir, job.directives)
+        said = slurm.submit(stage.path / "job.sbatch", stage.output_dir, job.directives)
     except WorkError as refusal:
         raise WorkError(f"{refusal}{_asked_cpus(job, str(refusal))}") from None
     try:
         run = Run(stage.path)
-        run.write_record(record.model_copy(update={"job_id": job_id}))
-        return stage.publish(job.name_for(job_id), job_id)
+        run.write_record(record.model_copy(update={"job_id": said.number, "cluster": said.cluster}))
+        return stage.publish(job.name_for(said.number), said.number)
     except (OSError, WorkError) as error:
-        slurm.cancel_id(job_id)
+        slurm.cancel_job(said)
         why = error if isinstance(error, WorkError) else disk_error(stage.path, error)
-        raise WorkError(f"job {job_id} was cancelled again: {why}") from None
+        raise WorkError(f"job {said.number} was cancelled again: {why}") from None
 
 
 def _asked_cpus(job: Job, refusal: str) -> str:
@@ -126,16 +127,21 @@ def _start_local(stage: Stage, job: Job, record: Record) -> Run:
     return run
 
 
-def state_of(run: Run) -> State:
-    """The run's state, asked of whoever knows."""
-    return slurm.state(run) if run.record.backend == "slurm" else local.state(run)
+def state_of(run: Run, silent: set[str] | None = None) -> State:
+    """The run's state, asked of whoever knows; `silent` as in `slurm.state`."""
+    return slurm.state(run, silent) if run.record.backend == "slurm" else local.state(run)
 
 
 def why(run: Run, state: State) -> str:
-    """Why a run waits, or ended without a word; empty when there is nothing to add to its state."""
-    if run.record.backend == "slurm":
-        return slurm.pending_reason(run.job_id) if state == "queued" else ""
-    return local.why_it_fell_silent(run) if state == "failed" else ""
+    """Why a run waits, ended without a word or left no report; empty when there is nothing to add to its state."""
+    own = run.status()
+    if state == "completed":
+        return why_nothing_was_recorded(run.record, own.missing) if own else ""
+    if run.record.backend == "local":
+        return local.why_it_fell_silent(run) if state == "failed" else ""
+    if state == "queued":
+        return slurm.pending_reason(slurm.job_of(run))
+    return slurm.why_it_never_began(slurm.job_of(run)) if state == "failed" and own is None else ""
 
 
 def cancel(run: Run) -> State:

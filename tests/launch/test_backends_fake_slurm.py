@@ -88,9 +88,28 @@ def test_an_sbatch_that_names_no_id_is_a_failure(
     assert "Traceback" not in done.stderr
 
 
-def test_an_id_with_a_cluster_name_is_an_id(programs: Path, site: str, harness: Harness) -> None:
-    fake(programs, "sbatch", "echo '4711;leonardo'")
-    assert json.loads(harness("-e", "1", "--site", site, "--json").stdout)["job_id"] == "4711"
+def test_a_job_of_another_cluster_is_looked_for_and_cancelled_there(
+    programs: Path, site: str, harness: Harness
+) -> None:
+    """The default cluster may count another job by the same number."""
+    fake(programs, "sbatch", "echo '4711;mpp3'")
+    said = json.loads(harness("-e", "1", "--site", site, "--json").stdout)
+    assert said["job_id"] == "4711"
+    run = Run(Path(said["path"]))
+    there = 'case "$*" in *--clusters=mpp3*4711*)'
+    fake(programs, "scontrol", f"{there} echo JobState=NODE_FAIL;; *) echo JobState=RUNNING;; esac")
+    assert slurm.state(run) == "node_fail"
+    fake(programs, "sacct", f"{there} echo COMPLETED;; *) echo FAILED;; esac")
+    assert slurm.state(run) == "completed"
+    # The real one says which cluster it speaks of.
+    fake(programs, "squeue", f"{there} echo CLUSTER: mpp3; echo PENDING;; *) echo RUNNING;; esac")
+    assert slurm.state(run) == "queued"
+    assert slurm.pending_reason(slurm.job_of(run)) == "PENDING"
+    slurm.cancel(run)
+    assert (programs / "scancel.log").read_text().split() == ["--clusters=mpp3", "4711"]
+    fake(programs, "sbatch", 'printf "%s\\n" "$@" >$0.argv; echo "4712;mpp3"')
+    assert slurm.submit_after(run, ["true"], over=False).number == "4712"
+    assert "--clusters=mpp3" in (programs / "sbatch.argv").read_text().splitlines()
 
 
 def test_an_enclosing_jobs_variables_do_not_leak(programs: Path, site: str, harness: Harness) -> None:
@@ -98,11 +117,15 @@ def test_an_enclosing_jobs_variables_do_not_leak(programs: Path, site: str, harn
     harness(
         "-e", "1", "--site", site,
         SLURM_JOB_ID="1", SLURM_NTASKS="7", SRUN_CPUS_PER_TASK="3", SBATCH_ACCOUNT="mine", SLURM_CONF="/etc/s.conf",
+        SBATCH_WAIT="1", SBATCH_ARRAY_INX="0-1",
     )  # fmt: skip
     seen = (programs / "sbatch.env").read_text()
     assert "SBATCH_ACCOUNT=mine" in seen
     assert "SLURM_CONF=/etc/s.conf" in seen
     assert not any(name in seen for name in ("SLURM_JOB_ID", "SLURM_NTASKS", "SRUN_CPUS"))
+    assert not any(name in seen for name in ("SBATCH_WAIT", "SBATCH_ARRAY_INX")), (
+        "the job's run would never begin"
+    )
 
 
 def test_what_the_script_says_cannot_be_overruled_from_outside(
@@ -130,7 +153,50 @@ def test_a_sites_own_sbatch_lines_mean_on_the_command_line_what_they_mean_in_the
     done = harness("-e", "1", "--site", site)
     assert done.returncode == 0, done.stderr
     argv = (programs / "sbatch.argv").read_text().splitlines()
-    assert argv[-5:-1] == ["--reservation", "my_res", "--comment=two words", "--constraint=a100"]
+    assert argv[-6:-2] == ["--reservation", "my_res", "--comment=two words", "--constraint=a100"]
+
+
+def test_what_follows_a_run_goes_where_the_site_says_and_takes_none_of_its_gpus(
+    programs: Path, site: str, harness: Harness
+) -> None:
+    lines = ["--reservation my_res", "--exclude=node1 # broken", "--gres=gpu:4", "--gres=tmpdir:10g", "--nodes=2",
+             "--ntasks-per-socket=1", "--mem=0", "--exclusive", "--gpus-per-task 1"]  # fmt: skip
+    with Path(site).open("a", encoding="utf-8") as file:
+        file.write(f"sbatch: {json.dumps(lines)}\n")
+    run = Run(Path(json.loads(harness("-e", "1", "--site", site, "--json").stdout)["path"]))
+    fake(programs, "sbatch", 'printf "%s\\n" "$@" >$0.argv; echo 4712')
+    slurm.submit_after(run, ["true"], over=False)
+    argv = (programs / "sbatch.argv").read_text().splitlines()
+    assert argv[1:5] == ["--reservation", "my_res", "--exclude=node1", "--gres=tmpdir:10g"]
+    assert [w for w in argv[5:] if w.startswith(("--nodes", "--ntasks", "--mem", "--gpus", "--excl"))] == [
+        "--nodes=1", "--ntasks=1"
+    ]  # fmt: skip
+
+
+def test_slurms_own_log_goes_to_a_folder_whose_name_looks_like_a_pattern(
+    programs: Path, site: str, harness: Harness, tmp_path: Path
+) -> None:
+    fake(programs, "sbatch", 'printf "%s\\n" "$@" >$0.argv; echo 4711')
+    assert harness("-e", "1", "--site", site, HARNESS_RUNS=str(tmp_path / "50% %j")).returncode == 0
+    outputs = [w for w in (programs / "sbatch.argv").read_text().splitlines() if w.startswith("--output=")]
+    assert outputs[-1] == f"--output={tmp_path}/50%% %%j/exercise_1_DDP/logs/slurm-%j.out"
+
+
+def test_runs_where_slurm_would_write_no_log_are_refused(
+    programs: Path, site: str, harness: Harness, tmp_path: Path
+) -> None:
+    done = harness("-e", "1", "--site", site, HARNESS_RUNS=str(tmp_path / "r\\b"))
+    assert done.returncode == 2
+    assert "backslash" in done.stderr
+    assert "HARNESS_RUNS" in done.stderr
+    assert not list(tmp_path.glob("r*b"))
+
+
+def test_of_a_job_that_never_began_slurm_says_why(programs: Path, run: Run, harness: Harness) -> None:
+    fake(programs, "scontrol", "echo 'JobId=4711 JobState=FAILED Reason=JobLaunchFailure'")
+    assert "it never began: Slurm says JobLaunchFailure" in harness("status").stdout
+    run.write_status(Status(state="failed", exit_code=7))
+    assert "it never began" not in harness("status").stdout
 
 
 @pytest.mark.parametrize(
@@ -235,6 +301,25 @@ def test_the_state_is_squeues_then_saccts_then_scontrols_then_the_runs_own(progr
     assert slurm.state(run) == "cancelled"
     fake(programs, "squeue", "echo PENDING")
     assert slurm.state(run) == "queued"
+
+
+def test_who_does_not_answer_in_time_is_passed_over(
+    programs: Path, run: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(slurm, "QUESTION_S", 0.5)
+    fake(programs, "squeue", "echo >>$0.log; exec sleep 60")
+    fake(programs, "sacct", "echo COMPLETED")
+    assert slurm.state(run) == "completed"
+    assert slurm.pending_reason(slurm.job_of(run)) == ""
+    for number in "23":
+        again = Run(run.path.with_name(number))
+        again.path.mkdir()
+        again.write_record(run.record)
+    (programs / "squeue.log").unlink()
+    monkeypatch.setenv("HARNESS_RUNS", str(run.path.parents[2]))
+    assert runs.ls() == 0
+    assert capsys.readouterr().out.count("completed") == 3
+    assert (programs / "squeue.log").read_text() == "\n", "of many runs it is asked once"
 
 
 def test_accounting_that_lags_behind_is_believed_only_when_nobody_knows_better(
