@@ -7,6 +7,7 @@ from pathlib import Path
 from harness.errors import WorkError
 from harness.report.comm_results import Measured, Result, read_measured, read_verdict
 from harness.report.numbers import percent
+from harness.traces.words import printable
 
 
 def is_comm_run(path: Path) -> bool:
@@ -16,7 +17,7 @@ def is_comm_run(path: Path) -> bool:
 
 def render_comm(run_dir: Path) -> str:
     """The essence of a run of exercise 0; what is missing or damaged is said."""
-    return "\n".join([*_verdict(run_dir), "", *_collectives(run_dir)]) + "\n"
+    return "\n".join(map(printable, [*_verdict(run_dir), "", *_collectives(run_dir)])) + "\n"
 
 
 def _verdict(run_dir: Path) -> list[str]:

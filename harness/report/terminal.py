@@ -12,6 +12,7 @@ from harness.report import known, rows_communication, rows_machine, rows_time, r
 from harness.report.numbers import cut, duration
 from harness.report.page_parts import Table
 from harness.report.words import recording
+from harness.traces.words import printable
 
 WIDTH = 118
 _MARKS = {Verdict.GOOD: "·", Verdict.DOUBTFUL: "?", Verdict.UNUSABLE: "!"}
@@ -24,7 +25,7 @@ _GAP_NAMES = 34
 def render(summary: Summary) -> str:
     """The whole report of one job, lines at most WIDTH wide."""
     blocks = [block for section in _SECTIONS if (block := section(summary))]
-    return "\n\n".join("\n".join(cut(line, WIDTH) for line in block) for block in blocks) + "\n"
+    return "\n\n".join("\n".join(cut(printable(line), WIDTH) for line in block) for block in blocks) + "\n"
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]], left: int = 1) -> list[str]:

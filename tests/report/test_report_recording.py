@@ -87,6 +87,15 @@ def test_a_damaged_record_is_told_and_the_rest_is_shown(tmp_path: Path, content:
     assert "run.json cannot be read" in facts["left out"]
 
 
+def test_a_training_steers_no_terminal(tmp_path: Path) -> None:
+    run = a_run(tmp_path / "run", [])
+    start = {"event": "start", "rank": 0, "device_name": "\x1b[31mA100\r\n"}
+    (run / "metrics/rank0.jsonl").write_text(json.dumps(start))
+    _, terminal, _ = told(run)
+    assert "[31mA100" in terminal
+    assert all(map(str.isprintable, terminal.splitlines()))
+
+
 def test_a_finding_is_told_whole_with_how_often_before_why() -> None:
     evidence = "/a/long/path/" * 8 + "trace.json: is a Git LFS pointer: fetch it with `git lfs pull`"
     findings = [Finding(severity=Verdict.DOUBTFUL, what="a trace cannot be read", evidence=evidence)] * 2
