@@ -3,7 +3,7 @@
     python exercises/exercise_1_DDP/check_ranges.py RUN-OR-TRACE…
 
 Takes torch.profiler's .json or .json.gz, nsys' .sqlite, or a run's folder with such files somewhere in it.
-Exit code 0: all ranges are there; 1: some are missing or misplaced; 2: there is no trace to look at.
+Exit code 0: all ranges are there; 1: some are missing or misplaced; 2: there is no trace, or one cannot be read.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import json
 import re
 import sqlite3
 import sys
+import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +33,10 @@ EXPECTED = {
 }
 
 
+class Unreadable(Exception):
+    """A file is no trace, or only a part of one; the message says why, as a clause."""
+
+
 @dataclass(frozen=True)
 class Range:
     """A named stretch of time on one thread, in the trace's own unit."""
@@ -47,7 +52,8 @@ def main(arguments: Sequence[str]) -> int:
     traces = [trace for argument in arguments for trace in find_traces(Path(argument))]
     if not traces:
         print(
-            "no trace found: name a run's folder, a .json.gz or a .sqlite. Was the profiler started (GAP 2)?"
+            "no trace found: name a run's folder, a .json.gz or a .sqlite. "
+            "Was the profiler started and moved on (GAPs 2 and 3)?"
         )
         return 2
     return max(report(trace) for trace in traces)
@@ -61,8 +67,12 @@ def find_traces(path: Path) -> list[Path]:
 
 
 def report(trace: Path) -> int:
-    """Print what is right and wrong in one trace; 0 when all is right, else 1."""
-    findings = check(read_ranges(trace))
+    """Print what is right and wrong in one trace; 0 when all is right, 1 when not, 2 when it cannot be read."""
+    try:
+        findings = check(read_ranges(trace))
+    except Unreadable as why:
+        print(f"{trace}: {why}")
+        return 2
     for right, sentence in findings:
         print(f"{trace.name}: {'ok     ' if right else 'MISSING'} {sentence}")
     return 0 if all(right for right, _ in findings) else 1
@@ -102,13 +112,24 @@ def _inside(inner: Range, outer: Range) -> bool:
 
 
 def read_ranges(trace: Path) -> list[Range]:
-    """The ranges that the program itself wrote into a trace."""
-    return list(_nsys_ranges(trace) if trace.suffix == ".sqlite" else _kineto_ranges(trace))
+    """The ranges that the program itself wrote into a trace.
+
+    Raises:
+        Unreadable: the file is no trace, or cut short.
+    """
+    try:
+        return list(_nsys_ranges(trace) if trace.suffix == ".sqlite" else _kineto_ranges(trace))
+    except (EOFError, zlib.error, sqlite3.DatabaseError) as error:
+        raise Unreadable(f"damaged or cut short ({error})") from None
+    except OSError as error:
+        raise Unreadable(f"cannot be read ({error.strerror or error})") from None
+    except (ValueError, KeyError, TypeError, RecursionError):
+        raise Unreadable("not a trace of torch.profiler (.json, .json.gz) or nsys (.sqlite)") from None
 
 
 def _kineto_ranges(trace: Path) -> Iterable[Range]:
     content = gzip.decompress(trace.read_bytes()) if trace.suffix == ".gz" else trace.read_bytes()
-    events: list[dict[str, Any]] = json.loads(content).get("traceEvents", [])
+    events: list[dict[str, Any]] = json.loads(content)["traceEvents"]
     for event in events:
         if event.get("cat") == "user_annotation" and event.get("ph") == "X":
             start = float(event["ts"])
@@ -121,8 +142,10 @@ def _nsys_ranges(trace: Path) -> Iterable[Range]:
         FROM NVTX_EVENTS e LEFT JOIN StringIds s ON s.id = e.textId
         WHERE e.end IS NOT NULL
     """
-    connection = sqlite3.connect(f"file:{trace}?mode=ro", uri=True)
+    connection = sqlite3.connect(f"{trace.absolute().as_uri()}?mode=ro", uri=True)
     try:
+        if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'NVTX_EVENTS'").fetchone():
+            return  # nsys makes the table with the first range
         for name, thread, start, end in connection.execute(query):
             if name is not None:
                 yield Range(name, thread, start, end)

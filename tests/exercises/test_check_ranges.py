@@ -102,4 +102,48 @@ def test_what_is_left_of_steps_that_recording_cut_is_no_fault(
 
 def test_no_trace_at_all_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([str(tmp_path)]) == 2
-    assert "no trace found" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "no trace found" in said
+    assert "GAPs 2 and 3" in said
+
+
+def test_an_export_without_any_range_misses_all_seven(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """nsys makes the table of ranges with the first of them."""
+    path = tmp_path / "profile_node0.sqlite"
+    with sqlite3.connect(path) as connection:
+        connection.execute("CREATE TABLE StringIds (id INTEGER, value TEXT)")
+    connection.close()
+    assert main([str(path)]) == 1
+    assert capsys.readouterr().out.count("not in the trace") == 7
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("rank0.json.gz", gzip.compress(b'{"traceEvents": []}')[:-9]),
+        ("rank0.json.gz", b"not gzip"),
+        ("run.json", b"[1, 2]"),
+        ("run.json", b'{"job_id": "1"}'),
+        ("train.py", b"import torch"),
+        ("picture.png", b"\x89PNG\xff"),
+        ("profile_node0.sqlite", b"not a database, but a text of some length"),
+    ],
+)
+def test_what_is_no_trace_is_one_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, content: bytes
+) -> None:
+    path = tmp_path / name
+    path.write_bytes(content)
+    assert main([str(path)]) == 2
+    assert capsys.readouterr().out.startswith(f"{path}: ")
+
+
+def test_a_readable_trace_beside_a_broken_one_is_still_checked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kineto(tmp_path / "rank1.json.gz", STEPS)
+    (tmp_path / "rank0.json.gz").write_bytes(b"")
+    assert main([str(tmp_path)]) == 2
+    assert "rank1.json.gz: ok      forward: 2 times" in capsys.readouterr().out
