@@ -197,6 +197,44 @@ def test_a_collective_has_the_payload_of_the_call_that_launched_it(tmp_path: Pat
     assert (trace.identity.rank, trace.identity.world_size, trace.identity.backend) == (5, 8, "nccl")
 
 
+def joined(made: Nsys, pid: int, group: str, size: int, rank: int) -> None:
+    told = {"NCCL communicator ID": group, "No. of ranks": size, "Rank": rank}
+    made.range("ncclCommInitRank", 1, 1, pid=pid, tid=pid, payload=told)
+
+
+def world(tmp_path: Path, made: Nsys) -> tuple[int | None, dict[int, int]]:
+    told = read(tmp_path, made).identity
+    return told.world_size, told.ranks
+
+
+def test_the_largest_communicator_is_the_world_where_all_are_in_it(tmp_path: Path) -> None:
+    made = Nsys()
+    for pid, rank in ((50, 4), (51, 5)):
+        joined(made, pid, "all", 8, rank)
+        joined(made, pid, "pair", 2, rank - 4)
+    assert world(tmp_path, made) == (8, {50: 4, 51: 5})
+    for pid, rank in ((50, 4), (51, 5)):
+        joined(made, pid, "all again", 8, rank)
+    assert world(tmp_path, made) == (8, {50: 4, 51: 5}), "a second communicator of the same ranks is no doubt"
+
+
+def test_without_a_communicator_of_all_no_other_is_taken_for_it(tmp_path: Path) -> None:
+    """Tensor by data parallelism, 2 × 2."""
+    made = Nsys()
+    for rank in range(4):
+        joined(made, 50 + rank, f"tensor {rank // 2}", 2, rank % 2)
+        joined(made, 50 + rank, f"data {rank % 2}", 2, rank // 2)
+    assert world(tmp_path, made) == (None, {})
+
+
+def test_a_communicator_is_not_the_world_of_a_process_that_says_another_rank(tmp_path: Path) -> None:
+    made = Nsys()
+    joined(made, 50, "data", 4, 2)
+    made.range("epoch_0-rank_5", 100, 50, pid=50, tid=50)
+    trace = read(tmp_path, made)
+    assert (trace.identity.rank, trace.identity.world_size) == (5, None)
+
+
 @pytest.mark.parametrize(
     ("call", "kernel", "kind", "size"),
     [

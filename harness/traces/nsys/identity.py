@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections import defaultdict
 from pathlib import Path
 
+from harness.traces.columns import distinct
 from harness.traces.nsys.collectives import Payloads
 from harness.traces.nsys.database import Database
 from harness.traces.nsys.devices import Devices
-from harness.traces.trace import Identity
+from harness.traces.trace import Identity, Ranges
 
 _RANK_IN_FILE = re.compile(r"rank[-_]?(\d+)", re.IGNORECASE)
 _RANK_IN_RANGE = re.compile(r"^epoch_\d+-rank_(\d+)$")  # the outermost range of our training scripts
@@ -24,19 +25,22 @@ def identity(
     export: dict[str, object],
     path: Path,
     processes: set[int],
-    range_names: Iterable[str],
+    own_ranks: dict[int, int],
     *,
     payloads: Payloads,
     devices: Devices,
 ) -> Identity:
-    """The export's identity. Rank and world are NCCL's where it told them, else our own ranges' or the file name's."""
+    """The export's identity. Rank and world are NCCL's where it told them, else our own ranges' or the file name's.
+
+    `own_ranks`: of each process (by pid) whose ranges name it.
+    """
     hosts = database.rows("TARGET_INFO_SYSTEM_ENV", "value", only=("name", ["Hostname"]))
-    world, world_size = _world(payloads)
+    world, world_size = _world(payloads, own_ranks or _rank_of_only(path, processes))
     ranks = payloads.ranks_in(world)
     return Identity(
         source="nsys",
         path=str(path),
-        rank=_rank(set(ranks.values()), range_names, path),
+        rank=_rank(set(ranks.values()) or set(own_ranks.values()), path),
         world_size=world_size,
         ranks=ranks,
         host=next((str(value) for (value,) in hosts), None),
@@ -55,15 +59,44 @@ def export_facts(database: Database) -> dict[str, object]:
     }
 
 
-def _world(payloads: Payloads) -> tuple[str | None, int | None]:
-    """The largest communicator is the world."""
-    world = max(payloads.sizes, key=lambda group: payloads.sizes[group], default=None)
-    return world, None if world is None else payloads.sizes[world]
+def ranks_in_ranges(ranges: Ranges, texts: list[str]) -> dict[int, int]:
+    """The rank of each process (by pid) whose outermost ranges name just one."""
+    told: dict[int, set[int]] = defaultdict(set)
+    for name in set(ranges.name.tolist()):
+        if found := _RANK_IN_RANGE.search(texts[name]):
+            for pid in distinct(ranges.process[ranges.name == name]):
+                told[pid].add(int(found.group(1)))
+    return {pid: ranks.pop() for pid, ranks in told.items() if len(ranks) == 1}
 
 
-def _rank(told: set[int], range_names: Iterable[str], path: Path) -> int | None:
+def _rank_of_only(path: Path, processes: set[int]) -> dict[int, int]:
+    """The rank in the file's name, of the one process there is."""
+    rank = _rank(set(), path)
+    return {} if rank is None or len(processes) != 1 else dict.fromkeys(processes, rank)
+
+
+def _world(payloads: Payloads, own_ranks: dict[int, int]) -> tuple[str | None, int | None]:
+    """The largest communicator is the world, unless it shows that it is only a part of one.
+
+    With tensor and data parallelism there may be none of all ranks, and those of the largest size are then several:
+    a process is in no more than some of them, or has another rank in each, or another than it says itself.
+    """
+    size = max(payloads.sizes.values(), default=None)
+    largest = [group for group, ranks in payloads.sizes.items() if ranks == size]
+    processes = {pid for _, pid, _ in payloads.members}
+    told = [payloads.ranks_in(group) for group in largest]
+    members = [{pid for name, pid, _ in payloads.members if name == group} for group in largest]
+    if any(pids != processes for pids in members) or any(ranks != told[0] for ranks in told):
+        return None, None
+    if any(own_ranks.get(pid, rank) != rank for ranks in told for pid, rank in ranks.items()):
+        return None, None
+    # One process that has the same rank in two may be the first of both rows and columns.
+    unsure = len(largest) > 1 and len(processes) == 1 and not processes & set(own_ranks)
+    return (None, None) if unsure or not largest else (largest[0], size)
+
+
+def _rank(told: set[int], path: Path) -> int | None:
     """The one rank of a report; a report of several has none."""
-    told = told or {int(found.group(1)) for name in range_names if (found := _RANK_IN_RANGE.search(name))}
     told = told or {int(found.group(1)) for found in [_RANK_IN_FILE.search(path.name)] if found}
     return min(told) if len(told) == 1 else None
 

@@ -11,7 +11,7 @@ from harness.traces.nsys.collectives import Payloads, device_collectives, is_ncc
 from harness.traces.nsys.database import Database, opened
 from harness.traces.nsys.devices import read_devices
 from harness.traces.nsys.events import api_calls, device_events, without_names
-from harness.traces.nsys.identity import dropped_events, export_facts, identity
+from harness.traces.nsys.identity import dropped_events, export_facts, identity, ranks_in_ranges
 from harness.traces.nsys.metrics import metric_series, peak_memory_bytes
 from harness.traces.nsys.ranges import nvtx_ranges
 from harness.traces.progress import Report, silent
@@ -51,9 +51,10 @@ def trace_of(path: Path, database: Database, host: bool) -> Trace:
     payloads = read_payloads(database)
     processes = {pid for part in (events, ranges) for pid in distinct(part.process) if pid >= 0}
     said = [names.texts[i] for i in set(ranges.name.tolist())]
+    own_ranks = ranks_in_ranges(ranges, names.texts)
     unnamed = without_names(events, names)
     return Trace(
-        identity=identity(database, export, path, processes, said, payloads=payloads, devices=devices),
+        identity=identity(database, export, path, processes, own_ranks, payloads=payloads, devices=devices),
         names=names.texts,
         events=events,
         calls=calls,
