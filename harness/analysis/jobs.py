@@ -20,7 +20,8 @@ def group(parts: Iterable[RankPart]) -> list[list[RankPart]]:
     """Parts per job, in a canonical order.
 
     One run's parts are one job. Other files are one job when they tell the same world size and every rank
-    once, all of them together or those of one folder. Whatever is left stands alone, file by file."""
+    once, all of them together or those of one folder. Whatever is left stands alone, file by file. A process
+    without a rank belongs to the ranks that its file tells; one that only helps them is left out, and named."""
     runs: dict[str, list[RankPart]] = {}
     worlds: dict[int, list[RankPart]] = {}
     files: dict[str, list[RankPart]] = {}
@@ -32,12 +33,48 @@ def group(parts: Iterable[RankPart]) -> list[list[RankPart]]:
             worlds.setdefault(size, []).append(part)
         else:
             files.setdefault(part.source.path, []).append(part)
-    jobs = [*runs.values(), *(job for world in worlds.values() for job in _worlds(world)), *files.values()]
-    return sorted(jobs, key=lambda job: job[0].source.path)
+    jobs = [job for world in worlds.values() for job in _worlds(world)]
+    of_file = {part.source.path: job for job in jobs for part in job}
+    for path, rankless in files.items():
+        if path in of_file:
+            of_file[path] += rankless
+        else:
+            jobs.append(rankless)
+    return sorted(map(_without_helpers, [*runs.values(), *jobs]), key=lambda job: job[0].source.path)
+
+
+def _without_helpers(job: list[RankPart]) -> list[RankPart]:
+    """The job without processes that have no rank where others of their file do: a data loader on the GPU is no
+    rank, and its numbers are not the training's. One with steps may be, while a rank is missing."""
+    told = max((part.source.world_size or 0 for part in job), default=0)
+    ranks = {part.source.rank for part in job} - {None}
+    telling = {part.source.path for part in job if part.source.rank is not None}
+    complete = 0 < told <= len(ranks)
+    rest: list[RankPart] = []
+    helpers: list[RankPart] = []
+    for part in job:
+        is_rank = part.source.rank is not None or part.source.path not in telling
+        may_be = bool(part.steps.durations_ns) and not complete
+        (rest if is_rank or may_be else helpers).append(part)
+    if not helpers:
+        return job
+    found = [*rest[0].findings, *map(_left_out, helpers)]
+    return [rest[0].model_copy(update={"findings": found}), *rest[1:]]
+
+
+def _left_out(helper: RankPart) -> Finding:
+    kernel_ns = sum(row.duration_ns for device in helper.devices for row in device.kinds)
+    where = ", ".join(str(device.device) for device in helper.devices)
+    evidence = (
+        f"process {helper.source.pid} ({PurePath(helper.source.path).name}): "
+        f"{kernel_ns / 1e6:.2f} ms of work on device {where}"
+    )
+    what = "a process that is no rank used a GPU: its work is not counted"
+    return Finding(severity=Verdict.GOOD, what=what, evidence=evidence)
 
 
 def _worlds(parts: list[RankPart]) -> list[list[RankPart]]:
-    """Parts of one world size, split until every rank occurs once in each job."""
+    """Parts of one world size, split until every rank occurs once in each job, or there is only one file in it."""
     if _ranks_once(parts):
         return [parts]
     jobs: list[list[RankPart]] = []
@@ -46,7 +83,7 @@ def _worlds(parts: list[RankPart]) -> list[list[RankPart]]:
         for part in parts:
             apart.setdefault(split_by(part), []).append(part)
         parts = [part for job in apart.values() if not _ranks_once(job) for part in job]
-        jobs += [job for job in apart.values() if _ranks_once(job)]
+        jobs += [job for job in apart.values() if _ranks_once(job) or split_by is _file]
     return jobs
 
 

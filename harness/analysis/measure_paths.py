@@ -135,13 +135,14 @@ def summarise(
     beside = {run: _read_beside(Path(run)) for run in {*map(str, runs), *(p.run for p in parts if p.run)}}
     named = [name_rank(part, beside[part.run].training) if part.run else part for part in parts]
     worlds = {run: _world_size(own.training) for run, own in beside.items()}
-    summaries = {_run_key(job): finish(job, worlds.get(job[0].run or "")) for job in group(named)}
-    for run in sorted(beside):
-        summaries[run] = _with_beside(summaries.get(run) or Summary(), beside[run])
-    if not summaries:
+    jobs = [(job[0].run, finish(job, worlds.get(job[0].run or ""))) for job in group(named)]
+    traced = {run for run, _ in jobs}
+    jobs += [(run, Summary()) for run in sorted(beside) if run not in traced]
+    if not jobs:
         nothing = "no trace was found: give a run, a trace file or a folder of them"
         raise WorkError("; ".join(f.evidence for f in broken) or nothing)
-    return [_add(summary, broken) for summary in summaries.values()]
+    complete = [summary if run is None else _with_beside(summary, beside[run]) for run, summary in jobs]
+    return [_add(summary, broken) for summary in complete]
 
 
 def name_rank(part: RankPart, training: Sequence[Training]) -> RankPart:
@@ -166,10 +167,6 @@ def name_rank(part: RankPart, training: Sequence[Training]) -> RankPart:
 
 def _world_size(training: Sequence[Training]) -> int | None:
     return max((t.world_size for t in training if t.world_size is not None), default=None)
-
-
-def _run_key(job: list[RankPart]) -> str:
-    return job[0].run or job[0].source.path
 
 
 def _add(summary: Summary, findings: Sequence[Finding]) -> Summary:

@@ -104,9 +104,11 @@ def test_a_thousand_ranks_merge_in_flat_memory():
     assert grown_mib < 200
 
 
-def identified(path: str, rank: int | None, world: int | None, run: str | None = None) -> RankPart:
+def identified(
+    path: str, rank: int | None, world: int | None, run: str | None = None, pid: int | None = None
+) -> RankPart:
     part = parts()[0]
-    source = Source(path=path, tool="kineto", rank=rank, world_size=world)
+    source = Source(path=path, tool="kineto", rank=rank, world_size=world, pid=pid)
     return part.model_copy(update={"source": source, "run": run})
 
 
@@ -129,6 +131,23 @@ def test_two_jobs_of_one_size_are_told_apart_by_their_folders():
 
 def test_a_rank_recorded_twice_in_one_folder_is_not_merged_with_itself():
     assert jobs(identified("a/x0", 0, 2), identified("a/y0", 0, 2)) == [["a/x0"], ["a/y0"]]
+
+
+def test_a_file_that_tells_a_rank_twice_is_a_job_of_its_own():
+    found = [identified("a", 0, 2, pid=1), identified("a", 0, 2, pid=2), identified("b", 1, 2)]
+    assert jobs(*found) == [["a", "a"], ["b"]]
+
+
+def test_a_process_that_helps_the_ranks_of_its_file_is_named_and_not_counted():
+    (job,) = group([identified("a", rank, 2) for rank in (0, 1)] + [identified("a", None, 2, pid=900)])
+    assert [part.source.rank for part in job] == [0, 1]
+    (finding,) = [finding for finding in job[0].findings if "is no rank" in finding.what]
+    assert "process 900 (a)" in finding.evidence
+
+
+def test_a_process_with_steps_may_be_the_rank_that_is_missing():
+    (job,) = group([identified("a", 0, 2), identified("a", None, 2, pid=900)])
+    assert [part.source.pid for part in job] == [None, 900]
 
 
 def test_the_reports_of_a_run_are_one_job_whatever_they_say_of_themselves():
