@@ -29,11 +29,14 @@ WRONG_REQUEST = 2
 def main(argv: Sequence[str] | None = None) -> int:
     """Exit status: 0 done, 1 the work failed, 2 the request was wrong."""
     options = _parser().parse_args(argv)
-    if options.command == "topology":
-        return _topology(options)
     if options.command == "verdict":
         return _verdict(options)
-    return _collectives(options)
+    results = options.run_dir / "comm"
+    try:
+        results.mkdir(parents=True, exist_ok=True)  # now: the tests take minutes
+    except OSError as error:
+        return _refuse(f"--run-dir: {results} cannot be made ({error.strerror})")
+    return _topology(options) if options.command == "topology" else _collectives(options)
 
 
 def _topology(options: argparse.Namespace) -> int:

@@ -156,3 +156,16 @@ def test_a_wrong_request_is_one_sentence_and_exit_code_2(
     done = subprocess.run(argv, capture_output=True, text=True, check=False, env={})
     assert done.returncode == 2 and sentence in done.stderr and "Traceback" not in done.stderr
     assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("command", [("topology", "--node", "0"), ("collectives",)])
+def test_a_folder_that_cannot_be_made_is_a_wrong_request(tmp_path: Path, command: tuple[str, ...]) -> None:
+    """Said before anything is measured, without a traceback."""
+    (tmp_path / "file").write_text("")
+    argv = [sys.executable, str(SCRIPT), *command, "--run-dir", str(tmp_path / "file" / "run")]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert (
+        done.stderr == f"--run-dir: {tmp_path / 'file' / 'run' / 'comm'} cannot be made (Not a directory)\n"
+    )
