@@ -14,13 +14,14 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
 from harness.analysis.facts import facts, step_durations_ns, tokens_per_step
-from harness.analysis.summary import Summary
+from harness.analysis.summary import TOP_KERNELS, KernelTime, Summary
 from harness.errors import RequestError
 
 RESAMPLES = 4000
 SEED = 20_000  # the interval of the same two runs is the same every time
 FEWEST_STEPS = 4  # even the whole range of fewer covers the median less than seven times in eight
 SAME_TOKENS = 1e-9
+ABOVE_THE_CUT = 2  # times the last row's share: a little more or less time is no news of a kernel
 SAME_PRECISION = 0.02  # of a kind's time: kernels near the window's edge come and go
 
 # Configuration that makes a comparison meaningless rather than interesting.
@@ -218,9 +219,8 @@ def _ratio(a: float | None, b: float | None) -> float | None:
 def _kernel_changes(a: Summary, b: Summary) -> list[KernelChange]:
     if not a.kernels or not b.kernels:
         return []  # a run that was not traced did not lose its kernels
-    known = {k.name for k in a.kernels}, {k.name for k in b.kernels}
-    only_a = [(k, "a") for k in a.kernels if k.name not in known[1]]
-    only_b = [(k, "b") for k in b.kernels if k.name not in known[0]]
+    only_a = [(k, "a") for k in _unlisted(a, b)]
+    only_b = [(k, "b") for k in _unlisted(b, a)]
     found = [
         KernelChange(
             name=k.name,
@@ -232,6 +232,18 @@ def _kernel_changes(a: Summary, b: Summary) -> list[KernelChange]:
         for k, side in (*only_a, *only_b)
     ]
     return sorted(found, key=lambda k: -k.share)
+
+
+def _unlisted(mine: Summary, other: Summary) -> list[KernelTime]:
+    """Kernels of one run that the other did not launch. Where the other's table was cut, only those that would stand
+    high in it, did they take the same share of the time: the rest may lie below the cut."""
+    listed = {k.name for k in other.kernels}
+    least = ABOVE_THE_CUT * min(k.share for k in other.kernels) if _is_cut(other) else 0.0
+    return [k for k in mine.kernels if k.name not in listed and k.share >= least]
+
+
+def _is_cut(summary: Summary) -> bool:
+    return len(summary.kernels) >= TOP_KERNELS
 
 
 def _precision_changes(a: Summary, b: Summary) -> Iterator[PrecisionChange]:
@@ -262,6 +274,12 @@ def _notes(a: Summary, b: Summary) -> list[str]:
         f"{side}: no kernel was recorded: only the training's own numbers can be compared"
         for side, summary in (("a", a), ("b", b))
         if not summary.kernels
+    ]
+    notes += [
+        f"{side}: only the {TOP_KERNELS} kernels with most time are known: a smaller one may have appeared or vanished "
+        "unseen, and one that is named may only have become much shorter"
+        for side, summary in (("a", a), ("b", b))
+        if _is_cut(summary)
     ]
     if any(d.device_kind == "cpu" for s in (a, b) for d in s.devices):
         notes.append(

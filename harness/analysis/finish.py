@@ -17,6 +17,7 @@ from harness.analysis.pipeline import pipeline, withheld_theory
 from harness.analysis.skew import Crossing, align_clocks, cross
 from harness.analysis.steps import by_rhythm
 from harness.analysis.summary import (
+    TOP_KERNELS,
     Clock,
     Collective,
     Finding,
@@ -33,7 +34,6 @@ from harness.analysis.summary import (
     Withheld,
 )
 
-TOP_KERNELS = 200
 TOP_UNCLASSIFIED = 30
 _SEVERITIES = (Verdict.GOOD, Verdict.DOUBTFUL, Verdict.UNUSABLE)
 

@@ -12,6 +12,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 SCHEMA_VERSION: Literal[1] = 1
+TOP_KERNELS = 200  # rows of `kernels`; a table as long as that may have been cut
 
 
 class Part(BaseModel):

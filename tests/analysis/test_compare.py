@@ -12,6 +12,7 @@ import pytest
 from harness.analysis.compare import bootstrap_ratio, compare, ratios
 from harness.analysis.facts import facts
 from harness.analysis.summary import (
+    TOP_KERNELS,
     Collective,
     CollectivePhase,
     Device,
@@ -126,6 +127,23 @@ def test_a_handful_of_steps_decides_nothing(count: int, verdict: str) -> None:
 def test_kernels_that_appeared_and_vanished_are_named() -> None:
     found = compare(a_summary([1], kernels=("gemm", "old")), a_summary([1], kernels=("gemm", "new")), NAMES)
     assert {(k.name, k.only_in) for k in found.kernels} == {("old", "a"), ("new", "b")}
+
+
+def with_kernels(shares: dict[str, float]) -> Summary:
+    """A run whose table of kernels is as long as it gets."""
+    table = [a_kernel(name).model_copy(update={"share": share}) for name, share in shares.items()]
+    return a_summary([1]).model_copy(update={"kernels": table[:TOP_KERNELS]})
+
+
+def test_a_kernel_below_the_cut_of_a_long_table_is_not_called_gone() -> None:
+    everywhere = {f"k{i}": 0.003 for i in range(TOP_KERNELS - 2)}
+    a = with_kernels({"large": 0.3, **everywhere, "longer in a": 0.0011, "longer in b": 0.001})
+    b = with_kernels({**everywhere, "longer in b": 0.0011, "another in b": 0.001, "longer in a": 0.0009})
+    found = compare(a, b, NAMES)
+    assert [(k.name, k.only_in) for k in found.kernels] == [("large", "a")]
+    assert len([n for n in found.notes if "only the 200 kernels with most time are known" in n]) == 2
+    short = compare(a_summary([1], kernels=("old",)), a_summary([1], kernels=("new",)), NAMES)
+    assert len(short.kernels) == 2 and not [n for n in short.notes if "are known" in n]
 
 
 def test_a_kind_of_work_in_another_precision_is_named() -> None:
