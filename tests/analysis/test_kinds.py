@@ -44,6 +44,11 @@ def test_communication_is_known_in_every_era_of_every_library(name):
         ("volta_sgemm_128x64_nn", "gemm", "fp32"),
         ("nvjet_tst_192x192_64x4_2x1_v_bz_coopB_bias_TNN", "gemm", "bf16"),
         ("nvjet_hsh_128x256_64x4_1x2_h_bz_coopA_NTN", "gemm", "fp16"),
+        ("nvjet_sm90_tst_192x192_64x3_2x1_v_bz_coopB_NTN", "gemm", "bf16"),
+        ("nvjet_sm120_tst_mma_64x64x128_3_32x32x128_tmaAB_alignCD4_bz_TNNN", "gemm", "bf16"),
+        ("nvjet_sm100_qqtst_128x256_128x6_2x1_2cta_v_bz_bias_TNT", "gemm", "fp8"),
+        ("nvjet_sm90_hsh_128x256_64x4_1x2_h_bz_coopA_NTN", "gemm", "fp16"),
+        ("nvjet_sm100_sss_128x128_32x4_1x2_h_bz_NTN", "gemm", "tf32"),
         (
             "void flash::flash_fwd_kernel<Flash_fwd_kernel_traits<128, cutlass::bfloat16_t>>()",
             "attention",
