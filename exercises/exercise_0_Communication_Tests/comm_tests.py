@@ -31,6 +31,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(argv)
     if options.command == "verdict":
         return _verdict(options)
+    if options.command == "collectives" and (missing := [n for n in TORCHRUN_SETS if n not in os.environ]):
+        return _refuse(
+            f"collectives must be started by torchrun, one process per GPU ({missing[0]} is not set)"
+        )
     results = options.run_dir / "comm"
     try:
         results.mkdir(parents=True, exist_ok=True)  # now: the tests take minutes
@@ -68,11 +72,6 @@ def _verdict(options: argparse.Namespace) -> int:
 
 
 def _collectives(options: argparse.Namespace) -> int:
-    missing = [name for name in TORCHRUN_SETS if name not in os.environ]
-    if missing:
-        return _refuse(
-            f"collectives must be started by torchrun, one process per GPU ({missing[0]} is not set)"
-        )
     from commtests import benchmark  # noqa: PLC0415  torch is not needed, and may be missing, for the other commands
 
     try:

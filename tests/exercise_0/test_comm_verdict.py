@@ -163,7 +163,8 @@ def test_a_folder_that_cannot_be_made_is_a_wrong_request(tmp_path: Path, command
     """Said before anything is measured, without a traceback."""
     (tmp_path / "file").write_text("")
     argv = [sys.executable, str(SCRIPT), *command, "--run-dir", str(tmp_path / "file" / "run")]
-    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    torchrun = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, env=torchrun)
     assert done.returncode == 2
     assert done.stdout == ""
     assert (
