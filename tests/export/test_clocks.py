@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from made_traces import event, trace
 
@@ -59,6 +61,28 @@ def test_without_matching_collectives_the_traces_own_clocks_stand() -> None:
         trace([event("x", BASE, BASE + 1)]),
     ):
         assert offsets_ns([first, other], ["a", "b"])[0] == [0, 0]
+
+
+def test_a_node_that_cannot_be_compared_is_named() -> None:
+    _, _, (note,) = offsets_ns([rank(0, "a", 0), rank(1, "b", 10**6, steps=5)], ["a", "b"])
+    assert "the clocks of b and a cannot be compared" in note
+
+
+def test_groups_that_share_a_name_are_told_apart_by_their_members() -> None:
+    """Both nodes call their own two ranks "tp"; what one ends has nothing to do with what the other does."""
+    traces = [
+        replace(rank(number, host, ahead), groups={"dp": members})
+        for number, host, ahead, members in ((0, "a", 0, [0, 1]), (2, "b", 3_000_000, [2, 3]))
+    ]
+    offsets, _, (note,) = offsets_ns(traces, ["a", "b"])
+    assert offsets == [0, 0] and "cannot be compared" in note
+
+
+def test_a_node_is_compared_through_another_where_it_shares_nothing_with_the_first() -> None:
+    traces = [rank(0, "a", 0), rank(1, "b", 500_000), rank(1, "b", 500_000), rank(2, "c", 800_000)]
+    groups = [[0, 1], [0, 1], [1, 2], [1, 2]]
+    traces = [replace(one, groups={"dp": members}) for one, members in zip(traces, groups, strict=True)]
+    assert offsets_ns(traces, ["a", "b", "b", "c"])[0] == [0, -500_000, -500_000, -800_000]
 
 
 def test_undated_traces_that_do_not_overlap_start_together_and_that_is_said() -> None:
