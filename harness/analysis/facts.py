@@ -27,10 +27,32 @@ def facts(summary: Summary) -> Facts:
 
 
 def step_durations_ns(summary: Summary) -> list[float]:
-    """One duration per step: the mean over ranks of the profiled steps, else of the training's own clock."""
+    """One duration per step: the mean over ranks of the profiled steps, else of the training's own clock.
+
+    Every rank leaves out its own warm-up, so that its first counted step need not be another's: steps are the same
+    by the name of their mark, and where names do not tell, the last is the last.
+    """
     per_rank = [r.durations_ns for r in summary.steps.per_rank if r.durations_ns]
-    per_rank = per_rank or [t.step_durations_ns for t in summary.training if t.step_durations_ns]
-    return [sum(step) / len(step) for step in zip(*per_rank, strict=False)]
+    if not per_rank:
+        told = [t.step_durations_ns for t in summary.training if t.step_durations_ns]
+        return [sum(step) / len(step) for step in zip(*told, strict=False)]
+    shared = min(map(len, per_rank))
+    steps = _by_name(summary, per_rank) or zip(*(d[-shared:] for d in per_rank), strict=True)
+    return [sum(step) / len(step) for step in steps]
+
+
+def _by_name(summary: Summary, per_rank: list[list[int]]) -> list[list[int]]:
+    """Per step that all ranks counted, each rank's duration; empty where the names do not tell the steps apart."""
+    marks: dict[tuple[str, int | None, int | None], list[str]] = {}
+    for d in summary.devices:  # of a process's devices the first: all have its steps
+        if d.steps:
+            marks.setdefault((d.source, d.pid, d.rank), [step.step for step in d.steps])
+    if list(map(len, marks.values())) != list(map(len, per_rank)):
+        return []
+    named = [dict(zip(names, ns, strict=True)) for names, ns in zip(marks.values(), per_rank, strict=True)]
+    if list(map(len, named)) != list(map(len, per_rank)):
+        return []  # a name comes back, as where each epoch counts anew
+    return [[n[name] for n in named] for name in named[0] if all(name in n for n in named)]
 
 
 def tokens_per_step(summary: Summary) -> float | None:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from harness.analysis.compare import bootstrap_ratio, compare, ratios
-from harness.analysis.facts import facts
+from harness.analysis.facts import facts, step_durations_ns
 from harness.analysis.summary import (
     TOP_KERNELS,
     Collective,
@@ -22,6 +22,7 @@ from harness.analysis.summary import (
     RankSteps,
     Spread,
     Steps,
+    StepSplit,
     Summary,
     Training,
 )
@@ -186,6 +187,40 @@ def test_facts_are_per_step_and_of_the_window() -> None:
     assert known["exposed_communication_share"] == pytest.approx(0.125)
     assert known["overlap_fraction"] == pytest.approx(0.5)
     assert "bubble" not in known
+
+
+def left_out(names: list[list[str]], durations: list[list[int]]) -> Summary:
+    """A job whose ranks counted steps of these names."""
+    devices = [
+        a_summary([1])
+        .devices[0]
+        .model_copy(update={"rank": rank, "steps": [a_step(*step) for step in zip(n, d, strict=True)]})
+        for rank, (n, d) in enumerate(zip(names, durations, strict=True))
+    ]
+    per_rank = [RankSteps(rank=rank, durations_ns=d) for rank, d in enumerate(durations)]
+    return Summary(steps=Steps(source="ProfilerStep", per_rank=per_rank), devices=devices)
+
+
+def a_step(name: str, window_ns: int) -> StepSplit:
+    return StepSplit(
+        step=name, window_ns=window_ns, compute_ns=window_ns, communication_ns=0, exposed_communication_ns=0,
+        overlapped_communication_ns=0, memory_ns=0, exposed_memory_ns=0, idle_ns=0,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("names", "durations", "expected"),
+    [
+        (["123", "0123"], [[11, 12, 13], [10, 11, 12, 13]], [11, 12, 13]),  # a warm-up of its own
+        (["012", "0123"], [[10, 11, 12], [10, 11, 12, 13]], [10, 11, 12]),  # a recording that ends early
+        (["010", "1010"], [[11, 12, 13], [10, 11, 12, 13]], [11, 12, 13]),  # each epoch counts anew
+        (["123", "789"], [[11, 12, 13], [11, 12, 13]], [11, 12, 13]),
+    ],
+)
+def test_steps_of_ranks_are_paired_by_their_marks_and_else_from_the_last(
+    names: list[str], durations: list[list[int]], expected: list[int]
+) -> None:
+    assert step_durations_ns(left_out(list(map(list, names)), durations)) == expected
 
 
 def test_the_text_says_configuration_first_then_result() -> None:
