@@ -7,6 +7,7 @@ Two runs differ when the distributions of their steps do: the ratio of medians w
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import inf
 from typing import Any, Literal
 
 import numpy as np
@@ -208,7 +209,6 @@ def _changes(a: dict[str, float], b: dict[str, float]) -> list[Change]:
     return [
         Change(name=name, a=a.get(name), b=b.get(name), ratio=_ratio(a.get(name), b.get(name)))
         for name in dict.fromkeys([*a, *b])
-        if a.get(name) or b.get(name)
     ]
 
 
@@ -288,7 +288,14 @@ def _notes(a: Summary, b: Summary) -> list[str]:
     return notes
 
 
-def ratios(comparison: Comparison) -> dict[str, float]:
-    """What `--fail-if` may name: b over a for every fact, and `step_time`, which is normalised."""
-    found = {c.name: c.ratio for c in comparison.changes if c.ratio is not None}
-    return found | ({"step_time": comparison.step_time.ratio} if comparison.step_time else {})
+def ratios(comparison: Comparison) -> dict[str, float | None]:
+    """What `--fail-if` may name: b over a for every fact, and `step_time`, which is normalised. None: not measured in
+    both. From nought to more is infinitely more; from nought to nought is no change."""
+    found = {c.name: _times(c) for c in comparison.changes}
+    return found | {"step_time": comparison.step_time.ratio if comparison.step_time else None}
+
+
+def _times(change: Change) -> float | None:
+    if change.a != 0 or change.b is None:
+        return change.ratio
+    return 1.0 if change.b == 0 else inf

@@ -160,14 +160,15 @@ def medians(comparison: Comparison, ratio: Ratio) -> str:
 
 
 def fact(pairs: Pairs, name: str) -> list[float | None]:
-    """One fact in every run, the base first; a fact that is nought in a pair is not in it."""
+    """One fact in every run, the base first."""
     found = [next((c for c in pair.changes if c.name == name), None) for pair in pairs]
     base = next((c.a for c in found if c is not None), None)
     return [base, *(c.b if c is not None else base for c in found)]
 
 
 def _names(pairs: Pairs) -> dict[str, None]:
-    return dict.fromkeys(c.name for pair in pairs for c in pair.changes)
+    """Facts that are more than nought in any run."""
+    return dict.fromkeys(c.name for pair in pairs for c in pair.changes if c.a or c.b)
 
 
 def _cells(pairs: Pairs, name: str, form: Callable[[float], str]) -> Iterator[str]:

@@ -14,7 +14,7 @@ from typing import Any
 from harness.errors import RequestError, nearest
 
 Value = float | bool
-Names = Mapping[str, float] | Mapping[str, Mapping[str, float]]
+Names = Mapping[str, float | None] | Mapping[str, Mapping[str, float]]
 
 ARITHMETIC: dict[type[ast.operator], Callable[[Any, Any], float]] = {
     ast.Add: operator.add,
@@ -112,6 +112,8 @@ def _fact(node: ast.Name | ast.Attribute, names: Names, text: str) -> float:
                 + (f": did you mean {near}?" if near else f"; there are {', '.join(known)}")
             )
         known = known[part]
+    if known is None:
+        raise Unanswerable(f"{'.'.join(path)} was not measured in every run")
     if isinstance(known, Mapping):
         raise RequestError(
             f"{text!r}: {'.'.join(path)} is a run: name one of its facts, {'.'.join(path)}.step_ns"

@@ -26,6 +26,7 @@ from harness.analysis.summary import (
     Summary,
     Training,
 )
+from harness.cli.main import main
 from harness.errors import RequestError
 from harness.report.compare_terminal import render_comparison, render_comparisons
 
@@ -235,7 +236,14 @@ def test_step_time_is_a_name_for_conditions() -> None:
 
 @pytest.mark.parametrize(
     ("condition", "code"),
-    [("step_time > 1.05", 1), ("step_time > 3", 0), ("no_such > 1", 2), ("step_time", 2), ("2 * 3", 2)],
+    [
+        ("step_time > 1.05", 1),
+        ("step_time > 3", 0),
+        ("no_such > 1", 2),
+        ("step_time", 2),
+        ("2 * 3", 2),
+        ("memory_share > 1.1", 0),  # nought in both
+    ],
 )
 def test_fail_if_is_an_exit_code(tmp_path: Path, condition: str, code: int) -> None:
     for name, value in (("a", 10), ("b", 20)):
@@ -247,6 +255,35 @@ def test_fail_if_is_an_exit_code(tmp_path: Path, condition: str, code: int) -> N
     assert "Traceback" not in done.stderr
     if condition == "step_time":
         assert "is a number; compare it with one, as in --fail-if 'step_time > 1.05'" in done.stderr
+
+
+def test_from_nought_to_something_is_infinitely_more(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    files = []
+    for name, idle in (("a", 0), ("b", 2_000_000)):
+        files.append(tmp_path / f"summary-{name}.json")
+        files[-1].write_text(with_idle(10_000_000, idle, 500_000).model_dump_json())
+    argv = ["compare", *map(str, files), "--fail-if"]
+    assert main([*argv, "idle_data_loading_share > 1.1"]) == 1
+    (row,) = [line.split() for line in capsys.readouterr().out.splitlines() if "idle: data loading" in line]
+    assert row[3:] == ["0.0", "%", "20.0", "%"]  # no ratio: it would be no number
+    assert main([*argv, "idle_data_loading_share < 1.1"]) == 0
+    assert main([*argv, "idle_synchronisation_share > 1"]) == 0
+
+
+def test_a_fact_of_one_run_only_is_no_misspelt_name(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    for name, kinds in (
+        ("a", [KindTime(kind="gemm", precision="bf16", count=1, duration_ns=9, share=1)]),
+        ("b", []),
+    ):
+        s = a_summary([10] * 9).model_copy(update={"kinds": kinds})
+        (tmp_path / f"summary-{name}.json").write_text(s.model_dump_json())
+    files = [str(tmp_path / f"summary-{name}.json") for name in NAMES]
+    assert main(["compare", *files, "--fail-if", "gemm_bf16_share > 1"]) == 2
+    assert "gemm_bf16_share was not measured in every run" in capsys.readouterr().err
 
 
 def with_idle(step_ns: int, loading: int, launching: int, device: str = "gpu") -> Summary:
