@@ -1,6 +1,7 @@
 """The local backend: the same script on this machine, kept alive by submitit's local executor.
 
-submitit's controller outlives the command that started it, ends the script at its time limit and warns it before.
+submitit's controller outlives the command that started it, ends the script at its time limit and warns it before. A
+Ctrl-C on the terminal is for that command alone, which then tells the run to stop.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ import signal
 import socket
 import subprocess
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import NamedTuple
@@ -28,6 +31,9 @@ PASSED_ON: dict[int, signal.Signals] = {
 
 def run_script(script: str, environment: dict[str, str]) -> int:
     """Run the script and pass signals on to it; returns its exit status. Executed by submitit's controller."""
+    if os.getpgrp() != os.getpid():
+        os.setpgrp()  # out of the terminal's reach, with a SIGINT of its own: the controller's own way to end it
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # bash cannot trap what was ignored at its start
     process = subprocess.Popen(["bash", script], env={**os.environ, **environment}, start_new_session=True)
 
     def pass_on(number: int, _frame: FrameType | None) -> None:
@@ -69,7 +75,22 @@ def submit(script: Path, job_id: str, folder: Path, limits: Limits) -> None:
         "HARNESS_PORT": str(free_port()),
         "CUDA_VISIBLE_DEVICES": devices,
     }
-    executor.submit(run_script, str(script), environment)
+    with _deaf_to_the_terminal():
+        executor.submit(run_script, str(script), environment)
+
+
+@contextmanager
+def _deaf_to_the_terminal() -> Iterator[None]:
+    """Processes started meanwhile ignore Ctrl-C; here it is heard again afterwards, as before."""
+    try:
+        before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    except ValueError:  # only the main thread may, and only it is interrupted
+        yield
+        return
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before or signal.SIG_DFL)  # None: whoever handled it was no Python
 
 
 def free_port() -> int:

@@ -1,0 +1,67 @@
+"""Ctrl-C on a terminal is for the command that follows a run; the run itself hears of it from there."""
+
+from __future__ import annotations
+
+import os
+import pty
+import sys
+import time
+from pathlib import Path
+
+from launch_shared import ROOT
+
+PROGRAM = """
+import sys, time
+from pathlib import Path
+from harness.launch.local import Limits, submit
+
+folder = Path(sys.argv[1])
+submit(folder / "job.sh", "local-1", folder / "controller", Limits(60, 5, 0))
+try:
+    time.sleep(60)
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+end = time.monotonic() + 30
+while not (folder / "done").exists() and time.monotonic() < end:
+    time.sleep(0.1)
+"""
+
+SCRIPT = """
+cd "$(dirname "$0")"
+trap 'touch trapped' INT
+kill -INT $$
+touch up
+sleep 3
+touch done
+"""
+
+
+def on_a_terminal(argv: list[str], pressed_when: Path) -> str:
+    """What a program prints on a terminal of its own, where Ctrl-C is pressed as soon as a file is there."""
+    child, terminal = pty.fork()
+    if child == 0:
+        os.chdir(ROOT)
+        os.execv(argv[0], argv)  # noqa: S606 - a fork, not a shell
+    end = time.monotonic() + 30
+    while not pressed_when.exists():
+        assert time.monotonic() < end, f"{pressed_when} did not appear"
+        time.sleep(0.05)
+    os.write(terminal, b"\x03")
+    said = b""
+    try:
+        while new := os.read(terminal, 4096):
+            said += new
+    except OSError:  # how a terminal whose last program has ended says so
+        pass
+    os.waitpid(child, 0)
+    os.close(terminal)
+    return said.decode()
+
+
+def test_ctrl_c_interrupts_the_command_and_neither_the_controller_nor_the_script(tmp_path: Path) -> None:
+    (tmp_path / "job.sh").write_text(SCRIPT)
+    said = on_a_terminal([sys.executable, "-c", PROGRAM, str(tmp_path)], tmp_path / "up")
+    assert "interrupted" in said
+    assert "Traceback" not in said
+    assert (tmp_path / "done").is_file(), "the terminal ended the script"
+    assert (tmp_path / "trapped").is_file(), "the script cannot trap SIGINT: it was started ignoring it"
