@@ -55,6 +55,25 @@ COMMANDS = {
 
 def main(argv: list[str]) -> int:
     """Run one command line; returns the exit code: 0 done, 1 the work failed, 2 the request was wrong."""
+    code = 0
+    try:
+        code = _with_errors_told(argv)
+        if sys.stdout is not None:  # `slurm.sh ls >&-`
+            sys.stdout.flush()  # Python's own, at exit, would print what is wrong as an ignored exception
+    except BrokenPipeError:  # `slurm.sh ls | head`
+        _write_no_more()
+    except OSError as error:
+        if error.errno not in REFUSALS or (error.filename is None and REFUSALS[error.errno] != 1):
+            raise
+        if error.filename is None:  # files are written under their names
+            _write_no_more()
+        name = "standard output" if error.filename is None else os.fspath(error.filename)
+        print(f"slurm.sh: {name}: {os.strerror(error.errno)}", file=sys.stderr)
+        return REFUSALS[error.errno]
+    return code
+
+
+def _with_errors_told(argv: list[str]) -> int:
     try:
         return _dispatch(argv)
     except HarnessError as error:
@@ -64,14 +83,11 @@ def main(argv: list[str]) -> int:
     except KeyboardInterrupt:
         print("slurm.sh: interrupted", file=sys.stderr)
         return 130
-    except BrokenPipeError:  # `slurm.sh ls | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
-    except OSError as error:
-        if error.filename is None or error.errno not in REFUSALS:
-            raise
-        print(f"slurm.sh: {os.fspath(error.filename)}: {os.strerror(error.errno)}", file=sys.stderr)
-        return REFUSALS[error.errno]
+
+
+def _write_no_more() -> None:
+    """What is left of the output goes nowhere: at exit Python would try again."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _dispatch(argv: list[str]) -> int:
@@ -104,6 +120,10 @@ def run_command(
     app.command(name, context_settings=context_settings)(function)
     try:
         result = app(argv, prog_name=f"slurm.sh {name}", standalone_mode=False)
+    except SystemExit as leaving:
+        if isinstance(leaving.__context__, BrokenPipeError):  # Typer would call a closed pipe a failure
+            raise leaving.__context__ from None
+        raise
     except Exception as error:
         if not hasattr(error, "format_message"):
             raise
