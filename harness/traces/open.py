@@ -12,6 +12,7 @@ from harness.traces.errors import TraceError
 from harness.traces.progress import Report, silent
 from harness.traces.trace import Trace
 from harness.traces.words import printable
+from harness.traces.zero import from_zero
 
 _SUFFIXES = (".json", ".json.gz", ".sqlite", ".sqlite.gz", ".nsys-rep")
 _SQLITE_MAGIC = b"SQLite format 3\0"
@@ -39,14 +40,19 @@ def open_trace(path: Path | str, *, host: bool = True, workers: int = 1, progres
     if path.name.endswith((".sqlite", ".sqlite.gz")) or start.startswith(_SQLITE_MAGIC):
         from harness.traces.nsys.read import read_sqlite  # noqa: PLC0415 - as said above
 
-        return _printable(read_sqlite(path, host, progress))
+        return _tidied(read_sqlite(path, host, progress))
     if path.name.endswith(".nsys-rep"):
         from harness.traces.nsys.report import read_report  # noqa: PLC0415 - as above
 
-        return _printable(read_report(path, host, progress))
+        return _tidied(read_report(path, host, progress))
     from harness.traces.kineto.read import read_kineto  # noqa: PLC0415 - as above
 
-    return _printable(read_kineto(path, progress, workers))
+    return _tidied(read_kineto(path, progress, workers))
+
+
+def _tidied(trace: Trace) -> Trace:
+    """The trace as the contract wants it, whichever tool's it is."""
+    return _printable(from_zero(trace))
 
 
 def _printable(trace: Trace) -> Trace:

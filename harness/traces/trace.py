@@ -1,8 +1,8 @@
 """A trace: what one profiled process (or one nsys report) did, as numpy columns.
 
 Every reader returns this and every analysis takes it. It knows neither where the numbers came from nor what
-they will be used for. All times are integer nanoseconds on the trace's own clock; `-1` means "not known" in
-every integer column unless said otherwise.
+they will be used for. All times are integer nanoseconds on the trace's own clock, none below 0 (see zero.py);
+`-1` means "not known" in every integer column unless said otherwise.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ FOOTER: Record = {"traceName": "./rank3.json"}
 
 def microseconds(time_ns: int) -> str:
     """As Kineto writes a time: microseconds with three decimals."""
-    return f"{time_ns // 1000}.{time_ns % 1000:03d}"
+    return f"{'-' * (time_ns < 0)}{abs(time_ns) // 1000}.{abs(time_ns) % 1000:03d}"
 
 
 def at(time_ns: int) -> Number:
@@ -89,7 +89,7 @@ def operator(
 
 def _dumped(value: Any, **how: Any) -> str:
     marked = json.dumps(_marked(value), **how)
-    return re.sub(r'"\\u0000#([0-9.]*)"', r"\1", marked)
+    return re.sub(r'"\\u0000#([-0-9.]*)"', r"\1", marked)
 
 
 def _marked(value: Any) -> Any:

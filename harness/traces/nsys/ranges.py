@@ -22,7 +22,7 @@ def nvtx_ranges(database: Database, names: Names, last_ns: int) -> Ranges:
     keep = np.flatnonzero(np.isin(raw["eventType"], RANGES))
     raw = {name: column[keep] for name, column in raw.items()}
     pushed = np.isin(raw["eventType"], _PUSH_POP)
-    is_open = raw["end"] < raw["start"]
+    is_open = (raw["end"] < raw["start"]) | (raw["end"] == -1)
     last_ns = max(last_ns, *(int(raw[name].max(initial=0)) for name in ("start", "end")))
     process = process_of(raw["globalTid"])
     ranges = Ranges(
