@@ -169,3 +169,15 @@ def test_a_trace_without_any_work_says_so(tmp_path: Path) -> None:
     trace = open_trace(make.kineto(tmp_path / "t.json", []))
     assert len(trace.events) == 0
     assert "no work" in trace.notes[0]
+
+
+@pytest.mark.parametrize("layout", sorted(make.LAYOUTS))
+def test_a_file_of_several_processes_is_said_to_be_one(tmp_path: Path, layout: str) -> None:
+    """Ranks' files put together: correlation numbers count per process, so launches of one may be another's."""
+    records = make.gpu_step()
+    others = [
+        record | {"pid": 51} for record in records if record.get("cat") in ("cuda_runtime", "user_annotation")
+    ]
+    (note,) = open_trace(make.kineto(tmp_path / "t.json", [*records, *others], layout)).notes
+    assert "holds 2 processes" in note
+    assert open_trace(make.kineto(tmp_path / "t.json", records, layout)).notes == []

@@ -118,6 +118,7 @@ class Gathered:
     host_messages: list[HostMessage] = field(default_factory=list)
     peak_memory_bytes: dict[int, int] = field(default_factory=dict)
     pid: int = -1
+    pids: dict[Kind, set[int]] = field(default_factory=dict)  # of the host's records of each kind
     forgiving: bool = False  # of a record without a proper time: it is left out and counted, not a ValueError
     timeless: int = 0
     _rows: int = 0
@@ -150,6 +151,8 @@ class Gathered:
         for device, peak in other.peak_memory_bytes.items():
             self.peak_memory_bytes[device] = max(peak, self.peak_memory_bytes.get(device, 0))
         self.pid = self.pid if self.pid >= 0 else other.pid
+        for kind, pids in other.pids.items():
+            self.pids.setdefault(kind, set()).update(pids)
         self.timeless += other.timeless
         self._rows += other._rows
         return self
@@ -193,7 +196,7 @@ class Gathered:
         self._add_calls(records)
 
     def _add_calls(self, records: list[Work]) -> None:
-        self._note_process(records[0].pid)
+        self._note_processes(Kind.CALL, (r.pid for r in records))
         rows, start, end = self._timed(records)
         records = _only(rows, records)
         self.calls.extend(
@@ -207,7 +210,7 @@ class Gathered:
     def _add_ranges(self, texts: list[bytes]) -> None:
         records = decoded(_operator, _array(texts))
         _check((r.cat for r in records), Kind.RANGE, Kind.OPERATOR)
-        self._note_process(records[0].pid)
+        self._note_processes(Kind.RANGE, (r.pid for r in records))
         rows, start, end = self._timed(records)
         records, texts = _only(rows, records), _only(rows, texts)
         self.ranges.extend(
@@ -221,7 +224,7 @@ class Gathered:
     def _add_operators(self, texts: list[bytes]) -> None:
         records = decoded(_operator, _array(texts))
         _check((r.cat for r in records), Kind.OPERATOR)
-        self._note_process(records[0].pid)
+        self._note_processes(Kind.OPERATOR, (r.pid for r in records))
         rows, start, end = self._timed(records)
         records, texts = _only(rows, records), _only(rows, texts)
         self.operators.extend(
@@ -280,9 +283,12 @@ class Gathered:
         self.timeless += int((~good).sum())
         return np.flatnonzero(good).tolist(), start[good], (start + length)[good]
 
-    def _note_process(self, pid: int | str) -> None:
+    def _note_processes(self, kind: Kind, pids: Iterable[int | str]) -> None:
+        """Of each kind of records apart: one tool may number a process otherwise than another does."""
+        distinct = dict.fromkeys(pids)
         if self.pid < 0:
-            self.pid = integer(pid)
+            self.pid = integer(next(iter(distinct)))
+        self.pids.setdefault(kind, set()).update({integer(pid) for pid in distinct} - {-1})
 
 
 def _array(texts: Iterable[bytes]) -> bytes:

@@ -72,6 +72,12 @@ def _notes(records: Records, said: About, gathered: Gathered, host_only: bool) -
         notes.append(_DAMAGED_HEADER)
     elif host_only and said.devices:
         notes.append(_HOST_STANDS_IN)
+    processes = max(map(len, gathered.pids.values()), default=0)
+    if processes > 1:
+        notes.append(
+            f"the file holds {processes} processes, which are read as one: steps and launches may be another's than "
+            "the work's; give a file for each process"
+        )
     if gathered.timeless:
         notes.append(f"{gathered.timeless} records without a valid duration were left out")
     return notes
