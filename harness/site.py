@@ -9,7 +9,6 @@ from __future__ import annotations
 import fnmatch
 import os
 import re
-import shlex
 import shutil
 import socket
 import subprocess
@@ -19,34 +18,20 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
 import yaml
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, ValidationError
-from pydantic_core import PydanticCustomError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from harness.errors import RequestError, nearest
 from harness.experiment import EXERCISES
 from harness.options import options_of, value
 from harness.paths import expanded
+from harness.site_words import Clock, Environment, Line, Name, ShellLine, Suffix, Text, Word
 
 ROOT = Path(__file__).resolve().parent.parent
 SITES = ROOT / "configs" / "sites"
 
-VARIABLE = re.compile(r"\$(?:\{([A-Za-z_][A-Za-z0-9_]*)\}|([A-Za-z_][A-Za-z0-9_]*))")
-"""A variable of the cluster in a site file's text: `$NAME` or `${NAME}`."""
-
 _NAMES_GPU = re.compile(r"\d+|(GPU|MIG)-\S+")
 
 _BaseLoader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # in C: ten times faster
-_SECRETS = re.compile(
-    r"(API|AUTH|ACCESS)?(TOKEN|SECRETS?|KEY|AUTH|PASS|PASSWORD|PASSWD|PASSPHRASE|CREDENTIALS?)"
-)  # a whole word between underscores: MAX_TOKENS is none
-_PLACES = ("_PATH", "_FILE", "_DIR", "_SOCK")  # a name that ends so says where a secret is, not what it is
-_ASSIGNED = re.compile(
-    r"""(?<![\w$-])([A-Za-z_]\w*)=("?\$\([^)]*\)"?|\$\{[^}]*\}|"[^"]*"|'[^']*'|`[^`]*`|[^\s;&|,]*)"""
-)
-# What only the job knows, and switches and counts: nobody can read a secret in them.
-_HARMLESS = re.compile(
-    r"|\$\w+|\$\{\w+(:?-|:?\?[^}]*)?\}|\$\(.*\)|`.*`|\d{1,5}|true|false|yes|no|on|off", re.IGNORECASE
-)
 
 
 class _Loader(_BaseLoader):  # type: ignore[misc]  # which of the two is known at run time only
@@ -65,71 +50,12 @@ class _Loader(_BaseLoader):  # type: ignore[misc]  # which of the two is known a
         return made
 
 
-def _refuse_secret(name: str, text: str) -> None:
-    """A site's environment and lines are written into scripts and manifests, which others can read."""
-    names_one = any(map(_SECRETS.fullmatch, name.upper().split("_"))) and not name.upper().endswith(_PLACES)
-    if names_one and not _HARMLESS.fullmatch(text.strip("\"'")):
-        # Of a type of its own, so that the sentence does not repeat the secret.
-        raise PydanticCustomError(
-            "secret",
-            "{name} looks like a secret, and others can read the script: export it in your own shell, sbatch passes "
-            "it on unwritten; or have the job read it, as in setup: export {name}=$(cat FILE)",
-            {"name": name},
-        )
-
-
-def _no_secret_in_environment(env: dict[str, str]) -> dict[str, str]:
-    for name, text in env.items():
-        _refuse_secret(name, text)
-    return env
-
-
-def _no_secret_in_line(line: str) -> str:
-    for name, text in _ASSIGNED.findall(line):
-        _refuse_secret(name, text)
-    return line
-
-
-def _whole_variables(text: str) -> str:
-    if "$" in VARIABLE.sub("", text):
-        raise ValueError("a $ begins a variable here: write $NAME or ${NAME}")
-    return text
-
-
-def _whole_quotes(line: str) -> str:
-    shlex.split(line, comments=True)  # raises ValueError for a quote that is never closed
-    return line
-
-
-def _lasting(clock: str) -> str:
-    if not clock.strip("0:-"):
-        raise ValueError("no time at all: nothing could run")
-    return clock
-
-
 def _known_defaults(defaults: dict[str, Any]) -> dict[str, Any]:
     fields = {name for cls in EXERCISES.values() for name in cls.model_fields} - {"exercise"}
     for name in defaults.keys() - fields:
         near = nearest(name, fields)
         raise ValueError(f"no exercise has a field {name}" + (f" (did you mean {near}?)" if near else ""))
     return defaults
-
-
-Word = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.@+:/,=-]+$", max_length=200)]
-Line = Annotated[
-    str,
-    StringConstraints(pattern=r"^--[^\x00-\x1f\x7f]+$", max_length=500),
-    AfterValidator(_whole_quotes),
-    AfterValidator(_no_secret_in_line),
-]
-ShellLine = Annotated[str, AfterValidator(_no_secret_in_line)]
-Clock = Annotated[
-    str, StringConstraints(pattern=r"^(\d+-)?\d{1,3}:[0-5]\d:[0-5]\d$"), AfterValidator(_lasting)
-]
-Text = Annotated[
-    str, AfterValidator(_whole_variables)
-]  # in which $NAME and ${NAME} are the cluster's variables
-Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 
 
 class Part(BaseModel):
@@ -173,7 +99,7 @@ class Network(Part):
     """Between the nodes."""
 
     interface: Word | None = Field(default=None, description="NCCL_SOCKET_IFNAME and GLOO_SOCKET_IFNAME")
-    host_suffix: Word | None = Field(
+    host_suffix: Suffix | None = Field(
         default=None, description="added to the head node's name to reach its fast network"
     )
     expected_gbps: float | None = Field(default=None, gt=0, description="rate of one InfiniBand port, Gb/s")
@@ -235,9 +161,7 @@ class Site(Part):
     node_cleanup: list[ShellLine] = Field(
         default=[], description="shell lines that every node runs after the training; as node_setup"
     )
-    env: Annotated[dict[Name, Text], AfterValidator(_no_secret_in_environment)] = Field(
-        default={}, description="environment of the training"
-    )
+    env: Environment = Field(default={}, description="environment of the training")
     container: Container | None = None
     network: Network = Field(default_factory=Network)
     signal_seconds: int = Field(
@@ -316,7 +240,7 @@ def override(site: Site, given: Mapping[str, Any]) -> Site:
         takes = {"time": "HH:MM:SS above zero, e.g. 00:30:00"}
         lines = [
             f"{spelling[str(e['loc'][0])]}: got {e['input']!r}, takes "
-            f"{takes.get(str(e['loc'][0]), 'one word of letters, digits and _.@+:/,=-')}"
+            f"{takes.get(str(e['loc'][0]), 'one word of letters, digits and _.@+:/,=- that does not begin with = or -')}"
             for e in error.errors()
         ]
         raise RequestError("\n".join(lines)) from None

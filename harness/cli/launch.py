@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator
 from typing import Annotated, Any, NamedTuple, TypeVar
@@ -96,10 +97,18 @@ def _parsable(words: list[str]) -> tuple[list[str], list[str]]:
     valued = {name for d in declared() if d.takes_value for name in d.names}
     wrong = [w for w in words if "=" in w and w.partition("=")[0] in switches]
     complaints = [f"{w.partition('=')[0]} takes no value: leave out ={w.partition('=')[2]}" for w in wrong]
-    kept = [w for w in words if w not in wrong]
-    if kept and kept[-1] in valued and (len(kept) < 2 or kept[-2] not in valued):
-        complaints.append(f"{kept.pop()} requires an argument")
+    kept: list[str] = []
+    for word, following in zip(words, [*words[1:], None], strict=True):
+        if word in valued and _is_flag(following, switches | valued):
+            complaints.append(f"{word} requires an argument")
+        elif word not in wrong:
+            kept.append(word)
     return kept, complaints
+
+
+def _is_flag(word: str | None, spellings: set[str]) -> bool:
+    """Whether what follows a flag is the next one, or nothing, and so not its value: `-a --dry-run`."""
+    return word is None or word.partition("=")[0] in spellings or re.match("--[A-Za-z]", word) is not None
 
 
 def _protected(words: list[str]) -> list[str]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import NamedTuple
 
-from harness.site import VARIABLE
+from harness.site_words import VARIABLE
 
 
 @dataclass(frozen=True)

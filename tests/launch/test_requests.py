@@ -58,6 +58,13 @@ def complaints(*words: str) -> list[str]:
         (["-e", "1", "--steps", "5"], "--steps 5 ends before the profiling window closes"),
         (["-e", "3", "--iters", "4"], "--iters/--steps 4 ends before the profiling window closes"),
         (["-e", "1", "--nodes"], "requires an argument"),
+        (["-e", "1", "-a", "--dry-run"], "-a requires an argument"),
+        (["-e", "1", "-a", "-n", "2"], "-a requires an argument"),
+        (["-e", "1", "-a", "--", "--seed=1"], "-a requires an argument"),
+        (["-e", "1", "-a", "-x"], "-a/--account: got '-x'"),
+        (["-e", "1", "--data", "--mixed-precision", "--dry-run"], "--data requires an argument"),
+        (["-e", "1", "--site", "--dry-run"], "--site requires an argument"),
+        (["-e", "1", "--steps", "-1"], "--steps: got '-1', takes a whole number"),
         (["-e", "1", "--", "--", "--mixed-precison"], "did you mean --mixed-precision?"),
         (["-e", "1", "--mixed-precision=yes"], "--mixed-precision takes no value: leave out =yes"),
         (["-e", "1", "--site", ""], "--site: there is no site ''"),
@@ -92,6 +99,11 @@ def test_all_mistakes_are_told_at_once(harness: Harness) -> None:
         (["-e", "1", "--mixed-precision=yes", "-n", "0"], ["=yes", "got '0'"]),
         (["-e", "1", "--site", "leonado", "-n", "0", "--time", "soon"], ["leonardo?", "got '0'", "'soon'"]),
         (["-e", "1", "--tp", "2", "-n"], ["--tp belongs", "-n requires an argument"]),
+        (["-e", "1", "--data", "--mixed-precison"], ["--data requires", "did you mean --mixed-precision?"]),
+        (
+            ["-e", "1", "-a", "-p", "--no-profle"],
+            ["-a requires", "-p requires", "did you mean --no-profile?"],
+        ),
     ],
 )
 def test_no_mistake_hides_another(harness: Harness, words: list[str], parts: list[str]) -> None:
