@@ -147,11 +147,15 @@ def _order(trace: Trace, process: int, index: int) -> tuple[int, int, int, int]:
 
 
 def _rank(trace: Trace, process: int) -> int | None:
-    """The trace's own rank, or what it knows of this process, else what its ranges name (`epoch_0-rank_3`)."""
-    if trace.identity.rank is not None:
+    """What the trace knows of this process or its own rank, else what the ranges name (`epoch_0-rank_3`).
+
+    The rank that a trace has of one process is no other's that works too.
+    """
+    known = trace.identity.ranks
+    if process in known:
+        return known[process]
+    if trace.identity.rank is not None and not (known and bool((trace.events.process == process).any())):
         return trace.identity.rank
-    if process in trace.identity.ranks:
-        return trace.identity.ranks[process]
     named = {
         int(m[1]) for name in _range_names(trace, process) if (m := _RANK.search(name.replace("-", " ")))
     }

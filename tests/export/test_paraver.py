@@ -17,7 +17,7 @@ from harness.analysis import measure
 from harness.analysis.kinds import classify, load_rules
 from harness.analysis.split import COMMUNICATION, MEMORY
 from harness.errors import WorkError
-from harness.export.objects import lanes
+from harness.export.objects import build, lanes
 from harness.export.paraver import write_paraver
 from harness.export.prv_types import EventType, State, clean
 from harness.traces import find_traces, open_trace
@@ -123,6 +123,12 @@ def test_a_process_has_the_rank_that_its_report_knows_of_it(tmp_path: Path) -> N
     events = [event("gemm", 0, 10, pid=1), event("gemm", 0, 12, pid=2, device=1)]
     prv = written([trace(events, host="n", ranks={1: 5, 2: 4})], tmp_path)
     assert prv.names["TASK"] == ["rank 4 @ n", "rank 5 @ n"]
+
+
+def test_a_process_that_helps_the_only_rank_of_a_report_is_not_that_rank() -> None:
+    events = [event("k", 1_000, 2_000, pid=1), event("decode", 1_500, 1_600, process=2)]
+    model = build([trace(events, host="n", rank=0, ranks={1: 0})])
+    assert [task.label for task in model.tasks] == ["rank 0", "process 2"]
 
 
 def test_a_collective_carries_its_kind_size_and_group(tmp_path: Path) -> None:
