@@ -126,7 +126,7 @@ def test_a_process_has_the_rank_that_its_report_knows_of_it(tmp_path: Path) -> N
 
 
 def test_a_process_that_helps_the_only_rank_of_a_report_is_not_that_rank() -> None:
-    events = [event("k", 1_000, 2_000, pid=1), event("decode", 1_500, 1_600, process=2)]
+    events = [event("k", 1_000, 2_000, pid=1), event("decode", 1_500, 1_600, pid=2)]
     model = build([trace(events, host="n", rank=0, ranks={1: 0})])
     assert [task.label for task in model.tasks] == ["rank 0", "process 2"]
 
