@@ -54,15 +54,13 @@ def why_nothing_was_recorded(record: Record, missing: list[str]) -> str:
     """Why a run that went well probably has no report of nsys, and what to try; empty when it has."""
     if not any(name.startswith("nsys/") for name in missing):
         return ""
-    if record.job["container"]:
+    said = "nsys recorded nothing (its own words are in log.err): "
+    if record.job.get("container"):
         return (
-            "nsys recorded nothing: in the container the training probably could not load its libraries (log.err has "
-            "the loader's own words); add their folder to the site's container.binds, or try --profiler torch"
+            f"{said}in the container the training probably could not load nsys's libraries; add their folder to the "
+            "site's container.binds, or try --profiler torch"
         )
-    return (
-        "nsys recorded nothing: it probably never saw the profiled steps (log.err has its own words); try another "
-        "version of nsys, or --profiler torch"
-    )
+    return f"{said}it probably never saw the profiled steps; try another version of nsys, or --profiler torch"
 
 
 def _training_exit(nodes: list[NodeStatus], expected: int, code: int) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,63 @@ def test_the_real_one_is_understood(nsys_folder: Path) -> None:
     assert warnings == []
     assert {"nvtx", "osrt"} <= set(argv[2].removeprefix("--trace=").split(","))
     assert not any("gpu" in word for word in argv)
+
+
+HIDING = """#!/bin/bash
+# A stand-in for singularity: of /media only what was bound is there.
+shift # exec
+binds=()
+while [[ $1 == --* ]]; do
+  binds+=("$2")
+  shift 2
+done
+shift # the image
+exec unshare --mount bash -c '
+  mount --rbind / /mnt
+  mount -t tmpfs none /media
+  while [[ $1 != -- ]]; do
+    mkdir -p "$1" && mount --bind "/mnt$1" "$1"
+    shift
+  done
+  shift
+  exec "$@"' - "${binds[@]}" -- "$@"
+"""
+ELSEWHERE = """
+mount -t tmpfs none /media && mkdir /media/nsys && mount --bind "$1" /media/nsys && shift && exec bash "$@"
+"""
+
+
+@pytest.mark.train
+def test_in_a_container_that_does_not_see_nsys_it_records_all_the_same(
+    nsys_folder: Path, tmp_path: Path
+) -> None:
+    if subprocess.run(["unshare", "--mount", "true"], capture_output=True, check=False).returncode:
+        pytest.skip("only root can hide a folder from a process")
+    container, image, site = (tmp_path / name for name in ("hiding", "image.sif", "site.yaml"))
+    container.write_text(HIDING)
+    container.chmod(0o755)
+    image.touch()
+    python = Path(sys.prefix) / "bin" / "python"
+    said = {"command": str(container), "image": str(image), "arguments": ["exec"], "python": str(python)}
+    fields = {"name": "x", "description": "x", "scheduler": "local", "device": "auto", "container": said}
+    site.write_text(json.dumps(fields))
+    target = (nsys_folder / "nsys").resolve().parent
+    # Debian's is in two places: the least folder that holds both.
+    installed = os.path.commonpath([part.resolve() for part in target.parent.iterdir()])
+    inside = Path("/media/nsys") / target.relative_to(installed)
+    env = {
+        **os.environ,
+        "PATH": f"{inside}{os.pathsep}{os.environ['PATH']}",
+        "HARNESS_RUNS": str(tmp_path / "runs"),
+    }
+    words = ["-e", "1", "-g", "1", "--site", str(site), "--profiler", "nsys", "--json"]
+    elsewhere = ["unshare", "--mount", "bash", "-c", ELSEWHERE, "-", installed]
+    argv = [*elsewhere, str(ROOT / "slurm.sh"), *words]
+    done = subprocess.run(argv, env=env, capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 0, done.stderr[-3000:]
+    run = json.loads(done.stdout)
+    assert (Path(run["path"]) / "nsys" / "profile_node0.nsys-rep").stat().st_size > 10_000
+    assert json.loads(Path(run["summary"]).read_text())["steps"]["counted"] == 20
 
 
 @pytest.mark.train

@@ -273,6 +273,23 @@ def test_a_line_that_was_cut_short_is_passed_over(tmp_path: Path) -> None:
     assert [r["step"] for r in read_json_lines(path)] == [0, 1]
 
 
+@pytest.mark.parametrize(
+    ("container", "said"), [([], "never saw the profiled steps"), (["singularity"], "site's container.binds")]
+)
+def test_a_run_that_went_well_without_a_report_of_nsys_says_why_that_probably_is(
+    tmp_path: Path, harness: Harness, container: list[str], said: str
+) -> None:
+    run = a_run(tmp_path / "runs", "local-1", ["nsys/profile_node0.nsys-rep"])
+    job = run.record.job | {"container": container}
+    run.write_record(run.record.model_copy(update={"job": job}))
+    node(run, 0, 0)
+    assert finish.end(run, 0, "") == 0
+    reason = json.loads(harness("status", "--json").stdout)["reason"]
+    assert reason.startswith("nsys recorded nothing")
+    assert said in reason
+    assert reason in harness("status").stdout
+
+
 def test_ls_and_status_speak_of_a_run_whose_process_is_gone(tmp_path: Path, harness: Harness) -> None:
     run = a_run(tmp_path / "runs", "local-1")
     finish.start(run)
