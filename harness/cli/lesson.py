@@ -25,7 +25,7 @@ class Asked(NamedTuple):
     """A lesson as this place runs it."""
 
     lesson: Lesson
-    pair: Pair  # with the site's defaults in what the lesson leaves open
+    pair: Pair  # what the lesson leaves open is as in the run that was found, else the site's default
     site: Site
     site_given: str | None  # --site
 
@@ -58,15 +58,14 @@ def lesson(
 ) -> int:
     """List the lessons, or do one: its question, its two runs (the missing ones are run), hints, the answer."""
     from harness.site import choose_site  # noqa: PLC0415 - --help does without
-    from harness.study.lessons import at_site, find_pair, lesson_names, load_lesson  # noqa: PLC0415 - as above
+    from harness.study.lessons import lesson_names, load_lesson  # noqa: PLC0415 - as above
 
     here = choose_site(site).site
     if name is None:
         return _list([load_lesson(n) for n in lesson_names()], here, as_json)
     chosen = load_lesson(name)
-    pair = chosen.pair(cpu=_on_cpu(here))
-    found = find_pair(pair, completed_runs())
-    asked = Asked(chosen, at_site(pair, here.defaults), here, site)
+    pair, found = _paired(chosen, completed_runs(), here)
+    asked = Asked(chosen, pair, here, site)
     if not (answer or as_json):
         _question(asked, found)
         for number, text in enumerate(chosen.hints[:hint], 1):
@@ -80,8 +79,27 @@ def lesson(
     if as_json:
         print(json.dumps(_row(chosen, found) | _texts(asked, hint), indent=1))
     else:
-        print(f"\nnext: slurm.sh lesson {chosen.name} " + ("--run" if missing else "--hint · --answer"))
+        print(f"\nnext: slurm.sh lesson {chosen.name} " + ("--run" if missing else _next(chosen, hint)))
     return 0
+
+
+def _next(lesson: Lesson, hints_given: int) -> str:
+    """One hint more than were given, as long as there is one."""
+    another = ["--hint " * hints_given + "--hint"] if hints_given < len(lesson.hints) else []
+    return " · ".join([*another, "--answer"])
+
+
+def _paired(lesson: Lesson, runs: list[Run], here: Site) -> tuple[Pair, Found]:
+    """What the two sides ask for, and the runs of them that there are; a missing side agrees with the other."""
+    from harness.study.lessons import at_site, find_pair, pair_with  # noqa: PLC0415 - --help does without
+
+    cpu = _on_cpu(here)
+    pair, usual = lesson.pair(cpu), dict(here.defaults)
+    if not cpu and lesson.gpus_per_node not in (None, here.gpus.per_node):
+        usual["gpus_per_node"] = lesson.gpus_per_node
+    plain = at_site(pair, usual)
+    found = find_pair(pair, runs, plain, here.name)
+    return pair_with(pair, found, plain), found
 
 
 def _wants_runs(asked: bool | None, only_reading: bool, site: Site) -> bool:
@@ -108,10 +126,8 @@ def _on_cpu(site: Site) -> bool:
 
 
 def _list(lessons: list[Lesson], site: Site, as_json: bool) -> int:
-    from harness.study.lessons import find_pair  # noqa: PLC0415
-
     runs = completed_runs()
-    rows = [_row(each, find_pair(each.pair(cpu=_on_cpu(site)), runs)) for each in lessons]
+    rows = [_row(each, _paired(each, runs, site)[1]) for each in lessons]
     if as_json:
         print(json.dumps(rows, indent=1))
         return 0

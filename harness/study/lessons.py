@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from harness.analysis.facts import Facts
 from harness.errors import RequestError, WorkError, nearest
-from harness.experiment import AnyExperiment, Experiment
+from harness.experiment import AnyExperiment, Experiment, Training
 from harness.options import options_of
 from harness.paths import expanded
 from harness.request import Given, command_of, validate
@@ -73,6 +73,7 @@ class Lesson(Part):
     question: str
     a: AnyExperiment
     b: AnyExperiment
+    gpus_per_node: int | None = None  # what the pair was made for; a site with others is asked for so many
     on_cpu: Pair | None = None
     look_at: dict[str, str]
     hints: list[str] = Field(min_length=1)
@@ -106,7 +107,7 @@ class Answer(NamedTuple):
 
 
 class Found(NamedTuple):
-    """The newest run of each side; None where there is none yet."""
+    """A run of each side; None where there is none yet."""
 
     a: Run | None
     b: Run | None
@@ -139,10 +140,11 @@ def load_lesson(name_or_path: str) -> Lesson:
         ) from None
 
 
-def find_pair(pair: Pair, runs: list[Run]) -> Found:
-    """The newest two runs that are the pair and agree in everything the lesson leaves open.
+def find_pair(pair: Pair, runs: list[Run], plain: Pair | None = None, site: str | None = None) -> Found:
+    """The newest two runs that are the pair and agree in everything the lesson leaves open, else one side of it.
 
-    `runs` are completed runs, oldest first.
+    Of one side only a run counts that the other can be made to agree with at `site`: first one as the lesson itself
+    asks there (`plain`, from `at_site`), then the newest. `runs` are completed runs, oldest first.
     """
     named = _named(pair)
     of_a = [r for r in runs if _is_asked(r, pair.a, named)]
@@ -151,9 +153,46 @@ def find_pair(pair: Pair, runs: list[Run]) -> Found:
         for a in reversed(of_a):
             if _open_settings(a, named) == _open_settings(b, named):
                 return Found(a, b)
-    if of_a:
-        return Found(of_a[-1], None)
-    return Found(None, of_b[-1] if of_b else None)
+    sides = [Found(a, None) for a in reversed(of_a)] + [Found(None, b) for b in reversed(of_b)]
+    usable = [one for one in sides if _can_be_completed(pair, one, site)]
+    as_asked = [one for one in usable if plain is not None and _is_plain(one, plain)]
+    return next(iter(as_asked + usable), Found(None, None))
+
+
+def pair_with(pair: Pair, found: Found, plain: Pair) -> Pair:
+    """What the two sides ask for: a run that was found as it is, and the other so that it agrees with that one.
+
+    Raises:
+        RequestError: what the found run leaves open does not go with the other side.
+    """
+    if found.a is None and found.b is None:
+        return plain
+    a, b = (_experiment(run) for run in found)
+    named = _named(pair)
+    if a is None and found.b is not None:
+        a = _with(pair.a, _open_fields(found.b, named))
+    if b is None and found.a is not None:
+        b = _with(pair.b, _open_fields(found.a, named))
+    return pair.model_copy(update={"a": a, "b": b})
+
+
+def _experiment(run: Run | None) -> Experiment | None:
+    return None if run is None else run.record.experiment
+
+
+def _can_be_completed(pair: Pair, one: Found, site: str | None) -> bool:
+    run = one.a or one.b
+    if run is None or (site is not None and run.record.site.name != site):
+        return False
+    try:
+        pair_with(pair, one, pair)
+    except RequestError:
+        return False
+    return True
+
+
+def _is_plain(one: Found, plain: Pair) -> bool:
+    return _experiment(one.a) == plain.a or _experiment(one.b) == plain.b
 
 
 def _named(pair: Pair) -> frozenset[str]:
@@ -167,16 +206,20 @@ def _is_asked(run: Run, wanted: Experiment, named: frozenset[str]) -> bool:
         experiment = run.record.experiment
     except WorkError:
         return False
+    if isinstance(experiment, Training) and experiment.profiler == "none":
+        return False  # every lesson asks what only a trace shows
     return type(experiment) is type(wanted) and all(
         getattr(experiment, name) == getattr(wanted, name) for name in named
     )
 
 
 def _open_settings(run: Run, named: frozenset[str]) -> dict[str, Any]:
+    return _open_fields(run, named) | {"site": run.record.site.name}
+
+
+def _open_fields(run: Run, named: frozenset[str]) -> dict[str, Any]:
     asked = run.record.experiment.model_dump()
-    return {name: value for name, value in asked.items() if name not in named} | {
-        "site": run.record.site.name
-    }
+    return {name: value for name, value in asked.items() if name not in named}
 
 
 def at_site(pair: Pair, defaults: Mapping[str, Any]) -> Pair:

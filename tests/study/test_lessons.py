@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from harness.analysis.facts import COLLECTIVES, Facts
-from harness.cli.lesson import Asked, _print_answer
+from harness.cli.lesson import Asked, _next, _paired, _print_answer
 from harness.errors import RequestError
 from harness.experiment import DDP, DeepSpeed, Experiment, Megatron
 from harness.request import all_options, build_experiment, command_of
@@ -18,6 +18,7 @@ from harness.site import ROOT, Site, load_site
 from harness.study.lessons import (
     Answer,
     Outcome,
+    Pair,
     answers,
     at_site,
     command,
@@ -112,6 +113,85 @@ def test_a_pair_must_agree_in_what_the_lesson_leaves_open(tmp_path: Path) -> Non
     found = find_pair(load_lesson("1a").pair(cpu=True), [fp32, bf16])
     assert found.a is not None
     assert found.b is None
+
+
+def paired(name: str, runs: list[Run], site: Site) -> tuple[str | None, str | None, Pair]:
+    pair, found = _paired(load_lesson(name), runs, site)
+    a, b = (None if run is None else run.job_id for run in found)
+    return a, b, pair
+
+
+def test_a_missing_run_agrees_with_the_one_there_is(tmp_path: Path) -> None:
+    """And once it is made, the two are the pair that is found."""
+    site = load_site("local")
+    of_four = completed(tmp_path, "1", DDP(micro_batch_size=4))
+    a, b, pair = paired("1a", [of_four], site)
+    assert (a, b) == ("1", None)
+    assert pair.b == DDP(micro_batch_size=4, slow_dataloading=True)
+    made = completed(tmp_path, "2", pair.b)
+    assert paired("1a", [of_four, made], site)[:2] == ("1", "2")
+
+
+def test_of_one_side_the_lessons_own_run_comes_before_a_newer_one(tmp_path: Path) -> None:
+    site = load_site("local")
+    runs = [completed(tmp_path, "1", DDP()), completed(tmp_path, "2", DDP(micro_batch_size=4))]
+    a, b, pair = paired("1a", runs, site)
+    assert (a, b) == ("1", None)
+    runs.append(completed(tmp_path, "3", pair.b))
+    assert paired("1a", runs, site)[:2] == ("1", "3")
+
+
+def test_a_run_without_a_trace_cannot_answer(tmp_path: Path) -> None:
+    quick = completed(tmp_path, "1", DDP(steps=2, profiler="none"))
+    a, b, pair = paired("1b", [quick], load_site("local"))
+    assert (a, b) == (None, None)
+    assert (pair.a, pair.b) == (DDP(), DDP(mixed_precision=True))
+
+
+def test_a_run_that_the_other_side_cannot_agree_with_is_not_half_a_pair(tmp_path: Path) -> None:
+    """Activation checkpointing needs mixed precision, which one side of 1b has not; the other is of another site."""
+    runs = [completed(tmp_path, "1", DDP(mixed_precision=True, activation_checkpointing=True))]
+    assert paired("1b", runs, load_site("local"))[:2] == (None, None)
+    assert paired("1a", [completed(tmp_path, "2", DDP())], load_site("leonardo"))[:2] == (None, None)
+
+
+def test_one_more_hint_is_offered_until_there_is_none() -> None:
+    lesson = load_lesson("1b")
+    assert [_next(lesson, given) for given in range(3)] == [
+        "--hint · --answer",
+        "--hint --hint · --answer",
+        "--answer",
+    ]
+
+
+def test_where_a_node_has_other_gpus_the_lesson_asks_for_those_it_was_made_for(tmp_path: Path) -> None:
+    assert paired("2c", [], load_site("leonardo"))[2].b == DeepSpeed(nodes=2, hpz_partition=4)
+    assert paired("2c", [], load_site("aws-p5"))[2].b == DeepSpeed(nodes=2, hpz_partition=4, gpus_per_node=4)
+
+
+def on_the_page(exercise: int) -> list[Experiment]:
+    """What the commands of an exercise's page ask for."""
+    (page,) = (ROOT / "exercises").glob(f"exercise_{exercise}_*/README.md")
+    commands = re.findall(r"bash slurm\.sh (-e \d[^`\n]*)`", page.read_text(encoding="utf-8"))
+    return [experiment_of(line.split()) for line in commands]
+
+
+def experiment_of(words: list[str]) -> Experiment:
+    pairs: list[tuple[str, object]] = []
+    flags = [word for word in words if word != "--"]
+    for word, after in zip(flags, [*flags[1:], "-"], strict=True):
+        if word.startswith("-"):
+            pairs.append((word, True if after.startswith("-") else after))
+    return build_experiment(pairs, [], all_options())
+
+
+@pytest.mark.parametrize("cpu", [True, False])
+@pytest.mark.parametrize("name", ["1a", "1b", "1c", "2a", "2b", "2c", "3a"])
+def test_the_exercises_page_has_the_two_commands_of_each_lesson(tmp_path: Path, name: str, cpu: bool) -> None:
+    runs = [completed(tmp_path, str(n), asked) for n, asked in enumerate(on_the_page(int(name[0])))]
+    found = find_pair(load_lesson(name).pair(cpu), runs)
+    assert found.a is not None
+    assert found.b is not None
 
 
 def test_what_a_lesson_varies_is_not_left_open(tmp_path: Path) -> None:
