@@ -237,10 +237,10 @@ def override(site: Site, given: Mapping[str, Any]) -> Site:
         return Site.model_validate(site.model_dump() | limits | dict(given)) if given else site
     except ValidationError as error:
         spelling = {o.field: o.spelling for o in options_of(Site)}
+        word = "one word of letters, digits and _.@+:/,=- that begins with neither = nor -"
         takes = {"time": "HH:MM:SS above zero, e.g. 00:30:00"}
         lines = [
-            f"{spelling[str(e['loc'][0])]}: got {e['input']!r}, takes "
-            f"{takes.get(str(e['loc'][0]), 'one word of letters, digits and _.@+:/,=- that does not begin with = or -')}"
+            f"{spelling[str(e['loc'][0])]}: got {e['input']!r}, takes {takes.get(str(e['loc'][0]), word)}"
             for e in error.errors()
         ]
         raise RequestError("\n".join(lines)) from None
@@ -270,7 +270,7 @@ def _sentences(error: ValidationError | TypeError) -> Iterator[str]:
         if e["type"] == "extra_forbidden":
             near = nearest(str(e["loc"][-1]), _known_fields(e["loc"][:-1]))
             yield f"unknown field {where}" + (f" (did you mean {near}?)" if near else "")
-        elif e["type"] == "secret":
+        elif e["type"] in ("secret", "taken"):
             yield f"field {where}: {e['msg']}"
         elif e["type"] == "missing":
             yield f"field {where} is missing"

@@ -26,6 +26,16 @@ _ASSIGNED = re.compile(
 _HARMLESS = re.compile(
     r"|\$\w+|\$\{\w+(:?-|:?\?[^}]*)?\}|\$\(.*\)|`.*`|\d{1,5}|true|false|yes|no|on|off", re.IGNORECASE
 )
+# What the script sets and is told (templates/*.j2), and bash's own that cannot be set or that split lines into words.
+SCRIPTS_OWN = frozenset(
+    {"JOB_ID", "OUTPUT_DIR", "LOG_DIR", "RUN_DIR", "REASON", "INTERRUPTED", "CODE", "HOSTS", "NODE", "NODES"}
+    | {"MASTER_ADDR", "MASTER_PORT", "HARNESS_JOB_ID", "HARNESS_PORT", "HARNESS_PYTHON"}
+    | {"SLURM_JOB_ID", "SLURM_JOB_NODELIST", "SLURM_NODEID", "code", "container", "child", "host", "i"}
+    | {"interrupted", "module", "monitor", "node", "nsys", "pid", "result", "sight", "started", "stopped"}
+    | {"watched"}
+)
+_BASHS_OWN = frozenset({"BASHOPTS", "BASH_VERSINFO", "EUID", "IFS", "PPID", "SHELLOPTS", "UID"})
+_MANY = ("--array", "--wait", "--test-only")  # an array of runs, a submission that blocks, and no run at all
 
 
 def _refuse_secret(name: str, text: str) -> None:
@@ -41,8 +51,10 @@ def _refuse_secret(name: str, text: str) -> None:
         )
 
 
-def _no_secret_in_environment(env: dict[str, str]) -> dict[str, str]:
+def _environment(env: dict[str, str]) -> dict[str, str]:
     for name, text in env.items():
+        if name in SCRIPTS_OWN | _BASHS_OWN:
+            raise PydanticCustomError("taken", "{name} is the script's own: leave it out", {"name": name})
         _refuse_secret(name, text)
     return env
 
@@ -64,6 +76,16 @@ def _whole_quotes(line: str) -> str:
     return line
 
 
+def _one_run(line: str) -> str:
+    """sbatch takes a long option's first letters for it; the short ones may follow in the same line."""
+    for word in shlex.split(line, comments=True):
+        name = word.partition("=")[0]
+        long = len(name) > 3 and any(option.startswith(name) for option in _MANY)
+        if long or name.startswith(("-a", "-W")):
+            raise ValueError(f"one submission is one run that nobody waits for: leave out {name}")
+    return line
+
+
 def _lasting(clock: str) -> str:
     if not clock.strip("0:-"):
         raise ValueError("no time at all: nothing could run")
@@ -78,6 +100,7 @@ Line = Annotated[
     StringConstraints(pattern=r"^--[^\x00-\x1f\x7f]+$", max_length=500),
     AfterValidator(_whole_quotes),
     AfterValidator(_no_secret_in_line),
+    AfterValidator(_one_run),
 ]
 ShellLine = Annotated[str, AfterValidator(_no_secret_in_line)]
 Clock = Annotated[
@@ -87,4 +110,4 @@ Text = Annotated[
     str, AfterValidator(_whole_variables)
 ]  # in which $NAME and ${NAME} are the cluster's variables
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
-Environment = Annotated[dict[Name, Text], AfterValidator(_no_secret_in_environment)]
+Environment = Annotated[dict[Name, Text], AfterValidator(_environment)]

@@ -13,7 +13,7 @@ from harness.errors import RequestError
 from harness.experiment import AnyExperiment, CommTests, Experiment, Megatron, Training
 from harness.launch.commands import Command, Place, commands_of
 from harness.launch.fit import Device, Machine, fit, uses_megatron_lm
-from harness.launch.words import Word, from_site, shown
+from harness.launch.words import Word, from_site, prefixed, shown
 from harness.model import Model, find_model
 from harness.options import options_of
 from harness.site import ROOT, Site
@@ -62,7 +62,6 @@ class Job:
     megatron_data: Word | None  # prefix of .bin and .idx
     nsys_options: str
     cpus_per_task: int | None
-    threads_per_rank: int
     commands: list[Command]  # one after the other, on every node
     after: list[Command]  # then on the first node only
     files: dict[str, str]  # small files of the run directory
@@ -119,7 +118,7 @@ def resolve(experiment: Experiment, site: Site, machine: Machine) -> Job:
         setup=site.setup,
         node_setup=site.node_setup,
         node_cleanup=site.node_cleanup,
-        env=_environment(asked, site, device),
+        env=_environment(asked, site, device, _threads(asked, site, machine, cpus)),
         checkout=str(ROOT),
         output_dir=f"{machine.runs_dir}/{asked.folder}",
         python=machine.python,
@@ -130,7 +129,6 @@ def resolve(experiment: Experiment, site: Site, machine: Machine) -> Job:
         megatron_data=place.megatron_data,
         nsys_options=_nsys_options(asked, site, device),
         cpus_per_task=cpus,
-        threads_per_rank=_threads(asked, site, machine, cpus),
         commands=plan.commands,
         after=plan.after,
         files=plan.files,
@@ -289,7 +287,7 @@ def _directives(asked: Experiment, site: Site, cpus: int | None) -> list[str]:
     return [d for d in found if d]
 
 
-def _environment(asked: Experiment, site: Site, device: Device) -> dict[str, Word]:
+def _environment(asked: Experiment, site: Site, device: Device, threads: int) -> dict[str, Word]:
     env: dict[str, Word] = {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
     if site.network.interface:
         env |= dict.fromkeys(("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"), site.network.interface)
@@ -300,7 +298,10 @@ def _environment(asked: Experiment, site: Site, device: Device) -> dict[str, Wor
     if isinstance(asked, Megatron) and device == "cuda":
         # Kernels start in the order they were launched, so that communication overlaps; Megatron-LM insists on it.
         env["CUDA_DEVICE_MAX_CONNECTIONS"] = "1"
-    return env | {name: from_site(text) for name, text in site.env.items()}
+    env |= {name: from_site(text) for name, text in site.env.items()}
+    if site.env.get("PYTHONPATH"):
+        env["PYTHONPATH"] = prefixed(f"{ROOT}:", env["PYTHONPATH"])
+    return {**env, "OMP_NUM_THREADS": env.get("OMP_NUM_THREADS", str(threads))}
 
 
 def _image(asked: Experiment, site: Site) -> Word | None:

@@ -62,6 +62,11 @@ def from_site(text: str) -> Word:
     return Shell(parts=tuple(p for p in [*parts, text[end:]] if p != ""))
 
 
+def prefixed(text: str, word: Word) -> Word:
+    """`word` behind plain text."""
+    return Shell(parts=(text, *word.parts)) if isinstance(word, Shell) else text + word
+
+
 def parent(path: Word) -> Word | None:
     """The folder that holds `path`; None when only a variable knows."""
     if not isinstance(path, Shell):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,9 @@ from harness.errors import RequestError
 from harness.experiment import DDP, Megatron
 from harness.launch.fit import Machine
 from harness.launch.job import resolve, warnings_of
+from harness.launch.render import render
 from harness.site import choose_site, load_site, override, site_names
+from harness.site_words import SCRIPTS_OWN
 
 
 def test_the_sites_are_the_ones_promised() -> None:
@@ -36,6 +39,17 @@ def test_the_sites_are_the_ones_promised() -> None:
         (
             "name: x\ndescription: y\nsbatch: ['--comment=\"two words']\n",
             "two words': no closing quotation",
+        ),
+        *(
+            (f"name: x\ndescription: y\nsbatch: ['{line}']\n", "one submission is one run")
+            for line in (
+                "--array=1-4",
+                "--arr 1-4",
+                "--wait",
+                "--exclusive -W",
+                "--nice=5 -a1-3",
+                "--test-only",
+            )
         ),
         ("name: [\n", "is not valid YAML"),
         ("- a list\n", "must be a mapping"),
@@ -129,7 +143,7 @@ def test_a_secret_does_not_fit_into_a_site_file_and_is_not_repeated(
                 "sort --key=2,3 list",
             ]
         },
-        {"sbatch": ["--export=ALL,HF_TOKEN"]},
+        {"sbatch": ["--export=ALL,HF_TOKEN", "--wait-all-nodes=1", "--account=x", '--comment="an --array"']},
     ],
     ids=str,
 )
@@ -240,7 +254,38 @@ def test_the_nodes_a_machine_plays_share_its_cores(
     machine: Machine, nodes: int, gpus: int, threads: int
 ) -> None:
     asked = DDP(nodes=nodes, gpus_per_node=gpus)
-    assert resolve(asked, load_site("local"), machine._replace(cores=8)).threads_per_rank == threads
+    env = resolve(asked, load_site("local"), machine._replace(cores=8)).env
+    assert env["OMP_NUM_THREADS"] == str(threads)
+
+
+def test_a_sites_environment_holds_and_keeps_the_checkout(machine: Machine) -> None:
+    theirs = {"OMP_NUM_THREADS": "4", "PYTHONPATH": "$WORK/lib", "MY_FLAG": "1"}
+    site = load_site("local").model_copy(update={"env": theirs})
+    script = render(resolve(DDP(), site, machine))
+    exports = script[script.index("export PYTHONPATH") : script.index("MASTER_ADDR")]
+    code = f'WORK=/w\n{exports}\necho $OMP_NUM_THREADS $MY_FLAG; echo "$PYTHONPATH"'
+    said = subprocess.run(["bash", "-c", code], capture_output=True, text=True, check=True).stdout
+    assert said == f"4 1\n{ROOT}:/w/lib\n"
+
+
+def test_a_sites_environment_cannot_name_what_the_script_sets_or_is_told() -> None:
+    shell = "".join((ROOT / "templates" / n).read_text("utf-8") for n in ("job.sbatch.j2", "macros.j2"))
+    shell = re.sub(r"(?s){##.*?##}|{%.*?%}|{{.*?}}", "0", shell)
+    code = re.sub(r"(?m)(?<!\S)#.*$", "", shell)
+    names = set(re.findall(r"(?<![\w/.$-])([A-Za-z_]\w*)\+?=", code))
+    names |= set(re.findall(r"\b(?:for \(*|mapfile .*?-t )(\w+) ", code))
+    names |= {w for line in re.findall(r"\n *local ([^\n$(]*)", code) for w in re.findall(r"[a-z]+", line)}
+    names |= set(re.findall(r"\$\{?((?:SLURM|HARNESS)_\w+)", code))
+    assert names - {"PYTHONPATH", "CUDA_VISIBLE_DEVICES"} == SCRIPTS_OWN  # these two keep what the site says
+
+
+@pytest.mark.parametrize(
+    "name", ["RUN_DIR", "HARNESS_PYTHON", "NODE", "REASON", "SLURM_NODEID", "UID", "IFS"]
+)
+def test_the_scripts_own_names_are_refused(tmp_path: Path, name: str) -> None:
+    (tmp_path / "s.yaml").write_text(json.dumps({"name": "x", "description": "x", "env": {name: "x"}}))
+    with pytest.raises(RequestError, match=f"{name} is the script's own"):
+        load_site(str(tmp_path / "s.yaml"))
 
 
 def test_more_gpus_than_a_node_has_is_refused(machine: Machine) -> None:
