@@ -222,16 +222,15 @@ def _flags(unknown: list[str]) -> list[str]:
 
 def _go(experiment: Experiment, choice: Choice, behaviour: Behaviour, command: list[str]) -> int:
     from harness.launch.job import warnings_of  # noqa: PLC0415 - the help page does without
-    from harness.launch.submit import prepare  # noqa: PLC0415
+    from harness.launch.submit import prepare, script_of  # noqa: PLC0415
 
     print(f"site: {choice.site.name} ({choice.reason})", file=sys.stderr)
     job = prepare(experiment, choice.site)
     for warning in warnings_of(job, os.environ):
         print(f"warning: {warning}", file=sys.stderr)
     if behaviour.dry_run:
-        from harness.launch.render import render  # noqa: PLC0415
-
-        sys.stdout.write(json.dumps(job.as_json(), indent=1) + "\n" if behaviour.json else render(job))
+        text = script_of(job)
+        sys.stdout.write(json.dumps(job.as_json(), indent=1) + "\n" if behaviour.json else text)
         return 0
     from harness.launch.submit import submit  # noqa: PLC0415
 

@@ -7,6 +7,8 @@ exists on a compute node cannot be seen from here. Knows resolved jobs, writes n
 from __future__ import annotations
 
 import importlib.util
+import re
+import subprocess
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Literal
@@ -155,3 +157,35 @@ def _nsys_options(job: Job) -> Iterator[str]:
         load_options(job.nsys_options)
     except RequestError as error:
         yield f"site {job.site.name}: {error}"
+
+
+def check_script(job: Job, text: str) -> None:
+    """Have bash read the script without running it: what it cannot read, it would find out after the queue.
+
+    Raises:
+        RequestError: a line of the site's is no shell.
+    """
+    said = _bash_says(text)
+    if not said:
+        return
+    on_nodes = [("node_setup", line) for line in job.node_setup]
+    on_nodes += [("node_cleanup", line) for line in job.node_cleanup]
+    wrong = [f"{field} {line!r}" for field, line in on_nodes if _bash_says(f"{{ :\n{line}\n}}")]
+    wrong += ["setup"] * bool(_bash_says("\n".join(job.setup)))
+    raise RequestError(
+        f"site {job.site.name}: bash cannot read its {' and '.join(wrong) or 'lines'} ({said})"
+    )
+
+
+def _bash_says(text: str) -> str:
+    """What bash has to say of a script that it does not run, without where; empty when all is well."""
+    # A site's earlier line may switch extglob on, which nobody does here; a site's file is no matter for the locale.
+    done = subprocess.run(
+        ["bash", "-O", "extglob", "-n"],
+        input=text,
+        capture_output=True,
+        text=True,
+        check=False,
+        env={"LC_ALL": "C.UTF-8"},
+    )
+    return re.sub(r"^bash: line \d+: (warning: )?", "", done.stderr.partition("\n")[0])

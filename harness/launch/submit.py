@@ -17,7 +17,7 @@ from pathlib import Path
 from harness.errors import WorkError
 from harness.experiment import Experiment
 from harness.launch import local, slurm
-from harness.launch.check import check, with_whole_paths
+from harness.launch.check import check, check_script, with_whole_paths
 from harness.launch.finish import why_nothing_was_recorded
 from harness.launch.fit import Machine
 from harness.launch.job import Job, resolve
@@ -66,6 +66,13 @@ def prepare(experiment: Experiment, site: Site) -> Job:
     return resolve(with_whole_paths(experiment), site, this_machine())
 
 
+def script_of(job: Job) -> str:
+    """The job's script, which bash can read. Raises RequestError."""
+    text = render(job)
+    check_script(job, text)
+    return text
+
+
 def submit(experiment: Experiment, site: Site, command: list[str]) -> Run:
     """Start the experiment at the site; returns its run, which then exists on disk.
 
@@ -76,16 +83,12 @@ def submit(experiment: Experiment, site: Site, command: list[str]) -> Run:
     experiment = with_whole_paths(experiment)  # the record must mean the same from everywhere
     job = prepare(experiment, site)
     check(job, os.environ)
+    files = {"job.sbatch": script_of(job), **job.files}
     with Stage(Path(job.output_dir)) as stage:
-        _write_files(stage.path, job)
+        for name, text in files.items():
+            write_atomically(stage.path / name, text)
         start = _start_local if site.is_local else _start_slurm
         return start(stage, job, _record(experiment, site, job, command))
-
-
-def _write_files(folder: Path, job: Job) -> None:
-    write_atomically(folder / "job.sbatch", render(job))
-    for name, text in job.files.items():
-        write_atomically(folder / name, text)
 
 
 def _start_slurm(stage: Stage, job: Job, record: Record) -> Run:

@@ -10,7 +10,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from launch_shared import ROOT, SITES, anywhere
+from launch_shared import ROOT, SITES, Harness, anywhere
 
 from harness.experiment import DDP, EXERCISES, CommTests, DeepSpeed, Experiment, Megatron
 from harness.launch.fit import Machine
@@ -222,6 +222,44 @@ def test_every_node_sets_itself_up_and_a_line_that_fails_is_only_warned_of(tmp_p
     assert done.stderr.count("a line of node_setup failed") == 1
     assert done.stderr.count("a line of node_cleanup failed") == 2
     assert (tmp_path / "node-status" / "1.json").is_file()
+
+
+def test_a_line_of_only_a_comment_is_a_line(tmp_path: Path) -> None:
+    done = node_of(with_lines(tmp_path, node_setup=["# as the handbook says"], node_cleanup=["#"]), tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "train.py" in done.stdout
+    assert "failed" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        ({"setup": ["if true; then"]}, "setup"),
+        ({"setup": ["cat <<END"]}, "setup"),
+        ({"node_setup": ["true", "for i in"]}, "node_setup 'for i in'"),
+        ({"setup": ["fi"], "node_cleanup": ["echo ("]}, "node_cleanup 'echo (' and setup"),
+    ],
+)
+def test_a_line_that_bash_cannot_read_is_named_before_anybody_waits_for_it(
+    tmp_path: Path, harness: Harness, lines: dict[str, list[str]], said: str
+) -> None:
+    site = tmp_path / "site.yaml"
+    site.write_text(
+        json.dumps({"name": "x", "description": "x", "scheduler": "local", "device": "cpu"} | lines)
+    )
+    for more in ([], ["--dry-run"]):
+        done = harness("-e", "1", "--site", str(site), *more)
+        assert done.returncode == 2
+        assert f"site x: bash cannot read its {said} (" in done.stderr
+        assert not (tmp_path / "runs").exists()
+
+
+def test_lines_that_are_one_command_together_are_read_so(tmp_path: Path, harness: Harness) -> None:
+    site = tmp_path / "site.yaml"
+    setup = ["shopt -s extglob", "if true; then", "  echo !(é)", "fi"]
+    fields = {"name": "x", "description": "x", "scheduler": "local", "device": "cpu", "setup": setup}
+    site.write_text(json.dumps(fields))
+    assert harness("-e", "1", "--site", str(site), "--dry-run").returncode == 0
 
 
 def test_a_sites_setup_may_name_a_variable_that_is_not_set(tmp_path: Path) -> None:
