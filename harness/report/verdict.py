@@ -13,7 +13,7 @@ from textwrap import wrap
 from harness.analysis.expected import resolved
 from harness.analysis.facts import waiting_share
 from harness.analysis.steps import by_rhythm
-from harness.analysis.summary import Pipeline, Stage, Summary, Verdict
+from harness.analysis.summary import Pipeline, Stage, Summary, Training, Verdict
 from harness.report import known
 from harness.report.next_command import Fields, command, in_lines, is_ours
 from harness.report.numbers import duration, percent
@@ -140,10 +140,9 @@ def _of_how_many(s: Summary) -> str:
 
 
 def _where_by_metrics(s: Summary) -> str | None:
-    timed = [t for t in s.training if t.median_step_ns]
-    if not timed:
+    slowest = _slowest(s)
+    if slowest is None:
         return None
-    slowest = max(timed, key=lambda t: t.median_step_ns or 0)
     parts = [
         (slowest.median_data_ns, "loading data"),
         (slowest.median_forward_ns, "forward"),
@@ -152,6 +151,12 @@ def _where_by_metrics(s: Summary) -> str | None:
     ]
     told = [f"{duration(ns)} {what}" for ns, what in parts if ns]
     return f"A step takes {duration(slowest.median_step_ns)} by the training's own clock: {', '.join(told)}."
+
+
+def _slowest(s: Summary) -> Training | None:
+    """The rank with the longest step by the training's own clock."""
+    timed = [t for t in s.training if t.median_step_ns]
+    return max(timed, key=lambda t: t.median_step_ns or 0, default=None)
 
 
 def _nothing(s: Summary, found: list[Avoidable]) -> str:
@@ -200,7 +205,7 @@ def _micro_batch(s: Summary) -> int | None:
 def _data(s: Summary) -> Avoidable | None:
     share = _idle(s, "data loading")
     if share is None:
-        share = max((t.data_fraction or 0.0 for t in s.training), default=0.0)
+        share = _data_by_metrics(s)
     if not share:
         return None
     what, why = "waiting for data", "The devices are idle while the training process fetches the next batch."
@@ -210,6 +215,14 @@ def _data(s: Summary) -> Avoidable | None:
     if resolved(s).get("slow_dataloading"):
         change = Change("let worker processes prepare the batches (the default)", {"slow_dataloading": False})
     return Avoidable(what, share, why, (change,))
+
+
+def _data_by_metrics(s: Summary) -> float:
+    """Of the step that `_where_by_metrics` tells about."""
+    slowest = _slowest(s)
+    return (
+        (slowest.median_data_ns or 0) / slowest.median_step_ns if slowest and slowest.median_step_ns else 0.0
+    )
 
 
 def _launch(s: Summary) -> Avoidable | None:

@@ -226,6 +226,16 @@ def test_an_unusable_recording_is_said_before_any_number() -> None:
     assert answer.sentences[0] == "Do not build on these numbers: events are missing (7 of 9)."
 
 
+def test_without_a_trace_the_share_of_loading_is_that_of_the_step_told() -> None:
+    """A mean over all steps counts the first, slow ones; the sentence before has the slowest rank's median step."""
+    slow = Training(rank=0, median_step_ns=60 * MS, median_data_ns=3 * MS, data_fraction=0.3)
+    fast = Training(rank=1, median_step_ns=50 * MS, median_data_ns=20 * MS, data_fraction=0.4)
+    told, largest, *_ = verdict(Summary(training=[slow, fast])).sentences
+    assert "A step takes 60.0 ms" in told
+    assert "3.00 ms loading data" in told
+    assert "waiting for data: 5.0 % of the time" in largest
+
+
 def test_a_run_without_a_trace_is_answered_from_its_metrics() -> None:
     training = Training(rank=0, median_step_ns=10 * MS, median_data_ns=4 * MS, data_fraction=0.4)
     answer = verdict(Summary(training=[training]))
