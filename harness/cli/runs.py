@@ -113,8 +113,16 @@ def logs(
     for tail in outputs:
         tail.pump()
     if not found.logs:
-        print(f"{found.name} has printed nothing yet", file=sys.stderr)
+        print(f"{found.name} {_why_no_logs(found)}", file=sys.stderr)
     return 0
+
+
+def _why_no_logs(run: Run) -> str:
+    from harness.launch.submit import state_of  # noqa: PLC0415
+
+    if (state := state_of(run)) not in FINAL:
+        return "has printed nothing yet"
+    return f"is {state}, and its logs are not beside it: there is no {run.out}"
 
 
 def cancel(run: RunArgument = "last", as_json: JsonOption = False) -> int:
