@@ -99,6 +99,11 @@ def _make(venv: Venv, wanted: dict[str, list[str]], beat: Callable[[], None]) ->
     if any(character in str(venv.path) for character in ":\n"):
         # venv refuses the one, pip's scripts do not survive the other.
         raise DoorError(f"no Python environment can live in {str(venv.path)!r}; set HARNESS_VENV.")
+    if venv.path.is_symlink():
+        raise DoorError(
+            f"{venv.path} is a link to {venv.path.readlink()}, which is incomplete or belongs to another checkout: "
+            "set HARNESS_VENV to another place, or remove the link."
+        )
     if venv.path.exists():
         say(f"{venv.path} is incomplete or from another place; making it anew.")
         shutil.rmtree(venv.path)

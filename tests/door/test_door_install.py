@@ -161,6 +161,20 @@ def test_a_copied_checkout_makes_its_own(checkout: Checkout, tmp_path: Path) -> 
     assert str(checkout.root) not in answer.said["path"]
 
 
+def test_a_link_to_another_checkouts_environment_is_named(
+    checkout: Checkout, warm: Checkout, tmp_path: Path
+) -> None:
+    """And neither the link nor what it leads to is touched."""
+    warm.run("status")
+    checkout.venv.symlink_to(warm.venv)
+    refused = checkout.run("status", **NO_NETWORK)
+    assert refused.code == 1
+    assert f"is a link to {warm.venv}" in refused.stderr
+    assert "HARNESS_VENV" in refused.stderr
+    assert checkout.venv.is_symlink()
+    assert warm.run("status", **NO_NETWORK).code == 0
+
+
 def test_an_environment_made_by_hand_is_kept(checkout: Checkout) -> None:
     python = checkout.environment["HARNESS_PYTHON"]
     subprocess.run([python, "-m", "venv", checkout.venv], check=True)
