@@ -52,9 +52,13 @@ class Sources:
             line
             for file in (self.run.metrics() if self.run else [])
             for line in read_json_lines(file)
-            if line.get("event") == "start" and "rank" in line and "host" in line
+            if line.get("event") == "start"
         ]
-        return {int(line["rank"]): str(line["host"]) for line in starts}
+        return {
+            line["rank"]: line["host"]
+            for line in starts
+            if isinstance(line.get("rank"), int) and isinstance(line.get("host"), str)
+        }
 
     def prefix(self, out: Path | None, name: str) -> Path:
         """Where the result goes, without a suffix."""

@@ -113,5 +113,5 @@ def pipeline_words(s: Summary) -> str:
     measured = f"{p.microbatches} micro-batches{virtual}. Bubble: {percent(p.mean_bubble_fraction)} measured"
     if p.stages is None or p.expected_bubble_fraction is None:
         return f"stages may be missing, {measured}; what theory expects is not known."
-    alone = f"(p − 1) / (m·v + p − 1) = {percent(p.expected_bubble_fraction)}"
+    alone = f"{percent(p.expected_bubble_fraction)}, (p − 1) / (m·v + p − 1)"
     return f"{p.stages} stages, {measured}; the schedule alone predicts {alone}."

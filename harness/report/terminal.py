@@ -174,8 +174,8 @@ def _apart(blocks: Iterable[list[str]]) -> list[str]:
 
 
 def _pipeline(s: Summary) -> list[str]:
-    words = [f"Pipeline: {rows_time.pipeline_words(s)}"] if s.pipeline else []
-    return words + _block(rows_time.stage_table(s))[1:]
+    words = f"Pipeline: {rows_time.pipeline_words(s)}" if s.pipeline else ""
+    return wrap(words, WIDTH, subsequent_indent="  ") + _block(rows_time.stage_table(s))[1:]
 
 
 def _copies(s: Summary) -> list[str]:

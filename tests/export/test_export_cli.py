@@ -57,6 +57,12 @@ def test_a_runs_paraver_trace_is_beside_its_traces_and_names_its_nodes(
     assert str(run / "torch" / "trace.prv") in said and "own engine, 2 tasks" in said
 
 
+def test_what_the_training_wrote_of_itself_may_be_damaged(run: Path) -> None:
+    (run / "metrics/rank0.jsonl").write_text('{"event": "start", "rank": "x", "host": 1}\n')
+    assert main(["paraver", str(run)]) == 0
+    assert "rank 1 @ node8" in strict_prv.read(run / "torch" / "trace.prv").names["TASK"]
+
+
 def test_exporting_twice_does_not_take_the_export_for_a_trace(
     run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
