@@ -7,6 +7,7 @@ exists on a compute node cannot be seen from here. Knows resolved jobs, writes n
 from __future__ import annotations
 
 import importlib.util
+import os
 import re
 import subprocess
 from collections.abc import Callable, Iterator, Mapping
@@ -179,13 +180,12 @@ def check_script(job: Job, text: str) -> None:
 
 def _bash_says(text: str) -> str:
     """What bash has to say of a script that it does not run, without where; empty when all is well."""
-    # A site's earlier line may switch extglob on, which nobody does here; a site's file is no matter for the locale.
     done = subprocess.run(
-        ["bash", "-O", "extglob", "-n"],
-        input=text,
+        ["bash", "-O", "extglob", "-n"],  # which a site's earlier line may switch on, and nobody does here
+        input=text.encode(),
         capture_output=True,
-        text=True,
         check=False,
-        env={"LC_ALL": "C.UTF-8"},
+        env={"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C"},
     )
-    return re.sub(r"^bash: line \d+: (warning: )?", "", done.stderr.partition("\n")[0])
+    first = done.stderr.decode(errors="replace").partition("\n")[0]
+    return re.sub(r"^bash: line \d+: (warning: )?", "", first)

@@ -205,8 +205,11 @@ def test_cancelled_it_keeps_what_it_has_and_says_so(door: Door) -> None:
 
 
 def test_warned_of_its_time_limit_it_closes_its_traces_and_ends_by_itself(door: Door) -> None:
-    """The warning is sent by hand here: Slurm looks at time limits every 30 seconds only."""
-    run = door.submit(door.site("plain"), *ENDLESS)
+    """The warning is sent by hand here: Slurm looks at time limits every 30 seconds only.
+
+    The site's own line is a step too, so that the training is not the job's first.
+    """
+    run = door.submit(door.site("own-step", setup=["srun true"]), *ENDLESS)
     wait_for_active_steps(run)
     door.slurm.run("scancel", "--batch", "--signal=USR1", run.job_id)
     assert door.slurm.wait(run.job_id, 60) == "FAILED"  # a job that was cut short is no success for `afterok`
