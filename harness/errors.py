@@ -30,6 +30,8 @@ class WorkError(HarnessError):
 
 
 def nearest(word: str, allowed: Iterable[str]) -> str | None:
-    """The allowed word that `word` was probably meant to be, or None."""
-    found = get_close_matches(word, list(allowed), n=1, cutoff=0.6)
+    """The allowed word that `word` was probably meant to be, or None: one that it begins, else one spelled like it."""
+    words = list(allowed)
+    begun = [w for w in words if w.startswith(word)] if len(word.lstrip("-")) > 1 else []
+    found = get_close_matches(word, begun, n=1, cutoff=0) or get_close_matches(word, words, n=1, cutoff=0.6)
     return found[0] if found else None

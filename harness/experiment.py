@@ -13,7 +13,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from harness.options import VALUE, Flag, options_of, switch, value
 
-Count = Annotated[int, Field(ge=1)]
+# More than anybody profiles, and small enough for every 32-bit count behind it.
+MOST = 10_000_000
+Count = Annotated[int, Field(ge=1, le=MOST)]
 PRECISIONS = {"--mixed-precision": True, "--no-mixed-precision": False}
 
 
@@ -85,9 +87,10 @@ class CommTests(Experiment):
 
     exercise: Annotated[Literal[0], value("-e", "--exercise", group="where")] = 0
     max_bytes: Annotated[
-        Count | None,
+        int | None,
         Field(
-            description="largest message of the collective benchmark, in bytes (default: what memory allows)"
+            ge=1,
+            description="largest message of the collective benchmark, in bytes (default: what memory allows)",
         ),
         value("--max-bytes", train="--max-bytes"),
     ] = None
@@ -116,12 +119,12 @@ class Training(Experiment):
     ] = None
     steps: Annotated[
         int | None,
-        Field(ge=1, description="batches in all (default: until the profiling window closes)"),
+        Field(ge=1, le=MOST, description="batches in all (default: until the profiling window closes)"),
         value("--steps", train="--steps"),
     ] = None
     seq_length: Annotated[
         int | None,
-        Field(ge=8, description="tokens per sequence (default: the model's)"),
+        Field(ge=8, le=MOST, description="tokens per sequence (default: the model's)"),
         value("--seq-length", train="--seq-length"),
     ] = None
     mixed_precision: Annotated[
@@ -141,22 +144,26 @@ class Training(Experiment):
     ] = False
     skip_steps: Annotated[
         int,
-        Field(ge=0, description="batches before the profiler is set up"),
+        Field(ge=0, le=MOST, description="batches before the profiler is set up"),
         value("--skip-steps", train="--skip"),
     ] = 10
     wait_steps: Annotated[
-        int, Field(ge=0, description="batches the profiler waits"), value("--wait-steps", train="--wait")
+        int,
+        Field(ge=0, le=MOST, description="batches the profiler waits"),
+        value("--wait-steps", train="--wait"),
     ] = 1
     warmup_steps: Annotated[
         int,
-        Field(ge=0, description="batches the profiler warms up"),
+        Field(ge=0, le=MOST, description="batches the profiler warms up"),
         value("--warmup-steps", train="--warmup"),
     ] = 5
     active_steps: Annotated[
         Count, Field(description="batches that are profiled"), value("--active-steps", train="--active")
     ] = 20
     seed: Annotated[
-        int, Field(ge=0, description="seed of weights and sample order"), value("--seed", train="--seed")
+        int,
+        Field(ge=0, le=2**32 - 1, description="seed of weights and sample order"),
+        value("--seed", train="--seed"),
     ] = 1234
     profiler: Annotated[
         Literal["auto", "nsys", "torch", "none"],
@@ -249,7 +256,9 @@ class DeepSpeed(Training):
     ] = False
     hpz_partition: Annotated[
         int | None,
-        Field(ge=1, description="ZeRO++ secondary partition size in ranks (default: the GPUs per node)"),
+        Field(
+            ge=1, le=MOST, description="ZeRO++ secondary partition size in ranks (default: the GPUs per node)"
+        ),
         value("--ds-hpz-partition", tag="hpz", deepspeed="hpz"),
     ] = None
     zero_stage: Annotated[
@@ -338,17 +347,17 @@ class Megatron(Training):
     ] = None
     steps: Annotated[
         int | None,
-        Field(ge=1, description="iterations in all (default: until the profiling window closes)"),
+        Field(ge=1, le=MOST, description="iterations in all (default: until the profiling window closes)"),
         value("--iters", "--steps", train="--iters"),
     ] = None
     skip_steps: Annotated[
         int,
-        Field(ge=0, description="iterations before the profiler is set up"),
+        Field(ge=0, le=MOST, description="iterations before the profiler is set up"),
         value("--skip-steps", train="--skip"),
     ] = 3
     warmup_steps: Annotated[
         int,
-        Field(ge=0, description="iterations the profiler warms up"),
+        Field(ge=0, le=MOST, description="iterations the profiler warms up"),
         value("--warmup-steps", train="--warmup"),
     ] = 1
     active_steps: Annotated[

@@ -5,7 +5,8 @@ Knows options and experiments; knows neither the command-line library nor any si
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping, Set
 from functools import cache
 from typing import Any, get_args
 
@@ -65,14 +66,31 @@ def build_experiment(
 
 def validate(cls: type[Experiment], given: Given) -> tuple[Experiment | None, list[str]]:
     """`given` as an experiment of `cls`, and a sentence for everything wrong with it (rules included)."""
+    bad = {o.field for o in options_of(cls) if _is_number(o.info) and not _plain(given.get(o.field))}
     try:
-        draft, bad, errors = cls(**given), frozenset[str](), list[str]()
+        draft = cls(**_without(given, bad))
     except ValidationError as error:
-        errors = [_field_sentence(cls, e["loc"][0], e["input"]) for e in error.errors()]
-        bad = frozenset(str(e["loc"][0]) for e in error.errors())
-        draft = cls(**{k: v for k, v in given.items() if k not in bad})
+        bad |= {str(e["loc"][0]) for e in error.errors()}
+        draft = cls(**_without(given, bad))
+    errors = [_field_sentence(cls, name, word) for name, word in given.items() if name in bad]
     errors += [rule.sentence for rule in draft.broken_rules() if not rule.fields & bad]
     return (None if errors else draft), errors
+
+
+def _without(given: Given, names: Set[str]) -> dict[str, Any]:
+    return {name: word for name, word in given.items() if name not in names}
+
+
+def _is_number(info: FieldInfo) -> bool:
+    return not _choices(info.annotation) and bool({int, float} & {*_leaves(info.annotation)})
+
+
+def _plain(word: object) -> bool:
+    """False for a word that Python reads as a number and people do not: `4_0`, a blank before it, another script."""
+    return (
+        not isinstance(word, str)
+        or re.fullmatch(r"[-+]?[0-9.]+(e[-+]?[0-9]+)?", word, re.IGNORECASE) is not None
+    )
 
 
 def command_of(
@@ -142,14 +160,19 @@ def _nearest_number(word: str) -> str:
 def _fields(cls: type[Experiment], pairs: list[tuple[str, Any]]) -> tuple[dict[str, Any], list[str]]:
     own = {name: option for option in options_of(cls) for name in option.flag.names}
     given: dict[str, Any] = {}
-    misplaced = []
+    spelled: dict[str, str] = {}
+    wrong = []
     for name, word in pairs:
         if name not in own:
-            misplaced.append(_misplaced_sentence(cls, name))
+            wrong.append(_misplaced_sentence(cls, name))
         elif name not in ("-e", "--exercise"):
-            fixed = own[name].flag.names[name]
-            given[own[name].field] = word if fixed is VALUE else fixed
-    return given, misplaced
+            field, fixed = own[name].field, own[name].flag.names[name]
+            meant = word if fixed is VALUE else fixed
+            said = f"{name} {word}" if fixed is VALUE else name
+            if given.setdefault(field, meant) != meant:
+                wrong.append(f"{spelled[field]} and {said} exclude each other: drop one")
+            spelled.setdefault(field, said)
+    return given, wrong
 
 
 def _misplaced_sentence(cls: type[Experiment], name: str) -> str:

@@ -38,6 +38,8 @@ def complaints(*words: str) -> list[str]:
         (["-e", "1", "-n", "-1"], "-n/--nodes: got '-1'"),
         (["-e", "1", "-n", "two"], "-n/--nodes: got 'two', takes a whole number"),
         (["-e", "1", "--mixed-precison"], "unknown flag --mixed-precison: did you mean --mixed-precision?"),
+        (["-e", "1", "--mixed"], "unknown flag --mixed: did you mean --mixed-precision?"),
+        (["-e", "1", "--time", "\u0660\u0661:00:00"], "takes HH:MM:SS"),
         (["-e", "1", "--tp", "2"], "--tp belongs to exercise 3"),
         (["-e", "0", "--", "--mixed-precision"], "exercise 0 (communication tests) takes no training flags"),
         (["-e", "2", "--slow-dataloading"], "--slow-dataloading belongs to exercise 1 (DDP)"),
@@ -119,7 +121,48 @@ def test_a_second_pair_of_dashes_changes_nothing(harness: Harness) -> None:
 
 def test_rules_that_a_wrong_value_decides_are_not_judged() -> None:
     found = complaints("-e=1", "--steps=x", "--active-steps=3")
-    assert found == ["--steps: got 'x', takes a whole number ≥ 1"]
+    assert found == ["--steps: got 'x', takes a whole number ≥ 1 and ≤ 10000000"]
+
+
+@pytest.mark.parametrize("number", ["4_0", " 4", "4 ", "\uff14", "\u0664", "0x4", "nan", "1e400", ""])
+@pytest.mark.parametrize("flag", ["--nodes", "--monitor-hz"])
+def test_a_number_is_written_in_plain_digits(flag: str, number: str) -> None:
+    assert [
+        f"{flag}: got {number!r}" in c.replace("-n/", "") for c in complaints("-e=1", f"{flag}={number}")
+    ] == [True]
+
+
+@pytest.mark.parametrize(
+    "word",
+    ["--seed=4294967296", "--steps=10000001", "--seq-length=1" + "0" * 30, "--micro-batch-size=99999999"],
+)
+def test_a_number_that_no_training_could_take_is_told_before_the_queue(word: str) -> None:
+    assert len(complaints("-e=1", "--no-profile", word)) == 1
+    assert "; the nearest is " in complaints("-e=1", "--no-profile", word)[0]
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (["--no-mixed-precision", "--mixed-precision"], ["--mixed-precision", "--no-mixed-precision"]),
+        (["--mixed-precision", "--no-mixed-precision"], ["--mixed-precision", "--no-mixed-precision"]),
+        (["--no-profile", "--profiler", "torch"], ["--profiler torch", "--no-profile"]),
+        (["--profiler", "torch", "--no-profile"], ["--profiler torch", "--no-profile"]),
+    ],
+)
+def test_contradicting_switches_are_refused_in_any_order(
+    harness: Harness, words: list[str], named: list[str]
+) -> None:
+    done = harness("-e", "1", *words, "--dry-run")
+    assert done.returncode == 2
+    assert "exclude each other: drop one" in done.stderr
+    assert all(name in done.stderr for name in named)
+
+
+def test_the_same_thing_said_twice_is_no_contradiction() -> None:
+    ddp = asked("-e=1", "--profiler=none", "--no-profile", "--mixed-precision", "--mixed-precision")
+    assert isinstance(ddp, DDP)
+    assert (ddp.profiler, ddp.mixed_precision) == ("none", True)
 
 
 @pytest.mark.parametrize(
