@@ -13,6 +13,7 @@ from typing import Any
 import torch
 import transformers
 import yaml
+from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from exercises.utils.errors import TrainingRequestError
@@ -156,14 +157,27 @@ def build_model(config: ModelConfig, checkpoint: Path | None, activation_checkpo
 
 
 def _from_checkpoint(checkpoint: Path) -> Any:
+    """The model of a checkpoint's folder, every weight from there: transformers would make up what is missing."""
     if not (checkpoint / "config.json").is_file():
         raise TrainingRequestError(
             f"--checkpoint {checkpoint}: has no config.json; transformers did not save it"
         )
     dtype = {"dtype" if _TRANSFORMERS_5 else "torch_dtype": torch.float32}
-    return AutoModelForCausalLM.from_pretrained(
-        str(checkpoint), local_files_only=True, use_cache=False, **dtype
-    )
+    try:
+        both: Any = AutoModelForCausalLM.from_pretrained(
+            str(checkpoint), local_files_only=True, use_cache=False, output_loading_info=True, **dtype
+        )
+    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
+        why = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise TrainingRequestError(f"--checkpoint {checkpoint}: its weights cannot be read ({why})") from None
+    model, loaded = both
+    lacking = sorted(loaded["missing_keys"])
+    if lacking:
+        more = f" and {len(lacking) - 1} more" if len(lacking) > 1 else ""
+        raise TrainingRequestError(
+            f"--checkpoint {checkpoint}: lacks {lacking[0]}{more}; random weights are --random-weights"
+        )
+    return model
 
 
 def save_random_weights(config: ModelConfig, folder: Path, seed: int) -> None:

@@ -22,7 +22,7 @@ from harness.launch.words import Word, read_here, shown
 from harness.model import model_names
 from harness.paths import expanded
 
-Wanted = Literal["file", "folder", "prefix"]
+Wanted = Literal["file", "folder", "prefix", "weights"]
 
 
 def with_whole_paths(experiment: Experiment) -> Experiment:
@@ -86,7 +86,9 @@ def _programs(job: Job, environ: Mapping[str, str]) -> Iterator[str]:
 
 
 def _weights(job: Job, environ: Mapping[str, str]) -> Iterator[str]:
-    why = job.checkpoint is not None and _missing(job.checkpoint, environ, "folder")
+    if job.checkpoint is None:
+        return
+    why = _missing(job.checkpoint, environ, "folder") or _missing(job.checkpoint, environ, "weights")
     if why:
         yield (
             f"site {job.site.name}: the checkpoint {why}: add --random-weights (the profile is the same), or give "
@@ -114,6 +116,10 @@ def _data(job: Job, environ: Mapping[str, str]) -> Iterator[str]:
             )
 
 
+def _has_weights(folder: Path) -> bool:
+    return any(path.suffix in (".safetensors", ".bin") for path in folder.iterdir())
+
+
 def _is_prefix(path: Path) -> bool:
     return all(Path(f"{path}{end}").is_file() for end in (".bin", ".idx"))
 
@@ -122,6 +128,7 @@ IS_THERE: dict[Wanted, Callable[[Path], bool]] = {
     "file": Path.is_file,
     "folder": Path.is_dir,
     "prefix": _is_prefix,
+    "weights": _has_weights,
 }
 
 
@@ -142,6 +149,8 @@ def _amiss(path: Path, wanted: Wanted) -> str:
     try:
         if IS_THERE[wanted](path):
             return ""
+        if wanted == "weights":
+            return "holds no weights (*.safetensors)"
         exists = wanted != "prefix" and path.exists()
     except OSError as error:
         return f"cannot be read ({error.strerror})"

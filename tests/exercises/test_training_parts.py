@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ from exercises.utils.data import (  # noqa: E402
     load_vocabulary,
 )
 from exercises.utils.errors import TrainingError, TrainingRequestError  # noqa: E402
-from exercises.utils.models import build_model, load_model_config  # noqa: E402
+from exercises.utils.models import build_model, load_model_config, save_random_weights  # noqa: E402
 from exercises.utils.python_tokenizer import PythonTokenizer  # noqa: E402
 from exercises.utils.window import TorchCapture, Window  # noqa: E402
 
@@ -235,6 +236,45 @@ def _start(window: Window) -> metrics.Start:
         weights="random", dtype="float32", seq_length=8, micro_batch_size=1, gradient_accumulation_steps=1,
         flops_per_token=None, peak_flops_per_s=None, window=window,
     )  # fmt: skip
+
+
+def _without_a_tensor(weights: Path) -> None:
+    from safetensors.torch import load_file, save_file  # noqa: PLC0415
+
+    tensors = load_file(weights)
+    del tensors["model.norm.weight"]
+    save_file(tensors, weights, metadata={"format": "pt"})
+
+
+@pytest.mark.parametrize(
+    ("damage", "complaint"),
+    [
+        (lambda weights: weights.unlink(), "its weights cannot be read"),
+        (lambda weights: weights.write_bytes(weights.read_bytes()[:1000]), "its weights cannot be read"),
+        (lambda weights: weights.write_bytes(weights.read_bytes()[:-9]), "its weights cannot be read"),
+        (_without_a_tensor, "lacks model.norm.weight; random weights are --random-weights"),
+    ],
+    ids=["no weights", "half a header", "cut short", "a tensor less"],
+)
+def test_an_incomplete_checkpoint_is_refused_in_a_sentence(
+    tmp_path: Path, damage: Callable[[Path], object], complaint: str
+) -> None:
+    """transformers would train on made-up values for what is missing."""
+    config = load_model_config(ROOT / "configs/models/tiny-mistral.yaml")
+    save_random_weights(config, tmp_path, seed=1)
+    damage(tmp_path / "model.safetensors")
+    with pytest.raises(TrainingRequestError, match=complaint) as refused:
+        build_model(config, tmp_path, activation_checkpointing=False)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_a_whole_checkpoint_loads_with_its_own_values(tmp_path: Path, tied: bool) -> None:
+    """Of tied embeddings the file holds one."""
+    config = replace(load_model_config(ROOT / "configs/models/tiny-llama.yaml"), tie_word_embeddings=tied)
+    save_random_weights(config, tmp_path, seed=1)
+    first, again = (build_model(config, tmp_path, activation_checkpointing=False) for _ in range(2))
+    assert all(torch.equal(a, b) for a, b in zip(first.parameters(), again.parameters(), strict=True))
 
 
 def test_each_metrics_line_is_on_disk_before_the_next_step(tmp_path: Path) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
-from launch_shared import Harness
+import yaml
+from launch_shared import ROOT, Harness
 
 from harness.errors import RequestError
 from harness.experiment import DDP, Experiment, Megatron
@@ -170,3 +172,16 @@ def test_megatron_lm_runs_in_its_own_image(machine: Machine, tmp_path: Path) -> 
         at(machine, tmp_path, asked)
     with pytest.raises(RequestError, match="recorded by nsys only"):
         at(machine, tmp_path, asked.model_copy(update={"profiler": "torch"}), container=container)
+
+
+def test_a_checkpoint_without_weights_is_told_before_the_queue(machine: Machine, tmp_path: Path) -> None:
+    """Its numbers alone are enough for random weights."""
+    sizes = yaml.safe_load((ROOT / "configs/models/tiny-llama.yaml").read_text()) | {"model_type": "llama"}
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(sizes))
+    said = complaint(at(machine, tmp_path, DDP(model=str(folder))))
+    assert f"the checkpoint {folder} holds no weights (*.safetensors): add --random-weights" in said
+    check(at(machine, tmp_path, DDP(model=str(folder), random_weights=True)), {})
+    (folder / "model-00001-of-00002.safetensors").touch()
+    check(at(machine, tmp_path, DDP(model=str(folder))), {})
