@@ -13,6 +13,7 @@ import shutil
 import socket
 import subprocess
 from collections.abc import Hashable, Iterator, Mapping
+from datetime import date
 from itertools import takewhile
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
@@ -256,29 +257,37 @@ def _validated(path: Path, data: object) -> Site:
     if not isinstance(data, Mapping):
         raise RequestError(f"site file {path}: it must be a mapping of fields (see configs/sites/slurm.yaml)")
     try:
-        return Site(**data)
-    except (ValidationError, TypeError) as error:
+        return Site.model_validate(data)
+    except ValidationError as error:
         raise RequestError(f"site file {path}: {'; '.join(_sentences(error))}") from None
 
 
-def _sentences(error: ValidationError | TypeError) -> Iterator[str]:
-    if isinstance(error, TypeError):
-        yield str(error)
-        return
+def _sentences(error: ValidationError) -> Iterator[str]:
     for e in error.errors():
-        where = ".".join(map(str, e["loc"]))
+        where, given = ".".join(map(str, e["loc"])), e["input"]
         if e["type"] == "extra_forbidden":
             near = nearest(str(e["loc"][-1]), _known_fields(e["loc"][:-1]))
             yield f"unknown field {where}" + (f" (did you mean {near}?)" if near else "")
+        elif e["type"] == "invalid_key" or e["loc"][-1] == "[key]":
+            yield _key_sentence(e["loc"], given)
         elif e["type"] in ("secret", "taken"):
             yield f"field {where}: {e['msg']}"
         elif e["type"] == "missing":
             yield f"field {where} is missing"
-        elif where == "time" and isinstance(e["input"], int):
-            yield f"field time is {e['input']}, as YAML reads an unquoted {_clock(e['input'])}: quote it"
+        elif where == "time" and isinstance(given, int):
+            yield f"field time is {given}, as YAML reads an unquoted {_clock(given)}: quote it"
+        elif e["type"] == "string_type" and isinstance(given, int | float | date):
+            yield f"field {where} is text, and YAML reads it as {given}: quote it"
         else:
             said = e["msg"].removeprefix("Value error, ")
-            yield f"field {where} is {e['input']!r}: {said[0].lower()}{said[1:]}"
+            yield f"field {where} is {given!r}: {said[0].lower()}{said[1:]}"
+
+
+def _key_sentence(loc: tuple[int | str, ...], key: object) -> str:
+    *above, _ = (part for part in loc if part != "[key]")
+    of = f" of {'.'.join(map(str, above))}" if above else ""
+    why = ", as YAML reads an unquoted yes, no, on or off" if isinstance(key, bool) else ""
+    return f"key {key}{of} is no name{why}: quote it"
 
 
 def _clock(seconds: int) -> str:

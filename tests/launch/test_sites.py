@@ -33,6 +33,22 @@ def test_the_sites_are_the_ones_promised() -> None:
             "unknown field gpus.per_nod (did you mean per_node?)",
         ),
         ("name: x\n", "field description is missing"),
+        (
+            "name: x\ndescription: y\naccount: 0123\n",
+            "field account is text, and YAML reads it as 83: quote it",
+        ),
+        (
+            "name: x\ndescription: y\nmodules: [2024.10]\n",
+            "field modules.0 is text, and YAML reads it as 2024.1",
+        ),
+        ("name: 2024-01-01\ndescription: y\n", "YAML reads it as 2024-01-01: quote it"),
+        ("name: x\ndescription: y\n1: 2\n", "key 1 is no name: quote it"),
+        (
+            "name: x\ndescription: y\nno: 2\n",
+            "key False is no name, as YAML reads an unquoted yes, no, on or off",
+        ),
+        ("name: x\ndescription: y\ngpus: {1: 2}\n", "key 1 of gpus is no name"),
+        ("name: x\ndescription: y\nenv: {1: a}\n", "key 1 of env is no name"),
         ("name: x\ndescription: y\ntime: soon\n", "field time is 'soon'"),
         ("name: x\ndescription: y\npartition: 'a b'\n", "field partition is 'a b'"),
         ("name: x\ndescription: y\nsbatch: ['-p gpu']\n", "field sbatch.0"),
