@@ -44,6 +44,9 @@ def measure_request(request: Request) -> list[Summary]:
     """
     paths = [resolve(token) for token in request.tokens]
     files = trace_files(paths)
+    if not files and not run_directories(paths):
+        named = ", ".join(map(str, paths))
+        raise WorkError(f"no trace was found in {named}: give a run, a trace file or a folder of them")
     window = Window(request.window)
     parts, broken = (
         _on_slurm(files, window, request) if request.slurm is not None else _here(files, window, request)

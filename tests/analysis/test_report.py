@@ -40,6 +40,11 @@ def said(capsys) -> str:
     return capsys.readouterr().out
 
 
+def test_a_folder_without_traces_is_named(tmp_path, capsys):
+    assert main(["report", str(tmp_path)]) == 1
+    assert f"no trace was found in {tmp_path}: give a run" in capsys.readouterr().err
+
+
 def test_json_has_every_time_as_integer_nanoseconds_per_device(trace, capsys):
     assert main(["report", "--json", str(trace)]) == 0
     (device,) = json.loads(said(capsys))["devices"]

@@ -37,7 +37,11 @@ def told(run: Path) -> tuple[Summary, str, str]:
 
 
 @pytest.mark.parametrize(
-    ("state", "why"), [("completed", "slurm.sh logs"), ("running", "has not told that it ended")]
+    ("state", "why"),
+    [
+        ("completed", "the program started no profiler, or `slurm.sh logs"),
+        ("running", "has not told that it ended"),
+    ],
 )
 def test_a_trace_that_was_asked_for_and_is_not_there_is_missing(tmp_path: Path, state: str, why: str) -> None:
     run = a_run(tmp_path / "run", ["nsys/profile_node0.nsys-rep", "nsys/profile_node1.nsys-rep"], state)
