@@ -76,7 +76,10 @@ def _step_time(comparison: Comparison, other: str) -> str:
         f"95 % interval {ratio.low:.3f} to {ratio.high:.3f} ({ratio.steps_a} and {ratio.steps_b} steps): "
         f"{said(ratio, other)}"
     )
-    return f"Step time, {comparison.normalisation} ({comparison.why_normalised})" + _indented(told)
+    return (
+        f"Step time, mean over ranks, {comparison.normalisation} ({comparison.why_normalised})"
+        + _indented(told)
+    )
 
 
 def _whys(pairs: Pairs, summaries: Sequence[Summary]) -> list[str]:

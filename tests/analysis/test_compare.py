@@ -226,7 +226,11 @@ def test_steps_of_ranks_are_paired_by_their_marks_and_else_from_the_last(
 
 def test_the_text_says_configuration_first_then_result() -> None:
     text = render_comparison(compare(a_summary([10] * 9), a_summary([20] * 9), NAMES))
-    assert text.index("Configuration") < text.index("Step time") < text.index("Collectives, per rank")
+    assert (
+        text.index("Configuration")
+        < text.index("Step time, mean over ranks")
+        < text.index("Collectives, per rank")
+    )
     assert "b is 100.0 % slower" in text
 
 
