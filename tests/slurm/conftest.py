@@ -38,7 +38,7 @@ def slurm_accounting() -> Iterator[Slurm]:
 
 
 def _door(slurm: Slurm, factory: pytest.TempPathFactory) -> Door:
-    runs = factory.mktemp("door") / 'a student\'s "runs"; echo $HOME'
+    runs = factory.mktemp("door") / 'a student\'s "runs"; echo $HOME 50% %j'
     runs.mkdir()
     return Door(slurm, runs)
 

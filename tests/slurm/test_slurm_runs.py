@@ -378,6 +378,17 @@ def test_a_qos_limit_is_a_queued_run_whose_reason_is_slurms(door_accounting: Doo
     assert door_accounting.status(run.job_id)["state"] == "cancelled"
 
 
+def test_a_job_of_a_named_cluster_is_looked_for_and_cancelled_there(door_accounting: Door) -> None:
+    """The cluster's commands take the name, and say it back."""
+    site = door_accounting.site("named", account="demo", sbatch=["--clusters=testcluster"])
+    run = door_accounting.submit(site, *ENDLESS)
+    assert run.read("run.json")["cluster"] == "testcluster"
+    door_accounting.slurm.wait_running(run.job_id)
+    assert door_accounting.status(run.job_id)["state"] == "running"
+    assert door_accounting("cancel", run.job_id).returncode == 0
+    assert door_accounting.status(run.job_id)["state"] == "cancelled"
+
+
 def test_a_node_that_dies_is_told_from_a_training_that_fails(door_accounting: Door) -> None:
     slurm = door_accounting.slurm
     run = door_accounting.submit(door_accounting.site("account", account="demo"), *ENDLESS)
