@@ -162,7 +162,8 @@ class Training(Experiment):
     ] = 20
     seed: Annotated[
         int,
-        Field(ge=0, le=2**32 - 1, description="seed of weights and sample order"),
+        # NumPy takes twice as much, and Megatron-LM adds to it by rank.
+        Field(ge=0, le=2**31 - 1, description="seed of weights and sample order"),
         value("--seed", train="--seed"),
     ] = 1234
     profiler: Annotated[

@@ -134,7 +134,7 @@ def test_a_number_is_written_in_plain_digits(flag: str, number: str) -> None:
 
 @pytest.mark.parametrize(
     "word",
-    ["--seed=4294967296", "--steps=10000001", "--seq-length=1" + "0" * 30, "--micro-batch-size=99999999"],
+    ["--seed=4294967200", "--steps=10000001", "--seq-length=1" + "0" * 30, "--micro-batch-size=99999999"],
 )
 def test_a_number_that_no_training_could_take_is_told_before_the_queue(word: str) -> None:
     assert len(complaints("-e=1", "--no-profile", word)) == 1
