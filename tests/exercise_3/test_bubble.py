@@ -13,7 +13,7 @@ from megatron_runs import Run, Span, completed, train
 
 TOLERANCE = 0.05
 ATTEMPTS = 3
-WINDOW = ("--skip", 1, "--wait", 0, "--warmup", 1, "--active", 3, "--profiler", "torch")
+WINDOW = ("--skip", 0, "--wait", 0, "--warmup", 1, "--active", 3, "--profiler", "torch")
 
 
 def bubble(work: list[list[Span]]) -> float:

@@ -54,12 +54,12 @@ def test_it_runs_to_the_end(door: Door, runs: dict[str, Submitted], command: str
 
 
 def test_hpz_keeps_traffic_inside_the_node_and_the_step_gains(door: Door) -> None:
-    """Lesson 2c over a network of 60 Mbit/s: the answer comes from the two runs, as a student's would."""
+    """Lesson 2c over a network of 100 Mbit/s: the answer comes from the two runs, as a student's would."""
     site = door.site(
         "slow-link", gpus={"per_node": 2, "request": "none"}, cpus_per_node=16,
-        defaults={"skip_steps": 1, "wait_steps": 0, "warmup_steps": 1, "active_steps": 4},
+        defaults={"skip_steps": 1, "wait_steps": 0, "warmup_steps": 1, "active_steps": 3},
     )  # fmt: skip
-    door.slurm.set_rate("60mbit")
+    door.slurm.set_rate("100mbit")
     try:
         for partition in ("4", "2"):
             words = ("-e", "2", "-n", "2", "-g", "2", "--", "--ds-hpz-partition", partition)
