@@ -12,7 +12,9 @@ from typing import Any
 from pydantic import ValidationError
 
 from harness.analysis.summary import Finding, MonitorDevice, Training, Verdict
-from harness.monitor import MonitorError, read, summarize
+from harness.monitor.errors import MonitorError
+from harness.monitor.samples import read
+from harness.monitor.summary import summarize
 
 _PHASES = ("active", "after")  # what counts: the profiled steps, else those after them, else every step
 _NUMBERS = (

@@ -5,20 +5,3 @@
 
 It knows nothing of experiments, sites or runs: a folder, a rate and some process ids are all it is told.
 """
-
-from harness.monitor.errors import MonitorError
-from harness.monitor.samples import Recording, Series, find, read
-from harness.monitor.summary import DeviceSummary, NodeSummary, counter, integrate, summarize
-
-__all__ = [
-    "DeviceSummary",
-    "MonitorError",
-    "NodeSummary",
-    "Recording",
-    "Series",
-    "counter",
-    "find",
-    "integrate",
-    "read",
-    "summarize",
-]

@@ -9,7 +9,7 @@ from typing import Any
 
 from harness.analysis.training import read_events
 from harness.errors import WorkError
-from harness.monitor import MonitorError
+from harness.monitor.errors import MonitorError
 from harness.monitor.samples import Recording, read
 from harness.report.page_parts import Figure
 from harness.run import NodeStatus, Record, Run, Status

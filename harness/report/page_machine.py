@@ -8,7 +8,8 @@ from statistics import fmean
 from typing import Any
 
 from harness.analysis.summary import Summary
-from harness.monitor import Recording, Series, counter, integrate
+from harness.monitor.samples import Recording, Series
+from harness.monitor.summary import counter, integrate
 from harness.report import plots
 from harness.report.numbers import amount
 from harness.report.page_inputs import Inputs, StepRecord

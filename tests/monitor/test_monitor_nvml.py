@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 from fake_nvml import FakeDevice, FakeNvml
 
-from harness.monitor import read, summarize
 from harness.monitor.nvml import NvmlSource, choose_visible
 from harness.monitor.record import SampleFile
+from harness.monitor.samples import read
+from harness.monitor.summary import summarize
 
 Write = Callable[..., Path]
 

@@ -11,8 +11,9 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from harness.monitor import plot as plots
-from harness.monitor import read, summarize
 from harness.monitor.plot import Panel, format_energy, plot, thin
+from harness.monitor.samples import read
+from harness.monitor.summary import summarize
 
 Write = Callable[..., Path]
 GPU_COLUMNS = ["memory_used_bytes", "utilization_percent", "power_watts"]

@@ -17,9 +17,12 @@ from typing import NamedTuple
 import psutil
 import pytest
 
-from harness.monitor import MonitorError, Recording, processes, read, summarize
+from harness.monitor import processes
 from harness.monitor import record as recorder
+from harness.monitor.errors import MonitorError
 from harness.monitor.record import SampleFile
+from harness.monitor.samples import Recording, read
+from harness.monitor.summary import summarize
 
 Start = Callable[..., "subprocess.Popen[str]"]
 WORKLOAD = "import time; block = bytearray(64 * 2**20); print('ready', flush=True); time.sleep(60)"

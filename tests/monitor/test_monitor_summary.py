@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from harness.monitor import MonitorError, find, read, summarize
+from harness.monitor.errors import MonitorError
 from harness.monitor.rapl import open_rapl
+from harness.monitor.samples import find, read
+from harness.monitor.summary import summarize
 
 Write = Callable[..., Path]
 

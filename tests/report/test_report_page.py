@@ -15,7 +15,7 @@ import pytest
 
 from harness.analysis.summary import Efficiency, Summary, Training
 from harness.cli.main import main
-from harness.monitor import Series
+from harness.monitor.samples import Series
 from harness.report.page import MOST_ROWS, compose, figures, read_inputs, render_page, write_page
 from harness.report.page_inputs import Inputs
 from harness.report.page_links import links_of_run, links_of_site
