@@ -53,7 +53,7 @@ def build_experiment(
     errors = [_unknown_sentence(word, known) for word in unknown]
     number, complaint = _exercise(pairs)
     if number is None:
-        raise RequestError("\n".join([complaint, *errors]))
+        raise RequestError("\n".join([complaint, *errors, *_wrong_for_every_exercise(pairs)]))
     cls = EXERCISES[number]
     given, misplaced = _fields(cls, pairs)
     usual = {name: value for name, value in (defaults or {}).items() if name in cls.model_fields}
@@ -147,6 +147,14 @@ def _exercise(pairs: list[tuple[str, Any]]) -> tuple[int | None, str]:
         None,
         f"-e/--exercise: there is no exercise {word!r}; there are {listing}{_nearest_number(str(word))}",
     )
+
+
+def _wrong_for_every_exercise(pairs: list[tuple[str, Any]]) -> list[str]:
+    """What can be said against the flags that all exercises take, when it is not known which one is meant."""
+    cls, options = EXERCISES[0], all_options()
+    shared = [(name, word) for name, word in pairs if len(options.get(name, ())) == len(EXERCISES)]
+    given, wrong = _fields(cls, shared)
+    return [*wrong, *validate(cls, given)[1]]
 
 
 def _nearest_number(word: str) -> str:

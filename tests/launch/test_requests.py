@@ -98,6 +98,8 @@ def test_all_mistakes_are_told_at_once(harness: Harness) -> None:
 @pytest.mark.parametrize(
     ("words", "parts"),
     [
+        (["-n", "0"], ["-e/--exercise is missing", "got '0'"]),
+        (["-e", "5", "-n", "two", "--tp", "x"], ["there is no exercise '5'", "got 'two'"]),
         (["-e", "1", "--mixed-precision=yes", "-n", "0"], ["=yes", "got '0'"]),
         (["-e", "1", "--site", "leonado", "-n", "0", "--time", "soon"], ["leonardo?", "got '0'", "'soon'"]),
         (["-e", "1", "--tp", "2", "-n"], ["--tp belongs", "-n requires an argument"]),
