@@ -17,9 +17,10 @@ from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
 
 from harness.analysis.split import COMMUNICATION, COMPUTE, MEMORY, NOT_WORK
 from harness.errors import RequestError
+from harness.paths import CONFIGS
 from harness.traces.trace import I32, I64, U8, Activity, CopyKind, Events
 
-RULES = Path(__file__).parents[2] / "configs" / "kernels.yaml"
+RULES = CONFIGS / "kernels.yaml"
 HOST, OTHER = "host", "other"
 NAME_CHARS = (
     1000  # mangled templates run to many thousands; what matters comes first, and searching costs time

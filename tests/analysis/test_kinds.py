@@ -10,6 +10,7 @@ from harness.analysis.summary import Window
 from harness.errors import RequestError
 from harness.traces.trace import Activity, CopyKind
 
+from .cpu_operators import EXPECTED
 from .made import GEMM, Made
 
 RULES = load_rules()
@@ -55,6 +56,19 @@ def test_communication_is_known_in_every_era_of_every_library(name):
             "bf16",
         ),
         ("fmha_cutlassF_f16_aligned_64x64_rf_sm80(AttentionKernel)", "attention", "fp16"),
+        # cuDNN: f16 is bf16 as well
+        (
+            "cudnn_generated_fort_native_sdpa_sm90_flash_fprop_wgmma_f16_knob_7_64x64x64_4x1x1_kernel0_0",
+            "attention",
+            None,
+        ),
+        (
+            "cudnn_generated_fort_native_sdpa_sm80_flash_bprop_f16_knob_3_64x64x64_4x1x1_kernel0_0",
+            "attention",
+            None,
+        ),
+        ("void cudnn::fusion::compute_dot_do_o_specialized<true, 64>(float*)", "attention", None),
+        ("void cudnn::fusion::convert_dq_to_16bits<true, 64>(float*)", "attention", None),
         ("void at::native::vectorized_layer_norm_kernel<float, float>(int)", "normalisation", None),
         ("void transformer_engine::normalization::rmsnorm_fwd_tuned_kernel<>()", "normalisation", None),
         ("void multi_tensor_apply_kernel<TensorListMetadata<4>, AdamFunctor<float>>()", "optimizer", None),
@@ -90,6 +104,49 @@ def test_a_name_says_kind_and_precision(name, kind, precision):
 def test_autograds_bookkeeping_is_no_work_on_a_cpu_and_says_nothing_about_kernels(name):
     assert RULES.of_name(name, on_cpu=True) == "host"
     assert RULES.of_name(name) != "host"
+
+
+# A collective's span is known by what was recorded, not by its name.
+@pytest.mark.parametrize("name", [name for name in EXPECTED if not name.startswith("gloo:")])
+def test_every_operator_that_the_exercises_run_on_a_cpu_has_its_kind(name):
+    assert RULES.of_name(name, on_cpu=True) == EXPECTED[name]
+
+
+def test_the_list_of_operators_holds_no_guess():
+    """A dispatched operator is work and has a namespace; a bare name is a class of Python or autograd's own."""
+    bare = {name for name in EXPECTED if "::" not in name and not name.startswith("gloo:")}
+    assert {EXPECTED[name] for name in bare} == {"host"}
+    assert not {"other"} & set(EXPECTED.values())
+    assert {n for n in bare if n.startswith("_")} >= {
+        "_ReduceScatterToSequenceParallelRegion",
+        "_VocabParallelCrossEntropy",
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("_AllGatherFromTensorParallelRegion", "host"),
+        ("LayerNormFn2d", "host"),
+        ("_MatMul_v2", "host"),
+        ("cpp_fused_add_0", "elementwise"),
+        ("graph_0_cpp_fused_mul_0", "elementwise"),
+        ("triton_poi_fused_add_0", "elementwise"),
+        ("dnnl_linear", "other"),
+        ("mylib::Copy", "elementwise"),
+    ],
+)
+def test_only_a_bare_name_like_a_class_of_python_is_taken_for_one(name, kind):
+    assert RULES.of_name(name, on_cpu=True) == kind
+
+
+def test_waiting_in_a_python_function_is_no_computation():
+    """As tensor parallelism on a CPU: the function waits for its reduce-scatter, which nothing hides then."""
+    made = Made().event(0, 10, "aten::mm", activity=Activity.CPU_OP, stream=1)
+    made.event(10, 100, "_ReduceScatterToSequenceParallelRegion", activity=Activity.CPU_OP, stream=1)
+    made.event(20, 90, "gloo:all_reduce", activity=Activity.CPU_COLLECTIVE, stream=2)
+    device = measured(made)
+    assert (device.compute_ns, device.exposed_communication_ns) == (10, 70)
 
 
 def test_the_recorded_type_decides_the_precision_where_there_is_one():

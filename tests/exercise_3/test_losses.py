@@ -7,6 +7,9 @@ from pathlib import Path
 import pytest
 from megatron_runs import Run, completed, train
 
+from harness.analysis.measure_paths import measure_one
+from tests.analysis.cpu_operators import misplaced
+
 pytestmark = pytest.mark.train
 
 TOLERANCE = 1e-4
@@ -17,6 +20,13 @@ SIZES = ("--seq-length", 32, "--global-batch-size", 4, "--iters", 6, "--learning
 def alone(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """tiny-mistral in one process."""
     return completed(train(tmp_path_factory.mktemp("alone") / "run", *SIZES, processes=1))
+
+
+@pytest.fixture(scope="module")
+def tensor_parallel(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """Two ranks that share every layer, the last two iterations profiled."""
+    window = ("--skip", 3, "--wait", 0, "--warmup", 1, "--active", 2, "--profiler", "torch")
+    return completed(train(tmp_path_factory.mktemp("tp") / "run", *SIZES, *window, "--tp", 2))
 
 
 @pytest.fixture(scope="module")
@@ -34,10 +44,21 @@ def test_one_process_learns(alone: Run) -> None:
     )  # else every comparison below would hold for a model that stands still
 
 
+def test_losses_do_not_depend_on_tensor_and_sequence_parallelism(alone: Run, tensor_parallel: Run) -> None:
+    assert tensor_parallel.losses() == pytest.approx(alone.losses(), abs=TOLERANCE)
+    assert tensor_parallel.losses(rank=1) == tensor_parallel.losses(rank=0)
+
+
+def test_the_operators_of_a_tensor_parallel_run_on_a_cpu_have_their_kinds(tensor_parallel: Run) -> None:
+    measured = measure_one([tensor_parallel.folder], "steps")
+    assert misplaced(measured) == []
+    waiting = [k for k in measured.kernels if k.name == "_ReduceScatterToSequenceParallelRegion"]
+    assert waiting, "what is looked for must be there"
+
+
 @pytest.mark.parametrize(
     "layout",
     [
-        pytest.param(("--tp", 2), id="tensor and sequence parallel"),
         pytest.param(("--pp", 2), id="pipeline"),
         pytest.param(("--pp", 2, "--vpp", 2), id="interleaved pipeline"),
         pytest.param(("--cp", 2), id="context parallel"),

@@ -8,6 +8,9 @@ from pathlib import Path
 import pytest
 from megatron_runs import Run, completed, train
 
+from harness.analysis.measure_paths import measure_one
+from tests.analysis.cpu_operators import misplaced
+
 pytestmark = pytest.mark.train
 
 MICROBATCHES = 4
@@ -37,6 +40,10 @@ def schedule(run: Run, rank: int) -> list[str]:
 def test_the_profile_holds_the_window_and_nothing_else(pipeline: Run) -> None:
     assert [span.name for span in pipeline.spans(0, "iteration_")] == ["iteration_2", "iteration_3"]
     assert [step["phase"] for step in pipeline.steps()] == ["skip", "warmup", "active", "active"]
+
+
+def test_the_operators_of_a_pipeline_on_a_cpu_have_their_kinds(pipeline: Run) -> None:
+    assert misplaced(measure_one([pipeline.folder], "steps")) == []
 
 
 def test_the_schedule_is_one_forward_one_backward(pipeline: Run) -> None:

@@ -6,8 +6,10 @@ from collections import Counter
 
 import pytest
 
+from harness.analysis.measure_paths import measure_one
 from harness.theory.communication import traffic_per_step
 from harness.theory.memory import Sharding
+from tests.analysis.cpu_operators import misplaced
 from tests.exercises.launching import Collective, Finished, collectives
 
 pytestmark = pytest.mark.train
@@ -82,6 +84,12 @@ def test_hpz_learns_what_ddp_learns_on_as_many_ranks(ddp_of_four: Finished, hpz:
     assert hpz.mean_losses() == pytest.approx(ddp_of_four.mean_losses(), abs=1e-3)
 
 
+@pytest.mark.parametrize("name", ["ddp", "zero2", "zero3"])
+def test_the_operators_of_a_run_on_a_cpu_have_their_kinds(name: str, request: pytest.FixtureRequest) -> None:
+    run: Finished = request.getfixturevalue(name)
+    assert misplaced(measure_one([run.folder], "steps")) == []
+
+
 def test_every_ranks_tokens_are_its_own(zero3: Finished) -> None:
     starts = [zero3.metrics(rank)[0] for rank in (0, 1)]
     for rank, start in enumerate(starts):
@@ -91,6 +99,10 @@ def test_every_ranks_tokens_are_its_own(zero3: Finished) -> None:
         }
     losses = [[step["loss"] for step in zero3.steps(rank)] for rank in (0, 1)]
     assert losses[0] != losses[1], "ranks must work on different examples"
+
+
+def test_what_happens_before_the_first_step_is_said_once(zero3: Finished) -> None:
+    assert zero3.stderr.count("building the model and reading the data …") == 1
 
 
 def test_training_ends_with_the_window(zero3: Finished) -> None:
