@@ -24,6 +24,7 @@ def collective_phases(crossing: Crossing, steps: int) -> list[CollectivePhase]:
             count=sums[kind, phase, "count"],
             count_per_step=sums[kind, phase, "count"] / steps if steps else None,
             bytes=None if sums[kind, phase, "unsized"] else sums[kind, phase, "bytes"],
+            least_bytes=sums[kind, phase, "bytes"],
             duration_ns=sums[kind, phase, "duration_ns"],
         )
         for kind, phase in {(kind, phase) for kind, phase, _ in sums}
@@ -47,7 +48,8 @@ def withheld_fits(sizes: Sequence[MessageSize]) -> list[Withheld]:
 
 def _whose(fit: CollectiveFit) -> str:
     waiting = ", waiting included" if fit.includes_waiting else ""
-    return f"{fit.kind} of {fit.group_size or 'unknown'} ranks{waiting}"
+    group = f"{fit.group_size} ranks" if fit.group_size else "groups of unknown size"
+    return f"{fit.kind} of {group}{waiting}"
 
 
 def _judged(sizes: Sequence[MessageSize]) -> Iterator[tuple[CollectiveFit, str]]:
@@ -66,7 +68,10 @@ def _judged(sizes: Sequence[MessageSize]) -> Iterator[tuple[CollectiveFit, str]]
 def _objection(fit: CollectiveFit) -> str:
     """What speaks against a fit as a latency and a bandwidth."""
     if fit.r_squared < MIN_R_SQUARED:
-        return f"R² is {fit.r_squared:.2f}, below {MIN_R_SQUARED}: {fit.points} sizes are no line"
+        return (
+            f"its {fit.points} message sizes do not lie on a straight line (R² {fit.r_squared:.2f}, at least "
+            f"{MIN_R_SQUARED} is needed)"
+        )
     if (fit.beta_ns_per_byte or 0) <= 0:
         return "larger messages took no longer"
     return (

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
 from harness.analysis.facts import facts, step_durations_ns, tokens_per_step
+from harness.analysis.machine import disturbances
 from harness.analysis.summary import TOP_KERNELS, KernelTime, Summary
 from harness.errors import RequestError
 
@@ -98,6 +99,7 @@ class Comparison(Part):
     changes: list[Change]
     kernels: list[KernelChange]
     precisions: list[PrecisionChange] = Field(default_factory=list)
+    doubts: list[str] = Field(default_factory=list)  # why the times of one of the runs are not its own
     notes: list[str]
     on_cpu: bool = False  # all devices of both
 
@@ -126,6 +128,7 @@ def compare(a: Summary, b: Summary, names: tuple[str, str], force: bool = False)
         changes=_changes(facts(a), facts(b)),
         kernels=_kernel_changes(a, b),
         precisions=list(_precision_changes(a, b)),
+        doubts=_doubts(a, b),
         notes=_notes(a, b),
         on_cpu=all(d.device_kind == "cpu" for s in (a, b) for d in s.devices),
     )
@@ -264,11 +267,20 @@ def _precision_shares(summary: Summary) -> dict[tuple[str, str], float]:
     }
 
 
+def _doubts(a: Summary, b: Summary) -> list[str]:
+    return [
+        f"{side}: {finding.what}: {finding.evidence}"
+        for side, summary in (("a", a), ("b", b))
+        for finding in disturbances(summary)
+    ]
+
+
 def _notes(a: Summary, b: Summary) -> list[str]:
     notes = [
         f"{side}: {finding.what}"
         for side, summary in (("a", a), ("b", b))
         for finding in summary.quality.findings
+        if finding not in disturbances(summary)
     ]
     notes += [
         f"{side}: no kernel was recorded: only the training's own numbers can be compared"
@@ -290,7 +302,7 @@ def _notes(a: Summary, b: Summary) -> list[str]:
 
 def ratios(comparison: Comparison) -> dict[str, float | None]:
     """What `--fail-if` may name: b over a for every fact, and `step_time`, which is normalised. None: not measured in
-    both. From nought to more is infinitely more; from nought to nought is no change."""
+    both. From zero to more is infinitely more; from zero to zero is no change."""
     found = {c.name: _times(c) for c in comparison.changes}
     return found | {"step_time": comparison.step_time.ratio if comparison.step_time else None}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from harness.analysis import idle
-from harness.analysis.intervals import EMPTY, Intervals, union
+from harness.analysis.intervals import EMPTY, Intervals, clip, difference, intersection, merge, union
 from harness.analysis.named import matching
 from harness.analysis.process import Measured
 from harness.analysis.split import COMMUNICATION, NOT_WORK, Busy, idle_sets, split, split_each
@@ -55,6 +55,14 @@ def measure(m: Measured, device: int) -> Device:
 def idle_of(m: Measured, device: int) -> Intervals:
     """The device's idle stretches inside its window."""
     return idle_sets(m.busy[device], *m.windows[device])
+
+
+def communicating_alone(m: Measured, device: int) -> Intervals:
+    """When the device communicates or awaits communication, inside its window, and computes nothing: its exposed
+    communication and the idle time whose cause is communication."""
+    sets = m.busy[device]
+    exposed = clip(difference(sets.communication, sets.compute), *m.windows[device])
+    return merge(exposed, GapJudge(m, device).awaiting(idle_of(m, device)))
 
 
 def _kernels(m: Measured, device: int) -> int:
@@ -141,17 +149,23 @@ class GapJudge:
     def __call__(self, gaps: Intervals) -> I64:
         if self._view.on_cpu:
             return idle.causes_on_cpu(gaps, self._host, self._dispatch, self._annotated)
+        return idle.causes_on_gpu(gaps, self._following(gaps), self._host)
+
+    def awaiting(self, gaps: Intervals) -> Intervals:
+        """The parts of the gaps whose cause is communication."""
+        if self._view.on_cpu:
+            return intersection(gaps, idle.awaited_on_cpu(self._host, self._dispatch))
+        return idle.awaited_on_gpu(gaps, self._following(gaps))
+
+    def _following(self, gaps: Intervals) -> idle.NextEvent:
+        """What ended each gap."""
         events, rows = self._view.events, self._rows
         following = np.searchsorted(events.start_ns[rows], gaps.end, side="left")
         exists = following < rows.stop - rows.start
         at = rows.start + np.minimum(following, rows.stop - rows.start - 1)
-        return idle.causes_on_gpu(
-            gaps,
-            idle.NextEvent(
-                np.where(exists, events.launch_ns[at], -1),
-                exists & (self._classes[at] == COMMUNICATION),
-            ),
-            self._host,
+        return idle.NextEvent(
+            np.where(exists, events.launch_ns[at], -1),
+            exists & (self._classes[at] == COMMUNICATION),
         )
 
 

@@ -120,7 +120,11 @@ def _collectives(summary: Summary) -> Iterator[tuple[str, float | None]]:
         yield f"{_word(kind)}_count", sum(c.count for c in rows) / steps
         unknown = any(c.bytes is None for c in rows)
         yield f"{_word(kind)}_bytes", None if unknown else _total([c.bytes for c in rows]) / steps
+        least = sum(c.least_bytes if c.bytes is None else c.bytes for c in rows)
+        yield f"{_word(kind)}_least_bytes", least / steps if unknown and least else None
         yield f"{_word(kind)}_ns", sum(c.duration_ns for c in rows) / steps
+    known = [c.least_bytes if c.bytes is None else c.bytes for c in summary.collective_phases]
+    yield "message_bytes", sum(known) / steps if any(known) else None
     ranks = _ranks_per_node(summary.training)
     if ranks:
         across = sum(_of_all_ranks(c) for c in summary.collectives if (c.group_size or 0) > ranks)

@@ -103,7 +103,7 @@ def _withheld(
     """What collectives do not say where not all of their members were read, or could be matched."""
     half_read = [m for m in crossing.matched if not m.complete and len(m.parts) > 1]
     if half_read or (len(parts) < (world_size or 1) and (crossing.matched or crossing.alone)):
-        reason = "the fastest rank of a collective is unknown unless every member was read"
+        reason = "how long ranks wait is known only where every rank of the group was read"
         yield Withheld(field="collectives.waiting_ns", reason=reason)
     if any(
         c.algorithm_bandwidth_gb_per_s is not None and c.bus_bandwidth_gb_per_s is None for c in collectives

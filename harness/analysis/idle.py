@@ -100,13 +100,25 @@ def causes_on_cpu(idle: Intervals, host: HostTime, dispatch: Intervals, annotate
     taken = EMPTY
     for cause, stretch in (
         (DATA, host.data),
-        (COMMUNICATION, merge(host.waiting, dispatch)),
+        (COMMUNICATION, awaited_on_cpu(host, dispatch)),
         (LAUNCH, annotated),
     ):
         result[:, cause] = lengths_within(difference(stretch, taken), idle.start, idle.end)
         taken = merge(taken, stretch)
     result[:, OTHER] = idle.end - idle.start - result.sum(axis=1)
     return result
+
+
+def awaited_on_cpu(host: HostTime, dispatch: Intervals) -> Intervals:
+    """When the host is inside a send, a receive or a call that starts or awaits a collective."""
+    return difference(merge(host.waiting, dispatch), host.data)
+
+
+def awaited_on_gpu(idle: Intervals, following: NextEvent) -> Intervals:
+    """Of each gap that a communication kernel ends, the part from that kernel's launch on."""
+    queued = following.is_communication & (following.launch_ns >= 0) & (following.launch_ns < idle.end)
+    start = np.maximum(following.launch_ns, idle.start)[queued]
+    return Intervals(start, idle.end[queued])
 
 
 def totals(causes: I64) -> list[IdleCause]:

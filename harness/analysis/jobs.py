@@ -13,7 +13,14 @@ from harness.analysis.parts import RankPart, merge
 from harness.analysis.skew import NAMELESS, Crossing
 from harness.analysis.summary import Clock, Finding, Verdict
 
-ENDS_APART_NS = 1_000_000
+APART_NS = 1_000_000
+NEED_ALL = (
+    "all_reduce",
+    "all_gather",
+    "reduce_scatter",
+    "all_to_all",
+    "barrier",
+)  # end nowhere before all are in
 
 
 def group(parts: Iterable[RankPart]) -> list[list[RankPart]]:
@@ -119,7 +126,7 @@ def judge_job(
         *_several_kinds_of_step(parts),
         *_windows_apart(parts, clocks),
         *_clock_doubts(parts, crossing, clocks),
-        *_ends_apart(crossing),
+        *_several_clocks(crossing),
         *_unmatched(crossing),
     ]
 
@@ -185,14 +192,18 @@ def _windows_apart(parts: Sequence[RankPart], clocks: dict[str, Clock]) -> list[
     ]
 
 
-def _ends_apart(crossing: Crossing) -> list[Finding]:
-    """Ranks that are taken to share a clock, and whose collectives do not end together, do not share one."""
+def _several_clocks(crossing: Crossing) -> list[Finding]:
+    """Ranks that are taken to share a clock, and do not: a collective in which every member needs every other's data
+    ended on one of them before it began on another. That its ends lie apart is no sign: on a busy machine a rank waits
+    for a core before it can say that it ended."""
     for m in crossing.matched:
-        if len({part.clock for part in m.parts}) != 1 or len(m.parts) < 2 or m.end_ns.shape[1] == 0:
+        needed = np.isin(m.key, [i for i, key in enumerate(m.keys) if key.kind in NEED_ALL])
+        if len({part.clock for part in m.parts}) != 1 or len(m.parts) < 2 or not needed.any():
             continue
-        apart = float(np.median(m.end_ns.max(axis=0) - m.end_ns.min(axis=0)))
-        if apart > ENDS_APART_NS and apart > float(np.median(m.end_ns - m.start_ns)):
-            evidence = f"{m.parts[0].clock}: the ends of one collective lie {apart / 1e6:.2f} ms apart"
+        before = float(np.median(m.start_ns[:, needed].max(axis=0) - m.end_ns[:, needed].min(axis=0)))
+        if before > APART_NS:
+            apart = f"{before / 1e6:.2f} ms before it begins on another"
+            evidence = f"{m.parts[0].clock}: a collective ends on one rank {apart}"
             return [_doubt("ranks of one host seem to have several clocks: lateness is doubtful", evidence)]
     return []
 

@@ -22,6 +22,7 @@ from harness.analysis.summary import Finding, MonitorDevice, Summary, Training, 
 from harness.analysis.training import read_monitor, read_training
 from harness.errors import RequestError, WorkError
 from harness.options import options_of
+from harness.paths import PROGRAM
 from harness.site import Site
 from harness.traces import TraceError, find_traces, map_traces
 from harness.traces.progress import Report, silent
@@ -29,6 +30,7 @@ from harness.traces.progress import Report, silent
 if TYPE_CHECKING:
     from harness.run import Run
 
+NO_TRACE = "no trace was found: give a run, a trace file or a folder of them"
 _OF_PROFILERS = ("torch/", "nsys/")  # where a run keeps its traces
 _RUN_FACTS = (
     "job_id",
@@ -110,7 +112,7 @@ def measure_files(
         if isinstance(outcome, TraceError)
     ]
     parts = [
-        part.model_copy(update={"run": _run_of(file)})
+        part.model_copy(update={"run": run_of(file)})
         for file, outcome in zip(files, outcomes, strict=True)
         if not isinstance(outcome, TraceError)
         for part in outcome
@@ -118,7 +120,7 @@ def measure_files(
     return merge(parts), broken
 
 
-def _run_of(trace: Path) -> str | None:
+def run_of(trace: Path) -> str | None:
     """The run directory a trace lies in, if it does."""
     run = trace.parent.parent
     return str(run) if trace.parent.name in ("torch", "nsys") and is_run(run) else None
@@ -139,23 +141,16 @@ def summarise(
     traced = {run for run, _ in jobs}
     jobs += [(run, Summary()) for run in sorted(beside) if run not in traced]
     if not jobs:
-        nothing = "no trace was found: give a run, a trace file or a folder of them"
-        raise WorkError("; ".join(f.evidence for f in broken) or nothing)
+        raise WorkError("; ".join(f.evidence for f in broken) or NO_TRACE)
     complete = [summary if run is None else _with_beside(summary, beside[run]) for run, summary in jobs]
     return [_add(summary, broken) for summary in complete]
 
 
 def name_rank(part: RankPart, training: Sequence[Training]) -> RankPart:
     """The part with the rank that the training's own record gives its process, where the trace knows none."""
-    if part.source.rank is not None:
+    rank = rank_by_training(part.source.pid, part.source.host, training)
+    if part.source.rank is not None or rank is None:
         return part
-    hosts = (None, part.source.host)
-    found = [
-        t for t in training if t.pid == part.source.pid and (part.source.host is None or t.host in hosts)
-    ]
-    if part.source.pid is None or len(found) != 1:
-        return part
-    rank = found[0].rank
     return part.model_copy(
         update={
             "source": part.source.model_copy(update={"rank": rank}),
@@ -163,6 +158,18 @@ def name_rank(part: RankPart, training: Sequence[Training]) -> RankPart:
             "launches": part.launches and part.launches.model_copy(update={"rank": rank}),
         }
     )
+
+
+def rank_by_training(pid: int | None, host: str | None, training: Sequence[Training]) -> int | None:
+    """The rank that the training's own record gives a process; None where it names none, or several."""
+    found = [t.rank for t in training if t.pid == pid and (host is None or t.host in (None, host))]
+    return found[0] if pid is not None and len(found) == 1 else None
+
+
+def training_beside(trace: Path) -> list[Training]:
+    """What the training wrote about itself, of the run that a trace lies in; nothing where it lies in none."""
+    run = run_of(trace)
+    return read_training(_run(Path(run)).metrics())[0] if run else []
 
 
 def _world_size(training: Sequence[Training]) -> int | None:
@@ -194,7 +201,7 @@ class _Beside:
 def _read_beside(path: Path) -> _Beside:
     run = _run(path)
     training, broken = read_training(run.metrics())
-    monitor, unreadable = read_monitor(run.monitors())
+    monitor, unreadable = read_monitor(run.monitors(), training)
     record, damaged = _record(path)
     missing = _missing(run, record.get("expects") or [])
     return _Beside(training, monitor, record, [*damaged, *missing, *broken, *unreadable])
@@ -211,7 +218,7 @@ def _missing(run: Run, expected: Sequence[str]) -> list[Finding]:
     ended = status is None or status.state not in ("queued", "running")
     why = "the job has not told that it ended"
     if ended:
-        why = "the program started no profiler, or `slurm.sh logs RUN` has what it said"
+        why = f"the program started no profiler, or `{PROGRAM} logs RUN` has what it said"
     return [Finding(severity=Verdict.DOUBTFUL, what=what, evidence=f"{lost[0]}{more}; {why}")]
 
 

@@ -1,7 +1,8 @@
 """Pipeline stages and their bubble: what one rank's schedule shows, and what all ranks show together.
 
 Stages are known by the program's own ranges, `forward mb<k> stage<s>` and `backward mb<k> stage<s>`.
-Sends and receives are bubble, never work; the collectives of tensor parallelism are part of the work."""
+Sends and receives are bubble, never work; the collectives of tensor parallelism are part of the work. What a stage
+communicates, or waits for in communication, while it does not work is part of its bubble and measured as such."""
 
 from __future__ import annotations
 
@@ -11,13 +12,15 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
+from harness.analysis.device import communicating_alone
 from harness.analysis.intervals import Intervals, clip, difference, intersection, length, union
 from harness.analysis.named import matching, used
 from harness.analysis.nesting import Nesting
 from harness.analysis.process import Measured
 from harness.analysis.ranges import device_spans
-from harness.analysis.split import NOT_WORK
+from harness.analysis.split import COMMUNICATION, NOT_WORK
 from harness.analysis.steps import Steps, by_rhythm
 from harness.analysis.summary import Part, Pipeline, Stage, Withheld
 from harness.analysis.view import View
@@ -37,6 +40,10 @@ class Iteration(Part):
     send_recv_ns: int
     warmup_ns: int  # until the first backward starts
     cooldown_ns: int  # from the last forward's end, or the first backward's start where that is later
+    communication_ns: int = 0  # of what is not work, with communication and nothing computed beside it
+    beside_work_ns: int = 0  # of its work, with messages between stages and no operator running
+    # As communication_ns, before its start and after its end up to the neighbouring iterations: others may work there.
+    outside: list[tuple[int, int]] = Field(default_factory=list)
 
 
 class StagePart(Part):
@@ -86,6 +93,9 @@ def stage_of(m: Measured, device: int) -> StagePart | None:
     if not iterations:
         return None
     start, end = steps.window
+    alone = communicating_alone(m, device)
+    beside = difference(intersection(_sets(m, device, _sends_or_receives(m.view)), alone), _others(m, device))
+    iterations = _with_communication(iterations, difference(alone, work), intersection(beside, work))
     return StagePart(
         stages=sorted(set(found.stage.tolist())),
         microbatches=len(set(found.number.tolist())),
@@ -134,14 +144,17 @@ def _transfers(view: View) -> Intervals:
 def _sends_or_receives(view: View) -> NDArray[np.bool_]:
     """Which events are sends or receives: by their arguments, else by their names."""
     events, rows = view.events, view.collectives
-    named = matching(
-        events.name, view.names, lambda n: is_communication(n) and collective_kind(n) in POINT_TO_POINT
-    )
+    named = matching(events.name, view.names, _is_transfer)
     told = rows.event >= 0
     named[rows.event[told]] = np.isin(
         rows.kind[told], [i for i in np.unique(rows.kind) if i >= 0 and view.names[i] in POINT_TO_POINT]
     )
     return named
+
+
+def _is_transfer(name: str) -> bool:
+    """Whether a kernel of NCCL's or a span of gloo's is a send or a receive, by its name."""
+    return (is_communication(name) or name.startswith("gloo:")) and collective_kind(name) in POINT_TO_POINT
 
 
 def _sets(m: Measured, device: int, chosen: NDArray[np.bool_]) -> Intervals:
@@ -180,6 +193,35 @@ def _iteration(
     )
 
 
+def _others(m: Measured, device: int) -> Intervals:
+    """Communication other than sends and receives."""
+    return _sets(m, device, (m.kinds.event_class == COMMUNICATION) & ~_sends_or_receives(m.view))
+
+
+def _with_communication(iterations: list[Iteration], alone: Intervals, beside: Intervals) -> list[Iteration]:
+    """The iterations with the part of `alone` that lies in and around each, and that of `beside` in each."""
+    first, last = (int(alone.start[0]), int(alone.end[-1])) if len(alone.start) else (0, 0)
+    ends = [first, *(it.end_ns for it in iterations[:-1])]
+    starts = [*(it.start_ns for it in iterations[1:]), last]
+    return [
+        it.model_copy(
+            update={
+                "communication_ns": length(clip(alone, it.start_ns, it.end_ns)),
+                "beside_work_ns": length(clip(beside, it.start_ns, it.end_ns)),
+                "outside": [*_pairs(alone, before, it.start_ns), *_pairs(alone, it.end_ns, after)],
+            }
+        )
+        for it, before, after in zip(iterations, ends, starts, strict=True)
+    ]
+
+
+def _pairs(of: Intervals, start_ns: int, end_ns: int) -> list[tuple[int, int]]:
+    if end_ns <= start_ns:
+        return []
+    inside = clip(of, start_ns, end_ns)
+    return list(zip(inside.start.tolist(), inside.end.tolist(), strict=True))
+
+
 def expected_bubble(stages: int, microbatches: int, virtual_stages: int = 1) -> float:
     """Idle share of a 1F1B schedule, (p−1)/(v·m+p−1). Source: Narayanan et al., SC 2021, section 2.2.
 
@@ -201,8 +243,9 @@ def pipeline(
         return None
     common = min(len(part.iterations) for _, _, part in parts)
     spans = [_span(parts, i, common) for i in range(common)]
-    schedule_ns = sum(spans)
-    stages = [_stage(rank, part, common, schedule_ns) for rank, _, part in parts]
+    stages = [
+        _stage(rank, part, [(a + offset, b + offset) for a, b in spans]) for rank, offset, part in parts
+    ]
     stages.sort(key=lambda s: (s.stage, -1 if s.rank is None else s.rank))
     depth, virtual = _depth(parts, world_size), max(len(part.stages) for _, _, part in parts)
     microbatches = max(part.microbatches for _, _, part in parts)
@@ -235,15 +278,19 @@ def withheld_theory(found: Pipeline | None) -> list[Withheld]:
     return [Withheld(field="pipeline.stages, expected_bubble_fraction", reason=reason)]
 
 
-def _span(parts: list[tuple[int | None, int, StagePart]], i: int, common: int) -> int:
+def _span(parts: list[tuple[int | None, int, StagePart]], i: int, common: int) -> tuple[int, int]:
+    """The schedule of one iteration on the common clock."""
     chosen = [(part.iterations[len(part.iterations) - common + i], offset) for _, offset, part in parts]
-    return max(it.end_ns - offset for it, offset in chosen) - min(
-        it.start_ns - offset for it, offset in chosen
+    return (
+        min(it.start_ns - offset for it, offset in chosen),
+        max(it.end_ns - offset for it, offset in chosen),
     )
 
 
-def _stage(rank: int | None, part: StagePart, common: int, schedule_ns: int) -> Stage:
-    used = part.iterations[len(part.iterations) - common :]
+def _stage(rank: int | None, part: StagePart, spans: list[tuple[int, int]]) -> Stage:
+    """`spans`: the schedule of each of the last iterations, on this rank's own clock."""
+    used = part.iterations[len(part.iterations) - len(spans) :]
+    schedule_ns = sum(end - start for start, end in spans)
     busy = sum(it.busy_ns for it in used)
     own = sum(it.end_ns - it.start_ns for it in used)
     warmup, cooldown = sum(it.warmup_ns for it in used), sum(it.cooldown_ns for it in used)
@@ -260,4 +307,12 @@ def _stage(rank: int | None, part: StagePart, common: int, schedule_ns: int) -> 
         steady_ns=own - warmup - cooldown,
         cooldown_ns=cooldown,
         send_recv_ns=sum(it.send_recv_ns for it in used),
+        bubble_communication_ns=sum(map(_communication, used, spans)),
+        work_send_recv_ns=sum(it.beside_work_ns for it in used),
     )
+
+
+def _communication(it: Iteration, span: tuple[int, int]) -> int:
+    """The communication in one iteration's bubble: of the stage's own part, and while only other stages worked."""
+    start, end = span
+    return it.communication_ns + sum(max(min(b, end) - max(a, start), 0) for a, b in it.outside)

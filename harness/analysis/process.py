@@ -46,6 +46,13 @@ def prepare(view: View, window: Window, rules: Rules) -> Measured:
     return Measured(view, kinds, sets, rows, steps, nesting, owner, windows)
 
 
+def range_of_events(m: Measured) -> I64:
+    """The row of the range that each event belongs to, -1: none. An operator's own thread may have none open."""
+    if not m.view.on_cpu or m.nesting.main is None:
+        return m.owner
+    return np.where(m.owner >= 0, m.owner, m.nesting.main.of(m.view.events.start_ns))
+
+
 def _extent(events: Events, rows: slice, kinds: Kinds) -> tuple[int, int]:
     """First start and last end of a device's work, events of no length included."""
     work = kinds.event_class[rows] != NOT_WORK

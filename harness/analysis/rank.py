@@ -9,7 +9,7 @@ from harness.analysis import collectives, device, hta, launches, pipeline, quali
 from harness.analysis.kinds import Rules
 from harness.analysis.parts import KernelSums, RangeSums, RankPart, StepsPart, pack_rows, pack_tables
 from harness.analysis.phases import PhaseSums, phase_sums, phases
-from harness.analysis.process import Measured, inside, prepare
+from harness.analysis.process import Measured, inside, prepare, range_of_events
 from harness.analysis.steps import Steps
 from harness.analysis.summary import Source, Window
 from harness.analysis.view import View, views
@@ -119,10 +119,7 @@ def _kernels(m: Measured, chosen: NDArray[np.bool_]) -> KernelSums:
 
 def _phases(m: Measured, chosen: NDArray[np.bool_]) -> PhaseSums:
     phase = phases(m.view.ranges, m.view.names, m.nesting)
-    owner = m.owner
-    if m.view.on_cpu and m.nesting.main is not None:
-        owner = np.where(owner >= 0, owner, m.nesting.main.of(m.view.events.start_ns))
-    return phase_sums(m.view.events, owner, phase, m.kinds.event_class, chosen)
+    return phase_sums(m.view.events, range_of_events(m), phase, m.kinds.event_class, chosen)
 
 
 def _ranges(m: Measured, chosen: NDArray[np.bool_]) -> RangeSums:

@@ -125,7 +125,7 @@ def _add_phases(sums: Counter[tuple[str, int, str]], part: RankPart, rows: Rows)
 
 def _differ(group: Group) -> str:
     if group.nameless:
-        return f"{NAMELESS}: what one rank did is not what another did"
+        return f"{NAMELESS}: the ranks did not all do the same, so which calls belong together is not known"
     return f"group {group.name}: the ranks' sequences of collectives differ"
 
 
@@ -161,10 +161,13 @@ def _obstacle(group: Group, members: list[tuple[RankPart, Rows]], world_size: in
     sizes = [size for _, rows in members if (size := rows.keys[int(rows.key[0])].group_size) is not None]
     expected = len(group.ranks) if group.ranks else max(sizes) if sizes else world_size
     if expected is not None and len(members) > expected:
-        who = NAMELESS if group.nameless else f"group {group.name}"
-        return f"{who}: {len(members)} ranks use it, its size is {expected}: there are several"
+        if group.nameless:
+            return (
+                f"{NAMELESS}: {len(members)} ranks met in groups of {expected}, and who met whom is not known"
+            )
+        return f"group {group.name}: {len(members)} ranks use it and its size is {expected}: several have that name"
     if group.nameless and world_size not in (None, len(members)):
-        return f"{NAMELESS}: {len(members)} of {world_size} ranks read"
+        return f"{NAMELESS}: only {len(members)} of {world_size} ranks were read"
     return None
 
 

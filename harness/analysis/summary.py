@@ -6,10 +6,13 @@ Every field is defined, with its formula and source, in docs/metrics.md; a test 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import Enum
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
+
+from harness.analysis.numbered import Numbered
 
 SCHEMA_VERSION: Literal[1] = 1
 TOP_KERNELS = 200  # rows of `kernels`; a table as long as that may have been cut
@@ -72,7 +75,7 @@ class Source(Part):
     world_size: int | None = None
     host: str | None = None
     pid: int | None = None
-    device_names: dict[int, str] = Field(default_factory=dict)
+    device_names: Numbered[str] = Field(default_factory=dict)
     notes: list[str] = Field(default_factory=list)
 
 
@@ -250,7 +253,7 @@ class Collective(Part):
     mean_start_skew_ns: int | None = None
     algorithm_bandwidth_gb_per_s: float | None = None
     bus_bandwidth_gb_per_s: float | None = None
-    last_arrivals: dict[int, int] = Field(default_factory=dict)
+    last_arrivals: Numbered[int] = Field(default_factory=dict)
     hosts: int | None = None
 
 
@@ -262,6 +265,7 @@ class CollectivePhase(Part):
     count: int
     count_per_step: float | None = None
     bytes: int | None = None
+    least_bytes: int = 0
     duration_ns: int
 
 
@@ -322,6 +326,8 @@ class Stage(Part):
     steady_ns: int
     cooldown_ns: int
     send_recv_ns: int
+    bubble_communication_ns: int = 0
+    work_send_recv_ns: int = 0
 
 
 class Pipeline(Part):
@@ -411,6 +417,7 @@ class Training(Part):
     first_loss: float | None = None
     last_loss: float | None = None
     losses: list[float] = Field(default_factory=list)
+    profiled_unix_ns: tuple[int, int] | None = None
     peak_memory_bytes: int | None = None
 
 
@@ -458,6 +465,10 @@ class HtaSplit(Part):
 class Summary(Part):
     """One job."""
 
+    as_html: ClassVar[Callable[[Summary], str] | None] = (
+        None  # how a notebook shows it; set by who knows words
+    )
+
     schema_version: Literal[1] = SCHEMA_VERSION
     quality: Quality = Field(default_factory=Quality)
     window: Window = Window.STEPS
@@ -489,3 +500,6 @@ class Summary(Part):
     efficiency: Efficiency | None = None
     monitor: list[MonitorDevice] = Field(default_factory=list)
     hta: list[HtaSplit] = Field(default_factory=list)
+
+    def _repr_html_(self) -> str | None:
+        return None if Summary.as_html is None else Summary.as_html(self)

@@ -11,9 +11,10 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from harness.analysis.machine import judge_machines
 from harness.analysis.summary import Finding, MonitorDevice, Training, Verdict
 from harness.monitor.errors import MonitorError
-from harness.monitor.samples import read
+from harness.monitor.samples import Recording, read
 from harness.monitor.summary import summarize
 
 _PHASES = ("active", "after")  # what counts: the profiled steps, else those after them, else every step
@@ -136,6 +137,7 @@ def _training(start: dict[str, Any], events: Sequence[dict[str, Any]]) -> Traini
         first_loss=losses[0] if losses else None,
         last_loss=losses[-1] if losses else None,
         losses=losses,
+        profiled_unix_ns=_span([s for s in steps if s.get("phase") == _PHASES[0]]),
         peak_memory_bytes=max(_values(steps, "peak_memory_bytes"), default=None),
     )
 
@@ -149,21 +151,29 @@ def _median(steps: Iterable[dict[str, Any]], field: str) -> int | None:
     return round(median(values)) if values else None
 
 
-def read_monitor(folders: Iterable[Path]) -> tuple[list[MonitorDevice], list[Finding]]:
-    """One entry per device the monitor watched."""
-    devices: list[MonitorDevice] = []
+def _span(steps: Sequence[dict[str, Any]]) -> tuple[int, int] | None:
+    """From the first step's start to the last one's end, unix nanoseconds; None where that was not recorded."""
+    timed = [s for s in steps if s.get("unix_ns") and s.get("step_ns")]
+    return (int(timed[0]["unix_ns"]), int(timed[-1]["unix_ns"] + timed[-1]["step_ns"])) if timed else None
+
+
+def read_monitor(
+    folders: Iterable[Path], training: Sequence[Training] = ()
+) -> tuple[list[MonitorDevice], list[Finding]]:
+    """One entry per device the monitor watched, and what is doubtful about the machines that `training` ran on."""
+    recordings: list[Recording] = []
     findings: list[Finding] = []
     for folder in folders:
         try:
-            devices += _devices(folder)
+            recordings.append(read(folder))
         except MonitorError as error:
-            what = "the monitor's samples cannot be read"
-            findings.append(Finding(severity=Verdict.DOUBTFUL, what=what, evidence=str(error)))
-    return devices, findings
+            findings.append(_doubt("the monitor's samples cannot be read", str(error)))
+    devices = [device for recording in recordings for device in _devices(recording)]
+    return devices, [*findings, *judge_machines(recordings, training)]
 
 
-def _devices(folder: Path) -> Iterator[MonitorDevice]:
-    node = summarize(read(folder))
+def _devices(recording: Recording) -> Iterator[MonitorDevice]:
+    node = summarize(recording)
     for device in node.devices:
         known = node.duration_ns > 0 and device.energy_joules is not None
         yield MonitorDevice(

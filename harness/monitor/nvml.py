@@ -11,9 +11,21 @@ from harness.monitor.source import Value
 
 Reading = Callable[[Any, Any], tuple[Value, ...]]
 
+
+def _memory(nvml: Any, handle: Any) -> Any:
+    """Total and used bytes. Version 2 leaves out what the driver reserves, as nvidia-smi does; version 1 counts it.
+
+    Bindings before 11.510 and drivers before 510 know version 1 only.
+    """
+    try:
+        return nvml.nvmlDeviceGetMemoryInfo(handle, version=nvml.nvmlMemory_v2)
+    except (AttributeError, TypeError, nvml.NVMLError):
+        return nvml.nvmlDeviceGetMemoryInfo(handle)
+
+
 # (columns, how to read them): NVML answers in mW, mJ and MHz; the file says W, J and MHz.
 _READINGS: tuple[tuple[tuple[str, ...], Reading], ...] = (
-    (("memory_used_bytes",), lambda n, h: (n.nvmlDeviceGetMemoryInfo(h).used,)),
+    (("memory_used_bytes",), lambda n, h: (_memory(n, h).used,)),
     (
         ("utilization_percent", "memory_utilization_percent"),
         lambda n, h: attrgetter("gpu", "memory")(n.nvmlDeviceGetUtilizationRates(h)),
@@ -101,7 +113,7 @@ class NvmlSource:
 
     def _memory_total(self, handle: Any) -> int | None:
         try:
-            return int(self._nvml.nvmlDeviceGetMemoryInfo(handle).total)
+            return int(_memory(self._nvml, handle).total)
         except self._nvml.NVMLError:
             return None
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import psutil
 
-from harness.monitor.cores import usable_cores
+from harness.monitor.cores import boot_id, usable_cores
 from harness.monitor.errors import MonitorError
 from harness.monitor.rapl import Rapl
 from harness.monitor.source import Value
@@ -98,6 +98,8 @@ class ProcessSource:
                 {"index": 0, "name": f"job on {self._cpus} CPUs", "uuid": None, "memory_total_bytes": None}
             ],
             "cpus": self._cpus,
+            "machine_cpus": psutil.cpu_count(),
+            "machine": boot_id(),
             "machine_memory_bytes": psutil.virtual_memory().total,
             "power": "RAPL, the machine's CPU packages" if self._rapl else None,
         }

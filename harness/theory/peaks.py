@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import re
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from harness.errors import RequestError
+from harness.paths import CONFIGS
 
-DEVICES = Path(__file__).parents[2] / "configs" / "devices.yaml"
+DEVICES = CONFIGS / "devices.yaml"
 
 
 class _Device(BaseModel):

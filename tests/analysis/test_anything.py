@@ -9,8 +9,8 @@ from harness.analysis.finish import finish
 from harness.analysis.kinds import load_rules
 from harness.analysis.rank import measure_trace
 from harness.analysis.summary import Summary, Window
-from harness.report import render
-from harness.report.terminal import WIDTH
+from harness.report import render, render_short
+from harness.report.screen import WIDTH
 from harness.traces.trace import Activity, CopyKind, RangeKind
 
 from .made import GEMM, NCCL, Made
@@ -75,7 +75,9 @@ def check(summary: Summary) -> None:
             assert sum(c.duration_ns for c in d.idle_causes) == d.idle_ns
         assert d.exposed_communication_ns + d.overlapped_communication_ns == d.communication_ns
     assert Summary.model_validate_json(summary.model_dump_json()) == summary
-    assert all(len(line) <= WIDTH for line in render(summary).splitlines())
+    for width in (80, WIDTH):
+        text = render(summary, width) + render_short(summary, width)
+        assert all(len(line) <= width for line in text.splitlines())
 
 
 @given(traces(), st.sampled_from(list(Window)))

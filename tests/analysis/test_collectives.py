@@ -13,7 +13,7 @@ from harness.analysis.finish import finish
 from harness.analysis.kinds import load_rules
 from harness.analysis.rank import measure_trace
 from harness.analysis.skew import _agreement
-from harness.analysis.summary import RankSteps, Steps, Summary, Training, Window
+from harness.analysis.summary import CollectivePhase, RankSteps, Steps, Summary, Training, Window
 from harness.traces.trace import Activity
 
 from .made import Made
@@ -118,6 +118,17 @@ def test_a_ranks_calls_per_step_are_those_of_its_phases_however_many_ranks_were_
     assert (reduced.count, reduced.min_rank_count, reduced.max_rank_count) == (2, 1, 2)
 
 
+def test_the_bytes_of_all_messages_are_those_that_are_known():
+    """One tiny call without a size leaves its kind without bytes, and the sum as it is."""
+    found = job(rank(0, [(0, 100), (200, 300)]), rank(1, [(0, 100), (200, 300)]))
+    unsized = CollectivePhase(kind="all_reduce", phase="optimizer", count=2, bytes=None, duration_ns=2)
+    steps = Steps(source="made", per_rank=[RankSteps(rank=r, durations_ns=[300]) for r in (0, 1)])
+    with_one = {"steps": steps, "collective_phases": [*found.collective_phases, unsized]}
+    known = facts(found.model_copy(update=with_one))
+    assert "all_reduce_bytes" not in known
+    assert known["message_bytes"] == 2 * MB
+
+
 def stepped(number: int, kind: str = "all_reduce", ranks: int = 2, **extra: int) -> Made:
     """One rank on a node of its own with ten steps of 1,000 ns, each with a collective of 1 MB."""
     made = Made(rank=number, world_size=ranks, path=f"rank{number}.json", host=f"node{number}", clock="unix")
@@ -159,7 +170,10 @@ def at_sizes(times: dict[int, int]) -> Made:
 @pytest.mark.parametrize(
     ("times", "why"),
     [
-        ({1000: 9000, 2000: 2000, 3000: 10_000}, "R² is 0.01, below 0.9: 3 sizes are no line"),
+        (
+            {1000: 9000, 2000: 2000, 3000: 10_000},
+            "its 3 message sizes do not lie on a straight line (R² 0.01, at least 0.9 is needed)",
+        ),
         ({1000: 5000, 2000: 4000, 3000: 3000}, "larger messages took no longer"),
         ({1000: 1000, 2000: 3000, 3000: 5000}, "the latency would be negative (-1.0 µs)"),
     ],
@@ -356,3 +370,38 @@ def test_chance_is_the_binomial_tail():
     assert chance_of(5, 8, 1 / 8) == pytest.approx(0.00123, rel=1e-2)
     assert chance_of(1, 8, 1 / 8) == 1.0
     assert chance_of(400, 4000, 1 / 16) < 1e-10
+
+
+MS = 10**6
+
+
+def on_one_host(ahead_ms: int, late_ms: int = 0, kind: str = "all_reduce") -> Summary:
+    """Two ranks of one host in short collectives every 20 ms. The second's clock is ahead; in turn one of the ranks
+    sees late that the collective ended, as on a machine without a free core."""
+    made = [rank(number, []) for number in range(2)]
+    for i in range(20):
+        for number, one in enumerate(made):
+            late = late_ms * MS if i % 2 == number else 0
+            begin = i * 20 * MS + number * ahead_ms * MS
+            one.collective(begin, begin + MS // 10 + late, kind, size=MB + i, members=2)
+    return job(*made)
+
+
+def clock_doubts(found: Summary) -> list[str]:
+    return [f.what for f in found.quality.findings if "clocks" in f.what]
+
+
+@pytest.mark.parametrize("late_ms", [0, 2, 5])
+def test_ranks_of_one_host_that_wait_for_a_core_have_one_clock(late_ms):
+    assert clock_doubts(on_one_host(0, late_ms)) == []
+
+
+@pytest.mark.parametrize("kind", ["all_reduce", "all_gather", "reduce_scatter"])
+def test_a_collective_that_ends_before_it_begins_elsewhere_shows_that_clocks_differ(kind):
+    assert clock_doubts(on_one_host(50, kind=kind)) == [
+        "ranks of one host seem to have several clocks: lateness is doubtful"
+    ]
+
+
+def test_a_broadcast_may_end_at_its_root_before_it_begins_elsewhere():
+    assert clock_doubts(on_one_host(5, kind="broadcast")) == []

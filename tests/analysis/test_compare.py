@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,23 +12,28 @@ import pytest
 
 from harness.analysis.compare import bootstrap_ratio, compare, ratios
 from harness.analysis.facts import facts, step_durations_ns
+from harness.analysis.machine import BUSY
 from harness.analysis.summary import (
     TOP_KERNELS,
     Collective,
     CollectivePhase,
     Device,
+    Finding,
     IdleCause,
     KernelTime,
     KindTime,
+    Quality,
     RankSteps,
     Spread,
     Steps,
     StepSplit,
     Summary,
     Training,
+    Verdict,
 )
 from harness.cli.main import main
 from harness.errors import RequestError
+from harness.report import render
 from harness.report.compare_terminal import render_comparison, render_comparisons
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -178,6 +184,43 @@ def test_collectives_are_told_even_where_no_size_is_recorded() -> None:
     text = render_comparison(compare(a, a.model_copy(update={"collective_phases": unknown}), NAMES))
     (row,) = (line.split() for line in text.splitlines() if line.startswith("  all_reduce"))
     assert row[1:5] == ["1", "1", "0.00001", "–"]
+
+
+def test_of_collectives_of_which_some_have_no_size_the_others_are_the_least() -> None:
+    """As in ZeRO-2: gradients of known size, and one small call that does not tell its own."""
+    a = a_summary([10] * 9)
+    small = CollectivePhase(kind="all_reduce", phase="optimizer", count=9, duration_ns=1)
+    more = [row.model_copy(update={"bytes": 9 * 2_490_000}) for row in a.collective_phases]
+    b = a.model_copy(update={"collective_phases": [*more, small]})
+    text = render_comparison(compare(a, b, NAMES))
+    (row,) = (line for line in text.splitlines() if line.startswith("  all_reduce"))
+    assert re.split(r"\s{2,}", row.strip())[1:5] == ["1", "2", "0.00001", "≥ 2.49"]
+    assert "all_reduce_bytes" not in facts(b)
+    partly = more[0].model_copy(update={"bytes": None, "least_bytes": 9 * 2_490_000})
+    assert "≥ 2.49 MB" in render(b.model_copy(update={"collective_phases": [partly]}))
+    of_least = facts(b.model_copy(update={"collective_phases": [partly, more[0]]}))
+    assert of_least["message_bytes"] == 2 * 2_490_000
+
+
+def test_the_interval_says_once_that_it_knows_one_run_of_each() -> None:
+    base, twice, same = a_summary([10] * 9), a_summary([20] * 9), a_summary([10] * 9)
+    pairs = [compare(base, twice, ("one", "two")), compare(base, same, ("one", "three"))]
+    text = render_comparisons(pairs)
+    assert text.count("knows one run of each only") == 1
+    assert text.index("95 % interval") < text.index("knows one run of each only") < text.index("Results")
+    assert "doubtful" not in text
+
+
+def test_a_run_that_was_disturbed_makes_the_comparison_doubtful_with_its_reason() -> None:
+    finding = Finding(severity=Verdict.DOUBTFUL, what=BUSY, evidence="n0: others at least 50 %")
+    a, b = a_summary([20] * 9), a_summary([10] * 9)
+    disturbed = a.model_copy(update={"quality": Quality(verdict=Verdict.DOUBTFUL, findings=[finding])})
+    text = render_comparison(compare(disturbed, b, NAMES))
+    assert "b is 50.0 % faster, doubtful" in text
+    assert f"doubtful: a: {BUSY}: n0: others at least 50 %" in text
+    assert text.count(BUSY) == 1
+    of_three = [compare(a, x, ("one", "more")) for x in (b, disturbed)]
+    assert f"doubtful: c: {BUSY}" in render_comparisons(of_three)
 
 
 def test_facts_are_per_step_and_of_the_window() -> None:

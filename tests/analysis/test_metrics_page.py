@@ -46,7 +46,7 @@ def texts_of_findings() -> set[str]:
             match node:
                 case ast.keyword(arg="what", value=value):
                     found.append(value)
-                case ast.Assign(targets=[ast.Name(id="what" | "LOST")], value=value):
+                case ast.Assign(targets=[ast.Name(id="what" | "LOST" | "BUSY" | "CROWDED")], value=value):
                     found.append(value)
                 case ast.Call(func=ast.Name(id="_doubt"), args=[first, *_]):
                     found.append(first)

@@ -81,6 +81,19 @@ def gpu_rank(stage: int, stages: int, microbatches: int, lag: int, iterations: i
     return made
 
 
+def with_messages(made: Made, stage: int, stages: int, microbatches: int, iterations: int = 3) -> Made:
+    """The rank with gloo's spans of its receives, and of an all-reduce of all stages once the last backward ended."""
+    for row in [r for r in made.ranges if made.names[r["name"]].startswith("recv")]:
+        made.event(row["start_ns"], row["end_ns"], "gloo:recv", activity=Activity.CPU_COLLECTIVE)
+    done = schedule(stages, microbatches)
+    own = max(end for (s, _, _), (_, end) in done.items() if s == stage)
+    last = max(end for _, end in done.values())
+    for i in range(iterations):
+        begin = i * (last + 500)
+        made.event(begin + own, begin + last + 100, "gloo:all_reduce", activity=Activity.CPU_COLLECTIVE)
+    return made
+
+
 def job(ranks: list[Made]) -> Summary:
     return finish([part for made in ranks for part in measure_trace(made.trace(), Window.STEPS, RULES)])
 
@@ -118,6 +131,66 @@ def test_a_message_on_its_way_beside_the_work_is_no_bubble():
     ranks[0].collective(0, 500, "recv", size=64, members=2)
     ranks[0].events[-1]["activity"] = Activity.CPU_COLLECTIVE
     assert job(ranks).pipeline.mean_bubble_fraction == before
+
+
+@pytest.mark.parametrize(("stages", "microbatches"), [(2, 2), (2, 4), (2, 8), (4, 4)])
+def test_messages_that_wait_for_another_stage_are_counted_as_bubble_alone(stages, microbatches):
+    """The receives, and the end of the first stage's backward for which the last stage waits in an all-reduce."""
+    ranks = [with_messages(cpu_rank(s, stages, microbatches), s, stages, microbatches) for s in range(stages)]
+    found = job(ranks)
+    shares = {a.what.split(",")[0]: a.share for a in avoidable(found)}
+    window = sum(d.window_ns for d in found.devices)
+    exposed = sum(d.exposed_communication_ns for d in found.devices)
+    assert exposed > 0.9 * sum(s.schedule_ns - s.schedule_busy_ns for s in found.pipeline.per_stage)
+    outside = stages * 3 * 100  # what of the all-reduces lies after the schedules' end
+    assert shares["communication that nothing hides"] == pytest.approx(outside / window)
+    assert shares["the pipeline's bubble"] + outside / window == pytest.approx(
+        (exposed + sum(c.duration_ns for c in found.idle_causes if c.cause == "communication")) / window
+    )
+
+
+def test_on_a_gpu_a_kernel_that_waits_for_another_stage_is_counted_as_bubble_alone():
+    ranks = [gpu_rank(s, 2, 2, 0) for s in range(2)]
+    done = schedule(2, 2)
+    receive = "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)"
+    for i in range(3):
+        begin = i * (max(end for _, end in done.values()) + 500)
+        before = begin + done[0, "backward", 0][0]
+        ranks[0].event(begin + done[0, "forward", 1][1], before, receive, launch_ns=begin)
+    found = job(ranks)
+    stage = found.pipeline.per_stage[0]
+    assert stage.bubble_communication_ns == sum(d.exposed_communication_ns for d in found.devices) > 0
+    assert not [a for a in avoidable(found) if a.what.startswith("communication") and a.share > 1e-9]
+
+
+def test_a_message_on_its_way_beside_the_work_is_no_communication_to_avoid():
+    """Under the interleaved schedule messages travel while a stage works, also while only its interpreter does."""
+    ranks = [cpu_rank(s, 2, 2) for s in range(2)]
+    before = {a.what: a.share for a in avoidable(job(ranks))}
+    work = [e for e in ranks[0].events if ranks[0].names[e["name"]] == "aten::mm"]
+    for row in work:
+        row["end_ns"] -= 300
+        ranks[0].event(row["end_ns"], row["end_ns"] + 300, "gloo:recv", activity=Activity.CPU_COLLECTIVE)
+    found = job(ranks)
+    assert sum(d.exposed_communication_ns for d in found.devices) == 300 * len(work)
+    assert found.pipeline.per_stage[0].work_send_recv_ns == 300 * len(work)
+    after = {a.what: a.share for a in avoidable(found)}
+    for what in ("the pipeline's bubble", "communication that nothing hides, beside the pipeline's waiting"):
+        assert after.get(what, 0) == pytest.approx(before.get(what, 0))
+
+
+def test_collectives_inside_a_stages_work_stay_communication():
+    ranks = [cpu_rank(s, 2, 2) for s in range(2)]
+    for made in ranks:
+        for row in [e for e in made.events if made.names[e["name"]] == "aten::mm"]:
+            row["end_ns"] -= 500
+            made.event(
+                row["end_ns"], row["end_ns"] + 500, "gloo:all_reduce", activity=Activity.CPU_COLLECTIVE
+            )
+    found = job(ranks)
+    (told,) = [a for a in avoidable(found) if a.what.startswith("communication that nothing hides")]
+    window = sum(d.window_ns for d in found.devices)
+    assert told.share == pytest.approx(2 * 3 * 4 * 500 / window, abs=1e-3)
 
 
 def read(ranks: list[int], microbatches: int, stages: int) -> Summary:

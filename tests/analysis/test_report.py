@@ -16,8 +16,9 @@ from harness.analysis.rank import measure_trace
 from harness.analysis.summary import Summary, Window
 from harness.cli.main import main
 from harness.report import render
+from harness.report.columns import table
 from harness.report.numbers import amount, duration
-from harness.report.terminal import WIDTH, table
+from harness.report.screen import WIDTH
 
 from .made import Made
 from .test_silent_errors import kernel, timed, write_decimals
@@ -73,7 +74,7 @@ def test_the_json_of_one_job_is_a_summary_and_of_several_a_list(trace, tmp_path,
 
 
 def test_the_table_shows_quality_first_and_fits_the_terminal(trace, capsys):
-    assert main(["report", str(trace)]) == 0
+    assert main(["report", "--full", str(trace)]) == 0
     lines = said(capsys).splitlines()
     assert max(map(len, lines)) <= WIDTH
     order = [
@@ -105,9 +106,12 @@ def test_parquet_tables_hold_the_same_numbers(trace, tmp_path, capsys):
     assert (row["window_ns"], row["compute_ns"], row["idle_ns"]) == (2000, 1200, 700)
 
 
-def test_parquet_without_pyarrow_says_what_to_do(trace, tmp_path, capsys, monkeypatch):
+def test_parquet_without_pyarrow_says_what_to_do_and_writes_nothing(trace, tmp_path, capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    assert main(["report", str(trace), "--parquet", str(tmp_path / "tables")]) == 2
+    before = sorted(tmp_path.rglob("*"))
+    others = ["--csv", str(tmp_path / "csv"), "--html", str(tmp_path / "page.html")]
+    assert main(["report", str(trace), "--parquet", str(tmp_path / "tables"), *others]) == 2
+    assert sorted(tmp_path.rglob("*")) == before
     assert "--parquet needs pyarrow: run `bash slurm.sh --install tables`" in capsys.readouterr().err
 
 

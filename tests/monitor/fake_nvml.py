@@ -21,6 +21,7 @@ class FakeDevice:
     name: str = "NVIDIA H200"
     uuid: str = "GPU-0000"
     memory_used: int = 8 * 2**30
+    memory_reserved: int = 600 * 2**20  # by the driver
     memory_total: int = 141 * 2**30
     utilization: int = 87
     watts: float = 450.0
@@ -32,15 +33,17 @@ class FakeDevice:
 
 
 class FakeNvml:
-    """The module itself."""
+    """The module itself, as new bindings on a new driver are."""
 
     NVML_ERROR_NOT_SUPPORTED = 3
+    NVML_ERROR_FUNCTION_NOT_FOUND = 13
     NVML_ERROR_GPU_IS_LOST = 15
     NVML_TEMPERATURE_GPU = 0
     NVML_CLOCK_SM = 1
     NVML_PCIE_UTIL_TX_BYTES = 0
     NVML_PCIE_UTIL_RX_BYTES = 1
     NVMLError = NVMLError
+    nvmlMemory_v2 = 0x02000028
 
     def __init__(self, *devices: FakeDevice) -> None:
         self.devices = devices
@@ -69,9 +72,14 @@ class FakeNvml:
     def nvmlSystemGetDriverVersion(self) -> str:
         return "570.86.15"
 
-    def nvmlDeviceGetMemoryInfo(self, device: FakeDevice) -> SimpleNamespace:
+    def nvmlDeviceGetMemoryInfo(self, device: FakeDevice, version: int | None = None) -> SimpleNamespace:
         self._ask(device, "memory")
-        return SimpleNamespace(used=device.memory_used, total=device.memory_total)
+        if version is None:
+            used = device.memory_used + device.memory_reserved
+            return SimpleNamespace(used=used, total=device.memory_total)
+        return SimpleNamespace(
+            used=device.memory_used, reserved=device.memory_reserved, total=device.memory_total
+        )
 
     def nvmlDeviceGetUtilizationRates(self, device: FakeDevice) -> SimpleNamespace:
         self._ask(device, "utilization")
@@ -97,3 +105,27 @@ class FakeNvml:
     def nvmlDeviceGetPcieThroughput(self, device: FakeDevice, direction: int) -> int:
         self._ask(device, "pcie")
         return 2048 if direction == self.NVML_PCIE_UTIL_TX_BYTES else 512
+
+
+class OldBindings(FakeNvml):
+    """Bindings that know one version of the memory's description."""
+
+    @property
+    def nvmlMemory_v2(self) -> int:
+        raise AttributeError("nvmlMemory_v2")
+
+
+class OldCall(FakeNvml):
+    """Bindings that have the number of version 2 and take no version."""
+
+    def nvmlDeviceGetMemoryInfo(self, device: FakeDevice) -> SimpleNamespace:  # type: ignore[override]
+        return super().nvmlDeviceGetMemoryInfo(device)
+
+
+class OldDriver(FakeNvml):
+    """New bindings on a driver without version 2."""
+
+    def nvmlDeviceGetMemoryInfo(self, device: FakeDevice, version: int | None = None) -> SimpleNamespace:
+        if version is not None:
+            raise NVMLError(self.NVML_ERROR_FUNCTION_NOT_FOUND)
+        return super().nvmlDeviceGetMemoryInfo(device)

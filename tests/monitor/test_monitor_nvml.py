@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from fake_nvml import FakeDevice, FakeNvml
+from fake_nvml import FakeDevice, FakeNvml, OldBindings, OldCall, OldDriver
 
 from harness.monitor.nvml import NvmlSource, choose_visible
 from harness.monitor.record import SampleFile
@@ -35,6 +35,18 @@ def test_with_a_fake_pynvml_values_have_the_units_that_the_columns_say() -> None
         "pcie_tx_bytes_per_second": 2_048_000,
         "pcie_rx_bytes_per_second": 512_000,
     }
+
+
+def test_with_a_fake_pynvml_the_drivers_own_memory_is_left_out_as_nvidia_smi_does() -> None:
+    (row,) = rows_of(NvmlSource(FakeNvml(FakeDevice(memory_used=2**30, memory_reserved=600 * 2**20))))
+    assert row["memory_used_bytes"] == 2**30
+
+
+@pytest.mark.parametrize("old", [OldBindings, OldCall, OldDriver])
+def test_with_a_fake_old_pynvml_or_driver_used_memory_is_what_they_can_say(old: type[FakeNvml]) -> None:
+    source = NvmlSource(old(FakeDevice(memory_used=2**30, memory_reserved=600 * 2**20)))
+    assert rows_of(source)[0]["memory_used_bytes"] == 2**30 + 600 * 2**20
+    assert source.describe()["devices"][0]["memory_total_bytes"] == 141 * 2**30
 
 
 def test_with_a_fake_pynvml_what_a_device_does_not_support_is_empty_and_not_asked_again() -> None:

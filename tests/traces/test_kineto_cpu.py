@@ -124,6 +124,18 @@ def test_a_collective_of_several_groups_goes_to_the_one_of_its_size(tmp_path: Pa
     assert c.group[1] == -1
 
 
+def test_a_tensor_without_dimensions_is_one_element_and_a_number_is_none(tmp_path: Path) -> None:
+    """As DeepSpeed reduces the norm of its gradients; without types nothing tells one from the other."""
+    asked = {"Input Dims": [[[]], [], []], "Input type": ["TensorList", "", "Scalar"]}
+    done = {"Input Dims": [[]], "Input type": ["float"]}
+    for told, size in (({}, 4), ({"Input type": None}, -1)):
+        records = [
+            make.operator("c10d::allreduce_", 0, 10, **asked | told),
+            make.record("user_annotation", "gloo:all_reduce", 20, 30, pid=50, tid=2, **done | told),
+        ]
+        assert read(tmp_path, records).collectives.bytes.tolist() == [size]
+
+
 def test_a_recorded_rank_says_who_it_is(recorded: list[Path]) -> None:
     for rank, path in enumerate(recorded):
         trace = open_trace(path)

@@ -162,6 +162,7 @@ def test_without_nsys_a_report_is_one_sentence_and_its_own_export_is_taken(
     monkeypatch.setenv("PATH", "/nowhere")
     monkeypatch.delenv("NSYS_HOME", raising=False)
     assert "needs nsys to be read and none is installed" in sentence(report)
+    assert "`bash scripts/fetch-nsys FOLDER`" in sentence(report)
     export = make.nsys_step().saved(report.with_name("profile_node0.sqlite"))
     assert len(open_trace(report).events) == 4
     os.utime(export, ns=(0, 0))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import zip_longest
 from math import prod
 from typing import Any
 
@@ -31,7 +33,7 @@ def from_arguments(name: str, args: MessageArgs) -> Message:
 
 def _from_shapes(name: str, args: MessageArgs) -> Message:
     kind = collective_kind(name)
-    sizes = _element_counts(args.shapes)
+    sizes = _element_counts(args.shapes, args.types or [])
     dtype = next((d for d in map(dtype_name, args.types or ()) if d is not None), None)
     if kind == "barrier":
         return Message(kind, None, 0, 0)
@@ -43,11 +45,17 @@ def _from_shapes(name: str, args: MessageArgs) -> Message:
     return Message(kind, dtype, first, first)
 
 
-def _element_counts(shapes: msgspec.Raw) -> list[int]:
-    """Elements of each argument that is a tensor or a list of them; the others give nothing."""
+def _element_counts(shapes: msgspec.Raw, types: Sequence[str]) -> list[int]:
+    """Elements of each argument that is a tensor or a list of them; the others give nothing.
+
+    A number has the shape of a tensor without dimensions, []: only its type tells that the one is one element."""
     counts = []
-    for shape in msgspec.json.decode(shapes, type=list[Any]):
-        tensors = shape if isinstance(shape, list) and shape and isinstance(shape[0], list) else [shape]
-        if tensors != [[]] and all(isinstance(tensor, list) for tensor in tensors):
+    for shape, word in zip_longest(msgspec.json.decode(shapes, type=list[Any]), types, fillvalue=""):
+        if not isinstance(shape, list):
+            continue
+        nested = bool(shape) and isinstance(shape[0], list)
+        tensors = shape if nested else [shape]
+        is_tensor = tensors != [[]] or dtype_name(word) is not None or (nested and word != "")
+        if is_tensor and all(isinstance(tensor, list) for tensor in tensors):
             counts.append(sum(prod(tensor) for tensor in tensors))
     return counts

@@ -64,7 +64,8 @@ def _knows_json(nsys: str) -> bool:
 
 _WITHOUT_NSYS = (
     "needs nsys to be read and none is installed: run `nsys export --type sqlite` on it where nsys is, "
-    "and give the .sqlite instead"
+    "and give the .sqlite instead; or fetch one (as root on Debian): `bash scripts/fetch-nsys FOLDER` in the checkout, "
+    "then put FOLDER on PATH"
 )
 
 

@@ -1,0 +1,149 @@
+"""Whether the job had the machine's cores to itself: who used them, and whether there is one for each rank. Reads what
+the monitor and the training recorded of a run without GPUs; knows no trace."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from harness.analysis.summary import Finding, Summary, Training, Verdict
+from harness.monitor.samples import Recording
+
+BUSY = "others used the cores while this was measured"
+CROWDED = "there are more ranks than cores"
+_NOTICEABLE = 0.1  # of the cores; what a quiet machine does beside a job stays well below it
+_FULL = 0.9  # of the cores in use: nearly none was left for the job to take
+_SEEN = 0.02  # of a core for each rank: ranks that train use more however full the machine is, else they were not seen
+_COVERED = 0.9  # of the profiled steps' time that samples must cover
+_JOB, _MACHINE = "utilization_percent", "machine_utilization_percent"
+
+Span = tuple[int, int]  # unix nanoseconds
+
+
+@dataclass(frozen=True)
+class Cores:
+    """One machine's cores while it was measured. `usable`: those that the job may run on; `job` and `others`: how many
+    of them were used. `others` is the least that fits, since the job's cores need not be all of the machine's."""
+
+    hosts: tuple[str, ...]
+    usable: int
+    ranks: int
+    job: float | None
+    others: float | None
+    when: str
+
+    @property
+    def are_disturbed(self) -> bool:
+        """Whether others took so much that the job had to wait for a core."""
+        if self.job is None or self.others is None or self.others < _NOTICEABLE * self.usable:
+            return False
+        if self.job < _SEEN * min(self.ranks, self.usable):
+            return False
+        full = self.job + self.others >= _FULL * self.usable
+        return full or self.ranks > self.usable - self.others
+
+
+def judge_machines(recordings: Sequence[Recording], training: Sequence[Training]) -> list[Finding]:
+    """What is doubtful about the times of ranks that run on cores, a finding per machine and reason."""
+    on_cores = [t for t in training if t.device == "cpu"]
+    span = _profiled(on_cores)
+    machines: dict[str, list[Recording]] = {}
+    for recording in recordings:
+        if recording.source == "processes":
+            machines.setdefault(str(recording.meta.get("machine") or recording.host), []).append(recording)
+    return [
+        finding
+        for of_one in machines.values()
+        if (cores := _cores(of_one, on_cores, span)) is not None
+        for finding in _findings(cores)
+    ]
+
+
+def disturbances(summary: Summary) -> list[Finding]:
+    """The findings of this module among a summary's."""
+    return [f for f in summary.quality.findings if f.what in (BUSY, CROWDED)]
+
+
+def _findings(cores: Cores) -> Iterator[Finding]:
+    where = ", ".join(cores.hosts)
+    if cores.are_disturbed and cores.job is not None and cores.others is not None:
+        job, others = (f"{100 * part / cores.usable:.0f} %" for part in (cores.job, cores.others))
+        seen = f"{where}: {cores.when} the job used {job} of {cores.usable} cores, others at least {others}"
+        yield _doubt(BUSY, f"{seen}; times are too long, and not evenly: run it again on a quiet machine")
+    if cores.ranks > cores.usable:
+        seen = f"{where}: {cores.ranks} ranks on {cores.usable} core{'s' * (cores.usable > 1)}"
+        yield _doubt(
+            CROWDED, f"{seen} take turns; counts and bytes are right, times include waiting for a core"
+        )
+
+
+def _doubt(what: str, evidence: str) -> Finding:
+    return Finding(severity=Verdict.DOUBTFUL, what=what, evidence=evidence)
+
+
+def _profiled(training: Sequence[Training]) -> Span | None:
+    """From the first profiled step's start to the last one's end, of any rank."""
+    spans = [t.profiled_unix_ns for t in training if t.profiled_unix_ns is not None]
+    return (min(a for a, _ in spans), max(b for _, b in spans)) if spans else None
+
+
+def _cores(recordings: Sequence[Recording], training: Sequence[Training], span: Span | None) -> Cores | None:
+    """Of one machine, which may play several nodes with a monitor each; None where no rank runs on its cores or no
+    number of cores was recorded."""
+    usable = max((_count(r, "cpus") or 0 for r in recordings), default=0)
+    ranks = sum(any(_is_on(t, r) for r in recordings) for t in training)
+    if not usable or not ranks:
+        return None
+    inside = span if span is not None and all(_covers(r, span) for r in recordings) else None
+    job = [_share(r, _JOB, inside) for r in recordings]
+    machine = [_share(r, _MACHINE, inside) for r in recordings]
+    every = max((_count(r, "machine_cpus") or 0 for r in recordings), default=0)
+    hosts, when = (
+        tuple(r.host for r in recordings),
+        "over the profiled steps" if inside else "over the whole run",
+    )
+    known = [x for x in (*job, *machine) if x is not None]
+    if not every or len(known) < 2 * len(recordings):
+        return Cores(hosts, usable, ranks, None, None, when)
+    used = sum(share or 0.0 for share in job) * usable
+    in_use = sum(share or 0.0 for share in machine) / len(machine) * every
+    return Cores(hosts, usable, ranks, used, max(in_use - used - (every - usable), 0.0), when)
+
+
+def _count(recording: Recording, name: str) -> int | None:
+    value = recording.meta.get(name)
+    return value if isinstance(value, int) else None
+
+
+def _is_on(rank: Training, recording: Recording) -> bool:
+    """Whether this monitor watched the rank's node. A machine that plays several nodes adds their numbers."""
+    host = (rank.host or "").split(".")[0]
+    return recording.host in (rank.host, host, f"{host}-{rank.node}")
+
+
+def _covers(recording: Recording, span: Span) -> bool:
+    covered = sum(weight for _, weight in _weighted(recording, _MACHINE, span))
+    return covered >= _COVERED * (span[1] - span[0])
+
+
+def _share(recording: Recording, column: str, span: Span | None) -> float | None:
+    """Mean over the span, else the median of the job's samples: its first ones miss what only just started. 0 to 1."""
+    if span is None:
+        values = [value for device in recording.devices for _, value in device.points(column)]
+        return median(values) / 100 if values else None
+    weighted = _weighted(recording, column, span)
+    total = sum(weight for _, weight in weighted)
+    return sum(value * weight for value, weight in weighted) / total / 100 if total else None
+
+
+def _weighted(recording: Recording, column: str, span: Span) -> list[tuple[float, int]]:
+    """Samples with the nanoseconds of the span that each speaks of: a sample is about the time since the one before."""
+    found = []
+    for device in recording.devices:
+        before = dict(zip(device.unix_ns[1:], device.unix_ns[:-1], strict=True))
+        for at_ns, value in device.points(column):
+            weight = min(at_ns, span[1]) - max(before.get(at_ns, at_ns - recording.period_ns), span[0])
+            if weight > 0:
+                found.append((value, weight))
+    return found
