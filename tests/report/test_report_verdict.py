@@ -149,13 +149,15 @@ def test_the_next_command_is_the_run_with_one_thing_changed(given: Summary, comm
     assert verdict(given).command == command
 
 
-def pipeline(measured: float, window_ns: int = 100) -> Pipeline:
+def pipeline(
+    measured: float, window_ns: int = 100, busy: tuple[int, int] = (70, 80), communication: int = 0
+) -> Pipeline:
     """Two stages, the second busier; the schedule alone predicts a bubble of 20 %."""
     stages = [
-        Stage(stage=number, rank=number, window_ns=window_ns, busy_ns=busy, bubble_fraction=measured, schedule_ns=100,
-              schedule_busy_ns=busy, schedule_bubble_fraction=measured, warmup_ns=0, steady_ns=0, cooldown_ns=0,
-              send_recv_ns=0)
-        for number, busy in enumerate((70, 80))
+        Stage(stage=number, rank=number, window_ns=window_ns, busy_ns=ns, bubble_fraction=measured, schedule_ns=100,
+              schedule_busy_ns=ns, schedule_bubble_fraction=measured, warmup_ns=0, steady_ns=0, cooldown_ns=0,
+              send_recv_ns=0, bubble_communication_ns=communication)
+        for number, ns in enumerate(busy)
     ]  # fmt: skip
     return Pipeline(
         stages=2,
@@ -174,7 +176,8 @@ def test_a_pipeline_that_its_schedule_leaves_empty_is_told_to_take_more_micro_ba
 
 
 def test_a_pipeline_of_unequal_stages_is_told_which_is_slow() -> None:
-    answer = verdict(summary(pipeline=pipeline(0.4), world_size=4, **run(3, "--pp", "2", pp=2, tp=2)))
+    unequal = pipeline(0.4, busy=(40, 80))
+    answer = verdict(summary(pipeline=unequal, world_size=4, **run(3, "--pp", "2", pp=2, tp=2)))
     assert "the rest is waiting for stage 1, which works 80.0 % of it" in answer.sentences[1]
     assert "give stage 1 fewer layers" in answer.sentences[2]
     assert answer.command is None  # more micro-batches would not mend that
@@ -184,6 +187,44 @@ def test_a_bubble_is_weighed_in_the_whole_step_and_explained_in_its_schedule() -
     (found,) = [a for a in avoidable(summary(pipeline=pipeline(0.25, window_ns=400))) if "bubble" in a.what]
     assert found.share == pytest.approx((30 + 20) / 800)
     assert found.why.startswith("It is 25.0 % of the schedule: 2 stages share 4 micro-batches")
+
+
+@pytest.mark.parametrize("measured", [0.25, 0.4])
+def test_equal_stages_are_told_to_take_more_micro_batches_however_large_the_bubble(measured: float) -> None:
+    equal = pipeline(measured, busy=(70, 70))
+    answer = verdict(summary(pipeline=equal, world_size=4, **run(3, "--pp", "2", pp=2, tp=2)))
+    assert "fewer layers" not in " ".join(answer.sentences)
+    assert answer.command == "bash slurm.sh -e 3 -- --tp 2 --pp 2 --global-batch-size 16"
+
+
+def test_a_bubble_that_is_mostly_the_schedules_is_told_to_take_more_micro_batches_and_who_is_slow() -> None:
+    """As with two stages and 8 micro-batches on two cores: 19.5 % where the schedule alone leaves 11.1 %."""
+    given = summary(pipeline=pipeline(0.36, busy=(56, 72)), world_size=4, **run(3, "--pp", "2", pp=2, tp=2))
+    answer = verdict(given)
+    assert "the rest is waiting for stage 1, which works 72.0 % of it" in answer.sentences[1]
+    assert answer.command == "bash slurm.sh -e 3 -- --tp 2 --pp 2 --global-batch-size 16"
+
+
+def test_communication_in_the_bubble_is_the_bubbles() -> None:
+    """Two micro-batches of two stages: 45 ms of 100 communicate, 40 of them because a stage waits for the other."""
+    of_bubble = pipeline(0.375, busy=(60, 60), window_ns=100, communication=40)
+    given = summary(exposed=45, pipeline=of_bubble, world_size=4, **run(3, "--pp", "2", pp=2, tp=2))
+    shares = {a.what: a.share for a in avoidable(given)}
+    assert shares["communication that nothing hides, beside the pipeline's waiting"] == pytest.approx(0.05)
+    assert shares["the pipeline's bubble"] == pytest.approx(0.4)
+    answer = verdict(given)
+    assert "40.0 % of the time, is shown as communication" in answer.sentences[1]
+    assert answer.command == "bash slurm.sh -e 3 -- --tp 2 --pp 2 --global-batch-size 16"
+
+
+def test_a_cpu_is_not_told_to_overlap_what_it_cannot_show() -> None:
+    given = summary(exposed=40, **run(2, "--", "--ds-no-overlap", overlap_comm=False))
+    on_cpu = given.model_copy(
+        update={"devices": [d.model_copy(update={"device_kind": "cpu"}) for d in given.devices]}
+    )
+    answer = verdict(on_cpu)
+    assert "overlap" not in " ".join(answer.sentences[1:]).lower()
+    assert answer.command == "bash slurm.sh -e 2 -- --micro-batch-size 4 --ds-no-overlap"
 
 
 def test_waiting_for_one_rank_is_called_that() -> None:
@@ -248,7 +289,7 @@ def test_a_period_found_by_rhythm_is_not_called_a_step() -> None:
     steps = Steps(source="periodicity of flash_fwd_kernel", counted=30, duration=spread)
     first, second, *_ = verdict(summary(steps=steps, idle={"data loading": 40})).sentences
     assert first.startswith(
-        "One repetition takes 1.00 ms (found by rhythm; it may be a layer, not a training step): "
+        "One repetition takes 1.00 ms (found by what repeats; it may be a layer, not a training step): "
     )
     assert "a repetition. The devices" in second
 

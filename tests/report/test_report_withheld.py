@@ -1,22 +1,48 @@
-"""What was withheld is shown as not known, never counted as nought."""
+"""What was withheld is shown as not known, by a name that people read, and never counted as zero."""
 
 from __future__ import annotations
+
+import re
+from pathlib import Path
 
 import pytest
 
 from harness.analysis.compare import compare
 from harness.analysis.facts import facts
-from harness.analysis.summary import Device, IdleCause, RangeTime, RankSteps, Spread, Steps, Summary
-from harness.report import known
+from harness.analysis.summary import (
+    Device,
+    Finding,
+    IdleCause,
+    Quality,
+    RangeTime,
+    RankSteps,
+    Spread,
+    Steps,
+    Summary,
+    Verdict,
+    Withheld,
+)
+from harness.report import known, render
 from harness.report.compare_page_time import split_section as compared
 from harness.report.compare_split import NOT_KNOWN, explained, splits
 from harness.report.page_inputs import Inputs
+from harness.report.page_run import quality_section
 from harness.report.page_time import split_section
 from harness.report.rows_time import cause_table
 from harness.report.rows_work import range_table
 from harness.report.verdict import verdict
+from harness.report.words import field_word
 
+ROOT = Path(__file__).parents[2]
 MS = 1_000_000
+IN_PARTS = (  # what quality.py withholds of a part, as pairs of a field and a reason
+    "idle_ns",
+    "busy_fraction",
+    "communication_ns",
+    "exposed_communication_ns",
+    "overlapped_communication_ns",
+    "overlap_fraction",
+)
 NO_IDLE = {"idle_ns": None, "idle_causes": []}
 NO_COMMUNICATION = dict.fromkeys(
     ("communication_ns", "exposed_communication_ns", "overlapped_communication_ns")
@@ -89,6 +115,36 @@ def test_no_difference_is_explained_by_what_was_withheld(without: dict[str, obje
     rows = {row[0]: row[1:] for row in figure.table.rows}
     part = "idle: launch-bound" if without is NO_IDLE else "exposed communication"
     assert (rows[part][side], rows[part][-1], rows["step"][-1]) == ("–", "–", "+10")
+
+
+def test_what_is_not_given_has_a_name_that_people_read() -> None:
+    quality = next(
+        line
+        for line in (ROOT / "docs/metrics.md").read_text().splitlines()
+        if line.startswith("| `field` | `idle_ns`")
+    )
+    analysis = "".join(path.read_text() for path in sorted((ROOT / "harness/analysis").glob("*.py")))
+    fields = set(re.findall(r'Withheld\(field="([^"]+)"', analysis)) | {*IN_PARTS}
+    assert len(fields) >= 9 and all(
+        f"`{field}`" in quality for field in fields
+    )  # the page of metrics lists the same
+    words = {field_word(field) for field in fields}
+    assert len(words) == len(fields) and not any("_" in word for word in words)
+    named = [Withheld(field=field, reason="it was not read") for field in sorted(fields)]
+    job = a_job(a_device(0)).model_copy(update={"quality": Quality(withheld=named)})
+    rows = [word for table in quality_section(job).tables for row in table.rows for word in row]
+    text = " ".join(render(job).split())
+    assert "not given" in text and words <= set(rows) and all(word in text for word in words)
+    assert not any(field in text or field in rows for field in fields)
+
+
+def test_a_remark_on_a_good_recording_is_not_called_good() -> None:
+    remark = Finding(
+        severity=Verdict.GOOD, what="collectives cannot be matched across ranks", evidence="no names"
+    )
+    job = a_job(a_device(0)).model_copy(update={"quality": Quality(findings=[remark])})
+    (table,) = quality_section(job).tables
+    assert list(table.rows[0]) == ["note", remark.what, remark.evidence]
 
 
 def test_a_device_of_unknown_idle_time_is_neither_the_busiest_nor_the_idlest() -> None:
