@@ -33,6 +33,11 @@ _QUIET = (
     "--remote-allow-origins=*",
 )
 _START_S = 30.0
+# Keys whose effect is the browser's own come from their codes.
+_KEYS: dict[str, dict[str, Any]] = {
+    "Tab": {"windowsVirtualKeyCode": 9},
+    "Enter": {"windowsVirtualKeyCode": 13, "text": "\r"},
+}
 
 
 def find_chromium() -> str | None:
@@ -141,8 +146,8 @@ class Browser:
 
     def key(self, key: str) -> None:
         """A key pressed and released."""
-        text = {"text": key} if len(key) == 1 else {}
-        self.call("Input.dispatchKeyEvent", type="keyDown", key=key, **text)
+        does: dict[str, Any] = {"text": key} if len(key) == 1 else _KEYS.get(key, {})
+        self.call("Input.dispatchKeyEvent", type="keyDown", key=key, **does)
         self.call("Input.dispatchKeyEvent", type="keyUp", key=key)
 
     def screenshot(self, path: Path, whole: bool = False) -> None:

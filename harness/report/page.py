@@ -19,6 +19,7 @@ from markupsafe import Markup
 
 from harness.analysis.summary import Summary
 from harness.errors import WorkError
+from harness.paths import TEMPLATES
 from harness.report.page_communication import communication_section
 from harness.report.page_inputs import Inputs, gather
 from harness.report.page_links import links_of_run, links_of_site
@@ -40,7 +41,6 @@ from harness.run import Run, write_atomically
 from harness.traces.progress import Report, silent
 
 MOST_ROWS = 64  # of a table: a thousand ranks must not bury what stands below
-TEMPLATES = Path(__file__).parents[2] / "templates"
 _BEFORE: tuple[Callable[[Summary, Inputs], Section], ...] = (
     run_section,
     tests_section,
@@ -81,11 +81,13 @@ def read_inputs(
     communicates = any(d.communication_ns for d in summary.devices)
     clocks = {c.host: c.offset_ns for c in summary.clocks}
     left_out = notes(summary, choice, drawn.strips)
-    elsewhere, own = links_of_site(inputs.record), links_of_run(run)
+    elsewhere, own = links_of_site(inputs.record, summary), links_of_run(run)
     return replace(
         inputs,
         links=elsewhere.fits,
+        links_note=elsewhere.note,
         tested=own.fits,
+        verdict=own.verdict,
         left_out=list(dict.fromkeys([*inputs.left_out, *own.left_out, *elsewhere.left_out])),
         heat=heat_figure(drawn.bins, summary),
         gantt=gantt_figure(drawn.passes),
@@ -131,7 +133,7 @@ def render_page(page: Page) -> str:
             page=page,
             most_rows=MOST_ROWS,
             style=_part("page.css"),
-            scripts=[_part(name) for name in ("bytes.js", "runs.js", "timeline.js", "plots.js")],
+            scripts=[_part(name) for name in ("bytes.js", "paper.js", "runs.js", "timeline.js", "plots.js")],
             timeline=packed(page.timeline) if page.timeline else "",
             colors=[
                 *KINDS.items(),

@@ -7,6 +7,7 @@ from typing import Any
 
 from harness.analysis.summary import Collective, MessageSize, Summary
 from harness.report import plots
+from harness.report.comm_results import Fit
 from harness.report.numbers import amount, duration, percent
 from harness.report.page_inputs import Inputs, LinkFit
 from harness.report.page_parts import Figure, Section, Table, filled, table
@@ -22,6 +23,7 @@ from harness.report.rows_communication import (
 )
 
 _SHOWN = 30
+_AROUND = 4  # to either side of a message size that stands alone
 _BOTH = {
     "color": COMMUNICATION,
     "pattern": {
@@ -45,8 +47,8 @@ def communication_section(s: Summary, inputs: Inputs) -> Section:
     lead = (
         "Waiting is the time beyond the fastest rank of the same collective: the others were not there yet. "
         "Transfer is the rest; where not every rank was read or matched, the two cannot be told apart. "
-        "Bus bandwidth as nccl-tests defines it."
-    )
+        "Bus bandwidth as nccl-tests defines it. " + (f"{inputs.links_note}." if inputs.links_note else "")
+    ).strip()
     own = filled([issued_table(s), straggler_table(s), clock_table(s), fit_table(s)])
     tables = [*own, *_fits(inputs.links)]
     return Section("collectives", "Collectives", lead, figures, tables)
@@ -137,7 +139,11 @@ def _times(sizes: Sequence[MessageSize], links: Sequence[LinkFit]) -> Figure:
             plots.line(kind, [m.bytes for m in points], [m.median_transfer_ns / 1e3 for m in points], color)
             | {"mode": "markers", "marker": {"color": color, "size": 9, "symbol": MARKS[i % len(MARKS)]}}
         )
-        data += [_fit_line(f, sizes, color) for f in links if f.kind == _FITTED_AS.get(kind, kind)]
+        data += [
+            _fit_line(f, f.line, sizes, color)
+            for f in links
+            if f.line is not None and f.kind == _FITTED_AS.get(kind, kind)
+        ]
     x = plots.axis("message size (bytes)", type="log", exponentformat="SI")
     what, remark = _what_is_timed(sizes)
     y = plots.axis(f"median {what.rstrip(',')} (µs)", type="log")
@@ -159,10 +165,12 @@ def _what_is_timed(sizes: Sequence[MessageSize]) -> tuple[str, str]:
     )
 
 
-def _fit_line(fit: LinkFit, sizes: Sequence[MessageSize], color: str) -> dict[str, Any]:
-    low, high = min(m.bytes for m in sizes), max(m.bytes for m in sizes)
-    xs = [low * (high / low) ** (i / 20) for i in range(21)] if high > low > 0 else [low, high]
-    ys = [(fit.alpha_ns + fit.beta_ns_per_byte * x) / 1e3 for x in xs]
+def _fit_line(fit: LinkFit, line: Fit, sizes: Sequence[MessageSize], color: str) -> dict[str, Any]:
+    low, high = max(min(m.bytes for m in sizes), 1), max(m.bytes for m in sizes)
+    if high <= low:  # one size alone would be a line without length
+        low, high = max(low // _AROUND, 1), low * _AROUND
+    xs = [low * (high / low) ** (i / 20) for i in range(21)]
+    ys = [(line.alpha_ns + line.beta_ns_per_byte * x) / 1e3 for x in xs]
     return plots.line(f"{fit.kind} {fit.scope}, exercise 0", xs, ys, color) | {
         "mode": "lines",
         "line": {"color": color, "dash": "dot", "width": 1.5},
@@ -171,8 +179,9 @@ def _fit_line(fit: LinkFit, sizes: Sequence[MessageSize], color: str) -> dict[st
 
 def _fits(links: Sequence[LinkFit]) -> list[Table]:
     rows = [
-        [f.kind, f.scope, str(f.ranks), duration(f.alpha_ns), inverse(f.beta_ns_per_byte), f.run]
+        [f.kind, f.scope, str(f.ranks), duration(f.line.alpha_ns), inverse(f.line.beta_ns_per_byte), f.run]
         for f in links
+        if f.line is not None
     ]
-    head = ("collective", "scope", "ranks", "α", "1/β", "run")
+    head = ("collective", "scope", "ranks", "α", "1/β (alg)", "run")
     return table("What exercise 0 measured on this site: time = α + β·bytes", head, rows, left=2)

@@ -96,7 +96,7 @@ def _sentence(letter: str, pair: Comparison, why: str) -> str:
     told = (
         f"its median step takes {ratio.ratio:.3f} × a's (95 % interval {ratio.low:.3f} to {ratio.high:.3f})"
     )
-    seen = said(ratio, letter)
+    seen = said(ratio, letter, bool(pair.doubts))
     if not is_clear(ratio):
         return f"{letter}: {seen}; {told}."
     return f"{seen}; {told}. {why}".rstrip()

@@ -11,6 +11,7 @@ from harness.analysis.training import read_events
 from harness.errors import WorkError
 from harness.monitor.errors import MonitorError
 from harness.monitor.samples import Recording, read
+from harness.report.comm_results import Fit, Verdict
 from harness.report.page_parts import Figure
 from harness.run import NodeStatus, Record, Run, Status
 
@@ -28,13 +29,12 @@ class StepRecord:
 
 @dataclass(frozen=True)
 class LinkFit:
-    """time_ns = α + β·bytes of one collective, as a run of exercise 0 measured it on the same site."""
+    """One collective in one scope, as a run of exercise 0 measured it."""
 
     kind: str
     scope: str  # intra | inter | world
     ranks: int
-    alpha_ns: float
-    beta_ns_per_byte: float
+    line: Fit | None  # None: too few message sizes for one
     run: str
     points: Sequence[tuple[int, float, float]] = ()  # message bytes, nanoseconds, bus bandwidth in GB/s
 
@@ -49,8 +49,10 @@ class Inputs:
     nodes: Sequence[NodeStatus] = ()
     steps: Mapping[int, Sequence[StepRecord]] = field(default_factory=dict)
     monitors: Sequence[Recording] = ()
-    links: Sequence[LinkFit] = ()  # of another run, on the same site
+    links: Sequence[LinkFit] = ()  # of other runs on the same site, each with its line
+    links_note: str = ""  # why there is none of some group of this run
     tested: Sequence[LinkFit] = ()  # of this run, when it is exercise 0
+    verdict: Verdict | None = None  # as above
     left_out: Sequence[str] = ()  # a sentence for every damaged file of which nothing else speaks
     heat: Figure | None = None
     gantt: Figure | None = None

@@ -48,10 +48,9 @@ def write_pages(
 def _write(run: Run | None, summary: Summary, path: Path, ranks: frozenset[int] | None) -> Path:
     unknown = sorted((ranks or frozenset()) - set(summary.ranks))
     if unknown:
-        there = (
-            f"{min(summary.ranks)} to {max(summary.ranks)}" if summary.ranks else "none that say their number"
-        )
-        raise RequestError(f"--ranks {unknown[0]}: there is no such rank; the ranks are {there}")
+        least, most = min(summary.ranks, default=None), max(summary.ranks, default=None)
+        there = "no trace here says its rank" if least is None else f"the ranks are {least} to {most}"
+        raise RequestError(f"--ranks {unknown[0]}: there is no such rank; {there}")
     with Progress("drawing the page") as progress:
         write_page(run, summary, path, ranks, progress)
     return path

@@ -9,13 +9,14 @@ from typing import Any
 from urllib.parse import quote
 
 from harness.analysis.summary import Summary, Verdict
+from harness.paths import PROGRAM
 from harness.report.numbers import duration
 from harness.report.page_inputs import Inputs
 from harness.report.page_parts import Link, Section, Table, table
-from harness.report.words import recording
+from harness.report.words import field_word, recording
 from harness.run import when
 
-_SIGNS = {Verdict.GOOD: "good", Verdict.DOUBTFUL: "doubtful", Verdict.UNUSABLE: "unusable"}
+_SIGNS = {Verdict.GOOD: "note", Verdict.DOUBTFUL: "doubtful", Verdict.UNUSABLE: "unusable"}
 _TITLES = {
     0: "Communication tests",
     1: "Exercise 1: DDP",
@@ -47,14 +48,16 @@ def quality_section(s: Summary) -> Section:
     """How far the numbers can be believed, with the evidence."""
     q = s.quality
     rows = [[_SIGNS[f.severity], f.what, f.evidence] for f in q.findings]
-    rows += [["withheld", w.field, w.reason] for w in q.withheld]
+    rows += [["not given", field_word(w.field), w.reason] for w in q.withheld]
     rows = [
         list(row) for row in dict.fromkeys(map(tuple, rows))
     ]  # two processes of one file may say the same
     if not s.sources and not rows:
-        note = f"Recording: {recording(s)}." + (
-            " What is here is the training's own clock." if s.training else ""
-        )
+        note = f"Recording: {recording(s)}."
+        if s.training:
+            note += " What is here is the training's own clock."
+        elif (s.experiment or {}).get("exercise") == 0:
+            note += " What is here, the benchmark timed itself, and it checked each result."
         return Section("quality", "Can these numbers be believed?", note=note)
     note = f"Recording: {recording(s)}." + ("" if rows else " Nothing speaks against the numbers.")
     return Section(
@@ -145,11 +148,11 @@ def _openers(run: Path) -> Iterator[tuple[str, str]]:
         ("**/*.prv", "wxparaver {}, then a view from configs/paraver"),
         (
             "torch/rank*.json.gz",
-            "https://ui.perfetto.dev, or chrome://tracing; slurm.sh perfetto merges the ranks",
+            f"https://ui.perfetto.dev, or chrome://tracing; {PROGRAM} perfetto merges the ranks",
         ),
         ("job.sbatch", "any editor: the exact script"),
-        ("run.json", "slurm.sh rerun {}"),
-        ("summary.json", "slurm.sh compare {} OTHER"),
+        ("run.json", "slurm.sh rerun {}"),  # launches, so it needs the checkout
+        ("summary.json", PROGRAM + " compare {} OTHER"),
         ("gpus-monitor/*/samples.csv", "any spreadsheet"),
         ("metrics/rank*.jsonl", "one JSON object per step"),
     )

@@ -12,6 +12,11 @@ from harness.report.page_parts import Figure, Section, table
 from harness.report.plots_palette import COLLECTIVES, MARKS
 
 _WORDS = {"intra": "inside a node", "inter": "between nodes", "world": "among all ranks"}
+_GROUPS = {
+    "intra": "of {} ranks inside a node",
+    "inter": "of {} ranks, one on each node,",
+    "world": "of all {} ranks",
+}
 
 
 def tests_section(s: Summary, inputs: Inputs) -> Section:
@@ -21,40 +26,64 @@ def tests_section(s: Summary, inputs: Inputs) -> Section:
         return Section("links", "Collectives measured")
     scopes = list(dict.fromkeys(t.scope for t in tested))
     figures = [f for scope in scopes for f in _scope(scope, [t for t in tested if t.scope == scope])]
-    rows = [
-        [t.kind, t.scope, str(t.ranks), duration(t.alpha_ns), _bandwidth(t), rate(_best(t))] for t in tested
-    ]
-    head = ("collective", "scope", "ranks", "α", "1/β (GB/s)", "best bus GB/s")
-    lead = (
-        "Bus bandwidth as nccl-tests defines it; α is what an empty message costs, 1/β the bandwidth of an "
-        "endless one."
+    rows = [[t.kind, t.scope, str(t.ranks), *_line(t), rate(_best(t))] for t in tested]
+    head = (
+        "collective",
+        "scope",
+        "ranks",
+        "α",
+        "1/β (alg GB/s)",
+        "1/β (bus GB/s)",
+        "best measured (bus GB/s)",
     )
+    lead = (
+        "Algorithm bandwidth (alg) is message size over time. Bus bandwidth (bus) is that times what each rank's link "
+        "carries for it, as nccl-tests defines it. α is what an empty message costs, 1/β the bandwidth of an endless "
+        "one."
+    )
+    if not all(t.line for t in tested):
+        lead += " Where α and 1/β are missing, too few message sizes were measured for a line."
     return Section(
         "links", "Collectives measured", lead, figures, table("time = α + β·bytes", head, rows, left=2)
     )
 
 
 def answer(inputs: Inputs) -> list[str]:
-    """What was measured, in a sentence per scope; empty when nothing was."""
+    """The verdict with its problems, and what was measured, in a sentence per scope; empty for another exercise."""
+    said = inputs.verdict
+    verdict = [said.verdict.removeprefix("VERDICT: ")] if said else []
+    problems = [f"Problem: {f.message}." for f in said.findings if f.level == "problem"] if said else []
+    return [*verdict, *problems, *_all_reduces(inputs)]
+
+
+def _all_reduces(inputs: Inputs) -> list[str]:
     return [
-        f"An all-reduce of {t.ranks} ranks {_WORDS.get(t.scope, t.scope)} starts in {duration(t.alpha_ns)} and reaches "
-        f"{rate(_best(t))} GB/s of bus bandwidth; half of that needs messages of about {amount(_half(t))}."
+        f"An all-reduce {_GROUPS.get(t.scope, 'of {} ranks').format(t.ranks)} {_speed(t)}."
         for t in inputs.tested
         if t.kind == "all_reduce"
     ]
+
+
+def _speed(t: LinkFit) -> str:
+    best = f"reaches {rate(_best(t))} GB/s of bus bandwidth"
+    if t.line is None:
+        return f"{best}; more message sizes would tell what an empty one costs"
+    half = t.line.half_bytes()
+    return f"starts in {duration(t.line.alpha_ns)} and {best}" + (
+        f"; messages of about {amount(half)} reach half of an endless one's" if half is not None else ""
+    )
 
 
 def _best(t: LinkFit) -> float | None:
     return max((bandwidth for *_, bandwidth in t.points), default=None)
 
 
-def _bandwidth(t: LinkFit) -> str:
-    return rate(1 / t.beta_ns_per_byte) if t.beta_ns_per_byte > 0 else "–"
-
-
-def _half(t: LinkFit) -> float | None:
-    """The size at which the line α + β·bytes reaches half of its endless bandwidth: α/β."""
-    return t.alpha_ns / t.beta_ns_per_byte if t.beta_ns_per_byte > 0 else None
+def _line(t: LinkFit) -> tuple[str, str, str]:
+    """α, and 1/β in both definitions of a bandwidth."""
+    if t.line is None:
+        return "–", "–", "–"
+    bus = t.line.endless_bus_gb_per_s(t.kind, t.ranks)
+    return duration(t.line.alpha_ns), rate(t.line.endless_gb_per_s()), rate(bus)
 
 
 def _scope(scope: str, tested: Sequence[LinkFit]) -> list[Figure]:

@@ -15,9 +15,10 @@ from harness.analysis.intervals import lengths_within
 from harness.analysis.kinds import Rules, load_rules
 from harness.analysis.pipeline import microbatches
 from harness.analysis.process import Measured, inside, prepare
-from harness.analysis.split import COMMUNICATION
+from harness.analysis.split import COMMUNICATION, NOT_WORK
 from harness.analysis.summary import Summary, Window
 from harness.analysis.view import views
+from harness.paths import PROGRAM
 from harness.report.timeline_strip import Strip, make_strip
 from harness.traces import TraceError, map_traces
 from harness.traces.progress import Report, silent
@@ -124,7 +125,7 @@ def notes(s: Summary, choice: Choice, strips: Sequence[Strip]) -> list[str]:
     told: list[str] = []
     if choice.ranks is not None and len(strips) < len(s.ranks):
         told.append(
-            f"{len(strips)} of {len(s.ranks)} ranks are here; slurm.sh report RUN --ranks 3,17 puts others in"
+            f"{len(strips)} of {len(s.ranks)} ranks are here; {PROGRAM} report RUN --ranks 3,17 puts others in"
         )
     counted = max((len(r.durations_ns) for r in s.steps.per_rank), default=0)
     if choice.steps < counted:
@@ -194,9 +195,9 @@ def _bins(m: Measured, device: int, bin_ns: int) -> DeviceBins:
 
 
 def _hidden(m: Measured) -> dict[str, tuple[int, int]]:
-    """Per kind its time in the windows, and how much of it ran while the same device communicated."""
+    """Per kind of work its time in the windows, and how much of it ran while the same device communicated."""
     events, chosen = m.view.events, inside(m)
-    chosen &= m.kinds.event_class != COMMUNICATION
+    chosen &= ~np.isin(m.kinds.event_class, (COMMUNICATION, NOT_WORK))
     beside = np.zeros(len(events), np.int64)
     for device, rows in m.rows.items():
         beside[rows] = lengths_within(

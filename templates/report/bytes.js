@@ -26,8 +26,15 @@ const Theme = {
     const asked = /theme=(dark|light)/.exec(location.hash);
     const system = matchMedia("(prefers-color-scheme: dark)");
     Theme.set(asked ? asked[1] : system.matches ? "dark" : "light");
-    system.addEventListener("change", (event) => Theme.set(event.matches ? "dark" : "light"));
-    document.getElementById("theme").addEventListener("click", () => Theme.set(Theme.current === "dark" ? "light" : "dark"));
+    let chosen = Boolean(asked);
+    system.addEventListener("change", (event) => {
+      const name = event.matches ? "dark" : "light";
+      if (Paper.on) Paper.theme = chosen ? Paper.theme : name; else if (!chosen) Theme.set(name);
+    });
+    document.getElementById("theme").addEventListener("click", () => {
+      chosen = true;
+      Theme.set(Theme.current === "dark" ? "light" : "dark");
+    });
   },
 };
 Theme.start();

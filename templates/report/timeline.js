@@ -3,7 +3,7 @@
 // The bytes are timeline_pack.py's. Times here are ticks (unit_ns nanoseconds) since the first shown step.
 
 const Timeline = {
-  GUTTER: 158, RULER: 40, MOST_HEIGHT: 640, SMALLEST_SPAN_NS: 50, DENSE_PX: 2,
+  GUTTER: 158, RULER: 40, MOST_HEIGHT: 640, MOST_ON_PAPER: 760, SMALLEST_SPAN_NS: 50, DENSE_PX: 2,
   HEIGHTS: { title: 24, ranges: 16, idle: 11, stream: 20 },
   PASTELS: ["#c3d4e4", "#d8cbe6", "#cfe0cb", "#e7d9bd", "#c9dfdf", "#dcd3cb"],
   NAMED: [[/forward/i, "#bcd6ee"], [/backward/i, "#d3bfe4"], [/optim|adam|sgd|zero_grad|scheduler/i, "#c5dfbf"],
@@ -106,7 +106,7 @@ const Timeline = {
     });
     Timeline.rows = rows;
     Timeline.content = y;
-    Timeline.height = Math.min(Timeline.MOST_HEIGHT, Timeline.RULER + y);
+    Timeline.height = Math.min(Paper.on ? Timeline.MOST_ON_PAPER : Timeline.MOST_HEIGHT, Timeline.RULER + y);
     Timeline.canvas.style.height = Timeline.height + "px";
     Timeline.resize();
   },
@@ -120,12 +120,30 @@ const Timeline = {
   devices(strip) { return [...new Set(strip.lanes.map((lane) => lane.device).filter((device) => device >= 0))].join(", "); },
 
   resize() {
-    const ratio = window.devicePixelRatio || 1;
-    Timeline.width = Timeline.canvas.clientWidth;
+    const ratio = Paper.on ? 2 : window.devicePixelRatio || 1;
+    Timeline.width = Paper.on ? Paper.WIDTH : Timeline.canvas.clientWidth;
+    Timeline.GUTTER = Timeline.width < 520 ? 96 : 158;
     Timeline.canvas.width = Math.round(Timeline.width * ratio);
     Timeline.canvas.height = Math.round(Timeline.height * ratio);
     Timeline.context.setTransform(ratio, 0, 0, ratio, 0, 0);
     Timeline.ask();
+  },
+
+  // A changed canvas is empty until it is drawn, and paper waits for no frame.
+  forPaper() {
+    Timeline.ink = null;
+    Timeline.hover = null;
+    Timeline.tell(null);
+    Timeline.scroll(0);
+    Timeline.layout();
+    Timeline.draw();
+    Timeline.sayNotes();
+  },
+
+  sayNotes() {
+    const cut = Paper.on && Timeline.content > Timeline.height - Timeline.RULER;
+    const notes = [...Timeline.notes, ...(cut ? ["the rows further below do not fit on paper"] : [])];
+    document.getElementById("timeline-notes").textContent = notes.join("; ");
   },
 
   ask() {
@@ -531,7 +549,7 @@ const Timeline = {
     window.addEventListener("blur", () => Timeline.held.clear());
     document.addEventListener("keydown", Timeline.onKey);
     document.addEventListener("keyup", (event) => Timeline.held.delete(event.key.toLowerCase()));
-    new ResizeObserver(() => Timeline.resize()).observe(canvas);
+    new ResizeObserver(() => { if (!Paper.on) Timeline.resize(); }).observe(canvas);
     Theme.listeners.push(() => {
       Timeline.ink = null;
       Timeline.ask();
@@ -663,8 +681,8 @@ const Timeline = {
     Timeline.layout();
     Timeline.listen();
     if (Timeline.strips[0].run) Runs.start(); else Timeline.showStep(Timeline.usualStep());
-    document.getElementById("timeline-notes").textContent = Timeline.notes.join("; ");
+    Timeline.sayNotes();
     document.body.dataset.timeline = "ready";
   },
 };
-Timeline.start();
+Paper.after(Timeline.start());

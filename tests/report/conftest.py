@@ -1,7 +1,8 @@
-"""One job for all tests of the page, measured and written once."""
+"""One job for all tests of the page, measured and written once; and a page of every sort."""
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,8 +10,14 @@ import pytest
 
 from harness.analysis.measure_paths import measure_jobs
 from harness.analysis.summary import Summary
-from harness.report.page import write_page
+from harness.cli.main import main
+from harness.report.page import compose, render_page, write_page
+from harness.report.page_inputs import Inputs
+from harness.report.page_links import links_of_run
+from harness.run import Run
 from tests.report.made_run import write_traces
+
+COLLECTIVES = ("all_reduce", "all_gather", "broadcast")
 
 
 @dataclass(frozen=True)
@@ -30,3 +37,44 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
     page = folder / "report.html"
     write_page(None, summary, page)
     return Made(page, summary)
+
+
+@pytest.fixture(scope="session")
+def pages(made: Made, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A page of every sort by its name: a report, a comparison, the communication tests."""
+    folder = tmp_path_factory.mktemp("pages")
+    for name in ("one", "two"):
+        write_traces(folder / name)
+    compared, tested = folder / "compared.html", folder / "tested.html"
+    assert main(["compare", str(folder / "one"), str(folder / "two"), "--html", str(compared)]) == 0
+    inputs = Inputs(tested=links_of_run(_tested_run(folder / "run")).fits)
+    tested.write_text(render_page(compose(Summary(), inputs)))
+    return {"report": made.page, "comparison": compared, "communication tests": tested}
+
+
+class Named(Run):
+    """A run whose record need not be whole."""
+
+    job_id = "7"
+
+
+def _tested_run(path: Path) -> Run:
+    """A run of exercise 0 with the same line for every collective."""
+    points = [
+        {
+            "message_bytes": 2**k,
+            "time_ns": 2000 + 0.05 * 2**k,
+            "busbw_gbytes_per_s": 2**k / 1e6,
+            "correct": True,
+        }
+        for k in range(10, 24, 2)
+    ]
+    fit = {"alpha_ns": 2000.0, "beta_ns_per_byte": 0.05}
+    results = [
+        {"collective": name, "scope": "intra", "ranks": 4, "points": points, "fit": fit}
+        for name in COLLECTIVES
+    ]
+    (path / "comm").mkdir(parents=True)
+    (path / "run.json").write_text('{"job_id": "7"}')
+    (path / "comm/collectives.json").write_text(json.dumps({"results": results}))
+    return Named(path)

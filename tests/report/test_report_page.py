@@ -13,7 +13,7 @@ from xml.etree.ElementTree import Element
 
 import pytest
 
-from harness.analysis.summary import Efficiency, Summary, Training
+from harness.analysis.summary import Collective, Efficiency, Summary, Training
 from harness.cli.main import main
 from harness.monitor.samples import Series
 from harness.report.page import MOST_ROWS, compose, figures, read_inputs, render_page, write_page
@@ -22,18 +22,11 @@ from harness.report.page_links import links_of_run, links_of_site
 from harness.report.page_machine import energy_within
 from harness.report.plots_palette import COMMUNICATION
 from harness.report.plots_png import write_pngs
-from harness.run import Run
-from tests.report.conftest import Made
+from tests.report.conftest import Made, Named
 from tests.report.made_run import HOSTILE, write_traces
 
 html5lib = pytest.importorskip("html5lib", reason="pip install html5lib: it validates the page")
 NAMESPACE = "{http://www.w3.org/1999/xhtml}"
-
-
-class Named(Run):
-    """A run whose record need not be whole."""
-
-    job_id = "7"
 
 
 def parse(page: str) -> Element:
@@ -88,7 +81,7 @@ def test_every_plot_is_told_in_words_too(made: Made) -> None:
     shown = all_of(parse(made.page.read_text()), "figure")
     assert len(shown) >= 5
     for figure in shown:
-        (plot,) = [e for e in figure.iter(NAMESPACE + "div") if e.get("role") == "img"]
+        (plot,) = [e for e in figure.iter(NAMESPACE + "div") if e.get("class") == "plot"]
         (caption,) = all_of(figure, "figcaption")
         assert len(plot.get("aria-label") or "") > 30
         assert len("".join(caption.itertext())) > 30
@@ -262,8 +255,8 @@ def test_the_page_of_exercise_0_tells_the_links(tmp_path: Path) -> None:
     inputs = Inputs(tested=links_of_run(Named(tmp_path / "run")).fits)
     page = render_page(compose(Summary(), inputs))
     words = " ".join("".join(e.itertext()) for e in parse(page).iter(NAMESPACE + "p"))
-    assert "An all-reduce of 4 ranks between nodes starts in 2.00 µs and reaches 1.05 GB/s" in words
-    assert "half of that needs messages of about 40.0 kB" in words
+    assert "An all-reduce of 4 ranks, one on each node, starts in 2.00 µs and reaches 1.05 GB/s" in words
+    assert "messages of about 40.0 kB reach half of an endless one's" in words
 
 
 def test_a_damaged_run_of_exercise_0_on_the_same_site_is_named_and_costs_nothing_else(
@@ -275,8 +268,10 @@ def test_a_damaged_run_of_exercise_0_on_the_same_site_is_named_and_costs_nothing
     (other / "run.json").write_text('{"site": {"name": "here"}}')
     results = {"results": [{"collective": "all_reduce", "fit": {"alpha_ns": 1}}]}
     (other / "comm/collectives.json").write_text(json.dumps(results))
-    site = SimpleNamespace(name="here")
-    found = links_of_site(SimpleNamespace(site=site))  # type: ignore[arg-type]  # all it asks of a record
+    record: Any = SimpleNamespace(site=SimpleNamespace(name="here"))  # all it asks of a record
+    reduced = Collective(kind="all_reduce", group_size=2, count=1, ranks=2, duration_ns=1, mean_ns=1)
+    asked = {"exercise": 1, "nodes": 1, "gpus_per_node": 2}
+    found = links_of_site(record, Summary(experiment=asked, collectives=[reduced]))
     assert not found.fits
     page = render_page(compose(Summary(), Inputs(left_out=found.left_out)))
     words = " ".join("".join(e.itertext()) for e in parse(page).iter(NAMESPACE + "dd"))

@@ -13,7 +13,7 @@ from harness.analysis.summary import Finding, Quality, Summary, Verdict, Withhel
 from harness.report import render
 from harness.report.page import compose
 from harness.report.page_inputs import Inputs, gather
-from harness.report.terminal import WIDTH
+from harness.report.screen import WIDTH
 from harness.run import Run
 from tests.report.made_run import write_traces
 

@@ -10,10 +10,13 @@ import numpy as np
 import pytest
 
 from harness.analysis.idle import CAUSES
-from harness.analysis.summary import Device, RankSteps, Steps, Summary
-from harness.report.timeline import BINS, MOST_EVENTS, MOST_RANKS, Drawn, choose, draw
+from harness.analysis.kinds import load_rules
+from harness.analysis.summary import Device, RankSteps, Steps, Summary, Window
+from harness.report.timeline import BINS, MOST_EVENTS, MOST_RANKS, Drawn, choose, draw, draw_trace
 from harness.report.timeline_pack import pack, pack_to_fit
 from harness.report.timeline_strip import KINDS, Strip
+from harness.traces.trace import Activity
+from tests.analysis.made import Made as Built
 from tests.report.conftest import Made
 from tests.report.made_run import HOSTILE, STEPS
 
@@ -140,6 +143,15 @@ def test_bins_of_the_heatmap_average_to_the_split(made: Made, drawn: Drawn) -> N
 def test_work_beside_communication_is_the_overlap(made: Made, drawn: Drawn) -> None:
     hidden = {kind: beside for kind, (_, beside) in drawn.hidden.items()}
     assert sum(hidden.values()) == sum(d.overlapped_communication_ns for d in made.summary.devices)
+
+
+def test_what_only_waits_or_dispatches_hides_nothing(made: Made) -> None:
+    built = Built(path="built.json")
+    built.event(0, 50, "aten::mm", activity=Activity.CPU_OP, stream=1)
+    built.event(50, 100, "_ReduceScatterToSequenceParallelRegion", activity=Activity.CPU_OP, stream=1)
+    built.event(0, 100, "gloo:all_reduce", activity=Activity.CPU_COLLECTIVE, stream=2)
+    drawn = draw_trace(built.trace(), choose(made.summary), load_rules(), Window.GPU)
+    assert drawn.hidden == {"gemm": (50, 50)}
 
 
 def many(ranks: int, events: int, steps: int) -> Summary:

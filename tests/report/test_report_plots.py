@@ -1,0 +1,208 @@
+"""What a plot offers its reader, on every sort of page: buttons that stay on the page, one stop of the Tab key, and
+a narrow window in which nothing is cut."""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import io
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from matplotlib.image import imread
+
+pytest.importorskip("websocket", reason="pip install websocket-client: it speaks with the browser")
+from benchmarks.chromium import Browser, find_chromium
+from harness.analysis.summary import Summary
+from harness.report.page import compose, render_page
+from harness.report.page_inputs import Inputs
+
+SORTS = ("report", "comparison", "communication tests")
+BUTTONS = ["download plot as a png", "zoom", "pan", "zoom in", "zoom out", "reset axes"]
+PHONE = 400
+
+
+def opened(width: int) -> Iterator[Browser]:
+    program = find_chromium()
+    if program is None:
+        pytest.skip("Chromium is not installed: the page cannot be looked at")
+    with Browser(program, width) as browser:
+        yield browser
+
+
+@pytest.fixture(scope="module")
+def wide() -> Iterator[Browser]:
+    """A browser of a desktop's width."""
+    yield from opened(1300)
+
+
+@pytest.fixture(scope="module")
+def phone() -> Iterator[Browser]:
+    """A browser of a phone's width."""
+    yield from opened(PHONE)
+
+
+def show(browser: Browser, page: Path) -> None:
+    browser.open(page)
+    browser.wait("document.body.dataset.plots === 'ready'")
+
+
+@pytest.mark.parametrize("sort", SORTS)
+def test_every_plots_toolbar_has_these_buttons_and_no_other(
+    wide: Browser, pages: dict[str, Path], sort: str
+) -> None:
+    show(wide, pages[sort])
+    bars: list[list[str]] = wide.evaluate(
+        "[...document.querySelectorAll('div.plot')].map((plot) =>"
+        "[...plot.querySelectorAll('.modebar-btn')].map((button) => button.dataset.title.toLowerCase()))"
+    )
+    assert len(bars) >= 2
+    assert all(titles == BUTTONS for titles in bars), bars
+    assert wide.evaluate("document.querySelectorAll('div.plot a[href]').length") == 0
+    servers = "[...new Set([...document.querySelectorAll('div.plot')].map((plot) => plot._context.plotlyServerURL))]"
+    assert wide.evaluate(servers) == [""]
+
+
+@pytest.mark.parametrize("sort", SORTS)
+def test_a_plot_is_one_stop_of_the_tab_key(wide: Browser, pages: dict[str, Path], sort: str) -> None:
+    show(wide, pages[sort])
+    wide.evaluate("window.visited = new Set([document.body])")
+    stops: list[str] = []
+    for _ in range(200):
+        wide.key("Tab")
+        # The plot whose element, or whose button, has the focus; "" for what is no part of a plot.
+        stop = wide.evaluate(
+            "(() => { const at = document.activeElement, figure = at.closest('figure');"
+            "if (visited.has(at)) return 'the end'; visited.add(at);"
+            "return figure && at.closest('div.plot, .bar') ? figure.querySelector('div.plot').id : ''; })()"
+        )
+        if stop == "the end":
+            break
+        stops.append(stop)
+    assert 3 <= len(stops) < 200
+    plots = wide.evaluate("[...document.querySelectorAll('div.plot')].map((plot) => plot.id)")
+    assert [stop for stop in stops if stop] == plots
+
+
+def test_arrows_reach_a_plots_buttons_and_escape_leads_back(wide: Browser, pages: dict[str, Path]) -> None:
+    show(wide, pages["report"])
+    plot = "document.getElementById('plot-heatmap')"
+    focused = "document.activeElement.dataset.title || document.activeElement.textContent"
+    wide.evaluate(f"{plot}.focus()")
+    reached = []
+    for _ in range(3 + len(BUTTONS)):
+        wide.key("ArrowRight")
+        reached.append(str(wide.evaluate(focused)).lower())
+    assert reached == ["compute", "communication", "both at once", *BUTTONS]
+    before = wide.evaluate(f"{plot}._fullLayout.xaxis.range.map(Number)")
+    wide.key("ArrowLeft")
+    wide.key("ArrowLeft")
+    assert wide.evaluate(focused) == "Zoom in"
+    wide.key("Enter")
+    wide.wait(f"{plot}._fullLayout.xaxis.range[1] < {before[1]}")
+    assert wide.evaluate(focused) == "Zoom in"
+    wide.key("Escape")
+    assert wide.evaluate(f"document.activeElement === {plot}")
+
+
+@pytest.mark.parametrize("sort", SORTS)
+def test_on_a_phone_legends_are_below_and_no_title_is_cut(
+    phone: Browser, pages: dict[str, Path], sort: str
+) -> None:
+    show(phone, pages[sort])
+    assert phone.evaluate("document.documentElement.scrollWidth") <= PHONE
+    assert phone.evaluate("document.querySelectorAll('div.plot g.legend').length") == 0
+    legends: list[Any] = phone.evaluate(
+        "[...document.querySelectorAll('figure ul.legend')].map((list) => ["
+        "list.getBoundingClientRect().top - list.previousElementSibling.getBoundingClientRect().bottom,"
+        "list.scrollWidth - list.clientWidth, list.children.length])"
+    )
+    assert legends
+    for below, cut, names in legends:
+        assert below >= 0 and cut <= 0 and names >= 2
+    outside = phone.evaluate(
+        "[...document.querySelectorAll('div.plot')].flatMap((plot) => { const box = plot.getBoundingClientRect();"
+        "return [...plot.querySelectorAll('.xtitle, .ytitle, .ytick text, .bartext')].filter((text) => {"
+        "const at = text.getBoundingClientRect(); return at.left < box.left - 1 || at.right > box.right + 1 ||"
+        "at.top < box.top - 1 || at.bottom > box.bottom + 1; }).map((text) => plot.id + ': ' + text.textContent); })"
+    )
+    assert outside == []
+
+
+def test_a_plot_that_grows_wide_has_its_legend_inside_again(phone: Browser, pages: dict[str, Path]) -> None:
+    show(phone, pages["report"])
+    size = {"height": 900, "deviceScaleFactor": 1, "mobile": False}
+    phone.call("Emulation.setDeviceMetricsOverride", width=1300, **size)
+    phone.wait("document.querySelector('#plot-step-time g.legend') !== null")
+    assert not phone.evaluate(
+        "document.querySelector('#plot-step-time').nextElementSibling.matches('ul.legend')"
+    )
+    phone.call("Emulation.setDeviceMetricsOverride", width=PHONE, **size)
+    phone.wait("document.querySelector('#plot-step-time g.legend') === null")
+    phone.wait("document.getElementById('plot-step-time').layout.width < 400")
+
+
+def test_a_legend_of_many_names_is_below_its_plot_in_a_wide_window_too(
+    wide: Browser, pages: dict[str, Path]
+) -> None:
+    show(wide, pages["report"])
+    plot = "document.getElementById('plot-step-time')"
+    before = wide.evaluate(f"{plot}._fullLayout._size.h")
+    wide.evaluate(
+        "(() => { const { data } = Plots.figures['step-time'];"
+        "for (let i = 0; i < 12; i++) data.push({ ...data[0], name: 'one of many long names ' + i });"
+        f"Plots.draw({plot}); }})()"
+    )
+    assert wide.evaluate(f"{plot}.querySelector('g.legend')") is None
+    assert wide.evaluate(f"{plot}.nextElementSibling.children.length") >= 12
+    assert wide.evaluate(f"{plot}._fullLayout._size.h") >= before
+
+
+def edge(browser: Browser, script: str) -> float:
+    """How bright the last pixels of a table's right edge are, 0 to 1."""
+    x, y, width, height = browser.evaluate(
+        f"(() => {{ const box = {script}.getBoundingClientRect();"
+        "return [box.left + scrollX, box.top + scrollY, box.width, box.height]; })()"
+    )
+    clip = {"x": x + width - 3, "y": y, "width": 3, "height": height, "scale": 1}
+    answer = browser.call("Page.captureScreenshot", format="png", captureBeyondViewport=True, clip=clip)
+    picture = imread(io.BytesIO(base64.b64decode(answer["data"])), format="png")
+    return float(np.median(picture[..., :3]))
+
+
+def test_on_a_phone_a_shadow_says_that_a_table_goes_on(phone: Browser, pages: dict[str, Path]) -> None:
+    show(phone, pages["report"])
+    phone.evaluate(
+        "window.long = [...document.querySelectorAll('.scroll')]"
+        ".find((t) => t.scrollWidth > t.clientWidth + 60 && !t.closest('details'))"
+    )
+    assert phone.evaluate("long.tabIndex") == 0
+    shaded = edge(phone, "long")
+    phone.evaluate("long.scrollLeft = 1e4")
+    assert phone.evaluate("long.scrollLeft") > 50
+    assert shaded < edge(phone, "long") - 0.1
+    tables: list[list[int]] = phone.evaluate(
+        "[...document.querySelectorAll('.scroll')].filter((t) => !t.closest('details'))"
+        ".map((t) => [t.scrollWidth - t.clientWidth, t.tabIndex])"
+    )
+    assert {over > 0 for over, _ in tables} == {True, False}
+    assert all((stop == 0) == (over > 0) for over, stop in tables)
+
+
+def test_on_a_phone_a_line_of_the_command_ends_between_words(phone: Browser, tmp_path: Path) -> None:
+    command = (
+        "bash slurm.sh -e 3 -- --model tiny-mistral-deep --micro-batch-size 2 --tp 1 --global-batch-size 16"
+    )
+    page = tmp_path / "report.html"
+    page.write_text(render_page(dataclasses.replace(compose(Summary(), Inputs()), command=command)))
+    phone.open(page)
+    assert phone.evaluate("document.getElementById('command').textContent") == command
+    heights: list[float] = phone.evaluate(
+        "[...document.querySelectorAll('#command span')].map((word) => word.getBoundingClientRect().height)"
+    )
+    whole = phone.evaluate("document.getElementById('command').getBoundingClientRect().height")
+    assert len(heights) == len(command.split()) and len(set(heights)) == 1
+    assert whole > 2 * heights[0]
