@@ -11,6 +11,7 @@ import typer
 
 from harness.cli.options import JsonOption
 from harness.errors import RequestError
+from harness.paths import PROGRAM
 
 if TYPE_CHECKING:
     from harness.analysis.compare import Comparison
@@ -43,7 +44,7 @@ def compare(
     from harness.report.stored import load_summary  # noqa: PLC0415 - as above
 
     if len(runs) < 2:
-        raise RequestError("compare: give at least two runs, e.g. slurm.sh compare local-1 local-2")
+        raise RequestError(f"compare: give at least two runs, e.g. {PROGRAM} compare local-1 local-2")
     found = [load_summary(token) for token in runs]
     pairs = [compare_summaries(found[0][1], b, (found[0][0], name), force) for name, b in found[1:]]
     if html is not None:

@@ -12,6 +12,7 @@ import typer
 
 from harness.cli.options import JsonOption
 from harness.errors import RequestError, WorkError
+from harness.paths import PROGRAM
 
 if TYPE_CHECKING:
     from harness.analysis.summary import Summary
@@ -32,6 +33,7 @@ def report(
         list[str], typer.Argument(metavar="RUN|PATH…", help="runs, trace files or folders of them")
     ],
     *,
+    full: Annotated[bool, typer.Option("--full", help="every table, not only the answer")] = False,
     as_json: JsonOption = False,
     window: Annotated[
         WindowChoice, typer.Option("--window", help="the profiled steps, or first to last device event")
@@ -70,9 +72,8 @@ def report(
     ] = None,
 ) -> None:
     """Where the time went, from a run or from any traces."""
-    from harness.report import render, render_hta, write_tables  # noqa: PLC0415 - --help must not load numpy
-    from harness.report.comm_terminal import is_comm_run, render_comm  # noqa: PLC0415 - as above
-    from harness.report.jobs import Request, measure_request, resolve  # noqa: PLC0415 - as above
+    from harness.report import check_parquet, render_hta, write_tables  # noqa: PLC0415 - --help must not load numpy
+    from harness.report.jobs import Request, measure_request  # noqa: PLC0415 - as above
     from harness.report.page_request import write_pictures  # noqa: PLC0415 - as above
 
     request = Request(
@@ -82,6 +83,8 @@ def report(
         workers=workers,
         slurm=_parameters(slurm_option or []) if executor is ExecutorChoice.slurm else None,
     )
+    if parquet is not None:
+        check_parquet()
     summaries = measure_request(request)
     if csv is not None:
         write_tables(summaries, csv)
@@ -94,13 +97,28 @@ def report(
     if as_json:
         sys.stdout.write(_json(summaries))
         return
-    tests = [path for path in map(resolve, paths) if is_comm_run(path)]
-    if len(tests) == len(paths):
-        sys.stdout.write("\n".join(map(render_comm, tests)))
-    else:
-        sys.stdout.write("\n".join((render_hta if hta_compatible else render)(s) for s in summaries))
+    sys.stdout.write(
+        "\n".join(map(render_hta, summaries))
+        if hta_compatible
+        else _text(paths, summaries, full, bool(written))
+    )
     if written:
         sys.stdout.write("\nThe page: " + ", ".join(map(str, written)) + "\n")
+
+
+def _text(paths: list[str], summaries: list[Summary], full: bool, page: bool) -> str:
+    from harness.cli.screen import columns  # noqa: PLC0415 - as in `report`
+    from harness.report import render, render_short  # noqa: PLC0415 - as above
+    from harness.report.comm_terminal import is_comm_run, render_comm  # noqa: PLC0415 - as above
+    from harness.report.jobs import resolve  # noqa: PLC0415 - as above
+    from harness.report.screen import WIDTH  # noqa: PLC0415 - as above
+
+    tests = [path for path in map(resolve, paths) if is_comm_run(path)]
+    if len(tests) == len(paths):
+        return "\n".join(map(render_comm, tests))
+    if full:
+        return "\n".join(render(s, columns(WIDTH)) for s in summaries)
+    return "\n".join(render_short(s, columns(WIDTH), page=page) for s in summaries)
 
 
 def _wants_page(html: Path | None, window: WindowChoice, refused: bool) -> bool:
@@ -121,7 +139,7 @@ def _pages(
     try:
         return write_pages(paths, summaries, None, ranks)
     except WorkError as error:
-        print(f"slurm.sh report: no page: {error}", file=sys.stderr)
+        print(f"{PROGRAM} report: no page: {error}", file=sys.stderr)
         return []
 
 

@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from harness.analysis.collectives import bus_factor
 from harness.errors import WorkError
 
 RESULTS, VERDICT = Path("comm") / "collectives.json", Path("comm") / "verdict.json"
@@ -34,6 +35,19 @@ class Fit(_Part):
 
     alpha_ns: float
     beta_ns_per_byte: float
+
+    def endless_gb_per_s(self) -> float | None:
+        """1/β, the algorithm bandwidth (bytes over time) of an endless message; None where β is zero."""
+        return 1 / self.beta_ns_per_byte if self.beta_ns_per_byte > 0 else None
+
+    def endless_bus_gb_per_s(self, kind: str, ranks: int) -> float | None:
+        """The same as bus bandwidth, so that it can stand beside a measured one."""
+        endless, factor = self.endless_gb_per_s(), bus_factor(kind, ranks)
+        return None if endless is None or factor is None else endless * factor
+
+    def half_bytes(self) -> float | None:
+        """The message at which the line reaches half of that bandwidth: α/β."""
+        return self.alpha_ns / self.beta_ns_per_byte if self.beta_ns_per_byte > 0 else None
 
 
 class Result(_Part):

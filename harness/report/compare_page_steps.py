@@ -10,7 +10,7 @@ import numpy as np
 from harness.analysis.compare import Comparison, Ratio
 from harness.analysis.summary import Summary
 from harness.report import plots
-from harness.report.compare_rows import letters, said
+from harness.report.compare_rows import ONE_RUN_EACH, doubts, letters, said
 from harness.report.numbers import duration
 from harness.report.page_parts import Figure, Section, table
 from harness.report.plots_palette import of_series
@@ -33,13 +33,14 @@ def steps_section(
     ]
     rows = [
         [other, pair.normalisation, duration(r.a_ns), duration(r.b_ns), f"{r.steps_a} and {r.steps_b}",
-         f"{r.ratio:.3f}", f"{r.low:.3f} to {r.high:.3f}", said(r, other)]
+         f"{r.ratio:.3f}", f"{r.low:.3f} to {r.high:.3f}", said(r, other, bool(pair.doubts))]
         for _, other, pair, r in ratios
     ]  # fmt: skip
     head = ("run", "", "median of a", "of this run", "steps", "ratio", "95 % interval", "")
     figures = [_boxes(known), *([_ratios([(i, labels[i], r) for i, _, _, r in ratios])] if ratios else [])]
     tables = table("Median step time, with a bootstrap interval of the ratio", head, rows, left=2)
-    return Section("steps", "Step time", figures=figures, tables=tables)
+    lead = " ".join([ONE_RUN_EACH, *(f"Doubtful: {doubt}." for doubt in doubts(pairs))]) if ratios else ""
+    return Section("steps", "Step time", lead, figures, tables)
 
 
 def durations_ms(s: Summary) -> list[float]:

@@ -8,6 +8,7 @@ from typing import Any
 
 from harness.analysis.compare import Comparison
 from harness.analysis.summary import KindTime, Summary
+from harness.paths import PROGRAM
 from harness.report import plots
 from harness.report.compare_rows import (
     collective_kinds,
@@ -84,7 +85,7 @@ def kernels_section(pairs: Sequence[Comparison]) -> Section:
         [row for _, rows in found for row in rows],
         left=4,
     )
-    note = f"And {more} shorter ones; slurm.sh compare --json has all." if more else ""
+    note = f"And {more} shorter ones; {PROGRAM} compare --json has all." if more else ""
     return Section("kernels", "Kernels that appeared or vanished", tables=tables, note=note)
 
 

@@ -8,7 +8,7 @@ from string import ascii_lowercase
 
 from harness.analysis.compare import Change, Comparison, Ratio
 from harness.analysis.idle import CAUSES
-from harness.report.numbers import amount, duration, percent, rate, short
+from harness.report.numbers import amount, duration, per_step, percent, rate, short
 from harness.report.words import cause_word
 
 Row = tuple[str, ...]
@@ -78,7 +78,7 @@ def result_rows(pairs: Pairs) -> list[Row]:
 
 
 def _is_nothing(shares: Sequence[float | None]) -> bool:
-    """Whether every run would show nought per cent."""
+    """Whether every run would show zero per cent."""
     return all((share or 0.0) < 0.0005 for share in shares)
 
 
@@ -92,18 +92,25 @@ def _label(pairs: Pairs, label: str) -> str:
 def collective_rows(pairs: Pairs) -> list[Row]:
     """Per kind and run: calls, MB and milliseconds of one rank in one step."""
     rows = [
-        (
-            kind,
-            *(
-                "–" if value is None else rate(value * scale)
-                for name, scale in (("count", 1.0), ("bytes", 1e-6), ("ns", 1e-6))
-                for value in fact(pairs, f"{kind}_{name}")
-            ),
-        )
+        (kind, *_calls(pairs, kind), *_sizes(pairs, kind), *_millions(pairs, f"{kind}_ns"))
         for kind in collective_kinds(pairs)
     ]
     head = [f"{what} {x}" for what in ("calls", "MB", "ms") for x in letters(pairs)]
     return [("", *head), *rows] if rows else []
+
+
+def _calls(pairs: Pairs, kind: str) -> list[str]:
+    return ["–" if value is None else per_step(value) for value in fact(pairs, f"{kind}_count")]
+
+
+def _millions(pairs: Pairs, name: str) -> list[str]:
+    return ["–" if value is None else rate(value * 1e-6) for value in fact(pairs, name)]
+
+
+def _sizes(pairs: Pairs, kind: str) -> list[str]:
+    """Megabytes of every run; at least so many where the size of some calls was not recorded."""
+    known = zip(_millions(pairs, f"{kind}_bytes"), _millions(pairs, f"{kind}_least_bytes"), strict=True)
+    return [f"≥ {at_least}" if size == "–" != at_least else size for size, at_least in known]
 
 
 def collective_kinds(pairs: Pairs) -> list[str]:
@@ -114,14 +121,15 @@ def collective_kinds(pairs: Pairs) -> list[str]:
 
 def kernel_rows(comparison: Comparison, other: str, most: int, width: int) -> list[Row]:
     """Kernels that only one of the two runs launched, the longest first."""
+    shown = comparison.kernels[:most]
     return [
         (
             "only in " + ("a" if k.only_in == "a" else other),
             percent(k.share),
             k.precision or k.kind,
-            short(k.name, width),
+            name,
         )
-        for k in comparison.kernels[:most]
+        for k, name in zip(shown, short([k.name for k in shown], width), strict=True)
     ]
 
 
@@ -133,19 +141,38 @@ def precision_rows(comparison: Comparison, base: str, other: str) -> list[Row]:
 
 def remarks(pairs: Pairs) -> list[str]:
     """Every note once, under the letter that its run has among all."""
-    told = [
-        f"{other}: {note.removeprefix('b: ')}" if note.startswith("b: ") else note
-        for other, pair in zip(letters(pairs)[1:], pairs, strict=True)
-        for note in pair.notes
+    return _lettered(pairs, [pair.notes for pair in pairs])
+
+
+def _lettered(pairs: Pairs, told: Sequence[Sequence[str]]) -> list[str]:
+    """What is said of each pair, with b as the letter of its run among all."""
+    every = [
+        f"{other}: {text.removeprefix('b: ')}" if text.startswith("b: ") else text
+        for other, texts in zip(letters(pairs)[1:], told, strict=True)
+        for text in texts
     ]
-    return list(dict.fromkeys(told))
+    return list(dict.fromkeys(every))
 
 
-def said(ratio: Ratio, other: str) -> str:
+ONE_RUN_EACH = (
+    "The interval knows one run of each only: the same command again may give a ratio outside of it. "
+    "Repeat both runs before you build on a small difference."
+)
+
+
+def said(ratio: Ratio, other: str, doubtful: bool = False) -> str:
     """What may be concluded about the step time."""
-    if not is_clear(ratio):
-        return ratio.verdict
-    return f"{other} is {percent(abs(ratio.ratio - 1))} {ratio.verdict}"
+    told = (
+        ratio.verdict
+        if not is_clear(ratio)
+        else f"{other} is {percent(abs(ratio.ratio - 1))} {ratio.verdict}"
+    )
+    return f"{told}, doubtful" if doubtful else told
+
+
+def doubts(pairs: Pairs) -> list[str]:
+    """Why the times of some of the runs are not their own, each once, under the letter that its run has among all."""
+    return _lettered(pairs, [pair.doubts for pair in pairs])
 
 
 def is_clear(ratio: Ratio) -> bool:
@@ -167,7 +194,7 @@ def fact(pairs: Pairs, name: str) -> list[float | None]:
 
 
 def _names(pairs: Pairs) -> dict[str, None]:
-    """Facts that are more than nought in any run."""
+    """Facts that are more than zero in any run."""
     return dict.fromkeys(c.name for pair in pairs for c in pair.changes if c.a or c.b)
 
 
@@ -176,7 +203,7 @@ def _cells(pairs: Pairs, name: str, form: Callable[[float], str]) -> Iterator[st
 
 
 def _times(pairs: Pairs, name: str, form: Callable[[float], str]) -> Iterator[str]:
-    """Over the base's, where that is not shown as nought."""
+    """Over the base's, where that is not shown as zero."""
     for pair in pairs:
         change: Change | None = next((c for c in pair.changes if c.name == name), None)
         seen = change is not None and change.a is not None and set("123456789") & set(form(change.a))

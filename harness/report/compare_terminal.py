@@ -9,11 +9,13 @@ from textwrap import wrap
 from harness.analysis.compare import Comparison
 from harness.analysis.summary import Summary
 from harness.report.compare_rows import (
+    ONE_RUN_EACH,
     SHOWN_KERNELS,
     Pairs,
     Row,
     collective_rows,
     configuration_rows,
+    doubts,
     is_clear,
     kernel_rows,
     letters,
@@ -44,7 +46,8 @@ def render_comparisons(pairs: Pairs, summaries: Sequence[Summary] = ()) -> str:
         "\n".join(
             _step_time(pair, other) + why
             for (other, pair), why in zip(others, _whys(pairs, summaries), strict=True)
-        ),
+        )
+        + _how_sure(pairs),
         _titled("Results", result_rows(pairs)),
         _titled("Collectives, per rank and step", collective_rows(pairs)),
         *(
@@ -74,12 +77,18 @@ def _step_time(comparison: Comparison, other: str) -> str:
     told = (
         f"median {medians(comparison, ratio)}: ratio {other} / a {ratio.ratio:.3f}, "
         f"95 % interval {ratio.low:.3f} to {ratio.high:.3f} ({ratio.steps_a} and {ratio.steps_b} steps): "
-        f"{said(ratio, other)}"
+        f"{said(ratio, other, bool(comparison.doubts))}"
     )
     return (
         f"Step time, mean over ranks, {comparison.normalisation} ({comparison.why_normalised})"
         + _indented(told)
     )
+
+
+def _how_sure(pairs: Pairs) -> str:
+    """What the intervals do not know, once, and why a run's times are not its own."""
+    told = [ONE_RUN_EACH] if any(pair.step_time for pair in pairs) else []
+    return "".join(map(_indented, [*told, *(f"doubtful: {doubt}" for doubt in doubts(pairs))]))
 
 
 def _whys(pairs: Pairs, summaries: Sequence[Summary]) -> list[str]:

@@ -15,9 +15,8 @@ from harness.analysis.measure_paths import is_run, measure_files, run_directorie
 from harness.analysis.parts import RankPart
 from harness.analysis.summary import Finding, Summary, Window
 from harness.errors import RequestError, WorkError
-from harness.paths import expanded
+from harness.paths import PROGRAM, PYTHON_PATH, expanded
 from harness.run import find_run, write_atomically
-from harness.site import ROOT
 from harness.traces.progress import Progress
 
 if TYPE_CHECKING:
@@ -92,7 +91,7 @@ def _on_slurm(files: list[Path], window: Window, request: Request) -> tuple[list
         shutil.rmtree(folder, ignore_errors=True)
         raise
     if any(f.what == distribute.LOST for f in broken):
-        print(f"slurm.sh report: the failed tasks' logs are in {folder}", file=sys.stderr)
+        print(f"{PROGRAM} report: the failed tasks' logs are in {folder}", file=sys.stderr)
     else:
         shutil.rmtree(folder, ignore_errors=True)
     return parts, broken
@@ -110,7 +109,7 @@ def _executor(folder: Path, parameters: dict[str, str]) -> Executor:
         name="harness-report",
         timeout_min=30,
         cpus_per_task=1,
-        slurm_setup=[f"export PYTHONPATH={shlex.quote(str(ROOT))}${{PYTHONPATH:+:$PYTHONPATH}}"],
+        slurm_setup=[f"export PYTHONPATH={shlex.quote(str(PYTHON_PATH))}${{PYTHONPATH:+:$PYTHONPATH}}"],
         **{f"slurm_{key}": value for key, value in parameters.items()},
     )
     return cast("Executor", executor)

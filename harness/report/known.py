@@ -1,4 +1,4 @@
-"""What is known of devices' time: a number that was withheld is not nought, and must not be counted as that. Knows
+"""What is known of devices' time: a number that was withheld is not zero, and must not be counted as zero. Knows
 devices, no words."""
 
 from __future__ import annotations

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from decimal import Decimal
+from fractions import Fraction
 
+_MOST_STEPS = 10_000  # of a window: a rarer call is shown as a rate
 _ARGUMENTS = re.compile(r"\((?!anonymous|int\)|bool\)|unsigned|cudnn)")  # not casts in template arguments
+_END, _SEEN = 10, 6  # characters of a name's end, and of what tells it from others, that are shown
 
 
 def duration(ns: float | None) -> str:
@@ -63,6 +66,18 @@ def rate(value: float | None) -> str:
     return f"{value:,.0f}" if abs(value) >= 999.5 else f"{value:.3g}"
 
 
+def per_step(calls: float | None) -> str:
+    """How often something happens in a step; where that is less than once, in how many steps.
+
+    >>> per_step(17.0), per_step(0.0625), per_step(0.075), per_step(0.0), per_step(None)
+    ('17', '1 in 16 steps', '3 in 40 steps', '0', '–')
+    """
+    if calls is None or calls <= 0 or calls >= 1:
+        return rate(calls)
+    share = Fraction(calls).limit_denominator(_MOST_STEPS)
+    return f"{share.numerator} in {share.denominator} steps" if share else rate(calls)
+
+
 def of(part: float | None, whole: float) -> str:
     """A part as a percentage of a whole; a dash when either is not known."""
     return "–" if part is None or not whole else percent(part / whole)
@@ -73,6 +88,7 @@ _UNITS: tuple[tuple[str, Callable[[float], str]], ...] = (
     (r"_ns_per_token$", lambda ns: f"{duration(ns)} a token"),
     (r"_bytes$|^bytes_", amount),
     (r"_share(_|$)|_fraction$|bubble$|^mfu$", percent),
+    (r"_count$", per_step),
     (r"^tokens_per_s(_per_rank)?$", lambda value: amount(value, "tokens/s")),
     (r"_joules$", lambda value: amount(value, "J")),
 )
@@ -85,14 +101,61 @@ def named(fact: str, value: float) -> str:
     ('30.6 ms', '28.0 %', '189 MB')
     >>> named("a.all_reduce_count", 17.0), named("a.tokens_per_s_per_rank", 21_400)
     ('17', '21.4 ktokens/s')
+    >>> named("b.all_reduce_count", 0.0625)
+    '1 in 16 steps'
     """
     name = fact.rpartition(".")[2]
     return next((write(value) for pattern, write in _UNITS if re.search(pattern, name)), rate(value))
 
 
-def short(name: str, width: int = 60) -> str:
-    """A kernel's name without return type and arguments; the middle of long ones left out."""
-    return middle(_ARGUMENTS.split(name.removeprefix("void "), 1)[0] or name, width)
+def short(names: Sequence[str], width: int) -> list[str]:
+    """Kernels' names without return type and arguments, as `apart` gives them."""
+    return apart([_ARGUMENTS.split(name.removeprefix("void "), 1)[0] or name for name in names], width)
+
+
+def apart(names: Sequence[str], width: int) -> list[str]:
+    """Names that fit, as `middle` gives them; where two would become one, what differs is kept if it fits.
+
+    >>> apart(["FSDP::pre_forward (blocks.9._checkpoint_wrapped_module)"], 44)
+    ['FSDP::pre_forward (bloc…oint_wrapped_module)']
+    >>> apart([f"FSDP::pre_forward (blocks.{n}._checkpoint_wrapped_module)" for n in (9, 10)], 44)
+    ['FSDP::pre_forward (blocks.9._chec…ed_module)', 'FSDP::pre_forward (blocks.10._che…ed_module)']
+    """
+    return list(map(_told_apart({name: middle(name, width) for name in names}, (), width).__getitem__, names))
+
+
+def _told_apart(shown: dict[str, str], places: tuple[int, ...], width: int) -> dict[str, str]:
+    """Texts by name; those of names that share one are made anew, with the first place where the names differ."""
+    alike: dict[str, list[str]] = {}
+    for name, text in shown.items():
+        alike.setdefault(text, []).append(name)
+    if len(alike) == 1 and places:
+        return shown  # there is no room for more
+    for several in (found for found in alike.values() if len(found) > 1):
+        further = (*places, _first_difference(several))
+        shown |= _told_apart({name: _with(name, further, width) for name in several}, further, width)
+    return shown
+
+
+def _first_difference(names: Sequence[str]) -> int:
+    low, high = min(names), max(names)
+    return next((i for i, (a, b) in enumerate(zip(low, high, strict=False)) if a != b), len(low))
+
+
+def _with(name: str, places: tuple[int, ...], width: int) -> str:
+    """A name that fits, with what stands at these places, its end, and of its beginning what there is room for."""
+    kept = [*((place - 1, place + _SEEN) for place in places), (len(name) - _END, len(name))]
+    texts = (_parts(name, [(0, start), *kept]) for start in range(width, 0, -1))
+    return next((text for text in texts if len(text) <= width), cut(name, width))
+
+
+def _parts(name: str, spans: list[tuple[int, int]]) -> str:
+    """Those parts of a name, in order, with … for what lies between."""
+    text, shown = "", 0
+    for start, end in sorted(spans):
+        text += "…" * (start > shown) + name[max(start, shown) : max(end, shown)]
+        shown = max(end, shown)
+    return text
 
 
 def cut(text: str, width: int) -> str:
@@ -110,4 +173,5 @@ def middle(name: str, width: int = 60) -> str:
     >>> middle("enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__", 40)
     'enumerate(DataLoade…aLoaderIter.__next__'
     """
-    return name if len(name) <= width else f"{name[: width - 21]}…{name[-20:]}"
+    end = 20 if width > 32 else (width - 1) // 2
+    return name if len(name) <= width else f"{name[: width - 1 - end]}…{name[-end:]}"

@@ -3,8 +3,8 @@ mean is of one rank in one call: where ranks did unlike things, the cell says fr
 
 from __future__ import annotations
 
-from harness.analysis.summary import Collective, CollectiveFit, MessageSize, Summary
-from harness.report.numbers import amount, cut, duration, percent, rate
+from harness.analysis.summary import Collective, CollectiveFit, CollectivePhase, MessageSize, Summary
+from harness.report.numbers import amount, cut, duration, per_step, percent, rate
 from harness.report.page_parts import Table
 
 _SIZES = 60
@@ -31,7 +31,7 @@ def collective_table(s: Summary, most: int, width: int) -> Table:
     ]
     head = ("collective", "group", "type", "ranks", "calls", "bytes each", "mean", "waiting", "alg GB/s", "bus GB/s",
             "start skew", "arrives last")  # fmt: skip
-    caption = "Collectives in the window: calls of one rank, mean time of a rank in one (waiting: beyond the fastest)"
+    caption = "Collectives in the window: calls of one rank, mean time of one call (waiting: beyond the fastest rank)"
     return Table(caption, head, rows, left=3)
 
 
@@ -63,8 +63,8 @@ def issued_table(s: Summary) -> Table:
         [
             c.kind,
             c.phase,
-            rate(c.count / each),
-            amount(c.bytes / each) if c.bytes is not None else "–",
+            per_step(c.count / each) if steps else rate(c.count / each),
+            _size(c, each),
             duration(c.duration_ns / each),
         ]
         for c in s.collective_phases
@@ -72,6 +72,13 @@ def issued_table(s: Summary) -> Table:
     what = "per rank and step" if steps else "per rank, in the window"
     head = ("collective", "issued in", "calls", "bytes", "time")
     return Table(f"Collectives by the phase of training that issued them, {what}", head, rows, left=2)
+
+
+def _size(c: CollectivePhase, each: int) -> str:
+    """Bytes; at least so many where the size of some calls was not recorded."""
+    if c.bytes is not None:
+        return amount(c.bytes / each)
+    return f"≥ {amount(c.least_bytes / each)}" if c.least_bytes else "–"
 
 
 def time_word(row: MessageSize | CollectiveFit) -> str:
@@ -90,13 +97,13 @@ def size_table(s: Summary) -> Table:
 
 
 def fit_table(s: Summary) -> Table:
-    """α and β of the run's own messages; without them where the points are no line."""
+    """α and β of the run's own messages; without them where the points do not lie on a line."""
     rows = [
         [f.kind, str(f.group_size or "–"), f"{f.points}", duration(f.alpha_ns), inverse(f.beta_ns_per_byte),
          f"{f.r_squared:.3f}", time_word(f)]
         for f in s.collective_fits
     ]  # fmt: skip
-    head = ("collective", "ranks", "sizes", "α", "1/β", "R²", "of what")
+    head = ("collective", "ranks", "sizes", "α", "1/β (alg)", "R²", "of what")
     return Table("This run's own messages: time = α + β·bytes", head, rows)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from harness.analysis.summary import Device, Stage, Summary
 from harness.report.known import that_know
-from harness.report.numbers import amount, duration, middle, of, percent, short
+from harness.report.numbers import amount, apart, duration, of, percent, short
 from harness.report.page_parts import Table
 from harness.report.words import are_cpus, cause_word, is_cpu
 
@@ -67,15 +67,16 @@ def gap_table(s: Summary, width: int) -> Table:
     gaps = sorted(((g, d) for d in s.devices for g in d.longest_gaps), key=lambda x: -x[0].duration_ns)[
         :_GAPS
     ]
+    ranges = apart([g.range or "–" for g, _ in gaps], width)
+    before, after = (short([getattr(g, of) or "–" for g, _ in gaps], width) for of in ("before", "after"))
     rows = [
         [
             duration(g.duration_ns),
             cause_word(g.cause, is_cpu(d)),
             device_label(d, s.devices),
-            middle(g.range or "–", width),
-            *(short(name or "–", width) for name in (g.before, g.after)),
+            *around,
         ]
-        for g, d in gaps
+        for (g, d), *around in zip(gaps, ranges, before, after, strict=True)
     ]
     head = ("length", "cause", "device", "inside range", "after", "before")
     return Table("The longest stretches in which a device did nothing", head, rows, left=6)

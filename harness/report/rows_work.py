@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from harness.analysis.summary import KindTime, Summary
-from harness.report.numbers import duration, middle, percent, short
+from harness.report.numbers import apart, duration, percent, short
 from harness.report.page_parts import Table
 from harness.report.words import work_word
 
@@ -43,9 +43,10 @@ def phase_table(s: Summary) -> Table:
 
 def range_table(s: Summary, width: int) -> Table:
     """The program's own ranges; operators of PyTorch are none. Without a device there is no work to tell."""
+    shown = [r for r in s.ranges if r.instances and not r.name.startswith("aten::")][:TOP]
     rows = [
         [
-            middle(r.name, width),
+            name,
             f"{r.instances:,}",
             duration(r.host_ns / r.instances),
             *(
@@ -54,9 +55,8 @@ def range_table(s: Summary, width: int) -> Table:
                 else "–––"
             ),
         ]
-        for r in s.ranges
-        if r.instances and not r.name.startswith("aten::")
-    ][:TOP]
+        for r, name in zip(shown, apart([r.name for r in shown], width), strict=True)
+    ]
     work = work_word(s.devices)
     head = ("range", "instances", "host each", f"{work} each", work, "idle under it")
     return Table("The program's own ranges, on the host and on the devices", head, rows)
@@ -64,9 +64,10 @@ def range_table(s: Summary, width: int) -> Table:
 
 def kernel_table(s: Summary, width: int) -> Table:
     """The kernels (on a CPU: operators) that take most time."""
+    shown = s.kernels[:TOP]
     rows = [
         [
-            short(k.name, width),
+            name,
             " ".join(filter(None, (k.kind, k.precision))),
             duration(k.duration_ns),
             percent(k.share),
@@ -75,7 +76,7 @@ def kernel_table(s: Summary, width: int) -> Table:
             duration(k.min_ns),
             duration(k.max_ns),
         ]
-        for k in s.kernels[:TOP]
+        for k, name in zip(shown, short([k.name for k in shown], width), strict=True)
     ]
     work = work_word(s.devices)
     head = (work.removesuffix("s"), "kind", "time", "share", "count", "mean", "shortest", "longest")
@@ -84,9 +85,9 @@ def kernel_table(s: Summary, width: int) -> Table:
 
 def unknown_table(s: Summary, width: int) -> Table:
     """What no rule recognises."""
-    rows = [
-        [short(k.name, width), duration(k.duration_ns), f"{k.count:,}"] for k in s.unclassified[:_UNKNOWN]
-    ]
+    shown = s.unclassified[:_UNKNOWN]
+    names = short([k.name for k in shown], width)
+    rows = [[name, duration(k.duration_ns), f"{k.count:,}"] for k, name in zip(shown, names, strict=True)]
     caption = "Not recognised (kind `other`); configs/kernels.yaml holds the rules"
     return Table(caption, (work_word(s.devices).removesuffix("s"), "time", "count"), rows)
 

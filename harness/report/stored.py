@@ -9,6 +9,7 @@ from pydantic import ValidationError
 
 from harness.analysis.summary import SCHEMA_VERSION, Summary
 from harness.errors import RequestError
+from harness.paths import PROGRAM
 from harness.report.jobs import Request, measure_request, resolve
 
 
@@ -42,7 +43,7 @@ def _read(stored: Path) -> Summary:
     except (OSError, ValueError) as error:
         reason = str(error).splitlines()[0]
     raise RequestError(
-        f"{stored}: is not a summary of ours ({reason}): `slurm.sh report RUN` writes it anew from the traces"
+        f"{stored}: is not a summary of ours ({reason}): `{PROGRAM} report RUN` writes it anew from the traces"
     )
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Callable, Iterable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from harness.analysis.summary import Part, Summary
 from harness.errors import RequestError, WorkError
+from harness.paths import IN_CHECKOUT
 
 _TABLES = (
     "kinds",
@@ -51,13 +53,16 @@ def write_tables(summaries: Iterable[Summary], folder: Path, parquet: bool = Fal
         raise WorkError(f"--{ending} {folder}: cannot be written ({error.strerror})") from error
 
 
+def check_parquet() -> None:
+    """Raises RequestError where Parquet cannot be written, for whoever asks before the work that it would follow."""
+    if find_spec("pyarrow") is None:
+        install = "bash slurm.sh --install tables" if IN_CHECKOUT else "pip install pyarrow"
+        raise RequestError(f"--parquet needs pyarrow: run `{install}`, or use --csv")
+
+
 def _parquet_writer() -> Callable[[Path, list[dict[str, Any]]], Path]:
-    try:
-        from pyarrow import Table, parquet  # noqa: PLC0415 - large, and only this needs it
-    except ImportError:
-        raise RequestError(
-            "--parquet needs pyarrow: run `bash slurm.sh --install tables`, or use --csv"
-        ) from None
+    check_parquet()
+    from pyarrow import Table, parquet  # noqa: PLC0415 - large, and only this needs it
 
     def write(path: Path, rows: list[dict[str, Any]]) -> Path:
         parquet.write_table(Table.from_pylist(rows), path)

@@ -1,57 +1,56 @@
-"""A Summary as text for a terminal: what is doubtful first, then where the time went. The tables are those of the
-page (rows_*.py) with the columns that fit. Knows only the Summary."""
+"""A Summary as text for a terminal so many characters wide: in short, or whole. The tables are those of the page
+(rows_*.py) with the columns that fit. Knows only the Summary."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import PurePath
-from textwrap import wrap
 
-from harness.analysis.summary import Device, Finding, Summary, Verdict
-from harness.report import known, rows_communication, rows_machine, rows_time, rows_work, verdict
+from harness.analysis.summary import Finding, Summary, Verdict
+from harness.report import rows_machine
+from harness.report.columns import table
+from harness.report.next_command import in_lines
 from harness.report.numbers import cut, duration
-from harness.report.page_parts import Table
-from harness.report.words import recording
+from harness.report.screen import WIDTH, Command, Screen
+from harness.report.terminal_tables import FEW, FURTHER, SPLIT
+from harness.report.verdict import verdict
+from harness.report.words import field_word, recording, work_word
 from harness.traces.words import printable
 
-WIDTH = 118
 _MARKS = {Verdict.GOOD: "·", Verdict.DOUBTFUL: "?", Verdict.UNUSABLE: "!"}
-MANY_DEVICES = 16  # more than these are shown as a spread and the busiest and idlest
-NOTICEABLE = 0.005  # share of the devices' time from which advice is worth a line
-_NAMES, _KERNEL_NAMES = 44, 56  # characters that fit beside the numbers
-_GAP_NAMES = 34
 
 
-def render(summary: Summary) -> str:
-    """The whole report of one job, lines at most WIDTH wide."""
-    blocks = [block for section in _SECTIONS if (block := section(summary))]
-    return "\n\n".join("\n".join(cut(printable(line), WIDTH) for line in block) for block in blocks) + "\n"
+def render(summary: Summary, width: int = WIDTH) -> str:
+    """The whole report of one job, in lines at most `width` long."""
+    screen = Screen(width)
+    blocks = [section(summary, screen) for section in (_header, _answer, _quality, _steps, SPLIT)]
+    blocks += [section(summary, screen) for _, section in FURTHER]
+    narrowed = (
+        f"Some columns do not fit into {width} characters: a wider terminal, the page or --csv DIR has them."
+    )
+    return _joined([*blocks, screen.wrapped(narrowed, "  ") if screen.narrowed else []], screen)
 
 
-def table(head: Sequence[str], rows: Iterable[Sequence[str]], left: int = 1) -> list[str]:
-    """Aligned columns under a head; the first `left` columns read from the left, numbers from the right."""
-    cells = [list(row) for row in (head, *rows) if any(row)]
-    widths = [max(len(row[i]) for row in cells) for i in range(len(head))]
-    return [
-        "  "
-        + "  ".join(
-            cell.ljust(widths[i]) if i < left else cell.rjust(widths[i]) for i, cell in enumerate(row)
-        ).rstrip()
-        for row in cells
-    ]
+def render_short(summary: Summary, width: int = WIDTH, whole: str = "--full", page: bool = True) -> str:
+    """The answer, the split, the doubt, the speed, and by what more is shown.
+
+    `whole` is what to type for it; `page` says whether a page was written.
+    """
+    screen = Screen(width)
+    blocks = [section(summary, screen) for section in (_header, _answer, FEW, _quality, _speed)]
+    further = [name for name, section in FURTHER if name and section(summary, screen)]
+    names = ", ".join(work_word(summary.devices) if name == "kernels" else name for name in further)
+    timeline = ", with a timeline" if summary.sources else ""
+    shows_all = "the page shows all of it" if page else "--html FILE writes a page with all of it"
+    more = f"More: {whole} shows {names}; {shows_all}{timeline}."
+    return _joined([*blocks, screen.wrapped(more, "  ") if further else []], screen)
 
 
-def _block(shown: Table, without: Iterable[str] = ()) -> list[str]:
-    """A table under its caption, without the columns that would not fit; nothing where it has no rows."""
-    if not shown.rows:
-        return []
-    kept = [i for i, name in enumerate(shown.head) if name not in set(without)]
-    left = sum(i < shown.left for i in kept)
-    rows = [[row[i] for i in kept] for row in shown.rows]
-    return [shown.caption, *table([shown.head[i] for i in kept], rows, left)]
+def _joined(blocks: Iterable[list[str]], screen: Screen) -> str:
+    return "\n\n".join("\n".join(map(screen.cut, block)) for block in blocks if block) + "\n"
 
 
-def _header(s: Summary) -> list[str]:
+def _header(s: Summary, screen: Screen) -> list[str]:
     names = sorted(
         {d.name for d in s.devices if d.name} or {t.device_name for t in s.training if t.device_name}
     )
@@ -63,7 +62,16 @@ def _header(s: Summary) -> list[str]:
         ", ".join(names),
         s.backend or "",
     ]
-    return [_place(files) or (s.run or {}).get("job_id", "run"), "  " + " · ".join(f for f in facts if f)]
+    place = printable(_place(files) or (s.run or {}).get("job_id") or "run")
+    if len(place) > screen.width:
+        place = "…" + place[1 - screen.width :]  # the end of a path says most
+    return [place, *screen.wrapped("  " + " · ".join(f for f in facts if f), "  ")]
+
+
+def _answer(s: Summary, screen: Screen) -> list[str]:
+    answer = verdict(s)
+    sentences = [line for sentence in answer.sentences for line in screen.wrapped(sentence, "")]
+    return sentences + [Command(line) for line in in_lines(answer.command or "", min(screen.width, WIDTH))]
 
 
 def _read(s: Summary, files: list[str]) -> str:
@@ -82,23 +90,19 @@ def _place(files: list[str]) -> str:
     return files[0] if len(files) == 1 else str(folder)
 
 
-def _quality(s: Summary) -> list[str]:
+def _quality(s: Summary, screen: Screen) -> list[str]:
     lines = [f"Recording: {recording(s)}"]
     for (severity, what), found in _alike(s.quality.findings).items():
         more = f" (and {len(found) - 1} more like it)" if len(found) > 1 else ""
-        lines += _wrapped(f"  {_MARKS[severity]} {what}{more}: {found[0].evidence}")
+        lines += screen.wrapped(f"  {_MARKS[severity]} {what}{more}: {found[0].evidence}")
     withheld: dict[str, list[str]] = {}
     for w in s.quality.withheld:
-        withheld.setdefault(w.reason, []).append(w.field)
+        withheld.setdefault(w.reason, []).append(field_word(w.field))
     return lines + [
         line
         for reason, fields in withheld.items()
-        for line in _wrapped(f"  – {', '.join(fields)} withheld: {reason}")
+        for line in screen.wrapped(f"  – not given: {', '.join(fields)}: {reason}")
     ]
-
-
-def _wrapped(text: str) -> list[str]:
-    return wrap(text, WIDTH, subsequent_indent="    ")
 
 
 def _alike(findings: Iterable[Finding]) -> dict[tuple[Verdict, str], list[Finding]]:
@@ -108,7 +112,7 @@ def _alike(findings: Iterable[Finding]) -> dict[tuple[Verdict, str], list[Findin
     return groups
 
 
-def _steps(s: Summary) -> list[str]:
+def _steps(s: Summary, screen: Screen) -> list[str]:
     if s.steps.duration is None:
         none = f"none of {s.steps.found} can be counted" if s.steps.found else "none found"
         return [f"Steps: {none}; the window is the devices' own extent"] if s.sources else []
@@ -129,83 +133,21 @@ def _steps(s: Summary) -> list[str]:
         lines.append(
             f"  slowest rank {s.steps.slowest_rank}: {s.steps.straggler_score:.3f} × the median rank"
         )
-    return lines
+    return [part for line in lines for part in screen.wrapped(line)]
 
 
 def _over(s: Summary) -> str:
     return f" over {len(s.steps.per_rank)} ranks" if len(s.steps.per_rank) > 1 else ""
 
 
-def _split(s: Summary) -> list[str]:
-    shown, note = _choose(s.devices)
-    return _block(rows_time.split_table(shown, s.devices, rows_time.window_word(s)), ["idle by cause"]) + note
-
-
-def _choose(devices: list[Device]) -> tuple[list[Device], list[str]]:
-    if len(devices) <= MANY_DEVICES:
-        return devices, []
-    ordered = known.by_idleness(devices)
-    return ordered[:5] + ordered[-5:], [f"  … the 5 busiest and the 5 idlest of {len(devices)} are shown"]
-
-
-def _idle(s: Summary) -> list[str]:
-    gaps = rows_time.gap_table(s, _GAP_NAMES)
-    return _apart([_block(rows_time.cause_table(s)), _block(gaps, ["device", "after"])])
-
-
-def _kernels(s: Summary) -> list[str]:
-    return _block(rows_work.kernel_table(s, _KERNEL_NAMES), ["shortest", "longest"])
-
-
-def _collectives(s: Summary) -> list[str]:
-    tables = (
-        _block(rows_communication.collective_table(s, rows_work.TOP, 16), ["start skew", "arrives last"]),
-        _block(rows_communication.issued_table(s)),
-        _block(rows_communication.fit_table(s)) if any(f.alpha_ns for f in s.collective_fits) else [],
-        _block(rows_communication.straggler_table(s)),
-        _block(rows_communication.clock_table(s)),
-    )
-    return _apart(tables)
-
-
-def _apart(blocks: Iterable[list[str]]) -> list[str]:
-    """Blocks one below the other with an empty line between."""
-    return [line for block in blocks if block for line in ("", *block)][1:]
-
-
-def _pipeline(s: Summary) -> list[str]:
-    words = f"Pipeline: {rows_time.pipeline_words(s)}" if s.pipeline else ""
-    return wrap(words, WIDTH, subsequent_indent="  ") + _block(rows_time.stage_table(s))[1:]
-
-
-def _copies(s: Summary) -> list[str]:
-    total = sum(d.window_ns for d in s.devices)
-    pageable = [c for c in s.copies if c.pageable_ns > NOTICEABLE * total]  # an .item() is no reason to pin
-    return _block(rows_machine.copy_table(s)) + [
-        f"  ! {c.pageable_count:,} copies {c.direction.removeprefix('copy ')} use pageable memory "
-        f"({duration(c.pageable_ns)}): pin the host buffers (pin_memory=True)"
-        for c in pageable
-    ]
-
-
-def _ranks(make: Callable[[Summary], Table]) -> Callable[[Summary], list[str]]:
-    """A table of ranks: of many only the first, the page and --csv have all."""
-
-    def section(s: Summary) -> list[str]:
-        whole = make(s)
-        more = len(whole.rows) - MANY_DEVICES
-        few = Table(whole.caption, whole.head, whole.rows[:MANY_DEVICES], whole.left)
-        return _block(few) + ([f"  … and {more} more ranks: --csv DIR has all"] if more > 0 else [])
-
-    return section
-
-
-def _plain(make: Callable[[Summary], Table]) -> Callable[[Summary], list[str]]:
-    return lambda s: _block(make(s))
-
-
-def _named(make: Callable[[Summary, int], Table]) -> Callable[[Summary], list[str]]:
-    return lambda s: _block(make(s, _NAMES))
+def _speed(s: Summary, screen: Screen) -> list[str]:
+    """The job's speed in one sentence; nothing where it is not known."""
+    rows = rows_machine.speed_table(s).rows
+    if not rows:
+        return []
+    (_, speed), *others = rows
+    mfu = [f"{name} {text}" for name, text in others if name == "MFU"]
+    return screen.wrapped(f"Speed: {'; '.join([speed, *mfu])}", "  ")
 
 
 def render_hta(summary: Summary) -> str:
@@ -231,26 +173,3 @@ def render_hta(summary: Summary) -> str:
         )
         + "\n"
     )
-
-
-_SECTIONS: tuple[Callable[[Summary], list[str]], ...] = (
-    _header,
-    verdict.lines,
-    _quality,
-    _steps,
-    _split,
-    _plain(rows_work.kind_table),
-    _plain(rows_work.phase_table),
-    _idle,
-    _named(rows_work.range_table),
-    _kernels,
-    _named(rows_work.unknown_table),
-    _collectives,
-    _pipeline,
-    _ranks(rows_machine.launch_table),
-    _copies,
-    _plain(rows_work.counter_table),
-    _ranks(rows_machine.training_table),
-    _plain(rows_machine.speed_table),
-    _plain(rows_machine.monitor_table),
-)

@@ -36,6 +36,29 @@ def work_word(devices: Sequence[Device]) -> str:
     return "operators" if are_cpus(devices) else "kernels"
 
 
+_FIELDS = {
+    "idle_ns": "idle time",
+    "busy_fraction": "share of busy time",
+    "communication_ns": "time of communication",
+    "exposed_communication_ns": "exposed communication",
+    "overlapped_communication_ns": "overlapped communication",
+    "overlap_fraction": "overlap",
+    "collectives.waiting_ns": "waiting in collectives",
+    "collectives.bus_bandwidth_gb_per_s": "bus bandwidth of collectives",
+    "collective_fits.alpha_ns, beta_ns_per_byte": "latency α and bandwidth 1/β",
+    "pipeline.stages, expected_bubble_fraction": "the pipeline's stages and the bubble that theory expects",
+}
+
+
+def field_word(field: str) -> str:
+    """What a field of the summary that may be withheld is called where people read it.
+
+    >>> field_word("collectives.waiting_ns"), field_word("of_a_later_version")
+    ('waiting in collectives', 'of a later version')
+    """
+    return _FIELDS.get(field, field.replace("_", " "))
+
+
 def recording(s: Summary) -> str:
     """How far the recording can be believed; a run that was not asked for one has none to judge."""
     if s.sources or s.quality.findings:

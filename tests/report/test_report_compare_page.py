@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from harness.analysis.compare import compare
+from harness.analysis.machine import CROWDED
 from harness.analysis.measure_paths import measure_jobs
-from harness.analysis.summary import Summary
+from harness.analysis.summary import Finding, Quality, Summary, Verdict
 from harness.cli.main import main
 from harness.report.page import figures, render_page
 from harness.report.page_compare import Compared, compose_comparison
@@ -41,6 +42,22 @@ def test_the_comparison_is_told_first_and_no_difference_is_called_that(compared:
     first, second = compose_comparison(compared).sentences
     assert first.startswith("b is 50.") and "slower; its median step takes 1.50" in first
     assert second.startswith("c: no difference seen")
+
+
+def test_the_page_says_once_what_its_intervals_do_not_know_and_whose_times_are_doubtful(
+    compared: Compared,
+) -> None:
+    finding = Finding(severity=Verdict.DOUBTFUL, what=CROWDED, evidence="n0: 4 ranks on 2 cores")
+    a, b, c = compared.summaries
+    crowded = c.model_copy(update={"quality": Quality(verdict=Verdict.DOUBTFUL, findings=[finding])})
+    pairs = [compared.pairs[0], compare(a, crowded, ("base", "same"))]
+    page = compose_comparison(Compared(compared.names, (a, b, crowded), pairs))
+    (steps,) = [section for section in page.before if section.id == "steps"]
+    assert steps.lead.count("knows one run of each only") == 1
+    assert f"Doubtful: c: {CROWDED}: n0: 4 ranks on 2 cores." in steps.lead
+    first, second = page.sentences
+    assert "doubtful" not in first
+    assert second.startswith("c: no difference seen, doubtful")
 
 
 def test_parts_of_a_step_stand_on_one_scale_in_milliseconds(compared: Compared) -> None:

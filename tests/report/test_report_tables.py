@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.analysis.compare import compare
 from harness.analysis.idle import CAUSES as ALL_CAUSES
 from harness.analysis.kinds import KINDS as ALL_KINDS
 from harness.analysis.summary import (
@@ -18,17 +19,21 @@ from harness.analysis.summary import (
     Gap,
     IdleCause,
     MessageSize,
+    RangeTime,
     RankSteps,
     Steps,
     Summary,
 )
 from harness.report import numbers, render, rows_communication, write_tables
 from harness.report import words as report_words
+from harness.report.compare_rows import collective_rows
+from harness.report.numbers import short
 from harness.report.page import compose
 from harness.report.page_inputs import Inputs
 from harness.report.page_parts import Page, Table
 from harness.report.plots_palette import CAUSES, KINDS
 from harness.report.rows_communication import collective_table, issued_table
+from harness.report.rows_work import range_table
 from harness.report.timeline_strip import KINDS as DRAWN
 from tests.report.conftest import Made
 
@@ -115,6 +120,23 @@ def test_ranks_that_disagree_are_told_and_every_table_of_collectives_is_of_one_r
     assert list(issued.rows[0]) == ["all_reduce", "backward", "12.5", "240 B", "25 ns"]
 
 
+def test_calls_that_do_not_come_in_every_step_are_counted_in_steps() -> None:
+    rare = exchanged(False).model_copy(
+        update={
+            "collective_phases": [
+                CollectivePhase(kind="all_reduce", phase="backward", count=2, bytes=2400, duration_ns=320)
+            ],
+            "steps": Steps(
+                source="made", per_rank=[RankSteps(rank=r, durations_ns=[1] * 16) for r in (0, 1)]
+            ),
+        }
+    )
+    assert issued_table(rare).rows[0][2] == "1 in 16 steps"
+    often = exchanged(False)
+    _, row = collective_rows([compare(often, rare, ("a", "b"))])
+    assert row[1:3] == ("12.5", "1 in 16 steps")
+
+
 @pytest.mark.parametrize(("waits", "word"), [(True, "time, waiting included"), (False, "transfer")])
 def test_a_time_with_waiting_inside_is_not_called_transfer(waits: bool, word: str) -> None:
     page = compose(exchanged(waits), Inputs())
@@ -139,6 +161,53 @@ def test_csv_holds_every_table_of_the_summary_that_has_rows(made: Made, tmp_path
     assert {name for name in known if getattr(made.summary, name)} <= written
     with (tmp_path / "collective_fits.csv").open() as file:
         assert [row["r_squared"] for row in csv.DictReader(file)] == ["0.02"]
+
+
+def test_ranges_that_differ_are_shown_as_texts_that_differ() -> None:
+    """As FSDP names them; the width is the terminal's."""
+    layers = [*range(5, 11)] * 2
+    hooks = [
+        f"FSDP::{hook}_forward (blocks.{n}._checkpoint_wrapped_module)"
+        for hook, n in zip(["pre"] * 6 + ["post"] * 6, layers, strict=True)
+    ]
+    ranges = [
+        RangeTime(
+            name=name, instances=2, host_ns=4, kernels=1, kernel_ns=1, own_kernel_ns=1, device_span_ns=1
+        )
+        for name in hooks
+    ]
+    shown = [row[0] for row in range_table(Summary(ranges=ranges), 44).rows]
+    assert len(set(shown)) == len(hooks) == 12
+    assert all(len(name) <= 44 and f"blocks.{n}." in name for name, n in zip(shown, layers, strict=True))
+    printed = render(Summary(ranges=ranges))
+    assert all(f"_forward (blocks.{n}." in printed for n in range(5, 11))
+
+
+@pytest.mark.parametrize("width", [80, 118])
+def test_ranges_that_differ_are_told_apart_in_a_terminal_that_cuts_them(width: int) -> None:
+    names = [
+        f"FSDP::pre_forward (_fsdp_wrapped_module.model.layers.{n}._checkpoint_wrapped_module)"
+        for n in (9, 10, 11)
+    ]
+    ranges = [
+        RangeTime(
+            name=name, instances=2, host_ns=4, kernels=1, kernel_ns=1, own_kernel_ns=1, device_span_ns=1
+        )
+        for name in names
+    ]
+    printed = [line for line in render(Summary(ranges=ranges), width).splitlines() if "FSDP" in line]
+    assert all(f".{n}." in line and len(line) <= width for n, line in zip((9, 10, 11), printed, strict=True))
+
+
+def test_kernels_that_differ_far_inside_their_names_are_shown_as_texts_that_differ() -> None:
+    tiles = [f"void xmma::stage_{s}<xmma::Kernel_traits<(int){t}, (int)64>, xmma::Gmem_tile<(int){t}, (int)16>>(Params)"
+             for s in (0, 1) for t in (64, 128, 256)]  # fmt: skip
+    shown = short(tiles, 56)
+    assert len(set(shown)) == len(tiles)
+    assert max(map(len, shown)) <= 56
+    assert short(["void gemm(A*)", "void gemm(B*)"], 20) == ["gemm", "gemm"], (
+        "arguments are left out as before"
+    )
 
 
 def test_what_the_docstrings_show_is_what_comes_out() -> None:

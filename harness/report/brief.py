@@ -1,0 +1,81 @@
+"""A Summary as a notebook shows it: the answer, the split, what is doubtful. A few lines of HTML without script or
+style of its own; every text is escaped, since the names in a trace are somebody else's. Knows only the Summary."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from html import escape
+
+from harness.analysis.summary import Device, Summary, Verdict
+from harness.report.known import by_idleness
+from harness.report.page_parts import Table
+from harness.report.rows_time import split_table, window_word
+from harness.report.verdict import verdict
+from harness.report.words import field_word, recording
+from harness.traces.words import printable
+
+MOST_DEVICES = 8  # more than these are shown as the busiest and the idlest
+MOST_FINDINGS = 3
+_WITHOUT = frozenset({"idle by cause", "peak memory"})
+_SEVERITIES = (Verdict.UNUSABLE, Verdict.DOUBTFUL, Verdict.GOOD)
+
+
+def brief(summary: Summary) -> str:
+    """The HTML of one job, some twenty lines however many ranks it has."""
+    told = verdict(summary)
+    command = [f"<pre>{_text(told.command)}</pre>"] if told.command else []
+    # The class keeps a notebook from setting a name with two dollar signs as a formula.
+    return "\n".join(
+        [
+            '<div class="tex2jax_ignore mathjax_ignore">',
+            *(f"<p>{_text(sentence)}</p>" for sentence in told.sentences),
+            *command,
+            *_split(summary),
+            *_doubts(summary),
+            "</div>",
+        ]
+    )
+
+
+def _text(text: str) -> str:
+    return escape(printable(text))
+
+
+def _split(s: Summary) -> Iterable[str]:
+    shown = _some(s.devices)
+    if not shown:
+        return
+    whole = split_table(shown, s.devices, window_word(s))
+    kept = [i for i, name in enumerate(whole.head) if name not in _WITHOUT]
+    yield _table(whole, kept)
+    if len(shown) < len(s.devices):
+        half = MOST_DEVICES // 2
+        yield f"<p>The {half} busiest and the {half} idlest of {len(s.devices)} are shown.</p>"
+
+
+def _some(devices: list[Device]) -> list[Device]:
+    if len(devices) <= MOST_DEVICES:
+        return devices
+    ordered = by_idleness(devices)
+    return ordered[: MOST_DEVICES // 2] + ordered[-MOST_DEVICES // 2 :]
+
+
+def _table(shown: Table, kept: list[int]) -> str:
+    head = "".join(f"<th>{_text(shown.head[i])}</th>" for i in kept)
+    rows = "".join(
+        "<tr>" + "".join(f"<td>{_text(row[i])}</td>" for i in kept) + "</tr>" for row in shown.rows
+    )
+    return f"<table><caption>{_text(shown.caption)}</caption><tr>{head}</tr>{rows}</table>"
+
+
+def _doubts(s: Summary) -> Iterable[str]:
+    """How far the recording can be believed, and why not further."""
+    yield f"<p>Recording: {_text(recording(s))}</p>"
+    found = sorted(s.quality.findings, key=lambda f: _SEVERITIES.index(f.severity))
+    items = [f"{f.what}: {f.evidence}" for f in found[:MOST_FINDINGS]]
+    more = len(found) - len(items)
+    items += [f"and {more} more in summary.quality.findings"] if more else []
+    missing = ", ".join(dict.fromkeys(field_word(w.field) for w in s.quality.withheld))
+    items += [f"not given: {missing}; summary.quality.withheld says why"] if missing else []
+    if items:
+        yield "<ul>" + "".join(f"<li>{_text(item)}</li>" for item in items) + "</ul>"
