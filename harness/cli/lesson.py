@@ -16,9 +16,7 @@ if TYPE_CHECKING:
     from harness.experiment import Experiment
     from harness.run import Run
     from harness.site import Site
-    from harness.study.lessons import Answer, Found, Lesson, Pair
-
-MARK = {"yes": "✓", "no": "✗", "this machine cannot show it": "–"}
+    from harness.study.lessons import Found, Lesson, Pair
 
 
 class Asked(NamedTuple):
@@ -31,11 +29,10 @@ class Asked(NamedTuple):
 
     def command(self, experiment: Experiment) -> str:
         """What to type for one side; where a default of the site cannot be taken back, the lesson itself can run it."""
-        from harness.study.lessons import command  # noqa: PLC0415 - --help does without
+        from harness.study.lessons import command, lesson_command  # noqa: PLC0415 - --help does without
 
-        where = ["--site", self.site_given] if self.site_given is not None else []
-        whole = shlex.join(["bash", "slurm.sh", "lesson", self.lesson.name, "--run", *where])
-        return command(experiment, self.site_given, self.site.defaults) or whole
+        whole = command(experiment, self.site_given, self.site.defaults)
+        return whole or f"bash {lesson_command(self.lesson.name, self.site_given)} --run"
 
 
 def lesson(
@@ -53,39 +50,53 @@ def lesson(
             show_default=False,
         ),
     ] = None,
+    again: Annotated[
+        bool, typer.Option("--again", help="start both runs once more, as on a machine that is quiet now")
+    ] = False,
     site: Annotated[str | None, typer.Option("--site", help="where to run, as for a launch")] = None,
     as_json: JsonOption = False,
 ) -> int:
     """List the lessons, or do one: its question, its two runs (the missing ones are run), hints, the answer."""
     from harness.site import choose_site  # noqa: PLC0415 - --help does without
-    from harness.study.lessons import lesson_names, load_lesson  # noqa: PLC0415 - as above
+    from harness.study.lessons import (  # noqa: PLC0415 - as above
+        Found,
+        lesson_command,
+        lesson_names,
+        load_lesson,
+    )
 
+    if again and run is False:
+        raise RequestError("--again starts both runs and --no-run starts none: drop one")
     here = choose_site(site).site
     if name is None:
-        return _list([load_lesson(n) for n in lesson_names()], here, as_json)
+        return _list([load_lesson(n) for n in lesson_names()], here, site, as_json)
     chosen = load_lesson(name)
     pair, found = _paired(chosen, completed_runs(), here)
     asked = Asked(chosen, pair, here, site)
+    hints = chosen.here(_on_cpu(here)).hints
     if not (answer or as_json):
         _question(asked, found)
-        for number, text in enumerate(chosen.hints[:hint], 1):
-            print(f"hint {number} of {len(chosen.hints)}: {text}")
+        for number, text in enumerate(hints[:hint], 1):
+            print(f"hint {number} of {len(hints)}: {text}")
+    if again:
+        found = Found(None, None)
     missing = found.a is None or found.b is None
-    if missing and _wants_runs(run, only_reading=bool(hint or answer or as_json), site=here):
+    if missing and _wants_runs(again or run, only_reading=bool(hint or answer or as_json), site=here):
         found = _run_missing(asked, found, quiet=as_json)
         missing = False
     if answer:
         return _answer(asked, found, as_json)
     if as_json:
-        print(json.dumps(_row(chosen, found) | _texts(asked, hint), indent=1))
+        print(json.dumps(_row(chosen, found) | _texts(asked, hints[:hint]), indent=1))
     else:
-        print(f"\nnext: slurm.sh lesson {chosen.name} " + ("--run" if missing else _next(chosen, hint)))
+        then = "--run" if missing else _next(len(hints), hint)
+        print(f"\nnext: {lesson_command(chosen.name, site)} {then}")
     return 0
 
 
-def _next(lesson: Lesson, hints_given: int) -> str:
+def _next(hints: int, given: int) -> str:
     """One hint more than were given, as long as there is one."""
-    another = ["--hint " * hints_given + "--hint"] if hints_given < len(lesson.hints) else []
+    another = ["--hint " * given + "--hint"] if given < hints else []
     return " · ".join([*another, "--answer"])
 
 
@@ -125,17 +136,20 @@ def _on_cpu(site: Site) -> bool:
     return site.device == "cpu" or (site.device == "auto" and not nvidia_gpus())
 
 
-def _list(lessons: list[Lesson], site: Site, as_json: bool) -> int:
+def _list(lessons: list[Lesson], here: Site, site: str | None, as_json: bool) -> int:
+    from harness.study.lessons import lesson_command  # noqa: PLC0415 - --help does without
+
     runs = completed_runs()
-    rows = [_row(each, _paired(each, runs, site)[1]) for each in lessons]
+    rows = [_row(each, _paired(each, runs, here)[1]) for each in lessons]
     if as_json:
         print(json.dumps(rows, indent=1))
         return 0
+    width = max(len(each.title) for each in lessons)
     for row in rows:
         done = sum(row[side] is not None for side in ("a", "b"))
         state = {0: "not begun", 1: "one run of two", 2: f"ready: {row['a']} and {row['b']}"}[done]
-        print(f"{row['name']:<4} {row['title']:<45} {state}")
-    print("next: slurm.sh lesson 1a · --hint · --answer")
+        print(f"{row['name']:<4} {row['title']:<{width}} {state}")
+    print(f"next: {lesson_command('1a', site)} · --hint · --answer")
     return 0
 
 
@@ -143,9 +157,10 @@ def _row(lesson: Lesson, found: Found) -> dict[str, object]:
     return {"name": lesson.name, "title": lesson.title, "a": _id(found.a), "b": _id(found.b)}
 
 
-def _texts(asked: Asked, hint: int) -> dict[str, object]:
+def _texts(asked: Asked, hints: list[str]) -> dict[str, object]:
     commands = {"command_a": asked.command(asked.pair.a), "command_b": asked.command(asked.pair.b)}
-    return {"question": asked.lesson.question, **commands, "hints": asked.lesson.hints[:hint]}
+    question = asked.lesson.here(_on_cpu(asked.site)).question
+    return {"question": question, **commands, "hints": hints}
 
 
 def _id(run: Run | None) -> str | None:
@@ -153,13 +168,13 @@ def _id(run: Run | None) -> str | None:
 
 
 def _question(asked: Asked, found: Found) -> None:
-    lesson, pair = asked.lesson, asked.pair
+    lesson, pair = asked.lesson.here(_on_cpu(asked.site)), asked.pair
     print(f"{lesson.name}: {lesson.title}\n\n{lesson.question}")
     for side, experiment, run in (("a", pair.a, found.a), ("b", pair.b, found.b)):
         print(f"  {side}: {asked.command(experiment):<60} {'run ' + run.job_id if run else 'not run yet'}")
     print("\nlook at")
     for tool, what in lesson.look_at.items():
-        print(f"  {tool}: {what}")
+        print(f"  {'report --full' if tool == 'report' else tool}: {what}")
 
 
 def _run_missing(asked: Asked, found: Found, quiet: bool) -> Found:
@@ -195,47 +210,18 @@ def _complete(run: Run, quiet: bool) -> None:
 
 
 def _answer(asked: Asked, found: Found, as_json: bool) -> int:
-    from harness.analysis.facts import facts  # noqa: PLC0415 - numpy
-    from harness.report.stored import load_summary  # noqa: PLC0415 - as above
-    from harness.study.lessons import answers  # noqa: PLC0415
+    from harness.cli.lesson_answer import give_answer  # noqa: PLC0415 - numpy
 
-    chosen = asked.lesson
     if found.a is None or found.b is None:
         raise RequestError(_what_is_missing(asked, found))
-    a, b = (load_summary(str(r.path))[1] for r in (found.a, found.b))
-    on_gpu = all(d.device_kind != "cpu" for s in (a, b) for d in s.devices)
-    over_network = all(len(s.hosts) > 1 for s in (a, b))
-    decided = answers(chosen, facts(a), facts(b), on_gpu, over_network)
-    if as_json:
-        rows = [_as_row(one) for one in decided]
-        print(
-            json.dumps(
-                {"lesson": chosen.name, "a": found.a.job_id, "b": found.b.job_id, "answers": rows}, indent=1
-            )
-        )
-        return 0
-    print(f"{chosen.name}: {chosen.title} (a: {found.a.job_id}, b: {found.b.job_id})\n")
-    for one in decided:
-        _print_answer(one)
-    print(f"\n{chosen.because}")
+    give_answer(asked.lesson, found.a, found.b, asked.site_given, as_json)
     return 0
 
 
 def _what_is_missing(asked: Asked, found: Found) -> str:
+    from harness.study.lessons import lesson_command  # noqa: PLC0415 - --help does without
+
     pairs = ((asked.pair.a, found.a), (asked.pair.b, found.b))
     needed = " and of: ".join(asked.command(experiment) for experiment, run in pairs if run is None)
     name = asked.lesson.name
-    return f"lesson {name} needs a run of: {needed} (or: slurm.sh lesson {name} --run)"
-
-
-def _as_row(one: Answer) -> dict[str, object]:
-    return {"says": one.relation.says, "outcome": one.outcome.value, "numbers": one.numbers, "why": one.why}
-
-
-def _print_answer(one: Answer) -> None:
-    from harness.report.numbers import named  # noqa: PLC0415 - --help does without
-
-    numbers = ", ".join(f"{name} = {named(name, value)}" for name, value in one.numbers.items())
-    print(f"{MARK[one.outcome.value]} {one.relation.says}\n    {numbers}")
-    if one.outcome.value != "yes":
-        print(f"    {one.outcome.value}: {one.why}")
+    return f"lesson {name} needs a run of: {needed} (or: {lesson_command(name, asked.site_given)} --run)"

@@ -5,6 +5,7 @@ One YAML file per lesson, validated on load. Knows runs and facts; neither launc
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Mapping
 from enum import Enum
@@ -16,13 +17,16 @@ from harness.analysis.facts import Facts
 from harness.errors import RequestError, WorkError, nearest
 from harness.experiment import AnyExperiment, Experiment, Training
 from harness.options import options_of
-from harness.paths import expanded
+from harness.paths import CONFIGS, expanded
 from harness.request import Given, command_of, validate
 from harness.run import Run
-from harness.site import ROOT, read_yaml
+from harness.site import read_yaml
 from harness.study.expression import Unanswerable, evaluate
 
-LESSONS = ROOT / "configs" / "lessons"
+LESSONS = CONFIGS / "lessons"
+
+# Facts that are the same however busy the machine is; all others are times, or shares of them.
+COUNTED = re.compile(r"_(count|bytes)|bytes_across_nodes|gemm_\w+_share")
 
 # What may differ from the lesson's words, as long as both runs of a pair agree on it.
 FREE = frozenset(
@@ -53,16 +57,33 @@ class Relation(Part):
 
     says: str
     holds: str
-    shows: list[str] = Field(min_length=1)
+    shows: list[str] = Field(
+        min_length=1
+    )  # facts or expressions, as `WORDS: EXPRESSION` those that need a name
     needs: Literal["gpu", "network"] | None = None
+
+    @property
+    def depends_on_load(self) -> bool:
+        """Whether it compares times, which other programs on the machine change."""
+        return any(not COUNTED.search(fact) for fact in re.findall(r"\b[ab]\.(\w+)", self.holds))
 
 
 class Pair(Part):
-    """The two experiments of a lesson, and what relates them (None: what the lesson says of its usual pair)."""
+    """The two experiments of a lesson."""
 
     a: AnyExperiment
     b: AnyExperiment
+
+
+class OnCpu(Part):
+    """What a lesson asks and says where there is no GPU; None: the same as with GPUs."""
+
+    question: str | None = None
+    a: AnyExperiment | None = None
+    b: AnyExperiment | None = None
+    hints: list[str] | None = Field(default=None, min_length=1)
     relations: list[Relation] | None = Field(default=None, min_length=1)
+    because: str | None = None
 
 
 class Lesson(Part):
@@ -74,19 +95,21 @@ class Lesson(Part):
     a: AnyExperiment
     b: AnyExperiment
     gpus_per_node: int | None = None  # what the pair was made for; a site with others is asked for so many
-    on_cpu: Pair | None = None
+    on_cpu: OnCpu = OnCpu()
     look_at: dict[str, str]
     hints: list[str] = Field(min_length=1)
     relations: list[Relation] = Field(min_length=1)
     because: str
 
+    def here(self, cpu: bool) -> Lesson:
+        """The lesson as this kind of machine asks and answers it."""
+        own = {name: getattr(self.on_cpu, name) for name in OnCpu.model_fields}
+        return self.model_copy(update={k: v for k, v in own.items() if cpu and v is not None})
+
     def pair(self, cpu: bool) -> Pair:
         """The pair for this kind of machine."""
-        return self.on_cpu if cpu and self.on_cpu is not None else Pair(a=self.a, b=self.b)
-
-    def related(self, cpu: bool) -> list[Relation]:
-        """The relations of that pair."""
-        return self.pair(cpu).relations or self.relations
+        here = self.here(cpu)
+        return Pair(a=here.a, b=here.b)
 
 
 class Outcome(str, Enum):
@@ -196,17 +219,18 @@ def _is_plain(one: Found, plain: Pair) -> bool:
 
 
 def _named(pair: Pair) -> frozenset[str]:
-    """The fields a run must share: those the lesson sets on either side, and those that are nobody's free choice."""
+    """The fields a run must share: those the lesson sets on either side, and those that it leaves no choice in."""
     fields = {option.field for option in options_of(type(pair.a))}
     return frozenset((fields - FREE) | pair.a.model_fields_set | pair.b.model_fields_set)
 
 
 def _is_asked(run: Run, wanted: Experiment, named: frozenset[str]) -> bool:
     try:
-        experiment = run.record.experiment
+        experiment, own = run.record.experiment, run.status()
     except WorkError:
         return False
-    if isinstance(experiment, Training) and experiment.profiler == "none":
+    recorded = not isinstance(experiment, Training) or experiment.profiler != "none"
+    if not recorded or (own is not None and own.missing):
         return False  # every lesson asks what only a trace shows
     return type(experiment) is type(wanted) and all(
         getattr(experiment, name) == getattr(wanted, name) for name in named
@@ -246,14 +270,20 @@ def command(experiment: Experiment, site: str | None = None, defaults: Given | N
     return None if words is None else shlex.join(["bash", "slurm.sh", *words])
 
 
+def lesson_command(name: str, site: str | None) -> str:
+    """What to type for the lesson at the same site, to which flags can be added; `site` is `--site` as given."""
+    return shlex.join(["slurm.sh", "lesson", name, *(["--site", site] if site is not None else [])])
+
+
 def answers(lesson: Lesson, a: Facts, b: Facts, on_gpu: bool, over_network: bool) -> list[Answer]:
     """Every relation, decided on the facts of the student's own two runs."""
     names = {"a": a, "b": b}
     here = {"gpu": on_gpu, "network": over_network, None: True}
     missing = {"gpu": "it needs runs on GPUs", "network": "it needs two nodes with a network between them"}
     found = []
-    for relation in lesson.related(cpu=not on_gpu):
-        numbers = {name: _number(name, names) for name in relation.shows}
+    for relation in lesson.here(cpu=not on_gpu).relations:
+        shown = [(label or text, text) for label, _, text in (s.rpartition(": ") for s in relation.shows)]
+        numbers = {label: _number(text, names) for label, text in shown}
         known = {name: value for name, value in numbers.items() if value is not None}
         if not here[relation.needs]:
             found.append(Answer(relation, Outcome.CANNOT_SHOW, known, missing[relation.needs or "gpu"]))

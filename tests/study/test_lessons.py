@@ -9,12 +9,16 @@ from pathlib import Path
 import pytest
 
 from harness.analysis.facts import COLLECTIVES, Facts
-from harness.cli.lesson import Asked, _next, _paired, _print_answer
+from harness.analysis.summary import Finding, Quality, Summary, Verdict
+from harness.cli.lesson import Asked, _next, _paired
+from harness.cli.lesson_answer import again, answer_lines, doubts_of, what_to_do
+from harness.cli.main import main
 from harness.errors import RequestError
 from harness.experiment import DDP, DeepSpeed, Experiment, Megatron
+from harness.paths import ROOT
 from harness.request import all_options, build_experiment, command_of
 from harness.run import Record, Run, Stage, Status
-from harness.site import ROOT, Site, load_site
+from harness.site import Site, load_site
 from harness.study.lessons import (
     Answer,
     Outcome,
@@ -30,16 +34,19 @@ from harness.study.lessons import (
 # What facts.py can name of every run; a lesson that asks for anything else can never be answered.
 NAMES = {
     *("step_ns", "data_loading_share", "gemm_bf16_share", "overlap_fraction", "tokens_per_s"),
-    *("tokens_per_s_per_rank", "bytes_across_nodes", "parameter_bytes"),
+    *("tokens_per_s_per_rank", "bytes_across_nodes", "parameter_bytes", "message_bytes"),
     *(f"{kind}_{what}" for kind in COLLECTIVES for what in ("count", "bytes")),
 }
+
+
+ALL = ["1a", "1b", "1c", "2a", "2b", "2c", "3a", "3b", "3c", "3d"]
 
 
 def facts_of(experiment: Experiment) -> Facts:
     """The facts that a run of this experiment can have: without a pipeline there is no bubble."""
     names = set(NAMES)
     if isinstance(experiment, Megatron) and experiment.pp > 1:
-        names |= {"bubble", "expected_bubble"}
+        names |= {"bubble", "expected_bubble", "microbatches"}
     if isinstance(experiment, DeepSpeed):
         names |= {"expected_all_gather_bytes"}
     return dict.fromkeys(names, 1.0)
@@ -61,7 +68,7 @@ def completed(root: Path, job_id: str, experiment: Experiment) -> Run:
 
 
 @pytest.mark.parametrize("cpu", [True, False])
-@pytest.mark.parametrize("name", ["1a", "1b", "1c", "2a", "2b", "2c", "3a"])
+@pytest.mark.parametrize("name", ALL)
 def test_each_lesson_asks_only_for_what_its_runs_can_measure(name: str, cpu: bool) -> None:
     lesson = load_lesson(name)
     pair = lesson.pair(cpu)
@@ -72,22 +79,53 @@ def test_each_lesson_asks_only_for_what_its_runs_can_measure(name: str, cpu: boo
         assert len(one.numbers) == len(one.relation.shows), one.relation.shows
 
 
-@pytest.mark.parametrize("name", ["1a", "1b", "1c", "2a", "2b", "2c", "3a"])
+@pytest.mark.parametrize("name", ALL)
 def test_each_view_a_lesson_names_is_there(name: str) -> None:
     views = re.findall(r"[\w.-]+\.cfg", load_lesson(name).look_at["Paraver"])
     assert views
     assert [view for view in views if not (ROOT / "configs" / "paraver" / view).is_file()] == []
 
 
-def test_the_lessons_are_the_ones_promised() -> None:
-    assert lesson_names() == ["1a", "1b", "1c", "2a", "2b", "2c", "3a"]
+def sections() -> dict[str, str]:
+    """The sections of the exercises' pages that ask something, by their letter: `## 3a: …`."""
+    found: dict[str, str] = {}
+    for page in sorted((ROOT / "exercises").glob("exercise_*/README.md")):
+        parts = re.split(r"^## ", page.read_text(encoding="utf-8"), flags=re.M)
+        found |= {part.partition(":")[0]: part for part in parts if re.match(r"\d\w*:", part)}
+    return found
 
 
-@pytest.mark.parametrize("name", ["1a", "1c", "2a", "2c", "3a"])
+def test_each_section_that_asks_something_has_the_lesson_of_its_name() -> None:
+    assert lesson_names() == sorted(sections())
+    assert all(re.search(r"^1\. .*\?", text, re.M) for text in sections().values())
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_a_lesson_is_about_its_section(name: str) -> None:
+    """Both speak of the setting that the lesson changes."""
+    lesson = load_lesson(name)
+    flags = {
+        "slow_dataloading": "loading",
+        "mixed_precision": "mixed precision",
+        "gradient_accumulation_steps": "accumulation",
+        "zero_stage": "stage 2",
+        "overlap_comm": "overlap",
+        "hpz_partition": "partition",
+        "tp": "tensor parallelism",
+        "pp": "pipeline",
+        "global_batch_size": "micro-batches",
+        "vpp": "interleaving",
+    }
+    changed = [f for f in flags if getattr(lesson.a, f, None) != getattr(lesson.b, f, None)]
+    assert len(changed) == 1
+    assert flags[changed[0]] in sections()[name].lower()
+
+
+@pytest.mark.parametrize("name", ALL)
 def test_a_lessons_commands_ask_for_its_experiments(name: str) -> None:
     lesson = load_lesson(name)
     for experiment in (lesson.a, lesson.b):
-        words = command_of(experiment)
+        words = command_of(experiment) or []
         pairs, i = [], 0
         flags = [w for w in words if w != "--"]
         while i < len(flags):
@@ -156,12 +194,25 @@ def test_a_run_that_the_other_side_cannot_agree_with_is_not_half_a_pair(tmp_path
 
 
 def test_one_more_hint_is_offered_until_there_is_none() -> None:
-    lesson = load_lesson("1b")
-    assert [_next(lesson, given) for given in range(3)] == [
+    assert [_next(2, given) for given in range(3)] == [
         "--hint · --answer",
         "--hint --hint · --answer",
         "--answer",
     ]
+
+
+def test_a_run_of_another_script_is_not_the_lessons(tmp_path: Path) -> None:
+    runs = [completed(tmp_path, "1", DDP()), completed(tmp_path, "2", DDP(script="train_todo.py"))]
+    assert paired("1a", runs, load_site("local"))[:2] == ("1", None)
+    assert paired("1a", runs[1:], load_site("local"))[:2] == (None, None)
+
+
+def test_a_run_that_left_no_trace_is_not_half_a_pair(tmp_path: Path) -> None:
+    """As when train_todo.py was copied over train.py: it trains, and nobody starts the profiler."""
+    there, empty = completed(tmp_path, "1", DDP()), completed(tmp_path, "2", DDP())
+    empty.write_status(Status(state="completed", missing=["torch/rank0.json.gz"]))
+    assert paired("1a", [there, empty], load_site("local"))[:2] == ("1", None)
+    assert paired("1a", [empty], load_site("local"))[:2] == (None, None)
 
 
 def test_where_a_node_has_other_gpus_the_lesson_asks_for_those_it_was_made_for(tmp_path: Path) -> None:
@@ -186,7 +237,7 @@ def experiment_of(words: list[str]) -> Experiment:
 
 
 @pytest.mark.parametrize("cpu", [True, False])
-@pytest.mark.parametrize("name", ["1a", "1b", "1c", "2a", "2b", "2c", "3a"])
+@pytest.mark.parametrize("name", ALL)
 def test_the_exercises_page_has_the_two_commands_of_each_lesson(tmp_path: Path, name: str, cpu: bool) -> None:
     runs = [completed(tmp_path, str(n), asked) for n, asked in enumerate(on_the_page(int(name[0])))]
     found = find_pair(load_lesson(name).pair(cpu), runs)
@@ -201,18 +252,106 @@ def test_what_a_lesson_varies_is_not_left_open(tmp_path: Path) -> None:
     assert found.b is not None
 
 
-def test_an_answer_tells_its_numbers_with_their_units(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_answer_tells_its_numbers_with_their_units() -> None:
     numbers = {
         "a.step_ns": 3.064e7,
         "b.data_loading_share": 0.281,
         "b.parameter_bytes": 13e9,
         "a.all_reduce_count": 7.0,
+        "b.message_bytes / a.message_bytes": 2.3163,
+        "by theory": 2.4,
     }
-    _print_answer(Answer(load_lesson("1a").relations[0], Outcome.HOLDS, numbers, ""))
-    said = capsys.readouterr().out.splitlines()[1].strip()
-    assert said == (
-        "a.step_ns = 30.6 ms, b.data_loading_share = 28.1 %, b.parameter_bytes = 13.0 GB, a.all_reduce_count = 7"
+    (_, said) = answer_lines(Answer(load_lesson("1a").relations[0], Outcome.HOLDS, numbers, ""))
+    assert said.strip() == (
+        "a.step_ns = 30.6 ms, b.data_loading_share = 28.1 %, b.parameter_bytes = 13.0 GB, a.all_reduce_count = 7, "
+        "b.message_bytes / a.message_bytes = 2.32, by theory = 2.4"
     )
+
+
+def failed(name: str, a: Facts, b: Facts) -> list[Answer]:
+    return answers(load_lesson(name), a, b, on_gpu=True, over_network=True)
+
+
+FAST, SLOW = {"step_ns": 10.0, "data_loading_share": 0.1}, {"step_ns": 20.0, "data_loading_share": 0.4}
+
+
+def test_a_relation_between_times_that_failed_says_to_run_the_pair_again() -> None:
+    lesson = load_lesson("1a")
+    said = what_to_do(failed("1a", SLOW, FAST), [], again(lesson, "my x.yaml"), "compare")
+    assert said[-1].strip() == "bash slurm.sh lesson 1a --site 'my x.yaml' --again --answer"
+    assert "when it is quiet" in said[-2]
+    assert what_to_do(failed("1a", FAST, SLOW), [], again(lesson, None), "compare") == []
+
+
+def test_what_the_recordings_are_doubted_for_stands_beside_a_relation_that_failed() -> None:
+    found = [
+        Finding(severity=Verdict.GOOD, what="seen on GPUs only", evidence="x"),
+        Finding(severity=Verdict.DOUBTFUL, what="others used the cores", evidence="job 40 %, machine 100 %"),
+    ]
+    doubts = doubts_of("local-7", Summary(quality=Quality(findings=found)))
+    said = "\n".join(what_to_do(failed("1a", SLOW, FAST), doubts, "again", "compare"))
+    assert "local-7: others used the cores (job 40 %, machine 100 %)" in said
+    assert "GPUs only" not in said
+    assert what_to_do(failed("1a", FAST, SLOW), doubts, "again", "compare") == []
+
+
+def test_what_is_counted_fails_on_a_quiet_machine_as_well() -> None:
+    a = {"all_reduce_count": 7.0, "all_reduce_bytes": 7e6}
+    said = "\n".join(what_to_do(failed("1c", a, a), [], "again", "bash slurm.sh compare local-1 local-2"))
+    assert "bash slurm.sh compare local-1 local-2" in said
+    assert "quiet" not in said
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_relations_know_whether_the_machines_load_matters(name: str) -> None:
+    times = {"bubble", "step_ns", "data_loading_share", "overlap_fraction", "tokens_per_s_per_rank"}
+    lesson = load_lesson(name)
+    for relation in [*lesson.relations, *lesson.here(cpu=True).relations]:
+        assert relation.depends_on_load == any(fact in relation.holds for fact in times), relation.holds
+
+
+def stages(micro_batches: int, gathered: float = 2.0) -> tuple[Facts, Facts]:
+    """What ZeRO-2 and ZeRO-3 move in a micro-batch of a model with 1 MB of parameters."""
+    size = {"parameter_bytes": 1e6, "expected_all_gather_bytes": 2e6}
+    two = {"all_gather_count": 1 / micro_batches, "all_gather_bytes": 1e6 / micro_batches}
+    three = {"all_gather_count": 32.0, "all_gather_bytes": gathered * 1e6}
+    return (
+        size | two | {"message_bytes": 1e6 + 1e6 / micro_batches},
+        size | three | {"message_bytes": (gathered + 1) * 1e6},
+    )
+
+
+@pytest.mark.parametrize("micro_batches", [1, 4, 16])
+def test_the_bytes_of_zero_2_and_3_are_held_against_the_accumulation_that_was_run(micro_batches: int) -> None:
+    decided = failed("2a", *stages(micro_batches))
+    assert [one.outcome for one in decided] == [Outcome.HOLDS] * 3
+    ratio = 3 * micro_batches / (micro_batches + 1)
+    assert decided[-1].numbers["measured"] == pytest.approx(ratio)
+    assert decided[-1].numbers["by theory"] == pytest.approx(ratio)
+    assert failed("2a", *stages(micro_batches, gathered=1.0))[-1].outcome is Outcome.FAILS
+
+
+@pytest.mark.parametrize("name", ["1c", "2a"])
+def test_where_a_step_is_a_micro_batch_the_lesson_says_micro_batch(name: str) -> None:
+    for cpu in (True, False):
+        lesson = load_lesson(name).here(cpu)
+        texts = [lesson.question, lesson.because, *lesson.hints, *(r.says for r in lesson.relations)]
+        assert all("step" not in re.sub("optimizer step|accumulation step", "", text) for text in texts)
+        assert "a step is a micro-batch" in lesson.look_at["report"]
+
+
+def test_without_a_gpu_no_lesson_promises_what_only_a_gpu_shows() -> None:
+    cpu = {name: load_lesson(name).here(cpu=True) for name in ALL}
+    assert not any("memory" in r.holds for lesson in cpu.values() for r in lesson.relations)
+    assert "On a CPU it cannot" in cpu["2a"].because
+    assert not any("most of the work" in hint for hint in cpu["1b"].hints)
+    assert "A CPU has no streams" in cpu["2b"].because
+    assert "only a GPU shows" in cpu["2b"].question
+    assert "A CPU has no streams" not in load_lesson("2b").because
+    pages = sections()
+    assert pages["2b"].index("Without a GPU, answer the first question only") < pages["2b"].index("\n1. ")
+    assert "1. On a GPU: matrix multiplications in both" in pages["1b"]
+    assert 'on a CPU "peak memory" is that of the whole' in pages["2a"]
 
 
 def test_an_answer_says_yes_no_or_cannot() -> None:
@@ -255,8 +394,18 @@ def test_at_a_site_with_defaults_a_lesson_is_what_its_commands_ask_for(
 def test_what_no_flag_takes_back_the_lesson_runs_itself() -> None:
     lesson, site = load_lesson("1a"), Site(name="x", description="x", defaults={"slow_dataloading": True})
     asked = Asked(lesson, at_site(lesson.pair(cpu=False), site.defaults), site, "my x.yaml")
-    assert asked.command(asked.pair.a) == "bash slurm.sh lesson 1a --run --site 'my x.yaml'"
+    assert asked.command(asked.pair.a) == "bash slurm.sh lesson 1a --site 'my x.yaml' --run"
     assert asked.command(asked.pair.b) == "bash slurm.sh -e 1 --site 'my x.yaml'"
+
+
+def test_every_next_command_keeps_the_site(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("HARNESS_RUNS", str(tmp_path))
+    assert main(["lesson", "--site", "leonardo"]) == 0
+    assert "next: slurm.sh lesson 1a --site leonardo · --hint" in capsys.readouterr().out
+    assert main(["lesson", "1a", "--site", "leonardo", "--answer", "--no-run"]) == 2
+    assert "(or: slurm.sh lesson 1a --site leonardo --run)" in capsys.readouterr().err
 
 
 def test_defaults_that_break_a_lesson_are_one_sentence() -> None:

@@ -12,12 +12,15 @@ from pathlib import Path
 
 import pytest
 import yaml
+from test_lessons import completed
+
+from harness.experiment import DDP
 
 ROOT = Path(__file__).resolve().parents[2]
 YES, CANNOT = "yes", "this machine cannot show it"
 # On two busy cores one attempt can be disturbed; timing relations get another one.
-ATTEMPTS = {"1a": 2, "3a": 3}
-SHORT = {"2a", "2b"}
+ATTEMPTS = {"1a": 2, "3c": 3, "3d": 3}
+SHORT = {"2a", "2b", "3a", "3b"}
 
 pytestmark = pytest.mark.train
 
@@ -35,7 +38,7 @@ def undisturbed() -> tuple[str, ...]:
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Shared by the lessons: 1a and 1b begin with the same run."""
+    """Shared by the lessons: 1a and 1b begin with the same run, and so do 3c and 3d; 3a ends with 3b's first."""
     return tmp_path_factory.mktemp("lessons")
 
 
@@ -43,7 +46,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def short(tmp_path_factory: pytest.TempPathFactory) -> str:
     """This machine with a shorter window, for what needs no long one: bytes and settings are those of every step."""
     site = yaml.safe_load((ROOT / "configs/sites/local.yaml").read_text(encoding="utf-8"))
-    window = {"skip_steps": 2, "wait_steps": 1, "warmup_steps": 1, "active_steps": 5}
+    window = {"skip_steps": 1, "wait_steps": 0, "warmup_steps": 1, "active_steps": 3}
     path = tmp_path_factory.mktemp("site") / "short.yaml"
     path.write_text(yaml.safe_dump(site | {"name": "short", "defaults": window}), encoding="utf-8")
     return str(path)
@@ -61,20 +64,22 @@ def lesson(runs: Path, *words: str, site: str = "local") -> subprocess.Completed
         ("1a", [YES, YES]),
         ("1b", [YES, CANNOT]),
         ("1c", [YES, YES]),
-        ("2a", [YES, YES]),
+        ("2a", [YES, YES, YES]),
         ("2b", [YES, CANNOT]),
         ("3a", [YES, YES]),
+        ("3b", [YES, YES]),
+        ("3c", [YES, YES]),
+        ("3d", [YES, YES]),
     ],
 )
 def test_the_answer_comes_from_the_students_own_runs(
-    runs: Path, tmp_path: Path, short: str, name: str, outcomes: list[str]
+    runs: Path, short: str, name: str, outcomes: list[str]
 ) -> None:
     site = short if name in SHORT else "local"
     for attempt in range(ATTEMPTS.get(name, 1)):
-        where = runs if attempt == 0 else tmp_path / str(attempt)
-        begun = lesson(where, name, site=site)
+        begun = lesson(runs, name, *(["--again"] if attempt else []), site=site)
         assert begun.returncode == 0, begun.stderr[-3000:]
-        done = lesson(where, name, "--answer", "--json", site=site)
+        done = lesson(runs, name, "--answer", "--json", site=site)
         assert done.returncode == 0, done.stderr[-3000:]
         said = json.loads(done.stdout)
         if [a["outcome"] for a in said["answers"]] == outcomes:
@@ -84,15 +89,15 @@ def test_the_answer_comes_from_the_students_own_runs(
 
 def test_the_list_shows_what_is_done(runs: Path) -> None:
     rows = json.loads(lesson(runs, "--json").stdout)
-    assert [r["name"] for r in rows] == ["1a", "1b", "1c", "2a", "2b", "2c", "3a"]
+    assert [r["name"] for r in rows] == ["1a", "1b", "1c", "2a", "2b", "2c", "3a", "3b", "3c", "3d"]
     done = {r["name"] for r in rows if r["a"] and r["b"]}
-    assert done >= {"1a", "1b", "1c", "2a", "2b"}
+    assert done >= {"1a", "1b", "1c", "2a", "2b", "3a", "3b", "3c", "3d"}
 
 
 def test_on_a_cluster_nothing_is_submitted_unasked(tmp_path: Path) -> None:
     done = lesson(tmp_path, "1a", "--site", "leonardo")
     assert done.returncode == 0, done.stderr
-    assert "next: slurm.sh lesson 1a --run" in done.stdout
+    assert "next: slurm.sh lesson 1a --site leonardo --run" in done.stdout
     assert not list(tmp_path.iterdir())
 
 
@@ -102,3 +107,18 @@ def test_an_answer_without_runs_says_what_to_run(tmp_path: Path) -> None:
     assert (
         "needs a run of: bash slurm.sh -e 1 and of: bash slurm.sh -e 1 -- --slow-dataloading" in done.stderr
     )
+
+
+def test_again_starts_the_pair_anew_although_there_is_one(tmp_path: Path) -> None:
+    """At a place where every job fails at once: what is started is seen, and nothing trains."""
+    site = yaml.safe_load((ROOT / "configs/sites/local.yaml").read_text(encoding="utf-8"))
+    path, runs = tmp_path / "failing.yaml", tmp_path / "runs"
+    path.write_text(yaml.safe_dump(site | {"setup": ["exit 3"]}), encoding="utf-8")
+    completed(runs, "1", DDP())
+    completed(runs, "2", DDP(slow_dataloading=True))
+    assert "ready: 1 and 2" in lesson(runs).stdout
+    done = lesson(runs, "1a", "--again", "--site", str(path))
+    assert done.returncode == 1
+    assert f"running: bash slurm.sh -e 1 --site {path}" in done.stderr
+    refused = lesson(runs, "1a", "--again", "--no-run")
+    assert (refused.returncode, refused.stdout) == (2, "")

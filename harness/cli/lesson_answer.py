@@ -1,0 +1,97 @@
+"""A lesson's answer from two runs: what held, what did not, and then what to do. Runs nothing."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, NamedTuple
+
+from harness.analysis.facts import facts
+from harness.analysis.summary import Finding, Summary, Verdict
+from harness.report.numbers import named, rate
+from harness.report.stored import load_summary
+from harness.study.lessons import Answer, Lesson, Outcome, answers, lesson_command
+
+if TYPE_CHECKING:
+    from harness.run import Run
+
+MARK = {Outcome.HOLDS: "✓", Outcome.FAILS: "✗", Outcome.CANNOT_SHOW: "–"}
+FACT = re.compile(r"[ab]\.\w+")
+
+
+class Doubt(NamedTuple):
+    """What a recording's own findings say against its numbers."""
+
+    run: str
+    finding: Finding
+
+
+def give_answer(lesson: Lesson, a: Run, b: Run, site: str | None, as_json: bool) -> None:
+    """Print what the two runs say of every relation, and why; `site` is `--site` as given."""
+    first, second = (load_summary(str(run.path))[1] for run in (a, b))
+    on_gpu = all(d.device_kind != "cpu" for s in (first, second) for d in s.devices)
+    over_network = all(len(s.hosts) > 1 for s in (first, second))
+    decided = answers(lesson, facts(first), facts(second), on_gpu, over_network)
+    doubts = [*doubts_of(a.job_id, first), *doubts_of(b.job_id, second)]
+    if as_json:
+        said = [_as_row(one) for one in decided]
+        doubted = [{"run": d.run, "what": d.finding.what, "evidence": d.finding.evidence} for d in doubts]
+        print(
+            json.dumps(
+                {"lesson": lesson.name, "a": a.job_id, "b": b.job_id, "answers": said, "doubts": doubted},
+                indent=1,
+            )
+        )
+        return
+    print(f"{lesson.name}: {lesson.title} (a: {a.job_id}, b: {b.job_id})\n")
+    for one in decided:
+        print("\n".join(answer_lines(one)))
+    for line in what_to_do(
+        decided, doubts, again(lesson, site), f"bash slurm.sh compare {a.job_id} {b.job_id}"
+    ):
+        print(line)
+    print(f"\n{lesson.here(cpu=not on_gpu).because}")
+
+
+def doubts_of(run: str, summary: Summary) -> list[Doubt]:
+    """What a reader must know before any of the run's numbers."""
+    return [Doubt(run, found) for found in summary.quality.findings if found.severity is not Verdict.GOOD]
+
+
+def again(lesson: Lesson, site: str | None) -> str:
+    """The command that makes both runs once more and answers from them."""
+    return f"bash {lesson_command(lesson.name, site)} --again --answer"
+
+
+def answer_lines(one: Answer) -> list[str]:
+    """A relation, its numbers with their units, and why it is not simply true."""
+    numbers = ", ".join(
+        f"{name} = {named(name, value) if FACT.fullmatch(name) else rate(value)}"
+        for name, value in one.numbers.items()
+    )
+    lines = [f"{MARK[one.outcome]} {one.relation.says}", f"    {numbers}"]
+    return lines if one.outcome is Outcome.HOLDS else [*lines, f"    {one.outcome.value}: {one.why}"]
+
+
+def what_to_do(decided: list[Answer], doubts: list[Doubt], repeat: str, compare: str) -> list[str]:
+    """After a relation that failed: what the recordings themselves say, and what to type next."""
+    failed = [one.relation for one in decided if one.outcome is Outcome.FAILS]
+    if not failed:
+        return []
+    said = [f"    {d.run}: {d.finding.what} ({d.finding.evidence})" for d in doubts]
+    lines = ["", "What was found in these recordings:", *said] if said else [""]
+    if any(relation.depends_on_load for relation in failed):
+        lines += [
+            "Times change with what else runs on the machine. Run the same pair again when it is quiet:",
+            f"    {repeat}",
+        ]
+    if not all(relation.depends_on_load for relation in failed):
+        lines += [
+            "What is counted does not depend on how busy the machine is. See what else differs:",
+            f"    {compare}",
+        ]
+    return lines
+
+
+def _as_row(one: Answer) -> dict[str, object]:
+    return {"says": one.relation.says, "outcome": one.outcome.value, "numbers": one.numbers, "why": one.why}
