@@ -14,6 +14,7 @@ import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from textwrap import fill
 from typing import Any
 
 from commtests import COLLECTIVES
@@ -61,9 +62,11 @@ def _verdict(options: argparse.Namespace) -> int:
     if not files:
         return _refuse(f"--run-dir: {options.run_dir / 'comm'} holds no node*.json; run `topology` first")
     records = [json.loads(file.read_text(encoding="utf-8")) for file in files]
-    findings = judge_nodes(records, options.nodes, options.expected_rate_gbps)
-    line = verdict_line(findings, records)
-    print("\n### Verdict over all nodes", *(finding.line() for finding in findings), line, sep="\n")
+    collectives = options.run_dir / "comm" / "collectives.json"
+    measured = json.loads(collectives.read_text(encoding="utf-8")) if collectives.is_file() else None
+    findings = judge_nodes(records, options.nodes, options.expected_rate_gbps, measured)
+    line = verdict_line(findings, records, measured)
+    print("\n### Verdict over all nodes", *(finding.line() for finding in findings), fill(line, 78), sep="\n")
     _write(
         options.run_dir / "comm" / "verdict.json",
         {"schema": 1, "verdict": line, "findings": [vars(finding) for finding in findings]},

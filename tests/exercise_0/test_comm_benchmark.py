@@ -14,7 +14,7 @@ from comm_exercise import EXERCISE  # before commtests: it makes that importable
 from commtests import COLLECTIVES
 from commtests.measure import Point, Result, scope_groups
 from commtests.operations import Member, prepare, rounded_bytes
-from commtests.show import bounds, document, table
+from commtests.show import bounds, document, marks_and_lines, table
 from commtests.theory import Links, algorithm_gbytes_per_s, bus_bound, bus_factor, fit_alpha_beta
 
 torch = pytest.importorskip("torch")
@@ -126,6 +126,21 @@ def test_two_points_are_too_few_for_a_line_to_mean_anything() -> None:
     assert fit_alpha_beta([1, 2], [1.0, 2.0]) is None
 
 
+def test_a_table_without_a_line_says_why_and_its_picture_promises_none(tmp_path: Path) -> None:
+    result = a_result("all_reduce", 100.0)
+    assert "no α and β: they need 3 message sizes, and here 1 was measured" in table(result, LEONARDO)
+    data = document({"backend": "nccl", "device_name": "A100"}, [result], LEONARDO)
+    assert "lines" not in marks_and_lines(data)
+    data["results"][0]["fit"] = {"alpha_ns": 1.0}
+    assert marks_and_lines(data) == "measured (marks) and α + β·bytes (lines)"
+
+
+def test_the_bandwidth_of_an_endless_message_is_given_in_both_definitions() -> None:
+    result = a_result("all_gather", 100.0)
+    result.fit = fit_alpha_beta(SIZES, [1000 + size / 80 for size in SIZES])
+    assert "1/β = 80 GB/s algbw = 70 GB/s busbw" in table(result, LEONARDO)  # of 8 ranks
+
+
 def test_scopes_are_nodes_lanes_and_world() -> None:
     scopes = scope_groups([(0, 0), (0, 1), (1, 0), (1, 1)])
     assert scopes == {
@@ -199,5 +214,5 @@ def test_one_process_alone_is_told_so(tmp_path: Path) -> None:
     alone = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
     argv = [sys.executable, str(EXERCISE / "comm_tests.py"), "collectives", "--run-dir", str(tmp_path)]
     done = subprocess.run(argv, capture_output=True, text=True, check=False, env={**os.environ, **alone})
-    assert done.returncode == 0 and "one process has nobody to talk to" in done.stdout
+    assert done.returncode == 0 and "needs two processes or more, and this run has one (-g 2" in done.stdout
     assert json.loads((tmp_path / "comm/collectives.json").read_text())["results"] == []

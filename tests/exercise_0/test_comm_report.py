@@ -31,7 +31,7 @@ def a_point(size: int, correct: bool = True) -> dict[str, object]:
 
 
 def test_the_verdict_comes_first_then_the_collectives(tmp_path: Path) -> None:
-    fit = {"alpha_ns": 20_000.0, "beta_ns_per_byte": 0.005}
+    fit = {"alpha_ns": 20_000.0, "beta_ns_per_byte": 0.005}  # 200 GB/s of algorithm bandwidth, 300 on the bus
     good = {
         "collective": "all_reduce",
         "scope": "intra",
@@ -42,7 +42,23 @@ def test_the_verdict_comes_first_then_the_collectives(tmp_path: Path) -> None:
     text = render_comm(a_run(tmp_path, [good]))
     assert text.startswith("VERDICT: 1 problem\n  problem: node 1: GPU0-GPU3 talk over SYS")
     row = next(line for line in text.splitlines() if "all_reduce" in line)
-    assert row.split() == ["all_reduce", "intra", "4", "1024", "MiB", "200", "66.0", "%", "20.0", "µs", "200"]
+    assert row.split() == ["all_reduce", "intra", "4", "1", "GiB", "200", "66.0", "%", "20.0", "µs", "300"]
+    assert "endless: bus bandwidth of an" in text and "Without α" not in text
+    lines = [line for line in text.splitlines() if "plot:" not in line]
+    assert max(map(len, lines)) < 80
+
+
+def test_the_verdict_is_not_repeated_below_the_runs_own_output(tmp_path: Path) -> None:
+    folder = a_run(tmp_path, [])
+    assert "VERDICT" not in render_comm(folder, verdict_was_shown=True)
+    (folder / "comm" / "verdict.json").unlink()
+    assert "No verdict" in render_comm(folder, verdict_was_shown=True)
+
+
+def test_where_too_few_sizes_were_measured_for_a_line_that_is_said(tmp_path: Path) -> None:
+    one = {"collective": "all_reduce", "scope": "intra", "ranks": 4, "points": [a_point(1024)], "fit": None}
+    text = render_comm(a_run(tmp_path, [one]))
+    assert "1 KiB" in text and "Without α: too few message sizes" in " ".join(text.split())
 
 
 def test_wrong_results_and_unmeasured_collectives_are_named(tmp_path: Path) -> None:
@@ -81,6 +97,6 @@ def test_damaged_files_are_named_instead(tmp_path: Path) -> None:
 
 def test_why_nothing_was_measured_is_said(tmp_path: Path) -> None:
     folder = a_run(tmp_path, [])
-    reason = "one process has nobody to talk to"
+    reason = "a collective needs two processes"
     (folder / "comm" / "collectives.json").write_text(json.dumps({"reason": reason, "results": []}))
     assert f"No collective was measured: {reason}" in render_comm(folder)

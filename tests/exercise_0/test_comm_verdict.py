@@ -60,7 +60,7 @@ def test_a_healthy_node_has_no_finding(tmp_path: Path) -> None:
     assert [test["available"] for test in node["tests"].values()] == [True] * 5
     assert judge_node(node, expected_rate_gbps=200) == []
     assert verdict_line([], [node]).startswith(
-        "VERDICT: infiniband, p2p_nvlink, p2p_read, p2p_write, topology are as"
+        "VERDICT: As it should be on 1 node: infiniband, p2p_nvlink, p2p_read, p2p_write, topology. No collective"
     )
 
 
@@ -108,11 +108,48 @@ def test_missing_tools_are_said_and_the_verdict_claims_nothing_about_them(tmp_pa
     assert text.count("not available here: nvidia-smi is not installed on this node") == 4
     assert "not available here: ibstat is not installed" in text
     assert all(test.title in text for test in TESTS)
-    assert "nothing could be tested" in verdict_line(judge_node(node), [node])
+    assert judge_node(node) == []
+    assert "should be" not in verdict_line([], [node])
     some = record(tmp_path, infiniband="leonardo_ibstat.txt")
-    assert verdict_line(judge_node(some), [some]).endswith(
-        "Not tested: p2p_nvlink, p2p_read, p2p_write, topology."
+    line = verdict_line(judge_node(some), [some, {**node, "node": 1}])
+    assert "VERDICT: As it should be on 2 nodes: infiniband (tested on 1). No collective" in line
+    assert line.replace(f"{tmp_path / 'bin0'}/", "").endswith(
+        "Not tested: p2p_read, p2p_write, p2p_nvlink, topology on node 0 (nvidia-smi ended with 3: no such thing); "
+        "p2p_read, p2p_write, p2p_nvlink, topology on node 1 (nvidia-smi is not installed on this node); "
+        "infiniband on node 1 (ibstat is not installed on this node)."
     )
+
+
+def measured(device: str = "cpu", correct: bool = True, **link_gbps: float) -> dict[str, Any]:
+    """collectives.json of two collectives in one scope."""
+    results = [
+        {"collective": name, "scope": "intra", "points": [{"correct": correct or name != "broadcast"}]}
+        for name in ("all_reduce", "broadcast")
+    ]
+    about = {"backend": "gloo", "device": device, "device_name": "CPU (x86_64)", "world_size": 2}
+    return {**about, "link_gbps": {"intra": None, "inter": None, **link_gbps}, "results": results}
+
+
+def test_the_verdict_says_what_was_measured_and_why_its_speed_cannot_be_judged() -> None:
+    node = run_tests(0, which=lambda _: None)
+    line = verdict_line(judge_nodes([node], 1, None, measured()), [node], measured())
+    assert line.startswith(
+        "VERDICT: 2 collectives were measured between 2 ranks (gloo, CPU (x86_64)), all results right. Whether that "
+        "is fast cannot be judged: between processes on CPUs there is no link with a known rate. Not tested: p2p_read"
+    )
+    assert line.count("is not installed") == 2  # once a tool
+    assert "site file" in verdict_line([], [node], measured("cuda"))
+    assert "cannot be judged" not in verdict_line([], [node], measured("cuda", intra=2400.0))
+
+
+def test_wrong_numbers_of_a_collective_are_a_problem_of_the_verdict() -> None:
+    node, found = run_tests(0, which=lambda _: None), measured(correct=False)
+    (problem,) = judge_nodes([node], 1, None, found)
+    assert (problem.level, problem.message) == ("problem", "broadcast (intra) gave wrong numbers")
+    assert verdict_line([problem], [node], found).startswith(
+        "VERDICT: 1 problem on 1 node. 2 collectives were"
+    )
+    assert "with wrong results" in verdict_line([problem], [node], found)
 
 
 def test_a_tool_that_fails_says_what_it_said(tmp_path: Path) -> None:
@@ -131,7 +168,11 @@ def test_from_the_command_line_each_node_then_the_verdict(tmp_path: Path) -> Non
     for node in ("0", "1"):
         assert run("topology", "--node", node).returncode == 0
     done = run("verdict", "--nodes", "2", "--strict")
-    assert done.returncode == 0 and "VERDICT: nothing could be tested on 2 nodes" in done.stdout
+    assert done.returncode == 0 and "VERDICT: No collective was measured" in done.stdout
+    assert done.stdout.count("is not installed") == 2 and max(map(len, done.stdout.splitlines())) <= 78
+    (tmp_path / "comm/collectives.json").write_text(json.dumps(measured()))
+    done = run("verdict", "--nodes", "2")
+    assert "VERDICT: 2 collectives were measured between 2 ranks" in done.stdout
     assert run("verdict", "--nodes", "3", "--strict").returncode == 1
     assert json.loads((tmp_path / "comm/node1.json").read_text())["node"] == 1
     assert (

@@ -33,10 +33,10 @@ GLOO_NOTE = (
 
 
 def run(options: Namespace) -> int:
-    """0: measured and every result right (or nobody to talk to); 1: a collective gave wrong numbers."""
+    """0: measured and every result right (or a single process); 1: a collective gave wrong numbers."""
     world_size = int(os.environ["WORLD_SIZE"])
     if world_size == 1:
-        reason = "one process has nobody to talk to"
+        reason = "a collective needs two processes or more, and this run has one (-g 2 starts two)"
         print(f"\ncollectives: not available here: {reason}", flush=True)
         write_json(
             options.run_dir / "comm" / "collectives.json", {"schema": 1, "reason": reason, "results": []}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .theory import Bound, Fit, Links, bus_bound
+from .theory import MIN_POINTS, Bound, Fit, Links, bus_bound, bus_factor
 
 if TYPE_CHECKING:
     from .measure import Result
@@ -62,8 +62,8 @@ def table(result: Result, links: Links) -> str:
             f"{'–' if share is None else f'{share:.0%}':>8} {point.iterations:6d}  "
             f"{'ok' if point.correct else 'WRONG'}"
         )
-    if result.fit is not None:
-        lines.append("  " + fit_text(result.fit))
+    if result.points:
+        lines.append("  " + fit_text(result))
     if result.points and bound.reason is not None:
         lines.append(f"  of link: – because {bound.reason}")
     lines += _slow_groups(result)
@@ -89,13 +89,27 @@ def _slow_groups(result: Result) -> list[str]:
     ]
 
 
-def fit_text(fit: Fit) -> str:
-    """α, β and how far to trust them."""
-    rate = f"{1 / fit.beta_ns_per_byte:.3g} GB/s" if fit.beta_ns_per_byte > 0 else "not seen at these sizes"
+def fit_text(result: Result) -> str:
+    """α, β and how far to trust them; or why there are none."""
+    fit = result.fit
+    if fit is None:
+        return (
+            f"no α and β: they need {MIN_POINTS} message sizes, and here {_were(len(result.points))} measured"
+        )
+    rate = "not seen at these sizes"
+    if fit.beta_ns_per_byte > 0:
+        algbw = 1 / fit.beta_ns_per_byte
+        rate = (
+            f"{algbw:.3g} GB/s algbw = {algbw * bus_factor(result.collective, result.ranks):.3g} GB/s busbw"
+        )
     return (
         f"α = {fit.alpha_ns / 1e3:.3g} µs, 1/β = {rate}; R² (log) {fit.r2_log:.3f}, "
         f"error: median {fit.median_relative_error:.0%}, largest {fit.max_relative_error:.0%}"
     )
+
+
+def _were(count: int) -> str:
+    return f"{count} {'was' if count == 1 else 'were'}"
 
 
 def document(about: Mapping[str, Any], results: Sequence[Result], links: Links) -> dict[str, Any]:
@@ -155,13 +169,18 @@ def plot(data: Mapping[str, Any], path: Path) -> str | None:
         _draw_bandwidths(axes[1][column], results)
     axes[0][0].set_ylabel("time (µs)")
     axes[1][0].set_ylabel("bus bandwidth (GB/s)")
-    figure.suptitle(
-        f"Collectives on {data['backend']}, {data['device_name']}: measured (marks) and α + β·bytes (lines)"
-    )
+    figure.suptitle(f"Collectives on {data['backend']}, {data['device_name']}: {marks_and_lines(data)}")
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=130)
     plt.close(figure)
     return None
+
+
+def marks_and_lines(data: Mapping[str, Any]) -> str:
+    """What the upper picture shows: without a fit it has marks only."""
+    if any(result["fit"] for result in data["results"]):
+        return "measured (marks) and α + β·bytes (lines)"
+    return f"measured; α + β·bytes needs {MIN_POINTS} message sizes"
 
 
 def _draw_times(axis: Any, scope: str, results: Sequence[Mapping[str, Any]]) -> None:

@@ -1,4 +1,4 @@
-"""What is wrong with the links, in sentences: of one node, and of nodes that should be alike."""
+"""What is wrong with the links, in sentences: of one node, of nodes that should be alike, and of what was measured."""
 
 from __future__ import annotations
 
@@ -34,6 +34,7 @@ class Finding:
 
 
 Record = Mapping[str, Any]
+Measured = Mapping[str, Any] | None  # collectives.json, where the benchmark left one
 
 
 def judge_node(record: Record, expected_rate_gbps: float | None = None) -> list[Finding]:
@@ -49,41 +50,93 @@ def judge_node(record: Record, expected_rate_gbps: float | None = None) -> list[
     if tests["infiniband"]["available"]:
         ports = [Port(**port) for port in tests["infiniband"]["parsed"]]
         findings += [finding for port in ports for finding in _judge_port(where, port, expected_rate_gbps)]
-    return findings + _untested(where, tests)
+    return findings
 
 
 def judge_nodes(
-    records: Sequence[Record], nodes: int | None = None, expected_rate_gbps: float | None = None
+    records: Sequence[Record],
+    nodes: int | None = None,
+    expected_rate_gbps: float | None = None,
+    measured: Measured = None,
 ) -> list[Finding]:
-    """Findings of each node, nodes without a result (`nodes`: how many there must be), and differences."""
+    """Findings of each node, nodes without a result (`nodes`: how many there must be), differences, wrong results."""
     findings = [finding for record in records for finding in judge_node(record, expected_rate_gbps)]
     missing = sorted(set(range(nodes or 0)) - {int(record["node"]) for record in records})
     findings += [Finding("problem", "nodes", f"node {node} left no result") for node in missing]
-    return findings + _differences(records)
+    return findings + _differences(records) + _wrong_results(measured)
 
 
-def verdict_line(findings: Sequence[Finding], records: Sequence[Record]) -> str:
-    """One sentence over all nodes. It never says "fine" about a test that could not be run."""
+def verdict_line(findings: Sequence[Finding], records: Sequence[Record], measured: Measured = None) -> str:
+    """The verdict over all nodes in a few sentences: what was found, what was measured, what nobody could judge and
+    why. It never says "fine" about what was not tested."""
+    said = [_links(findings, records), _collectives(measured), _speed(measured), _untested(records)]
+    return "VERDICT: " + " ".join(filter(None, said))
+
+
+def _links(findings: Sequence[Finding], records: Sequence[Record]) -> str:
     problems = sum(finding.level == "problem" for finding in findings)
-    tested = sorted({key for record in records for key, test in record["tests"].items() if test["available"]})
-    untested = sorted({key for record in records for key in record["tests"]} - set(tested))
+    counts = Counter(key for record in records for key, test in record["tests"].items() if test["available"])
+    tested = [
+        key if count == len(records) else f"{key} (tested on {count})"
+        for key, count in sorted(counts.items())
+    ]
     on = f"{len(records)} node{'' if len(records) == 1 else 's'}"
     if problems:
-        return f"VERDICT: {problems} problem{'' if problems == 1 else 's'} on {on}, listed above."
-    if not tested:
-        return f"VERDICT: nothing could be tested on {on}: no nvidia-smi and no ibstat answered."
-    rest = f" Not tested: {', '.join(untested)}." if untested else ""
-    return f"VERDICT: {', '.join(tested)} are as they should be on {on}.{rest}"
+        return f"{problems} problem{'' if problems == 1 else 's'} on {on}."
+    if not tested:  # said with the reasons, at the end
+        return ""
+    return f"As it should be on {on}: {', '.join(tested)}."
 
 
-def _untested(where: str, tests: Mapping[str, Any]) -> list[Finding]:
-    reasons: dict[str, list[str]] = {}
-    for key, result in tests.items():
-        if not result["available"]:
-            reasons.setdefault(result["reason"], []).append(key)
+def _collectives(measured: Measured) -> str:
+    """What the benchmark did."""
+    if measured is None:
+        return "No collective was measured: the benchmark left no result."
+    results = [result for result in measured["results"] if result["points"]]
+    if not results:
+        return f"No collective was measured: {measured.get('reason') or 'the benchmark was stopped before'}."
+    kinds = len({result["collective"] for result in results})
+    right = all(point["correct"] for result in results for point in result["points"])
+    return (
+        f"{kinds} collective{'s were' if kinds > 1 else ' was'} measured between {measured['world_size']} ranks "
+        f"({measured['backend']}, {measured['device_name']}), {'all results right' if right else 'with wrong results'}."
+    )
+
+
+def _speed(measured: Measured) -> str:
+    """Why nobody can say whether the collectives are fast enough; empty where the links' rates are known."""
+    if measured is None or not any(result["points"] for result in measured["results"]):
+        return ""
+    if any(rate for rate in measured["link_gbps"].values()):
+        return ""
+    if measured["device"] == "cpu":
+        return "Whether that is fast cannot be judged: between processes on CPUs there is no link with a known rate."
+    return (
+        "Whether that is fast cannot be judged: the rates of the links were not given "
+        "(network.link_intra_gbps and link_inter_gbps of the site file)."
+    )
+
+
+def _untested(records: Sequence[Record]) -> str:
+    """The tests that did not run on some node, by reason."""
+    reasons: dict[str, dict[str, set[int]]] = {}
+    for record in records:
+        for key, result in record["tests"].items():
+            if not result["available"]:
+                reasons.setdefault(result["reason"], {}).setdefault(key, set()).add(int(record["node"]))
+    parts = []
+    for reason, tests in reasons.items():
+        where = sorted(set.union(*tests.values()))
+        of = f" on {_nodes(where)}" if len(where) < len(records) else ""
+        parts.append(f"{', '.join(tests)}{of} ({reason})")
+    return f"Not tested: {'; '.join(parts)}." if parts else ""
+
+
+def _wrong_results(measured: Measured) -> list[Finding]:
     return [
-        Finding("note", keys[0], f"{where}: not available here: {', '.join(keys)}: {reason}")
-        for reason, keys in reasons.items()
+        Finding("problem", "collectives", f"{result['collective']} ({result['scope']}) gave wrong numbers")
+        for result in (measured or {"results": []})["results"]
+        if not all(point["correct"] for point in result["points"])
     ]
 
 
