@@ -90,7 +90,7 @@ class CommTests(Experiment):
         int | None,
         Field(
             ge=1,
-            description="largest message of the collective benchmark, in bytes (default: what memory allows)",
+            description="largest message in bytes (default: 1 GiB on GPUs, 16 MiB on CPUs)",
         ),
         value("--max-bytes", train="--max-bytes"),
     ] = None
@@ -233,6 +233,11 @@ class DDP(Training):
         Field(description="tokenise on the fly in the main process, without workers or pinned memory"),
         switch("--slow-dataloading", tag="slowdl", train="--slow-dataloading"),
     ] = False
+    script: Annotated[
+        str | None,
+        Field(min_length=1, description="train with this script: a file of the exercise's folder, or a path"),
+        value("--script", metavar="FILE", tag="script"),
+    ] = None
 
 
 class DeepSpeed(Training):

@@ -1,9 +1,10 @@
 """Says whether the ranges of task 1a-optional are in a trace. Needs nothing but Python.
 
-    python exercises/exercise_1_DDP/check_ranges.py RUN-OR-TRACE…
+    python exercises/exercise_1_DDP/check_ranges.py last
 
-Takes torch.profiler's .json or .json.gz, nsys' .sqlite, or a run's folder with such files somewhere in it.
-Exit code 0: all ranges are there; 1: some are missing or misplaced; 2: there is no trace, or one cannot be read.
+Takes runs as `slurm.sh` does (`last`, a job id, a name, a folder), or traces: torch.profiler's .json or .json.gz,
+nsys' .sqlite. Exit code 0: all ranges are there; 1: some are missing or misplaced; 2: there is no trace, or one cannot
+be read.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import gzip
 import json
 import re
 import sqlite3
+import subprocess
 import sys
 import zlib
 from collections.abc import Iterable, Sequence
@@ -19,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+SLURM_SH = Path(__file__).resolve().parents[2] / "slurm.sh"
 TRACES = ("*.json.gz", "*.pt.trace.json", "*.sqlite")
 STEP = "batch_<i>"
 # Each range with the pattern of its name, and whether every step has one.
@@ -37,6 +40,10 @@ class Unreadable(Exception):
     """A file is no trace, or only a part of one; the message says why, as a clause."""
 
 
+class NoTrace(Exception):
+    """What was named has no trace; the message says why, as a sentence."""
+
+
 @dataclass(frozen=True)
 class Range:
     """A named stretch of time on one thread, in the trace's own unit."""
@@ -49,21 +56,64 @@ class Range:
 
 def main(arguments: Sequence[str]) -> int:
     """Check every trace named; print one line per finding."""
-    traces = [trace for argument in arguments for trace in find_traces(Path(argument))]
-    if not traces:
-        print(
-            "no trace found: name a run's folder, a .json.gz or a .sqlite. "
-            "Was the profiler started and moved on (GAPs 2 and 3)?"
-        )
+    if not arguments:
+        print("say which run to check, for example: check_ranges.py last")
         return 2
-    return max(report(trace) for trace in traces)
+    return max(check_all(argument) for argument in arguments)
 
 
-def find_traces(path: Path) -> list[Path]:
-    """`path` itself, or the traces somewhere below it."""
-    if path.is_dir():
-        return sorted(found for pattern in TRACES for found in path.rglob(pattern) if found.name[0] != ".")
-    return [path] if path.is_file() else []
+def check_all(argument: str) -> int:
+    """Check the traces of one run or file; the worst of their exit codes."""
+    try:
+        return max(report(trace) for trace in find_traces(argument))
+    except NoTrace as why:
+        print(why)
+        return 2
+
+
+def find_traces(argument: str) -> list[Path]:
+    """The file of that name, or the traces somewhere below the folder of that name, or those of that run.
+
+    Raises:
+        NoTrace: there is none.
+    """
+    path = Path(argument)
+    if path.is_file():
+        return [path]
+    run: dict[str, Any] = {"path": argument} if path.is_dir() else _status(argument)
+    folder = Path(run["path"])
+    traces = sorted(found for name in TRACES for found in folder.rglob(name) if found.name[0] != ".")
+    if not traces:
+        raise NoTrace(f"{argument} {_why_no_trace(argument, folder, run)}")
+    return traces
+
+
+def _status(name: str) -> dict[str, Any]:
+    """What the harness knows of a run: `last` is the one that it calls so.
+
+    Raises:
+        NoTrace: it knows no such run.
+    """
+    argv = ["bash", str(SLURM_SH), "status", name, "--json"]
+    asked = subprocess.run(argv, capture_output=True, text=True, check=False)
+    try:
+        return dict(json.loads(asked.stdout))
+    except ValueError:
+        said = asked.stderr.strip().splitlines() or ["it printed nothing"]
+        raise NoTrace(f"{name}: no such file or folder, and {said[-1]}") from None
+
+
+def _why_no_trace(name: str, folder: Path, run: dict[str, Any]) -> str:
+    state = run.get("state", "completed")
+    if state in ("queued", "running"):
+        return f"is {state}: its trace comes when it ends"
+    if state != "completed":
+        return f"is {state} and has no trace: `bash slurm.sh logs {name}` has what it said"
+    if any(folder.rglob("*.nsys-rep")):
+        return f"has reports of nsys and no .sqlite: `bash slurm.sh report {name}` exports them"
+    if run.get("missing") == []:
+        return "has no trace because it ran without a profiler: run it again without --no-profile"
+    return f"has no trace: was the profiler started (GAP 2) and moved on (GAP 3)? ({folder})"
 
 
 def report(trace: Path) -> int:

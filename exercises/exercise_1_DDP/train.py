@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # `exercises` is found from anywhere
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))  # `exercises` is found from anywhere
 
 import torch
 from accelerate import Accelerator  # type: ignore[import-untyped]
@@ -29,6 +29,7 @@ from torch.optim.lr_scheduler import LambdaLR
 from tqdm import tqdm  # type: ignore[import-untyped]
 
 from exercises.utils import metrics, models
+from exercises.utils.announce import announce
 from exercises.utils.arguments import TrainingArguments, parse_arguments
 from exercises.utils.data import Batch, check_vocabulary, load_vocabulary
 from exercises.utils.describe import describe
@@ -67,6 +68,7 @@ def main() -> int:
     """Set the stage, train, and return the exit code."""
     stop = StopRequest()
     arguments = parse_arguments(DDPArguments, "Exercise 1: data-parallel training.", declare_options)
+    announce("building the model and reading the data")
     training = build(arguments, stop)
     rank = training.accelerator.process_index
     writer = metrics.MetricsWriter(arguments.run_dir, training.description)
@@ -95,7 +97,9 @@ def build(arguments: DDPArguments, stop: StopRequest) -> Training:
     check_vocabulary(vocabulary, config.vocab_size)
     make_loader = on_the_fly_loader if arguments.slow_dataloading else prepared_loader
     loader = make_loader(arguments, vocabulary, seq_length)
-    model = models.build_model(config, arguments.checkpoint, arguments.activation_checkpointing)
+    model = models.build_model(
+        config, arguments.checkpoint, arguments.activation_checkpointing, accelerator.device
+    )
     model.to(
         accelerator.device
     )  # before the optimizer, whose fused kernels want the weights where they will stay

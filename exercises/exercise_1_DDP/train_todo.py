@@ -1,7 +1,12 @@
 """Exercise 1, task 1a-optional: the same training as `train.py`, without its profiler and its named ranges.
 
-Add them where it says GAP; there are eight. `annotate` and the capture are imported already. The README says how to
-run this file in place of `train.py` and how to check what you added.
+Add them where it says GAP; there are eight. `annotate` and the capture are imported already. Run it, and check what
+you added:
+
+    bash slurm.sh -e 1 --script train_todo.py
+    python exercises/exercise_1_DDP/check_ranges.py last
+
+By hand, without the harness:
 
     accelerate launch --config_file configs/accelerate/ddp.yaml exercises/exercise_1_DDP/train_todo.py \
         --model configs/models/tiny-llama.yaml --run-dir /tmp/run --profiler torch
@@ -16,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # `exercises` is found from anywhere
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))  # `exercises` is found from anywhere
 
 import torch
 from accelerate import Accelerator  # type: ignore[import-untyped]
@@ -30,6 +35,7 @@ from torch.optim.lr_scheduler import LambdaLR
 from tqdm import tqdm  # type: ignore[import-untyped]
 
 from exercises.utils import metrics, models
+from exercises.utils.announce import announce
 from exercises.utils.arguments import TrainingArguments, parse_arguments
 from exercises.utils.data import Batch, check_vocabulary, load_vocabulary
 from exercises.utils.describe import describe
@@ -68,6 +74,7 @@ def main() -> int:
     """Set the stage, train, and return the exit code."""
     stop = StopRequest()
     arguments = parse_arguments(DDPArguments, "Exercise 1: data-parallel training.", declare_options)
+    announce("building the model and reading the data")
     training = build(arguments, stop)
     rank = training.accelerator.process_index
     writer = metrics.MetricsWriter(arguments.run_dir, training.description)
@@ -96,7 +103,9 @@ def build(arguments: DDPArguments, stop: StopRequest) -> Training:
     check_vocabulary(vocabulary, config.vocab_size)
     make_loader = on_the_fly_loader if arguments.slow_dataloading else prepared_loader
     loader = make_loader(arguments, vocabulary, seq_length)
-    model = models.build_model(config, arguments.checkpoint, arguments.activation_checkpointing)
+    model = models.build_model(
+        config, arguments.checkpoint, arguments.activation_checkpointing, accelerator.device
+    )
     model.to(
         accelerator.device
     )  # before the optimizer, whose fused kernels want the weights where they will stay

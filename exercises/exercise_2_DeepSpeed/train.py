@@ -26,6 +26,7 @@ from tqdm import tqdm  # type: ignore[import-untyped]
 
 from exercises.exercise_2_DeepSpeed import zero
 from exercises.utils import metrics, models
+from exercises.utils.announce import announce
 from exercises.utils.arguments import TrainingArguments, parse_arguments
 from exercises.utils.data import Batch, check_vocabulary, load_vocabulary
 from exercises.utils.describe import describe
@@ -63,6 +64,7 @@ def main() -> int:
     """Set the stage, train, and return the exit code."""
     stop = StopRequest()
     arguments = parse_arguments(DeepSpeedArguments, "Exercise 2: DeepSpeed ZeRO.", declare_options)
+    announce("building the model and reading the data")
     training = build(arguments, stop)
     rank = training.accelerator.process_index
     writer = metrics.MetricsWriter(arguments.run_dir, training.description)

@@ -35,6 +35,9 @@ class FusedAttention(MegatronModule):  # type: ignore[misc]
         if self.config.context_parallel_size > 1:
             mask = _mask_of_this_rank(query.shape[0], query.device)
             key, value = _gather_sequence(key), _gather_sequence(value)
+        if query.is_cuda and query.dtype == torch.float32:
+            # No fused kernel takes grouped queries in fp32: PyTorch would keep every score, sequence² per head.
+            key, value = (repeat_groups(part, query.shape[2]) for part in (key, value))
         context = F.scaled_dot_product_attention(
             query.permute(1, 2, 0, 3),
             key.permute(1, 2, 0, 3),
@@ -45,6 +48,12 @@ class FusedAttention(MegatronModule):  # type: ignore[misc]
             enable_gqa=query.shape[2] != key.shape[2],
         )
         return context.permute(2, 0, 1, 3).flatten(start_dim=2).contiguous()
+
+
+def repeat_groups(part: Tensor, heads: int) -> Tensor:
+    """Keys or values (tokens, batch, groups, size), repeated to one for each query head, as enable_gqa pairs them."""
+    groups = part.shape[2]
+    return part if groups == heads else part.repeat_interleave(heads // groups, dim=2)
 
 
 def _gather_sequence(part: Tensor) -> Tensor:

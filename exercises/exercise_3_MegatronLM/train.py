@@ -22,6 +22,7 @@ import torch.distributed as dist
 
 from exercises.exercise_3_MegatronLM import options, parallel, runtime
 from exercises.exercise_3_MegatronLM.options import MegatronArguments
+from exercises.utils.announce import announce
 from exercises.utils.errors import run_script
 from exercises.utils.metrics import MetricsWriter, StepTimer, rank_of_process
 from exercises.utils.models import load_model_config
@@ -45,10 +46,12 @@ def main() -> int:
     batch = arguments.batch(layout, model)
     parallel.check(layout, batch, parallel.shape_of(model))
 
+    announce("starting the process group and importing megatron-core")
     device = runtime.start(arguments.on_cpu)
     from exercises.exercise_3_MegatronLM import data, engine, records  # noqa: PLC0415 - as above
 
     engine.start_groups(layout, arguments.seed)
+    announce("building the model and reading the data")
     training = engine.build(arguments, model, layout, batch)
     prefix = data.prefix_of(arguments, model.vocab_size)
     samples = data.Samples(prefix, batch.seq_length, model.vocab_size, arguments.seed)

@@ -11,8 +11,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 
-from torch.distributed.elastic.multiprocessing.api import SignalException
-from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+from exercises.utils.announce import announce
 
 
 def _accelerate(arguments: list[str]) -> None:
@@ -40,6 +39,11 @@ def shell_status(code: int) -> int:
 
 def launch(launcher: str, arguments: list[str]) -> int:
     """Run the launcher; returns 0, or the exit status of the first rank that failed."""
+    announce(f"starting {launcher}, which imports PyTorch")
+    from torch.distributed.elastic.multiprocessing.api import SignalException  # noqa: PLC0415 - takes seconds
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError  # noqa: PLC0415 - as above
+
+    announce("starting the ranks, each of which imports PyTorch")
     try:
         LAUNCHERS[launcher](arguments)
     except ChildFailedError as error:

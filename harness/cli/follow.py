@@ -7,9 +7,9 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING
 
+from harness.cli.tail import Tail
 from harness.errors import HarnessError
 from harness.launch.submit import cancel, state_of, why
 from harness.run import FINAL, Run, State
@@ -20,24 +20,6 @@ if TYPE_CHECKING:
 POLL_LOCAL_S = 0.3
 POLL_SLURM_S = 2.0  # a controller serves hundreds of students
 GRACE_S = 60
-
-
-class Tail:
-    """New text of a file since the last look; the file may not exist yet."""
-
-    def __init__(self, path: Path, out: TextIO) -> None:
-        self._path, self._out, self._position = path, out, 0
-
-    def pump(self) -> None:
-        try:
-            with self._path.open("rb") as file:
-                file.seek(self._position)
-                new = file.read()
-        except OSError:
-            return
-        self._position += len(new)
-        self._out.write(new.decode("utf-8", errors="replace"))
-        self._out.flush()
 
 
 def tails(run: Run) -> list[Tail]:
@@ -51,7 +33,7 @@ def tails(run: Run) -> list[Tail]:
 
 def follow(run: Run, quiet: bool, as_json: bool) -> int:
     """Wait until the run has ended, then print its answer; returns 0 if it completed, else 1."""
-    return _answer(run, watch(run, quiet), as_json)
+    return _answer(run, watch(run, quiet), as_json, shown=not quiet)
 
 
 def watch(run: Run, quiet: bool) -> State:
@@ -70,7 +52,7 @@ def wait_for_end(run: Run, outputs: list[Tail], poll_s: float) -> State:
     while True:
         state = state_of(run)
         for tail in outputs:
-            tail.pump()
+            tail.pump(last=state in FINAL)
         if state in FINAL:
             return state
         unknown_since = (unknown_since or time.monotonic()) if state == "unknown" else None
@@ -104,50 +86,61 @@ def _interruptible(run: Run, local: bool) -> Iterator[None]:
         wait_for_end(run, [], POLL_LOCAL_S)
 
 
-def _answer(run: Run, state: State, as_json: bool) -> int:
+def _answer(run: Run, state: State, as_json: bool, shown: bool) -> int:
     print(f"{state}: {run.path}", file=sys.stderr)
     if reason := why(run, state):
         print(f"{state}: {reason}", file=sys.stderr)
-    summaries = write_report(run)
+    summaries, page = write_report(run)
     if as_json:
         payload = {"job_id": run.job_id, "name": run.name, "path": str(run.path), "state": state}
         print(json.dumps(payload | {"summary": str(run.summary) if run.summary.is_file() else None}))
-    elif text := _text(run, summaries):
+    elif text := _text(run, summaries, shown, page):
         print(text)
     if state != "completed":
         print(f"what it printed: slurm.sh logs {run.job_id}", file=sys.stderr)
     return 0 if state == "completed" else 1
 
 
-def write_report(run: Run) -> list[Summary]:
-    """summary.json and report.html beside what the run left; none, and why on stderr, where nothing can be measured."""
+def write_report(run: Run) -> tuple[list[Summary], bool]:
+    """summary.json and report.html beside what the run left; none, and why on stderr, where nothing can be measured.
+
+    Returns what was measured, and whether the page was written.
+    """
     from harness.report.comm_terminal import is_comm_run  # noqa: PLC0415 - numpy, only now
     from harness.report.jobs import Request, measure_request  # noqa: PLC0415 - as above
 
     if not (run.traces() or run.metrics() or is_comm_run(run.path)):
-        return []
+        return [], False
     try:
         summaries = measure_request(Request(tokens=[str(run.path)]))
     except HarnessError as error:
         print(f"no report: {error}", file=sys.stderr)
-        return []
-    _write_page(run, summaries)
-    return summaries
+        return [], False
+    return summaries, _write_page(run, summaries)
 
 
-def _text(run: Run, summaries: list[Summary]) -> str:
-    from harness.report import render  # noqa: PLC0415 - numpy, only now
+def _text(run: Run, summaries: list[Summary], shown: bool, page: bool) -> str:
+    """The report; without what the run's own output has just said, where that was shown."""
+    from harness.cli.screen import columns  # noqa: PLC0415 - as in `write_report`
+    from harness.report import render_short  # noqa: PLC0415 - as above
     from harness.report.comm_terminal import is_comm_run, render_comm  # noqa: PLC0415 - as above
+    from harness.report.screen import WIDTH  # noqa: PLC0415 - as above
 
-    return render_comm(run.path) if is_comm_run(run.path) else "\n".join(map(render, summaries))
+    if is_comm_run(run.path):
+        return render_comm(run.path, shown)
+    whole = f"slurm.sh report {run.job_id} --full"
+    return "\n".join(render_short(s, columns(WIDTH), whole, page) for s in summaries)
 
 
-def _write_page(run: Run, summaries: list[Summary]) -> None:
-    """report.html beside summary.json; a disk that takes none costs only the page."""
+def _write_page(run: Run, summaries: list[Summary]) -> bool:
+    """report.html beside summary.json, True if it was written; a disk that takes none costs only the page."""
     from harness.report.page_request import write_pages  # noqa: PLC0415 - as in `write_report`
 
     try:
-        for page in write_pages([str(run.path)], summaries, None):
-            print(f"the page: {page}", file=sys.stderr)
+        pages = write_pages([str(run.path)], summaries, None)
     except HarnessError as error:
         print(f"no page: {error}", file=sys.stderr)
+        return False
+    for page in pages:
+        print(f"the page: {page}", file=sys.stderr)
+    return bool(pages)

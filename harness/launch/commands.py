@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import PurePosixPath
 from typing import Any, Literal, NamedTuple
 
 import yaml
@@ -17,9 +18,10 @@ from harness.experiment import DDP, CommTests, DeepSpeed, Experiment, Megatron, 
 from harness.launch.words import MASTER_ADDR, MASTER_PORT, NODE, RUN_DIR, Word, join, parent
 from harness.model import Model
 from harness.options import options_of
-from harness.site import ROOT, Site, read_yaml
+from harness.paths import CONFIGS
+from harness.site import Site, read_yaml
 
-ACCELERATE = ROOT / "configs" / "accelerate"
+ACCELERATE = CONFIGS / "accelerate"
 
 
 @dataclass(frozen=True)
@@ -125,8 +127,14 @@ def _comm_tests(asked: CommTests, place: Place) -> Plan:
 
 def _ddp(asked: DDP, place: Place) -> Plan:
     files = _accelerate_files(asked, place, "ddp", mixed=asked.mixed_precision)
-    argv = [*_accelerate(asked, place), _script(place, asked, "train.py"), *_training_words(asked, place)]
-    return _training_plan(asked, place, argv, files)
+    script = asked.script or "train.py"
+    own = PurePosixPath(script).is_absolute()
+    path = script if own else _script(place, asked, script)
+    argv = [*_accelerate(asked, place), path, *_training_words(asked, place)]
+    plan = _training_plan(asked, place, argv, files)
+    if own:
+        plan.folders.append(str(PurePosixPath(script).parent))  # with what it imports from beside it
+    return plan
 
 
 def _deepspeed(asked: DeepSpeed, place: Place) -> Plan:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from exercises.exercise_1_DDP.check_ranges import main
+from harness.run import Record, Run, Stage, State, Status
 
 Named = tuple[str, int, int]  # name, start, end
 
@@ -102,9 +103,69 @@ def test_what_is_left_of_steps_that_recording_cut_is_no_fault(
 
 def test_no_trace_at_all_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([str(tmp_path)]) == 2
-    said = capsys.readouterr().out
-    assert "no trace found" in said
-    assert "GAPs 2 and 3" in said
+    assert "has no trace: was the profiler started (GAP 2) and moved on (GAP 3)?" in capsys.readouterr().out
+
+
+def a_run(root: Path, state: State, missing: list[str], profiler: str = "torch") -> Path:
+    """The folder of a run that the harness knows, `local-1`."""
+    record = {
+        "job_id": "local-1", "backend": "slurm", "experiment": {"exercise": 1, "profiler": profiler},
+        "site": {"name": "x", "description": "x"}, "job": {}, "command": [], "git": {}, "versions": {},
+        "user": "x", "submit_host": "x", "created_ns": 1,
+    }  # fmt: skip
+    status = Status(state=state, missing=missing)
+    made = Record.model_validate(record).model_copy(update={"status": status})
+    with Stage(root / "exercise_1_DDP") as stage:
+        Run(stage.path).write_record(made)
+        run = stage.publish("run-local-1", "local-1")
+    run.write_status(status)
+    return run.path
+
+
+@pytest.fixture
+def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the harness looks for its runs."""
+    monkeypatch.setenv("HARNESS_RUNS", str(tmp_path))
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", ["last", "local-1", "run-local-1"])
+def test_a_run_is_found_by_what_the_harness_calls_it(
+    runs: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    folder = a_run(runs, "completed", [])
+    (folder / "torch").mkdir()
+    kineto(folder / "torch" / "rank0.json.gz", STEPS)
+    assert main([name]) == 0
+    assert "rank0.json.gz: ok      forward: 2 times" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("state", "missing", "said"),
+    [
+        ("completed", ["torch/rank0.json.gz"], "was the profiler started (GAP 2) and moved on (GAP 3)?"),
+        ("completed", [], "ran without a profiler: run it again without --no-profile"),
+        ("completed", ["nsys"], "`bash slurm.sh report last` exports them"),
+        ("failed", ["torch/rank0.json.gz"], "`bash slurm.sh logs last` has what it said"),
+        (None, [], "there are no runs yet"),
+    ],
+)
+def test_why_a_run_has_no_trace_is_one_sentence(
+    runs: Path, capsys: pytest.CaptureFixture[str], state: State | None, missing: list[str], said: str
+) -> None:
+    if state is not None:
+        folder = a_run(runs, state, missing, "torch" if missing else "none")
+        if missing == ["nsys"]:
+            (folder / "profile_node0.nsys-rep").write_bytes(b"a report")
+    assert main(["last"]) == 2
+    (line,) = capsys.readouterr().out.splitlines()
+    assert line.startswith("last")
+    assert said in line
+
+
+def test_the_check_says_what_it_needs(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 2
+    assert capsys.readouterr().out == "say which run to check, for example: check_ranges.py last\n"
 
 
 def test_an_export_without_any_range_misses_all_seven(

@@ -1,4 +1,4 @@
-"""What a launch on a CPU prints before the training does: nothing."""
+"""What a launch on a CPU prints before the training does: what it is at, and no warning."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
+
+from exercises.utils.announce import announce
 
 pytest.importorskip("deepspeed", reason="the training extra is not installed")
 
@@ -27,3 +29,32 @@ def test_deepspeed_does_not_warn_of_the_gpus_a_laptop_lacks(tmp_path: Path) -> N
     assert done.returncode == 0, done.stderr[-3000:]
     assert "cpu" in done.stdout.split()
     assert "WARNING" not in done.stdout + done.stderr
+    said = [line for line in done.stderr.splitlines() if line.endswith(" …")]
+    assert said == [
+        "starting accelerate, which imports PyTorch …",
+        "starting the ranks, each of which imports PyTorch …",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("environment", "speaks"),
+    [
+        ({}, True),
+        ({"RANK": "0", "NODE": "0"}, True),
+        ({"RANK": "3", "NODE": "0"}, False),
+        ({"NODE": "1"}, False),
+        ({"SLURM_NODEID": "1"}, False),
+    ],
+)
+def test_what_a_training_is_at_is_said_once_for_all_ranks(
+    environment: dict[str, str],
+    speaks: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for name in ("RANK", "NODE", "SLURM_NODEID"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    announce("building")
+    assert capsys.readouterr().err == ("building …\n" if speaks else "")

@@ -28,7 +28,7 @@ from exercises.utils.data import (  # noqa: E402
     load_instructions,
     load_vocabulary,
 )
-from exercises.utils.errors import TrainingError, TrainingRequestError  # noqa: E402
+from exercises.utils.errors import TrainingError, TrainingRequestError, run_script  # noqa: E402
 from exercises.utils.models import build_model, load_model_config, save_random_weights  # noqa: E402
 from exercises.utils.python_tokenizer import PythonTokenizer  # noqa: E402
 from exercises.utils.window import TorchCapture, Window  # noqa: E402
@@ -177,12 +177,59 @@ def test_a_vocabulary_larger_than_the_models_is_refused() -> None:
         check_vocabulary(load_vocabulary(None, None), 512)
 
 
+# Errors
+
+
+def test_a_full_gpu_is_one_sentence_that_says_what_to_try(capsys: pytest.CaptureFixture[str]) -> None:
+    said = (
+        "CUDA out of memory. Tried to allocate 112.00 MiB. GPU 0 has a total capacity of 79.10 GiB of which 37.12 MiB "
+        "is free. Including non-PyTorch memory, this process has 79.05 GiB memory in use. Of the allocated memory …"
+    )
+
+    def main() -> int:
+        raise torch.OutOfMemoryError(said)
+
+    with pytest.raises(SystemExit) as ended:
+        run_script(main)
+    assert ended.value.code == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(
+        "error: CUDA out of memory. Tried to allocate 112.00 MiB. GPU 0 has a total capacity of"
+    )
+    assert "37.12 MiB is free. Try a smaller --micro-batch-size, --seq-length or --model" in line
+
+
+def test_another_runtime_error_keeps_its_traceback() -> None:
+    def main() -> int:
+        raise RuntimeError("a bug")
+
+    with pytest.raises(RuntimeError, match="a bug"):
+        run_script(main)
+
+
 # Models
 
 BILLIONS = {
     "llama-3.2-1b": 1.24, "llama-3.2-3b": 3.21, "llama-3.1-8b": 8.03, "llama-3.3-70b": 70.6,
     "mistral-7b": 7.24, "mixtral-8x7b": 46.7,
 }  # fmt: skip
+
+
+def test_random_weights_are_drawn_on_the_device_that_trains() -> None:
+    config = load_model_config(ROOT / "configs/models/tiny-llama.yaml")
+    built = build_model(config, None, activation_checkpointing=False, device=torch.device("meta"))
+    places = {tensor.device.type for tensor in (*built.parameters(), *built.buffers())}
+    assert places == {"meta"}
+
+
+def test_on_the_cpu_a_device_changes_no_weight() -> None:
+    config = load_model_config(ROOT / "configs/models/tiny-llama.yaml")
+    models = []
+    for device in (None, torch.device("cpu")):
+        torch.manual_seed(7)
+        models.append(build_model(config, None, activation_checkpointing=False, device=device))
+    first, second = (list(model.parameters()) for model in models)
+    assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
 
 
 @pytest.mark.parametrize("path", MODELS, ids=lambda path: path.stem)

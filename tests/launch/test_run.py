@@ -6,17 +6,15 @@ import json
 import os
 import signal
 import site
-import socket
 import subprocess
 import sys
-import time
 import venv
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from launch_shared import ROOT, Harness
+from launch_shared import ROOT, Harness, a_run
 
 from harness.errors import RequestError, WorkError
 from harness.experiment import DDP
@@ -25,7 +23,6 @@ from harness.launch.submit import submit, this_machine
 from harness.monitor.cores import usable_cores
 from harness.run import (
     NodeStatus,
-    Record,
     Run,
     Stage,
     all_runs,
@@ -36,18 +33,6 @@ from harness.run import (
 )
 from harness.site import load_site
 from harness.traces.many import worker_count
-
-
-def a_run(root: Path, job_id: str, expects: list[str] | None = None, nodes: int = 1) -> Run:
-    asked = DDP(nodes=nodes, gpus_per_node=1)
-    record = Record(
-        job_id=job_id, backend="local", experiment=asked, site=load_site("local"),
-        job={"experiment": asked.model_dump(), "expects": expects or []}, command=["slurm.sh"],
-        git={}, versions={}, user="someone", submit_host=socket.gethostname(), created_ns=time.time_ns(),
-    )  # fmt: skip
-    with Stage(root / "exercise_1_DDP") as stage:
-        Run(stage.path).write_record(record)
-        return stage.publish(f"tiny-llama-{job_id}-n1", job_id)
 
 
 def node(run: Run, number: int, code: int) -> None:
