@@ -12,6 +12,8 @@ import typer
 
 from harness.cli.options import JsonOption
 from harness.errors import HarnessError, RequestError
+from harness.export import names
+from harness.paths import CONFIGS
 
 if TYPE_CHECKING:
     from harness.launch.words import Word
@@ -24,7 +26,9 @@ TokensArgument = Annotated[
 ]
 OutOption = Annotated[
     Path | None,
-    typer.Option("--out", metavar="PREFIX", help="where to write; default: beside a run's traces, or here"),
+    typer.Option(
+        "--out", metavar="PREFIX", help="where to write: a new name; default: beside a run's traces, or here"
+    ),
 ]
 
 
@@ -60,11 +64,9 @@ class Sources:
             if isinstance(line.get("rank"), int) and isinstance(line.get("host"), str)
         }
 
-    def prefix(self, out: Path | None, name: str) -> Path:
-        """Where the result goes, without a suffix."""
-        if out is not None:
-            return out
-        return (self.traces[0].parent if self.run else Path.cwd()) / name
+    def folder(self) -> Path:
+        """Where the result goes when no other place was named."""
+        return self.traces[0].parent if self.run else Path.cwd()
 
     def open(self) -> list[Trace]:
         """All of them, read. Raises TraceError for the first that cannot be read."""
@@ -137,23 +139,24 @@ def paraver(
 
     wanted = tuple(types.split(",")) if types else TYPES
     check_types(wanted)
+    if out is not None:
+        names.refuse_taken(out, names.PARAVER)
     if submit:
         options = _as_options(out, engine, types, container, container_command)
         return _paraver_submitted(tokens, options, as_json)
     found = sources(tokens)
-    prefix = found.prefix(out, "trace")
+    prefix = out or names.choose(found.folder(), names.PARAVER)
     only_nsys = len(found.reports) == len(found.traces)
     if engine is Engine.nsys2prv and not only_nsys:
         raise RequestError("--engine nsys2prv: it reads nsys reports only; use --engine own for these traces")
     chosen = engine
     if engine is Engine.auto:
         chosen = Engine.nsys2prv if only_nsys and (container or installed()) else Engine.own
-    notes: list[str] = []
+    notes = [] if out else names.kept(prefix, names.PARAVER)
     if chosen is Engine.nsys2prv:
+        image = (container_command, container) if container else None
         try:
-            return _paraver_nsys2prv(
-                found, prefix, wanted, (container_command, container) if container else None, as_json
-            )
+            return _paraver_nsys2prv(found, prefix, wanted, image, notes=notes, as_json=as_json)
         except HarnessError as error:
             if engine is Engine.nsys2prv:
                 raise
@@ -196,7 +199,13 @@ def _paraver_submitted(tokens: list[str], options: list[str], as_json: bool) -> 
 
 
 def _paraver_nsys2prv(
-    found: Sources, prefix: Path, types: tuple[str, ...], image: tuple[str, Path] | None, as_json: bool
+    found: Sources,
+    prefix: Path,
+    types: tuple[str, ...],
+    image: tuple[str, Path] | None,
+    *,
+    notes: list[str],
+    as_json: bool,
 ) -> int:
     from harness.export.nsys2prv import convert  # noqa: PLC0415 - as above
 
@@ -212,7 +221,7 @@ def _paraver_nsys2prv(
             "nodes": facts.rows.get("NODE", []),
             "events": facts.events,
             "duration_ns": facts.end_ns,
-            "notes": done.notes,
+            "notes": notes + done.notes,
         },
     )
     return 0
@@ -243,10 +252,13 @@ def perfetto(tokens: TokensArgument, *, out: OutOption = None, as_json: JsonOpti
     from harness.export.perfetto import write_perfetto  # noqa: PLC0415 - as above
     from harness.monitor.samples import find, read  # noqa: PLC0415 - as above
 
-    found = sources(tokens)
-    prefix = found.prefix(out, "trace")
     # Not .json.gz unless asked for: the result must not be taken for one more rank's trace by the next command.
-    target = prefix if prefix.name.endswith(".gz") else prefix.with_name(prefix.name + ".perfetto.gz")
+    suffixes = names.AS_GIVEN if out is not None and out.name.endswith(".gz") else names.PERFETTO
+    if out is not None:
+        names.refuse_taken(out, suffixes)
+    found = sources(tokens)
+    prefix = out or names.choose(found.folder(), suffixes)
+    target = prefix.with_name(prefix.name + suffixes[0])
     folders = found.run.monitors() if found.run else []
     recordings = [read(folder) for monitor in folders for folder in find(monitor)]
     done = write_perfetto(found.open(), target, found.hosts(), recordings)
@@ -257,10 +269,27 @@ def perfetto(tokens: TokensArgument, *, out: OutOption = None, as_json: JsonOpti
             "tasks": done.tasks,
             "events": done.events,
             "megabytes": round(done.path.stat().st_size / 1e6, 2),
-            "notes": done.notes,
+            "notes": ([] if out else names.kept(prefix, suffixes)) + done.notes,
         },
     )
     return 0
+
+
+def _fact(name: str, value: float | str) -> str:
+    """A number with its unit or noun.
+
+    >>> _fact("tasks", 1), _fact("records", 32660), _fact("duration_ns", 684_372_939), _fact("megabytes", 0.29)
+    ('1 task', '32,660 records', '684 ms', '0.29 MB')
+    """
+    from harness.report.numbers import duration  # noqa: PLC0415 - as above
+
+    if isinstance(value, str):
+        return f"{value} {name}"
+    if name == "duration_ns":
+        return duration(value)
+    if name == "megabytes":
+        return f"{value} MB"
+    return f"{value:,} {name.removesuffix('s') if value == 1 else name}"
 
 
 def _print(as_json: bool, facts: dict[str, object]) -> None:
@@ -269,13 +298,11 @@ def _print(as_json: bool, facts: dict[str, object]) -> None:
         return
     notes = facts.pop("notes")
     path = facts.pop("prv", None) or facts.pop("perfetto")
-    shown = ", ".join(
-        f"{value} {name}" for name, value in facts.items() if isinstance(value, int | float | str)
-    )
-    print(f"{path}\n  {shown.replace('_', ' ')}")
+    shown = [_fact(name, value) for name, value in facts.items() if isinstance(value, int | float | str)]
+    print(f"{path}\n  {', '.join(shown)}")
     for note in notes if isinstance(notes, list) else []:
         print(f"  note: {note}")
     if str(path).endswith(".prv"):
-        print("  views to open with it: configs/paraver/*.cfg")
+        print(f"  views to open with it: {CONFIGS / 'paraver'}/*.cfg")
     else:
         print("  open it at https://ui.perfetto.dev or in chrome://tracing")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import doctest
 import gzip
 import json
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 import strict_prv
 
+from harness.cli import export
 from harness.cli.main import main
 from tests.real_traces import real_trace
 
@@ -46,6 +48,14 @@ def run(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty current folder."""
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    return tmp_path / "here"
+
+
 def test_a_runs_paraver_trace_is_beside_its_traces_and_names_its_nodes(
     run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -68,9 +78,64 @@ def test_exporting_twice_does_not_take_the_export_for_a_trace(
 ) -> None:
     for _ in range(2):
         assert main(["perfetto", str(run), "--json"]) == 0
-    first, second = capsys.readouterr().out.split("}\n")[:2]
-    assert json.loads(first + "}")["tasks"] == json.loads(second + "}")["tasks"] == 2
+    first, second = (json.loads(said + "}") for said in capsys.readouterr().out.split("}\n")[:2])
+    assert first["tasks"] == second["tasks"] == 2
     assert (run / "torch" / "trace.perfetto.gz").is_file()
+
+
+@pytest.mark.parametrize(("command", "first"), [("paraver", "trace.prv"), ("perfetto", "trace.perfetto.gz")])
+def test_an_export_of_foreign_traces_leaves_earlier_ones_as_they_are(
+    here: Path, run: Path, command: str, first: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (here / first).write_text("of another training")
+    asked = [command, str(run / "torch/rank0.json.gz"), "--json"]
+    names = []
+    for _ in range(2):
+        assert main(asked) == 0
+        said = json.loads(capsys.readouterr().out)
+        names.append(Path(said.get("prv") or said["perfetto"]).name)
+        assert said["notes"][0].startswith(f"{first} was there already and is kept")
+    assert names == [first.replace("trace", "trace-2"), first.replace("trace", "trace-3")]
+    assert (here / first).read_text() == "of another training"
+
+
+@pytest.mark.parametrize(
+    ("words", "there", "free"),
+    [
+        ("paraver no-such-trace --out mine", "mine.row", "mine-2"),
+        ("paraver no-such-run --submit --out mine", "mine.prv", "mine-2"),
+        ("perfetto no-such-trace --out mine", "mine.perfetto.gz", "mine-2"),
+        ("perfetto no-such-trace --out mine.json.gz", "mine.json.gz", "mine-2.json.gz"),
+    ],
+)
+def test_a_name_that_is_taken_is_refused_before_anything_is_read(
+    here: Path, words: str, there: str, free: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (here / there).write_text("mine")
+    assert main(words.split()) == 2
+    said = capsys.readouterr().err
+    assert f": {there} is there already and is never overwritten" in said
+    assert said.rstrip().endswith(f"for example {free}")
+    assert [p.name for p in here.iterdir()] == [there]
+
+
+@pytest.mark.parametrize("command", ["paraver", "perfetto"])
+@pytest.mark.parametrize(
+    ("out", "said"),
+    [
+        (".", "--out .: is a folder; give a new name, as in --out trace"),
+        ("", "--out .: is a folder; give a new name, as in --out trace"),
+        ("/", "--out /: is a folder; give a new name, as in --out /trace"),
+        ("results/", "--out results: is a folder; give a new name, as in --out results/trace"),
+    ],
+)
+def test_a_folder_is_no_name_to_write_to(
+    run: Path, command: str, out: str, said: str, *, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (here / "results").mkdir()
+    assert main([command, str(run / "torch"), "--out", out]) == 2
+    assert capsys.readouterr().err == f"slurm.sh: {said}\n"
+    assert [p.name for p in here.rglob("*")] == ["results"]
 
 
 def test_files_and_folders_go_where_they_are_told(run: Path, tmp_path: Path) -> None:
@@ -78,6 +143,21 @@ def test_files_and_folders_go_where_they_are_told(run: Path, tmp_path: Path) -> 
     assert (tmp_path / "here.prv").is_file() and not (run / "torch" / "trace.prv").exists()
     assert main(["perfetto", str(run / "torch/rank1.json.gz"), "--out", str(tmp_path / "one.json.gz")]) == 0
     assert (tmp_path / "one.json.gz").is_file()
+
+
+def test_what_was_written_is_said_with_units(
+    here: Path, run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert doctest.testmod(export).failed == 0
+    assert main(["paraver", str(run / "torch/rank0.json.gz")]) == 0
+    assert main(["perfetto", str(run / "torch/rank0.json.gz")]) == 0
+    said = capsys.readouterr().out
+    assert (
+        "own engine, 1 task, " in said
+        and "20.2 µs" in said
+        and " MB" in said
+        and "_" not in said.replace(str(here), "")
+    )
 
 
 def test_without_nsys2prv_our_own_writer_takes_nsys_exports_too(

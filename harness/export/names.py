@@ -1,0 +1,52 @@
+"""Where an exported trace goes, so that no earlier one is overwritten. Knows names of files, nothing of traces."""
+
+from __future__ import annotations
+
+from itertools import chain, count
+from pathlib import Path
+
+from harness.errors import RequestError
+
+PARAVER, PERFETTO, AS_GIVEN = (".prv", ".pcf", ".row"), (".perfetto.gz",), ("",)
+_NAME = "trace"
+Suffixes = tuple[str, ...]  # of the files that one export writes beside each other
+
+
+def choose(folder: Path, suffixes: Suffixes) -> Path:
+    """The first of trace, trace-2, … in the folder of which no file is there; without a suffix."""
+    return _free(folder / _NAME, suffixes)
+
+
+def kept(prefix: Path, suffixes: Suffixes) -> list[str]:
+    """What to say of a prefix that `choose` had to number."""
+    if prefix.name == _NAME:
+        return []
+    return [f"{_NAME}{suffixes[0]} was there already and is kept; --out PREFIX gives a name of your own"]
+
+
+def refuse_taken(out: Path, suffixes: Suffixes) -> None:
+    """Raises RequestError where `--out` names a folder, or files of which one is there."""
+    if out.is_dir():
+        raise RequestError(f"--out {out}: is a folder; give a new name, as in --out {out / _NAME}")
+    if taken := _taken(out, suffixes):
+        raise RequestError(
+            f"--out {out}: {taken} is there already and is never overwritten; give another name, for example "
+            f"{_free_like(out, suffixes)}"
+        )
+
+
+def _taken(prefix: Path, suffixes: Suffixes) -> Path | None:
+    paths = [prefix.with_name(prefix.name + suffix) for suffix in suffixes]
+    return next((path for path in paths if path.exists() or path.is_symlink()), None)
+
+
+def _free(prefix: Path, suffixes: Suffixes) -> Path:
+    numbered = (prefix.with_name(f"{prefix.name}-{number}") for number in count(2))
+    return next(path for path in chain([prefix], numbered) if not _taken(path, suffixes))
+
+
+def _free_like(out: Path, suffixes: Suffixes) -> Path:
+    """A free name like that one: of a whole file's name the ending stays."""
+    ending = "" if any(suffixes) else "".join(out.suffixes)
+    free = _free(out.with_name(out.name.removesuffix(ending)), tuple(ending + suffix for suffix in suffixes))
+    return free.with_name(free.name + ending)
