@@ -7,6 +7,7 @@
 #
 # HARNESS_PYTHON    the Python to make .venv with       HARNESS_PIP_ARGS  options for pip (mirrors, other wheels)
 # HARNESS_VENV      another place for .venv             HARNESS_SITE      the site, as --site
+# HARNESS_RUNS      another place for the runs          Where many share this checkout: configs/course.env sets them.
 #
 # Once .venv stands, a start compares two texts and executes Python: students call this a hundred times a day on
 # login nodes. Everything slower is in scripts/door. docs/decisions/002-door.md says why it is made this way.
@@ -24,7 +25,8 @@ readonly NAMES=(python3.11 python3.12 python3.13 python3.10 python3 python)
 
 say() { printf 'slurm.sh: %s\n' "$*" >&2; }
 
-# place_of FILE: sets `folder` and `name` to where it really is, so that two ways into a shared folder are one .venv.
+# place_of FILE: sets `folder` and `name` to where it really is, so that two ways into a shared folder are one .venv;
+# fails where we cannot enter that folder.
 place_of() {
   local file=$1 target
   while [ -L "$file" ]; do
@@ -37,6 +39,7 @@ place_of() {
   # The dot keeps a newline at the end of the folder's name from being cut off by $( ).
   folder=$(cd -P -- "${file%/*}/" 2>/dev/null && printf '%s.' "$PWD")
   folder=${folder%.}
+  [ -n "$folder" ]
 }
 
 # current PART: is .venv what pyproject.toml asks for? Starts no process.
@@ -173,11 +176,50 @@ find_python() {
   fi
 }
 
+# barrier_to FILE: sets `barrier` to what keeps us from it, and `file` to where its links lead: a folder we may not
+# enter, or the file itself; fails where nothing does, also where it is simply not there.
+barrier_to() {
+  local folder='' part rest
+  file=$1
+  while [ -L "$file" ]; do
+    rest=$(readlink -- "$file")
+    [[ $rest == /* ]] || rest=${file%/*}/$rest
+    file=$rest
+  done
+  rest=${file#/}
+  while [[ $rest == */* ]]; do
+    part=${rest%%/*} rest=${rest#*/}
+    folder+=/$part
+    [ ! -d "$folder" ] || [ -x "$folder" ] || { barrier=$folder && return 0; }
+  done
+  barrier=$file
+  [ -e "$file" ] && [[ ! -r $file || ! -x $file ]]
+}
+
+# reachable: another user's .venv that we may not use is said to be that. Making it anew could only fail, obscurely.
+reachable() {
+  local file barrier place again own=''
+  printf -v place %q "$venv" # what is shown as a command must be one also where a path has blanks in it
+  printf -v again 'HARNESS_PYTHON=/usr/bin/python3 bash %q --install train' "$root/slurm.sh"
+  [ -z "${HARNESS_VENV-}" ] || printf -v own 'HARNESS_VENV=%q ' "$HARNESS_VENV"
+  if barrier_to "$venv/harness-python"; then
+    say "$venv is somebody else's, and you may not use $barrier: its owner opens it with chmod -R a+rX $place"
+  elif [ ! -e "$venv/harness-container" ] && [ -L "$venv/bin/python" ] && barrier_to "$venv/bin/python"; then
+    say "$venv was made with the Python $file, which you may not run ($barrier is closed to you): its owner makes it" \
+      "again with one that all users may run: rm -r $place, then for example $own$again"
+  else
+    return 0
+  fi
+  say "Until then, HARNESS_VENV=~/harness-venv names one of your own."
+  exit 1
+}
+
 # ensure PART...: .venv has these parts when this returns.
 ensure() {
   local part stale=''
   for part in launcher "$@"; do current "$part" || stale=yes; done
   [ -n "$stale" ] || return 0
+  reachable
   find_python "${arguments[@]+"${arguments[@]}"}"
   local options=(--root "$root" --venv "$venv" --library-path "$library_path")
   [ ${#container[@]} = 0 ] || options+=(--container "${container[@]}")
@@ -208,7 +250,7 @@ launches() {
     case $argument in
     -h | --help | --version | --dry-run) return 1 ;;
     --hint | --answer | --json | --no-run) reads=yes ;;
-    --run) runs=yes ;;
+    --run | --again) runs=yes ;;
     -*) ;;
     *) [[ $before == --site || $argument == lesson ]] || named=yes ;;
     esac
@@ -231,13 +273,16 @@ runs_here() {
 
 # rehearse ARG...: PyTorch is a gigabyte, so first see that the request is one that will run.
 rehearse() {
-  local command=()
+  local command=() argument kept=()
   if [[ $1 != -* ]]; then
     command=("$1")
     shift
   fi
   if [[ ${command[0]-} == lesson ]]; then
-    set -- "$@" --no-run
+    for argument in "$@"; do # its answer needs the runs that are still to be made
+      [[ $argument == --again || $argument == --answer ]] || kept+=("$argument")
+    done
+    set -- "${kept[@]}" --no-run
   else
     set -- --dry-run "$@"
   fi
@@ -253,7 +298,7 @@ place_venv() {
   local asked=${HARNESS_VENV%/}
   [[ $asked != */* ]] || mkdir -p -- "${asked%/*}/" 2>/dev/null || :
   if ! place_of "$asked"; then
-    say "HARNESS_VENV=$HARNESS_VENV: there is no such folder, and it cannot be made."
+    say "HARNESS_VENV=$HARNESS_VENV: its folder is closed to you, or is not there and cannot be made."
     exit 1
   fi
   venv=$folder/$name
@@ -263,6 +308,12 @@ main() {
   arguments=("$@")
   place_of "${BASH_SOURCE[0]}"
   root=$folder
+  unset HARNESS_COURSE # it is set wherever there is such a file, and nowhere else
+  if [ -e "$root/configs/course.env" ]; then
+    # shellcheck disable=SC1091  # checked on its own
+    . "$root/scripts/door/course.sh"
+    read_course "$root/configs/course.env" "$root"
+  fi
   place_venv
   if [ "${1-}" = --install ]; then
     shift

@@ -24,11 +24,23 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from harness.errors import RequestError, nearest
 from harness.experiment import EXERCISES
 from harness.options import options_of, value
-from harness.paths import expanded
-from harness.site_words import Clock, Environment, Line, Name, ShellLine, Suffix, Text, Word
+from harness.paths import CONFIGS, expanded
+from harness.site_words import (
+    CLOCK_PATTERN,
+    NAME_PATTERN,
+    TAKES,
+    WORD_PATTERN,
+    Clock,
+    Environment,
+    Line,
+    Name,
+    ShellLine,
+    Suffix,
+    Text,
+    Word,
+)
 
-ROOT = Path(__file__).resolve().parent.parent
-SITES = ROOT / "configs" / "sites"
+SITES = CONFIGS / "sites"
 
 _NAMES_GPU = re.compile(r"\d+|(GPU|MIG)-\S+")
 
@@ -238,10 +250,10 @@ def override(site: Site, given: Mapping[str, Any]) -> Site:
         return Site.model_validate(site.model_dump() | limits | dict(given)) if given else site
     except ValidationError as error:
         spelling = {o.field: o.spelling for o in options_of(Site)}
-        word = "one word of letters, digits and _.@+:/,=- that begins with neither = nor -"
-        takes = {"time": "HH:MM:SS above zero, e.g. 00:30:00"}
+        takes = {"time": TAKES[CLOCK_PATTERN]}
         lines = [
-            f"{spelling[str(e['loc'][0])]}: got {e['input']!r}, takes {takes.get(str(e['loc'][0]), word)}"
+            f"{spelling[str(e['loc'][0])]}: got {e['input']!r}, "
+            f"takes {takes.get(str(e['loc'][0]), TAKES[WORD_PATTERN])}"
             for e in error.errors()
         ]
         raise RequestError("\n".join(lines)) from None
@@ -278,6 +290,8 @@ def _sentences(error: ValidationError) -> Iterator[str]:
             yield f"field time is {given}, as YAML reads an unquoted {_clock(given)}: quote it"
         elif e["type"] == "string_type" and isinstance(given, int | float | date):
             yield f"field {where} is text, and YAML reads it as {given}: quote it"
+        elif e["type"] == "string_pattern_mismatch":
+            yield f"field {where}: got {given!r}, takes {TAKES[e['ctx']['pattern']]}"
         else:
             said = e["msg"].removeprefix("Value error, ")
             yield f"field {where} is {given!r}: {said[0].lower()}{said[1:]}"
@@ -286,6 +300,8 @@ def _sentences(error: ValidationError) -> Iterator[str]:
 def _key_sentence(loc: tuple[int | str, ...], key: object) -> str:
     *above, _ = (part for part in loc if part != "[key]")
     of = f" of {'.'.join(map(str, above))}" if above else ""
+    if isinstance(key, str):
+        return f"key {key!r}{of} takes {TAKES[NAME_PATTERN]}"
     why = ", as YAML reads an unquoted yes, no, on or off" if isinstance(key, bool) else ""
     return f"key {key}{of} is no name{why}: quote it"
 
@@ -333,7 +349,11 @@ def choose_site(asked: str | None, environ: Mapping[str, str] = os.environ) -> C
     if asked is not None:
         return Choice(site=load_site(asked), reason="--site")
     if environ.get("HARNESS_SITE"):
-        return Choice(site=load_site(environ["HARNESS_SITE"], "HARNESS_SITE"), reason="HARNESS_SITE")
+        shared = (
+            "HARNESS_SITE" in environ.get("HARNESS_COURSE", "").split()
+        )  # slurm.sh says what it took from there
+        source = "HARNESS_SITE in configs/course.env" if shared else "HARNESS_SITE"
+        return Choice(site=load_site(environ["HARNESS_SITE"], source), reason=source)
     return _detected(environ)
 
 

@@ -93,21 +93,33 @@ def _lasting(clock: str) -> str:
 
 
 # Begins with no dash: as a value it would be read as the next option.
-Word = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.@+:/,][A-Za-z0-9_.@+:/,=-]*$", max_length=200)]
-Suffix = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.-]+$", max_length=200)]
+WORD_PATTERN = r"^[A-Za-z0-9_.@+:/,][A-Za-z0-9_.@+:/,=-]*$"
+_SUFFIX = r"^[A-Za-z0-9_.-]+$"
+_LINE = r"^--[^\x00-\x1f\x7f]+$"
+CLOCK_PATTERN = r"^([0-9]+-)?[0-9]{1,3}:[0-5][0-9]:[0-5][0-9]$"
+NAME_PATTERN = r"^[A-Za-z_][A-Za-z0-9_]*$"
+TAKES = {
+    WORD_PATTERN: "one word of letters, digits and _.@+:/,=- that begins with neither = nor -",
+    _SUFFIX: "letters, digits and _.-",
+    _LINE: "one line that begins with --, as in --exclusive",
+    CLOCK_PATTERN: "HH:MM:SS above zero, e.g. 00:30:00",
+    NAME_PATTERN: "a name of letters, digits and _ that does not begin with a digit",
+}
+"""What each pattern takes, in words: people are never shown a pattern."""
+
+Word = Annotated[str, StringConstraints(pattern=WORD_PATTERN, max_length=200)]
+Suffix = Annotated[str, StringConstraints(pattern=_SUFFIX, max_length=200)]
 Line = Annotated[
     str,
-    StringConstraints(pattern=r"^--[^\x00-\x1f\x7f]+$", max_length=500),
+    StringConstraints(pattern=_LINE, max_length=500),
     AfterValidator(_whole_quotes),
     AfterValidator(_no_secret_in_line),
     AfterValidator(_one_run),
 ]
 ShellLine = Annotated[str, AfterValidator(_no_secret_in_line)]
-Clock = Annotated[
-    str, StringConstraints(pattern=r"^([0-9]+-)?[0-9]{1,3}:[0-5][0-9]:[0-5][0-9]$"), AfterValidator(_lasting)
-]
+Clock = Annotated[str, StringConstraints(pattern=CLOCK_PATTERN), AfterValidator(_lasting)]
 Text = Annotated[
     str, AfterValidator(_whole_variables)
 ]  # in which $NAME and ${NAME} are the cluster's variables
-Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+Name = Annotated[str, StringConstraints(pattern=NAME_PATTERN)]
 Environment = Annotated[dict[Name, Text], AfterValidator(_environment)]

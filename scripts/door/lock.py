@@ -94,8 +94,7 @@ class Lock:
             return False
         except OSError as error:
             raise DoorError(
-                f"cannot write in {self.path.parent} ({error.strerror}); "
-                "set HARNESS_VENV to a folder of your own, for example HARNESS_VENV=~/harness-venv."
+                f"cannot write in {self.path.parent} ({error.strerror}); {_otherwise(self.path)}"
             ) from error
         return True
 
@@ -117,6 +116,20 @@ class Lock:
                 aside.unlink()
             else:
                 aside.rename(self.path)
+
+
+def _otherwise(lock: Path) -> str:
+    """What to do where we may not write: who shares an environment cannot bring it up to date."""
+    own = "set HARNESS_VENV to a folder of your own, for example HARNESS_VENV=~/harness-venv."
+    course, shared = os.environ.get("HARNESS_COURSE"), lock.with_suffix("")
+    if course is not None and "HARNESS_VENV" in course.split():
+        what = f"configs/course.env names {shared}, which"
+    elif course is not None and not os.environ.get("HARNESS_VENV"):
+        what = f"{shared} is for all who share this checkout (it has a configs/course.env), and it"
+    else:
+        return own
+    ask = "ask who keeps it to run `bash slurm.sh --install train`"
+    return f"{what} lacks something or is out of date: {ask}, or {own}"
 
 
 def _owner(path: Path) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import shlex
 import shutil
+import stat
 import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -70,6 +71,46 @@ def refresh(venv: Venv, parts: list[str], beat: Callable[[], None]) -> None:
     for part in parts:
         _write(venv.stamp(part), venv.text(pyproject))
     venv.building.unlink(missing_ok=True)
+    if (venv.root / "configs" / "course.env").exists() and not venv.container:
+        _warn_of_what_is_closed(venv)
+
+
+def _warn_of_what_is_closed(venv: Venv) -> None:
+    """The checkout is for many: say at once what only the others would notice."""
+    paths = (venv.path / "harness-python", venv.python.resolve())
+    for sentence in dict.fromkeys(_who_is_kept_out(path, venv.path) for path in paths):
+        if sentence:
+            say(f"warning: configs/course.env is for all who share this checkout, {sentence}")
+
+
+def _who_is_kept_out(path: Path, venv: Path) -> str:
+    closed = closed_to_others(path)
+    if closed is None:
+        return ""
+    if closed.stat().st_mode & stat.S_IXGRP:
+        return f"and only the group {_group(closed)} may use {closed}: check that all of them are in it."
+    return (
+        f"but they may not use {path}, as {closed} is closed to other users: open it with chmod, or remove {venv} "
+        "and make it with a Python that all may run, named in HARNESS_PYTHON."
+    )
+
+
+def closed_to_others(path: Path) -> Path | None:
+    """The folder on the way that others may not enter, or the program that they may not run.
+
+    One that is closed to all but its owner comes before one that is open to its group.
+    """
+    way = [*reversed(path.absolute().parents), path]
+    closed = [step for step in way if not step.stat().st_mode & stat.S_IXOTH]
+    to_the_group_too = [step for step in closed if not step.stat().st_mode & stat.S_IXGRP]
+    return next(iter([*to_the_group_too, *closed]), None)
+
+
+def _group(path: Path) -> str:
+    try:
+        return path.group()
+    except KeyError:  # a container may not know the group's name
+        return str(path.stat().st_gid)
 
 
 def _usable(venv: Venv) -> bool:

@@ -44,6 +44,7 @@ def has(name):
         return False
     return True
 print(json.dumps({"arguments": sys.argv[1:], "cwd": os.getcwd(), "prefix": sys.prefix, "path": sys.path,
+                  "environment": {k: v for k, v in os.environ.items() if k.startswith("HARNESS_")},
                   "alpha": has("door_alpha"), "beta": has("door_beta"), "torch": has("door_torch")}))
 sys.exit(7 if "--fail" in sys.argv else 0)
 """

@@ -67,7 +67,9 @@ def source_of(module: str) -> str:
     return (ROOT / f"{module.replace('.', '/')}.py").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("words", [["1a"], ["1a", "--hint", "--run"], ["--site", "local", "1a"]])
+@pytest.mark.parametrize(
+    "words", [["1a"], ["1a", "--hint", "--run"], ["--site", "local", "1a"], ["1a", "--again", "--answer"]]
+)
 def test_a_lesson_that_trains_brings_it(checkout: Checkout, words: list[str]) -> None:
     assert checkout.run("lesson", *words, HARNESS_SITE="local").said["torch"]
 

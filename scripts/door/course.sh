@@ -1,0 +1,117 @@
+#!/usr/bin/env bash
+# Reads configs/course.env, the settings that all users of a shared checkout have in common. It is data, not a script:
+# nothing in it is run, and only $NAME and ${NAME} are replaced. Sourced by slurm.sh where there is such a file.
+
+readonly COURSE_KEYS=(HARNESS_VENV HARNESS_RUNS HARNESS_SITE HARNESS_PYTHON HARNESS_PIP_ARGS)
+
+# read_course FILE ROOT: exports what the file sets and the environment does not, and which names that were in
+# HARNESS_COURSE. A wrong line ends the start, also where the environment has a value: it is wrong for everybody else.
+# Only a variable that this user lacks is no error then.
+read_course() {
+  local file=$1 root=$2 line key value number=0
+  local -A seen=()
+  HARNESS_COURSE=''
+  if [ ! -r "$file" ]; then
+    say "$file: cannot be read: its owner makes it readable with chmod a+r"
+    exit 2
+  fi
+  while IFS= read -r line || [ -n "$line" ]; do
+    number=$((number + 1))
+    trim "${line%$'\r'}"
+    line=$REPLY
+    [[ -n $line && $line != '#'* ]] || continue
+    [[ $line =~ ^(export[[:space:]]+)?([A-Za-z_][A-Za-z0-9_]*)[[:space:]]*=(.*)$ ]] ||
+      wrong "$line" "is no setting: write NAME=VALUE, as in HARNESS_RUNS=/scratch/\$USER/runs"
+    key=${BASH_REMATCH[2]} value=${BASH_REMATCH[3]}
+    [[ " ${COURSE_KEYS[*]} " == *" $key "* ]] ||
+      wrong "$key" "is not known: there are ${COURSE_KEYS[*]}$(nearest_key "$key")"
+    [ -z "${seen[$key]-}" ] || wrong "$key" "stands there twice, first in line ${seen[$key]}"
+    seen[$key]=$number
+    read_value "$key" "$value"
+    if [[ -n $REPLY && -z ${!key+set} ]]; then
+      export "$key=$REPLY"
+      HARNESS_COURSE+=" $key"
+    fi
+  done <"$file"
+  export HARNESS_COURSE
+}
+
+# wrong WHAT WHY: says it with file and line, and ends.
+wrong() {
+  say "$file line $number: $1 $2"
+  exit 2
+}
+
+# As `read` does, the next two leave what they found in REPLY: $(…) would start a process for every line.
+trim() {
+  REPLY=${1#"${1%%[![:space:]]*}"}
+  REPLY=${REPLY%"${REPLY##*[![:space:]]}"}
+}
+
+# read_value KEY TEXT: without quotes and comment, variables replaced, a path made whole.
+read_value() {
+  local key=$1 text replaced='' name found before after
+  trim "$2"
+  text=$REPLY
+  if [[ $text =~ ^\"([^\"]*)\"[[:space:]]*(#.*)?$ || $text =~ ^\'([^\']*)\'[[:space:]]*(#.*)?$ ]]; then
+    text=${BASH_REMATCH[1]}
+  else
+    trim "${2%%[[:space:]]#*}" # of the untrimmed text: a comment may be all there is
+    text=$REPLY
+  fi
+  [[ ! $text =~ ^~(/|$) ]] || text="\$HOME${text:1}"
+  while [[ $text =~ ^([^$]*)\$(\{([A-Za-z_][A-Za-z0-9_]*)\}|([A-Za-z_][A-Za-z0-9_]*))(.*)$ ]]; do
+    name=${BASH_REMATCH[3]}${BASH_REMATCH[4]} before=${BASH_REMATCH[1]} after=${BASH_REMATCH[5]}
+    found=''
+    ! is_theirs "$name" || found=${!name-}
+    [[ -n $found || -n ${!key+set} ]] || wrong "$key" "needs \$$name, which is not set here: set it, or set $key itself"
+    replaced+=$before$found text=$after
+  done
+  [[ $text != *\$* && $text != *\`* ]] ||
+    wrong "$key" "has '$text': only \$NAME and \${NAME} are replaced, and no command is run"
+  text=$replaced$text
+  case $key in
+  HARNESS_VENV | HARNESS_RUNS) [[ -z $text || $text == /* ]] || text=$root/$text ;;
+  HARNESS_SITE) [[ $text == /* || ($text != */* && $text != *.y*ml) ]] || text=$root/$text ;;
+  HARNESS_PYTHON) [[ $text != */* || $text == /* ]] || text=$root/$text ;;
+  esac
+  REPLY=$text
+}
+
+# is_theirs NAME: is this variable of the user's environment, and not one that slurm.sh itself uses?
+is_theirs() {
+  local said
+  case $1 in UID | EUID | HOSTNAME) return 0 ;; esac # bash knows these, exported or not
+  said=$(declare -p "$1" 2>/dev/null) || return 1
+  said=${said#declare -}
+  [[ ${said%%[[:space:]]*} == *x* ]]
+}
+
+# nearest_key WORD: ": did you mean …?" where one of ours is spelled almost so.
+nearest_key() {
+  local key best='' least=4 distance word=${1^^}
+  for key in "${COURSE_KEYS[@]}"; do
+    distance=$(edits "${word#HARNESS_}" "${key#HARNESS_}")
+    ((distance >= least)) || least=$distance best=$key
+  done
+  [ -z "$best" ] || printf ': did you mean %s?' "$best"
+}
+
+# edits A B: how many letters must be put in, left out or replaced to make B of A.
+edits() {
+  local a=$1 b=$2 i j above cost
+  local -a row=()
+  for ((j = 0; j <= ${#b}; j++)); do row[j]=$j; done
+  for ((i = 1; i <= ${#a}; i++)); do
+    above=${row[0]} row[0]=$i
+    for ((j = 1; j <= ${#b}; j++)); do
+      cost=$above
+      [[ ${a:i-1:1} == "${b:j-1:1}" ]] || cost=$((above + 1))
+      above=${row[j]}
+      ((row[j] + 1 >= cost)) || cost=$((row[j] + 1))
+      ((row[j - 1] + 1 >= cost)) || cost=$((row[j - 1] + 1))
+      row[j]=$cost
+    done
+  done
+  printf '%s' "${row[${#b}]}"
+}
