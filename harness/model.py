@@ -13,10 +13,10 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from harness.errors import RequestError, nearest
-from harness.paths import expanded
-from harness.site import ROOT, read_yaml
+from harness.paths import CONFIGS, expanded
+from harness.site import read_yaml
 
-MODELS = ROOT / "configs" / "models"
+MODELS = CONFIGS / "models"
 
 _PART = r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}"  # of a name on the hub, and safe as a folder's
 

@@ -21,8 +21,8 @@ from pydantic import BaseModel, ConfigDict
 
 from harness.errors import RequestError, WorkError, nearest
 from harness.experiment import AnyExperiment
-from harness.paths import expanded
-from harness.site import ROOT, Site
+from harness.paths import IN_CHECKOUT, PROGRAM, ROOT, expanded
+from harness.site import Site
 
 State = Literal["queued", "running", "completed", "failed", "cancelled", "timeout", "node_fail", "unknown"]
 LOCAL = ".local"  # in the runs' folder: a folder per local run, its number
@@ -199,9 +199,19 @@ def _node_status(path: Path) -> NodeStatus | None:
 
 
 def runs_root(environ: Mapping[str, str] = os.environ) -> Path:
-    """The folder that holds the exercises' logs/ and profiler/ folders: HARNESS_RUNS, else exercises/."""
+    """The folder that holds the exercises' logs/ and profiler/ folders: HARNESS_RUNS, else the checkout's exercises/.
+
+    Installed without a checkout, that of the folder one stands in.
+    """
     given = environ.get("HARNESS_RUNS")
-    return expanded(given).absolute() if given else ROOT / "exercises"
+    return expanded(given).absolute() if given else (ROOT if IN_CHECKOUT else Path.cwd()) / "exercises"
+
+
+def no_runs(root: Path) -> str:
+    """What to say where there is no run, and what to do then."""
+    elsewhere = "give the path of a run or of traces, or set HARNESS_RUNS to the folder of the runs"
+    then = "start one: slurm.sh -e 1" if IN_CHECKOUT else elsewhere
+    return f"there are no runs yet in {root}; {then}"
 
 
 def all_runs(root: Path | None = None) -> list[Run]:
@@ -231,7 +241,8 @@ def find_run(token: str, root: Path | None = None) -> Run:
         return Run(path.absolute().parent)
     runs = all_runs(root)
     if not runs:
-        raise RequestError(f"RUN: there are no runs yet in {root or runs_root()}; start one: slurm.sh -e 1")
+        named = "" if token == "last" else f"there is no path {token!r}, and "
+        raise RequestError(f"RUN: {named}{no_runs(root or runs_root())}")
     if token == "last":
         return runs[-1]
     hits = [r for r in runs if token == r.name] or [r for r in runs if token == _safe_id(r)]
@@ -243,7 +254,7 @@ def find_run(token: str, root: Path | None = None) -> Run:
         )
     near = nearest(token, [*(r.name for r in runs), *filter(None, map(_safe_id, runs))])
     raise RequestError(
-        f"RUN: there is no run {token!r}: give a job id, a name, a path or `last` (see slurm.sh ls)"
+        f"RUN: there is no run {token!r}: give a job id, a name, a path or `last` (see {PROGRAM} ls)"
         + (f": did you mean {near}?" if near else "")
     )
 

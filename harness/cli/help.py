@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from textwrap import wrap
 
 from harness.cli.launch import BEHAVIOUR
 from harness.cli.main import COMMANDS
@@ -11,11 +12,12 @@ from harness.model import model_names
 from harness.options import VALUE, Option, options_of
 from harness.site import Choice, Site
 
-WIDTH = 34
+LEFT = 34  # characters of a flag with its value
+WIDTH = 100
 
 
 def help_text(choice: Choice) -> str:
-    """The page as one text, for a terminal 110 columns wide."""
+    """The page as one text, in lines of at most `WIDTH` characters."""
     sections = [
         _usage(choice),
         _section("Where and how much", _where(choice.site)),
@@ -27,7 +29,8 @@ def help_text(choice: Choice) -> str:
             sections.append(_section(f"Exercise {number}: {cls.title}", _lines(own, choice.site)))
     sections.append(_section("The command itself", (_line("/".join(d.names), d.help) for d in BEHAVIOUR)))
     sections.append(_section("Commands", (_line(name, entry.help) for name, entry in COMMANDS.items())))
-    sections.append(f"Models: {', '.join(model_names())}")
+    models = f"Models: {', '.join(model_names())}"
+    sections.append("\n".join(wrap(models, WIDTH, subsequent_indent="  ", break_on_hyphens=False)))
     return "\n\n".join(sections)
 
 
@@ -37,8 +40,8 @@ def _usage(choice: Choice) -> str:
         "       slurm.sh COMMAND [RUN]\n\n"
         f"Site: {choice.site.name} ({choice.reason})\n"
         "Example, as on the slides:\n"
-        "  slurm.sh -n 1 -g 4 -e 1 -a tra26_minwinsc -p boost_usr_prod -- --mixed-precision "
-        "--gradient-accumulation-steps 4"
+        "  slurm.sh -n 1 -g 4 -e 1 -a tra26_minwinsc -p boost_usr_prod -- \\\n"
+        "    --mixed-precision --gradient-accumulation-steps 4"
     )
 
 
@@ -47,7 +50,9 @@ def _section(title: str, lines: Iterable[str]) -> str:
 
 
 def _line(left: str, right: str) -> str:
-    return f"  {left:<{WIDTH}} {right}" if len(left) <= WIDTH else f"  {left}\n  {'':<{WIDTH}} {right}"
+    before = f"  {left:<{LEFT}} " if len(left) <= LEFT else f"  {left}\n  {'':<{LEFT}} "
+    indent = " " * (LEFT + 3)
+    return before + f"\n{indent}".join(wrap(right, WIDTH - len(indent), break_on_hyphens=False))
 
 
 def _where(site: Site) -> Iterable[str]:

@@ -46,9 +46,10 @@ class Declared(NamedTuple):
         return max(self.names, key=len).lstrip("-").replace("-", "_")
 
 
+DRY_RUN = "print the script, warn of what a launch would miss, do nothing"
 BEHAVIOUR = [
     Declared(("--site",), True, "site: a name (slurm.sh sites) or a site file"),
-    Declared(("--dry-run",), False, "print the script and do nothing"),
+    Declared(("--dry-run",), False, DRY_RUN),
     Declared(("--wait",), False, "wait for the end, then report"),
     Declared(("--follow",), False, "as --wait, and show the output meanwhile"),
     Declared(("--json",), False, "print machine-readable JSON"),
@@ -201,6 +202,10 @@ def launch(given: dict[str, Any], unknown: list[str], complaints: list[str]) -> 
     site = _told(errors, lambda: override(place, {site_fields[n]: v for n, v in words if n in site_fields}))
     if errors or choice is None or experiment is None or site is None:
         raise RequestError("\n".join(errors))
+    if any(name == "--script" for name, _ in asked):
+        from harness.launch.check import refuse_two_scripts  # noqa: PLC0415 - the help page does without
+
+        refuse_two_scripts(experiment)  # only what was typed: a record's or a site's name is the exercise's
     return _go(experiment, Choice(site=site, reason=choice.reason), behaviour, ["slurm.sh", *sys.argv[1:]])
 
 
@@ -221,12 +226,16 @@ def _flags(unknown: list[str]) -> list[str]:
 
 
 def _go(experiment: Experiment, choice: Choice, behaviour: Behaviour, command: list[str]) -> int:
-    from harness.launch.job import warnings_of  # noqa: PLC0415 - the help page does without
+    from harness.launch.check import forewarnings  # noqa: PLC0415 - the help page does without
+    from harness.launch.job import warnings_of  # noqa: PLC0415 - as above
     from harness.launch.submit import prepare, script_of  # noqa: PLC0415
 
     print(f"site: {choice.site.name} ({choice.reason})", file=sys.stderr)
     job = prepare(experiment, choice.site)
-    for warning in warnings_of(job, os.environ):
+    warnings = warnings_of(job, os.environ)
+    if behaviour.dry_run:  # a real launch says it as errors
+        warnings += forewarnings(job, os.environ)
+    for warning in warnings:
         print(f"warning: {warning}", file=sys.stderr)
     if behaviour.dry_run:
         text = script_of(job)
@@ -267,7 +276,7 @@ def rerun(
     run: Annotated[
         str, typer.Argument(metavar="RUN", help="job id, name, path of a run or its run.json, or last")
     ],
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="print the script and do nothing")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help=DRY_RUN)] = False,
     wait: Annotated[bool, typer.Option("--wait", help="wait for the end, then report")] = False,
     follow: Annotated[bool, typer.Option("--follow", help="as --wait, and show the output")] = False,
     json_: Annotated[bool, typer.Option("--json", help="print machine-readable JSON")] = False,

@@ -11,9 +11,10 @@ import os
 import sys
 from collections.abc import Callable
 from importlib import import_module
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
 from harness.errors import HarnessError, nearest
+from harness.paths import IN_CHECKOUT, PROGRAM
 
 # What a file system refuses that a person can mend, with its exit code: 2 for the name given, 1 for the disk's state.
 REFUSALS = {
@@ -34,23 +35,36 @@ class Entry(NamedTuple):
 
     module: str
     help: str
+    launches: bool = False  # it starts trainings, and so needs the checkout
 
 
 COMMANDS = {
-    "ls": Entry("harness.cli.runs", "the runs there are, with their states"),
+    "ls": Entry("harness.cli.ls", "the runs there are, with their states and step times"),
     "status": Entry("harness.cli.runs", "state of a run, per node"),
     "logs": Entry("harness.cli.runs", "what a run printed (-f: as it comes)"),
     "cancel": Entry("harness.cli.runs", "stop a run; its traces are kept"),
-    "rerun": Entry("harness.cli.launch", "run a run.json again"),
+    "rerun": Entry("harness.cli.launch", "run a run.json again", launches=True),
     "report": Entry("harness.cli.report", "where the time went, from a run or from any traces"),
     "compare": Entry("harness.cli.compare", "what differs between runs, in configuration and in result"),
     "lesson": Entry(
-        "harness.cli.lesson", "the exercises' questions, with hints and the answer from your own runs"
+        "harness.cli.lesson",
+        "the exercises' questions, with hints and the answer from your own runs",
+        launches=True,
     ),
     "paraver": Entry("harness.cli.export", "a Paraver trace (.prv .pcf .row) of a run"),
     "perfetto": Entry("harness.cli.export", "one Perfetto trace of all ranks of a run"),
     "sites": Entry("harness.cli.sites", "the sites known, or one in full"),
 }
+
+
+HELP: dict[str, object] = {"help_option_names": ["-h", "--help"]}
+
+
+def program() -> NoReturn:
+    """The process: `python -m harness`, which slurm.sh hands over to, and the command that the wheel installs."""
+    # Pydantic would look through every installed package for plugins: with PyTorch there, a tenth of a dry run.
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
+    sys.exit(main(sys.argv[1:]))
 
 
 def main(argv: list[str]) -> int:
@@ -68,7 +82,7 @@ def main(argv: list[str]) -> int:
         if error.filename is None:  # files are written under their names
             _write_no_more()
         name = "standard output" if error.filename is None else os.fspath(error.filename)
-        print(f"slurm.sh: {name}: {os.strerror(error.errno)}", file=sys.stderr)
+        print(f"{PROGRAM}: {name}: {os.strerror(error.errno)}", file=sys.stderr)
         return REFUSALS[error.errno]
     return code
 
@@ -78,10 +92,10 @@ def _with_errors_told(argv: list[str]) -> int:
         return _dispatch(argv)
     except HarnessError as error:
         for line in str(error).splitlines():
-            print(f"slurm.sh: {line}", file=sys.stderr)
+            print(f"{PROGRAM}: {line}", file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
-        print("slurm.sh: interrupted", file=sys.stderr)
+        print(f"{PROGRAM}: interrupted", file=sys.stderr)
         return 130
 
 
@@ -91,20 +105,31 @@ def _write_no_more() -> None:
 
 
 def _dispatch(argv: list[str]) -> int:
+    if not IN_CHECKOUT and _launches(argv):
+        from harness.cli.installed import answer  # noqa: PLC0415 - each command imports only its own
+
+        return answer(argv)
     if not argv or argv[0].startswith("-"):
-        from harness.cli.launch import launch_argv  # noqa: PLC0415 - each command imports only its own
+        from harness.cli.launch import launch_argv  # noqa: PLC0415 - as above
 
         return launch_argv(argv)
     name = argv[0]
     if name not in COMMANDS:
-        near = nearest(name, COMMANDS)
+        known = [each for each, entry in COMMANDS.items() if IN_CHECKOUT or not entry.launches]
+        near = nearest(name, known)
+        launching = "; to launch, begin with a flag: slurm.sh -e 1" if IN_CHECKOUT else ""
         print(
-            f"slurm.sh: there is no command {name!r}" + (f": did you mean {near}?" if near else "")
-            + f" There are {', '.join(COMMANDS)}; to launch, begin with a flag: slurm.sh -e 1",
+            f"{PROGRAM}: there is no command {name!r}" + (f": did you mean {near}?" if near else "")
+            + f" There are {', '.join(known)}{launching}",
             file=sys.stderr,
         )  # fmt: skip
         return 2
     return run_command(name, getattr(import_module(COMMANDS[name].module), name), argv[1:])
+
+
+def _launches(argv: list[str]) -> bool:
+    """Whether these words launch, or are no command at all: help, or flags as on the slides."""
+    return not argv or argv[0].startswith("-") or (argv[0] in COMMANDS and COMMANDS[argv[0]].launches)
 
 
 def run_command(
@@ -117,9 +142,9 @@ def run_command(
     import typer  # noqa: PLC0415 - see _dispatch
 
     app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
-    app.command(name, context_settings=context_settings)(function)
+    app.command(name, context_settings=context_settings or HELP)(function)
     try:
-        result = app(argv, prog_name=f"slurm.sh {name}", standalone_mode=False)
+        result = app(argv, prog_name=f"{PROGRAM} {name}", standalone_mode=False)
     except SystemExit as leaving:
         if isinstance(leaving.__context__, BrokenPipeError):  # Typer would call a closed pipe a failure
             raise leaving.__context__ from None
@@ -127,6 +152,6 @@ def run_command(
     except Exception as error:
         if not hasattr(error, "format_message"):
             raise
-        print(f"slurm.sh {name}: {error.format_message()} (see slurm.sh {name} --help)", file=sys.stderr)
+        print(f"{PROGRAM} {name}: {error.format_message()} (see {PROGRAM} {name} --help)", file=sys.stderr)
         return 2
     return result if isinstance(result, int) else 0

@@ -1,64 +1,21 @@
-"""Commands about runs: ls, status, logs, cancel."""
+"""Commands about a run: status, logs, cancel."""
 
 from __future__ import annotations
 
 import json
 import sys
 import time
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from harness.cli.options import JsonOption
-from harness.errors import WorkError
-from harness.run import FINAL, Run, all_runs, find_run, runs_root, when
+from harness.paths import PROGRAM
+from harness.run import FINAL, Run, find_run
 
 CANCEL_S = 30.0  # a job is asked first and killed later; a controller may take its time
 RUN_HELP = "job id, name, path, or last"
 RunArgument = Annotated[str, typer.Argument(metavar="[RUN]", help=RUN_HELP, show_default=True)]
-
-
-def ls(
-    as_json: JsonOption = False,
-    limit: Annotated[int, typer.Option("-n", "--limit", min=1, help="how many of the newest")] = 20,
-) -> int:
-    """List the runs, newest last."""
-    silent = set[str]()  # of Slurm's programs: none is waited for twice
-    rows = [_row(run, silent) for run in all_runs()[-limit:]]
-    if as_json:
-        print(json.dumps(rows, indent=1))
-        return 0
-    if not rows:
-        print(f"no runs yet in {runs_root()}; start one: slurm.sh -e 1")
-        return 0
-    width = max(len(r["job_id"]) for r in rows)
-    for row in rows:
-        print(f"{row['job_id']:>{width}}  {row['state']:<9}  {row['submitted']}  {row['name']}")
-    return 0
-
-
-def _row(run: Run, silent: set[str]) -> dict[str, Any]:
-    from harness.launch.submit import state_of  # noqa: PLC0415 - keeps `--help` light
-
-    try:
-        record = run.record
-    except WorkError:
-        return {
-            "job_id": "?",
-            "state": "unknown",
-            "submitted": " " * 19,
-            "name": run.name,
-            "path": str(run.path),
-        }
-    # A final state does not change: asking Slurm again for every old run would cost a second each.
-    state = record.status.state if record.status and record.status.state in FINAL else state_of(run, silent)
-    return {
-        "job_id": record.job_id,
-        "state": state,
-        "submitted": when(record.created_ns),
-        "name": run.name,
-        "path": str(run.path),
-    }
 
 
 def status(run: RunArgument = "last", as_json: JsonOption = False) -> int:
@@ -111,7 +68,7 @@ def logs(
         print(f"{state}: {found.path}", file=sys.stderr)
         return 0
     for tail in outputs:
-        tail.pump()
+        tail.pump(last=True)
     if not found.logs:
         print(f"{found.name} {_why_no_logs(found)}", file=sys.stderr)
     return 0
@@ -144,7 +101,7 @@ def cancel(run: RunArgument = "last", as_json: JsonOption = False) -> int:
         print(f"{found.job_id}: {after}")
     else:
         print(
-            f"{found.job_id} was told to stop and is still {after}: slurm.sh status {found.job_id}",
+            f"{found.job_id} was told to stop and is still {after}: {PROGRAM} status {found.job_id}",
             file=sys.stderr,
         )
     return 0 if after in FINAL else 1

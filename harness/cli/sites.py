@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from harness.cli.options import JsonOption
-from harness.paths import expanded
+from harness.paths import PROGRAM, expanded
 from harness.site import SITES, Site, load_site, site_names, site_to_show
 
 
@@ -40,7 +40,7 @@ def schema_text() -> str:
 def _list(as_json: bool) -> None:
     here, complaint = site_to_show()
     if complaint:
-        print(f"slurm.sh: {complaint}", file=sys.stderr)
+        print(f"{PROGRAM}: {complaint}", file=sys.stderr)
     rows = [load_site(n) for n in site_names()]
     if as_json:
         found = [

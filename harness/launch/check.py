@@ -14,14 +14,15 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Literal
 
-from harness.errors import RequestError
-from harness.experiment import Experiment, Megatron, Training
+from harness.errors import RequestError, nearest
+from harness.experiment import DDP, Experiment, Megatron, Training
 from harness.launch.job import Job
 from harness.launch.nsys import load_options
 from harness.launch.words import Word, read_here, shown
 from harness.model import model_names
-from harness.paths import expanded
+from harness.paths import ROOT, expanded
 
+OWN_SCRIPT = "train.py"
 Wanted = Literal["file", "folder", "prefix", "weights"]
 
 
@@ -33,7 +34,46 @@ def with_whole_paths(experiment: Experiment) -> Experiment:
     if isinstance(experiment, Megatron):
         paths["data_path"] = experiment.data_path
     whole = {name: str(expanded(path).absolute()) for name, path in paths.items() if path is not None}
+    if isinstance(experiment, DDP) and experiment.script is not None:
+        return experiment.model_copy(update=whole | {"script": _script_path(experiment, experiment.script)})
     return experiment.model_copy(update=whole)
+
+
+def _script_path(experiment: DDP, given: str) -> str | None:
+    """The script's name when the exercise's folder has it, else its whole path; None for the exercise's own."""
+    folder, typed = _exercise_folder(experiment), expanded(given).absolute()
+    named = "/" not in given and _is_file(folder / given)
+    name = given if named else typed.name if typed.parent.resolve() == folder else None
+    if name == OWN_SCRIPT:
+        return None
+    return name or str(typed)
+
+
+def refuse_two_scripts(experiment: Experiment) -> None:
+    """For an experiment as it was typed, before `with_whole_paths`.
+
+    Raises:
+        RequestError: `--script NAME` names one script here and another in the exercise's folder.
+    """
+    if not isinstance(experiment, DDP) or experiment.script is None or "/" in experiment.script:
+        return
+    here, theirs = Path(experiment.script).absolute(), _exercise_folder(experiment) / experiment.script
+    if _is_file(here) and _is_file(theirs) and not here.samefile(theirs):
+        raise RequestError(
+            f"--script {here.name}: there is one here and one in the exercise's folder: give ./{here.name} for yours, "
+            f"or {theirs}"
+        )
+
+
+def _exercise_folder(experiment: Experiment) -> Path:
+    return (ROOT / "exercises" / experiment.folder).resolve()
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:
+        return False  # whoever reads it says why it cannot
 
 
 def _model_path(experiment: Training) -> str | None:
@@ -52,15 +92,43 @@ def check(job: Job, environ: Mapping[str, str]) -> None:
     Raises:
         RequestError: something is missing; one line each.
     """
-    errors = [
+    errors = missing(job, environ)
+    if errors:
+        raise RequestError("\n".join(errors))
+
+
+def missing(job: Job, environ: Mapping[str, str]) -> list[str]:
+    """What the job names and is not there, a sentence each."""
+    return [
         *_runs_folder(job),
         *_programs(job, environ),
+        *_script(job, environ),
         *_weights(job, environ),
         *_data(job, environ),
         *_nsys_options(job),
     ]
-    if errors:
-        raise RequestError("\n".join(errors))
+
+
+def forewarnings(job: Job, environ: Mapping[str, str]) -> list[str]:
+    """What a launch would do about what is missing, for a dry run: stop, or on this machine first install."""
+    found = missing(job, environ)
+    if job.site.is_local and _lacks_training(job):  # slurm.sh installs it before it launches here
+        found = [sentence for sentence in found if sentence not in _programs(job, environ)]
+        return [_FIRST_INSTALLS, *map(_would_stop, found)]
+    return list(map(_would_stop, found))
+
+
+_FIRST_INSTALLS = (
+    "the training packages are not in .venv: slurm.sh would first install them, about a gigabyte"
+)
+
+
+def _would_stop(sentence: str) -> str:
+    return f"a launch would stop here: {sentence}"
+
+
+def _lacks_training(job: Job) -> bool:
+    return job.image is None and importlib.util.find_spec("torch") is None
 
 
 def _runs_folder(job: Job) -> Iterator[str]:
@@ -78,11 +146,31 @@ def _programs(job: Job, environ: Mapping[str, str]) -> Iterator[str]:
                 f"site {job.site.name}: its container image {why}: build it (containers/README.md) or name yours in a "
                 "site file"
             )
-    elif importlib.util.find_spec("torch") is None:
+    elif _lacks_training(job):
         yield (
             f"site {job.site.name} names no container, and the training packages are not in .venv: "
             "run `bash slurm.sh --install train`, or name a container in a site file"
         )
+
+
+def _script(job: Job, environ: Mapping[str, str]) -> Iterator[str]:
+    """What is wrong with `--script`; the exercise's folder may be meant by a name that it does not have."""
+    if not isinstance(job.experiment, DDP) or job.experiment.script is None:
+        return
+    folder = _exercise_folder(job.experiment)
+    path = folder / job.experiment.script
+    why = _missing(str(path), environ, "file") or _no_python(path)
+    if why:
+        own = sorted(found.name for found in folder.glob("train*.py"))
+        near = nearest(path.name, own)
+        hint = f": did you mean {near}?" if near and near != path.name else ""
+        yield f"--script: {why}; give a path, or one of the exercise's own ({', '.join(own)}){hint}"
+
+
+def _no_python(path: Path) -> str:
+    if path.suffix != ".py":
+        return f"{path} is not a Python file (*.py)"
+    return "" if os.access(path, os.R_OK) else f"{path} cannot be read (Permission denied)"
 
 
 def _weights(job: Job, environ: Mapping[str, str]) -> Iterator[str]:

@@ -5,8 +5,10 @@ Nothing here is text for a shell; a word that only the running job can complete 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 from typing import Any, Literal, NamedTuple
 
 from harness.errors import RequestError
@@ -16,15 +18,16 @@ from harness.launch.fit import Device, Machine, fit, uses_megatron_lm
 from harness.launch.words import Word, from_site, prefixed, shown
 from harness.model import Model, find_model
 from harness.options import options_of
-from harness.site import ROOT, Site
+from harness.paths import ROOT
+from harness.site import Site
 
 DEFAULT_MODELS = {1: "llama-3.2-1b", 2: "mistral-7b", 3: "mistral-7b"}
 # The slides' order, which scripts that read run names rely on.
 TAG_ORDER = (
     *("n", "g", "mbs", "gas", "gbs", "mixed", "actckpt", "tp", "pp"),
-    *("commoverlap", "heavycomm", "hpz", "ZeRO", "slowdl"),
+    *("commoverlap", "heavycomm", "hpz", "ZeRO", "slowdl", "script"),
 )
-
+_LONGEST_TAG = 40  # characters: a file system takes 255 for the whole name
 
 # Where sbatch would look after its command line.
 SBATCH_VARIABLES = {
@@ -256,6 +259,8 @@ def _shown(asked: Experiment, field: str) -> bool:
 
 
 def _short(value: object) -> str:
+    if isinstance(value, str):  # of a file, what a folder's name may have
+        return re.sub(r"\W", "_", PurePosixPath(value).stem, flags=re.ASCII)[:_LONGEST_TAG]
     return str(int(value)) if isinstance(value, bool) else str(value)
 
 

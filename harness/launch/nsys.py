@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from harness.errors import HarnessError, RequestError, WorkError
+from harness.paths import CONFIGS
 
-CONFIGS = Path(__file__).resolve().parents[2] / "configs" / "nsys"
+OPTION_SETS = CONFIGS / "nsys"
 RENAMED = [{"gpu-metrics-devices", "gpu-metrics-device"}]
 METRICS = {"gpu-metrics-devices", "gpu-metrics-device", "gpu-metrics-frequency", "gpu-metrics-set"}
 GPU_ONLY = METRICS | {"gpuctxsw"}
@@ -42,11 +43,11 @@ def load_options(name_or_path: str) -> Options:
     Raises:
         RequestError: there is no such set, or it is not a JSON object of options.
     """
-    path = Path(name_or_path) if "/" in name_or_path else CONFIGS / f"{name_or_path}.json"
+    path = Path(name_or_path) if "/" in name_or_path else OPTION_SETS / f"{name_or_path}.json"
     try:
         options = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        names = ", ".join(sorted(p.stem for p in CONFIGS.glob("*.json")))
+        names = ", ".join(sorted(p.stem for p in OPTION_SETS.glob("*.json")))
         raise RequestError(
             f"nsys options {path}: cannot be read ({error.strerror}); there are {names}"
         ) from None

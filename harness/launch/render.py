@@ -11,9 +11,7 @@ from jinja2 import Environment, FileSystemBytecodeCache, FileSystemLoader, Stric
 
 from harness.launch.job import Job
 from harness.launch.words import quote, quote_all
-from harness.site import ROOT
-
-TEMPLATES = ROOT / "templates"
+from harness.paths import TEMPLATES
 
 
 def _bytecode_cache() -> FileSystemBytecodeCache | None:

@@ -23,6 +23,7 @@ from harness.launch.fit import Machine
 from harness.launch.job import Job, resolve
 from harness.launch.render import render
 from harness.monitor.cores import usable_cores
+from harness.paths import ROOT
 from harness.run import (
     FINAL,
     Record,
@@ -35,10 +36,9 @@ from harness.run import (
     runs_root,
     write_atomically,
 )
-from harness.site import ROOT, Site, nvidia_gpus
+from harness.site import Site, nvidia_gpus
 
 RECORDED = (
-    "harness",
     "submitit",
     "torch",
     "accelerate",

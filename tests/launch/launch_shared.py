@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import re
+import socket
 import subprocess
+import time
 from collections.abc import Callable
 from pathlib import Path
+
+from harness.experiment import DDP
+from harness.run import Record, Run, Stage
+from harness.site import load_site
 
 ROOT = Path(__file__).resolve().parents[2]
 SITES = ["aws-p5", "juwels-booster", "jupiter", "leonardo", "local", "marenostrum5", "slurm"]
@@ -17,3 +23,16 @@ def anywhere(script: str) -> str:
     """The script as it would be in a checkout at /checkout: a name with a space is quoted, that one is not."""
     quoted = re.sub(f"'{re.escape(str(ROOT))}([^'\n]*)'", r"/checkout\1", script)
     return quoted.replace(str(ROOT), "/checkout")
+
+
+def a_run(root: Path, job_id: str, expects: list[str] | None = None, nodes: int = 1) -> Run:
+    """A run that was published and never started."""
+    asked = DDP(nodes=nodes, gpus_per_node=1)
+    record = Record(
+        job_id=job_id, backend="local", experiment=asked, site=load_site("local"),
+        job={"experiment": asked.model_dump(), "expects": expects or []}, command=["slurm.sh"],
+        git={}, versions={}, user="someone", submit_host=socket.gethostname(), created_ns=time.time_ns(),
+    )  # fmt: skip
+    with Stage(root / "exercise_1_DDP") as stage:
+        Run(stage.path).write_record(record)
+        return stage.publish(f"tiny-llama-{job_id}-n1", job_id)

@@ -13,6 +13,7 @@ import pytest
 from launch_shared import Harness
 
 from harness.cli import runs
+from harness.cli.ls import ls
 from harness.errors import WorkError
 from harness.launch import slurm
 from harness.run import Run, Status, find_run
@@ -317,7 +318,7 @@ def test_who_does_not_answer_in_time_is_passed_over(
         again.write_record(run.record)
     (programs / "squeue.log").unlink()
     monkeypatch.setenv("HARNESS_RUNS", str(run.path.parents[2]))
-    assert runs.ls() == 0
+    assert ls() == 0
     assert capsys.readouterr().out.count("completed") == 3
     assert (programs / "squeue.log").read_text() == "\n", "of many runs it is asked once"
 

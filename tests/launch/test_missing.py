@@ -11,10 +11,10 @@ from launch_shared import ROOT, Harness
 
 from harness.errors import RequestError
 from harness.experiment import DDP, Experiment, Megatron
-from harness.launch.check import check, with_whole_paths
+from harness.launch.check import check, forewarnings, with_whole_paths
 from harness.launch.fit import Machine
 from harness.launch.job import Job, resolve
-from harness.site import Site
+from harness.site import Site, load_site
 
 MISTRAL = "Mistral-7B-v0.1"
 
@@ -105,6 +105,40 @@ def test_a_file_where_a_folder_is_needed_is_called_that(machine: Machine, tmp_pa
 def test_all_that_is_missing_is_told_at_once(machine: Machine, tmp_path: Path) -> None:
     said = complaint(at(machine, tmp_path, DDP(data="/no/a"), models_dir="/no", nsys="nosuch")).splitlines()
     assert len(said) == 3
+
+
+def test_a_dry_run_warns_of_what_a_launch_would_stop_at(tmp_path: Path, harness: Harness) -> None:
+    site = tmp_path / "mine.yaml"
+    fields = {"container": {"image": "/no/training.sif"}, "models_dir": "/no", "data": "$NO_PLACE/data.json"}
+    site.write_text(yaml.safe_dump({"name": "x", "description": "x", "gpus": {"per_node": 4}} | fields))
+    done = harness("-e", "1", "--site", str(site), "--dry-run", NO_PLACE="")
+    warned = [
+        line for line in done.stderr.splitlines() if line.startswith("warning: a launch would stop here: ")
+    ]
+    assert done.returncode == 0 and done.stdout.startswith("#!/bin/bash")
+    for sentence in (
+        "its container image /no/training.sif does not exist",
+        "the checkpoint /no/Llama-3.2-1B does not exist",
+        "its data file: $NO_PLACE/data.json cannot be found, as $NO_PLACE is not set here",
+    ):
+        assert sum(sentence in line for line in warned) == 1
+    assert len(warned) == 3 and not (tmp_path / "runs").exists()
+    own = harness("-e", "1", "--data", "/no/mine.json", "--dry-run")
+    assert "warning: a launch would stop here: --data: /no/mine.json does not exist" in own.stderr
+    assert "would" not in harness("-e", "1", "--dry-run").stderr
+
+
+def test_a_dry_run_says_where_a_launch_would_first_install_with_a_stand_in_for_a_missing_torch(
+    machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("harness.launch.check.importlib.util.find_spec", lambda _: None)
+    here = resolve(DDP(data="/no/a"), load_site("local"), machine)
+    assert forewarnings(here, {}) == [
+        "the training packages are not in .venv: slurm.sh would first install them, about a gigabyte",
+        "a launch would stop here: --data: /no/a does not exist",
+    ]
+    (on_a_cluster,) = forewarnings(resolve(DDP(gpus_per_node=1), load_site("slurm"), machine), {})
+    assert on_a_cluster.startswith("a launch would stop here: site slurm names no container")
 
 
 def test_what_the_job_does_not_read_need_not_be_there(machine: Machine, tmp_path: Path) -> None:

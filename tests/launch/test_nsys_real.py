@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from launch_shared import ROOT
 
+from harness.analysis.machine import BUSY, CROWDED
 from harness.launch.nsys import load_options, profile_argv, understood
 
 
@@ -82,7 +83,8 @@ def test_in_a_container_that_does_not_see_nsys_it_records_all_the_same(
     assert done.returncode == 0, done.stderr[-3000:]
     run = json.loads(done.stdout)
     assert (Path(run["path"]) / "nsys" / "profile_node0.nsys-rep").stat().st_size > 10_000
-    assert json.loads(Path(run["summary"]).read_text())["steps"]["counted"] == 20
+    # Of steps that a busy machine made slow the first may be taken for warm-up: then fewer are counted.
+    assert json.loads(Path(run["summary"]).read_text())["steps"]["found"] == 20
 
 
 @pytest.mark.train
@@ -97,8 +99,9 @@ def test_on_a_cpu_it_records_each_rank_s_steps(nsys_folder: Path, tmp_path: Path
     done = subprocess.run(argv, env=env, capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 0, done.stderr[-3000:]
     summary = json.loads(Path(json.loads(done.stdout)["summary"]).read_text())
-    assert [f["what"] for f in summary["quality"]["findings"]] == ["recorded without a GPU"] * 2
-    assert summary["steps"]["counted"] == summary["steps"]["found"] == 40
+    of_nsys = [f["what"] for f in summary["quality"]["findings"] if f["what"] not in (BUSY, CROWDED)]
+    assert of_nsys == ["recorded without a GPU"] * 2
+    assert summary["steps"]["found"] == 40 and summary["steps"]["counted"] > 0
     own_clock = sorted(rank["median_step_ns"] for rank in summary["training"])
     by_nsys = sorted(rank["median_ns"] for rank in summary["steps"]["per_rank"])
     assert by_nsys == pytest.approx(own_clock, rel=0.2), "two clocks, one training"

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from launch_shared import Harness
 
+from harness.cli.main import COMMANDS, main
 from harness.errors import RequestError
 from harness.experiment import DDP, EXERCISES, DeepSpeed, Megatron
 from harness.monitor.record import HZ_RANGE
@@ -234,11 +235,23 @@ def test_flags_stand_before_or_after_the_dashes(harness: Harness) -> None:
 
 
 def test_every_option_is_in_the_help_with_its_words(harness: Harness) -> None:
-    page = harness("--help").stdout
+    page = " ".join(harness("--help").stdout.split())
     for cls in EXERCISES.values():
         for option in options_of(cls):
             assert option.help in page
             assert all(name in page for name in option.flag.names)
+
+
+@pytest.mark.parametrize("words", [[], ["--site", "leonardo"]])
+def test_no_line_of_the_help_is_longer_than_a_hundred_characters(harness: Harness, words: list[str]) -> None:
+    lines = harness("--help", *words).stdout.splitlines()
+    assert len(lines) > 60 and max(map(len, lines)) <= 100
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_h_is_help_for_every_command(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    pages = [main([command, flag]) or capsys.readouterr().out for flag in ("-h", "--help")]
+    assert pages[0] == pages[1] and "Usage: slurm.sh" in str(pages[0])
 
 
 def test_a_wrong_harness_site_is_named_and_does_not_keep_help_away(harness: Harness) -> None:

@@ -16,8 +16,8 @@ from harness.experiment import DDP, Megatron
 from harness.launch.fit import Machine
 from harness.launch.job import resolve, warnings_of
 from harness.launch.render import render
-from harness.site import choose_site, load_site, override, site_names
-from harness.site_words import SCRIPTS_OWN
+from harness.site import Site, choose_site, load_site, override, site_names
+from harness.site_words import SCRIPTS_OWN, TAKES
 
 
 def test_the_sites_are_the_ones_promised() -> None:
@@ -49,8 +49,8 @@ def test_the_sites_are_the_ones_promised() -> None:
         ),
         ("name: x\ndescription: y\ngpus: {1: 2}\n", "key 1 of gpus is no name"),
         ("name: x\ndescription: y\nenv: {1: a}\n", "key 1 of env is no name"),
-        ("name: x\ndescription: y\ntime: soon\n", "field time is 'soon'"),
-        ("name: x\ndescription: y\npartition: 'a b'\n", "field partition is 'a b'"),
+        ("name: x\ndescription: y\ntime: soon\n", "field time: got 'soon', takes HH:MM:SS above zero"),
+        ("name: x\ndescription: y\npartition: 'a b'\n", "field partition: got 'a b', takes one word"),
         ("name: x\ndescription: y\nsbatch: ['-p gpu']\n", "field sbatch.0"),
         (
             "name: x\ndescription: y\nsbatch: ['--comment=\"two words']\n",
@@ -111,6 +111,22 @@ LINES = [
     for how in ("export ", "A=1 ", "true;")
     for value in ("x1y", "'x y'")
 ]
+
+
+def test_every_pattern_of_a_site_file_has_words_and_no_refusal_shows_a_pattern(tmp_path: Path) -> None:
+    schema = json.dumps(Site.model_json_schema())
+    patterns = {
+        json.loads(f'"{found}"') for found in re.findall(r'"pattern": "((?:[^"\\\\]|\\\\.)*)"', schema)
+    }
+    assert len(patterns) >= 4 and patterns <= set(TAKES)
+    wrong = {"time": "12h", "account": "a b", "sbatch": ["exclusive"], "modules": ["-x"], "env": {"1a": "b"}}
+    for field, given in wrong.items():
+        file = tmp_path / f"{field}.yaml"
+        file.write_text(json.dumps({"name": "x", "description": "y", field: given}))
+        with pytest.raises(RequestError) as refused:
+            load_site(str(file))
+        said = str(refused.value)
+        assert field in said and "takes" in said and not re.search(r"\^|\]\*|\)\?", said)
 
 
 @pytest.mark.parametrize(
@@ -197,6 +213,30 @@ def test_a_sites_defaults_hold_until_a_flag_says_otherwise(tmp_path: Path, harne
     assert "--active 7" in harness(*there, "--active-steps", "7").stdout
     path.write_text("name: ours\ndescription: d\ndefaults: {active_steps: none}\n")
     assert "--active-steps: got 'none'" in harness(*there).stderr
+
+
+def test_the_site_to_copy_shows_fields_that_are_valid_once_the_comment_sign_is_gone(tmp_path: Path) -> None:
+    shown = (ROOT / "configs" / "sites" / "slurm.yaml").read_text(encoding="utf-8")
+    file = tmp_path / "mine.yaml"
+    file.write_text(re.sub(r"^( *)# ( *[A-Za-z_]+:)(?= |$)", r"\1\2", shown, flags=re.M), encoding="utf-8")
+    site = load_site(str(file))
+    assert site.account and site.partition and site.qos and site.modules and site.exclusive
+    assert site.container and site.container.image and site.container.nemo_image and site.container.binds
+    assert site.network.interface and site.network.link_intra_gbps and site.network.link_inter_gbps
+    assert site.data and site.megatron_data and site.models_dir
+    assert site.env["HF_HUB_OFFLINE"] == "1"
+    plain = load_site("slurm")
+    assert plain.account is None and plain.container is None and plain.data is None
+
+
+def test_the_site_that_a_course_sets_is_said_to_come_from_its_file() -> None:
+    environ = {"HARNESS_SITE": "leonardo", "HARNESS_COURSE": " HARNESS_RUNS HARNESS_SITE"}
+    assert choose_site(None, environ).reason == "HARNESS_SITE in configs/course.env"
+    assert choose_site(None, environ | {"HARNESS_COURSE": " HARNESS_RUNS"}).reason == "HARNESS_SITE"
+    with pytest.raises(
+        RequestError, match=r"^HARNESS_SITE in configs/course.env: there is no site 'leonado'"
+    ):
+        choose_site(None, environ | {"HARNESS_SITE": "leonado"})
 
 
 def test_flags_override_the_site() -> None:

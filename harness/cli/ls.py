@@ -1,0 +1,109 @@
+"""`slurm.sh ls`: the runs there are, newest last, as wide as the terminal."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Annotated, Any
+
+import typer
+
+from harness.cli.options import JsonOption
+from harness.cli.screen import columns
+from harness.errors import WorkError
+from harness.paths import PROGRAM
+from harness.run import FINAL, Run, State, all_runs, no_runs, runs_root, when
+
+HEAD = {"job_id": "run", "state": "state", "step": "step", "submitted": "submitted", "name": "name"}
+NO_TERMINAL = 100_000  # characters: into a file or a pipe names go whole
+
+
+def ls(
+    as_json: JsonOption = False,
+    limit: Annotated[int, typer.Option("-n", "--limit", min=1, help="how many of the newest")] = 20,
+) -> int:
+    """List the runs with their states and step times, newest last."""
+    runs = all_runs()
+    silent = set[str]()  # of Slurm's programs: none is waited for twice
+    rows = [_row(run, silent) for run in runs[-limit:]]
+    if as_json:
+        print(json.dumps(rows, indent=1))
+    elif not rows:
+        print(no_runs(runs_root()))
+    else:
+        _print(rows, len(runs))
+    return 0
+
+
+def _row(run: Run, silent: set[str]) -> dict[str, Any]:
+    from harness.cli.step_time import step_time  # noqa: PLC0415 - keeps `--help` light
+
+    try:
+        record = run.record
+    except WorkError:
+        job_id, state, created_ns = "?", "unknown", None
+    else:
+        job_id, state, created_ns = record.job_id, _state(run, silent), record.created_ns
+    step = step_time(run)
+    return {
+        "job_id": job_id,
+        "state": state,
+        "submitted": when(created_ns),
+        "step_ns": step.ns if step else None,
+        "step_traced": step.traced if step else None,
+        "name": run.name,
+        "path": str(run.path),
+    }
+
+
+def _state(run: Run, silent: set[str]) -> State:
+    """A final state does not change: asking Slurm again for every old run would cost a second each."""
+    from harness.launch.submit import state_of  # noqa: PLC0415 - as in `_row`
+
+    own = run.record.status
+    return own.state if own and own.state in FINAL else state_of(run, silent)
+
+
+def _print(rows: list[dict[str, Any]], there_are: int) -> None:
+    from harness.report.numbers import cut  # noqa: PLC0415 - as in `_row`
+
+    width = columns(NO_TERMINAL)
+    lines = _aligned([HEAD, *map(_cells, rows)])
+    cut_names = any(len(line) > width for line in lines)
+    if cut_names:  # what stands in the first column is not needed twice
+        lines = _aligned([HEAD, *(_cells(row) | {"name": _without_id(row)} for row in rows)])
+    print("\n".join(cut(line, width) for line in lines))
+    for hidden in _hidden(rows, there_are, cut_names):
+        print(hidden, file=sys.stderr)
+
+
+def _cells(row: dict[str, Any]) -> dict[str, str]:
+    from harness.report.numbers import duration  # noqa: PLC0415 - as in `_row`
+
+    own_clock = "~" if row["step_traced"] is False else ""
+    return {**row, "step": own_clock + duration(row["step_ns"])}
+
+
+def _aligned(rows: list[dict[str, str]]) -> list[str]:
+    wide = {name: max(len(row[name]) for row in rows) for name in HEAD}
+    return [
+        f"{row['job_id']:>{wide['job_id']}}  {row['state']:<{wide['state']}}  {row['step']:>{wide['step']}}  "
+        f"{row['submitted']:<{wide['submitted']}}  {row['name']}"
+        for row in rows
+    ]
+
+
+def _without_id(row: dict[str, Any]) -> str:
+    return str(row["name"]).replace(f"-{row['job_id']}-", "-…-", 1)
+
+
+def _hidden(rows: list[dict[str, Any]], there_are: int, cut_names: bool) -> list[str]:
+    """What the list leaves out or does not say by itself, one line each."""
+    said = []
+    if any(row["step_traced"] is False for row in rows):
+        said.append("~: by the training's own clock; the others are the trace's")
+    if len(rows) < there_are:
+        said.append(f"the newest {len(rows)} of {there_are} runs: {PROGRAM} ls -n {there_are} shows all")
+    if cut_names:
+        said.append(f"names are shortened: {PROGRAM} ls -n {len(rows)} --json has them whole")
+    return said

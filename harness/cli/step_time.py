@@ -1,0 +1,72 @@
+"""A run's step time from what is stored, without measuring: its summary's, else the training's own clock. Knows the two
+files' few fields that it reads; a list of hundreds of runs must not parse the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from statistics import median
+from typing import NamedTuple
+
+import msgspec
+
+from harness.run import Run, read_json_lines
+
+
+class _Duration(msgspec.Struct):
+    median_ns: float
+
+
+class _Steps(msgspec.Struct):
+    duration: _Duration | None = None
+
+
+class _Rank(msgspec.Struct):
+    median_step_ns: float | None = None
+
+
+class _Summary(msgspec.Struct):
+    steps: _Steps | None = None
+    training: list[_Rank] = []
+
+
+class StepTime(NamedTuple):
+    """A median. `traced`: of the trace's steps; else by the clock of the training itself."""
+
+    ns: float
+    traced: bool
+
+
+_decoder = msgspec.json.Decoder(_Summary)
+
+
+def step_time(run: Run) -> StepTime | None:
+    """The run's step time; None where nothing tells it."""
+    return _of_summary(run) or _of_metrics(run)
+
+
+def _of_summary(run: Run) -> StepTime | None:
+    try:
+        found = _decoder.decode(run.summary.read_bytes())
+    except (OSError, msgspec.MsgspecError):
+        return None
+    if found.steps and found.steps.duration:
+        return StepTime(found.steps.duration.median_ns, traced=True)
+    return _slowest(rank.median_step_ns for rank in found.training)
+
+
+def _of_metrics(run: Run) -> StepTime | None:
+    """Of the first rank only: a run that has no summary yet may have hundreds."""
+    for path in run.metrics()[:1]:
+        try:
+            steps = [line for line in read_json_lines(path) if line.get("event") == "step"]
+        except OSError:
+            continue
+        counted = [line for line in steps if line.get("phase") == "active"] or steps
+        times = [line["step_ns"] for line in counted if isinstance(line.get("step_ns"), int)]
+        return _slowest([median(times)] if times else [])
+    return None
+
+
+def _slowest(times: Iterable[float | None]) -> StepTime | None:
+    known = [ns for ns in times if ns]
+    return StepTime(max(known), traced=False) if known else None
