@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from harness.analysis.events import Column
     from harness.analysis.summary import Summary
     from harness.run import Run
 
@@ -32,8 +33,30 @@ def analyse(what: Run | Path | str, window: str = "steps") -> Summary:
         WorkError: nothing can be read.
     """
     from harness.analysis import measure  # noqa: PLC0415 - see the module's docstring
+    from harness.analysis.summary import Summary  # noqa: PLC0415 - as above
+    from harness.report.brief import brief  # noqa: PLC0415 - as above
 
-    return measure([what if isinstance(what, str | Path) else what.path], window)
+    Summary.as_html = brief  # the analysis knows no words
+    return measure([_path(what)], window)
 
 
-__all__ = ["analyse", "load_run"]
+def events(what: Run | Path | str) -> dict[str, Column]:
+    """Every event of the devices, of all ranks: columns that pandas.DataFrame and polars.DataFrame take as they are.
+
+    `start_ns`, `duration_ns`, `name`, `kind`, `rank`, `device`, `stream`, `correlation`, `range`; docs/api.md says
+    what each is.
+
+    Raises:
+        RequestError: the files belong to several jobs.
+        WorkError: there is no trace, or one cannot be read.
+    """
+    from harness.analysis.events import events as columns  # noqa: PLC0415 - see the module's docstring
+
+    return columns([_path(what)])
+
+
+def _path(what: Run | Path | str) -> Path | str:
+    return what if isinstance(what, str | Path) else what.path
+
+
+__all__ = ["analyse", "events", "load_run"]

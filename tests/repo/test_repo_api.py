@@ -10,6 +10,7 @@ import sys
 import time
 from pathlib import Path
 
+import pandas
 import pytest
 
 from harness.cli import options_page
@@ -18,9 +19,8 @@ from harness.run import Record, Run, Stage
 from harness.site import load_site
 
 ROOT = Path(__file__).parents[2]
-BLOCKS = re.findall(
-    r"^```python\n(.*?)^```", (ROOT / "docs" / "api.md").read_text(), re.MULTILINE | re.DOTALL
-)
+API = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"^```python\n(.*?)^```", API, re.MULTILINE | re.DOTALL)
 
 
 def event(cat: str, name: str, begin: float, length: float, **args: int) -> dict[str, object]:
@@ -78,6 +78,11 @@ def test_the_page_runs_as_printed(last_run: Run, capsys: pytest.CaptureFixture[s
     assert "1.0 ms per step" in said
     assert "no difference seen" in said
     assert len(BLOCKS[0].splitlines()) <= 10
+    table = names["table"]
+    assert isinstance(table, pandas.DataFrame)
+    assert sorted(table["kind"].unique()) == ["communication", "gemm"]
+    documented = set(re.findall(r"`(\w+)`", "".join(re.findall(r"^\| (`.*?) \|", API, re.MULTILINE))))
+    assert documented == set(table.columns)
 
 
 def test_importing_the_package_costs_nothing() -> None:

@@ -1,0 +1,240 @@
+"""What a notebook does with our numbers: shows a Summary, and gives tables and events to pandas and polars."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, get_args
+
+import html5lib
+import pandas
+import polars
+import pytest
+from pydantic import BaseModel
+
+import harness
+from harness.analysis.summary import Finding, Quality, Summary, Verdict
+from harness.errors import RequestError, WorkError
+from tests.report.made_run import GEMM, HOSTILE, NCCL, STEPS, write_traces
+from tests.traces import make
+
+RANKS = 2
+FRAMES: list[Callable[[Any], Any]] = [
+    pandas.DataFrame,
+    lambda rows: polars.DataFrame(rows, infer_schema_length=None),
+]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("job") / "<b>traces"
+    write_traces(place, RANKS)
+    return place
+
+
+# --- a Summary shows itself -------------------------------------------------------------------------------------------
+
+
+def shown(summary: Summary) -> str:
+    html = summary._repr_html_()
+    assert html is not None
+    html5lib.HTMLParser(strict=False).parseFragment(html)
+    return html
+
+
+def test_a_summary_shows_the_answer_the_split_and_the_doubt(folder: Path) -> None:
+    summary = harness.analyse(folder)
+    finding = Finding(severity=Verdict.DOUBTFUL, what="launches are missing", evidence="3 of 9")
+    summary = summary.model_copy(update={"quality": Quality(verdict=Verdict.DOUBTFUL, findings=[finding])})
+    text = "".join(html5lib.parseFragment(shown(summary)).itertext())
+    assert "A step takes 1.00 ms" in text
+    assert "rank 0" in text
+    assert "rank 1" in text
+    assert "Recording: doubtful" in text
+    assert "launches are missing: 3 of 9" in text
+
+
+def test_foreign_names_are_text_and_never_markup(folder: Path) -> None:
+    summary = harness.analyse(folder)
+    hostile = Finding(severity=Verdict.DOUBTFUL, what=HOSTILE, evidence=f"\x1b[31m{HOSTILE}")
+    html = shown(summary.model_copy(update={"quality": Quality(findings=[hostile])}))
+    tags = {
+        node.tag.rpartition("}")[2]
+        for node in html5lib.parseFragment(html).iter()
+        if isinstance(node.tag, str)
+    }
+    assert tags <= {
+        "DOCUMENT_FRAGMENT",
+        "div",
+        "p",
+        "pre",
+        "table",
+        "tbody",
+        "caption",
+        "tr",
+        "th",
+        "td",
+        "ul",
+        "li",
+    }
+    assert "evil&lt;/script&gt;" in html
+    assert "\x1b" not in html
+
+
+def test_many_ranks_and_no_rank_are_shown_briefly(folder: Path) -> None:
+    summary = harness.analyse(folder)
+    first = summary.devices[0]
+    many = [first.model_copy(update={"rank": rank, "idle_ns": rank}) for rank in range(1000)]
+    html = shown(summary.model_copy(update={"devices": many}))
+    assert html.count("<tr>") == 9
+    assert "of 1000 are shown" in html
+    assert "Nothing was recorded" in shown(Summary())
+
+
+# --- tables for data frames -------------------------------------------------------------------------------------------
+
+
+def filled(annotation: Any, number: int) -> Any:
+    """A value of a field's type with something in every place; None where `number` is 0 and it may be."""
+    inner = get_args(annotation)
+    if type(None) in inner:
+        return None if number == 0 else filled(inner[0], number)
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return a_part(annotation, number)
+    origin = getattr(annotation, "__origin__", None)
+    if origin is list:
+        return [filled(inner[0], n) for n in (0, 1, 2)] if number else []
+    if origin is tuple:
+        return tuple(filled(each, number) for each in inner)
+    if origin is dict:
+        return {filled(inner[0], n): filled(inner[1], n) for n in range(number)}
+    known = {int: number, float: number / 2, str: f"text {number}", bool: bool(number), Any: number}
+    return (
+        known[annotation]
+        if annotation in known
+        else next(iter(annotation))
+        if isinstance(annotation, type)
+        else 1
+    )
+
+
+def a_part(cls: type[BaseModel], number: int) -> BaseModel:
+    return cls.model_validate({name: filled(f.annotation, number) for name, f in cls.model_fields.items()})
+
+
+def lists_in(value: Any, place: str = "") -> Iterator[tuple[str, list[Any]]]:
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from lists_in(inner, f"{place}.{key}")
+    elif isinstance(value, list):
+        yield place, value
+        for inner in value:
+            yield from lists_in(inner, place)
+
+
+def test_pandas_and_polars_take_every_list_of_a_dump() -> None:
+    whole = a_part(Summary, 3)
+    tables = list(lists_in(whole.model_dump()))
+    assert {f".{name}" for name, f in Summary.model_fields.items() if "list" in str(f.annotation)} <= {
+        p for p, _ in tables
+    }
+    for place, rows in tables:
+        for frame in FRAMES:
+            assert len(frame(rows)) == len(rows), place
+            assert len(frame(rows[::-1])) == len(rows), place
+
+
+def test_the_dump_has_the_keys_of_its_json_and_is_read_back() -> None:
+    whole = a_part(Summary, 3)
+    assert list(whole.model_dump()["collectives"][2]["last_arrivals"].items()) == [("0", 0), ("1", 1)]
+    assert json.loads(whole.model_dump_json())["collectives"][2]["last_arrivals"] == {"0": 0, "1": 1}
+    assert Summary.model_validate(whole.model_dump()) == whole
+    assert Summary.model_validate_json(whole.model_dump_json()) == whole
+
+
+# --- events for data frames -------------------------------------------------------------------------------------------
+
+COLUMNS = {"start_ns", "duration_ns", "name", "kind", "rank", "device", "stream", "correlation", "range"}
+
+
+@pytest.mark.parametrize("frame", FRAMES, ids=["pandas", "polars"])
+def test_the_events_of_all_ranks_are_one_frame(folder: Path, frame: Callable[[Any], Any]) -> None:
+    table = frame(harness.events(folder))
+    assert set(table.columns) == COLUMNS
+    assert len(table) == RANKS * STEPS * 13  # a copy, ten products, a hostile kernel, an all-reduce
+    assert set(table["rank"].to_list()) == set(range(RANKS))
+    assert set(table["kind"].to_list()) == {"gemm", "communication", "copy H2D", "other"}
+
+
+def test_every_event_is_as_the_trace_has_it(folder: Path) -> None:
+    table = pandas.DataFrame(harness.events(folder))
+    first = table[(table["rank"] == 1) & (table.name == NCCL)].iloc[0]
+    assert (first.start_ns, first.duration_ns) == (1_700_000_000_000_840_000, 60_000)
+    assert (first.stream, first.device, first.correlation, first["range"]) == (20, 1, 1_000_013, "backward")
+    gemms = table[(table["rank"] == 0) & (table.name == GEMM)]
+    assert gemms["range"].value_counts().to_dict() == {"forward": 5 * STEPS, "backward": 5 * STEPS}
+    assert (gemms.duration_ns == 50_000).all()
+
+
+def test_the_kinds_sums_are_those_of_the_summary(folder: Path) -> None:
+    summary = harness.analyse(folder, window="gpu")
+    table = polars.DataFrame(harness.events(folder))
+    sums = dict(table.group_by("kind").agg(polars.col("duration_ns").sum()).iter_rows())
+    told: dict[str, int] = {}
+    for row in summary.kinds:
+        told[row.kind] = told.get(row.kind, 0) + row.duration_ns
+    assert sums == told
+
+
+def test_on_a_cpu_an_operator_that_another_interrupts_is_several_rows_of_one_correlation(
+    tmp_path: Path,
+) -> None:
+    records = [
+        make.said("forward", 500, 9_000),
+        make.operator("aten::linear", 1_000, 6_000),
+        make.operator("aten::mm", 2_000, 3_000),
+    ]
+    header = make.HEADER | {"deviceProperties": [], "baseTimeNanoseconds": 1_700_000_000_000_000_000}
+    make.kineto(tmp_path / "rank3.json", records, header=header)
+    rows = list(polars.DataFrame(harness.events(tmp_path)).sort("start_ns").iter_rows(named=True))
+    assert [(r["name"], r["start_ns"] % 1_000_000, r["duration_ns"]) for r in rows] == [
+        ("aten::linear", 1_000, 1_000),
+        ("aten::mm", 2_000, 3_000),
+        ("aten::linear", 5_000, 2_000),
+    ]
+    assert rows[0]["correlation"] == rows[2]["correlation"] != rows[1]["correlation"]
+    assert {(r["rank"], r["range"]) for r in rows} == {(3, "forward")}
+
+
+def test_two_nodes_reports_of_a_run_are_one_frame_with_the_ranks_that_the_training_wrote_down(
+    tmp_path: Path,
+) -> None:
+    """nsys makes one report per node, and its processes need not say their ranks."""
+    (tmp_path / "nsys").mkdir()
+    (tmp_path / "metrics").mkdir()
+    (tmp_path / "run.json").write_text("{}")
+    for node in (0, 1):
+        made = make.Nsys()
+        for rank in (2 * node, 2 * node + 1):
+            made.kernel("gemm", 1_000 + rank, 10, pid=100 + rank, device=rank % 2)
+            start = {"event": "start", "rank": rank, "world_size": 4, "pid": 100 + rank}
+            (tmp_path / "metrics" / f"rank{rank}.jsonl").write_text(json.dumps(start) + "\n")
+        made.saved(tmp_path / "nsys" / f"profile_node{node}.sqlite")
+    table = pandas.DataFrame(harness.events(tmp_path))
+    origin = 1_700_000_000_000_000_000
+    assert (table.start_ns - origin - 1_000 == table["rank"]).all()
+    assert table[["rank", "device"]].to_numpy().tolist() == [[0, 0], [1, 1], [2, 0], [3, 1]]
+    assert table["range"].isna().all()
+
+
+def test_traces_of_two_jobs_are_refused(folder: Path, tmp_path: Path) -> None:
+    other = write_traces(tmp_path / "again", 1)[0]
+    other.rename(tmp_path / "a.json")
+    (first, *_) = write_traces(tmp_path / "b", RANKS)
+    with pytest.raises(RequestError, match=r"are both of rank 0: give the traces of one job"):
+        harness.events(tmp_path)
+    assert len(harness.events(first)["name"]) == STEPS * 13
+    (tmp_path / "none").mkdir()
+    with pytest.raises(WorkError, match="no trace was found"):
+        harness.events(tmp_path / "none")
