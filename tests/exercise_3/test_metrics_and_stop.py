@@ -26,6 +26,12 @@ def test_ten_iterations_of_which_five_are_recorded(run: Run) -> None:
     assert phases == ["skip"] * 3 + ["wait", "warmup"] + ["active"] * 5
 
 
+def test_what_happens_before_the_first_iteration_is_said_once_and_in_order(run: Run) -> None:
+    said = [line for line in run.output.splitlines() if line.endswith(" …")]
+    assert [line.split()[0] for line in said] == ["starting", "starting", "starting", "building"]
+    assert run.output.index(said[-1]) < run.output.index("iteration 1/10")
+
+
 def test_a_rank_knows_its_place(run: Run) -> None:
     sizes = {
         "tp": 1,

@@ -1,0 +1,125 @@
+"""Step 8: known faults, and what the report says of each: does it name it, and in the right milliseconds?
+
+A fault's cost is measured against the same training without it. Slow data loading and fp32 are options of exercise 1;
+the others are small loops of our own.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, NamedTuple
+
+from failures import StepError
+from numbers_text import ms
+from place import LAUNCHER, Place, has_gpu, require_packages
+from recorded import recorded
+from results import Result
+from runs import answer, find
+
+SECONDS = 45.0
+NOT_CLOSE = 0.25  # of the measured cost, by which the finding may be off
+LARGEST = re.compile(
+    r"The largest avoidable part is (?P<what>.+?): (?P<share>[\d.]+) % of the time"
+    r"(?:, about (?P<number>[\d.,]+) (?P<unit>ns|µs|ms|s) a \w+)?"
+)
+NANOSECONDS = {"ns": 1.0, "µs": 1e3, "ms": 1e6, "s": 1e9}
+
+
+class Fault(NamedTuple):
+    """A fault: the case that has it, the one that has it not, the words expected, and whether a GPU is needed."""
+
+    case: str
+    without: str
+    expected: str
+    needs_gpu: bool
+    says_at_least: bool = False  # the report names no more than what is sure to go away
+
+
+OF_RUNS = (
+    Fault("slow-data", "bf16", "waiting for data", needs_gpu=False),
+    Fault("fp32", "bf16", "fp32|precision", needs_gpu=True, says_at_least=True),
+)
+OF_LOOPS = (
+    Fault("fault-data-stall", "eager", "waiting for data", needs_gpu=False),
+    Fault("fault-host-stall", "eager", "launch-bound|host", needs_gpu=True),
+    Fault("fault-sync", "eager-small", "synchroni", needs_gpu=True),
+    Fault("fault-pageable", "eager", "cop(y|ies)", needs_gpu=True),
+)
+
+
+class Finding(NamedTuple):
+    """What the report calls the largest avoidable part; None where it names none."""
+
+    what: str | None
+    each_ns: float | None
+
+
+def faults(place: Place, result: Result) -> None:
+    """Every fault that this machine can show."""
+    require_packages("torch", *LAUNCHER)
+    for fault in OF_RUNS:
+        if _possible(result, fault):
+            _of_run(place, result, fault)
+    for fault in OF_LOOPS:
+        if place.is_late:
+            result.is_partial(f"no time left for {fault.case}")
+        elif _possible(result, fault):
+            try:
+                _of_loop(place, result, fault)
+            except StepError as error:
+                result.broke(f"{fault.case} runs", error)
+    result.lacks("throttled clocks", "nothing here sets clocks; step monitor shows nvidia-smi's reasons")
+
+
+def _possible(result: Result, fault: Fault) -> bool:
+    if fault.needs_gpu and not has_gpu():
+        result.lacks(fault.case, "GPU")
+        return False
+    return True
+
+
+def _of_run(place: Place, result: Result, fault: Fault) -> None:
+    with_it, without = find(place, fault.case), find(place, fault.without)
+    if with_it is None or without is None:
+        result.lacks(fault.case, "the runs of step training")
+        result.is_partial(f"the runs {fault.case} and {fault.without} are not there")
+        return
+    steps: list[Any] = [(run.summary["efficiency"] or {}).get("step_ns") for run in (with_it, without)]
+    cost = steps[0] - steps[1] if None not in steps else None
+    _judge(result, fault, finding(answer(place, with_it.path)), cost)
+
+
+def _of_loop(place: Place, result: Result, fault: Fault) -> None:
+    without, with_it = (recorded(place, case, SECONDS) for case in (fault.without, fault.case))
+    _judge(result, fault, finding(with_it.text), with_it.recorded_ns - without.recorded_ns)
+
+
+def finding(text: str) -> Finding:
+    """The largest avoidable part in the report's answer, which may be wrapped anywhere."""
+    found = LARGEST.search(" ".join(text.split()))
+    if found is None:
+        return Finding(None, None)
+    each = float(found["number"].replace(",", "")) * NANOSECONDS[found["unit"]] if found["number"] else None
+    return Finding(found["what"], each)
+
+
+def _judge(result: Result, fault: Fault, said: Finding, cost_ns: float | None) -> None:
+    result.numbers[fault.case] = {"said": said.what, "said_ns": said.each_ns, "measured_ns": cost_ns}
+    named = said.what is not None and re.search(fault.expected, said.what, re.IGNORECASE) is not None
+    text = f"the report names {said.what or 'no avoidable part'}, {ms(said.each_ns)} a step"
+    result.check(f"{fault.case}: is named", named, text)
+    if not named or said.each_ns is None or cost_ns is None:
+        return
+    close = is_right(fault, said.each_ns, cost_ns)
+    told = f"{ms(said.each_ns)} by the report, {ms(cost_ns)} against {fault.without}"
+    if has_gpu():
+        result.check(f"{fault.case}: in the right milliseconds", close, told)
+    else:
+        result.seen(f"{fault.case}: milliseconds", told)
+
+
+def is_right(fault: Fault, said_ns: float, cost_ns: float) -> bool:
+    """Whether what the report says is what the fault was measured to cost, within a quarter."""
+    too_much = said_ns > (1 + NOT_CLOSE) * cost_ns
+    too_little = said_ns < (1 - NOT_CLOSE) * cost_ns
+    return not too_much and (fault.says_at_least or not too_little)

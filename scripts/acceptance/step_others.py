@@ -1,0 +1,57 @@
+"""Step 5: exercises 2 and 3 on one GPU: they start, train and report."""
+
+from __future__ import annotations
+
+import importlib.util
+
+from failures import StepError
+from place import TRAINING, Place, require_packages
+from results import Result
+from runs import Case, find, launched, sizes
+from step_training import figures, sentence
+from summary_checks import check_summary
+
+SHORT = ("--skip-steps", "2", "--wait-steps", "1", "--warmup-steps", "1", "--active-steps", "3")
+WITH_KINETO = ("--profiler", "torch")
+
+
+def others(place: Place, result: Result) -> None:
+    """Run each case whose framework is here."""
+    require_packages(*TRAINING)
+    common = (*sizes(), *SHORT, *WITH_KINETO)
+    zero = ("-e", "2", *common, "--mixed-precision")
+    _cases(
+        place,
+        result,
+        "megatron",
+        [Case("megatron-tp1-pp1", ("-e", "3", *common, "--tp", "1", "--pp", "1", *_batch()))],
+    )
+    _cases(place, result, "deepspeed", [Case("zero-3", zero), Case("zero-2", (*zero, "--ds-stage2"))])
+    result.lacks("ZeRO-Offload", "exercise 2 has no option for it yet")
+
+
+def _batch() -> tuple[str, ...]:
+    """Four micro-batches of one sample: the exercise's own 128 samples take too long here."""
+    return ("--micro-batch-size", "1", "--global-batch-size", "4")
+
+
+def _cases(place: Place, result: Result, framework: str, cases: list[Case]) -> None:
+    for case in cases:
+        if importlib.util.find_spec(framework) is None:
+            result.lacks(case.name, f"the package of {framework} (step inventory names the command)")
+        elif place.is_late and find(place, case.name) is None:
+            result.is_partial(f"no time left for {case.name}")
+        else:
+            _one(place, result, case)
+
+
+def _one(place: Place, result: Result, case: Case) -> None:
+    try:
+        run = launched(place, case)
+    except StepError as error:
+        result.broke(f"{case.name} trains", error)
+        return
+    numbers = figures(run.summary)
+    result.numbers[case.name] = numbers
+    result.check(f"{case.name} trains", True, sentence(numbers))
+    check_summary(result, case.name, run.summary)
