@@ -32,7 +32,7 @@ _QUIET = (
     "--remote-debugging-port=0",
     "--remote-allow-origins=*",
 )
-_START_S = 30.0
+_START_S = 120.0
 # Keys whose effect is the browser's own come from their codes.
 _KEYS: dict[str, dict[str, Any]] = {
     "Tab": {"windowsVirtualKeyCode": 9},
@@ -61,7 +61,11 @@ class Browser:
         self._process = subprocess.Popen(
             [*argv, "about:blank"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
-        self._socket = websocket.create_connection(self._address(), timeout=60)
+        try:
+            self._socket = websocket.create_connection(self._address(), timeout=60)
+        except BaseException:
+            self._process.kill()
+            raise
         for domain in ("Page", "Runtime", "Network", "Log"):
             self.call(f"{domain}.enable")
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
@@ -88,7 +92,11 @@ class Browser:
     ) -> None:
         self._socket.close()
         self._process.terminate()
-        self._process.wait(timeout=20)
+        try:
+            self._process.wait(timeout=20)
+        except subprocess.TimeoutExpired:  # it has nothing to lose
+            self._process.kill()
+            self._process.wait()
         self._folder.cleanup()
 
     def call(self, method: str, **parameters: Any) -> dict[str, Any]:

@@ -8,6 +8,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+settings.register_profile("unhurried", deadline=None)  # a busy machine fails no property
+settings.load_profile("unhurried")
 
 
 @pytest.fixture(scope="session")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import psutil
@@ -106,8 +106,9 @@ class ProcessSource:
 
     def sample(self) -> Sequence[Sequence[Value]]:
         """One row; utilisation and power are over the time since the row before, unknown in the first."""
+        processes = self._tree.members()  # takes a while: the clock is read after it, beside the CPU times
         now_s, joules = time.monotonic(), self._rapl.energy_joules() if self._rapl else None
-        spent_s, rss_bytes, count = self._measure()
+        spent_s, rss_bytes, count = self._measure(processes)
         utilization = watts = machine = None
         machine_now = psutil.cpu_percent(interval=None)
         if self._last and (elapsed_s := now_s - self._last[0]) > 0:
@@ -118,11 +119,11 @@ class ProcessSource:
         memory = psutil.virtual_memory()
         return [(utilization, rss_bytes, count, machine, memory.total - memory.available, watts, joules)]
 
-    def _measure(self) -> tuple[float, int, int]:
+    def _measure(self, processes: Iterable[psutil.Process]) -> tuple[float, int, int]:
         """CPU seconds since the last call, resident bytes (shared pages once per process), number of processes."""
         spent_s, rss_bytes = 0.0, 0
         known: dict[psutil.Process, float] = {}
-        for process in self._tree.members():
+        for process in processes:
             try:
                 with process.oneshot():
                     times = process.cpu_times()

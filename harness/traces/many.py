@@ -19,7 +19,7 @@ from harness.traces.progress import Report, silent
 from harness.traces.trace import Trace
 
 if TYPE_CHECKING:
-    from concurrent.futures import ProcessPoolExecutor
+    from concurrent.futures import Future, ProcessPoolExecutor
 
 Result = TypeVar("Result")
 
@@ -122,7 +122,12 @@ def _in_pool(
     results: dict[int, Result | TraceError] = {}
     with process_pool(shares[0]) as pool:
         order = sorted(range(len(files)), key=lambda number: -sizes[number])
-        jobs = {pool.submit(_apply, files[number], function, shares[1]): number for number in order}
+        jobs: dict[Future[Result | TraceError], int] = {}
+        for number in order:
+            try:
+                jobs[pool.submit(_apply, files[number], function, shares[1])] = number
+            except BrokenProcessPool:  # a worker died while there were still files to hand out
+                results[number] = TraceError(files[number], KILLED)
         for job in as_completed(jobs):
             number = jobs[job]
             try:

@@ -148,9 +148,9 @@ def _make(venv: Venv, wanted: dict[str, list[str]], beat: Callable[[], None]) ->
     if venv.path.exists():
         say(f"{venv.path} is incomplete or from another place; making it anew.")
         shutil.rmtree(venv.path)
-    venv.path.mkdir(parents=True)
-    venv.building.touch()
     try:
+        venv.path.mkdir(parents=True)
+        venv.building.touch()
         installer.create(venv.path, beat)
         installer.install(venv.python, wanted, beat)
     except BaseException:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -43,8 +44,13 @@ def test_its_python_finds_the_packages_of_this_one_whatever_pythonpath_says(
 
 def test_a_program_that_outlasts_its_time_hears_ctrl_c_first(tmp_path: Path) -> None:
     heard = tmp_path / "heard"
-    script = f"trap 'touch {heard}; exit 3' INT; while :; do sleep 0.05; done"
-    done = run(["bash", "-c", script], 0.5, {"PATH": "/usr/bin:/bin"})
+    # Python, unlike bash, hears SIGINT also where whoever runs the tests in the background ignores it.
+    code = (
+        "import signal, sys, time, pathlib\n"
+        "signal.signal(signal.SIGINT, lambda *_: (pathlib.Path(sys.argv[1]).touch(), sys.exit(3)))\n"
+        "time.sleep(60)"
+    )
+    done = run([sys.executable, "-I", "-S", "-c", code, str(heard)], 3, {"PATH": "/usr/bin:/bin"})
     assert done.code is None
     assert heard.exists()
 

@@ -12,7 +12,7 @@ from harness.analysis.summary import Summary, Verdict
 pytestmark = pytest.mark.train
 pytest.importorskip("torch", reason="training needs PyTorch")
 
-from tests.exercise_3.megatron_runs import completed  # noqa: E402 - after the skip
+from tests.exercise_3.megatron_runs import Run, completed  # noqa: E402 - after the skip
 from tests.exercise_3.megatron_runs import train as train_megatron  # noqa: E402 - as above
 from tests.exercises.launching import train  # noqa: E402 - as above
 
@@ -30,18 +30,26 @@ def ddp(tmp_path_factory: pytest.TempPathFactory) -> Summary:
 
 
 @pytest.fixture(scope="module")
-def pipelined(tmp_path_factory: pytest.TempPathFactory) -> Summary:
+def pipeline_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """megatron-core with two stages and four micro-batches, three recorded iterations."""
     folder: Path = tmp_path_factory.mktemp("pp") / "run"
-    completed(train_megatron(folder, "--pp", 2, "--global-batch-size", 4, *WINDOW))
-    return measure([folder])
+    return completed(train_megatron(folder, "--pp", 2, "--global-batch-size", 4, *WINDOW))
+
+
+@pytest.fixture(scope="module")
+def pipelined(pipeline_run: Run) -> Summary:
+    """What is measured of it."""
+    return measure([pipeline_run.folder])
 
 
 def test_two_ranks_of_ddp_are_one_job_of_cpu_devices_with_every_step(ddp):
     assert (ddp.ranks, ddp.world_size, ddp.backend) == ([0, 1], 2, "gloo")
     assert [d.device_kind for d in ddp.devices] == ["cpu", "cpu"]
     assert [len(r.durations_ns) for r in ddp.steps.per_rank] == [3, 3]
-    assert ddp.quality.verdict is Verdict.GOOD, ddp.quality.findings
+    # A busy machine may put one rank aside as its window opens; that both have the same steps is held below.
+    apart = "ranks were not profiled over the same steps"
+    assert [f for f in ddp.quality.findings if f.severity is not Verdict.GOOD and f.what != apart] == []
+    assert len({tuple(step.step for step in device.steps) for device in ddp.devices}) == 1
 
 
 def test_each_nanosecond_of_a_recorded_window_is_accounted_for(ddp, pipelined):
@@ -66,16 +74,17 @@ def test_ddp_reduces_every_gradient_once_per_step_in_backward(ddp):
 def test_the_traces_steps_agree_with_the_trainings_own_clock(ddp):
     for rank, training in zip(ddp.steps.per_rank, ddp.training, strict=True):
         assert training.steps_counted == 3
-        steps = zip(rank.durations_ns, training.step_durations_ns, strict=True)
-        # A busy machine can put a rank aside between the two clocks' readings, not at every step.
-        assert min(abs(traced / written - 1) for traced, written in steps) < 0.1
+        # The training's clock runs inside the step of the trace; a busy machine can put a rank aside in between.
+        steps = list(zip(rank.durations_ns, training.step_durations_ns, strict=True))
+        assert all(traced >= 0.99 * written for traced, written in steps)
+        assert min(traced / written for traced, written in steps) < 1.25
 
 
 def test_a_training_without_mixed_precision_multiplies_in_fp32_only(ddp):
     assert {k.precision for k in ddp.kinds if k.kind == "gemm"} == {"fp32"}
 
 
-def test_a_recorded_pipeline_shows_its_stages_and_a_bubble(pipelined):
+def test_a_recorded_pipeline_shows_its_stages_and_a_bubble(pipelined, pipeline_run):
     found = pipelined.pipeline
     assert (found.stages, found.microbatches) == (2, 4)
     assert found.expected_bubble_fraction == pytest.approx(1 / 5)
@@ -83,7 +92,25 @@ def test_a_recorded_pipeline_shows_its_stages_and_a_bubble(pipelined):
     for stage in found.per_stage:
         assert 0 < stage.schedule_bubble_fraction < 1
         assert stage.schedule_busy_ns <= stage.schedule_ns
-    assert found.mean_bubble_fraction >= found.expected_bubble_fraction - 0.05
+    assert found.mean_bubble_fraction == pytest.approx(empty_share(pipeline_run), abs=0.002)
+
+
+def empty_share(run: Run) -> float:
+    """Of the stages' schedules, by the training's own ranges."""
+    empty = whole = 0.0
+    for iteration in range(3):
+        work = [
+            [
+                s
+                for s in run.spans(rank)
+                if " mb" in s.name and run.spans(rank, "iteration_")[iteration].holds(s)
+            ]
+            for rank in (0, 1)
+        ]
+        length = max(s.end for stage in work for s in stage) - min(s.start for stage in work for s in stage)
+        whole += 2 * length
+        empty += 2 * length - sum(s.end - s.start for stage in work for s in stage)
+    return empty / whole
 
 
 def test_each_micro_batch_is_sent_once_forwards_and_once_backwards(pipelined):

@@ -112,7 +112,11 @@ def test_gradients_are_reduced_beside_backward_unless_told_otherwise(
     tmp_path: Path, flags: tuple[object, ...], beside_backward: bool
 ) -> None:
     run = completed(train(tmp_path / "run", *SIZES, "--no-distributed-optimizer", *flags))
-    last = run.spans(0, "backward mb1 ")[-1]  # two replicas: two micro-batches each
-    reductions = [span for span in run.spans(0, "gloo:all_reduce") if span.end > last.start]
-    assert reductions
-    assert any(span.start < last.end for span in reductions) is beside_backward
+    lasts = run.spans(0, "backward mb1 ")  # two replicas: two micro-batches each
+    reductions = run.spans(0, "gloo:all_reduce")
+    assert len(lasts) == 2
+    assert all(any(span.end > last.start for span in reductions) for last in lasts)
+    beside = [
+        span for last in lasts for span in reductions if last.start < span.end and span.start < last.end
+    ]
+    assert bool(beside) is beside_backward

@@ -68,7 +68,7 @@ def run(folder: Path, last_step: int, meetings: list[str]) -> list[Times]:
         for rank in range(2)
     ]
     try:
-        assert [rank.wait(timeout=60) for rank in ranks] == [0, 0]
+        assert [rank.wait(timeout=240) for rank in ranks] == [0, 0]
     finally:
         for rank in ranks:
             rank.kill()

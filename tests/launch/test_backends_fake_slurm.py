@@ -307,7 +307,7 @@ def test_the_state_is_squeues_then_saccts_then_scontrols_then_the_runs_own(progr
 def test_who_does_not_answer_in_time_is_passed_over(
     programs: Path, run: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(slurm, "QUESTION_S", 0.5)
+    monkeypatch.setattr(slurm, "QUESTION_S", 2)
     fake(programs, "squeue", "echo >>$0.log; exec sleep 60")
     fake(programs, "sacct", "echo COMPLETED")
     assert slurm.state(run) == "completed"

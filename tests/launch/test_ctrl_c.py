@@ -19,6 +19,7 @@ from harness.launch.local import Limits, submit
 folder = Path(sys.argv[1])
 submit(folder / "job.sh", "local-1", folder / "controller", Limits(60, 5, 0))
 try:
+    (folder / "listening").touch()
     time.sleep(60)
 except KeyboardInterrupt:
     print("interrupted", flush=True)
@@ -37,16 +38,16 @@ touch done
 """
 
 
-def on_a_terminal(argv: list[str], pressed_when: Path) -> str:
-    """What a program prints on a terminal of its own, where Ctrl-C is pressed as soon as a file is there."""
+def on_a_terminal(argv: list[str], *pressed_when: Path) -> str:
+    """What a program prints on a terminal of its own, where Ctrl-C is pressed as soon as some files are there."""
     child, terminal = pty.fork()
     if child == 0:
         os.chdir(ROOT)
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # whoever runs the tests in the background ignores it
         os.execv(argv[0], argv)
-    end = time.monotonic() + 30
-    while not pressed_when.exists():
-        assert time.monotonic() < end, f"{pressed_when} did not appear"
+    end = time.monotonic() + 120
+    while missing := [file for file in pressed_when if not file.exists()]:
+        assert time.monotonic() < end, f"{missing} did not appear"
         time.sleep(0.05)
     os.write(terminal, b"\x03")
     said = b""
@@ -62,7 +63,9 @@ def on_a_terminal(argv: list[str], pressed_when: Path) -> str:
 
 def test_ctrl_c_interrupts_the_command_and_neither_the_controller_nor_the_script(tmp_path: Path) -> None:
     (tmp_path / "job.sh").write_text(SCRIPT)
-    said = on_a_terminal([sys.executable, "-c", PROGRAM, str(tmp_path)], tmp_path / "up")
+    said = on_a_terminal(
+        [sys.executable, "-c", PROGRAM, str(tmp_path)], tmp_path / "up", tmp_path / "listening"
+    )
     assert "interrupted" in said
     assert "Traceback" not in said
     assert (tmp_path / "done").is_file(), "the terminal ended the script"

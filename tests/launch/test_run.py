@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+import yaml
 from launch_shared import ROOT, Harness, a_run
 
 from harness.errors import RequestError, WorkError
@@ -160,8 +161,14 @@ def test_a_run_whose_controller_lives_can_be_stopped_before_its_first_word(tmp_p
 
 
 @pytest.mark.train
-def test_a_time_limit_of_seconds_ends_a_local_run_as_a_timeout(harness: Harness) -> None:
-    done = harness("-e", "1", "-g", "1", "--time", "0:00:03")
+def test_a_time_limit_without_a_warning_ends_a_local_run_as_a_timeout(
+    harness: Harness, tmp_path: Path
+) -> None:
+    """As a limit of less than four seconds, with more time for a busy machine to begin."""
+    described = yaml.safe_load((ROOT / "configs/sites/local.yaml").read_text(encoding="utf-8"))
+    path = tmp_path / "unwarned.yaml"
+    path.write_text(yaml.safe_dump(described | {"signal_seconds": 0}), encoding="utf-8")
+    done = harness("-e", "1", "-g", "1", "--site", str(path), "--time", "0:00:12", "--active-steps", "9999")
     assert done.returncode == 1
     assert "timeout: " in done.stderr, done.stderr
 

@@ -75,22 +75,23 @@ def test_hostile_names_ran_nothing(browser: Browser) -> None:
     assert browser.evaluate("Timeline.texts.some((text) => text.startsWith('evil</script>'))")
 
 
+def hold(browser: Browser, key: str, until: str) -> None:
+    """A key pressed until it has had its effect; nothing moves once it is up."""
+    event = "document.dispatchEvent(new KeyboardEvent('{}', {{key: '{}', bubbles: true}}))"
+    two_frames = "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
+    browser.evaluate(event.format("keydown", key))
+    browser.wait(until)
+    browser.evaluate(f"{event.format('keyup', key)}; {two_frames}.then(() => 0)")
+    stands = browser.evaluate("[Timeline.view.from, Timeline.view.to]")
+    assert browser.evaluate(f"{two_frames}.then(() => [Timeline.view.from, Timeline.view.to])") == stands
+
+
 def test_keys_zoom_and_move(browser: Browser) -> None:
     before = span(browser)
-    browser.evaluate(
-        "document.dispatchEvent(new KeyboardEvent('keydown', {key: 'w', bubbles: true}));"
-        "new Promise((done) => setTimeout(done, 400))"
-    )
-    browser.evaluate("document.dispatchEvent(new KeyboardEvent('keyup', {key: 'w', bubbles: true}))")
+    hold(browser, "w", f"Timeline.view.to - Timeline.view.from < {0.9 * before}")
     closer = span(browser)
-    assert closer < 0.9 * before
     start = browser.evaluate("Timeline.view.from")
-    browser.evaluate(
-        "document.dispatchEvent(new KeyboardEvent('keydown', {key: 'd', bubbles: true}));"
-        "new Promise((done) => setTimeout(done, 300))"
-    )
-    browser.evaluate("document.dispatchEvent(new KeyboardEvent('keyup', {key: 'd', bubbles: true}))")
-    assert browser.evaluate("Timeline.view.from") > start
+    hold(browser, "d", f"Timeline.view.from > {start}")
     assert span(browser) == pytest.approx(closer, rel=1e-6)
     browser.key("0")
     assert span(browser) == pytest.approx(before)

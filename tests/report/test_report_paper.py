@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import subprocess
@@ -128,6 +129,5 @@ def test_after_the_print_the_page_is_as_it_was(pages: dict[str, Path]) -> None:
         browser.evaluate(printed)
         browser.call("Page.printToPDF")
         assert 680 in browser.evaluate("widths")
-        browser.evaluate("new Promise((done) => setTimeout(done, 300)).then(() => Timeline.draw())")
-        assert browser.evaluate(state) == before
+        browser.wait(f"Timeline.draw(), JSON.stringify({state}) === JSON.stringify({json.dumps(before)})")
         assert browser.problems == []

@@ -157,7 +157,7 @@ SchedulerParameters=batch_sched_delay=0,sched_interval=1,bf_interval=1,sched_min
 SlurmdParameters=config_overrides
 EnforcePartLimits=ALL
 ReturnToService=2
-KillWait=30
+KillWait=90
 MinJobAge=3600
 InactiveLimit=0
 SlurmctldTimeout=30
@@ -205,7 +205,7 @@ write_configuration() {
 start_munged() {
   munged --force --num-threads=2 --key-file="$DIR/etc/munge.key" --socket="$DIR/run/munge.sock" \
     --pid-file="$DIR/run/munged.pid" --log-file="$DIR/log/munged.log" --seed-file="$DIR/run/munge.seed"
-  wait_for 10 munge -S "$DIR/run/munge.sock" -n || die "munged does not answer: $(tail -n 3 "$DIR/log/munged.log")"
+  wait_for 120 munge -S "$DIR/run/munge.sock" -n || die "munged does not answer: $(tail -n 3 "$DIR/log/munged.log")"
 }
 
 # No TCP and no passwords: a throw-away database behind a socket in a directory of our own. The system tables are
@@ -220,7 +220,7 @@ start_database() {
     "${server[@]}" --bootstrap >"$log" 2>&1 || die "mariadbd: $(tail -n 3 "$log")"
   setsid "${server[@]}" --skip-grant-tables --socket="$socket" --pid-file="$DIR/run/mariadbd.pid" \
     >>"$log" 2>&1 </dev/null &
-  wait_for 30 test -S "$socket" || die "mariadbd did not come up: $(tail -n 3 "$log")"
+  wait_for 120 test -S "$socket" || die "mariadbd did not come up: $(tail -n 3 "$log")"
 }
 
 start_slurmdbd() {
@@ -244,8 +244,8 @@ CONF
   )
   MYSQL_UNIX_PORT=$DIR/run/mysql.sock slurmdbd
   # A refused sacctmgr waits for seconds: ask the port first.
-  wait_for 30 bash -c "exec 3<>/dev/tcp/$SUBNET.1/$((PORT + 1))" || true
-  wait_for 30 sacctmgr -n show cluster || die "slurmdbd does not answer: $(tail -n 3 "$DIR/log/slurmdbd.log")"
+  wait_for 120 bash -c "exec 3<>/dev/tcp/$SUBNET.1/$((PORT + 1))" || true
+  wait_for 120 sacctmgr -n show cluster || die "slurmdbd does not answer: $(tail -n 3 "$DIR/log/slurmdbd.log")"
   sacctmgr -i -Q add cluster "$CLUSTER" >/dev/null
 }
 
@@ -268,12 +268,12 @@ start_node() {
     hostname "$1"
     mount --bind "$2" /etc/hosts
     ip link set lo up
-    for _ in {1..300}; do ! ip link show eth0 >/dev/null 2>&1 || break; sleep 0.02; done
+    for _ in {1..3000}; do ! ip link show eth0 >/dev/null 2>&1 || break; sleep 0.02; done
     ip addr add "$3/24" dev eth0
     ip link set eth0 up
     exec slurmd -N "$1"' - "$name" "$DIR/etc/hosts" "$(node_address "$i")" </dev/null >>"$DIR/log/$name.out" 2>&1 &
   pid=$!
-  wait_for 5 own_network "$pid" || die "$name: no network namespace: $(cat "$DIR/log/$name.out")"
+  wait_for 60 own_network "$pid" || die "$name: no network namespace: $(cat "$DIR/log/$name.out")"
   ip link add "$BRIDGE-$i" type veth peer name eth0 netns "$pid"
   ip link set "$BRIDGE-$i" master "$BRIDGE" up
   readlink "/proc/$pid/ns/net" >"$DIR/run/$BRIDGE-$i.network"
@@ -300,10 +300,10 @@ set_rate() {
 all_idle() { [[ $(sinfo -h -N -p gpu -o '%N %T' 2>/dev/null | grep -c ' idle$') == "$NODES" ]]; }
 
 wait_idle() {
-  wait_for 30 all_idle && return 0
+  wait_for 120 all_idle && return 0
   sinfo -N -l >&2 || true
   tail -n 15 "$DIR"/log/slurm*.log >&2
-  die "not all nodes are idle after 30 s"
+  die "not all nodes are idle after 120 s"
 }
 
 start() {

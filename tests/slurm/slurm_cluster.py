@@ -15,6 +15,7 @@ from pathlib import Path
 
 SCRIPT = Path(__file__).with_name("cluster.sh")
 NOT_POSSIBLE_HERE = 3  # cluster.sh's exit code for "this machine does not allow it"
+PATIENCE_S = 600.0  # for what must come, however busy the machine is; no test claims how long it takes
 UNFINISHED = {"PENDING", "CONFIGURING", "RUNNING", "COMPLETING", "SUSPENDED", "REQUEUED"}
 _OUTER_JOB = re.compile(r"^(SLURM|SLURMD|SBATCH|SRUN|SALLOC|SQUEUE|SINFO|SCANCEL)_")
 
@@ -23,7 +24,7 @@ class NotPossibleHereError(Exception):
     """Slurm cannot be installed or started on this machine; the message says why."""
 
 
-def wait_until(condition: Callable[[], object], what: str, timeout_s: float = 60) -> None:
+def wait_until(condition: Callable[[], object], what: str, timeout_s: float = PATIENCE_S) -> None:
     """Returns when the condition holds; fails, saying what was waited for."""
     end_s = time.monotonic() + timeout_s
     while not condition():
@@ -47,7 +48,7 @@ class Slurm:
         self,
         *argv: str | Path,
         check: bool = True,
-        timeout_s: float = 60,
+        timeout_s: float = PATIENCE_S,
         env: Mapping[str, str] | None = None,
     ) -> subprocess.CompletedProcess[str]:
         """A command on the login node; what it wrote is in the error when it should have worked."""
@@ -76,11 +77,11 @@ class Slurm:
         """PENDING, RUNNING, COMPLETED, FAILED …"""
         return self.job(job_id)["JobState"]
 
-    def wait(self, job_id: str, timeout_s: float = 90) -> str:
+    def wait(self, job_id: str, timeout_s: float = PATIENCE_S) -> str:
         """The state in which the job ended."""
         return self._wait_state(job_id, lambda state: state not in UNFINISHED, timeout_s)
 
-    def wait_running(self, job_id: str, timeout_s: float = 30) -> None:
+    def wait_running(self, job_id: str, timeout_s: float = PATIENCE_S) -> None:
         """Returns when it runs; an assertion fails when it ends before."""
         assert self._wait_state(job_id, lambda state: state != "PENDING", timeout_s) == "RUNNING"
 

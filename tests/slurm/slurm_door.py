@@ -105,7 +105,7 @@ class Door:
     ) -> subprocess.CompletedProcess[str]:
         """slurm.sh with these words."""
         argv = ("bash", REPOSITORY / "slurm.sh", *words)
-        return self.slurm.run(*argv, check=False, timeout_s=300, env={**self.env, **(env or {})})
+        return self.slurm.run(*argv, check=False, timeout_s=900, env={**self.env, **(env or {})})
 
     def submit(self, site: Path, *words: str) -> Submitted:
         """A run of exercise 1 over both nodes."""

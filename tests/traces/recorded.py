@@ -1,12 +1,11 @@
 """Records real traces on this machine's CPU: a small model, two ranks, every collective once per step.
 
-Run as a program it is one rank: `python recorded.py FOLDER RANK PORT`.
+Run as a program it is one rank: `python recorded.py FOLDER RANK`.
 """
 
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -19,13 +18,10 @@ COLLECTIVES = ["all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_t
 
 def record(folder: Path) -> list[Path]:
     """Record a trace per rank into `folder`; raises CalledProcessError with what a rank said."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
     command = [sys.executable, __file__, str(folder)]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     ranks = [
-        subprocess.Popen([*command, str(rank), str(port)], stderr=subprocess.PIPE, text=True, env=environment)
+        subprocess.Popen([*command, str(rank)], stderr=subprocess.PIPE, text=True, env=environment)
         for rank in range(WORLD_SIZE)
     ]
     said = [rank.communicate(timeout=180)[1] for rank in ranks]
@@ -34,12 +30,12 @@ def record(folder: Path) -> list[Path]:
     return [folder / f"rank{rank}.json" for rank in range(WORLD_SIZE)]
 
 
-def _rank(folder: Path, rank: int, port: int) -> None:
+def _rank(folder: Path, rank: int) -> None:
     import torch  # noqa: PLC0415 - only the recording process needs it
     import torch.distributed as dist  # noqa: PLC0415
     from torch.profiler import ProfilerActivity, profile, record_function, schedule  # noqa: PLC0415
 
-    dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=WORLD_SIZE)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=WORLD_SIZE)
     torch.set_num_threads(1)
     model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(ELEMENTS, ELEMENTS))
     with profile(
@@ -73,4 +69,4 @@ def _communicate() -> None:
 
 
 if __name__ == "__main__":
-    _rank(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))
+    _rank(Path(sys.argv[1]), int(sys.argv[2]))

@@ -6,11 +6,14 @@ import gzip
 import io
 import os
 import time
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from harness.traces import Trace, TraceError, find_traces, map_traces
+from harness.traces import Trace, TraceError, find_traces, many, map_traces
 from harness.traces.many import memory_bytes, worker_count
 from harness.traces.progress import Progress
 from tests.traces import make
@@ -99,6 +102,31 @@ def kill_the_worker(trace: Trace) -> int:
 def test_a_worker_that_is_killed_is_said(tmp_path: Path) -> None:
     results = map_traces(ranks(tmp_path, 3), kill_the_worker, workers=2)
     assert all(isinstance(r, TraceError) and "worker process was killed" in str(r) for r in results)
+
+
+def test_a_worker_that_dies_while_files_are_handed_out_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = many.process_pool
+
+    def dying(workers: int) -> ProcessPoolExecutor:
+        pool = made(workers)
+        hand_out, handed_out = pool.submit, []
+
+        def submit(*job: Any) -> Any:
+            if handed_out:
+                raise BrokenProcessPool
+            handed_out.append(job)
+            return hand_out(*job)
+
+        monkeypatch.setattr(pool, "submit", submit)
+        return pool
+
+    monkeypatch.setattr(many, "process_pool", dying)
+    read, *lost = map_traces(ranks(tmp_path, 3), kernels_and_process, workers=2)
+    results = sorted([read, *lost], key=lambda result: isinstance(result, TraceError))
+    assert [isinstance(result, TraceError) for result in results] == [False, True, True]
+    assert all("worker process was killed" in str(result) for result in results[1:])
 
 
 def test_no_more_workers_than_the_memory_holds(tmp_path: Path) -> None:
