@@ -219,11 +219,11 @@ def test_of_a_process_that_is_new_only_what_it_did_since_the_last_sample_counts(
 ) -> None:
     """A young one did all of it since; when an old one that was found late did it is not known."""
     found: set[Worked] = set()
-    source = processes.ProcessSource(SimpleNamespace(members=lambda: found), None)  # type: ignore[arg-type]
-    source._measure()
+    source = processes.ProcessSource(SimpleNamespace(), None)  # type: ignore[arg-type]
+    source._measure(found)
     found.add(Worked(5.0, age_s))
-    assert source._measure() == (spent_s, 1, 1)
-    assert source._measure() == (0.0, 1, 1)
+    assert source._measure(found) == (spent_s, 1, 1)
+    assert source._measure(found) == (0.0, 1, 1)
 
 
 def test_a_folder_with_another_kind_of_samples_is_refused(tmp_path: Path) -> None:
