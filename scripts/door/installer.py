@@ -18,7 +18,7 @@ from say import Progress
 NO_NETWORK = re.compile(
     r"NewConnectionError|ConnectionError|ConnectTimeout|Failed to establish a new connection|ProxyError"
     r"|Temporary failure in name resolution|Max retries exceeded|Network is unreachable|Retrying \("
-    r"|ReadTimeoutError|IncompleteRead|ProtocolError|50[0-9] Server Error"
+    r"|ReadTimeoutError|ProtocolError"
 )
 USES = {"launcher": "the launcher", "train": "training", "test": "tests"}
 DOING = re.compile(r"^\s*(Collecting|Downloading|Building|Using cached)\b")

@@ -6,8 +6,12 @@ import os
 import shutil
 import signal
 import socket
+import struct
 import subprocess
+import threading
 import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -134,6 +138,55 @@ def test_no_network_is_one_sentence_that_names_the_way_out(checkout: Checkout) -
     assert last.startswith("slurm.sh: no package index can be reached")
     assert "HARNESS_PIP_ARGS" in last
     assert "Traceback" not in answer.stderr
+    assert leftovers(checkout) == []
+
+
+class _Index(BaseHTTPRequestHandler):
+    """A package index whose downloads stand still or, under /reset/, are cut off."""
+
+    def do_GET(self) -> None:
+        place, _, name = self.path.strip("/").rpartition("/")
+        if not name.endswith(".whl"):
+            file = f"{name.replace('-', '_')}-1.0-py3-none-any.whl"
+            return self._answer(f'<a href="{file}">{file}</a>'.encode())
+        self._answer(b"PK", promised=100_000)
+        if place.startswith("reset"):
+            at_once = struct.pack("ii", 1, 0)
+            self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, at_once)
+            return self.connection.close()
+        return time.sleep(3)
+
+    def _answer(self, body: bytes, promised: int | None = None) -> None:
+        self.send_response(200)
+        self.send_header("Content-Type", "text/html")
+        self.send_header("Content-Length", str(promised or len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+        self.wfile.flush()
+
+    def log_message(self, *_: object) -> None:
+        """Nothing."""
+
+
+@pytest.fixture
+def broken_index() -> Iterator[str]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Index) as server:
+        server.daemon_threads = True
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+        server.shutdown()
+
+
+@pytest.mark.parametrize("place", ["stalled", "reset"])
+def test_an_index_that_breaks_off_is_one_that_cannot_be_reached(
+    checkout: Checkout, broken_index: str, place: str
+) -> None:
+    asked = f"--index-url {broken_index}/{place} --timeout 1 --retries 0 --no-cache-dir"
+    answer = checkout.run("status", HARNESS_PIP_ARGS=asked)
+    assert answer.code == 1
+    assert answer.stderr.splitlines()[-1].startswith("slurm.sh: no package index can be reached"), (
+        answer.stderr
+    )
     assert leftovers(checkout) == []
 
 

@@ -226,6 +226,25 @@ def test_of_a_process_that_is_new_only_what_it_did_since_the_last_sample_counts(
     assert source._measure(found) == (0.0, 1, 1)
 
 
+def test_looking_for_processes_takes_time_that_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One busy core stays one busy core, however long the search among the machine's processes takes."""
+    now_s = [100.0]
+    monkeypatch.setattr(processes, "time", SimpleNamespace(monotonic=lambda: now_s[0], time=time.time))
+
+    def members() -> set[Worked]:
+        now_s[0] += searching_s
+        return {Worked(now_s[0], 3600.0)}  # busy all the time
+
+    searching_s = 0.0
+    source = processes.ProcessSource(SimpleNamespace(members=members), None)  # type: ignore[arg-type]
+    monkeypatch.setattr(source, "_before", lambda process, cpu_s: cpu_before[0])
+    cpu_before = [now_s[0]]
+    source.sample()
+    now_s[0], searching_s = now_s[0] + 1.0, 4.0
+    (utilization, *_), *_ = source.sample()
+    assert utilization == pytest.approx(100 / source._cpus)
+
+
 def test_a_folder_with_another_kind_of_samples_is_refused(tmp_path: Path) -> None:
     SampleFile(tmp_path / "samples.csv", ["power_watts"])
     with pytest.raises(MonitorError, match="another kind of device"):
