@@ -259,7 +259,7 @@ launches() {
   [[ $1 != lesson ]] || [[ -n $named && (-n $runs || -z $reads) ]]
 }
 
-# runs_here ARG...: will this machine itself train? As harness/site.py decides, without waiting for Python.
+# runs_here ARG...: will this machine itself train? As harness/site/site.py decides, without waiting for Python.
 runs_here() {
   local site file=''
   site=$(asked_site "$@")

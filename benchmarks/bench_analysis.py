@@ -24,9 +24,9 @@ ROOT = Path(__file__).parents[1]
 _SPLIT = """
 from pathlib import Path
 import numpy as np
-from harness.analysis.kinds import classify, load_rules
-from harness.analysis.process import device_rows
-from harness.analysis.split import busy, extent, idle_sets, split
+from harness.analysis.process.kinds import classify, load_rules
+from harness.analysis.process.prepared import device_rows
+from harness.analysis.process.breakdown import busy, extent, idle_sets, split
 from harness.traces import open_trace
 def work(arguments):
     trace = open_trace(Path(arguments[0]), host=False)
@@ -45,8 +45,8 @@ def one_device(device, events, rows, event_class):
 """
 _RANGES = """
 from pathlib import Path
-from harness.analysis.nesting import nest, owners_of_events
-from harness.analysis.view import views
+from harness.analysis.process.nesting import nest, owners_of_events
+from harness.analysis.process.view import views
 from harness.traces import open_trace
 def work(arguments):
     for view in views(open_trace(Path(arguments[0]))):
@@ -74,8 +74,8 @@ def warm_seconds(function: Callable[[], object], repeat: int) -> float:
 
 def report_here(trace: Path) -> str:
     """The whole report as text, in this process."""
-    from harness.analysis.measure_paths import measure_jobs  # noqa: PLC0415 - the stages must not pay for it
-    from harness.report import render  # noqa: PLC0415 - as above
+    from harness.measure.paths import measure_jobs  # noqa: PLC0415 - the stages must not pay for it
+    from harness.report.tables.terminal import render  # noqa: PLC0415 - as above
 
     return "\n".join(render(summary) for summary in measure_jobs([trace]))
 

@@ -15,10 +15,10 @@ from pathlib import Path
 
 from pydantic import TypeAdapter
 
-from harness.analysis.finish import finish
-from harness.analysis.measure_paths import measure_files
-from harness.analysis.parts import RankPart, merge
+from harness.analysis.job.summarise import finish
+from harness.analysis.process.part import RankPart, merge
 from harness.analysis.summary import Window
+from harness.measure.paths import measure_files
 
 PARTS = TypeAdapter(list[RankPart])
 

@@ -19,8 +19,8 @@ from chromium import Browser, find_chromium
 from generate_nsys_sqlite import generate
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from harness.analysis.measure_paths import measure_jobs
-from harness.report.page import write_page
+from harness.measure.paths import measure_jobs
+from harness.report.page.compose import write_page
 
 # Back and forth between everything and one step's thousandth, as a hand on W and S does, and sideways on A and D.
 _MOVE = """(async (seconds) => {

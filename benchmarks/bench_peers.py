@@ -34,7 +34,7 @@ work(sys.argv[1:])
 print(json.dumps({"wall_s": time.perf_counter() - wall, "cpu_s": cpu_s() - cpu, "imported": imported}))
 """
 _OURS = """
-from harness.analysis.measure_paths import measure_jobs
+from harness.measure.paths import measure_jobs
 def work(traces):
     assert sum(len(job.devices) for job in measure_jobs(traces)) == len(traces)
 """

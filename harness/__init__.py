@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from harness.analysis.events import Column
     from harness.analysis.summary import Summary
+    from harness.measure.events import Column
     from harness.run import Run
 
 
@@ -32,12 +32,12 @@ def analyse(what: Run | Path | str, window: str = "steps") -> Summary:
         RequestError: the files belong to several jobs.
         WorkError: nothing can be read.
     """
-    from harness.analysis import measure  # noqa: PLC0415 - see the module's docstring
     from harness.analysis.summary import Summary  # noqa: PLC0415 - as above
+    from harness.measure.paths import measure_one  # noqa: PLC0415 - as above
     from harness.report.brief import brief  # noqa: PLC0415 - as above
 
     Summary.as_html = brief  # the analysis knows no words
-    return measure([_path(what)], window)
+    return measure_one([_path(what)], window)
 
 
 def events(what: Run | Path | str) -> dict[str, Column]:
@@ -50,7 +50,7 @@ def events(what: Run | Path | str) -> dict[str, Column]:
         RequestError: the files belong to several jobs.
         WorkError: there is no trace, or one cannot be read.
     """
-    from harness.analysis.events import events as columns  # noqa: PLC0415 - see the module's docstring
+    from harness.measure.events import events as columns  # noqa: PLC0415 - see the module's docstring
 
     return columns([_path(what)])
 

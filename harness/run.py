@@ -19,10 +19,10 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from harness.errors import RequestError, WorkError, nearest
-from harness.experiment import AnyExperiment
-from harness.paths import IN_CHECKOUT, PROGRAM, ROOT, expanded
-from harness.site import Site
+from harness.common.errors import RequestError, WorkError, nearest
+from harness.common.paths import IN_CHECKOUT, PROGRAM, ROOT, expanded
+from harness.experiment.exercises import AnyExperiment
+from harness.site.site import Site
 
 State = Literal["queued", "running", "completed", "failed", "cancelled", "timeout", "node_fail", "unknown"]
 LOCAL = ".local"  # in the runs' folder: a folder per local run, its number

@@ -33,7 +33,7 @@ class Defaults:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelConfig:
-    """One file of configs/models. Field names are Hugging Face's where it has one; harness/model.py has the same."""
+    """One file of configs/models. Field names are Hugging Face's where it has one."""
 
     name: str
     hub_name: str  # the last part of the name on the hub; it names the run

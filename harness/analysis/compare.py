@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
-from harness.analysis.facts import facts, step_durations_ns, tokens_per_step
 from harness.analysis.machine import disturbances
+from harness.analysis.metrics import facts, step_durations_ns, tokens_per_step
 from harness.analysis.summary import TOP_KERNELS, KernelTime, Summary
-from harness.errors import RequestError
+from harness.common.errors import RequestError
 
 RESAMPLES = 4000
 SEED = 20_000  # the interval of the same two runs is the same every time

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from harness.cli.options import JsonOption
-from harness.errors import RequestError
-from harness.paths import PROGRAM
+from harness.common.errors import RequestError
+from harness.common.paths import PROGRAM
 
 if TYPE_CHECKING:
     from harness.analysis.compare import Comparison
@@ -40,8 +40,8 @@ def compare(
 ) -> int:
     """What differs between runs: configuration first, then results."""
     from harness.analysis.compare import compare as compare_summaries  # noqa: PLC0415 - numpy
-    from harness.report.compare_terminal import render_comparisons  # noqa: PLC0415 - as above
-    from harness.report.stored import load_summary  # noqa: PLC0415 - as above
+    from harness.measure.stored import load_summary  # noqa: PLC0415 - as above
+    from harness.report.compare.terminal import render_comparisons  # noqa: PLC0415 - as above
 
     if len(runs) < 2:
         raise RequestError(f"compare: give at least two runs, e.g. {PROGRAM} compare local-1 local-2")
@@ -59,7 +59,7 @@ def compare(
 
 
 def _write_page(found: list[tuple[str, Summary]], pairs: list[Comparison], html: Path) -> None:
-    from harness.report.page_compare import Compared, write_comparison  # noqa: PLC0415 - as in `compare`
+    from harness.report.compare.page import Compared, write_comparison  # noqa: PLC0415 - as in `compare`
     from harness.run import named_by  # noqa: PLC0415 - as above
     from harness.traces.progress import Progress  # noqa: PLC0415 - as above
 

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from harness.cli.options import JsonOption
-from harness.errors import HarnessError, RequestError
+from harness.common.errors import HarnessError, RequestError
+from harness.common.paths import CONFIGS
 from harness.export import names
-from harness.paths import CONFIGS
 
 if TYPE_CHECKING:
-    from harness.launch.words import Word
+    from harness.launch.argv import Word
     from harness.run import Run
     from harness.traces.trace import Trace
 
@@ -179,7 +179,7 @@ def _as_options(
 
 
 def _paraver_submitted(tokens: list[str], options: list[str], as_json: bool) -> int:
-    from harness.launch import slurm  # noqa: PLC0415 - only this submits
+    from harness.launch.backends import slurm  # noqa: PLC0415 - only this submits
     from harness.launch.submit import state_of, this_machine  # noqa: PLC0415 - as above
     from harness.run import FINAL, find_run  # noqa: PLC0415 - as above
 
@@ -281,7 +281,7 @@ def _fact(name: str, value: float | str) -> str:
     >>> _fact("tasks", 1), _fact("records", 32660), _fact("duration_ns", 684_372_939), _fact("megabytes", 0.29)
     ('1 task', '32,660 records', '684 ms', '0.29 MB')
     """
-    from harness.report.numbers import duration  # noqa: PLC0415 - as above
+    from harness.format.format import duration  # noqa: PLC0415 - as above
 
     if isinstance(value, str):
         return f"{value} {name}"

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from harness.cli.tail import Tail
-from harness.errors import HarnessError
+from harness.common.errors import HarnessError
 from harness.launch.submit import cancel, state_of, why
 from harness.run import FINAL, Run, State
 
@@ -106,8 +106,8 @@ def write_report(run: Run) -> tuple[list[Summary], bool]:
 
     Returns what was measured, and whether the page was written.
     """
-    from harness.report.comm_terminal import is_comm_run  # noqa: PLC0415 - numpy, only now
-    from harness.report.jobs import Request, measure_request  # noqa: PLC0415 - as above
+    from harness.measure.request import Request, measure_request  # noqa: PLC0415 - as above
+    from harness.report.exercise_0.terminal import is_comm_run  # noqa: PLC0415 - numpy, only now
 
     if not (run.traces() or run.metrics() or is_comm_run(run.path)):
         return [], False
@@ -122,9 +122,9 @@ def write_report(run: Run) -> tuple[list[Summary], bool]:
 def _text(run: Run, summaries: list[Summary], shown: bool, page: bool) -> str:
     """The report; without what the run's own output has just said, where that was shown."""
     from harness.cli.screen import columns  # noqa: PLC0415 - as in `write_report`
-    from harness.report import render_short  # noqa: PLC0415 - as above
-    from harness.report.comm_terminal import is_comm_run, render_comm  # noqa: PLC0415 - as above
-    from harness.report.screen import WIDTH  # noqa: PLC0415 - as above
+    from harness.report.exercise_0.terminal import is_comm_run, render_comm  # noqa: PLC0415 - as above
+    from harness.report.tables.screen import WIDTH  # noqa: PLC0415 - as above
+    from harness.report.tables.terminal import render_short  # noqa: PLC0415 - as above
 
     if is_comm_run(run.path):
         return render_comm(run.path, shown)
@@ -134,7 +134,7 @@ def _text(run: Run, summaries: list[Summary], shown: bool, page: bool) -> str:
 
 def _write_page(run: Run, summaries: list[Summary]) -> bool:
     """report.html beside summary.json, True if it was written; a disk that takes none costs only the page."""
-    from harness.report.page_request import write_pages  # noqa: PLC0415 - as in `write_report`
+    from harness.report.page.write import write_pages  # noqa: PLC0415 - as in `write_report`
 
     try:
         pages = write_pages([str(run.path)], summaries, None)

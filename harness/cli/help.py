@@ -7,10 +7,10 @@ from textwrap import wrap
 
 from harness.cli.launch import BEHAVIOUR
 from harness.cli.main import COMMANDS
-from harness.experiment import EXERCISES, Experiment, Training
-from harness.model import model_names
-from harness.options import VALUE, Option, options_of
-from harness.site import Choice, Site
+from harness.experiment.exercises import EXERCISES, Experiment, Training
+from harness.experiment.model import model_names
+from harness.experiment.options import VALUE, Option, options_of
+from harness.site.site import Choice, Site
 
 LEFT = 34  # characters of a flag with its value
 WIDTH = 100

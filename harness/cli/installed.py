@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from harness.cli.main import COMMANDS
-from harness.errors import RequestError
-from harness.paths import PROGRAM
+from harness.common.errors import RequestError
+from harness.common.paths import PROGRAM
 
 
 def answer(argv: list[str]) -> int:

@@ -13,12 +13,12 @@ from typing import Annotated, Any, NamedTuple, TypeVar
 import typer
 
 from harness.cli.main import run_command
-from harness.errors import RequestError
-from harness.experiment import CommTests, Experiment
-from harness.options import VALUE, Option, options_of
-from harness.request import all_options, build_experiment, command_of
+from harness.common.errors import RequestError
+from harness.experiment.exercises import CommTests, Experiment
+from harness.experiment.options import VALUE, Option, options_of
+from harness.experiment.parse import all_options, build_experiment, command_of
 from harness.run import Run, find_run
-from harness.site import Choice, Site, choose_site, override, site_to_show
+from harness.site.site import Choice, Site, choose_site, override, site_to_show
 
 T = TypeVar("T")
 

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import typer
 
 from harness.cli.options import JsonOption
-from harness.errors import RequestError, WorkError
+from harness.common.errors import RequestError, WorkError
 
 if TYPE_CHECKING:
-    from harness.experiment import Experiment
+    from harness.experiment.exercises import Experiment
     from harness.run import Run
-    from harness.site import Site
+    from harness.site.site import Site
     from harness.study.lessons import Found, Lesson, Pair
 
 
@@ -57,7 +57,7 @@ def lesson(
     as_json: JsonOption = False,
 ) -> int:
     """List the lessons, or do one: its question, its two runs (the missing ones are run), hints, the answer."""
-    from harness.site import choose_site  # noqa: PLC0415 - --help does without
+    from harness.site.site import choose_site  # noqa: PLC0415 - --help does without
     from harness.study.lessons import (  # noqa: PLC0415 - as above
         Found,
         lesson_command,
@@ -131,7 +131,7 @@ def completed_runs() -> list[Run]:
 
 
 def _on_cpu(site: Site) -> bool:
-    from harness.site import nvidia_gpus  # noqa: PLC0415
+    from harness.site.site import nvidia_gpus  # noqa: PLC0415
 
     return site.device == "cpu" or (site.device == "auto" and not nvidia_gpus())
 

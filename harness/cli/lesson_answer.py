@@ -6,10 +6,10 @@ import json
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
-from harness.analysis.facts import facts
+from harness.analysis.metrics import facts
 from harness.analysis.summary import Finding, Summary, Verdict
-from harness.report.numbers import named, rate
-from harness.report.stored import load_summary
+from harness.format.format import named, rate
+from harness.measure.stored import load_summary
 from harness.study.lessons import Answer, Lesson, Outcome, answers, lesson_command
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ import typer
 
 from harness.cli.options import JsonOption
 from harness.cli.screen import columns
-from harness.errors import WorkError
-from harness.paths import PROGRAM
+from harness.common.errors import WorkError
+from harness.common.paths import PROGRAM
 from harness.run import FINAL, Run, State, all_runs, no_runs, runs_root, when
 
 HEAD = {"job_id": "run", "state": "state", "step": "step", "submitted": "submitted", "name": "name"}
@@ -65,7 +65,7 @@ def _state(run: Run, silent: set[str]) -> State:
 
 
 def _print(rows: list[dict[str, Any]], there_are: int) -> None:
-    from harness.report.numbers import cut  # noqa: PLC0415 - as in `_row`
+    from harness.format.format import cut  # noqa: PLC0415 - as in `_row`
 
     width = columns(NO_TERMINAL)
     lines = _aligned([HEAD, *map(_cells, rows)])
@@ -78,7 +78,7 @@ def _print(rows: list[dict[str, Any]], there_are: int) -> None:
 
 
 def _cells(row: dict[str, Any]) -> dict[str, str]:
-    from harness.report.numbers import duration  # noqa: PLC0415 - as in `_row`
+    from harness.format.format import duration  # noqa: PLC0415 - as in `_row`
 
     own_clock = "~" if row["step_traced"] is False else ""
     return {**row, "step": own_clock + duration(row["step_ns"])}

@@ -13,8 +13,8 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import NamedTuple, NoReturn
 
-from harness.errors import HarnessError, nearest
-from harness.paths import IN_CHECKOUT, PROGRAM
+from harness.common.errors import HarnessError, nearest
+from harness.common.paths import IN_CHECKOUT, PROGRAM
 
 # What a file system refuses that a person can mend, with its exit code: 2 for the name given, 1 for the disk's state.
 REFUSALS = {

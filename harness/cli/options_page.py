@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from harness.experiment import EXERCISES
-from harness.options import Option, options_of
-from harness.request import allowed
-from harness.site import Site
+from harness.experiment.exercises import EXERCISES
+from harness.experiment.options import Option, options_of
+from harness.experiment.parse import allowed
+from harness.site.site import Site
 
 
 def page() -> str:
@@ -18,8 +18,8 @@ def page() -> str:
 def _head() -> Iterator[str]:
     yield "# Every flag"
     yield ""
-    yield "Written from the fields of `harness/experiment.py` and `harness/site.py`; a test keeps it so. *Name* is the"
-    yield "flag's part in a run's directory name. Flags may stand before or after `--`."
+    yield "Written from the fields of `harness/experiment/exercises.py` and `harness/site/site.py`; a test keeps it so."
+    yield "*Name* is the flag's part in a run's directory name. Flags may stand before or after `--`."
 
 
 def _site() -> Iterator[str]:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from harness.cli.options import JsonOption
-from harness.errors import RequestError, WorkError
-from harness.paths import PROGRAM
+from harness.common.errors import RequestError, WorkError
+from harness.common.paths import PROGRAM
 
 if TYPE_CHECKING:
     from harness.analysis.summary import Summary
@@ -72,9 +72,10 @@ def report(
     ] = None,
 ) -> None:
     """Where the time went, from a run or from any traces."""
-    from harness.report import check_parquet, render_hta, write_tables  # noqa: PLC0415 - --help must not load numpy
-    from harness.report.jobs import Request, measure_request  # noqa: PLC0415 - as above
-    from harness.report.page_request import write_pictures  # noqa: PLC0415 - as above
+    from harness.measure.request import Request, measure_request  # noqa: PLC0415 - as above
+    from harness.report.page.write import write_pictures  # noqa: PLC0415 - as above
+    from harness.report.tables.files import check_parquet, write_tables  # noqa: PLC0415 - --help must not load numpy
+    from harness.report.tables.terminal import render_hta  # noqa: PLC0415 - --help must not load numpy
 
     request = Request(
         tokens=paths,
@@ -108,10 +109,10 @@ def report(
 
 def _text(paths: list[str], summaries: list[Summary], full: bool, page: bool) -> str:
     from harness.cli.screen import columns  # noqa: PLC0415 - as in `report`
-    from harness.report import render, render_short  # noqa: PLC0415 - as above
-    from harness.report.comm_terminal import is_comm_run, render_comm  # noqa: PLC0415 - as above
-    from harness.report.jobs import resolve  # noqa: PLC0415 - as above
-    from harness.report.screen import WIDTH  # noqa: PLC0415 - as above
+    from harness.measure.request import resolve  # noqa: PLC0415 - as above
+    from harness.report.exercise_0.terminal import is_comm_run, render_comm  # noqa: PLC0415 - as above
+    from harness.report.tables.screen import WIDTH  # noqa: PLC0415 - as above
+    from harness.report.tables.terminal import render, render_short  # noqa: PLC0415 - as above
 
     tests = [path for path in map(resolve, paths) if is_comm_run(path)]
     if len(tests) == len(paths):
@@ -130,7 +131,7 @@ def _pages(
     paths: list[str], summaries: list[Summary], html: Path | None, ranks: frozenset[int] | None
 ) -> list[Path]:
     """The pages written: where asked, else into the run, where a full or read-only disk is no failure."""
-    from harness.report.page_request import write_pages  # noqa: PLC0415 - as in `report`
+    from harness.report.page.write import write_pages  # noqa: PLC0415 - as in `report`
     from harness.run import named_by  # noqa: PLC0415 - as above
 
     if html is not None:

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from harness.cli.options import JsonOption
-from harness.paths import PROGRAM
+from harness.common.paths import PROGRAM
 from harness.run import FINAL, Run, find_run
 
 CANCEL_S = 30.0  # a job is asked first and killed later; a controller may take its time

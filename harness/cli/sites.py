@@ -9,8 +9,8 @@ from typing import Annotated
 import typer
 
 from harness.cli.options import JsonOption
-from harness.paths import PROGRAM, expanded
-from harness.site import SITES, Site, load_site, site_names, site_to_show
+from harness.common.paths import PROGRAM, expanded
+from harness.site.site import SITES, Site, load_site, site_names, site_to_show
 
 
 def sites(

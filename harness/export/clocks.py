@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from harness.analysis.skew import Group
+from harness.analysis.job.matching import Group
 from harness.traces.trace import I64, Trace
 
 # Collectives in which no rank can be done before all have come. A broadcast's root may leave early.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import chain, count
 from pathlib import Path
 
-from harness.errors import RequestError
+from harness.common.errors import RequestError
 
 PARAVER, PERFETTO, AS_GIVEN = (".prv", ".pcf", ".row"), (".perfetto.gz",), ("",)
 _NAME = "trace"

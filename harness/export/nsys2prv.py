@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from harness.errors import RequestError, WorkError, nearest
+from harness.common.errors import RequestError, WorkError, nearest
 from harness.export.nsys2prv_result import Converted, accept, check_processes
 
 PROGRAM = "nsys2prv"

@@ -10,7 +10,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.errors import WorkError
+from harness.common.errors import WorkError
 from harness.export.prv_check import PrvFacts, check
 
 SUFFIXES = (".row", ".pcf", ".prv")

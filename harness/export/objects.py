@@ -13,7 +13,7 @@ from enum import IntEnum
 
 import numpy as np
 
-from harness.analysis.kinds import classify, load_rules
+from harness.analysis.process.kinds import classify, load_rules
 from harness.export.clocks import offsets_ns
 from harness.traces.trace import I64, U8, Activity, RangeKind, Trace
 

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from harness.errors import WorkError
+from harness.common.errors import WorkError
 from harness.export.objects import Model, Row, RowKind, Task, build
 from harness.export.prv_blocks import blocks_of
 from harness.export.prv_labels import Labels, event_types
+from harness.export.prv_records import Block, lines
 from harness.export.prv_types import clean, pcf_text
-from harness.export.records import Block, lines
 from harness.traces.trace import Trace
 
 SUFFIXES = (".prv", ".pcf", ".row")

@@ -15,8 +15,8 @@ from typing import Any, BinaryIO, cast
 import numpy as np
 from isal import igzip
 
-from harness.analysis.split import COMMUNICATION, COMPUTE, MEMORY, NOT_WORK
-from harness.errors import WorkError
+from harness.analysis.process.breakdown import COMMUNICATION, COMPUTE, MEMORY, NOT_WORK
+from harness.common.errors import WorkError
 from harness.export.objects import Model, RowKind, Task, build
 from harness.monitor.samples import Recording
 from harness.traces.operators import operators

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.analysis.split import COMMUNICATION, COMPUTE, MEMORY, NOT_WORK
+from harness.analysis.process.breakdown import COMMUNICATION, COMPUTE, MEMORY, NOT_WORK
 from harness.export.objects import RowKind, Task
 from harness.export.prv_labels import Labels, memory_names, range_type
+from harness.export.prv_records import Block
 from harness.export.prv_types import LAUNCH_TAG, MEMORY_TAG, EventType, State
-from harness.export.records import Block
 from harness.traces.trace import I32, I64, Trace
 
 # Order of records of the same nanosecond: what ends, ends first; what takes no time, starts and ends in between.

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.errors import WorkError
+from harness.common.errors import WorkError
 
 _HEADER = re.compile(rb"#Paraver \([^)]*\):(\d+)(?:_ns)?:(\d+)(?:\(([\d,]*)\))?:1:(\d+):?\(([\d:,]+)\)")
 _RECORDS = (b"1", b"2", b"3")

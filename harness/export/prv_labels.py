@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from harness.analysis.split import COMMUNICATION, COMPUTE, MEMORY, NOT_WORK
+from harness.analysis.process.breakdown import COMMUNICATION, COMPUTE, MEMORY, NOT_WORK
 from harness.export.objects import Task
 from harness.export.prv_types import NCCL_DOMAIN, TYPE_LABELS, EventType, Values, ranges_label
 from harness.traces.trace import I32, I64, Activity, CopyKind, RangeKind, Trace

@@ -14,13 +14,13 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Literal
 
-from harness.errors import RequestError, nearest
-from harness.experiment import DDP, Experiment, Megatron, Training
+from harness.common.errors import RequestError, nearest
+from harness.common.paths import ROOT, expanded
+from harness.experiment.exercises import DDP, Experiment, Megatron, Training
+from harness.experiment.model import model_names
+from harness.launch.argv import Word, read_here, shown
 from harness.launch.job import Job
-from harness.launch.nsys import load_options
-from harness.launch.words import Word, read_here, shown
-from harness.model import model_names
-from harness.paths import ROOT, expanded
+from harness.launch.profilers.nsys import load_options
 
 OWN_SCRIPT = "train.py"
 Wanted = Literal["file", "folder", "prefix", "weights"]

@@ -11,15 +11,15 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any, Literal, NamedTuple
 
-from harness.errors import RequestError
-from harness.experiment import AnyExperiment, CommTests, Experiment, Megatron, Training
-from harness.launch.commands import Command, Place, commands_of
-from harness.launch.fit import Device, Machine, fit, uses_megatron_lm
-from harness.launch.words import Word, from_site, prefixed, shown
-from harness.model import Model, find_model
-from harness.options import options_of
-from harness.paths import ROOT
-from harness.site import Site
+from harness.common.errors import RequestError
+from harness.common.paths import ROOT
+from harness.experiment.exercises import AnyExperiment, CommTests, Experiment, Megatron, Training
+from harness.experiment.model import Model, find_model
+from harness.experiment.options import options_of
+from harness.launch.argv import Word, from_site, prefixed, shown
+from harness.launch.exercises.commands import Command, Place, commands_of
+from harness.launch.resolve import Device, Machine, fit, uses_megatron_lm
+from harness.site.site import Site
 
 DEFAULT_MODELS = {1: "llama-3.2-1b", 2: "mistral-7b", 3: "mistral-7b"}
 # The slides' order, which scripts that read run names rely on.

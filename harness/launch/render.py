@@ -9,9 +9,9 @@ from pathlib import Path
 
 from jinja2 import Environment, FileSystemBytecodeCache, FileSystemLoader, StrictUndefined
 
+from harness.common.paths import TEMPLATES
+from harness.launch.argv import quote, quote_all
 from harness.launch.job import Job
-from harness.launch.words import quote, quote_all
-from harness.paths import TEMPLATES
 
 
 def _bytecode_cache() -> FileSystemBytecodeCache | None:

@@ -14,16 +14,16 @@ import sys
 import time
 from pathlib import Path
 
-from harness.errors import WorkError
-from harness.experiment import Experiment
-from harness.launch import local, slurm
+from harness.common.errors import WorkError
+from harness.common.paths import ROOT
+from harness.experiment.exercises import Experiment
+from harness.launch.backends import local, slurm
 from harness.launch.check import check, check_script, with_whole_paths
-from harness.launch.finish import why_nothing_was_recorded
-from harness.launch.fit import Machine
 from harness.launch.job import Job, resolve
+from harness.launch.outcome import why_nothing_was_recorded
 from harness.launch.render import render
+from harness.launch.resolve import Machine
 from harness.monitor.cores import usable_cores
-from harness.paths import ROOT
 from harness.run import (
     FINAL,
     Record,
@@ -36,7 +36,7 @@ from harness.run import (
     runs_root,
     write_atomically,
 )
-from harness.site import Site, nvidia_gpus
+from harness.site.site import Site, nvidia_gpus
 
 RECORDED = (
     "submitit",

@@ -26,7 +26,7 @@ from harness.monitor.rapl import open_rapl
 from harness.monitor.samples import LEADING_COLUMNS, META_FILE, META_SCHEMA, SAMPLES_FILE
 from harness.monitor.source import Source, Value
 
-HZ_RANGE = (0.01, 10.0)  # harness/experiment.py has the same
+HZ_RANGE = (0.01, 10.0)  # harness/experiment/exercises.py has the same
 
 
 class Stopper:

@@ -7,12 +7,12 @@ from collections.abc import Iterable
 from html import escape
 
 from harness.analysis.summary import Device, Summary, Verdict
-from harness.report.known import by_idleness
-from harness.report.page_parts import Table
-from harness.report.rows_time import split_table, window_word
-from harness.report.verdict import verdict
-from harness.report.words import field_word, recording
-from harness.traces.words import printable
+from harness.explain.rules import verdict
+from harness.format.known import by_idleness
+from harness.format.labels import field_word, recording
+from harness.report.elements import Table
+from harness.report.tables.time import split_table, window_word
+from harness.traces.vocabulary import printable
 
 MOST_DEVICES = 8  # more than these are shown as the busiest and the idlest
 MOST_FINDINGS = 3

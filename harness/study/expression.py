@@ -11,7 +11,7 @@ import operator
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from harness.errors import RequestError, nearest
+from harness.common.errors import RequestError, nearest
 
 Value = float | bool
 Names = Mapping[str, float | None] | Mapping[str, Mapping[str, float]]

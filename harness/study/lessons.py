@@ -13,14 +13,14 @@ from typing import Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from harness.analysis.facts import Facts
-from harness.errors import RequestError, WorkError, nearest
-from harness.experiment import AnyExperiment, Experiment, Training
-from harness.options import options_of
-from harness.paths import CONFIGS, expanded
-from harness.request import Given, command_of, validate
+from harness.analysis.metrics import Facts
+from harness.common.errors import RequestError, WorkError, nearest
+from harness.common.paths import CONFIGS, expanded
+from harness.experiment.exercises import AnyExperiment, Experiment, Training
+from harness.experiment.options import options_of
+from harness.experiment.parse import Given, command_of, validate
+from harness.experiment.yaml_file import read_yaml
 from harness.run import Run
-from harness.site import read_yaml
 from harness.study.expression import Unanswerable, evaluate
 
 LESSONS = CONFIGS / "lessons"

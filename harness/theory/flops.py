@@ -5,7 +5,7 @@ The training scripts count on their own, so that they run without the harness; a
 
 from __future__ import annotations
 
-from harness.model import Model
+from harness.experiment.model import Model
 
 
 def parameters(model: Model) -> int:

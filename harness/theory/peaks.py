@@ -9,8 +9,8 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from harness.errors import RequestError
-from harness.paths import CONFIGS
+from harness.common.errors import RequestError
+from harness.common.paths import CONFIGS
 
 DEVICES = CONFIGS / "devices.yaml"
 

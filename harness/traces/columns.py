@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.traces.trace import I32, I64, Calls, Collectives, Events, Ranges
-from harness.traces.words import printable
+from harness.traces.vocabulary import printable
 
 Part = TypeVar("Part", Events, Calls, Ranges, Collectives)
 Column = NDArray[Any]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from harness.errors import WorkError
+from harness.common.errors import WorkError
 
 
 class TraceError(WorkError):

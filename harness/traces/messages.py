@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from harness.traces.columns import Names
 from harness.traces.trace import Activity, Collectives, Events
-from harness.traces.words import collective_kind, dtype_bytes, is_communication, reduced_dtype
+from harness.traces.vocabulary import collective_kind, dtype_bytes, is_communication, reduced_dtype
 
 UNKNOWN_KIND = "unknown"
 

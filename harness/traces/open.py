@@ -11,7 +11,7 @@ from pathlib import Path
 from harness.traces.errors import TraceError
 from harness.traces.progress import Report, silent
 from harness.traces.trace import Trace
-from harness.traces.words import printable
+from harness.traces.vocabulary import printable
 from harness.traces.zero import from_zero
 
 _SUFFIXES = (".json", ".json.gz", ".sqlite", ".sqlite.gz", ".nsys-rep")

@@ -20,8 +20,8 @@ from step_faults import OF_LOOPS, OF_RUNS, Fault, finding, is_right
 from steps import STEPS, Step
 from summary_checks import check_precision, check_summary
 
-from harness.analysis import measure
-from harness.report import render
+from harness.measure.paths import measure_one as measure
+from harness.report.tables.terminal import render
 
 (FP32,) = (fault for fault in OF_RUNS if fault.case == "fp32")
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.analysis.finish import finish
-from harness.analysis.kinds import load_rules
-from harness.analysis.rank import measure_trace
+from harness.analysis.job.summarise import finish
+from harness.analysis.process.kinds import load_rules
+from harness.analysis.process.measure import measure_trace
 from harness.analysis.summary import Summary, Window
-from harness.report import render, render_short
-from harness.report.screen import WIDTH
+from harness.report.tables.screen import WIDTH
+from harness.report.tables.terminal import render, render_short
 from harness.traces.trace import Activity, CopyKind, RangeKind
 
 from .made import GEMM, NCCL, Made

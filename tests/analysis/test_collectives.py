@@ -6,13 +6,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from harness.analysis.collective_table import chance_of
-from harness.analysis.collectives import bus_factor
-from harness.analysis.facts import facts
-from harness.analysis.finish import finish
-from harness.analysis.kinds import load_rules
-from harness.analysis.rank import measure_trace
-from harness.analysis.skew import _agreement
+from harness.analysis.job.collective_table import chance_of
+from harness.analysis.job.matching import _agreement
+from harness.analysis.job.summarise import finish
+from harness.analysis.metrics import facts
+from harness.analysis.process.collective_rows import bus_factor
+from harness.analysis.process.kinds import load_rules
+from harness.analysis.process.measure import measure_trace
 from harness.analysis.summary import CollectivePhase, RankSteps, Steps, Summary, Training, Window
 from harness.traces.trace import Activity
 

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from harness.analysis.compare import bootstrap_ratio, compare, ratios
-from harness.analysis.facts import facts, step_durations_ns
 from harness.analysis.machine import BUSY
+from harness.analysis.metrics import facts, step_durations_ns
 from harness.analysis.summary import (
     TOP_KERNELS,
     Collective,
@@ -32,9 +32,9 @@ from harness.analysis.summary import (
     Verdict,
 )
 from harness.cli.main import main
-from harness.errors import RequestError
-from harness.report import render
-from harness.report.compare_terminal import render_comparison, render_comparisons
+from harness.common.errors import RequestError
+from harness.report.compare.terminal import render_comparison, render_comparisons
+from harness.report.tables.terminal import render
 
 ROOT = Path(__file__).resolve().parents[2]
 NAMES = ("a", "b")

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 import submitit
 
-from harness.analysis import distribute
-from harness.analysis.distribute import Array, chunk, measure_distributed, read_partial
-from harness.analysis.measure_paths import measure_files, summarise
 from harness.analysis.summary import Window
-from harness.errors import WorkError
+from harness.common.errors import WorkError
+from harness.measure import slurm_array
+from harness.measure.paths import measure_files, summarise
+from harness.measure.slurm_array import Array, chunk, measure_distributed, read_partial
 from harness.traces.progress import Progress
 
 from .test_silent_errors import kernel, timed, write_decimals
@@ -93,8 +93,8 @@ class Refusing:
     [(Cancelled(), "and was cancelled"), (Forgotten(), "task 7_0 left the queue without a result")],
 )
 def test_a_lost_task_costs_its_files_and_nothing_else(ranks, tmp_path, monkeypatch, lost, said):
-    monkeypatch.setattr(distribute, "GRACE_S", 0.05)
-    monkeypatch.setattr(distribute, "POLL_S", 0.01)
+    monkeypatch.setattr(slurm_array, "GRACE_S", 0.05)
+    monkeypatch.setattr(slurm_array, "POLL_S", 0.01)
     array = Array(Run(lost), 5, tmp_path / "partial", in_queue=lambda job: False)
     heard: list[tuple[int, int]] = []
     parts, broken = measure_distributed(ranks, Window.STEPS, array, lambda *counts: heard.append(counts))

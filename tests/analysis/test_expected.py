@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from harness.analysis.compare import compare
-from harness.analysis.facts import facts
+from harness.analysis.metrics import facts
 from harness.analysis.summary import Efficiency, RankSteps, Steps, Summary, Training
 
 PARAMETERS = 1000

@@ -6,10 +6,10 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.analysis.idle import CAUSES, HostTime, NextEvent, causes_on_cpu, causes_on_gpu
-from harness.analysis.intervals import difference, length, union
-from harness.analysis.kinds import load_rules
-from harness.analysis.rank import measure_trace
+from harness.analysis.process.idle import CAUSES, HostTime, NextEvent, causes_on_cpu, causes_on_gpu
+from harness.analysis.process.intervals import difference, length, union
+from harness.analysis.process.kinds import load_rules
+from harness.analysis.process.measure import measure_trace
 from harness.analysis.summary import Window
 from harness.traces.trace import Activity
 

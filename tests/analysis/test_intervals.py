@@ -6,7 +6,16 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.analysis.intervals import (
+from harness.analysis.process.breakdown import (
+    COMMUNICATION,
+    COMPUTE,
+    MEMORY,
+    NOT_WORK,
+    busy,
+    split,
+    split_each,
+)
+from harness.analysis.process.intervals import (
     Intervals,
     clip,
     complement,
@@ -17,7 +26,6 @@ from harness.analysis.intervals import (
     merge,
     union,
 )
-from harness.analysis.split import COMMUNICATION, COMPUTE, MEMORY, NOT_WORK, busy, split, split_each
 
 LINE = 60
 spans = st.lists(st.tuples(st.integers(0, LINE), st.integers(0, LINE)), max_size=12)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from harness.analysis.kinds import load_rules
-from harness.analysis.rank import measure_trace
+from harness.analysis.process.kinds import load_rules
+from harness.analysis.process.measure import measure_trace
 from harness.analysis.summary import Window
-from harness.errors import RequestError
+from harness.common.errors import RequestError
 from harness.traces.trace import Activity, CopyKind
 
 from .cpu_operators import EXPECTED

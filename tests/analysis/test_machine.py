@@ -10,7 +10,7 @@ import pytest
 
 from harness.analysis.machine import BUSY, CROWDED
 from harness.analysis.summary import Finding, Training, Verdict
-from harness.analysis.training import read_monitor, read_training
+from harness.measure.run_files import read_monitor, read_training
 
 START_NS = 1_700_000_000_000_000_000
 S = 10**9

@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
-from harness.analysis.finish import finish
-from harness.analysis.jobs import group
-from harness.analysis.kinds import load_rules
-from harness.analysis.parts import RankPart, merge
-from harness.analysis.rank import measure_trace
+from harness.analysis.job.grouping import group
+from harness.analysis.job.summarise import finish
+from harness.analysis.process.kinds import load_rules
+from harness.analysis.process.measure import measure_trace
+from harness.analysis.process.part import RankPart, merge
 from harness.analysis.summary import Source, Summary, Window
 
 from .made import Made

@@ -41,7 +41,8 @@ def test_no_definition_outlives_its_field(name):
 def texts_of_findings() -> set[str]:
     """Every text that the analysis gives as `what`: by that name, or first to `_doubt`."""
     found: list[ast.AST] = []
-    for module in Path(inspect.getfile(summary)).parent.glob("*.py"):
+    analysis = Path(inspect.getfile(summary)).parent
+    for module in (*analysis.rglob("*.py"), *(analysis.parent / "measure").rglob("*.py")):
         for node in ast.walk(ast.parse(module.read_text(encoding="utf-8"))):
             match node:
                 case ast.keyword(arg="what", value=value):

@@ -6,10 +6,10 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.analysis.kinds import load_rules
-from harness.analysis.nesting import nest, owners_of_events
-from harness.analysis.ranges import project, range_label
-from harness.analysis.rank import measure_trace
+from harness.analysis.process.kinds import load_rules
+from harness.analysis.process.measure import measure_trace
+from harness.analysis.process.nesting import nest, owners_of_events
+from harness.analysis.process.ranges import project, range_label
 from harness.analysis.summary import Window
 from harness.traces.trace import RangeKind
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from harness.analysis.kinds import load_rules
-from harness.analysis.parts import RankPart, unpack_tables
-from harness.analysis.rank import measure_trace
+from harness.analysis.process.kinds import load_rules
+from harness.analysis.process.measure import measure_trace
+from harness.analysis.process.part import RankPart, unpack_tables
 from harness.analysis.summary import Window
 from harness.traces.trace import Activity
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from harness.analysis.facts import facts
-from harness.analysis.finish import finish
-from harness.analysis.kinds import load_rules
-from harness.analysis.pipeline import expected_bubble
-from harness.analysis.rank import measure_trace
+from harness.analysis.job.summarise import finish
+from harness.analysis.metrics import facts
+from harness.analysis.process.kinds import load_rules
+from harness.analysis.process.measure import measure_trace
+from harness.analysis.process.pipeline import expected_bubble
 from harness.analysis.summary import Summary, Window
-from harness.report import render
-from harness.report.verdict import avoidable
+from harness.explain.rules import avoidable
+from harness.report.tables.terminal import render
 from harness.traces.trace import Activity
 
 from .made import Made

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.analysis import measure
 from harness.analysis.summary import Summary, Verdict
+from harness.measure.paths import measure_one as measure
 
 pytestmark = pytest.mark.train
 pytest.importorskip("torch", reason="training needs PyTorch")

@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from harness.analysis.finish import finish
-from harness.analysis.kinds import load_rules
-from harness.analysis.rank import measure_trace
+from harness.analysis.job.summarise import finish
+from harness.analysis.process.kinds import load_rules
+from harness.analysis.process.measure import measure_trace
 from harness.analysis.summary import Summary, Window
 from harness.cli.main import main
-from harness.report import render
-from harness.report.columns import table
-from harness.report.numbers import amount, duration
-from harness.report.screen import WIDTH
+from harness.format.format import amount, duration
+from harness.report.tables.columns import table
+from harness.report.tables.screen import WIDTH
+from harness.report.tables.terminal import render
 
 from .made import Made
 from .test_silent_errors import kernel, timed, write_decimals

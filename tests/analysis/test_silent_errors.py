@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from harness.analysis import measure
-from harness.analysis.facts import facts
-from harness.analysis.finish import finish
-from harness.analysis.kinds import load_rules
-from harness.analysis.rank import measure_trace
+from harness.analysis.job.summarise import finish
+from harness.analysis.metrics import facts
+from harness.analysis.process.kinds import load_rules
+from harness.analysis.process.measure import measure_trace
 from harness.analysis.summary import Summary, Verdict, Window
-from harness.report import render
+from harness.measure.paths import measure_one as measure
+from harness.report.tables.terminal import render
 from harness.traces.trace import Activity
 
 from .made import Made

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from harness.analysis.kinds import load_rules
-from harness.analysis.process import prepare
-from harness.analysis.rank import measure_trace
+from harness.analysis.process.kinds import load_rules
+from harness.analysis.process.measure import measure_trace
+from harness.analysis.process.prepared import prepare
+from harness.analysis.process.view import views
 from harness.analysis.summary import Window
-from harness.analysis.view import views
 from harness.traces import open_trace
 from tests.traces import make
 from tests.traces.make import Nsys

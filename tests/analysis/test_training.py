@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from harness.analysis.efficiency import efficiency
-from harness.analysis.kinds import load_rules
-from harness.analysis.measure_paths import name_rank, summarise
-from harness.analysis.rank import measure_trace
+from harness.analysis.process.kinds import load_rules
+from harness.analysis.process.measure import measure_trace
 from harness.analysis.summary import Training, Verdict, Window
-from harness.analysis.training import read_monitor, read_training
+from harness.measure.efficiency import efficiency
+from harness.measure.paths import name_rank, summarise
+from harness.measure.run_files import read_monitor, read_training
 from harness.theory.peaks import peak_flops_per_s
 
 from .made import Made

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from harness.analysis import measure
-from harness.analysis.measure_paths import measure_files, summarise
 from harness.analysis.summary import Window
+from harness.measure.paths import measure_files, summarise
+from harness.measure.paths import measure_one as measure
 from tests.real_traces import FOLDER, TRUTH, needs_real_traces
 
 KINETO = [path for path, numbers in TRUTH.items() if "hta_0_5_0" in numbers]

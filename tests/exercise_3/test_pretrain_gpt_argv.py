@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from harness.experiment import Megatron
-from harness.launch.fit import Machine, fit
-from harness.megatron_args import pretrain_gpt_argv
-from harness.model import find_model
-from harness.site import load_site
+from harness.experiment.exercises import Megatron
+from harness.experiment.model import find_model
+from harness.launch.exercises.megatron_args import pretrain_gpt_argv
+from harness.launch.resolve import Machine, fit
+from harness.site.site import load_site
 
 GOLDEN = Path(__file__).parent / "golden"
 

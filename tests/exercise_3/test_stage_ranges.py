@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from megatron_runs import Run, completed, train
 
-from harness.analysis.measure_paths import measure_one
+from harness.measure.paths import measure_one
 from tests.analysis.cpu_operators import misplaced
 
 pytestmark = pytest.mark.train

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.deepspeed_config import Stage, deepspeed_config
+from harness.launch.exercises.deepspeed_config import Stage, deepspeed_config
 from tests.exercises.launching import ROOT, Finished, train
 
 # Steps 2 to 4 are recorded. The learning rate is high, so that losses that agree have something to agree on.

@@ -15,9 +15,9 @@ from exercises.exercise_2_DeepSpeed import train as deepspeed
 from exercises.exercise_3_MegatronLM import options as megatron
 from exercises.utils import models
 from exercises.utils.arguments import parse_arguments
-from harness.experiment import DDP, DeepSpeed, Megatron, Training
-from harness.model import Model, ModelDefaults
-from harness.options import Option, options_of
+from harness.experiment.exercises import DDP, DeepSpeed, Megatron, Training
+from harness.experiment.model import Model, ModelDefaults
+from harness.experiment.options import Option, options_of
 
 CLASSES: list[type[Training]] = [DDP, DeepSpeed, Megatron]
 OPTIONS = [(cls, option) for cls in CLASSES for option in options_of(cls) if option.flag.train is not None]

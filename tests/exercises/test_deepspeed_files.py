@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from harness.deepspeed_config import DeepSpeedConfig, checked_in, deepspeed_config
+from harness.launch.exercises.deepspeed_config import DeepSpeedConfig, checked_in, deepspeed_config
 
 FOLDER = Path(__file__).resolve().parents[2] / "configs" / "deepspeed"
 
@@ -17,7 +17,7 @@ FOLDER = Path(__file__).resolve().parents[2] / "configs" / "deepspeed"
 def test_what_is_checked_in_is_what_the_types_make() -> None:
     made = {str(name): config.to_json() for name, config in checked_in()}
     kept = {str(path.relative_to(FOLDER)): path.read_text() for path in FOLDER.rglob("*.json")}
-    assert kept == made, "run `python -m harness.deepspeed_config --write configs/deepspeed`"
+    assert kept == made, "run `python -m harness.launch.exercises.deepspeed_config --write configs/deepspeed`"
 
 
 def test_every_valid_combination_is_there() -> None:

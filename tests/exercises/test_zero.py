@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from harness.analysis.measure_paths import measure_one
+from harness.measure.paths import measure_one
 from harness.theory.communication import traffic_per_step
 from harness.theory.memory import Sharding
 from tests.analysis.cpu_operators import misplaced

@@ -10,7 +10,7 @@ from pathlib import Path
 import fake_nsys2prv
 import pytest
 
-from harness.errors import RequestError, WorkError
+from harness.common.errors import RequestError, WorkError
 from harness.export.nsys2prv import Tool, arguments, check_types, container, convert, step_of
 
 FAKE = Path(__file__).parent / "fake_nsys2prv.py"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.errors import WorkError
+from harness.common.errors import WorkError
 from harness.export.nsys2prv import Tool, convert
 from tests.real_traces import real_trace
 

@@ -13,13 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_traces import event, trace
 
-from harness.analysis import measure
-from harness.analysis.kinds import classify, load_rules
-from harness.analysis.split import COMMUNICATION, MEMORY
-from harness.errors import WorkError
+from harness.analysis.process.breakdown import COMMUNICATION, MEMORY
+from harness.analysis.process.kinds import classify, load_rules
+from harness.common.errors import WorkError
 from harness.export.objects import build, lanes
 from harness.export.paraver import write_paraver
 from harness.export.prv_types import EventType, State, clean
+from harness.measure.paths import measure_one as measure
 from harness.traces import find_traces, open_trace
 from harness.traces.trace import Activity, CopyKind, MetricSeries, RangeKind, Trace
 from tests.real_traces import EACH_TOOL, real_trace

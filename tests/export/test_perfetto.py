@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from made_traces import event, trace
 
-from harness.errors import WorkError
+from harness.common.errors import WorkError
 from harness.export.perfetto import write_perfetto
 from harness.monitor.samples import Recording, Series
 from harness.traces import find_traces, open_trace

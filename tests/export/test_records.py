@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.export.records import Block, digits, lines
+from harness.export.prv_records import Block, digits, lines
 
 NUMBERS = st.lists(st.one_of(st.integers(0, 12), st.integers(0, 2**60)), min_size=1, max_size=30)
 

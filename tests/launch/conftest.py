@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from launch_shared import ROOT, Harness
 
-from harness.launch.fit import Machine
+from harness.launch.resolve import Machine
 
 
 @pytest.fixture

@@ -9,9 +9,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from harness.experiment import DDP
+from harness.experiment.exercises import DDP
 from harness.run import Record, Run, Stage
-from harness.site import load_site
+from harness.site.site import load_site
 
 ROOT = Path(__file__).resolve().parents[2]
 SITES = ["aws-p5", "juwels-booster", "jupiter", "leonardo", "local", "marenostrum5", "slurm"]

@@ -14,8 +14,8 @@ from launch_shared import Harness
 
 from harness.cli import runs
 from harness.cli.ls import ls
-from harness.errors import WorkError
-from harness.launch import slurm
+from harness.common.errors import WorkError
+from harness.launch.backends import slurm
 from harness.run import Run, Status, find_run
 
 ANSWERS = {"squeue": "exit 1", "sacct": "exit 1", "scontrol": "exit 1"}
@@ -269,10 +269,10 @@ def test_a_run_again_and_a_lessons_run_record_what_they_ask_for(
 def test_a_full_disk_after_sbatch_cancels_the_job(
     programs: Path, site: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    from harness.experiment import DDP  # noqa: PLC0415
+    from harness.experiment.exercises import DDP  # noqa: PLC0415
     from harness.launch.submit import submit  # noqa: PLC0415
     from harness.run import Stage  # noqa: PLC0415
-    from harness.site import load_site  # noqa: PLC0415
+    from harness.site.site import load_site  # noqa: PLC0415
 
     def full(*_: object) -> Run:
         raise OSError(28, "No space left on device")

@@ -14,7 +14,7 @@ from launch_shared import ROOT
 PROGRAM = """
 import sys, time
 from pathlib import Path
-from harness.launch.local import Limits, submit
+from harness.launch.backends.local import Limits, submit
 
 folder = Path(sys.argv[1])
 submit(folder / "job.sh", "local-1", folder / "controller", Limits(60, 5, 0))

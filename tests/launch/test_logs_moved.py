@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from harness.cli.main import main
-from harness.experiment import DDP
+from harness.experiment.exercises import DDP
 from harness.run import Record, Run, Stage, State, Status
-from harness.site import load_site
+from harness.site.site import load_site
 
 
 @pytest.mark.parametrize(

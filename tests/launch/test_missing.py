@@ -9,12 +9,12 @@ import pytest
 import yaml
 from launch_shared import ROOT, Harness
 
-from harness.errors import RequestError
-from harness.experiment import DDP, Experiment, Megatron
+from harness.common.errors import RequestError
+from harness.experiment.exercises import DDP, Experiment, Megatron
 from harness.launch.check import check, forewarnings, with_whole_paths
-from harness.launch.fit import Machine
 from harness.launch.job import Job, resolve
-from harness.site import Site, load_site
+from harness.launch.resolve import Machine
+from harness.site.site import Site, load_site
 
 MISTRAL = "Mistral-7B-v0.1"
 

@@ -9,12 +9,12 @@ import pytest
 import yaml
 from launch_shared import ROOT, Harness
 
-from harness.errors import RequestError
-from harness.experiment import DDP
-from harness.launch.fit import Machine
+from harness.common.errors import RequestError
+from harness.experiment.exercises import DDP
+from harness.experiment.model import find_model
 from harness.launch.job import Job, resolve
-from harness.model import find_model
-from harness.site import load_site
+from harness.launch.resolve import Machine
+from harness.site.site import load_site
 
 TINY = (ROOT / "configs/models/tiny-llama.yaml").read_text()
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from launch_shared import ROOT
 
-from harness.errors import RequestError
-from harness.launch.nsys import blindness, load_options, profile_argv, understood
+from harness.common.errors import RequestError
+from harness.launch.profilers.nsys import blindness, load_options, profile_argv, understood
 
 COMMON = """
     --mpi-impl=
@@ -135,7 +135,7 @@ def test_with_a_fake_nsys_metrics_nobody_may_read_do_not_stop_the_training(
 
 
 def asked_on_node(path: str, options: str = "cpu", device: str = "cpu") -> subprocess.CompletedProcess[str]:
-    argv = [sys.executable, "-m", "harness.launch.nsys", options, "/tmp/o ut", device]
+    argv = [sys.executable, "-m", "harness.launch.profilers.nsys", options, "/tmp/o ut", device]
     env = {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT)}
     return subprocess.run(argv, env=env, capture_output=True, text=True, check=False)
 

@@ -12,7 +12,7 @@ import pytest
 from launch_shared import ROOT
 
 from harness.analysis.machine import BUSY, CROWDED
-from harness.launch.nsys import load_options, profile_argv, understood
+from harness.launch.profilers.nsys import load_options, profile_argv, understood
 
 
 def said(nsys_folder: Path, *words: str) -> str:

@@ -11,13 +11,13 @@ from launch_shared import ROOT, Harness
 from harness.analysis.compare import settings
 from harness.analysis.summary import Summary
 from harness.cli.main import main
-from harness.errors import RequestError
-from harness.experiment import DDP
+from harness.common.errors import RequestError
+from harness.experiment.exercises import DDP
+from harness.launch.argv import shown
 from harness.launch.check import check, with_whole_paths
-from harness.launch.fit import Machine
 from harness.launch.job import Job, resolve
-from harness.launch.words import shown
-from harness.site import Site, load_site
+from harness.launch.resolve import Machine
+from harness.site.site import Site, load_site
 
 FOLDER = ROOT / "exercises/exercise_1_DDP"
 

@@ -8,11 +8,11 @@ import pytest
 from launch_shared import Harness
 
 from harness.cli.main import COMMANDS, main
-from harness.errors import RequestError
-from harness.experiment import DDP, EXERCISES, DeepSpeed, Megatron
+from harness.common.errors import RequestError
+from harness.experiment.exercises import DDP, EXERCISES, DeepSpeed, Megatron
+from harness.experiment.options import options_of
+from harness.experiment.parse import all_options, build_experiment
 from harness.monitor.record import HZ_RANGE
-from harness.options import options_of
-from harness.request import all_options, build_experiment
 
 
 def asked(*words: str) -> object:

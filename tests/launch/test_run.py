@@ -17,9 +17,10 @@ import pytest
 import yaml
 from launch_shared import ROOT, Harness, a_run
 
-from harness.errors import RequestError, WorkError
-from harness.experiment import DDP
-from harness.launch import finish, local
+from harness.common.errors import RequestError, WorkError
+from harness.experiment.exercises import DDP
+from harness.launch import outcome
+from harness.launch.backends import local
 from harness.launch.submit import submit, this_machine
 from harness.monitor.cores import usable_cores
 from harness.run import (
@@ -32,7 +33,7 @@ from harness.run import (
     read_json_lines,
     write_atomically,
 )
-from harness.site import load_site
+from harness.site.site import load_site
 from harness.traces.many import worker_count
 
 
@@ -145,7 +146,7 @@ def test_a_run_without_a_word_is_queued_as_long_as_somebody_keeps_it(tmp_path: P
     log = run.controller_dir / f"{keeper.pid}_0_log.err"
     log.write_text("submitit INFO - Loading pickle\nOSError: [Errno 28] No space left on device\n")
     assert local.why_it_fell_silent(run).endswith(": OSError: [Errno 28] No space left on device")
-    finish.start(run)
+    outcome.start(run)
     assert local.state(run) == "failed", "neither its script nor its controller lives"
     run.write_record(run.record.model_copy(update={"submit_host": "elsewhere"}))
     assert local.state(run) == "unknown", "its processes are on another machine"
@@ -190,7 +191,7 @@ def test_the_trainings_own_exit_status_counts(tmp_path: Path) -> None:
     run = a_run(tmp_path, "1", nodes=2)
     node(run, 0, 143)
     node(run, 1, 7)
-    assert finish.end(run, 143, "") == 7
+    assert outcome.end(run, 143, "") == 7
     status = run.status()
     assert status is not None
     assert (status.state, status.exit_code) == ("failed", 7)
@@ -200,7 +201,7 @@ def test_the_trainings_own_exit_status_counts(tmp_path: Path) -> None:
 def test_a_node_that_said_nothing_is_a_failure(tmp_path: Path) -> None:
     run = a_run(tmp_path, "1", nodes=2)
     node(run, 0, 0)
-    assert finish.end(run, 0, "") == 1
+    assert outcome.end(run, 0, "") == 1
 
 
 def test_what_a_node_could_not_write_is_passed_over(tmp_path: Path) -> None:
@@ -210,7 +211,7 @@ def test_what_a_node_could_not_write_is_passed_over(tmp_path: Path) -> None:
     (run.path / "node-status" / "0.json").touch()
     (run.path / "node-status" / "1a.json").write_text("{}")
     assert [n.node for n in run.nodes()] == [1]
-    assert finish.main([str(run.path), "0", ""]) == 1
+    assert outcome.main([str(run.path), "0", ""]) == 1
 
 
 @pytest.mark.parametrize(
@@ -219,7 +220,7 @@ def test_what_a_node_could_not_write_is_passed_over(tmp_path: Path) -> None:
 def test_the_reason_names_the_state(tmp_path: Path, reason: str, state: str) -> None:
     run = a_run(tmp_path, "1")
     node(run, 0, 143 if reason else 0)
-    finish.end(run, 143 if reason else 0, reason)
+    outcome.end(run, 143 if reason else 0, reason)
     status = run.status()
     assert status is not None
     assert status.state == state
@@ -231,7 +232,7 @@ def test_a_warning_that_comes_when_all_is_done_takes_nothing_back(
 ) -> None:
     run = a_run(tmp_path, "1", expects)
     node(run, 0, 0)
-    finish.end(run, 0, "timeout")
+    outcome.end(run, 0, "timeout")
     status = run.status()
     assert status is not None
     assert status.state == state
@@ -240,7 +241,7 @@ def test_a_warning_that_comes_when_all_is_done_takes_nothing_back(
 def test_a_last_word_that_cannot_be_written_is_one_sentence(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert finish.main([str(tmp_path / "gone"), "started"]) == 1
+    assert outcome.main([str(tmp_path / "gone"), "started"]) == 1
     said = capsys.readouterr().err
     assert "status.json: cannot be written" in said
     assert len(said.splitlines()) == 1
@@ -252,7 +253,7 @@ def test_missing_and_empty_reports_are_named(tmp_path: Path, capsys: pytest.Capt
     (run.path / "torch").mkdir()
     (run.path / "torch" / "rank0.json.gz").write_bytes(b"x")
     (run.path / "torch" / "rank1.json.gz").write_bytes(b"")
-    assert finish.end(run, 0, "") == 0
+    assert outcome.end(run, 0, "") == 0
     said = capsys.readouterr().err
     assert "rank0" not in said
     assert "rank1.json.gz" in said
@@ -275,7 +276,7 @@ def test_a_run_that_went_well_without_a_report_of_nsys_says_why_that_probably_is
     job = run.record.job | {"container": container}
     run.write_record(run.record.model_copy(update={"job": job}))
     node(run, 0, 0)
-    assert finish.end(run, 0, "") == 0
+    assert outcome.end(run, 0, "") == 0
     reason = json.loads(harness("status", "--json").stdout)["reason"]
     assert reason.startswith("nsys recorded nothing")
     assert said in reason
@@ -284,7 +285,7 @@ def test_a_run_that_went_well_without_a_report_of_nsys_says_why_that_probably_is
 
 def test_ls_and_status_speak_of_a_run_whose_process_is_gone(tmp_path: Path, harness: Harness) -> None:
     run = a_run(tmp_path / "runs", "local-1")
-    finish.start(run)
+    outcome.start(run)
     status = run.status()
     assert status is not None
     run.write_status(status.model_copy(update={"pid": os.getpid()}))  # alive, and not this run's script

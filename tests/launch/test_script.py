@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 from launch_shared import ROOT, SITES, Harness, anywhere
 
-from harness.experiment import DDP, EXERCISES, CommTests, DeepSpeed, Experiment, Megatron
-from harness.launch.fit import Machine
+from harness.experiment.exercises import DDP, EXERCISES, CommTests, DeepSpeed, Experiment, Megatron
+from harness.experiment.options import options_of
+from harness.launch.argv import Shell, Var, from_site, join, parent, quote, quote_all, read_here
 from harness.launch.job import TAG_ORDER, resolve
 from harness.launch.render import render
-from harness.launch.words import Shell, Var, from_site, join, parent, quote, quote_all, read_here
-from harness.options import options_of
-from harness.site import Site, load_site, nvidia_gpus, visible_gpus
+from harness.launch.resolve import Machine
+from harness.site.site import Site, load_site, nvidia_gpus, visible_gpus
 
 GOLDEN = ROOT / "tests" / "golden"
 NASTY = 'it\'s a $(touch evil) `touch evil` "path" $HOME ${USER} $5; echo foo\n* ~ \\ &'

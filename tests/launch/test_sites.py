@@ -11,13 +11,13 @@ import pytest
 from launch_shared import ROOT, SITES, Harness
 
 from harness.cli.sites import schema_text
-from harness.errors import RequestError
-from harness.experiment import DDP, Megatron
-from harness.launch.fit import Machine
+from harness.common.errors import RequestError
+from harness.experiment.exercises import DDP, Megatron
 from harness.launch.job import resolve, warnings_of
 from harness.launch.render import render
-from harness.site import Site, choose_site, load_site, override, site_names
-from harness.site_words import SCRIPTS_OWN, TAKES
+from harness.launch.resolve import Machine
+from harness.site.alphabets import SCRIPTS_OWN, TAKES
+from harness.site.site import Site, choose_site, load_site, override, site_names
 
 
 def test_the_sites_are_the_ones_promised() -> None:

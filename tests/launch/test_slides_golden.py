@@ -7,8 +7,8 @@ import os
 import pytest
 from launch_shared import ROOT, Harness, anywhere
 
+from harness.launch.argv import quote
 from harness.launch.submit import this_machine
-from harness.launch.words import quote
 
 GOLDEN = ROOT / "tests" / "golden"
 SLIDES = (GOLDEN / "slides.txt").read_text().splitlines()

@@ -14,9 +14,9 @@ import pandas
 import pytest
 
 from harness.cli import options_page
-from harness.experiment import DDP
+from harness.experiment.exercises import DDP
 from harness.run import Record, Run, Stage
-from harness.site import load_site
+from harness.site.site import load_site
 
 ROOT = Path(__file__).parents[2]
 API = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")

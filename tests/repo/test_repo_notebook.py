@@ -15,7 +15,7 @@ from pydantic import BaseModel
 
 import harness
 from harness.analysis.summary import Finding, Quality, Summary, Verdict
-from harness.errors import RequestError, WorkError
+from harness.common.errors import RequestError, WorkError
 from tests.report.made_run import GEMM, HOSTILE, NCCL, STEPS, write_traces
 from tests.traces import make
 

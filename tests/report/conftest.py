@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from harness.analysis.measure_paths import measure_jobs
 from harness.analysis.summary import Summary
 from harness.cli.main import main
-from harness.report.page import compose, render_page, write_page
-from harness.report.page_inputs import Inputs
-from harness.report.page_links import links_of_run
+from harness.measure.paths import measure_jobs
+from harness.report.page.compose import compose, render_page, write_page
+from harness.report.page.inputs import Inputs
+from harness.report.page.links import links_of_run
 from harness.run import Run
 from tests.report.made_run import write_traces
 

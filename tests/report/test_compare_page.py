@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from harness.analysis.compare import compare
-from harness.analysis.facts import facts
+from harness.analysis.metrics import facts
 from harness.analysis.summary import RankSteps, Summary, Training
 from harness.cli.main import main
-from harness.report.compare_page_steps import steps_section
-from harness.report.compare_page_time import split_section
-from harness.report.compare_page_timeline import timelines
-from harness.report.compare_page_work import collectives_section, kernels_section, kinds_section
-from harness.report.compare_split import explained, is_per_token, splits
+from harness.report.compare.breakdown import explained, is_per_token, splits
+from harness.report.compare.page_steps import steps_section
+from harness.report.compare.page_time import split_section
+from harness.report.compare.page_timeline import timelines
+from harness.report.compare.page_work import collectives_section, kernels_section, kinds_section
 from tests.report.conftest import Made
 from tests.report.made_run import HOSTILE, STEP_US, STEPS, write_traces
 from tests.report.test_report_page import all_of, parse

@@ -9,11 +9,11 @@ import pytest
 
 from harness.analysis.compare import compare
 from harness.analysis.machine import CROWDED
-from harness.analysis.measure_paths import measure_jobs
 from harness.analysis.summary import Finding, Quality, Summary, Verdict
 from harness.cli.main import main
-from harness.report.page import figures, render_page
-from harness.report.page_compare import Compared, compose_comparison
+from harness.measure.paths import measure_jobs
+from harness.report.compare.page import Compared, compose_comparison
+from harness.report.page.compose import figures, render_page
 from tests.report.conftest import Made
 from tests.report.made_run import write_traces
 from tests.report.test_report_page import NAMESPACE, all_of, parse, unpacked

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from harness.analysis.summary import Collective, MessageSize, Summary
-from harness.experiment import CommTests
-from harness.report import page_tests
-from harness.report.page_communication import communication_section
-from harness.report.page_inputs import Inputs
-from harness.report.page_links import Links, links_of_run, links_of_site
-from harness.report.page_run import quality_section
+from harness.experiment.exercises import CommTests
+from harness.report.page import exercise_0
+from harness.report.page.communication import communication_section
+from harness.report.page.inputs import Inputs
+from harness.report.page.links import Links, links_of_run, links_of_site
+from harness.report.page.run import quality_section
 from harness.run import Record, Run
-from harness.site import load_site
+from harness.site.site import load_site
 
 
 def a_record(name: str, created_ns: int) -> Record:
@@ -133,13 +133,13 @@ def test_exercise_0_with_one_message_size_still_has_its_page(tested: Path) -> No
     )
     own = links_of_run(run)
     inputs = Inputs(tested=own.fits, verdict=own.verdict)
-    assert page_tests.answer(inputs) == [
+    assert exercise_0.answer(inputs) == [
         "1 problem.",
         "Problem: slow.",
         "An all-reduce of all 8 ranks reaches 0.5 GB/s of bus bandwidth; more message sizes would tell what an empty "
         "one costs.",
     ]
-    section = page_tests.tests_section(Summary(), inputs)
+    section = exercise_0.tests_section(Summary(), inputs)
     assert "too few message sizes were measured for a line" in section.lead
     assert section.tables[0].rows == [["all_reduce", "world", "8", "–", "–", "–", "0.5"]]
 
@@ -157,7 +157,7 @@ def test_a_damaged_verdict_leaves_what_was_measured(tested: Path) -> None:
 
 def test_the_page_gives_an_endless_messages_bandwidth_in_both_definitions(tested: Path) -> None:
     own = links_of_run(Run(tested / "exercise_0_Communication_Tests/profiler/1-two-nodes"))
-    (table,) = page_tests.tests_section(Summary(), Inputs(tested=own.fits)).tables
+    (table,) = exercise_0.tests_section(Summary(), Inputs(tested=own.fits)).tables
     alg, bus = table.head.index("1/β (alg GB/s)"), table.head.index("1/β (bus GB/s)")
     assert [(row[alg], row[bus]) for row in table.rows] == [("100", "150"), ("25", "25"), ("12.5", "21.9")]
     assert "best measured (bus GB/s)" in table.head

@@ -16,12 +16,12 @@ import pytest
 from harness.analysis.summary import Collective, Efficiency, Summary, Training
 from harness.cli.main import main
 from harness.monitor.samples import Series
-from harness.report.page import MOST_ROWS, compose, figures, read_inputs, render_page, write_page
-from harness.report.page_inputs import Inputs
-from harness.report.page_links import links_of_run, links_of_site
-from harness.report.page_machine import energy_within
-from harness.report.plots_palette import COMMUNICATION
-from harness.report.plots_png import write_pngs
+from harness.report.page.compose import MOST_ROWS, compose, figures, read_inputs, render_page, write_page
+from harness.report.page.inputs import Inputs
+from harness.report.page.links import links_of_run, links_of_site
+from harness.report.page.machine import energy_within
+from harness.report.palette import COMMUNICATION
+from harness.report.plots.png import write_pngs
 from tests.report.conftest import Made, Named
 from tests.report.made_run import HOSTILE, write_traces
 

@@ -17,8 +17,8 @@ from matplotlib.image import imread
 pytest.importorskip("websocket", reason="pip install websocket-client: it speaks with the browser")
 from benchmarks.chromium import Browser, find_chromium
 from harness.analysis.summary import Summary
-from harness.report.page import compose, render_page
-from harness.report.page_inputs import Inputs
+from harness.report.page.compose import compose, render_page
+from harness.report.page.inputs import Inputs
 
 SORTS = ("report", "comparison", "communication tests")
 BUTTONS = ["download plot as a png", "zoom", "pan", "zoom in", "zoom out", "reset axes"]

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.analysis.measure_paths import measure_jobs
-from harness.report.page import write_page
+from harness.measure.paths import measure_jobs
+from harness.report.page.compose import write_page
 from tests.real_traces import real_trace
 
 pytest.importorskip("html5lib", reason="pip install html5lib: it validates the page")

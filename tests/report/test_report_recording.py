@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from harness.analysis.measure_paths import measure_jobs
 from harness.analysis.summary import Finding, Quality, Summary, Verdict, Withheld
-from harness.report import render
-from harness.report.page import compose
-from harness.report.page_inputs import Inputs, gather
-from harness.report.screen import WIDTH
+from harness.measure.paths import measure_jobs
+from harness.report.page.compose import compose
+from harness.report.page.inputs import Inputs, gather
+from harness.report.tables.screen import WIDTH
+from harness.report.tables.terminal import render
 from harness.run import Run
 from tests.report.made_run import write_traces
 

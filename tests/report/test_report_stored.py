@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from harness.analysis.summary import Summary
-from harness.errors import RequestError
-from harness.report.stored import load_summary
+from harness.common.errors import RequestError
+from harness.measure.stored import load_summary
 from tests.report.conftest import Made
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from harness.analysis.compare import compare
-from harness.analysis.idle import CAUSES as ALL_CAUSES
-from harness.analysis.kinds import KINDS as ALL_KINDS
+from harness.analysis.process.idle import CAUSES as ALL_CAUSES
+from harness.analysis.process.kinds import KINDS as ALL_KINDS
 from harness.analysis.summary import (
     Collective,
     CollectiveFit,
@@ -24,17 +24,20 @@ from harness.analysis.summary import (
     Steps,
     Summary,
 )
-from harness.report import numbers, render, rows_communication, write_tables
-from harness.report import words as report_words
-from harness.report.compare_rows import collective_rows
-from harness.report.numbers import short
-from harness.report.page import compose
-from harness.report.page_inputs import Inputs
-from harness.report.page_parts import Page, Table
-from harness.report.plots_palette import CAUSES, KINDS
-from harness.report.rows_communication import collective_table, issued_table
-from harness.report.rows_work import range_table
-from harness.report.timeline_strip import KINDS as DRAWN
+from harness.format import format as numbers
+from harness.format import labels as report_words
+from harness.format.format import short
+from harness.report.compare.rows import collective_rows
+from harness.report.elements import Page, Table
+from harness.report.page.compose import compose
+from harness.report.page.inputs import Inputs
+from harness.report.palette import CAUSES, KINDS
+from harness.report.tables import communication
+from harness.report.tables.communication import collective_table, issued_table
+from harness.report.tables.files import write_tables
+from harness.report.tables.terminal import render
+from harness.report.tables.work import range_table
+from harness.report.timeline.tracks import KINDS as DRAWN
 from tests.report.conftest import Made
 
 
@@ -211,6 +214,6 @@ def test_kernels_that_differ_far_inside_their_names_are_shown_as_texts_that_diff
 
 
 def test_what_the_docstrings_show_is_what_comes_out() -> None:
-    for module in (numbers, rows_communication, report_words):
+    for module in (numbers, communication, report_words):
         failed, tried = doctest.testmod(module)
         assert tried and not failed, module.__name__

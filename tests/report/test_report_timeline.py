@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.analysis.idle import CAUSES
-from harness.analysis.kinds import load_rules
+from harness.analysis.process.idle import CAUSES
+from harness.analysis.process.kinds import load_rules
 from harness.analysis.summary import Device, RankSteps, Steps, Summary, Window
-from harness.report.timeline import BINS, MOST_EVENTS, MOST_RANKS, Drawn, choose, draw, draw_trace
-from harness.report.timeline_pack import pack, pack_to_fit
-from harness.report.timeline_strip import KINDS, Strip
+from harness.report.timeline.condense import BINS, MOST_EVENTS, MOST_RANKS, Drawn, choose, draw, draw_trace
+from harness.report.timeline.encode import pack, pack_to_fit
+from harness.report.timeline.tracks import KINDS, Strip
 from harness.traces.trace import Activity
 from tests.analysis.made import Made as Built
 from tests.report.conftest import Made

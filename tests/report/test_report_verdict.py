@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from harness.analysis.facts import waiting_share
+from harness.analysis.metrics import waiting_share
 from harness.analysis.summary import (
     Collective,
     Copy,
@@ -28,14 +28,14 @@ from harness.analysis.summary import (
     Verdict,
 )
 from harness.cli.launch import launch_argv
-from harness.experiment import DDP, DeepSpeed, Experiment, Megatron
-from harness.launch.fit import Machine
+from harness.experiment.exercises import DDP, DeepSpeed, Experiment, Megatron
+from harness.experiment.parse import command_of
+from harness.explain.next_command import command, in_lines
+from harness.explain.rules import avoidable, verdict
 from harness.launch.job import resolve
-from harness.report import render
-from harness.report.next_command import command, in_lines
-from harness.report.verdict import avoidable, verdict
-from harness.request import command_of
-from harness.site import load_site
+from harness.launch.resolve import Machine
+from harness.report.tables.terminal import render
+from harness.site.site import load_site
 
 MS = 1_000_000
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from harness.analysis.compare import compare
-from harness.analysis.facts import facts
+from harness.analysis.metrics import facts
 from harness.analysis.summary import (
     Device,
     Finding,
@@ -22,16 +22,17 @@ from harness.analysis.summary import (
     Verdict,
     Withheld,
 )
-from harness.report import known, render
-from harness.report.compare_page_time import split_section as compared
-from harness.report.compare_split import NOT_KNOWN, explained, splits
-from harness.report.page_inputs import Inputs
-from harness.report.page_run import quality_section
-from harness.report.page_time import split_section
-from harness.report.rows_time import cause_table
-from harness.report.rows_work import range_table
-from harness.report.verdict import verdict
-from harness.report.words import field_word
+from harness.explain.rules import verdict
+from harness.format import known
+from harness.format.labels import field_word
+from harness.report.compare.breakdown import NOT_KNOWN, explained, splits
+from harness.report.compare.page_time import split_section as compared
+from harness.report.page.inputs import Inputs
+from harness.report.page.run import quality_section
+from harness.report.page.time import split_section
+from harness.report.tables.terminal import render
+from harness.report.tables.time import cause_table
+from harness.report.tables.work import range_table
 
 ROOT = Path(__file__).parents[2]
 MS = 1_000_000
@@ -123,7 +124,7 @@ def test_what_is_not_given_has_a_name_that_people_read() -> None:
         for line in (ROOT / "docs/metrics.md").read_text().splitlines()
         if line.startswith("| `field` | `idle_ns`")
     )
-    analysis = "".join(path.read_text() for path in sorted((ROOT / "harness/analysis").glob("*.py")))
+    analysis = "".join(path.read_text() for path in sorted((ROOT / "harness/analysis").rglob("*.py")))
     fields = set(re.findall(r'Withheld\(field="([^"]+)"', analysis)) | {*IN_PARTS}
     assert len(fields) >= 9 and all(
         f"`{field}`" in quality for field in fields

@@ -8,17 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from harness.analysis.facts import COLLECTIVES, Facts
+from harness.analysis.metrics import COLLECTIVES, Facts
 from harness.analysis.summary import Finding, Quality, Summary, Verdict
 from harness.cli.lesson import Asked, _next, _paired
 from harness.cli.lesson_answer import again, answer_lines, doubts_of, what_to_do
 from harness.cli.main import main
-from harness.errors import RequestError
-from harness.experiment import DDP, DeepSpeed, Experiment, Megatron
-from harness.paths import ROOT
-from harness.request import all_options, build_experiment, command_of
+from harness.common.errors import RequestError
+from harness.common.paths import ROOT
+from harness.experiment.exercises import DDP, DeepSpeed, Experiment, Megatron
+from harness.experiment.parse import all_options, build_experiment, command_of
 from harness.run import Record, Run, Stage, Status
-from harness.site import Site, load_site
+from harness.site.site import Site, load_site
 from harness.study.lessons import (
     Answer,
     Outcome,

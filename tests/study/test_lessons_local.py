@@ -14,7 +14,7 @@ import pytest
 import yaml
 from test_lessons import completed
 
-from harness.experiment import DDP
+from harness.experiment.exercises import DDP
 
 ROOT = Path(__file__).resolve().parents[2]
 YES, CANNOT = "yes", "this machine cannot show it"

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.model import find_model, model_names
+from harness.experiment.model import find_model, model_names
 from harness.theory.communication import Traffic, bytes_into_a_node, traffic_per_step
 from harness.theory.flops import flops_per_token, parameters
 from harness.theory.memory import Sharding, state_bytes

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from harness.analysis import measure
+from harness.measure.paths import measure_one as measure
 from harness.traces import open_trace
 from harness.traces.operators import operators
 from harness.traces.trace import Activity, RangeKind, Trace

@@ -17,7 +17,7 @@ from harness.traces import open_trace
 from harness.traces.kineto import blocks, fill, split
 from harness.traces.kineto import layout as layout_module
 from harness.traces.trace import Activity, Trace
-from harness.traces.words import printable
+from harness.traces.vocabulary import printable
 from tests.traces import make
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.analysis.view import views
+from harness.analysis.process.view import views
 from harness.traces import open_trace
 from harness.traces.trace import Trace
 from tests.traces import make

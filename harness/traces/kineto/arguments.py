@@ -11,7 +11,7 @@ import msgspec
 
 from harness.traces.kineto.records import MessageArgs, integer
 from harness.traces.messages import Message
-from harness.traces.words import collective_kind, dtype_name
+from harness.traces.vocabulary import collective_kind, dtype_name
 
 _OUTPUT_THEN_INPUT = ("c10d::_allgather_base_", "c10d::_reduce_scatter_base_", "c10d::alltoall_base_")
 

@@ -30,7 +30,7 @@ from harness.traces.kineto.records import (
 )
 from harness.traces.kineto.repair import decoded
 from harness.traces.trace import I32, I64, Activity
-from harness.traces.words import dtype_name
+from harness.traces.vocabulary import dtype_name
 
 _work = msgspec.json.Decoder(list[Work])
 _operator = msgspec.json.Decoder(list[OperatorRecord])

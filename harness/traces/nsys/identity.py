@@ -7,9 +7,9 @@ from collections import defaultdict
 from pathlib import Path
 
 from harness.traces.columns import distinct
-from harness.traces.nsys.collectives import Payloads
 from harness.traces.nsys.database import Database
 from harness.traces.nsys.devices import Devices
+from harness.traces.nsys.nccl_messages import Payloads
 from harness.traces.trace import Identity, Ranges
 
 _RANK_IN_FILE = re.compile(r"rank[-_]?(\d+)", re.IGNORECASE)

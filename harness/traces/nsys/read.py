@@ -7,12 +7,12 @@ from pathlib import Path
 
 from harness.traces.columns import Names, distinct, empty
 from harness.traces.errors import TraceError
-from harness.traces.nsys.collectives import Payloads, device_collectives, is_nccl_call, read_payloads
 from harness.traces.nsys.database import Database, opened
 from harness.traces.nsys.devices import read_devices
 from harness.traces.nsys.events import api_calls, device_events, without_names
 from harness.traces.nsys.identity import dropped_events, export_facts, identity, ranks_in_ranges
 from harness.traces.nsys.metrics import metric_series, peak_memory_bytes
+from harness.traces.nsys.nccl_messages import Payloads, device_collectives, is_nccl_call, read_payloads
 from harness.traces.nsys.ranges import nvtx_ranges
 from harness.traces.progress import Report, silent
 from harness.traces.trace import Calls, Ranges, Trace

@@ -1,0 +1,1 @@
+"""The parts of a job's processes to its Summary."""

@@ -1,0 +1,273 @@
+"""The job's collectives as tables: bandwidth, waiting against transfer, message sizes, stragglers."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from math import comb
+
+import numpy as np
+
+from harness.analysis.job.matching import Crossing, Matched
+from harness.analysis.process.collective_rows import Key, Rows, bus_factor
+from harness.analysis.process.part import RankPart
+from harness.analysis.summary import Clock, Collective, MessageSize, Straggler
+from harness.traces.trace import I64
+from harness.traces.vocabulary import POINT_TO_POINT
+
+CHANCE = 0.01  # a rank is a straggler when chance alone would make it last this often more rarely
+MUCH_MORE = 1.5  # times as often as if all ranks took turns
+NOTICEABLE = 0.1  # and when the skew is at least this share of the collectives' time
+
+
+@dataclass
+class _Alone:
+    """What one rank did that cannot be matched with the others' (they may have done the same)."""
+
+    count: int = 0
+    bytes: int = 0
+    duration_ns: int = 0
+
+
+@dataclass
+class _Sums:
+    """Everything of one kind in one group."""
+
+    ranks: set[tuple[int, str, int]] = field(default_factory=set)
+    count: int = 0
+    bytes: int = 0
+    bytes_known: bool = True
+    duration_ns: int = 0
+    spans: int = 0
+    waiting_ns: int | None = None
+    skew_ns: int = 0
+    skewed: int = 0  # instances whose skew could be measured
+    transfer_time_ns: int = 0  # once per instance: what bandwidth is computed from
+    last: dict[int, int] = field(default_factory=dict)
+    hosts: set[str] = field(default_factory=set)
+    of_rank: Counter[tuple[int, str, int]] = field(default_factory=Counter)  # its calls
+    alone: dict[tuple[int, str, int], _Alone] = field(default_factory=dict)
+
+
+def tabulate(crossing: Crossing, clocks: dict[str, Clock]) -> list[Collective]:
+    """One row per kind, group, size and element type, most time first."""
+    sums: dict[Key, _Sums] = {}
+    for matched in crossing.matched:
+        for i, key in enumerate(matched.keys):
+            chosen = np.flatnonzero((matched.key == i) & matched.inside)
+            if len(chosen):
+                full = _with_size(key, matched)
+                _add_matched(sums.setdefault(full, _Sums()), matched, chosen, clocks)
+    for part, rows in crossing.alone:
+        inside = (rows.start_ns >= part.window_start_ns) & (rows.start_ns < part.window_end_ns)
+        for i, key in enumerate(rows.keys):
+            chosen = np.flatnonzero((rows.key == i) & inside)
+            if len(chosen):
+                _add_alone(sums.setdefault(key, _Sums()), part, rows, chosen)
+    table = [_row(key, _with_alone(key.kind, s)) for key, s in sums.items()]
+    return sorted(table, key=lambda c: (-c.duration_ns, c.kind, c.group or "", c.dtype or ""))
+
+
+def _with_size(key: Key, m: Matched) -> Key:
+    """The key with the size of its group, which is that of the world where nobody recorded a group."""
+    if key.group_size is not None or not m.complete or len(m.parts) < 2:
+        return key
+    return replace(key, group_size=len(m.parts))
+
+
+def _add_matched(s: _Sums, m: Matched, chosen: I64, clocks: dict[str, Clock]) -> None:
+    duration = m.end_ns[:, chosen] - m.start_ns[:, chosen]
+    fastest = duration.min(axis=0)
+    _count(s, m.parts, m.bytes[chosen], duration)
+    s.count += len(chosen)
+    s.bytes += int(np.maximum(m.bytes[chosen], 0).sum())
+    s.transfer_time_ns += int(fastest.sum())
+    if len(m.parts) > 1 and m.complete:
+        s.waiting_ns = (s.waiting_ns or 0) + int((duration - fastest).sum())
+        start = _aligned_starts(m, chosen, clocks)
+        if start is not None:
+            s.skew_ns += int((start.max(axis=0) - start.min(axis=0)).sum())
+            s.skewed += len(chosen)
+            _count_last(s, m, start)
+
+
+def _count(s: _Sums, parts: Iterable[RankPart], size: I64, duration: I64) -> None:
+    s.ranks |= {part.key for part in parts}
+    s.of_rank.update({part.key: size.size for part in parts})
+    s.hosts |= {part.source.host for part in parts if part.source.host is not None}
+    s.bytes_known &= bool((size >= 0).all())
+    s.duration_ns += int(duration.sum())
+    s.spans += duration.size
+
+
+def _aligned_starts(m: Matched, chosen: I64, clocks: dict[str, Clock]) -> I64 | None:
+    """Starts on one clock; None when a rank's clock could not be aligned."""
+    if any(part.clock not in clocks for part in m.parts):
+        return None
+    offset = np.array([clocks[part.clock].offset_ns for part in m.parts])[:, None]
+    aligned: I64 = m.start_ns[:, chosen] - offset
+    return aligned
+
+
+def _count_last(s: _Sums, m: Matched, start: I64) -> None:
+    for i, count in zip(*np.unique(start.argmax(axis=0), return_counts=True), strict=True):
+        rank = m.parts[int(i)].source.rank
+        if rank is not None:
+            s.last[rank] = s.last.get(rank, 0) + int(count)
+
+
+def _add_alone(s: _Sums, part: RankPart, rows: Rows, chosen: I64) -> None:
+    duration = (rows.end_ns - rows.start_ns)[chosen]
+    _count(s, [part], rows.bytes[chosen], duration)
+    own = s.alone.setdefault(part.key, _Alone())
+    own.count += len(chosen)
+    own.bytes += int(np.maximum(rows.bytes[chosen], 0).sum())
+    own.duration_ns += int(duration.sum())
+
+
+def _with_alone(kind: str, s: _Sums) -> _Sums:
+    """What could not be matched: a collective counts once, as the rank that did most of them saw it, not once
+    a rank; a send or a receive is each rank's own."""
+    own = list(s.alone.values())
+    if kind not in POINT_TO_POINT:
+        own = sorted(own, key=lambda a: (a.count, a.bytes, a.duration_ns))[-1:]
+    return replace(
+        s,
+        count=s.count + sum(a.count for a in own),
+        bytes=s.bytes + sum(a.bytes for a in own),
+        transfer_time_ns=s.transfer_time_ns + sum(a.duration_ns for a in own),
+    )
+
+
+def _row(key: Key, s: _Sums) -> Collective:
+    known = s.bytes_known and s.bytes > 0 and s.transfer_time_ns > 0
+    algorithm = s.bytes / s.transfer_time_ns if known else None
+    factor = bus_factor(key.kind, key.group_size)
+    return Collective(
+        kind=key.kind,
+        group=key.group,
+        group_size=key.group_size,
+        dtype=key.dtype,
+        count=s.count,
+        ranks=len(s.ranks),
+        min_rank_count=min(s.of_rank.values()),
+        max_rank_count=max(s.of_rank.values()),
+        bytes=s.bytes if s.bytes_known else None,
+        duration_ns=s.duration_ns,
+        mean_ns=round(s.duration_ns / s.spans),
+        waiting_ns=s.waiting_ns,
+        transfer_ns=None if s.waiting_ns is None else s.duration_ns - s.waiting_ns,
+        waiting_fraction=None if s.waiting_ns is None else s.waiting_ns / max(s.duration_ns, 1),
+        mean_start_skew_ns=round(s.skew_ns / s.skewed) if s.skewed else None,
+        algorithm_bandwidth_gb_per_s=algorithm,
+        bus_bandwidth_gb_per_s=algorithm * factor if algorithm is not None and factor is not None else None,
+        last_arrivals=dict(sorted(s.last.items())),
+        hosts=len(s.hosts) if s.hosts else None,
+    )
+
+
+_Message = tuple[str, int | None, int, bool]  # kind, group size, bytes, whether waiting is inside
+
+
+def message_sizes(crossing: Crossing) -> list[MessageSize]:
+    """Median time per kind, group size and message size: the transfer, or with waiting where ranks do not match."""
+    times: dict[_Message, list[I64]] = {}
+    for m in crossing.matched:
+        fastest = (m.end_ns - m.start_ns).min(axis=0)
+        columns = (m.key[m.inside], m.bytes[m.inside], fastest[m.inside])
+        waits = len(m.parts) < 2 or not m.complete
+        _collect(times, [_with_size(key, m) for key in m.keys], columns, waits=waits)
+    for part, rows in crossing.alone:
+        inside = (rows.start_ns >= part.window_start_ns) & (rows.start_ns < part.window_end_ns)
+        duration = rows.end_ns - rows.start_ns
+        _collect(times, rows.keys, (rows.key[inside], rows.bytes[inside], duration[inside]), waits=True)
+    table = []
+    for (kind, size, count, waits), lists in times.items():
+        values = np.concatenate(lists)
+        table.append(
+            MessageSize(
+                kind=kind,
+                group_size=size,
+                bytes=count,
+                count=len(values),
+                median_transfer_ns=round(float(np.median(values))),
+                includes_waiting=waits,
+            )
+        )
+    return sorted(table, key=lambda t: (t.kind, t.group_size or 0, t.bytes, t.includes_waiting))
+
+
+def _collect(
+    times: dict[_Message, list[I64]],
+    keys: list[Key],
+    columns: tuple[np.ndarray[tuple[int], np.dtype[np.int32]], I64, I64],
+    *,
+    waits: bool,
+) -> None:
+    key, size, duration = columns
+    for i, k in enumerate(keys):
+        for b in np.unique(size[(key == i) & (size > 0)]).tolist():
+            times.setdefault((k.kind, k.group_size, b, waits), []).append(duration[(key == i) & (size == b)])
+
+
+def stragglers(crossing: Crossing, clocks: dict[str, Clock]) -> list[Straggler]:
+    """Ranks that arrive last far more often than chance would have it, where the skew is worth a word."""
+    count: dict[int, int] = {}
+    took_part: dict[int, int] = {}
+    lateness: dict[int, int] = {}
+    share: dict[int, float] = {}
+    skew, time = 0, 0
+    for m in crossing.matched:
+        chosen = np.flatnonzero(m.inside)
+        start = (
+            _aligned_starts(m, chosen, clocks) if len(m.parts) > 1 and m.complete and len(chosen) else None
+        )
+        if start is None:
+            continue
+        first, last = start.min(axis=0), start.argmax(axis=0)
+        skew += int((start.max(axis=0) - first).sum()) * len(m.parts)
+        time += int((m.end_ns - m.start_ns)[:, chosen].sum())
+        for i, part in enumerate(m.parts):
+            if (rank := part.source.rank) is not None:
+                count[rank] = count.get(rank, 0) + int((last == i).sum())
+                took_part[rank] = took_part.get(rank, 0) + len(chosen)
+                lateness[rank] = lateness.get(rank, 0) + int((start[i] - first).sum())
+                share[rank] = share.get(rank, 0.0) + len(chosen) / len(m.parts)
+    if skew < NOTICEABLE * time:
+        return []
+    found = [
+        _straggler(rank, count[rank], took_part[rank], lateness[rank] // took_part[rank])
+        for rank in count
+        if count[rank] > MUCH_MORE * share[rank]
+        and chance_of(count[rank], took_part[rank], share[rank] / took_part[rank]) < CHANCE
+    ]
+    return sorted(found, key=lambda s: (-s.last_arrivals, s.rank))
+
+
+def chance_of(successes: int, trials: int, probability: float) -> float:
+    """Probability of at least so many successes in independent trials (binomial tail).
+
+    >>> round(chance_of(5, 8, 1 / 8), 6)
+    0.00123
+    """
+    expected = trials * probability
+    if successes <= expected:
+        return 1.0
+    if trials > 1000:  # the normal tail's bound is close enough to decide and cheap
+        deviation = (successes - expected) / (expected * (1 - probability)) ** 0.5
+        return float(np.exp(-(deviation**2) / 2))
+    return sum(
+        comb(trials, k) * probability**k * (1 - probability) ** (trials - k)
+        for k in range(successes, trials + 1)
+    )
+
+
+def _straggler(rank: int, last: int, of: int, mean_ns: int) -> Straggler:
+    return Straggler(
+        rank=rank,
+        last_arrivals=last,
+        collectives=of,
+        mean_lateness_ns=mean_ns,
+        evidence=f"last to arrive at {last} of {of} collectives, {mean_ns / 1e6:.3f} ms after the first on average",
+    )

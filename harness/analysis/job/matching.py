@@ -1,0 +1,379 @@
+"""Collectives across ranks: the same collective found on every rank, waiting told from transfer, clocks
+aligned.
+
+A collective ends everywhere at about the same time and cannot move data before its last member arrived. So
+on one collective, a rank's duration minus the fastest rank's is waiting, and the ends show how far two
+clocks stand apart."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.analysis.process.collective_rows import Key, Rows
+from harness.analysis.process.part import RankPart, unpack_rows
+from harness.analysis.summary import Clock
+from harness.traces.trace import I64
+from harness.traces.vocabulary import POINT_TO_POINT
+
+NAMELESS = "collectives recorded without their group"
+_EVEN_KINDS = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce")
+_SWAPPED = 0.1  # of a sequence: more that disagree are no neighbours that changed places
+_NEIGHBOURS = 3  # how far apart two of them may be
+_SAMPLE = 64  # collectives of a sequence whose ends are looked up in another
+_MEETING_MOSTLY = 0.5  # of the instances: so many must meet where the ends choose among places
+MEETING_SHARE = 0.8  # of the instances of a nameless group: so many must have all ranks in them at one moment
+
+
+@dataclass(frozen=True)
+class Group:
+    """Whose collectives are one sequence: a communicator. `only`: and of this kind, where the name is not enough."""
+
+    name: str | None
+    ranks: tuple[int, ...] | None
+    only: tuple[str, str | None, int | None] | None = None  # kind, element type, size
+
+    @property
+    def point_to_point(self) -> bool:
+        return self.only is not None and self.only[0] in POINT_TO_POINT
+
+    @property
+    def nameless(self) -> bool:
+        return self.name is None and self.ranks is None
+
+
+@dataclass(frozen=True)
+class Matched:
+    """One group's collectives on r ranks: instance i is column i of each (r, n) table. Times unaligned,
+    unix where known."""
+
+    group: Group
+    parts: list[RankPart]
+    keys: list[Key]
+    key: NDArray[np.int32]  # (n,) of the first rank
+    bytes: I64  # (n,) the largest any rank recorded, -1 unknown
+    start_ns: I64
+    end_ns: I64
+    inside: NDArray[np.bool_]  # (n,) started inside every rank's window
+    whole_job: bool = True  # every rank of the job was read, as far as that is known
+
+    @property
+    def complete(self) -> bool:
+        """Whether every member of the group was read."""
+        size = self.keys[int(self.key[0])].group_size if len(self.key) else None
+        members = len(self.group.ranks) if self.group.ranks else size
+        return self.whole_job if members is None else len(self.parts) >= members
+
+
+@dataclass
+class Crossing:
+    """Every group of a job: matched ones, the rows that could not be, and why."""
+
+    matched: list[Matched] = field(default_factory=list)
+    alone: list[tuple[RankPart, Rows]] = field(default_factory=list)
+    unmatched: list[str] = field(default_factory=list)
+    # (kind, phase, number) -> sum, over the ranks with a counted step where any has one: it is divided by their steps
+    phases: Counter[tuple[str, int, str]] = field(default_factory=Counter)
+
+
+def cross(parts: Sequence[RankPart], world_size: int | None) -> Crossing:
+    """Match the collectives of a job's ranks, group by group."""
+    result = Crossing()
+    groups: dict[Group, list[tuple[RankPart, Rows]]] = {}
+    stepped = any(part.steps.durations_ns for part in parts)
+    for part in parts:
+        rows = unpack_rows(part.collectives)
+        if part.steps.durations_ns or not stepped:
+            _add_phases(result.phases, part, rows)
+        for group, own in _by_group(rows):
+            groups.setdefault(group, []).append((part, own))
+    for group, members in groups.items():
+        reason = _obstacle(group, members, world_size)
+        aligned = None if reason else _align_sequences(members)
+        if aligned is None:
+            result.alone += members
+            if len(members) > 1:
+                result.unmatched.append(reason or _differ(group))
+        else:
+            whole = world_size is None or len(parts) >= world_size
+            matched = replace(_tables(group, aligned), whole_job=whole)
+            if group.nameless and not _meets(matched):
+                result.alone += members
+                result.unmatched.append(_differ(group))
+            else:
+                result.matched.append(matched)
+    return result
+
+
+def _add_phases(sums: Counter[tuple[str, int, str]], part: RankPart, rows: Rows) -> None:
+    """Count, bytes and time of this rank's collectives inside its window, per kind and phase."""
+    inside = (rows.start_ns >= part.window_start_ns) & (rows.start_ns < part.window_end_ns)
+    duration = rows.end_ns - rows.start_ns
+    for i, key in enumerate(rows.keys):
+        mine = inside & (rows.key == i)
+        for phase in np.unique(rows.phase[mine]).tolist():
+            chosen = mine & (rows.phase == phase)
+            sums[key.kind, phase, "count"] += int(chosen.sum())
+            sums[key.kind, phase, "bytes"] += int(np.maximum(rows.bytes[chosen], 0).sum())
+            sums[key.kind, phase, "unsized"] += int((rows.bytes[chosen] < 0).sum())
+            sums[key.kind, phase, "duration_ns"] += int(duration[chosen].sum())
+
+
+def _differ(group: Group) -> str:
+    if group.nameless:
+        return f"{NAMELESS}: the ranks did not all do the same, so which calls belong together is not known"
+    return f"group {group.name}: the ranks' sequences of collectives differ"
+
+
+def _by_group(rows: Rows) -> Iterable[tuple[Group, Rows]]:
+    """A rank's rows per group. Sends and receives stand alone; so do the kinds of a group that has no name."""
+    of_key = [_group(key) for key in rows.keys]
+    for group in dict.fromkeys(of_key):
+        chosen = np.isin(rows.key, [i for i, g in enumerate(of_key) if g == group])
+        if chosen.any():
+            yield (
+                group,
+                Rows(
+                    rows.keys,
+                    rows.key[chosen],
+                    rows.bytes[chosen],
+                    rows.start_ns[chosen],
+                    rows.end_ns[chosen],
+                    rows.phase[chosen],
+                ),
+            )
+
+
+def _group(key: Key) -> Group:
+    if key.kind in POINT_TO_POINT or (key.group is None and key.ranks is None):
+        return Group(key.group, key.ranks, (key.kind, key.dtype, key.group_size))
+    return Group(key.group, key.ranks)
+
+
+def _obstacle(group: Group, members: list[tuple[RankPart, Rows]], world_size: int | None) -> str | None:
+    """Why a group cannot be matched at all; None when it can be tried."""
+    if group.point_to_point:
+        return "point-to-point transfers have no common instance"
+    sizes = [size for _, rows in members if (size := rows.keys[int(rows.key[0])].group_size) is not None]
+    expected = len(group.ranks) if group.ranks else max(sizes) if sizes else world_size
+    if expected is not None and len(members) > expected:
+        if group.nameless:
+            return (
+                f"{NAMELESS}: {len(members)} ranks met in groups of {expected}, and who met whom is not known"
+            )
+        return f"group {group.name}: {len(members)} ranks use it and its size is {expected}: several have that name"
+    if group.nameless and world_size not in (None, len(members)):
+        return f"{NAMELESS}: only {len(members)} of {world_size} ranks were read"
+    return None
+
+
+@dataclass(frozen=True)
+class _Placed:
+    """A member whose first collective stands at `shift` in the longest member's sequence (negative: before it)."""
+
+    part: RankPart
+    rows: Rows
+    shift: int
+
+
+def _align_sequences(members: list[tuple[RankPart, Rows]]) -> list[_Placed] | None:
+    """Every member at its place; None: no match.
+
+    Two sequences match where kinds, element types and sizes agree in all that they share; neighbours that began at
+    about the same time may have changed places, and are put back. On one clock a collective's
+    spans meet on all ranks, and the ends decide between several places. Else a sequence must lie whole in the longer
+    one, at one place only. On two clocks, where it does so nowhere because the recordings began and ended apart, more
+    than half of it must.
+    """
+    codes = _codes([rows for _, rows in members])
+    longest = max(range(len(members)), key=lambda i: len(codes[i]))
+    reference, (lead, lead_rows) = codes[longest], members[longest]
+    placed: list[_Placed] = []
+    for i, (part, rows) in enumerate(members):
+        if i == longest:
+            place: int | None = 0
+        else:
+            one_clock = part.clock == lead.clock
+            ahead = (part.epoch_ns or 0) - (lead.epoch_ns or 0)
+            place = _place_by_ends((reference, codes[i]), lead_rows, rows, ahead) if one_clock else None
+            place = _only_place(reference, codes[i], partly=not one_clock) if place is None else place
+        if place is None:
+            return None
+        placed.append(_Placed(part, _in_order(rows, reference, codes[i], place), place))
+    return placed
+
+
+def _in_order(rows: Rows, reference: I64, own: I64, shift: int) -> Rows:
+    """The rows with neighbours put back that had changed places."""
+    theirs, ours = _shared(len(reference), len(own), shift)
+    order = np.arange(len(own))
+    back = _agreement(reference[theirs], own[ours])
+    if back is not None:
+        order[ours] = ours.start + back
+    return Rows(
+        rows.keys,
+        rows.key[order],
+        rows.bytes[order],
+        rows.start_ns[order],
+        rows.end_ns[order],
+        rows.phase[order],
+    )
+
+
+def _shared(reference: int, own: int, shift: int) -> tuple[slice, slice]:
+    """The stretch that two sequences of these lengths share, in the one and in the other; empty: none."""
+    first, last = max(shift, 0), max(min(shift + own, reference), 0)
+    return slice(first, last), slice(first - shift, max(last, first) - shift)
+
+
+def _agreement(reference: I64, own: I64) -> I64 | None:
+    """An order in which `own` agrees with `reference`: its own, or one in which a few neighbours change places.
+    None: they do not agree."""
+    if len(reference) != len(own) or not len(own):
+        return None
+    order = np.arange(len(own))
+    apart = np.flatnonzero(reference != own)
+    if len(apart) > max(2, _SWAPPED * len(own)):
+        return None
+    if not np.array_equal(np.sort(reference[apart]), np.sort(own[apart])):
+        return None  # cheap to see, and asked at as many places as there are collectives
+    for run in np.split(apart, np.flatnonzero(np.diff(apart) > _NEIGHBOURS) + 1) if len(apart) else ():
+        stretch = slice(int(run[0]), int(run[-1]) + 1)
+        here, there = np.argsort(reference[stretch], kind="stable"), np.argsort(own[stretch], kind="stable")
+        order[stretch.start + here] = stretch.start + there
+    return order if np.array_equal(reference, own[order]) else None
+
+
+def _codes(members: Sequence[Rows]) -> list[I64]:
+    """A number per collective of each member, the same for what may be the same collective. Sizes and types count
+    where every member recorded them, sizes only of kinds in which they are the same on all ranks."""
+    typed = all(k.dtype is not None for rows in members for k in rows.keys)
+    sized = all(bool((rows.bytes >= 0).all()) for rows in members)
+    index: dict[tuple[str, str | None], int] = {}
+    columns = []
+    for rows in members:
+        own = [index.setdefault((k.kind, k.dtype if typed else None), len(index)) for k in rows.keys]
+        even = np.array([sized and k.kind in _EVEN_KINDS for k in rows.keys])
+        columns.append((np.array(own)[rows.key], np.where(even[rows.key], rows.bytes, 0)))
+    return [kind + size * len(index) for kind, size in columns]
+
+
+def _place_by_ends(codes: tuple[I64, I64], lead: Rows, own: Rows, ahead_ns: int) -> int | None:
+    """Of the places where codes agree and spans meet, the one with the nearest ends; None: nowhere. Tried are the
+    places to which the ends themselves point."""
+    sample = np.unique(np.linspace(0, len(own.key) - 1, min(len(own.key), _SAMPLE)).astype(np.int64))
+    order = np.argsort(lead.end_ns, kind="stable")
+    found = np.searchsorted(lead.end_ns[order], own.end_ns[sample] + ahead_ns)
+    tried: set[int] = set()
+    for near in (-1, 0, 1):
+        at = order[np.clip(found + near, 0, len(order) - 1)]
+        tried |= set((at - sample).tolist())
+    gaps: dict[int, float] = {}
+    for shift in sorted(tried):
+        theirs, ours = _shared(len(lead.key), len(own.key), shift)
+        if _agreement(codes[0][theirs], codes[1][ours]) is None:
+            continue
+        start, end = own.start_ns[ours] + ahead_ns, own.end_ns[ours] + ahead_ns
+        together = (start <= lead.end_ns[theirs]) & (lead.start_ns[theirs] <= end)
+        if float(together.mean()) >= _MEETING_MOSTLY:
+            gaps[shift] = float(np.median(np.abs(lead.end_ns[theirs] - end)))
+    return min(gaps, key=lambda shift: gaps[shift], default=None)
+
+
+def _only_place(reference: I64, own: I64, partly: bool) -> int | None:
+    inside = np.arange(len(reference) - len(own) + 1)
+    whole = _first_two(reference, own, inside, len(own))
+    if whole or not partly:
+        return whole[0] if len(whole) == 1 else None
+    later, earlier = np.flatnonzero(reference == own[0]), -np.flatnonzero(own == reference[0])
+    found = _first_two(reference, own, np.unique(np.concatenate([earlier, later])), len(own) // 2 + 1)
+    return found[0] if len(found) == 1 else None
+
+
+def _first_two(reference: I64, own: I64, places: I64, least: int) -> list[int]:
+    """The first two places where the codes agree over at least so many collectives: enough to know if it is one."""
+    agreeing: list[int] = []
+    for shift in places.tolist():
+        if len(agreeing) == 2:
+            break
+        theirs, ours = _shared(len(reference), len(own), shift)
+        if ours.stop - ours.start >= least and _agreement(reference[theirs], own[ours]) is not None:
+            agreeing.append(shift)
+    return agreeing
+
+
+def _meets(m: Matched) -> bool:
+    """Whether every rank is in most collectives at one moment, as in collectives they must be; clocks set by their
+    ends."""
+    if m.end_ns.shape[1] == 0:
+        return False
+    other_clock = np.array([part.clock != m.parts[0].clock for part in m.parts])
+    apart = m.end_ns - m.end_ns[0]
+    near = apart[:, :1]  # what is left is small enough for the median's float64
+    ahead = near[:, 0] + np.median(apart - near, axis=1).astype(np.int64)
+    ahead = np.where(other_clock, ahead, 0)[:, None]
+    together = (m.start_ns - ahead).max(axis=0) <= (m.end_ns - ahead).min(axis=0)
+    return float(together.mean()) >= MEETING_SHARE
+
+
+def _tables(group: Group, placed: list[_Placed]) -> Matched:
+    first = max(p.shift for p in placed)
+    n = max(min(p.shift + len(p.rows.key) for p in placed) - first, 0)
+    cut = [slice(first - p.shift, first - p.shift + n) for p in placed]
+    start = np.stack([p.rows.start_ns[c] for p, c in zip(placed, cut, strict=True)])
+    end = np.stack([p.rows.end_ns[c] for p, c in zip(placed, cut, strict=True)])
+    size = np.stack([p.rows.bytes[c] for p, c in zip(placed, cut, strict=True)]).max(axis=0)
+    inside = np.ones(n, np.bool_)
+    for row, p in zip(start, placed, strict=True):
+        inside &= (row >= p.part.window_start_ns) & (row < p.part.window_end_ns)
+    epoch = np.array([p.part.epoch_ns or 0 for p in placed])[:, None]
+    keys, key = placed[0].rows.keys, placed[0].rows.key[cut[0]]
+    return Matched(group, [p.part for p in placed], keys, key, size, start + epoch, end + epoch, inside)
+
+
+def align_clocks(parts: Sequence[RankPart], matched: list[Matched]) -> dict[str, Clock]:
+    """Each clock's offset from the first part's, by the median difference of the ends of shared collectives.
+
+    `residual_ns` is the median absolute deviation from that offset: what the alignment cannot explain. A
+    clock that shares no collective with an aligned one is missing from the result."""
+    if not parts:
+        return {}
+    first = parts[0].clock
+    clocks = {first: Clock(host=first, offset_ns=0, residual_ns=0, collectives=0)}
+    waiting = {part.clock for part in parts} - {first}
+    while waiting:
+        found = {c: clock for c in sorted(waiting) if (clock := _offset(c, clocks, matched))}
+        if not found:
+            break
+        clocks |= found
+        waiting -= set(found)
+    return clocks
+
+
+def _offset(clock: str, known: dict[str, Clock], matched: list[Matched]) -> Clock | None:
+    differences: list[I64] = []
+    for m in matched:
+        mine = [i for i, p in enumerate(m.parts) if p.clock == clock]
+        aligned = [i for i, p in enumerate(m.parts) if p.clock in known]
+        if mine and aligned and m.end_ns.shape[1]:
+            shift = np.array([known[m.parts[i].clock].offset_ns for i in aligned])[:, None]
+            differences.append(_differences(m.end_ns[mine], m.end_ns[aligned] - shift))
+    if not differences:
+        return None
+    seen = np.concatenate(differences)
+    offset = int(seen[0]) + round(float(np.median(seen - seen[0])))
+    residual = round(float(np.median(np.abs(seen - offset))))
+    return Clock(host=clock, offset_ns=offset, residual_ns=residual, collectives=len(seen))
+
+
+def _differences(own: I64, others: I64) -> I64:
+    """Median of `own` rows minus median of `others`, per column. Integers near 1.7·10¹⁸ do not survive a float64, so
+    medians are taken of what is left after integers were subtracted."""
+    base, far = others[0], own[0, 0] - others[0, 0]
+    left = np.median(own - far - base, axis=0) - np.median(others - base, axis=0)
+    found: I64 = far + np.rint(left).astype(np.int64)
+    return found

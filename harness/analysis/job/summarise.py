@@ -1,0 +1,243 @@
+"""One job's parts to its Summary. Everything here is a sum, a sort or a comparison of ranks; no trace is
+open."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from harness.analysis.job import collective_table, grouping
+from harness.analysis.job.collective_fit import collective_phases, fits, withheld_fits
+from harness.analysis.job.matching import Crossing, align_clocks, cross
+from harness.analysis.process.device import kind_table
+from harness.analysis.process.launches import merge_copies
+from harness.analysis.process.part import RankPart, unpack_tables
+from harness.analysis.process.phases import PhaseSums, phase_table
+from harness.analysis.process.pipeline import pipeline, withheld_theory
+from harness.analysis.process.steps import by_rhythm
+from harness.analysis.summary import (
+    TOP_KERNELS,
+    Clock,
+    Collective,
+    Finding,
+    IdleCause,
+    KernelTime,
+    Pipeline,
+    Quality,
+    RangeTime,
+    RankSteps,
+    Spread,
+    Steps,
+    Summary,
+    Verdict,
+    Withheld,
+)
+
+TOP_UNCLASSIFIED = 30
+_SEVERITIES = (Verdict.GOOD, Verdict.DOUBTFUL, Verdict.UNUSABLE)
+
+
+def finish(parts: Sequence[RankPart], world_size: int | None = None) -> Summary:
+    """The summary of one job's parts, whatever order they come in.
+
+    `world_size`: what the training itself said; traces of one node of several know only of themselves.
+    """
+    parts = sorted(parts, key=lambda part: part.key)
+    size = grouping.world_size(parts, world_size)
+    crossing = cross(parts, size)
+    clocks = align_clocks(parts, crossing.matched)
+    kernels, unclassified, ranges = _tables(parts)
+    devices = [device for part in parts for device in part.devices]
+    sizes = collective_table.message_sizes(crossing)
+    collectives = collective_table.tabulate(crossing, clocks)
+    pipe = _pipeline(parts, clocks, size)
+    return Summary(
+        quality=_quality(
+            parts,
+            grouping.judge_job(parts, size, crossing, clocks),
+            [*_withheld(parts, crossing, size, collectives), *withheld_fits(sizes), *withheld_theory(pipe)],
+        ),
+        window=parts[0].window,
+        sources=[part.source for part in parts],
+        world_size=size,
+        ranks=sorted({part.source.rank for part in parts if part.source.rank is not None}),
+        hosts=sorted({part.source.host for part in parts if part.source.host is not None}),
+        backend=next((part.backend for part in parts if part.backend), None),
+        steps=_steps(parts),
+        devices=devices,
+        kinds=kind_table(_sum_kinds(parts)),
+        kernels=kernels,
+        unclassified=unclassified,
+        idle_causes=_sum_causes(parts),
+        phases=phase_table(_sum_phases(parts)),
+        ranges=ranges,
+        collectives=collectives,
+        collective_phases=collective_phases(crossing, sum(len(p.steps.durations_ns) for p in parts)),
+        message_sizes=sizes,
+        collective_fits=fits(sizes),
+        stragglers=collective_table.stragglers(crossing, clocks),
+        clocks=sorted(clocks.values(), key=lambda c: c.host) if len(clocks) > 1 else [],
+        pipeline=pipe,
+        launches=[part.launches for part in parts if part.launches is not None],
+        copies=merge_copies([part.copies for part in parts]),
+        hta=[part.hta for part in parts if part.hta is not None],
+    )
+
+
+def _quality(parts: Sequence[RankPart], of_job: list[Finding], withheld_of_job: list[Withheld]) -> Quality:
+    findings = [*(f for part in parts for f in part.findings), *of_job]
+    findings.sort(key=lambda f: -_SEVERITIES.index(f.severity))
+    withheld = dict.fromkeys(pair for part in parts for pair in part.withheld)
+    verdict = max((f.severity for f in findings), key=_SEVERITIES.index, default=Verdict.GOOD)
+    return Quality(
+        verdict=verdict,
+        findings=findings,
+        withheld=[*(Withheld(field=field, reason=reason) for field, reason in withheld), *withheld_of_job],
+    )
+
+
+def _withheld(
+    parts: Sequence[RankPart], crossing: Crossing, world_size: int | None, collectives: Sequence[Collective]
+) -> Iterator[Withheld]:
+    """What collectives do not say where not all of their members were read, or could be matched."""
+    half_read = [m for m in crossing.matched if not m.complete and len(m.parts) > 1]
+    if half_read or (len(parts) < (world_size or 1) and (crossing.matched or crossing.alone)):
+        reason = "how long ranks wait is known only where every rank of the group was read"
+        yield Withheld(field="collectives.waiting_ns", reason=reason)
+    if any(
+        c.algorithm_bandwidth_gb_per_s is not None and c.bus_bandwidth_gb_per_s is None for c in collectives
+    ):
+        reason = (
+            "the size of a group was not recorded, and its ranks were not all read, or could not be matched"
+        )
+        yield Withheld(field="collectives.bus_bandwidth_gb_per_s", reason=reason)
+
+
+def _steps(parts: Sequence[RankPart]) -> Steps:
+    """Steps of all ranks. Straggler score: the slowest rank's median over the median of the ranks'
+    medians."""
+    medians = {i: float(np.median(p.steps.durations_ns)) for i, p in enumerate(parts) if p.steps.durations_ns}
+    every = np.array([d for part in parts for d in part.steps.durations_ns], np.int64)
+    sources = dict.fromkeys(part.steps.source for part in parts if part.steps.durations_ns)
+    slowest = max(medians, key=lambda i: (medians[i], -i)) if len(medians) > 1 else None
+    return Steps(
+        source=" and ".join(sorted(sources, key=by_rhythm)) or parts[0].steps.source,
+        found=sum(part.steps.found for part in parts),
+        counted=len(every),
+        excluded_warmup=sum(part.steps.warmup for part in parts),
+        excluded_cut_off=sum(part.steps.cut_off for part in parts),
+        excluded_empty=sum(part.steps.empty for part in parts),
+        duration=spread(every) if len(every) else None,
+        per_rank=[
+            RankSteps(
+                rank=part.source.rank,
+                durations_ns=part.steps.durations_ns,
+                median_ns=round(medians[i]) if i in medians else None,
+            )
+            for i, part in enumerate(parts)
+        ],
+        straggler_score=medians[slowest] / float(np.median(list(medians.values())))
+        if slowest is not None
+        else None,
+        slowest_rank=parts[slowest].source.rank if slowest is not None else None,
+    )
+
+
+def spread(values: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Spread:
+    """A distribution in five numbers; percentiles interpolate linearly and round to whole nanoseconds."""
+    low, middle, high = (round(float(q)) for q in np.quantile(values, (0.1, 0.5, 0.9)))
+    return Spread(
+        count=len(values),
+        median_ns=middle,
+        min_ns=int(values.min()),
+        max_ns=int(values.max()),
+        p10_ns=low,
+        p90_ns=high,
+    )
+
+
+def _sum_kinds(parts: Sequence[RankPart]) -> list[tuple[str, str | None, int, int]]:
+    sums: dict[tuple[str, str | None], tuple[int, int]] = {}
+    for row in (row for part in parts for device in part.devices for row in device.kinds):
+        count, ns = sums.get((row.kind, row.precision), (0, 0))
+        sums[row.kind, row.precision] = (count + row.count, ns + row.duration_ns)
+    return [(kind, precision, count, ns) for (kind, precision), (count, ns) in sums.items()]
+
+
+def _sum_phases(parts: Sequence[RankPart]) -> PhaseSums:
+    sums: PhaseSums = {}
+    for name, row in (item for part in parts for item in part.phases.items()):
+        a, b, c, d = sums.get(name, (0, 0, 0, 0))
+        sums[name] = (a + row[0], b + row[1], _added(c, row[2]), _added(d, row[3]))
+    return sums
+
+
+def _added(a: int | None, b: int | None) -> int | None:
+    """What one rank does not know, the job does not."""
+    return None if a is None or b is None else a + b
+
+
+def _sum_causes(parts: Sequence[RankPart]) -> list[IdleCause]:
+    sums: dict[str, int] = {}
+    for row in (row for part in parts for device in part.devices for row in device.idle_causes):
+        sums[row.cause] = sums.get(row.cause, 0) + row.duration_ns
+    total = max(sum(sums.values()), 1)
+    rows = [IdleCause(cause=cause, duration_ns=ns, share=ns / total) for cause, ns in sums.items()]
+    return sorted(rows, key=lambda c: (-c.duration_ns, c.cause))
+
+
+def _tables(parts: Sequence[RankPart]) -> tuple[list[KernelTime], list[KernelTime], list[RangeTime]]:
+    """Kernels and ranges of all ranks, one rank's names in memory at a time. Full sums first, then the top
+    rows."""
+    kernels: dict[tuple[str, str, str | None], tuple[int, int, int, int]] = {}
+    ranges: dict[str, tuple[int, ...]] = {}
+    for part in parts:
+        own_kernels, own_ranges = unpack_tables(part.tables)
+        for name, kind, precision, count, total, low, high in own_kernels:
+            c, t, lo, hi = kernels.get((name, kind, precision), (0, 0, low, high))
+            kernels[name, kind, precision] = (c + count, t + total, min(lo, low), max(hi, high))
+        for name, numbers in own_ranges.items():
+            before = ranges.get(name)
+            ranges[name] = tuple(map(sum, zip(before, numbers, strict=True))) if before else numbers
+    rows = _kernel_rows(kernels)
+    other = [row for row in rows if row.kind == "other"]
+    return rows[:TOP_KERNELS], other[:TOP_UNCLASSIFIED], _range_rows(ranges)
+
+
+def _kernel_rows(
+    kernels: dict[tuple[str, str, str | None], tuple[int, int, int, int]],
+) -> list[KernelTime]:
+    total = max(sum(t for _, t, _, _ in kernels.values()), 1)
+    rows = [
+        KernelTime(
+            name=name,
+            kind=kind,
+            precision=precision,
+            count=count,
+            duration_ns=ns,
+            mean_ns=round(ns / count),
+            min_ns=low,
+            max_ns=high,
+            share=ns / total,
+        )
+        for (name, kind, precision), (count, ns, low, high) in kernels.items()
+    ]
+    return sorted(rows, key=lambda k: (-k.duration_ns, k.name, k.precision or ""))
+
+
+def _range_rows(ranges: dict[str, tuple[int, ...]]) -> list[RangeTime]:
+    fields = [field for field in RangeTime.model_fields if field != "name"]
+    rows = [
+        RangeTime(name=name, **dict(zip(fields, numbers, strict=True))) for name, numbers in ranges.items()
+    ]
+    return sorted(rows, key=lambda r: (-r.kernel_ns, -r.host_ns, r.name))
+
+
+def _pipeline(parts: Sequence[RankPart], clocks: dict[str, Clock], world_size: int | None) -> Pipeline | None:
+    staged = [
+        (part.source.rank, clocks[part.clock].offset_ns - (part.epoch_ns or 0), part.stage)
+        for part in parts
+        if part.stage is not None and part.clock in clocks
+    ]
+    return pipeline(staged, world_size) if staged else None

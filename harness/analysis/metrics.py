@@ -1,0 +1,192 @@
+"""A summary as named numbers: the vocabulary of compare, of `--fail-if` and of the lessons' answers.
+
+A name is there only when the summary can answer it. Shares are of the window, averaged over devices by
+time; times are nanoseconds per step; calls, bytes and times of collectives are per rank and step: their mean over the
+ranks that were read (in exercises 1 and 2 a step is a micro-batch)."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from statistics import median
+
+from harness.analysis.expected import expected_facts
+from harness.analysis.process.idle import CAUSES
+from harness.analysis.summary import Collective, CollectivePhase, Summary, Training
+from harness.traces.vocabulary import POINT_TO_POINT, dtype_bytes
+
+Facts = dict[str, float]
+
+
+def facts(summary: Summary) -> Facts:
+    """Every number of `summary` that has a name, in a fixed order."""
+    found: Facts = {}
+    for part in (_steps, _shares, _precisions, _collectives, _pipeline, _resources, expected_facts):
+        found.update((name, float(value)) for name, value in part(summary) if value is not None)
+    return found
+
+
+def step_durations_ns(summary: Summary) -> list[float]:
+    """One duration per step: the mean over ranks of the profiled steps, else of the training's own clock.
+
+    Every rank leaves out its own warm-up, so that its first counted step need not be another's: steps are the same
+    by the name of their mark, and where names do not tell, the last is the last.
+    """
+    per_rank = [r.durations_ns for r in summary.steps.per_rank if r.durations_ns]
+    if not per_rank:
+        told = [t.step_durations_ns for t in summary.training if t.step_durations_ns]
+        return [sum(step) / len(step) for step in zip(*told, strict=False)]
+    shared = min(map(len, per_rank))
+    steps = _by_name(summary, per_rank) or zip(*(d[-shared:] for d in per_rank), strict=True)
+    return [sum(step) / len(step) for step in steps]
+
+
+def _by_name(summary: Summary, per_rank: list[list[int]]) -> list[list[int]]:
+    """Per step that all ranks counted, each rank's duration; empty where the names do not tell the steps apart."""
+    marks: dict[tuple[str, int | None, int | None], list[str]] = {}
+    for d in summary.devices:  # of a process's devices the first: all have its steps
+        if d.steps:
+            marks.setdefault((d.source, d.pid, d.rank), [step.step for step in d.steps])
+    if list(map(len, marks.values())) != list(map(len, per_rank)):
+        return []
+    named = [dict(zip(names, ns, strict=True)) for names, ns in zip(marks.values(), per_rank, strict=True)]
+    if list(map(len, named)) != list(map(len, per_rank)):
+        return []  # a name comes back, as where each epoch counts anew
+    return [[n[name] for n in named] for name in named[0] if all(name in n for n in named)]
+
+
+def tokens_per_step(summary: Summary) -> float | None:
+    """Tokens of all ranks in one step; None when the training did not say."""
+    counted = [t for t in summary.training if t.tokens and t.steps_counted]
+    return sum(t.tokens / t.steps_counted for t in counted if t.tokens) or None
+
+
+def _steps(summary: Summary) -> Iterator[tuple[str, float | None]]:
+    durations = step_durations_ns(summary)
+    step = median(durations) if durations else None
+    tokens = tokens_per_step(summary)
+    yield "step_ns", step
+    yield "tokens_per_step", tokens
+    yield "step_ns_per_token", step / tokens if step and tokens else None
+    speed = summary.efficiency.tokens_per_s if summary.efficiency else None
+    yield "tokens_per_s", speed
+    yield "tokens_per_s_per_rank", speed / summary.world_size if speed and summary.world_size else None
+    yield "data_loading_share", _mean([t.data_fraction for t in summary.training])
+    yield "last_loss", _mean([t.last_loss for t in summary.training])
+    for part in ("data", "forward", "backward", "optimizer"):
+        yield f"{part}_ns", _mean([getattr(t, f"median_{part}_ns") for t in summary.training])
+
+
+def _shares(summary: Summary) -> Iterator[tuple[str, float | None]]:
+    window = sum(d.window_ns for d in summary.devices)
+    for name in ("compute", "communication", "exposed_communication", "memory", "idle"):
+        values = [getattr(d, f"{name}_ns") for d in summary.devices]
+        told = bool(window) and all(v is not None for v in values)
+        yield f"{name}_share", sum(values) / window if told else None
+    known = [d for d in summary.devices if d.communication_ns is not None]
+    communication = _total([d.communication_ns for d in known]) if len(known) == len(summary.devices) else 0
+    overlapped = _total([d.overlapped_communication_ns for d in known])
+    yield "overlap_fraction", overlapped / communication if communication else None
+    idle = {cause.cause: cause.duration_ns for cause in summary.idle_causes}
+    told = bool(idle and window) and all(d.idle_ns is not None for d in summary.devices)
+    for cause in CAUSES if told else ():
+        yield f"idle_{_word(cause)}_share", idle.get(cause, 0) / window
+
+
+def _precisions(summary: Summary) -> Iterator[tuple[str, float | None]]:
+    """Share of GEMM time per precision."""
+    gemms = [k for k in summary.kinds if k.kind == "gemm"]
+    total = sum(k.duration_ns for k in gemms)
+    for precision in ("fp32", "tf32", "bf16", "fp16", "fp8"):
+        if total:
+            yield (
+                f"gemm_{precision}_share",
+                sum(k.duration_ns for k in gemms if k.precision == precision) / total,
+            )
+
+
+COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all", *POINT_TO_POINT)
+
+
+def _collectives(summary: Summary) -> Iterator[tuple[str, float | None]]:
+    steps = sum(len(r.durations_ns) for r in summary.steps.per_rank)  # of all ranks
+    if not steps or not summary.collectives:
+        return
+    by_kind: dict[str, list[CollectivePhase]] = defaultdict(list)
+    for row in summary.collective_phases:
+        by_kind[row.kind].append(row)
+    for kind in dict.fromkeys([*COLLECTIVES, *by_kind]):
+        rows = by_kind[kind]
+        yield f"{_word(kind)}_count", sum(c.count for c in rows) / steps
+        unknown = any(c.bytes is None for c in rows)
+        yield f"{_word(kind)}_bytes", None if unknown else _total([c.bytes for c in rows]) / steps
+        least = sum(c.least_bytes if c.bytes is None else c.bytes for c in rows)
+        yield f"{_word(kind)}_least_bytes", least / steps if unknown and least else None
+        yield f"{_word(kind)}_ns", sum(c.duration_ns for c in rows) / steps
+    known = [c.least_bytes if c.bytes is None else c.bytes for c in summary.collective_phases]
+    yield "message_bytes", sum(known) / steps if any(known) else None
+    ranks = _ranks_per_node(summary.training)
+    if ranks:
+        across = sum(_of_all_ranks(c) for c in summary.collectives if (c.group_size or 0) > ranks)
+        stepped = sum(bool(r.durations_ns) for r in summary.steps.per_rank) / len(summary.steps.per_rank)
+        yield "bytes_across_nodes", across * stepped / steps
+    yield "waiting_share_of_communication", waiting_share(summary)
+
+
+def waiting_share(summary: Summary) -> float | None:
+    """Of the time of all collectives, sends and receives among them; None where no waiting was measured."""
+    waiting = [c.waiting_ns for c in summary.collectives if c.waiting_ns is not None]
+    duration = sum(c.duration_ns for c in summary.collectives)
+    return sum(waiting) / duration if duration and waiting else None
+
+
+def _of_all_ranks(c: Collective) -> int:
+    """Bytes summed over ranks, which those of sends and receives are already."""
+    return (c.bytes or 0) * (1 if c.kind in POINT_TO_POINT else c.ranks)
+
+
+def _pipeline(summary: Summary) -> Iterator[tuple[str, float | None]]:
+    if summary.pipeline is not None:
+        yield "bubble", summary.pipeline.mean_bubble_fraction
+        yield "expected_bubble", summary.pipeline.expected_bubble_fraction
+        yield "microbatches", summary.pipeline.microbatches
+
+
+def _resources(summary: Summary) -> Iterator[tuple[str, float | None]]:
+    first = summary.training[0] if summary.training else None
+    size = dtype_bytes(first.dtype or "") if first else 0
+    yield "parameter_bytes", first.parameters * size if first and first.parameters and size else None
+    if summary.efficiency is not None:
+        yield "mfu", summary.efficiency.mfu
+    peaks = [
+        p
+        for p in (
+            *(t.peak_memory_bytes for t in summary.training),
+            *(d.peak_memory_bytes for d in summary.devices),
+        )
+        if p
+    ]
+    yield "peak_memory_bytes", max(peaks) if peaks else None
+    energies = [m.energy_joules for m in summary.monitor]
+    yield "energy_joules", _total(energies) if energies and None not in energies else None
+
+
+def _ranks_per_node(training: list[Training]) -> int | None:
+    nodes: dict[int, int] = defaultdict(int)
+    for rank in training:
+        if rank.node is not None:
+            nodes[rank.node] += 1
+    return max(nodes.values()) if len(nodes) > 1 else None
+
+
+def _mean(values: list[float | None] | list[int | None]) -> float | None:
+    known = [v for v in values if v is not None]
+    return sum(known) / len(known) if known else None
+
+
+def _total(values: list[float | None] | list[int | None]) -> float:
+    return float(sum(v for v in values if v is not None))
+
+
+def _word(name: str) -> str:
+    return name.replace("-", "_").replace(" ", "_")

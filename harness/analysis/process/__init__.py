@@ -1,0 +1,1 @@
+"""The columns of one process to its part of the Summary."""

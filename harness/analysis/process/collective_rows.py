@@ -1,0 +1,119 @@
+"""The collectives of one rank as rows, and the bandwidth formulas of nccl-tests. Knows one process at a
+time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.analysis.process.breakdown import COMMUNICATION
+from harness.analysis.process.kinds import Kinds
+from harness.analysis.process.nesting import Nesting
+from harness.analysis.process.phases import phase_of_moments, phases
+from harness.analysis.process.view import View
+from harness.traces.trace import I32, I64
+from harness.traces.vocabulary import collective_kind
+
+I8 = NDArray[np.int8]
+_RING_SHARE = ("all_gather", "reduce_scatter", "all_to_all", "gather", "scatter")
+
+
+@dataclass(frozen=True)
+class Key:
+    """What makes two collectives comparable."""
+
+    kind: str
+    group: str | None
+    group_size: int | None
+    dtype: str | None
+    ranks: tuple[int, ...] | None = None  # the group's global ranks, where recorded
+
+
+@dataclass(frozen=True)
+class Rows:
+    """n collectives of one rank in start order: `key` indexes `keys`; bytes are -1 where not recorded."""
+
+    keys: list[Key]
+    key: I32
+    bytes: I64
+    start_ns: I64
+    end_ns: I64
+    phase: I8  # index into phases.PHASES
+
+
+def rows(view: View, kinds: Kinds, nesting: Nesting, owner: I64) -> Rows:
+    """All collectives of a process: those with arguments, and device spans of communication without any."""
+    recorded, events = view.collectives, view.events
+    with_arguments = recorded.event[recorded.event >= 0]
+    bare = kinds.event_class == COMMUNICATION  # a new array: safe to change
+    bare[with_arguments] = False
+    bare_at = np.flatnonzero(bare)
+    keys: dict[Key, int] = {}
+    key = np.concatenate([_recorded_keys(view, keys), _bare_keys(view, bare_at, keys)]).astype(np.int32)
+    size = np.concatenate([recorded.bytes, np.full(len(bare_at), -1, np.int64)])
+    start = np.concatenate([recorded.start_ns, events.start_ns[bare_at]])
+    end = np.concatenate([recorded.end_ns, events.end_ns[bare_at]])
+    order = np.argsort(start, kind="stable")
+    event = np.concatenate([recorded.event, bare_at])[order]
+    phase = _phases(view, nesting, owner, (event, start[order]))
+    return Rows(list(keys), key[order], size[order], start[order], end[order], phase)
+
+
+def _phases(view: View, nesting: Nesting, owner: I64, moments: tuple[I64, I64]) -> I8:
+    """The phase that launched each collective; without a known launch, what the main thread was in when it
+    began."""
+    event, start = moments
+    by_launch = np.where(event >= 0, np.append(owner, -1)[event], -1)
+    if nesting.main is not None:
+        by_launch = np.where(by_launch >= 0, by_launch, nesting.main.of(start))
+    return phase_of_moments(by_launch, phases(view.ranges, view.names, nesting))
+
+
+def _recorded_keys(view: View, keys: dict[Key, int]) -> I64:
+    recorded, names = view.collectives, view.names
+    columns = (recorded.kind, recorded.group, recorded.group_size, recorded.dtype)
+    mixed = np.zeros(len(recorded.kind), np.int64)
+    for column in columns:
+        mixed = mixed * (int(column.max(initial=0)) + 2) + column + 1
+    _, first, inverse = np.unique(mixed, return_index=True, return_inverse=True)
+    code = np.empty(len(first), np.int64)
+    for i, row in enumerate(first):
+        kind, group, size, dtype = (int(column[row]) for column in columns)
+        name = names[group] if group >= 0 else None
+        members = view.trace.groups.get(name) if name is not None else None
+        known_size = size if size > 0 else len(members) if members else None
+        key = Key(
+            names[kind] if kind >= 0 else "unknown",
+            name,
+            known_size,
+            names[dtype] if dtype >= 0 else None,
+            tuple(members) if members else None,
+        )
+        code[i] = keys.setdefault(key, len(keys))
+    return code[inverse.reshape(-1)]
+
+
+def _bare_keys(view: View, at: I64, keys: dict[Key, int]) -> I64:
+    name = view.events.name[at]
+    distinct, inverse = np.unique(name, return_inverse=True)
+    code = np.empty(len(distinct), np.int64)
+    for i, n in enumerate(distinct.tolist()):
+        kind = collective_kind(view.names[n]) or "unknown"
+        code[i] = keys.setdefault(Key(kind, None, None, None), len(keys))
+    return code[inverse]
+
+
+def bus_factor(kind: str, group_size: int | None) -> float | None:
+    """Bus over algorithm bandwidth. Source: nccl-tests, doc/PERFORMANCE.md. None: the group's size is
+    unknown.
+
+    >>> bus_factor("all_reduce", 4), bus_factor("all_gather", 4), bus_factor("broadcast", 4)
+    (1.5, 0.75, 1.0)
+    """
+    if kind == "all_reduce":
+        return None if group_size is None else 2 * (group_size - 1) / group_size
+    if kind in _RING_SHARE:
+        return None if group_size is None else (group_size - 1) / group_size
+    return 1.0

@@ -1,0 +1,212 @@
+"""One device of one measured process as the summary shows it: split, steps, kinds, idle, counters."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from harness.analysis.process import idle
+from harness.analysis.process.breakdown import COMMUNICATION, NOT_WORK, Busy, idle_sets, split, split_each
+from harness.analysis.process.by_name import matching
+from harness.analysis.process.intervals import EMPTY, Intervals, clip, difference, intersection, merge, union
+from harness.analysis.process.prepared import Measured
+from harness.analysis.summary import Device, Gap, IdleCause, KindTime, MetricAverage, StepSplit
+from harness.traces.operators import counted
+from harness.traces.trace import I64, Activity
+
+LONGEST_GAPS = 10
+_CHUNK = 1 << 19  # gaps judged at a time: keeps millions of gaps from filling the memory
+
+
+def measure(m: Measured, device: int) -> Device:
+    """Everything about one device inside its window."""
+    view, rows, sets = m.view, m.rows[device], m.busy[device]
+    start, end = m.windows[device]
+    parts = split(sets, start, end)
+    activity = view.events.activity[rows]
+    causes, gaps = _idle(m, device)
+    identity = view.trace.identity
+    return Device(
+        **parts.model_dump(),
+        rank=view.rank,
+        device=device,
+        host=identity.host,
+        name=identity.device_names.get(device),
+        source=identity.path,
+        pid=view.pid,
+        device_kind="cpu" if view.on_cpu else "gpu",
+        gpu_events=len(activity),
+        kernels=_kernels(m, device),
+        overlap_fraction=(
+            (parts.overlapped_communication_ns or 0) / parts.communication_ns
+            if parts.communication_ns
+            else None
+        ),
+        busy_fraction=1 - (parts.idle_ns or 0) / parts.window_ns if parts.window_ns else None,
+        work_after_window_ns=_after(m, device, end),
+        steps=_steps(m, sets),
+        kinds=_kinds(m, device),
+        idle_causes=causes,
+        longest_gaps=gaps,
+        metric_averages=_metrics(m, device),
+        peak_memory_bytes=view.trace.peak_memory_bytes.get((-1 if view.pid is None else view.pid, device)),
+    )
+
+
+def idle_of(m: Measured, device: int) -> Intervals:
+    """The device's idle stretches inside its window."""
+    return idle_sets(m.busy[device], *m.windows[device])
+
+
+def communicating_alone(m: Measured, device: int) -> Intervals:
+    """When the device communicates or awaits communication, inside its window, and computes nothing: its exposed
+    communication and the idle time whose cause is communication."""
+    sets = m.busy[device]
+    exposed = clip(difference(sets.communication, sets.compute), *m.windows[device])
+    return merge(exposed, GapJudge(m, device).awaiting(idle_of(m, device)))
+
+
+def _kernels(m: Measured, device: int) -> int:
+    rows = np.arange(m.rows[device].start, m.rows[device].stop)
+    activity = m.view.events.activity[rows]
+    kernels = rows[(activity == Activity.KERNEL) | (activity == Activity.CPU_OP)]
+    return len(counted(m.view.events, kernels)[0])
+
+
+def _after(m: Measured, device: int, end: int) -> int:
+    """Work that was launched inside the window and ran after it."""
+    events, rows = m.view.events, m.rows[device]
+    launched, ends = events.launch_ns[rows], events.end_ns[rows]
+    late = (launched >= 0) & (launched < end) & (ends > end)
+    if not late.any():
+        return 0
+    after = union(np.maximum(events.start_ns[rows][late], end), ends[late])
+    return int((after.end - after.start).sum())
+
+
+def _steps(m: Measured, sets: Busy) -> list[StepSplit]:
+    chosen = np.flatnonzero(m.steps.counted)
+    parts = split_each(sets, m.steps.start_ns[chosen], m.steps.end_ns[chosen])
+    return [
+        StepSplit(step=m.steps.names[i], **part.model_dump()) for i, part in zip(chosen, parts, strict=True)
+    ]
+
+
+def _kinds(m: Measured, device: int) -> list[KindTime]:
+    rows, (start, end) = m.rows[device], m.windows[device]
+    starts = m.view.events.start_ns[rows]
+    inside = (starts >= start) & (starts < end)
+    counts, duration = counted(m.view.events, np.arange(rows.start, rows.stop)[inside])
+    code = m.kinds.code[counts]
+    count = np.bincount(code, minlength=len(m.kinds.labels))
+    total = np.bincount(code, weights=duration.astype(np.float64), minlength=len(m.kinds.labels))
+    return kind_table(
+        [
+            (kind, precision, int(count[i]), int(total[i]))
+            for i, (kind, precision) in enumerate(m.kinds.labels)
+            if count[i]
+        ]
+    )
+
+
+def kind_table(sums: list[tuple[str, str | None, int, int]]) -> list[KindTime]:
+    """Rows of (kind, precision, count, nanoseconds) as a table, largest first, with shares of the total."""
+    total = max(sum(row[3] for row in sums), 1)
+    table = [
+        KindTime(kind=kind, precision=precision, count=count, duration_ns=ns, share=ns / total)
+        for kind, precision, count, ns in sums
+    ]
+    return sorted(table, key=lambda k: (-k.duration_ns, k.kind, k.precision or ""))
+
+
+def _idle(m: Measured, device: int) -> tuple[list[IdleCause], list[Gap]]:
+    gaps = idle_of(m, device)
+    judge = GapJudge(m, device)
+    sums = np.zeros((1, len(idle.CAUSES)), np.int64)
+    for at in range(0, len(gaps.start), _CHUNK):
+        sums += judge(Intervals(gaps.start[at : at + _CHUNK], gaps.end[at : at + _CHUNK])).sum(axis=0)
+    length = gaps.end - gaps.start
+    top = np.argsort(-length, kind="stable")[:LONGEST_GAPS]
+    top.sort()
+    chosen = Intervals(gaps.start[top], gaps.end[top])
+    named = [_named(m, device, gap) for _, gap in idle.longest(chosen, judge(chosen), LONGEST_GAPS)]
+    return idle.totals(sums), named
+
+
+class GapJudge:
+    """Causes per gap of one device, with the host's sets made once."""
+
+    def __init__(self, m: Measured, device: int) -> None:
+        self._view, self._rows, self._classes = m.view, m.rows[device], m.kinds.event_class
+        self._host = idle.host_time(m.view, m.nesting)
+        self._dispatch, self._annotated = EMPTY, EMPTY
+        if m.view.on_cpu:
+            events, ranges = m.view.events, m.view.ranges
+            awaits = matching(events.name, m.view.names, idle.awaits_communication)
+            waits = (m.kinds.event_class == NOT_WORK) & awaits
+            self._dispatch = union(events.start_ns[waits], events.end_ns[waits])
+            self._annotated = union(ranges.start_ns, ranges.end_ns)
+
+    def __call__(self, gaps: Intervals) -> I64:
+        if self._view.on_cpu:
+            return idle.causes_on_cpu(gaps, self._host, self._dispatch, self._annotated)
+        return idle.causes_on_gpu(gaps, self._following(gaps), self._host)
+
+    def awaiting(self, gaps: Intervals) -> Intervals:
+        """The parts of the gaps whose cause is communication."""
+        if self._view.on_cpu:
+            return intersection(gaps, idle.awaited_on_cpu(self._host, self._dispatch))
+        return idle.awaited_on_gpu(gaps, self._following(gaps))
+
+    def _following(self, gaps: Intervals) -> idle.NextEvent:
+        """What ended each gap."""
+        events, rows = self._view.events, self._rows
+        following = np.searchsorted(events.start_ns[rows], gaps.end, side="left")
+        exists = following < rows.stop - rows.start
+        at = rows.start + np.minimum(following, rows.stop - rows.start - 1)
+        return idle.NextEvent(
+            np.where(exists, events.launch_ns[at], -1),
+            exists & (self._classes[at] == COMMUNICATION),
+        )
+
+
+def _named(m: Measured, device: int, gap: Gap) -> Gap:
+    """The gap with the range it lies in and its neighbours' names."""
+    events, rows, names = m.view.events, m.rows[device], m.view.names
+    starts = events.start_ns[rows]
+    end = gap.start_ns + gap.duration_ns
+    after = int(np.searchsorted(starts, end, side="left"))
+    before = np.flatnonzero(events.end_ns[rows][:after] <= gap.start_ns)
+    before_at = rows.start + int(before[np.argmax(events.end_ns[rows][before])]) if len(before) else None
+    return gap.model_copy(
+        update={
+            "range": _range_at(m, gap.start_ns + gap.duration_ns // 2),
+            "before": names[events.name[before_at]] if before_at is not None else None,
+            "after": names[events.name[rows.start + after]] if after < len(starts) else None,
+        }
+    )
+
+
+def _range_at(m: Measured, moment_ns: int) -> str | None:
+    """The innermost range of the main thread that covers a moment."""
+    if m.nesting.main is None:
+        return None
+    row = int(m.nesting.main.of(np.array([moment_ns]))[0])
+    return m.view.names[m.view.ranges.name[row]] if row >= 0 else None
+
+
+def _metrics(m: Measured, device: int) -> list[MetricAverage]:
+    start, end = m.windows[device]
+    rows: list[MetricAverage] = []
+    for series in m.view.trace.metrics:
+        if series.device != device:
+            continue
+        inside = (series.time_ns >= start) & (series.time_ns < end)
+        if inside.any():
+            rows.append(
+                MetricAverage(
+                    metric=series.name,
+                    mean=float(series.value[inside].mean()),
+                    samples=int(inside.sum()),
+                )
+            )
+    return sorted(rows, key=lambda row: row.metric)

@@ -1,0 +1,222 @@
+"""What kind of work each event is: a class (compute, communication, memory) and a kind with its precision.
+
+The rules are data, `configs/kernels.yaml`. This module knows how to apply them and nothing about any kernel.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
+
+from harness.analysis.process.breakdown import COMMUNICATION, COMPUTE, MEMORY, NOT_WORK
+from harness.common.errors import RequestError
+from harness.common.paths import CONFIGS
+from harness.traces.trace import I32, I64, U8, Activity, CopyKind, Events
+
+RULES = CONFIGS / "kernels.yaml"
+HOST, OTHER = "host", "other"
+NAME_CHARS = (
+    1000  # mangled templates run to many thousands; what matters comes first, and searching costs time
+)
+KINDS = (
+    "gemm",
+    "attention",
+    "communication",
+    "normalisation",
+    "optimizer",
+    "embedding",
+    "elementwise",
+    HOST,
+    OTHER,
+)
+PRECISIONS = ("fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "int8")
+_WITH_PRECISION = ("gemm", "attention")
+_COPIES = {
+    CopyKind.H2D: "copy H2D",
+    CopyKind.D2H: "copy D2H",
+    CopyKind.D2D: "copy D2D",
+    CopyKind.P2P: "copy P2P",
+}
+COPY_UNKNOWN = "copy"
+MEMSET = "memset"
+
+
+class _Patterns(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    patterns: tuple[str, ...]
+
+    @field_validator("patterns")
+    @classmethod
+    def _compiles(cls, patterns: tuple[str, ...]) -> tuple[str, ...]:
+        for pattern in patterns:
+            try:
+                re.compile(pattern)
+            except re.error as error:
+                raise ValueError(f"pattern '{pattern}' is no regular expression: {error}") from error
+        return patterns
+
+    def compiled(self) -> re.Pattern[str]:
+        return re.compile("|".join(f"(?:{p})" for p in self.patterns), re.IGNORECASE)
+
+
+class _KindRule(_Patterns):
+    kind: str
+
+    @field_validator("kind")
+    @classmethod
+    def _known(cls, kind: str) -> str:
+        if kind not in KINDS:
+            raise ValueError(f"'{kind}' is not a kind; the kinds are {', '.join(KINDS)}")
+        return kind
+
+
+class _PrecisionRule(_Patterns):
+    precision: str
+
+    @field_validator("precision")
+    @classmethod
+    def _known(cls, precision: str) -> str:
+        if precision not in PRECISIONS:
+            raise ValueError(f"'{precision}' is not a precision; they are {', '.join(PRECISIONS)}")
+        return precision
+
+
+class _RulesFile(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    kinds: tuple[_KindRule, ...]
+    precisions: tuple[_PrecisionRule, ...]
+    dtypes: dict[str, str]
+
+
+@dataclass(frozen=True)
+class Rules:
+    """Ordered rules, compiled. Methods: the kind of a name, the precision of a product."""
+
+    kinds: tuple[tuple[str, re.Pattern[str]], ...]
+    precisions: tuple[tuple[str, re.Pattern[str]], ...]
+    dtypes: dict[str, str]
+
+    def of_name(self, name: str, on_cpu: bool = False) -> str:
+        """The first kind that matches; `host` is for operators of a CPU trace only."""
+        return _first_match(self.kinds, name, on_cpu)
+
+    def precision(self, kind: str, name: str, dtype: str | None = None) -> str | None:
+        """The precision of a gemm or attention; None for other kinds, or when nothing says."""
+        if kind not in _WITH_PRECISION:
+            return None
+        if dtype is not None and dtype in self.dtypes:
+            return self.dtypes[dtype]
+        return next((p for p, pattern in self.precisions if pattern.search(name)), None)
+
+
+@lru_cache(maxsize=8192)  # a job's ranks run kernels of the same names, and the rules are many
+def _first_match(kinds: tuple[tuple[str, re.Pattern[str]], ...], name: str, on_cpu: bool) -> str:
+    return next(
+        (kind for kind, pattern in kinds if (on_cpu or kind != HOST) and pattern.search(name)),
+        OTHER,
+    )
+
+
+@cache
+def load_rules(path: Path = RULES) -> Rules:
+    """The rules in a file. Raises RequestError, naming file and field, when they are not valid."""
+    try:
+        raw: Any = yaml.load(path.read_text(encoding="utf-8"), _loader())
+        parsed = _RulesFile.model_validate(raw)
+    except (OSError, yaml.YAMLError) as error:
+        raise RequestError(f"{path}: kernel rules cannot be read: {error}") from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise RequestError(f"{path}: kernel rules, {where}: {first['msg']}") from error
+    return Rules(
+        tuple((rule.kind, rule.compiled()) for rule in parsed.kinds),
+        tuple((rule.precision, rule.compiled()) for rule in parsed.precisions),
+        parsed.dtypes,
+    )
+
+
+def _loader() -> Any:
+    return getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+@dataclass(frozen=True)
+class Kinds:
+    """The kind of each of n events: `code` indexes `labels`, (kind, precision); classes are split.py's."""
+
+    code: I32
+    event_class: U8
+    labels: list[tuple[str, str | None]]
+
+
+def classify(events: Events, names: list[str], rules: Rules) -> Kinds:
+    """Kind and class of every event. Each distinct (name, activity, dtype, direction) is judged once."""
+    keys, inverse = _distinct(events)
+    labels: dict[tuple[str, str | None], int] = {}
+    code = np.empty(len(keys), np.int32)
+    event_class = np.empty(len(keys), np.uint8)
+    for i, (name, activity, dtype, direction) in enumerate(keys):
+        label, event_class[i] = _judge(
+            names[name], activity, names[dtype] if dtype >= 0 else None, direction, rules
+        )
+        code[i] = labels.setdefault(label, len(labels))
+    return Kinds(code[inverse], event_class[inverse], list(labels))
+
+
+def _distinct(events: Events) -> tuple[list[tuple[int, int, int, int]], I64]:
+    """The distinct (name, activity, dtype, direction) and which of them each event is. No sort."""
+    columns = (events.name, events.activity, events.dtype, events.copy_kind)
+    key = np.zeros(len(events), np.int64)
+    widths: list[tuple[int, int]] = []
+    for column in columns:
+        low = int(column.min(initial=0))
+        span = int(column.max(initial=0)) - low + 1
+        widths.append((low, span))
+        if span > 1 or low:
+            key *= span
+            key += column
+            key -= low
+    size = int(np.prod([span for _, span in widths], dtype=np.float64))
+    if size <= max(4 * len(events), 1 << 20):
+        present = np.zeros(size, np.bool_)
+        present[key] = True
+        distinct = np.flatnonzero(present)
+        rank = np.cumsum(present, dtype=np.int64) - 1
+        inverse = rank[key]
+    else:
+        distinct, inverse = np.unique(key, return_inverse=True)
+    return [_decode(int(k), widths) for k in distinct], inverse
+
+
+def _decode(key: int, widths: list[tuple[int, int]]) -> tuple[int, int, int, int]:
+    values: list[int] = []
+    for low, span in reversed(widths):
+        key, rest = divmod(key, span)
+        values.append(rest + low)
+    name, activity, dtype, direction = reversed(values)
+    return name, activity, dtype, direction
+
+
+def _judge(
+    name: str, activity: int, dtype: str | None, direction: int, rules: Rules
+) -> tuple[tuple[str, str | None], int]:
+    """Label and class of one distinct event."""
+    if activity == Activity.MEMSET:
+        return (MEMSET, None), MEMORY
+    if activity == Activity.MEMCPY:
+        return (_COPIES.get(CopyKind(direction), COPY_UNKNOWN), None), MEMORY
+    if activity == Activity.CPU_COLLECTIVE:
+        return ("communication", None), COMMUNICATION
+    name = name[:NAME_CHARS]
+    kind = rules.of_name(name, on_cpu=activity == Activity.CPU_OP)
+    if kind == HOST:
+        return (HOST, None), NOT_WORK
+    event_class = COMMUNICATION if kind == "communication" else COMPUTE
+    return (kind, rules.precision(kind, name, dtype)), event_class

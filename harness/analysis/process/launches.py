@@ -1,0 +1,113 @@
+"""How the host feeds the device: kernel sizes, launch delays, API calls. Copies with their achieved
+bandwidth."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.analysis.process.view import View
+from harness.analysis.summary import ApiTime, Copy, Launches
+from harness.traces.trace import Activity, Calls, CopyKind, Events
+
+SHORT_KERNEL_NS = 10_000  # below this, launching costs about as much as running
+_TOP_CALLS = 10
+_DIRECTIONS = {
+    int(CopyKind.UNKNOWN): "copy",
+    int(CopyKind.H2D): "copy H2D",
+    int(CopyKind.D2H): "copy D2H",
+    int(CopyKind.D2D): "copy D2D",
+    int(CopyKind.P2P): "copy P2P",
+}
+
+
+def launch_statistics(
+    view: View, chosen: NDArray[np.bool_], window: tuple[int, int], steps: int
+) -> Launches | None:
+    """Statistics of the kernels marked `chosen` and of the calls that started in the window; None: no
+    kernels."""
+    events = view.events
+    kernels = chosen & (events.activity == Activity.KERNEL)
+    durations = (events.end_ns - events.start_ns)[kernels]
+    if len(durations) == 0:
+        return None
+    launched = kernels & (events.launch_ns >= 0)
+    delays = events.start_ns[launched] - events.launch_ns[launched]
+    return Launches(
+        rank=view.rank,
+        kernels=len(durations),
+        kernels_per_step=len(durations) / steps if steps else None,
+        mean_kernel_ns=round(float(durations.mean())),
+        median_kernel_ns=round(float(np.median(durations))),
+        short_kernel_fraction=float((durations < SHORT_KERNEL_NS).mean()),
+        with_known_launch=len(delays),
+        median_delay_ns=round(float(np.median(delays))) if len(delays) else None,
+        p90_delay_ns=round(float(np.quantile(delays, 0.9))) if len(delays) else None,
+        calls=_api_times(view.calls, view.names, window),
+    )
+
+
+def _api_times(calls: Calls, names: list[str], window: tuple[int, int]) -> list[ApiTime]:
+    inside = (calls.start_ns >= window[0]) & (calls.start_ns < window[1])
+    name, duration = calls.name[inside], (calls.end_ns - calls.start_ns)[inside]
+    count = np.bincount(name, minlength=1)
+    total = np.bincount(name, weights=duration.astype(np.float64), minlength=1)
+    order = np.argsort(-total, kind="stable")[:_TOP_CALLS]
+    return [
+        ApiTime(
+            name=names[i],
+            count=int(count[i]),
+            duration_ns=int(total[i]),
+            mean_ns=round(float(total[i] / count[i])),
+        )
+        for i in order
+        if count[i]
+    ]
+
+
+def copies(events: Events, chosen: NDArray[np.bool_]) -> list[Copy]:
+    """Copies and sets per direction. Bandwidth: bytes over the sum of durations, where all bytes are
+    known."""
+    rows: list[Copy] = []
+    copied = chosen & (events.activity == Activity.MEMCPY)
+    for direction in np.unique(events.copy_kind[copied]):
+        label = _DIRECTIONS.get(int(direction), "copy")
+        rows.append(_copy(label, events, copied & (events.copy_kind == direction)))
+    sets = chosen & (events.activity == Activity.MEMSET)
+    if sets.any():
+        rows.append(_copy("memset", events, sets))
+    return rows
+
+
+def _copy(label: str, events: Events, chosen: NDArray[np.bool_]) -> Copy:
+    duration = (events.end_ns - events.start_ns)[chosen]
+    size = np.maximum(events.bytes[chosen], 0)
+    pageable = events.pageable[chosen] == 1
+    return with_bandwidth(
+        Copy(
+            direction=label,
+            count=len(duration),
+            bytes=int(size.sum()),
+            duration_ns=int(duration.sum()),
+            pageable_count=int(pageable.sum()),
+            pageable_bytes=int(size[pageable].sum()),
+            pageable_ns=int(duration[pageable].sum()),
+        )
+    )
+
+
+def with_bandwidth(copy: Copy) -> Copy:
+    """The same row with its achieved bandwidth, 10⁹ bytes per second (bytes per nanosecond)."""
+    known = copy.bytes > 0 and copy.duration_ns > 0
+    return copy.model_copy(update={"bandwidth_gb_per_s": copy.bytes / copy.duration_ns if known else None})
+
+
+def merge_copies(tables: list[list[Copy]]) -> list[Copy]:
+    """One table of several: sums per direction, largest time first."""
+    sums: dict[str, dict[str, int]] = {}
+    for row in (row for table in tables for row in table):
+        into = sums.setdefault(row.direction, {})
+        for field, value in row.model_dump(exclude={"direction", "bandwidth_gb_per_s"}).items():
+            into[field] = into.get(field, 0) + value
+    rows = [with_bandwidth(Copy(direction=d, **fields)) for d, fields in sums.items()]
+    return sorted(rows, key=lambda c: (-c.duration_ns, c.direction))

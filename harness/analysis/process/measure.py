@@ -1,0 +1,129 @@
+"""One process measured: a View in, a RankPart out. Composes the analyses; each number is made elsewhere."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.analysis.process import collective_rows, device, hta, launches, pipeline, quality, ranges
+from harness.analysis.process.kinds import Rules
+from harness.analysis.process.part import KernelSums, RangeSums, RankPart, StepsPart, pack_rows, pack_tables
+from harness.analysis.process.phases import PhaseSums, phase_sums, phases
+from harness.analysis.process.prepared import Measured, inside, prepare, range_of_events
+from harness.analysis.process.steps import Steps
+from harness.analysis.process.view import View, views
+from harness.analysis.summary import Source, Window
+from harness.traces.operators import counted
+from harness.traces.trace import Activity, Trace
+
+
+def measure_trace(trace: Trace, window: Window, rules: Rules, hta_too: bool = False) -> list[RankPart]:
+    """One part per process of the trace. Raises nothing: what cannot be measured is in the part's
+    findings."""
+    parts = [(_part(view, window, rules), view) for view in views(trace)]
+    if not hta_too:
+        return [part for part, _ in parts]
+    return [part.model_copy(update={"hta": hta.split(view)}) for part, view in parts]
+
+
+def _part(view: View, window: Window, rules: Rules) -> RankPart:
+    measured = prepare(view, window, rules)
+    start, end = _extent(measured.windows)
+    chosen = inside(measured)
+    devices = [device.measure(measured, d) for d in measured.rows]
+    part = RankPart(
+        source=_source(view),
+        window=window,
+        steps=_steps_part(measured.steps),
+        window_start_ns=start,
+        window_end_ns=end,
+        epoch_ns=view.epoch_ns,
+        events=len(view.events),
+        devices=devices,
+        launches=launches.launch_statistics(view, chosen, (start, end), int(measured.steps.counted.sum())),
+        copies=launches.copies(view.events, chosen),
+        stage=_stage(measured),
+        dropped_events=view.trace.dropped_events,
+        backend=view.trace.identity.backend,
+        phases=_phases(measured, chosen),
+        tables=pack_tables(_kernels(measured, chosen), _ranges(measured, chosen)),
+        collectives=pack_rows(collective_rows.rows(view, measured.kinds, measured.nesting, measured.owner)),
+    )
+    return quality.judge_part(part, measured)
+
+
+def _extent(windows: dict[int, tuple[int, int]]) -> tuple[int, int]:
+    if not windows:
+        return 0, 0
+    return min(w[0] for w in windows.values()), max(w[1] for w in windows.values())
+
+
+def _source(view: View) -> Source:
+    identity = view.trace.identity
+    return Source(
+        path=identity.path,
+        tool=identity.source,
+        tool_version=identity.tool_version,
+        rank=view.rank,
+        world_size=identity.world_size,
+        host=identity.host,
+        pid=view.pid,
+        device_names=identity.device_names,
+        notes=view.trace.notes,
+    )
+
+
+def _steps_part(steps: Steps) -> StepsPart:
+    return StepsPart(
+        source=steps.source,
+        found=len(steps.names),
+        warmup=steps.warmup,
+        cut_off=steps.cut_off,
+        empty=steps.empty,
+        durations_ns=(steps.end_ns - steps.start_ns)[steps.counted].tolist(),
+    )
+
+
+def _stage(m: Measured) -> pipeline.StagePart | None:
+    first = next(iter(m.rows), None)
+    return None if first is None else pipeline.stage_of(m, first)
+
+
+def _kernels(m: Measured, chosen: NDArray[np.bool_]) -> KernelSums:
+    """Sums per kernel name and kind; on a CPU the operators and collectives."""
+    events, kinds = m.view.events, m.kinds
+    kernels = np.flatnonzero(
+        chosen & (events.activity != Activity.MEMCPY) & (events.activity != Activity.MEMSET)
+    )
+    width = max(len(kinds.labels), 1)
+    kernels, duration = counted(events, kernels)
+    code = events.name[kernels].astype(np.int64) * width + kinds.code[kernels]
+    size = (int(code.max()) + 1) if len(code) else 0
+    count = np.bincount(code, minlength=size)
+    total = np.bincount(code, weights=duration.astype(np.float64), minlength=size)  # exact below 2**53 ns
+    low, high = np.full(size, np.iinfo(np.int64).max), np.zeros(size, np.int64)
+    np.minimum.at(low, code, duration)
+    np.maximum.at(high, code, duration)
+    return [
+        (
+            m.view.names[i // width],
+            *kinds.labels[i % width],
+            int(count[i]),
+            int(total[i]),
+            int(low[i]),
+            int(high[i]),
+        )
+        for i in np.flatnonzero(count).tolist()
+    ]
+
+
+def _phases(m: Measured, chosen: NDArray[np.bool_]) -> PhaseSums:
+    phase = phases(m.view.ranges, m.view.names, m.nesting)
+    return phase_sums(m.view.events, range_of_events(m), phase, m.kinds.event_class, chosen)
+
+
+def _ranges(m: Measured, chosen: NDArray[np.bool_]) -> RangeSums:
+    view = m.view
+    idle = [device.idle_of(m, d) for d in m.rows]
+    table = ranges.project(view.ranges, view.names, m.nesting, (view.events, m.owner, chosen), idle)
+    return {row.name: tuple(row.model_dump(exclude={"name"}).values()) for row in table}

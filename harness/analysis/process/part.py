@@ -1,0 +1,121 @@
+"""What one measured process contributes to a job's summary: small, serialisable, merged in any order.
+
+A part holds finished per-process numbers, sums that add up across ranks, and the columns that only mean
+something beside other ranks' (collectives, pipeline iterations)."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from pydantic import ConfigDict, Field
+
+from harness.analysis.process.collective_rows import Key, Rows
+from harness.analysis.process.pipeline import StagePart
+from harness.analysis.summary import Copy, Device, Finding, HtaSplit, Launches, Part, Source, Window
+
+KernelSums = list[tuple[str, str, str | None, int, int, int, int]]
+# name, kind, precision, count, total, shortest, longest; nanoseconds
+RangeSums = dict[str, tuple[int, ...]]  # RangeTime's numbers, in its order
+
+
+class StepsPart(Part):
+    """The steps of one process."""
+
+    source: str
+    found: int
+    warmup: int
+    cut_off: int
+    empty: int
+    durations_ns: list[int]
+
+
+class RankPart(Part):
+    """One process of one file."""
+
+    model_config = ConfigDict(extra="forbid", ser_json_bytes="base64", val_json_bytes="base64")
+
+    source: Source
+    window: Window
+    run: str | None = None  # the run directory it lies in
+    steps: StepsPart
+    window_start_ns: int
+    window_end_ns: int
+    epoch_ns: int | None = None
+    events: int
+    devices: list[Device] = Field(default_factory=list)
+    launches: Launches | None = None
+    copies: list[Copy] = Field(default_factory=list)
+    stage: StagePart | None = None
+    findings: list[Finding] = Field(default_factory=list)
+    withheld: list[tuple[str, str]] = Field(default_factory=list)
+    dropped_events: int = 0
+    backend: str | None = None
+    hta: HtaSplit | None = None
+    phases: dict[str, tuple[int, int, int | None, int | None]] = Field(default_factory=dict)
+    tables: bytes = b""
+    collectives: bytes = b""
+
+    @property
+    def key(self) -> tuple[int, str, int]:
+        """What parts are ordered by: rank, path, process."""
+        rank = self.source.rank
+        return (-1 if rank is None else rank, self.source.path, self.source.pid or -1)
+
+    @property
+    def clock(self) -> str:
+        """Parts with the same clock need no alignment: one host's unix clocks, else one file's own."""
+        if self.epoch_ns is not None:
+            return self.source.host or "unknown host"
+        return self.source.path
+
+
+def pack_tables(kernels: KernelSums, ranges: RangeSums) -> bytes:
+    """Name-heavy tables, compressed: a thousand ranks' kernel names must not fill the memory."""
+    return zlib.compress(json.dumps([kernels, ranges]).encode(), 1)
+
+
+def unpack_tables(packed: bytes) -> tuple[KernelSums, RangeSums]:
+    """The inverse of `pack_tables`."""
+    if not packed:
+        return [], {}
+    kernels, ranges = json.loads(zlib.decompress(packed))
+    return [tuple(row) for row in kernels], {k: tuple(v) for k, v in ranges.items()}
+
+
+def pack_rows(rows: Rows) -> bytes:
+    """Collective rows, compressed columns."""
+    keys: list[Any] = [[k.kind, k.group, k.group_size, k.dtype, k.ranks] for k in rows.keys]
+    head = json.dumps(keys).encode()
+    columns = [
+        rows.key.astype(np.int64),
+        rows.bytes,
+        np.diff(rows.start_ns, prepend=0),
+        rows.end_ns - rows.start_ns,
+        rows.phase.astype(np.int64),
+    ]
+    body = np.concatenate(columns).astype("<i8").tobytes()
+    return zlib.compress(len(head).to_bytes(4, "little") + head + body, 1)
+
+
+def unpack_rows(packed: bytes) -> Rows:
+    """The inverse of `pack_rows`."""
+    raw = zlib.decompress(packed)
+    size = int.from_bytes(raw[:4], "little")
+    keys = [Key(k, g, n, d, tuple(r) if r else None) for k, g, n, d, r in json.loads(raw[4 : 4 + size])]
+    columns = np.frombuffer(raw[4 + size :], "<i8").astype(np.int64).reshape(5, -1)
+    start = np.cumsum(columns[2])
+    phase = columns[4].astype(np.int8)
+    return Rows(keys, columns[0].astype(np.int32), columns[1], start, start + columns[3], phase)
+
+
+def merge(*groups: Sequence[RankPart]) -> list[RankPart]:
+    """All parts of several groups in one canonical order. Associative, commutative, and idempotent.
+
+    The same process of the same file counts once, so that a chunk that was measured twice changes nothing.
+    """
+    by_key = {part.key: part for group in groups for part in group}
+    return [by_key[key] for key in sorted(by_key)]

@@ -1,0 +1,318 @@
+"""Pipeline stages and their bubble: what one rank's schedule shows, and what all ranks show together.
+
+Stages are known by the program's own ranges, `forward mb<k> stage<s>` and `backward mb<k> stage<s>`.
+Sends and receives are bubble, never work; the collectives of tensor parallelism are part of the work. What a stage
+communicates, or waits for in communication, while it does not work is part of its bubble and measured as such."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from harness.analysis.process.breakdown import COMMUNICATION, NOT_WORK
+from harness.analysis.process.by_name import matching, used
+from harness.analysis.process.device import communicating_alone
+from harness.analysis.process.intervals import Intervals, clip, difference, intersection, length, union
+from harness.analysis.process.nesting import Nesting
+from harness.analysis.process.prepared import Measured
+from harness.analysis.process.ranges import device_spans
+from harness.analysis.process.steps import Steps, by_rhythm
+from harness.analysis.process.view import View
+from harness.analysis.summary import Part, Pipeline, Stage, Withheld
+from harness.traces.trace import I64
+from harness.traces.vocabulary import POINT_TO_POINT, collective_kind, is_communication
+
+_MICROBATCH = re.compile(r"^(forward|backward) mb(\d+) stage(\d+)$")
+_TRANSFER = re.compile(r"^(send|recv)", re.IGNORECASE)
+
+
+class Iteration(Part):
+    """One rank's part in one iteration. Times are on the rank's own clock; lengths in nanoseconds."""
+
+    start_ns: int  # first forward's start
+    end_ns: int  # last backward's end
+    busy_ns: int
+    send_recv_ns: int
+    warmup_ns: int  # until the first backward starts
+    cooldown_ns: int  # from the last forward's end, or the first backward's start where that is later
+    communication_ns: int = 0  # of what is not work, with communication and nothing computed beside it
+    beside_work_ns: int = 0  # of its work, with messages between stages and no operator running
+    # As communication_ns, before its start and after its end up to the neighbouring iterations: others may work there.
+    outside: list[tuple[int, int]] = Field(default_factory=list)
+
+
+class StagePart(Part):
+    """One rank as a stage: what is merged across ranks."""
+
+    stages: list[int]
+    microbatches: int
+    window_ns: int
+    busy_ns: int
+    iterations: list[Iteration]
+
+
+@dataclass(frozen=True)
+class Microbatches:
+    """The forward and backward passes of one process, n each, in no order. `forward` false: backward."""
+
+    forward: NDArray[np.bool_]
+    number: I64
+    stage: I64
+    host_ns: I64  # when the program began it
+    start_ns: I64  # on the device
+    end_ns: I64
+
+    def of_step(self, steps: Steps, start_ns: int, end_ns: int) -> NDArray[np.bool_]:
+        """Which passes belong to a step of these marks: the host's moment counts, since a device may run a step
+        behind it. Steps known by a kernel's rhythm are the device's own."""
+        began = self.start_ns if by_rhythm(steps.source) else self.host_ns
+        return (began >= start_ns) & (began < end_ns)
+
+
+def stage_of(m: Measured, device: int) -> StagePart | None:
+    """This process as a pipeline stage, its device as the worker; None when it ran none or no step counts."""
+    steps, found = m.steps, microbatches(m.view, m.nesting, m.owner)
+    if found is None or steps.window is None:
+        return None
+    transfers = _transfers(m.view) if m.view.on_cpu else _sets(m, device, _sends_or_receives(m.view))
+    work = _work(m, device, found, transfers)
+    iterations = [
+        iteration
+        for i in np.flatnonzero(steps.counted)
+        if (
+            iteration := _iteration(
+                found, found.of_step(steps, int(steps.start_ns[i]), int(steps.end_ns[i])), work, transfers
+            )
+        )
+    ]
+    if not iterations:
+        return None
+    start, end = steps.window
+    alone = communicating_alone(m, device)
+    beside = difference(intersection(_sets(m, device, _sends_or_receives(m.view)), alone), _others(m, device))
+    iterations = _with_communication(iterations, difference(alone, work), intersection(beside, work))
+    return StagePart(
+        stages=sorted(set(found.stage.tolist())),
+        microbatches=len(set(found.number.tolist())),
+        window_ns=end - start,
+        busy_ns=length(clip(work, start, end)),
+        iterations=iterations,
+    )
+
+
+def microbatches(view: View, nesting: Nesting, owner: I64) -> Microbatches | None:
+    """What the program's ranges say of micro-batches; None when they say nothing."""
+    ranges = view.ranges
+    parsed = {n: m for n in used(ranges.name) if (m := _MICROBATCH.match(view.names[n]))}
+    rows = np.flatnonzero(np.isin(ranges.name, list(parsed)))
+    if len(rows) == 0:
+        return None
+    matches = [parsed[int(n)] for n in ranges.name[rows]]
+    host, start, end = ranges.start_ns[rows], ranges.start_ns[rows], ranges.end_ns[rows]
+    if not view.on_cpu:
+        start, end = device_spans(view.events, owner, nesting.parent, rows)
+    ran = end > start
+    return Microbatches(
+        np.array([m[1] == "forward" for m in matches])[ran],
+        np.array([int(m[2]) for m in matches])[ran],
+        np.array([int(m[3]) for m in matches])[ran],
+        host[ran],
+        start[ran],
+        end[ran],
+    )
+
+
+def _transfers(view: View) -> Intervals:
+    """Time in sends and receives on a CPU: the program's ranges, where it has some, else the collectives.
+
+    Under the interleaved schedule gloo's messages are on their way beside the work; only waiting for them counts."""
+    ranges, rows = view.ranges, view.collectives
+    waits = matching(ranges.name, view.names, _TRANSFER.match)
+    if waits.any():
+        return union(ranges.start_ns[waits], ranges.end_ns[waits])
+    moves = np.isin(
+        rows.kind, [i for i in np.unique(rows.kind) if i >= 0 and view.names[i] in POINT_TO_POINT]
+    )
+    return union(rows.start_ns[moves], rows.end_ns[moves])
+
+
+def _sends_or_receives(view: View) -> NDArray[np.bool_]:
+    """Which events are sends or receives: by their arguments, else by their names."""
+    events, rows = view.events, view.collectives
+    named = matching(events.name, view.names, _is_transfer)
+    told = rows.event >= 0
+    named[rows.event[told]] = np.isin(
+        rows.kind[told], [i for i in np.unique(rows.kind) if i >= 0 and view.names[i] in POINT_TO_POINT]
+    )
+    return named
+
+
+def _is_transfer(name: str) -> bool:
+    """Whether a kernel of NCCL's or a span of gloo's is a send or a receive, by its name."""
+    return (is_communication(name) or name.startswith("gloo:")) and collective_kind(name) in POINT_TO_POINT
+
+
+def _sets(m: Measured, device: int, chosen: NDArray[np.bool_]) -> Intervals:
+    rows, events = m.rows[device], m.view.events
+    mine = chosen[rows]
+    return union(events.start_ns[rows][mine], events.end_ns[rows][mine])
+
+
+def _work(m: Measured, device: int, found: Microbatches, transfers: Intervals) -> Intervals:
+    """When the stage works. On a CPU the interpreter is part of it: the forward and backward ranges themselves."""
+    if m.view.on_cpu:
+        return difference(union(found.start_ns, found.end_ns), transfers)
+    return _sets(m, device, (m.kinds.event_class != NOT_WORK) & ~_sends_or_receives(m.view))
+
+
+def _iteration(
+    found: Microbatches, mine: NDArray[np.bool_], work: Intervals, transfers: Intervals
+) -> Iteration | None:
+    """One step's passes, `mine`, as a part of a schedule; None where a forward or a backward is not among them."""
+    forward, backward = mine & found.forward, mine & ~found.forward
+    if not forward.any() or not backward.any():
+        return None
+    start, end = int(found.start_ns[mine].min()), int(found.end_ns[mine].max())
+    first_backward = int(found.start_ns[backward].min())
+    last_forward = max(
+        int(found.end_ns[forward].max()), first_backward
+    )  # with few micro-batches it ends earlier
+    span = Intervals(np.array([start]), np.array([end]))
+    return Iteration(
+        start_ns=start,
+        end_ns=end,
+        busy_ns=length(intersection(work, span)),
+        send_recv_ns=length(intersection(transfers, span)),
+        warmup_ns=first_backward - start,
+        cooldown_ns=max(end - last_forward, 0),
+    )
+
+
+def _others(m: Measured, device: int) -> Intervals:
+    """Communication other than sends and receives."""
+    return _sets(m, device, (m.kinds.event_class == COMMUNICATION) & ~_sends_or_receives(m.view))
+
+
+def _with_communication(iterations: list[Iteration], alone: Intervals, beside: Intervals) -> list[Iteration]:
+    """The iterations with the part of `alone` that lies in and around each, and that of `beside` in each."""
+    first, last = (int(alone.start[0]), int(alone.end[-1])) if len(alone.start) else (0, 0)
+    ends = [first, *(it.end_ns for it in iterations[:-1])]
+    starts = [*(it.start_ns for it in iterations[1:]), last]
+    return [
+        it.model_copy(
+            update={
+                "communication_ns": length(clip(alone, it.start_ns, it.end_ns)),
+                "beside_work_ns": length(clip(beside, it.start_ns, it.end_ns)),
+                "outside": [*_pairs(alone, before, it.start_ns), *_pairs(alone, it.end_ns, after)],
+            }
+        )
+        for it, before, after in zip(iterations, ends, starts, strict=True)
+    ]
+
+
+def _pairs(of: Intervals, start_ns: int, end_ns: int) -> list[tuple[int, int]]:
+    if end_ns <= start_ns:
+        return []
+    inside = clip(of, start_ns, end_ns)
+    return list(zip(inside.start.tolist(), inside.end.tolist(), strict=True))
+
+
+def expected_bubble(stages: int, microbatches: int, virtual_stages: int = 1) -> float:
+    """Idle share of a 1F1B schedule, (p−1)/(v·m+p−1). Source: Narayanan et al., SC 2021, section 2.2.
+
+    >>> expected_bubble(2, 4), expected_bubble(4, 8, 2)
+    (0.2, 0.15789473684210525)
+    """
+    return (stages - 1) / (virtual_stages * microbatches + stages - 1)
+
+
+def pipeline(
+    parts: list[tuple[int | None, int, StagePart]], world_size: int | None = None
+) -> Pipeline | None:
+    """All ranks' stages together. `parts`: (rank, clock offset to subtract in nanoseconds, stage part).
+
+    The schedule of an iteration spans from the first forward of any stage to the last backward of any stage. How
+    many stages there are, and so what theory expects, is said only where no stage can be missing.
+    """
+    if len({min(part.stages) for _, _, part in parts}) < 2:
+        return None
+    common = min(len(part.iterations) for _, _, part in parts)
+    spans = [_span(parts, i, common) for i in range(common)]
+    stages = [
+        _stage(rank, part, [(a + offset, b + offset) for a, b in spans]) for rank, offset, part in parts
+    ]
+    stages.sort(key=lambda s: (s.stage, -1 if s.rank is None else s.rank))
+    depth, virtual = _depth(parts, world_size), max(len(part.stages) for _, _, part in parts)
+    microbatches = max(part.microbatches for _, _, part in parts)
+    return Pipeline(
+        stages=depth,
+        microbatches=microbatches,
+        virtual_stages=virtual,
+        expected_bubble_fraction=None if depth is None else expected_bubble(depth, microbatches, virtual),
+        mean_bubble_fraction=sum(s.schedule_bubble_fraction for s in stages) / len(stages),
+        per_stage=stages,
+    )
+
+
+def _depth(parts: list[tuple[int | None, int, StagePart]], world_size: int | None) -> int | None:
+    """How many ranks lie one after the other; None where a stage may be missing: those that were read leave a gap,
+    or a further one, of as many ranks as the others, would fit into the world."""
+    ranks_of = Counter(min(part.stages) for _, _, part in parts)
+    found = {stage for _, _, part in parts for stage in part.stages}
+    whole = len(ranks_of) * max(len(part.stages) for _, _, part in parts)
+    further_fits = world_size is not None and max(ranks_of.values()) * (len(ranks_of) + 1) <= world_size
+    return None if found != set(range(whole)) or further_fits else len(ranks_of)
+
+
+def withheld_theory(found: Pipeline | None) -> list[Withheld]:
+    """That what theory expects is not told, and why."""
+    if found is None or found.stages is not None:
+        return []
+    read = ", ".join(str(stage) for stage in sorted({s.stage for s in found.per_stage}))
+    reason = f"how many stages the pipeline has is not known: only the ranks of stage {read} were read"
+    return [Withheld(field="pipeline.stages, expected_bubble_fraction", reason=reason)]
+
+
+def _span(parts: list[tuple[int | None, int, StagePart]], i: int, common: int) -> tuple[int, int]:
+    """The schedule of one iteration on the common clock."""
+    chosen = [(part.iterations[len(part.iterations) - common + i], offset) for _, offset, part in parts]
+    return (
+        min(it.start_ns - offset for it, offset in chosen),
+        max(it.end_ns - offset for it, offset in chosen),
+    )
+
+
+def _stage(rank: int | None, part: StagePart, spans: list[tuple[int, int]]) -> Stage:
+    """`spans`: the schedule of each of the last iterations, on this rank's own clock."""
+    used = part.iterations[len(part.iterations) - len(spans) :]
+    schedule_ns = sum(end - start for start, end in spans)
+    busy = sum(it.busy_ns for it in used)
+    own = sum(it.end_ns - it.start_ns for it in used)
+    warmup, cooldown = sum(it.warmup_ns for it in used), sum(it.cooldown_ns for it in used)
+    return Stage(
+        stage=min(part.stages),
+        rank=rank,
+        window_ns=part.window_ns,
+        busy_ns=part.busy_ns,
+        bubble_fraction=1 - part.busy_ns / part.window_ns,
+        schedule_ns=schedule_ns,
+        schedule_busy_ns=busy,
+        schedule_bubble_fraction=1 - busy / schedule_ns,
+        warmup_ns=warmup,
+        steady_ns=own - warmup - cooldown,
+        cooldown_ns=cooldown,
+        send_recv_ns=sum(it.send_recv_ns for it in used),
+        bubble_communication_ns=sum(map(_communication, used, spans)),
+        work_send_recv_ns=sum(it.beside_work_ns for it in used),
+    )
+
+
+def _communication(it: Iteration, span: tuple[int, int]) -> int:
+    """The communication in one iteration's bubble: of the stage's own part, and while only other stages worked."""
+    start, end = span
+    return it.communication_ns + sum(max(min(b, end) - max(a, start), 0) for a, b in it.outside)

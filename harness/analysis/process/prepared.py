@@ -1,0 +1,76 @@
+"""A process's columns with everything that several analyses need, computed once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.analysis.process.breakdown import NOT_WORK, Busy, busy, extent
+from harness.analysis.process.kinds import Kinds, Rules, classify
+from harness.analysis.process.nesting import Nesting, nest, owners_of_events
+from harness.analysis.process.steps import Steps, find_steps
+from harness.analysis.process.view import View
+from harness.analysis.summary import Window
+from harness.traces.trace import I64, Events
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One process, classified, nested, split into busy sets, with the window of each of its devices."""
+
+    view: View
+    kinds: Kinds
+    busy: dict[int, Busy]  # by device
+    rows: dict[int, slice]  # events of each device
+    steps: Steps
+    nesting: Nesting
+    owner: I64
+    windows: dict[int, tuple[int, int]]  # by device
+
+
+def prepare(view: View, window: Window, rules: Rules) -> Measured:
+    """Compute what the analyses share. A device without events has no window and is left out."""
+    events = view.events
+    kinds = classify(events, view.names, rules)
+    rows = device_rows(events.device)
+    sets = {d: busy(events.start_ns[r], events.end_ns[r], kinds.event_class[r]) for d, r in rows.items()}
+    steps = find_steps(view.ranges, events, view.names, list(sets.values()), view.trace.complete_until_ns)
+    nesting = nest(view.ranges, events, steps.thread)
+    owner = owners_of_events(events, nesting)
+    marked = steps.window if window is Window.STEPS else None
+    windows = {d: marked or _extent(events, rows[d], kinds) for d, b in sets.items() if len(b.any.start)}
+    rows = {d: r for d, r in rows.items() if d in windows}
+    return Measured(view, kinds, sets, rows, steps, nesting, owner, windows)
+
+
+def range_of_events(m: Measured) -> I64:
+    """The row of the range that each event belongs to, -1: none. An operator's own thread may have none open."""
+    if not m.view.on_cpu or m.nesting.main is None:
+        return m.owner
+    return np.where(m.owner >= 0, m.owner, m.nesting.main.of(m.view.events.start_ns))
+
+
+def _extent(events: Events, rows: slice, kinds: Kinds) -> tuple[int, int]:
+    """First start and last end of a device's work, events of no length included."""
+    work = kinds.event_class[rows] != NOT_WORK
+    return extent(events.start_ns[rows][work], events.end_ns[rows][work])
+
+
+def device_rows(of: NDArray[np.int32]) -> dict[int, slice]:
+    """The slice of each device in a column that is sorted by device."""
+    if len(of) == 0:
+        return {}
+    bounds = [0, *(np.flatnonzero(of[1:] != of[:-1]) + 1).tolist(), len(of)]
+    return {int(of[a]): slice(a, b) for a, b in pairwise(bounds)}
+
+
+def inside(m: Measured) -> NDArray[np.bool_]:
+    """Events that start inside their device's window."""
+    chosen = np.zeros(len(m.view.events), np.bool_)
+    for d, rows in m.rows.items():
+        start = m.view.events.start_ns[rows]
+        chosen[rows] = (start >= m.windows[d][0]) & (start < m.windows[d][1])
+    return chosen

@@ -1,0 +1,204 @@
+"""Whether the recording can carry the numbers: findings first, and numbers withheld with their reason."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from pathlib import PurePath
+
+import numpy as np
+
+from harness.analysis.process.by_name import matching
+from harness.analysis.process.part import RankPart
+from harness.analysis.process.prepared import Measured, inside
+from harness.analysis.process.ranges import without_arguments
+from harness.analysis.process.steps import by_rhythm
+from harness.analysis.summary import Device, Finding, Verdict
+from harness.traces.trace import Activity
+
+AFTER_WINDOW_SHARE = 0.05
+KNOWN_LAUNCH_SHARE = 0.9
+GRAPH_SHARE = 0.05  # of kernel time in whole graphs, from which overlap is not known
+WHOLE_GRAPH = "CUDA graph "
+_NUMBERED_MODULE = re.compile(r"\b((?:blocks?|layers?|h)[._ \[]?)\d+", re.IGNORECASE)
+
+
+def judge_part(part: RankPart, m: Measured) -> RankPart:
+    """The part with what is wrong with its own recording; idle time is withheld where steps were not
+    recorded."""
+    graphs, share = _whole_graphs(m)
+    findings = [
+        *_nothing(part, m),
+        *_steps(part),
+        *_rhythm(part, m),
+        *_tool(part),
+        *_launches(m),
+        *_tail(part),
+        *_graphs(part, graphs, share),
+    ]
+    devices, phases, withheld = part.devices, part.phases, list[tuple[str, str]]()
+    if reason := _holes(part, m) or _unordered_rest(m):
+        devices = [_without_idle(d) for d in devices]
+        withheld += [(field, reason) for field in ("idle_ns", "busy_fraction")]
+    if share > GRAPH_SHARE:
+        reason = (
+            f"what CUDA graphs communicate that were recorded whole ({share:.0%} of kernel time) is not known; "
+            "kinds of work and collectives tell only what ran outside of them"
+        )
+        devices = [_without_communication(d) for d in devices]
+        phases = {name: (count, ns, None, None) for name, (count, ns, _, _) in phases.items()}
+        withheld += [(field, reason) for field in (*_COMMUNICATION, "overlap_fraction")]
+    judged = {"findings": findings, "devices": devices, "phases": phases, "withheld": withheld}
+    return part.model_copy(update=judged)
+
+
+def _unordered_rest(m: Measured) -> str:
+    """Of a file that was cut off: whether its window holds a stretch of which only some work was written."""
+    until = m.view.trace.complete_until_ns
+    if until is None or not bool((m.view.events.start_ns[inside(m)] > until).any()):
+        return ""
+    return (
+        "the file was cut off and is not in the order of time: what is missing may lie anywhere in the window"
+    )
+
+
+def _holes(part: RankPart, m: Measured) -> str:
+    if part.steps.empty <= part.steps.found / 2 and not m.steps.empty_between:
+        return ""
+    return (
+        f"{part.steps.empty} of {part.steps.found} steps have no work on any device: the recording has holes, "
+        "so a quiet stretch need not be an idle device"
+    )
+
+
+def _whole_graphs(m: Measured) -> tuple[int, float]:
+    """Launches of CUDA graphs that were recorded as one event each, and their share of the kernels' time."""
+    events = m.view.events
+    kernels = events.activity == Activity.KERNEL
+    graphs = kernels & matching(events.name, m.view.names, lambda name: name.startswith(WHOLE_GRAPH))
+    duration = events.end_ns - events.start_ns
+    return int(graphs.sum()), float(duration[graphs].sum() / max(int(duration[kernels].sum()), 1))
+
+
+def _graphs(part: RankPart, graphs: int, share: float) -> list[Finding]:
+    if not graphs:
+        return []
+    evidence = (
+        f"{_who(part)}: {graphs} graphs, {share:.0%} of kernel time (record with --cuda-graph-trace=node)"
+    )
+    what = "CUDA graphs were recorded whole: their communication is counted as computation"
+    return [_doubt(what, evidence)]
+
+
+_COMMUNICATION = ("communication_ns", "exposed_communication_ns", "overlapped_communication_ns")
+
+
+def _without_communication(device: Device) -> Device:
+    nothing: dict[str, object] = dict.fromkeys(_COMMUNICATION)
+    steps = [step.model_copy(update=nothing) for step in device.steps]
+    return device.model_copy(update={**nothing, "overlap_fraction": None, "steps": steps})
+
+
+def _without_idle(device: Device) -> Device:
+    return device.model_copy(
+        update={
+            "idle_ns": None,
+            "busy_fraction": None,
+            "idle_causes": [],
+            "longest_gaps": [],
+            "steps": [step.model_copy(update={"idle_ns": None}) for step in device.steps],
+        }
+    )
+
+
+def _doubt(what: str, evidence: str) -> Finding:
+    return Finding(severity=Verdict.DOUBTFUL, what=what, evidence=evidence)
+
+
+def _nothing(part: RankPart, m: Measured) -> list[Finding]:
+    """What nsys records without a GPU still says how long the ranges took; anything else without work says nothing."""
+    if part.events:
+        return []
+    ranges = len(m.view.ranges)
+    if ranges and part.source.tool == "nsys" and not part.source.device_names:
+        evidence = f"{_who(part)}: {ranges} ranges and no kernel: their times stand, what ran under them is not known"
+        return [_doubt("recorded without a GPU", evidence)]
+    what = "no work was recorded on any device"
+    return [Finding(severity=Verdict.UNUSABLE, what=what, evidence=f"{part.source.path}: 0 events")]
+
+
+def _steps(part: RankPart) -> list[Finding]:
+    found: list[Finding] = []
+    steps = part.steps
+    if steps.empty:
+        evidence = f"{_who(part)}: {steps.empty} of {steps.found} steps have no work on any device"
+        found.append(_doubt("steps without any work", evidence))
+    if steps.found and not steps.durations_ns:
+        found.append(
+            _doubt("no step can be counted", f"{_who(part)}: {steps.found} found, none complete with work")
+        )
+    return found
+
+
+def _rhythm(part: RankPart, m: Measured) -> list[Finding]:
+    """A period is no step where the program's numbered modules do not come back in each."""
+    if not by_rhythm(m.steps.source):
+        return []
+    periods = len(m.steps.names)
+    for label, counts in _numbered_modules(m).items():
+        if len(counts) > 1 and max(counts) <= periods / 2:
+            seen = f"{len(counts)} ranges {label}, each in {max(counts)} of {periods} periods at most"
+            evidence = f"{_who(part)}: {seen}; {m.steps.source}"
+            return [_doubt("what repeats is a layer, not a training step", evidence)]
+    what = "nothing marks the steps: the repetitions of a kernel are counted, which may be layers"
+    evidence = f"{_who(part)}: {periods} periods; {m.steps.source}"
+    return [Finding(severity=Verdict.GOOD, what=what, evidence=evidence)]
+
+
+def _numbered_modules(m: Measured) -> dict[str, list[int]]:
+    """How often each range named after a module occurs, by its name without the module's number."""
+    instances: Counter[str] = Counter()
+    for name, count in enumerate(np.bincount(m.view.ranges.name).tolist()):
+        instances[without_arguments(m.view.names[name])] += count
+    modules: dict[str, list[int]] = {}
+    for text, count in instances.items():
+        if count and _NUMBERED_MODULE.search(text):
+            modules.setdefault(_NUMBERED_MODULE.sub(r"\1#", text), []).append(count)
+    return modules
+
+
+def _tool(part: RankPart) -> list[Finding]:
+    found = [
+        _doubt("the reader could not read everything", f"{_who(part)}: {note}") for note in part.source.notes
+    ]
+    if part.dropped_events:
+        found.append(_doubt("the profiler dropped events", f"{_who(part)}: {part.dropped_events} dropped"))
+    return found
+
+
+def _launches(m: Measured) -> list[Finding]:
+    """Idle causes, ranges and HTA's trimming all rest on knowing which call launched a kernel."""
+    events = m.view.events
+    kernels = events.activity == Activity.KERNEL
+    count = int(np.count_nonzero(kernels))
+    known = int(np.count_nonzero(kernels & (events.launch_ns >= 0)))
+    if count == 0 or known >= KNOWN_LAUNCH_SHARE * count:
+        return []
+    evidence = f"{PurePath(m.view.trace.identity.path).name}: {known} of {count} kernels have a known launch"
+    return [_doubt("idle causes and ranges are incomplete: launches are missing", evidence)]
+
+
+def _tail(part: RankPart) -> list[Finding]:
+    return [
+        _doubt(
+            "work of the steps runs on after their last mark",
+            f"{_who(part)}, device {d.device}: {d.work_after_window_ns / 1e6:.2f} ms after the window",
+        )
+        for d in part.devices
+        if d.work_after_window_ns > AFTER_WINDOW_SHARE * d.window_ns
+    ]
+
+
+def _who(part: RankPart) -> str:
+    name = PurePath(part.source.path).name
+    return name if part.source.rank is None else f"rank {part.source.rank} ({name})"

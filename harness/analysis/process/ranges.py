@@ -1,0 +1,183 @@
+"""Ranges projected to the devices: how long each range kept a device busy, by the range's name."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.analysis.process.by_name import used
+from harness.analysis.process.intervals import Intervals, lengths_within
+from harness.analysis.process.nesting import Nesting
+from harness.analysis.summary import RangeTime
+from harness.traces.operators import counted
+from harness.traces.trace import I64, Events, Ranges
+
+_ARGUMENTS = re.compile(r",? ?\b(?:seq|op_id|sizes|input_op_ids|input_sizes|fwd_thread_id)\b ?=.*", re.DOTALL)
+_COUNTERS = re.compile(r"(?<=[ _=-])\d+|#\d+|(?<=\bmb)\d+")
+
+
+def without_arguments(name: str) -> str:
+    """A name without what PyTorch's profiler adds to it.
+
+    >>> without_arguments("FSDP::pre_forward (blocks.2), op_id = 990874")
+    'FSDP::pre_forward (blocks.2)'
+    """
+    return _ARGUMENTS.sub("", name)
+
+
+def range_label(name: str) -> str:
+    """A name without what varies between instances: arguments cut off, counters as `#`.
+
+    >>> range_label("aten::copy_, op_id = 991065"), range_label("forward mb3 stage1"), range_label("batch_17")
+    ('aten::copy_', 'forward mb# stage1', 'batch_#')
+    """
+    return _COUNTERS.sub("#", without_arguments(name)).strip()
+
+
+def project(
+    ranges: Ranges,
+    names: list[str],
+    nesting: Nesting,
+    work: tuple[Events, I64, NDArray[np.bool_]],
+    idle: list[Intervals],
+) -> list[RangeTime]:
+    """Per label: instances, host time, kernels and their time.
+
+    `own_kernel_ns` counts kernels whose innermost range this is, `kernel_ns` those of nested ranges too.
+    `work` is the events, their owners as `owners_of_events` gives them, and which events are inside the
+    window. `idle` is the device's idle time; it goes to the main thread's innermost range. `device_span_ns`
+    sums, over the outermost instances, last kernel's end minus first kernel's start."""
+    n = len(ranges.start_ns)
+    if n == 0:
+        return []
+    labels, label = _labels(ranges, names)
+    spans = _spans(*work, nesting.parent)
+    outermost = _outermost(label, nesting.parent)
+    rows: list[RangeTime] = []
+    weigh = _Weigher(label, len(labels))
+    every = np.ones(n, np.bool_)
+    columns = (
+        weigh(np.ones(n), outermost),
+        weigh(ranges.end_ns - ranges.start_ns, outermost),
+        weigh(spans.kernels, outermost),
+        weigh(spans.kernel_ns, outermost),
+        weigh(spans.own_ns, every),
+        weigh(_idle_under(nesting, idle, n), every),
+        weigh(spans.last_ns - spans.first_ns, outermost),
+    )
+    for i, text in enumerate(labels):
+        count, host, kernels, kernel_ns, own, idle_ns, span = (int(c[i]) for c in columns)
+        rows.append(
+            RangeTime(
+                name=text,
+                instances=count,
+                host_ns=host,
+                kernels=kernels,
+                kernel_ns=kernel_ns,
+                own_kernel_ns=own,
+                idle_ns=idle_ns,
+                device_span_ns=span,
+            )
+        )
+    return sorted(rows, key=lambda r: (-r.kernel_ns, -r.host_ns, r.name))
+
+
+def _idle_under(nesting: Nesting, idle: list[Intervals], n: int) -> I64:
+    """Idle time of the devices per range row, given to the innermost range of the main thread."""
+    result = np.zeros(n, np.int64)
+    if nesting.main is None:
+        return result
+    start, end, row = nesting.main.segments()
+    for device in idle:
+        np.add.at(result, row, lengths_within(device, start, end))
+    return result
+
+
+def _labels(ranges: Ranges, names: list[str]) -> tuple[list[str], NDArray[np.intp]]:
+    index: dict[str, int] = {}
+    code = np.zeros(len(names), np.intp)
+    for i in used(ranges.name):
+        code[i] = index.setdefault(range_label(names[i]), len(index))
+    return list(index), code[ranges.name]
+
+
+@dataclass(frozen=True)
+class _Weigher:
+    label: NDArray[np.intp]
+    count: int
+
+    def __call__(self, values: NDArray[np.generic], chosen: NDArray[np.bool_]) -> I64:
+        sums = np.zeros(self.count, np.int64)
+        np.add.at(sums, self.label[chosen], values[chosen].astype(np.int64))
+        return sums
+
+
+@dataclass(frozen=True)
+class _Spans:
+    own_ns: I64
+    kernel_ns: I64
+    kernels: I64
+    first_ns: I64
+    last_ns: I64
+
+
+def _spans(events: Events, owner: I64, inside: NDArray[np.bool_], parent: I64) -> _Spans:
+    """Per range row, its own and its descendants' kernels: summed, counted, first start, last end."""
+    n = len(parent)
+    chosen = np.flatnonzero(inside & (owner >= 0))
+    of, start, end = owner[chosen], events.start_ns[chosen], events.end_ns[chosen]
+    count = np.bincount(owner[counted(events, chosen)[0]], minlength=n).astype(np.int64)
+    own = np.zeros(n, np.int64)
+    np.add.at(own, of, end - start)
+    first = np.full(n, np.iinfo(np.int64).max)
+    last = np.full(n, np.iinfo(np.int64).min)
+    np.minimum.at(first, of, start)
+    np.maximum.at(last, of, end)
+    total = own.copy()
+    for rows in by_depth(parent):
+        up = parent[rows]
+        np.add.at(total, up, total[rows])
+        np.add.at(count, up, count[rows])
+        np.minimum.at(first, up, first[rows])
+        np.maximum.at(last, up, last[rows])
+    worked = first <= last
+    return _Spans(own, total, count, np.where(worked, first, 0), np.where(worked, last, 0))
+
+
+def device_spans(events: Events, owner: I64, parent: I64, rows: NDArray[np.intp]) -> tuple[I64, I64]:
+    """First start and last end on the device of what each of `rows` launched; both 0 where it launched
+    nothing."""
+    spans = _spans(events, owner, np.ones(len(events), np.bool_), parent)
+    return spans.first_ns[rows], spans.last_ns[rows]
+
+
+def by_depth(parent: I64) -> list[NDArray[np.intp]]:
+    """Rows that have a parent, grouped by depth, deepest group first."""
+    depth = np.zeros(len(parent), np.int32)
+    for rows, _ in _ancestors(parent):
+        depth[rows] += 1
+    order = np.argsort(depth, kind="stable")
+    bounds = np.searchsorted(depth[order], np.arange(1, int(depth.max(initial=0)) + 2))
+    return [order[bounds[d] : bounds[d + 1]] for d in range(len(bounds) - 2, -1, -1)]
+
+
+def _outermost(label: NDArray[np.intp], parent: I64) -> NDArray[np.bool_]:
+    """Rows with no ancestor of the same label: counting nested namesakes would count their time twice."""
+    outermost = np.ones(len(label), np.bool_)
+    for rows, above in _ancestors(parent):
+        outermost[rows[label[above] == label[rows]]] = False
+    return outermost
+
+
+def _ancestors(parent: I64) -> Iterator[tuple[I64, I64]]:
+    """Rows beside their parents, then rows beside their grandparents, and so on while there are any."""
+    rows = np.flatnonzero(parent >= 0)
+    above = parent[rows]
+    while len(rows):
+        yield rows, above
+        above = parent[above]
+        rows, above = rows[above >= 0], above[above >= 0]

@@ -1,0 +1,121 @@
+"""One process of a trace: its rows of every column, its rank, and where its clock stands.
+
+An nsys report holds every process of a node; all analyses work on one process at a time.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, fields, replace
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.analysis.process.by_name import used
+from harness.traces.trace import Activity, Calls, Collectives, Events, Ranges, Trace
+
+_Columns = TypeVar("_Columns", Events, Calls, Ranges, Collectives)
+Rows = slice | NDArray[np.intp]
+_RANK = re.compile(r"\brank[ _:=-]?(\d+)\b", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class View:
+    """Rows of one process. `epoch_ns` brings its clock to unix time; None when that is not known."""
+
+    trace: Trace
+    events: Events
+    calls: Calls
+    ranges: Ranges
+    collectives: Collectives
+    rank: int | None
+    pid: int | None
+    epoch_ns: int | None
+
+    @property
+    def names(self) -> list[str]:
+        return self.trace.names
+
+    @property
+    def on_cpu(self) -> bool:
+        """Whether operators stand in for kernels: a trace without any device activity."""
+        return bool(len(self.events)) and not bool((self.events.activity <= Activity.MEMSET).any())
+
+
+def views(trace: Trace) -> list[View]:
+    """One view per process that did something on a device, else per process with ranges; in the order of their pids."""
+    pids = _pids(trace.events.process) or _pids(trace.ranges.process)
+    if len(pids) == 1 and _others(trace, pids[0]):
+        only = _of_process(trace, pids[0])
+        return [only if trace.identity.rank is None else replace(only, rank=trace.identity.rank)]
+    if len(pids) <= 1:
+        rank = trace.identity.rank
+        rank = _rank_in(trace.names, trace.ranges) if rank is None else rank
+        pid = trace.identity.pid if not pids or pids[0] < 0 else pids[0]
+        everything = (trace.events, trace.calls, trace.ranges, trace.collectives)
+        return [View(trace, *everything, rank=rank, pid=pid, epoch_ns=_epoch(trace))]
+    return [_of_process(trace, pid) for pid in pids]
+
+
+def _others(trace: Trace, pid: int) -> bool:
+    """Whether other processes left ranges or calls beside the one that worked, as a data loader's workers do."""
+    return pid >= 0 and any(bool((part.process != pid).any()) for part in (trace.ranges, trace.calls))
+
+
+def _pids(process: NDArray[np.integer]) -> list[int]:
+    if len(process) == 0:
+        return []
+    changes = np.flatnonzero(process[1:] != process[:-1]) + 1
+    return sorted({int(p) for p in process[np.append(0, changes)]})
+
+
+def _of_process(trace: Trace, pid: int) -> View:
+    mine = rows_of(trace.events.process == pid)
+    ranges = take(trace.ranges, rows_of(trace.ranges.process == pid))
+    return View(
+        trace,
+        take(trace.events, mine),
+        take(trace.calls, rows_of(trace.calls.process == pid)),
+        ranges,
+        _collectives_of(trace.collectives, mine, len(trace.events)),
+        rank=trace.identity.ranks.get(pid, _rank_in(trace.names, ranges)),
+        pid=pid,
+        epoch_ns=_epoch(trace),
+    )
+
+
+def _collectives_of(collectives: Collectives, mine: Rows, events: int) -> Collectives:
+    """The rows whose event is `mine`, pointing into the process's own events."""
+    new_index = np.full(events, -1, np.int64)
+    new_index[mine] = np.arange(len(new_index[mine]))
+    own = np.where(collectives.event >= 0, new_index[np.maximum(collectives.event, 0)], -1)
+    rows = take(collectives, rows_of(own >= 0))
+    columns = {f.name: getattr(rows, f.name) for f in fields(rows)} | {"event": own[own >= 0]}
+    return Collectives(**columns)
+
+
+def _rank_in(names: list[str], ranges: Ranges) -> int | None:
+    """The rank that the program's own ranges name (`epoch_0-rank_3`), when they name just one."""
+    found = {
+        int(match.group(1)) for n in used(ranges.name) if (match := _RANK.search(names[n].replace("_", " ")))
+    }
+    return found.pop() if len(found) == 1 else None
+
+
+def _epoch(trace: Trace) -> int | None:
+    return 0 if trace.identity.clock == "unix" else trace.identity.epoch_ns
+
+
+def rows_of(mask: NDArray[np.bool_]) -> Rows:
+    """The chosen rows, as a slice where they lie together: a slice of a column is no copy."""
+    rows = np.flatnonzero(mask)
+    if len(rows) == 0:
+        return slice(0, 0)
+    first, last = int(rows[0]), int(rows[-1])
+    return slice(first, last + 1) if last - first + 1 == len(rows) else rows
+
+
+def take(columns: _Columns, rows: Rows) -> _Columns:
+    """The chosen rows of a set of columns."""
+    return type(columns)(**{f.name: getattr(columns, f.name)[rows] for f in fields(columns)})

@@ -1,0 +1,1 @@
+"""What is asked: experiments, their options, and the parsing of a request. Knows no cluster."""

@@ -1,0 +1,149 @@
+"""A model as the launcher knows it: the numbers of one file in configs/models, or of a checkpoint's config.json.
+
+Knows no framework: building the network is the training script's business.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+
+from harness.common.errors import RequestError, nearest
+from harness.common.paths import CONFIGS, expanded
+from harness.experiment.yaml_file import read_yaml
+
+MODELS = CONFIGS / "models"
+
+_PART = r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}"  # of a name on the hub, and safe as a folder's
+
+
+def _own_part(name: str) -> str:
+    """The part of a name on the hub that is the model's own, without its owner's: it names the run's folder."""
+    found = re.fullmatch(f"(?:{_PART}/)?({_PART})", name)
+    if found is None:
+        raise ValueError(
+            f"got {name!r}, takes NAME or OWNER/NAME as on Hugging Face, of letters, digits and ._- "
+            "beginning with a letter or digit"
+        )
+    return found[1]
+
+
+class ModelDefaults(BaseModel):
+    """What a run takes when it is not told."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
+
+    seq_length: int = Field(ge=8, description="tokens per sample, fine-tuning")
+    pretrain_seq_length: int = Field(ge=8, description="tokens per sample, pre-training")
+    micro_batch_size: int = Field(ge=1, description="samples per rank and forward pass")
+
+
+class Model(BaseModel):
+    """One model file. Names are Hugging Face's where it has one."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True, protected_namespaces=())
+
+    name: str
+    hub_name: Annotated[str, AfterValidator(_own_part)]
+    architecture: str
+    tiny_twin: str | None = None
+    vocab_size: int = Field(ge=1)
+    hidden_size: int = Field(ge=1)
+    intermediate_size: int = Field(ge=1)
+    num_hidden_layers: int = Field(ge=1)
+    num_attention_heads: int = Field(ge=1)
+    num_key_value_heads: int = Field(ge=1)
+    head_dim: int = Field(ge=1)
+    max_position_embeddings: int = Field(ge=1)
+    rope_theta: float
+    rms_norm_eps: float
+    tie_word_embeddings: bool
+    num_local_experts: int = Field(default=1, ge=1)
+    num_experts_per_tok: int = Field(default=1, ge=1)
+    defaults: ModelDefaults
+
+
+def model_names() -> list[str]:
+    """The models that come with the harness."""
+    return sorted(p.stem for p in MODELS.glob("*.yaml"))
+
+
+def find_model(name_or_path: str) -> tuple[Model, Path | None, Path | None]:
+    """(the model, its file if it is one of ours, the checkpoint folder if one was given).
+
+    A user's own file is not named: it may change while a job waits, and what was judged here is what shall be trained.
+
+    Raises:
+        RequestError: there is no such name, file or folder, or it does not describe a model.
+    """
+    if name_or_path in model_names():
+        path = MODELS / f"{name_or_path}.yaml"
+        return _validated(path, read_yaml(path, "model file")), path, None
+    path = expanded(name_or_path)
+    try:
+        is_folder, is_file = path.is_dir(), path.is_file()
+    except OSError as error:
+        raise RequestError(f"--model: {path} cannot be read ({error.strerror})") from None
+    if is_folder:
+        return _from_checkpoint(path), None, path.absolute()
+    if path.suffix in (".yaml", ".yml") and is_file:
+        return _validated(path, read_yaml(path, "model file")), None, None
+    near = nearest(name_or_path, model_names())
+    raise RequestError(
+        f"--model: {name_or_path!r} is neither a model of the harness ({', '.join(model_names())}), nor a model file, "
+        "nor a checkpoint folder" + (f": did you mean {near}?" if near else "")
+    )
+
+
+def _validated(path: Path, data: Any) -> Model:
+    try:
+        return Model(**data)
+    except (ValidationError, TypeError) as error:
+        first = error.errors()[0] if isinstance(error, ValidationError) else None
+        why = (
+            f"field {'.'.join(map(str, first['loc']))}: {first['msg'].removeprefix('Value error, ')}"
+            if first
+            else "must be a mapping of fields"
+        )
+        raise RequestError(f"model file {path}: {why}") from None
+
+
+def _safe(name: str) -> str:
+    """A folder's name, as a run may be called: neither hidden nor with signs that a path or a shell reads."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("._-")[:96] or "checkpoint"
+
+
+def _from_checkpoint(folder: Path) -> Model:
+    config = folder / "config.json"
+    try:
+        raw = json.loads(config.read_text(encoding="utf-8"))
+        heads = int(raw["num_attention_heads"])
+        return Model(
+            name=folder.name,
+            hub_name=_safe(folder.name),
+            architecture=raw["model_type"],
+            vocab_size=raw["vocab_size"],
+            hidden_size=raw["hidden_size"],
+            intermediate_size=raw["intermediate_size"],
+            num_hidden_layers=raw["num_hidden_layers"],
+            num_attention_heads=heads,
+            num_key_value_heads=raw.get("num_key_value_heads") or heads,
+            head_dim=raw.get("head_dim") or raw["hidden_size"] // heads,
+            max_position_embeddings=raw["max_position_embeddings"],
+            rope_theta=raw.get("rope_theta") or (raw.get("rope_parameters") or {}).get("rope_theta", 10000.0),
+            rms_norm_eps=raw.get("rms_norm_eps", 1e-5),
+            tie_word_embeddings=raw.get("tie_word_embeddings", False),
+            num_local_experts=raw.get("num_local_experts", 1),
+            num_experts_per_tok=raw.get("num_experts_per_tok", 1),
+            defaults=ModelDefaults(seq_length=512, pretrain_seq_length=4096, micro_batch_size=1),
+        )
+    except OSError as error:
+        raise RequestError(
+            f"--model: {config} cannot be read ({error.strerror}): not a checkpoint folder"
+        ) from None
+    except (KeyError, ValueError, TypeError) as error:
+        raise RequestError(f"--model: {config} does not describe a decoder model ({error!r})") from None

@@ -1,0 +1,269 @@
+"""From words on a command line to a validated experiment, with every error told at once.
+
+Knows options and experiments; knows neither the command-line library nor any site.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Set
+from functools import cache
+from typing import Any, get_args
+
+from pydantic import ValidationError
+from pydantic.fields import FieldInfo
+
+from harness.common.errors import RequestError, nearest
+from harness.experiment.exercises import EXERCISES, Experiment
+from harness.experiment.options import VALUE, Option, options_of
+
+Given = Mapping[str, Any]
+"""Field name → the word or fixed value that was given for it."""
+
+
+@cache
+def all_options() -> dict[str, list[tuple[int, Option]]]:
+    """Spelling → the (exercise, option) pairs that know it."""
+    found: dict[str, list[tuple[int, Option]]] = {}
+    for number, cls in EXERCISES.items():
+        for option in options_of(cls):
+            for name in option.flag.names:
+                found.setdefault(name, []).append((number, option))
+    return found
+
+
+def build_experiment(
+    words: Iterable[tuple[str, Any]],
+    unknown: Iterable[str],
+    known: Iterable[str],
+    defaults: Given | None = None,
+) -> Experiment:
+    """The experiment asked for.
+
+    Args:
+        words: (spelling, value) pairs as given, e.g. `("--nodes", "2")`, `("--mixed-precision", True)`.
+        unknown: words that are no option at all.
+        known: every spelling the command knows, for suggestions.
+        defaults: the site's own defaults; those the exercise has no field for are passed over.
+
+    Raises:
+        RequestError: one line per thing that is wrong.
+    """
+    pairs = list(words)
+    errors = [_unknown_sentence(word, known) for word in unknown]
+    number, complaint = _exercise(pairs)
+    if number is None:
+        raise RequestError("\n".join([complaint, *errors, *_wrong_for_every_exercise(pairs)]))
+    cls = EXERCISES[number]
+    given, misplaced = _fields(cls, pairs)
+    usual = {name: value for name, value in (defaults or {}).items() if name in cls.model_fields}
+    experiment, wrong = validate(cls, usual | given)
+    errors += [*misplaced, *wrong]
+    if errors or experiment is None:
+        raise RequestError("\n".join(errors))
+    return experiment
+
+
+def validate(cls: type[Experiment], given: Given) -> tuple[Experiment | None, list[str]]:
+    """`given` as an experiment of `cls`, and a sentence for everything wrong with it (rules included)."""
+    bad = {o.field for o in options_of(cls) if _is_number(o.info) and not _plain(given.get(o.field))}
+    try:
+        draft = cls(**_without(given, bad))
+    except ValidationError as error:
+        bad |= {str(e["loc"][0]) for e in error.errors()}
+        draft = cls(**_without(given, bad))
+    errors = [_field_sentence(cls, name, word) for name, word in given.items() if name in bad]
+    errors += [rule.sentence for rule in draft.broken_rules() if not rule.fields & bad]
+    return (None if errors else draft), errors
+
+
+def _without(given: Given, names: Set[str]) -> dict[str, Any]:
+    return {name: word for name, word in given.items() if name not in names}
+
+
+def _is_number(info: FieldInfo) -> bool:
+    return not _choices(info.annotation) and bool({int, float} & {*_leaves(info.annotation)})
+
+
+def _plain(word: object) -> bool:
+    """False for a word that Python reads as a number and people do not: `4_0`, a blank before it, another script."""
+    return (
+        not isinstance(word, str)
+        or re.fullmatch(r"[-+]?[0-9.]+(e[-+]?[0-9]+)?", word, re.IGNORECASE) is not None
+    )
+
+
+def command_of(
+    experiment: Experiment, site: str | None = None, defaults: Given | None = None
+) -> list[str] | None:
+    """The words after `slurm.sh` that ask for this experiment, as on the slides: training flags after `--`.
+
+    `site` is `--site` as given; `defaults` the site's own, which hold there where nothing is said. None: one of them
+    is another value, and no flag takes it back.
+    """
+    where: list[str] = ["-e", str(experiment.exercise)]
+    training: list[str] = []
+    usual = _usual(type(experiment), defaults or {})
+    for option in options_of(type(experiment)):
+        value = getattr(experiment, option.field)
+        if value == getattr(usual, option.field) or option.field == "exercise":
+            continue
+        words = _written(option, value)
+        if words is None:
+            return None
+        (where if option.flag.group == "where" else training).extend(words)
+    where += ["--site", site] if site is not None else []
+    return [*where, *(["--", *training] if training else [])]
+
+
+def _usual(cls: type[Experiment], defaults: Given) -> Experiment:
+    """What is run where nothing is said. Defaults that no launch accepts are none."""
+    try:
+        return cls.model_validate(
+            {name: value for name, value in defaults.items() if name in cls.model_fields}
+        )
+    except ValidationError:
+        return cls.model_validate({})
+
+
+def _written(option: Option, value: object) -> list[str] | None:
+    """The words that set `value`; None where no flag does."""
+    for name, meaning in option.flag.names.items():
+        if meaning is not VALUE and meaning == value:
+            return [name]
+    spelled = [name for name, meaning in option.flag.names.items() if meaning is VALUE]
+    return [spelled[0], str(value)] if spelled and value is not None else None
+
+
+def _exercise(pairs: list[tuple[str, Any]]) -> tuple[int | None, str]:
+    words = [v for k, v in pairs if k in ("-e", "--exercise")]
+    listing = ", ".join(f"{n} {c.title}" for n, c in EXERCISES.items())
+    if not words:
+        return None, f"-e/--exercise is missing: say which exercise to run ({listing})"
+    word = words[-1]
+    if word in {str(n) for n in EXERCISES}:
+        return int(word), ""
+    return (
+        None,
+        f"-e/--exercise: there is no exercise {word!r}; there are {listing}{_nearest_number(str(word))}",
+    )
+
+
+def _wrong_for_every_exercise(pairs: list[tuple[str, Any]]) -> list[str]:
+    """What can be said against the flags that all exercises take, when it is not known which one is meant."""
+    cls, options = EXERCISES[0], all_options()
+    shared = [(name, word) for name, word in pairs if len(options.get(name, ())) == len(EXERCISES)]
+    given, wrong = _fields(cls, shared)
+    return [*wrong, *validate(cls, given)[1]]
+
+
+def _nearest_number(word: str) -> str:
+    try:
+        wanted = int(word)
+    except ValueError:
+        return ""
+    return f"; nearest is {min(EXERCISES, key=lambda n: abs(n - wanted))}"
+
+
+def _fields(cls: type[Experiment], pairs: list[tuple[str, Any]]) -> tuple[dict[str, Any], list[str]]:
+    own = {name: option for option in options_of(cls) for name in option.flag.names}
+    given: dict[str, Any] = {}
+    spelled: dict[str, str] = {}
+    wrong = []
+    for name, word in pairs:
+        if name not in own:
+            wrong.append(_misplaced_sentence(cls, name))
+        elif name not in ("-e", "--exercise"):
+            field, fixed = own[name].field, own[name].flag.names[name]
+            meant = word if fixed is VALUE else fixed
+            said = f"{name} {word}" if fixed is VALUE else name
+            if given.setdefault(field, meant) != meant:
+                wrong.append(f"{spelled[field]} and {said} exclude each other: drop one")
+            spelled.setdefault(field, said)
+    return given, wrong
+
+
+def _misplaced_sentence(cls: type[Experiment], name: str) -> str:
+    homes = sorted({number for number, _ in all_options()[name]})
+    *most, last = (f"{n} ({EXERCISES[n].title})" for n in homes)
+    where = " and ".join([*([", ".join(most)] if most else []), last])
+    number = next(n for n, c in EXERCISES.items() if c is cls)
+    belongs = f"{name} belongs to exercise {where}"
+    if number == 0:
+        return f"{belongs}; exercise 0 ({cls.title}) takes no training flags: drop it"
+    if name == "--gradient-accumulation-steps":
+        return (
+            f"{belongs}; in exercise 3 the number of micro-batches follows from --global-batch-size: use that"
+        )
+    return f"{belongs}, not to exercise {number} ({cls.title}): drop it or use -e {homes[0]}"
+
+
+def _unknown_sentence(word: str, known: Iterable[str]) -> str:
+    if not word.startswith("-"):
+        return f"unexpected word {word!r}: flags start with - (see --help)"
+    name = word.split("=", 1)[0]
+    near = nearest(name, known)
+    return f"unknown flag {name}" + (f": did you mean {near}?" if near else " (see --help for all flags)")
+
+
+def _field_sentence(cls: type[Experiment], field: int | str, word: object) -> str:
+    option = next(o for o in options_of(cls) if o.field == field)
+    return f"{option.spelling}: got {str(word)!r}, takes {allowed(option.info)}{_hint(option.info, word)}"
+
+
+def allowed(info: FieldInfo) -> str:
+    """What a field takes, in words: `a whole number ≥ 1`, `one of auto, nsys`."""
+    choices = _choices(info.annotation)
+    if choices:
+        return "one of " + ", ".join(map(str, choices))
+    low, high = _bound(info, "ge"), _bound(info, "le")
+    kinds = [k for k in _leaves(info.annotation) if k is not type(None)]
+    noun = "a whole number" if int in kinds else "a number" if float in kinds else "some text"
+    above = _bound(info, "gt")
+    limits = (
+        [f"≥ {low}"] * (low is not None)
+        + [f"> {above}"] * (above is not None)
+        + [f"≤ {high}"] * (high is not None)
+    )
+    return " ".join([noun, " and ".join(limits)]).strip()
+
+
+def _hint(info: FieldInfo, word: object) -> str:
+    choices = [str(c) for c in _choices(info.annotation)]
+    near = nearest(str(word), choices)
+    if near:
+        return f": did you mean {near}?"
+    low, high = _bound(info, "ge"), _bound(info, "le")
+    try:
+        number = float(str(word))
+    except ValueError:
+        return ""
+    if low is not None and number < low:
+        return f"; the nearest is {low}"
+    return f"; the nearest is {high}" if high is not None and number > high else ""
+
+
+def _bound(info: FieldInfo, name: str) -> Any:
+    found = [getattr(m, name) for m in _constraints(info) if getattr(m, name, None) is not None]
+    return found[0] if found else None
+
+
+def _constraints(info: FieldInfo) -> Iterator[Any]:
+    yield from info.metadata
+    for part in (info.annotation, *get_args(info.annotation)):
+        for extra in getattr(part, "__metadata__", ()):
+            yield from extra.metadata if isinstance(extra, FieldInfo) else (extra,)
+
+
+def _leaves(annotation: Any) -> Iterator[Any]:
+    inner = get_args(annotation)
+    if not inner:
+        yield annotation
+    for part in inner:
+        yield from _leaves(part) if not isinstance(part, str | int | FieldInfo) else ()
+
+
+def _choices(annotation: Any) -> tuple[Any, ...]:
+    if str(annotation).startswith("typing.Literal"):
+        return get_args(annotation)
+    return ()

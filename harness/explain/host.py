@@ -1,0 +1,73 @@
+"""Rules about what the host makes a device wait for: data, launches, synchronisation, copies."""
+
+from __future__ import annotations
+
+from harness.analysis.expected import resolved
+from harness.analysis.summary import Summary
+from harness.explain.finding import Avoidable, Change, idle_share, more_work, on_cpu, slowest
+from harness.format import known
+
+PAGEABLE_NOTICEABLE = 0.005  # of the devices' time in pageable copies, from which pinning is worth a word
+
+
+def data(s: Summary) -> Avoidable | None:
+    share = idle_share(s, "data loading")
+    if share is None:
+        share = _data_by_metrics(s)
+    if not share:
+        return None
+    what, why = "waiting for data", "The devices are idle while the training process fetches the next batch."
+    change = Change(
+        "more DataLoader workers, pinned memory and prefetching (num_workers, pin_memory, prefetch_factor)"
+    )
+    if resolved(s).get("slow_dataloading"):
+        change = Change("let worker processes prepare the batches (the default)", {"slow_dataloading": False})
+    return Avoidable(what, share, why, (change,))
+
+
+def _data_by_metrics(s: Summary) -> float:
+    """Of the step that `_where_by_metrics` tells about."""
+    rank = slowest(s)
+    return (rank.median_data_ns or 0) / rank.median_step_ns if rank and rank.median_step_ns else 0.0
+
+
+def launch(s: Summary) -> Avoidable | None:
+    share = idle_share(s, "launch-bound")
+    if not share:
+        return None
+    what, why = "launch-bound idle time", "The host issues kernels more slowly than the device runs them."
+    if on_cpu(s):
+        what, why = "time between operators", "That is Python: the operators are too small to hide it."
+    changes = (
+        *more_work(s, "twice the micro-batch, so that each launch brings more work"),
+        Change("larger batches, fused operators (torch.compile) or CUDA graphs"),
+    )
+    return Avoidable(what, share, why, changes)
+
+
+def synchronisation(s: Summary) -> Avoidable | None:
+    share = idle_share(s, "synchronisation")
+    gap = max(
+        (g for d in s.devices for g in d.longest_gaps if g.cause == "synchronisation"),
+        key=lambda g: g.duration_ns,
+        default=None,
+    )
+    if not share:
+        return None
+    where = f" The longest such gap is inside {gap.range}." if gap is not None and gap.range else ""
+    why = f"The host waits for the device (.item(), a blocking copy, a synchronize) and launches nothing.{where}"
+    change = Change("take the value out of the loop, or read it some steps later")
+    return Avoidable("synchronisation", share, why, (change,))
+
+
+def memory(s: Summary) -> Avoidable | None:
+    share = known.share(s.devices, "exposed_memory_ns")
+    if not share:
+        return None
+    window = sum(d.window_ns for d in s.devices)
+    pageable = sum(c.pageable_ns for c in s.copies if c.direction == "copy H2D")
+    text = "pin the host buffers (pin_memory=True) and copy with non_blocking=True"
+    if pageable <= PAGEABLE_NOTICEABLE * window:  # the few bytes of an .item() are no reason to pin
+        text = "copy on a stream of its own while kernels run (non_blocking=True, prefetching)"
+    what, why = "copies that nothing hides", "The device only moves memory meanwhile."
+    return Avoidable(what, share, why, (Change(text),))

@@ -1,0 +1,159 @@
+"""The answer in two or three sentences: where a step's time goes, the largest avoidable part, what to try next.
+
+Rules over a Summary, nothing else; each rule (verdict_*.py) names its part, how much of the devices' time it is,
+and the change that a run of ours can make by its own flags. A rule that does not apply says nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from harness.analysis.process.steps import by_rhythm
+from harness.analysis.summary import Summary, Verdict
+from harness.explain.communication import communication
+from harness.explain.finding import Avoidable, Change, slowest
+from harness.explain.host import data, launch, memory, synchronisation
+from harness.explain.next_command import command, is_ours
+from harness.explain.pipeline import bubble
+from harness.explain.work import precision, straggler
+from harness.format import known
+from harness.format.format import duration, percent
+
+NOTICEABLE = 0.03  # a smaller share is not worth a change
+
+
+@dataclass(frozen=True)
+class Answer:
+    """`sentences` to read, `command` to paste (None: there is none to give)."""
+
+    sentences: list[str]
+    command: str | None = None
+
+
+def verdict(summary: Summary) -> Answer:
+    """Where the time goes and what to do about it. Never guesses: without devices and metrics it says so."""
+    doubt = _doubt(summary)
+    where = _where(summary)
+    if where is None:
+        return Answer([*doubt, "Nothing was recorded that tells where the time went."])
+    found = sorted(avoidable(summary), key=lambda a: -a.share)
+    if not found or found[0].share < NOTICEABLE:
+        return Answer([*doubt, where, _nothing(summary, found)])
+    top = found[0]
+    change, next_command = _first_possible(summary, top.changes)
+    ending = [f"Try next: {change.text}{':' if next_command else '.'}"] if change else []
+    return Answer([*doubt, where, _largest(summary, top), *ending], next_command)
+
+
+def _first_possible(summary: Summary, changes: tuple[Change, ...]) -> tuple[Change | None, str | None]:
+    """The first change that a run of ours can make, with its command; a stranger's trace is told the first."""
+    for change in changes:
+        if change.fields is None or not is_ours(summary):
+            return change, None
+        if (text := command(summary, change.fields)) is not None:
+            return change, text
+    return None, None
+
+
+def avoidable(summary: Summary) -> list[Avoidable]:
+    """Every rule's finding, in no order."""
+    return [found for rule in _RULES if (found := rule(summary)) is not None]
+
+
+def _doubt(s: Summary) -> list[str]:
+    if s.quality.verdict is not Verdict.UNUSABLE:
+        return []
+    reason = next((f for f in s.quality.findings if f.severity is Verdict.UNUSABLE), None)
+    return [f"Do not build on these numbers: {reason.what} ({reason.evidence})." if reason else ""]
+
+
+def _where(s: Summary) -> str | None:
+    total = sum(d.window_ns for d in s.devices)
+    if not total:
+        return _where_by_metrics(s)
+    told = [text for part in _PARTS if (text := _part(s, *part))]
+    step = s.steps.duration
+    start = f"The window is {duration(total / len(s.devices))}"
+    if step:
+        start = f"{'One repetition' if _by_rhythm(s) else 'A step'} takes {duration(step.median_ns)}"
+        start += " (found by what repeats; it may be a layer, not a training step)" if _by_rhythm(s) else ""
+    return f"{start}: {', '.join(told)}{_of_how_many(s)}."
+
+
+_PARTS = (
+    ("compute_ns", "computing", "computation"),
+    ("exposed_communication_ns", "communicating with nothing computed meanwhile", "communication"),
+    ("exposed_memory_ns", "copying", "copying"),
+    ("idle_ns", "idle", "idle time"),
+)
+
+
+def _part(s: Summary, field: str, doing: str, noun: str) -> str:
+    """One part of the window in words; nothing where there is next to none of it."""
+    share = known.share(s.devices, field)
+    if share is None:
+        return f"{noun} not known"
+    return f"{percent(share)} {doing}" if share >= 0.001 else ""
+
+
+def _of_how_many(s: Summary) -> str:
+    """Of which devices the shares are the mean, where there are several."""
+    every = len(s.devices)
+    if every < 2:
+        return ""
+    of_each = {noun: len(known.that_know(s.devices, field)) for field, _, noun in _PARTS}
+    partly = [f"; {noun} known of {count}" for noun, count in of_each.items() if 0 < count < every]
+    devices = "processes" if s.devices[0].device_kind == "cpu" else "devices"
+    return f" (mean of {every} {devices}{''.join(partly)})"
+
+
+def _where_by_metrics(s: Summary) -> str | None:
+    rank = slowest(s)
+    if rank is None:
+        return None
+    parts = [
+        (rank.median_data_ns, "loading data"),
+        (rank.median_forward_ns, "forward"),
+        (rank.median_backward_ns, "backward"),
+        (rank.median_optimizer_ns, "optimizer"),
+    ]
+    told = [f"{duration(ns)} {what}" for ns, what in parts if ns]
+    return f"A step takes {duration(rank.median_step_ns)} by the training's own clock: {', '.join(told)}."
+
+
+def _nothing(s: Summary, found: list[Avoidable]) -> str:
+    idle = known.share(s.devices, "idle_ns") or 0.0
+    rest = f", and {percent(idle)} idle for reasons that the trace does not show" if idle > NOTICEABLE else ""
+    unknown = [noun for field, _, noun in _PARTS if s.devices and known.share(s.devices, field) is None]
+    rest += f", and {' and '.join(unknown)}, of which nothing is known" if unknown else ""
+    largest = f" The largest is {found[0].what}, {percent(found[0].share)}." if found else ""
+    left = f"what is left is the kernels themselves{rest}.{largest}"
+    return f"No part that a rule calls avoidable is above {percent(NOTICEABLE)}: {left}"
+
+
+def _largest(s: Summary, top: Avoidable) -> str:
+    step = s.steps.duration
+    each = f", about {duration(top.share * step.median_ns)} a {_unit(s)}" if step else ""
+    return f"The largest avoidable part is {top.what}: {percent(top.share)} of the time{each}. {top.why}"
+
+
+def _by_rhythm(s: Summary) -> bool:
+    """Whether nothing in the program said what a step is."""
+    return by_rhythm(s.steps.source)
+
+
+def _unit(s: Summary) -> str:
+    return "repetition" if _by_rhythm(s) else "step"
+
+
+_RULES: tuple[Callable[[Summary], Avoidable | None], ...] = (
+    data,
+    launch,
+    synchronisation,
+    communication,
+    memory,
+    bubble,
+    precision,
+    straggler,
+)

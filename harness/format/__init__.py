@@ -1,0 +1,1 @@
+"""Numbers, labels, and what is known or withheld, as people read them."""

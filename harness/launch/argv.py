@@ -1,0 +1,124 @@
+"""Words of a command line, and the one place that quotes them for a shell.
+
+A word is plain text, or `Shell`: text joined with variables that only the running job knows (its run directory, its
+node's rank). Nothing else in the harness may put text into a script.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import NamedTuple
+
+from harness.site.alphabets import VARIABLE
+
+
+@dataclass(frozen=True)
+class Var:
+    """A shell variable, expanded where the script runs."""
+
+    var: str
+
+    def __post_init__(self) -> None:
+        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", self.var):
+            raise ValueError(f"{self.var!r} is not the name of a shell variable")
+
+
+@dataclass(frozen=True)
+class Shell:
+    """Literal text and variables, joined into one word."""
+
+    parts: tuple[str | Var, ...]
+
+
+Word = str | Shell
+
+RUN_DIR = Var(var="RUN_DIR")
+NODE = Var(var="NODE")
+MASTER_ADDR = Var(var="MASTER_ADDR")
+MASTER_PORT = Var(var="MASTER_PORT")
+
+
+def join(*parts: str | Var) -> Shell:
+    """One word made of text and variables."""
+    return Shell(parts=parts)
+
+
+def from_site(text: str) -> Word:
+    """A text of a site file, in which `$NAME` and `${NAME}` stand for the cluster's variables.
+
+    Never for a user's own words: their shell has expanded what it should, and the rest is a name.
+    """
+    if not VARIABLE.search(text):
+        return text
+    parts: list[str | Var] = []
+    end = 0
+    for match in VARIABLE.finditer(text):
+        parts += [text[end : match.start()], Var(var=match[1] or match[2])]
+        end = match.end()
+    return Shell(parts=tuple(p for p in [*parts, text[end:]] if p != ""))
+
+
+def prefixed(text: str, word: Word) -> Word:
+    """`word` behind plain text."""
+    return Shell(parts=(text, *word.parts)) if isinstance(word, Shell) else text + word
+
+
+def parent(path: Word) -> Word | None:
+    """The folder that holds `path`; None when only a variable knows."""
+    if not isinstance(path, Shell):
+        return str(PurePosixPath(path).parent)
+    *before, last = path.parts
+    folder = last.rpartition("/")[0] if isinstance(last, str) else ""
+    kept = (*before, folder) if folder else tuple(before)
+    return Shell(parts=kept) if kept else None
+
+
+class Here(NamedTuple):
+    """A word as this machine would read it, and the variables that are not set here."""
+
+    text: str
+    unset: list[str]
+
+
+def read_here(word: Word, environ: Mapping[str, str]) -> Here:
+    """The word with its variables expanded from `environ`."""
+    parts = word.parts if isinstance(word, Shell) else (word,)
+    text = "".join(environ.get(p.var, "") if isinstance(p, Var) else p for p in parts)
+    return Here(text, [p.var for p in parts if isinstance(p, Var) and not environ.get(p.var)])
+
+
+def shown(word: Word) -> str:
+    """The word for people: variables by name."""
+    parts = word.parts if isinstance(word, Shell) else (word,)
+    return "".join(f"${p.var}" if isinstance(p, Var) else p for p in parts)
+
+
+def quote(word: Word) -> str:
+    """The word as bash reads it back: text is inert, variables are expanded and stay one word.
+
+    Raises:
+        ValueError: the text holds a NUL byte, which no command line can carry.
+    """
+    if isinstance(word, Shell):
+        return "".join(f'"${{{p.var}}}"' if isinstance(p, Var) else quote(p) for p in word.parts) or "''"
+    if "\0" in word:
+        raise ValueError("a NUL byte cannot be part of a command line")
+    return shlex.quote(word)
+
+
+def quote_all(words: list[Word], width: int = 100, indent: str = "        ") -> str:
+    """A whole argv; a long one gets a line per flag, so that people can read the script."""
+    quoted = [quote(w) for w in words]
+    if sum(map(len, quoted)) + len(quoted) <= width:
+        return " ".join(quoted)
+    lines: list[str] = []
+    for word in quoted:
+        if lines and not word.startswith("--"):
+            lines[-1] += f" {word}"
+        else:
+            lines.append(word)
+    return f" \\\n{indent}".join(lines)

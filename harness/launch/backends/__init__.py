@@ -1,0 +1,1 @@
+"""Who runs a script: Slurm, or this machine."""

@@ -1,0 +1,1 @@
+"""The argv and files of each exercise."""

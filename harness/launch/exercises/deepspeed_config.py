@@ -1,0 +1,180 @@
+"""DeepSpeed's configuration file as types: what exercise 2 can be asked, turned into the JSON that DeepSpeed reads.
+
+Knows DeepSpeed's names and the workshop's values, nothing of a run or a cluster. `configs/deepspeed` is written by
+
+    python -m harness.launch.exercises.deepspeed_config --write configs/deepspeed
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator
+from itertools import product
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Auto = Literal["auto"]  # the training script fills it in from its own arguments
+Stage = Literal[1, 2, 3]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True, defer_build=True)
+
+
+class Buckets(_Section):
+    """How much is communicated at once, in parameters (not bytes)."""
+
+    reduce: int
+    gather: int
+    prefetch: int
+    persistence: int
+    live: int
+    reuse: int
+
+
+# The values of the workshop. Without overlap nothing but overlap differs, so that the pair shows its effect alone.
+USUAL = Buckets(
+    reduce=100_000_000,
+    gather=100_000_000,
+    prefetch=100_000_000,
+    persistence=1_000_000,
+    live=1_000_000_000,
+    reuse=1_000_000_000,
+)
+HEAVY = USUAL.model_copy(update={"reduce": 500_000_000, "gather": 500_000_000, "prefetch": 50_000_000})
+# A model of a million parameters would fit into one usual bucket: scaled so that it takes several.
+TINY = Buckets(reduce=200_000, gather=200_000, prefetch=150_000, persistence=0, live=150_000, reuse=150_000)
+TINY_HEAVY = TINY.model_copy(update={"reduce": 1_000_000, "gather": 1_000_000, "prefetch": 75_000})
+
+
+class ZeroOptimization(_Section):
+    """`zero_optimization`: what is partitioned, and when it is communicated. None: not for this stage."""
+
+    stage: Stage
+    overlap_comm: bool
+    contiguous_gradients: bool = True
+    reduce_scatter: bool = True
+    reduce_bucket_size: int
+    allgather_bucket_size: int | None = None
+    stage3_prefetch_bucket_size: int | None = None
+    stage3_param_persistence_threshold: int | None = None
+    stage3_max_live_parameters: int | None = None
+    stage3_max_reuse_distance: int | None = None
+    zero_hpz_partition_size: int | None = None
+
+
+class Bf16(_Section):
+    """`bf16`: parameters, gradients and arithmetic in bfloat16; the optimizer keeps float32."""
+
+    enabled: bool
+
+
+class ActivationCheckpointing(_Section):
+    """`activation_checkpointing`: present when activations are computed again in the backward pass."""
+
+    partition_activations: bool = False
+    cpu_checkpointing: bool = False
+
+
+class DeepSpeedConfig(_Section):
+    """The whole file."""
+
+    train_micro_batch_size_per_gpu: int | Auto
+    gradient_accumulation_steps: int | Auto
+    gradient_clipping: float = 1.0
+    zero_allow_untested_optimizer: bool = True  # the script brings PyTorch's AdamW
+    steps_per_print: int = 1_000_000_000  # the script writes its own metrics
+    wall_clock_breakdown: bool = False  # its timers would synchronise the device in every step
+    bf16: Bf16
+    activation_checkpointing: ActivationCheckpointing | None = None
+    zero_optimization: ZeroOptimization = Field()
+
+    def to_json(self) -> str:
+        """The file's text."""
+        return json.dumps(self.model_dump(by_alias=True, exclude_none=True), indent=2) + "\n"
+
+
+def deepspeed_config(
+    *,
+    stage: Stage = 3,
+    mixed_precision: bool = False,
+    activation_checkpointing: bool = False,
+    overlap_comm: bool = True,
+    heavy_comm: bool = False,
+    hpz: int | None = None,
+    micro_batch_size: int | Auto = "auto",
+    gradient_accumulation_steps: int | Auto = "auto",
+    tiny: bool = False,
+) -> DeepSpeedConfig:
+    """The configuration for what was asked.
+
+    hpz: ranks of a secondary partition (ZeRO++), None or 1 for none; stage 3 only. tiny: thresholds for a model of
+    about a million parameters, so that it is gathered and reduced in several messages like a large one.
+    """
+    usual, heavy = (TINY, TINY_HEAVY) if tiny else (USUAL, HEAVY)
+    return DeepSpeedConfig(
+        train_micro_batch_size_per_gpu=micro_batch_size,
+        gradient_accumulation_steps=gradient_accumulation_steps,
+        bf16=Bf16(enabled=mixed_precision),
+        activation_checkpointing=ActivationCheckpointing() if activation_checkpointing else None,
+        zero_optimization=_zero(stage, overlap_comm, hpz, heavy if heavy_comm else usual),
+    )
+
+
+def _zero(stage: Stage, overlap_comm: bool, hpz: int | None, buckets: Buckets) -> ZeroOptimization:
+    if stage < 3:
+        return ZeroOptimization(
+            stage=stage,
+            overlap_comm=overlap_comm,
+            reduce_bucket_size=buckets.reduce,
+            allgather_bucket_size=buckets.gather,
+        )
+    return ZeroOptimization(
+        stage=stage,
+        overlap_comm=overlap_comm,
+        reduce_bucket_size=buckets.reduce,
+        stage3_prefetch_bucket_size=buckets.prefetch,
+        stage3_param_persistence_threshold=buckets.persistence,
+        stage3_max_live_parameters=buckets.live,
+        stage3_max_reuse_distance=buckets.reuse,
+        zero_hpz_partition_size=hpz if hpz and hpz > 1 else None,
+    )
+
+
+def checked_in() -> Iterator[tuple[Path, DeepSpeedConfig]]:
+    """Every valid combination, with its path below configs/deepspeed; batch sizes are `auto`."""
+    precisions = {"full-precision": (False, False), "mixed-precision": (True, False)}
+    precisions["mixed-precision-activation-checkpointing"] = (True, True)
+    communication = {"": (True, False), "-no-overlap": (False, False), "-heavy-comm": (True, True)}
+    stages: tuple[Stage, ...] = (2, 3)
+    for stage, precision, suffix in product(stages, precisions, communication):
+        mixed, recompute = precisions[precision]
+        overlap, heavy = communication[suffix]
+        if heavy and (recompute or not mixed):
+            continue  # the workshop's rule
+        config = deepspeed_config(
+            stage=stage,
+            mixed_precision=mixed,
+            activation_checkpointing=recompute,
+            overlap_comm=overlap,
+            heavy_comm=heavy,
+        )
+        yield Path(f"stage-{stage}") / f"{precision}{suffix}.json", config
+
+
+def main() -> None:
+    """Write the files of `checked_in` into a folder."""
+    parser = argparse.ArgumentParser(description="Write every valid DeepSpeed configuration of exercise 2.")
+    parser.add_argument("--write", type=Path, required=True, metavar="FOLDER", help="configs/deepspeed")
+    folder: Path = parser.parse_args().write
+    for name, config in checked_in():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(config.to_json(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

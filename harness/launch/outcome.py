@@ -1,0 +1,102 @@
+"""The job's own last word: which nodes ended how, which reports are missing, in which state the run is.
+
+Called by the script on its first node, at the start and at the very end, so that a run's status is never guessed.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import time
+from pathlib import Path
+
+from harness.common.errors import HarnessError
+from harness.run import NodeStatus, Record, Run, State, Status
+
+
+def start(run: Run) -> None:
+    """Write that the job runs, and as which process."""
+    run.write_status(
+        Status(state="running", pid=os.getppid(), host=socket.gethostname(), started_ns=time.time_ns())
+    )
+
+
+def end(run: Run, code: int, reason: str) -> int:
+    """Write how the job ended; returns the exit code it should have.
+
+    The training's own exit status counts, not the launcher's: when one node fails, srun ends the others and may
+    report their end instead.
+    """
+    nodes = run.nodes()
+    expected = int(run.record.job["experiment"]["nodes"])
+    exit_code = _training_exit(nodes, expected, code)
+    missing = [name for name in run.record.job["expects"] if not _is_there(run.path / name)]
+    before = run.status()
+    status = Status(
+        state=_state(exit_code, reason, missing),
+        exit_code=exit_code,
+        host=socket.gethostname(),
+        missing=missing,
+        started_ns=before.started_ns if before else None,
+        ended_ns=time.time_ns(),
+    )
+    run.write_record(run.record.model_copy(update={"status": status, "nodes": nodes}))
+    run.write_status(status)
+    for name in missing:
+        print(f"expected report is missing or empty: {run.path / name}", file=sys.stderr)
+    if status.state == "completed" and (reason := why_nothing_was_recorded(run.record, missing)):
+        print(reason, file=sys.stderr)
+    return exit_code
+
+
+def why_nothing_was_recorded(record: Record, missing: list[str]) -> str:
+    """Why a run that went well probably has no report of nsys, and what to try; empty when it has."""
+    if not any(name.startswith("nsys/") for name in missing):
+        return ""
+    said = "nsys recorded nothing (its own words are in log.err): "
+    if record.job.get("container"):
+        return (
+            f"{said}in the container the training probably could not load nsys's libraries; add their folder to the "
+            "site's container.binds, or try --profiler torch"
+        )
+    return f"{said}it probably never saw the profiled steps; try another version of nsys, or --profiler torch"
+
+
+def _training_exit(nodes: list[NodeStatus], expected: int, code: int) -> int:
+    failed = [n.exit for n in sorted(nodes, key=lambda n: n.ended_ns) if n.exit]  # the first is the cause
+    own = [c for c in failed if c < 128]  # a node that was stopped because another failed says 143
+    if failed:
+        return (own or failed)[0]
+    return code if len(nodes) == expected else code or 1
+
+
+def _state(code: int, reason: str, missing: list[str]) -> State:
+    if not code and not missing:
+        return "completed"  # told to stop when it had done all it was asked for
+    if reason == "timeout":
+        return "timeout"
+    if reason == "cancelled":
+        return "cancelled"
+    return "failed" if code else "completed"
+
+
+def _is_there(path: Path) -> bool:
+    return path.is_file() and path.stat().st_size > 0
+
+
+def main(argv: list[str]) -> int:
+    """`RUN_DIR started` or `RUN_DIR CODE REASON`."""
+    run = Run(Path(argv[0]))
+    try:
+        if argv[1] == "started":
+            start(run)
+            return 0
+        return end(run, int(argv[1]), argv[2])
+    except HarnessError as error:
+        print(error, file=sys.stderr)
+        return error.exit_code
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

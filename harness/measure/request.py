@@ -1,0 +1,125 @@
+"""A request for a report carried out: names to paths, measuring here or on Slurm, summary.json into runs."""
+
+from __future__ import annotations
+
+import logging
+import shlex
+import shutil
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+from harness.analysis.process.part import RankPart
+from harness.analysis.summary import Finding, Summary, Window
+from harness.common.errors import RequestError, WorkError
+from harness.common.paths import PROGRAM, PYTHON_PATH, expanded
+from harness.measure.paths import is_run, measure_files, run_directories, summarise, trace_files
+from harness.run import find_run, write_atomically
+from harness.traces.progress import Progress
+
+if TYPE_CHECKING:
+    from harness.measure.slurm_array import Executor
+
+DEFAULT_TASKS = 16
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to report on. `slurm`: parameters of the job array, None to measure here."""
+
+    tokens: list[str]
+    window: str = Window.STEPS.value
+    hta: bool = False
+    workers: int | None = None
+    slurm: dict[str, str] | None = None
+
+
+def measure_request(request: Request) -> list[Summary]:
+    """The summaries of what was asked for. A run's own is also written into its directory.
+
+    Raises RequestError for a name that is neither a path nor a run, WorkError when nothing could be measured.
+    """
+    paths = [resolve(token) for token in request.tokens]
+    files = trace_files(paths)
+    if not files and not run_directories(paths):
+        named = ", ".join(map(str, paths))
+        raise WorkError(f"no trace was found in {named}: give a run, a trace file or a folder of them")
+    window = Window(request.window)
+    parts, broken = (
+        _on_slurm(files, window, request) if request.slurm is not None else _here(files, window, request)
+    )
+    summaries = summarise(parts, broken, run_directories(paths))
+    if window is Window.STEPS and len(paths) == 1 and len(summaries) == 1:
+        _keep(paths[0], summaries[0])
+    return summaries
+
+
+def resolve(token: str) -> Path:
+    """A path that exists, else the directory of the run so named."""
+    path = expanded(token)
+    return path if path.exists() else find_run(token).path
+
+
+def _here(files: list[Path], window: Window, request: Request) -> tuple[list[RankPart], list[Finding]]:
+    with Progress("reading traces") as progress:
+        return measure_files(files, window, request.workers, progress, hta=request.hta)
+
+
+def _on_slurm(files: list[Path], window: Window, request: Request) -> tuple[list[RankPart], list[Finding]]:
+    """Measured by a job array. Its folder is left only where a task failed: the logs say why."""
+    if request.hta:
+        raise RequestError("--hta-compatible with --executor slurm: HTA's numbers are measured here only")
+    if shutil.which("sbatch") is None:
+        raise RequestError(
+            "--executor slurm: there is no sbatch here; leave the flag out to measure on this machine"
+        )
+    from harness.measure import slurm_array  # noqa: PLC0415 - submitit, only now
+
+    folder = Path(tempfile.mkdtemp(prefix="report-", dir=Path.cwd()))  # the tasks must see it
+    array = slurm_array.Array(
+        _executor(folder, request.slurm or {}),
+        request.workers or DEFAULT_TASKS,
+        folder,
+        slurm_array.slurm_in_queue,
+    )
+    try:
+        with Progress("measuring on Slurm", unit="tasks done") as progress:
+            parts, broken = slurm_array.measure_distributed(files, window, array, progress)
+    except WorkError:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    if any(f.what == slurm_array.LOST for f in broken):
+        print(f"{PROGRAM} report: the failed tasks' logs are in {folder}", file=sys.stderr)
+    else:
+        shutil.rmtree(folder, ignore_errors=True)
+    return parts, broken
+
+
+def _executor(folder: Path, parameters: dict[str, str]) -> Executor:
+    """submitit's executor; its tasks find this checkout, wherever they start."""
+    import submitit  # noqa: PLC0415 - see _on_slurm
+
+    # It warns on stdout, amid --json, when sacct fails: where there are no accounts, at every look.
+    logging.getLogger("submitit").setLevel(logging.ERROR)
+
+    executor = submitit.AutoExecutor(folder=folder, cluster="slurm")
+    executor.update_parameters(
+        name="harness-report",
+        timeout_min=30,
+        cpus_per_task=1,
+        slurm_setup=[f"export PYTHONPATH={shlex.quote(str(PYTHON_PATH))}${{PYTHONPATH:+:$PYTHONPATH}}"],
+        **{f"slurm_{key}": value for key, value in parameters.items()},
+    )
+    return cast("Executor", executor)
+
+
+def _keep(path: Path, summary: Summary) -> None:
+    """summary.json into a run of ours; someone else's folder, or a run on a read-only disk, is left alone."""
+    if not is_run(path):
+        return
+    try:
+        write_atomically(path / "summary.json", summary.model_dump_json(indent=1) + "\n")
+    except WorkError:
+        return

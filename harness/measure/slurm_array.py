@@ -1,0 +1,184 @@
+"""Ranks measured by a Slurm job array: each task measures a chunk of files into one partial result on disk.
+
+Only paths and parts travel. Merging is `parts.merge`, so how the files were cut into chunks changes nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import submitit
+from pydantic import TypeAdapter
+
+from harness.analysis.process.part import RankPart, merge
+from harness.analysis.summary import Finding, Verdict, Window
+from harness.common.errors import WorkError
+from harness.measure.paths import measure_files
+from harness.traces.progress import Report, silent
+
+POLL_S = 0.5
+LOST = "a trace was not measured"
+GRACE_S = 30.0  # a shared file system may show a result this much later than the queue forgets its task
+_PARTS = TypeAdapter(list[RankPart])
+_FINDINGS = TypeAdapter(list[Finding])
+
+
+class Job(Protocol):
+    """One submitted task, as submitit has it."""
+
+    @property
+    def job_id(self) -> str: ...
+    def done(self) -> bool: ...
+    def result(self) -> Any: ...
+
+
+class Executor(Protocol):
+    """What is needed of a submitit executor."""
+
+    def map_array(self, fn: Any, *iterables: Any) -> Sequence[Job]: ...
+
+
+@dataclass(frozen=True)
+class Array:
+    """Where the tasks run: the executor, how many at most, a folder that all of them see, and who knows the queue.
+
+    `in_queue` says whether a task still waits or runs. submitit cannot tell where a cluster keeps no accounts: there
+    a cancelled task would be waited for without end.
+    """
+
+    executor: Executor
+    tasks: int
+    folder: Path
+    in_queue: Callable[[Job], bool] = lambda job: not job.done()
+
+
+def measure_distributed(
+    files: Sequence[Path], window: Window, array: Array, progress: Report = silent
+) -> tuple[list[RankPart], list[Finding]]:
+    """As measure_paths.measure_files, by the tasks of a job array. Partial results are left in the array's folder.
+
+    A task that fails makes its files findings; the others still count. `progress` hears how many tasks of all are done.
+    Raises WorkError when nothing was submitted.
+    """
+    array.folder.mkdir(parents=True, exist_ok=True)
+    chunks = chunk([file.absolute() for file in files], array.tasks)
+    outputs = [array.folder.absolute() / f"partial-{i}.json" for i in range(len(chunks))]
+    jobs = _submit(array, chunks, [window.value] * len(chunks), outputs)
+    parts: list[list[RankPart]] = []
+    findings: list[Finding] = []
+
+    def tell() -> None:
+        progress(sum(output.exists() for output in outputs), len(outputs))
+
+    for job, files_of_job, output in zip(jobs, chunks, outputs, strict=True):
+        failure = _wait(job, output, array.in_queue, tell)
+        if failure is None:
+            own, broken = read_partial(output)
+            parts.append(own)
+            findings += broken
+        else:
+            findings += [_lost(file, failure) for file in files_of_job]
+    return merge(*parts), findings
+
+
+def _submit(array: Array, *columns: Sequence[Any]) -> Sequence[Job]:
+    try:
+        return array.executor.map_array(measure_chunk, *columns)
+    except submitit.core.utils.FailedJobError as error:
+        raise WorkError(f"--executor slurm: the job array was not submitted: {_last_line(error)}") from None
+
+
+def chunk(files: Sequence[Path], tasks: int) -> list[list[Path]]:
+    """At most `tasks` non-empty chunks of about equal bytes: the largest files are dealt first."""
+    count = max(1, min(tasks, len(files)))
+    chunks: list[list[Path]] = [[] for _ in range(count)]
+    weight = [0] * count
+    for file in sorted(files, key=lambda f: (-_size(f), str(f))):
+        lightest = min(range(count), key=lambda i: (weight[i], i))
+        chunks[lightest].append(file)
+        weight[lightest] += _size(file) + 1
+    return [c for c in chunks if c]
+
+
+def _size(file: Path) -> int:
+    try:
+        return file.stat().st_size
+    except OSError:
+        return 0
+
+
+def measure_chunk(files: Sequence[Path], window: str, output: Path) -> str:
+    """What one task does: measure its files, write the partial result whole or not at all. Returns its
+    path."""
+    parts, findings = measure_files(list(files), Window(window))
+    temporary = output.with_name(f".{output.name}.{os.getpid()}")
+    content = {
+        "parts": _PARTS.dump_python(parts, mode="json"),
+        "findings": _FINDINGS.dump_python(findings, mode="json"),
+    }
+    temporary.write_text(json.dumps(content), encoding="utf-8")
+    temporary.replace(output)
+    return str(output)
+
+
+def read_partial(path: Path) -> tuple[list[RankPart], list[Finding]]:
+    """A partial result. Raises WorkError when the file is missing or damaged."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        return _PARTS.validate_python(content["parts"]), _FINDINGS.validate_python(content["findings"])
+    except (OSError, ValueError, KeyError) as error:
+        raise WorkError(f"{path}: is no partial result of a report ({error})") from error
+
+
+def _wait(job: Job, output: Path, in_queue: Callable[[Job], bool], tell: Callable[[], None]) -> str | None:
+    """None when the task's partial result is there, else why it will not come, in one line."""
+    gone_since: float | None = None
+    while not output.exists():
+        tell()
+        if job.done():
+            return _failure(job) if not output.exists() else None
+        if in_queue(job):
+            gone_since = None
+        else:
+            gone_since = gone_since or time.monotonic()
+            if time.monotonic() - gone_since > GRACE_S:
+                return f"task {job.job_id} left the queue without a result"
+        time.sleep(POLL_S)
+    return None
+
+
+def _failure(job: Job) -> str:
+    try:
+        job.result()
+    except (submitit.core.utils.UncompletedJobError, submitit.core.utils.FailedJobError) as error:
+        return _last_line(error)
+    return f"task {job.job_id} ended without a result"
+
+
+def _last_line(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[-1] if lines else type(error).__name__
+
+
+def slurm_in_queue(job: Job) -> bool:
+    """Whether Slurm still lists the task. A squeue that fails says nothing, unless it no longer knows the id."""
+    asked = subprocess.run(
+        ["squeue", "--noheader", "--jobs", job.job_id, "--format", "%T"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if asked.returncode:
+        return "Invalid job id" not in asked.stderr
+    return bool(asked.stdout.strip())
+
+
+def _lost(file: Path, why: str) -> Finding:
+    return Finding(severity=Verdict.UNUSABLE, what=LOST, evidence=f"{file}: {why}")

@@ -1,0 +1,62 @@
+"""Summaries by name: stored ones are read, a run or traces without one are measured now."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from harness.analysis.summary import SCHEMA_VERSION, Summary
+from harness.common.errors import RequestError
+from harness.common.paths import PROGRAM
+from harness.measure.request import Request, measure_request, resolve
+
+
+def load_summary(token: str) -> tuple[str, Summary]:
+    """(name, summary) of a summary.json, or of a run or traces, measured now if they were not yet.
+
+    Raises:
+        RequestError: it is none of these, or the file is not a summary.
+    """
+    path = resolve(token)
+    stored = path if path.suffix == ".json" and path.name.startswith("summary") else path / "summary.json"
+    if not stored.is_file():
+        measured = measure_request(Request(tokens=[token]))
+        if len(measured) != 1:
+            raise RequestError(f"{token}: holds the traces of {len(measured)} jobs: name one of them")
+        return path.name, measured[0]
+    name = stored.parent.name if stored.name == "summary.json" else stored.name
+    return name, _found_again(_read(stored), stored.parent)
+
+
+def _read(stored: Path) -> Summary:
+    try:
+        text = stored.read_text(encoding="utf-8")
+        version = _version(json.loads(text))
+        if version == SCHEMA_VERSION:
+            return Summary.model_validate_json(text)
+        reason = "it tells no version" if version is None else f"version {version}, not {SCHEMA_VERSION}"
+    except ValidationError as error:
+        first = error.errors()[0]
+        reason = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+    except (OSError, ValueError) as error:
+        reason = str(error).splitlines()[0]
+    raise RequestError(
+        f"{stored}: is not a summary of ours ({reason}): `{PROGRAM} report RUN` writes it anew from the traces"
+    )
+
+
+def _version(content: object) -> object:
+    return content.get("schema_version") if isinstance(content, dict) else None
+
+
+def _found_again(summary: Summary, folder: Path) -> Summary:
+    """The summary with the traces of a run that was moved since: they lie in it as they did."""
+    sources = []
+    for source in summary.sources:
+        before = Path(source.path)
+        now = folder / before.parent.name / before.name
+        is_moved = not before.exists() and now.is_file()
+        sources.append(source.model_copy(update={"path": str(now)}) if is_moved else source)
+    return summary.model_copy(update={"sources": sources})

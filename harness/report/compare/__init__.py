@@ -1,0 +1,1 @@
+"""The differences of runs, in terminal and page."""

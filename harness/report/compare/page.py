@@ -1,0 +1,129 @@
+"""The page of a comparison: what differs in configuration, then in result, and the runs' timelines one above the
+other. Summaries alone suffice; where the traces are still there, a step of each is drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.analysis.compare import Comparison
+from harness.analysis.summary import Summary
+from harness.format.format import middle
+from harness.report.compare.breakdown import explained, is_per_token, splits
+from harness.report.compare.page_steps import steps_section
+from harness.report.compare.page_time import split_section
+from harness.report.compare.page_timeline import NO_TIMELINES, Timelines, timelines
+from harness.report.compare.page_work import collectives_section, kernels_section, kinds_section
+from harness.report.compare.rows import configuration_rows, is_clear, letters, remarks, result_rows, said
+from harness.report.elements import Page, Section, Table, table
+from harness.report.page.compose import render_page
+from harness.run import write_atomically
+from harness.traces.progress import Report, silent
+
+
+@dataclass(frozen=True)
+class Compared:
+    """Runs and what was found: `pairs` hold the first run against each other one, in their order."""
+
+    names: Sequence[str]
+    summaries: Sequence[Summary]
+    pairs: Sequence[Comparison]
+
+    @property
+    def labels(self) -> list[str]:
+        """What the runs are called in plots: their letter, and the job's id or a name that is not too long."""
+        return [
+            f"{letter} · {job}" if (job := str((s.run or {}).get("job_id") or middle(name, 30))) else letter
+            for letter, name, s in zip(letters(self.pairs), self.names, self.summaries, strict=True)
+        ]
+
+    @property
+    def others(self) -> list[tuple[str, Comparison]]:
+        """The letter of every run but the first, with its comparison to the first."""
+        return list(zip(letters(self.pairs)[1:], self.pairs, strict=True))
+
+
+def write_comparison(compared: Compared, path: Path, progress: Report = silent) -> None:
+    """Write the page. Raises WorkError when it cannot be written."""
+    drawn = timelines(compared.labels, compared.summaries, progress)
+    write_atomically(path, render_page(compose_comparison(compared, drawn)))
+
+
+def compose_comparison(compared: Compared, drawn: Timelines = NO_TIMELINES) -> Page:
+    """What the page says, without a word of HTML."""
+    labels, summaries, pairs = compared.labels, compared.summaries, compared.pairs
+    found, per_token = splits(labels, summaries, pairs), is_per_token(summaries, pairs)
+    before = [
+        _configuration(compared),
+        steps_section(labels, summaries, pairs),
+        split_section(found, per_token),
+        _results(compared),
+    ]
+    before += [] if drawn.packed else [Section("timelines", "Timelines", note=drawn.missing)]
+    after = [
+        collectives_section(labels, pairs),
+        kinds_section(labels, summaries, pairs),
+        kernels_section(pairs),
+    ]
+    return Page(
+        title="Comparison of " + " and ".join(compared.labels),
+        subtitle="a is the base; a ratio is the other run's value over a's.",
+        sentences=[
+            _sentence(x, pair, explained(found, i, per_token))
+            for i, (x, pair) in enumerate(compared.others, 1)
+        ],
+        command=None,
+        quality=_quality(compared),
+        before=[section for section in before if section.has_content or section.note],
+        after=[section for section in after if section.has_content],
+        timeline=drawn.packed,
+        on_cpu=all(pair.on_cpu for pair in pairs),
+    )
+
+
+def _sentence(letter: str, pair: Comparison, why: str) -> str:
+    ratio = pair.step_time
+    if ratio is None:
+        return f"{letter}: step times were not recorded in both runs."
+    told = (
+        f"its median step takes {ratio.ratio:.3f} × a's (95 % interval {ratio.low:.3f} to {ratio.high:.3f})"
+    )
+    seen = said(ratio, letter, bool(pair.doubts))
+    if not is_clear(ratio):
+        return f"{letter}: {seen}; {told}."
+    return f"{seen}; {told}. {why}".rstrip()
+
+
+def _quality(compared: Compared) -> Section:
+    rows = [
+        [
+            letter,
+            name,
+            s.quality.verdict.value,
+            "; ".join(dict.fromkeys(f.what for f in s.quality.findings)) or "–",
+        ]
+        for letter, name, s in zip(letters(compared.pairs), compared.names, compared.summaries, strict=True)
+    ]
+    how = "; ".join(dict.fromkeys(f"Compared {p.normalisation}: {p.why_normalised}" for p in compared.pairs))
+    tables = table("The runs; a is the base", ("", "run", "recording", "findings"), rows, left=4)
+    return Section(
+        "quality", "Can they be compared?", how, tables=tables, note="; ".join(remarks(compared.pairs))
+    )
+
+
+def _rows(caption: str, rows: Sequence[Sequence[str]], left: int = 1) -> list[Table]:
+    """A table whose first row is its head."""
+    return table(caption, rows[0], rows[1:], left) if rows else []
+
+
+def _configuration(compared: Compared) -> Section:
+    rows = configuration_rows(compared.pairs)
+    tables = _rows("What was asked differently", rows, left=len(rows[0]) if rows else 1)
+    note = "" if rows else "The same, as far as it was recorded."
+    return Section("configuration", "Configuration", tables=tables, note=note)
+
+
+def _results(compared: Compared) -> Section:
+    tables = _rows("Numbers of each run, and over the base's", result_rows(compared.pairs))
+    return Section("results", "Results", tables=tables)

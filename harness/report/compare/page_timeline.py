@@ -1,0 +1,104 @@
+"""The timelines of several runs on one axis, for the page of a comparison. Each run begins at 0; the page moves
+them so that one step of each begins together."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from harness.analysis.summary import Summary
+from harness.report.timeline.condense import Choice, choose, draw
+from harness.report.timeline.encode import pack_to_fit
+from harness.report.timeline.tracks import Strip
+from harness.traces.progress import Report, silent
+
+_RANKS_EACH = 2  # of each run: the first and the last that all runs have
+_PROCESSES_EACH = 4  # of runs whose traces do not say their rank
+
+
+@dataclass(frozen=True)
+class Timelines:
+    """`packed` is empty when there are not two runs to draw; `missing` then says why, or who is left out."""
+
+    packed: bytes
+    missing: str
+
+
+NO_TIMELINES = Timelines(
+    b"", "No timelines: traces were not asked for. All numbers here are from the summaries."
+)
+
+
+def timelines(labels: Sequence[str], summaries: Sequence[Summary], progress: Report = silent) -> Timelines:
+    """The strips of every run whose traces are still where its Summary found them."""
+    ranks = _shared(summaries)
+    drawn: list[Strip] = []
+    notes: list[str] = []
+    absent: list[str] = []
+    for label, summary in zip(labels, summaries, strict=True):
+        strips, told = _of_run(summary, ranks, len(summaries), progress)
+        drawn += [replace(strip, run=label) for strip in strips]
+        notes += [f"{label}: {note}" for note in told]
+        absent += [] if strips else [_why(label, summary)]
+    missing = "; ".join(absent)
+    if len(summaries) - len(absent) < 2:
+        return Timelines(b"", f"No timelines: {missing}. All numbers here are from the summaries.")
+    notes += [missing] if missing else []
+    notes.insert(0, "0 is where the chosen step of each run begins; dotted lines: the first run's steps")
+    return Timelines(pack_to_fit(drawn, {}, notes), missing)
+
+
+def _ends(ranks: Collection[int]) -> frozenset[int]:
+    """The first and the last."""
+    return frozenset(sorted(ranks)[:: max(len(ranks) - 1, 1)][:_RANKS_EACH])
+
+
+def _shared(summaries: Sequence[Summary]) -> frozenset[int]:
+    """The first and last rank that all runs with a trace have."""
+    known = [frozenset(s.ranks) for s in summaries if s.devices]
+    return _ends(frozenset.intersection(*known)) if known else frozenset()
+
+
+def _of_run(s: Summary, shared: frozenset[int], runs: int, progress: Report) -> tuple[list[Strip], list[str]]:
+    if not s.devices:
+        return [], []
+    ranks = shared or _ends(s.ranks) or None
+    choice = choose(s, ranks, runs)
+    only = s.model_copy(update={"sources": [x for x in s.sources if _is_wanted(x.rank, ranks)]})
+    strips = draw(only, choice, progress=progress).strips[:_PROCESSES_EACH]
+    return _from_zero(strips, {c.host: c.offset_ns for c in s.clocks}), list(_left_out(s, choice, strips))
+
+
+def _why(label: str, s: Summary) -> str:
+    """Why a run has no strips."""
+    return f"the traces of {label} are not at hand" if s.devices else f"no work of {label} was recorded"
+
+
+def _left_out(s: Summary, choice: Choice, strips: Sequence[Strip]) -> Iterator[str]:
+    """What a reader might look for in vain."""
+    processes = len({(d.source, d.rank, d.pid) for d in s.devices})
+    counted = max((len(r.durations_ns) for r in s.steps.per_rank), default=0)
+    if len(strips) < processes:
+        yield f"{len(strips)} of {processes} processes are here"
+    if choice.steps < counted:
+        yield f"{choice.steps} of {counted} counted steps are here"
+    if len(strips) > 1 and not _have_epochs(strips):
+        yield "its ranks' clocks cannot be compared"
+
+
+def _is_wanted(rank: int | None, ranks: frozenset[int] | None) -> bool:
+    return ranks is None or rank is None or rank in ranks
+
+
+def _have_epochs(strips: Sequence[Strip]) -> bool:
+    return all(strip.epoch_ns is not None for strip in strips)
+
+
+def _from_zero(strips: Sequence[Strip], offsets_ns: Mapping[str, int]) -> list[Strip]:
+    """The run's strips on a clock that is 0 where the first of them begins, so that days between two runs are
+    not drawn. Without comparable clocks each strip begins at 0."""
+    if not _have_epochs(strips):
+        return [replace(strip, clock="", epoch_ns=-strip.window[0]) for strip in strips]
+    epochs = [(strip.epoch_ns or 0) - offsets_ns.get(strip.clock, 0) for strip in strips]
+    begin = min((strip.window[0] + e for strip, e in zip(strips, epochs, strict=True)), default=0)
+    return [replace(strip, clock="", epoch_ns=e - begin) for strip, e in zip(strips, epochs, strict=True)]

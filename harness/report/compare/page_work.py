@@ -1,0 +1,111 @@
+"""The work of several runs side by side: kinds of kernels with their precision, collectives, and the kernels that
+only one of two runs launched."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from harness.analysis.compare import Comparison
+from harness.analysis.summary import KindTime, Summary
+from harness.common.paths import PROGRAM
+from harness.format.format import rate
+from harness.report.compare.rows import (
+    collective_kinds,
+    collective_rows,
+    fact,
+    kernel_rows,
+    letters,
+    precision_rows,
+)
+from harness.report.elements import Figure, Section, Table, table
+from harness.report.palette import of_series
+from harness.report.plots import plotly_json
+
+_SMALL = 0.003  # of all work: kinds below it in every run are left out
+_KERNELS = 20  # per run
+_KERNEL_WIDTH = 100
+
+
+def kinds_section(
+    labels: Sequence[str], summaries: Sequence[Summary], pairs: Sequence[Comparison]
+) -> Section:
+    """Time per kind of work, per step and rank, and which precision changed."""
+    title = "Kernels by kind"
+    runs = [
+        (i, label, s)
+        for i, (label, s) in enumerate(zip(labels, summaries, strict=True))
+        if s.kinds and s.steps.counted
+    ]
+    kinds = list(dict.fromkeys(_kind(k) for *_, s in runs for k in s.kinds if k.share >= _SMALL))
+    if not kinds:
+        return Section("kinds", title)
+    times = [
+        (i, label, {_kind(k): k.duration_ns / s.steps.counted / 1e6 for k in s.kinds}) for i, label, s in runs
+    ]
+    data = [
+        plotly_json.across(label, [known.get(kind, 0.0) for kind in kinds], kinds, of_series(i))
+        for i, label, known in times
+    ]
+    words = "Time per kind of work in one step of one rank, a bar per run; what overlaps counts twice."
+    rows = [[kind, *(rate(known.get(kind, 0.0)) for *_, known in times)] for kind in kinds]
+    numbers = Table("Time per step and rank (ms)", ("kind", *(label for _, label, _ in times)), rows)
+    figure = _grouped("kinds", words, data, "time per step and rank (ms)", numbers)
+    return Section("kinds", title, figures=[figure], tables=_precisions(pairs))
+
+
+def collectives_section(labels: Sequence[str], pairs: Sequence[Comparison]) -> Section:
+    """Per kind of collective and run: count, bytes and time of a step."""
+    title = "Collectives"
+    rows = collective_rows(pairs)
+    if not rows:
+        return Section("collectives", title)
+    kinds = collective_kinds(pairs)
+    times = {kind: fact(pairs, f"{kind}_ns") for kind in kinds}
+    data = [
+        plotly_json.across(label, [(times[kind][i] or 0.0) / 1e6 for kind in kinds], kinds, of_series(i))
+        for i, label in enumerate(labels)
+    ]
+    words = "Time in collectives per step of one rank, waiting for other ranks included; a bar per run."
+    figure = _grouped("collectives", words, data, "time per step and rank (ms)", None)
+    caption = "Collectives, per rank and step"
+    return Section("collectives", title, figures=[figure], tables=table(caption, rows[0], rows[1:]))
+
+
+def kernels_section(pairs: Sequence[Comparison]) -> Section:
+    """Kernels that appeared or vanished."""
+    found = [
+        (pair, kernel_rows(pair, other, _KERNELS, _KERNEL_WIDTH))
+        for other, pair in zip(letters(pairs)[1:], pairs, strict=True)
+    ]
+    more = sum(len(pair.kernels) - len(rows) for pair, rows in found)
+    tables = table(
+        "The share is that of all kernels' time in the run that launched it",
+        ("", "share", "kind", "kernel"),
+        [row for _, rows in found for row in rows],
+        left=4,
+    )
+    note = f"And {more} shorter ones; {PROGRAM} compare --json has all." if more else ""
+    return Section("kernels", "Kernels that appeared or vanished", tables=tables, note=note)
+
+
+def _kind(k: KindTime) -> str:
+    return f"{k.kind} {k.precision}" if k.precision else k.kind
+
+
+def _grouped(name: str, words: str, data: list[dict[str, Any]], axis: str, numbers: Table | None) -> Figure:
+    """Bars of all runs beside each other, in the order in which the runs are named."""
+    y = {"autorange": "reversed", "automargin": True, "type": "category"}
+    axes = plotly_json.layout(axis, y, barmode="group")
+    height = plotly_json.bars_height(max(len(data[0]["y"]) * (len(data) + 1) // 2, 2))
+    return Figure(name, words, data, axes, height, numbers, wide=True)
+
+
+def _precisions(pairs: Sequence[Comparison]) -> list[Table]:
+    tables: list[Table] = []
+    for other, pair in zip(letters(pairs)[1:], pairs, strict=True):
+        rows = precision_rows(pair, "a", other)
+        if rows:
+            caption = f"Precision that changed from a to {other}, share of the kind's time"
+            tables += table(caption, ("kind", "precision", *rows[0][2:]), rows[1:], left=2)
+    return tables

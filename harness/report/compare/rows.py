@@ -1,0 +1,214 @@
+"""The tables of a comparison as text cells, of as many runs as there are: what the terminal and the page both
+show. The first run, a, is the base; every pair is another run against it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from string import ascii_lowercase
+
+from harness.analysis.compare import Change, Comparison, Ratio
+from harness.analysis.process.idle import CAUSES
+from harness.format.format import amount, duration, per_step, percent, rate, short
+from harness.format.labels import cause_word
+
+Row = tuple[str, ...]
+Pairs = Sequence[Comparison]
+
+SHOWN_KERNELS = 12
+# Facts worth a line of their own; the rest is in --json.
+SHOWN: dict[str, tuple[str, Callable[[float], str]]] = {
+    "tokens_per_s": ("tokens/s", "{:,.0f}".format),
+    "data_loading_share": ("data loading, share of step", percent),
+    "compute_share": ("compute, share of window", percent),
+    "exposed_communication_share": ("exposed communication", percent),
+    "memory_share": ("memory copies and sets", percent),
+    "idle_share": ("idle", percent),
+    **{f"idle_{cause.replace('-', '_').replace(' ', '_')}_share": (cause, percent) for cause in CAUSES},
+    "overlap_fraction": ("communication overlapped", percent),
+    "waiting_share_of_communication": ("waiting, share of communication", percent),
+    "gemm_fp32_share": ("fp32, share of GEMM time", percent),
+    "gemm_tf32_share": ("tf32, share of GEMM time", percent),
+    "gemm_bf16_share": ("bf16, share of GEMM time", percent),
+    "gemm_fp16_share": ("fp16, share of GEMM time", percent),
+    "gemm_fp8_share": ("fp8, share of GEMM time", percent),
+    "bubble": ("pipeline bubble", percent),
+    "expected_bubble": ("pipeline bubble, by theory", percent),
+    "bytes_across_nodes": ("sent in groups across nodes, per rank and step", amount),
+    **{
+        f"expected_{kind}_bytes": (f"{kind} per rank and step, by theory", amount)
+        for kind in ("all_reduce", "all_gather", "reduce_scatter")
+    },
+    "peak_memory_bytes": ("peak memory", amount),
+    "expected_state_bytes": ("  of it the model's state, by theory", amount),
+    "energy_joules": ("energy, J", "{:,.0f}".format),
+    "mfu": ("MFU", percent),
+}
+
+
+def letter(index: int) -> str:
+    """What the n-th run is called: a, b, … z, aa, bb, …"""
+    return ascii_lowercase[index % 26] * (index // 26 + 1)
+
+
+def letters(pairs: Pairs) -> list[str]:
+    """Of the base and of every run against it."""
+    return [letter(i) for i in range(len(pairs) + 1)]
+
+
+def configuration_rows(pairs: Pairs) -> list[Row]:
+    """The settings that not all runs share; empty when they share all that is recorded."""
+    differing = [{d.name: d for d in pair.configuration} for pair in pairs]
+    rows = []
+    for name in dict.fromkeys(name for found in differing for name in found):
+        base = next(found[name].a for found in differing if name in found)
+        others = (found[name].b if name in found else base for found in differing)
+        rows.append((name, _plain(base), *map(_plain, others)))
+    return [("", *letters(pairs)), *rows] if rows else []
+
+
+def result_rows(pairs: Pairs) -> list[Row]:
+    """The facts worth a line, per run, and each run's over the base's."""
+    known = _names(pairs)
+    rows = [
+        (_label(pairs, label), *_cells(pairs, name, form), *_times(pairs, name, form))
+        for name, (label, form) in SHOWN.items()
+        if name in known and not (label in CAUSES and _is_nothing(fact(pairs, name)))
+    ]
+    return [("", *letters(pairs), *(f"{x} / a" for x in letters(pairs)[1:])), *rows] if rows else []
+
+
+def _is_nothing(shares: Sequence[float | None]) -> bool:
+    """Whether every run would show zero per cent."""
+    return all((share or 0.0) < 0.0005 for share in shares)
+
+
+def _label(pairs: Pairs, label: str) -> str:
+    """A cause of idle time says that it is one."""
+    if label not in CAUSES:
+        return label
+    return f"  idle: {cause_word(label, all(pair.on_cpu for pair in pairs))}"
+
+
+def collective_rows(pairs: Pairs) -> list[Row]:
+    """Per kind and run: calls, MB and milliseconds of one rank in one step."""
+    rows = [
+        (kind, *_calls(pairs, kind), *_sizes(pairs, kind), *_millions(pairs, f"{kind}_ns"))
+        for kind in collective_kinds(pairs)
+    ]
+    head = [f"{what} {x}" for what in ("calls", "MB", "ms") for x in letters(pairs)]
+    return [("", *head), *rows] if rows else []
+
+
+def _calls(pairs: Pairs, kind: str) -> list[str]:
+    return ["–" if value is None else per_step(value) for value in fact(pairs, f"{kind}_count")]
+
+
+def _millions(pairs: Pairs, name: str) -> list[str]:
+    return ["–" if value is None else rate(value * 1e-6) for value in fact(pairs, name)]
+
+
+def _sizes(pairs: Pairs, kind: str) -> list[str]:
+    """Megabytes of every run; at least so many where the size of some calls was not recorded."""
+    known = zip(_millions(pairs, f"{kind}_bytes"), _millions(pairs, f"{kind}_least_bytes"), strict=True)
+    return [f"≥ {at_least}" if size == "–" != at_least else size for size, at_least in known]
+
+
+def collective_kinds(pairs: Pairs) -> list[str]:
+    """Kinds of collectives that any of the runs issued."""
+    known = _names(pairs)
+    return [n.removesuffix("_count") for n in known if n.endswith("_count")]
+
+
+def kernel_rows(comparison: Comparison, other: str, most: int, width: int) -> list[Row]:
+    """Kernels that only one of the two runs launched, the longest first."""
+    shown = comparison.kernels[:most]
+    return [
+        (
+            "only in " + ("a" if k.only_in == "a" else other),
+            percent(k.share),
+            k.precision or k.kind,
+            name,
+        )
+        for k, name in zip(shown, short([k.name for k in shown], width), strict=True)
+    ]
+
+
+def precision_rows(comparison: Comparison, base: str, other: str) -> list[Row]:
+    """Kinds of work whose precision is another one; empty when none is."""
+    rows = [(p.kind, p.precision, percent(p.share_a), percent(p.share_b)) for p in comparison.precisions]
+    return [("", "", base, other), *rows] if rows else []
+
+
+def remarks(pairs: Pairs) -> list[str]:
+    """Every note once, under the letter that its run has among all."""
+    return _lettered(pairs, [pair.notes for pair in pairs])
+
+
+def _lettered(pairs: Pairs, told: Sequence[Sequence[str]]) -> list[str]:
+    """What is said of each pair, with b as the letter of its run among all."""
+    every = [
+        f"{other}: {text.removeprefix('b: ')}" if text.startswith("b: ") else text
+        for other, texts in zip(letters(pairs)[1:], told, strict=True)
+        for text in texts
+    ]
+    return list(dict.fromkeys(every))
+
+
+ONE_RUN_EACH = (
+    "The interval knows one run of each only: the same command again may give a ratio outside of it. "
+    "Repeat both runs before you build on a small difference."
+)
+
+
+def said(ratio: Ratio, other: str, doubtful: bool = False) -> str:
+    """What may be concluded about the step time."""
+    told = (
+        ratio.verdict
+        if not is_clear(ratio)
+        else f"{other} is {percent(abs(ratio.ratio - 1))} {ratio.verdict}"
+    )
+    return f"{told}, doubtful" if doubtful else told
+
+
+def doubts(pairs: Pairs) -> list[str]:
+    """Why the times of some of the runs are not their own, each once, under the letter that its run has among all."""
+    return _lettered(pairs, [pair.doubts for pair in pairs])
+
+
+def is_clear(ratio: Ratio) -> bool:
+    """Whether one of the two runs is the faster one."""
+    return ratio.verdict in ("slower", "faster")
+
+
+def medians(comparison: Comparison, ratio: Ratio) -> str:
+    """The two medians with their unit."""
+    per = "" if comparison.normalisation == "per step" else " per token"
+    return f"{duration(ratio.a_ns)}{per} → {duration(ratio.b_ns)}{per}"
+
+
+def fact(pairs: Pairs, name: str) -> list[float | None]:
+    """One fact in every run, the base first."""
+    found = [next((c for c in pair.changes if c.name == name), None) for pair in pairs]
+    base = next((c.a for c in found if c is not None), None)
+    return [base, *(c.b if c is not None else base for c in found)]
+
+
+def _names(pairs: Pairs) -> dict[str, None]:
+    """Facts that are more than zero in any run."""
+    return dict.fromkeys(c.name for pair in pairs for c in pair.changes if c.a or c.b)
+
+
+def _cells(pairs: Pairs, name: str, form: Callable[[float], str]) -> Iterator[str]:
+    return ("–" if value is None else form(value) for value in fact(pairs, name))
+
+
+def _times(pairs: Pairs, name: str, form: Callable[[float], str]) -> Iterator[str]:
+    """Over the base's, where that is not shown as zero."""
+    for pair in pairs:
+        change: Change | None = next((c for c in pair.changes if c.name == name), None)
+        seen = change is not None and change.a is not None and set("123456789") & set(form(change.a))
+        yield f"{rate(change.ratio)}×" if change is not None and seen and change.ratio is not None else ""
+
+
+def _plain(value: object) -> str:
+    return "–" if value is None else str(value)

@@ -1,0 +1,126 @@
+"""A comparison as text: configuration first, then results, one line each; of several runs each against the
+first."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from textwrap import wrap
+
+from harness.analysis.compare import Comparison
+from harness.analysis.summary import Summary
+from harness.report.compare.breakdown import explained, is_per_token, splits
+from harness.report.compare.rows import (
+    ONE_RUN_EACH,
+    SHOWN_KERNELS,
+    Pairs,
+    Row,
+    collective_rows,
+    configuration_rows,
+    doubts,
+    is_clear,
+    kernel_rows,
+    letters,
+    medians,
+    precision_rows,
+    remarks,
+    result_rows,
+    said,
+)
+
+WIDTH = 118
+_KERNEL_WIDTH = 70
+
+
+def render_comparison(comparison: Comparison) -> str:
+    """The comparison of two runs for a terminal."""
+    return render_comparisons([comparison])
+
+
+def render_comparisons(pairs: Pairs, summaries: Sequence[Summary] = ()) -> str:
+    """The comparison for a terminal: one column for each run, b, c, … against a. With the runs' summaries it also
+    says which part of the step makes the difference."""
+    others = list(zip(letters(pairs)[1:], pairs, strict=True))
+    blocks = [
+        "\n".join(f"{x}: {name}" for x, name in zip(letters(pairs), names(pairs), strict=True)),
+        _configuration(pairs),
+        "\n".join(
+            _step_time(pair, other) + why
+            for (other, pair), why in zip(others, _whys(pairs, summaries), strict=True)
+        )
+        + _how_sure(pairs),
+        _titled("Results", result_rows(pairs)),
+        _titled("Collectives, per rank and step", collective_rows(pairs)),
+        *(
+            _titled("Precision that changed, share of the kind's time", precision_rows(pair, "a", other))
+            for other, pair in others
+        ),
+        *(_kernels(pair, other) for other, pair in others),
+        "\n".join(f"note: {note}" for note in remarks(pairs)),
+    ]
+    return "\n\n".join(b for b in blocks if b) + "\n"
+
+
+def names(pairs: Pairs) -> list[str]:
+    """Of the base and of every run against it."""
+    return [pairs[0].a, *(pair.b for pair in pairs)]
+
+
+def _configuration(pairs: Pairs) -> str:
+    rows = configuration_rows(pairs)
+    return _titled("Configuration that differs", rows) or "Configuration: the same, as far as recorded"
+
+
+def _step_time(comparison: Comparison, other: str) -> str:
+    ratio = comparison.step_time
+    if ratio is None:
+        return f"Step time: not recorded in both a and {other}"
+    told = (
+        f"median {medians(comparison, ratio)}: ratio {other} / a {ratio.ratio:.3f}, "
+        f"95 % interval {ratio.low:.3f} to {ratio.high:.3f} ({ratio.steps_a} and {ratio.steps_b} steps): "
+        f"{said(ratio, other, bool(comparison.doubts))}"
+    )
+    return (
+        f"Step time, mean over ranks, {comparison.normalisation} ({comparison.why_normalised})"
+        + _indented(told)
+    )
+
+
+def _how_sure(pairs: Pairs) -> str:
+    """What the intervals do not know, once, and why a run's times are not its own."""
+    told = [ONE_RUN_EACH] if any(pair.step_time for pair in pairs) else []
+    return "".join(map(_indented, [*told, *(f"doubtful: {doubt}" for doubt in doubts(pairs))]))
+
+
+def _whys(pairs: Pairs, summaries: Sequence[Summary]) -> list[str]:
+    """For each pair the line that says what made the difference; empty where nothing is to be said."""
+    if not summaries:
+        return [""] * len(pairs)
+    found, per_token = splits(letters(pairs), summaries, pairs), is_per_token(summaries, pairs)
+    told = [
+        explained(found, i, per_token) if pair.step_time and is_clear(pair.step_time) else ""
+        for i, pair in enumerate(pairs, 1)
+    ]
+    return list(map(_indented, told))
+
+
+def _indented(text: str) -> str:
+    """Below a title, in as many lines as it takes."""
+    return "".join(f"\n  {line}" for line in wrap(text, WIDTH - 2))
+
+
+def _kernels(comparison: Comparison, other: str) -> str:
+    rows = kernel_rows(comparison, other, SHOWN_KERNELS, _KERNEL_WIDTH)
+    more = len(comparison.kernels) - len(rows)
+    title = f"Kernels that appeared or vanished, {other} against a"
+    return _titled(title, rows) + (f"\n  and {more} more" if more else "")
+
+
+def _titled(title: str, rows: Sequence[Row]) -> str:
+    return f"{title}\n{_aligned(rows)}" if rows else ""
+
+
+def _aligned(rows: Sequence[Row]) -> str:
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    return "\n".join(
+        "  " + "  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip() for row in rows
+    )

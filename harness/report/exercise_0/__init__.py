@@ -1,0 +1,1 @@
+"""The results of the communication tests."""

@@ -1,0 +1,111 @@
+"""What exercise 0 left in a run's comm/ folder, checked as it is read: its results and its verdict. The only place
+of the report that knows the shape of these files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TypeVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from harness.analysis.process.collective_rows import bus_factor
+from harness.common.errors import WorkError
+
+RESULTS, VERDICT = Path("comm") / "collectives.json", Path("comm") / "verdict.json"
+
+
+class _Part(BaseModel):
+    """Only what the report shows; the files hold more."""
+
+    model_config = ConfigDict(extra="ignore")
+
+
+class Point(_Part):
+    """One message size."""
+
+    message_bytes: int
+    time_ns: float
+    busbw_gbytes_per_s: float
+    correct: bool
+    share_of_link: float | None = None
+
+
+class Fit(_Part):
+    """time_ns = alpha_ns + beta_ns_per_byte · bytes."""
+
+    alpha_ns: float
+    beta_ns_per_byte: float
+
+    def endless_gb_per_s(self) -> float | None:
+        """1/β, the algorithm bandwidth (bytes over time) of an endless message; None where β is zero."""
+        return 1 / self.beta_ns_per_byte if self.beta_ns_per_byte > 0 else None
+
+    def endless_bus_gb_per_s(self, kind: str, ranks: int) -> float | None:
+        """The same as bus bandwidth, so that it can stand beside a measured one."""
+        endless, factor = self.endless_gb_per_s(), bus_factor(kind, ranks)
+        return None if endless is None or factor is None else endless * factor
+
+    def half_bytes(self) -> float | None:
+        """The message at which the line reaches half of that bandwidth: α/β."""
+        return self.alpha_ns / self.beta_ns_per_byte if self.beta_ns_per_byte > 0 else None
+
+
+class Result(_Part):
+    """One collective in one scope; `reason`: why there are fewer points than asked for."""
+
+    collective: str
+    scope: str  # intra | inter | world
+    ranks: int
+    points: list[Point] = []
+    fit: Fit | None = None
+    reason: str | None = None
+
+
+class Measured(_Part):
+    """collectives.json."""
+
+    world_size: int | None = None
+    backend: str | None = None
+    device_name: str | None = None
+    reason: str | None = None  # why nothing was measured
+    results: list[Result]
+
+
+class Problem(_Part):
+    """One thing that the verdict found."""
+
+    level: str
+    message: str
+
+
+class Verdict(_Part):
+    """verdict.json."""
+
+    verdict: str
+    findings: list[Problem]
+
+
+_File = TypeVar("_File", Measured, Verdict)
+
+
+def read_measured(run_dir: Path) -> Measured | None:
+    """What was measured; None where the run left no such file. Raises WorkError when it is damaged."""
+    return _read(run_dir / RESULTS, Measured)
+
+
+def read_verdict(run_dir: Path) -> Verdict | None:
+    """The verdict over all nodes; None where the run left none. Raises WorkError when it is damaged."""
+    return _read(run_dir / VERDICT, Verdict)
+
+
+def _read(path: Path, shape: type[_File]) -> _File | None:
+    try:
+        return shape.model_validate_json(path.read_bytes())
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise WorkError(f"{path} cannot be read ({error.strerror})") from None
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        raise WorkError(f"{path} is damaged ({where}{': ' * bool(where)}{first['msg']})") from None

@@ -1,0 +1,193 @@
+"""The page's section about collectives: how much, how fast, who is waited for, beside what the links can do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from harness.analysis.summary import Collective, MessageSize, Summary
+from harness.format.format import amount, duration, percent
+from harness.report.elements import Figure, Section, Table, filled, table
+from harness.report.exercise_0.results import Fit
+from harness.report.page.inputs import Inputs, LinkFit
+from harness.report.palette import CAUSES, COLLECTIVES, COMMUNICATION, MARKS
+from harness.report.plots import plotly_json
+from harness.report.tables.communication import (
+    clock_table,
+    collective_table,
+    fit_table,
+    inverse,
+    issued_table,
+    size_table,
+    straggler_table,
+)
+
+_SHOWN = 30
+_AROUND = 4  # to either side of a message size that stands alone
+_BOTH = {
+    "color": COMMUNICATION,
+    "pattern": {
+        "shape": "/",
+        "fgcolor": CAUSES["communication"],
+        "bgcolor": COMMUNICATION,
+        "size": 7,
+        "solidity": 0.45,
+    },
+}
+_FITTED_AS = {"send": "send_recv", "recv": "send_recv"}  # exercise 0 measures the two together
+
+
+def communication_section(s: Summary, inputs: Inputs) -> Section:
+    """Per kind of collective: count, bytes, bandwidth, wait against transfer, last arrivals."""
+    if not s.collectives:
+        return Section("collectives", "Collectives", note="No collective was recorded.")
+    figures = [_wait_and_transfer(s)]
+    if s.message_sizes:
+        figures += [_histogram(s), _times(s.message_sizes, inputs.links)]
+    lead = (
+        "Waiting is the time beyond the fastest rank of the same collective: the others were not there yet. "
+        "Transfer is the rest; where not every rank was read or matched, the two cannot be told apart. "
+        "Bus bandwidth as nccl-tests defines it. " + (f"{inputs.links_note}." if inputs.links_note else "")
+    ).strip()
+    own = filled([issued_table(s), straggler_table(s), clock_table(s), fit_table(s)])
+    tables = [*own, *_fits(inputs.links)]
+    return Section("collectives", "Collectives", lead, figures, tables)
+
+
+def _label(c: Collective) -> str:
+    group = f" · group {c.group}" if c.group else ""
+    return f"{c.kind} {c.dtype or ''}{group}".strip()
+
+
+def _labels(collectives: Sequence[Collective]) -> list[str]:
+    """Labels made distinct: two bars with one name would be drawn as one."""
+    labels: list[str] = []
+    for c in collectives:
+        label, n = _label(c), 2
+        while label in labels:
+            label, n = f"{_label(c)} ({n})", n + 1
+        labels.append(label)
+    return labels
+
+
+def _wait_and_transfer(s: Summary) -> Figure:
+    chosen = s.collectives[:_SHOWN]
+    labels = _labels(chosen)
+    known = [c for c in chosen if c.waiting_ns is not None]
+    waiting = [(c.waiting_ns or 0) / 1e6 for c in chosen]
+    whole = [0.0 if c.waiting_ns is not None else c.duration_ns / 1e6 for c in chosen]
+    transfer = [
+        max(c.duration_ns - (c.waiting_ns or 0), 0) / 1e6 if c.waiting_ns is not None else 0.0 for c in chosen
+    ]
+    data = [
+        plotly_json.across("transfer", transfer, labels, COMMUNICATION),
+        plotly_json.across("waiting for other ranks", waiting, labels, CAUSES["communication"]),
+        plotly_json.across(
+            "transfer and waiting, not told apart", whole, labels, COMMUNICATION, marker=_BOTH
+        ),
+    ]
+    y = {"autorange": "reversed", "automargin": True, "type": "category"}
+    axes = plotly_json.layout("time, all ranks (ms)", y, barmode="stack")
+    share = sum(c.waiting_ns or 0 for c in known) / max(sum(c.duration_ns for c in known), 1)
+    words = f"Time in collectives by kind. {percent(share)} of it is waiting for other ranks." if known else (
+        "Time in collectives by kind; waiting for other ranks is part of it: the ranks could not be matched."
+    )  # fmt: skip
+    drawn = [trace for trace in data if any(trace["x"])]
+    numbers = collective_table(s, _SHOWN, 40)
+    return Figure(
+        "collectives-time", words, drawn, axes, plotly_json.bars_height(len(chosen)), numbers, wide=True
+    )
+
+
+def _histogram(s: Summary) -> Figure:
+    """Messages by size, in powers of two, stacked by kind."""
+    sizes = s.message_sizes
+    kinds = list(dict.fromkeys(m.kind for m in sizes))
+    buckets = sorted({_bucket(m.bytes) for m in sizes})
+    span = range(buckets[0], buckets[-1] + 1)
+    labels = [_size(2**b) for b in span]
+    data: list[dict[str, Any]] = []
+    for i, kind in enumerate(kinds):
+        counts = [sum(m.count for m in sizes if m.kind == kind and _bucket(m.bytes) == b) for b in span]
+        data.append({"type": "bar", "name": kind, "x": labels, "y": counts, "marker": {"color": _tone(i)}})
+    x = plotly_json.axis("message size, from this power of two to the next", type="category")
+    low, high = (amount(f(m.bytes for m in sizes)) for f in (min, max))
+    words = f"How many messages of which size: {sum(m.count for m in sizes):,} from {low} to {high}."
+    return Figure(
+        "message-sizes", words, data, plotly_json.layout(x, "messages", barmode="stack"), 300, size_table(s)
+    )
+
+
+def _tone(index: int) -> str:
+    return COLLECTIVES[index % len(COLLECTIVES)]
+
+
+def _bucket(size: int) -> int:
+    return max(size, 1).bit_length() - 1
+
+
+def _size(size: int) -> str:
+    for unit, factor in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
+        if size >= factor:
+            return f"{size // factor} {unit}"
+    return f"{size} B"
+
+
+def _times(sizes: Sequence[MessageSize], links: Sequence[LinkFit]) -> Figure:
+    """Transfer time against size, log-log, beside the lines that exercise 0 measured here."""
+    data: list[dict[str, Any]] = []
+    for i, kind in enumerate(dict.fromkeys(m.kind for m in sizes)):
+        points = [m for m in sizes if m.kind == kind]
+        color = _tone(i)
+        data.append(
+            plotly_json.line(
+                kind, [m.bytes for m in points], [m.median_transfer_ns / 1e3 for m in points], color
+            )
+            | {"mode": "markers", "marker": {"color": color, "size": 9, "symbol": MARKS[i % len(MARKS)]}}
+        )
+        data += [
+            _fit_line(f, f.line, sizes, color)
+            for f in links
+            if f.line is not None and f.kind == _FITTED_AS.get(kind, kind)
+        ]
+    x = plotly_json.axis("message size (bytes)", type="log", exponentformat="SI")
+    what, remark = _what_is_timed(sizes)
+    y = plotly_json.axis(f"median {what.rstrip(',')} (µs)", type="log")
+    beside = " Lines: α + β·bytes of exercise 0 on this site." if links else ""
+    words = f"Median {what} of each message size, both axes logarithmic.{remark}{beside}"
+    return Figure("transfer-times", words, data, plotly_json.layout(x, y), 340)
+
+
+def _what_is_timed(sizes: Sequence[MessageSize]) -> tuple[str, str]:
+    """What the times are: transfer alone, or more where ranks could not be matched; and a remark where it depends."""
+    waits = list(dict.fromkeys(m.kind for m in sizes if m.includes_waiting))
+    if not waits:
+        return "transfer time", ""
+    if all(m.includes_waiting for m in sizes):
+        return "time, waiting included,", ""
+    return (
+        "time",
+        f" That of {', '.join(waits)} includes waiting for other ranks, the rest is transfer alone.",
+    )
+
+
+def _fit_line(fit: LinkFit, line: Fit, sizes: Sequence[MessageSize], color: str) -> dict[str, Any]:
+    low, high = max(min(m.bytes for m in sizes), 1), max(m.bytes for m in sizes)
+    if high <= low:  # one size alone would be a line without length
+        low, high = max(low // _AROUND, 1), low * _AROUND
+    xs = [low * (high / low) ** (i / 20) for i in range(21)]
+    ys = [(line.alpha_ns + line.beta_ns_per_byte * x) / 1e3 for x in xs]
+    return plotly_json.line(f"{fit.kind} {fit.scope}, exercise 0", xs, ys, color) | {
+        "mode": "lines",
+        "line": {"color": color, "dash": "dot", "width": 1.5},
+    }
+
+
+def _fits(links: Sequence[LinkFit]) -> list[Table]:
+    rows = [
+        [f.kind, f.scope, str(f.ranks), duration(f.line.alpha_ns), inverse(f.line.beta_ns_per_byte), f.run]
+        for f in links
+        if f.line is not None
+    ]
+    head = ("collective", "scope", "ranks", "α", "1/β (alg)", "run")
+    return table("What exercise 0 measured on this site: time = α + β·bytes", head, rows, left=2)

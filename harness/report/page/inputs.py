@@ -1,0 +1,114 @@
+"""What the page needs besides the Summary: the run's records, and what is condensed from its traces."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from harness.common.errors import WorkError
+from harness.measure.run_files import read_events
+from harness.monitor.errors import MonitorError
+from harness.monitor.samples import Recording, read
+from harness.report.elements import Figure
+from harness.report.exercise_0.results import Fit, Verdict
+from harness.run import NodeStatus, Record, Run, Status
+
+
+@dataclass(frozen=True)
+class StepRecord:
+    """One step as the training wrote it down."""
+
+    step: int
+    phase: str
+    unix_ns: int
+    step_ns: int
+    tokens: int
+
+
+@dataclass(frozen=True)
+class LinkFit:
+    """One collective in one scope, as a run of exercise 0 measured it."""
+
+    kind: str
+    scope: str  # intra | inter | world
+    ranks: int
+    line: Fit | None  # None: too few message sizes for one
+    run: str
+    points: Sequence[tuple[int, float, float]] = ()  # message bytes, nanoseconds, bus bandwidth in GB/s
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """All optional: a page can be made of a Summary alone. `steps` by rank."""
+
+    run: Run | None = None
+    record: Record | None = None
+    status: Status | None = None
+    nodes: Sequence[NodeStatus] = ()
+    steps: Mapping[int, Sequence[StepRecord]] = field(default_factory=dict)
+    monitors: Sequence[Recording] = ()
+    links: Sequence[LinkFit] = ()  # of other runs on the same site, each with its line
+    links_note: str = ""  # why there is none of some group of this run
+    tested: Sequence[LinkFit] = ()  # of this run, when it is exercise 0
+    verdict: Verdict | None = None  # as above
+    left_out: Sequence[str] = ()  # a sentence for every damaged file of which nothing else speaks
+    heat: Figure | None = None
+    gantt: Figure | None = None
+    hidden: Sequence[tuple[str, int, int]] = ()  # kind, its time, of it beside communication; nanoseconds
+    timeline: bytes = b""  # timeline_pack's; empty: no trace to draw
+
+
+def gather(run: Run | None) -> Inputs:
+    """What a run's directory says. What is missing or damaged there is left out: the Summary has judged it."""
+    if run is None:
+        return Inputs()
+    record, left_out = _record(run)
+    return Inputs(
+        run=run,
+        record=record,
+        status=run.status(),
+        nodes=run.nodes(),
+        steps=dict(_steps(run.metrics())),
+        monitors=list(_monitors(run.monitors())),
+        left_out=left_out,
+    )
+
+
+def _record(run: Run) -> tuple[Record | None, list[str]]:
+    """The record, or a sentence where it is damaged; neither where there is none."""
+    try:
+        return (run.record if run.is_run else None), []
+    except WorkError as error:
+        return None, [str(error)]
+
+
+def _steps(files: Sequence[Path]) -> Iterator[tuple[int, list[StepRecord]]]:
+    for file in files:
+        events = [e for e in read_events(file)[0] if e.get("event") == "step" and _is_whole(e)]
+        rank = events[0].get("rank", 0) if events else None
+        if isinstance(rank, int):
+            yield rank, [_step(e) for e in events]
+
+
+def _is_whole(event: dict[str, Any]) -> bool:
+    return all(isinstance(event.get(name), int) for name in ("step", "unix_ns", "step_ns"))
+
+
+def _step(event: dict[str, Any]) -> StepRecord:
+    return StepRecord(
+        step=event["step"],
+        phase=str(event.get("phase", "")),
+        unix_ns=event["unix_ns"],
+        step_ns=event["step_ns"],
+        tokens=event.get("tokens") or 0,
+    )
+
+
+def _monitors(folders: Sequence[Path]) -> Iterator[Recording]:
+    for folder in folders:
+        try:
+            yield read(folder)
+        except MonitorError:
+            continue

@@ -1,0 +1,52 @@
+"""The page's section about a pipeline: its bubble, measured and theoretical, and a Gantt chart of one step."""
+
+from __future__ import annotations
+
+from harness.analysis.summary import Summary
+from harness.report.elements import Figure, Section
+from harness.report.page.inputs import Inputs
+from harness.report.palette import COMMUNICATION, COMPUTE, IDLE
+from harness.report.plots import plotly_json
+from harness.report.tables.time import pipeline_words, stage_label, stage_table
+
+
+def pipeline_section(s: Summary, inputs: Inputs) -> Section:
+    """Stages as bars of busy, waiting and bubble; empty for a job without a pipeline."""
+    if s.pipeline is None:
+        return Section("pipeline", "Pipeline")
+    figures = [*([inputs.gantt] if inputs.gantt else []), _stages(s)]
+    return Section("pipeline", "Pipeline", pipeline_words(s), figures)
+
+
+def _stages(s: Summary) -> Figure:
+    stages = s.pipeline.per_stage if s.pipeline else []
+    labels = list(map(stage_label, stages))
+
+    def share(values: list[int]) -> list[float]:
+        return [round(100 * v / max(x.schedule_ns, 1), 2) for v, x in zip(values, stages, strict=True)]
+
+    data = [
+        plotly_json.share("busy", share([x.schedule_busy_ns for x in stages]), labels, COMPUTE),
+        plotly_json.share(
+            "bubble", share([x.schedule_ns - x.schedule_busy_ns for x in stages]), labels, IDLE
+        ),
+    ]
+    y = {"autorange": "reversed", "automargin": True, "type": "category"}
+    lines = _theory(s.pipeline.expected_bubble_fraction if s.pipeline else None)
+    axes = plotly_json.layout(
+        plotly_json.axis("share of the schedule (%)", range=[0, 100]), y, barmode="stack", shapes=lines
+    )
+    dotted = "; dotted: what the schedule alone would leave busy" if lines else ""
+    words = f"Busy and bubble of each stage{dotted}."
+    return Figure(
+        "pipeline-stages", words, data, axes, plotly_json.bars_height(len(stages)), stage_table(s), wide=True
+    )
+
+
+def _theory(expected: float | None) -> list[dict[str, object]]:
+    """A dotted line at what the schedule alone would leave busy; none where that is not known."""
+    if expected is None:
+        return []
+    at = 100 * (1 - expected)
+    return [{"type": "line", "xref": "x", "yref": "paper", "x0": at, "x1": at, "y0": 0, "y1": 1,
+             "line": {"color": COMMUNICATION, "dash": "dot", "width": 2}}]  # fmt: skip

@@ -1,0 +1,180 @@
+"""The page's first facts: what was asked, where, when, with which versions, what became of it, and its files."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from harness.analysis.summary import Summary, Verdict
+from harness.common.paths import PROGRAM
+from harness.format.format import duration
+from harness.format.labels import field_word, recording
+from harness.report.elements import Link, Section, Table, table
+from harness.report.page.inputs import Inputs
+from harness.run import when
+
+_SIGNS = {Verdict.GOOD: "note", Verdict.DOUBTFUL: "doubtful", Verdict.UNUSABLE: "unusable"}
+_TITLES = {
+    0: "Communication tests",
+    1: "Exercise 1: DDP",
+    2: "Exercise 2: DeepSpeed ZeRO",
+    3: "Exercise 3: Megatron TP/PP",
+}
+
+
+def title(s: Summary, inputs: Inputs) -> tuple[str, str]:
+    """What the page is about, and one line of who, where, how many."""
+    if inputs.run is not None:
+        name = _TITLES.get((s.experiment or {}).get("exercise", -1), "Run") + f" · {inputs.run.name}"
+    else:
+        files = sorted({x.path for x in s.sources})
+        name = Path(files[0]).name if len(files) == 1 else Path(files[0]).parent.name if files else "report"
+    devices = sorted(
+        {d.name for d in s.devices if d.name} or {t.device_name for t in s.training if t.device_name}
+    )
+    facts = [
+        f"{len(s.ranks)} of {s.world_size} ranks" if s.world_size else "",
+        ", ".join(devices),
+        s.backend or "",
+        f"hosts {', '.join(s.hosts[:4])}{' …' if len(s.hosts) > 4 else ''}" if s.hosts else "",
+    ]
+    return name, " · ".join(f for f in facts if f)
+
+
+def quality_section(s: Summary) -> Section:
+    """How far the numbers can be believed, with the evidence."""
+    q = s.quality
+    rows = [[_SIGNS[f.severity], f.what, f.evidence] for f in q.findings]
+    rows += [["not given", field_word(w.field), w.reason] for w in q.withheld]
+    rows = [
+        list(row) for row in dict.fromkeys(map(tuple, rows))
+    ]  # two processes of one file may say the same
+    if not s.sources and not rows:
+        note = f"Recording: {recording(s)}."
+        if s.training:
+            note += " What is here is the training's own clock."
+        elif (s.experiment or {}).get("exercise") == 0:
+            note += " What is here, the benchmark timed itself, and it checked each result."
+        return Section("quality", "Can these numbers be believed?", note=note)
+    note = f"Recording: {recording(s)}." + ("" if rows else " Nothing speaks against the numbers.")
+    return Section(
+        "quality", "Can these numbers be believed?", note=note,
+        tables=table("Findings about the recording", ("", "what", "evidence"), rows, left=3),
+    )  # fmt: skip
+
+
+def run_section(s: Summary, inputs: Inputs) -> Section:
+    """The run's record; for traces of others, the files that were read."""
+    facts = [(k, v) for k, v in _facts(s, inputs) if v]
+    return Section(
+        "run", "The run", facts=facts, tables=[*_nodes(inputs), *_files(inputs), *_sources(s, inputs)]
+    )
+
+
+def _facts(s: Summary, inputs: Inputs) -> Iterator[tuple[str, str]]:
+    record, status = inputs.record, inputs.status
+    if record is not None:
+        yield "asked", shlex.join(record.command)
+        yield "job", f"{record.job_id} ({record.backend}), by {record.user} on {record.submit_host}"
+        yield "site", " · ".join(filter(None, (record.site.name, record.site.partition, record.site.account)))
+        yield "submitted", when(record.created_ns)
+        yield "code", _code(record.git)
+    if status is not None:
+        ran = status.ended_ns - status.started_ns if status.ended_ns and status.started_ns else None
+        missing = f"; missing: {', '.join(status.missing)}" if status.missing else ""
+        yield "ended", f"{status.state}{f' after {duration(ran)}' if ran else ''}{missing}"
+    yield "model", _model(s)
+    yield "batch", _batch(s)
+    yield "versions", _versions(s, inputs)
+    yield "left out", "; ".join(inputs.left_out)
+
+
+def _code(git: dict[str, Any]) -> str:
+    commit = git.get("commit")
+    if not commit:
+        return "not under git"
+    state = ", with changes that were not committed" if git.get("dirty") else ""
+    return f"{str(commit)[:12]} on {git.get('branch')}{state}"
+
+
+def _model(s: Summary) -> str:
+    t = next((t for t in s.training if t.model), None)
+    if t is None:
+        return ""
+    size = f", {t.parameters:,} parameters" if t.parameters else ""
+    return f"{t.model}{size}, {t.dtype}, sequences of {t.seq_length} tokens"
+
+
+def _batch(s: Summary) -> str:
+    t = next((t for t in s.training if t.micro_batch_size), None)
+    if t is None:
+        return ""
+    return f"micro-batch {t.micro_batch_size}, gradient accumulation {t.gradient_accumulation_steps or 1}"
+
+
+def _versions(s: Summary, inputs: Inputs) -> str:
+    versions = next((t.versions for t in s.training if t.versions), None)
+    versions = versions or (inputs.record.versions if inputs.record else {})
+    tools = sorted({f"{x.tool} {x.tool_version or ''}".strip() for x in s.sources})
+    return ", ".join([*(f"{k} {v}" for k, v in versions.items()), *(tools if versions else [])])
+
+
+def _nodes(inputs: Inputs) -> list[Table]:
+    rows = [
+        [
+            str(n.node),
+            n.host,
+            "ok" if n.exit == 0 else f"exit code {n.exit}",
+            duration(n.ended_ns - n.started_ns),
+        ]
+        for n in inputs.nodes
+    ]
+    return table("Nodes", ("node", "host", "status", "ran"), rows, left=3)
+
+
+def _files(inputs: Inputs) -> list[Table]:
+    if inputs.run is None:
+        return []
+    rows = [[path, how] for path, how in _openers(inputs.run.path)]
+    return table("Files beside this page, and how to open them", ("file", "open it with"), rows, left=2)
+
+
+def _openers(run: Path) -> Iterator[tuple[str, str]]:
+    known = (
+        ("nsys/*.nsys-rep", "nsys-ui {}"),
+        ("**/*.prv", "wxparaver {}, then a view from configs/paraver"),
+        (
+            "torch/rank*.json.gz",
+            f"https://ui.perfetto.dev, or chrome://tracing; {PROGRAM} perfetto merges the ranks",
+        ),
+        ("job.sbatch", "any editor: the exact script"),
+        ("run.json", "slurm.sh rerun {}"),  # launches, so it needs the checkout
+        ("summary.json", PROGRAM + " compare {} OTHER"),
+        ("gpus-monitor/*/samples.csv", "any spreadsheet"),
+        ("metrics/rank*.jsonl", "one JSON object per step"),
+    )
+    for pattern, how in known:
+        found = sorted(run.glob(pattern))
+        if not found:
+            continue
+        first = found[0].relative_to(run)
+        shown = f"{first} … {found[-1].name}" if len(found) > 1 else str(first)
+        yield Link(shown, quote(str(first))), how.format(first)
+
+
+def _sources(s: Summary, inputs: Inputs) -> list[Table]:
+    if inputs.run is not None:
+        return []
+    rows = [
+        [
+            x.path,
+            "–" if x.rank is None else str(x.rank),
+            x.host or "–",
+            " ".join(filter(None, (x.tool, x.tool_version))),
+        ]
+        for x in s.sources
+    ]
+    return table("Traces that were read", ("file", "rank", "host", "recorded by"), rows, left=4)

@@ -1,0 +1,78 @@
+"""The page's section about kernels: kinds with their precision, the longest kernels, what communication hides
+behind."""
+
+from __future__ import annotations
+
+from harness.analysis.summary import Summary
+from harness.format.format import duration, of, percent
+from harness.format.labels import work_word
+from harness.report.elements import Figure, Section, Table, filled, table
+from harness.report.page.inputs import Inputs
+from harness.report.palette import of_kind
+from harness.report.plots import plotly_json
+from harness.report.tables.work import (
+    counter_table,
+    kernel_table,
+    kind_label,
+    kind_table,
+    phase_table,
+    range_table,
+    unknown_table,
+)
+
+
+def work_section(s: Summary, inputs: Inputs) -> Section:
+    """Which work fills the devices' time."""
+    if not s.kinds:
+        return Section("kernels", "Kernels", note="No kernel was recorded.")
+    lead = f"Time of all {work_word(s.devices)} on all devices, added up: what overlaps counts twice. {_products(s)}"
+    tables = [
+        *filled([phase_table(s)]),
+        *_overlap(inputs),
+        *filled([kernel_table(s, 70), range_table(s, 60), unknown_table(s, 80), counter_table(s)]),
+    ]
+    return Section("kernels", "Kernels by kind", lead.strip(), [_kinds(s)], tables)
+
+
+def _kinds(s: Summary) -> Figure:
+    kinds = [k for k in s.kinds if k.share >= 0.0005]
+    data = [
+        plotly_json.across(
+            "time",
+            [k.duration_ns / 1e6 for k in kinds],
+            [kind_label(k) for k in kinds],
+            "",
+            marker={"color": [of_kind(k.kind) for k in kinds]},
+            text=[percent(k.share) for k in kinds],
+            textposition="outside",
+            cliponaxis=False,
+        )
+    ]
+    y = {"autorange": "reversed", "automargin": True, "type": "category"}
+    axes = plotly_json.layout("time on all devices (ms)", y, showlegend=False)
+    words = (
+        "Time by kind of work: " + ", ".join(f"{kind_label(k)} {percent(k.share)}" for k in kinds[:5]) + "."
+    )
+    return Figure("kinds", words, data, axes, plotly_json.bars_height(len(kinds)), kind_table(s))
+
+
+def _products(s: Summary) -> str:
+    """The share of matrix products, and of them the share by precision."""
+    total = sum(k.duration_ns for k in s.kinds if k.kind != "communication")
+    products = [k for k in s.kinds if k.kind == "gemm"]
+    if not products or not total:
+        return ""
+    whole = sum(k.duration_ns for k in products)
+    by = ", ".join(
+        f"{of(k.duration_ns, whole)} in {k.precision or 'a precision that was not recorded'}"
+        for k in products
+    )
+    return f"Matrix products (GEMM) are {of(whole, total)} of the time without communication; of it {by}."
+
+
+def _overlap(inputs: Inputs) -> list[Table]:
+    rows = [
+        [kind, duration(total), duration(beside), of(beside, total)] for kind, total, beside in inputs.hidden
+    ]
+    head = ("kind", "time", "beside communication", "share")
+    return table("What runs while communication runs: the work that hides it", head, rows)

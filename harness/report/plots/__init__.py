@@ -1,0 +1,1 @@
+"""Plots as Plotly JSON and as PNG."""

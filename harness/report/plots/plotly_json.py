@@ -1,0 +1,90 @@
+"""Small words for Plotly's JSON: bars, lines, axes with units. Pure data, Plotly itself is not imported."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+from typing import Any
+
+from harness.report.palette import COMMUNICATION, COMPUTE
+
+Trace = dict[str, Any]
+
+
+def axis(title: str, **more: Any) -> dict[str, Any]:
+    """An axis with its unit in the title."""
+    return {"title": {"text": title}, **more}
+
+
+def layout(x: str | dict[str, Any], y: str | dict[str, Any], **more: Any) -> dict[str, Any]:
+    """The layout of a plot with these axes; text given alone is the axis' title."""
+    return {
+        "xaxis": axis(x) if isinstance(x, str) else x,
+        "yaxis": axis(y) if isinstance(y, str) else y,
+        **more,
+    }
+
+
+def line(name: str, x: Sequence[Any], y: Sequence[Any], color: str, **more: Any) -> Trace:
+    """A line; few points get a mark each."""
+    mode = "lines+markers" if len(x) <= 80 else "lines"
+    return {
+        "type": "scatter",
+        "mode": mode,
+        "name": name,
+        "x": list(x),
+        "y": list(y),
+        "line": {"color": color, "width": 1.8},
+        "marker": {"color": color, "size": 5},
+        **more,
+    }
+
+
+def band(low: float, high: float, color: str) -> dict[str, Any]:
+    """A shade behind a stretch of the x axis."""
+    ends = {"xref": "x", "yref": "paper", "x0": low, "x1": high, "y0": 0, "y1": 1}
+    return {
+        "type": "rect",
+        **ends,
+        "fillcolor": color,
+        "opacity": 0.16,
+        "line": {"width": 0},
+        "layer": "below",
+    }
+
+
+def across(name: str, values: Sequence[float], labels: Sequence[str], color: str, **more: Any) -> Trace:
+    """Horizontal bars, one per label, in milliseconds unless `hovertemplate` says otherwise."""
+    return {
+        "type": "bar",
+        "orientation": "h",
+        "name": name,
+        "x": list(values),
+        "y": list(labels),
+        "marker": {"color": color},
+        "hovertemplate": f"%{{y}}: %{{x:,.4~r}} ms<extra>{escape(name)}</extra>",
+        **more,
+    }
+
+
+def share(name: str, percents: Sequence[float], labels: Sequence[str], color: str, **more: Any) -> Trace:
+    """Horizontal bars in per cent."""
+    return across(
+        name,
+        percents,
+        labels,
+        color,
+        hovertemplate=f"%{{y}}: %{{x:.1f}} %<extra>{escape(name)}</extra>",
+        **more,
+    )
+
+
+def overlapped(name: str, values: Sequence[float], labels: Sequence[str]) -> Trace:
+    """Communication hidden behind compute: compute's colour with communication's stripes."""
+    pattern = {"shape": "/", "fgcolor": COMMUNICATION, "bgcolor": COMPUTE, "size": 7, "solidity": 0.45}
+    return share(name, values, labels, COMPUTE, marker={"color": COMPUTE, "pattern": pattern})
+
+
+def bars_height(count: int) -> int:
+    """Pixels for `count` horizontal bars, readable from two to hundreds."""
+    return 130 + (26 if count <= 24 else 14 if count <= 80 else 7) * max(count, 2)

@@ -1,0 +1,1 @@
+"""The tables of a report, in the terminal and as files."""

@@ -1,0 +1,175 @@
+"""A Summary as text for a terminal so many characters wide: in short, or whole. The tables are those of the page
+(rows_*.py) with the columns that fit. Knows only the Summary."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import PurePath
+
+from harness.analysis.summary import Finding, Summary, Verdict
+from harness.explain.next_command import in_lines
+from harness.explain.rules import verdict
+from harness.format.format import cut, duration
+from harness.format.labels import field_word, recording, work_word
+from harness.report.tables import machine
+from harness.report.tables.columns import table
+from harness.report.tables.screen import WIDTH, Command, Screen
+from harness.report.tables.terminal_tables import FEW, FURTHER, SPLIT
+from harness.traces.vocabulary import printable
+
+_MARKS = {Verdict.GOOD: "·", Verdict.DOUBTFUL: "?", Verdict.UNUSABLE: "!"}
+
+
+def render(summary: Summary, width: int = WIDTH) -> str:
+    """The whole report of one job, in lines at most `width` long."""
+    screen = Screen(width)
+    blocks = [section(summary, screen) for section in (_header, _answer, _quality, _steps, SPLIT)]
+    blocks += [section(summary, screen) for _, section in FURTHER]
+    narrowed = (
+        f"Some columns do not fit into {width} characters: a wider terminal, the page or --csv DIR has them."
+    )
+    return _joined([*blocks, screen.wrapped(narrowed, "  ") if screen.narrowed else []], screen)
+
+
+def render_short(summary: Summary, width: int = WIDTH, whole: str = "--full", page: bool = True) -> str:
+    """The answer, the split, the doubt, the speed, and by what more is shown.
+
+    `whole` is what to type for it; `page` says whether a page was written.
+    """
+    screen = Screen(width)
+    blocks = [section(summary, screen) for section in (_header, _answer, FEW, _quality, _speed)]
+    further = [name for name, section in FURTHER if name and section(summary, screen)]
+    names = ", ".join(work_word(summary.devices) if name == "kernels" else name for name in further)
+    timeline = ", with a timeline" if summary.sources else ""
+    shows_all = "the page shows all of it" if page else "--html FILE writes a page with all of it"
+    more = f"More: {whole} shows {names}; {shows_all}{timeline}."
+    return _joined([*blocks, screen.wrapped(more, "  ") if further else []], screen)
+
+
+def _joined(blocks: Iterable[list[str]], screen: Screen) -> str:
+    return "\n\n".join("\n".join(map(screen.cut, block)) for block in blocks if block) + "\n"
+
+
+def _header(s: Summary, screen: Screen) -> list[str]:
+    names = sorted(
+        {d.name for d in s.devices if d.name} or {t.device_name for t in s.training if t.device_name}
+    )
+    files = sorted({x.path for x in s.sources})
+    facts = [
+        _read(s, files),
+        f"world size {s.world_size}" if s.world_size else "",
+        f"hosts {', '.join(s.hosts[:4])}{' …' if len(s.hosts) > 4 else ''}" if s.hosts else "",
+        ", ".join(names),
+        s.backend or "",
+    ]
+    place = printable(_place(files) or (s.run or {}).get("job_id") or "run")
+    if len(place) > screen.width:
+        place = "…" + place[1 - screen.width :]  # the end of a path says most
+    return [place, *screen.wrapped("  " + " · ".join(f for f in facts if f), "  ")]
+
+
+def _answer(s: Summary, screen: Screen) -> list[str]:
+    answer = verdict(s)
+    sentences = [line for sentence in answer.sentences for line in screen.wrapped(sentence, "")]
+    return sentences + [Command(line) for line in in_lines(answer.command or "", min(screen.width, WIDTH))]
+
+
+def _read(s: Summary, files: list[str]) -> str:
+    if not files:
+        return "no trace"
+    return f"{len(files)} trace{'s' * (len(files) != 1)} ({', '.join(sorted({x.tool for x in s.sources}))})"
+
+
+def _place(files: list[str]) -> str:
+    """The file, or the folder that holds them all; of a run, its own directory."""
+    if not files:
+        return ""
+    folder = PurePath(files[0]).parent
+    if folder.name in ("torch", "nsys"):
+        return str(folder.parent)
+    return files[0] if len(files) == 1 else str(folder)
+
+
+def _quality(s: Summary, screen: Screen) -> list[str]:
+    lines = [f"Recording: {recording(s)}"]
+    for (severity, what), found in _alike(s.quality.findings).items():
+        more = f" (and {len(found) - 1} more like it)" if len(found) > 1 else ""
+        lines += screen.wrapped(f"  {_MARKS[severity]} {what}{more}: {found[0].evidence}")
+    withheld: dict[str, list[str]] = {}
+    for w in s.quality.withheld:
+        withheld.setdefault(w.reason, []).append(field_word(w.field))
+    return lines + [
+        line
+        for reason, fields in withheld.items()
+        for line in screen.wrapped(f"  – not given: {', '.join(fields)}: {reason}")
+    ]
+
+
+def _alike(findings: Iterable[Finding]) -> dict[tuple[Verdict, str], list[Finding]]:
+    groups: dict[tuple[Verdict, str], list[Finding]] = {}
+    for finding in findings:
+        groups.setdefault((finding.severity, finding.what), []).append(finding)
+    return groups
+
+
+def _steps(s: Summary, screen: Screen) -> list[str]:
+    if s.steps.duration is None:
+        none = f"none of {s.steps.found} can be counted" if s.steps.found else "none found"
+        return [f"Steps: {none}; the window is the devices' own extent"] if s.sources else []
+    d, left_out = s.steps.duration, []
+    for count, why in (
+        (s.steps.excluded_warmup, "warm-up"),
+        (s.steps.excluded_cut_off, "cut off"),
+        (s.steps.excluded_empty, "without work"),
+    ):
+        left_out += [f"{count} {why}"] if count else []
+    lines = [
+        f"Steps: {cut(s.steps.source, 60)}, {s.steps.counted} counted of {s.steps.found}{_over(s)}"
+        + (f" ({', '.join(left_out)} left out)" if left_out else ""),
+        f"  median {duration(d.median_ns)}   p10 {duration(d.p10_ns)}   p90 {duration(d.p90_ns)}"
+        f"   min {duration(d.min_ns)}   max {duration(d.max_ns)}",
+    ]
+    if s.steps.straggler_score is not None and s.steps.slowest_rank is not None:
+        lines.append(
+            f"  slowest rank {s.steps.slowest_rank}: {s.steps.straggler_score:.3f} × the median rank"
+        )
+    return [part for line in lines for part in screen.wrapped(line)]
+
+
+def _over(s: Summary) -> str:
+    return f" over {len(s.steps.per_rank)} ranks" if len(s.steps.per_rank) > 1 else ""
+
+
+def _speed(s: Summary, screen: Screen) -> list[str]:
+    """The job's speed in one sentence; nothing where it is not known."""
+    rows = machine.speed_table(s).rows
+    if not rows:
+        return []
+    (_, speed), *others = rows
+    mfu = [f"{name} {text}" for name, text in others if name == "MFU"]
+    return screen.wrapped(f"Speed: {'; '.join([speed, *mfu])}", "  ")
+
+
+def render_hta(summary: Summary) -> str:
+    """Only HolisticTraceAnalysis 0.5.0's own numbers."""
+    rows = [
+        [
+            PurePath(h.source).name,
+            f"{h.total_us:.0f}",
+            f"{h.idle_us:.0f}",
+            f"{h.compute_us:.0f}",
+            f"{h.noncompute_us:.0f}",
+            "–" if h.overlap_pct is None else f"{h.overlap_pct:.2f}",
+        ]
+        for h in summary.hta
+    ]
+    head = ("trace", "total µs", "idle µs", "compute µs", "non-compute µs", "overlap %")
+    lines = ["As HolisticTraceAnalysis 0.5.0 counts (last step dropped, rounded to µs)", *table(head, rows)]
+    return (
+        "\n".join(
+            lines
+            if rows
+            else ["HolisticTraceAnalysis reads GPU traces of torch.profiler only; there is none here"]
+        )
+        + "\n"
+    )

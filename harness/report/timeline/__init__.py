@@ -1,0 +1,1 @@
+"""The timeline of a page: condensed, drawn as process tracks, encoded."""

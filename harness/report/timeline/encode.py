@@ -1,0 +1,159 @@
+"""Strips to the bytes that the page's timeline reads: a JSON head, then columns as planes of bytes, which gzip
+likes. The other half is templates/report/timeline.js."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.analysis.process.idle import CAUSES
+from harness.format.format import percent
+from harness.format.labels import cause_word
+from harness.report.palette import CAUSES as CAUSE_COLORS
+from harness.report.palette import KINDS as KIND_COLORS
+from harness.report.timeline.tracks import KINDS, Lane, Strip
+from harness.traces.trace import I64
+
+MOST_BYTES = 2_600_000  # compressed; with Plotly's 1.5 MB and in base64 about 5.6 MB of page
+_LARGEST = 2**32 - 1
+
+
+def pack(strips: Sequence[Strip], offsets_ns: Mapping[str, int] | None, notes: Sequence[str] = ()) -> bytes:
+    """All strips on one time axis that begins at 0 with the earliest window.
+
+    `offsets_ns`: how far a clock is ahead of the reference (Summary.clocks). None: strips of several runs, each
+    of which begins at 0. So do strips whose clocks cannot be compared, and a note says so.
+    """
+    origins, remark = _origins(strips, offsets_ns)
+    unit_ns = _unit(strips)
+    texts: dict[str, int] = {}
+    head: dict[str, Any] = {
+        "unit_ns": unit_ns,
+        "kinds": [[kind, KIND_COLORS[kind]] for kind in KINDS],
+        "causes": [[cause, CAUSE_COLORS[cause]] for cause in CAUSES],
+        "notes": [*notes, *remark, *(note for strip in strips for note in strip.notes)],
+        "strips": [_head(strip, origin, unit_ns) for strip, origin in zip(strips, origins, strict=True)],
+    }
+    columns = [_columns(strip, origin, unit_ns, texts) for strip, origin in zip(strips, origins, strict=True)]
+    head["texts"] = list(texts)
+    start, length, text, code = (np.concatenate(c) for c in zip(*columns, strict=True))
+    body = b"".join(_planes(c) for c in (start, length, text)) + code.astype(np.uint8).tobytes()
+    words = json.dumps(head, ensure_ascii=False).encode("utf-8", "replace")
+    return len(words).to_bytes(4, "little") + words + body
+
+
+def pack_to_fit(
+    strips: Sequence[Strip],
+    offsets_ns: Mapping[str, int] | None,
+    notes: Sequence[str],
+    most_bytes: int = MOST_BYTES,
+) -> bytes:
+    """As `pack`, and no more than `most_bytes` once compressed: what is too much is cut off at the end."""
+    packed = pack(strips, offsets_ns, notes)
+    share = 1.0
+    while len(packed) > most_bytes and (size := len(gzip.compress(packed, 1))) > most_bytes:
+        share *= min(0.9 * most_bytes / size, 0.8)
+        cut = [_shorter(strip, share) for strip in strips]
+        remark = f"only the first {percent(share)} of these steps is here: more would make the page too large to send"
+        packed = pack(cut, offsets_ns, [*notes, remark])
+    return packed
+
+
+def _shorter(strip: Strip, share: float) -> Strip:
+    """The first part of a strip's window."""
+    begin, end = strip.window[0], strip.window[0] + max(int(share * (strip.window[1] - strip.window[0])), 1)
+    return replace(
+        strip,
+        lanes=[_before(lane, end) for lane in strip.lanes],
+        steps=[step for step in strip.steps if step[1] < end],
+        window=(begin, end),
+    )
+
+
+def _before(lane: Lane, end: int) -> Lane:
+    count = int(np.searchsorted(lane.start_ns, end, side="left"))
+    columns = {name: getattr(lane, name)[:count] for name in ("start_ns", "end_ns", "text", "code")}
+    return replace(lane, **columns)
+
+
+def _origins(strips: Sequence[Strip], offsets_ns: Mapping[str, int] | None) -> tuple[list[int], list[str]]:
+    """What each strip's times are counted from."""
+    if offsets_ns is None:
+        return [strip.window[0] for strip in strips], []
+    if len(strips) > 1 and any(strip.epoch_ns is None for strip in strips):
+        remark = "clocks cannot be compared: every rank's time begins with its own first shown step"
+        return [strip.window[0] for strip in strips], [remark]
+    shifts = [offsets_ns.get(strip.clock, 0) - (strip.epoch_ns or 0) for strip in strips]
+    begin = min(strip.window[0] - shift for strip, shift in zip(strips, shifts, strict=True))
+    return [begin + shift for shift in shifts], []
+
+
+def _unit(strips: Sequence[Strip]) -> int:
+    """Nanoseconds per tick: 1, unless a window is too long for 32 bits."""
+    longest = max(strip.window[1] - strip.window[0] for strip in strips)
+    unit = 1
+    while 2 * longest // unit > _LARGEST:
+        unit *= 2
+    return unit
+
+
+def _head(strip: Strip, origin: int, unit_ns: int) -> dict[str, Any]:
+    def at(moment_ns: int) -> int:
+        return (moment_ns - origin) // unit_ns
+
+    return {
+        "rank": strip.rank,
+        "run": strip.run,
+        "host": strip.host,
+        "path": strip.path,
+        "window": [at(strip.window[0]), at(strip.window[1])],
+        "steps": [[name, at(start), at(end)] for name, start, end in strip.steps],
+        "lanes": [
+            {"group": lane.group, "label": lane.label, "device": lane.device, "n": len(lane)}
+            for lane in strip.lanes
+        ],
+        "begin": at(strip.window[0]),
+        "causes": [cause_word(cause, strip.cpu) for cause in CAUSES],
+    }
+
+
+def _columns(
+    strip: Strip, origin: int, unit_ns: int, texts: dict[str, int]
+) -> tuple[NDArray[np.uint32], NDArray[np.uint32], NDArray[np.uint32], NDArray[np.uint8]]:
+    """Starts as differences, lengths, texts and codes of all lanes, one after another.
+
+    Each lane's first difference counts from the strip's window. What began before the window or ends after
+    it is cut to it.
+    """
+    low, high = strip.window
+    starts: list[I64] = []
+    lengths: list[I64] = []
+    for lane in strip.lanes:
+        start = (np.clip(lane.start_ns, low, high) - origin) // unit_ns
+        end = (np.clip(lane.end_ns, low, high) - origin) // unit_ns
+        starts.append(np.diff(start, prepend=(low - origin) // unit_ns))
+        lengths.append(end - start)
+    if not starts:
+        empty = np.empty(0, np.uint32)
+        return empty, empty, empty, np.empty(0, np.uint8)
+    text = np.concatenate([lane.text for lane in strip.lanes])
+    table = np.zeros(len(strip.texts), np.uint32)
+    for used in np.unique(text).tolist():
+        table[used] = texts.setdefault(strip.texts[used], len(texts))
+    return (
+        np.concatenate(starts).astype(np.uint32),
+        np.concatenate(lengths).astype(np.uint32),
+        table[text],
+        np.concatenate([lane.code for lane in strip.lanes]),
+    )
+
+
+def _planes(column: NDArray[np.uint32]) -> bytes:
+    """All lowest bytes, then all second bytes …: like stands beside like."""
+    return np.ascontiguousarray(column.astype("<u4").view(np.uint8).reshape(-1, 4).T).tobytes()

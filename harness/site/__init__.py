@@ -1,0 +1,1 @@
+"""Where an experiment runs: a site's file, its alphabets, its detection."""

@@ -1,0 +1,373 @@
+"""Where: one YAML file per site, validated on load; which of them this machine is.
+
+Knows no experiment and writes no script. Everything that may reach a `#SBATCH` line is checked here against a
+narrow alphabet, so that a site file or a flag cannot smuggle a second line into a script.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import os
+import re
+import shutil
+import socket
+import subprocess
+from collections.abc import Iterator, Mapping
+from datetime import date
+from itertools import takewhile
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+
+from harness.common.errors import RequestError, nearest
+from harness.common.paths import CONFIGS, expanded
+from harness.experiment.exercises import EXERCISES
+from harness.experiment.options import options_of, value
+from harness.experiment.yaml_file import parse_yaml, read_yaml
+from harness.site.alphabets import (
+    CLOCK_PATTERN,
+    NAME_PATTERN,
+    TAKES,
+    WORD_PATTERN,
+    Clock,
+    Environment,
+    Line,
+    Name,
+    ShellLine,
+    Suffix,
+    Text,
+    Word,
+)
+
+SITES = CONFIGS / "sites"
+
+_NAMES_GPU = re.compile(r"\d+|(GPU|MIG)-\S+")
+
+
+def _known_defaults(defaults: dict[str, Any]) -> dict[str, Any]:
+    fields = {name for cls in EXERCISES.values() for name in cls.model_fields} - {"exercise"}
+    for name in defaults.keys() - fields:
+        near = nearest(name, fields)
+        raise ValueError(f"no exercise has a field {name}" + (f" (did you mean {near}?)" if near else ""))
+    return defaults
+
+
+class Part(BaseModel):
+    """A piece of a site file: unknown fields are errors."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
+
+
+class Detect(Part):
+    """How a machine of this site is recognised."""
+
+    hosts: list[str] = Field(default=[], description="shell patterns of full host names")
+    clusters: list[str] = Field(default=[], description="values of SLURM_CLUSTER_NAME")
+
+
+class Gpus(Part):
+    """The GPUs of a node and how Slurm is asked for them."""
+
+    per_node: int | None = Field(default=None, ge=1, description="GPUs per node; default of -g")
+    request: Literal["gres", "gpus-per-node", "gpus-per-task", "none"] = Field(
+        default="gres", description="syntax that the site accepts"
+    )
+    type: Word | None = Field(default=None, description="GPU type in the request, where the site demands it")
+    name: str | None = Field(default=None, description="model, for people")
+
+
+class Container(Part):
+    """What the training runs in; leave it out to run on the node itself."""
+
+    command: Word = Field(default="singularity", description="singularity or apptainer")
+    image: Text = Field(description="the .sif file")
+    nemo_image: Text | None = Field(
+        default=None, description="the .sif file with Megatron-LM, for --engine megatron-lm"
+    )
+    arguments: list[str] = Field(default=["exec", "--nv"], description="before the image")
+    binds: list[Text] = Field(default=[], description="HOST[:INSIDE] paths beside the checkout and the run")
+    python: str = Field(default="python3", description="the interpreter inside that has PyTorch")
+
+
+class Network(Part):
+    """Between the nodes."""
+
+    interface: Word | None = Field(default=None, description="NCCL_SOCKET_IFNAME and GLOO_SOCKET_IFNAME")
+    host_suffix: Suffix | None = Field(
+        default=None, description="added to the head node's name to reach its fast network"
+    )
+    expected_gbps: float | None = Field(default=None, gt=0, description="rate of one InfiniBand port, Gb/s")
+    link_intra_gbps: float | None = Field(
+        default=None, gt=0, description="nominal rate of one GPU's links inside a node, one direction, Gb/s"
+    )
+    link_inter_gbps: float | None = Field(
+        default=None, gt=0, description="nominal rate of one GPU's share of the network, one direction, Gb/s"
+    )
+
+
+class Site(Part):
+    """One place to run. Fields with a flag can be overridden on the command line."""
+
+    name: Word
+    description: str
+    scheduler: Literal["slurm", "local"] = "slurm"
+    device: Literal["cuda", "cpu", "auto"] = Field(default="cuda", description="auto: look (local only)")
+    # Factories: an instance here would build its class's validator at every start.
+    detect: Detect = Field(default_factory=Detect)
+    account: Annotated[
+        Word | None,
+        Field(description="Slurm account"),
+        value("-a", "--account", metavar="NAME", group="where"),
+    ] = None
+    partition: Annotated[
+        Word | None,
+        Field(description="Slurm partition"),
+        value("-p", "--partition", metavar="NAME", group="where"),
+    ] = None
+    qos: Annotated[
+        Word | None,
+        Field(description="Slurm quality of service"),
+        value("-q", "--queue", metavar="NAME", group="where"),
+    ] = None
+    time: Annotated[
+        Clock, Field(description="time limit, HH:MM:SS"), value("--time", metavar="HH:MM:SS", group="where")
+    ] = "00:30:00"
+    gpus: Gpus = Field(default_factory=Gpus)
+    cpus_per_node: int | None = Field(default=None, ge=1, description="CPUs of a node's one launcher task")
+    cpus_per_gpu: int | None = Field(default=None, ge=1, description="CPUs per GPU, where nodes are shared")
+    memory: Word | None = Field(default=None, description="--mem; leave out where the site sets it")
+    exclusive: bool = False
+    max_nodes: int | None = Field(
+        default=None, ge=1, description="largest job that this file's partition and QOS let run, in nodes"
+    )
+    sbatch: list[Line] = Field(default=[], description="further sbatch options, one --option=value each")
+    modules: list[Word] = Field(default=[], description="modules the job loads")
+    python_module: Word | None = Field(
+        default=None, description="module with a Python ≥ 3.10, for the launcher"
+    )
+    setup: list[ShellLine] = Field(
+        default=[], description="shell lines the job runs first (trusted: they are yours)"
+    )
+    node_setup: list[ShellLine] = Field(
+        default=[],
+        description="as setup, but on every node; a line that fails is only warned of",
+    )
+    node_cleanup: list[ShellLine] = Field(
+        default=[], description="shell lines that every node runs after the training; as node_setup"
+    )
+    env: Environment = Field(default={}, description="environment of the training")
+    container: Container | None = None
+    network: Network = Field(default_factory=Network)
+    signal_seconds: int = Field(
+        default=120, ge=0, le=3600, description="warning before the time limit; 0: none"
+    )
+    profiler: Literal["nsys", "torch", "none"] | None = Field(
+        default=None, description="instead of the usual choice"
+    )
+    nsys: str = Field(default="default", description="a name from configs/nsys, or a file")
+    defaults: Annotated[dict[Name, int | float | bool | str], AfterValidator(_known_defaults)] = Field(
+        default={},
+        description="defaults of experiment fields here, e.g. active_steps: 5; a flag overrides them",
+    )
+    data: Text | None = Field(default=None, description="instruction data in Alpaca's JSON shape")
+    megatron_data: Text | None = Field(default=None, description="Megatron .bin/.idx prefix")
+    models_dir: Text | None = Field(default=None, description="folder of checkpoints, one per hub name")
+
+    @property
+    def is_local(self) -> bool:
+        return self.scheduler == "local"
+
+    @property
+    def time_s(self) -> int:
+        """The time limit in seconds."""
+        days, _, clock = self.time.rpartition("-")
+        hours, minutes, seconds = (int(part) for part in clock.split(":"))
+        return ((int(days or 0) * 24 + hours) * 60 + minutes) * 60 + seconds
+
+    @property
+    def warning_s(self) -> int:
+        """Seconds before the time limit at which the job is warned; at most a quarter of a short limit."""
+        return min(self.signal_seconds, self.time_s // 4)
+
+
+class Choice(NamedTuple):
+    """A site and why it was chosen."""
+
+    site: Site
+    reason: str
+
+
+def site_names() -> list[str]:
+    """The sites that come with the harness."""
+    return sorted(p.stem for p in SITES.glob("*.yaml"))
+
+
+def load_site(name_or_path: str, source: str = "--site") -> Site:
+    """The site called so, or the one in that file; `source` is what named it.
+
+    Raises:
+        RequestError: there is no such site, or its file cannot be read or is not valid.
+    """
+    path = SITES / f"{name_or_path}.yaml"
+    if "/" in name_or_path or name_or_path.endswith((".yaml", ".yml")):
+        path = expanded(name_or_path)
+    elif name_or_path not in site_names():
+        near = nearest(name_or_path, site_names())
+        raise RequestError(
+            f"{source}: there is no site {name_or_path!r}; there are {', '.join(site_names())}, or give the path of a "
+            f"site file" + (f": did you mean {near}?" if near else "")
+        )
+    return _validated(path, read_yaml(path, "site file"))
+
+
+def override(site: Site, given: Mapping[str, Any]) -> Site:
+    """The site with some of its fields replaced, as `-a`, `-p`, `-q` and `--time` do.
+
+    Raises:
+        RequestError: a value is not allowed; one line each.
+    """
+    limits = {} if _same_queue(site, given) else {"max_nodes": None}
+    try:
+        return Site.model_validate(site.model_dump() | limits | dict(given)) if given else site
+    except ValidationError as error:
+        spelling = {o.field: o.spelling for o in options_of(Site)}
+        takes = {"time": TAKES[CLOCK_PATTERN]}
+        lines = [
+            f"{spelling[str(e['loc'][0])]}: got {e['input']!r}, "
+            f"takes {takes.get(str(e['loc'][0]), TAKES[WORD_PATTERN])}"
+            for e in error.errors()
+        ]
+        raise RequestError("\n".join(lines)) from None
+
+
+def _same_queue(site: Site, given: Mapping[str, Any]) -> bool:
+    """Whether the queue stays whose limit `max_nodes` is: the site's QOS, or its partition where it names no QOS."""
+    queue = ("qos",) if site.qos else ("qos", "partition")
+    return all(given.get(name, getattr(site, name)) == getattr(site, name) for name in queue)
+
+
+def _validated(path: Path, data: object) -> Site:
+    if not isinstance(data, Mapping):
+        raise RequestError(f"site file {path}: it must be a mapping of fields (see configs/sites/slurm.yaml)")
+    try:
+        return Site.model_validate(data)
+    except ValidationError as error:
+        raise RequestError(f"site file {path}: {'; '.join(_sentences(error))}") from None
+
+
+def _sentences(error: ValidationError) -> Iterator[str]:
+    for e in error.errors():
+        where, given = ".".join(map(str, e["loc"])), e["input"]
+        if e["type"] == "extra_forbidden":
+            near = nearest(str(e["loc"][-1]), _known_fields(e["loc"][:-1]))
+            yield f"unknown field {where}" + (f" (did you mean {near}?)" if near else "")
+        elif e["type"] == "invalid_key" or e["loc"][-1] == "[key]":
+            yield _key_sentence(e["loc"], given)
+        elif e["type"] in ("secret", "taken"):
+            yield f"field {where}: {e['msg']}"
+        elif e["type"] == "missing":
+            yield f"field {where} is missing"
+        elif where == "time" and isinstance(given, int):
+            yield f"field time is {given}, as YAML reads an unquoted {_clock(given)}: quote it"
+        elif e["type"] == "string_type" and isinstance(given, int | float | date):
+            yield f"field {where} is text, and YAML reads it as {given}: quote it"
+        elif e["type"] == "string_pattern_mismatch":
+            yield f"field {where}: got {given!r}, takes {TAKES[e['ctx']['pattern']]}"
+        else:
+            said = e["msg"].removeprefix("Value error, ")
+            yield f"field {where} is {given!r}: {said[0].lower()}{said[1:]}"
+
+
+def _key_sentence(loc: tuple[int | str, ...], key: object) -> str:
+    *above, _ = (part for part in loc if part != "[key]")
+    of = f" of {'.'.join(map(str, above))}" if above else ""
+    if isinstance(key, str):
+        return f"key {key!r}{of} takes {TAKES[NAME_PATTERN]}"
+    why = ", as YAML reads an unquoted yes, no, on or off" if isinstance(key, bool) else ""
+    return f"key {key}{of} is no name{why}: quote it"
+
+
+def _clock(seconds: int) -> str:
+    return f"{seconds // 3600}:{seconds // 60 % 60:02}:{seconds % 60:02}"
+
+
+def _known_fields(loc: tuple[int | str, ...]) -> list[str]:
+    part: type[BaseModel] = Site
+    for name in loc:
+        annotation = part.model_fields[str(name)].annotation if str(name) in part.model_fields else None
+        inner = [a for a in (annotation, *getattr(annotation, "__args__", ())) if isinstance(a, type)]
+        part = next((a for a in inner if issubclass(a, BaseModel)), part)
+    return list(part.model_fields)
+
+
+def choose_site(asked: str | None, environ: Mapping[str, str] = os.environ) -> Choice:
+    """The site to use: `--site`, then HARNESS_SITE (empty is unset), then detection, else `local`.
+
+    Raises:
+        RequestError: the site named does not exist, or its file is wrong.
+    """
+    if asked is not None:
+        return Choice(site=load_site(asked), reason="--site")
+    if environ.get("HARNESS_SITE"):
+        shared = (
+            "HARNESS_SITE" in environ.get("HARNESS_COURSE", "").split()
+        )  # slurm.sh says what it took from there
+        source = "HARNESS_SITE in configs/course.env" if shared else "HARNESS_SITE"
+        return Choice(site=load_site(environ["HARNESS_SITE"], source), reason=source)
+    return _detected(environ)
+
+
+def site_to_show(environ: Mapping[str, str] = os.environ) -> tuple[Choice, str | None]:
+    """The site for a page that only informs, and what is wrong with HARNESS_SITE: such a page helps to mend it."""
+    try:
+        return choose_site(None, environ), None
+    except RequestError as error:
+        return _detected(environ), str(error)
+
+
+def _detected(environ: Mapping[str, str]) -> Choice:
+    host, cluster = socket.gethostname(), environ.get("SLURM_CLUSTER_NAME")
+    has_slurm = shutil.which("sbatch") is not None  # a host's name alone may be anybody's
+    for name in site_names():
+        detect = _detection_of(name)
+        if cluster and cluster in detect.clusters:
+            return Choice(site=load_site(name), reason=f"SLURM_CLUSTER_NAME is {cluster}")
+        if has_slurm and any(fnmatch.fnmatch(host, pattern) for pattern in detect.hosts):
+            return Choice(site=load_site(name), reason=f"this host is {host}")
+    if _controller_answers():
+        return Choice(site=load_site("slurm"), reason="sbatch is here and its controller answers")
+    why = "sbatch is here but its controller does not answer" if has_slurm else "no sbatch on this machine"
+    return Choice(site=load_site("local"), reason=why)
+
+
+def _detection_of(name: str) -> Detect:
+    """Only the `detect` block of a site file: reading all files in full costs a tenth of a dry run."""
+    text = (SITES / f"{name}.yaml").read_text(encoding="utf-8")
+    block = re.search(r"^detect:\n((?: .*\n)+)", text, re.MULTILINE)
+    return Detect(**parse_yaml(block[1])) if block else Detect()
+
+
+def _controller_answers() -> bool:
+    if not (shutil.which("sbatch") and shutil.which("scontrol")):
+        return False
+    try:
+        asked = subprocess.run(["scontrol", "ping"], capture_output=True, text=True, timeout=5, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return asked.returncode == 0 and "UP" in asked.stdout
+
+
+def nvidia_gpus(environ: Mapping[str, str] = os.environ) -> int:
+    """How many NVIDIA GPUs this machine lets us use."""
+    return len(visible_gpus(environ))
+
+
+def visible_gpus(environ: Mapping[str, str]) -> list[str]:
+    """The GPUs a run may use, by number or UUID as CUDA_VISIBLE_DEVICES names them; CUDA stops at what names none."""
+    visible = environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is not None:
+        return list(takewhile(_NAMES_GPU.fullmatch, map(str.strip, visible.split(","))))
+    gpus = Path("/proc/driver/nvidia/gpus")
+    found = gpus.iterdir() if gpus.is_dir() else Path("/dev").glob("nvidia[0-9]*")
+    return [str(number) for number, _ in enumerate(found)]

@@ -1,0 +1,70 @@
+"""What nsys tells its child to load is bound into the container, and nothing that is there already."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from launch_shared import ROOT
+
+from harness.launch.profilers.container_binds import missing, needed
+
+NSYS = "/apps/cuda/12.6/nsight-systems-2024.5.1"
+LIBRARY = f"{NSYS}/target-linux-x64/libToolsInjection64.so"
+
+
+def become(*words: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    """What a container that only prints its words is told, the last of them being the image and a program."""
+    argv = [
+        sys.executable,
+        "-I",
+        str(ROOT / "harness/launch/profilers/container_binds.py"),
+        str(len(words) + 1),
+        "printf",
+        *words,
+    ]
+    argv += ["image", "program"]
+    env = {"PATH": os.environ["PATH"], **environ}
+    return subprocess.run(argv, env=env, capture_output=True, text=True, check=False)
+
+
+def test_the_installation_and_the_session_are_needed_and_a_sites_own_library_is_not(tmp_path: Path) -> None:
+    config = tmp_path / "injection_config"
+    config.touch()
+    environ = {
+        "LD_PRELOAD": f"/apps/xalt/libxalt.so:{NSYS}/target-linux-x64/libToolsInjectionProxy64.so",
+        "CUDA_INJECTION64_PATH": LIBRARY,
+        "NVTX_INJECTION64_PATH": f"/elsewhere{LIBRARY}",
+        "QUADD_INJECTION_CONFIG": str(config),
+        "QUADD_INJECTION_PROXY": "OSRT, NVTX",
+        "QUADD_OS_RUNTIME_CONFIG": "/gone/with/its/session",
+        "PATH": NSYS,
+    }
+    assert needed(environ) == [NSYS, f"/elsewhere{NSYS}", str(tmp_path)]
+    assert needed({"TMPDIR": str(tmp_path)}) == [str(tmp_path)]
+    assert needed({"TMPDIR": "relative", "LD_PRELOAD": ""}) == []
+
+
+@pytest.mark.parametrize(
+    ("bind", "shown"), [("/apps", True), ("/apps:/apps:ro", True), ("/apps:/a", False), ("/app", False)]
+)
+def test_what_is_bound_by_the_same_name_is_not_bound_twice(bind: str, shown: bool) -> None:
+    assert missing([NSYS], ["singularity", "exec", "--nv", "--bind", bind]) == ([] if shown else [NSYS])
+
+
+def test_it_becomes_the_container_with_the_binds_before_the_image(tmp_path: Path) -> None:
+    done = become("%s\n", "--nv", CUDA_INJECTION64_PATH=LIBRARY, TMPDIR=str(tmp_path))
+    assert done.stdout.splitlines() == ["--nv", "--bind", NSYS, "--bind", str(tmp_path), "image", "program"]
+
+
+@pytest.mark.parametrize("name", ["a:b", "a,b"])
+def test_a_folder_that_cannot_be_bound_is_one_sentence(tmp_path: Path, name: str) -> None:
+    folder = tmp_path / name
+    folder.mkdir()
+    done = become("%s\n", TMPDIR=str(folder))
+    assert (done.returncode, done.stdout) == (1, "")
+    assert f"nsys: printf cannot bind {folder}" in done.stderr
+    assert done.stderr.count("\n") == 1
