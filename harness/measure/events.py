@@ -17,7 +17,7 @@ from harness.analysis.summary import Training, Window
 from harness.common.errors import HarnessError, RequestError, WorkError
 from harness.measure.paths import NO_TRACE, rank_by_training, run_of, trace_files, training_beside
 from harness.traces import map_traces
-from harness.traces.progress import Report, silent
+from harness.traces.progress import OnProgress, silent
 from harness.traces.trace import I32, I64, Trace
 
 Column = NDArray[np.int64] | list[str | None]
@@ -34,7 +34,7 @@ class _Process:
     texts: dict[str, tuple[I32, list[str]]]
 
 
-def events(paths: Iterable[Path | str], progress: Report = silent) -> dict[str, Column]:
+def events(paths: Iterable[Path | str], progress: OnProgress = silent) -> dict[str, Column]:
     """Every event of the devices in the traces of one job, equally long columns in the files' order.
 
     `start_ns` is unix time where the trace knows it, else on the trace's own clock; `duration_ns`; `rank`, `device`,

@@ -25,7 +25,7 @@ from harness.measure.efficiency import efficiency
 from harness.measure.run_files import read_monitor, read_training
 from harness.site.site import Site
 from harness.traces import TraceError, find_traces, map_traces
-from harness.traces.progress import Report, silent
+from harness.traces.progress import OnProgress, silent
 
 if TYPE_CHECKING:
     from harness.run import Run
@@ -63,7 +63,7 @@ def measure_jobs(
     paths: Iterable[Path | str],
     window: Window | str = Window.STEPS,
     workers: int | None = None,
-    progress: Report = silent,
+    progress: OnProgress = silent,
 ) -> list[Summary]:
     """One summary per job found in `paths`. workers: processes that read at once; None chooses."""
     wanted = [Path(p) for p in paths]
@@ -99,7 +99,7 @@ def measure_files(
     files: Sequence[Path],
     window: Window,
     workers: int | None = None,
-    progress: Report = silent,
+    progress: OnProgress = silent,
     *,
     hta: bool = False,
 ) -> tuple[list[RankPart], list[Finding]]:

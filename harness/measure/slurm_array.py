@@ -21,7 +21,7 @@ from harness.analysis.process.part import RankPart, merge
 from harness.analysis.summary import Finding, Verdict, Window
 from harness.common.errors import WorkError
 from harness.measure.paths import measure_files
-from harness.traces.progress import Report, silent
+from harness.traces.progress import OnProgress, silent
 
 POLL_S = 0.5
 LOST = "a trace was not measured"
@@ -60,7 +60,7 @@ class Array:
 
 
 def measure_distributed(
-    files: Sequence[Path], window: Window, array: Array, progress: Report = silent
+    files: Sequence[Path], window: Window, array: Array, progress: OnProgress = silent
 ) -> tuple[list[RankPart], list[Finding]]:
     """As measure_paths.measure_files, by the tasks of a job array. Partial results are left in the array's folder.
 

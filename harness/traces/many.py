@@ -6,8 +6,6 @@ A worker holds one trace at a time, and no more workers run than the memory budg
 from __future__ import annotations
 
 import os
-import signal
-import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -15,11 +13,12 @@ from typing import TYPE_CHECKING, TypeVar
 from harness.monitor.cores import usable_cores
 from harness.traces.errors import TraceError
 from harness.traces.open import open_trace
-from harness.traces.progress import Report, silent
+from harness.traces.pool import KILLED, process_pool
+from harness.traces.progress import OnProgress, silent
 from harness.traces.trace import Trace
 
 if TYPE_CHECKING:
-    from concurrent.futures import Future, ProcessPoolExecutor
+    from concurrent.futures import Future
 
 Result = TypeVar("Result")
 
@@ -27,7 +26,6 @@ Result = TypeVar("Result")
 # benchmarks/bench_read_kineto.py and bench_read_nsys.py.
 _BYTES_PER_BYTE = {".json.gz": 8.0, ".sqlite.gz": 12.0, ".json": 0.5, ".sqlite": 2.0, ".nsys-rep": 8.0}
 _BASE_BYTES = 80 << 20
-KILLED = "was not read: its worker process was killed, probably for want of memory"
 _WORTH_A_POOL_BYTES = 24 << 20  # below this a pool takes longer to start than it saves
 
 
@@ -37,7 +35,7 @@ def map_traces(
     *,
     workers: int | None = None,
     memory_budget_bytes: int | None = None,
-    progress: Report = silent,
+    progress: OnProgress = silent,
 ) -> list[Result | TraceError]:
     """`function` of each trace, in the order of `paths`; a file that cannot be read gives its TraceError.
 
@@ -82,7 +80,7 @@ def _size(file: Path) -> int:
 
 
 def _in_turn(
-    files: list[Path], sizes: list[int], function: Callable[[Trace], Result], each: int, progress: Report
+    files: list[Path], sizes: list[int], function: Callable[[Trace], Result], each: int, progress: OnProgress
 ) -> list[Result | TraceError]:
     results: list[Result | TraceError] = []
     for number, file in enumerate(files):
@@ -90,12 +88,12 @@ def _in_turn(
     return results
 
 
-def _after(before_bytes: int, total_bytes: int, progress: Report) -> Report:
+def _after(before_bytes: int, total_bytes: int, progress: OnProgress) -> OnProgress:
     return lambda done_bytes, _: progress(before_bytes + done_bytes, total_bytes)
 
 
 def _apply(
-    file: Path, function: Callable[[Trace], Result], workers: int, progress: Report = silent
+    file: Path, function: Callable[[Trace], Result], workers: int, progress: OnProgress = silent
 ) -> Result | TraceError:
     try:
         trace = open_trace(file, workers=workers, progress=progress)
@@ -109,7 +107,7 @@ def _in_pool(
     sizes: list[int],
     function: Callable[[Trace], Result],
     shares: tuple[int, int],
-    progress: Report,
+    progress: OnProgress,
 ) -> list[Result | TraceError]:
     """The largest files first, so that no worker is left alone with one at the end.
 
@@ -136,15 +134,3 @@ def _in_pool(
                 results[number] = TraceError(files[number], KILLED)
             progress(sum(sizes[number] for number in results), sum(sizes))
     return [results[number] for number in range(len(files))]
-
-
-def process_pool(workers: int) -> ProcessPoolExecutor:
-    """Worker processes that die silently of Ctrl-C.
-
-    Forking starts them quickest, and is safe only while no other thread holds a lock.
-    """
-    import multiprocessing  # noqa: PLC0415 - as in _in_pool
-    from concurrent.futures import ProcessPoolExecutor  # noqa: PLC0415 - as in _in_pool
-
-    context = multiprocessing.get_context("fork" if threading.active_count() == 1 else "spawn")
-    return ProcessPoolExecutor(workers, context, signal.signal, (signal.SIGINT, signal.SIG_DFL))

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from harness.traces.errors import TraceError
-from harness.traces.progress import Report, silent
+from harness.traces.progress import OnProgress, silent
 from harness.traces.trace import Trace
 from harness.traces.vocabulary import printable
 from harness.traces.zero import from_zero
@@ -23,7 +23,9 @@ _LFS_MAGIC = b"version https://git-lfs"
 _TRACE_NAME = re.compile(r"rank|worker|trace", re.IGNORECASE)
 
 
-def open_trace(path: Path | str, *, host: bool = True, workers: int = 1, progress: Report = silent) -> Trace:
+def open_trace(
+    path: Path | str, *, host: bool = True, workers: int = 1, progress: OnProgress = silent
+) -> Trace:
     """Read a Kineto file (.json, .json.gz), an nsys export (.sqlite, .sqlite.gz) or a report (.nsys-rep).
 
     A large plain Kineto file may be read by `workers` processes. `host=False` leaves out API calls and ranges

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import TextIO
 
-Report = Callable[[int, int], None]  # done, in all: of bytes, unless said otherwise
+OnProgress = Callable[[int, int], None]  # done, in all: of bytes, unless said otherwise
 
 _PATIENCE_S = 1.0
 _TERMINAL_INTERVAL_S = 0.2
@@ -20,7 +20,7 @@ def silent(done: int, total: int) -> None:
 
 
 class Progress:
-    """A `Report` that writes one line, rewritten in place on a terminal. Used as a context manager.
+    """A `OnProgress` that writes one line, rewritten in place on a terminal. Used as a context manager.
 
     `unit`: what is counted, where it is not bytes."""
 

@@ -19,7 +19,7 @@ from harness.report.compare.rows import configuration_rows, is_clear, letters, r
 from harness.report.elements import Page, Section, Table, table
 from harness.report.page.compose import render_page
 from harness.run import write_atomically
-from harness.traces.progress import Report, silent
+from harness.traces.progress import OnProgress, silent
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Compared:
         return list(zip(letters(self.pairs)[1:], self.pairs, strict=True))
 
 
-def write_comparison(compared: Compared, path: Path, progress: Report = silent) -> None:
+def write_comparison(compared: Compared, path: Path, progress: OnProgress = silent) -> None:
     """Write the page. Raises WorkError when it cannot be written."""
     drawn = timelines(compared.labels, compared.summaries, progress)
     write_atomically(path, render_page(compose_comparison(compared, drawn)))

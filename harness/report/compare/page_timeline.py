@@ -10,7 +10,7 @@ from harness.analysis.summary import Summary
 from harness.report.timeline.condense import Choice, choose, draw
 from harness.report.timeline.encode import pack_to_fit
 from harness.report.timeline.tracks import Strip
-from harness.traces.progress import Report, silent
+from harness.traces.progress import OnProgress, silent
 
 _RANKS_EACH = 2  # of each run: the first and the last that all runs have
 _PROCESSES_EACH = 4  # of runs whose traces do not say their rank
@@ -29,7 +29,9 @@ NO_TIMELINES = Timelines(
 )
 
 
-def timelines(labels: Sequence[str], summaries: Sequence[Summary], progress: Report = silent) -> Timelines:
+def timelines(
+    labels: Sequence[str], summaries: Sequence[Summary], progress: OnProgress = silent
+) -> Timelines:
     """The strips of every run whose traces are still where its Summary found them."""
     ranks = _shared(summaries)
     drawn: list[Strip] = []
@@ -59,7 +61,9 @@ def _shared(summaries: Sequence[Summary]) -> frozenset[int]:
     return _ends(frozenset.intersection(*known)) if known else frozenset()
 
 
-def _of_run(s: Summary, shared: frozenset[int], runs: int, progress: Report) -> tuple[list[Strip], list[str]]:
+def _of_run(
+    s: Summary, shared: frozenset[int], runs: int, progress: OnProgress
+) -> tuple[list[Strip], list[str]]:
     if not s.devices:
         return [], []
     ranks = shared or _ends(s.ranks) or None

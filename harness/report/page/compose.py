@@ -38,7 +38,7 @@ from harness.report.plots.time import gantt_figure, heat_figure
 from harness.report.timeline.condense import Drawn, choose, draw, notes
 from harness.report.timeline.encode import pack_to_fit
 from harness.run import Run, write_atomically
-from harness.traces.progress import Report, silent
+from harness.traces.progress import OnProgress, silent
 
 MOST_ROWS = 64  # of a table: a thousand ranks must not bury what stands below
 _BEFORE: tuple[Callable[[Summary, Inputs], Section], ...] = (
@@ -61,7 +61,7 @@ def write_page(
     summary: Summary,
     path: Path,
     ranks: frozenset[int] | None = None,
-    progress: Report = silent,
+    progress: OnProgress = silent,
 ) -> None:
     """Write the page of one job. `run`: its directory when it is one of ours; `ranks`: whose timeline, None
     chooses.
@@ -72,7 +72,7 @@ def write_page(
 
 
 def read_inputs(
-    run: Run | None, summary: Summary, ranks: frozenset[int] | None = None, progress: Report = silent
+    run: Run | None, summary: Summary, ranks: frozenset[int] | None = None, progress: OnProgress = silent
 ) -> Inputs:
     """What the page needs besides the Summary, read from the run and condensed from the traces."""
     inputs = gather(run)

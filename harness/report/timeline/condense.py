@@ -21,7 +21,7 @@ from harness.analysis.summary import Summary, Window
 from harness.common.paths import PROGRAM
 from harness.report.timeline.tracks import Strip, make_strip
 from harness.traces import TraceError, map_traces
-from harness.traces.progress import Report, silent
+from harness.traces.progress import OnProgress, silent
 from harness.traces.trace import F64, Trace
 
 MOST_RANKS = 8  # strips of so many ranks go into a page
@@ -133,7 +133,7 @@ def notes(s: Summary, choice: Choice, strips: Sequence[Strip]) -> list[str]:
     return told
 
 
-def draw(s: Summary, choice: Choice, workers: int | None = None, progress: Report = silent) -> Drawn:
+def draw(s: Summary, choice: Choice, workers: int | None = None, progress: OnProgress = silent) -> Drawn:
     """Read the Summary's traces again and condense them. Files that are gone by now are left out."""
     files = [path for path in dict.fromkeys(Path(x.path) for x in s.sources) if path.exists()]
     condense = partial(draw_trace, choice=choice, rules=load_rules(), window=s.window)

@@ -9,7 +9,7 @@ from pathlib import Path
 from isal import isal_zlib
 
 from harness.traces.errors import TraceError
-from harness.traces.progress import Report, silent
+from harness.traces.progress import OnProgress, silent
 
 BLOCK_BYTES = 256 << 10  # fits the cache of one core; larger blocks read slower
 MOST_RECORD_BYTES = 64 << 20  # of text in which no record ends
@@ -22,7 +22,7 @@ _DAMAGE: type[Exception] = isal_zlib.error  # type: ignore[assignment]
 class Blocks:
     """The blocks of one file. After iteration, `broken` says what ended it early, if anything did."""
 
-    def __init__(self, path: Path, progress: Report = silent) -> None:
+    def __init__(self, path: Path, progress: OnProgress = silent) -> None:
         self.path = path
         self.broken: str | None = None
         self._progress = progress

@@ -15,14 +15,15 @@ from harness.traces.kineto.identity import About, about
 from harness.traces.kineto.layout import OtherLayout, Picker, picked_by_layout
 from harness.traces.kineto.pick import Batch, picked
 from harness.traces.kineto.split import Records
-from harness.traces.progress import Report
+from harness.traces.pool import KILLED, process_pool
+from harness.traces.progress import OnProgress
 
 _RECORDS_AT_ONCE = 1024
 _PART_BYTES = 24 << 20  # less is read sooner than a process is started
 
 
 def gathered_from(
-    path: Path, progress: Report, workers: int, *, operators: bool
+    path: Path, progress: OnProgress, workers: int, *, operators: bool
 ) -> tuple[Gathered, Records, About]:
     """The records' content, in the fastest way that the file allows. Raises TraceError for what is no trace."""
     try:
@@ -40,7 +41,7 @@ def names_no_gpu(path: Path) -> bool:
     return about(Records(Blocks(path)).header, b"").devices == []
 
 
-def _by_lines(path: Path, progress: Report, workers: int, operators: bool) -> tuple[Gathered, Records]:
+def _by_lines(path: Path, progress: OnProgress, workers: int, operators: bool) -> tuple[Gathered, Records]:
     blocks = Blocks(path, progress)
     parts = 1 if blocks.is_packed else min(workers, path.stat().st_size // _PART_BYTES)
     if parts < 2:
@@ -53,7 +54,7 @@ def _by_lines(path: Path, progress: Report, workers: int, operators: bool) -> tu
 
 def _filled(
     path: Path,
-    progress: Report,
+    progress: OnProgress,
     operators: bool,
     pick: Callable[[Records, bool], Iterator[Batch]],
     forgiving: bool = False,
@@ -74,11 +75,11 @@ def _gathered(batches: Iterator[Batch], forgiving: bool = False) -> Gathered:
     return gathered
 
 
-def _in_parts(path: Path, picker: Picker, begin: int, parts: int, progress: Report) -> tuple[Gathered, bytes]:
+def _in_parts(
+    path: Path, picker: Picker, begin: int, parts: int, progress: OnProgress
+) -> tuple[Gathered, bytes]:
     """Parts of the file read by processes of their own; what they found, joined in the file's order, and the footer."""
     from concurrent.futures import BrokenExecutor  # noqa: PLC0415 - only for large files
-
-    from harness.traces.many import KILLED, process_pool  # noqa: PLC0415 - as above
 
     size = path.stat().st_size
     bounds = [begin + (size - begin) * part // parts for part in range(parts + 1)]

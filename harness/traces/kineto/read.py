@@ -15,7 +15,7 @@ from harness.traces.kineto.gpu import device_events
 from harness.traces.kineto.identity import About, identity
 from harness.traces.kineto.split import Records
 from harness.traces.messages import Message, collectives
-from harness.traces.progress import Report, silent
+from harness.traces.progress import OnProgress, silent
 from harness.traces.trace import Calls, Collectives, Events, RangeKind, Ranges, Trace
 
 _HOST_STANDS_IN = "the file names GPUs but holds no work of theirs, so the host's operators are its events"
@@ -23,7 +23,7 @@ _NOTHING = "the trace holds no work: no kernels, no operators and no ranges were
 _DAMAGED_HEADER = "the text around the events is damaged, so rank, devices or clock may be missing"
 
 
-def read_kineto(path: Path, progress: Report = silent, workers: int = 1) -> Trace:
+def read_kineto(path: Path, progress: OnProgress = silent, workers: int = 1) -> Trace:
     """Read one rank's trace. Raises TraceError where there is nothing to read.
 
     A GPU's work becomes the events; without a GPU the operators do, and gloo's spans are the communication.

@@ -14,7 +14,7 @@ import numpy as np
 from harness.traces.columns import unknown
 from harness.traces.errors import TraceError
 from harness.traces.nsys.pages import OtherFormat, Pages
-from harness.traces.progress import Report, silent
+from harness.traces.progress import OnProgress, silent
 from harness.traces.trace import I64
 
 _MAGIC = b"SQLite format 3\0"
@@ -50,7 +50,7 @@ class Growing:
 class Database:
     """Read-only access; what is not there reads as no rows, or as unknown."""
 
-    def __init__(self, path: Path, connection: sqlite3.Connection, progress: Report = silent) -> None:
+    def __init__(self, path: Path, connection: sqlite3.Connection, progress: OnProgress = silent) -> None:
         self.path = path
         self._size = path.stat().st_size
         self._done = 0  # bytes of the tables that were read whole
@@ -147,7 +147,7 @@ def _one_sentence(path: Path) -> Iterator[None]:
 
 
 @contextmanager
-def opened(path: Path, progress: Report = silent) -> Iterator[Database]:
+def opened(path: Path, progress: OnProgress = silent) -> Iterator[Database]:
     """The database at `path`, which nothing here ever writes to. Raises TraceError for what is none."""
     _check_whole(path)
     with _one_sentence(path):

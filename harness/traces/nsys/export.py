@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 
 from harness.traces.errors import TraceError
-from harness.traces.progress import Report, silent
+from harness.traces.progress import OnProgress, silent
 
 _HASH_BYTES = 8
 _MOST_SAID = 4096
@@ -23,7 +23,7 @@ _PER_CENT = re.compile(r"(\d+)%")
 _NEWER = re.compile(r"newer version|unsupported.*version|version.*not supported|later version", re.IGNORECASE)
 
 
-def exported(report: Path, progress: Report = silent) -> Path:
+def exported(report: Path, progress: OnProgress = silent) -> Path:
     """The export of `report`, made now or earlier. Raises TraceError where it cannot be had.
 
     The export's name carries a hash of the report, so a report that was written anew is exported anew.
@@ -87,7 +87,7 @@ def _installed() -> str | None:
     return shutil.which("nsys") or (shutil.which("nsys", path=f"{home}/bin") if home else None)
 
 
-def _export(nsys: str, options: list[str], report: Path, name: str, progress: Report) -> Path:
+def _export(nsys: str, options: list[str], report: Path, name: str, progress: OnProgress) -> Path:
     folder = report.parent if os.access(report.parent, os.W_OK) else _cache_folder()
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder, prefix=".export-") as scratch:
@@ -99,7 +99,7 @@ def _export(nsys: str, options: list[str], report: Path, name: str, progress: Re
         return fresh.replace(folder / name)
 
 
-def _run(command: list[str], report: Path, progress: Report) -> tuple[int, str]:
+def _run(command: list[str], report: Path, progress: OnProgress) -> tuple[int, str]:
     """Exit code and output of a command that tells its progress in per cent."""
     said, size = "", report.stat().st_size
     try:

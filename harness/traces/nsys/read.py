@@ -14,14 +14,14 @@ from harness.traces.nsys.identity import dropped_events, export_facts, identity,
 from harness.traces.nsys.metrics import metric_series, peak_memory_bytes
 from harness.traces.nsys.nccl_messages import Payloads, device_collectives, is_nccl_call, read_payloads
 from harness.traces.nsys.ranges import nvtx_ranges
-from harness.traces.progress import Report, silent
+from harness.traces.progress import OnProgress, silent
 from harness.traces.trace import Calls, Ranges, Trace
 
 _GZIP_MAGIC = b"\x1f\x8b"
 _NO_SIZES = "message sizes were not exported (export with --include-json=true)"
 
 
-def read_sqlite(path: Path, host: bool = True, progress: Report = silent) -> Trace:
+def read_sqlite(path: Path, host: bool = True, progress: OnProgress = silent) -> Trace:
     """Read an export (.sqlite, or packed as .sqlite.gz). Raises TraceError for what is no nsys export."""
     if not is_packed(path):
         with opened(path, progress) as database:

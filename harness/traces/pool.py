@@ -1,0 +1,24 @@
+"""Worker processes for reading. Knows no trace and no reader, so that a reader can use it too."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from concurrent.futures import ProcessPoolExecutor
+
+KILLED = "was not read: its worker process was killed, probably for want of memory"
+
+
+def process_pool(workers: int) -> ProcessPoolExecutor:
+    """Worker processes that die silently of Ctrl-C.
+
+    Forking starts them quickest, and is safe only while no other thread holds a lock.
+    """
+    import multiprocessing  # noqa: PLC0415 - they take longer to import than one small trace to read
+    from concurrent.futures import ProcessPoolExecutor  # noqa: PLC0415 - as above
+
+    context = multiprocessing.get_context("fork" if threading.active_count() == 1 else "spawn")
+    return ProcessPoolExecutor(workers, context, signal.signal, (signal.SIGINT, signal.SIG_DFL))
