@@ -59,6 +59,41 @@ def test_nsys2prv_is_run_and_never_imported() -> None:
     assert importers("harness", "nsys2prv") == []
 
 
+def running(node: ast.AST) -> Iterator[ast.AST]:
+    """Every node below this one but those that only a type checker sees."""
+    for child in ast.iter_child_nodes(node):
+        types_only = isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test)
+        if not types_only:
+            yield child
+            yield from running(child)
+
+
+def named(node: ast.AST) -> Iterator[str]:
+    """Every module that an import statement may mean."""
+    if isinstance(node, ast.Import):
+        yield from (alias.name for alias in node.names)
+    elif isinstance(node, ast.ImportFrom) and node.module:
+        yield from (node.module, *(f"{node.module}.{alias.name}" for alias in node.names))
+
+
+def module_name(path: Path) -> str:
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+
+
+def test_no_modules_import_each_other_in_a_circle_not_even_inside_a_function() -> None:
+    trees = {module_name(path): ast.parse(path.read_text(encoding="utf-8")) for path in sources("harness")}
+    imports = {
+        name: {other for node in running(tree) for other in named(node) if other in trees and other != name}
+        for name, tree in trees.items()
+    }
+    assert "harness.traces.pool" in imports["harness.traces.kineto.fill"], "no import was seen"
+    left = dict(imports)
+    while free := [name for name, others in left.items() if not others & left.keys()]:
+        for name in free:
+            del left[name]
+    assert sorted(left) == [], "these modules are in a circle, or import one"
+
+
 def test_the_door_needs_nothing_but_python() -> None:
     own = {path.stem for path in sources("scripts/door")}
     foreign = {module.split(".")[0] for path in sources("scripts/door") for module in imported(path)}
