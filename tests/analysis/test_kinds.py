@@ -88,6 +88,16 @@ def test_communication_is_known_in_every_era_of_every_library(name):
         ("aten::embedding", "embedding", None),
         ("aten::add_", "elementwise", None),
         ("c10d::allreduce_", "host", None),
+        (
+            "bmm_Bfloat16_MxE2m1MxE4m3_Fp32_bmm1_t128x64x256u2_s4_et128x64_rM_TN_transOut_sm100f",
+            "gemm",
+            "fp8",
+        ),
+        ("bmm_E4m3_E4m3E4m3_Fp32_t128x8x512u2_s7_et64x8_m64x8x32_cga1x1x1_16dp256b_rM_TN", "gemm", "fp8"),
+        ("bmm_E4m3_MxE2m1E4m3_castMxE4m3_Fp32_bA32_bB32_t128x8x512_s3_et128x8", "gemm", "fp8"),
+        ("bmm_Bfloat16_MxInt4Bfloat16_castBfloat16_Fp32_Ab32_t128x16x256_s3", "gemm", "bf16"),
+        ("bmm_E4m3_Bfloat16Bfloat16_Fp32_t128x8x512u2_s7", "gemm", "bf16"),
+        ("bmm_Bfloat16_E2m1E2m1_Fp32_bA16_bB16_t128x8x512u2_s7_et128x8", "gemm", "fp4"),
         ("kernel_nobody_has_heard_of", "other", None),
     ],
 )

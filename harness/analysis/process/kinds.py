@@ -36,7 +36,7 @@ KINDS = (
     HOST,
     OTHER,
 )
-PRECISIONS = ("fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "int8")
+PRECISIONS = ("fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "fp4", "int8")
 _WITH_PRECISION = ("gemm", "attention")
 _COPIES = {
     CopyKind.H2D: "copy H2D",
