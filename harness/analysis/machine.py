@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from harness.analysis.summary import Finding, Summary, Training, Verdict
+from harness.analysis.summary import Finding, RankTraining, Summary, Verdict
 from harness.monitor.samples import Recording
 
 BUSY = "others used the cores while this was measured"
@@ -44,7 +44,7 @@ class Cores:
         return full or self.ranks > self.usable - self.others
 
 
-def judge_machines(recordings: Sequence[Recording], training: Sequence[Training]) -> list[Finding]:
+def judge_machines(recordings: Sequence[Recording], training: Sequence[RankTraining]) -> list[Finding]:
     """What is doubtful about the times of ranks that run on cores, a finding per machine and reason."""
     on_cores = [t for t in training if t.device == "cpu"]
     span = _profiled(on_cores)
@@ -82,13 +82,15 @@ def _doubt(what: str, evidence: str) -> Finding:
     return Finding(severity=Verdict.DOUBTFUL, what=what, evidence=evidence)
 
 
-def _profiled(training: Sequence[Training]) -> Span | None:
+def _profiled(training: Sequence[RankTraining]) -> Span | None:
     """From the first profiled step's start to the last one's end, of any rank."""
     spans = [t.profiled_unix_ns for t in training if t.profiled_unix_ns is not None]
     return (min(a for a, _ in spans), max(b for _, b in spans)) if spans else None
 
 
-def _cores(recordings: Sequence[Recording], training: Sequence[Training], span: Span | None) -> Cores | None:
+def _cores(
+    recordings: Sequence[Recording], training: Sequence[RankTraining], span: Span | None
+) -> Cores | None:
     """Of one machine, which may play several nodes with a monitor each; None where no rank runs on its cores or no
     number of cores was recorded."""
     usable = max((_count(r, "cpus") or 0 for r in recordings), default=0)
@@ -116,7 +118,7 @@ def _count(recording: Recording, name: str) -> int | None:
     return value if isinstance(value, int) else None
 
 
-def _is_on(rank: Training, recording: Recording) -> bool:
+def _is_on(rank: RankTraining, recording: Recording) -> bool:
     """Whether this monitor watched the rank's node. A machine that plays several nodes adds their numbers."""
     host = (rank.host or "").split(".")[0]
     return recording.host in (rank.host, host, f"{host}-{rank.node}")

@@ -12,7 +12,7 @@ from statistics import median
 
 from harness.analysis.expected import expected_facts
 from harness.analysis.process.idle import CAUSES
-from harness.analysis.summary import Collective, CollectivePhase, Summary, Training
+from harness.analysis.summary import Collective, CollectivePhase, RankTraining, Summary
 from harness.traces.vocabulary import POINT_TO_POINT, dtype_bytes
 
 Facts = dict[str, float]
@@ -171,7 +171,7 @@ def _resources(summary: Summary) -> Iterator[tuple[str, float | None]]:
     yield "energy_joules", _total(energies) if energies and None not in energies else None
 
 
-def _ranks_per_node(training: list[Training]) -> int | None:
+def _ranks_per_node(training: list[RankTraining]) -> int | None:
     nodes: dict[int, int] = defaultdict(int)
     for rank in training:
         if rank.node is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from harness.analysis.expected import resolved
-from harness.analysis.summary import Summary, Training
+from harness.analysis.summary import RankTraining, Summary
 from harness.explain.next_command import Fields
 from harness.format import known
 
@@ -44,7 +44,7 @@ def on_cpu(s: Summary) -> bool:
     return any(d.device_kind == "cpu" for d in s.devices)
 
 
-def slowest(s: Summary) -> Training | None:
+def slowest(s: Summary) -> RankTraining | None:
     """The rank with the longest step by the training's own clock."""
     timed = [t for t in s.training if t.median_step_ns]
     return max(timed, key=lambda t: t.median_step_ns or 0, default=None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from harness.analysis.expected import resolved
-from harness.analysis.summary import Pipeline, Stage, Summary
+from harness.analysis.summary import Pipeline, PipelineStage, Summary
 from harness.explain.finding import Avoidable, Change, global_batch
 from harness.format.format import percent
 
@@ -37,7 +37,7 @@ def in_schedule(s: Summary) -> float:
     return _of_stages(s, lambda x: x.bubble_communication_ns + x.work_send_recv_ns)
 
 
-def _of_stages(s: Summary, part: Callable[[Stage], int]) -> float:
+def _of_stages(s: Summary, part: Callable[[PipelineStage], int]) -> float:
     stages = s.pipeline.per_stage if s.pipeline else []
     return sum(map(part, stages)) / max(sum(x.window_ns for x in stages), 1)
 
@@ -53,7 +53,7 @@ def _as_communication(s: Summary) -> str:
     )
 
 
-def _slow_stage(p: Pipeline) -> Stage | None:
+def _slow_stage(p: Pipeline) -> PipelineStage | None:
     """The stage for which the others wait, where stages of unequal work explain most of what the bubble has beyond
     the schedule's own."""
     expected = p.expected_bubble_fraction
@@ -64,7 +64,7 @@ def _slow_stage(p: Pipeline) -> Stage | None:
     return slow if enough else None
 
 
-def _by_inequality(p: Pipeline, slow: Stage) -> float:
+def _by_inequality(p: Pipeline, slow: PipelineStage) -> float:
     """The share of the schedule that is empty because stages take unequal time. With stages that work t on average and
     T at most, a schedule of m micro-batches is (m + p - 1) · T long and its stages work m · t."""
     mean_ns = sum(x.schedule_busy_ns for x in p.per_stage) / len(p.per_stage)
@@ -81,11 +81,11 @@ def _of_the_schedule(p: Pipeline) -> str:
     return f"{measured}: {p.stages} stages share {shared}, {alone}"
 
 
-def _of_the_window(stages: Sequence[Stage]) -> float:
+def _of_the_window(stages: Sequence[PipelineStage]) -> float:
     """The stages' bubble in their whole time, of which the schedule is a part: the optimizer is in no schedule."""
     empty = sum(stage.schedule_ns - stage.schedule_busy_ns for stage in stages)
     return empty / max(sum(stage.window_ns for stage in stages), 1)
 
 
-def _busy(stage: Stage) -> float:
+def _busy(stage: PipelineStage) -> float:
     return stage.schedule_busy_ns / max(stage.schedule_ns, 1)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from harness.analysis.process.steps import by_rhythm
+from harness.analysis.process.steps import by_periodicity
 from harness.analysis.summary import Summary, Verdict
 from harness.explain.communication import communication
 from harness.explain.finding import Avoidable, Change, slowest
@@ -76,8 +76,10 @@ def _where(s: Summary) -> str | None:
     step = s.steps.duration
     start = f"The window is {duration(total / len(s.devices))}"
     if step:
-        start = f"{'One repetition' if _by_rhythm(s) else 'A step'} takes {duration(step.median_ns)}"
-        start += " (found by what repeats; it may be a layer, not a training step)" if _by_rhythm(s) else ""
+        start = f"{'One repetition' if _by_periodicity(s) else 'A step'} takes {duration(step.median_ns)}"
+        start += (
+            " (found by what repeats; it may be a layer, not a training step)" if _by_periodicity(s) else ""
+        )
     return f"{start}: {', '.join(told)}{_of_how_many(s)}."
 
 
@@ -138,13 +140,13 @@ def _largest(s: Summary, top: Avoidable) -> str:
     return f"The largest avoidable part is {top.what}: {percent(top.share)} of the time{each}. {top.why}"
 
 
-def _by_rhythm(s: Summary) -> bool:
+def _by_periodicity(s: Summary) -> bool:
     """Whether nothing in the program said what a step is."""
-    return by_rhythm(s.steps.source)
+    return by_periodicity(s.steps.source)
 
 
 def _unit(s: Summary) -> str:
-    return "repetition" if _by_rhythm(s) else "step"
+    return "repetition" if _by_periodicity(s) else "step"
 
 
 _RULES: tuple[Callable[[Summary], Avoidable | None], ...] = (

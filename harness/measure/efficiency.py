@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import median
 
-from harness.analysis.summary import Efficiency, Training
+from harness.analysis.summary import Efficiency, RankTraining
 from harness.theory.peaks import peak_flops_per_s
 
 _PRECISION = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
 RECOMPUTED = 4 / 3  # a second forward pass: 8 FLOPs per parameter and token in place of 6
 
 
-def efficiency(training: Sequence[Training], recomputes: bool = False) -> Efficiency | None:
+def efficiency(training: Sequence[RankTraining], recomputes: bool = False) -> Efficiency | None:
     """The job's throughput: every rank's tokens over the slowest rank's time. None without counted steps.
 
     `recomputes`: the backward pass runs the forward again (activation checkpointing), which HFU counts and MFU
@@ -39,7 +39,7 @@ def efficiency(training: Sequence[Training], recomputes: bool = False) -> Effici
     )
 
 
-def _peak(training: Training) -> tuple[float, str] | None:
+def _peak(training: RankTraining) -> tuple[float, str] | None:
     if training.peak_flops_per_s is not None:
         return training.peak_flops_per_s, "measured on the device"
     precision = _PRECISION.get((training.dtype or "").removeprefix("torch."))

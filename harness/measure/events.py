@@ -13,7 +13,7 @@ from harness.analysis.process.kinds import load_rules
 from harness.analysis.process.prepared import prepare, range_of_events
 from harness.analysis.process.ranges import without_arguments
 from harness.analysis.process.view import View, views
-from harness.analysis.summary import Training, Window
+from harness.analysis.summary import RankTraining, Window
 from harness.common.errors import HarnessError, RequestError, WorkError
 from harness.measure.paths import NO_TRACE, rank_by_training, run_of, trace_files, training_beside
 from harness.traces import map_traces
@@ -86,7 +86,7 @@ def _process(view: View) -> _Process:
     )
 
 
-def _named(process: _Process, training: Sequence[Training]) -> _Process:
+def _named(process: _Process, training: Sequence[RankTraining]) -> _Process:
     """The process with the rank that the training's record gives it, where the trace knows none."""
     known = process.rank is not None
     return process if known else replace(process, rank=rank_by_training(process.pid, process.host, training))

@@ -17,7 +17,7 @@ from harness.analysis.job.summarise import finish
 from harness.analysis.process.kinds import load_rules
 from harness.analysis.process.measure import measure_trace
 from harness.analysis.process.part import RankPart, merge
-from harness.analysis.summary import Finding, MonitorDevice, Summary, Training, Verdict, Window
+from harness.analysis.summary import Finding, MonitorDevice, RankTraining, Summary, Verdict, Window
 from harness.common.errors import RequestError, WorkError
 from harness.common.paths import PROGRAM
 from harness.experiment.options import options_of
@@ -146,7 +146,7 @@ def summarise(
     return [_add(summary, broken) for summary in complete]
 
 
-def name_rank(part: RankPart, training: Sequence[Training]) -> RankPart:
+def name_rank(part: RankPart, training: Sequence[RankTraining]) -> RankPart:
     """The part with the rank that the training's own record gives its process, where the trace knows none."""
     rank = rank_by_training(part.source.pid, part.source.host, training)
     if part.source.rank is not None or rank is None:
@@ -160,19 +160,19 @@ def name_rank(part: RankPart, training: Sequence[Training]) -> RankPart:
     )
 
 
-def rank_by_training(pid: int | None, host: str | None, training: Sequence[Training]) -> int | None:
+def rank_by_training(pid: int | None, host: str | None, training: Sequence[RankTraining]) -> int | None:
     """The rank that the training's own record gives a process; None where it names none, or several."""
     found = [t.rank for t in training if t.pid == pid and (host is None or t.host in (None, host))]
     return found[0] if pid is not None and len(found) == 1 else None
 
 
-def training_beside(trace: Path) -> list[Training]:
+def training_beside(trace: Path) -> list[RankTraining]:
     """What the training wrote about itself, of the run that a trace lies in; nothing where it lies in none."""
     run = run_of(trace)
     return read_training(_run(Path(run)).metrics())[0] if run else []
 
 
-def _world_size(training: Sequence[Training]) -> int | None:
+def _world_size(training: Sequence[RankTraining]) -> int | None:
     return max((t.world_size for t in training if t.world_size is not None), default=None)
 
 
@@ -192,7 +192,7 @@ def _add(summary: Summary, findings: Sequence[Finding]) -> Summary:
 class _Beside:
     """What a run's directory holds besides its traces."""
 
-    training: list[Training]
+    training: list[RankTraining]
     monitor: list[MonitorDevice]
     record: dict[str, Any]
     findings: list[Finding]

@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from harness.analysis.machine import judge_machines
-from harness.analysis.summary import Finding, MonitorDevice, Training, Verdict
+from harness.analysis.summary import Finding, MonitorDevice, RankTraining, Verdict
 from harness.monitor.errors import MonitorError
 from harness.monitor.samples import Recording, read
 from harness.monitor.summary import summarize
@@ -51,9 +51,9 @@ _FROM_START = (
 )
 
 
-def read_training(files: Iterable[Path]) -> tuple[list[Training], list[Finding]]:
+def read_training(files: Iterable[Path]) -> tuple[list[RankTraining], list[Finding]]:
     """One entry per metrics/rank<R>.jsonl, by rank. Lines that are cut off or damaged are skipped and reported."""
-    ranks: list[Training] = []
+    ranks: list[RankTraining] = []
     findings: list[Finding] = []
     for path in files:
         events, broken = read_events(path)
@@ -107,7 +107,7 @@ def _is_number(value: object) -> bool:
     return value is None or (isinstance(value, (int, float)) and abs(value) < _MOST)
 
 
-def _training(start: dict[str, Any], events: Sequence[dict[str, Any]]) -> Training:
+def _training(start: dict[str, Any], events: Sequence[dict[str, Any]]) -> RankTraining:
     steps = [e for e in events if e.get("event") == "step"]
     end: dict[str, Any] = next((e for e in reversed(events) if e.get("event") == "end"), {})
     phase = next((p for p in _PHASES if any(s.get("phase") == p for s in steps)), None)
@@ -115,7 +115,7 @@ def _training(start: dict[str, Any], events: Sequence[dict[str, Any]]) -> Traini
     total_ns = sum(_values(counted, "step_ns"))
     tokens, samples = (sum(_values(counted, f)) if counted else None for f in ("tokens", "samples"))
     losses = [float(s["loss"]) for s in steps if isinstance(s.get("loss"), (int, float))]
-    return Training(
+    return RankTraining(
         rank=int(start.get("rank", 0)),
         **{field: start[field] for field in _FROM_START if start.get(field) is not None},
         status=end.get("status"),
@@ -158,7 +158,7 @@ def _span(steps: Sequence[dict[str, Any]]) -> tuple[int, int] | None:
 
 
 def read_monitor(
-    folders: Iterable[Path], training: Sequence[Training] = ()
+    folders: Iterable[Path], training: Sequence[RankTraining] = ()
 ) -> tuple[list[MonitorDevice], list[Finding]]:
     """One entry per device the monitor watched, and what is doubtful about the machines that `training` ran on."""
     recordings: list[Recording] = []

@@ -13,7 +13,7 @@ from harness.analysis.metrics import facts
 from harness.analysis.process.collective_rows import bus_factor
 from harness.analysis.process.kinds import load_rules
 from harness.analysis.process.measure import measure_trace
-from harness.analysis.summary import CollectivePhase, RankSteps, Steps, Summary, Training, Window
+from harness.analysis.summary import CollectivePhase, RankSteps, RankTraining, Steps, Summary, Window
 from harness.traces.trace import Activity
 
 from .made import Made
@@ -141,7 +141,7 @@ def stepped(number: int, kind: str = "all_reduce", ranks: int = 2, **extra: int)
 
 def on_own_nodes(*ranks: Made) -> dict[str, float]:
     found = job(*ranks, window=Window.STEPS)
-    training = [Training(rank=r, node=r) for r in range(len(ranks))]
+    training = [RankTraining(rank=r, node=r) for r in range(len(ranks))]
     return facts(found.model_copy(update={"training": training}))
 
 

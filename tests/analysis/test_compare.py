@@ -24,11 +24,11 @@ from harness.analysis.summary import (
     KindTime,
     Quality,
     RankSteps,
+    RankTraining,
     Spread,
     Steps,
     StepSplit,
     Summary,
-    Training,
     Verdict,
 )
 from harness.cli.main import main
@@ -72,7 +72,7 @@ def a_summary(
             )
         ],
         training=[
-            Training(rank=0, model=model, seq_length=8, tokens=tokens * len(step_ns), steps_counted=len(step_ns))
+            RankTraining(rank=0, model=model, seq_length=8, tokens=tokens * len(step_ns), steps_counted=len(step_ns))
         ],
     )  # fmt: skip
 

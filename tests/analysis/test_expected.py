@@ -8,14 +8,14 @@ import pytest
 
 from harness.analysis.compare import compare
 from harness.analysis.metrics import facts
-from harness.analysis.summary import Efficiency, RankSteps, Steps, Summary, Training
+from harness.analysis.summary import Efficiency, RankSteps, RankTraining, Steps, Summary
 
 PARAMETERS = 1000
 
 
 def run(training: dict[str, Any] | None = None, **asked: Any) -> dict[str, float]:
     """The facts of a run of 4 ranks."""
-    first = Training(
+    first = RankTraining(
         **({"rank": 0, "parameters": PARAMETERS, "gradient_accumulation_steps": 1} | (training or {}))
     )
     return facts(Summary(world_size=4, training=[first], experiment=asked))

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from harness.analysis.machine import BUSY, CROWDED
-from harness.analysis.summary import Finding, Training, Verdict
+from harness.analysis.summary import Finding, RankTraining, Verdict
 from harness.measure.run_files import read_monitor, read_training
 
 START_NS = 1_700_000_000_000_000_000
@@ -58,16 +58,16 @@ def recorded(
 
 def ranks(
     count: int, steps: tuple[float, float] | None = None, device: str = "cpu", node: int | None = None
-) -> list[Training]:
+) -> list[RankTraining]:
     """Ranks whose profiled steps lie between two moments, seconds after the monitor's start."""
     span = None if steps is None else (START_NS + round(steps[0] * S), START_NS + round(steps[1] * S))
     return [
-        Training(rank=rank, host="n0", node=node, device=device, profiled_unix_ns=span)
+        RankTraining(rank=rank, host="n0", node=node, device=device, profiled_unix_ns=span)
         for rank in range(count)
     ]
 
 
-def said(folders: list[Path], training: list[Training]) -> list[Finding]:
+def said(folders: list[Path], training: list[RankTraining]) -> list[Finding]:
     return read_monitor(folders, training)[1]
 
 

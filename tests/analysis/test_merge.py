@@ -16,7 +16,7 @@ from harness.analysis.job.summarise import finish
 from harness.analysis.process.kinds import load_rules
 from harness.analysis.process.measure import measure_trace
 from harness.analysis.process.part import RankPart, merge
-from harness.analysis.summary import Source, Summary, Window
+from harness.analysis.summary import Summary, TraceSource, Window
 
 from .made import Made
 
@@ -108,7 +108,7 @@ def identified(
     path: str, rank: int | None, world: int | None, run: str | None = None, pid: int | None = None
 ) -> RankPart:
     part = parts()[0]
-    source = Source(path=path, tool="kineto", rank=rank, world_size=world, pid=pid)
+    source = TraceSource(path=path, tool="kineto", rank=rank, world_size=world, pid=pid)
     return part.model_copy(update={"source": source, "run": run})
 
 

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from harness.analysis import summary
-from harness.analysis.summary import Part
+from harness.analysis.summary import SummaryPart
 
 PAGE = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text(encoding="utf-8")
 PARTS = {
     name: part
     for name, part in vars(summary).items()
-    if inspect.isclass(part) and issubclass(part, Part) and part is not Part
+    if inspect.isclass(part) and issubclass(part, SummaryPart) and part is not SummaryPart
 }
 
 
@@ -41,7 +41,7 @@ def test_no_definition_outlives_its_field(name):
 def texts_of_findings() -> set[str]:
     """Every text that the analysis gives as `what`: by that name, or first to `_doubt`."""
     found: list[ast.AST] = []
-    analysis = Path(inspect.getfile(summary)).parent
+    analysis = Path(inspect.getfile(summary)).parents[1]
     for module in (*analysis.rglob("*.py"), *(analysis.parent / "measure").rglob("*.py")):
         for node in ast.walk(ast.parse(module.read_text(encoding="utf-8"))):
             match node:

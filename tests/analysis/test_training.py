@@ -10,7 +10,7 @@ import pytest
 
 from harness.analysis.process.kinds import load_rules
 from harness.analysis.process.measure import measure_trace
-from harness.analysis.summary import Training, Verdict, Window
+from harness.analysis.summary import RankTraining, Verdict, Window
 from harness.measure.efficiency import efficiency
 from harness.measure.paths import name_rank, summarise
 from harness.measure.run_files import read_monitor, read_training
@@ -19,9 +19,9 @@ from harness.theory.peaks import peak_flops_per_s
 from .made import Made
 
 
-def training(rank: int = 0, **more) -> Training:
+def training(rank: int = 0, **more) -> RankTraining:
     facts = {"step_durations_ns": [10**9, 10**9], "median_step_ns": 10**9, "tokens": 2000, "samples": 4}
-    return Training(**({"rank": rank, "world_size": 2, "flops_per_token": 6e9} | facts | more))
+    return RankTraining(**({"rank": rank, "world_size": 2, "flops_per_token": 6e9} | facts | more))
 
 
 def test_throughput_is_every_ranks_tokens_over_the_slowest_ranks_time():
@@ -122,7 +122,7 @@ def test_the_summary_of_a_training_that_diverged_is_read_back(tmp_path):
     step = {"event": "step", "step_ns": 5, "loss": float("nan")}
     path = write(tmp_path / "rank0.jsonl", [{"event": "start", "rank": 0}, step])
     ((found,), _) = read_training([path])
-    again = Training.model_validate_json(found.model_dump_json())
+    again = RankTraining.model_validate_json(found.model_dump_json())
     assert again.last_loss is not None
     assert math.isnan(again.last_loss)
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from launch_shared import a_run
 
-from harness.analysis.summary import RankSteps, Spread, Steps, Summary, Training
+from harness.analysis.summary import RankSteps, RankTraining, Spread, Steps, Summary
 from harness.cli.main import main
 
 MS = 1_000_000
@@ -47,7 +47,7 @@ def test_the_step_time_is_the_traces_else_the_trainings_own_else_not_known(
 ) -> None:
     traced, untraced, unreported, nothing = (a_run(runs, f"local-{n}") for n in range(1, 5))
     traced.summary.write_text(Summary(steps=steps(41_600_000)).model_dump_json())
-    own = [Training(rank=rank, median_step_ns=ms * MS) for rank, ms in ((0, 30), (1, 40))]
+    own = [RankTraining(rank=rank, median_step_ns=ms * MS) for rank, ms in ((0, 30), (1, 40))]
     untraced.summary.write_text(Summary(training=own).model_dump_json())
     times = [step("skip", 900), step("active", 10), step("active", 20), step("active", 30)]
     metrics(unreported.path, {"event": "start"}, *times)

@@ -9,7 +9,7 @@ import pytest
 
 from harness.analysis.compare import compare
 from harness.analysis.metrics import facts
-from harness.analysis.summary import RankSteps, Summary, Training
+from harness.analysis.summary import RankSteps, RankTraining, Summary
 from harness.cli.main import main
 from harness.report.compare.breakdown import explained, is_per_token, splits
 from harness.report.compare.page_steps import steps_section
@@ -43,7 +43,7 @@ def changed(s: Summary, step_factor: float, tokens: int = 100) -> Summary:
         for d in s.devices
     ]
     steps = s.steps.model_copy(update={"duration": spread, "per_rank": ranks})
-    training = [Training(rank=0, tokens=tokens, steps_counted=1)]
+    training = [RankTraining(rank=0, tokens=tokens, steps_counted=1)]
     return s.model_copy(update={"steps": steps, "devices": devices, "training": training})
 
 

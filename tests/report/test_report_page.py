@@ -13,7 +13,7 @@ from xml.etree.ElementTree import Element
 
 import pytest
 
-from harness.analysis.summary import Collective, Efficiency, Summary, Training
+from harness.analysis.summary import Collective, Efficiency, RankTraining, Summary
 from harness.cli.main import main
 from harness.monitor.samples import Series
 from harness.report.page.compose import MOST_ROWS, compose, figures, read_inputs, render_page, write_page
@@ -201,13 +201,13 @@ def test_mfu_is_told_with_its_peak_and_where_that_is_from_or_not_at_all() -> Non
         (known, "41.0 % of 312 TFLOP/s (the device table, bf16)"),
         (Efficiency(tokens_per_s=1000), "not given: the peak of this device is not known"),
     ):
-        page = render_page(compose(Summary(training=[Training(rank=0)], efficiency=efficiency), Inputs()))
+        page = render_page(compose(Summary(training=[RankTraining(rank=0)], efficiency=efficiency), Inputs()))
         cells = ["".join(e.itertext()) for e in all_of(parse(page), "td")]
         assert cells[cells.index("MFU") + 1] == told
 
 
 def test_a_table_of_a_thousand_ranks_is_cut_and_says_where_the_rest_is() -> None:
-    page = render_page(compose(Summary(training=[Training(rank=rank) for rank in range(1000)]), Inputs()))
+    page = render_page(compose(Summary(training=[RankTraining(rank=rank) for rank in range(1000)]), Inputs()))
     tree = parse(page)
     (steps,) = [e for e in all_of(tree, "section") if e.get("id") == "steps"]
     assert len(all_of(steps, "tr")) == 1 + MOST_ROWS

@@ -18,13 +18,13 @@ from harness.analysis.summary import (
     KindTime,
     MonitorDevice,
     Pipeline,
+    PipelineStage,
     Quality,
+    RankTraining,
     Spread,
-    Stage,
     Steps,
     Straggler,
     Summary,
-    Training,
     Verdict,
 )
 from harness.cli.launch import launch_argv
@@ -74,7 +74,7 @@ def run(exercise: int, *flags: str, **asked: Any) -> dict[str, Any]:
     return {
         "run": {"command": ["slurm.sh", "-e", str(exercise), *flags]},
         "experiment": {"exercise": exercise} | asked,
-        "training": [Training(rank=0, micro_batch_size=2, gradient_accumulation_steps=1)],
+        "training": [RankTraining(rank=0, micro_batch_size=2, gradient_accumulation_steps=1)],
     }
 
 
@@ -154,9 +154,11 @@ def pipeline(
 ) -> Pipeline:
     """Two stages, the second busier; the schedule alone predicts a bubble of 20 %."""
     stages = [
-        Stage(stage=number, rank=number, window_ns=window_ns, busy_ns=ns, bubble_fraction=measured, schedule_ns=100,
-              schedule_busy_ns=ns, schedule_bubble_fraction=measured, warmup_ns=0, steady_ns=0, cooldown_ns=0,
-              send_recv_ns=0, bubble_communication_ns=communication)
+        PipelineStage(
+            stage=number, rank=number, window_ns=window_ns, busy_ns=ns, bubble_fraction=measured, schedule_ns=100,
+            schedule_busy_ns=ns, schedule_bubble_fraction=measured, warmup_ns=0, steady_ns=0, cooldown_ns=0,
+            send_recv_ns=0, bubble_communication_ns=communication,
+        )
         for number, ns in enumerate(busy)
     ]  # fmt: skip
     return Pipeline(
@@ -269,8 +271,8 @@ def test_an_unusable_recording_is_said_before_any_number() -> None:
 
 def test_without_a_trace_the_share_of_loading_is_that_of_the_step_told() -> None:
     """A mean over all steps counts the first, slow ones; the sentence before has the slowest rank's median step."""
-    slow = Training(rank=0, median_step_ns=60 * MS, median_data_ns=3 * MS, data_fraction=0.3)
-    fast = Training(rank=1, median_step_ns=50 * MS, median_data_ns=20 * MS, data_fraction=0.4)
+    slow = RankTraining(rank=0, median_step_ns=60 * MS, median_data_ns=3 * MS, data_fraction=0.3)
+    fast = RankTraining(rank=1, median_step_ns=50 * MS, median_data_ns=20 * MS, data_fraction=0.4)
     told, largest, *_ = verdict(Summary(training=[slow, fast])).sentences
     assert "A step takes 60.0 ms" in told
     assert "3.00 ms loading data" in told
@@ -278,7 +280,7 @@ def test_without_a_trace_the_share_of_loading_is_that_of_the_step_told() -> None
 
 
 def test_a_run_without_a_trace_is_answered_from_its_metrics() -> None:
-    training = Training(rank=0, median_step_ns=10 * MS, median_data_ns=4 * MS, data_fraction=0.4)
+    training = RankTraining(rank=0, median_step_ns=10 * MS, median_data_ns=4 * MS, data_fraction=0.4)
     answer = verdict(Summary(training=[training]))
     assert answer.sentences[0] == "A step takes 10.0 ms by the training's own clock: 4.00 ms loading data."
     assert "waiting for data: 40.0 %" in answer.sentences[1]
@@ -385,7 +387,7 @@ def test_stage_2_is_advised_where_it_fits_the_memory_that_was_measured() -> None
         "hpz_partition": 4,
     }
     facts = {"world_size": 4, "parameters": 10**9, "peak_memory_bytes": 20 * 10**9, "micro_batch_size": 2}
-    given["training"] = [Training(rank=0, **facts)]
+    given["training"] = [RankTraining(rank=0, **facts)]
     for total, advice in ((40 * 10**9, "--ds-stage2"), (22 * 10**9, "--micro-batch-size 4")):
         seen = MonitorDevice(node="n", device=0, name="A", samples=1, duration_ns=1, memory_total_bytes=total)
         answer = verdict(summary(exposed=40, monitor=[seen], **given))
@@ -428,7 +430,7 @@ def test_every_suggested_command_passes_a_dry_run_and_asks_for_another_run(
         run={"command": ["slurm.sh", "lesson", "1a", "--site", "leonardo", "-a", "me"], "resolved": resolved},
         experiment=experiment.model_dump(mode="json"),
         world_size=job.experiment.world_size,
-        training=[Training(rank=0, micro_batch_size=batch, gradient_accumulation_steps=1)],
+        training=[RankTraining(rank=0, micro_batch_size=batch, gradient_accumulation_steps=1)],
     )
     for found in avoidable(given):
         for change in found.changes:

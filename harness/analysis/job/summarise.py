@@ -15,7 +15,7 @@ from harness.analysis.process.launches import merge_copies
 from harness.analysis.process.part import RankPart, unpack_tables
 from harness.analysis.process.phases import PhaseSums, phase_table
 from harness.analysis.process.pipeline import pipeline, withheld_theory
-from harness.analysis.process.steps import by_rhythm
+from harness.analysis.process.steps import by_periodicity
 from harness.analysis.summary import (
     TOP_KERNELS,
     Clock,
@@ -122,7 +122,7 @@ def _steps(parts: Sequence[RankPart]) -> Steps:
     sources = dict.fromkeys(part.steps.source for part in parts if part.steps.durations_ns)
     slowest = max(medians, key=lambda i: (medians[i], -i)) if len(medians) > 1 else None
     return Steps(
-        source=" and ".join(sorted(sources, key=by_rhythm)) or parts[0].steps.source,
+        source=" and ".join(sorted(sources, key=by_periodicity)) or parts[0].steps.source,
         found=sum(part.steps.found for part in parts),
         counted=len(every),
         excluded_warmup=sum(part.steps.warmup for part in parts),

@@ -19,7 +19,7 @@ from harness.analysis.process.intervals import (
     lengths_within,
     union,
 )
-from harness.analysis.summary import Split
+from harness.analysis.summary import TimeSplit
 from harness.traces.trace import I64, U8
 
 COMPUTE, COMMUNICATION, MEMORY, NOT_WORK = 0, 1, 2, 3  # the class of an event; see kinds.py
@@ -54,7 +54,7 @@ def busy(start_ns: I64, end_ns: I64, event_class: U8) -> Busy:
     )
 
 
-def split(sets: Busy, start_ns: int, end_ns: int) -> Split:
+def split(sets: Busy, start_ns: int, end_ns: int) -> TimeSplit:
     """The split of the window [start_ns, end_ns)."""
     inside = {
         name: length(clip(getattr(sets, name), start_ns, end_ns))
@@ -63,7 +63,7 @@ def split(sets: Busy, start_ns: int, end_ns: int) -> Split:
     return _as_split(end_ns - start_ns, inside)
 
 
-def split_each(sets: Busy, start_ns: I64, end_ns: I64) -> list[Split]:
+def split_each(sets: Busy, start_ns: I64, end_ns: I64) -> list[TimeSplit]:
     """The split of each of m windows."""
     inside = {
         name: lengths_within(getattr(sets, name), start_ns, end_ns)
@@ -75,8 +75,8 @@ def split_each(sets: Busy, start_ns: I64, end_ns: I64) -> list[Split]:
     ]
 
 
-def _as_split(window_ns: int, inside: dict[str, int]) -> Split:
-    return Split(
+def _as_split(window_ns: int, inside: dict[str, int]) -> TimeSplit:
+    return TimeSplit(
         window_ns=window_ns,
         compute_ns=inside["compute"],
         communication_ns=inside["communication"],

@@ -10,9 +10,9 @@ from harness.analysis.process.kinds import Rules
 from harness.analysis.process.part import KernelSums, RangeSums, RankPart, StepsPart, pack_rows, pack_tables
 from harness.analysis.process.phases import PhaseSums, phase_sums, phases
 from harness.analysis.process.prepared import Measured, inside, prepare, range_of_events
-from harness.analysis.process.steps import Steps
+from harness.analysis.process.steps import ProcessSteps
 from harness.analysis.process.view import View, views
-from harness.analysis.summary import Source, Window
+from harness.analysis.summary import TraceSource, Window
 from harness.traces.operators import counted
 from harness.traces.trace import Activity, Trace
 
@@ -58,9 +58,9 @@ def _extent(windows: dict[int, tuple[int, int]]) -> tuple[int, int]:
     return min(w[0] for w in windows.values()), max(w[1] for w in windows.values())
 
 
-def _source(view: View) -> Source:
+def _source(view: View) -> TraceSource:
     identity = view.trace.identity
-    return Source(
+    return TraceSource(
         path=identity.path,
         tool=identity.source,
         tool_version=identity.tool_version,
@@ -73,7 +73,7 @@ def _source(view: View) -> Source:
     )
 
 
-def _steps_part(steps: Steps) -> StepsPart:
+def _steps_part(steps: ProcessSteps) -> StepsPart:
     return StepsPart(
         source=steps.source,
         found=len(steps.names),

@@ -15,14 +15,23 @@ from pydantic import ConfigDict, Field
 
 from harness.analysis.process.collective_rows import Key, Rows
 from harness.analysis.process.pipeline import StagePart
-from harness.analysis.summary import Copy, Device, Finding, HtaSplit, Launches, Part, Source, Window
+from harness.analysis.summary import (
+    Copy,
+    Device,
+    Finding,
+    HtaSplit,
+    Launches,
+    SummaryPart,
+    TraceSource,
+    Window,
+)
 
 KernelSums = list[tuple[str, str, str | None, int, int, int, int]]
 # name, kind, precision, count, total, shortest, longest; nanoseconds
 RangeSums = dict[str, tuple[int, ...]]  # RangeTime's numbers, in its order
 
 
-class StepsPart(Part):
+class StepsPart(SummaryPart):
     """The steps of one process."""
 
     source: str
@@ -33,12 +42,12 @@ class StepsPart(Part):
     durations_ns: list[int]
 
 
-class RankPart(Part):
+class RankPart(SummaryPart):
     """One process of one file."""
 
     model_config = ConfigDict(extra="forbid", ser_json_bytes="base64", val_json_bytes="base64")
 
-    source: Source
+    source: TraceSource
     window: Window
     run: str | None = None  # the run directory it lies in
     steps: StepsPart

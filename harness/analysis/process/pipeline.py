@@ -21,9 +21,9 @@ from harness.analysis.process.intervals import Intervals, clip, difference, inte
 from harness.analysis.process.nesting import Nesting
 from harness.analysis.process.prepared import Measured
 from harness.analysis.process.ranges import device_spans
-from harness.analysis.process.steps import Steps, by_rhythm
+from harness.analysis.process.steps import ProcessSteps, by_periodicity
 from harness.analysis.process.view import View
-from harness.analysis.summary import Part, Pipeline, Stage, Withheld
+from harness.analysis.summary import Pipeline, PipelineStage, SummaryPart, Withheld
 from harness.traces.trace import I64
 from harness.traces.vocabulary import POINT_TO_POINT, collective_kind, is_communication
 
@@ -31,7 +31,7 @@ _MICROBATCH = re.compile(r"^(forward|backward) mb(\d+) stage(\d+)$")
 _TRANSFER = re.compile(r"^(send|recv)", re.IGNORECASE)
 
 
-class Iteration(Part):
+class Iteration(SummaryPart):
     """One rank's part in one iteration. Times are on the rank's own clock; lengths in nanoseconds."""
 
     start_ns: int  # first forward's start
@@ -46,7 +46,7 @@ class Iteration(Part):
     outside: list[tuple[int, int]] = Field(default_factory=list)
 
 
-class StagePart(Part):
+class StagePart(SummaryPart):
     """One rank as a stage: what is merged across ranks."""
 
     stages: list[int]
@@ -67,10 +67,10 @@ class Microbatches:
     start_ns: I64  # on the device
     end_ns: I64
 
-    def of_step(self, steps: Steps, start_ns: int, end_ns: int) -> NDArray[np.bool_]:
+    def of_step(self, steps: ProcessSteps, start_ns: int, end_ns: int) -> NDArray[np.bool_]:
         """Which passes belong to a step of these marks: the host's moment counts, since a device may run a step
-        behind it. Steps known by a kernel's rhythm are the device's own."""
-        began = self.start_ns if by_rhythm(steps.source) else self.host_ns
+        behind it. Steps known by a kernel's periodicity are the device's own."""
+        began = self.start_ns if by_periodicity(steps.source) else self.host_ns
         return (began >= start_ns) & (began < end_ns)
 
 
@@ -287,14 +287,14 @@ def _span(parts: list[tuple[int | None, int, StagePart]], i: int, common: int) -
     )
 
 
-def _stage(rank: int | None, part: StagePart, spans: list[tuple[int, int]]) -> Stage:
+def _stage(rank: int | None, part: StagePart, spans: list[tuple[int, int]]) -> PipelineStage:
     """`spans`: the schedule of each of the last iterations, on this rank's own clock."""
     used = part.iterations[len(part.iterations) - len(spans) :]
     schedule_ns = sum(end - start for start, end in spans)
     busy = sum(it.busy_ns for it in used)
     own = sum(it.end_ns - it.start_ns for it in used)
     warmup, cooldown = sum(it.warmup_ns for it in used), sum(it.cooldown_ns for it in used)
-    return Stage(
+    return PipelineStage(
         stage=min(part.stages),
         rank=rank,
         window_ns=part.window_ns,

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from harness.analysis.process.breakdown import NOT_WORK, Busy, busy, extent
 from harness.analysis.process.kinds import Kinds, Rules, classify
 from harness.analysis.process.nesting import Nesting, nest, owners_of_events
-from harness.analysis.process.steps import Steps, find_steps
+from harness.analysis.process.steps import ProcessSteps, find_steps
 from harness.analysis.process.view import View
 from harness.analysis.summary import Window
 from harness.traces.trace import I64, Events
@@ -25,7 +25,7 @@ class Measured:
     kinds: Kinds
     busy: dict[int, Busy]  # by device
     rows: dict[int, slice]  # events of each device
-    steps: Steps
+    steps: ProcessSteps
     nesting: Nesting
     owner: I64
     windows: dict[int, tuple[int, int]]  # by device

@@ -12,7 +12,7 @@ from harness.analysis.process.by_name import matching
 from harness.analysis.process.part import RankPart
 from harness.analysis.process.prepared import Measured, inside
 from harness.analysis.process.ranges import without_arguments
-from harness.analysis.process.steps import by_rhythm
+from harness.analysis.process.steps import by_periodicity
 from harness.analysis.summary import Device, Finding, Verdict
 from harness.traces.trace import Activity
 
@@ -30,7 +30,7 @@ def judge_part(part: RankPart, m: Measured) -> RankPart:
     findings = [
         *_nothing(part, m),
         *_steps(part),
-        *_rhythm(part, m),
+        *_periodicity(part, m),
         *_tool(part),
         *_launches(m),
         *_tail(part),
@@ -140,9 +140,9 @@ def _steps(part: RankPart) -> list[Finding]:
     return found
 
 
-def _rhythm(part: RankPart, m: Measured) -> list[Finding]:
+def _periodicity(part: RankPart, m: Measured) -> list[Finding]:
     """A period is no step where the program's numbered modules do not come back in each."""
-    if not by_rhythm(m.steps.source):
+    if not by_periodicity(m.steps.source):
         return []
     periods = len(m.steps.names)
     for label, counts in _numbered_modules(m).items():

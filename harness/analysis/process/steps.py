@@ -1,7 +1,7 @@
 """Which stretches of time are training steps of one process, and which of them count.
 
 In order of trust: torch.profiler's ProfilerStep marks, NVTX or record_function ranges that count up
-(`batch_7`, `iteration_3`), and, when the program said nothing, the rhythm of a kernel that recurs evenly.
+(`batch_7`, `iteration_3`), and, when the program said nothing, the periodicity of a kernel that recurs evenly.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from harness.analysis.process.intervals import lengths_within
 from harness.traces.trace import I64, Activity, Events, RangeKind, Ranges
 
 WARMUP_FACTOR = 2.0  # a leading step this many times longer than the median of the others is warm-up
-MIN_PERIODS, MAX_PERIODS = 4, 5000  # fewer repetitions are no rhythm, more are no steps
+MIN_PERIODS, MAX_PERIODS = 4, 5000  # fewer repetitions are no periodicity, more are no steps
 EVEN = 1.5  # 90th over 10th percentile of the periods
 COVERED = 0.7  # of the device's time
 _COUNTING = re.compile(
     r"^(?:##\s*)?(batch|iteration|iter|(?:train|training|global)[_ ]?step|step)[ _#:=-]*(\d+)\b",
     re.IGNORECASE,
 )
-_RHYTHM = "periodicity"
+_PERIODICITY = "periodicity"
 _TRUST = ("iteration", "iter", "global", "train", "step", "batch")  # the outer unit first
 
 
 @dataclass(frozen=True)
-class Steps:
+class ProcessSteps:
     """Steps of one process in time order. `counted` marks those that every number is about. All length n."""
 
     source: str
@@ -51,31 +51,33 @@ class Steps:
         return (int(self.start_ns[chosen[0]]), int(self.end_ns[chosen[-1]])) if len(chosen) else None
 
 
-NO_STEPS = Steps("none", [], np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.bool_))
+NO_STEPS = ProcessSteps("none", [], np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.bool_))
 
 
-def by_rhythm(source: str) -> bool:
-    """Whether steps of this source are a kernel's rhythm: nothing in the program said what a step is."""
-    return source.startswith(_RHYTHM)
+def by_periodicity(source: str) -> bool:
+    """Whether steps of this source are a kernel's periodicity: nothing in the program said what a step is."""
+    return source.startswith(_PERIODICITY)
 
 
 def find_steps(
     ranges: Ranges, events: Events, names: list[str], busy: list[Busy], until_ns: int | None = None
-) -> Steps:
+) -> ProcessSteps:
     """The steps of one process and which count: not the cut-off, the empty and the warm-up ones.
 
     `until_ns`: what happened later was not all read.
     """
-    found = _profiler_steps(ranges, names) or _counting_ranges(ranges, names) or _rhythm(events, names)
+    found = (
+        _profiler_steps(ranges, names) or _counting_ranges(ranges, names) or _periodic_steps(events, names)
+    )
     return _judge(found, events, busy, until_ns) if found else NO_STEPS
 
 
-def _profiler_steps(ranges: Ranges, names: list[str]) -> Steps | None:
+def _profiler_steps(ranges: Ranges, names: list[str]) -> ProcessSteps | None:
     rows = np.flatnonzero(ranges.kind == RangeKind.STEP)
     return _marks("ProfilerStep", rows, ranges, names) if len(rows) else None
 
 
-def _counting_ranges(ranges: Ranges, names: list[str]) -> Steps | None:
+def _counting_ranges(ranges: Ranges, names: list[str]) -> ProcessSteps | None:
     """Ranges whose name is a known word and a number: the most trusted word that occurs."""
     by_word: dict[str, list[int]] = {}
     for name in used(ranges.name):
@@ -89,7 +91,7 @@ def _counting_ranges(ranges: Ranges, names: list[str]) -> Steps | None:
     return _marks(f"range {word}", rows, ranges, names)
 
 
-def _marks(source: str, rows: NDArray[np.intp], ranges: Ranges, names: list[str]) -> Steps:
+def _marks(source: str, rows: NDArray[np.intp], ranges: Ranges, names: list[str]) -> ProcessSteps:
     """Steps from range rows; where several threads carry marks, those of the thread with most of them."""
     threads, counts = np.unique(ranges.thread[rows], return_counts=True)
     thread = int(threads[np.argmax(counts)])
@@ -97,10 +99,10 @@ def _marks(source: str, rows: NDArray[np.intp], ranges: Ranges, names: list[str]
     rows = rows[np.argsort(ranges.start_ns[rows], kind="stable")]
     labels = [names[i] for i in ranges.name[rows]]
     closed = ranges.is_open[rows] == 0
-    return Steps(source, labels, ranges.start_ns[rows], ranges.end_ns[rows], closed, thread=thread)
+    return ProcessSteps(source, labels, ranges.start_ns[rows], ranges.end_ns[rows], closed, thread=thread)
 
 
-def _rhythm(events: Events, names: list[str]) -> Steps | None:
+def _periodic_steps(events: Events, names: list[str]) -> ProcessSteps | None:
     """Steps from one occurrence to the next of the kernel that recurs most evenly.
 
     The rarest such kernel wins: the longest
@@ -127,11 +129,13 @@ def _rhythm(events: Events, names: list[str]) -> Steps | None:
         if low > 0 and high / low < EVEN and periods.sum() >= COVERED * extent:
             labels = [f"period {i}" for i in range(len(periods))]
             counted = np.ones(len(periods), np.bool_)
-            return Steps(f"{_RHYTHM} of {names[name][:80]}", labels, starts[:-1], starts[1:], counted)
+            return ProcessSteps(
+                f"{_PERIODICITY} of {names[name][:80]}", labels, starts[:-1], starts[1:], counted
+            )
     return None
 
 
-def _judge(steps: Steps, events: Events, busy: list[Busy], until_ns: int | None) -> Steps:
+def _judge(steps: ProcessSteps, events: Events, busy: list[Busy], until_ns: int | None) -> ProcessSteps:
     """Exclude steps that were cut off, that did nothing on any device, and warm-up."""
     complete = steps.counted & (steps.end_ns > steps.start_ns) & (steps.start_ns >= 0)
     if until_ns is not None:

@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from harness.analysis.summary import Part, Summary
+from harness.analysis.summary import Summary, SummaryPart
 from harness.common.errors import RequestError, WorkError
 from harness.common.paths import IN_CHECKOUT
 
@@ -96,7 +96,7 @@ def _rows(summary: Summary) -> Iterable[tuple[str, list[dict[str, Any]]]]:
         yield "pipeline", [_flat(stage) for stage in summary.pipeline.per_stage]
 
 
-def _flat(row: Part) -> dict[str, Any]:
+def _flat(row: SummaryPart) -> dict[str, Any]:
     """The row's plain values; lists and tables inside it have files of their own, or none."""
     return {k: v for k, v in row.model_dump(mode="json").items() if not isinstance(v, (list, dict))}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from harness.analysis.summary import Device, Stage, Summary
+from harness.analysis.summary import Device, PipelineStage, Summary
 from harness.format.format import amount, apart, duration, of, percent, short
 from harness.format.known import that_know
 from harness.format.labels import are_cpus, cause_word, is_cpu
@@ -82,7 +82,7 @@ def gap_table(s: Summary, width: int) -> Table:
     return Table("The longest stretches in which a device did nothing", head, rows, left=6)
 
 
-def stage_label(x: Stage) -> str:
+def stage_label(x: PipelineStage) -> str:
     """The stage, and its rank where that is known."""
     return f"stage {x.stage}" + (f", rank {x.rank}" if x.rank is not None else "")
 
