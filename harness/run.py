@@ -63,7 +63,7 @@ class Record(BaseModel):
     schema_version: Literal[1] = 1
     job_id: str
     cluster: str | None = None  # whose number that is, where sbatch named one
-    backend: Literal["slurm", "local"]
+    backend: str  # its name among the backends of the launch
     experiment: AnyExperiment  # as asked
     site: Site  # as overridden
     job: dict[str, Any]  # as resolved
@@ -144,12 +144,6 @@ class Run:
     def scheduler_log(self) -> Path:
         """What Slurm itself wrote (a cancellation, a time limit); absent when it wrote nothing."""
         return self.path.parent.parent / "logs" / f"slurm-{self.job_id}.out"
-
-    @property
-    def logs(self) -> list[Path]:
-        """The logs there are."""
-        names = [self.out, self.err, self.scheduler_log]
-        return [p for p in names if p.is_file()]
 
     @property
     def summary(self) -> Path:

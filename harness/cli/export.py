@@ -179,17 +179,15 @@ def _as_options(
 
 
 def _paraver_submitted(tokens: list[str], options: list[str], as_json: bool) -> int:
-    from harness.launch.backends import slurm  # noqa: PLC0415 - only this submits
+    from harness.launch.backends.registry import backend_of_run  # noqa: PLC0415 - only this submits
     from harness.launch.submit import state_of, this_machine  # noqa: PLC0415 - as above
     from harness.run import FINAL, find_run  # noqa: PLC0415 - as above
 
     run = find_run(tokens[0])
-    if len(tokens) != 1 or run.record.backend != "slurm":
-        raise RequestError(
-            "--submit: give one run that was submitted to Slurm; any other is converted here without it"
-        )
+    if len(tokens) != 1:
+        raise RequestError(f"--submit: got {len(tokens)} names, takes one run that was submitted to Slurm")
     argv: list[Word] = [this_machine().python, "-m", "harness", "paraver", str(run.path), *options]
-    job_id = slurm.submit_after(run, argv, over=state_of(run) in FINAL).number
+    job_id = backend_of_run(run).submit_after(run, argv, state_of(run) in FINAL)
     output = run.log_dir / f"after-{job_id}.out"
     if as_json:
         print(json.dumps({"job_id": job_id, "after": run.job_id, "output": str(output)}))

@@ -11,24 +11,20 @@ from typing import TYPE_CHECKING
 
 from harness.cli.tail import Tail
 from harness.common.errors import HarnessError
+from harness.launch.backends.registry import backend_of_run
 from harness.launch.submit import cancel, state_of, why
 from harness.run import FINAL, Run, State
 
 if TYPE_CHECKING:
     from harness.analysis.summary import Summary
 
-POLL_LOCAL_S = 0.3
-POLL_SLURM_S = 2.0  # a controller serves hundreds of students
 GRACE_S = 60
 
 
 def tails(run: Run) -> list[Tail]:
     """The run's logs, each to the stream it belongs to."""
-    return [
-        Tail(run.out, sys.stdout),
-        Tail(run.err, sys.stderr),
-        Tail(run.scheduler_log, sys.stderr),
-    ]
+    others = [run.err, *backend_of_run(run).logs(run)]
+    return [Tail(run.out, sys.stdout), *(Tail(path, sys.stderr) for path in others)]
 
 
 def follow(run: Run, quiet: bool, as_json: bool) -> int:
@@ -38,14 +34,13 @@ def follow(run: Run, quiet: bool, as_json: bool) -> int:
 
 def watch(run: Run, quiet: bool) -> State:
     """Wait until the run has ended, with its output unless `quiet`; returns how it ended."""
-    local = run.record.backend == "local"
     state: State | None = None  # stays so when Ctrl-C stopped it
-    with _interruptible(run, local):
-        state = wait_for_end(run, [] if quiet else tails(run), POLL_LOCAL_S if local else POLL_SLURM_S)
+    with _interruptible(run):
+        state = wait_for_end(run, [] if quiet else tails(run))
     return state or state_of(run)
 
 
-def wait_for_end(run: Run, outputs: list[Tail], poll_s: float) -> State:
+def wait_for_end(run: Run, outputs: list[Tail]) -> State:
     """Poll until the state is final, showing `outputs` meanwhile. `unknown` has to repeat to be believed."""
     unknown_since: float | None = None
     said = ""
@@ -59,7 +54,7 @@ def wait_for_end(run: Run, outputs: list[Tail], poll_s: float) -> State:
         if unknown_since and time.monotonic() - unknown_since > GRACE_S:
             return state
         said = _say_why_it_waits(run, state, said)
-        time.sleep(poll_s)
+        time.sleep(backend_of_run(run).POLL_S)
 
 
 def _say_why_it_waits(run: Run, state: State, said: str) -> str:
@@ -70,12 +65,12 @@ def _say_why_it_waits(run: Run, state: State, said: str) -> str:
 
 
 @contextmanager
-def _interruptible(run: Run, local: bool) -> Iterator[None]:
-    """Ctrl-C stops a run of this machine, and only the watching of a Slurm job."""
+def _interruptible(run: Run) -> Iterator[None]:
+    """Ctrl-C stops a run of this machine, and only the watching of any other."""
     try:
         yield
     except KeyboardInterrupt:
-        if not local:
+        if not backend_of_run(run).RUNS_HERE:
             print(
                 f"\nstill running: slurm.sh logs {run.job_id} -f · slurm.sh cancel {run.job_id}",
                 file=sys.stderr,
@@ -83,7 +78,7 @@ def _interruptible(run: Run, local: bool) -> Iterator[None]:
             raise
         print("\nstopping: the traces so far are kept (a second Ctrl-C leaves it to itself)", file=sys.stderr)
         cancel(run)
-        wait_for_end(run, [], POLL_LOCAL_S)
+        wait_for_end(run, [])
 
 
 def _answer(run: Run, state: State, as_json: bool, shown: bool) -> int:

@@ -10,7 +10,8 @@ from harness.cli.main import COMMANDS
 from harness.experiment.exercises import EXERCISES, Experiment, Training
 from harness.experiment.model import model_names
 from harness.experiment.options import VALUE, Option, options_of
-from harness.site.site import Choice, Site
+from harness.site.detection import Choice
+from harness.site.site import Site
 
 LEFT = 34  # characters of a flag with its value
 WIDTH = 100

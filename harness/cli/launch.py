@@ -18,7 +18,8 @@ from harness.experiment.exercises import CommTests, Experiment
 from harness.experiment.options import VALUE, Option, options_of
 from harness.experiment.parse import all_options, build_experiment, command_of
 from harness.run import Run, find_run
-from harness.site.site import Choice, Site, choose_site, override, site_to_show
+from harness.site.detection import Choice, choose_site, site_to_show
+from harness.site.site import Site, override
 
 T = TypeVar("T")
 
@@ -253,8 +254,9 @@ def after_submission(run: Run, behaviour: Behaviour) -> int:
     A run on this machine is always followed, and so is exercise 0, which is there to be read: it takes a minute.
     """
     from harness.cli.follow import follow  # noqa: PLC0415
+    from harness.launch.backends.registry import backend_of_run  # noqa: PLC0415
 
-    local = run.record.backend == "local"
+    local = backend_of_run(run).RUNS_HERE
     shown = isinstance(run.record.experiment, CommTests) and not behaviour.json
     stays = local or shown or behaviour.wait or behaviour.follow
     if not behaviour.json:

@@ -57,7 +57,7 @@ def lesson(
     as_json: JsonOption = False,
 ) -> int:
     """List the lessons, or do one: its question, its two runs (the missing ones are run), hints, the answer."""
-    from harness.site.site import choose_site  # noqa: PLC0415 - --help does without
+    from harness.site.detection import choose_site  # noqa: PLC0415 - --help does without
     from harness.study.lessons import (  # noqa: PLC0415 - as above
         Found,
         lesson_command,
@@ -115,9 +115,11 @@ def _paired(lesson: Lesson, runs: list[Run], here: Site) -> tuple[Pair, Found]:
 
 def _wants_runs(asked: bool | None, only_reading: bool, site: Site) -> bool:
     """This machine's time costs nothing; a cluster's belongs to the account, so a person is asked."""
+    from harness.launch.backends.registry import backend_of  # noqa: PLC0415 - --help does without
+
     if asked is not None or only_reading:
         return bool(asked)
-    return site.is_local or (
+    return backend_of(site).RUNS_HERE or (
         sys.stdin.isatty() and typer.confirm(f"\nsubmit what is missing at {site.name}?", err=True)
     )
 
@@ -131,7 +133,7 @@ def completed_runs() -> list[Run]:
 
 
 def _on_cpu(site: Site) -> bool:
-    from harness.site.site import nvidia_gpus  # noqa: PLC0415
+    from harness.site.detection import nvidia_gpus  # noqa: PLC0415
 
     return site.device == "cpu" or (site.device == "auto" and not nvidia_gpus())
 
@@ -179,7 +181,8 @@ def _question(asked: Asked, found: Found) -> None:
 
 def _run_missing(asked: Asked, found: Found, quiet: bool) -> Found:
     """Both runs, the missing ones made now. All are submitted first where a scheduler queues them."""
-    from harness.launch.submit import submit  # noqa: PLC0415 - only now something is launched
+    from harness.launch.backends.registry import backend_of  # noqa: PLC0415 - only now something is launched
+    from harness.launch.submit import submit  # noqa: PLC0415 - as above
     from harness.study.lessons import Found as Pairing  # noqa: PLC0415
 
     runs, unfinished = [], []
@@ -189,7 +192,7 @@ def _run_missing(asked: Asked, found: Found, quiet: bool) -> Found:
             print(f"\nrunning: {typed}", file=sys.stderr)
             run = submit(experiment, asked.site, shlex.split(typed)[1:])  # noqa: PLW2901 - it was missing
             print(f"{run.job_id}: {run.path}", file=sys.stderr)
-            if asked.site.is_local:
+            if backend_of(asked.site).RUNS_HERE:
                 _complete(run, quiet)
             else:
                 unfinished.append(run)

@@ -61,7 +61,10 @@ def _state(run: Run, silent: set[str]) -> State:
     from harness.launch.submit import state_of  # noqa: PLC0415 - as in `_row`
 
     own = run.record.status
-    return own.state if own and own.state in FINAL else state_of(run, silent)
+    try:
+        return own.state if own and own.state in FINAL else state_of(run, silent)
+    except WorkError:  # the backend of another installation
+        return "unknown"
 
 
 def _print(rows: list[dict[str, Any]], there_are: int) -> None:

@@ -57,19 +57,17 @@ def logs(
     follow: Annotated[bool, typer.Option("-f", "--follow", help="go on until the run has ended")] = False,
 ) -> int:
     """Print what a run printed: log.out to stdout, log.err to stderr."""
-    from harness.cli.follow import POLL_LOCAL_S, POLL_SLURM_S, tails, wait_for_end  # noqa: PLC0415
+    from harness.cli.follow import tails, wait_for_end  # noqa: PLC0415
 
     found = find_run(run)
     outputs = tails(found)
     if follow:
-        state = wait_for_end(
-            found, outputs, POLL_LOCAL_S if found.record.backend == "local" else POLL_SLURM_S
-        )
+        state = wait_for_end(found, outputs)
         print(f"{state}: {found.path}", file=sys.stderr)
         return 0
     for tail in outputs:
         tail.pump(last=True)
-    if not found.logs:
+    if not any(tail.path.is_file() for tail in outputs):
         print(f"{found.name} {_why_no_logs(found)}", file=sys.stderr)
     return 0
 

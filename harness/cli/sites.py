@@ -10,7 +10,9 @@ import typer
 
 from harness.cli.options import JsonOption
 from harness.common.paths import PROGRAM, expanded
-from harness.site.site import SITES, Site, load_site, site_names, site_to_show
+from harness.launch.backends.registry import BACKENDS, backend_of
+from harness.site.detection import site_to_show
+from harness.site.site import SITES, Site, load_site, site_names
 
 
 def sites(
@@ -23,18 +25,26 @@ def sites(
         print(schema_text(), end="")
     elif name is None:
         _list(as_json)
-    elif as_json:
-        print(load_site(name).model_dump_json(indent=1))
     else:
-        load_site(name)  # a file with errors is told of, not shown
-        path = SITES / f"{name}.yaml" if name in site_names() else expanded(name)
-        print(path.read_text(encoding="utf-8"), end="")
+        _show(name, as_json)
     return 0
+
+
+def _show(name: str, as_json: bool) -> None:
+    site = load_site(name)
+    backend_of(site)  # a file with errors is not shown
+    if as_json:
+        print(site.model_dump_json(indent=1))
+        return
+    path = SITES / f"{name}.yaml" if name in site_names() else expanded(name)
+    print(path.read_text(encoding="utf-8"), end="")
 
 
 def schema_text() -> str:
     """The JSON schema of a site file, as checked in under configs/sites/site.schema.json."""
-    return json.dumps(Site.model_json_schema(), indent=2, ensure_ascii=False) + "\n"
+    schema = Site.model_json_schema()
+    schema["properties"]["scheduler"]["enum"] = list(BACKENDS)
+    return json.dumps(schema, indent=2, ensure_ascii=False) + "\n"
 
 
 def _list(as_json: bool) -> None:

@@ -20,7 +20,7 @@ class Tail:
     """New text of a file since the last look; the file may not exist yet."""
 
     def __init__(self, path: Path, out: TextIO) -> None:
-        self._path, self._out, self._position = path, out, 0
+        self.path, self._out, self._position = path, out, 0
         self._held = b""
         # A look may end within a character, whose other bytes the next one finds.
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
@@ -28,7 +28,7 @@ class Tail:
     def pump(self, last: bool = False) -> None:
         """Write what is new; `last`: nothing will follow, so nothing is held back."""
         try:
-            with self._path.open("rb") as file:
+            with self.path.open("rb") as file:
                 file.seek(self._position)
                 new = file.read()
         except OSError:

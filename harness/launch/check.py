@@ -19,6 +19,7 @@ from harness.common.paths import ROOT, expanded
 from harness.experiment.exercises import DDP, Experiment, Megatron, Training
 from harness.experiment.model import model_names
 from harness.launch.argv import Word, read_here, shown
+from harness.launch.backends.registry import backend_of
 from harness.launch.job import Job
 from harness.launch.profilers.nsys import load_options
 
@@ -100,7 +101,7 @@ def check(job: Job, environ: Mapping[str, str]) -> None:
 def missing(job: Job, environ: Mapping[str, str]) -> list[str]:
     """What the job names and is not there, a sentence each."""
     return [
-        *_runs_folder(job),
+        *backend_of(job.site).refusals(job.output_dir),
         *_programs(job, environ),
         *_script(job, environ),
         *_weights(job, environ),
@@ -112,7 +113,9 @@ def missing(job: Job, environ: Mapping[str, str]) -> list[str]:
 def forewarnings(job: Job, environ: Mapping[str, str]) -> list[str]:
     """What a launch would do about what is missing, for a dry run: stop, or on this machine first install."""
     found = missing(job, environ)
-    if job.site.is_local and _lacks_training(job):  # slurm.sh installs it before it launches here
+    if backend_of(job.site).RUNS_HERE and _lacks_training(
+        job
+    ):  # slurm.sh installs it before it launches here
         found = [sentence for sentence in found if sentence not in _programs(job, environ)]
         return [_FIRST_INSTALLS, *map(_would_stop, found)]
     return list(map(_would_stop, found))
@@ -129,13 +132,6 @@ def _would_stop(sentence: str) -> str:
 
 def _lacks_training(job: Job) -> bool:
     return job.image is None and importlib.util.find_spec("torch") is None
-
-
-def _runs_folder(job: Job) -> Iterator[str]:
-    if not job.site.is_local and "\\" in job.output_dir:
-        yield (
-            f"{job.output_dir}: Slurm writes no log to a path with a backslash in it: choose another with HARNESS_RUNS"
-        )
 
 
 def _programs(job: Job, environ: Mapping[str, str]) -> Iterator[str]:

@@ -17,6 +17,7 @@ from harness.experiment.exercises import AnyExperiment, CommTests, Experiment, M
 from harness.experiment.model import Model, find_model
 from harness.experiment.options import options_of
 from harness.launch.argv import Word, from_site, prefixed, shown
+from harness.launch.backends.registry import backend_of
 from harness.launch.exercises.commands import Command, Place, commands_of
 from harness.launch.resolve import Device, Machine, fit, uses_megatron_lm
 from harness.site.site import Site
@@ -29,13 +30,6 @@ TAG_ORDER = (
 )
 _LONGEST_TAG = 40  # characters: a file system takes 255 for the whole name
 
-# Where sbatch would look after its command line.
-SBATCH_VARIABLES = {
-    "account": "SBATCH_ACCOUNT",
-    "partition": "SBATCH_PARTITION",
-    "qos": "SBATCH_QOS",
-    "time": "SBATCH_TIMELIMIT",
-}
 SLOWING = {"CUDA_LAUNCH_BLOCKING": "1", "NCCL_DEBUG": "TRACE"}
 
 
@@ -116,7 +110,7 @@ def resolve(experiment: Experiment, site: Site, machine: Machine) -> Job:
         profiler=profiler,
         model=model,
         run_name=_run_name(asked, model),
-        directives=[] if site.is_local else _directives(asked, site, cpus),
+        directives=backend_of(site).directives(asked, site, cpus),
         modules=site.modules,
         setup=site.setup,
         node_setup=site.node_setup,
@@ -153,7 +147,7 @@ def warnings_of(job: Job, environ: Mapping[str, str]) -> list[str]:
             f"--tp {asked.tp} is more than the {asked.gpus_per_node} GPUs of a node: tensor-parallel all-reduces will "
             "cross the slow network; pipeline stages (--pp) are meant for that"
         )
-    found += _scheduler_warnings(job, environ)
+    found += backend_of(job.site).warnings(asked, job.site, environ)
     if isinstance(asked, Training) and asked.profiler == "auto" and job.device == "cuda":
         found += [NO_NSYS] * (job.profiler == "torch" and job.site.profiler is None)
     for name, bad in SLOWING.items():
@@ -166,24 +160,6 @@ NO_NSYS = (
     "nothing here brings nsys, so torch.profiler records instead: name its module in a site file, or insist with "
     "--profiler nsys"
 )
-
-
-def _scheduler_warnings(job: Job, environ: Mapping[str, str]) -> list[str]:
-    if job.site.is_local:
-        return []
-    found = [
-        f"{variable}={environ[variable]} is not used: the job asks for {getattr(job.site, name)}, which a flag changes"
-        for name, variable in SBATCH_VARIABLES.items()
-        if environ.get(variable) and getattr(job.site, name) not in (None, environ[variable])
-    ]
-    largest = job.site.max_nodes
-    if largest is not None and job.experiment.nodes > largest:
-        queue = job.site.qos or job.site.partition or job.site.name
-        found.append(
-            f"-n {job.experiment.nodes} is more nodes than {queue} lets run ({largest}): "
-            "the job may wait for ever; choose another queue with -q or -p"
-        )
-    return found
 
 
 def _device(site: Site, machine: Machine) -> Device:
@@ -264,39 +240,11 @@ def _short(value: object) -> str:
     return str(int(value)) if isinstance(value, bool) else str(value)
 
 
-def _directives(asked: Experiment, site: Site, cpus: int | None) -> list[str]:
-    gpus = f"{site.gpus.type}:{asked.gpus_per_node}" if site.gpus.type else str(asked.gpus_per_node)
-    request = {
-        "gres": f"--gres=gpu:{gpus}",
-        "gpus-per-node": f"--gpus-per-node={gpus}",
-        "gpus-per-task": f"--gpus-per-task={gpus}",
-        "none": None,
-    }[site.gpus.request]
-    found = [
-        f"--job-name=e{asked.exercise}-{asked.folder.split('_', 2)[2]}",
-        f"--nodes={asked.nodes}",
-        "--ntasks-per-node=1",
-        request,
-        f"--cpus-per-task={cpus}" if cpus else None,
-        f"--mem={site.memory}" if site.memory else None,
-        "--exclusive" if site.exclusive else None,
-        f"--partition={site.partition}" if site.partition else None,
-        f"--qos={site.qos}" if site.qos else None,
-        f"--account={site.account}" if site.account else None,
-        f"--time={site.time}",
-        f"--signal=B:USR1@{site.warning_s}" if site.warning_s else None,
-        "--output=logs/slurm-%j.out",
-        "--no-requeue",
-        *site.sbatch,
-    ]
-    return [d for d in found if d]
-
-
 def _environment(asked: Experiment, site: Site, device: Device, threads: int) -> dict[str, Word]:
     env: dict[str, Word] = {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
     if site.network.interface:
         env |= dict.fromkeys(("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"), site.network.interface)
-    elif site.is_local:
+    elif backend_of(site).RUNS_HERE:
         env |= dict.fromkeys(("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"), "lo")
     if device == "cpu":
         env |= {"ACCELERATE_USE_CPU": "true", "CUDA_VISIBLE_DEVICES": ""}
@@ -347,7 +295,7 @@ def _nsys_options(asked: Experiment, site: Site, device: Device) -> str:
 
 def _threads(asked: Experiment, site: Site, machine: Machine, cpus: int | None) -> int:
     ranks = asked.gpus_per_node or 1
-    available = machine.cores // asked.nodes if site.is_local else cpus or ranks
+    available = machine.cores // asked.nodes if backend_of(site).RUNS_HERE else cpus or ranks
     return max(1, available // ranks)
 
 

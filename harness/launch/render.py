@@ -11,6 +11,7 @@ from jinja2 import Environment, FileSystemBytecodeCache, FileSystemLoader, Stric
 
 from harness.common.paths import TEMPLATES
 from harness.launch.argv import quote, quote_all
+from harness.launch.backends.registry import backend_of
 from harness.launch.job import Job
 
 
@@ -25,9 +26,9 @@ def _bytecode_cache() -> FileSystemBytecodeCache | None:
 
 
 @cache
-def _environment() -> Environment:
+def _environment(folder: Path) -> Environment:
     environment = Environment(
-        loader=FileSystemLoader(TEMPLATES),
+        loader=FileSystemLoader([folder, TEMPLATES]),
         bytecode_cache=_bytecode_cache(),
         undefined=StrictUndefined,
         trim_blocks=True,
@@ -43,5 +44,6 @@ def _environment() -> Environment:
 
 
 def render(job: Job) -> str:
-    """The script of `job`, for sbatch or for bash on this machine."""
-    return _environment().get_template("job.sbatch.j2").render(job=job)
+    """The script of `job`, for the backend of its site. Raises RequestError where there is none such."""
+    template = backend_of(job.site).TEMPLATE
+    return _environment(template.parent).get_template(template.name).render(job=job)

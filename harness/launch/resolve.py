@@ -12,6 +12,7 @@ from harness.common.errors import RequestError
 from harness.experiment.exercises import Experiment, Megatron, Training
 from harness.experiment.model import Model
 from harness.experiment.parse import validate
+from harness.launch.backends.registry import backend_of
 from harness.site.site import Site
 
 Device = Literal["cuda", "cpu"]
@@ -45,7 +46,7 @@ def fit(
     Raises:
         RequestError: it does not fit; one line per reason.
     """
-    if site.is_local and device == "cuda" and not machine.gpus:
+    if backend_of(site).RUNS_HERE and device == "cuda" and not machine.gpus:
         raise RequestError(
             f"site {site.name} says device: cuda, and this machine shows no NVIDIA GPU "
             "(CUDA_VISIBLE_DEVICES can hide it): say device: auto or cpu, or choose another site"
@@ -78,7 +79,7 @@ def fit(
 
 
 def _gpus_per_node(experiment: Experiment, site: Site, machine: Machine, device: Device) -> int:
-    if not site.is_local:
+    if not backend_of(site).RUNS_HERE:
         return site.gpus.per_node or USUAL_GPUS_PER_NODE
     if device == "cuda":
         return machine.gpus
@@ -177,12 +178,13 @@ def _microbatches(asked: Megatron, tp: int) -> int:
 
 
 def _too_many_gpus(nodes: int, gpus: int, site: Site, machine: Machine, device: Device) -> list[str]:
-    if site.is_local and device == "cuda" and nodes * gpus > machine.gpus:
+    here = backend_of(site).RUNS_HERE
+    if here and device == "cuda" and nodes * gpus > machine.gpus:
         return [
             f"-n {nodes} × -g {gpus} needs {nodes * gpus} GPUs and this machine has {machine.gpus}: "
             f"the nearest is -n 1 -g {machine.gpus}"
         ]
     limit = site.gpus.per_node
-    if not site.is_local and limit is not None and gpus > limit:
+    if not here and limit is not None and gpus > limit:
         return [f"-g/--gpus-per-node: got {gpus}, a node of {site.name} has {limit}: use -g {limit}"]
     return []

@@ -76,13 +76,14 @@ def _on_slurm(files: list[Path], window: Window, request: Request) -> tuple[list
             "--executor slurm: there is no sbatch here; leave the flag out to measure on this machine"
         )
     from harness.measure import slurm_array  # noqa: PLC0415 - submitit, only now
+    from harness.site.slurm_commands import JobId, in_queue  # noqa: PLC0415 - as above
 
     folder = Path(tempfile.mkdtemp(prefix="report-", dir=Path.cwd()))  # the tasks must see it
     array = slurm_array.Array(
         _executor(folder, request.slurm or {}),
         request.workers or DEFAULT_TASKS,
         folder,
-        slurm_array.slurm_in_queue,
+        lambda task: in_queue(JobId(task.job_id)),
     )
     try:
         with Progress("measuring on Slurm", unit="tasks done") as progress:

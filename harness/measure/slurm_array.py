@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -165,19 +164,6 @@ def _failure(job: Job) -> str:
 def _last_line(error: Exception) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[-1] if lines else type(error).__name__
-
-
-def slurm_in_queue(job: Job) -> bool:
-    """Whether Slurm still lists the task. A squeue that fails says nothing, unless it no longer knows the id."""
-    asked = subprocess.run(
-        ["squeue", "--noheader", "--jobs", job.job_id, "--format", "%T"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if asked.returncode:
-        return "Invalid job id" not in asked.stderr
-    return bool(asked.stdout.strip())
 
 
 def _lost(file: Path, why: str) -> Finding:

@@ -6,17 +6,10 @@ narrow alphabet, so that a site file or a flag cannot smuggle a second line into
 
 from __future__ import annotations
 
-import fnmatch
-import os
-import re
-import shutil
-import socket
-import subprocess
 from collections.abc import Iterator, Mapping
 from datetime import date
-from itertools import takewhile
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
@@ -24,7 +17,7 @@ from harness.common.errors import RequestError, nearest
 from harness.common.paths import CONFIGS, expanded
 from harness.experiment.exercises import EXERCISES
 from harness.experiment.options import options_of, value
-from harness.experiment.yaml_file import parse_yaml, read_yaml
+from harness.experiment.yaml_file import read_yaml
 from harness.site.alphabets import (
     CLOCK_PATTERN,
     NAME_PATTERN,
@@ -41,8 +34,6 @@ from harness.site.alphabets import (
 )
 
 SITES = CONFIGS / "sites"
-
-_NAMES_GPU = re.compile(r"\d+|(GPU|MIG)-\S+")
 
 
 def _known_defaults(defaults: dict[str, Any]) -> dict[str, Any]:
@@ -111,7 +102,7 @@ class Site(Part):
 
     name: Word
     description: str
-    scheduler: Literal["slurm", "local"] = "slurm"
+    scheduler: Word = Field(default="slurm", description="who runs the jobs: a backend's name")
     device: Literal["cuda", "cpu", "auto"] = Field(default="cuda", description="auto: look (local only)")
     # Factories: an instance here would build its class's validator at every start.
     detect: Detect = Field(default_factory=Detect)
@@ -175,10 +166,6 @@ class Site(Part):
     models_dir: Text | None = Field(default=None, description="folder of checkpoints, one per hub name")
 
     @property
-    def is_local(self) -> bool:
-        return self.scheduler == "local"
-
-    @property
     def time_s(self) -> int:
         """The time limit in seconds."""
         days, _, clock = self.time.rpartition("-")
@@ -189,13 +176,6 @@ class Site(Part):
     def warning_s(self) -> int:
         """Seconds before the time limit at which the job is warned; at most a quarter of a short limit."""
         return min(self.signal_seconds, self.time_s // 4)
-
-
-class Choice(NamedTuple):
-    """A site and why it was chosen."""
-
-    site: Site
-    reason: str
 
 
 def site_names() -> list[str]:
@@ -299,75 +279,3 @@ def _known_fields(loc: tuple[int | str, ...]) -> list[str]:
         inner = [a for a in (annotation, *getattr(annotation, "__args__", ())) if isinstance(a, type)]
         part = next((a for a in inner if issubclass(a, BaseModel)), part)
     return list(part.model_fields)
-
-
-def choose_site(asked: str | None, environ: Mapping[str, str] = os.environ) -> Choice:
-    """The site to use: `--site`, then HARNESS_SITE (empty is unset), then detection, else `local`.
-
-    Raises:
-        RequestError: the site named does not exist, or its file is wrong.
-    """
-    if asked is not None:
-        return Choice(site=load_site(asked), reason="--site")
-    if environ.get("HARNESS_SITE"):
-        shared = (
-            "HARNESS_SITE" in environ.get("HARNESS_COURSE", "").split()
-        )  # slurm.sh says what it took from there
-        source = "HARNESS_SITE in configs/course.env" if shared else "HARNESS_SITE"
-        return Choice(site=load_site(environ["HARNESS_SITE"], source), reason=source)
-    return _detected(environ)
-
-
-def site_to_show(environ: Mapping[str, str] = os.environ) -> tuple[Choice, str | None]:
-    """The site for a page that only informs, and what is wrong with HARNESS_SITE: such a page helps to mend it."""
-    try:
-        return choose_site(None, environ), None
-    except RequestError as error:
-        return _detected(environ), str(error)
-
-
-def _detected(environ: Mapping[str, str]) -> Choice:
-    host, cluster = socket.gethostname(), environ.get("SLURM_CLUSTER_NAME")
-    has_slurm = shutil.which("sbatch") is not None  # a host's name alone may be anybody's
-    for name in site_names():
-        detect = _detection_of(name)
-        if cluster and cluster in detect.clusters:
-            return Choice(site=load_site(name), reason=f"SLURM_CLUSTER_NAME is {cluster}")
-        if has_slurm and any(fnmatch.fnmatch(host, pattern) for pattern in detect.hosts):
-            return Choice(site=load_site(name), reason=f"this host is {host}")
-    if _controller_answers():
-        return Choice(site=load_site("slurm"), reason="sbatch is here and its controller answers")
-    why = "sbatch is here but its controller does not answer" if has_slurm else "no sbatch on this machine"
-    return Choice(site=load_site("local"), reason=why)
-
-
-def _detection_of(name: str) -> Detect:
-    """Only the `detect` block of a site file: reading all files in full costs a tenth of a dry run."""
-    text = (SITES / f"{name}.yaml").read_text(encoding="utf-8")
-    block = re.search(r"^detect:\n((?: .*\n)+)", text, re.MULTILINE)
-    return Detect(**parse_yaml(block[1])) if block else Detect()
-
-
-def _controller_answers() -> bool:
-    if not (shutil.which("sbatch") and shutil.which("scontrol")):
-        return False
-    try:
-        asked = subprocess.run(["scontrol", "ping"], capture_output=True, text=True, timeout=5, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return False
-    return asked.returncode == 0 and "UP" in asked.stdout
-
-
-def nvidia_gpus(environ: Mapping[str, str] = os.environ) -> int:
-    """How many NVIDIA GPUs this machine lets us use."""
-    return len(visible_gpus(environ))
-
-
-def visible_gpus(environ: Mapping[str, str]) -> list[str]:
-    """The GPUs a run may use, by number or UUID as CUDA_VISIBLE_DEVICES names them; CUDA stops at what names none."""
-    visible = environ.get("CUDA_VISIBLE_DEVICES")
-    if visible is not None:
-        return list(takewhile(_NAMES_GPU.fullmatch, map(str.strip, visible.split(","))))
-    gpus = Path("/proc/driver/nvidia/gpus")
-    found = gpus.iterdir() if gpus.is_dir() else Path("/dev").glob("nvidia[0-9]*")
-    return [str(number) for number, _ in enumerate(found)]

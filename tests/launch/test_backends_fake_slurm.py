@@ -17,6 +17,7 @@ from harness.cli.ls import ls
 from harness.common.errors import WorkError
 from harness.launch.backends import slurm
 from harness.run import Run, Status, find_run
+from harness.site import slurm_commands
 
 ANSWERS = {"squeue": "exit 1", "sacct": "exit 1", "scontrol": "exit 1"}
 
@@ -105,11 +106,11 @@ def test_a_job_of_another_cluster_is_looked_for_and_cancelled_there(
     # The real one says which cluster it speaks of.
     fake(programs, "squeue", f"{there} echo CLUSTER: mpp3; echo PENDING;; *) echo RUNNING;; esac")
     assert slurm.state(run) == "queued"
-    assert slurm.pending_reason(slurm.job_of(run)) == "PENDING"
+    assert slurm.why(run, "queued") == "PENDING"
     slurm.cancel(run)
     assert (programs / "scancel.log").read_text().split() == ["--clusters=mpp3", "4711"]
     fake(programs, "sbatch", 'printf "%s\\n" "$@" >$0.argv; echo "4712;mpp3"')
-    assert slurm.submit_after(run, ["true"], over=False).number == "4712"
+    assert slurm.submit_after(run, ["true"], over=False) == "4712"
     assert "--clusters=mpp3" in (programs / "sbatch.argv").read_text().splitlines()
 
 
@@ -307,11 +308,11 @@ def test_the_state_is_squeues_then_saccts_then_scontrols_then_the_runs_own(progr
 def test_who_does_not_answer_in_time_is_passed_over(
     programs: Path, run: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(slurm, "QUESTION_S", 2)
+    monkeypatch.setattr(slurm_commands, "QUESTION_S", 2)
     fake(programs, "squeue", "echo >>$0.log; exec sleep 60")
     fake(programs, "sacct", "echo COMPLETED")
     assert slurm.state(run) == "completed"
-    assert slurm.pending_reason(slurm.job_of(run)) == ""
+    assert slurm.why(run, "queued") == ""
     for number in "23":
         again = Run(run.path.with_name(number))
         again.path.mkdir()

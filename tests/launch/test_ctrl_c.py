@@ -14,10 +14,10 @@ from launch_shared import ROOT
 PROGRAM = """
 import sys, time
 from pathlib import Path
-from harness.launch.backends.local import Limits, submit
+from harness.launch.backends.local import Limits, start
 
 folder = Path(sys.argv[1])
-submit(folder / "job.sh", "local-1", folder / "controller", Limits(60, 5, 0))
+start(folder / "job.sh", "local-1", folder / "controller", Limits(60, 5, 0))
 try:
     (folder / "listening").touch()
     time.sleep(60)

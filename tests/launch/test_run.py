@@ -113,7 +113,7 @@ def test_a_disk_that_fills_when_the_run_starts_ends_it(tmp_path: Path, harness: 
     with disk_of(24, tmp_path / "disk") as disk:
         done = harness("-e", "1", HARNESS_RUNS=str(disk))
     assert done.returncode == 1
-    assert "failed: it ended without writing its last word" in done.stderr or "no space left" in done.stderr
+    assert "failed: it ended without writing how" in done.stderr or "no space left" in done.stderr
     assert "Traceback" not in done.stderr
 
 
@@ -145,7 +145,7 @@ def test_a_run_without_a_word_is_queued_as_long_as_somebody_keeps_it(tmp_path: P
     assert local.state(run) == "failed"
     log = run.controller_dir / f"{keeper.pid}_0_log.err"
     log.write_text("submitit INFO - Loading pickle\nOSError: [Errno 28] No space left on device\n")
-    assert local.why_it_fell_silent(run).endswith(": OSError: [Errno 28] No space left on device")
+    assert local.why(run, "failed").endswith(": OSError: [Errno 28] No space left on device")
     outcome.start(run)
     assert local.state(run) == "failed", "neither its script nor its controller lives"
     run.write_record(run.record.model_copy(update={"submit_host": "elsewhere"}))
@@ -181,7 +181,7 @@ def test_a_local_run_that_cannot_be_started_leaves_nothing(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setenv("HARNESS_RUNS", str(tmp_path / "runs"))
-    monkeypatch.setattr(local, "submit", full)
+    monkeypatch.setattr(local, "start", full)
     with pytest.raises(WorkError, match="no space left"):
         submit(DDP(), load_site("local"), ["slurm.sh"])
     assert list(tmp_path.iterdir()) == []

@@ -15,10 +15,12 @@ from launch_shared import ROOT, SITES, Harness, anywhere
 from harness.experiment.exercises import DDP, EXERCISES, CommTests, DeepSpeed, Experiment, Megatron
 from harness.experiment.options import options_of
 from harness.launch.argv import Shell, Var, from_site, join, parent, quote, quote_all, read_here
+from harness.launch.backends.registry import backend_of
 from harness.launch.job import TAG_ORDER, resolve
 from harness.launch.render import render
 from harness.launch.resolve import Machine
-from harness.site.site import Site, load_site, nvidia_gpus, visible_gpus
+from harness.site.detection import nvidia_gpus, visible_gpus
+from harness.site.site import Site, load_site
 
 GOLDEN = ROOT / "tests" / "golden"
 NASTY = 'it\'s a $(touch evil) `touch evil` "path" $HOME ${USER} $5; echo foo\n* ~ \\ &'
@@ -37,7 +39,7 @@ def script(asked: Experiment, site: Site, machine: Machine) -> str:
 
 def on_laptop(asked: Experiment, site: Site) -> Experiment:
     """tp 4 needs four ranks on a node, which a two-core machine does not start by default."""
-    return asked.model_copy(update={"gpus_per_node": 4}) if site.is_local else asked
+    return asked.model_copy(update={"gpus_per_node": 4}) if backend_of(site).RUNS_HERE else asked
 
 
 @pytest.mark.parametrize("site", SITES)

@@ -13,11 +13,13 @@ from launch_shared import ROOT, SITES, Harness
 from harness.cli.sites import schema_text
 from harness.common.errors import RequestError
 from harness.experiment.exercises import DDP, Megatron
+from harness.launch.backends.registry import backend_of
 from harness.launch.job import resolve, warnings_of
 from harness.launch.render import render
 from harness.launch.resolve import Machine
 from harness.site.alphabets import SCRIPTS_OWN, TAKES
-from harness.site.site import Site, choose_site, load_site, override, site_names
+from harness.site.detection import choose_site
+from harness.site.site import Site, load_site, override, site_names
 
 
 def test_the_sites_are_the_ones_promised() -> None:
@@ -325,7 +327,7 @@ def test_a_sites_environment_holds_and_keeps_the_checkout(machine: Machine) -> N
 
 
 def test_a_sites_environment_cannot_name_what_the_script_sets_or_is_told() -> None:
-    shell = "".join((ROOT / "templates" / n).read_text("utf-8") for n in ("job.sbatch.j2", "macros.j2"))
+    shell = "".join((ROOT / "templates" / n).read_text("utf-8") for n in ("job.j2", "slurm.j2", "local.j2"))
     shell = re.sub(r"(?s){##.*?##}|{%.*?%}|{{.*?}}", "0", shell)
     code = re.sub(r"(?m)(?<!\S)#.*$", "", shell)
     names = set(re.findall(r"(?<![\w/.$-])([A-Za-z_]\w*)\+?=", code))
@@ -362,7 +364,7 @@ def test_a_gpu_machine_runs_the_real_sizes_and_refuses_more_than_it_has(tmp_path
 def test_every_cluster_asks_for_more_cpus_than_its_launcher_needs(machine: Machine) -> None:
     for name in SITES:
         site = load_site(name)
-        if not site.is_local:
+        if not backend_of(site).RUNS_HERE:
             job = resolve(DDP(), site, machine)
             assert (job.cpus_per_task or 1) >= 2 * (job.experiment.gpus_per_node or 1), name
 

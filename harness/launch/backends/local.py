@@ -11,15 +11,24 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import NamedTuple
 
-from harness.common.errors import WorkError
-from harness.run import Run, State
-from harness.site.site import visible_gpus
+from harness.common.errors import RequestError, WorkError
+from harness.common.paths import TEMPLATES
+from harness.experiment.exercises import Experiment
+from harness.launch.argv import Word
+from harness.launch.backends.protocol import Submission
+from harness.run import Run, State, claim_local_id, disk_error, release_local_id, runs_root
+from harness.site.detection import visible_gpus
+from harness.site.site import Site
+
+TEMPLATE = TEMPLATES / "local.j2"
+RUNS_HERE = True
+POLL_S = 0.3
 
 PASSED_ON: dict[int, signal.Signals] = {
     signal.SIGTERM: signal.SIGTERM,
@@ -55,7 +64,54 @@ class Limits(NamedTuple):
 STARTING_S = 60  # between a run's publication and its controller's start lie the imports of submitit
 
 
-def submit(script: Path, job_id: str, folder: Path, limits: Limits) -> None:
+def directives(_asked: Experiment, _site: Site, _cpus: int | None) -> list[str]:
+    """None: nobody reads them."""
+    return []
+
+
+def warnings(_asked: Experiment, _site: Site, _environ: Mapping[str, str]) -> list[str]:
+    """None: a run begins at once."""
+    return []
+
+
+def refusals(_output_dir: str) -> list[str]:
+    """None: a script can write wherever this machine can."""
+    return []
+
+
+def submit(asked: Submission) -> Run:
+    """Number the staged run and start it; returns it.
+
+    Raises:
+        WorkError: it could not be written or started; nothing is left behind.
+    """
+    stage, site = asked.stage, asked.record.site
+    job_id, folder = claim_local_id(runs_root())
+    run = None
+    try:
+        Run(stage.path).write_record(asked.record.model_copy(update={"job_id": job_id}))
+        run = stage.publish(asked.name_for(job_id), job_id)
+        start(run.script, job_id, folder, Limits(site.time_s, site.warning_s, asked.gpus))
+    except (OSError, WorkError) as error:
+        if run is not None:
+            stage.withdraw(run)
+        release_local_id(folder)
+        raise error if isinstance(error, WorkError) else disk_error(stage.output_dir, error) from None
+    return run
+
+
+def submit_after(_run: Run, _argv: list[Word], _over: bool) -> str:
+    """Nothing queues here.
+
+    Raises:
+        RequestError: always.
+    """
+    raise RequestError(
+        "--submit: give one run that was submitted to Slurm; any other is converted here without it"
+    )
+
+
+def start(script: Path, job_id: str, folder: Path, limits: Limits) -> None:
     """Start the script in the background as run `job_id`; `folder` is submitit's.
 
     Raises:
@@ -100,11 +156,11 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def state(run: Run) -> State:
+def state(run: Run, _silent: object = None) -> State:
     """What the run itself wrote, checked against its process."""
     own = run.status()
     if own is None:
-        return _state_before_its_first_word(run)
+        return _state_before_it_began(run)
     if own.state == "running" and not _is_alive(run, own.pid, own.host):
         later = run.status()  # it may have written its end between the two looks
         if later is not None and later.state != "running":
@@ -113,7 +169,7 @@ def state(run: Run) -> State:
     return own.state
 
 
-def _state_before_its_first_word(run: Run) -> State:
+def _state_before_it_began(run: Run) -> State:
     if _is_elsewhere(run):
         return "unknown"
     young = time.time_ns() - run.record.created_ns < STARTING_S * 1_000_000_000
@@ -123,10 +179,10 @@ def _state_before_its_first_word(run: Run) -> State:
     return own.state if own is not None else "failed"
 
 
-def why_it_fell_silent(run: Run) -> str:
-    """Why a run that has ended does not say how: the last thing its controller heard; empty when it does say."""
+def why(run: Run, state: State) -> str:
+    """Why a failed run did not write its end: the last line of its controller's log; empty when it did."""
     own = run.status()
-    if own is not None and own.state != "running":
+    if state != "failed" or (own is not None and own.state != "running"):
         return ""
     lines = [
         line
@@ -135,11 +191,16 @@ def why_it_fell_silent(run: Run) -> str:
         if line.strip() and not line.startswith("submitit ")
     ]
     said = f": {lines[-1].strip()}" if lines else ""
-    return f"it ended without writing its last word, as on a full disk, at a time limit of seconds or when killed{said}"
+    return f"it ended without writing how, as on a full disk, at a time limit of seconds or when killed{said}"
+
+
+def logs(_run: Run) -> list[Path]:
+    """None: what the script prints goes to the run's own logs."""
+    return []
 
 
 def _controller(run: Run) -> int | None:
-    """The process that keeps the run, by the name of what it was handed."""
+    """The id of the process that started the run and waits for its end: submitit names its files by it."""
     numbers = [p.name.partition("_")[0] for p in run.controller_dir.glob("*_submitted.pkl")]
     return next((int(n) for n in numbers if n.isdigit()), None)
 

@@ -1,26 +1,26 @@
-"""The Slurm backend: submit, state, cancel, by the site's own commands. Knows runs, not experiments."""
+"""The Slurm backend: submit, state, cancel, by the site's own commands. Knows runs, not how they are resolved."""
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
-import subprocess
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple
 
 from harness.common.errors import WorkError
+from harness.common.paths import TEMPLATES
+from harness.experiment.exercises import Experiment
 from harness.launch.argv import Word, quote_all
-from harness.run import FINAL, Run, State
+from harness.launch.backends.protocol import Submission
+from harness.run import FINAL, Run, State, disk_error
+from harness.site.site import Site
+from harness.site.slurm_commands import JobId, sacct, sbatch, scancel, scontrol, squeue
+
+TEMPLATE = TEMPLATES / "slurm.j2"
+RUNS_HERE = False
+POLL_S = 2.0  # a controller serves hundreds of students
 
 AFTER_TIME = "00:30:00"  # a conversion takes seconds per hundred thousand kernels
-KEPT = frozenset({"SLURM_CONF", "SLURM_CLUSTERS", "SLURM_TIME_FORMAT"})
-LEAKING = ("SLURM_", "SLURMD_", "SRUN_", "SALLOC_", "PMI_", "PMIX_")
-# A submission that waits holds its nodes while the job looks for a run directory that only its return can make; an
-# array would be many jobs of one run.
-MISLEADING = frozenset({"SBATCH_WAIT", "SBATCH_ARRAY_INX"})
-ORDER_S, QUESTION_S = 120, 20  # what must not be cut short has its time; a question has others to go to
 # Site lines that say how much of the cluster a training takes: one process that converts needs none of it.
 SIZES = re.compile(
     r"--(nodes|nodelist|nodefile|ntasks[\w-]*|tasks-per-node|gpus[\w-]*|gpu-\w+|gres-flags|gres(?=[= ].*gpu)|"
@@ -49,37 +49,103 @@ STATES: dict[str, State] = {
     "NODE_FAIL": "node_fail",
 }
 
-
-def clean_environment(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Our environment without what would steer the new job: an enclosing job's own, and other ways to submit."""
-    ours = {k: v for k, v in environ.items() if k not in MISLEADING}
-    return {k: v for k, v in ours.items() if k in KEPT or not k.startswith(LEAKING)}
-
-
-class JobId(NamedTuple):
-    """A job: its number, and the cluster that counts so where it is not the default one."""
-
-    number: str
-    cluster: str | None = None
+# Where sbatch would look after its command line.
+SBATCH_VARIABLES = {
+    "account": "SBATCH_ACCOUNT",
+    "partition": "SBATCH_PARTITION",
+    "qos": "SBATCH_QOS",
+    "time": "SBATCH_TIMELIMIT",
+}
 
 
-def job_of(run: Run) -> JobId:
-    """The run's job."""
-    return JobId(run.job_id, run.record.cluster)
+def directives(asked: Experiment, site: Site, cpus: int | None) -> list[str]:
+    """The `#SBATCH` options."""
+    gpus = f"{site.gpus.type}:{asked.gpus_per_node}" if site.gpus.type else str(asked.gpus_per_node)
+    request = {
+        "gres": f"--gres=gpu:{gpus}",
+        "gpus-per-node": f"--gpus-per-node={gpus}",
+        "gpus-per-task": f"--gpus-per-task={gpus}",
+        "none": None,
+    }[site.gpus.request]
+    found = [
+        f"--job-name=e{asked.exercise}-{asked.folder.split('_', 2)[2]}",
+        f"--nodes={asked.nodes}",
+        "--ntasks-per-node=1",
+        request,
+        f"--cpus-per-task={cpus}" if cpus else None,
+        f"--mem={site.memory}" if site.memory else None,
+        "--exclusive" if site.exclusive else None,
+        f"--partition={site.partition}" if site.partition else None,
+        f"--qos={site.qos}" if site.qos else None,
+        f"--account={site.account}" if site.account else None,
+        f"--time={site.time}",
+        f"--signal=B:USR1@{site.warning_s}" if site.warning_s else None,
+        "--output=logs/slurm-%j.out",
+        "--no-requeue",
+        *site.sbatch,
+    ]
+    return [d for d in found if d]
 
 
-def submit(script: Path, workdir: Path, directives: list[str]) -> JobId:
-    """Submit the script; returns its job.
+def warnings(asked: Experiment, site: Site, environ: Mapping[str, str]) -> list[str]:
+    """Variables of sbatch that are overruled, and a job larger than its queue."""
+    found = [
+        f"{variable}={environ[variable]} is not used: the job asks for {getattr(site, name)}, which a flag changes"
+        for name, variable in SBATCH_VARIABLES.items()
+        if environ.get(variable) and getattr(site, name) not in (None, environ[variable])
+    ]
+    if site.max_nodes is not None and asked.nodes > site.max_nodes:
+        queue = site.qos or site.partition or site.name
+        found.append(
+            f"-n {asked.nodes} is more nodes than {queue} lets run ({site.max_nodes}): "
+            "the job may wait for ever; choose another queue with -q or -p"
+        )
+    return found
 
-    Its directives are said again on the command line, where SBATCH_ variables cannot overrule them: what the script
-    says, and what was asked for, is what runs. Split and unquoted as sbatch itself reads them in the script; only the
-    log's place is said in full, as a `%` in the name of a folder would be read as a pattern.
+
+def refusals(output_dir: str) -> list[str]:
+    """A folder in which Slurm would write no log."""
+    why = "Slurm writes no log to a path with a backslash in it: choose another with HARNESS_RUNS"
+    return [f"{output_dir}: {why}"] if "\\" in output_dir else []
+
+
+def submit(asked: Submission) -> Run:
+    """Submit the staged script; returns its run.
 
     Raises:
-        WorkError: sbatch refused; the sentence is sbatch's own.
+        WorkError: sbatch refused, with its own words; or the run could not be written, and its job was cancelled again.
     """
-    options = [f"--chdir={workdir}", *_words(directives), _output(workdir / "logs" / "slurm-%j.out")]
-    return _job_id(_order("sbatch", "--parsable", *options, str(script)))
+    stage = asked.stage
+    try:
+        job = sbatch(*_options(stage.output_dir, asked.directives), str(Run(stage.path).script))
+    except WorkError as refusal:
+        raise WorkError(f"{refusal}{_asked_cpus(asked, str(refusal))}") from None
+    try:
+        Run(stage.path).write_record(
+            asked.record.model_copy(update={"job_id": job.number, "cluster": job.cluster})
+        )
+        return stage.publish(asked.name_for(job.number), job.number)
+    except (OSError, WorkError) as error:
+        scancel(job)
+        why = error if isinstance(error, WorkError) else disk_error(stage.path, error)
+        raise WorkError(f"job {job.number} was cancelled again: {why}") from None
+
+
+def _options(workdir: Path, lines: list[str]) -> list[str]:
+    """The script's directives, said again on the command line, where SBATCH_ variables cannot overrule them.
+
+    Split and unquoted as sbatch itself reads them in the script; only the log's place is said in full, as a `%` in the
+    name of a folder would be read as a pattern.
+    """
+    return [f"--chdir={workdir}", *_words(lines), _output(workdir / "logs" / "slurm-%j.out")]
+
+
+def _asked_cpus(asked: Submission, refusal: str) -> str:
+    """Where the number of CPUs comes from, when it may be what sbatch refused: no flag of ours names it."""
+    if asked.cpus_per_task is None or not re.search(r"\bCPU|node configuration", refusal):
+        return ""
+    field = "cpus_per_node" if asked.record.site.cpus_per_node else "cpus_per_gpu"
+    return f" (the job asks for {asked.cpus_per_task} CPUs per node: {field} in the site file)"
 
 
 def _words(lines: list[str]) -> Iterator[str]:
@@ -91,8 +157,8 @@ def _output(path: Path) -> str:
     return f"--output={str(path.parent).replace('%', '%%')}/{path.name}"
 
 
-def submit_after(run: Run, argv: list[Word], over: bool) -> JobId:
-    """Submit a small CPU job of one command that begins when the run has ended (`over`: it has); returns it.
+def submit_after(run: Run, argv: list[Word], over: bool) -> str:
+    """Submit a small CPU job of one command that begins when the run has ended (`over`: it has); returns its id.
 
     Beside the queue it takes what the site says of every job, as a reservation or the nodes to keep away from.
 
@@ -116,19 +182,7 @@ def submit_after(run: Run, argv: list[Word], over: bool) -> JobId:
     options = [f"--{name}={value}" for name, value in wanted.items() if value]
     sites = _words([line for line in site.sbatch if not SIZES.match(line)])
     output = _output(run.log_dir / "after-%j.out")
-    return _job_id(_order("sbatch", "--parsable", *sites, *options, output, f"--wrap={quote_all(argv)}"))
-
-
-def _job_id(asked: subprocess.CompletedProcess[str] | None) -> JobId:
-    if asked is None:
-        raise WorkError("sbatch is not on PATH: log in to the cluster, or use --site local")
-    if asked.returncode != 0:
-        said = asked.stderr.strip() or asked.stdout.strip() or f"nothing (exit code {asked.returncode})"
-        raise WorkError(f"sbatch refused the job: {said}")
-    number, _, cluster = (asked.stdout.strip().splitlines() or [""])[-1].partition(";")
-    if not number.isdigit():
-        raise WorkError(f"sbatch did not name a job id but said: {asked.stdout.strip() or 'nothing'}")
-    return JobId(number, cluster or None)
+    return sbatch(*sites, *options, output, f"--wrap={quote_all(argv)}").number
 
 
 def state(run: Run, silent: set[str] | None = None) -> State:
@@ -137,70 +191,40 @@ def state(run: Run, silent: set[str] | None = None) -> State:
     `silent`: the programs that did not answer in time so far, which are not asked again; whoever lists many runs hands
     the same set to each.
     """
-    lagging: State = "unknown"
-    silent = set() if silent is None else silent
-    for ask in (_squeue, _sacct, _scontrol):
-        word = ask(job_of(run), silent)
-        if word is None:
-            continue
-        said = STATES.get(word.split()[0].rstrip("+"), "unknown")
-        if ask is _sacct and said not in FINAL:
-            lagging = said  # for seconds after a job's end, accounting still says that it pends or runs
-            continue
-        return _refined(said, run)
+    job, silent = job_of(run), set() if silent is None else silent
+    if (word := squeue(job, "%T", silent)) is not None:
+        return _refined(_state_named(word), run)
+    accounted = _state_named(sacct(job, silent))
+    if accounted in FINAL:
+        return _refined(accounted, run)
+    if (word := scontrol(job, silent).get("JobState")) is not None:
+        return _refined(_state_named(word), run)
     own = run.status()
-    return own.state if own is not None and own.state != "running" else lagging
+    # For seconds after a job's end, accounting still says that it pends or runs.
+    return own.state if own is not None and own.state != "running" else accounted
+
+
+def _state_named(word: str | None) -> State:
+    return "unknown" if word is None else STATES.get(word.split()[0].rstrip("+"), "unknown")
 
 
 def _refined(state: State, run: Run) -> State:
-    """The job's last word is more precise where it left before Slurm would have stopped it."""
+    """What the job itself wrote is more precise where it ended before Slurm would have stopped it."""
     own = run.status()
-    return (
-        own.state
-        if state in ("failed", "completed") and own and own.state in ("timeout", "cancelled")
-        else state
-    )
+    is_refined = state in ("failed", "completed") and own and own.state in ("timeout", "cancelled")
+    return own.state if own and is_refined else state
 
 
-def _squeue(job: JobId, silent: set[str]) -> str | None:
-    return _first_line(_question(silent, "squeue", "--noheader", "--format=%T", *_jobs(job)))
-
-
-def _sacct(job: JobId, silent: set[str]) -> str | None:
-    options = ("--noheader", "--parsable2", "--allocations", "--format=State")
-    return _first_line(_question(silent, "sacct", *options, *_jobs(job)))
-
-
-def _scontrol(job: JobId, silent: set[str]) -> str | None:
-    return _shown(job, silent).get("JobState")
-
-
-def _shown(job: JobId, silent: set[str]) -> dict[str, str]:
-    """The fields that scontrol shows of the job; none where it does not know it (any more)."""
-    asked = _question(silent, "scontrol", "--oneliner", *_clusters(job), "show", "job", job.number)
-    if asked is None or asked.returncode != 0:
-        return {}
-    return dict(part.split("=", 1) for part in asked.stdout.split() if "=" in part)
-
-
-def _jobs(job: JobId) -> list[str]:
-    return [*_clusters(job), f"--jobs={job.number}"]
-
-
-def _clusters(job: JobId) -> list[str]:
-    return [f"--clusters={job.cluster}"] if job.cluster else []
-
-
-def pending_reason(job: JobId) -> str:
-    """Why a queued job waits, in Slurm's words; empty when it does not say."""
-    reason = _first_line(_question(set(), "squeue", "--noheader", "--format=%r", *_jobs(job))) or ""
-    return "" if reason == "None" else reason  # not looked at yet
-
-
-def why_it_never_began(job: JobId) -> str:
-    """Slurm's reason for a failed job of which nothing ran; empty when it gives none."""
-    reason = _shown(job, set()).get("Reason", "None")
-    return "" if reason == "None" else f"it never began: Slurm says {reason}"
+def why(run: Run, state: State) -> str:
+    """Slurm's reason why a queued job waits, or why of a failed one nothing ran; empty when it gives none."""
+    job = job_of(run)
+    if state == "queued":
+        reason = squeue(job, "%r", set())
+        return "" if reason in (None, "None") else str(reason)  # None: not looked at yet
+    if state == "failed" and run.status() is None:
+        reason = scontrol(job, set()).get("Reason", "None")
+        return "" if reason == "None" else f"it never began: Slurm says {reason}"
+    return ""
 
 
 def cancel(run: Run) -> None:
@@ -209,51 +233,14 @@ def cancel(run: Run) -> None:
     Raises:
         WorkError: scancel refused; the sentence is its own.
     """
-    cancel_job(job_of(run))
+    scancel(job_of(run))
 
 
-def cancel_job(job: JobId) -> None:
-    """As `cancel`, for a job that is no run yet."""
-    asked = _order("scancel", *_clusters(job), job.number)
-    if asked is None or asked.returncode != 0:
-        raise WorkError(f"scancel {job.number}: {asked.stderr.strip() if asked else 'is not on PATH'}")
+def job_of(run: Run) -> JobId:
+    """The run's job."""
+    return JobId(run.job_id, run.record.cluster)
 
 
-def _first_line(asked: subprocess.CompletedProcess[str] | None) -> str | None:
-    """The first line of an answer; a cluster that was named is repeated above it."""
-    if asked is None or asked.returncode != 0:
-        return None
-    lines = (line.strip() for line in asked.stdout.splitlines())
-    return next((line for line in lines if line and not line.startswith("CLUSTER:")), None)
-
-
-def _question(silent: set[str], program: str, *words: str) -> subprocess.CompletedProcess[str] | None:
-    """What the program answers; None, and it is among the silent from then on, when it does not in time."""
-    if program in silent:
-        return None
-    try:
-        return _run(QUESTION_S, program, *words)
-    except subprocess.TimeoutExpired:
-        silent.add(program)
-        return None
-
-
-def _order(*argv: str) -> subprocess.CompletedProcess[str] | None:
-    """What became of an order; None when there is no such program.
-
-    Raises:
-        WorkError: nobody answered.
-    """
-    try:
-        return _run(ORDER_S, *argv)
-    except subprocess.TimeoutExpired:
-        raise WorkError(f"{argv[0]} did not answer within two minutes: is the controller down?") from None
-
-
-def _run(limit_s: float, *argv: str) -> subprocess.CompletedProcess[str] | None:
-    try:
-        return subprocess.run(
-            argv, capture_output=True, text=True, check=False, env=clean_environment(), timeout=limit_s
-        )
-    except FileNotFoundError:
-        return None
+def logs(run: Run) -> list[Path]:
+    """What Slurm itself wrote: a cancellation, a time limit."""
+    return [run.scheduler_log]

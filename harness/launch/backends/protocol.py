@@ -1,0 +1,79 @@
+"""What a backend is: who runs a job's script, and how one asks and stops it. Knows none of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+from harness.experiment.exercises import Experiment
+from harness.launch.argv import Word
+from harness.run import Record, Run, Stage, State
+from harness.site.site import Site
+
+
+class Submission(NamedTuple):
+    """A run whose files are staged, and what its backend needs to start it."""
+
+    stage: Stage
+    record: Record  # without its job id, which the backend gives
+    name_for: Callable[[str], str]  # job id to the name of the run
+    directives: list[str]
+    cpus_per_task: int | None
+    gpus: int  # of all nodes
+
+
+class Backend(Protocol):
+    """A module with these names; `registry` lists the modules."""
+
+    @property
+    def TEMPLATE(self) -> Path:
+        """The template of its script; it extends templates/job.j2."""
+
+    @property
+    def RUNS_HERE(self) -> bool:
+        """True: on this machine, with its cores and its GPUs, until Ctrl-C. False: elsewhere, when its turn comes."""
+
+    @property
+    def POLL_S(self) -> float:
+        """Seconds between two looks at a run's state."""
+
+    def directives(self, experiment: Experiment, site: Site, cpus: int | None, /) -> list[str]:
+        """The options of the submission. `cpus`: per node."""
+
+    def warnings(self, experiment: Experiment, site: Site, environ: Mapping[str, str], /) -> list[str]:
+        """What works and is probably not meant, one sentence each. `environ`: what the job would inherit."""
+
+    def refusals(self, output_dir: str, /) -> list[str]:
+        """Why it cannot run a job that writes there, one sentence each."""
+
+    def submit(self, asked: Submission, /) -> Run:
+        """Start the run, or queue it; returns it published.
+
+        Raises:
+            WorkError: the backend refused, or the disk did; nothing is left behind.
+        """
+
+    def submit_after(self, run: Run, argv: list[Word], over: bool, /) -> str:
+        """Queue one command that begins when the run has ended (`over`: it has); returns the job's id.
+
+        Raises:
+            RequestError: this backend has no queue.
+            WorkError: the backend refused.
+        """
+
+    def state(self, run: Run, silent: set[str] | None = None, /) -> State:
+        """The run's state. `silent`: programs that did not answer in time, which are not asked again."""
+
+    def why(self, run: Run, state: State, /) -> str:
+        """Why a run waits, never began or ended without a status of its own; empty when there is nothing to add."""
+
+    def cancel(self, run: Run, /) -> None:
+        """Stop the run, which keeps the traces that it has.
+
+        Raises:
+            WorkError: it could not be stopped.
+        """
+
+    def logs(self, run: Run, /) -> list[Path]:
+        """What the scheduler itself writes about the run; a file may not exist."""

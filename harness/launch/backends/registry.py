@@ -1,0 +1,36 @@
+"""The backends there are, by the name that a site's `scheduler` and a run's record give."""
+
+from __future__ import annotations
+
+from harness.common.errors import RequestError, WorkError
+from harness.launch.backends import local, slurm
+from harness.launch.backends.protocol import Backend
+from harness.run import Run
+from harness.site.site import Site
+
+BACKENDS: dict[str, Backend] = {"slurm": slurm, "local": local}
+
+
+def backend_of(site: Site) -> Backend:
+    """The backend that runs the site's jobs.
+
+    Raises:
+        RequestError: the site names one that is not there.
+    """
+    if site.scheduler in BACKENDS:
+        return BACKENDS[site.scheduler]
+    raise RequestError(
+        f"site {site.name}: scheduler is {site.scheduler!r}, and takes {' or '.join(BACKENDS)}"
+    )
+
+
+def backend_of_run(run: Run) -> Backend:
+    """The backend that runs or ran it.
+
+    Raises:
+        WorkError: it was another installation's.
+    """
+    name = run.record.backend
+    if name in BACKENDS:
+        return BACKENDS[name]
+    raise WorkError(f"{run.name}: backend {name!r}, which started it, is not here")
