@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from textwrap import wrap
 
-from harness.cli.launch import BEHAVIOUR
-from harness.cli.main import COMMANDS
+from harness.cli.command_line import BEHAVIOUR
+from harness.cli.commands import COMMANDS
 from harness.experiment.exercises import EXERCISES, Experiment, Training
 from harness.experiment.model import model_names
 from harness.experiment.options import VALUE, Option, options_of

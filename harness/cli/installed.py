@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from harness.cli.main import COMMANDS
+from harness.cli.commands import COMMANDS
 from harness.common.errors import RequestError
 from harness.common.paths import PROGRAM
 

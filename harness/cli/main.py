@@ -9,10 +9,10 @@ from __future__ import annotations
 import errno
 import os
 import sys
-from collections.abc import Callable
 from importlib import import_module
-from typing import NamedTuple, NoReturn
+from typing import NoReturn
 
+from harness.cli.commands import COMMANDS, run_command
 from harness.common.errors import HarnessError, nearest
 from harness.common.paths import IN_CHECKOUT, PROGRAM
 
@@ -28,36 +28,6 @@ REFUSALS = {
     errno.EIO: 1,
     errno.ESTALE: 1,
 }
-
-
-class Entry(NamedTuple):
-    """Where a command lives, and its line in the help."""
-
-    module: str
-    help: str
-    launches: bool = False  # it starts trainings, and so needs the checkout
-
-
-COMMANDS = {
-    "ls": Entry("harness.cli.ls", "the runs there are, with their states and step times"),
-    "status": Entry("harness.cli.runs", "state of a run, per node"),
-    "logs": Entry("harness.cli.runs", "what a run printed (-f: as it comes)"),
-    "cancel": Entry("harness.cli.runs", "stop a run; its traces are kept"),
-    "rerun": Entry("harness.cli.launch", "run a run.json again", launches=True),
-    "report": Entry("harness.cli.report", "where the time went, from a run or from any traces"),
-    "compare": Entry("harness.cli.compare", "what differs between runs, in configuration and in result"),
-    "lesson": Entry(
-        "harness.cli.lesson",
-        "the exercises' questions, with hints and the answer from your own runs",
-        launches=True,
-    ),
-    "paraver": Entry("harness.cli.export", "a Paraver trace (.prv .pcf .row) of a run"),
-    "perfetto": Entry("harness.cli.export", "one Perfetto trace of all ranks of a run"),
-    "sites": Entry("harness.cli.sites", "the sites known, or one in full"),
-}
-
-
-HELP: dict[str, object] = {"help_option_names": ["-h", "--help"]}
 
 
 def program() -> NoReturn:
@@ -130,28 +100,3 @@ def _dispatch(argv: list[str]) -> int:
 def _launches(argv: list[str]) -> bool:
     """Whether these words launch, or are no command at all: help, or flags as on the slides."""
     return not argv or argv[0].startswith("-") or (argv[0] in COMMANDS and COMMANDS[argv[0]].launches)
-
-
-def run_command(
-    name: str,
-    function: Callable[..., object],
-    argv: list[str],
-    context_settings: dict[str, object] | None = None,
-) -> int:
-    """A function as a Typer command line of its own; its return value, if a number, is the exit code."""
-    import typer  # noqa: PLC0415 - see _dispatch
-
-    app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
-    app.command(name, context_settings=context_settings or HELP)(function)
-    try:
-        result = app(argv, prog_name=f"{PROGRAM} {name}", standalone_mode=False)
-    except SystemExit as leaving:
-        if isinstance(leaving.__context__, BrokenPipeError):  # Typer would call a closed pipe a failure
-            raise leaving.__context__ from None
-        raise
-    except Exception as error:
-        if not hasattr(error, "format_message"):
-            raise
-        print(f"{PROGRAM} {name}: {error.format_message()} (see {PROGRAM} {name} --help)", file=sys.stderr)
-        return 2
-    return result if isinstance(result, int) else 0

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from door_checkout import ROOT, Checkout
 
-from harness.cli.main import COMMANDS
+from harness.cli.commands import COMMANDS
 
 DOOR = (ROOT / "slurm.sh").read_text(encoding="utf-8")
 

@@ -6,7 +6,8 @@ import errno
 
 import pytest
 
-from harness.cli.main import COMMANDS, main
+from harness.cli.commands import COMMANDS
+from harness.cli.main import main
 
 NAME = "a" * 300  # a file's name has 255 bytes at most
 WORDS = {name: [name, NAME] for name in COMMANDS if name not in ("ls", "compare")} | {

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from launch_shared import Harness
 
-from harness.cli.main import COMMANDS, main
+from harness.cli.commands import COMMANDS
+from harness.cli.main import main
 from harness.common.errors import RequestError
 from harness.experiment.exercises import DDP, EXERCISES, DeepSpeed, Megatron
 from harness.experiment.options import options_of

@@ -77,7 +77,7 @@ def test_links_lead_somewhere(path: Path) -> None:
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=NAMES)
 def test_commands_name_files_and_subcommands_that_exist(path: Path) -> None:
-    from harness.cli.main import COMMANDS  # noqa: PLC0415 - the other tests need no harness
+    from harness.cli.commands import COMMANDS  # noqa: PLC0415 - the other tests need no harness
 
     wrong = []
     for command in commands(path):

@@ -1,0 +1,99 @@
+"""The words of a launch, read as flags and their values: `-n 2`, `-n2`, `--nodes 2`, `--nodes=2`, `--dry-run`.
+
+Knows how flags are written and which there are. What a value may be, the experiment and the site say.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from harness.experiment.options import VALUE, Option, options_of
+from harness.experiment.parse import all_options
+from harness.site.site import Site
+
+
+class Declared(NamedTuple):
+    """One command-line parameter: its spellings, and whether it takes a value."""
+
+    names: tuple[str, ...]
+    takes_value: bool
+    help: str
+
+
+class Line(NamedTuple):
+    """What was typed. `given`: the last spelling of each parameter that occurs → its last value, or True."""
+
+    given: dict[str, str | bool]
+    unknown: list[str]  # words that are no parameter, and no value of an unknown flag
+    complaints: list[str]  # a sentence for each flag that lacks its value, or has one and takes none
+
+
+DRY_RUN = "print the script, warn of what a launch would miss, do nothing"
+BEHAVIOUR = [
+    Declared(("--site",), True, "site: a name (slurm.sh sites) or a site file"),
+    Declared(("--dry-run",), False, DRY_RUN),
+    Declared(("--wait",), False, "wait for the end, then report"),
+    Declared(("--follow",), False, "as --wait, and show the output meanwhile"),
+    Declared(("--json",), False, "print machine-readable JSON"),
+    Declared(("-h", "--help"), False, "show this page"),
+]
+
+
+def declared() -> dict[str, Declared]:
+    """Each spelling and its parameter: the experiments' options, the site's, and how the launch itself behaves."""
+    options = [option for pairs in all_options().values() for _, option in pairs]
+    found = [each for option in [*options, *options_of(Site)] for each in _parameters(option)]
+    # The longest last, so that it stays: `--steps` alone is the same parameter as `--iters/--steps`.
+    found.sort(key=lambda each: len(each.names))
+    return {name: each for each in [*found, *BEHAVIOUR] for name in each.names}
+
+
+def _parameters(option: Option) -> Iterator[Declared]:
+    valued = tuple(name for name, meaning in option.flag.names.items() if meaning is VALUE)
+    if valued:
+        yield Declared(valued, True, option.help)
+    for name in option.flag.names:
+        if name not in valued:
+            yield Declared((name,), False, option.help)
+
+
+def read_line(argv: list[str], flags: Mapping[str, Declared]) -> Line:
+    """`argv` in terms of `flags`, in the order typed; `--` may stand anywhere and means nothing."""
+    line = Line({}, [], [])
+    words = deque(word for word in argv if word != "--")
+    while words:
+        word = words.popleft()
+        name, value = _parted(word, flags)
+        if name not in flags:
+            line.unknown.append(word)
+            if name.startswith("-") and value is None and words and _is_value(words[0]):
+                words.popleft()  # meant for the unknown flag: one mistake is one sentence
+        elif not flags[name].takes_value:
+            if value is not None:
+                line.complaints.append(f"{name} takes no value: leave out ={value}")
+            line.given[flags[name].names[-1]] = True
+        elif value is None and (not words or _is_flag(words[0], flags)):
+            line.complaints.append(f"{name} requires an argument")
+        else:
+            line.given[flags[name].names[-1]] = words.popleft() if value is None else value
+    return line
+
+
+def _parted(word: str, flags: Mapping[str, Declared]) -> tuple[str, str | None]:
+    """A flag and the value joined to it, if any."""
+    name, equals, value = word.partition("=")
+    if name not in flags and word[:2] in flags and flags[word[:2]].takes_value:
+        return word[:2], word[2:]
+    return name, value if equals else None
+
+
+def _is_flag(word: str, flags: Mapping[str, Declared]) -> bool:
+    """Whether what follows a flag is the next one and so not its value: `-a --dry-run`."""
+    return word.partition("=")[0] in flags or re.match("--[A-Za-z]", word) is not None
+
+
+def _is_value(word: str) -> bool:
+    return not word.startswith("-") or re.fullmatch(r"-[0-9.]+", word) is not None

@@ -1,0 +1,56 @@
+"""The commands there are, and a function run as one of them. Knows none of the commands' modules but by name."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import NamedTuple
+
+from harness.common.paths import PROGRAM
+
+
+class Entry(NamedTuple):
+    """Where a command lives, and its line in the help."""
+
+    module: str
+    help: str
+    launches: bool = False  # it starts trainings, and so needs the checkout
+
+
+COMMANDS = {
+    "ls": Entry("harness.cli.ls", "the runs there are, with their states and step times"),
+    "status": Entry("harness.cli.runs", "state of a run, per node"),
+    "logs": Entry("harness.cli.runs", "what a run printed (-f: as it comes)"),
+    "cancel": Entry("harness.cli.runs", "stop a run; its traces are kept"),
+    "rerun": Entry("harness.cli.rerun", "run a run.json again", launches=True),
+    "report": Entry("harness.cli.report", "where the time went, from a run or from any traces"),
+    "compare": Entry("harness.cli.compare", "what differs between runs, in configuration and in result"),
+    "lesson": Entry(
+        "harness.cli.lesson",
+        "the exercises' questions, with hints and the answer from your own runs",
+        launches=True,
+    ),
+    "paraver": Entry("harness.cli.export", "a Paraver trace (.prv .pcf .row) of a run"),
+    "perfetto": Entry("harness.cli.export", "one Perfetto trace of all ranks of a run"),
+    "sites": Entry("harness.cli.sites", "the sites known, or one in full"),
+}
+
+
+def run_command(name: str, function: Callable[..., object], argv: list[str]) -> int:
+    """A function as a Typer command line of its own; its return value, if a number, is the exit code."""
+    import typer  # noqa: PLC0415 - a launch does without
+
+    app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+    app.command(name, context_settings={"help_option_names": ["-h", "--help"]})(function)
+    try:
+        result = app(argv, prog_name=f"{PROGRAM} {name}", standalone_mode=False)
+    except SystemExit as leaving:
+        if isinstance(leaving.__context__, BrokenPipeError):  # Typer would call a closed pipe a failure
+            raise leaving.__context__ from None
+        raise
+    except Exception as error:
+        if not hasattr(error, "format_message"):
+            raise
+        print(f"{PROGRAM} {name}: {error.format_message()} (see {PROGRAM} {name} --help)", file=sys.stderr)
+        return 2
+    return result if isinstance(result, int) else 0

@@ -1,0 +1,32 @@
+"""`slurm.sh rerun`: the experiment and the site that a run.json holds, launched as a new run."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from harness.cli.command_line import DRY_RUN
+from harness.cli.launch import Behaviour, go
+from harness.cli.options import JsonOption
+from harness.experiment.parse import command_of
+from harness.run import find_run
+from harness.site.detection import Choice
+
+
+def rerun(
+    run: Annotated[
+        str, typer.Argument(metavar="RUN", help="job id, name, path of a run or its run.json, or last")
+    ],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help=DRY_RUN)] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="wait for the end, then report")] = False,
+    follow: Annotated[bool, typer.Option("--follow", help="as --wait, and show the output")] = False,
+    json_: JsonOption = False,
+) -> int:
+    """Run a run.json again: the same experiment at the same site, as a new run."""
+    record = find_run(run).record
+    choice = Choice(site=record.site, reason=f"run.json of {record.job_id}")
+    typed = record.command[1:2] and record.command[1].startswith("-")  # else a lesson's or a program's own
+    asked = command_of(record.experiment, record.site.name, record.site.defaults)
+    command = record.command if typed else ["slurm.sh", *(asked or ["rerun", record.job_id])]
+    return go(record.experiment, choice, Behaviour(None, dry_run, wait, follow, json_), command)

@@ -1,0 +1,78 @@
+"""The launch line is read in one way, however it is spelled; what cannot be read is said in sentences."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.cli.command_line import declared, read_line
+from harness.cli.launch import request_of
+from harness.common.errors import RequestError
+
+FLAGS = declared()
+VALUED = sorted(name for name, flag in FLAGS.items() if flag.takes_value)
+SWITCHES = sorted(set(FLAGS) - set(VALUED))
+
+values = st.text(st.characters(exclude_characters="\0"), max_size=8) | st.integers(-9, 99).map(str)
+joined = st.builds("{}={}".format, st.sampled_from(sorted(FLAGS)), values)
+stuck = st.builds("{}{}".format, st.sampled_from([name for name in VALUED if len(name) == 2]), values)
+words = st.sampled_from([*FLAGS, "--", "-", "1", "2", "local", "--mixed-precison"]) | values | joined | stuck
+
+
+@pytest.fixture(scope="module", autouse=True)
+def local_site() -> object:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HARNESS_SITE", "local")
+        yield
+
+
+@given(st.lists(words, max_size=8).map(lambda more: ["-e", "1", *more]) | st.lists(words, max_size=8))
+def test_any_line_is_a_request_or_sentences(argv: list[str]) -> None:
+    try:
+        request_of(read_line(argv, FLAGS))
+    except RequestError as error:
+        assert str(error).strip()
+
+
+@given(st.sampled_from(VALUED), values.filter(lambda value: not value.startswith("-")))
+def test_joined_and_spaced_spellings_mean_the_same(name: str, value: str) -> None:
+    spaced = read_line([name, value], FLAGS)
+    assert spaced.given == {FLAGS[name].names[-1]: value}
+    assert read_line([f"{name}={value}"], FLAGS) == spaced
+    if len(name) == 2 and value and not value.startswith("="):
+        assert read_line([name + value], FLAGS) == spaced
+
+
+@given(st.sampled_from(VALUED), st.integers(max_value=-1), st.sampled_from(SWITCHES))
+def test_a_negative_number_is_a_value_and_a_flag_is_not(name: str, number: int, switch: str) -> None:
+    assert read_line([name, str(number)], FLAGS).given == {FLAGS[name].names[-1]: str(number)}
+    line = read_line([name, switch], FLAGS)
+    assert line.given == {FLAGS[switch].names[-1]: True}
+    assert line.complaints == [f"{name} requires an argument"]
+
+
+@given(st.lists(st.sampled_from([*SWITCHES, "--nodes=2", "-g4", "--data=x"])), st.data())
+def test_two_dashes_change_nothing_wherever_they_stand(argv: list[str], data: st.DataObject) -> None:
+    at = data.draw(st.integers(0, len(argv)))
+    assert read_line([*argv[:at], "--", *argv[at:]], FLAGS) == read_line(argv, FLAGS)
+
+
+def test_the_last_of_two_values_holds_however_each_is_spelled() -> None:
+    assert read_line(["-n", "1", "--nodes=3", "-n2"], FLAGS).given == {"--nodes": "2"}
+
+
+@pytest.mark.parametrize(
+    ("argv", "unknown"),
+    [
+        (["--nodez", "2", "stray"], ["--nodez", "stray"]),  # the 2 was meant for --nodez
+        (["--nodez", "-1"], ["--nodez"]),
+        (["--nodez=2", "stray"], ["--nodez=2", "stray"]),
+        (["--nodez", "-x"], ["--nodez", "-x"]),
+        (["-hx", ""], ["-hx"]),
+    ],
+)
+def test_an_unknown_flag_takes_its_value_with_it_and_nothing_else(
+    argv: list[str], unknown: list[str]
+) -> None:
+    assert read_line(argv, FLAGS).unknown == unknown
