@@ -1,31 +1,69 @@
-"""Every command printed on the workshop's slides, as the script it is on the two clusters it was taught on."""
+"""Every command printed on the workshop's slides asks the two clusters it was taught on for what it should."""
 
 from __future__ import annotations
 
-import os
+import re
+import shlex
+from collections.abc import Iterable
+from typing import Any
 
 import pytest
-from launch_shared import ROOT, Harness, anywhere
+import yaml
+from launch_shared import ROOT, anywhere
 
+from harness.cli.main import main
 from harness.launch.argv import quote
 from harness.launch.submit import this_machine
 
-GOLDEN = ROOT / "tests" / "golden"
-SLIDES = (GOLDEN / "slides.txt").read_text().splitlines()
+EXPECTED: dict[str, Any] = yaml.safe_load((ROOT / "tests/golden/slides.yaml").read_text(encoding="utf-8"))
 
 
-@pytest.mark.parametrize("site", ["leonardo", "marenostrum5"])
-@pytest.mark.parametrize("number", range(1, len(SLIDES) + 1))
-def test_the_slides_command_is_this_script(harness: Harness, site: str, number: int) -> None:
-    """After a deliberate change: HARNESS_WRITE_GOLDEN=1 pytest tests/launch, then read the diff."""
-    done = harness(
-        "--dry-run", *SLIDES[number - 1].split(),
-        HARNESS_SITE=site, HARNESS_RUNS=f"{ROOT}/exercises",
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+def pairs(*lists: Iterable[str]) -> dict[str, str]:
+    """`name=value` lines as a mapping, where the later lists win."""
+    return {name: value for lines in lists for name, _, value in (line.partition("=") for line in lines)}
+
+
+def filled(text: str, words: dict[str, str]) -> list[str]:
+    """The words of `text`, with each <name> filled in."""
+    while "<" in text:
+        text = re.sub("<([a-z_]+)>", lambda name: str(words[name[1]]), text)
+    return shlex.split(text)
+
+
+def programs(script: str) -> list[list[str]]:
+    """The argv of what the script runs on each node."""
+    found = re.findall(r"^    run (.*?) \|\| code=\$\?$", script.replace("\\\n", ""), re.MULTILINE)
+    return [shlex.split(argv) for argv in found]
+
+
+@pytest.mark.parametrize("site", EXPECTED["sites"])
+@pytest.mark.parametrize("slide", EXPECTED["slides"], ids=[s["command"] for s in EXPECTED["slides"]])
+def test_the_slides_command_asks_for_this(
+    slide: dict[str, Any], site: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("HARNESS_SITE", site)
+    monkeypatch.setenv("HARNESS_RUNS", f"{ROOT}/exercises")
+    command = slide["command"].split()
+    assert main(["--dry-run", *command]) == 0
     usual = quote(f"{ROOT}/.venv/harness-python")  # HARNESS_VENV may have put it elsewhere
-    text = anywhere(done.stdout.replace(quote(this_machine().python), usual))
-    path = GOLDEN / "slides" / f"{site}-{number:02}.sbatch"
-    if os.environ.get("HARNESS_WRITE_GOLDEN"):
-        path.write_text(text, encoding="utf-8")
-    assert text == path.read_text(encoding="utf-8")
+    script = anywhere(capsys.readouterr().out.replace(quote(this_machine().python), usual))
+
+    there, nodes = EXPECTED["sites"][site], slide.get("nodes", 1)
+    exercise = EXPECTED["exercises"][int(command[command.index("-e") + 1])]
+    own = [f"nodes={nodes}", *exercise["directives"], *slide.get("directives", [])]
+    directives = re.findall("^#SBATCH --(.*)$", script, re.MULTILINE)
+    assert pairs(directives) == pairs(EXPECTED["directives"], there["directives"], own)
+    assert len(directives) == len(pairs(directives)), "each is given once"
+
+    environment = re.findall(r"^export (\w+=.*)$", script, re.MULTILINE)
+    usual_environment = EXPECTED["environment"], there["environment"], exercise.get("environment", [])
+    assert pairs(environment) == pairs(*usual_environment)
+    assert f"\nRUN_DIR=$OUTPUT_DIR/profiler/{slide['run']}\n" in script
+
+    words = (
+        EXPECTED["words"]
+        | there["words"]
+        | {"nodes": nodes, "folder": f"/checkout/exercises/{exercise['folder']}"}
+    )
+    assert programs(script) == [filled(argv, words) for argv in slide["argv"]]
+    assert ("-m harness paraver" in script) == ("--nsys2prv" in command)

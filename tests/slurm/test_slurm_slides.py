@@ -6,11 +6,15 @@ import json
 from pathlib import Path
 
 import pytest
+import yaml
 from slurm_door import REPOSITORY, Door, Submitted, submitted
 
 pytestmark = [pytest.mark.slurm, pytest.mark.train]
 
-SLIDES = (REPOSITORY / "tests" / "golden" / "slides.txt").read_text().splitlines()
+SLIDES: list[str] = [
+    slide["command"]
+    for slide in yaml.safe_load((REPOSITORY / "tests/golden/slides.yaml").read_text())["slides"]
+]
 # The cluster's own defaults keep the window short; the commands stay verbatim. A job takes all CPUs of its node.
 DEFAULTS = {"skip_steps": 0, "wait_steps": 0, "warmup_steps": 1, "active_steps": 2, "seq_length": 64}
 ATTEMPTS = 3  # a busy machine can make either run slower
