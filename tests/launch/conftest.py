@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from launch_shared import ROOT, Harness
 
+from harness.cli.main import main
 from harness.launch.resolve import Machine
 
 
@@ -22,14 +23,35 @@ def machine(tmp_path: Path) -> Machine:
 
 
 @pytest.fixture
-def harness(tmp_path: Path) -> Harness:
-    """`harness("-e", "1", …)` runs the command line; runs go to tmp_path/runs, the site is local unless asked."""
+def harness(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Harness:
+    """`harness("-e", "1", …)` runs the command line here; runs go to tmp_path/runs, the site is local unless asked."""
 
     def run(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
-        env = {**os.environ, "HARNESS_RUNS": str(tmp_path / "runs"), "HARNESS_SITE": "local", **environment}
+        with pytest.MonkeyPatch.context() as patch:
+            patch.chdir(ROOT)
+            patch.setattr("sys.argv", ["harness", *words])
+            for name, value in _environment(tmp_path, environment).items():
+                patch.setenv(name, value)
+            capsys.readouterr()
+            code = main(list(words))
+        return subprocess.CompletedProcess(words, code, *capsys.readouterr())
+
+    return run
+
+
+@pytest.fixture
+def harness_process(tmp_path: Path) -> Harness:
+    """As `harness`, in a process of its own."""
+
+    def run(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [sys.executable, "-m", "harness", *words],
-            cwd=ROOT, env=env, capture_output=True, text=True, check=False, timeout=120,
+            cwd=ROOT, env=os.environ | _environment(tmp_path, environment),
+            capture_output=True, text=True, check=False, timeout=120,
         )  # fmt: skip
 
     return run
+
+
+def _environment(folder: Path, more: dict[str, str]) -> dict[str, str]:
+    return {"HARNESS_RUNS": str(folder / "runs"), "HARNESS_SITE": "local", **more}

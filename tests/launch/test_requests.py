@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import pytest
-from launch_shared import Harness
+from launch_shared import ROOT, Harness
 
 from harness.cli.commands import COMMANDS
 from harness.cli.main import main
@@ -89,6 +90,23 @@ def test_a_wrong_request_gets_one_sentence(
     assert "Traceback" not in done.stderr
     assert len([line for line in done.stderr.splitlines() if not line.startswith("site:")]) == 1
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["-e", "5", "--site", "local"], "there is no exercise '5'"),
+        (["-e", "1", "--site", "leonado"], "did you mean leonardo?"),
+        (["lss"], "there is no command 'lss': did you mean ls?"),
+    ],
+)
+def test_the_door_passes_the_sentence_and_the_exit_status_on(words: list[str], sentence: str) -> None:
+    done = subprocess.run(
+        ["bash", "slurm.sh", *words], cwd=ROOT, capture_output=True, text=True, check=False, timeout=120
+    )
+    assert done.returncode == 2, done
+    assert sentence in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_all_mistakes_are_told_at_once(harness: Harness) -> None:

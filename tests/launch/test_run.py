@@ -108,11 +108,11 @@ def test_a_full_disk_is_one_sentence_and_leaves_nothing(tmp_path: Path, harness:
         assert list(disk.iterdir()) == []
 
 
-def test_a_disk_that_fills_when_the_run_starts_ends_it(tmp_path: Path, harness: Harness) -> None:
+def test_a_disk_that_fills_when_the_run_starts_ends_it(tmp_path: Path, harness_process: Harness) -> None:
     """On the smallest disk that the script and its record fit on, its first status does not fit: nobody may wait."""
     for kilobytes in range(12, 64, 4):  # a file takes a page at least, and a page has 4 KiB
         with disk_of(kilobytes, tmp_path / f"disk{kilobytes}") as disk:
-            done = harness("-e", "1", HARNESS_RUNS=str(disk))
+            done = harness_process("-e", "1", HARNESS_RUNS=str(disk))
         assert done.returncode == 1
         assert "Traceback" not in done.stderr
         if "no space left" not in done.stderr:
@@ -166,13 +166,14 @@ def test_a_run_whose_controller_lives_can_be_stopped_before_its_first_word(tmp_p
 
 @pytest.mark.train
 def test_a_time_limit_without_a_warning_ends_a_local_run_as_a_timeout(
-    harness: Harness, tmp_path: Path
+    harness_process: Harness, tmp_path: Path
 ) -> None:
     """As a limit of less than four seconds, with more time for a busy machine to begin."""
     described = yaml.safe_load((ROOT / "configs/sites/local.yaml").read_text(encoding="utf-8"))
     path = tmp_path / "unwarned.yaml"
     path.write_text(yaml.safe_dump(described | {"signal_seconds": 0}), encoding="utf-8")
-    done = harness("-e", "1", "-g", "1", "--site", str(path), "--time", "0:00:12", "--active-steps", "9999")
+    words = ("-e", "1", "-g", "1", "--site", str(path), "--time", "0:00:12", "--active-steps", "9999")
+    done = harness_process(*words)
     assert done.returncode == 1
     assert "timeout: " in done.stderr, done.stderr
 

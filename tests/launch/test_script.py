@@ -53,7 +53,12 @@ def test_scripts_are_as_signed_off(site: str, name: str) -> None:
     path = GOLDEN / f"{site}-{name}.sbatch"
     if os.environ.get("HARNESS_WRITE_GOLDEN"):
         path.write_text(text, encoding="utf-8")
-    assert text == path.read_text(encoding="utf-8")
+    assert unwrapped(text) == unwrapped(path.read_text(encoding="utf-8"))
+
+
+def unwrapped(text: str) -> str:
+    """Where a long command is broken depends on the length of the checkout's own path."""
+    return re.sub(r" \\\n +", " ", text)
 
 
 @pytest.mark.skipif(shutil.which("shellcheck") is None, reason="shellcheck is not installed")
