@@ -38,7 +38,8 @@ class ModelConfig:
     name: str
     hub_name: str  # the last part of the name on the hub; it names the run
     architecture: str  # Hugging Face's model_type: llama, mistral, mixtral
-    tiny_twin: str | None = None  # what a machine without GPU trains in its place; None: this one is tiny
+    tiny: bool = False  # made for a machine without GPU
+    tiny_twin: str | None = None  # what a machine without GPU trains in its place
     vocab_size: int
     hidden_size: int
     intermediate_size: int
@@ -53,11 +54,6 @@ class ModelConfig:
     num_local_experts: int = 1
     num_experts_per_tok: int = 1
     defaults: Defaults
-
-    @property
-    def tiny(self) -> bool:
-        """True for the models made for a CPU."""
-        return self.tiny_twin is None
 
     def parameters(self) -> int:
         """All parameters, embeddings included."""

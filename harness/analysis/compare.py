@@ -18,6 +18,8 @@ from harness.analysis.machine import disturbances
 from harness.analysis.metrics import facts, step_durations_ns, tokens_per_step
 from harness.analysis.summary import TOP_KERNELS, KernelTime, Summary
 from harness.common.errors import RequestError
+from harness.experiment.exercises import EXERCISES, Experiment
+from harness.experiment.options import options_of
 
 RESAMPLES = 4000
 SEED = 20_000  # the interval of the same two runs is the same every time
@@ -28,7 +30,6 @@ SAME_PRECISION = 0.02  # of a kind's time: kernels near the window's edge come a
 
 # Configuration that makes a comparison meaningless rather than interesting.
 INCOMPARABLE = ("model", "seq_length")
-IGNORED = frozenset({"seed", "monitor_hz", "data"})
 
 
 class Part(BaseModel):
@@ -136,7 +137,9 @@ def compare(a: Summary, b: Summary, names: tuple[str, str], force: bool = False)
 
 def settings(summary: Summary) -> dict[str, Any]:
     """What was asked for and where, by name: the experiment's fields, else what the training and traces say."""
-    asked = dict(summary.experiment or {})
+    asked = (
+        summary.experiment.model_dump() if isinstance(summary.experiment, Experiment) else summary.experiment
+    )
     first = summary.training[0] if summary.training else None
     recorded = {
         "model": first.model if first else None,
@@ -148,8 +151,14 @@ def settings(summary: Summary) -> dict[str, Any]:
         "device": ", ".join(sorted({d.name for d in summary.devices if d.name})) or None,
         "backend": summary.backend,
     }
-    found = asked | {name: value for name, value in recorded.items() if value is not None}
-    return {name: value for name, value in found.items() if name not in IGNORED}
+    found = dict(asked or {}) | {name: value for name, value in recorded.items() if value is not None}
+    return {name: value for name, value in found.items() if name not in _not_compared()}
+
+
+def _not_compared() -> set[str]:
+    """Fields in which two runs may differ with the same result."""
+    options = (option for cls in EXERCISES.values() for option in options_of(cls))
+    return {option.field for option in options if not option.flag.compared}
 
 
 def _differences(a: dict[str, Any], b: dict[str, Any]) -> Iterator[Difference]:

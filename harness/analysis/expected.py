@@ -8,32 +8,40 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
-from typing import Any
+
+from pydantic import ValidationError
 
 from harness.analysis.summary import Summary
+from harness.experiment.base import Experiment
 from harness.theory.communication import traffic_per_step
-from harness.theory.memory import Sharding, state_bytes
-
-_SHARDING: dict[tuple[int, int | None], Sharding] = {(1, None): "none", (2, 2): "zero2", (2, 3): "zero3"}
+from harness.theory.memory import state_bytes
 
 
-def resolved(summary: Summary) -> dict[str, Any]:
-    """The experiment's fields with what the site, the machine and the model filled in, as far as that was recorded."""
-    filled = (summary.run or {}).get("resolved")
-    return (summary.experiment or {}) | (filled if isinstance(filled, dict) else {})
+def resolved(summary: Summary) -> Experiment | None:
+    """The experiment with what the site, the machine and the model filled in, as far as that was recorded.
+
+    None: the summary is of no run of ours.
+    """
+    asked, filled = summary.experiment, (summary.run or {}).get("resolved")
+    if not isinstance(asked, Experiment):
+        return None
+    try:
+        return type(asked).model_validate(asked.model_dump() | (filled or {}))
+    except (TypeError, ValidationError):
+        return asked
 
 
 def expected_facts(summary: Summary) -> Iterator[tuple[str, float]]:
     """`expected_<collective>_bytes` per rank and micro-batch, and `expected_state_bytes`: parameters, gradients and
     optimizer of one rank, which its peak memory exceeds by activations and buffers."""
-    said, first = resolved(summary), next(iter(summary.training), None)
-    sharding = _SHARDING.get((said.get("exercise", -1), said.get("zero_stage")))
+    asked, first = resolved(summary), next(iter(summary.training), None)
     ranks = summary.world_size
-    if sharding is None or first is None or not first.parameters or not ranks:
+    sharding = asked.sharding if asked else None
+    if asked is None or sharding is None or first is None or not first.parameters or not ranks:
         return
     # Under DDP autocast leaves parameters and gradients in float32; DeepSpeed keeps and sends them in bfloat16.
-    bf16 = sharding != "none" and bool(said.get("mixed_precision"))
-    hpz = min(said.get("hpz_partition") or 1, ranks)
+    bf16 = sharding != "none" and asked.in_bf16
+    hpz = min(asked.copy_ranks, ranks)
     micro_batches = first.gradient_accumulation_steps or 1
     sums: defaultdict[str, float] = defaultdict(float)
     for traffic in traffic_per_step(

@@ -22,7 +22,7 @@ def help_text(choice: Choice) -> str:
     sections = [
         _usage(choice),
         _section("Where and how much", _where(choice.site)),
-        _section("All training exercises (1, 2, 3)", _lines(_common_training(), choice.site)),
+        _section(f"All training exercises ({_trainings()})", _lines(_common_training(), choice.site)),
     ]
     for number, cls in EXERCISES.items():
         own = [o for o in options_of(cls) if o.flag.group != "where" and not _is_common(o)]
@@ -76,6 +76,10 @@ def _option_line(option: Option, default: object = ...) -> str:
     left = option.spelling + (f" {option.flag.metavar}" if takes_value else "")
     shown = takes_value and default is not None and not isinstance(default, bool)
     return _line(left, option.help + (f" [{default}]" if shown else ""))
+
+
+def _trainings() -> str:
+    return ", ".join(str(number) for number, cls in EXERCISES.items() if issubclass(cls, Training))
 
 
 def _common_training() -> list[Option]:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from harness.cli.command_line import BEHAVIOUR, Line, declared, read_line
 from harness.common.errors import RequestError
-from harness.experiment.exercises import CommTests, Experiment
+from harness.experiment.exercises import Experiment
 from harness.experiment.options import options_of
 from harness.experiment.parse import build_experiment
 from harness.run import Run
@@ -120,7 +120,7 @@ def after_submission(run: Run, behaviour: Behaviour) -> int:
     from harness.launch.backends.registry import backend_of_run  # noqa: PLC0415
 
     local = backend_of_run(run).RUNS_HERE
-    shown = isinstance(run.record.experiment, CommTests) and not behaviour.json
+    shown = run.record.experiment.short and not behaviour.json
     stays = local or shown or behaviour.wait or behaviour.follow
     if not behaviour.json:
         verb = "started" if local else "submitted"

@@ -18,7 +18,7 @@ def page() -> str:
 def _head() -> Iterator[str]:
     yield "# Every flag"
     yield ""
-    yield "Written from the fields of `harness/experiment/exercises.py` and `harness/site/site.py`; a test keeps it so."
+    yield "Written from the fields of `harness/experiment/` and `harness/site/site.py`; a test keeps it so."
     yield "*Name* is the flag's part in a run's directory name. Flags may stand before or after `--`."
 
 

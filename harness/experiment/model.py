@@ -50,7 +50,8 @@ class Model(BaseModel):
     name: str
     hub_name: Annotated[str, AfterValidator(_own_part)]
     architecture: str
-    tiny_twin: str | None = None
+    tiny: bool = False  # made for a machine without GPU: thresholds are scaled down to it
+    tiny_twin: str | None = None  # what a machine without GPU trains in its place
     vocab_size: int = Field(ge=1)
     hidden_size: int = Field(ge=1)
     intermediate_size: int = Field(ge=1)

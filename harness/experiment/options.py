@@ -6,30 +6,45 @@ these. Knows Pydantic's field objects and nothing of any experiment, site or sch
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from dataclasses import field as declare
+from pathlib import PurePosixPath
 from typing import Any
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+_LONGEST_TAG = 40  # characters: a file system takes 255 for the whole name
+
 VALUE = object()
 """In `Flag.names`: this spelling takes a value (the other spellings set a fixed one)."""
+
+
+SIZE, BATCH, SETTING = range(3)
+"""Where a tag stands in a run's name, as on the slides: the ranks, the batch, then the settings."""
 
 
 @dataclass(frozen=True)
 class Flag:
     """How one field is written, shown and passed on.
 
-    `names` maps each spelling to `VALUE` or to the fixed value it sets. `tag` is the field's part of the run's
-    name. `train` is the training script's argument, `deepspeed` a keyword of `deepspeed_config`: the field's
-    effects, each optional.
+    `names` maps each spelling to `VALUE` or to the fixed value it sets. `help` says what the flag does, where that is
+    not what the field means. `tag` is the field's part of the run's name, and `tag_place` its place there; with
+    `tag_if_on` it stands only in the names of runs that switch it on. A lesson leaves a `free` field to the student,
+    and a comparison shows a field if it is `compared`. `train` is the training script's argument, `deepspeed` a
+    keyword of `deepspeed_config`: the field's effects, each optional.
     """
 
     names: Mapping[str, object]
     metavar: str = ""
+    help: str = ""
     tag: str | None = None
+    tag_place: int = SETTING
+    tag_if_on: bool = False
+    free: bool = False
+    compared: bool = True
     train: str | None = None
     deepspeed: str | None = None
     group: str = "training"  # "where" options are shown once, above the exercises
@@ -54,8 +69,14 @@ class Option:
     info: FieldInfo = declare(repr=False)
 
     @property
-    def help(self) -> str:
+    def meaning(self) -> str:
+        """What the field's value says."""
         return self.info.description or ""
+
+    @property
+    def help(self) -> str:
+        """What the flag does."""
+        return self.flag.help or self.meaning
 
     @property
     def default(self) -> Any:
@@ -71,6 +92,19 @@ class Option:
         if self.flag.train is None or value is None or value is False:
             return []
         return [self.flag.train] if value is True else [self.flag.train, str(value)]
+
+
+def tags_of(asked: BaseModel) -> str:
+    """A request's tags in a run's name, e.g. `-n2-g4-mbs8`."""
+    tagged = [(option.flag, getattr(asked, option.field)) for option in options_of(type(asked))]
+    shown = [(f, v) for f, v in tagged if f.tag and v is not None and (v or not f.tag_if_on)]
+    return "".join(f"-{f.tag}{_short(v)}" for f, v in sorted(shown, key=lambda pair: pair[0].tag_place))
+
+
+def _short(value: object) -> str:
+    if isinstance(value, str):  # of a file, what a folder's name may have
+        return re.sub(r"\W", "_", PurePosixPath(value).stem, flags=re.ASCII)[:_LONGEST_TAG]
+    return str(int(value)) if isinstance(value, bool) else str(value)
 
 
 def options_of(model: type[BaseModel]) -> Iterator[Option]:

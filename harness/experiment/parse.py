@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
 from harness.common.errors import RequestError, nearest
-from harness.experiment.exercises import EXERCISES, Experiment
+from harness.experiment.exercises import EXERCISES, Experiment, Training
 from harness.experiment.options import VALUE, Option, options_of
 
 Given = Mapping[str, Any]
@@ -151,7 +151,7 @@ def _exercise(pairs: list[tuple[str, Any]]) -> tuple[int | None, str]:
 
 def _wrong_for_every_exercise(pairs: list[tuple[str, Any]]) -> list[str]:
     """What can be said against the flags that all exercises take, when it is not known which one is meant."""
-    cls, options = EXERCISES[0], all_options()
+    cls, options = next(iter(EXERCISES.values())), all_options()
     shared = [(name, word) for name, word in pairs if len(options.get(name, ())) == len(EXERCISES)]
     given, wrong = _fields(cls, shared)
     return [*wrong, *validate(cls, given)[1]]
@@ -187,14 +187,12 @@ def _misplaced_sentence(cls: type[Experiment], name: str) -> str:
     homes = sorted({number for number, _ in all_options()[name]})
     *most, last = (f"{n} ({EXERCISES[n].title})" for n in homes)
     where = " and ".join([*([", ".join(most)] if most else []), last])
-    number = next(n for n, c in EXERCISES.items() if c is cls)
+    number = cls.model_fields["exercise"].default
     belongs = f"{name} belongs to exercise {where}"
-    if number == 0:
-        return f"{belongs}; exercise 0 ({cls.title}) takes no training flags: drop it"
-    if name == "--gradient-accumulation-steps":
-        return (
-            f"{belongs}; in exercise 3 the number of micro-batches follows from --global-batch-size: use that"
-        )
+    if not issubclass(cls, Training):
+        return f"{belongs}; exercise {number} ({cls.title}) takes no training flags: drop it"
+    if name in cls.instead:
+        return f"{belongs}; in exercise {number} {cls.instead[name]}"
     return f"{belongs}, not to exercise {number} ({cls.title}): drop it or use -e {homes[0]}"
 
 

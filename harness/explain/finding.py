@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 from harness.analysis.expected import resolved
 from harness.analysis.summary import RankTraining, Summary
-from harness.explain.next_command import Fields
+from harness.experiment.base import Change, Experiment, Measured, Sharding
 from harness.format import known
+from harness.theory.memory import state_bytes
 
-DDP, DEEPSPEED, MEGATRON = 1, 2, 3  # exercises
-
-
-@dataclass(frozen=True)
-class Change:
-    """Something to try. `fields`: of the experiment; None: the change is in the reader's own program."""
-
-    text: str
-    fields: Fields | None = None
+_STRANGERS = Experiment(exercise=-1)
+_ROOM = 0.9  # of a device's memory that may be filled
 
 
 @dataclass(frozen=True)
@@ -30,14 +25,15 @@ class Avoidable:
     changes: tuple[Change, ...]
 
 
+def asked_of(s: Summary) -> Experiment:
+    """The experiment as it was resolved; of a stranger's traces one that says nothing."""
+    return resolved(s) or _STRANGERS
+
+
 def idle_share(s: Summary, cause: str) -> float | None:
     """Of the window, over the devices whose idle time is known; None where it is of none."""
     total = sum(d.window_ns for d in known.that_know(s.devices, "idle_ns"))
     return sum(c.duration_ns for c in s.idle_causes if c.cause == cause) / total if total else None
-
-
-def exercise(s: Summary) -> int | None:
-    return (s.experiment or {}).get("exercise")
 
 
 def on_cpu(s: Summary) -> bool:
@@ -54,22 +50,38 @@ def micro_batch(s: Summary) -> int | None:
     return next((t.micro_batch_size for t in s.training if t.micro_batch_size), None)
 
 
+def measured(s: Summary) -> Measured:
+    """What an exercise's advice needs of the run's numbers."""
+    return Measured(on_cpu(s), micro_batch(s), partial(_fits, s))
+
+
+def _fits(s: Summary, other: Sharding) -> bool:
+    """Whether what another sharding holds beyond this one would fit beside the measured peak. False: not known."""
+    asked, first = asked_of(s), s.training[0] if s.training else None
+    room = min((m.memory_total_bytes for m in s.monitor if m.memory_total_bytes), default=0)
+    peak = max((t.peak_memory_bytes or 0 for t in s.training), default=0)
+    if asked.sharding is None or first is None or not (first.parameters and peak and room):
+        return False
+    parameters, ranks = first.parameters, first.world_size or len(s.training)
+    both = (other, asked.sharding)
+    held = [state_bytes(parameters, ranks, sharding=one, bf16=asked.in_bf16).total for one in both]
+    return peak + held[0] - held[1] < _ROOM * room
+
+
 def more_work(s: Summary, text: str) -> tuple[Change, ...]:
-    """Twice the micro-batch, where it is known; with Megatron the batch too, or there were fewer micro-batches."""
+    """Twice the micro-batch, where it is known."""
     batch = micro_batch(s)
     if batch is None:
         return ()
-    fields = {"micro_batch_size": 2 * batch}
-    if exercise(s) == MEGATRON:
-        whole = resolved(s).get("global_batch_size") or global_batch(s)
-        fields |= {"global_batch_size": 2 * whole} if whole else {}
-    return (Change(text, fields),)
+    return (Change(text, asked_of(s).more_work(batch, global_batch(s))),)
 
 
 def global_batch(s: Summary) -> int | None:
-    p, batch, size = s.pipeline, micro_batch(s), s.world_size
+    """Samples per iteration over all ranks: as asked for, else what a pipeline's micro-batches make."""
+    asked, p = asked_of(s), s.pipeline
+    if asked.batch_per_iteration:
+        return asked.batch_per_iteration
+    batch, size = micro_batch(s), s.world_size
     if p is None or p.stages is None or batch is None or size is None:
         return None
-    said = resolved(s)
-    parallel = p.stages * (said.get("tp") or 1) * (said.get("cp") or 1)
-    return p.microbatches * batch * max(size // parallel, 1)
+    return p.microbatches * batch * max(size // (p.stages * asked.stage_ranks), 1)

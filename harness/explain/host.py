@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from harness.analysis.expected import resolved
 from harness.analysis.summary import Summary
-from harness.explain.finding import Avoidable, Change, idle_share, more_work, on_cpu, slowest
+from harness.experiment.base import IDLE_FOR_DATA, Advice, Change
+from harness.explain.finding import Avoidable, asked_of, idle_share, measured, more_work, on_cpu, slowest
 from harness.format import known
 
+_FASTER_DATA = Advice(
+    IDLE_FOR_DATA,
+    (
+        Change(
+            "more DataLoader workers, pinned memory and prefetching (num_workers, pin_memory, prefetch_factor)"
+        ),
+    ),
+)
 PAGEABLE_NOTICEABLE = 0.005  # of the devices' time in pageable copies, from which pinning is worth a word
 
 
@@ -16,13 +24,8 @@ def data(s: Summary) -> Avoidable | None:
         share = _data_by_metrics(s)
     if not share:
         return None
-    what, why = "waiting for data", "The devices are idle while the training process fetches the next batch."
-    change = Change(
-        "more DataLoader workers, pinned memory and prefetching (num_workers, pin_memory, prefetch_factor)"
-    )
-    if resolved(s).get("slow_dataloading"):
-        change = Change("let worker processes prepare the batches (the default)", {"slow_dataloading": False})
-    return Avoidable(what, share, why, (change,))
+    own = asked_of(s).on_purpose("data", measured(s))
+    return Avoidable("waiting for data", share, *(own or _FASTER_DATA))
 
 
 def _data_by_metrics(s: Summary) -> float:

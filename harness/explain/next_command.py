@@ -13,13 +13,10 @@ from typing import Any
 from harness.analysis.expected import resolved
 from harness.analysis.summary import Summary
 from harness.common.errors import RequestError
-from harness.experiment.exercises import EXERCISES, Experiment
+from harness.experiment.base import Experiment, Fields
 from harness.experiment.options import options_of
 from harness.experiment.parse import command_of, validate
 from harness.site.site import Site, load_site
-
-Fields = Mapping[str, Any]
-"""Field of the experiment -> its new value."""
 
 
 def is_ours(summary: Summary) -> bool:
@@ -56,11 +53,10 @@ def in_lines(text: str, width: int) -> list[str]:
 
 
 def _asked(summary: Summary) -> Experiment | None:
-    given = summary.experiment or {}
-    cls = EXERCISES.get(given.get("exercise", -1))
-    if cls is None or not summary.run or not set(given) <= set(cls.model_fields):
+    asked = summary.experiment
+    if not isinstance(asked, Experiment) or not summary.run or any(asked.broken_rules()):
         return None
-    return validate(cls, given)[0]
+    return asked
 
 
 def _changed(asked: Experiment, fields: Fields) -> Experiment | None:
@@ -74,10 +70,9 @@ def _changed(asked: Experiment, fields: Fields) -> Experiment | None:
 def _fits(summary: Summary, changed: Experiment, fields: Fields) -> bool:
     """Whether the rules hold that only the number of ranks and the model's defaults bring into play, as far as
     those were recorded."""
-    whole = changed.model_dump()
-    known = {
-        n: v for n, v in resolved(summary).items() if n in whole and whole[n] is None and n not in fields
-    }
+    whole, recorded = changed.model_dump(), resolved(summary)
+    filled = recorded.model_dump() if recorded else {}
+    known = {n: v for n, v in filled.items() if whole[n] is None and n not in fields}
     known.pop("global_batch_size", None)  # what was not asked for is fitted anew
     return validate(type(changed), whole | known)[0] is not None
 

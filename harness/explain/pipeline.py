@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from harness.analysis.expected import resolved
 from harness.analysis.summary import Pipeline, PipelineStage, Summary
-from harness.explain.finding import Avoidable, Change, global_batch
+from harness.experiment.base import Change
+from harness.explain.finding import Avoidable, global_batch
 from harness.format.format import percent
 
 _UNEVEN = 1.5  # a bubble so many times the schedule's own has another cause beside the schedule
@@ -20,7 +20,7 @@ def bubble(s: Summary) -> Avoidable | None:
     if p is None:
         return None
     slow, why = _slow_stage(p), _of_the_schedule(p)
-    batch = resolved(s).get("global_batch_size") or global_batch(s)
+    batch = global_batch(s)
     text = "more micro-batches: twice the global batch at the same micro-batch"
     change = Change(text, {"global_batch_size": 2 * batch} if batch else None)
     if slow is not None:

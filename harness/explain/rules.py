@@ -11,8 +11,9 @@ from dataclasses import dataclass
 
 from harness.analysis.process.steps import by_periodicity
 from harness.analysis.summary import Summary, Verdict
+from harness.experiment.base import Change
 from harness.explain.communication import communication
-from harness.explain.finding import Avoidable, Change, slowest
+from harness.explain.finding import Avoidable, slowest
 from harness.explain.host import data, launch, memory, synchronisation
 from harness.explain.next_command import command, is_ours
 from harness.explain.pipeline import bubble

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from harness.analysis.expected import resolved
 from harness.analysis.summary import Summary
-from harness.explain.finding import Avoidable, Change, on_cpu
+from harness.experiment.base import Change
+from harness.explain.finding import Avoidable, asked_of, on_cpu
 from harness.explain.next_command import is_ours
 from harness.theory.peaks import peak_flops_per_s
 
@@ -19,7 +19,7 @@ def precision(s: Summary) -> Avoidable | None:
     why = (
         f"Matrix products run in fp32; in {half} they take half the time or less (the half is counted here)."
     )
-    ours = is_ours(s) and half == "bf16" and not resolved(s).get("mixed_precision")
+    ours = is_ours(s) and half == "bf16" and not asked_of(s).in_bf16
     text = "mixed precision (bf16)" if half == "bf16" else "mixed precision: fp16, with loss scaling"
     change = Change(text, {"mixed_precision": True} if ours else None)
     return Avoidable("single precision", slow / total, why, (change,))

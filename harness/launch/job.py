@@ -5,30 +5,19 @@ Nothing here is text for a shell; a word that only the running job can complete 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import PurePosixPath
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from harness.common.errors import RequestError
 from harness.common.paths import ROOT
-from harness.experiment.exercises import AnyExperiment, CommTests, Experiment, Megatron, Training
+from harness.experiment.exercises import AnyExperiment, Experiment, Training
 from harness.experiment.model import Model, find_model
-from harness.experiment.options import options_of
 from harness.launch.argv import Word, from_site, prefixed, shown
 from harness.launch.backends.registry import backend_of
-from harness.launch.exercises.commands import Command, Place, commands_of
-from harness.launch.resolve import Device, Machine, fit, uses_megatron_lm
+from harness.launch.exercises.base import Chosen, Command, Device, Launch, Place, launch_of
+from harness.launch.resolve import Machine, fit
 from harness.site.site import Site
-
-DEFAULT_MODELS = {1: "llama-3.2-1b", 2: "mistral-7b", 3: "mistral-7b"}
-# The slides' order, which scripts that read run names rely on.
-TAG_ORDER = (
-    *("n", "g", "mbs", "gas", "gbs", "mixed", "actckpt", "tp", "pp"),
-    *("commoverlap", "heavycomm", "hpz", "ZeRO", "slowdl", "script"),
-)
-_LONGEST_TAG = 40  # characters: a file system takes 255 for the whole name
 
 SLOWING = {"CUDA_LAUNCH_BLOCKING": "1", "NCCL_DEBUG": "TRACE"}
 
@@ -83,25 +72,27 @@ def resolve(experiment: Experiment, site: Site, machine: Machine) -> Job:
         RequestError: they do not fit; every reason is one line.
     """
     device = _device(site, machine)
-    model, place_model = _model(experiment, device)
-    asked = fit(experiment, site, machine, device, model)
-    profiler = _profiler(asked, site, device, machine)
+    chosen = _model(experiment, device)
+    model = chosen.model
+    asked = fit(experiment, site, machine, device, chosen)
+    launch = launch_of(asked)
+    profiler = _profiler(asked, launch, site, device, machine)
     python = machine.python if site.container is None else site.container.python
     place = Place(
         site=site,
         device=device,
         model=model,
-        model_file=place_model.file,
-        checkpoint=_checkpoint(asked, site, model, place_model.checkpoint),
-        data=_data(asked, site),
-        megatron_data=_megatron_data(asked, site),
+        model_file=chosen.file,
+        checkpoint=_checkpoint(asked, launch, site, chosen),
+        data=launch.data(asked, site),
+        megatron_data=launch.megatron_data(asked, site),
         python=python,
         launcher_python=machine.python,
         checkout=str(ROOT),
         profiler=profiler,
     )
-    plan = commands_of(asked, place)
-    image = _image(asked, site)
+    plan = launch.plan(asked, place)
+    image = from_site(launch.image(asked, site.container)) if site.container else None
     cpus = site.cpus_per_node or (site.cpus_per_gpu and site.cpus_per_gpu * (asked.gpus_per_node or 1))
     return Job(
         experiment=asked,  # type: ignore[arg-type]  # an instance of one of the union's classes
@@ -109,13 +100,13 @@ def resolve(experiment: Experiment, site: Site, machine: Machine) -> Job:
         device=device,
         profiler=profiler,
         model=model,
-        run_name=_run_name(asked, model),
+        run_name=asked.name(model.hub_name if model else None),
         directives=backend_of(site).directives(asked, site, cpus),
         modules=site.modules,
         setup=site.setup,
         node_setup=site.node_setup,
         node_cleanup=site.node_cleanup,
-        env=_environment(asked, site, device, _threads(asked, site, machine, cpus)),
+        env=_environment(site, device, launch.environment(device), _threads(asked, site, machine, cpus)),
         checkout=str(ROOT),
         output_dir=f"{machine.runs_dir}/{asked.folder}",
         python=machine.python,
@@ -124,30 +115,19 @@ def resolve(experiment: Experiment, site: Site, machine: Machine) -> Job:
         checkpoint=place.checkpoint,
         data=place.data,
         megatron_data=place.megatron_data,
-        nsys_options=_nsys_options(asked, site, device),
+        nsys_options=_nsys_options(launch, site, device),
         cpus_per_task=cpus,
         commands=plan.commands,
         after=plan.after,
         files=plan.files,
-        expects=_expected_reports(asked, profiler),
+        expects=launch.expects(asked, profiler),
     )
-
-
-class _ModelPlace(NamedTuple):
-    file: str | None
-    checkpoint: str | None
 
 
 def warnings_of(job: Job, environ: Mapping[str, str]) -> list[str]:
     """What works and is probably not meant, one sentence each. `environ`: what sbatch would pass on."""
     asked = job.experiment
-    found = []
-    if isinstance(asked, Megatron) and asked.tp and asked.gpus_per_node and asked.tp > asked.gpus_per_node:
-        found.append(
-            f"--tp {asked.tp} is more than the {asked.gpus_per_node} GPUs of a node: tensor-parallel all-reduces will "
-            "cross the slow network; pipeline stages (--pp) are meant for that"
-        )
-    found += backend_of(job.site).warnings(asked, job.site, environ)
+    found = [*launch_of(asked).warnings(asked), *backend_of(job.site).warnings(asked, job.site, environ)]
     if isinstance(asked, Training) and asked.profiler == "auto" and job.device == "cuda":
         found += [NO_NSYS] * (job.profiler == "torch" and job.site.profiler is None)
     for name, bad in SLOWING.items():
@@ -168,23 +148,23 @@ def _device(site: Site, machine: Machine) -> Device:
     return site.device
 
 
-def _model(experiment: Experiment, device: Device) -> tuple[Model | None, _ModelPlace]:
+def _model(experiment: Experiment, device: Device) -> Chosen:
     if not isinstance(experiment, Training):
-        return None, _ModelPlace(None, None)
-    model, file, checkpoint = find_model(experiment.model or DEFAULT_MODELS[experiment.exercise])
+        return Chosen()
+    model, file, checkpoint = find_model(experiment.model or experiment.default_model)
     if device == "cpu" and experiment.model is None and model.tiny_twin:
         model, file, checkpoint = find_model(model.tiny_twin)
-    return model, _ModelPlace(str(file) if file else None, str(checkpoint) if checkpoint else None)
+    return Chosen(model, str(file) if file else None, str(checkpoint) if checkpoint else None)
 
 
 def _profiler(
-    asked: Experiment, site: Site, device: Device, machine: Machine
+    asked: Experiment, launch: Launch[Experiment], site: Site, device: Device, machine: Machine
 ) -> Literal["nsys", "torch", "none"]:
     if not isinstance(asked, Training):
         return "none"
     if asked.profiler != "auto":
         return asked.profiler
-    if uses_megatron_lm(asked) or (asked.nsys2prv and device == "cuda"):
+    if launch.profiler(asked) or (asked.nsys2prv and device == "cuda"):
         return "nsys"
     if site.profiler:
         return site.profiler
@@ -196,51 +176,18 @@ def _lacks_nsys(site: Site, machine: Machine) -> bool:
     return not machine.has_nsys and not (site.modules or site.setup)
 
 
-def _checkpoint(asked: Experiment, site: Site, model: Model | None, given: str | None) -> Word | None:
-    if not isinstance(asked, Training) or asked.random_weights or model is None:
+def _checkpoint(asked: Experiment, launch: Launch[Experiment], site: Site, chosen: Chosen) -> Word | None:
+    """The folder of the weights to start from. A user's model file has sizes only: a site has no weights of them."""
+    if not isinstance(asked, Training) or asked.random_weights or not launch.takes_weights:
         return None
-    if given is not None:
-        return given
-    if site.models_dir is None or model.tiny_twin is None or isinstance(asked, Megatron):
+    if chosen.checkpoint is not None or chosen.model is None:
+        return chosen.checkpoint
+    if site.models_dir is None or chosen.model.tiny or chosen.file is None:
         return None
-    return from_site(f"{site.models_dir}/{model.hub_name}")
+    return from_site(f"{site.models_dir}/{chosen.model.hub_name}")
 
 
-def _data(asked: Experiment, site: Site) -> Word | None:
-    if not isinstance(asked, Training) or _megatron_data(asked, site) is not None or uses_megatron_lm(asked):
-        return None
-    return asked.data or (from_site(site.data) if site.data else None)
-
-
-def _megatron_data(asked: Experiment, site: Site) -> Word | None:
-    if not isinstance(asked, Megatron):
-        return None
-    if asked.data_path is not None or asked.data is not None:
-        return asked.data_path
-    return from_site(site.megatron_data) if site.megatron_data else None
-
-
-def _run_name(asked: Experiment, model: Model | None) -> tuple[str, str]:
-    tags = {
-        option.flag.tag: f"-{option.flag.tag}{_short(getattr(asked, option.field))}"
-        for option in options_of(type(asked))
-        if option.flag.tag and getattr(asked, option.field) is not None and _shown(asked, option.field)
-    }
-    return (model.hub_name if model else "comm-tests"), "".join(tags[t] for t in TAG_ORDER if t in tags)
-
-
-def _shown(asked: Experiment, field: str) -> bool:
-    """Switches that most runs leave alone only show when they are on, so that names stay the slides'."""
-    return field not in ("slow_dataloading", "heavy_comm") or bool(getattr(asked, field))
-
-
-def _short(value: object) -> str:
-    if isinstance(value, str):  # of a file, what a folder's name may have
-        return re.sub(r"\W", "_", PurePosixPath(value).stem, flags=re.ASCII)[:_LONGEST_TAG]
-    return str(int(value)) if isinstance(value, bool) else str(value)
-
-
-def _environment(asked: Experiment, site: Site, device: Device, threads: int) -> dict[str, Word]:
+def _environment(site: Site, device: Device, own: Mapping[str, Word], threads: int) -> dict[str, Word]:
     env: dict[str, Word] = {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
     if site.network.interface:
         env |= dict.fromkeys(("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"), site.network.interface)
@@ -248,20 +195,10 @@ def _environment(asked: Experiment, site: Site, device: Device, threads: int) ->
         env |= dict.fromkeys(("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"), "lo")
     if device == "cpu":
         env |= {"ACCELERATE_USE_CPU": "true", "CUDA_VISIBLE_DEVICES": ""}
-    if isinstance(asked, Megatron) and device == "cuda":
-        # Kernels start in the order they were launched, so that communication overlaps; Megatron-LM insists on it.
-        env["CUDA_DEVICE_MAX_CONNECTIONS"] = "1"
-    env |= {name: from_site(text) for name, text in site.env.items()}
+    env |= dict(own) | {name: from_site(text) for name, text in site.env.items()}
     if site.env.get("PYTHONPATH"):
         env["PYTHONPATH"] = prefixed(f"{ROOT}:", env["PYTHONPATH"])
     return {**env, "OMP_NUM_THREADS": env.get("OMP_NUM_THREADS", str(threads))}
-
-
-def _image(asked: Experiment, site: Site) -> Word | None:
-    if site.container is None:
-        return None
-    nemo = site.container.nemo_image if uses_megatron_lm(asked) else None
-    return from_site(nemo or site.container.image)
 
 
 def _container(site: Site, image: Word | None, runs_dir: str, folders: list[Word]) -> list[Word]:
@@ -285,26 +222,13 @@ def _container(site: Site, image: Word | None, runs_dir: str, folders: list[Word
     return [site.container.command, *site.container.arguments, *flags, image]
 
 
-def _nsys_options(asked: Experiment, site: Site, device: Device) -> str:
+def _nsys_options(launch: Launch[Experiment], site: Site, device: Device) -> str:
     if device == "cpu":
         return "cpu"
-    if site.nsys == "default" and isinstance(asked, Megatron):
-        return "megatron"
-    return site.nsys
+    return launch.nsys_options() if site.nsys == "default" else site.nsys
 
 
 def _threads(asked: Experiment, site: Site, machine: Machine, cpus: int | None) -> int:
     ranks = asked.gpus_per_node or 1
     available = machine.cores // asked.nodes if backend_of(site).RUNS_HERE else cpus or ranks
     return max(1, available // ranks)
-
-
-def _expected_reports(asked: Experiment, profiler: str) -> list[str]:
-    if isinstance(asked, CommTests):
-        return ["comm/collectives.json"]
-    world = asked.world_size or 1
-    if profiler == "torch":
-        return [f"torch/rank{r}.json.gz" for r in range(world)]
-    if profiler == "nsys":
-        return [f"nsys/profile_node{n}.nsys-rep" for n in range(asked.nodes)]
-    return []

@@ -20,6 +20,7 @@ from harness.analysis.process.part import RankPart, merge
 from harness.analysis.summary import Finding, MonitorDevice, RankTraining, Summary, Verdict, Window
 from harness.common.errors import RequestError, WorkError
 from harness.common.paths import PROGRAM
+from harness.experiment.exercises import Experiment, read_experiment
 from harness.experiment.options import options_of
 from harness.measure.efficiency import efficiency
 from harness.measure.run_files import read_monitor, read_training
@@ -234,13 +235,12 @@ def _has_content(path: Path) -> bool:
 def _with_beside(summary: Summary, beside: _Beside) -> Summary:
     """The summary with the run's own record, training metrics and monitor."""
     training, record = beside.training, beside.record
+    asked = read_experiment(record.get("experiment"))
     update: dict[str, Any] = {
         "training": training,
-        "efficiency": efficiency(
-            training, bool((record.get("experiment") or {}).get("activation_checkpointing"))
-        ),
+        "efficiency": efficiency(training, isinstance(asked, Experiment) and asked.recomputes),
         "monitor": beside.monitor,
-        "experiment": record.get("experiment"),
+        "experiment": asked,
         "run": _run_facts(record) if record else None,
         "world_size": summary.world_size or _world_size(training),
         "hosts": summary.hosts or sorted({t.host for t in training if t.host}),
@@ -254,12 +254,10 @@ def _with_beside(summary: Summary, beside: _Beside) -> Summary:
 def _remarks(summary: Summary) -> list[Finding]:
     """What a reader of this machine's numbers must not expect of them."""
     on_cpu = summary.backend == "gloo" or any(d.device_kind == "cpu" for d in summary.devices)
-    if (summary.experiment or {}).get("exercise") != 2 or not on_cpu:
+    asked = summary.experiment
+    if not isinstance(asked, Experiment) or asked.gpus_only is None or not on_cpu:
         return []
-    what = "whether communication hides behind computation is seen on GPUs only"
-    evidence = (
-        "on a CPU the same messages of the same sizes travel, and compete with the computation for its cores"
-    )
+    what, evidence = asked.gpus_only
     return [Finding(severity=Verdict.GOOD, what=what, evidence=evidence)]
 
 

@@ -28,23 +28,6 @@ LESSONS = CONFIGS / "lessons"
 # Facts that are the same however busy the machine is; all others are times, or shares of them.
 COUNTED = re.compile(r"_(count|bytes)|bytes_across_nodes|gemm_\w+_share")
 
-# What may differ from the lesson's words, as long as both runs of a pair agree on it.
-FREE = frozenset(
-    {
-        "gpus_per_node",
-        "model",
-        "random_weights",
-        "data",
-        "steps",
-        "seq_length",
-        "seed",
-        "monitor_hz",
-        "profiler",
-    }
-    | {"nsys2prv", "skip_steps", "wait_steps", "warmup_steps", "active_steps", "micro_batch_size"}
-    | {"mixed_precision", "activation_checkpointing", "gradient_accumulation_steps", "engine", "data_path"}
-)
-
 
 class Part(BaseModel):
     """A piece of a lesson file: unknown fields are errors."""
@@ -220,8 +203,8 @@ def _is_plain(one: Found, plain: Pair) -> bool:
 
 def _named(pair: Pair) -> frozenset[str]:
     """The fields a run must share: those the lesson sets on either side, and those that it leaves no choice in."""
-    fields = {option.field for option in options_of(type(pair.a))}
-    return frozenset((fields - FREE) | pair.a.model_fields_set | pair.b.model_fields_set)
+    fixed = {option.field for option in options_of(type(pair.a)) if not option.flag.free}
+    return frozenset(fixed | pair.a.model_fields_set | pair.b.model_fields_set)
 
 
 def _is_asked(run: Run, wanted: Experiment, named: frozenset[str]) -> bool:

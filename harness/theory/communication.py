@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from harness.theory.memory import Sharding
+from harness.experiment.base import Sharding
 
 Kind = Literal["all_reduce", "all_gather", "reduce_scatter"]
 Part = Literal["forward", "backward", "optimizer_step"]

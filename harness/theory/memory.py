@@ -7,9 +7,8 @@ fragmentation and the framework itself.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
-Sharding = Literal["none", "zero1", "zero2", "zero3"]
+from harness.experiment.base import Sharding
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,10 +13,9 @@ import pytest
 from launch_shared import ROOT, SITES, Harness, anywhere
 
 from harness.experiment.exercises import DDP, EXERCISES, CommTests, DeepSpeed, Experiment, Megatron
-from harness.experiment.options import options_of
 from harness.launch.argv import Shell, Var, from_site, join, parent, quote, quote_all, read_here
 from harness.launch.backends.registry import backend_of
-from harness.launch.job import TAG_ORDER, resolve
+from harness.launch.job import resolve
 from harness.launch.render import render
 from harness.launch.resolve import Machine
 from harness.site.detection import nvidia_gpus, visible_gpus
@@ -314,12 +313,26 @@ def test_door_and_job_look_for_modules_in_the_same_places() -> None:
     assert profiles(job) == profiles((ROOT / "slurm.sh").read_text()) != []
 
 
-def test_every_tag_has_its_place_in_the_runs_name() -> None:
-    declared = {
-        option.flag.tag for cls in EXERCISES.values() for option in options_of(cls) if option.flag.tag
-    }
-    assert declared == set(TAG_ORDER)
-    assert len(TAG_ORDER) == len(set(TAG_ORDER))
+@pytest.mark.parametrize(
+    ("asked", "tags"),
+    [
+        (CommTests(), "-n1"),
+        (
+            DDP(gpus_per_node=4, micro_batch_size=2, slow_dataloading=True, script="/x/my own.py"),
+            "-n1-g4-mbs2-gas1-mixed0-actckpt0-slowdl1-scriptmy_own",
+        ),
+        (
+            DeepSpeed(gpus_per_node=4, micro_batch_size=8, mixed_precision=True, heavy_comm=True, hpz_partition=4),
+            "-n1-g4-mbs8-gas1-mixed1-actckpt0-commoverlap1-heavycomm1-hpz4-ZeRO3",
+        ),
+        (
+            Megatron(gpus_per_node=4, micro_batch_size=1, global_batch_size=8, tp=4, mixed_precision=True),
+            "-n1-g4-mbs1-gbs8-mixed1-actckpt0-tp4-pp1",
+        ),
+    ],
+)  # fmt: skip
+def test_the_tags_of_a_runs_name_stand_as_on_the_slides(asked: Experiment, tags: str) -> None:
+    assert asked.name("model")[1] == tags
 
 
 def test_each_exercise_has_its_folder_and_title() -> None:

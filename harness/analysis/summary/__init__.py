@@ -16,6 +16,7 @@ from harness.analysis.summary.base import *
 from harness.analysis.summary.communication import *
 from harness.analysis.summary.machine import *
 from harness.analysis.summary.time import *
+from harness.experiment.exercises import Recorded
 
 SCHEMA_VERSION: Literal[1] = 1
 TOP_KERNELS = 200  # rows of `kernels`; a table as long as that may have been cut
@@ -32,7 +33,7 @@ class Summary(SummaryPart):
     quality: Quality = Field(default_factory=Quality)
     window: Window = Window.STEPS
     run: dict[str, Any] | None = None
-    experiment: dict[str, Any] | None = None
+    experiment: Recorded = None
     sources: list[TraceSource] = Field(default_factory=list)
     world_size: int | None = None
     ranks: list[int] = Field(default_factory=list)

@@ -104,13 +104,11 @@ def _groups(summary: Summary) -> set[int]:
 
 
 def _layout(record: Record | None, summary: Summary) -> Layout | None:
-    said = resolved(summary)
-    nodes, per_node = said.get("nodes"), said.get("gpus_per_node")
-    if record is None or not isinstance(nodes, int):
+    asked = resolved(summary)
+    if record is None or asked is None:
         return None
-    if not isinstance(per_node, int):
-        per_node = (summary.world_size or 0) // nodes
-    return Layout(nodes, per_node) if per_node else None
+    per_node = asked.gpus_per_node or (summary.world_size or 0) // asked.nodes
+    return Layout(asked.nodes, per_node) if per_node else None
 
 
 def _note(layout: Layout, missing: dict[int, list[str]]) -> str:

@@ -10,6 +10,7 @@ from urllib.parse import quote
 
 from harness.analysis.summary import Summary, Verdict
 from harness.common.paths import PROGRAM
+from harness.experiment.base import Experiment
 from harness.format.format import duration
 from harness.format.labels import field_word, recording
 from harness.report.elements import Link, Section, Table, table
@@ -17,18 +18,13 @@ from harness.report.page.inputs import Inputs
 from harness.run import when
 
 _SIGNS = {Verdict.GOOD: "note", Verdict.DOUBTFUL: "doubtful", Verdict.UNUSABLE: "unusable"}
-_TITLES = {
-    0: "Communication tests",
-    1: "Exercise 1: DDP",
-    2: "Exercise 2: DeepSpeed ZeRO",
-    3: "Exercise 3: Megatron TP/PP",
-}
 
 
 def title(s: Summary, inputs: Inputs) -> tuple[str, str]:
     """What the page is about, and one line of who, where, how many."""
     if inputs.run is not None:
-        name = _TITLES.get((s.experiment or {}).get("exercise", -1), "Run") + f" · {inputs.run.name}"
+        heading = s.experiment.heading if isinstance(s.experiment, Experiment) else "Run"
+        name = f"{heading} · {inputs.run.name}"
     else:
         files = sorted({x.path for x in s.sources})
         name = Path(files[0]).name if len(files) == 1 else Path(files[0]).parent.name if files else "report"
@@ -56,8 +52,8 @@ def quality_section(s: Summary) -> Section:
         note = f"Recording: {recording(s)}."
         if s.training:
             note += " What is here is the training's own clock."
-        elif (s.experiment or {}).get("exercise") == 0:
-            note += " What is here, the benchmark timed itself, and it checked each result."
+        elif isinstance(s.experiment, Experiment) and s.experiment.without_trace:
+            note += f" What is here, {s.experiment.without_trace}."
         return Section("quality", "Can these numbers be believed?", note=note)
     note = f"Recording: {recording(s)}." + ("" if rows else " Nothing speaks against the numbers.")
     return Section(

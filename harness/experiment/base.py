@@ -1,0 +1,327 @@
+"""What every exercise is: its fields, the rules between them, and what the other rooms ask of it.
+
+A field is an option (options.py). A rule between fields names the fields it joins, so that all broken rules are said
+at once. Knows no cluster, no path and no launcher.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from harness.experiment.options import BATCH, SIZE, VALUE, Flag, options_of, switch, tags_of, value
+
+# More than anybody profiles, and small enough for every 32-bit count behind it.
+MOST = 10_000_000
+Count = Annotated[int, Field(ge=1, le=MOST)]
+Fields = Mapping[str, Any]
+"""Field of an experiment -> its new value."""
+Sharding = Literal["none", "zero1", "zero2", "zero3"]
+"""What data parallelism shards: nothing, or what ZeRO's stage of this number does."""
+PRECISIONS = {"--mixed-precision": True, "--no-mixed-precision": False}
+
+
+class Broken(NamedTuple):
+    """A rule that does not hold: the fields it joins and the sentence for the user."""
+
+    fields: frozenset[str]
+    sentence: str
+
+
+class Window(NamedTuple):
+    """The profiled steps: batches before it (`skip`, `wait`, `warmup`) and in it (`active`)."""
+
+    skip: int
+    wait: int
+    warmup: int
+    active: int
+
+    @property
+    def steps(self) -> int:
+        """Batches until the window closes."""
+        return sum(self)
+
+
+class Change(NamedTuple):
+    """Something to try. `fields`: of the experiment; None: the change is in the reader's own program."""
+
+    text: str
+    fields: Fields | None = None
+
+
+class Advice(NamedTuple):
+    """Why time is lost, and what to do about it, the better first."""
+
+    why: str
+    changes: tuple[Change, ...]
+
+
+class Measured(NamedTuple):
+    """What an exercise's advice needs of its run's numbers.
+
+    `fits`: whether the state under another sharding would fit beside the measured peak of memory.
+    """
+
+    on_cpu: bool
+    micro_batch: int | None
+    fits: Callable[[Sharding], bool]
+
+
+FEWER_MESSAGES = Change("fewer, larger messages, or more work to hide them behind (micro-batch, overlap)")
+IDLE_FOR_DATA = "The devices are idle while the training process fetches the next batch."
+IDLE_LINKS = Advice("Devices wait for messages while they have nothing else to do.", (FEWER_MESSAGES,))
+
+
+class Experiment(BaseModel):
+    """What every exercise has: a place in the workshop, a size, an observer.
+
+    `folder` is in exercises/. `short`: it ends within a minute, so that a launch waits and shows its answer.
+    `without_trace` says what a run without a trace shows; `gpus_only`: what its runs show on GPUs only, and why.
+    `instead` names what to use in place of a flag of another exercise.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
+
+    title: ClassVar[str]
+    folder: ClassVar[str]
+    short: ClassVar[bool] = False
+    without_trace: ClassVar[str] = ""
+    gpus_only: ClassVar[tuple[str, str] | None] = None
+    instead: ClassVar[Mapping[str, str]] = {}
+
+    exercise: Annotated[
+        int,
+        Field(description="0 communication tests, 1 DDP, 2 DeepSpeed ZeRO, 3 Megatron TP/PP"),
+        value("-e", "--exercise", group="where"),
+    ]
+    nodes: Annotated[
+        int,
+        Field(ge=1, le=10_000, description="number of nodes"),
+        value("-n", "--nodes", tag="n", tag_place=SIZE, group="where"),
+    ] = 1
+    gpus_per_node: Annotated[
+        int | None,
+        Field(ge=1, le=64, description="GPUs (on a CPU machine: processes) per node"),
+        value("-g", "--gpus-per-node", tag="g", tag_place=SIZE, free=True, group="where"),
+    ] = None
+    monitor_hz: Annotated[
+        float,
+        Field(ge=0.01, le=10, description="samples per second of the GPU monitor"),
+        value("--monitor-hz", metavar="HZ", free=True, compared=False, group="where"),
+    ] = 1.0
+
+    @property
+    def heading(self) -> str:
+        """What a page about a run of it is called."""
+        return f"Exercise {self.exercise}: {self.title}"
+
+    def name(self, model: str | None) -> tuple[str, str]:
+        """The run's name before and after the job's id; `model`: the trained model's name."""
+        return model or self.title.replace(" ", "-"), tags_of(self)
+
+    @property
+    def world_size(self) -> int | None:
+        """Number of ranks, once the GPUs per node are known."""
+        return None if self.gpus_per_node is None else self.nodes * self.gpus_per_node
+
+    @property
+    def in_bf16(self) -> bool:
+        """Whether it computes in bf16."""
+        return False
+
+    @property
+    def recomputes(self) -> bool:
+        """Whether activations are computed again in the backward pass."""
+        return False
+
+    @property
+    def sharding(self) -> Sharding | None:
+        """What the data-parallel ranks shard; None: theory does not expect its messages."""
+        return None
+
+    @property
+    def copy_ranks(self) -> int:
+        """Ranks that share a second copy of the parameters; 1: there is none."""
+        return 1
+
+    @property
+    def stage_ranks(self) -> int:
+        """Ranks that share the layers of one pipeline stage of one model."""
+        return 1
+
+    @property
+    def batch_per_iteration(self) -> int | None:
+        """Samples per iteration over all ranks, where that is asked for; None: it follows."""
+        return None
+
+    def more_work(self, micro_batch: int, batch: int | None) -> Fields:
+        """What doubles `micro_batch`; `batch`: samples per iteration over all ranks."""
+        return {"micro_batch_size": 2 * micro_batch}
+
+    def on_purpose(self, cause: Literal["communication", "data"], seen: Measured) -> Advice | None:
+        """What of this request makes `cause` cost time."""
+        return None
+
+    def send_less(self, seen: Measured) -> Advice:
+        """How to expose less communication."""
+        return IDLE_LINKS
+
+    def broken_rules(self) -> Iterator[Broken]:
+        """Every rule between fields that does not hold."""
+        yield from ()
+
+
+class Training(Experiment):
+    """What the training exercises share. `default_model` is trained where no other is asked for."""
+
+    default_model: ClassVar[str]
+
+    model: Annotated[
+        str | None,
+        Field(min_length=1, description="a name from configs/models, a model file, or a checkpoint folder"),
+        value("--model", metavar="NAME|PATH", free=True),
+    ] = None
+    random_weights: Annotated[
+        bool,
+        Field(description="start from random weights: the profile is the same and no licence is needed"),
+        switch("--random-weights", free=True, train="--random-weights"),
+    ] = False
+    data: Annotated[
+        str | None,
+        Field(
+            min_length=1,
+            description="instruction data in Alpaca's JSON shape (default: the site's, else ours)",
+        ),
+        value("--data", metavar="FILE", free=True, compared=False),
+    ] = None
+    steps: Annotated[
+        int | None,
+        Field(ge=1, le=MOST, description="batches in all (default: until the profiling window closes)"),
+        value("--steps", free=True, train="--steps"),
+    ] = None
+    seq_length: Annotated[
+        int | None,
+        Field(ge=8, le=MOST, description="tokens per sequence (default: the model's)"),
+        value("--seq-length", free=True, train="--seq-length"),
+    ] = None
+    mixed_precision: Annotated[
+        bool,
+        Field(description="compute in bf16, keep fp32 master weights"),
+        Flag(PRECISIONS, tag="mixed", free=True, train="--mixed-precision"),
+    ] = False
+    micro_batch_size: Annotated[
+        Count | None,
+        Field(description="samples per rank and forward pass (default: the model's)"),
+        value("--micro-batch-size", tag="mbs", tag_place=BATCH, free=True, train="--micro-batch-size"),
+    ] = None
+    activation_checkpointing: Annotated[
+        bool,
+        Field(description="recompute activations in the backward pass; needs --mixed-precision"),
+        switch("--activation-checkpointing", tag="actckpt", free=True, train="--activation-checkpointing"),
+    ] = False
+    skip_steps: Annotated[
+        int,
+        Field(ge=0, le=MOST, description="batches before the profiler is set up"),
+        value("--skip-steps", free=True, train="--skip"),
+    ] = 10
+    wait_steps: Annotated[
+        int,
+        Field(ge=0, le=MOST, description="batches the profiler waits"),
+        value("--wait-steps", free=True, train="--wait"),
+    ] = 1
+    warmup_steps: Annotated[
+        int,
+        Field(ge=0, le=MOST, description="batches the profiler warms up"),
+        value("--warmup-steps", free=True, train="--warmup"),
+    ] = 5
+    active_steps: Annotated[
+        Count,
+        Field(description="batches that are profiled"),
+        value("--active-steps", free=True, train="--active"),
+    ] = 20
+    seed: Annotated[
+        int,
+        # NumPy takes twice as much, and Megatron-LM adds to it by rank.
+        Field(ge=0, le=2**31 - 1, description="seed of weights and sample order"),
+        value("--seed", free=True, compared=False, train="--seed"),
+    ] = 1234
+    profiler: Annotated[
+        Literal["auto", "nsys", "torch", "none"],
+        Field(
+            description="nsys, torch (torch.profiler), none; auto: nsys if the site has it and NVIDIA GPUs, else torch"
+        ),
+        Flag({"--profiler": VALUE, "--no-profile": "none"}, metavar="NAME", free=True),
+    ] = "auto"
+    nsys2prv: Annotated[
+        bool,
+        Field(description="convert the reports to a Paraver trace afterwards"),
+        switch("--nsys2prv", free=True),
+    ] = False
+
+    @property
+    def in_bf16(self) -> bool:
+        return bool(self.mixed_precision)
+
+    @property
+    def recomputes(self) -> bool:
+        return self.activation_checkpointing
+
+    def _spelling(self, field: str) -> str:
+        """A flag as this exercise writes it."""
+        return next(option.spelling for option in options_of(type(self)) if option.field == field)
+
+    @property
+    def window(self) -> Window:
+        return Window(self.skip_steps, self.wait_steps, self.warmup_steps, self.active_steps)
+
+    def broken_rules(self) -> Iterator[Broken]:
+        yield from super().broken_rules()
+        if self.activation_checkpointing and self.mixed_precision is False:
+            yield broken(
+                "--activation-checkpointing needs --mixed-precision: add it",
+                "activation_checkpointing",
+                "mixed_precision",
+            )
+        if self.nsys2prv and self.profiler == "none":
+            yield broken(
+                "--nsys2prv converts what the profiler recorded, and --no-profile records nothing: drop one",
+                "nsys2prv",
+                "profiler",
+            )
+        if self.profiler != "none" and self.steps is not None and self.steps < self.window.steps:
+            yield broken(
+                f"{self._spelling('steps')} {self.steps} ends before the profiling window closes "
+                f"({' + '.join(map(str, self.window))} = {self.window.steps} steps): "
+                "raise it, lower --skip-steps or --active-steps, or use --no-profile",
+                "steps",
+                "skip_steps",
+                "wait_steps",
+                "warmup_steps",
+                "active_steps",
+                "profiler",
+            )
+
+
+Accumulation = Annotated[
+    Count,
+    Field(description="micro-batches per optimizer step"),
+    value(
+        "--gradient-accumulation-steps",
+        tag="gas",
+        tag_place=BATCH,
+        free=True,
+        train="--gradient-accumulation-steps",
+    ),
+]
+
+
+def broken(sentence: str, *fields: str) -> Broken:
+    """A broken rule of `fields`."""
+    return Broken(frozenset(fields), sentence)
+
+
+def divisors(n: int) -> str:
+    """The divisors of `n`, as a message lists them."""
+    return ", ".join(str(d) for d in range(1, n + 1) if n % d == 0)

@@ -1,0 +1,58 @@
+"""Exercise 1: data parallelism with DDP. Knows no other exercise."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field
+
+from harness.experiment.base import (
+    IDLE_FOR_DATA,
+    Accumulation,
+    Advice,
+    Change,
+    Measured,
+    Sharding,
+    Training,
+)
+from harness.experiment.options import switch, value
+
+
+class DDP(Training):
+    """Exercise 1: data parallelism with PyTorch's DDP through accelerate."""
+
+    title: ClassVar[str] = "DDP"
+    folder: ClassVar[str] = "exercise_1_DDP"
+    default_model: ClassVar[str] = "llama-3.2-1b"
+
+    exercise: Annotated[Literal[1], value("-e", "--exercise", group="where")] = 1
+    gradient_accumulation_steps: Accumulation = 1
+    slow_dataloading: Annotated[
+        bool,
+        Field(description="tokenise on the fly in the main process, without workers or pinned memory"),
+        switch("--slow-dataloading", tag="slowdl", tag_if_on=True, train="--slow-dataloading"),
+    ] = False
+    script: Annotated[
+        str | None,
+        Field(min_length=1, description="train with this script: a file of the exercise's folder, or a path"),
+        value("--script", metavar="FILE", tag="script"),
+    ] = None
+
+    @property
+    def sharding(self) -> Sharding:
+        return "none"
+
+    def on_purpose(self, cause: Literal["communication", "data"], seen: Measured) -> Advice | None:
+        if cause != "data" or not self.slow_dataloading:
+            return None
+        text = "let worker processes prepare the batches (the default)"
+        return Advice(IDLE_FOR_DATA, (Change(text, {"slow_dataloading": False}),))
+
+    def send_less(self, seen: Measured) -> Advice:
+        """More micro-batches per exchange of gradients."""
+        now = self.gradient_accumulation_steps
+        how_often = "after every micro-batch" if now == 1 else "often"
+        text = "exchange them less often, by accumulating gradients"
+        return Advice(
+            f"Gradients are exchanged {how_often}.", (Change(text, {"gradient_accumulation_steps": 4 * now}),)
+        )

@@ -1,0 +1,136 @@
+"""Exercise 2: sharded data parallelism with DeepSpeed ZeRO. Knows no other exercise."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field
+
+from harness.experiment.base import (
+    FEWER_MESSAGES,
+    MOST,
+    Accumulation,
+    Advice,
+    Broken,
+    Change,
+    Measured,
+    Sharding,
+    Training,
+    broken,
+    divisors,
+)
+from harness.experiment.options import switch, value
+
+
+class DeepSpeed(Training):
+    """Exercise 2: sharded data parallelism with DeepSpeed ZeRO through accelerate."""
+
+    title: ClassVar[str] = "DeepSpeed ZeRO"
+    folder: ClassVar[str] = "exercise_2_DeepSpeed"
+    default_model: ClassVar[str] = "mistral-7b"
+    gpus_only: ClassVar[tuple[str, str] | None] = (
+        "whether communication hides behind computation is seen on GPUs only",
+        "on a CPU the same messages of the same sizes travel, and compete with the computation for its cores",
+    )
+
+    exercise: Annotated[Literal[2], value("-e", "--exercise", group="where")] = 2
+    gradient_accumulation_steps: Accumulation = 1
+    overlap_comm: Annotated[
+        bool,
+        Field(description="overlap communication with computation"),
+        switch(
+            "--ds-no-overlap",
+            sets=False,
+            help="do not overlap communication with computation",
+            tag="commoverlap",
+            deepspeed="overlap_comm",
+        ),
+    ] = True
+    heavy_comm: Annotated[
+        bool,
+        Field(
+            description="fewer, later messages; needs --mixed-precision, excludes --activation-checkpointing"
+        ),
+        switch("--ds-heavy-comm", tag="heavycomm", tag_if_on=True, deepspeed="heavy_comm"),
+    ] = False
+    hpz_partition: Annotated[
+        int | None,
+        Field(
+            ge=1, le=MOST, description="ZeRO++ secondary partition size in ranks (default: the GPUs per node)"
+        ),
+        value("--ds-hpz-partition", tag="hpz", deepspeed="hpz"),
+    ] = None
+    zero_stage: Annotated[
+        Literal[2, 3],
+        Field(description="ZeRO stage: 2 shards gradients and optimizer states, 3 the parameters too"),
+        switch("--ds-stage2", sets=2, help="ZeRO stage 2 (default: stage 3)", tag="ZeRO", deepspeed="stage"),
+    ] = 3
+
+    @property
+    def sharding(self) -> Sharding:
+        return "zero2" if self.zero_stage == 2 else "zero3"
+
+    @property
+    def copy_ranks(self) -> int:
+        return self.hpz_partition or 1
+
+    def on_purpose(self, cause: Literal["communication", "data"], seen: Measured) -> Advice | None:
+        if cause != "communication":
+            return None
+        if not self.overlap_comm and not seen.on_cpu:
+            return Advice(
+                "Overlap is switched off.", (Change("let ZeRO overlap it", {"overlap_comm": True}),)
+            )
+        if self.heavy_comm:
+            why = "The buckets were made large on purpose: messages come few and late."
+            return Advice(why, (Change("the normal buckets", {"heavy_comm": False}),))
+        return None
+
+    def send_less(self, seen: Measured) -> Advice:
+        """Accumulation saves nothing, since no rank can keep whole gradients; larger or nearer messages do."""
+        whole = self.zero_stage == 2
+        what = "Gradients are reduced" if whole else "Parameters are gathered and gradients reduced"
+        changes: list[Change] = []
+        hpz, per_node = self.hpz_partition, self.gpus_per_node
+        if not whole and self.nodes > 1 and hpz and per_node and hpz > per_node:
+            text = "keep a copy of the parameters inside each node"
+            changes.append(Change(text, {"hpz_partition": per_node}))
+        if not whole and seen.fits("zero2"):
+            text = "ZeRO-2, since whole parameters fit into this memory and need not be gathered then"
+            changes.append(Change(text, {"zero_stage": 2, "hpz_partition": None}))
+        if seen.micro_batch is not None:
+            text = "twice the micro-batch, so that the same messages serve more computation"
+            changes.append(Change(text, self.more_work(seen.micro_batch, None)))
+        return Advice(f"{what} in every micro-batch, whatever is accumulated.", (*changes, FEWER_MESSAGES))
+
+    def broken_rules(self) -> Iterator[Broken]:
+        yield from super().broken_rules()
+        if self.heavy_comm and not self.mixed_precision:
+            yield broken("--ds-heavy-comm needs --mixed-precision: add it", "heavy_comm", "mixed_precision")
+        if self.heavy_comm and self.activation_checkpointing:
+            yield broken(
+                "--ds-heavy-comm and --activation-checkpointing exclude each other: drop one",
+                "heavy_comm",
+                "activation_checkpointing",
+            )
+        if self.heavy_comm and not self.overlap_comm:
+            yield broken(
+                "--ds-heavy-comm and --ds-no-overlap both set the buckets: drop one",
+                "heavy_comm",
+                "overlap_comm",
+            )
+        if self.zero_stage == 2 and self.hpz_partition is not None:
+            yield broken(
+                "--ds-hpz-partition partitions parameters, which stage 2 does not shard: drop it or --ds-stage2",
+                "zero_stage",
+                "hpz_partition",
+            )
+        if self.world_size and self.hpz_partition and self.world_size % self.hpz_partition:
+            yield broken(
+                f"--ds-hpz-partition {self.hpz_partition} does not divide the world size {self.world_size} "
+                f"(-n {self.nodes} × -g {self.gpus_per_node}): use one of {divisors(self.world_size)}",
+                "hpz_partition",
+                "nodes",
+                "gpus_per_node",
+            )

@@ -1,0 +1,169 @@
+"""Exercise 3: tensor and pipeline parallelism with Megatron. Knows no other exercise."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field
+
+from harness.experiment.base import (
+    FEWER_MESSAGES,
+    IDLE_LINKS,
+    MOST,
+    PRECISIONS,
+    Advice,
+    Broken,
+    Change,
+    Count,
+    Fields,
+    Measured,
+    Training,
+    broken,
+    divisors,
+)
+from harness.experiment.options import BATCH, Flag, value
+
+_PARALLEL = ("tp", "pp", "cp", "nodes", "gpus_per_node")
+
+
+class Megatron(Training):
+    """Exercise 3: tensor and pipeline parallelism with Megatron."""
+
+    title: ClassVar[str] = "Megatron TP/PP"
+    folder: ClassVar[str] = "exercise_3_MegatronLM"
+    default_model: ClassVar[str] = "mistral-7b"
+    instead: ClassVar[Mapping[str, str]] = {
+        "--gradient-accumulation-steps": "the number of micro-batches follows from --global-batch-size: use that"
+    }
+
+    exercise: Annotated[Literal[3], value("-e", "--exercise", group="where")] = 3
+    tp: Annotated[Count | None, Field(description="tensor-parallel size (default: what is left of a node)"),
+                  value("--tp", tag="tp", train="--tp")] = None  # fmt: skip
+    pp: Annotated[
+        Count, Field(description="pipeline-parallel size"), value("--pp", tag="pp", train="--pp")
+    ] = 1
+    cp: Annotated[Count, Field(description="context-parallel size"), value("--cp", train="--cp")] = 1
+    vpp: Annotated[
+        Count,
+        Field(description="virtual pipeline stages per rank (interleaved schedule)"),
+        value("--vpp", train="--vpp"),
+    ] = 1
+    ep: Annotated[
+        Count,
+        Field(description="expert-parallel size (mixture-of-experts models)"),
+        value("--ep", train="--ep"),
+    ] = 1
+    global_batch_size: Annotated[
+        Count | None,
+        Field(description="samples per iteration over all ranks (default: 128; on CPU 8 micro-batches)"),
+        value("--global-batch-size", tag="gbs", tag_place=BATCH, train="--global-batch-size"),
+    ] = None
+    engine: Annotated[
+        Literal["megatron-core", "megatron-lm"],
+        Field(description="our loop on megatron-core, or pretrain_gpt.py of the NeMo container"),
+        value("--engine", metavar="NAME", free=True),
+    ] = "megatron-core"
+    mixed_precision: Annotated[
+        bool | None,
+        Field(description="compute in bf16, keep fp32 master weights (default: on GPUs, not on CPU)"),
+        Flag(PRECISIONS, tag="mixed", free=True, train="--mixed-precision"),
+    ] = None  # type: ignore[assignment]  # until the device is known
+    data_path: Annotated[
+        str | None,
+        Field(
+            min_length=1,
+            description="Megatron .bin/.idx prefix (default: the site's, else built from our set)",
+        ),
+        value("--data-path", metavar="PREFIX", free=True),
+    ] = None
+    steps: Annotated[
+        int | None,
+        Field(ge=1, le=MOST, description="iterations in all (default: until the profiling window closes)"),
+        value("--iters", "--steps", free=True, train="--iters"),
+    ] = None
+    skip_steps: Annotated[
+        int,
+        Field(ge=0, le=MOST, description="iterations before the profiler is set up"),
+        value("--skip-steps", free=True, train="--skip"),
+    ] = 3
+    warmup_steps: Annotated[
+        int,
+        Field(ge=0, le=MOST, description="iterations the profiler warms up"),
+        value("--warmup-steps", free=True, train="--warmup"),
+    ] = 1
+    active_steps: Annotated[
+        Count,
+        Field(description="iterations that are profiled"),
+        value("--active-steps", free=True, train="--active"),
+    ] = 5
+
+    @property
+    def uses_megatron_lm(self) -> bool:
+        """Whether Megatron-LM's own script trains, of the NeMo container, instead of ours."""
+        return self.engine == "megatron-lm"
+
+    @property
+    def stage_ranks(self) -> int:
+        return (self.tp or 1) * self.cp
+
+    @property
+    def model_ranks(self) -> int:
+        """Ranks that share one model."""
+        return self.stage_ranks * self.pp
+
+    @property
+    def batch_per_iteration(self) -> int | None:
+        return self.global_batch_size
+
+    def more_work(self, micro_batch: int, batch: int | None) -> Fields:
+        """The batch grows too, or there were fewer micro-batches."""
+        whole = self.global_batch_size or batch
+        doubled = super().more_work(micro_batch, batch)
+        return {**doubled, "global_batch_size": 2 * whole} if whole else doubled
+
+    def send_less(self, seen: Measured) -> Advice:
+        """Fewer ranks share a layer."""
+        tp = self.tp or 1
+        if tp < 2:
+            return IDLE_LINKS
+        smaller = Change(
+            "a smaller tensor-parallel group, if the memory allows", {"tp": tp // 2 if tp % 2 == 0 else 1}
+        )
+        interleaved = self.vpp > 1  # its micro-batches must stay a multiple of the stages
+        why = "Tensor parallelism exchanges activations in every layer."
+        return Advice(why, (FEWER_MESSAGES,) if interleaved else (smaller, FEWER_MESSAGES))
+
+    def broken_rules(self) -> Iterator[Broken]:
+        yield from super().broken_rules()
+        world = self.world_size
+        if world is None:
+            return
+        if self.vpp > 1 and self.pp == 1:
+            yield broken(
+                f"--vpp {self.vpp} interleaves pipeline stages and --pp is 1: raise --pp", "vpp", "pp"
+            )
+        if world % self.model_ranks:
+            yield broken(
+                f"--tp {self.tp or 1} × --pp {self.pp} × --cp {self.cp} = {self.model_ranks} does not divide the world "
+                f"size {world} (-n {self.nodes} × -g {self.gpus_per_node}): make it one of {divisors(world)}",
+                *_PARALLEL,
+            )
+        else:
+            yield from self._broken_batch_rules(world // self.model_ranks)
+
+    def _broken_batch_rules(self, data_parallel: int) -> Iterator[Broken]:
+        batch = (self.micro_batch_size or 1) * data_parallel
+        if self.micro_batch_size and self.global_batch_size and self.global_batch_size % batch:
+            yield broken(
+                f"--global-batch-size {self.global_batch_size} is not a multiple of micro-batch size × data parallel "
+                f"size = {self.micro_batch_size} × {data_parallel} = {batch}: "
+                f"try {max(batch, round(self.global_batch_size / batch) * batch)}",
+                *("global_batch_size", "micro_batch_size", *_PARALLEL),
+            )
+        if self.ep > 1 and data_parallel * self.cp % self.ep:
+            yield broken(
+                f"--ep {self.ep} does not divide the {data_parallel * self.cp} data- and context-parallel ranks: "
+                f"use one of {divisors(data_parallel * self.cp)}",
+                *("ep", *_PARALLEL),
+            )

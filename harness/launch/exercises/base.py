@@ -1,0 +1,160 @@
+"""What a job takes from its exercise: the programs of a node, and what this exercise alone fills in or refuses.
+
+Knows sites and models, but no exercise by name and no scheduler.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Any, Generic, Literal, NamedTuple, TypeVar
+
+from harness.experiment.base import Experiment
+from harness.experiment.model import Model
+from harness.launch.argv import MASTER_ADDR, MASTER_PORT, NODE, Word, join
+from harness.site.site import Container, Site
+
+Asked = TypeVar("Asked", bound=Experiment)
+Device = Literal["cuda", "cpu"]
+
+
+@dataclass(frozen=True)
+class Command:
+    """One program to run on a node."""
+
+    title: str
+    argv: list[Word]
+    observed: bool = False  # run under the profiler
+    contained: bool = True  # run inside the site's container, if it has one
+    decisive: bool = True  # its failure is the job's
+
+
+class Place(NamedTuple):
+    """What a command needs to know of where it runs."""
+
+    site: Site
+    device: Device
+    model: Model | None
+    model_file: str | None  # None: the run brings its own
+    checkpoint: Word | None
+    data: Word | None  # instruction data
+    megatron_data: Word | None  # prefix of .bin and .idx; then there is no `data`
+    python: str  # that has PyTorch, inside the container if there is one
+    launcher_python: str  # on the node
+    checkout: str
+    profiler: str
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What an exercise runs: on every node, then on the first; its small files; folders a container must see."""
+
+    commands: list[Command]
+    after: list[Command] = field(default_factory=list)
+    files: dict[str, str] = field(default_factory=dict)
+    folders: list[Word] = field(default_factory=list)
+
+
+class Chosen(NamedTuple):
+    """What is trained: the sizes, their file if it is one of ours, and the checkpoint's folder if one was named."""
+
+    model: Model | None = None
+    file: str | None = None
+    checkpoint: str | None = None
+
+
+class Target(NamedTuple):
+    """What an experiment is fitted to."""
+
+    site: Site
+    device: Device
+    gpus_per_node: int
+    model: Model | None
+    checkpoint: str | None
+
+
+class Launch(Generic[Asked]):
+    """How one exercise is launched. What is here holds for an exercise that asks for nothing special."""
+
+    takes_weights = True  # of the site's checkpoints, or of one that --model names
+
+    def plan(self, asked: Asked, place: Place) -> Plan:
+        """What runs, of a fitted experiment (GPUs per node, model and batch are filled in)."""
+        raise NotImplementedError
+
+    def cpu_ranks(self, asked: Asked, usual: int) -> int:
+        """Processes on a machine without GPU, where `usual` are its usual number."""
+        return usual
+
+    def defaults(self, asked: Asked, target: Target) -> dict[str, Any]:
+        """The fields that only the site, the device or the model knows."""
+        return {}
+
+    def misfits(self, asked: Asked, fitted: Asked | None, target: Target) -> Iterator[str]:
+        """Why it cannot run there, a sentence each; `fitted` is None where its own rules are broken."""
+        yield from ()
+
+    def warnings(self, asked: Asked) -> Iterator[str]:
+        """What works and is probably not meant, a sentence each."""
+        yield from ()
+
+    def profiler(self, asked: Asked) -> Literal["nsys"] | None:
+        """The only profiler that can record it, if there is but one."""
+        return None
+
+    def data(self, asked: Asked, site: Site) -> Word | None:
+        """The file of instruction data; None: ours, or it reads none."""
+        return None
+
+    def megatron_data(self, asked: Asked, site: Site) -> Word | None:
+        """The prefix of .bin and .idx; None: it is built, or not read."""
+        return None
+
+    def environment(self, device: Device) -> dict[str, Word]:
+        """Environment variables of its own."""
+        return {}
+
+    def image(self, asked: Asked, container: Container) -> str:
+        """The file of the container it runs in."""
+        return container.image
+
+    def nsys_options(self) -> str:
+        """The name of the nsys options where a site asks for none of its own."""
+        return "default"
+
+    def expects(self, asked: Asked, profiler: str) -> list[str]:
+        """Reports that must be there afterwards, relative to the run directory."""
+        if profiler == "torch":
+            return [f"torch/rank{rank}.json.gz" for rank in range(asked.world_size or 1)]
+        return [f"nsys/profile_node{node}.nsys-rep" for node in range(asked.nodes)] * (profiler == "nsys")
+
+
+def launch_of(asked: Asked) -> Launch[Asked]:
+    """The `LAUNCH` of the exercise: in the module of this folder that is named as its experiment's module."""
+    name = type(asked).__module__.rpartition(".")[2]
+    launch: Launch[Asked] = import_module(f"{__package__}.{name}").LAUNCH
+    return launch
+
+
+def script_path(place: Place, asked: Experiment, name: str) -> str:
+    """A script of the exercise's folder."""
+    return f"{place.checkout}/exercises/{asked.folder}/{name}"
+
+
+def torchrun(asked: Experiment, place: Place) -> list[Word]:
+    """torchrun for all ranks of a node, before the script."""
+    return [
+        place.python,
+        "-m",
+        "exercises.utils.launch",
+        "torchrun",
+        f"--nnodes={asked.nodes}",
+        f"--nproc-per-node={asked.gpus_per_node}",
+        "--node-rank",
+        join(NODE),
+        "--master-addr",
+        join(MASTER_ADDR),
+        "--master-port",
+        join(MASTER_PORT),
+    ]

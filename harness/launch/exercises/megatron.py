@@ -1,0 +1,152 @@
+"""The programs of exercise 3: torchrun with our loop on megatron-core, or with Megatron-LM's own script.
+
+Knows how a model and a batch are split over ranks, and no scheduler.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Literal
+
+from harness.experiment.megatron import Megatron
+from harness.experiment.model import Model
+from harness.launch.argv import Word, from_site
+from harness.launch.exercises.base import Device, Place, Plan, Target, script_path, torchrun
+from harness.launch.exercises.megatron_args import pretrain_gpt_argv
+from harness.launch.exercises.training import TrainingLaunch, training_plan, training_words
+from harness.site.site import Container, Site
+
+CPU_GLOBAL_BATCH = 8  # micro-batches per iteration
+GPU_GLOBAL_BATCH = 128  # samples per iteration, as in the workshop
+
+
+class MegatronLaunch(TrainingLaunch[Megatron]):
+    """torchrun starts the exercise's script, or Megatron-LM's in the NeMo container."""
+
+    takes_weights = False
+
+    def plan(self, asked: Megatron, place: Place) -> Plan:
+        prefix: list[Word] = ["--data-path", place.megatron_data] if place.megatron_data else []
+        if asked.uses_megatron_lm and place.model is not None:
+            observed = place.profiler == "nsys"
+            script: list[Word] = [
+                *pretrain_gpt_argv(asked, place.model, profile=observed, mock_data=not prefix)
+            ]
+        else:
+            script = [script_path(place, asked, "train.py"), *training_words(asked, place)]
+        return training_plan(asked, place, [*torchrun(asked, place), *script, *prefix], {})
+
+    def cpu_ranks(self, asked: Megatron, usual: int) -> int:
+        """CPU processes can share a core, so the miniature of `--tp 4` runs on a laptop with two."""
+        needed = -(-asked.model_ranks // asked.nodes)
+        return max(usual, needed) if max(usual, needed) % needed == 0 else needed
+
+    def defaults(self, asked: Megatron, target: Target) -> dict[str, Any]:
+        """As much tensor parallelism as a node leaves room for, and a usual global batch in whole micro-batches."""
+        usual = super().defaults(asked, target)
+        if target.model is not None:
+            usual["seq_length"] = asked.seq_length or target.model.defaults.pretrain_seq_length
+        gpus, on_gpu = target.gpus_per_node, target.device == "cuda"
+        world, others = asked.nodes * gpus, asked.pp * asked.cp
+        tp = asked.tp or next((t for t in range(gpus, 0, -1) if world % (t * others) == 0), 1)
+        batch = usual.get("micro_batch_size", 1) * max(1, world // (tp * others))
+        whole = -(-GPU_GLOBAL_BATCH // batch) * batch if on_gpu else CPU_GLOBAL_BATCH * batch
+        # In fp32 an A100 is 16 times slower; a CPU without bf16 units is 7 times slower in bf16.
+        bf16 = on_gpu if asked.mixed_precision is None else asked.mixed_precision
+        return usual | {
+            "mixed_precision": bf16,
+            "tp": tp,
+            "global_batch_size": asked.global_batch_size or whole,
+        }
+
+    def misfits(self, asked: Megatron, fitted: Megatron | None, target: Target) -> Iterator[str]:
+        if target.checkpoint is not None and not asked.random_weights:
+            yield (
+                f"--model {target.checkpoint} is a checkpoint, and exercise 3 trains from random weights only: add "
+                "--random-weights to take its sizes alone, or give a model of the harness or a model file"
+            )
+        if asked.data is not None and asked.data_path is not None:
+            yield "--data and --data-path both name what to train on: drop one"
+        if fitted is not None and target.model is not None:
+            yield from _model_rules(fitted, target.model)
+        if asked.uses_megatron_lm:
+            yield from _megatron_lm_rules(asked, target)
+
+    def warnings(self, asked: Megatron) -> Iterator[str]:
+        if asked.tp and asked.gpus_per_node and asked.tp > asked.gpus_per_node:
+            yield (
+                f"--tp {asked.tp} is more than the {asked.gpus_per_node} GPUs of a node: tensor-parallel all-reduces "
+                "will cross the slow network; pipeline stages (--pp) are meant for that"
+            )
+
+    def profiler(self, asked: Megatron) -> Literal["nsys"] | None:
+        return "nsys" if asked.uses_megatron_lm else None
+
+    def data(self, asked: Megatron, site: Site) -> Word | None:
+        own = self.megatron_data(asked, site) is not None or asked.uses_megatron_lm
+        return None if own else super().data(asked, site)
+
+    def megatron_data(self, asked: Megatron, site: Site) -> Word | None:
+        if asked.data_path is not None or asked.data is not None:
+            return asked.data_path
+        return from_site(site.megatron_data) if site.megatron_data else None
+
+    def environment(self, device: Device) -> dict[str, Word]:
+        """Kernels start in the order they were launched, so that communication overlaps; Megatron-LM insists on it."""
+        return {"CUDA_DEVICE_MAX_CONNECTIONS": "1"} if device == "cuda" else {}
+
+    def image(self, asked: Megatron, container: Container) -> str:
+        return (container.nemo_image if asked.uses_megatron_lm else None) or container.image
+
+    def nsys_options(self) -> str:
+        return "megatron"
+
+
+def _model_rules(asked: Megatron, model: Model) -> Iterator[str]:
+    tp, stages = asked.tp or 1, asked.pp * asked.vpp
+    pieces = (2 if asked.cp > 1 else 1) * asked.cp * tp
+    microbatches = _microbatches(asked)
+    heads = model.num_key_value_heads
+    if model.num_hidden_layers % stages:
+        yield (
+            f"--pp {asked.pp} × --vpp {asked.vpp} = {stages} does not divide the {model.num_hidden_layers} layers of "
+            f"{model.name}"
+        )
+    if model.num_attention_heads % tp:
+        yield f"--tp {tp} does not divide the {model.num_attention_heads} attention heads of {model.name}"
+    if heads % tp and tp % heads:
+        yield f"--tp {tp} neither divides the {heads} key-value heads of {model.name} nor is a multiple of them"
+    if asked.ep > 1 and model.num_local_experts % asked.ep:
+        yield f"--ep {asked.ep} does not divide the {model.num_local_experts} experts of {model.name}"
+    if (asked.seq_length or 0) % pieces:
+        yield f"--seq-length {asked.seq_length} is not a multiple of {pieces} (--cp {asked.cp}, --tp {tp})"
+    if asked.vpp > 1 and microbatches % asked.pp:
+        yield (
+            f"--vpp {asked.vpp} needs a multiple of --pp {asked.pp} micro-batches per iteration and has "
+            f"{microbatches}: change --global-batch-size"
+        )
+
+
+def _microbatches(asked: Megatron) -> int:
+    """Micro-batches per iteration and data-parallel rank."""
+    data_parallel = (asked.world_size or 1) // asked.model_ranks
+    return (asked.global_batch_size or 1) // ((asked.micro_batch_size or 1) * max(1, data_parallel))
+
+
+def _megatron_lm_rules(asked: Megatron, target: Target) -> Iterator[str]:
+    name, site = "--engine megatron-lm", target.site
+    if target.device == "cpu":
+        yield f"{name} trains on GPUs only: use --engine megatron-core"
+        return
+    if site.container is None or site.container.nemo_image is None:
+        yield (
+            f"{name} needs NeMo's container, and site {site.name} names none (container.nemo_image): build it "
+            "(containers/README.md) and name it in a site file"
+        )
+    if asked.profiler == "torch":
+        yield f"{name} is recorded by nsys only: drop --profiler torch, or use --no-profile"
+    if asked.data is not None:
+        yield f"{name} reads a .bin/.idx prefix, not --data: use --data-path"
+
+
+LAUNCH = MegatronLaunch()

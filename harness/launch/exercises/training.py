@@ -1,0 +1,64 @@
+"""What the launches of all trainings share: the training script's arguments, its data, its model's file.
+
+Knows the training scripts' command line; knows no exercise by name and no scheduler.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import yaml
+
+from harness.experiment.base import Training
+from harness.experiment.options import options_of
+from harness.launch.argv import RUN_DIR, Word, from_site, join, parent
+from harness.launch.exercises.base import Command, Launch, Place, Plan, Target
+from harness.site.site import Site
+
+Trained = TypeVar("Trained", bound=Training)
+
+
+class TrainingLaunch(Launch[Trained]):
+    """One training, perhaps profiled, then converted for Paraver if that was asked."""
+
+    def defaults(self, asked: Trained, target: Target) -> dict[str, Any]:
+        if target.model is None:
+            return {}
+        usual = target.model.defaults
+        return {
+            "seq_length": asked.seq_length or usual.seq_length,
+            "micro_batch_size": asked.micro_batch_size or usual.micro_batch_size,
+        }
+
+    def data(self, asked: Trained, site: Site) -> Word | None:
+        return asked.data or (from_site(site.data) if site.data else None)
+
+
+def training_plan(asked: Training, place: Place, argv: list[Word], files: dict[str, str]) -> Plan:
+    """The plan that runs `argv` with `files` beside it."""
+    if place.model is not None and place.model_file is None:
+        files["model.yaml"] = yaml.safe_dump(place.model.model_dump(exclude_none=True), sort_keys=False)
+    convert: list[Word] = [place.launcher_python, "-m", "harness", "paraver", join(RUN_DIR)]
+    after = [Command("Paraver trace", convert, contained=False, decisive=False)] if asked.nsys2prv else []
+    training = Command("training", argv, observed=place.profiler == "nsys")
+    return Plan([training], after, files, _folders(place))
+
+
+def _folders(place: Place) -> list[Word]:
+    """What a container must see of the command's own words: the checkout and the run are seen anyway."""
+    prefix = parent(place.megatron_data) if place.megatron_data else None
+    return [path for path in (place.checkpoint, place.data, prefix) if path]
+
+
+def training_words(asked: Training, place: Place) -> list[Word]:
+    """The training script's arguments."""
+    model: Word = place.model_file if place.model_file else join(RUN_DIR, "/model.yaml")
+    words: list[Word] = ["--run-dir", join(RUN_DIR), "--model", model]
+    if place.checkpoint is not None:
+        words += ["--checkpoint", place.checkpoint]
+    if place.data is not None:
+        words += ["--data", place.data]
+    for option in options_of(type(asked)):
+        words += option.arguments(getattr(asked, option.field))
+    words += ["--profiler", place.profiler]
+    return [*words, "--device", "cpu"] if place.device == "cpu" else words
