@@ -6,7 +6,7 @@ Two runs differ when the distributions of their steps do: the ratio of medians w
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from math import inf
 from typing import Any, Literal
 
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
 from harness.analysis.machine import disturbances
-from harness.analysis.metrics import facts, step_durations_ns, tokens_per_step
+from harness.analysis.metrics import Number, facts, step_durations_ns, tokens_per_step
 from harness.analysis.summary import TOP_KERNELS, KernelTime, Summary
 from harness.common.errors import RequestError
 from harness.experiment.exercises import EXERCISES, Experiment
@@ -105,8 +105,14 @@ class Comparison(Part):
     on_cpu: bool = False  # all devices of both
 
 
-def compare(a: Summary, b: Summary, names: tuple[str, str], force: bool = False) -> Comparison:
-    """What differs between two runs.
+def compare(
+    a: Summary,
+    b: Summary,
+    names: tuple[str, str],
+    force: bool = False,
+    numbers: Sequence[Number] = (),
+) -> Comparison:
+    """What differs between two runs; `numbers` are compared beside the named ones of metrics.py.
 
     Raises:
         RequestError: they train another model or sequence length and `force` is not set.
@@ -126,7 +132,7 @@ def compare(a: Summary, b: Summary, names: tuple[str, str], force: bool = False)
         why_normalised=why,
         configuration=configuration,
         step_time=_step_ratio(a, b, scale),
-        changes=_changes(facts(a), facts(b)),
+        changes=_changes(facts(a, numbers), facts(b, numbers)),
         kernels=_kernel_changes(a, b),
         precisions=list(_precision_changes(a, b)),
         doubts=_doubts(a, b),

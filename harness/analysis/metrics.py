@@ -7,7 +7,8 @@ ranks that were read (in exercises 1 and 2 a step is a micro-batch)."""
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from statistics import median
 
 from harness.analysis.expected import expected_facts
@@ -17,13 +18,55 @@ from harness.traces.vocabulary import POINT_TO_POINT, dtype_bytes
 
 Facts = dict[str, float]
 
+_PRECISIONS = ("fp32", "tf32", "bf16", "fp16", "fp8")
 
-def facts(summary: Summary) -> Facts:
-    """Every number of `summary` that has a name, in a fixed order."""
+
+@dataclass(frozen=True)
+class Number:
+    """A number that a table adds to the named ones: its name, which ends with its unit, and its line in compare."""
+
+    name: str
+    label: str
+    value: Callable[[Summary], float | None]
+
+
+def _word(name: str) -> str:
+    return name.replace("-", "_").replace(" ", "_")
+
+
+# The lines of a comparison, in order; a cause of idle time is its own label. Names without a label are in --json.
+LABELS: dict[str, str] = {
+    "tokens_per_s": "tokens/s",
+    "data_loading_share": "data loading, share of step",
+    "compute_share": "compute, share of window",
+    "exposed_communication_share": "exposed communication",
+    "memory_share": "memory copies and sets",
+    "idle_share": "idle",
+    **{f"idle_{_word(cause)}_share": cause for cause in CAUSES},
+    "overlap_fraction": "communication overlapped",
+    "waiting_share_of_communication": "waiting, share of communication",
+    **{f"gemm_{precision}_share": f"{precision}, share of GEMM time" for precision in _PRECISIONS},
+    "bubble": "pipeline bubble",
+    "expected_bubble": "pipeline bubble, by theory",
+    "bytes_across_nodes": "sent in groups across nodes, per rank and step",
+    **{
+        f"expected_{kind}_bytes": f"{kind} per rank and step, by theory"
+        for kind in ("all_reduce", "all_gather", "reduce_scatter")
+    },
+    "peak_memory_bytes": "peak memory",
+    "expected_state_bytes": "  of it the model's state, by theory",
+    "energy_joules": "energy, J",
+    "mfu": "MFU",
+}
+
+
+def facts(summary: Summary, more: Sequence[Number] = ()) -> Facts:
+    """Every number of `summary` that has a name, in a fixed order; `more` are those that tables add."""
     found: Facts = {}
     for part in (_steps, _shares, _precisions, _collectives, _pipeline, _resources, expected_facts):
         found.update((name, float(value)) for name, value in part(summary) if value is not None)
-    return found
+    added = ((number.name, number.value(summary)) for number in more)
+    return found | {name: float(value) for name, value in added if value is not None}
 
 
 def step_durations_ns(summary: Summary) -> list[float]:
@@ -97,7 +140,7 @@ def _precisions(summary: Summary) -> Iterator[tuple[str, float | None]]:
     """Share of GEMM time per precision."""
     gemms = [k for k in summary.kinds if k.kind == "gemm"]
     total = sum(k.duration_ns for k in gemms)
-    for precision in ("fp32", "tf32", "bf16", "fp16", "fp8"):
+    for precision in _PRECISIONS:
         if total:
             yield (
                 f"gemm_{precision}_share",
@@ -186,7 +229,3 @@ def _mean(values: list[float | None] | list[int | None]) -> float | None:
 
 def _total(values: list[float | None] | list[int | None]) -> float:
     return float(sum(v for v in values if v is not None))
-
-
-def _word(name: str) -> str:
-    return name.replace("-", "_").replace(" ", "_")

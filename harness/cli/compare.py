@@ -42,11 +42,13 @@ def compare(
     from harness.analysis.compare import compare as compare_summaries  # noqa: PLC0415 - numpy
     from harness.measure.stored import load_summary  # noqa: PLC0415 - as above
     from harness.report.compare.terminal import render_comparisons  # noqa: PLC0415 - as above
+    from harness.report.tables.catalogue import numbers  # noqa: PLC0415 - as above
 
     if len(runs) < 2:
         raise RequestError(f"compare: give at least two runs, e.g. {PROGRAM} compare local-1 local-2")
     found = [load_summary(token) for token in runs]
-    pairs = [compare_summaries(found[0][1], b, (found[0][0], name), force) for name, b in found[1:]]
+    (base, a), declared = found[0], numbers()
+    pairs = [compare_summaries(a, b, (base, name), force, declared) for name, b in found[1:]]
     if html is not None:
         _write_page(found, pairs, html)
     if as_json:

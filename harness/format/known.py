@@ -35,3 +35,11 @@ def by_idleness(devices: Sequence[Device]) -> list[Device]:
     knowing.sort(key=lambda d: (d.idle_ns or 0) / max(d.window_ns, 1))
     half = len(knowing) // 2
     return [*knowing[:half], *(d for d in devices if d.idle_ns is None), *knowing[half:]]
+
+
+def busiest_and_idlest(devices: Sequence[Device], most: int, shown: int) -> Sequence[Device]:
+    """All devices; where they are more than `most`, half of `shown` the busiest and half the idlest."""
+    if len(devices) <= most:
+        return devices
+    ordered, half = by_idleness(devices), shown // 2
+    return [*ordered[:half], *ordered[-half:]]

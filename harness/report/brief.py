@@ -6,12 +6,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from html import escape
 
-from harness.analysis.summary import Device, Summary, Verdict
+from harness.analysis.summary import Summary, Verdict
 from harness.explain.rules import verdict
-from harness.format.known import by_idleness
+from harness.format.known import busiest_and_idlest
 from harness.format.labels import field_word, recording
 from harness.report.elements import Table
-from harness.report.tables.time import split_table, window_word
+from harness.report.tables.time import SPLIT, labelled
 from harness.traces.vocabulary import printable
 
 MOST_DEVICES = 8  # more than these are shown as the busiest and the idlest
@@ -42,22 +42,15 @@ def _text(text: str) -> str:
 
 
 def _split(s: Summary) -> Iterable[str]:
-    shown = _some(s.devices)
+    shown = busiest_and_idlest(s.devices, MOST_DEVICES, MOST_DEVICES)
     if not shown:
         return
-    whole = split_table(shown, s.devices, window_word(s))
+    whole = SPLIT.of(labelled(shown, s), s)
     kept = [i for i, name in enumerate(whole.head) if name not in _WITHOUT]
     yield _table(whole, kept)
     if len(shown) < len(s.devices):
         half = MOST_DEVICES // 2
         yield f"<p>The {half} busiest and the {half} idlest of {len(s.devices)} are shown.</p>"
-
-
-def _some(devices: list[Device]) -> list[Device]:
-    if len(devices) <= MOST_DEVICES:
-        return devices
-    ordered = by_idleness(devices)
-    return ordered[: MOST_DEVICES // 2] + ordered[-MOST_DEVICES // 2 :]
 
 
 def _table(shown: Table, kept: list[int]) -> str:

@@ -82,8 +82,3 @@ def table(caption: str, head: Sequence[str], rows: Iterable[Sequence[str]], left
     """The table in a list, or an empty list when it would have no rows."""
     cells = [list(row) for row in rows]
     return [Table(caption, head, cells, left)] if cells else []
-
-
-def filled(tables: Iterable[Table]) -> list[Table]:
-    """Those that have rows."""
-    return [t for t in tables if t.rows]

@@ -16,8 +16,7 @@ from harness.analysis.process.measure import measure_trace
 from harness.analysis.summary import Summary, Window
 from harness.cli.main import main
 from harness.format.format import amount, duration
-from harness.report.tables.columns import table
-from harness.report.tables.screen import WIDTH
+from harness.report.tables.screen import WIDTH, table
 from harness.report.tables.terminal import render
 
 from .made import Made

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import doctest
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -33,10 +34,10 @@ from harness.report.page.compose import compose
 from harness.report.page.inputs import Inputs
 from harness.report.palette import CAUSES, KINDS
 from harness.report.tables import communication
-from harness.report.tables.communication import collective_table, issued_table
+from harness.report.tables.communication import COLLECTIVES, ISSUED
 from harness.report.tables.files import write_tables
 from harness.report.tables.terminal import render
-from harness.report.tables.work import range_table
+from harness.report.tables.work import RANGES
 from harness.report.timeline.tracks import KINDS as DRAWN
 from tests.report.conftest import Made
 
@@ -114,7 +115,7 @@ def exchanged(includes_waiting: bool) -> Summary:
 
 def test_ranks_that_disagree_are_told_and_every_table_of_collectives_is_of_one_rank() -> None:
     s = exchanged(includes_waiting=False)
-    whole, issued = collective_table(s, 1, 16), issued_table(s)
+    whole, issued = COLLECTIVES.on_page(s), ISSUED.on_page(s)
     assert (
         "calls of one rank" in whole.caption
         and dict(zip(whole.head, whole.rows[0], strict=True))["calls"] == "5 to 120"
@@ -134,7 +135,7 @@ def test_calls_that_do_not_come_in_every_step_are_counted_in_steps() -> None:
             ),
         }
     )
-    assert issued_table(rare).rows[0][2] == "1 in 16 steps"
+    assert ISSUED.on_page(rare).rows[0][2] == "1 in 16 steps"
     often = exchanged(False)
     _, row = collective_rows([compare(often, rare, ("a", "b"))])
     assert row[1:3] == ("12.5", "1 in 16 steps")
@@ -179,7 +180,8 @@ def test_ranges_that_differ_are_shown_as_texts_that_differ() -> None:
         )
         for name in hooks
     ]
-    shown = [row[0] for row in range_table(Summary(ranges=ranges), 44).rows]
+    narrow = replace(RANGES.columns[0], page=44)
+    shown = narrow.cells(RANGES.rows(Summary(ranges=ranges)), on_page=True)
     assert len(set(shown)) == len(hooks) == 12
     assert all(len(name) <= 44 and f"blocks.{n}." in name for name, n in zip(shown, layers, strict=True))
     printed = render(Summary(ranges=ranges))

@@ -9,7 +9,7 @@ import pytest
 from harness.analysis.summary import Device, Summary, Withheld
 from harness.cli.main import main
 from harness.report.elements import Table
-from harness.report.tables.columns import NAME, fitted, table
+from harness.report.tables.screen import NAME, fitted, table
 from harness.report.tables.terminal import render, render_short
 from tests.report.conftest import Made
 from tests.report.made_run import write_traces

@@ -31,8 +31,8 @@ from harness.report.page.inputs import Inputs
 from harness.report.page.run import quality_section
 from harness.report.page.time import split_section
 from harness.report.tables.terminal import render
-from harness.report.tables.time import cause_table
-from harness.report.tables.work import range_table
+from harness.report.tables.time import CAUSES
+from harness.report.tables.work import RANGES
 
 ROOT = Path(__file__).parents[2]
 MS = 1_000_000
@@ -75,7 +75,7 @@ def test_a_rank_that_does_not_know_its_idle_time_does_not_thin_that_of_the_other
     first, second, *_ = verdict(job).sentences
     assert "50.0 % idle (mean of 2 devices; idle time known of 1)" in first
     assert "launch-bound idle time: 50.0 % of the time" in second
-    assert cause_table(job).caption == "Idle time by cause, 1 of 2 devices"
+    assert CAUSES.on_page(job).caption == "Idle time by cause, 1 of 2 devices"
     assert not [name for name in facts(job) if name.startswith("idle_")]
     assert facts(a_job(a_device(0)))["idle_launch_bound_share"] == 0.5
 
@@ -156,4 +156,4 @@ def test_a_device_of_unknown_idle_time_is_neither_the_busiest_nor_the_idlest() -
 def test_ranges_without_any_device_do_not_say_that_their_kernels_took_no_time() -> None:
     row = RangeTime(name="forward", instances=2, host_ns=6, kernels=0, kernel_ns=0, own_kernel_ns=0,
                     device_span_ns=0)  # fmt: skip
-    assert list(range_table(Summary(ranges=[row]), 40).rows[0]) == ["forward", "2", "3 ns", "–", "–", "–"]
+    assert list(RANGES.on_page(Summary(ranges=[row])).rows[0]) == ["forward", "2", "3 ns", "–", "–", "–"]

@@ -3,46 +3,20 @@ show. The first run, a, is the base; every pair is another run against it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from string import ascii_lowercase
 
 from harness.analysis.compare import Change, Comparison, Ratio
 from harness.analysis.process.idle import CAUSES
-from harness.format.format import amount, duration, per_step, percent, rate, short
+from harness.format.format import duration, named, per_step, percent, rate, short
 from harness.format.labels import cause_word
+from harness.report.tables.catalogue import labels
 
 Row = tuple[str, ...]
 Pairs = Sequence[Comparison]
 
 SHOWN_KERNELS = 12
-# Facts worth a line of their own; the rest is in --json.
-SHOWN: dict[str, tuple[str, Callable[[float], str]]] = {
-    "tokens_per_s": ("tokens/s", "{:,.0f}".format),
-    "data_loading_share": ("data loading, share of step", percent),
-    "compute_share": ("compute, share of window", percent),
-    "exposed_communication_share": ("exposed communication", percent),
-    "memory_share": ("memory copies and sets", percent),
-    "idle_share": ("idle", percent),
-    **{f"idle_{cause.replace('-', '_').replace(' ', '_')}_share": (cause, percent) for cause in CAUSES},
-    "overlap_fraction": ("communication overlapped", percent),
-    "waiting_share_of_communication": ("waiting, share of communication", percent),
-    "gemm_fp32_share": ("fp32, share of GEMM time", percent),
-    "gemm_tf32_share": ("tf32, share of GEMM time", percent),
-    "gemm_bf16_share": ("bf16, share of GEMM time", percent),
-    "gemm_fp16_share": ("fp16, share of GEMM time", percent),
-    "gemm_fp8_share": ("fp8, share of GEMM time", percent),
-    "bubble": ("pipeline bubble", percent),
-    "expected_bubble": ("pipeline bubble, by theory", percent),
-    "bytes_across_nodes": ("sent in groups across nodes, per rank and step", amount),
-    **{
-        f"expected_{kind}_bytes": (f"{kind} per rank and step, by theory", amount)
-        for kind in ("all_reduce", "all_gather", "reduce_scatter")
-    },
-    "peak_memory_bytes": ("peak memory", amount),
-    "expected_state_bytes": ("  of it the model's state, by theory", amount),
-    "energy_joules": ("energy, J", "{:,.0f}".format),
-    "mfu": ("MFU", percent),
-}
+_BARE = frozenset({"tokens_per_s", "energy_joules"})  # their labels hold the unit
 
 
 def letter(index: int) -> str:
@@ -67,11 +41,11 @@ def configuration_rows(pairs: Pairs) -> list[Row]:
 
 
 def result_rows(pairs: Pairs) -> list[Row]:
-    """The facts worth a line, per run, and each run's over the base's."""
+    """The named numbers that have a label, per run, and each run's over the base's."""
     known = _names(pairs)
     rows = [
-        (_label(pairs, label), *_cells(pairs, name, form), *_times(pairs, name, form))
-        for name, (label, form) in SHOWN.items()
+        (_label(pairs, label), *_cells(pairs, name), *_times(pairs, name))
+        for name, label in labels().items()
         if name in known and not (label in CAUSES and _is_nothing(fact(pairs, name)))
     ]
     return [("", *letters(pairs), *(f"{x} / a" for x in letters(pairs)[1:])), *rows] if rows else []
@@ -198,15 +172,19 @@ def _names(pairs: Pairs) -> dict[str, None]:
     return dict.fromkeys(c.name for pair in pairs for c in pair.changes if c.a or c.b)
 
 
-def _cells(pairs: Pairs, name: str, form: Callable[[float], str]) -> Iterator[str]:
-    return ("–" if value is None else form(value) for value in fact(pairs, name))
+def _text(name: str, value: float) -> str:
+    return f"{value:,.0f}" if name in _BARE else named(name, value)
 
 
-def _times(pairs: Pairs, name: str, form: Callable[[float], str]) -> Iterator[str]:
+def _cells(pairs: Pairs, name: str) -> Iterator[str]:
+    return ("–" if value is None else _text(name, value) for value in fact(pairs, name))
+
+
+def _times(pairs: Pairs, name: str) -> Iterator[str]:
     """Over the base's, where that is not shown as zero."""
     for pair in pairs:
         change: Change | None = next((c for c in pair.changes if c.name == name), None)
-        seen = change is not None and change.a is not None and set("123456789") & set(form(change.a))
+        seen = change is not None and change.a is not None and set("123456789") & set(_text(name, change.a))
         yield f"{rate(change.ratio)}×" if change is not None and seen and change.ratio is not None else ""
 
 

@@ -7,22 +7,14 @@ from typing import Any
 
 from harness.analysis.summary import Collective, MessageSize, Summary
 from harness.format.format import amount, duration, percent
-from harness.report.elements import Figure, Section, Table, filled, table
+from harness.report.elements import Figure, Section, Table, table
 from harness.report.exercise_0.results import Fit
 from harness.report.page.inputs import Inputs, LinkFit
 from harness.report.palette import CAUSES, COLLECTIVES, COMMUNICATION, MARKS
 from harness.report.plots import plotly_json
-from harness.report.tables.communication import (
-    clock_table,
-    collective_table,
-    fit_table,
-    inverse,
-    issued_table,
-    size_table,
-    straggler_table,
-)
+from harness.report.tables.catalogue import page_tables
+from harness.report.tables.communication import SHOWN, inverse
 
-_SHOWN = 30
 _AROUND = 4  # to either side of a message size that stands alone
 _BOTH = {
     "color": COMMUNICATION,
@@ -49,8 +41,7 @@ def communication_section(s: Summary, inputs: Inputs) -> Section:
         "Transfer is the rest; where not every rank was read or matched, the two cannot be told apart. "
         "Bus bandwidth as nccl-tests defines it. " + (f"{inputs.links_note}." if inputs.links_note else "")
     ).strip()
-    own = filled([issued_table(s), straggler_table(s), clock_table(s), fit_table(s)])
-    tables = [*own, *_fits(inputs.links)]
+    tables = [*page_tables(s, "collectives"), *_fits(inputs.links)]
     return Section("collectives", "Collectives", lead, figures, tables)
 
 
@@ -71,7 +62,7 @@ def _labels(collectives: Sequence[Collective]) -> list[str]:
 
 
 def _wait_and_transfer(s: Summary) -> Figure:
-    chosen = s.collectives[:_SHOWN]
+    chosen = s.collectives[:SHOWN]
     labels = _labels(chosen)
     known = [c for c in chosen if c.waiting_ns is not None]
     waiting = [(c.waiting_ns or 0) / 1e6 for c in chosen]
@@ -93,10 +84,7 @@ def _wait_and_transfer(s: Summary) -> Figure:
         "Time in collectives by kind; waiting for other ranks is part of it: the ranks could not be matched."
     )  # fmt: skip
     drawn = [trace for trace in data if any(trace["x"])]
-    numbers = collective_table(s, _SHOWN, 40)
-    return Figure(
-        "collectives-time", words, drawn, axes, plotly_json.bars_height(len(chosen)), numbers, wide=True
-    )
+    return Figure("collectives-time", words, drawn, axes, plotly_json.bars_height(len(chosen)), wide=True)
 
 
 def _histogram(s: Summary) -> Figure:
@@ -113,9 +101,7 @@ def _histogram(s: Summary) -> Figure:
     x = plotly_json.axis("message size, from this power of two to the next", type="category")
     low, high = (amount(f(m.bytes for m in sizes)) for f in (min, max))
     words = f"How many messages of which size: {sum(m.count for m in sizes):,} from {low} to {high}."
-    return Figure(
-        "message-sizes", words, data, plotly_json.layout(x, "messages", barmode="stack"), 300, size_table(s)
-    )
+    return Figure("message-sizes", words, data, plotly_json.layout(x, "messages", barmode="stack"), 300)
 
 
 def _tone(index: int) -> str:

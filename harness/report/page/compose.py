@@ -35,6 +35,7 @@ from harness.report.page.time import split_section
 from harness.report.page.work import work_section
 from harness.report.palette import CAUSES, KINDS
 from harness.report.plots.time import gantt_figure, heat_figure
+from harness.report.tables.catalogue import figure_table
 from harness.report.timeline.condense import Drawn, choose, draw, notes
 from harness.report.timeline.encode import pack_to_fit
 from harness.run import Run, write_atomically
@@ -104,7 +105,7 @@ def compose(summary: Summary, inputs: Inputs) -> Page:
     """What the page says, without a word of HTML."""
     name, subtitle = title(summary, inputs)
     told = verdict(summary)
-    sections = [[make(summary, inputs) for make in part] for part in (_BEFORE, _AFTER)]
+    sections = [[_numbered(make(summary, inputs), summary) for make in part] for part in (_BEFORE, _AFTER)]
     before, after = ([x for x in part if _is_worth_showing(x, inputs)] for part in sections)
     return Page(
         title=name,
@@ -117,6 +118,12 @@ def compose(summary: Summary, inputs: Inputs) -> Page:
         after=after,
         on_cpu=are_cpus(summary.devices),
     )
+
+
+def _numbered(section: Section, s: Summary) -> Section:
+    """The section with the declared table under each figure that has none of its own."""
+    numbered = [replace(f, table=f.table or figure_table(s, f.id)) for f in section.figures]
+    return replace(section, figures=numbered)
 
 
 def _is_worth_showing(section: Section, inputs: Inputs) -> bool:

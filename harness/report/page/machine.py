@@ -11,11 +11,11 @@ from harness.analysis.summary import Summary
 from harness.format.format import amount
 from harness.monitor.samples import Recording, Series
 from harness.monitor.summary import counter, integrate
-from harness.report.elements import Figure, Section, filled, table
+from harness.report.elements import Figure, Section, table
 from harness.report.page.inputs import Inputs, StepRecord
 from harness.report.palette import COMPUTE, IDLE, of_series
 from harness.report.plots import plotly_json
-from harness.report.tables.machine import copy_table, launch_table, monitor_table
+from harness.report.tables.catalogue import page_tables
 
 _MOST_POINTS = 600  # of one line: more cannot be told apart on a screen
 _GIB = 2**30
@@ -29,7 +29,7 @@ _PLOTS: tuple[tuple[str, str, float], ...] = (
 def machine_section(s: Summary, inputs: Inputs) -> Section:
     """Utilisation, memory and power over time, one plot per node and quantity; energy per token."""
     figures = [f for r in inputs.monitors for f in _node(r, inputs)]
-    tables = [*filled([monitor_table(s)]), *_energy(inputs)]
+    tables = [*page_tables(s, "machine"), *_energy(inputs)]
     if not figures and not tables:
         return Section("machine", "Monitor", note="No monitor ran beside this job.")
     lead = "Sampled beside the training on every node. Shaded: the profiled steps."
@@ -131,4 +131,4 @@ def _at(points: Sequence[tuple[int, float]], moment_ns: int) -> float | None:
 
 def host_section(s: Summary, inputs: Inputs) -> Section:
     """How the host feeds the devices: launches, blocking calls, copies."""
-    return Section("host", "How the host feeds the devices", tables=filled([launch_table(s), copy_table(s)]))
+    return Section("host", "How the host feeds the devices", tables=page_tables(s, "host"))

@@ -7,7 +7,7 @@ from harness.report.elements import Figure, Section
 from harness.report.page.inputs import Inputs
 from harness.report.palette import COMMUNICATION, COMPUTE, IDLE
 from harness.report.plots import plotly_json
-from harness.report.tables.time import pipeline_words, stage_label, stage_table
+from harness.report.tables.time import pipeline_words, stage_label
 
 
 def pipeline_section(s: Summary, inputs: Inputs) -> Section:
@@ -38,9 +38,7 @@ def _stages(s: Summary) -> Figure:
     )
     dotted = "; dotted: what the schedule alone would leave busy" if lines else ""
     words = f"Busy and bubble of each stage{dotted}."
-    return Figure(
-        "pipeline-stages", words, data, axes, plotly_json.bars_height(len(stages)), stage_table(s), wide=True
-    )
+    return Figure("pipeline-stages", words, data, axes, plotly_json.bars_height(len(stages)), wide=True)
 
 
 def _theory(expected: float | None) -> list[dict[str, object]]:

@@ -8,11 +8,11 @@ from typing import Any
 
 from harness.analysis.summary import Summary
 from harness.format.format import duration
-from harness.report.elements import Figure, Section, Table, filled
+from harness.report.elements import Figure, Section, Table
 from harness.report.page.inputs import Inputs, StepRecord
 from harness.report.palette import CAUSES, COMPUTE, SERIES, of_series
 from harness.report.plots import plotly_json
-from harness.report.tables.machine import speed_table, training_table
+from harness.report.tables.catalogue import page_tables
 
 _MANY_RANKS = len(SERIES)
 _FEW = 12  # steps, each with its own mark on the axis
@@ -36,9 +36,8 @@ def steps_section(s: Summary, inputs: Inputs) -> Section:
         }
         figures = _from_trace(by_rank) if by_rank else []
         lead = f"From the trace: {s.steps.source}, {s.steps.counted} steps counted of {s.steps.found}."
-    tables = filled([training_table(s), speed_table(s)])
     note = "" if figures else "No steps were found in the trace, and the training wrote no metrics."
-    return Section("steps", "Step time", lead if figures else "", figures, tables, note=note)
+    return Section("steps", "Step time", lead if figures else "", figures, page_tables(s, "steps"), note=note)
 
 
 def _from_trace(by_rank: dict[str, list[float]]) -> list[Figure]:

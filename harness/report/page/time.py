@@ -6,13 +6,14 @@ from collections.abc import Sequence
 
 from harness.analysis.summary import Device, Summary
 from harness.format.format import of
-from harness.format.known import by_idleness, that_know, unknown_ns
+from harness.format.known import busiest_and_idlest, that_know, unknown_ns
 from harness.format.labels import are_cpus, cause_word
 from harness.report.elements import Figure, Section
 from harness.report.page.inputs import Inputs
 from harness.report.palette import CAUSES, COMMUNICATION, COMPUTE, IDLE, MEMORY, UNKNOWN
 from harness.report.plots import plotly_json
-from harness.report.tables.time import device_label, gap_table, split_table, window_word
+from harness.report.tables.catalogue import page_tables
+from harness.report.tables.time import SPLIT, device_label, labelled
 
 _MANY = 48  # devices from which only the busiest and the idlest get a bar; the heatmap shows all
 
@@ -24,22 +25,16 @@ def split_section(s: Summary, inputs: Inputs) -> Section:
         return Section(
             "split", "Where the time went", note="No trace: only the training's own clock is known."
         )
-    figures = [_split_figure(s, _shown(devices)), *([inputs.heat] if inputs.heat else [])]
+    figures = [
+        _split_figure(s, busiest_and_idlest(devices, _MANY, _MANY)),
+        *([inputs.heat] if inputs.heat else []),
+    ]
     lead = (
         "One bar is one device's window of profiled steps. Striped: communication hidden behind compute. "
         "Orange: communication with nothing computed meanwhile. Green: copies with neither. What is right of these "
         "is idle, by cause." + (" Sand: not known." if any(map(unknown_ns, devices)) else "")
     )
-    gaps = gap_table(s, 50)
-    return Section("split", "Where the time went", lead, figures, [gaps] if gaps.rows else [])
-
-
-def _shown(devices: Sequence[Device]) -> Sequence[Device]:
-    """All devices when they are few, else the busiest and the idlest."""
-    if len(devices) <= _MANY:
-        return devices
-    ordered = by_idleness(devices)
-    return [*ordered[: _MANY // 2], *ordered[-_MANY // 2 :]]
+    return Section("split", "Where the time went", lead, figures, page_tables(s, "split"))
 
 
 def _bars(devices: Sequence[Device], labels: Sequence[str]) -> list[plotly_json.Trace]:
@@ -84,7 +79,7 @@ def _split_figure(s: Summary, devices: Sequence[Device]) -> Figure:
         _bars(devices, labels),
         axes,
         plotly_json.bars_height(len(devices)),
-        split_table(devices, s.devices, window_word(s)),
+        SPLIT.of(labelled(devices, s), s),
         wide=True,
     )
 

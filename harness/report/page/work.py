@@ -6,19 +6,12 @@ from __future__ import annotations
 from harness.analysis.summary import Summary
 from harness.format.format import duration, of, percent
 from harness.format.labels import work_word
-from harness.report.elements import Figure, Section, Table, filled, table
+from harness.report.elements import Figure, Section, Table, table
 from harness.report.page.inputs import Inputs
 from harness.report.palette import of_kind
 from harness.report.plots import plotly_json
-from harness.report.tables.work import (
-    counter_table,
-    kernel_table,
-    kind_label,
-    kind_table,
-    phase_table,
-    range_table,
-    unknown_table,
-)
+from harness.report.tables.catalogue import page_tables
+from harness.report.tables.work import kind_label
 
 
 def work_section(s: Summary, inputs: Inputs) -> Section:
@@ -26,11 +19,7 @@ def work_section(s: Summary, inputs: Inputs) -> Section:
     if not s.kinds:
         return Section("kernels", "Kernels", note="No kernel was recorded.")
     lead = f"Time of all {work_word(s.devices)} on all devices, added up: what overlaps counts twice. {_products(s)}"
-    tables = [
-        *filled([phase_table(s)]),
-        *_overlap(inputs),
-        *filled([kernel_table(s, 70), range_table(s, 60), unknown_table(s, 80), counter_table(s)]),
-    ]
+    tables = [*page_tables(s, "phases"), *_overlap(inputs), *page_tables(s, "kernels")]
     return Section("kernels", "Kernels by kind", lead.strip(), [_kinds(s)], tables)
 
 
@@ -53,7 +42,7 @@ def _kinds(s: Summary) -> Figure:
     words = (
         "Time by kind of work: " + ", ".join(f"{kind_label(k)} {percent(k.share)}" for k in kinds[:5]) + "."
     )
-    return Figure("kinds", words, data, axes, plotly_json.bars_height(len(kinds)), kind_table(s))
+    return Figure("kinds", words, data, axes, plotly_json.bars_height(len(kinds)))
 
 
 def _products(s: Summary) -> str:

@@ -1,38 +1,29 @@
-"""Tables about collectives, each declared once for the terminal and the page. Every count is of one rank, and every
-mean is of one rank in one call: where ranks did unlike things, the cell says from what to what."""
+"""The tables about collectives. Every count is of one rank, and every mean is of one rank in one call: where ranks did
+unlike things, the cell says from what to what."""
 
 from __future__ import annotations
 
-from harness.analysis.summary import Collective, CollectiveFit, CollectivePhase, MessageSize, Summary
-from harness.format.format import amount, cut, duration, per_step, percent, rate
-from harness.report.elements import Table
+from collections.abc import Sequence
 
+from harness.analysis.summary import (
+    Clock,
+    Collective,
+    CollectiveFit,
+    CollectivePhase,
+    MessageSize,
+    Straggler,
+    Summary,
+)
+from harness.format.format import amount, cut, duration, per_step, percent, rate
+from harness.report.tables.table import Column, TableOf, file_of
+
+SHOWN = 30  # of collectives, on the page
+_IN_TERMINAL = 12
 _SIZES = 60
 
 
-def collective_table(s: Summary, most: int, width: int) -> Table:
-    """Per kind, group and element type."""
-    rows = [
-        [
-            c.kind,
-            cut(c.group or "–", width),
-            c.dtype or "–",
-            str(c.group_size or "–"),
-            calls(c),
-            amount(c.bytes / c.count) if c.bytes is not None and c.count else "–",
-            duration(c.mean_ns),
-            percent(c.waiting_fraction),
-            rate(c.algorithm_bandwidth_gb_per_s),
-            rate(c.bus_bandwidth_gb_per_s),
-            duration(c.mean_start_skew_ns),
-            _last(c),
-        ]
-        for c in s.collectives[:most]
-    ]
-    head = ("collective", "group", "type", "ranks", "calls", "bytes each", "mean", "waiting", "alg GB/s", "bus GB/s",
-            "start skew", "arrives last")  # fmt: skip
-    caption = "Collectives in the window: calls of one rank, mean time of one call (waiting: beyond the fastest rank)"
-    return Table(caption, head, rows, left=3)
+def _group(groups: Sequence[str], width: int) -> list[str]:
+    return [cut(group, width) for group in groups]
 
 
 def calls(c: Collective) -> str:
@@ -55,23 +46,60 @@ def _last(c: Collective) -> str:
     return ", ".join(f"rank {rank} {count}×" for rank, count in most) or "–"
 
 
-def issued_table(s: Summary) -> Table:
-    """Per kind and phase, on the same footing as a comparison: of one rank in one step, the mean of all."""
-    steps = sum(len(r.durations_ns) for r in s.steps.per_rank)
-    each = steps or len(s.steps.per_rank) or 1
-    rows = [
-        [
-            c.kind,
-            c.phase,
-            per_step(c.count / each) if steps else rate(c.count / each),
-            _size(c, each),
-            duration(c.duration_ns / each),
-        ]
-        for c in s.collective_phases
-    ]
-    what = "per rank and step" if steps else "per rank, in the window"
-    head = ("collective", "issued in", "calls", "bytes", "time")
-    return Table(f"Collectives by the phase of training that issued them, {what}", head, rows, left=2)
+COLLECTIVES = TableOf[Collective](
+    caption="Collectives in the window: calls of one rank, mean time of one call (waiting: beyond the fastest rank)",
+    rows=lambda s: s.collectives[:SHOWN],
+    columns=(
+        Column("collective", lambda c: c.kind),
+        Column("group", lambda c: c.group or "–", _group, page=40, terminal=16),
+        Column("type", lambda c: c.dtype or "–"),
+        Column("ranks", lambda c: str(c.group_size or "–")),
+        Column("calls", calls),
+        Column("bytes each", lambda c: amount(c.bytes / c.count) if c.bytes is not None and c.count else "–"),
+        Column("mean", lambda c: duration(c.mean_ns)),
+        Column("waiting", lambda c: percent(c.waiting_fraction)),
+        Column("alg GB/s", lambda c: rate(c.algorithm_bandwidth_gb_per_s)),
+        Column("bus GB/s", lambda c: rate(c.bus_bandwidth_gb_per_s)),
+        Column("start skew", lambda c: duration(c.mean_start_skew_ns)),
+        Column("arrives last", _last),
+    ),
+    left=3,
+    figure="collectives-time",
+    topic="collectives",
+    spare=("arrives last", "start skew", "alg GB/s", "type", "group", "ranks"),
+    most=_IN_TERMINAL,
+    file=file_of("collectives"),
+)
+
+
+def _counted_steps(s: Summary) -> int:
+    return sum(len(r.durations_ns) for r in s.steps.per_rank)
+
+
+def _issued(s: Summary) -> list[tuple[CollectivePhase, int, bool]]:
+    """Each with what to divide it by for one rank in one step, or where there are no steps, for one rank."""
+    steps = _counted_steps(s)
+    return [(c, steps or len(s.steps.per_rank) or 1, bool(steps)) for c in s.collective_phases]
+
+
+ISSUED = TableOf[tuple[CollectivePhase, int, bool]](
+    caption=lambda s: (
+        "Collectives by the phase of training that issued them, "
+        + ("per rank and step" if _counted_steps(s) else "per rank, in the window")
+    ),
+    rows=_issued,
+    columns=(
+        Column("collective", lambda x: x[0].kind),
+        Column("issued in", lambda x: x[0].phase),
+        Column("calls", lambda x: (per_step if x[2] else rate)(x[0].count / x[1])),
+        Column("bytes", lambda x: _size(x[0], x[1])),
+        Column("time", lambda x: duration(x[0].duration_ns / x[1])),
+    ),
+    left=2,
+    section="collectives",
+    topic="collectives",
+    file=file_of("collective_phases"),
+)
 
 
 def _size(c: CollectivePhase, each: int) -> str:
@@ -86,25 +114,40 @@ def time_word(row: MessageSize | CollectiveFit) -> str:
     return "time, waiting included" if row.includes_waiting else "transfer"
 
 
-def size_table(s: Summary) -> Table:
-    """Messages by their size."""
-    rows = [
-        [m.kind, str(m.group_size or "–"), amount(m.bytes), f"{m.count:,}", duration(m.median_transfer_ns),
-         time_word(m)]
-        for m in sorted(s.message_sizes, key=lambda m: (m.kind, m.bytes))[:_SIZES]
-    ]  # fmt: skip
-    return Table("Message sizes", ("collective", "ranks", "bytes", "count", "median", "of what"), rows)
+MESSAGE_SIZES = TableOf[MessageSize](
+    caption="Message sizes",
+    rows=lambda s: sorted(s.message_sizes, key=lambda m: (m.kind, m.bytes))[:_SIZES],
+    columns=(
+        Column("collective", lambda m: m.kind),
+        Column("ranks", lambda m: str(m.group_size or "–")),
+        Column("bytes", lambda m: amount(m.bytes)),
+        Column("count", lambda m: f"{m.count:,}"),
+        Column("median", lambda m: duration(m.median_transfer_ns)),
+        Column("of what", time_word),
+    ),
+    figure="message-sizes",
+    in_terminal=lambda s: False,
+    file=file_of("message_sizes"),
+)
 
-
-def fit_table(s: Summary) -> Table:
-    """α and β of the run's own messages; without them where the points do not lie on a line."""
-    rows = [
-        [f.kind, str(f.group_size or "–"), f"{f.points}", duration(f.alpha_ns), inverse(f.beta_ns_per_byte),
-         f"{f.r_squared:.3f}", time_word(f)]
-        for f in s.collective_fits
-    ]  # fmt: skip
-    head = ("collective", "ranks", "sizes", "α", "1/β (alg)", "R²", "of what")
-    return Table("This run's own messages: time = α + β·bytes", head, rows)
+FITS = TableOf[CollectiveFit](
+    caption="This run's own messages: time = α + β·bytes",
+    rows=lambda s: s.collective_fits,
+    columns=(
+        Column("collective", lambda f: f.kind),
+        Column("ranks", lambda f: str(f.group_size or "–")),
+        Column("sizes", lambda f: f"{f.points}"),
+        Column("α", lambda f: duration(f.alpha_ns)),
+        Column("1/β (alg)", lambda f: inverse(f.beta_ns_per_byte)),
+        Column("R²", lambda f: f"{f.r_squared:.3f}"),
+        Column("of what", time_word),
+    ),
+    section="collectives",
+    page_order=1,
+    topic="collectives",
+    in_terminal=lambda s: any(f.alpha_ns for f in s.collective_fits),
+    file=file_of("collective_fits"),
+)
 
 
 def inverse(beta_ns_per_byte: float | None) -> str:
@@ -112,21 +155,29 @@ def inverse(beta_ns_per_byte: float | None) -> str:
     return f"{rate(1 / beta_ns_per_byte)} GB/s" if beta_ns_per_byte else "–"
 
 
-def straggler_table(s: Summary) -> Table:
-    """Ranks that the others wait for."""
-    rows = [
-        [f"rank {x.rank}", f"{x.last_arrivals:,} of {x.collectives:,}", duration(x.mean_lateness_ns)]
-        for x in s.stragglers
-    ]
-    return Table("Ranks that the others wait for", ("rank", "arrives last", "late by, on average"), rows)
+STRAGGLERS = TableOf[Straggler](
+    caption="Ranks that the others wait for",
+    rows=lambda s: s.stragglers,
+    columns=(
+        Column("rank", lambda x: f"rank {x.rank}"),
+        Column("arrives last", lambda x: f"{x.last_arrivals:,} of {x.collectives:,}"),
+        Column("late by, on average", lambda x: duration(x.mean_lateness_ns)),
+    ),
+    section="collectives",
+    topic="collectives",
+    file=file_of("stragglers"),
+)
 
-
-def clock_table(s: Summary) -> Table:
-    """How clocks were aligned; empty where there is only one."""
-    rows = [
-        [c.host, duration(c.offset_ns), duration(c.residual_ns), f"{c.collectives:,}"]
-        for c in s.clocks
-        if c.collectives
-    ]
-    head = ("host", "ahead by", "residual", "collectives")
-    return Table("Clocks, aligned at the ends of shared collectives", head, rows)
+CLOCKS = TableOf[Clock](
+    caption="Clocks, aligned at the ends of shared collectives",
+    rows=lambda s: [c for c in s.clocks if c.collectives],
+    columns=(
+        Column("host", lambda c: c.host),
+        Column("ahead by", lambda c: duration(c.offset_ns)),
+        Column("residual", lambda c: duration(c.residual_ns)),
+        Column("collectives", lambda c: f"{c.collectives:,}"),
+    ),
+    section="collectives",
+    topic="collectives",
+    file=file_of("clocks"),
+)

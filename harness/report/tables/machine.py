@@ -1,88 +1,109 @@
-"""Tables about the host, the training and the machine, each declared once for the terminal and the page."""
+"""The tables about the host, the training and the machine."""
 
 from __future__ import annotations
 
-from harness.analysis.summary import Efficiency, Summary
+from harness.analysis.summary import Copy, Efficiency, Launches, MonitorDevice, RankTraining, Summary
 from harness.format.format import amount, duration, percent, rate
-from harness.report.elements import Table
+from harness.report.tables.table import Column, TableOf, file_of
+
+_MANY_RANKS = 16  # more than these are not all listed in a terminal
+_NOTICEABLE = 0.005  # share of the devices' time from which advice is worth a line
+_UNKNOWN = "not given: the peak of this device is not known"
+
+LAUNCHES = TableOf[Launches](
+    caption="Launches; delay: from the launching call to the kernel's start",
+    rows=lambda s: s.launches,
+    columns=(
+        Column("rank", lambda x: "–" if x.rank is None else str(x.rank)),
+        Column("kernels", lambda x: f"{x.kernels:,}"),
+        Column("per step", lambda x: f"{x.kernels_per_step:,.0f}" if x.kernels_per_step else "–"),
+        Column("median kernel", lambda x: duration(x.median_kernel_ns)),
+        Column("under 10 µs", lambda x: percent(x.short_kernel_fraction)),
+        Column("median delay", lambda x: duration(x.median_delay_ns)),
+        Column("p90 delay", lambda x: duration(x.p90_delay_ns)),
+    ),
+    section="host",
+    topic="launches",
+    most=_MANY_RANKS,
+    rest="ranks",
+    file=file_of("launches"),
+)
 
 
-def launch_table(s: Summary) -> Table:
-    """How the host feeds each rank's device."""
-    rows = [
-        [
-            "–" if x.rank is None else str(x.rank),
-            f"{x.kernels:,}",
-            f"{x.kernels_per_step:,.0f}" if x.kernels_per_step else "–",
-            duration(x.median_kernel_ns),
-            percent(x.short_kernel_fraction),
-            duration(x.median_delay_ns),
-            duration(x.p90_delay_ns),
-        ]
-        for x in s.launches
-    ]
-    head = ("rank", "kernels", "per step", "median kernel", "under 10 µs", "median delay", "p90 delay")
-    return Table("Launches; delay: from the launching call to the kernel's start", head, rows)
-
-
-def copy_table(s: Summary) -> Table:
-    """Copies and sets by direction."""
-    rows = [
-        [
-            c.direction,
-            f"{c.count:,}",
-            amount(c.bytes),
-            duration(c.duration_ns),
-            rate(c.bandwidth_gb_per_s),
-            f"{c.pageable_count:,}",
-        ]
+def _pin(s: Summary) -> list[str]:
+    """What to do about copies from pageable memory; an .item() is no reason to pin."""
+    total = sum(d.window_ns for d in s.devices)
+    return [
+        f"  ! {c.pageable_count:,} copies {c.direction.removeprefix('copy ')} use pageable memory "
+        f"({duration(c.pageable_ns)}): pin the host buffers (pin_memory=True)"
         for c in s.copies
+        if c.pageable_ns > _NOTICEABLE * total
     ]
-    head = ("direction", "count", "bytes", "time", "GB/s", "pageable")
-    return Table("Memory copies and sets", head, rows)
 
 
-def training_table(s: Summary) -> Table:
-    """Every rank by its own clock."""
-    rows = [
-        [
-            str(t.rank),
-            f"{t.steps_counted}/{t.steps_total}",
-            duration(t.median_step_ns),
-            duration(t.median_data_ns),
-            duration(t.median_forward_ns),
-            duration(t.median_backward_ns),
-            duration(t.median_optimizer_ns),
-            amount(t.tokens_per_s, "tokens/s"),
-            f"{t.last_loss:.4f}" if t.last_loss is not None else "–",
-            amount(t.peak_memory_bytes),
-            t.status or "–",
-        ]
-        for t in s.training
-    ]
-    head = ("rank", "steps", "step", "data", "forward", "backward", "optimizer", "speed", "loss", "peak memory",
-            "status")  # fmt: skip
+COPIES = TableOf[Copy](
+    caption="Memory copies and sets",
+    rows=lambda s: s.copies,
+    columns=(
+        Column("direction", lambda c: c.direction),
+        Column("count", lambda c: f"{c.count:,}"),
+        Column("bytes", lambda c: amount(c.bytes)),
+        Column("time", lambda c: duration(c.duration_ns)),
+        Column("GB/s", lambda c: rate(c.bandwidth_gb_per_s)),
+        Column("pageable", lambda c: f"{c.pageable_count:,}"),
+    ),
+    section="host",
+    topic="copies",
+    advice=_pin,
+    file=file_of("copies"),
+)
+
+
+def _own_clock(s: Summary) -> str:
     phase = (s.training[0].phase_counted if s.training else None) or "all"
-    return Table(f"Training's own clock, medians of {phase} steps", head, rows)
+    return f"Training's own clock, medians of {phase} steps"
 
 
-def speed_table(s: Summary) -> Table:
+TRAINING = TableOf[RankTraining](
+    caption=_own_clock,
+    rows=lambda s: s.training,
+    columns=(
+        Column("rank", lambda t: str(t.rank)),
+        Column("steps", lambda t: f"{t.steps_counted}/{t.steps_total}"),
+        Column("step", lambda t: duration(t.median_step_ns)),
+        Column("data", lambda t: duration(t.median_data_ns)),
+        Column("forward", lambda t: duration(t.median_forward_ns)),
+        Column("backward", lambda t: duration(t.median_backward_ns)),
+        Column("optimizer", lambda t: duration(t.median_optimizer_ns)),
+        Column("speed", lambda t: amount(t.tokens_per_s, "tokens/s")),
+        Column("loss", lambda t: "–" if t.last_loss is None else f"{t.last_loss:.4f}"),
+        Column("peak memory", lambda t: amount(t.peak_memory_bytes)),
+        Column("status", lambda t: t.status or "–"),
+    ),
+    section="steps",
+    topic="each rank's own clock",
+    spare=("steps", "loss", "status", "peak memory"),
+    most=_MANY_RANKS,
+    rest="ranks",
+    file=file_of("training"),
+)
+
+
+def _speed(s: Summary) -> list[tuple[str, str]]:
     """Throughput and what it is of the machine's peak; what is not known says why."""
     e = s.efficiency
     if e is None or e.tokens_per_s is None:
-        return Table("Speed of the job", ("", ""), [], left=2)
-    speed = f"{amount(e.tokens_per_s, 'tokens/s')}, {amount(e.samples_per_s, 'samples/s')}"
+        return []
     peak = f"{percent(e.mfu)} of {amount(e.peak_flops_per_s, 'FLOP/s')} ({e.peak_source})"
-    rows = [
-        ["all ranks together", speed],
-        ["model FLOP/s of each device", amount(e.model_flops_per_s_per_device, "FLOP/s")],
-        ["MFU", peak if e.mfu else _UNKNOWN],
-        ["HFU", _hfu(e)],
+    return [
+        (
+            "all ranks together",
+            f"{amount(e.tokens_per_s, 'tokens/s')}, {amount(e.samples_per_s, 'samples/s')}",
+        ),
+        ("model FLOP/s of each device", amount(e.model_flops_per_s_per_device, "FLOP/s")),
+        ("MFU", peak if e.mfu else _UNKNOWN),
+        ("HFU", _hfu(e)),
     ]
-    return Table("Speed of the job", ("", ""), rows, left=2)
-
-
-_UNKNOWN = "not given: the peak of this device is not known"
 
 
 def _hfu(e: Efficiency) -> str:
@@ -91,20 +112,34 @@ def _hfu(e: Efficiency) -> str:
     return "as MFU: nothing is recomputed" if e.mfu is not None else _UNKNOWN
 
 
-def monitor_table(s: Summary) -> Table:
-    """What the monitor saw of each device."""
-    rows = [
-        [
-            m.node,
-            str(m.device),
-            m.name,
-            "–" if m.mean_utilization_percent is None else f"{m.mean_utilization_percent:.1f} %",
-            amount(m.peak_memory_bytes),
-            amount(m.memory_total_bytes),
-            "–" if m.mean_power_watts is None else f"{m.mean_power_watts:.0f} W",
-            amount(m.energy_joules, "J"),
-        ]
-        for m in s.monitor
-    ]
-    head = ("node", "device", "name", "utilisation", "peak memory", "of", "mean power", "energy")
-    return Table("What the monitor saw, over the whole job", head, rows, left=3)
+SPEED = TableOf[tuple[str, str]](
+    caption="Speed of the job",
+    rows=_speed,
+    columns=(Column("", lambda x: x[0]), Column("", lambda x: x[1])),
+    left=2,
+    section="steps",
+)
+
+MONITOR = TableOf[MonitorDevice](
+    caption="What the monitor saw, over the whole job",
+    rows=lambda s: s.monitor,
+    columns=(
+        Column("node", lambda m: m.node),
+        Column("device", lambda m: str(m.device)),
+        Column("name", lambda m: m.name),
+        Column("utilisation", lambda m: _or_dash(m.mean_utilization_percent, "{:.1f} %")),
+        Column("peak memory", lambda m: amount(m.peak_memory_bytes)),
+        Column("of", lambda m: amount(m.memory_total_bytes)),
+        Column("mean power", lambda m: _or_dash(m.mean_power_watts, "{:.0f} W")),
+        Column("energy", lambda m: amount(m.energy_joules, "J")),
+    ),
+    left=3,
+    section="machine",
+    topic="the monitor",
+    spare=("name", "of"),
+    file=file_of("monitor"),
+)
+
+
+def _or_dash(value: float | None, form: str) -> str:
+    return "–" if value is None else form.format(value)

@@ -1,30 +1,37 @@
-"""A Summary as text for a terminal so many characters wide: in short, or whole. The tables are those of the page
-(rows_*.py) with the columns that fit. Knows only the Summary."""
+"""A Summary as text for a terminal so many characters wide: in short, or whole. The tables are those of the page, with
+the columns that fit. Knows no table but the split of the devices' time and the speed."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import PurePath
+from typing import Any
 
 from harness.analysis.summary import Finding, Summary, Verdict
 from harness.explain.next_command import in_lines
 from harness.explain.rules import verdict
 from harness.format.format import cut, duration
+from harness.format.known import busiest_and_idlest
 from harness.format.labels import field_word, recording, work_word
-from harness.report.tables import machine
-from harness.report.tables.columns import table
-from harness.report.tables.screen import WIDTH, Command, Screen
-from harness.report.tables.terminal_tables import FEW, FURTHER, SPLIT
+from harness.report.tables import catalogue
+from harness.report.tables.machine import SPEED
+from harness.report.tables.screen import WIDTH, Command, Screen, table
+from harness.report.tables.table import TableOf
+from harness.report.tables.time import SPLIT, labelled
 from harness.traces.vocabulary import printable
 
 _MARKS = {Verdict.GOOD: "·", Verdict.DOUBTFUL: "?", Verdict.UNUSABLE: "!"}
+_MANY_DEVICES = 16, 10  # more than so many are shown as so many, the busiest and the idlest
+_FEW_DEVICES = 8, 6  # the same for the short form
 
 
 def render(summary: Summary, width: int = WIDTH) -> str:
     """The whole report of one job, in lines at most `width` long."""
     screen = Screen(width)
-    blocks = [section(summary, screen) for section in (_header, _answer, _quality, _steps, SPLIT)]
-    blocks += [section(summary, screen) for _, section in FURTHER]
+    blocks = [section(summary, screen) for section in (_header, _answer, _quality, _steps)]
+    blocks += [_split(summary, screen, *_MANY_DEVICES)]
+    blocks += [_table(declared, summary, screen) for declared in catalogue.TABLES]
     narrowed = (
         f"Some columns do not fit into {width} characters: a wider terminal, the page or --csv DIR has them."
     )
@@ -37,13 +44,36 @@ def render_short(summary: Summary, width: int = WIDTH, whole: str = "--full", pa
     `whole` is what to type for it; `page` says whether a page was written.
     """
     screen = Screen(width)
-    blocks = [section(summary, screen) for section in (_header, _answer, FEW, _quality, _speed)]
-    further = [name for name, section in FURTHER if name and section(summary, screen)]
-    names = ", ".join(work_word(summary.devices) if name == "kernels" else name for name in further)
+    blocks = [_header(summary, screen), _answer(summary, screen), _split(summary, screen, *_FEW_DEVICES)]
+    blocks += [_quality(summary, screen), _speed(summary, screen)]
+    further = [t.topic for t in catalogue.TABLES if t.topic and _table(t, summary, screen)]
+    topics = dict.fromkeys(work_word(summary.devices) if name == "kernels" else name for name in further)
     timeline = ", with a timeline" if summary.sources else ""
     shows_all = "the page shows all of it" if page else "--html FILE writes a page with all of it"
-    more = f"More: {whole} shows {names}; {shows_all}{timeline}."
+    more = f"More: {whole} shows {', '.join(topics)}; {shows_all}{timeline}."
     return _joined([*blocks, screen.wrapped(more, "  ") if further else []], screen)
+
+
+def _table(declared: TableOf[Any], s: Summary, screen: Screen) -> list[str]:
+    """A table with what is said below it; nothing where it has no rows or is not for the terminal."""
+    rows = declared.rows(s) if declared.in_terminal(s) else ()
+    shown = declared.of(rows[: declared.most], s, on_page=False)
+    if declared.terminal_caption is not None:
+        shown = replace(shown, caption=declared.terminal_caption(s))
+    more = len(rows) - declared.most
+    note = [f"  … and {more} more {declared.rest}: --csv DIR has all"] if more > 0 and declared.rest else []
+    advice = [line for text in declared.advice(s) for line in screen.wrapped(text)]
+    return [*screen.block(shown, declared.spare), *note, *advice]
+
+
+def _split(s: Summary, screen: Screen, most: int, shown: int) -> list[str]:
+    """The split of every device, or of the busiest and the idlest where there are many."""
+    chosen = busiest_and_idlest(s.devices, most, shown)
+    block = screen.block(SPLIT.of(labelled(chosen, s), s, on_page=False), SPLIT.spare)
+    half, every = len(chosen) // 2, len(s.devices)
+    if len(chosen) < every:
+        block.append(f"  … the {half} busiest and the {half} idlest of {every} are shown")
+    return block
 
 
 def _joined(blocks: Iterable[list[str]], screen: Screen) -> str:
@@ -142,12 +172,11 @@ def _over(s: Summary) -> str:
 
 def _speed(s: Summary, screen: Screen) -> list[str]:
     """The job's speed in one sentence; nothing where it is not known."""
-    rows = machine.speed_table(s).rows
-    if not rows:
-        return []
-    (_, speed), *others = rows
-    mfu = [f"{name} {text}" for name, text in others if name == "MFU"]
-    return screen.wrapped(f"Speed: {'; '.join([speed, *mfu])}", "  ")
+    rows = SPEED.rows(s)
+    texts = [
+        text if i == 0 else f"{name} {text}" for i, (name, text) in enumerate(rows) if i == 0 or name == "MFU"
+    ]
+    return screen.wrapped(f"Speed: {'; '.join(texts)}", "  ") if rows else []
 
 
 def render_hta(summary: Summary) -> str:
@@ -155,21 +184,13 @@ def render_hta(summary: Summary) -> str:
     rows = [
         [
             PurePath(h.source).name,
-            f"{h.total_us:.0f}",
-            f"{h.idle_us:.0f}",
-            f"{h.compute_us:.0f}",
-            f"{h.noncompute_us:.0f}",
+            *(f"{us:.0f}" for us in (h.total_us, h.idle_us, h.compute_us, h.noncompute_us)),
             "–" if h.overlap_pct is None else f"{h.overlap_pct:.2f}",
         ]
         for h in summary.hta
     ]
+    if not rows:
+        return "HolisticTraceAnalysis reads GPU traces of torch.profiler only; there is none here\n"
     head = ("trace", "total µs", "idle µs", "compute µs", "non-compute µs", "overlap %")
-    lines = ["As HolisticTraceAnalysis 0.5.0 counts (last step dropped, rounded to µs)", *table(head, rows)]
-    return (
-        "\n".join(
-            lines
-            if rows
-            else ["HolisticTraceAnalysis reads GPU traces of torch.profiler only; there is none here"]
-        )
-        + "\n"
-    )
+    title = "As HolisticTraceAnalysis 0.5.0 counts (last step dropped, rounded to µs)"
+    return "\n".join([title, *table(head, rows)]) + "\n"

@@ -1,15 +1,14 @@
-"""Tables about time, each declared once for the terminal and the page: shares of the window, idle causes, gaps,
-a pipeline's stages. Cells are text; which of them fit is for the reader of the table to say."""
+"""The tables about time: shares of the window, idle causes, gaps, a pipeline's stages."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from harness.analysis.summary import Device, PipelineStage, Summary
+from harness.analysis.summary import Device, Gap, IdleCause, PipelineStage, Summary
 from harness.format.format import amount, apart, duration, of, percent, short
 from harness.format.known import that_know
 from harness.format.labels import are_cpus, cause_word, is_cpu
-from harness.report.elements import Table
+from harness.report.tables.table import Column, File, TableOf, file_of, file_per_device, plain
 
 _GAPS = 6
 
@@ -21,88 +20,92 @@ def device_label(d: Device, devices: Sequence[Device]) -> str:
     return f"{who}, device {d.device}" if d.rank is not None and several else who
 
 
-def window_word(s: Summary) -> str:
-    """What the window of the shares is, where no step could be counted not the steps."""
-    return s.window.value if s.steps.duration else "device extent"
+def _split_caption(s: Summary) -> str:
+    window = s.window.value if s.steps.duration else "device extent"
+    return f"Where the time went, shares of the window ({window}); overlap: of communication, hidden behind compute"
 
 
-def split_table(devices: Sequence[Device], of_all: Sequence[Device], window: str = "steps") -> Table:
-    """Shares of the window of some of a job's devices."""
-    rows = [
-        [
-            device_label(d, of_all),
-            duration(d.window_ns),
-            of(d.compute_ns, d.window_ns),
-            of(d.communication_ns, d.window_ns),
-            of(d.exposed_communication_ns, d.window_ns),
-            percent(d.overlap_fraction),
-            of(d.memory_ns, d.window_ns),
-            of(d.idle_ns, d.window_ns),
-            amount(d.peak_memory_bytes),
-            ", ".join(
-                f"{cause_word(c.cause, is_cpu(d))} {of(c.duration_ns, d.window_ns)}" for c in d.idle_causes
-            )
-            or "–",
-        ]
-        for d in devices
-    ]
-    kind = "process (CPU)" if are_cpus(devices) else "device"
-    head = (kind, "window", "compute", "communication", "exposed", "overlap", "memory", "idle", "peak memory",
-            "idle by cause")  # fmt: skip
-    caption = f"Where the time went, shares of the window ({window}); overlap: of communication, hidden behind compute"
-    return Table(caption, head, rows)
+def _causes(d: Device) -> str:
+    causes = (f"{cause_word(c.cause, is_cpu(d))} {of(c.duration_ns, d.window_ns)}" for c in d.idle_causes)
+    return ", ".join(causes) or "–"
 
 
-def cause_table(s: Summary) -> Table:
-    """Idle time of all devices by its cause."""
-    cpu = are_cpus(s.devices)
-    rows = [[cause_word(c.cause, cpu), duration(c.duration_ns), percent(c.share)] for c in s.idle_causes]
+Labelled = tuple[str, Device]
+
+
+def labelled(devices: Sequence[Device], s: Summary) -> list[Labelled]:
+    """Some devices of a job, each under its label among all."""
+    return [(device_label(d, s.devices), d) for d in devices]
+
+
+SPLIT = TableOf[Labelled](
+    caption=_split_caption,
+    rows=lambda s: labelled(s.devices, s),
+    columns=(
+        Column(lambda s: "process (CPU)" if are_cpus(s.devices) else "device", lambda x: x[0]),
+        Column("window", lambda x: duration(x[1].window_ns)),
+        Column("compute", lambda x: of(x[1].compute_ns, x[1].window_ns)),
+        Column("communication", lambda x: of(x[1].communication_ns, x[1].window_ns)),
+        Column("exposed", lambda x: of(x[1].exposed_communication_ns, x[1].window_ns)),
+        Column("overlap", lambda x: percent(x[1].overlap_fraction)),
+        Column("memory", lambda x: of(x[1].memory_ns, x[1].window_ns)),
+        Column("idle", lambda x: of(x[1].idle_ns, x[1].window_ns)),
+        Column("peak memory", lambda x: amount(x[1].peak_memory_bytes)),
+        Column("idle by cause", lambda x: _causes(x[1])),
+    ),
+    figure="time-split",
+    in_terminal=lambda s: False,  # of many devices it shows some: terminal.py
+    spare=("idle by cause", "peak memory", "memory", "window"),
+    file=file_of("devices"),
+)
+
+
+def _cause_caption(s: Summary) -> str:
     knowing, every = len(that_know(s.devices, "idle_ns")), len(s.devices)
-    of_which = "all devices" if knowing == every else f"{knowing} of {every} devices"
-    return Table(f"Idle time by cause, {of_which}", ("cause", "time", "share of idle"), rows)
+    return f"Idle time by cause, {'all devices' if knowing == every else f'{knowing} of {every} devices'}"
 
 
-def gap_table(s: Summary, width: int) -> Table:
-    """The longest idle stretches of any device, with what stands around them."""
-    gaps = sorted(((g, d) for d in s.devices for g in d.longest_gaps), key=lambda x: -x[0].duration_ns)[
-        :_GAPS
-    ]
-    ranges = apart([g.range or "–" for g, _ in gaps], width)
-    before, after = (short([getattr(g, of) or "–" for g, _ in gaps], width) for of in ("before", "after"))
-    rows = [
-        [
-            duration(g.duration_ns),
-            cause_word(g.cause, is_cpu(d)),
-            device_label(d, s.devices),
-            *around,
-        ]
-        for (g, d), *around in zip(gaps, ranges, before, after, strict=True)
-    ]
-    head = ("length", "cause", "device", "inside range", "after", "before")
-    return Table("The longest stretches in which a device did nothing", head, rows, left=6)
+CAUSES = TableOf[tuple[str, IdleCause]](
+    caption=_cause_caption,
+    rows=lambda s: [(cause_word(c.cause, are_cpus(s.devices)), c) for c in s.idle_causes],
+    columns=(
+        Column("cause", lambda x: x[0]),
+        Column("time", lambda x: duration(x[1].duration_ns)),
+        Column("share of idle", lambda x: percent(x[1].share)),
+    ),
+    topic="idle time",
+    file=file_of("idle_causes"),
+)
+
+
+def _gaps(s: Summary) -> list[tuple[Gap, Labelled]]:
+    """The longest of all devices."""
+    gaps = [(gap, device) for device in labelled(s.devices, s) for gap in device[1].longest_gaps]
+    return sorted(gaps, key=lambda x: -x[0].duration_ns)[:_GAPS]
+
+
+GAPS = TableOf[tuple[Gap, Labelled]](
+    caption="The longest stretches in which a device did nothing",
+    rows=_gaps,
+    columns=(
+        Column("length", lambda x: duration(x[0].duration_ns)),
+        Column("cause", lambda x: cause_word(x[0].cause, is_cpu(x[1][1]))),
+        Column("device", lambda x: x[1][0]),
+        Column("inside range", lambda x: x[0].range or "–", apart, page=50),
+        Column("after", lambda x: x[0].before or "–", short, page=50),
+        Column("before", lambda x: x[0].after or "–", short, page=50),
+    ),
+    left=6,
+    section="split",
+    topic="idle time",
+    spare=("device", "after", "before"),
+    file=file_per_device("longest_gaps"),
+)
 
 
 def stage_label(x: PipelineStage) -> str:
     """The stage, and its rank where that is known."""
     return f"stage {x.stage}" + (f", rank {x.rank}" if x.rank is not None else "")
-
-
-def stage_table(s: Summary) -> Table:
-    """Every stage's bubble and the parts of its schedule."""
-    rows = [
-        [
-            stage_label(x),
-            percent(x.schedule_bubble_fraction),
-            percent(x.bubble_fraction),
-            duration(x.warmup_ns),
-            duration(x.steady_ns),
-            duration(x.cooldown_ns),
-            duration(x.send_recv_ns),
-        ]
-        for x in (s.pipeline.per_stage if s.pipeline else ())
-    ]
-    head = ("stage", "bubble", "of window", "warm-up", "steady", "cool-down", "send/recv")
-    return Table("Stages; times are sums over the counted iterations", head, rows)
 
 
 def pipeline_words(s: Summary) -> str:
@@ -116,3 +119,26 @@ def pipeline_words(s: Summary) -> str:
         return f"stages may be missing, {measured}; what theory expects is not known."
     alone = f"{percent(p.expected_bubble_fraction)}, (p − 1) / (m·v + p − 1)"
     return f"{p.stages} stages, {measured}; the schedule alone predicts {alone}."
+
+
+def _stages(s: Summary) -> Sequence[PipelineStage]:
+    return s.pipeline.per_stage if s.pipeline else ()
+
+
+STAGES = TableOf[PipelineStage](
+    caption="Stages; times are sums over the counted iterations",
+    rows=_stages,
+    columns=(
+        Column("stage", stage_label),
+        Column("bubble", lambda x: percent(x.schedule_bubble_fraction)),
+        Column("of window", lambda x: percent(x.bubble_fraction)),
+        Column("warm-up", lambda x: duration(x.warmup_ns)),
+        Column("steady", lambda x: duration(x.steady_ns)),
+        Column("cool-down", lambda x: duration(x.cooldown_ns)),
+        Column("send/recv", lambda x: duration(x.send_recv_ns)),
+    ),
+    figure="pipeline-stages",
+    topic="the pipeline",
+    terminal_caption=lambda s: f"Pipeline: {pipeline_words(s)}",
+    file=File("pipeline", lambda s: map(plain, _stages(s))),
+)

@@ -1,11 +1,19 @@
-"""Tables about work, each declared once for the terminal and the page: kinds, phases, ranges, kernels, counters."""
+"""The tables about work: kinds, phases, ranges, kernels, counters."""
 
 from __future__ import annotations
 
-from harness.analysis.summary import KindTime, Summary
+from harness.analysis.summary import (
+    Device,
+    KernelTime,
+    KindTime,
+    MetricAverage,
+    PhaseTime,
+    RangeTime,
+    Summary,
+)
 from harness.format.format import apart, duration, percent, short
 from harness.format.labels import work_word
-from harness.report.elements import Table
+from harness.report.tables.table import Column, TableOf, file_of, file_per_device
 
 TOP = 12  # rows of a table whose tail says little
 _COUNTERS = 40
@@ -18,83 +26,129 @@ def kind_label(k: KindTime) -> str:
     return f"{k.kind} {k.precision}" if k.precision else k.kind
 
 
-def kind_table(s: Summary) -> Table:
-    """Time per kind of work, summed over devices."""
-    rows = [[kind_label(k), duration(k.duration_ns), percent(k.share), f"{k.count:,}"] for k in s.kinds]
+def _works(s: Summary) -> str:
+    return work_word(s.devices)
+
+
+def _work(s: Summary) -> str:
+    return work_word(s.devices).removesuffix("s")
+
+
+def _kinds_caption(s: Summary) -> str:
     graphs = any(d.communication_ns is None for d in s.devices)
-    caption = "Kinds of work, all devices" + (
-        "; communication: only outside of CUDA graphs" if graphs else ""
-    )
-    return Table(caption, ("kind", "time", "share", "count"), rows)
+    return "Kinds of work, all devices" + ("; communication: only outside of CUDA graphs" if graphs else "")
 
 
-def phase_table(s: Summary) -> Table:
-    """Device time per phase of training; empty where no phase is known."""
-    known = any(p.phase != "other" for p in s.phases)
-    rows = [
-        [p.phase, duration(p.duration_ns), percent(p.share), duration(p.compute_ns), duration(p.communication_ns),
-         f"{p.kernels:,}"]
-        for p in s.phases
-        if known
-    ]  # fmt: skip
-    head = ("phase", "time", "share", "compute", "communication", "count")
-    return Table("Phases of training, on the devices", head, rows)
+KINDS = TableOf[KindTime](
+    caption=_kinds_caption,
+    rows=lambda s: s.kinds,
+    columns=(
+        Column("kind", kind_label),
+        Column("time", lambda k: duration(k.duration_ns)),
+        Column("share", lambda k: percent(k.share)),
+        Column("count", lambda k: f"{k.count:,}"),
+    ),
+    figure="kinds",
+    topic="kinds of work",
+    file=file_of("kinds"),
+)
+
+PHASES = TableOf[PhaseTime](
+    caption="Phases of training, on the devices",
+    rows=lambda s: s.phases if any(p.phase != "other" for p in s.phases) else [],
+    columns=(
+        Column("phase", lambda p: p.phase),
+        Column("time", lambda p: duration(p.duration_ns)),
+        Column("share", lambda p: percent(p.share)),
+        Column("compute", lambda p: duration(p.compute_ns)),
+        Column("communication", lambda p: duration(p.communication_ns)),
+        Column("count", lambda p: f"{p.kernels:,}"),
+    ),
+    section="phases",
+    topic="phases",
+    file=file_of("phases"),
+)
+
+_Range = tuple[RangeTime, bool]  # and whether the job has a device: without one no work can be shown
 
 
-def range_table(s: Summary, width: int) -> Table:
-    """The program's own ranges; operators of PyTorch are none. Without a device there is no work to tell."""
-    shown = [r for r in s.ranges if r.instances and not r.name.startswith("aten::")][:TOP]
-    rows = [
-        [
-            name,
-            f"{r.instances:,}",
-            duration(r.host_ns / r.instances),
-            *(
-                (duration(r.kernel_ns / r.instances), f"{r.kernels:,}", duration(r.idle_ns))
-                if s.devices
-                else "–––"
-            ),
-        ]
-        for r, name in zip(shown, apart([r.name for r in shown], width), strict=True)
-    ]
-    work = work_word(s.devices)
-    head = ("range", "instances", "host each", f"{work} each", work, "idle under it")
-    return Table("The program's own ranges, on the host and on the devices", head, rows)
+def _ranges(s: Summary) -> list[_Range]:
+    """The program's own; operators of PyTorch are left out."""
+    shown = [r for r in s.ranges if r.instances and not r.name.startswith("aten::")]
+    return [(r, bool(s.devices)) for r in shown[:TOP]]
 
 
-def kernel_table(s: Summary, width: int) -> Table:
-    """The kernels (on a CPU: operators) that take most time."""
-    shown = s.kernels[:TOP]
-    rows = [
-        [
-            name,
-            " ".join(filter(None, (k.kind, k.precision))),
-            duration(k.duration_ns),
-            percent(k.share),
-            f"{k.count:,}",
-            duration(k.mean_ns),
-            duration(k.min_ns),
-            duration(k.max_ns),
-        ]
-        for k, name in zip(shown, short([k.name for k in shown], width), strict=True)
-    ]
-    work = work_word(s.devices)
-    head = (work.removesuffix("s"), "kind", "time", "share", "count", "mean", "shortest", "longest")
-    return Table(f"The {len(rows)} {work} that take most time", head, rows, left=2)
+RANGES = TableOf[_Range](
+    caption="The program's own ranges, on the host and on the devices",
+    rows=_ranges,
+    columns=(
+        Column("range", lambda x: x[0].name, apart, page=60),
+        Column("instances", lambda x: f"{x[0].instances:,}"),
+        Column("host each", lambda x: duration(x[0].host_ns / x[0].instances)),
+        Column(
+            lambda s: f"{_works(s)} each",
+            lambda x: duration(x[0].kernel_ns / x[0].instances) if x[1] else "–",
+        ),
+        Column(_works, lambda x: f"{x[0].kernels:,}" if x[1] else "–"),
+        Column("idle under it", lambda x: duration(x[0].idle_ns) if x[1] else "–"),
+    ),
+    section="kernels",
+    topic="ranges",
+    spare=("idle under it",),
+    file=file_of("ranges"),
+)
+
+KERNELS = TableOf[KernelTime](
+    caption=lambda s: f"The {len(s.kernels[:TOP])} {_works(s)} that take most time",
+    rows=lambda s: s.kernels[:TOP],
+    columns=(
+        Column(_work, lambda k: k.name, short, page=70),
+        Column("kind", lambda k: " ".join(filter(None, (k.kind, k.precision)))),
+        Column("time", lambda k: duration(k.duration_ns)),
+        Column("share", lambda k: percent(k.share)),
+        Column("count", lambda k: f"{k.count:,}"),
+        Column("mean", lambda k: duration(k.mean_ns)),
+        Column("shortest", lambda k: duration(k.min_ns)),
+        Column("longest", lambda k: duration(k.max_ns)),
+    ),
+    left=2,
+    section="kernels",
+    page_order=-1,
+    topic="kernels",
+    spare=("longest", "shortest", "mean"),
+    file=file_of("kernels"),
+)
+
+UNCLASSIFIED = TableOf[KernelTime](
+    caption="Not recognised (kind `other`); configs/kernels.yaml holds the rules",
+    rows=lambda s: s.unclassified[:_UNKNOWN],
+    columns=(
+        Column(_work, lambda k: k.name, short, page=80),
+        Column("time", lambda k: duration(k.duration_ns)),
+        Column("count", lambda k: f"{k.count:,}"),
+    ),
+    section="kernels",
+    file=file_of("unclassified"),
+)
 
 
-def unknown_table(s: Summary, width: int) -> Table:
-    """What no rule recognises."""
-    shown = s.unclassified[:_UNKNOWN]
-    names = short([k.name for k in shown], width)
-    rows = [[name, duration(k.duration_ns), f"{k.count:,}"] for k, name in zip(shown, names, strict=True)]
-    caption = "Not recognised (kind `other`); configs/kernels.yaml holds the rules"
-    return Table(caption, (work_word(s.devices).removesuffix("s"), "time", "count"), rows)
-
-
-def counter_table(s: Summary) -> Table:
-    """Sampled hardware counters; the tensor cores' first."""
+def _counters(s: Summary) -> list[tuple[MetricAverage, Device]]:
+    """The tensor cores' first."""
     found = [(m, d) for d in s.devices for m in d.metric_averages]
     found.sort(key=lambda x: (_TENSOR not in x[0].metric.lower(), x[0].metric, x[1].device))
-    rows = [[m.metric, str(d.device), f"{m.mean:.1f}", f"{m.samples:,}"] for m, d in found[:_COUNTERS]]
-    return Table("GPU counters, mean over the window", ("counter", "device", "mean", "samples"), rows)
+    return found[:_COUNTERS]
+
+
+COUNTERS = TableOf[tuple[MetricAverage, Device]](
+    caption="GPU counters, mean over the window",
+    rows=_counters,
+    columns=(
+        Column("counter", lambda x: x[0].metric),
+        Column("device", lambda x: str(x[1].device)),
+        Column("mean", lambda x: f"{x[0].mean:.1f}"),
+        Column("samples", lambda x: f"{x[0].samples:,}"),
+    ),
+    section="kernels",
+    topic="counters",
+    file=file_per_device("metric_averages"),
+)

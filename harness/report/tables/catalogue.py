@@ -1,0 +1,77 @@
+"""Every table of the report in the terminal's order, and every file. What shows tables asks here and names none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from harness.analysis.metrics import LABELS, Number
+from harness.analysis.summary import Summary
+from harness.report.elements import Table
+from harness.report.tables import communication, machine, time, work
+from harness.report.tables.table import File, TableOf, file_of, file_per_device
+
+TABLES: tuple[TableOf[Any], ...] = (
+    time.SPLIT,
+    work.KINDS,
+    work.PHASES,
+    time.CAUSES,
+    time.GAPS,
+    work.RANGES,
+    work.KERNELS,
+    work.UNCLASSIFIED,
+    communication.COLLECTIVES,
+    communication.ISSUED,
+    communication.MESSAGE_SIZES,
+    communication.FITS,
+    communication.STRAGGLERS,
+    communication.CLOCKS,
+    time.STAGES,
+    machine.LAUNCHES,
+    machine.COPIES,
+    work.COUNTERS,
+    machine.TRAINING,
+    machine.SPEED,
+    machine.MONITOR,
+)
+
+_STEPS = File(
+    "steps",
+    lambda s: (
+        {"rank": rank.rank, "step": i, "duration_ns": ns}
+        for rank in s.steps.per_rank
+        for i, ns in enumerate(rank.durations_ns)
+    ),
+)
+_WITHOUT_TABLE = (
+    _STEPS,
+    file_of("sources"),
+    *map(file_per_device, ("steps", "kinds", "idle_causes")),
+)
+
+
+def files() -> Iterator[File]:
+    """Every CSV or Parquet file of a Summary."""
+    yield from (table.file for table in TABLES if table.file is not None)
+    yield from _WITHOUT_TABLE
+
+
+def page_tables(s: Summary, section: str) -> list[Table]:
+    """The tables of one of the page's sections, those that have rows."""
+    chosen = sorted((t for t in TABLES if t.section == section), key=lambda t: t.page_order)
+    return [shown for shown in (t.on_page(s) for t in chosen) if shown.rows]
+
+
+def figure_table(s: Summary, figure: str) -> Table | None:
+    """The numbers of one of the page's figures."""
+    return next((t.on_page(s) for t in TABLES if t.figure == figure), None)
+
+
+def numbers() -> list[Number]:
+    """What the tables declare for compare and --fail-if, beside the named numbers of analysis/metrics.py."""
+    return [number for table in TABLES for number in table.numbers]
+
+
+def labels() -> dict[str, str]:
+    """The line of a comparison for every named number that is worth one, in order."""
+    return LABELS | {number.name: number.label for number in numbers() if number.label}
