@@ -305,6 +305,22 @@ def test_the_state_is_squeues_then_saccts_then_scontrols_then_the_runs_own(progr
     assert slurm.state(run) == "queued"
 
 
+@pytest.mark.parametrize(
+    ("squeue", "is_queued"),
+    [
+        ("echo RUNNING", True),
+        ("exit 0", False),
+        ("echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1", False),
+        ("echo 'Unable to contact slurm controller' >&2; exit 1", True),
+    ],
+)
+def test_a_task_has_left_the_queue_only_when_squeue_says_so(
+    programs: Path, squeue: str, is_queued: bool
+) -> None:
+    fake(programs, "squeue", squeue)
+    assert slurm_commands.in_queue(slurm_commands.JobId("4711_3")) == is_queued
+
+
 def test_who_does_not_answer_in_time_is_passed_over(
     programs: Path, run: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
