@@ -17,6 +17,8 @@ from pathlib import Path
 from textwrap import fill
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # `harness` is found from anywhere
+
 from commtests import COLLECTIVES
 from commtests.tools import describe, run_tests
 from commtests.verdict import judge_node, judge_nodes, verdict_line

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from harness.common.bus_factor import bus_factor
 from harness.experiment.base import Sharding
 
 Kind = Literal["all_reduce", "all_gather", "reduce_scatter"]
@@ -26,9 +27,8 @@ class Traffic:
 
     @property
     def wire_bytes(self) -> float:
-        """What each rank sends at least: (n−1)/n of the message, twice that for an all-reduce (nccl-tests)."""
-        share = (self.group_size - 1) / self.group_size
-        return self.message_bytes * share * (2 if self.kind == "all_reduce" else 1)
+        """What each rank sends at least."""
+        return self.message_bytes * bus_factor(self.kind, self.group_size)
 
 
 def traffic_per_step(

@@ -10,7 +10,6 @@ from harness.analysis.job.collective_table import chance_of
 from harness.analysis.job.matching import _agreement
 from harness.analysis.job.summarise import finish
 from harness.analysis.metrics import facts
-from harness.analysis.process.collective_rows import bus_factor
 from harness.analysis.process.kinds import load_rules
 from harness.analysis.process.measure import measure_trace
 from harness.analysis.summary import CollectivePhase, RankSteps, RankTraining, Steps, Summary, Window
@@ -50,22 +49,6 @@ def test_bandwidth_is_bytes_over_the_transfer_and_the_bus_factor_is_nccl_tests()
     assert row.algorithm_bandwidth_gb_per_s == pytest.approx(MB / 50)
     assert row.bus_bandwidth_gb_per_s == pytest.approx(MB / 50 * 2 * (2 - 1) / 2)
     assert [(m.bytes, m.median_transfer_ns) for m in found.message_sizes] == [(MB, 50)]
-
-
-@pytest.mark.parametrize(
-    ("kind", "n", "factor"),
-    [
-        ("all_reduce", 8, 14 / 8),
-        ("all_gather", 8, 7 / 8),
-        ("reduce_scatter", 8, 7 / 8),
-        ("all_to_all", 4, 3 / 4),
-        ("broadcast", 8, 1.0),
-        ("reduce", 8, 1.0),
-        ("send", 2, 1.0),
-    ],
-)
-def test_bus_factors_are_those_of_nccl_tests(kind, n, factor):
-    assert bus_factor(kind, n) == pytest.approx(factor)
 
 
 def test_a_clock_that_is_ahead_is_found_at_the_ends_and_does_not_make_a_rank_late():
@@ -171,11 +154,10 @@ def at_sizes(times: dict[int, int]) -> Made:
     ("times", "why"),
     [
         (
-            {1000: 9000, 2000: 2000, 3000: 10_000},
-            "its 3 message sizes do not lie on a straight line (R² 0.01, at least 0.9 is needed)",
+            {1000: 2000, 2000: 10_000, 3000: 4000},
+            "its 3 message sizes do not lie on a straight line (R² 0.06, at least 0.9 is needed)",
         ),
-        ({1000: 5000, 2000: 4000, 3000: 3000}, "larger messages took no longer"),
-        ({1000: 1000, 2000: 3000, 3000: 5000}, "the latency would be negative (-1.0 µs)"),
+        ({1000: 5000, 2000: 4000, 3000: 3000}, "its times do not grow with the message size"),
     ],
 )
 def test_a_line_that_is_no_latency_and_no_bandwidth_is_withheld(times, why):

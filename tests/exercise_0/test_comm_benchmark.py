@@ -1,4 +1,4 @@
-"""The benchmark counts as nccl-tests counts, checks its results, and its fit finds what was put in."""
+"""The benchmark counts as nccl-tests counts, checks its results, and says what its line is worth."""
 
 from __future__ import annotations
 
@@ -8,41 +8,22 @@ import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 from comm_exercise import EXERCISE  # before commtests: it makes that importable
 from commtests import COLLECTIVES
 from commtests.measure import Point, Result, scope_groups
 from commtests.operations import Member, prepare, rounded_bytes
 from commtests.show import bounds, document, marks_and_lines, table
-from commtests.theory import Links, algorithm_gbytes_per_s, bus_bound, bus_factor, fit_alpha_beta
+from commtests.theory import Links, algorithm_gbytes_per_s, bus_bound
+
+from harness.common.alpha_beta import fit_alpha_beta
+from harness.common.bus_factor import bus_factor
 
 torch = pytest.importorskip("torch")
 
 
-@pytest.mark.parametrize(
-    ("collective", "two", "eight"),
-    [
-        ("all_reduce", 1.0, 1.75),
-        ("all_gather", 0.5, 0.875),
-        ("reduce_scatter", 0.5, 0.875),
-        ("all_to_all", 0.5, 0.875),
-        ("broadcast", 1.0, 1.0),
-        ("send_recv", 1.0, 1.0),
-    ],
-)
-def test_bus_bandwidth_is_nccl_tests(collective: str, two: float, eight: float) -> None:
-    assert bus_factor(collective, 2) == two
-    assert bus_factor(collective, 8) == eight
-
-
 def test_algorithm_bandwidth_is_size_over_time() -> None:
     assert algorithm_gbytes_per_s(1 << 30, 1e9) == pytest.approx(1.073741824)
-
-
-def test_an_unknown_collective_has_no_bandwidth() -> None:
-    with pytest.raises(ValueError, match="gossip"):
-        bus_factor("gossip", 4)
 
 
 LEONARDO = Links(intra_gbps=2400, inter_gbps=200, gpus_per_node=4)
@@ -97,33 +78,6 @@ def test_the_pictures_dashed_lines_are_the_bounds() -> None:
 
 
 SIZES = [1024 * 4**k for k in range(11)]
-
-
-@pytest.mark.parametrize(("alpha_ns", "beta"), [(20_000.0, 0.04), (3e6, 10.0), (0.0, 0.5), (5000.0, 0.0)])
-def test_the_fit_recovers_latency_and_bandwidth(alpha_ns: float, beta: float) -> None:
-    fit = fit_alpha_beta(SIZES, [alpha_ns + beta * size for size in SIZES])
-    assert fit is not None
-    assert fit.alpha_ns == pytest.approx(alpha_ns, rel=1e-6, abs=1e-3)
-    assert fit.beta_ns_per_byte == pytest.approx(beta, rel=1e-6, abs=1e-9)
-    assert fit.max_relative_error < 1e-6 and fit.r2_log > 1 - 1e-9
-
-
-def test_the_fit_holds_under_noise_and_says_how_large_it_was() -> None:
-    noise = np.exp(np.random.default_rng(0).normal(0, 0.1, len(SIZES)))
-    fit = fit_alpha_beta(SIZES, [(20_000 + 0.04 * size) * n for size, n in zip(SIZES, noise, strict=True)])
-    assert fit is not None
-    assert fit.alpha_ns == pytest.approx(20_000, rel=0.15)
-    assert fit.beta_ns_per_byte == pytest.approx(0.04, rel=0.15)
-    assert 0.02 < fit.median_relative_error < 0.2 and fit.r2_log > 0.98
-
-
-def test_the_fit_never_answers_with_a_negative_latency() -> None:
-    fit = fit_alpha_beta([1024, 4096, 16384], [1.0, 100.0, 1000.0])
-    assert fit is not None and fit.alpha_ns == 0.0 and fit.beta_ns_per_byte > 0
-
-
-def test_two_points_are_too_few_for_a_line_to_mean_anything() -> None:
-    assert fit_alpha_beta([1, 2], [1.0, 2.0]) is None
 
 
 def test_a_table_without_a_line_says_why_and_its_picture_promises_none(tmp_path: Path) -> None:

@@ -12,8 +12,11 @@ import torch
 import torch.distributed as dist
 from torch.profiler import record_function
 
+from harness.common.alpha_beta import AlphaBeta, fit_alpha_beta
+from harness.common.bus_factor import bus_factor
+
 from .operations import Buffers, Member, call, member_of, prepare, rounded_bytes
-from .theory import Fit, algorithm_gbytes_per_s, bus_factor, fit_alpha_beta
+from .theory import algorithm_gbytes_per_s
 
 MIN_ITERATIONS = 3
 LAUNCH_CYCLES = 1_000_000  # of a GPU, at 2 GHz half a millisecond: ten times what launching one call takes
@@ -68,7 +71,7 @@ class Result:
     ranks: int
     groups: int
     points: list[Point] = field(default_factory=list)
-    fit: Fit | None = None
+    fit: AlphaBeta | None = None
     reason: str | None = None
 
 

@@ -9,7 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .theory import MIN_POINTS, Bound, Fit, Links, bus_bound, bus_factor
+from harness.common.alpha_beta import MIN_SIZES, AlphaBeta
+from harness.common.bus_factor import bus_factor
+
+from .theory import Bound, Links, bus_bound
 
 if TYPE_CHECKING:
     from .measure import Result
@@ -93,9 +96,8 @@ def fit_text(result: Result) -> str:
     """α, β and how far to trust them; or why there are none."""
     fit = result.fit
     if fit is None:
-        return (
-            f"no α and β: they need {MIN_POINTS} message sizes, and here {_were(len(result.points))} measured"
-        )
+        sizes = len({point.message_bytes for point in result.points})
+        return f"no α and β: they need {MIN_SIZES} message sizes, and here {_were(sizes)} measured"
     rate = "not seen at these sizes"
     if fit.beta_ns_per_byte > 0:
         algbw = 1 / fit.beta_ns_per_byte
@@ -180,7 +182,7 @@ def marks_and_lines(data: Mapping[str, Any]) -> str:
     """What the upper picture shows: without a fit it has marks only."""
     if any(result["fit"] for result in data["results"]):
         return "measured (marks) and α + β·bytes (lines)"
-    return f"measured; α + β·bytes needs {MIN_POINTS} message sizes"
+    return f"measured; α + β·bytes needs {MIN_SIZES} message sizes"
 
 
 def _draw_times(axis: Any, scope: str, results: Sequence[Mapping[str, Any]]) -> None:
@@ -192,7 +194,7 @@ def _draw_times(axis: Any, scope: str, results: Sequence[Mapping[str, Any]]) -> 
             color=COLOURS[name], label=name.replace("_", "-"),
         )  # fmt: skip
         if result["fit"] is not None:
-            fit = Fit(**result["fit"])
+            fit = AlphaBeta(**result["fit"])
             line = np.geomspace(sizes[0], sizes[-1], 100)
             axis.plot(line, [fit.time_ns(size) / 1e3 for size in line], "-", color=COLOURS[name], lw=1.2)
     axis.set_xscale("log", base=2)

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-import numpy as np
-
 from harness.analysis.job.matching import Crossing
 from harness.analysis.process.phases import PHASES
 from harness.analysis.summary import CollectiveFit, CollectivePhase, MessageSize, Withheld
+from harness.common.alpha_beta import AlphaBeta, fit_alpha_beta
 
-MIN_POINTS = 3  # two points always lie on a line
 MIN_R_SQUARED = 0.9  # below it the size of a message says too little about its time
 
 
@@ -57,44 +55,29 @@ def _judged(sizes: Sequence[MessageSize]) -> Iterator[tuple[CollectiveFit, str]]
     groups: dict[tuple[str, int | None, bool], list[MessageSize]] = {}
     for row in sizes:
         groups.setdefault((row.kind, row.group_size, row.includes_waiting), []).append(row)
-    for rows in groups.values():
-        if len(rows) >= MIN_POINTS:
-            fit = _fit(rows)
-            why = _objection(fit)
-            nothing = {"alpha_ns": None, "beta_ns_per_byte": None}
-            yield (fit.model_copy(update=nothing) if why else fit), why
+    for (kind, group_size, waits), rows in groups.items():
+        line = fit_alpha_beta([r.bytes for r in rows], [r.median_transfer_ns for r in rows])
+        if line is not None:
+            why = _objection(line)
+            fit = CollectiveFit(
+                kind=kind,
+                group_size=group_size,
+                points=line.points,
+                alpha_ns=None if why else line.alpha_ns,
+                beta_ns_per_byte=None if why else line.beta_ns_per_byte,
+                r_squared=line.r2_log,
+                includes_waiting=waits,
+            )
+            yield fit, why
 
 
-def _objection(fit: CollectiveFit) -> str:
-    """What speaks against a fit as a latency and a bandwidth."""
-    if fit.r_squared < MIN_R_SQUARED:
+def _objection(line: AlphaBeta) -> str:
+    """What speaks against a line as a latency and a bandwidth."""
+    if line.beta_ns_per_byte == 0:
+        return "its times do not grow with the message size"
+    if line.r2_log < MIN_R_SQUARED:
         return (
-            f"its {fit.points} message sizes do not lie on a straight line (R² {fit.r_squared:.2f}, at least "
+            f"its {line.points} message sizes do not lie on a straight line (R² {line.r2_log:.2f}, at least "
             f"{MIN_R_SQUARED} is needed)"
         )
-    if (fit.beta_ns_per_byte or 0) <= 0:
-        return "larger messages took no longer"
-    return (
-        f"the latency would be negative ({(fit.alpha_ns or 0) / 1e3:.1f} µs)"
-        if (fit.alpha_ns or 0) < 0
-        else ""
-    )
-
-
-def _fit(rows: list[MessageSize]) -> CollectiveFit:
-    x = np.array([r.bytes for r in rows], np.float64)
-    y = np.array([r.median_transfer_ns for r in rows], np.float64)
-    centred = x - x.mean()
-    beta = float(centred @ y / (centred @ centred))
-    alpha = float(y.mean() - beta * x.mean())
-    spread = float(((y - y.mean()) ** 2).sum())
-    left = float(((y - alpha - beta * x) ** 2).sum())
-    return CollectiveFit(
-        kind=rows[0].kind,
-        group_size=rows[0].group_size,
-        points=len(rows),
-        alpha_ns=alpha,
-        beta_ns_per_byte=beta,
-        r_squared=1 - left / spread if spread else 1.0,
-        includes_waiting=rows[0].includes_waiting,
-    )
+    return ""

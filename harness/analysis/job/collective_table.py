@@ -10,9 +10,10 @@ from math import comb
 import numpy as np
 
 from harness.analysis.job.matching import Crossing, Matched
-from harness.analysis.process.collective_rows import Key, Rows, bus_factor
+from harness.analysis.process.collective_rows import Key, Rows
 from harness.analysis.process.part import RankPart
 from harness.analysis.summary import Clock, Collective, MessageSize, Straggler
+from harness.common.bus_factor import bus_factor
 from harness.traces.trace import I64
 from harness.traces.vocabulary import POINT_TO_POINT
 

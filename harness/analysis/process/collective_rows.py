@@ -1,5 +1,4 @@
-"""The collectives of one rank as rows, and the bandwidth formulas of nccl-tests. Knows one process at a
-time."""
+"""The collectives of one rank as rows. Knows one process at a time."""
 
 from __future__ import annotations
 
@@ -17,7 +16,6 @@ from harness.traces.trace import I32, I64
 from harness.traces.vocabulary import collective_kind
 
 I8 = NDArray[np.int8]
-_RING_SHARE = ("all_gather", "reduce_scatter", "all_to_all", "gather", "scatter")
 
 
 @dataclass(frozen=True)
@@ -103,17 +101,3 @@ def _bare_keys(view: View, at: I64, keys: dict[Key, int]) -> I64:
         kind = collective_kind(view.names[n]) or "unknown"
         code[i] = keys.setdefault(Key(kind, None, None, None), len(keys))
     return code[inverse]
-
-
-def bus_factor(kind: str, group_size: int | None) -> float | None:
-    """Bus over algorithm bandwidth. Source: nccl-tests, doc/PERFORMANCE.md. None: the group's size is
-    unknown.
-
-    >>> bus_factor("all_reduce", 4), bus_factor("all_gather", 4), bus_factor("broadcast", 4)
-    (1.5, 0.75, 1.0)
-    """
-    if kind == "all_reduce":
-        return None if group_size is None else 2 * (group_size - 1) / group_size
-    if kind in _RING_SHARE:
-        return None if group_size is None else (group_size - 1) / group_size
-    return 1.0

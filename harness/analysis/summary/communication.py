@@ -44,7 +44,7 @@ class CollectivePhase(SummaryPart):
 
 
 class CollectiveFit(SummaryPart):
-    """Time against message size, t = alpha + beta · bytes, by least squares; None where the points are no line."""
+    """Time against message size, t = alpha + beta · bytes; None where the points are no line."""
 
     kind: str
     group_size: int | None = None

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from harness.analysis.process.collective_rows import bus_factor
+from harness.common.bus_factor import bus_factor
 from harness.common.errors import WorkError
 
 RESULTS, VERDICT = Path("comm") / "collectives.json", Path("comm") / "verdict.json"

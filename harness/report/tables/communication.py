@@ -145,7 +145,7 @@ FITS = TableOf[CollectiveFit](
     section="collectives",
     page_order=1,
     topic="collectives",
-    in_terminal=lambda s: any(f.alpha_ns for f in s.collective_fits),
+    in_terminal=lambda s: any(f.alpha_ns is not None for f in s.collective_fits),
     file=file_of("collective_fits"),
 )
 

@@ -1,0 +1,74 @@
+"""The line time = α + β·bytes through measured messages: the latency, and the inverse of the bandwidth.
+
+Knows nothing of who measured them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from math import log
+from statistics import fmean, median
+
+MIN_SIZES = 3  # two points always lie on a line
+
+
+@dataclass(frozen=True)
+class AlphaBeta:
+    """time_ns = alpha_ns + beta_ns_per_byte · bytes, and how well it describes the points.
+
+    `r2_log` is R² of log(time), as a plot with logarithmic axes shows it; an error is |fitted − measured| / measured.
+    """
+
+    alpha_ns: float
+    beta_ns_per_byte: float
+    r2_log: float
+    median_relative_error: float
+    max_relative_error: float
+    points: int
+
+    def time_ns(self, message_bytes: float) -> float:
+        """Predicted time of a message."""
+        return self.alpha_ns + self.beta_ns_per_byte * message_bytes
+
+
+def fit_alpha_beta(message_bytes: Iterable[float], time_ns: Iterable[float]) -> AlphaBeta | None:
+    """Least squares of the relative error, with α, β ≥ 0; None with fewer than three message sizes.
+
+    Weighting by 1/time makes 1 KB count as much as 1 GB: unweighted, the largest message alone would decide,
+    and the latency would come out as anything. A time of 0, shorter than the clock can show, is left out.
+    """
+    points = [(size, time) for size, time in zip(message_bytes, time_ns, strict=True) if time > 0]
+    if len({size for size, _ in points}) < MIN_SIZES:
+        return None
+    alpha, beta = _non_negative(points)
+    fitted = [(alpha + beta * size, time) for size, time in points]
+    errors = [abs(line - time) / time for line, time in fitted]
+    return AlphaBeta(alpha, beta, _r2_log(fitted), median(errors), max(errors), len(points))
+
+
+def _non_negative(points: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    """α and β of the least Σ((α + β·size − time) / time)²; if the free solution is negative, the best is on an axis."""
+    latencies = [1 / time for _, time in points]
+    slopes = [size / time for size, time in points]
+    aa, ab, bb = _dot(latencies, latencies), _dot(latencies, slopes), _dot(slopes, slopes)
+    a, b = sum(latencies), sum(slopes)
+    determinant = aa * bb - ab * ab
+    alpha, beta = (a * bb - b * ab) / determinant, (b * aa - a * ab) / determinant
+    if alpha < 0:
+        return 0.0, b / bb
+    return (alpha, beta) if beta >= 0 else (a / aa, 0.0)
+
+
+def _dot(left: Sequence[float], right: Sequence[float]) -> float:
+    return sum(x * y for x, y in zip(left, right, strict=True))
+
+
+def _r2_log(fitted: Sequence[tuple[float, float]]) -> float:
+    """Share of the variance of log(time) that the line explains, from (time on the line, measured time)."""
+    logs = [log(time) for _, time in fitted]
+    if min(logs) == max(logs):
+        return 1.0
+    mean = fmean(logs)
+    residual = sum(log(time / line) ** 2 for line, time in fitted)
+    return 1 - residual / sum((each - mean) ** 2 for each in logs)

@@ -1,0 +1,21 @@
+"""What the harness and the training scripts share is importable where nothing is installed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+MODULES = sorted(path.stem for path in (ROOT / "harness/common").glob("*.py") if path.stem != "__init__")
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_it_imports_without_any_installed_package(module: str) -> None:
+    code = f"import sys; sys.path.insert(0, {str(ROOT)!r}); import harness.common.{module}"
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
