@@ -31,6 +31,7 @@ from tqdm import tqdm  # type: ignore[import-untyped]
 from exercises.utils import metrics, models
 from exercises.utils.announce import announce
 from exercises.utils.arguments import TrainingArguments, parse_arguments
+from exercises.utils.capture import Capture, open_capture
 from exercises.utils.data import Batch, check_vocabulary, load_vocabulary
 from exercises.utils.describe import describe
 from exercises.utils.errors import run_script
@@ -39,7 +40,6 @@ from exercises.utils.ranges import annotate
 from exercises.utils.schedule import linear_warmup
 from exercises.utils.stop import StopRequest
 from exercises.utils.synchronisation import SynchronisationCheck, require_every_process
-from exercises.utils.window import Capture, open_capture
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,7 @@ from exercises.exercise_2_DeepSpeed import zero
 from exercises.utils import metrics, models
 from exercises.utils.announce import announce
 from exercises.utils.arguments import TrainingArguments, parse_arguments
+from exercises.utils.capture import Capture, open_capture
 from exercises.utils.data import Batch, check_vocabulary, load_vocabulary
 from exercises.utils.describe import describe
 from exercises.utils.errors import run_script
@@ -36,7 +37,6 @@ from exercises.utils.ranges import annotate
 from exercises.utils.schedule import linear_warmup
 from exercises.utils.stop import StopRequest
 from exercises.utils.synchronisation import SynchronisationCheck, require_every_process
-from exercises.utils.window import Capture, open_capture
 
 
 @dataclass(frozen=True)

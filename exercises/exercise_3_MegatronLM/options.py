@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from exercises.exercise_3_MegatronLM.parallel import Batch, Layout
 from exercises.utils.arguments import TrainingArguments, parse_arguments, positive
 from exercises.utils.errors import TrainingRequestError
 from exercises.utils.models import ModelConfig
+from harness.common.profile_window import PRE_TRAINING
 
 GLOBAL_BATCH_SIZE = 128  # the workshop's
 MICRO_BATCHES_ON_CPU = 8
@@ -63,10 +64,7 @@ def parse(argv: Sequence[str] | None = None) -> MegatronArguments:
 def _declare(parser: argparse.ArgumentParser) -> None:
     _declare_layout(parser)
     _declare_iteration(parser)
-    # Ten iterations, of which the last five are recorded.
-    parser.set_defaults(
-        skip=3, wait=1, warmup=1, active=5, learning_rate=3e-4, lr_warmup_steps=2, micro_batch_size=1
-    )
+    parser.set_defaults(**asdict(PRE_TRAINING), learning_rate=3e-4, lr_warmup_steps=2, micro_batch_size=1)
 
 
 def _declare_layout(parser: argparse.ArgumentParser) -> None:

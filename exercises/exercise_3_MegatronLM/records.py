@@ -13,7 +13,7 @@ from exercises.exercise_3_MegatronLM.parallel import Batch, Layout
 from exercises.utils.describe import describe
 from exercises.utils.metrics import Start, Step, StepTimer, rank_of_process
 from exercises.utils.models import ModelConfig
-from exercises.utils.window import Window
+from harness.common.profile_window import ProfileWindow
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ def _place(layout: Layout) -> dict[str, int]:
 
 
 def step_line(
-    iteration: int, window: Window, batch: Batch, timer: StepTimer, *, loss: float, lr: float
+    iteration: int, window: ProfileWindow, batch: Batch, timer: StepTimer, *, loss: float, lr: float
 ) -> MegatronStep:
     """The line of an iteration; `timer` has the parts iteration, data, forward, backward and optimizer."""
     rank, world, _ = rank_of_process()

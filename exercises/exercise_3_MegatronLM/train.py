@@ -23,12 +23,12 @@ import torch.distributed as dist
 from exercises.exercise_3_MegatronLM import options, parallel, runtime
 from exercises.exercise_3_MegatronLM.options import MegatronArguments
 from exercises.utils.announce import announce
+from exercises.utils.capture import Capture, open_capture
 from exercises.utils.errors import run_script
 from exercises.utils.metrics import MetricsWriter, StepTimer, rank_of_process
 from exercises.utils.models import load_model_config
 from exercises.utils.ranges import annotate
 from exercises.utils.stop import StopRequest
-from exercises.utils.window import Capture, open_capture
 
 if TYPE_CHECKING:  # megatron looks for CUDA while it is imported: `main` waits for the CPU shim
     from exercises.exercise_3_MegatronLM.data import Samples

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TypeVar
 
 import torch
 
-from exercises.utils.window import Window
+from harness.common.profile_window import FINE_TUNING, ProfileWindow
 
 DATASETS = Path(__file__).resolve().parents[1] / "datasets"
 DEFAULT_DATA = DATASETS / "instructions.json"
@@ -48,9 +48,9 @@ class TrainingArguments:
     seed: int
 
     @property
-    def window(self) -> Window:
+    def window(self) -> ProfileWindow:
         """The profiling window asked for."""
-        return Window(skip=self.skip, wait=self.wait, warmup=self.warmup, active=self.active)
+        return ProfileWindow(skip=self.skip, wait=self.wait, warmup=self.warmup, active=self.active)
 
     @property
     def on_cpu(self) -> bool:
@@ -138,9 +138,10 @@ def _declare_training(parser: argparse.ArgumentParser) -> None:
 
 def _declare_capture(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("profiling window, in batches")
-    group.add_argument("--skip", type=natural, default=10, help="batches before anything")
-    group.add_argument("--wait", type=natural, default=1, help="then batches with the profiler idle")
-    group.add_argument("--warmup", type=natural, default=5, help="then batches with the profiler warming up")
-    group.add_argument("--active", type=positive, default=20, help="then batches that are recorded")
+    group.add_argument("--skip", type=natural, help="batches before anything")
+    group.add_argument("--wait", type=natural, help="then batches with the profiler idle")
+    group.add_argument("--warmup", type=natural, help="then batches with the profiler warming up")
+    group.add_argument("--active", type=positive, help="then batches that are recorded")
+    parser.set_defaults(**asdict(FINE_TUNING))
     group.add_argument("--profiler", choices=("nsys", "torch", "none"), default="none", help="who records")
     group.add_argument("--profile-memory", action="store_true", help="torch.profiler: record allocations too")

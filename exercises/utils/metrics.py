@@ -22,7 +22,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from exercises.utils.window import Window
+from harness.common.profile_window import ProfileWindow
 
 PACKAGES = ("torch", "accelerate", "transformers", "tokenizers", "deepspeed", "megatron-core")
 
@@ -45,7 +45,7 @@ class Start:
     gradient_accumulation_steps: int
     flops_per_token: float | None
     peak_flops_per_s: float | None  # measured on this device, in `dtype`
-    window: Window
+    window: ProfileWindow
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ class StepTimer:
         return self._parts_ns.get(name, 0)
 
     def finish(
-        self, step: int, window: Window, *, input_ids: Tensor, loss: float, lr: float, synced: bool
+        self, step: int, window: ProfileWindow, *, input_ids: Tensor, loss: float, lr: float, synced: bool
     ) -> Step:
         """The record of the step that ends now; `input_ids` is its batch, (examples, tokens)."""
         return Step(

@@ -7,10 +7,12 @@ at once. Knows no cluster, no path and no launcher.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import astuple
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from harness.common.profile_window import FINE_TUNING, ProfileWindow
 from harness.experiment.options import BATCH, SIZE, VALUE, Flag, options_of, switch, tags_of, value
 
 # More than anybody profiles, and small enough for every 32-bit count behind it.
@@ -28,20 +30,6 @@ class Broken(NamedTuple):
 
     fields: frozenset[str]
     sentence: str
-
-
-class Window(NamedTuple):
-    """The profiled steps: batches before it (`skip`, `wait`, `warmup`) and in it (`active`)."""
-
-    skip: int
-    wait: int
-    warmup: int
-    active: int
-
-    @property
-    def steps(self) -> int:
-        """Batches until the window closes."""
-        return sum(self)
 
 
 class Change(NamedTuple):
@@ -225,22 +213,22 @@ class Training(Experiment):
         int,
         Field(ge=0, le=MOST, description="batches before the profiler is set up"),
         value("--skip-steps", free=True, train="--skip"),
-    ] = 10
+    ] = FINE_TUNING.skip
     wait_steps: Annotated[
         int,
         Field(ge=0, le=MOST, description="batches the profiler waits"),
         value("--wait-steps", free=True, train="--wait"),
-    ] = 1
+    ] = FINE_TUNING.wait
     warmup_steps: Annotated[
         int,
         Field(ge=0, le=MOST, description="batches the profiler warms up"),
         value("--warmup-steps", free=True, train="--warmup"),
-    ] = 5
+    ] = FINE_TUNING.warmup
     active_steps: Annotated[
         Count,
         Field(description="batches that are profiled"),
         value("--active-steps", free=True, train="--active"),
-    ] = 20
+    ] = FINE_TUNING.active
     seed: Annotated[
         int,
         # NumPy takes twice as much, and Megatron-LM adds to it by rank.
@@ -273,8 +261,8 @@ class Training(Experiment):
         return next(option.spelling for option in options_of(type(self)) if option.field == field)
 
     @property
-    def window(self) -> Window:
-        return Window(self.skip_steps, self.wait_steps, self.warmup_steps, self.active_steps)
+    def window(self) -> ProfileWindow:
+        return ProfileWindow(self.skip_steps, self.wait_steps, self.warmup_steps, self.active_steps)
 
     def broken_rules(self) -> Iterator[Broken]:
         yield from super().broken_rules()
@@ -290,10 +278,10 @@ class Training(Experiment):
                 "nsys2prv",
                 "profiler",
             )
-        if self.profiler != "none" and self.steps is not None and self.steps < self.window.steps:
+        if self.profiler != "none" and self.steps is not None and self.steps < self.window.end:
             yield broken(
                 f"{self._spelling('steps')} {self.steps} ends before the profiling window closes "
-                f"({' + '.join(map(str, self.window))} = {self.window.steps} steps): "
+                f"({' + '.join(map(str, astuple(self.window)))} = {self.window.end} steps): "
                 "raise it, lower --skip-steps or --active-steps, or use --no-profile",
                 "steps",
                 "skip_steps",

@@ -7,6 +7,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
+from harness.common.profile_window import PRE_TRAINING
 from harness.experiment.base import (
     FEWER_MESSAGES,
     IDLE_LINKS,
@@ -86,17 +87,17 @@ class Megatron(Training):
         int,
         Field(ge=0, le=MOST, description="iterations before the profiler is set up"),
         value("--skip-steps", free=True, train="--skip"),
-    ] = 3
+    ] = PRE_TRAINING.skip
     warmup_steps: Annotated[
         int,
         Field(ge=0, le=MOST, description="iterations the profiler warms up"),
         value("--warmup-steps", free=True, train="--warmup"),
-    ] = 1
+    ] = PRE_TRAINING.warmup
     active_steps: Annotated[
         Count,
         Field(description="iterations that are profiled"),
         value("--active-steps", free=True, train="--active"),
-    ] = 5
+    ] = PRE_TRAINING.active
 
     @property
     def uses_megatron_lm(self) -> bool:

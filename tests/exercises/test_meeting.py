@@ -19,7 +19,8 @@ RANK = """
 import json, sys, time
 from pathlib import Path
 import torch.distributed as dist
-from exercises.utils.window import NsysCapture, Window
+from exercises.utils.capture import NsysCapture
+from harness.common.profile_window import ProfileWindow
 
 folder, rank, last, meetings = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4:]
 dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2)
@@ -44,7 +45,7 @@ def timed(call, step):
     times[name] = (came, time.monotonic_ns())
     (folder / f"rank{rank} went on from {name}").touch()
 
-with NsysCapture(Window(skip=1, wait=0, warmup=0, active=2)) as capture:
+with NsysCapture(ProfileWindow(skip=1, wait=0, warmup=0, active=2)) as capture:
     for step in range(last + 1):
         timed(capture.step_begins, step)
         timed(capture.step_ends, step)

@@ -20,6 +20,7 @@ from exercises.utils.arguments import (  # noqa: E402
     TrainingArguments,
     parse_arguments,
 )
+from exercises.utils.capture import TorchCapture  # noqa: E402
 from exercises.utils.data import (  # noqa: E402
     IGNORED,
     Instruction,
@@ -31,7 +32,7 @@ from exercises.utils.data import (  # noqa: E402
 from exercises.utils.errors import TrainingError, TrainingRequestError, run_script  # noqa: E402
 from exercises.utils.models import build_model, load_model_config, save_random_weights  # noqa: E402
 from exercises.utils.python_tokenizer import PythonTokenizer  # noqa: E402
-from exercises.utils.window import TorchCapture, Window  # noqa: E402
+from harness.common.profile_window import FINE_TUNING, ProfileWindow  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[2]
 MODELS = sorted((ROOT / "configs/models").glob("*.yaml"))
@@ -41,14 +42,14 @@ MODELS = sorted((ROOT / "configs/models").glob("*.yaml"))
 
 
 def test_the_window_is_the_workshops_by_default() -> None:
-    window = Window()
+    window = FINE_TUNING
     phases = [window.phase(step) for step in range(38)]
     assert phases == ["skip"] * 10 + ["wait"] + ["warmup"] * 5 + ["active"] * 20 + ["after"] * 2
     assert (window.start, window.end) == (16, 36)
 
 
 def test_torch_capture_records_the_active_steps_and_leaves_no_partial_file(tmp_path: Path) -> None:
-    capture = TorchCapture(Window(skip=1, wait=1, warmup=1, active=2), tmp_path, rank=3)
+    capture = TorchCapture(ProfileWindow(skip=1, wait=1, warmup=1, active=2), tmp_path, rank=3)
     with capture:
         for step in range(6):
             capture.step_begins(step)
@@ -62,7 +63,7 @@ def test_torch_capture_records_the_active_steps_and_leaves_no_partial_file(tmp_p
 
 
 def test_a_capture_closed_in_the_middle_keeps_what_it_has(tmp_path: Path) -> None:
-    with TorchCapture(Window(skip=0, wait=0, warmup=1, active=50), tmp_path, rank=0) as capture:
+    with TorchCapture(ProfileWindow(skip=0, wait=0, warmup=1, active=50), tmp_path, rank=0) as capture:
         for step in range(3):
             capture.step_begins(step)
             with torch.profiler.record_function(f"batch_{step}"):
@@ -277,7 +278,7 @@ def test_a_model_file_that_lacks_something_is_refused(tmp_path: Path, change: st
 # Metrics
 
 
-def _start(window: Window) -> metrics.Start:
+def _start(window: ProfileWindow) -> metrics.Start:
     return metrics.Start(
         rank=0, world_size=1, local_rank=0, backend=None, device="cpu", model="m", parameters=1,
         weights="random", dtype="float32", seq_length=8, micro_batch_size=1, gradient_accumulation_steps=1,
@@ -326,7 +327,7 @@ def test_a_whole_checkpoint_loads_with_its_own_values(tmp_path: Path, tied: bool
 
 def test_each_metrics_line_is_on_disk_before_the_next_step(tmp_path: Path) -> None:
     path = tmp_path / "metrics" / "rank0.jsonl"
-    window = Window()
+    window = FINE_TUNING
     with metrics.MetricsWriter(tmp_path, _start(window)) as writer:
         assert json.loads(path.read_text())["event"] == "start"
         timer = metrics.StepTimer()
@@ -339,7 +340,7 @@ def test_each_metrics_line_is_on_disk_before_the_next_step(tmp_path: Path) -> No
 
 
 def test_a_failed_training_says_so_in_its_last_line(tmp_path: Path) -> None:
-    with pytest.raises(ZeroDivisionError), metrics.MetricsWriter(tmp_path, _start(Window())):
+    with pytest.raises(ZeroDivisionError), metrics.MetricsWriter(tmp_path, _start(FINE_TUNING)):
         raise ZeroDivisionError("by hand")
     end = json.loads((tmp_path / "metrics" / "rank0.jsonl").read_text().splitlines()[-1])
     assert (end["status"], end["reason"]) == ("failed", "ZeroDivisionError: by hand")

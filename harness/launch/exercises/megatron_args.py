@@ -107,7 +107,7 @@ def _batches(asked: Megatron) -> Iterator[str]:
         {
             "--micro-batch-size": asked.micro_batch_size,
             "--global-batch-size": asked.global_batch_size,
-            "--train-iters": asked.steps or asked.window.steps,
+            "--train-iters": asked.steps or asked.window.end,
             "--seed": asked.seed,
         }
     )
@@ -131,8 +131,8 @@ def _profile(asked: Megatron) -> list[str]:
     ranks = range(asked.world_size or 1)
     return [
         "--profile",
-        *("--profile-step-start", str(window.steps - window.active)),
-        *("--profile-step-end", str(window.steps)),
+        *("--profile-step-start", str(window.start)),
+        *("--profile-step-end", str(window.end)),
         *("--profile-ranks", *map(str, ranks)),
     ]
 

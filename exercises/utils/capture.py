@@ -1,15 +1,10 @@
-"""Which steps are profiled, and switching the profiler on and off around them.
-
-The first steps of a training are not like the rest (allocations, autotuning, data workers starting), so the
-profiler records only a window: skip, wait, warm up, then `active` steps. Knows nothing of what a step does.
-"""
+"""Switching the profiler on and off around the profiled steps. Knows nothing of what a step does."""
 
 from __future__ import annotations
 
 import gzip
 import shutil
 import tempfile
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -18,37 +13,7 @@ import torch
 
 from exercises.utils.meeting import meet
 from exercises.utils.ranges import nvtx_functions
-
-# nsys without CUDA starts recording at this range: --capture-range=nvtx --nvtx-capture=profiling_window
-WINDOW_RANGE = "profiling_window"
-
-
-@dataclass(frozen=True)
-class Window:
-    """Numbers of steps, in order: `skip`, `wait`, `warmup`, `active`."""
-
-    skip: int = 10
-    wait: int = 1
-    warmup: int = 5
-    active: int = 20
-
-    @property
-    def start(self) -> int:
-        """First recorded step."""
-        return self.skip + self.wait + self.warmup
-
-    @property
-    def end(self) -> int:
-        """First step after the recorded ones."""
-        return self.start + self.active
-
-    def phase(self, step: int) -> str:
-        """`skip`, `wait`, `warmup`, `active` or `after`."""
-        for name, steps in asdict(self).items():
-            if step < steps:
-                return str(name)
-            step -= steps
-        return "after"
+from harness.common.profile_window import WINDOW_RANGE, ProfileWindow
 
 
 class Capture:
@@ -83,7 +48,7 @@ class NsysCapture(Capture):
     not wait for the others.
     """
 
-    def __init__(self, window: Window) -> None:
+    def __init__(self, window: ProfileWindow) -> None:
         self._window = window
         self._recording = False
 
@@ -130,7 +95,7 @@ def _stop_nsys() -> None:
 class TorchCapture(Capture):
     """Records the window with torch.profiler into `<folder>/rank<R>.json.gz` (Kineto's format)."""
 
-    def __init__(self, window: Window, folder: Path, rank: int, profile_memory: bool = False) -> None:
+    def __init__(self, window: ProfileWindow, folder: Path, rank: int, profile_memory: bool = False) -> None:
         self._path = folder / f"rank{rank}.json.gz"
         activities = [torch.profiler.ProfilerActivity.CPU]
         if torch.cuda.is_available():
@@ -174,7 +139,7 @@ class TorchCapture(Capture):
 
 
 def open_capture(
-    profiler: str, window: Window, run_dir: Path, rank: int, profile_memory: bool = False
+    profiler: str, window: ProfileWindow, run_dir: Path, rank: int, profile_memory: bool = False
 ) -> Capture:
     """The capture for `--profiler nsys|torch|none`; use it as a context manager."""
     if profiler == "nsys":
