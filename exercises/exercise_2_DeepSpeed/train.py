@@ -37,6 +37,7 @@ from exercises.utils.ranges import annotate
 from exercises.utils.schedule import linear_warmup
 from exercises.utils.stop import StopRequest
 from exercises.utils.synchronisation import SynchronisationCheck, require_every_process
+from harness.common.model_config import ModelConfig
 
 
 @dataclass(frozen=True)
@@ -115,7 +116,7 @@ def build(arguments: DeepSpeedArguments, stop: StopRequest) -> Training:
     return Training(arguments, accelerator, engine, scheduler, loader, stop, check, description)
 
 
-def common_weights(config: models.ModelConfig, arguments: DeepSpeedArguments) -> Path | None:
+def common_weights(config: ModelConfig, arguments: DeepSpeedArguments) -> Path | None:
     """A tiny model's random weights as a checkpoint that all ranks and all ZeRO stages start from.
 
     Stage 3 draws random weights shard by shard, so they would differ from those of the other stages. None for a

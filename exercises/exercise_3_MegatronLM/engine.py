@@ -30,7 +30,7 @@ from exercises.exercise_3_MegatronLM import model, weights
 from exercises.exercise_3_MegatronLM.data import MicroBatch
 from exercises.exercise_3_MegatronLM.options import MegatronArguments
 from exercises.exercise_3_MegatronLM.parallel import Batch, Layout
-from exercises.utils.models import ModelConfig
+from harness.common.model_config import ModelConfig
 
 # megatron's default bucket of 40 million parameters would hold a tiny model whole: nothing left to overlap.
 BUCKET_OF_A_TINY_MODEL = 100_000

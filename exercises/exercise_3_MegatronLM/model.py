@@ -22,7 +22,7 @@ from torch import nn
 
 from exercises.exercise_3_MegatronLM.attention import FusedAttention
 from exercises.exercise_3_MegatronLM.parallel import Layout
-from exercises.utils.models import ModelConfig
+from harness.common.model_config import ModelConfig
 
 
 def transformer_engine_works() -> bool:

@@ -10,7 +10,7 @@ from pathlib import Path
 from exercises.exercise_3_MegatronLM.parallel import Batch, Layout
 from exercises.utils.arguments import TrainingArguments, parse_arguments, positive
 from exercises.utils.errors import TrainingRequestError
-from exercises.utils.models import ModelConfig
+from harness.common.model_config import ModelConfig
 from harness.common.profile_window import PRE_TRAINING
 
 GLOBAL_BATCH_SIZE = 128  # the workshop's

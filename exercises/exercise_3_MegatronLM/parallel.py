@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from exercises.utils.errors import TrainingRequestError
-from exercises.utils.models import ModelConfig
+from harness.common.model_config import ModelConfig
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from exercises.exercise_3_MegatronLM.options import MegatronArguments
 from exercises.exercise_3_MegatronLM.parallel import Batch, Layout
 from exercises.utils.describe import describe
 from exercises.utils.metrics import Start, Step, StepTimer, rank_of_process
-from exercises.utils.models import ModelConfig
+from harness.common.model_config import ModelConfig
 from harness.common.profile_window import ProfileWindow
 
 

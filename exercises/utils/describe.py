@@ -6,8 +6,8 @@ import torch
 
 from exercises.utils.arguments import TrainingArguments
 from exercises.utils.metrics import Start, backend_name, rank_of_process
-from exercises.utils.models import ModelConfig
 from exercises.utils.peak import measured_peak_flops_per_s
+from harness.common.model_config import ModelConfig
 
 
 def describe(

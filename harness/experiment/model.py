@@ -10,9 +10,11 @@ import re
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, ConfigDict, ValidationError
+from pydantic.dataclasses import dataclass
 
 from harness.common.errors import RequestError, nearest
+from harness.common.model_config import ModelConfig, ModelDefaults
 from harness.common.paths import CONFIGS, expanded
 from harness.experiment.yaml_file import read_yaml
 
@@ -32,40 +34,20 @@ def _own_part(name: str) -> str:
     return found[1]
 
 
-class ModelDefaults(BaseModel):
-    """What a run takes when it is not told."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
-
-    seq_length: int = Field(ge=8, description="tokens per sample, fine-tuning")
-    pretrain_seq_length: int = Field(ge=8, description="tokens per sample, pre-training")
-    micro_batch_size: int = Field(ge=1, description="samples per rank and forward pass")
+_STRICT = ConfigDict(extra="forbid", defer_build=True, protected_namespaces=())
 
 
-class Model(BaseModel):
-    """One model file. Names are Hugging Face's where it has one."""
+@dataclass(frozen=True, kw_only=True, config=_STRICT)
+class Model(ModelConfig):
+    """One model file, judged."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True, protected_namespaces=())
-
-    name: str
     hub_name: Annotated[str, AfterValidator(_own_part)]
-    architecture: str
-    tiny: bool = False  # made for a machine without GPU: thresholds are scaled down to it
-    tiny_twin: str | None = None  # what a machine without GPU trains in its place
-    vocab_size: int = Field(ge=1)
-    hidden_size: int = Field(ge=1)
-    intermediate_size: int = Field(ge=1)
-    num_hidden_layers: int = Field(ge=1)
-    num_attention_heads: int = Field(ge=1)
-    num_key_value_heads: int = Field(ge=1)
-    head_dim: int = Field(ge=1)
-    max_position_embeddings: int = Field(ge=1)
-    rope_theta: float
-    rms_norm_eps: float
-    tie_word_embeddings: bool
-    num_local_experts: int = Field(default=1, ge=1)
-    num_experts_per_tok: int = Field(default=1, ge=1)
-    defaults: ModelDefaults
+
+    def __post_init__(self) -> None:
+        for name, value in (vars(self) | vars(self.defaults)).items():
+            least = 8 if name.endswith("seq_length") else 1
+            if type(value) is int and value < least:
+                raise ValueError(f"field {name}: must be at least {least}, not {value}")
 
 
 def model_names() -> list[str]:
@@ -104,13 +86,14 @@ def _validated(path: Path, data: Any) -> Model:
     try:
         return Model(**data)
     except (ValidationError, TypeError) as error:
-        first = error.errors()[0] if isinstance(error, ValidationError) else None
-        why = (
-            f"field {'.'.join(map(str, first['loc']))}: {first['msg'].removeprefix('Value error, ')}"
-            if first
-            else "must be a mapping of fields"
-        )
+        why = _first_of(error) if isinstance(error, ValidationError) else "must be a mapping of fields"
         raise RequestError(f"model file {path}: {why}") from None
+
+
+def _first_of(error: ValidationError) -> str:
+    first = error.errors()[0]
+    said = first["msg"].removeprefix("Value error, ")
+    return f"field {'.'.join(map(str, first['loc']))}: {said}" if first["loc"] else said
 
 
 def _safe(name: str) -> str:

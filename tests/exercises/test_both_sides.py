@@ -1,9 +1,8 @@
-"""A training flag and a model file mean the same to `slurm.sh` and to the training script that they reach."""
+"""A training flag means the same to `slurm.sh` and to the training script that it reaches."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import MISSING, fields
 from typing import Any
 
 import pytest
@@ -13,10 +12,8 @@ pytest.importorskip("accelerate", reason="the training scripts need their librar
 from exercises.exercise_1_DDP import train as ddp
 from exercises.exercise_2_DeepSpeed import train as deepspeed
 from exercises.exercise_3_MegatronLM import options as megatron
-from exercises.utils import models
 from exercises.utils.arguments import parse_arguments
 from harness.experiment.exercises import DDP, DeepSpeed, Megatron, Training
-from harness.experiment.model import Model, ModelDefaults
 from harness.experiment.options import Option, options_of
 
 CLASSES: list[type[Training]] = [DDP, DeepSpeed, Megatron]
@@ -49,13 +46,3 @@ def test_a_name_that_both_sides_know_means_one_thing(
     known = set(re.findall(r"--[a-z][a-z0-9-]+", capsys.readouterr().out))
     assert option.flag.train in known
     assert option.flag.train in option.flag.names or not known & set(option.flag.names)
-
-
-@pytest.mark.parametrize(
-    ("ours", "theirs"),
-    [(Model, models.ModelConfig), (ModelDefaults, models.Defaults)],
-    ids=["file", "defaults"],
-)
-def test_a_model_file_may_leave_out_the_same_on_both_sides(ours: Any, theirs: Any) -> None:
-    judged = {n: MISSING if f.is_required() else f.default for n, f in ours.model_fields.items()}
-    assert {field.name: field.default for field in fields(theirs)} == judged

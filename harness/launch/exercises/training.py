@@ -5,6 +5,7 @@ Knows the training scripts' command line; knows no exercise by name and no sched
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any, TypeVar
 
 import yaml
@@ -37,7 +38,8 @@ class TrainingLaunch(Launch[Trained]):
 def training_plan(asked: Training, place: Place, argv: list[Word], files: dict[str, str]) -> Plan:
     """The plan that runs `argv` with `files` beside it."""
     if place.model is not None and place.model_file is None:
-        files["model.yaml"] = yaml.safe_dump(place.model.model_dump(exclude_none=True), sort_keys=False)
+        given = {name: value for name, value in asdict(place.model).items() if value is not None}
+        files["model.yaml"] = yaml.safe_dump(given, sort_keys=False)
     convert: list[Word] = [place.launcher_python, "-m", "harness", "paraver", join(RUN_DIR)]
     after = [Command("Paraver trace", convert, contained=False, decisive=False)] if asked.nsys2prv else []
     training = Command("training", argv, observed=place.profiler == "nsys")

@@ -1,0 +1,69 @@
+"""A model as its file of configs/models describes it: the architecture's sizes, its parameters and its FLOPs.
+
+Knows neither how the file is read nor how the network is built.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelDefaults:
+    """What a run takes where it does not say: tokens per sample when fine-tuning and pre-training, samples per rank."""
+
+    seq_length: int
+    pretrain_seq_length: int
+    micro_batch_size: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelConfig:
+    """One file of configs/models. Field names are Hugging Face's where it has one."""
+
+    name: str
+    hub_name: str  # the last part of the name on the hub; it names the run
+    architecture: str  # Hugging Face's model_type: llama, mistral, mixtral
+    tiny: bool = False  # made for a machine without GPU: thresholds are scaled down to it
+    tiny_twin: str | None = None  # what a machine without GPU trains in its place
+    vocab_size: int
+    hidden_size: int
+    intermediate_size: int
+    num_hidden_layers: int
+    num_attention_heads: int
+    num_key_value_heads: int
+    head_dim: int
+    max_position_embeddings: int
+    rope_theta: float
+    rms_norm_eps: float
+    tie_word_embeddings: bool
+    num_local_experts: int = 1
+    num_experts_per_tok: int = 1
+    defaults: ModelDefaults
+
+    def parameters(self) -> int:
+        """All parameters, embeddings included."""
+        embedding = self.vocab_size * self.hidden_size
+        output = 0 if self.tie_word_embeddings else embedding
+        norms = (2 * self.num_hidden_layers + 1) * self.hidden_size
+        layers = self.num_hidden_layers * self._layer_weights(self.num_local_experts)
+        return embedding + output + norms + layers
+
+    def flops_per_token(self, seq_length: int) -> float:
+        """Model FLOPs of forward and backward per token: 6·N + 12·L·h·S, attention counted whole.
+
+        N: weights that multiply a token (of a mixture, the experts chosen); L: layers; h: heads × head size;
+        S: `seq_length`. Source: Chowdhery et al., PaLM, 2022, appendix B.
+        """
+        weights = self.num_hidden_layers * self._layer_weights(self.num_experts_per_tok)
+        weights += self.vocab_size * self.hidden_size
+        attention = self.num_hidden_layers * self.num_attention_heads * self.head_dim * seq_length
+        return 6.0 * weights + 12.0 * attention
+
+    def _layer_weights(self, experts: int) -> int:
+        """Weights of one layer's matrices with `experts` feed-forward networks (1 for a dense model)."""
+        query = self.hidden_size * self.num_attention_heads * self.head_dim
+        key = self.hidden_size * self.num_key_value_heads * self.head_dim
+        feed_forward = 3 * self.hidden_size * self.intermediate_size
+        router = self.hidden_size * self.num_local_experts if self.num_local_experts > 1 else 0
+        return 2 * query + 2 * key + experts * feed_forward + router
