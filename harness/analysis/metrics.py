@@ -18,6 +18,7 @@ from harness.traces.vocabulary import POINT_TO_POINT, dtype_bytes
 
 Facts = dict[str, float]
 
+IDLE_LABEL = "  idle: "
 _PRECISIONS = ("fp32", "tf32", "bf16", "fp16", "fp8")
 
 
@@ -34,7 +35,7 @@ def _word(name: str) -> str:
     return name.replace("-", "_").replace(" ", "_")
 
 
-# The lines of a comparison, in order; a cause of idle time is its own label. Names without a label are in --json.
+# The lines of a comparison, in order. Named numbers without a line are in --json only.
 LABELS: dict[str, str] = {
     "tokens_per_s": "tokens/s",
     "data_loading_share": "data loading, share of step",
@@ -42,7 +43,7 @@ LABELS: dict[str, str] = {
     "exposed_communication_share": "exposed communication",
     "memory_share": "memory copies and sets",
     "idle_share": "idle",
-    **{f"idle_{_word(cause)}_share": cause for cause in CAUSES},
+    **{f"idle_{_word(cause)}_share": f"{IDLE_LABEL}{cause}" for cause in CAUSES},
     "overlap_fraction": "communication overlapped",
     "waiting_share_of_communication": "waiting, share of communication",
     **{f"gemm_{precision}_share": f"{precision}, share of GEMM time" for precision in _PRECISIONS},

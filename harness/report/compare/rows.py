@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from string import ascii_lowercase
 
 from harness.analysis.compare import Change, Comparison, Ratio
-from harness.analysis.process.idle import CAUSES
+from harness.analysis.metrics import IDLE_LABEL
 from harness.format.format import duration, named, per_step, percent, rate, short
 from harness.format.labels import cause_word
 from harness.report.tables.catalogue import labels
@@ -46,7 +46,7 @@ def result_rows(pairs: Pairs) -> list[Row]:
     rows = [
         (_label(pairs, label), *_cells(pairs, name), *_times(pairs, name))
         for name, label in labels().items()
-        if name in known and not (label in CAUSES and _is_nothing(fact(pairs, name)))
+        if name in known and not (label.startswith(IDLE_LABEL) and _is_nothing(fact(pairs, name)))
     ]
     return [("", *letters(pairs), *(f"{x} / a" for x in letters(pairs)[1:])), *rows] if rows else []
 
@@ -57,10 +57,9 @@ def _is_nothing(shares: Sequence[float | None]) -> bool:
 
 
 def _label(pairs: Pairs, label: str) -> str:
-    """A cause of idle time says that it is one."""
-    if label not in CAUSES:
-        return label
-    return f"  idle: {cause_word(label, all(pair.on_cpu for pair in pairs))}"
+    """A cause of idle time is called as the devices of the runs call it."""
+    cause = label.removeprefix(IDLE_LABEL)
+    return label if cause == label else IDLE_LABEL + cause_word(cause, all(pair.on_cpu for pair in pairs))
 
 
 def collective_rows(pairs: Pairs) -> list[Row]:

@@ -1,0 +1,153 @@
+"""A table is declared once: what is registered in the catalogue is seen in terminal, page, files, compare and docs."""
+
+from __future__ import annotations
+
+import csv
+import re
+from pathlib import Path
+
+import pytest
+from pyarrow import parquet
+from pydantic import Field
+
+from harness.analysis.compare import compare, ratios
+from harness.analysis.metrics import Number
+from harness.analysis.summary import Part, Summary
+from harness.format.format import duration
+from harness.report.compare.page import Compared, compose_comparison
+from harness.report.compare.terminal import render_comparisons
+from harness.report.page.compose import compose, figures
+from harness.report.page.inputs import Inputs
+from harness.report.tables import catalogue
+from harness.report.tables.files import write_tables
+from harness.report.tables.table import Column, TableOf, file_of
+from harness.report.tables.terminal import render, render_short
+from tests.report.conftest import Made
+
+DOCS = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text(encoding="utf-8")
+
+
+class Wakeup(Part):
+    """The row of an analysis that only this test knows."""
+
+    rank: int
+    late_ns: int
+
+
+class WithWakeups(Summary):
+    """A Summary with one field more."""
+
+    wakeups: list[Wakeup] = Field(default_factory=list)
+
+
+def latest_ns(s: Summary) -> float | None:
+    return max((w.late_ns for w in getattr(s, "wakeups", ())), default=None)
+
+
+WAKEUPS = TableOf[Wakeup](
+    caption="How late each rank wakes up",
+    rows=lambda s: getattr(s, "wakeups", ()),
+    columns=(Column("rank", lambda w: str(w.rank)), Column("late", lambda w: duration(w.late_ns))),
+    section="host",
+    topic="wake-ups",
+    file=file_of("wakeups"),
+    numbers=(Number("latest_wakeup_ns", "latest wake-up", latest_ns),),
+)
+
+
+@pytest.fixture
+def registered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(catalogue, "TABLES", (*catalogue.TABLES, WAKEUPS))
+
+
+def woken(made: Made, late_ns: int) -> WithWakeups:
+    rows = [{"rank": 0, "late_ns": late_ns}, {"rank": 1, "late_ns": 700}]
+    return WithWakeups.model_validate(made.summary.model_dump() | {"wakeups": rows})
+
+
+@pytest.mark.usefixtures("registered")
+def test_terminal_and_page_show_a_table_that_is_only_registered(made: Made) -> None:
+    s = woken(made, 1_500)
+    whole, short = render(s), " ".join(render_short(s).split())
+    assert "How late each rank wakes up\n  rank     late\n  0     1.50 µs\n  1      700 ns" in whole
+    assert "wake-ups" in short and "How late" not in short
+    (host,) = [section for section in compose(s, Inputs()).after if section.id == "host"]
+    assert [list(row) for t in host.tables if t.caption == WAKEUPS.caption for row in t.rows] == [
+        ["0", "1.50 µs"],
+        ["1", "700 ns"],
+    ]
+
+
+@pytest.mark.usefixtures("registered")
+def test_csv_and_parquet_hold_a_table_that_is_only_registered(made: Made, tmp_path: Path) -> None:
+    write_tables([woken(made, 1_500)], tmp_path)
+    write_tables([woken(made, 1_500)], tmp_path, parquet=True)
+    with (tmp_path / "wakeups.csv").open() as file:
+        assert [row["late_ns"] for row in csv.DictReader(file)] == ["1500", "700"]
+    assert parquet.read_table(tmp_path / "wakeups.parquet").to_pylist()[0] == {
+        "job": 0,
+        "rank": 0,
+        "late_ns": 1500,
+    }
+
+
+@pytest.mark.usefixtures("registered")
+def test_compare_knows_a_number_that_a_table_declares(made: Made) -> None:
+    a, b = woken(made, 1_000), woken(made, 3_000)
+    pair = compare(a, b, ("a", "b"), numbers=catalogue.numbers())
+    assert ratios(pair)["latest_wakeup_ns"] == 3.0
+    line = next(x for x in render_comparisons([pair]).splitlines() if "latest wake-up" in x)
+    page = compose_comparison(Compared(("a", "b"), (a, b), (pair,)))
+    (results,) = [section for section in page.before if section.id == "results"]
+    row = next(row for row in results.tables[0].rows if row[0] == "latest wake-up")
+    assert list(row) == ["latest wake-up", "1.00 µs", "3.00 µs", "3×"] and all(x in line for x in row)
+
+
+def test_every_table_is_in_a_place_of_the_page_that_exists(made: Made) -> None:
+    page = compose(made.summary, Inputs())
+    there = {section.id for section in (*page.before, *page.after)} | {"phases", "machine"}
+    drawn = {figure.id for figure in figures(page)} | {"pipeline-stages"}
+    assert {t.section for t in catalogue.TABLES if t.section} <= there
+    assert {t.figure for t in catalogue.TABLES if t.figure} <= drawn
+
+
+def test_every_list_of_the_summary_and_of_a_device_has_a_file() -> None:
+    lists = {name for name in Summary.model_fields if isinstance(getattr(Summary(), name), list)}
+    names = [file.name for file in catalogue.files()]
+    assert lists - {"ranks", "hosts", "hta"} <= {*names} and len(names) == len({*names})
+
+
+def test_a_column_that_is_a_list_in_some_rows_only_is_in_no_file(tmp_path: Path) -> None:
+    """As of a run in which one rank stopped before it profiled."""
+    rows = [{"rank": 0, "profiled_unix_ns": (1, 2)}, {"rank": 1, "profiled_unix_ns": None}]
+    write_tables([Summary.model_validate({"training": rows})], tmp_path)
+    with (tmp_path / "training.csv").open() as file:
+        read = list(csv.DictReader(file))
+    assert [row["rank"] for row in read] == ["0", "1"] and "profiled_unix_ns" not in read[0]
+
+
+def heads(table: TableOf[object]) -> list[str]:
+    return [head for head in table.of([], Summary()).head if head]
+
+
+def documented(title: str) -> list[str]:
+    """The rows of the table under a heading of docs/metrics.md."""
+    match = re.search(rf"^## {title}\n(.*?)(?=^## |\Z)", DOCS, re.MULTILINE | re.DOTALL)
+    assert match, title
+    return [line for line in match.group(1).splitlines() if line.startswith("| ")][1:]
+
+
+def test_docs_list_every_table_with_its_columns_file_and_place() -> None:
+    """A failure shows the lines as they should be."""
+    shown = {t.file.name: t for t in catalogue.TABLES if t.file is not None}
+    expected = [
+        f"| `{name}` | {', '.join(heads(shown[name])) if name in shown else '–'} | "
+        f"{shown[name].section or shown[name].figure or '–' if name in shown else '–'} |"
+        for name in (file.name for file in catalogue.files())
+    ]
+    assert documented("Tables") == expected, "\n".join(expected)
+
+
+def test_docs_list_every_line_of_a_comparison() -> None:
+    expected = [f"| `{name}` | {label.strip()} |" for name, label in catalogue.labels().items()]
+    assert documented("Lines of a comparison") == expected, "\n".join(expected)
