@@ -61,7 +61,7 @@ def main() -> None:
     parser.add_argument("traces", nargs="+", type=Path)
     parser.add_argument("--ranks", type=int, default=1000)
     options = parser.parse_args()
-    real, broken = measure_files(options.traces, Window.STEPS)
+    real, broken, _ = measure_files(options.traces, Window.STEPS)
     if broken:
         raise SystemExit(broken[0].evidence)
     print(f"{len(real)} real parts")

@@ -17,6 +17,7 @@ from harness.run import FINAL, Run, State
 
 if TYPE_CHECKING:
     from harness.analysis.summary import Summary
+    from harness.measure.request import Measurement
 
 GRACE_S = 60
 
@@ -107,11 +108,11 @@ def write_report(run: Run) -> tuple[list[Summary], bool]:
     if not (run.traces() or run.metrics() or is_comm_run(run.path)):
         return [], False
     try:
-        summaries = measure_request(Request(tokens=[str(run.path)]))
+        measured = measure_request(Request(tokens=[str(run.path)], page=True))
     except HarnessError as error:
         print(f"no report: {error}", file=sys.stderr)
         return [], False
-    return summaries, _write_page(run, summaries)
+    return measured.summaries, _write_page(run, measured)
 
 
 def _text(run: Run, summaries: list[Summary], shown: bool, page: bool) -> str:
@@ -127,12 +128,12 @@ def _text(run: Run, summaries: list[Summary], shown: bool, page: bool) -> str:
     return "\n".join(render_short(s, columns(WIDTH), whole, page) for s in summaries)
 
 
-def _write_page(run: Run, summaries: list[Summary]) -> bool:
+def _write_page(run: Run, measured: Measurement) -> bool:
     """report.html beside summary.json, True if it was written; a disk that takes none costs only the page."""
     from harness.report.page.write import write_pages  # noqa: PLC0415 - as in `write_report`
 
     try:
-        pages = write_pages([str(run.path)], summaries, None)
+        pages = write_pages([str(run.path)], measured, None)
     except HarnessError as error:
         print(f"no page: {error}", file=sys.stderr)
         return False

@@ -16,6 +16,7 @@ from harness.common.paths import PROGRAM
 
 if TYPE_CHECKING:
     from harness.analysis.summary import Summary
+    from harness.measure.request import Measurement
 
 
 class WindowChoice(str, Enum):
@@ -73,28 +74,32 @@ def report(
 ) -> None:
     """Where the time went, from a run or from any traces."""
     from harness.measure.request import Request, measure_request  # noqa: PLC0415 - as above
-    from harness.report.page.write import write_pictures  # noqa: PLC0415 - as above
+    from harness.report.page.write import run_among, write_pictures  # noqa: PLC0415 - as above
     from harness.report.tables.files import check_parquet, write_tables  # noqa: PLC0415 - --help must not load numpy
     from harness.report.tables.terminal import render_hta  # noqa: PLC0415 - --help must not load numpy
 
+    wanted = _wants_page(html, window, no_html or hta_compatible)
+    shown = _ranks(ranks)
     request = Request(
         tokens=paths,
         window=window.value,
         hta=hta_compatible,
         workers=workers,
         slurm=_parameters(slurm_option or []) if executor is ExecutorChoice.slurm else None,
+        page=bool(png or html or (wanted and run_among(paths))),
+        ranks=shown,
     )
     if parquet is not None:
         check_parquet()
-    summaries = measure_request(request)
+    measured = measure_request(request)
+    summaries = measured.summaries
     if csv is not None:
         write_tables(summaries, csv)
     if parquet is not None:
         write_tables(summaries, parquet, parquet=True)
     if png is not None:
-        write_pictures(paths, summaries, png)
-    wanted = _wants_page(html, window, no_html or hta_compatible)
-    written = _pages(paths, summaries, html, _ranks(ranks)) if wanted else []
+        write_pictures(paths, measured, png)
+    written = _pages(paths, measured, html, shown) if wanted else []
     if as_json:
         sys.stdout.write(_json(summaries))
         return
@@ -128,7 +133,7 @@ def _wants_page(html: Path | None, window: WindowChoice, refused: bool) -> bool:
 
 
 def _pages(
-    paths: list[str], summaries: list[Summary], html: Path | None, ranks: frozenset[int] | None
+    paths: list[str], measured: Measurement, html: Path | None, ranks: frozenset[int] | None
 ) -> list[Path]:
     """The pages written: where asked, else into the run, where a full or read-only disk is no failure."""
     from harness.report.page.write import write_pages  # noqa: PLC0415 - as in `report`
@@ -136,9 +141,9 @@ def _pages(
 
     if html is not None:
         with named_by("--html"):
-            return write_pages(paths, summaries, html, ranks)
+            return write_pages(paths, measured, html, ranks)
     try:
-        return write_pages(paths, summaries, None, ranks)
+        return write_pages(paths, measured, None, ranks)
     except WorkError as error:
         print(f"{PROGRAM} report: no page: {error}", file=sys.stderr)
         return []

@@ -5,7 +5,6 @@ Both Paraver and Perfetto are written from this. It knows neither format.
 
 from __future__ import annotations
 
-import heapq
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,6 +13,7 @@ from enum import IntEnum
 import numpy as np
 
 from harness.analysis.process.kinds import classify, load_rules
+from harness.analysis.process.lanes import lanes
 from harness.export.clocks import offsets_ns
 from harness.traces.trace import I64, U8, Activity, RangeKind, Trace
 
@@ -98,39 +98,6 @@ def build(traces: Sequence[Trace], hosts: Mapping[int, str] | None = None) -> Mo
     end = max((_last_ns(task) for task in tasks), default=0)
     nodes = list(dict.fromkeys(task.node for task in tasks))
     return Model(tasks, nodes, end, first if absolute else None, notes)
-
-
-def lanes(start_ns: I64, end_ns: I64, group: I64) -> I64:
-    """For each interval the lowest lane of its group in which nothing else runs at that time.
-
-    Kernels of one stream may overlap (programmatic dependent launch, graphs); nothing in one row may.
-    """
-    lane = np.zeros(len(start_ns), np.int64)
-    order = np.lexsort((end_ns, start_ns, group))
-    bounds = np.flatnonzero(np.diff(group[order], prepend=-1, append=-1))
-    for low, high in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
-        part = order[low:high]
-        latest = np.maximum.accumulate(end_ns[part])
-        if np.any(start_ns[part][1:] < latest[:-1]):
-            lane[part] = _first_free(start_ns[part].tolist(), end_ns[part].tolist())
-    return lane
-
-
-def _first_free(starts: list[int], ends: list[int]) -> list[int]:
-    busy: list[tuple[int, int]] = []
-    free: list[int] = []
-    taken = 0
-    found = []
-    for start, end in zip(starts, ends, strict=True):
-        while busy and busy[0][0] <= start:
-            heapq.heappush(free, heapq.heappop(busy)[1])
-        if free:
-            lane = heapq.heappop(free)
-        else:
-            lane, taken = taken, taken + 1
-        heapq.heappush(busy, (end, lane))
-        found.append(lane)
-    return found
 
 
 def _processes(trace: Trace) -> list[int]:

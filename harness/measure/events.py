@@ -15,7 +15,10 @@ from harness.analysis.process.ranges import without_arguments
 from harness.analysis.process.view import View, views
 from harness.analysis.summary import RankTraining, Window
 from harness.common.errors import HarnessError, RequestError, WorkError
-from harness.measure.paths import NO_TRACE, rank_by_training, run_of, trace_files, training_beside
+from harness.measure.jobs import NO_TRACE, rank_by_training
+from harness.measure.paths import run_of, trace_files
+from harness.measure.run_files import read_training
+from harness.run import Run
 from harness.traces import map_traces
 from harness.traces.progress import OnProgress, silent
 from harness.traces.trace import I32, I64, Trace
@@ -52,11 +55,17 @@ def events(paths: Iterable[Path | str], progress: OnProgress = silent) -> dict[s
     for file, read in zip(files, map_traces(files, _processes, progress=progress), strict=True):
         if isinstance(read, HarnessError):
             raise read
-        training = training_beside(file)
+        training = _training_beside(file)
         found += [(file, _named(process, training)) for process in read]
     if len({run_of(file) for file in files}) > 1 or run_of(files[0]) is None:
         _check_one_job(found)
     return _joined([process for _, process in found])
+
+
+def _training_beside(trace: Path) -> list[RankTraining]:
+    """What the training wrote about itself, of the run that a trace lies in; nothing where it lies in none."""
+    run = run_of(trace)
+    return read_training(Run(Path(run)).metrics())[0] if run else []
 
 
 def _processes(trace: Trace) -> list[_Process]:

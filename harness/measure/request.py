@@ -8,14 +8,16 @@ import shutil
 import sys
 import tempfile
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 
-from harness.analysis.process.part import RankPart
-from harness.analysis.summary import Finding, Summary, Window
+from harness.analysis.summary import Summary, Window
 from harness.common.errors import RequestError, WorkError
 from harness.common.paths import PROGRAM, PYTHON_PATH, expanded
-from harness.measure.paths import is_run, measure_files, run_directories, summarise, trace_files
+from harness.measure.condensed import MOST_TRACKS, Condensed, condense
+from harness.measure.jobs import summarise
+from harness.measure.paths import Reading, is_run, measure_files, run_directories, trace_files
 from harness.run import find_run, write_atomically
 from harness.traces.progress import Progress
 
@@ -27,17 +29,29 @@ DEFAULT_TASKS = 16
 
 @dataclass(frozen=True)
 class Request:
-    """What to report on. `slurm`: parameters of the job array, None to measure here."""
+    """What to report on. `slurm`: parameters of the job array, None to measure here.
+
+    `page`: keep what a page draws, so that its traces are not read again; of `ranks` (None: few) the whole track.
+    """
 
     tokens: list[str]
     window: str = Window.STEPS.value
     hta: bool = False
     workers: int | None = None
     slurm: dict[str, str] | None = None
+    page: bool = False
+    ranks: frozenset[int] | None = None
 
 
-def measure_request(request: Request) -> list[Summary]:
-    """The summaries of what was asked for. A run's own is also written into its directory.
+class Measurement(NamedTuple):
+    """The summaries of what was asked for, and what their pages draw."""
+
+    summaries: list[Summary]
+    condensed: list[Condensed]
+
+
+def measure_request(request: Request) -> Measurement:
+    """Measure what was asked for. A run's own summary is also written into its directory.
 
     Raises RequestError for a name that is neither a path nor a run, WorkError when nothing could be measured.
     """
@@ -47,13 +61,11 @@ def measure_request(request: Request) -> list[Summary]:
         named = ", ".join(map(str, paths))
         raise WorkError(f"no trace was found in {named}: give a run, a trace file or a folder of them")
     window = Window(request.window)
-    parts, broken = (
-        _on_slurm(files, window, request) if request.slurm is not None else _here(files, window, request)
-    )
-    summaries = summarise(parts, broken, run_directories(paths))
+    read = (_here if request.slurm is None else _on_slurm)(files, window, request)
+    summaries = summarise(read.parts, read.broken, run_directories(paths))
     if window is Window.STEPS and len(paths) == 1 and len(summaries) == 1:
         _keep(paths[0], summaries[0])
-    return summaries
+    return Measurement(summaries, read.condensed)
 
 
 def resolve(token: str) -> Path:
@@ -62,12 +74,16 @@ def resolve(token: str) -> Path:
     return path if path.exists() else find_run(token).path
 
 
-def _here(files: list[Path], window: Window, request: Request) -> tuple[list[RankPart], list[Finding]]:
+def _here(files: list[Path], window: Window, request: Request) -> Reading:
+    ranks = request.ranks
+    if ranks is None and len(files) > MOST_TRACKS:
+        ranks = frozenset()
+    keep = partial(condense, ranks=ranks) if request.page else None
     with Progress("reading traces") as progress:
-        return measure_files(files, window, request.workers, progress, hta=request.hta)
+        return measure_files(files, window, request.workers, progress, hta=request.hta, condense=keep)
 
 
-def _on_slurm(files: list[Path], window: Window, request: Request) -> tuple[list[RankPart], list[Finding]]:
+def _on_slurm(files: list[Path], window: Window, request: Request) -> Reading:
     """Measured by a job array. Its folder is left only where a task failed: the logs say why."""
     if request.hta:
         raise RequestError("--hta-compatible with --executor slurm: HTA's numbers are measured here only")
@@ -95,7 +111,7 @@ def _on_slurm(files: list[Path], window: Window, request: Request) -> tuple[list
         print(f"{PROGRAM} report: the failed tasks' logs are in {folder}", file=sys.stderr)
     else:
         shutil.rmtree(folder, ignore_errors=True)
-    return parts, broken
+    return Reading(parts, broken, [])
 
 
 def _executor(folder: Path, parameters: dict[str, str]) -> Executor:

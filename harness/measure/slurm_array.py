@@ -61,7 +61,7 @@ class Array:
 def measure_distributed(
     files: Sequence[Path], window: Window, array: Array, progress: OnProgress = silent
 ) -> tuple[list[RankPart], list[Finding]]:
-    """As measure_paths.measure_files, by the tasks of a job array. Partial results are left in the array's folder.
+    """As paths.measure_files, by the tasks of a job array. Partial results are left in the array's folder.
 
     A task that fails makes its files findings; the others still count. `progress` hears how many tasks of all are done.
     Raises WorkError when nothing was submitted.
@@ -116,7 +116,7 @@ def _size(file: Path) -> int:
 def measure_chunk(files: Sequence[Path], window: str, output: Path) -> str:
     """What one task does: measure its files, write the partial result whole or not at all. Returns its
     path."""
-    parts, findings = measure_files(list(files), Window(window))
+    parts, findings, _ = measure_files(list(files), Window(window))
     temporary = output.with_name(f".{output.name}.{os.getpid()}")
     content = {
         "parts": _PARTS.dump_python(parts, mode="json"),

@@ -22,7 +22,7 @@ def load_summary(token: str) -> tuple[str, Summary]:
     path = resolve(token)
     stored = path if path.suffix == ".json" and path.name.startswith("summary") else path / "summary.json"
     if not stored.is_file():
-        measured = measure_request(Request(tokens=[token]))
+        measured = measure_request(Request(tokens=[token])).summaries
         if len(measured) != 1:
             raise RequestError(f"{token}: holds the traces of {len(measured)} jobs: name one of them")
         return path.name, measured[0]

@@ -11,7 +11,8 @@ import submitit
 from harness.analysis.summary import Window
 from harness.common.errors import WorkError
 from harness.measure import slurm_array
-from harness.measure.paths import measure_files, summarise
+from harness.measure.jobs import summarise
+from harness.measure.paths import measure_files
 from harness.measure.slurm_array import Array, chunk, measure_distributed, read_partial
 from harness.traces.progress import Progress
 
@@ -35,7 +36,7 @@ def test_an_array_of_tasks_gives_the_summary_of_one_process(ranks, tmp_path):
     executor.update_parameters(timeout_min=2)
     parts, broken = measure_distributed(ranks, Window.STEPS, Array(executor, 2, tmp_path / "partial"))
     assert broken == []
-    here, _ = measure_files(ranks, Window.STEPS)
+    here, _, _ = measure_files(ranks, Window.STEPS)
     assert [s.model_dump_json() for s in summarise(parts)] == [s.model_dump_json() for s in summarise(here)]
     assert len(list((tmp_path / "partial").glob("partial-*.json"))) == 2
 

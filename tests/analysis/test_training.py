@@ -12,7 +12,7 @@ from harness.analysis.process.kinds import load_rules
 from harness.analysis.process.measure import measure_trace
 from harness.analysis.summary import RankTraining, Verdict, Window
 from harness.measure.efficiency import efficiency
-from harness.measure.paths import name_rank, summarise
+from harness.measure.jobs import name_rank, summarise
 from harness.measure.run_files import read_monitor, read_training
 from harness.theory.peaks import peak_flops_per_s
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from harness.analysis.summary import Window
-from harness.measure.paths import measure_files, summarise
+from harness.measure.jobs import summarise
+from harness.measure.paths import measure_files
 from harness.measure.paths import measure_one as measure
 from tests.real_traces import FOLDER, TRUTH, needs_real_traces
 
@@ -37,7 +38,7 @@ def test_every_device_of_an_nsys_report_gives_the_exact_numbers(path):
 
 @pytest.mark.parametrize("path", KINETO)
 def test_hta_compatible_numbers_are_hta_0_5_0s_own(path):
-    parts, broken = measure_files([FOLDER / path], Window.GPU, hta=True)
+    parts, broken, _ = measure_files([FOLDER / path], Window.GPU, hta=True)
     (summary,) = summarise(parts, broken)
     assert summary.hta[0].model_dump(exclude={"source"}) == TRUTH[path]["hta_0_5_0"]
 
@@ -60,7 +61,7 @@ def test_waiting_is_96_percent_of_the_collectives_of_the_eight_ranks_and_rank_7_
 
 def test_the_eight_ranks_are_one_job_and_the_two_runs_of_resnet_are_two():
     assert measure([FOLDER / "kineto_dlrm_v100_8ranks"]).ranks == list(range(8))
-    parts, broken = measure_files(sorted((FOLDER / "kineto_resnet50_workers").glob("*.gz")), Window.STEPS)
+    parts, broken, _ = measure_files(sorted((FOLDER / "kineto_resnet50_workers").glob("*.gz")), Window.STEPS)
     assert len(summarise(parts, broken)) == 2
 
 

@@ -15,8 +15,9 @@ from made_traces import event, trace
 
 from harness.analysis.process.breakdown import COMMUNICATION, MEMORY
 from harness.analysis.process.kinds import classify, load_rules
+from harness.analysis.process.lanes import lanes
 from harness.common.errors import WorkError
-from harness.export.objects import build, lanes
+from harness.export.objects import build
 from harness.export.paraver import write_paraver
 from harness.export.prv_types import EventType, State, clean
 from harness.measure.paths import measure_one as measure

@@ -28,6 +28,7 @@ from harness.analysis.summary import (
 from harness.format import format as numbers
 from harness.format import labels as report_words
 from harness.format.format import short
+from harness.measure.tracks import KINDS as DRAWN
 from harness.report.compare.rows import collective_rows
 from harness.report.elements import Page, Table
 from harness.report.page.compose import compose
@@ -38,7 +39,6 @@ from harness.report.tables.communication import COLLECTIVES, ISSUED
 from harness.report.tables.files import write_tables
 from harness.report.tables.terminal import render
 from harness.report.tables.work import RANGES
-from harness.report.timeline.tracks import KINDS as DRAWN
 from tests.report.conftest import Made
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,14 +12,21 @@ import pytest
 
 from harness.analysis.process.idle import CAUSES
 from harness.analysis.process.kinds import load_rules
-from harness.analysis.summary import Device, RankSteps, Steps, Summary, Window
-from harness.report.timeline.condense import BINS, MOST_EVENTS, MOST_RANKS, Drawn, choose, draw, draw_trace
+from harness.analysis.summary import Device, RankSteps, Steps, Summary, TraceSource, Window
+from harness.cli.main import main
+from harness.measure.condensed import BINS, MOST_TRACKS, condense_trace
+from harness.measure.request import Request, measure_request
+from harness.measure.tracks import KINDS, ProcessTrack
+from harness.report.plots.time import heat_figure
+from harness.report.timeline.drawn import MOST_EVENTS, Choice, Drawn, choose, draw
 from harness.report.timeline.encode import pack, pack_to_fit
-from harness.report.timeline.tracks import KINDS, Strip
+from harness.traces import many as many_traces
+from harness.traces.open import open_trace
 from harness.traces.trace import Activity
+from tests.analysis.made import GEMM
 from tests.analysis.made import Made as Built
 from tests.report.conftest import Made
-from tests.report.made_run import HOSTILE, STEPS
+from tests.report.made_run import HOSTILE, STEPS, write_traces
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +65,7 @@ def lanes_of(head: dict[str, Any], group: str, rank: int) -> list[dict[str, Any]
 
 
 def test_time_per_kind_in_the_timeline_is_the_summarys(made: Made, drawn: Drawn) -> None:
-    head = read(pack(drawn.strips, {}))
+    head = read(pack(drawn.tracks, {}))
     for device in made.summary.devices:
         assert device.rank is not None
         sums: dict[str, int] = {}
@@ -72,7 +80,7 @@ def test_time_per_kind_in_the_timeline_is_the_summarys(made: Made, drawn: Drawn)
 
 
 def test_gaps_in_the_timeline_are_the_idle_time_exactly(made: Made, drawn: Drawn) -> None:
-    head = read(pack(drawn.strips, {}))
+    head = read(pack(drawn.tracks, {}))
     for device in made.summary.devices:
         assert device.rank is not None
         (idle,) = lanes_of(head, "idle", device.rank)
@@ -81,7 +89,7 @@ def test_gaps_in_the_timeline_are_the_idle_time_exactly(made: Made, drawn: Drawn
 
 
 def test_names_and_steps_arrive_whole(drawn: Drawn) -> None:
-    head = read(pack(drawn.strips, {}))
+    head = read(pack(drawn.tracks, {}))
     assert [name for name, *_ in head["strips"][0]["steps"]] == [f"ProfilerStep#{i}" for i in range(STEPS)]
     ranges = [text for lane in lanes_of(head, "ranges", 0) for text in lane["text"]]
     assert ranges.count(HOSTILE) == STEPS and ranges.count("backward") == STEPS
@@ -92,38 +100,38 @@ def test_names_and_steps_arrive_whole(drawn: Drawn) -> None:
 
 
 def test_nested_ranges_lie_below_what_holds_them(drawn: Drawn) -> None:
-    lanes = lanes_of(read(pack(drawn.strips, {})), "ranges", 0)
+    lanes = lanes_of(read(pack(drawn.tracks, {})), "ranges", 0)
     depth = {text: i for i, lane in enumerate(lanes) for text in lane["text"]}
     assert depth["ProfilerStep#1"] < depth["batch_1"] < depth["forward"]
 
 
 def test_no_lane_holds_two_intervals_at_once(drawn: Drawn) -> None:
-    for lane in (lane for strip in read(pack(drawn.strips, {}))["strips"] for lane in strip["lanes"]):
+    for lane in (lane for strip in read(pack(drawn.tracks, {}))["strips"] for lane in strip["lanes"]):
         assert (lane["start"][1:] >= lane["end"][:-1]).all()
 
 
 def test_clocks_that_run_ahead_are_set_back(drawn: Drawn) -> None:
-    one, two = drawn.strips
-    ahead = Strip(**{**_fields(two), "clock": "ahead"})
-    plain, moved = read(pack(drawn.strips, {})), read(pack([one, ahead], {"ahead": 250_000}))
+    one, two = drawn.tracks
+    ahead = ProcessTrack(**{**_fields(two), "clock": "ahead"})
+    plain, moved = read(pack(drawn.tracks, {})), read(pack([one, ahead], {"ahead": 250_000}))
     assert [strip["steps"][0][1] for strip in plain["strips"]] == [0, 0]
     assert [strip["steps"][0][1] for strip in moved["strips"]] == [250_000, 0]
 
 
 def test_clocks_that_cannot_be_compared_are_said_to_be(drawn: Drawn) -> None:
-    lost = [Strip(**{**_fields(strip), "epoch_ns": None}) for strip in drawn.strips]
+    lost = [ProcessTrack(**{**_fields(strip), "epoch_ns": None}) for strip in drawn.tracks]
     head = read(pack(lost, {}))
     assert "clocks cannot be compared" in head["notes"][0]
     assert [strip["steps"][0][1] for strip in head["strips"]] == [0, 0]
 
 
-def _fields(strip: Strip) -> dict[str, Any]:
-    return {name: getattr(strip, name) for name in Strip.__dataclass_fields__}
+def _fields(strip: ProcessTrack) -> dict[str, Any]:
+    return {name: getattr(strip, name) for name in ProcessTrack.__dataclass_fields__}
 
 
 def test_a_window_of_minutes_still_fits_the_columns(drawn: Drawn) -> None:
-    (strip, _) = drawn.strips
-    long = Strip(**{**_fields(strip), "window": (strip.window[0], strip.window[0] + 600 * 10**9)})
+    (strip, _) = drawn.tracks
+    long = ProcessTrack(**{**_fields(strip), "window": (strip.window[0], strip.window[0] + 600 * 10**9)})
     head = read(pack([long], {}))
     assert head["unit_ns"] > 1
     last = max(int(lane["end"].max()) for lane in head["strips"][0]["lanes"]) * head["unit_ns"]
@@ -145,13 +153,75 @@ def test_work_beside_communication_is_the_overlap(made: Made, drawn: Drawn) -> N
     assert sum(hidden.values()) == sum(d.overlapped_communication_ns for d in made.summary.devices)
 
 
-def test_what_only_waits_or_dispatches_hides_nothing(made: Made) -> None:
+def test_what_only_waits_or_dispatches_hides_nothing() -> None:
     built = Built(path="built.json")
     built.event(0, 50, "aten::mm", activity=Activity.CPU_OP, stream=1)
     built.event(50, 100, "_ReduceScatterToSequenceParallelRegion", activity=Activity.CPU_OP, stream=1)
     built.event(0, 100, "gloo:all_reduce", activity=Activity.CPU_COLLECTIVE, stream=2)
-    drawn = draw_trace(built.trace(), choose(made.summary), load_rules(), Window.GPU)
-    assert drawn.hidden == {"gemm": (50, 50)}
+    (condensed,) = condense_trace(built.trace(), Window.GPU, load_rules())
+    assert condensed.hidden == {"gemm": (50, 50)}
+
+
+def opened_by(command: list[str], monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of the traces that a command opens, once for each time."""
+    opened: list[str] = []
+
+    def counting(path: Path, **options: Any) -> Any:
+        opened.append(path.name)
+        return open_trace(path, **options)
+
+    monkeypatch.setattr(many_traces, "open_trace", counting)
+    assert main(command) == 0
+    return sorted(opened)
+
+
+@pytest.mark.parametrize("also", [["--html"], ["--png"], ["--ranks", "1", "--html"]], ids=" ".join)
+def test_a_page_and_its_numbers_come_from_one_reading_of_each_trace(
+    also: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_traces(tmp_path / "traces")
+    opened = opened_by(["report", str(tmp_path / "traces"), *also, str(tmp_path / "out")], monkeypatch)
+    assert opened == ["rank0.json", "rank1.json"]
+    assert any(tmp_path.glob("out*"))
+
+
+def test_of_many_ranks_only_those_that_the_timeline_shows_are_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    count = MOST_TRACKS + 3
+    write_traces(tmp_path / "traces", count)
+    page = tmp_path / "page.html"
+    asked = ["report", str(tmp_path / "traces"), "--html", str(page)]
+    assert len(opened_by(asked, monkeypatch)) == count + MOST_TRACKS
+    assert len(opened_by([*asked, "--ranks", "9,10"], monkeypatch)) == count
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_what_is_kept_while_measuring_draws_as_what_is_read_again(workers: int, tmp_path: Path) -> None:
+    write_traces(tmp_path)
+    request = Request([str(tmp_path)], workers=workers, page=True)
+    (summary,), condensed = measure_request(request)
+    kept, again = (draw(summary, choose(summary), given) for given in (condensed, ()))
+    assert len(condensed) == 2 and pack(kept.tracks, {}) == pack(again.tracks, {})
+    assert heat_figure(kept.bins, summary) == heat_figure(again.bins, summary)
+    assert (kept.hidden, kept.passes) == (again.hidden, again.passes)
+
+
+def test_devices_whose_windows_differ_in_length_share_the_heatmaps_bins() -> None:
+    shares = {}
+    for length in (1000, 730):
+        built = Built(path=f"{length}.json")
+        built.event(0, 100, GEMM).event(length - 130, length, GEMM)
+        (condensed,) = condense_trace(built.trace(), Window.GPU, load_rules())
+        choice = Choice(None, first_step=0, steps=1, events_each=9, bin_ns=5)
+        path = f"{length}.json"
+        summary = Summary(sources=[TraceSource(path=path, tool="made")])
+        (bins,) = draw(summary, choice, [condensed]).bins
+        shares[length] = bins.compute
+    assert np.nansum(shares[1000]) * 5 == pytest.approx(230)
+    assert np.nansum(shares[730]) * 5 == pytest.approx(230)
+    assert np.isnan(shares[730]).sum() == (1000 - 730) / 5 and not np.isnan(shares[1000]).any()
+    assert shares[730][:20].tolist() == shares[1000][:20].tolist() == [1.0] * 20
 
 
 def many(ranks: int, events: int, steps: int) -> Summary:
@@ -172,7 +242,7 @@ def many(ranks: int, events: int, steps: int) -> Summary:
 def test_a_thousand_ranks_show_few_and_among_them_the_slowest_and_the_fastest() -> None:
     choice = choose(many(ranks=1000, events=1000, steps=10))
     assert choice.ranks is not None
-    assert len(choice.ranks) == MOST_RANKS
+    assert len(choice.ranks) == MOST_TRACKS
     assert {0, 999} <= choice.ranks
 
 
@@ -184,15 +254,15 @@ def test_the_steps_shown_fit_into_the_page() -> None:
 def test_one_step_that_is_too_large_is_cut_and_says_so(made: Made) -> None:
     choice = choose(made.summary)
     small = draw(made.summary, type(choice)(choice.ranks, 0, 1, 5, choice.bin_ns))
-    head = read(pack(small.strips, {}))
+    head = read(pack(small.tracks, {}))
     assert any("the first 5 of 13 events of rank 0 are shown" in note for note in head["notes"])
     assert sum(lane["n"] for lane in lanes_of(head, "stream", 0)) == 5
 
 
 def test_a_timeline_that_would_make_the_page_too_large_is_cut_at_its_end(drawn: Drawn) -> None:
-    whole = pack(drawn.strips, {})
+    whole = pack(drawn.tracks, {})
     limit = len(gzip.compress(whole, 1)) * 3 // 4
-    small = pack_to_fit(drawn.strips, {}, ["as before"], limit)
+    small = pack_to_fit(drawn.tracks, {}, ["as before"], limit)
     assert len(gzip.compress(small, 1)) <= limit
     before, after = read(whole), read(small)
     assert after["notes"][0] == "as before" and "too large to send" in after["notes"][1]
@@ -203,4 +273,4 @@ def test_a_timeline_that_would_make_the_page_too_large_is_cut_at_its_end(drawn: 
 
 
 def test_a_timeline_that_fits_is_left_whole(drawn: Drawn) -> None:
-    assert pack_to_fit(drawn.strips, {}, []) == pack(drawn.strips, {})
+    assert pack_to_fit(drawn.tracks, {}, []) == pack(drawn.tracks, {})

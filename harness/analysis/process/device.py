@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from harness.analysis.process import idle
@@ -11,7 +13,7 @@ from harness.analysis.process.intervals import EMPTY, Intervals, clip, differenc
 from harness.analysis.process.prepared import Measured
 from harness.analysis.summary import Device, Gap, IdleCause, KindTime, MetricAverage, StepSplit
 from harness.traces.operators import counted
-from harness.traces.trace import I64, Activity
+from harness.traces.trace import I64, U8, Activity
 
 LONGEST_GAPS = 10
 _CHUNK = 1 << 19  # gaps judged at a time: keeps millions of gaps from filling the memory
@@ -122,14 +124,26 @@ def _idle(m: Measured, device: int) -> tuple[list[IdleCause], list[Gap]]:
     gaps = idle_of(m, device)
     judge = GapJudge(m, device)
     sums = np.zeros((1, len(idle.CAUSES)), np.int64)
-    for at in range(0, len(gaps.start), _CHUNK):
-        sums += judge(Intervals(gaps.start[at : at + _CHUNK], gaps.end[at : at + _CHUNK])).sum(axis=0)
+    for some in _chunks(gaps):
+        sums += judge(some).sum(axis=0)
     length = gaps.end - gaps.start
     top = np.argsort(-length, kind="stable")[:LONGEST_GAPS]
     top.sort()
     chosen = Intervals(gaps.start[top], gaps.end[top])
     named = [_named(m, device, gap) for _, gap in idle.longest(chosen, judge(chosen), LONGEST_GAPS)]
     return idle.totals(sums), named
+
+
+def _chunks(gaps: Intervals) -> Iterator[Intervals]:
+    for at in range(0, len(gaps.start), _CHUNK):
+        yield Intervals(gaps.start[at : at + _CHUNK], gaps.end[at : at + _CHUNK])
+
+
+def main_causes(m: Measured, device: int, gaps: Intervals) -> U8:
+    """For each gap the cause that explains most of it, as an index into idle.CAUSES."""
+    judge = GapJudge(m, device)
+    found = [judge(some).argmax(axis=1).astype(np.uint8) for some in _chunks(gaps)]
+    return np.concatenate(found) if found else np.empty(0, np.uint8)
 
 
 class GapJudge:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -9,7 +11,7 @@ from harness.analysis.process import collective_rows, device, hta, launches, pip
 from harness.analysis.process.kinds import Rules
 from harness.analysis.process.part import KernelSums, RangeSums, RankPart, StepsPart, pack_rows, pack_tables
 from harness.analysis.process.phases import PhaseSums, phase_sums, phases
-from harness.analysis.process.prepared import Measured, inside, prepare, range_of_events
+from harness.analysis.process.prepared import Measured, extent_of, inside, prepare, range_of_events
 from harness.analysis.process.steps import ProcessSteps
 from harness.analysis.process.view import View, views
 from harness.analysis.summary import TraceSource, Window
@@ -20,15 +22,22 @@ from harness.traces.trace import Activity, Trace
 def measure_trace(trace: Trace, window: Window, rules: Rules, hta_too: bool = False) -> list[RankPart]:
     """One part per process of the trace. Raises nothing: what cannot be measured is in the part's
     findings."""
-    parts = [(_part(view, window, rules), view) for view in views(trace)]
-    if not hta_too:
-        return [part for part, _ in parts]
-    return [part.model_copy(update={"hta": hta.split(view)}) for part, view in parts]
+    return [part for part, _ in measured_processes(trace, window, rules, hta_too)]
 
 
-def _part(view: View, window: Window, rules: Rules) -> RankPart:
-    measured = prepare(view, window, rules)
-    start, end = _extent(measured.windows)
+def measured_processes(
+    trace: Trace, window: Window, rules: Rules, hta_too: bool = False
+) -> Iterator[tuple[RankPart, Measured]]:
+    """The part of each process of the trace, with the columns it was made from, one process at a time."""
+    for view in views(trace):
+        measured = prepare(view, window, rules)
+        part = _part(measured, window)
+        yield (part.model_copy(update={"hta": hta.split(view)}) if hta_too else part), measured
+
+
+def _part(measured: Measured, window: Window) -> RankPart:
+    view = measured.view
+    start, end = extent_of(measured.windows) if measured.windows else (0, 0)
     chosen = inside(measured)
     devices = [device.measure(measured, d) for d in measured.rows]
     part = RankPart(
@@ -50,12 +59,6 @@ def _part(view: View, window: Window, rules: Rules) -> RankPart:
         collectives=pack_rows(collective_rows.rows(view, measured.kinds, measured.nesting, measured.owner)),
     )
     return quality.judge_part(part, measured)
-
-
-def _extent(windows: dict[int, tuple[int, int]]) -> tuple[int, int]:
-    if not windows:
-        return 0, 0
-    return min(w[0] for w in windows.values()), max(w[1] for w in windows.values())
 
 
 def _source(view: View) -> TraceSource:

@@ -46,6 +46,11 @@ def prepare(view: View, window: Window, rules: Rules) -> Measured:
     return Measured(view, kinds, sets, rows, steps, nesting, owner, windows)
 
 
+def extent_of(windows: dict[int, tuple[int, int]]) -> tuple[int, int]:
+    """From the first start to the last end of at least one device's windows."""
+    return min(start for start, _ in windows.values()), max(end for _, end in windows.values())
+
+
 def range_of_events(m: Measured) -> I64:
     """The row of the range that each event belongs to, -1: none. An operator's own thread may have none open."""
     if not m.view.on_cpu or m.nesting.main is None:

@@ -42,6 +42,12 @@ class View:
         """Whether operators stand in for kernels: a trace without any device activity."""
         return bool(len(self.events)) and not bool((self.events.activity <= Activity.MEMSET).any())
 
+    @property
+    def clock(self) -> str:
+        """Views with the same clock need no alignment: one host's unix clocks, else one file's own."""
+        identity = self.trace.identity
+        return identity.path if self.epoch_ns is None else identity.host or "unknown host"
+
 
 def views(trace: Trace) -> list[View]:
     """One view per process that did something on a device, else per process with ranges; in the order of their pids."""

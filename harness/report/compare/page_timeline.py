@@ -7,9 +7,9 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from harness.analysis.summary import Summary
-from harness.report.timeline.condense import Choice, choose, draw
+from harness.measure.tracks import ProcessTrack
+from harness.report.timeline.drawn import Choice, choose, draw
 from harness.report.timeline.encode import pack_to_fit
-from harness.report.timeline.tracks import Strip
 from harness.traces.progress import OnProgress, silent
 
 _RANKS_EACH = 2  # of each run: the first and the last that all runs have
@@ -32,16 +32,16 @@ NO_TIMELINES = Timelines(
 def timelines(
     labels: Sequence[str], summaries: Sequence[Summary], progress: OnProgress = silent
 ) -> Timelines:
-    """The strips of every run whose traces are still where its Summary found them."""
+    """The tracks of every run whose traces are still where its Summary found them."""
     ranks = _shared(summaries)
-    drawn: list[Strip] = []
+    drawn: list[ProcessTrack] = []
     notes: list[str] = []
     absent: list[str] = []
     for label, summary in zip(labels, summaries, strict=True):
-        strips, told = _of_run(summary, ranks, len(summaries), progress)
-        drawn += [replace(strip, run=label) for strip in strips]
+        tracks, told = _of_run(summary, ranks, len(summaries), progress)
+        drawn += [replace(track, run=label) for track in tracks]
         notes += [f"{label}: {note}" for note in told]
-        absent += [] if strips else [_why(label, summary)]
+        absent += [] if tracks else [_why(label, summary)]
     missing = "; ".join(absent)
     if len(summaries) - len(absent) < 2:
         return Timelines(b"", f"No timelines: {missing}. All numbers here are from the summaries.")
@@ -63,30 +63,30 @@ def _shared(summaries: Sequence[Summary]) -> frozenset[int]:
 
 def _of_run(
     s: Summary, shared: frozenset[int], runs: int, progress: OnProgress
-) -> tuple[list[Strip], list[str]]:
+) -> tuple[list[ProcessTrack], list[str]]:
     if not s.devices:
         return [], []
     ranks = shared or _ends(s.ranks) or None
     choice = choose(s, ranks, runs)
     only = s.model_copy(update={"sources": [x for x in s.sources if _is_wanted(x.rank, ranks)]})
-    strips = draw(only, choice, progress=progress).strips[:_PROCESSES_EACH]
-    return _from_zero(strips, {c.host: c.offset_ns for c in s.clocks}), list(_left_out(s, choice, strips))
+    tracks = draw(only, choice, progress=progress).tracks[:_PROCESSES_EACH]
+    return _from_zero(tracks, {c.host: c.offset_ns for c in s.clocks}), list(_left_out(s, choice, tracks))
 
 
 def _why(label: str, s: Summary) -> str:
-    """Why a run has no strips."""
+    """Why a run has no tracks."""
     return f"the traces of {label} are not at hand" if s.devices else f"no work of {label} was recorded"
 
 
-def _left_out(s: Summary, choice: Choice, strips: Sequence[Strip]) -> Iterator[str]:
+def _left_out(s: Summary, choice: Choice, tracks: Sequence[ProcessTrack]) -> Iterator[str]:
     """What a reader might look for in vain."""
     processes = len({(d.source, d.rank, d.pid) for d in s.devices})
     counted = max((len(r.durations_ns) for r in s.steps.per_rank), default=0)
-    if len(strips) < processes:
-        yield f"{len(strips)} of {processes} processes are here"
+    if len(tracks) < processes:
+        yield f"{len(tracks)} of {processes} processes are here"
     if choice.steps < counted:
         yield f"{choice.steps} of {counted} counted steps are here"
-    if len(strips) > 1 and not _have_epochs(strips):
+    if len(tracks) > 1 and not _have_epochs(tracks):
         yield "its ranks' clocks cannot be compared"
 
 
@@ -94,15 +94,15 @@ def _is_wanted(rank: int | None, ranks: frozenset[int] | None) -> bool:
     return ranks is None or rank is None or rank in ranks
 
 
-def _have_epochs(strips: Sequence[Strip]) -> bool:
-    return all(strip.epoch_ns is not None for strip in strips)
+def _have_epochs(tracks: Sequence[ProcessTrack]) -> bool:
+    return all(track.epoch_ns is not None for track in tracks)
 
 
-def _from_zero(strips: Sequence[Strip], offsets_ns: Mapping[str, int]) -> list[Strip]:
-    """The run's strips on a clock that is 0 where the first of them begins, so that days between two runs are
-    not drawn. Without comparable clocks each strip begins at 0."""
-    if not _have_epochs(strips):
-        return [replace(strip, clock="", epoch_ns=-strip.window[0]) for strip in strips]
-    epochs = [(strip.epoch_ns or 0) - offsets_ns.get(strip.clock, 0) for strip in strips]
-    begin = min((strip.window[0] + e for strip, e in zip(strips, epochs, strict=True)), default=0)
-    return [replace(strip, clock="", epoch_ns=e - begin) for strip, e in zip(strips, epochs, strict=True)]
+def _from_zero(tracks: Sequence[ProcessTrack], offsets_ns: Mapping[str, int]) -> list[ProcessTrack]:
+    """The run's tracks on a clock that is 0 where the first of them begins, so that days between two runs are
+    not drawn. Without comparable clocks each track begins at 0."""
+    if not _have_epochs(tracks):
+        return [replace(track, clock="", epoch_ns=-track.window[0]) for track in tracks]
+    epochs = [(track.epoch_ns or 0) - offsets_ns.get(track.clock, 0) for track in tracks]
+    begin = min((track.window[0] + e for track, e in zip(tracks, epochs, strict=True)), default=0)
+    return [replace(track, clock="", epoch_ns=e - begin) for track, e in zip(tracks, epochs, strict=True)]

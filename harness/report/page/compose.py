@@ -1,6 +1,6 @@
 """One self-contained report.html of one job: everything inlined, nothing fetched, readable without scripts.
 
-Composes; what is said is in the page_* modules, how it looks in templates/report.
+Composes; what is said is in the modules beside this one, how it looks in templates/report.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import base64
 import gzip
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from functools import cache
 from importlib.util import find_spec
@@ -22,6 +22,7 @@ from harness.common.errors import WorkError
 from harness.common.paths import TEMPLATES
 from harness.explain.rules import verdict
 from harness.format.labels import are_cpus, cause_word
+from harness.measure.condensed import Condensed
 from harness.report.elements import Figure, Page, Section
 from harness.report.page.communication import communication_section
 from harness.report.page.exercise_0 import answer, tests_section
@@ -36,7 +37,7 @@ from harness.report.page.work import work_section
 from harness.report.palette import CAUSES, KINDS
 from harness.report.plots.time import gantt_figure, heat_figure
 from harness.report.tables.catalogue import figure_table
-from harness.report.timeline.condense import Drawn, choose, draw, notes
+from harness.report.timeline.drawn import Drawn, choose, draw, notes
 from harness.report.timeline.encode import pack_to_fit
 from harness.run import Run, write_atomically
 from harness.traces.progress import OnProgress, silent
@@ -62,26 +63,35 @@ def write_page(
     summary: Summary,
     path: Path,
     ranks: frozenset[int] | None = None,
+    condensed: Sequence[Condensed] = (),
+    *,
     progress: OnProgress = silent,
 ) -> None:
     """Write the page of one job. `run`: its directory when it is one of ours; `ranks`: whose timeline, None
-    chooses.
+    chooses; `condensed`: what was kept of the traces when they were measured, anything else is read again.
 
     Raises WorkError when it cannot be written, or when Plotly's script is not installed.
     """
-    write_atomically(path, render_page(compose(summary, read_inputs(run, summary, ranks, progress))))
+    write_atomically(
+        path, render_page(compose(summary, read_inputs(run, summary, ranks, condensed, progress=progress)))
+    )
 
 
 def read_inputs(
-    run: Run | None, summary: Summary, ranks: frozenset[int] | None = None, progress: OnProgress = silent
+    run: Run | None,
+    summary: Summary,
+    ranks: frozenset[int] | None = None,
+    condensed: Sequence[Condensed] = (),
+    *,
+    progress: OnProgress = silent,
 ) -> Inputs:
-    """What the page needs besides the Summary, read from the run and condensed from the traces."""
+    """What the page needs besides the Summary, read from the run and from its condensed traces."""
     inputs = gather(run)
     choice = choose(summary, ranks)
-    drawn = draw(summary, choice, progress=progress) if summary.devices else Drawn()
+    drawn = draw(summary, choice, condensed, progress) if summary.devices else Drawn()
     communicates = any(d.communication_ns for d in summary.devices)
     clocks = {c.host: c.offset_ns for c in summary.clocks}
-    left_out = notes(summary, choice, drawn.strips)
+    left_out = notes(summary, choice, drawn.tracks)
     elsewhere, own = links_of_site(inputs.record, summary), links_of_run(run)
     return replace(
         inputs,
@@ -93,7 +103,7 @@ def read_inputs(
         heat=heat_figure(drawn.bins, summary),
         gantt=gantt_figure(drawn.passes),
         hidden=[(kind, *times) for kind, times in _longest_first(drawn.hidden)] if communicates else [],
-        timeline=pack_to_fit(drawn.strips, clocks, left_out) if drawn.strips else b"",
+        timeline=pack_to_fit(drawn.tracks, clocks, left_out) if drawn.tracks else b"",
     )
 
 

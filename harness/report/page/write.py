@@ -7,8 +7,9 @@ from pathlib import Path
 
 from harness.analysis.summary import Summary
 from harness.common.errors import RequestError
+from harness.measure.condensed import Condensed
 from harness.measure.paths import is_run
-from harness.measure.request import resolve
+from harness.measure.request import Measurement, resolve
 from harness.report.page.compose import compose, figures, read_inputs, write_page
 from harness.run import Run
 from harness.traces.progress import Progress
@@ -16,9 +17,15 @@ from harness.traces.progress import Progress
 PAGE = "report.html"
 
 
+def run_among(tokens: Sequence[str]) -> Run | None:
+    """The run that a request is about, where it names one and nothing else."""
+    paths = [resolve(token) for token in tokens]
+    return Run(paths[0]) if len(paths) == 1 and is_run(paths[0]) else None
+
+
 def write_pages(
     tokens: Sequence[str],
-    summaries: Sequence[Summary],
+    measured: Measurement,
     asked: Path | None,
     ranks: frozenset[int] | None = None,
 ) -> list[Path]:
@@ -29,42 +36,43 @@ def write_pages(
     """
     if asked is not None and asked.is_dir():
         raise RequestError(f"--html {asked}: is a folder; give a file, as in --html {asked / PAGE}")
-    paths = [resolve(token) for token in tokens]
-    run = Run(paths[0]) if len(paths) == 1 and is_run(paths[0]) else None
-    if asked is None:
-        return (
-            [_write(run, summaries[0], run.path / PAGE, ranks)]
-            if run is not None and len(summaries) == 1
-            else []
-        )
+    run, (summaries, condensed) = run_among(tokens), measured
+    page = asked or (run.path / PAGE if run else None)
+    if page is None or (asked is None and len(summaries) != 1):
+        return []
     if len(summaries) == 1:
-        return [_write(run, summaries[0], asked, ranks)]
+        return [_write(run, summaries[0], page, ranks, condensed)]
     return [
-        _write(None, summary, asked.with_name(f"{asked.stem}-{number}{asked.suffix}"), ranks)
+        _write(None, summary, page.with_name(f"{page.stem}-{number}{page.suffix}"), ranks, condensed)
         for number, summary in enumerate(summaries, 1)
     ]
 
 
-def _write(run: Run | None, summary: Summary, path: Path, ranks: frozenset[int] | None) -> Path:
+def _write(
+    run: Run | None,
+    summary: Summary,
+    path: Path,
+    ranks: frozenset[int] | None,
+    condensed: Sequence[Condensed],
+) -> Path:
     unknown = sorted((ranks or frozenset()) - set(summary.ranks))
     if unknown:
         least, most = min(summary.ranks, default=None), max(summary.ranks, default=None)
         there = "no trace here says its rank" if least is None else f"the ranks are {least} to {most}"
         raise RequestError(f"--ranks {unknown[0]}: there is no such rank; {there}")
     with Progress("drawing the page") as progress:
-        write_page(run, summary, path, ranks, progress)
+        write_page(run, summary, path, ranks, condensed, progress=progress)
     return path
 
 
-def write_pictures(tokens: Sequence[str], summaries: Sequence[Summary], folder: Path) -> list[Path]:
+def write_pictures(tokens: Sequence[str], measured: Measurement, folder: Path) -> list[Path]:
     """Every plot of every page as `folder`/<figure>.png. Raises WorkError when they cannot be written."""
     from harness.report.plots.png import write_pngs  # noqa: PLC0415 - a page needs no matplotlib
 
-    paths = [resolve(token) for token in tokens]
-    run = Run(paths[0]) if len(paths) == 1 and is_run(paths[0]) else None
+    run, (summaries, condensed) = run_among(tokens), measured
     written: list[Path] = []
     for number, summary in enumerate(summaries, 1):
-        page = compose(summary, read_inputs(run, summary))
+        page = compose(summary, read_inputs(run, summary, condensed=condensed))
         name = f"{number}-" if len(summaries) > 1 else ""
         written += write_pngs(figures(page), folder, name)
     return written

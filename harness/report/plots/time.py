@@ -8,10 +8,12 @@ from typing import Any
 import numpy as np
 
 from harness.analysis.summary import Summary
+from harness.measure.condensed import BINS
+from harness.measure.tracks import Pass
 from harness.report.elements import Figure
 from harness.report.palette import COMMUNICATION, COMPUTE, KINDS, OVERLAP
 from harness.report.plots import plotly_json
-from harness.report.timeline.condense import BINS, DeviceBins, Pass
+from harness.report.timeline.drawn import DeviceBins
 from harness.traces.trace import F64
 
 _MANY = 40  # rows that are named at most; the pointer names the others

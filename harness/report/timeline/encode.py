@@ -1,4 +1,4 @@
-"""Strips to the bytes that the page's timeline reads: a JSON head, then columns as planes of bytes, which gzip
+"""Process tracks to the bytes that the page's timeline reads: a JSON head, then columns as planes of bytes, which gzip
 likes. The other half is templates/report/timeline.js."""
 
 from __future__ import annotations
@@ -15,32 +15,34 @@ from numpy.typing import NDArray
 from harness.analysis.process.idle import CAUSES
 from harness.format.format import percent
 from harness.format.labels import cause_word
+from harness.measure.tracks import KINDS, Lane, ProcessTrack
 from harness.report.palette import CAUSES as CAUSE_COLORS
 from harness.report.palette import KINDS as KIND_COLORS
-from harness.report.timeline.tracks import KINDS, Lane, Strip
 from harness.traces.trace import I64
 
 MOST_BYTES = 2_600_000  # compressed; with Plotly's 1.5 MB and in base64 about 5.6 MB of page
 _LARGEST = 2**32 - 1
 
 
-def pack(strips: Sequence[Strip], offsets_ns: Mapping[str, int] | None, notes: Sequence[str] = ()) -> bytes:
-    """All strips on one time axis that begins at 0 with the earliest window.
+def pack(
+    tracks: Sequence[ProcessTrack], offsets_ns: Mapping[str, int] | None, notes: Sequence[str] = ()
+) -> bytes:
+    """All tracks on one time axis that begins at 0 with the earliest window.
 
-    `offsets_ns`: how far a clock is ahead of the reference (Summary.clocks). None: strips of several runs, each
-    of which begins at 0. So do strips whose clocks cannot be compared, and a note says so.
+    `offsets_ns`: how far a clock is ahead of the reference (Summary.clocks). None: tracks of several runs, each
+    of which begins at 0. So do tracks whose clocks cannot be compared, and a note says so.
     """
-    origins, remark = _origins(strips, offsets_ns)
-    unit_ns = _unit(strips)
+    origins, remark = _origins(tracks, offsets_ns)
+    unit_ns = _unit(tracks)
     texts: dict[str, int] = {}
     head: dict[str, Any] = {
         "unit_ns": unit_ns,
         "kinds": [[kind, KIND_COLORS[kind]] for kind in KINDS],
         "causes": [[cause, CAUSE_COLORS[cause]] for cause in CAUSES],
-        "notes": [*notes, *remark, *(note for strip in strips for note in strip.notes)],
-        "strips": [_head(strip, origin, unit_ns) for strip, origin in zip(strips, origins, strict=True)],
+        "notes": [*notes, *remark, *(note for track in tracks for note in track.notes)],
+        "strips": [_head(track, origin, unit_ns) for track, origin in zip(tracks, origins, strict=True)],
     }
-    columns = [_columns(strip, origin, unit_ns, texts) for strip, origin in zip(strips, origins, strict=True)]
+    columns = [_columns(track, origin, unit_ns, texts) for track, origin in zip(tracks, origins, strict=True)]
     head["texts"] = list(texts)
     start, length, text, code = (np.concatenate(c) for c in zip(*columns, strict=True))
     body = b"".join(_planes(c) for c in (start, length, text)) + code.astype(np.uint8).tobytes()
@@ -49,29 +51,29 @@ def pack(strips: Sequence[Strip], offsets_ns: Mapping[str, int] | None, notes: S
 
 
 def pack_to_fit(
-    strips: Sequence[Strip],
+    tracks: Sequence[ProcessTrack],
     offsets_ns: Mapping[str, int] | None,
     notes: Sequence[str],
     most_bytes: int = MOST_BYTES,
 ) -> bytes:
     """As `pack`, and no more than `most_bytes` once compressed: what is too much is cut off at the end."""
-    packed = pack(strips, offsets_ns, notes)
+    packed = pack(tracks, offsets_ns, notes)
     share = 1.0
     while len(packed) > most_bytes and (size := len(gzip.compress(packed, 1))) > most_bytes:
         share *= min(0.9 * most_bytes / size, 0.8)
-        cut = [_shorter(strip, share) for strip in strips]
+        cut = [_shorter(track, share) for track in tracks]
         remark = f"only the first {percent(share)} of these steps is here: more would make the page too large to send"
         packed = pack(cut, offsets_ns, [*notes, remark])
     return packed
 
 
-def _shorter(strip: Strip, share: float) -> Strip:
-    """The first part of a strip's window."""
-    begin, end = strip.window[0], strip.window[0] + max(int(share * (strip.window[1] - strip.window[0])), 1)
+def _shorter(track: ProcessTrack, share: float) -> ProcessTrack:
+    """The first part of a track's window."""
+    begin, end = track.window[0], track.window[0] + max(int(share * (track.window[1] - track.window[0])), 1)
     return replace(
-        strip,
-        lanes=[_before(lane, end) for lane in strip.lanes],
-        steps=[step for step in strip.steps if step[1] < end],
+        track,
+        lanes=[_before(lane, end) for lane in track.lanes],
+        steps=[step for step in track.steps if step[1] < end],
         window=(begin, end),
     )
 
@@ -82,59 +84,61 @@ def _before(lane: Lane, end: int) -> Lane:
     return replace(lane, **columns)
 
 
-def _origins(strips: Sequence[Strip], offsets_ns: Mapping[str, int] | None) -> tuple[list[int], list[str]]:
-    """What each strip's times are counted from."""
+def _origins(
+    tracks: Sequence[ProcessTrack], offsets_ns: Mapping[str, int] | None
+) -> tuple[list[int], list[str]]:
+    """What each track's times are counted from."""
     if offsets_ns is None:
-        return [strip.window[0] for strip in strips], []
-    if len(strips) > 1 and any(strip.epoch_ns is None for strip in strips):
+        return [track.window[0] for track in tracks], []
+    if len(tracks) > 1 and any(track.epoch_ns is None for track in tracks):
         remark = "clocks cannot be compared: every rank's time begins with its own first shown step"
-        return [strip.window[0] for strip in strips], [remark]
-    shifts = [offsets_ns.get(strip.clock, 0) - (strip.epoch_ns or 0) for strip in strips]
-    begin = min(strip.window[0] - shift for strip, shift in zip(strips, shifts, strict=True))
+        return [track.window[0] for track in tracks], [remark]
+    shifts = [offsets_ns.get(track.clock, 0) - (track.epoch_ns or 0) for track in tracks]
+    begin = min(track.window[0] - shift for track, shift in zip(tracks, shifts, strict=True))
     return [begin + shift for shift in shifts], []
 
 
-def _unit(strips: Sequence[Strip]) -> int:
+def _unit(tracks: Sequence[ProcessTrack]) -> int:
     """Nanoseconds per tick: 1, unless a window is too long for 32 bits."""
-    longest = max(strip.window[1] - strip.window[0] for strip in strips)
+    longest = max(track.window[1] - track.window[0] for track in tracks)
     unit = 1
     while 2 * longest // unit > _LARGEST:
         unit *= 2
     return unit
 
 
-def _head(strip: Strip, origin: int, unit_ns: int) -> dict[str, Any]:
+def _head(track: ProcessTrack, origin: int, unit_ns: int) -> dict[str, Any]:
     def at(moment_ns: int) -> int:
         return (moment_ns - origin) // unit_ns
 
     return {
-        "rank": strip.rank,
-        "run": strip.run,
-        "host": strip.host,
-        "path": strip.path,
-        "window": [at(strip.window[0]), at(strip.window[1])],
-        "steps": [[name, at(start), at(end)] for name, start, end in strip.steps],
+        "rank": track.rank,
+        "run": track.run,
+        "host": track.host,
+        "path": track.path,
+        "window": [at(track.window[0]), at(track.window[1])],
+        "steps": [[name, at(start), at(end)] for name, start, end in track.steps],
         "lanes": [
             {"group": lane.group, "label": lane.label, "device": lane.device, "n": len(lane)}
-            for lane in strip.lanes
+            for lane in track.lanes
         ],
-        "begin": at(strip.window[0]),
-        "causes": [cause_word(cause, strip.cpu) for cause in CAUSES],
+        "begin": at(track.window[0]),
+        "causes": [cause_word(cause, track.cpu) for cause in CAUSES],
     }
 
 
 def _columns(
-    strip: Strip, origin: int, unit_ns: int, texts: dict[str, int]
+    track: ProcessTrack, origin: int, unit_ns: int, texts: dict[str, int]
 ) -> tuple[NDArray[np.uint32], NDArray[np.uint32], NDArray[np.uint32], NDArray[np.uint8]]:
     """Starts as differences, lengths, texts and codes of all lanes, one after another.
 
-    Each lane's first difference counts from the strip's window. What began before the window or ends after
+    Each lane's first difference counts from the track's window. What began before the window or ends after
     it is cut to it.
     """
-    low, high = strip.window
+    low, high = track.window
     starts: list[I64] = []
     lengths: list[I64] = []
-    for lane in strip.lanes:
+    for lane in track.lanes:
         start = (np.clip(lane.start_ns, low, high) - origin) // unit_ns
         end = (np.clip(lane.end_ns, low, high) - origin) // unit_ns
         starts.append(np.diff(start, prepend=(low - origin) // unit_ns))
@@ -142,15 +146,15 @@ def _columns(
     if not starts:
         empty = np.empty(0, np.uint32)
         return empty, empty, empty, np.empty(0, np.uint8)
-    text = np.concatenate([lane.text for lane in strip.lanes])
-    table = np.zeros(len(strip.texts), np.uint32)
+    text = np.concatenate([lane.text for lane in track.lanes])
+    table = np.zeros(len(track.texts), np.uint32)
     for used in np.unique(text).tolist():
-        table[used] = texts.setdefault(strip.texts[used], len(texts))
+        table[used] = texts.setdefault(track.texts[used], len(texts))
     return (
         np.concatenate(starts).astype(np.uint32),
         np.concatenate(lengths).astype(np.uint32),
         table[text],
-        np.concatenate([lane.code for lane in strip.lanes]),
+        np.concatenate([lane.code for lane in track.lanes]),
     )
 
 

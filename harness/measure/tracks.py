@@ -1,5 +1,5 @@
-"""One process of a trace as strips to draw: ranges by depth, streams, idle time by cause. Columns in, columns
-out; times stay on the trace's own clock."""
+"""One process as a track to draw: ranges by depth, streams, idle time by cause, pipeline passes. Columns in, columns
+out; times stay on the trace's own clock, and what of it is drawn is not decided here."""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.analysis.process.breakdown import COMMUNICATION, MEMORY
-from harness.analysis.process.device import GapJudge, idle_of
+from harness.analysis.process.device import idle_of, main_causes
 from harness.analysis.process.idle import CAUSES
 from harness.analysis.process.intervals import clip
 from harness.analysis.process.kinds import KINDS as KERNEL_KINDS
-from harness.analysis.process.prepared import Measured
+from harness.analysis.process.lanes import lanes
+from harness.analysis.process.pipeline import microbatches
+from harness.analysis.process.prepared import Measured, extent_of
 from harness.format.format import amount
 from harness.format.labels import cause_word
 from harness.traces.trace import I64, U8, RangeKind
@@ -47,7 +49,19 @@ class Lane:
 
 
 @dataclass(frozen=True)
-class Strip:
+class Pass:
+    """One forward or backward of one micro-batch on one stage; nanoseconds since its step's start on its rank."""
+
+    rank: int | None
+    stage: int
+    forward: bool
+    number: int
+    start_ns: int
+    end_ns: int
+
+
+@dataclass(frozen=True)
+class ProcessTrack:
     """All lanes of one process, with the steps that they show. Times in nanoseconds of the trace's clock."""
 
     rank: int | None
@@ -59,6 +73,7 @@ class Strip:
     texts: list[str]
     steps: list[tuple[str, int, int]]
     window: tuple[int, int]
+    passes: list[list[Pass]]  # of each step
     notes: list[str] = field(default_factory=list)
     run: str = ""  # where several are shown together
     cpu: bool = False  # operators stand in for kernels
@@ -79,56 +94,48 @@ class Texts:
         return found
 
 
-def make_strip(m: Measured, first: int, count: int, most_events: int) -> Strip | None:
-    """Counted steps `first` to `first + count` of one process; None when it did nothing in them.
-
-    At most `most_events` device events: what is beyond is cut off, and a note says so.
-    """
-    steps = _steps(m, first, count)
-    if not m.windows:
-        return None
-    window = _window(m, steps)
-    notes: list[str] = []
-    window = _affordable(m, window, most_events, notes)
+def process_track(m: Measured) -> ProcessTrack:
+    """The whole of one process's counted steps; without any, of its devices' windows, of which there must be one."""
+    rows = np.flatnonzero(m.steps.counted)
+    steps = [(m.steps.names[i], int(m.steps.start_ns[i]), int(m.steps.end_ns[i])) for i in rows]
+    window = (steps[0][1], steps[-1][2]) if steps else extent_of(m.windows)
     texts = Texts()
     main, others = _ranges(m, window, texts)
-    lanes = [*main, *_idle(m, window, texts), *_streams(m, window, texts), *others]
+    every = [*main, *_idle(m, window, texts), *_streams(m, window, texts), *others]
     identity = m.view.trace.identity
-    clock = identity.host or "unknown host" if m.view.epoch_ns is not None else identity.path
-    return Strip(
+    return ProcessTrack(
         rank=m.view.rank,
         host=identity.host,
-        clock=clock,
+        clock=m.view.clock,
         epoch_ns=m.view.epoch_ns,
         path=identity.path,
-        lanes=[lane for lane in lanes if len(lane)],
+        lanes=[lane for lane in every if len(lane)],
         texts=texts.all,
-        steps=[s for s in steps if s[1] < window[1]],
+        steps=steps,
         window=window,
-        notes=notes,
+        passes=_passes(m, steps),
         cpu=m.view.on_cpu,
     )
 
 
-def _steps(m: Measured, first: int, count: int) -> list[tuple[str, int, int]]:
-    rows = np.flatnonzero(m.steps.counted)[first : first + count]
-    return [(m.steps.names[i], int(m.steps.start_ns[i]), int(m.steps.end_ns[i])) for i in rows]
-
-
-def _window(m: Measured, steps: list[tuple[str, int, int]]) -> tuple[int, int]:
-    """The steps, or without any the devices' own windows."""
-    if steps:
-        return steps[0][1], steps[-1][2]
-    return min(w[0] for w in m.windows.values()), max(w[1] for w in m.windows.values())
-
-
-def _affordable(m: Measured, window: tuple[int, int], most: int, notes: list[str]) -> tuple[int, int]:
-    starts = m.view.events.start_ns
-    inside = np.sort(starts[(starts >= window[0]) & (starts < window[1])])
-    if len(inside) <= most:
-        return window
-    notes.append(f"the first {most:,} of {len(inside):,} events of rank {m.view.rank} are shown")
-    return window[0], int(inside[most])
+def _passes(m: Measured, steps: list[tuple[str, int, int]]) -> list[list[Pass]]:
+    found = microbatches(m.view, m.nesting, m.owner)
+    if found is None:
+        return []
+    return [
+        [
+            Pass(
+                rank=m.view.rank,
+                stage=int(found.stage[i]),
+                forward=bool(found.forward[i]),
+                number=int(found.number[i]),
+                start_ns=int(found.start_ns[i]) - begin,
+                end_ns=int(found.end_ns[i]) - begin,
+            )
+            for i in np.flatnonzero(found.of_step(m.steps, begin, end))
+        ]
+        for _, begin, end in steps
+    ]
 
 
 def _shown(start: I64, end: I64, window: tuple[int, int]) -> NDArray[np.bool_]:
@@ -142,19 +149,19 @@ def _ranges(m: Measured, window: tuple[int, int], texts: Texts) -> tuple[list[La
     nested = shown & (ranges.kind != RangeKind.START_END)
     depth = _depths(m.nesting.own_parent)
     main = m.nesting.main_thread
-    lanes: dict[bool, list[Lane]] = {True: [], False: []}
+    found: dict[bool, list[Lane]] = {True: [], False: []}
     for thread in _threads(ranges.thread[nested], main):
         label = "ranges" if thread == main else f"ranges, thread {thread}"
         mine = nested & (ranges.thread == thread)
         deepest = _DEEPEST if thread == main else _DEEPEST // 2
         for level in range(min(int(depth[mine].max(initial=-1)) + 1, deepest)):
             rows = np.flatnonzero(mine & (depth == level))
-            lanes[thread == main].append(_range_lane(m, rows, label if level == 0 else "", texts))
+            found[thread == main].append(_range_lane(m, rows, label if level == 0 else "", texts))
     crossing = np.flatnonzero(shown & (ranges.kind == RangeKind.START_END))
     order = crossing[np.argsort(ranges.start_ns[crossing], kind="stable")]
     for number, rows in enumerate(_apart(order, ranges.start_ns, ranges.end_ns)[: _DEEPEST // 2]):
-        lanes[False].append(_range_lane(m, rows, "start/end ranges" if number == 0 else "", texts))
-    return lanes[True], lanes[False]
+        found[False].append(_range_lane(m, rows, "start/end ranges" if number == 0 else "", texts))
+    return found[True], found[False]
 
 
 def _range_lane(m: Measured, rows: NDArray[np.intp], label: str, texts: Texts) -> Lane:
@@ -187,22 +194,10 @@ def _depths(parent: I64) -> NDArray[np.int32]:
     return depth
 
 
-def _apart(order: NDArray[np.intp], start: I64, end: I64) -> list[NDArray[np.intp]]:
-    """Rows, which come sorted by start, in lists without overlaps, each in the first that is free."""
-    if len(order) == 0:
-        return []
-    if (start[order][1:] >= end[order][:-1]).all():
-        return [order]
-    lanes: list[list[int]] = []
-    ends: list[int] = []  # of the last interval of each lane
-    for row, s, e in zip(order.tolist(), start[order].tolist(), end[order].tolist(), strict=True):
-        lane = next((i for i, last in enumerate(ends) if last <= s), len(lanes))
-        if lane == len(lanes):
-            lanes.append([])
-            ends.append(e)
-        lanes[lane].append(row)
-        ends[lane] = e
-    return [np.array(lane, np.intp) for lane in lanes]
+def _apart(rows: NDArray[np.intp], start: I64, end: I64) -> list[NDArray[np.intp]]:
+    """Rows, which come sorted by start, in lists without overlaps."""
+    lane = lanes(start[rows], end[rows], np.zeros(len(rows), np.int64))
+    return [rows[lane == number] for number in range(int(lane.max(initial=-1)) + 1)]
 
 
 def _idle(m: Measured, window: tuple[int, int], texts: Texts) -> Iterator[Lane]:
@@ -211,7 +206,7 @@ def _idle(m: Measured, window: tuple[int, int], texts: Texts) -> Iterator[Lane]:
         gaps = clip(idle_of(m, device), *window)
         if len(gaps.start) == 0:
             continue
-        cause = GapJudge(m, device)(gaps).argmax(axis=1)
+        cause = main_causes(m, device, gaps)
         words = [cause_word(name, m.view.on_cpu) for name in CAUSES]
         table = np.array([texts.index(f"idle: {word}") for word in words], np.int64)
         yield Lane("idle", "idle", device, gaps.start, gaps.end, table[cause], cause.astype(np.uint8))

@@ -1,0 +1,55 @@
+"""Parts of processes to Summaries, one per job, with what the runs' directories hold besides traces. Opens no trace."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from harness.analysis.job.grouping import group
+from harness.analysis.job.summarise import finish
+from harness.analysis.process.part import RankPart
+from harness.analysis.summary import Finding, RankTraining, Summary
+from harness.common.errors import WorkError
+from harness.measure.run_contents import read_contents, with_contents, with_findings, world_size
+
+NO_TRACE = "no trace was found: give a run, a trace file or a folder of them"
+
+
+def summarise(
+    parts: Iterable[RankPart], broken: Sequence[Finding] = (), runs: Sequence[Path] = ()
+) -> list[Summary]:
+    """Parts to summaries, one per job, with what the runs' directories hold besides traces.
+
+    A run without any trace still has its training's numbers. Raises WorkError when there is nothing at all.
+    """
+    parts = list(parts)
+    beside = {run: read_contents(Path(run)) for run in {*map(str, runs), *(p.run for p in parts if p.run)}}
+    named = [name_rank(part, beside[part.run].training) if part.run else part for part in parts]
+    worlds = {run: world_size(own.training) for run, own in beside.items()}
+    jobs = [(job[0].run, finish(job, worlds.get(job[0].run or ""))) for job in group(named)]
+    traced = {run for run, _ in jobs}
+    jobs += [(run, Summary()) for run in sorted(beside) if run not in traced]
+    if not jobs:
+        raise WorkError("; ".join(f.evidence for f in broken) or NO_TRACE)
+    complete = [summary if run is None else with_contents(summary, beside[run]) for run, summary in jobs]
+    return [with_findings(summary, broken) for summary in complete]
+
+
+def name_rank(part: RankPart, training: Sequence[RankTraining]) -> RankPart:
+    """The part with the rank that the training's own record gives its process, where the trace knows none."""
+    rank = rank_by_training(part.source.pid, part.source.host, training)
+    if part.source.rank is not None or rank is None:
+        return part
+    return part.model_copy(
+        update={
+            "source": part.source.model_copy(update={"rank": rank}),
+            "devices": [d.model_copy(update={"rank": rank}) for d in part.devices],
+            "launches": part.launches and part.launches.model_copy(update={"rank": rank}),
+        }
+    )
+
+
+def rank_by_training(pid: int | None, host: str | None, training: Sequence[RankTraining]) -> int | None:
+    """The rank that the training's own record gives a process; None where it names none, or several."""
+    found = [t.rank for t in training if t.pid == pid and (host is None or t.host in (None, host))]
+    return found[0] if pid is not None and len(found) == 1 else None

@@ -1,0 +1,161 @@
+"""What a run's directory holds besides its traces (record, training metrics, monitor), and the Summary with it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from harness.analysis.summary import Finding, MonitorDevice, RankTraining, Summary, Verdict
+from harness.common.paths import PROGRAM
+from harness.experiment.exercises import Experiment, read_experiment
+from harness.experiment.options import options_of
+from harness.measure.efficiency import efficiency
+from harness.measure.run_files import read_monitor, read_training
+from harness.run import Run
+from harness.site.site import Site
+
+_OF_PROFILERS = ("torch/", "nsys/")  # where a run keeps its traces
+_RUN_FACTS = (
+    "job_id",
+    "backend",
+    "created_ns",
+    "git",
+    "versions",
+    "command",
+    "user",
+    "submit_host",
+    "expects",
+)
+
+
+@dataclass(frozen=True)
+class RunContents:
+    """What a run's directory holds besides its traces."""
+
+    training: list[RankTraining]
+    monitor: list[MonitorDevice]
+    record: dict[str, Any]
+    findings: list[Finding]
+
+
+def read_contents(path: Path) -> RunContents:
+    run = Run(path)
+    training, broken = read_training(run.metrics())
+    monitor, unreadable = read_monitor(run.monitors(), training)
+    record, damaged = _record(path)
+    missing = _missing(run, record.get("expects") or [])
+    return RunContents(training, monitor, record, [*damaged, *missing, *broken, *unreadable])
+
+
+def _record(run: Path) -> tuple[dict[str, Any], list[Finding]]:
+    """What run.json says, or a finding where it is damaged; only what is used here must have its shape."""
+    try:
+        record = json.loads((run / "run.json").read_text(encoding="utf-8"))
+        asked = _RecordShape.model_validate(record)
+    except FileNotFoundError:
+        return {}, []
+    except (OSError, ValueError) as error:
+        what = "the run's record cannot be read"
+        reason = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
+        evidence = f"run.json: {reason}; what was asked for is not known"
+        return {}, [Finding(severity=Verdict.DOUBTFUL, what=what, evidence=evidence)]
+    expects = asked.job.expects if asked.job else None
+    of_profilers = None if expects is None else [x for x in expects if x.startswith(_OF_PROFILERS)]
+    return record | {"expects": of_profilers}, []
+
+
+class _JobShape(BaseModel):
+    expects: list[str] | None = None
+    experiment: dict[str, Any] | None = None
+
+
+class _RecordShape(BaseModel):
+    """The shape of the parts of run.json that are looked into."""
+
+    experiment: dict[str, Any] | None = None
+    site: dict[str, Any] | None = None
+    job: _JobShape | None = None
+
+
+def _missing(run: Run, expected: Sequence[str]) -> list[Finding]:
+    """A finding where a profiler was asked for and a trace that it should have left is not there."""
+    lost = [n for n in expected if not any(_has_content(run.path / other) for other in (n, _exported(n)))]
+    if not lost:
+        return []
+    what = "no trace" if len(lost) == len(expected) else "a trace is missing"
+    more = f" and {len(lost) - 1} more are missing" if len(lost) > 1 else " is missing"
+    status = run.status()
+    ended = status is None or status.state not in ("queued", "running")
+    why = "the job has not told that it ended"
+    if ended:
+        why = f"the program started no profiler, or `{PROGRAM} logs RUN` has what it said"
+    return [Finding(severity=Verdict.DOUBTFUL, what=what, evidence=f"{lost[0]}{more}; {why}")]
+
+
+def _exported(name: str) -> str:
+    """What an nsys report is exported to; kept alone it serves as well."""
+    return name.replace(".nsys-rep", ".sqlite")
+
+
+def _has_content(path: Path) -> bool:
+    return path.is_file() and path.stat().st_size > 0
+
+
+def with_contents(summary: Summary, contents: RunContents) -> Summary:
+    """The summary with the run's own record, training metrics and monitor."""
+    training, record = contents.training, contents.record
+    asked = read_experiment(record.get("experiment"))
+    update: dict[str, Any] = {
+        "training": training,
+        "efficiency": efficiency(training, isinstance(asked, Experiment) and asked.recomputes),
+        "monitor": contents.monitor,
+        "experiment": asked,
+        "run": _run_facts(record) if record else None,
+        "world_size": summary.world_size or world_size(training),
+        "hosts": summary.hosts or sorted({t.host for t in training if t.host}),
+        "backend": summary.backend or next((t.backend for t in training), None),
+        "ranks": summary.ranks or [t.rank for t in training],
+    }
+    complete = summary.model_copy(update=update)
+    return with_findings(complete, [*contents.findings, *_remarks(complete)])
+
+
+def with_findings(summary: Summary, findings: Sequence[Finding]) -> Summary:
+    if not findings:
+        return summary
+    quality = summary.quality
+    order = (Verdict.GOOD, Verdict.DOUBTFUL, Verdict.UNUSABLE)
+    # One file of many that cannot be read makes the rest doubtful, not unusable.
+    told = [min(f.severity, Verdict.DOUBTFUL, key=order.index) for f in findings]
+    worst = max([quality.verdict, *told], key=order.index)
+    merged = quality.model_copy(update={"verdict": worst, "findings": [*findings, *quality.findings]})
+    return summary.model_copy(update={"quality": merged})
+
+
+def _remarks(summary: Summary) -> list[Finding]:
+    """What a reader of this machine's numbers must not expect of them."""
+    on_cpu = summary.backend == "gloo" or any(d.device_kind == "cpu" for d in summary.devices)
+    asked = summary.experiment
+    if not isinstance(asked, Experiment) or asked.gpus_only is None or not on_cpu:
+        return []
+    what, evidence = asked.gpus_only
+    return [Finding(severity=Verdict.GOOD, what=what, evidence=evidence)]
+
+
+def _run_facts(record: dict[str, Any]) -> dict[str, Any]:
+    """What the report tells of a run, and what it needs to ask for it again: the site, the experiment as resolved."""
+    site, job = record.get("site") or {}, record.get("job") or {}
+    named = ("name", "defaults", *(option.field for option in options_of(Site)))
+    return {key: record.get(key) for key in _RUN_FACTS} | {
+        "site": {key: site.get(key) for key in named},
+        "resolved": job.get("experiment"),
+    }
+
+
+def world_size(training: Sequence[RankTraining]) -> int | None:
+    return max((t.world_size for t in training if t.world_size is not None), default=None)
