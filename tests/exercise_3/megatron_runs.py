@@ -9,11 +9,13 @@ import socket
 import subprocess
 import sys
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
+from threading import Timer
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
+TIMEOUT_S = 300
 SCRIPT = ROOT / "exercises" / "exercise_3_MegatronLM" / "train.py"
 MODELS = ROOT / "configs" / "models"
 
@@ -103,28 +105,43 @@ def command(folder: Path, *flags: object, processes: int = 2, model: str = "tiny
 
 def environment() -> dict[str, str]:
     """What the harness sets for a training on this machine's CPU."""
-    return {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "GLOO_SOCKET_IFNAME": "lo"}
+    ours = {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "GLOO_SOCKET_IFNAME": "lo"}
+    return {**os.environ, **ours, "CUDA_VISIBLE_DEVICES": ""}
+
+
+def train_launched(folder: Path, *flags: object) -> Run:
+    """Train to the end under the launcher that the harness uses."""
+    done = subprocess.run(
+        command(folder, *flags), cwd=ROOT, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        text=True, timeout=TIMEOUT_S, check=False,
+    )  # fmt: skip
+    return Run(folder, done.returncode, done.stdout)
 
 
 def train(
-    folder: Path,
-    *flags: object,
-    processes: int = 2,
-    model: str = "tiny-mistral",
-    before: tuple[str, ...] = (),
+    folder: Path, *flags: object, processes: int = 2, model: str = "tiny-mistral", first: bool = False
 ) -> Run:
-    """Train to the end. `before`: words before the launch, such as a priority."""
-    done = subprocess.run(
-        [*before, *command(folder, *flags, processes=processes, model=model)],
-        cwd=ROOT,
-        env=environment(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=300,
-        check=False,
+    """Train to the end without a launcher. `first`: before all else on this machine, where that is allowed."""
+    log = folder.with_suffix(".log")
+    words = ["--run-dir", folder, "--model", MODELS / f"{model}.yaml", "--device", "cpu", *flags]
+    order = {"processes": processes, "port": _free_port(), "log": str(log), "first": first}
+    server = _ranks()
+    assert server.stdin is not None and server.stdout is not None
+    too_long = Timer(TIMEOUT_S, server.kill)
+    too_long.start()
+    print(json.dumps({**order, "words": list(map(str, words))}), file=server.stdin, flush=True)
+    code = server.stdout.readline()
+    too_long.cancel()
+    return Run(folder, int(code), log.read_text())
+
+
+@cache
+def _ranks() -> subprocess.Popen[str]:
+    """The process that forks ranks: it ends with this one, which holds its input."""
+    argv = [sys.executable, "-m", "tests.exercise_3.forked_ranks"]
+    return subprocess.Popen(
+        argv, cwd=ROOT, env=environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
-    return Run(folder, done.returncode, done.stdout)
 
 
 def completed(run: Run) -> Run:

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from megatron_runs import ROOT, Run, command, completed, environment, train
+from megatron_runs import ROOT, Run, command, completed, environment, train, train_launched
 
 pytestmark = pytest.mark.train
 
@@ -20,7 +20,7 @@ PATIENCE_S = 300
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """Two pipeline stages, all defaults but the size."""
     folder = tmp_path_factory.mktemp("metrics") / "run"
-    return completed(train(folder, "--pp", 2, "--seq-length", 32, "--micro-batch-size", 2))
+    return completed(train_launched(folder, "--pp", 2, "--seq-length", 32, "--micro-batch-size", 2))
 
 
 def test_ten_iterations_of_which_five_are_recorded(run: Run) -> None:
