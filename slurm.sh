@@ -23,6 +23,10 @@ sys.exit(0 if u.find_spec("venv") and u.find_spec("ensurepip") or u.find_spec("v
 # 3.11 first: the pins of the train extra are tested with it; the newest Pythons lack wheels for some.
 readonly NAMES=(python3.11 python3.12 python3.13 python3.10 python3 python)
 
+# Python's exit status for: this needs the train extra, so install it and start me again (harness/common/errors.py).
+# PyTorch is a gigabyte, and only Python knows whether this machine itself is about to train.
+readonly NEEDS_TRAINING=88
+
 say() { printf 'slurm.sh: %s\n' "$*" >&2; }
 
 # place_of FILE: sets `folder` and `name` to where it really is, so that two ways into a shared folder are one .venv;
@@ -85,14 +89,15 @@ python_on_path() {
   return 1
 }
 
-# site_files: the chosen site's file first, then every other: a module or an image exists only where it belongs.
+# site_files WORD...: first what may be the chosen site's file, any that a word or HARNESS_SITE names, then every other:
+# a module or an image exists only where it belongs.
 site_files() {
-  local site=${1-}
-  if [[ $site == */* || $site == *.y*ml ]]; then
-    [ ! -f "$site" ] || printf '%s\0' "$site"
-  elif [ -n "$site" ] && [ -f "$root/configs/sites/$site.yaml" ]; then
-    printf '%s\0' "$root/configs/sites/$site.yaml"
-  fi
+  local word
+  for word in "$@" "${HARNESS_SITE-}"; do
+    [[ $word != --*=* ]] || word=${word#*=}
+    [[ $word == *.y*ml || $word == */* ]] || word=$root/configs/sites/$word.yaml
+    [[ $word != *.y*ml || ! -f $word ]] || printf '%s\0' "$word"
+  done
   printf '%s\0' "$root"/configs/sites/*.yaml
 }
 
@@ -130,7 +135,7 @@ python_of_a_module() {
       say "using Python of the module $name."
       break
     fi
-  done < <(site_files "$(asked_site "$@")")
+  done < <(site_files "$@")
   set -eu
   [ ${#python[@]} -gt 0 ]
 }
@@ -147,7 +152,7 @@ python_in_a_container() {
       say "using Python inside $image."
       return 0
     fi
-  done < <(site_files "$(asked_site "$@")")
+  done < <(site_files "$@")
   container=()
   return 1
 }
@@ -227,70 +232,6 @@ ensure() {
   "${python[@]}" -I "$root/scripts/door" "${options[@]}" launcher "$@" </dev/null || exit $?
 }
 
-# --- what a local run needs beyond the launcher -----------------------------------------------------------------------
-
-# asked_site ARG...: --site, else HARNESS_SITE, else nothing.
-asked_site() {
-  local site=${HARNESS_SITE-}
-  while [ $# -gt 0 ]; do
-    case $1 in
-    --site) site=${2-} ;;
-    --site=*) site=${1#--site=} ;;
-    esac
-    shift
-  done
-  printf '%s' "$site"
-}
-
-# launches ARG...: will this command start a training? Help, dry runs and a lesson's hints and answers do not.
-launches() {
-  case ${1-} in -* | rerun | lesson) ;; *) return 1 ;; esac
-  local argument before='' named='' reads='' runs=''
-  for argument in "$@"; do
-    case $argument in
-    -h | --help | --version | --dry-run) return 1 ;;
-    --hint | --answer | --json | --no-run) reads=yes ;;
-    --run | --again) runs=yes ;;
-    -*) ;;
-    *) [[ $before == --site || $argument == lesson ]] || named=yes ;;
-    esac
-    before=$argument
-  done
-  [[ $1 != lesson ]] || [[ -n $named && (-n $runs || -z $reads) ]]
-}
-
-# runs_here ARG...: will this machine itself train? As harness/site/site.py decides, without waiting for Python.
-runs_here() {
-  local site file=''
-  site=$(asked_site "$@")
-  [ -z "$site" ] || IFS= read -r -d '' file < <(site_files "$site") || :
-  if [ -n "$site" ]; then
-    [ "$(field "$file" scheduler)" = local ] && [ -z "$(field "$file" container.image)" ]
-  else
-    ! command -v sbatch >/dev/null || ! timeout 5 scontrol ping 2>/dev/null | grep -q UP
-  fi
-}
-
-# rehearse ARG...: PyTorch is a gigabyte, so first see that the request is one that will run.
-rehearse() {
-  local command=() argument kept=()
-  if [[ $1 != -* ]]; then
-    command=("$1")
-    shift
-  fi
-  if [[ ${command[0]-} == lesson ]]; then
-    for argument in "$@"; do # its answer needs the runs that are still to be made
-      [[ $argument == --again || $argument == --answer ]] || kept+=("$argument")
-    done
-    set -- "${kept[@]}" --no-run
-  else
-    set -- --dry-run "$@"
-  fi
-  "$venv/harness-python" -I -m harness "${command[@]+"${command[@]}"}" "$@" >/dev/null 2>&1
-}
-
-wants_training() { launches "$@" && ! current train && runs_here "$@" && rehearse "$@"; }
-
 # place_venv: sets `venv`: beside this file, or where HARNESS_VENV says.
 place_venv() {
   venv=$root/.venv
@@ -321,7 +262,20 @@ main() {
     exit 0
   fi
   ensure
-  ! wants_training "$@" || ensure train
+  if ! current train; then
+    local code=0
+    set +e # as a condition, the command would not stop at its errors
+    (set -e; start "$@")
+    code=$?
+    set -e
+    [ "$code" = "$NEEDS_TRAINING" ] || exit "$code"
+    ensure train
+  fi
+  start "$@"
+}
+
+# start ARG...: hands over to Python, and does not return where Python lives outside of a container.
+start() {
   # -I: neither the folder one stands in nor a module's PYTHONPATH may put another package before ours.
   local command=("$venv/harness-python" -I)
   # In somebody else's checkout Python could not keep what it compiled, and would compile it at every start.

@@ -90,25 +90,26 @@ def _or_error(errors: list[str], ask: Callable[[], T]) -> T | None:
 
 def go(experiment: Experiment, choice: Choice, behaviour: Behaviour, command: list[str]) -> int:
     """Launch the experiment, or say what a launch would do; returns the exit code."""
-    from harness.launch.check import forewarnings  # noqa: PLC0415 - the help page does without
+    from harness.launch.check import forewarnings, require_training  # noqa: PLC0415 - the help page does without
     from harness.launch.job import warnings_of  # noqa: PLC0415 - as above
-    from harness.launch.submit import prepare, script_of  # noqa: PLC0415
+    from harness.launch.submit import prepare, script_of, submit  # noqa: PLC0415 - as above
 
     print(f"site: {choice.site.name} ({choice.reason})", file=sys.stderr)
-    job = prepare(experiment, choice.site)
-    warnings = warnings_of(job, os.environ)
-    if behaviour.dry_run:  # a real launch says it as errors
-        warnings += forewarnings(job, os.environ)
-    for warning in warnings:
-        print(f"warning: {warning}", file=sys.stderr)
+    prepared = prepare(experiment, choice.site)
+    job = prepared.job
     if behaviour.dry_run:
+        _warn([*warnings_of(job, os.environ), *forewarnings(job, os.environ)])
         text = script_of(job)
         sys.stdout.write(json.dumps(job.as_json(), indent=1) + "\n" if behaviour.json else text)
         return 0
-    from harness.launch.submit import submit  # noqa: PLC0415
+    require_training(job, os.environ)
+    _warn(warnings_of(job, os.environ))
+    return after_submission(submit(prepared, command), behaviour)
 
-    run = submit(experiment, choice.site, command)
-    return after_submission(run, behaviour)
+
+def _warn(warnings: list[str]) -> None:
+    for warning in warnings:
+        print(f"warning: {warning}", file=sys.stderr)
 
 
 def after_submission(run: Run, behaviour: Behaviour) -> int:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import typer
 
 from harness.cli.options import JsonOption
-from harness.common.errors import RequestError, WorkError
+from harness.common.errors import RequestError, TrainingNeeded, WorkError
 
 if TYPE_CHECKING:
     from harness.experiment.exercises import Experiment
@@ -57,7 +57,8 @@ def lesson(
     as_json: JsonOption = False,
 ) -> int:
     """List the lessons, or do one: its question, its two runs (the missing ones are run), hints, the answer."""
-    from harness.site.detection import choose_site  # noqa: PLC0415 - --help does without
+    from harness.launch.check import lacks_training  # noqa: PLC0415 - --help does without
+    from harness.site.detection import choose_site  # noqa: PLC0415 - as above
     from harness.study.lessons import (  # noqa: PLC0415 - as above
         Found,
         lesson_command,
@@ -74,14 +75,17 @@ def lesson(
     pair, found = _paired(chosen, completed_runs(), here)
     asked = Asked(chosen, pair, here, site)
     hints = chosen.here(_on_cpu(here)).hints
+    missing = again or found.a is None or found.b is None
+    reading = bool(hint or answer or as_json)
+    if missing and lacks_training(here) and _wants_runs(again or run, reading, here):
+        raise TrainingNeeded  # before the question: slurm.sh installs the packages and starts the lesson again
     if not (answer or as_json):
         _question(asked, found)
         for number, text in enumerate(hints[:hint], 1):
             print(f"hint {number} of {len(hints)}: {text}")
     if again:
         found = Found(None, None)
-    missing = found.a is None or found.b is None
-    if missing and _wants_runs(again or run, only_reading=bool(hint or answer or as_json), site=here):
+    if missing and _wants_runs(again or run, reading, here):
         found = _run_missing(asked, found, quiet=as_json)
         missing = False
     if answer:
@@ -182,7 +186,7 @@ def _question(asked: Asked, found: Found) -> None:
 def _run_missing(asked: Asked, found: Found, quiet: bool) -> Found:
     """Both runs, the missing ones made now. All are submitted first where a scheduler queues them."""
     from harness.launch.backends.registry import backend_of  # noqa: PLC0415 - only now something is launched
-    from harness.launch.submit import submit  # noqa: PLC0415 - as above
+    from harness.launch.submit import prepare, submit  # noqa: PLC0415 - as above
     from harness.study.lessons import Found as Pairing  # noqa: PLC0415
 
     runs, unfinished = [], []
@@ -190,7 +194,7 @@ def _run_missing(asked: Asked, found: Found, quiet: bool) -> Found:
         if run is None:
             typed = asked.command(experiment)
             print(f"\nrunning: {typed}", file=sys.stderr)
-            run = submit(experiment, asked.site, shlex.split(typed)[1:])  # noqa: PLW2901 - it was missing
+            run = submit(prepare(experiment, asked.site), shlex.split(typed)[1:])  # noqa: PLW2901 - it was missing
             print(f"{run.job_id}: {run.path}", file=sys.stderr)
             if backend_of(asked.site).RUNS_HERE:
                 _complete(run, quiet)

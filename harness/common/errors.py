@@ -2,7 +2,8 @@
 
     HarnessError          anything a person should read as one sentence
     ├── RequestError      the request was wrong: exit code 2, nothing written
-    └── WorkError         the work failed: exit code 1, what there is stays on disk
+    ├── WorkError         the work failed: exit code 1, what there is stays on disk
+    └── TrainingNeeded    the training packages come first: exit code 88, nothing written
 
 Everything else that escapes is a bug and may show its traceback.
 """
@@ -27,6 +28,18 @@ class RequestError(HarnessError):
 
 class WorkError(HarnessError):
     """What was asked is fine, and doing it failed."""
+
+
+class TrainingNeeded(HarnessError):
+    """A run on this machine needs the `train` extra. slurm.sh reads the exit code, installs, and starts us again."""
+
+    exit_code = 88  # not used by Python, shells, or signals
+
+    def __init__(self) -> None:
+        super().__init__(
+            "a run on this machine needs the training packages, about a gigabyte, and .venv does not have them "
+            "(bash slurm.sh --install train)"
+        )
 
 
 def nearest(word: str, allowed: Iterable[str]) -> str | None:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Literal
 
-from harness.common.errors import RequestError, nearest
+from harness.common.errors import RequestError, TrainingNeeded, nearest
 from harness.common.paths import ROOT, expanded
 from harness.experiment.exercises import DDP, Experiment, Megatron, Training
 from harness.experiment.model import model_names
@@ -22,6 +22,7 @@ from harness.launch.argv import Word, read_here, shown
 from harness.launch.backends.registry import backend_of
 from harness.launch.job import Job
 from harness.launch.profilers.nsys import load_options
+from harness.site.site import Site
 
 OWN_SCRIPT = "train.py"
 Wanted = Literal["file", "folder", "prefix", "weights"]
@@ -112,13 +113,29 @@ def missing(job: Job, environ: Mapping[str, str]) -> list[str]:
 
 def forewarnings(job: Job, environ: Mapping[str, str]) -> list[str]:
     """What a launch would do about what is missing, for a dry run: stop, or on this machine first install."""
-    found = missing(job, environ)
-    if backend_of(job.site).RUNS_HERE and _lacks_training(
-        job
-    ):  # slurm.sh installs it before it launches here
-        found = [sentence for sentence in found if sentence not in _programs(job, environ)]
-        return [_FIRST_INSTALLS, *map(_would_stop, found)]
-    return list(map(_would_stop, found))
+    found = map(_would_stop, _missing_still(job, environ))
+    return [_FIRST_INSTALLS, *found] if lacks_training(job.site) else list(found)
+
+
+def require_training(job: Job, environ: Mapping[str, str]) -> None:
+    """To be asked before a launch says anything, as slurm.sh will start it again.
+
+    Raises:
+        TrainingNeeded: this machine trains, and the training packages are all that is missing.
+    """
+    if lacks_training(job.site) and not _missing_still(job, environ):
+        raise TrainingNeeded
+
+
+def lacks_training(site: Site) -> bool:
+    """Whether a run at `site` is one on this machine, outside of a container, and cannot train here yet."""
+    return backend_of(site).RUNS_HERE and site.container is None and not _has_torch()
+
+
+def _missing_still(job: Job, environ: Mapping[str, str]) -> list[str]:
+    """What is missing also after slurm.sh has installed the training packages."""
+    installed = list(_programs(job, environ)) if lacks_training(job.site) else []
+    return [sentence for sentence in missing(job, environ) if sentence not in installed]
 
 
 _FIRST_INSTALLS = (
@@ -130,8 +147,8 @@ def _would_stop(sentence: str) -> str:
     return f"a launch would stop here: {sentence}"
 
 
-def _lacks_training(job: Job) -> bool:
-    return job.image is None and importlib.util.find_spec("torch") is None
+def _has_torch() -> bool:
+    return importlib.util.find_spec("torch") is not None
 
 
 def _programs(job: Job, environ: Mapping[str, str]) -> Iterator[str]:
@@ -142,7 +159,7 @@ def _programs(job: Job, environ: Mapping[str, str]) -> Iterator[str]:
                 f"site {job.site.name}: its container image {why}: build it (containers/README.md) or name yours in a "
                 "site file"
             )
-    elif _lacks_training(job):
+    elif not _has_torch():
         yield (
             f"site {job.site.name} names no container, and the training packages are not in .venv: "
             "run `bash slurm.sh --install train`, or name a container in a site file"

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import NamedTuple
 
 from harness.common.paths import ROOT
 from harness.experiment.exercises import Experiment
@@ -50,9 +51,17 @@ def this_machine() -> Machine:
     )
 
 
-def prepare(experiment: Experiment, site: Site) -> Job:
-    """The resolved job, for this machine. Raises RequestError."""
-    return resolve(with_whole_paths(experiment), site, this_machine())
+class Prepared(NamedTuple):
+    """A launch before it starts: what was asked, with whole paths, and the job that it is on this machine."""
+
+    asked: Experiment
+    job: Job
+
+
+def prepare(experiment: Experiment, site: Site) -> Prepared:
+    """The experiment resolved for this machine. Raises RequestError."""
+    asked = with_whole_paths(experiment)  # the record must mean the same from everywhere
+    return Prepared(asked, resolve(asked, site, this_machine()))
 
 
 def script_of(job: Job) -> str:
@@ -62,15 +71,14 @@ def script_of(job: Job) -> str:
     return text
 
 
-def submit(experiment: Experiment, site: Site, command: list[str]) -> Run:
-    """Start the experiment at the site; returns its run, which then exists on disk.
+def submit(prepared: Prepared, command: list[str]) -> Run:
+    """Start what was prepared; returns its run, which then exists on disk. `command`: what was typed.
 
     Raises:
         RequestError: something it names is not there; nothing was written.
         WorkError: the backend refused, or the disk did; nothing is left behind.
     """
-    experiment = with_whole_paths(experiment)  # the record must mean the same from everywhere
-    job = prepare(experiment, site)
+    job = prepared.job
     check(job, os.environ)
     text = script_of(job)
     with Stage(Path(job.output_dir)) as stage:
@@ -79,13 +87,13 @@ def submit(experiment: Experiment, site: Site, command: list[str]) -> Run:
             write_atomically(stage.path / name, content)
         asked = Submission(
             stage=stage,
-            record=_record(experiment, site, job, command),
+            record=_record(prepared, command),
             name_for=job.name_for,
             directives=job.directives,
             cpus_per_task=job.cpus_per_task,
             gpus=(job.experiment.world_size or 0) if job.device == "cuda" else 0,
         )
-        return backend_of(site).submit(asked)
+        return backend_of(job.site).submit(asked)
 
 
 def state_of(run: Run, silent: set[str] | None = None) -> State:
@@ -113,12 +121,13 @@ def cancel(run: Run) -> State:
     return before
 
 
-def _record(experiment: Experiment, site: Site, job: Job, command: list[str]) -> Record:
+def _record(prepared: Prepared, command: list[str]) -> Record:
+    job = prepared.job
     return Record(
         job_id="",
-        backend=site.scheduler,
-        experiment=experiment,  # type: ignore[arg-type]  # an instance of one of the union's classes
-        site=site,
+        backend=job.site.scheduler,
+        experiment=prepared.asked,  # type: ignore[arg-type]  # an instance of one of the union's classes
+        site=job.site,
         job=job.as_json(),
         command=command,
         git=_git_state(),

@@ -21,7 +21,7 @@ from harness.common.errors import RequestError, WorkError
 from harness.experiment.exercises import DDP
 from harness.launch import outcome
 from harness.launch.backends import local
-from harness.launch.submit import submit, this_machine
+from harness.launch.submit import prepare, submit, this_machine
 from harness.monitor.cores import usable_cores
 from harness.run import (
     NodeStatus,
@@ -187,7 +187,7 @@ def test_a_local_run_that_cannot_be_started_leaves_nothing(
     monkeypatch.setenv("HARNESS_RUNS", str(tmp_path / "runs"))
     monkeypatch.setattr(local, "start", full)
     with pytest.raises(WorkError, match="no space left"):
-        submit(DDP(), load_site("local"), ["slurm.sh"])
+        submit(prepare(DDP(), load_site("local")), ["slurm.sh"])
     assert list(tmp_path.iterdir()) == []
 
 

@@ -1,0 +1,78 @@
+"""A run on this machine needs the training packages: slurm.sh brings them when Python's exit status says so."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from harness.cli.main import main
+from harness.common.errors import TrainingNeeded, WorkError
+from harness.launch import submit
+
+NEEDED = TrainingNeeded.exit_code
+
+
+@pytest.fixture(autouse=True)
+def no_torch(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("harness.launch.check._has_torch", lambda: False)
+    monkeypatch.setenv("HARNESS_RUNS", str(tmp_path / "runs"))
+    monkeypatch.setenv("HARNESS_SITE", "local")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["-e", "1"],
+        ["-e", "0", "--site=local"],
+        ["lesson", "1a"],
+        ["lesson", "1a", "--hint", "--run"],
+        ["lesson", "--site", "local", "1a"],
+        ["lesson", "1a", "--again", "--answer"],
+    ],
+)
+def test_what_trains_here_says_so_and_does_nothing(
+    words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(words) == NEEDED
+    out, err = capsys.readouterr()
+    assert out == "", "slurm.sh starts it again, and it would be printed twice"
+    assert "bash slurm.sh --install train" in err.splitlines()[-1]
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["-e", "1", "--dry-run"],
+        ["-e", "1", "-h"],
+        ["lesson"],
+        ["lesson", "1a", "--hint"],
+        ["lesson", "1a", "--answer"],
+        ["lesson", "1a", "--no-run"],
+        ["lesson", "--site", "local"],
+        ["-e", "1", "--site", "slurm", "-g", "1"],  # there the nodes train
+        ["-e", "5"],
+        ["-e", "1", "--data", "/no/data.json"],  # a wrong request first: it costs no download
+    ],
+)
+def test_nothing_else_does(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(words) in (0, 2)
+    assert "about a gigabyte" not in capsys.readouterr().err or "--dry-run" in words
+
+
+def test_a_launch_resolves_its_job_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    resolved, resolve = [], submit.resolve
+
+    def count(*asked: object) -> object:
+        resolved.append(asked)
+        return resolve(*asked)  # type: ignore[arg-type]
+
+    def refuse(*_: object) -> None:
+        raise WorkError("this machine is busy")
+
+    monkeypatch.setattr(submit, "resolve", count)
+    monkeypatch.setattr("harness.launch.check._has_torch", lambda: True)
+    monkeypatch.setattr(submit.local, "submit", refuse)
+    assert main(["-e", "1"]) == 1
+    assert len(resolved) == 1
