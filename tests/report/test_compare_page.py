@@ -11,7 +11,7 @@ from harness.analysis.compare import compare
 from harness.analysis.metrics import facts
 from harness.analysis.summary import RankSteps, RankTraining, Summary
 from harness.cli.main import main
-from harness.report.compare.breakdown import explained, is_per_token, splits
+from harness.report.compare.breakdown import explained, is_per_token, steps_in_parts
 from harness.report.compare.page_steps import steps_section
 from harness.report.compare.page_time import split_section
 from harness.report.compare.page_timeline import timelines
@@ -49,7 +49,7 @@ def changed(s: Summary, step_factor: float, tokens: int = 100) -> Summary:
 
 def test_the_part_that_grew_is_what_makes_the_difference(made: Made) -> None:
     runs = (changed(made.summary, 1.0), changed(made.summary, 1.5))
-    found = splits(("a", "b"), runs, [compare(*runs, ("a", "b"))])
+    found = steps_in_parts(("a", "b"), runs, [compare(*runs, ("a", "b"))])
     assert [run.whole for run in found] == pytest.approx([STEP_MS, 1.5 * STEP_MS], rel=0.01)
     assert found[1].parts["compute"] == pytest.approx(found[0].parts["compute"], rel=0.01)
     assert explained(found, 1, per_token=False) == (
@@ -67,7 +67,7 @@ def test_the_parts_add_up_to_the_step_that_the_comparison_tells(made: Made) -> N
     uneven = made.summary.model_copy(
         update={"steps": made.summary.steps.model_copy(update={"per_rank": ranks})}
     )
-    (run,) = splits(("a",), (uneven,), [])
+    (run,) = steps_in_parts(("a",), (uneven,), [])
     assert run.whole == pytest.approx(facts(uneven)["step_ns"] / 1e6) == pytest.approx(25.0)
 
 
@@ -75,7 +75,7 @@ def test_steps_of_other_sizes_stand_on_one_scale_per_token(made: Made) -> None:
     runs = (changed(made.summary, 1.0), changed(made.summary, 2.0, tokens=200))
     pairs = [compare(*runs, ("a", "b"))]
     assert is_per_token(runs, pairs)
-    first, second = splits(("a", "b"), runs, pairs)
+    first, second = steps_in_parts(("a", "b"), runs, pairs)
     assert first.whole == pytest.approx(10 * STEP_MS, rel=0.01)
     assert second.whole == pytest.approx(first.whole, rel=0.01)
     (figure,) = split_section([first, second], per_token=True).figures
@@ -84,7 +84,7 @@ def test_steps_of_other_sizes_stand_on_one_scale_per_token(made: Made) -> None:
 
 def test_the_numbers_beside_the_bars_add_up(made: Made) -> None:
     runs = (changed(made.summary, 1.0), changed(made.summary, 1.5))
-    (figure,) = split_section(splits(("a", "b"), runs, []), per_token=False).figures
+    (figure,) = split_section(steps_in_parts(("a", "b"), runs, []), per_token=False).figures
     assert figure.table is not None
     *parts, whole = figure.table.rows
     assert figure.table.head[-1] == "b − a"

@@ -29,7 +29,7 @@ from harness.format import format as numbers
 from harness.format import labels as report_words
 from harness.format.format import short
 from harness.measure.tracks import KINDS as DRAWN
-from harness.report.compare.rows import collective_rows
+from harness.report.compare.tables import collective_table
 from harness.report.elements import Page, Table
 from harness.report.page.compose import compose
 from harness.report.page.inputs import Inputs
@@ -137,7 +137,7 @@ def test_calls_that_do_not_come_in_every_step_are_counted_in_steps() -> None:
     )
     assert ISSUED.on_page(rare).rows[0][2] == "1 in 16 steps"
     often = exchanged(False)
-    _, row = collective_rows([compare(often, rare, ("a", "b"))])
+    (row,) = collective_table([compare(often, rare, ("a", "b"))]).rows
     assert row[1:3] == ("12.5", "1 in 16 steps")
 
 

@@ -25,7 +25,7 @@ from harness.analysis.summary import (
 from harness.explain.rules import verdict
 from harness.format import known
 from harness.format.labels import field_word
-from harness.report.compare.breakdown import NOT_KNOWN, explained, splits
+from harness.report.compare.breakdown import explained, steps_in_parts
 from harness.report.compare.page_time import split_section as compared
 from harness.report.page.inputs import Inputs
 from harness.report.page.run import quality_section
@@ -33,6 +33,7 @@ from harness.report.page.time import split_section
 from harness.report.tables.terminal import render
 from harness.report.tables.time import CAUSES
 from harness.report.tables.work import RANGES
+from harness.report.window import NOT_KNOWN
 
 ROOT = Path(__file__).parents[2]
 MS = 1_000_000
@@ -107,7 +108,7 @@ def test_nobody_says_that_the_kernels_are_all_that_is_left_where_something_was_w
 @pytest.mark.parametrize("side", [0, 1])
 def test_no_difference_is_explained_by_what_was_withheld(without: dict[str, object], side: int) -> None:
     runs = [a_job(a_device(0, **(without if i == side else {})), step_ms=10 * (i + 1)) for i in range(2)]
-    found = splits(("a", "b"), runs, [compare(runs[0], runs[1], ("a", "b"))])
+    found = steps_in_parts(("a", "b"), runs, [compare(runs[0], runs[1], ("a", "b"))])
     assert [run.whole for run in found] == pytest.approx([10, 20])
     assert found[side].parts[NOT_KNOWN] > 0
     assert explained(found, 1, per_token=False) == ""

@@ -8,28 +8,17 @@ from statistics import median
 
 from harness.analysis.compare import Comparison
 from harness.analysis.metrics import step_durations_ns, tokens_per_step
-from harness.analysis.process.idle import CAUSES
 from harness.analysis.summary import Device, Summary
 from harness.format.format import rate
-from harness.format.known import that_know, unknown_ns
+from harness.format.known import that_know
 from harness.format.labels import are_cpus, cause_word
+from harness.report.window import NOT_KNOWN, OVERLAPPED, PARTS
 
-OVERLAPPED = "compute and communication"
-NOT_KNOWN = "not known"
-PARTS = (
-    "compute",
-    OVERLAPPED,
-    "exposed communication",
-    "copies alone",
-    *(f"idle: {cause}" for cause in CAUSES),
-    "idle, cause unknown",
-    NOT_KNOWN,
-)
 _WORTH_SAYING = 0.1  # of the difference
 
 
 @dataclass(frozen=True)
-class Split:
+class StepParts:
     """One run's step in parts, in the order of PARTS; milliseconds, together as long as the fact `step_ns`."""
 
     index: int  # of the run; 0 is the base
@@ -43,11 +32,13 @@ class Split:
         return sum(self.parts.values())
 
 
-def splits(labels: Sequence[str], summaries: Sequence[Summary], pairs: Sequence[Comparison]) -> list[Split]:
+def steps_in_parts(
+    labels: Sequence[str], summaries: Sequence[Summary], pairs: Sequence[Comparison]
+) -> list[StepParts]:
     """Of every run that has a trace's numbers: per step, or per 1,000 tokens where steps are of unlike size."""
     per_token = is_per_token(summaries, pairs)
     return [
-        Split(
+        StepParts(
             i,
             label,
             _parts(s, (tokens_per_step(s) or 0) / 1000 if per_token else 1.0),
@@ -64,7 +55,7 @@ def is_per_token(summaries: Sequence[Summary], pairs: Sequence[Comparison]) -> b
     return any(p.normalisation == "per token" for p in pairs) and all(map(tokens_per_step, summaries))
 
 
-def explained(found: Sequence[Split], index: int, per_token: bool) -> str:
+def explained(found: Sequence[StepParts], index: int, per_token: bool) -> str:
     """Which parts make the difference between the base and another run; nothing where there is none to speak
     of, or where a part that was withheld may be the one."""
     by_index = {run.index: run for run in found}
@@ -85,12 +76,6 @@ def explained(found: Sequence[Split], index: int, per_token: bool) -> str:
     )
 
 
-def part_label(name: str, cpu: bool) -> str:
-    """What a part is called in a plot and a table."""
-    cause = name.removeprefix("idle: ")
-    return f"idle: {cause_word(cause, cpu)}" if cause != name else name
-
-
 def _words(name: str, cpu: bool) -> str:
     """A part's name inside a sentence."""
     cause = name.removeprefix("idle: ")
@@ -105,7 +90,7 @@ def _parts(s: Summary, tokens: float) -> dict[str, float]:
     window = sum(d.window_ns for d in s.devices)
     step_ns = median(step_durations_ns(s) or [window / len(s.devices)])
     return {
-        name: sum(_part_ns(d, name) for d in s.devices) / window * step_ns / 1e6 / tokens for name in PARTS
+        name: sum(map(part.ns, s.devices)) / window * step_ns / 1e6 / tokens for name, part in PARTS.items()
     }
 
 
@@ -117,18 +102,3 @@ def _withheld(devices: Sequence[Device]) -> frozenset[str]:
     if len(that_know(devices, "idle_ns")) < len(devices):
         found |= {name for name in PARTS if name.startswith("idle")} | {NOT_KNOWN}
     return frozenset(found)
-
-
-def _part_ns(d: Device, name: str) -> int:
-    known = {
-        "compute": d.compute_ns - (d.overlapped_communication_ns or 0),
-        OVERLAPPED: d.overlapped_communication_ns or 0,
-        "exposed communication": d.exposed_communication_ns or 0,
-        "copies alone": d.exposed_memory_ns,
-        NOT_KNOWN: unknown_ns(d),
-        "idle, cause unknown": (d.idle_ns or 0) - sum(c.duration_ns for c in d.idle_causes)
-        if d.idle_ns
-        else 0,
-    }
-    causes = {f"idle: {c.cause}": c.duration_ns for c in d.idle_causes}
-    return known[name] if name in known else causes.get(name, 0)

@@ -10,13 +10,13 @@ from pathlib import Path
 from harness.analysis.compare import Comparison
 from harness.analysis.summary import Summary
 from harness.format.format import middle
-from harness.report.compare.breakdown import explained, is_per_token, splits
+from harness.report.compare.breakdown import explained, is_per_token, steps_in_parts
 from harness.report.compare.page_steps import steps_section
 from harness.report.compare.page_time import split_section
 from harness.report.compare.page_timeline import NO_TIMELINES, Timelines, timelines
 from harness.report.compare.page_work import collectives_section, kernels_section, kinds_section
-from harness.report.compare.rows import configuration_rows, is_clear, letters, remarks, result_rows, said
-from harness.report.elements import Page, Section, Table, table
+from harness.report.compare.tables import configuration_table, is_clear, letters, remarks, result_table, said
+from harness.report.elements import Page, Section, table
 from harness.report.page.compose import render_page
 from harness.run import write_atomically
 from harness.traces.progress import OnProgress, silent
@@ -53,7 +53,7 @@ def write_comparison(compared: Compared, path: Path, progress: OnProgress = sile
 def compose_comparison(compared: Compared, drawn: Timelines = NO_TIMELINES) -> Page:
     """What the page says, without a word of HTML."""
     labels, summaries, pairs = compared.labels, compared.summaries, compared.pairs
-    found, per_token = splits(labels, summaries, pairs), is_per_token(summaries, pairs)
+    found, per_token = steps_in_parts(labels, summaries, pairs), is_per_token(summaries, pairs)
     before = [
         _configuration(compared),
         steps_section(labels, summaries, pairs),
@@ -112,18 +112,12 @@ def _quality(compared: Compared) -> Section:
     )
 
 
-def _rows(caption: str, rows: Sequence[Sequence[str]], left: int = 1) -> list[Table]:
-    """A table whose first row is its head."""
-    return table(caption, rows[0], rows[1:], left) if rows else []
-
-
 def _configuration(compared: Compared) -> Section:
-    rows = configuration_rows(compared.pairs)
-    tables = _rows("What was asked differently", rows, left=len(rows[0]) if rows else 1)
-    note = "" if rows else "The same, as far as it was recorded."
-    return Section("configuration", "Configuration", tables=tables, note=note)
+    shown = configuration_table(compared.pairs)
+    note = "" if shown.rows else "The same, as far as it was recorded."
+    return Section("configuration", "Configuration", tables=[shown] if shown.rows else [], note=note)
 
 
 def _results(compared: Compared) -> Section:
-    tables = _rows("Numbers of each run, and over the base's", result_rows(compared.pairs))
-    return Section("results", "Results", tables=tables)
+    shown = result_table(compared.pairs)
+    return Section("results", "Results", tables=[shown] if shown.rows else [])

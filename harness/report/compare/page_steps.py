@@ -10,7 +10,7 @@ import numpy as np
 from harness.analysis.compare import Comparison, Ratio
 from harness.analysis.summary import Summary
 from harness.format.format import duration
-from harness.report.compare.rows import ONE_RUN_EACH, doubts, letters, said
+from harness.report.compare.tables import ONE_RUN_EACH, doubts, letters, said
 from harness.report.elements import Figure, Section, table
 from harness.report.palette import of_series
 from harness.report.plots import plotly_json
@@ -95,10 +95,9 @@ def _ratios(ratios: Sequence[tuple[int, str, Ratio]]) -> Figure:
     low, high = min(1.0, *(r.low for *_, r in ratios)), max(1.0, *(r.high for *_, r in ratios))
     room = 0.08 * (high - low)
     x = plotly_json.axis("median step over a's (ratio)", range=[low - room, high + room])
-    y = {"autorange": "reversed", "automargin": True, "type": "category"}
     shapes = [one | {"line": {"color": "#888888", "width": 1.5, "dash": "dash"}}]
     words = "Median step time over a's with its 95 % interval: " + "; ".join(
         f"{label} {r.ratio:.3f} ({r.low:.3f} to {r.high:.3f}), {r.verdict}" for _, label, r in ratios
     )
-    axes = plotly_json.layout(x, y, showlegend=False, shapes=shapes)
+    axes = plotly_json.layout(x, plotly_json.NAMES, showlegend=False, shapes=shapes)
     return Figure("step-ratios", words + ".", data, axes, max(200, 130 + 46 * len(ratios)))

@@ -6,37 +6,28 @@ from collections.abc import Sequence
 from typing import Any
 
 from harness.format.format import rate
-from harness.report.compare.breakdown import NOT_KNOWN, OVERLAPPED, Split, part_label, signed
-from harness.report.compare.rows import letter
+from harness.report.compare.breakdown import StepParts, signed
+from harness.report.compare.tables import letter
 from harness.report.elements import Figure, Section, Table
-from harness.report.palette import CAUSES, COMMUNICATION, COMPUTE, IDLE, MEMORY, UNKNOWN
 from harness.report.plots import plotly_json
+from harness.report.window import OVERLAPPED, PARTS, part_label
 
-_COLORS = {
-    "compute": COMPUTE,
-    OVERLAPPED: COMPUTE,
-    "exposed communication": COMMUNICATION,
-    "copies alone": MEMORY,
-    **{f"idle: {cause}": color for cause, color in CAUSES.items()},
-    "idle, cause unknown": IDLE,
-    NOT_KNOWN: UNKNOWN,
-}
 _WORTH_SHOWING = 0.0005  # of the longest bar
 
 
-def split_section(found: Sequence[Split], per_token: bool) -> Section:
+def split_section(found: Sequence[StepParts], per_token: bool) -> Section:
     """A bar per run, and the same in numbers with each part's difference to the base's."""
     title = "Where the time went"
     if not found:
         return Section("split", title, note="No run has a trace's summary.")
     unit = "ms per 1,000 tokens" if per_token else "ms"
     most = max(run.whole for run in found)
-    shown = [name for name in _COLORS if max(run.parts[name] for run in found) > _WORTH_SHOWING * most]
+    shown = [name for name in PARTS if max(run.parts[name] for run in found) > _WORTH_SHOWING * most]
     labels = [run.label for run in found]
     cpu = all(run.cpu for run in found)
     data = [_bar(name, [run.parts[name] for run in found], labels, unit, cpu) for name in shown]
-    y = {"autorange": "reversed", "automargin": True, "type": "category"}
-    axes = plotly_json.layout(f"time of the median step ({unit}), mean of the devices", y, barmode="stack")
+    x = f"time of the median step ({unit}), mean of the devices"
+    axes = plotly_json.layout(x, plotly_json.NAMES, barmode="stack")
     each = "; ".join(f"{run.label} {run.whole:.4g} {unit}" for run in found)
     words = f"The median step of each run on one scale: {each}."
     lead = (
@@ -50,28 +41,24 @@ def split_section(found: Sequence[Split], per_token: bool) -> Section:
 
 
 def _bar(name: str, values: Sequence[float], labels: Sequence[str], unit: str, cpu: bool) -> dict[str, Any]:
-    said = part_label(name, cpu)
-    bar = (
-        plotly_json.overlapped(said, values, labels)
-        if name == OVERLAPPED
-        else plotly_json.across(said, values, labels, _COLORS[name])
-    )
+    said, striped = part_label(name, cpu), name == OVERLAPPED
+    bar = plotly_json.part_of_window(said, values, labels, PARTS[name].color, striped=striped)
     return bar | {"hovertemplate": f"%{{y}}: %{{x:,.4~r}} {unit}<extra>{said}</extra>"}
 
 
-def _value(run: Split, name: str) -> str:
+def _value(run: StepParts, name: str) -> str:
     """Milliseconds; a dash for a part that was withheld whole."""
     return "–" if name in run.withheld and not run.parts[name] else rate(run.parts[name])
 
 
-def _difference(run: Split, base: Split, name: str) -> str:
+def _difference(run: StepParts, base: StepParts, name: str) -> str:
     """Milliseconds more than the base; a dash where either does not know all of the part."""
     if name in run.withheld | base.withheld:
         return "–"
     return signed(run.parts[name] - base.parts[name])
 
 
-def _numbers(found: Sequence[Split], shown: Sequence[str], unit: str) -> Table:
+def _numbers(found: Sequence[StepParts], shown: Sequence[str], unit: str) -> Table:
     others = [run for run in found[1:] if found[0].index == 0]
     names = [letter(run.index) for run in found]
     rows = [

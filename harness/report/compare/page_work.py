@@ -7,20 +7,21 @@ from collections.abc import Sequence
 from typing import Any
 
 from harness.analysis.compare import Comparison
-from harness.analysis.summary import KindTime, Summary
+from harness.analysis.summary import Summary
 from harness.common.paths import PROGRAM
 from harness.format.format import rate
-from harness.report.compare.rows import (
+from harness.report.compare.tables import (
     collective_kinds,
-    collective_rows,
+    collective_table,
     fact,
     kernel_rows,
     letters,
-    precision_rows,
+    precision_table,
 )
 from harness.report.elements import Figure, Section, Table, table
 from harness.report.palette import of_series
 from harness.report.plots import plotly_json
+from harness.report.tables.work import kind_label
 
 _SMALL = 0.003  # of all work: kinds below it in every run are left out
 _KERNELS = 20  # per run
@@ -37,11 +38,12 @@ def kinds_section(
         for i, (label, s) in enumerate(zip(labels, summaries, strict=True))
         if s.kinds and s.steps.counted
     ]
-    kinds = list(dict.fromkeys(_kind(k) for *_, s in runs for k in s.kinds if k.share >= _SMALL))
+    kinds = list(dict.fromkeys(kind_label(k) for *_, s in runs for k in s.kinds if k.share >= _SMALL))
     if not kinds:
         return Section("kinds", title)
     times = [
-        (i, label, {_kind(k): k.duration_ns / s.steps.counted / 1e6 for k in s.kinds}) for i, label, s in runs
+        (i, label, {kind_label(k): k.duration_ns / s.steps.counted / 1e6 for k in s.kinds})
+        for i, label, s in runs
     ]
     data = [
         plotly_json.across(label, [known.get(kind, 0.0) for kind in kinds], kinds, of_series(i))
@@ -57,8 +59,8 @@ def kinds_section(
 def collectives_section(labels: Sequence[str], pairs: Sequence[Comparison]) -> Section:
     """Per kind of collective and run: count, bytes and time of a step."""
     title = "Collectives"
-    rows = collective_rows(pairs)
-    if not rows:
+    numbers = collective_table(pairs)
+    if not numbers.rows:
         return Section("collectives", title)
     kinds = collective_kinds(pairs)
     times = {kind: fact(pairs, f"{kind}_ns") for kind in kinds}
@@ -68,8 +70,7 @@ def collectives_section(labels: Sequence[str], pairs: Sequence[Comparison]) -> S
     ]
     words = "Time in collectives per step of one rank, waiting for other ranks included; a bar per run."
     figure = _grouped("collectives", words, data, "time per step and rank (ms)", None)
-    caption = "Collectives, per rank and step"
-    return Section("collectives", title, figures=[figure], tables=table(caption, rows[0], rows[1:]))
+    return Section("collectives", title, figures=[figure], tables=[numbers])
 
 
 def kernels_section(pairs: Sequence[Comparison]) -> Section:
@@ -89,23 +90,13 @@ def kernels_section(pairs: Sequence[Comparison]) -> Section:
     return Section("kernels", "Kernels that appeared or vanished", tables=tables, note=note)
 
 
-def _kind(k: KindTime) -> str:
-    return f"{k.kind} {k.precision}" if k.precision else k.kind
-
-
 def _grouped(name: str, words: str, data: list[dict[str, Any]], axis: str, numbers: Table | None) -> Figure:
     """Bars of all runs beside each other, in the order in which the runs are named."""
-    y = {"autorange": "reversed", "automargin": True, "type": "category"}
-    axes = plotly_json.layout(axis, y, barmode="group")
+    axes = plotly_json.layout(axis, plotly_json.NAMES, barmode="group")
     height = plotly_json.bars_height(max(len(data[0]["y"]) * (len(data) + 1) // 2, 2))
     return Figure(name, words, data, axes, height, numbers, wide=True)
 
 
 def _precisions(pairs: Sequence[Comparison]) -> list[Table]:
-    tables: list[Table] = []
-    for other, pair in zip(letters(pairs)[1:], pairs, strict=True):
-        rows = precision_rows(pair, "a", other)
-        if rows:
-            caption = f"Precision that changed from a to {other}, share of the kind's time"
-            tables += table(caption, ("kind", "precision", *rows[0][2:]), rows[1:], left=2)
-    return tables
+    found = (precision_table(pair, other) for other, pair in zip(letters(pairs)[1:], pairs, strict=True))
+    return [shown for shown in found if shown.rows]

@@ -4,30 +4,31 @@ first."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from textwrap import wrap
 
 from harness.analysis.compare import Comparison
 from harness.analysis.summary import Summary
-from harness.report.compare.breakdown import explained, is_per_token, splits
-from harness.report.compare.rows import (
+from harness.report.compare.breakdown import explained, is_per_token, steps_in_parts
+from harness.report.compare.tables import (
     ONE_RUN_EACH,
     SHOWN_KERNELS,
     Pairs,
-    Row,
-    collective_rows,
-    configuration_rows,
+    collective_table,
+    configuration_table,
     doubts,
     is_clear,
     kernel_rows,
     letters,
     medians,
-    precision_rows,
+    precision_table,
     remarks,
-    result_rows,
+    result_table,
     said,
 )
+from harness.report.elements import Table
+from harness.report.tables.screen import WIDTH, table
 
-WIDTH = 118
 _KERNEL_WIDTH = 70
 
 
@@ -48,12 +49,9 @@ def render_comparisons(pairs: Pairs, summaries: Sequence[Summary] = ()) -> str:
             for (other, pair), why in zip(others, _whys(pairs, summaries), strict=True)
         )
         + _how_sure(pairs),
-        _titled("Results", result_rows(pairs)),
-        _titled("Collectives, per rank and step", collective_rows(pairs)),
-        *(
-            _titled("Precision that changed, share of the kind's time", precision_rows(pair, "a", other))
-            for other, pair in others
-        ),
+        _titled("Results", result_table(pairs)),
+        _titled("Collectives, per rank and step", collective_table(pairs)),
+        *(_precisions(pair, other) for other, pair in others),
         *(_kernels(pair, other) for other, pair in others),
         "\n".join(f"note: {note}" for note in remarks(pairs)),
     ]
@@ -66,8 +64,13 @@ def names(pairs: Pairs) -> list[str]:
 
 
 def _configuration(pairs: Pairs) -> str:
-    rows = configuration_rows(pairs)
-    return _titled("Configuration that differs", rows) or "Configuration: the same, as far as recorded"
+    told = _titled("Configuration that differs", configuration_table(pairs))
+    return told or "Configuration: the same, as far as recorded"
+
+
+def _precisions(pair: Comparison, other: str) -> str:
+    shown = replace(precision_table(pair, other), head=("", "", "a", other))
+    return _titled("Precision that changed, share of the kind's time", shown)
 
 
 def _step_time(comparison: Comparison, other: str) -> str:
@@ -95,7 +98,7 @@ def _whys(pairs: Pairs, summaries: Sequence[Summary]) -> list[str]:
     """For each pair the line that says what made the difference; empty where nothing is to be said."""
     if not summaries:
         return [""] * len(pairs)
-    found, per_token = splits(letters(pairs), summaries, pairs), is_per_token(summaries, pairs)
+    found, per_token = steps_in_parts(letters(pairs), summaries, pairs), is_per_token(summaries, pairs)
     told = [
         explained(found, i, per_token) if pair.step_time and is_clear(pair.step_time) else ""
         for i, pair in enumerate(pairs, 1)
@@ -112,15 +115,9 @@ def _kernels(comparison: Comparison, other: str) -> str:
     rows = kernel_rows(comparison, other, SHOWN_KERNELS, _KERNEL_WIDTH)
     more = len(comparison.kernels) - len(rows)
     title = f"Kernels that appeared or vanished, {other} against a"
-    return _titled(title, rows) + (f"\n  and {more} more" if more else "")
+    return _titled(title, Table("", ("",) * 4, rows)) + (f"\n  and {more} more" if more else "")
 
 
-def _titled(title: str, rows: Sequence[Row]) -> str:
-    return f"{title}\n{_aligned(rows)}" if rows else ""
-
-
-def _aligned(rows: Sequence[Row]) -> str:
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    return "\n".join(
-        "  " + "  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip() for row in rows
-    )
+def _titled(title: str, shown: Table) -> str:
+    """The table under another title than the page's, all its columns read from the left; empty without rows."""
+    return "\n".join([title, *table(shown.head, shown.rows, left=len(shown.head))]) if shown.rows else ""

@@ -77,8 +77,7 @@ def _wait_and_transfer(s: Summary) -> Figure:
             "transfer and waiting, not told apart", whole, labels, COMMUNICATION, marker=_BOTH
         ),
     ]
-    y = {"autorange": "reversed", "automargin": True, "type": "category"}
-    axes = plotly_json.layout("time, all ranks (ms)", y, barmode="stack")
+    axes = plotly_json.layout("time, all ranks (ms)", plotly_json.NAMES, barmode="stack")
     share = sum(c.waiting_ns or 0 for c in known) / max(sum(c.duration_ns for c in known), 1)
     words = f"Time in collectives by kind. {percent(share)} of it is waiting for other ranks." if known else (
         "Time in collectives by kind; waiting for other ranks is part of it: the ranks could not be matched."

@@ -31,10 +31,12 @@ def _stages(s: Summary) -> Figure:
             "bubble", share([x.schedule_ns - x.schedule_busy_ns for x in stages]), labels, IDLE
         ),
     ]
-    y = {"autorange": "reversed", "automargin": True, "type": "category"}
     lines = _theory(s.pipeline.expected_bubble_fraction if s.pipeline else None)
     axes = plotly_json.layout(
-        plotly_json.axis("share of the schedule (%)", range=[0, 100]), y, barmode="stack", shapes=lines
+        plotly_json.axis("share of the schedule (%)", range=[0, 100]),
+        plotly_json.NAMES,
+        barmode="stack",
+        shapes=lines,
     )
     dotted = "; dotted: what the schedule alone would leave busy" if lines else ""
     words = f"Busy and bubble of each stage{dotted}."

@@ -46,10 +46,9 @@ def _from_trace(by_rank: dict[str, list[float]]) -> list[Figure]:
         return [_traced(by_rank), _distribution(by_rank)]
     ranks = list(by_rank)
     data = [plotly_json.across("step time", [median(by_rank[r]) for r in ranks], ranks, SERIES[0])]
-    y = {"autorange": "reversed", "automargin": True, "type": "category"}
     words = "Median duration of the counted steps of each rank, milliseconds. "
     words += _range_in_words({r: ([0], v) for r, v in by_rank.items()})
-    axes = plotly_json.layout("step time (ms)", y, showlegend=False)
+    axes = plotly_json.layout("step time (ms)", plotly_json.NAMES, showlegend=False)
     return [Figure("step-time", words, data, axes, plotly_json.bars_height(len(ranks)))]
 
 

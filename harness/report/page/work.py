@@ -37,8 +37,7 @@ def _kinds(s: Summary) -> Figure:
             cliponaxis=False,
         )
     ]
-    y = {"autorange": "reversed", "automargin": True, "type": "category"}
-    axes = plotly_json.layout("time on all devices (ms)", y, showlegend=False)
+    axes = plotly_json.layout("time on all devices (ms)", plotly_json.NAMES, showlegend=False)
     words = (
         "Time by kind of work: " + ", ".join(f"{kind_label(k)} {percent(k.share)}" for k in kinds[:5]) + "."
     )

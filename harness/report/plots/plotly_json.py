@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from html import escape
 from typing import Any
 
-from harness.report.palette import COMMUNICATION, COMPUTE
+from harness.report.palette import COMMUNICATION
 
 Trace = dict[str, Any]
+NAMES = {"autorange": "reversed", "automargin": True, "type": "category"}  # an axis of names, top to bottom
 
 
 def axis(title: str, **more: Any) -> dict[str, Any]:
@@ -79,10 +80,13 @@ def share(name: str, percents: Sequence[float], labels: Sequence[str], color: st
     )
 
 
-def overlapped(name: str, values: Sequence[float], labels: Sequence[str]) -> Trace:
-    """Communication hidden behind compute: compute's colour with communication's stripes."""
-    pattern = {"shape": "/", "fgcolor": COMMUNICATION, "bgcolor": COMPUTE, "size": 7, "solidity": 0.45}
-    return share(name, values, labels, COMPUTE, marker={"color": COMPUTE, "pattern": pattern})
+def part_of_window(
+    name: str, percents: Sequence[float], labels: Sequence[str], color: str, *, striped: bool
+) -> Trace:
+    """Bars of one part of several windows. `striped`: communication's stripes, as it is hidden behind compute."""
+    bars = share(name, percents, labels, color)
+    pattern = {"shape": "/", "fgcolor": COMMUNICATION, "bgcolor": color, "size": 7, "solidity": 0.45}
+    return bars | {"marker": {"color": color, "pattern": pattern}} if striped else bars
 
 
 def bars_height(count: int) -> int:

@@ -1,5 +1,5 @@
-"""The tables of a comparison as text cells, of as many runs as there are: what the terminal and the page both
-show. The first run, a, is the base; every pair is another run against it."""
+"""The tables of a comparison, of as many runs as there are: what the terminal and the page both show. The first run, a,
+is the base; every pair is another run against it."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from harness.analysis.compare import Change, Comparison, Ratio
 from harness.analysis.metrics import IDLE_LABEL
 from harness.format.format import duration, named, per_step, percent, rate, short
 from harness.format.labels import cause_word
+from harness.report.elements import Table
 from harness.report.tables.catalogue import labels
 
 Row = tuple[str, ...]
@@ -29,18 +30,18 @@ def letters(pairs: Pairs) -> list[str]:
     return [letter(i) for i in range(len(pairs) + 1)]
 
 
-def configuration_rows(pairs: Pairs) -> list[Row]:
-    """The settings that not all runs share; empty when they share all that is recorded."""
+def configuration_table(pairs: Pairs) -> Table:
+    """The settings that not all runs share; without rows when they share all that is recorded."""
     differing = [{d.name: d for d in pair.configuration} for pair in pairs]
     rows = []
     for name in dict.fromkeys(name for found in differing for name in found):
         base = next(found[name].a for found in differing if name in found)
         others = (found[name].b if name in found else base for found in differing)
         rows.append((name, _plain(base), *map(_plain, others)))
-    return [("", *letters(pairs)), *rows] if rows else []
+    return Table("What was asked differently", ("", *letters(pairs)), rows, left=len(pairs) + 2)
 
 
-def result_rows(pairs: Pairs) -> list[Row]:
+def result_table(pairs: Pairs) -> Table:
     """The named numbers that have a label, per run, and each run's over the base's."""
     known = _names(pairs)
     rows = [
@@ -48,7 +49,8 @@ def result_rows(pairs: Pairs) -> list[Row]:
         for name, label in labels().items()
         if name in known and not (label.startswith(IDLE_LABEL) and _is_nothing(fact(pairs, name)))
     ]
-    return [("", *letters(pairs), *(f"{x} / a" for x in letters(pairs)[1:])), *rows] if rows else []
+    head = ("", *letters(pairs), *(f"{x} / a" for x in letters(pairs)[1:]))
+    return Table("Numbers of each run, and over the base's", head, rows)
 
 
 def _is_nothing(shares: Sequence[float | None]) -> bool:
@@ -62,14 +64,14 @@ def _label(pairs: Pairs, label: str) -> str:
     return label if cause == label else IDLE_LABEL + cause_word(cause, all(pair.on_cpu for pair in pairs))
 
 
-def collective_rows(pairs: Pairs) -> list[Row]:
+def collective_table(pairs: Pairs) -> Table:
     """Per kind and run: calls, MB and milliseconds of one rank in one step."""
     rows = [
         (kind, *_calls(pairs, kind), *_sizes(pairs, kind), *_millions(pairs, f"{kind}_ns"))
         for kind in collective_kinds(pairs)
     ]
-    head = [f"{what} {x}" for what in ("calls", "MB", "ms") for x in letters(pairs)]
-    return [("", *head), *rows] if rows else []
+    head = ("", *(f"{what} {x}" for what in ("calls", "MB", "ms") for x in letters(pairs)))
+    return Table("Collectives, per rank and step", head, rows)
 
 
 def _calls(pairs: Pairs, kind: str) -> list[str]:
@@ -106,10 +108,11 @@ def kernel_rows(comparison: Comparison, other: str, most: int, width: int) -> li
     ]
 
 
-def precision_rows(comparison: Comparison, base: str, other: str) -> list[Row]:
-    """Kinds of work whose precision is another one; empty when none is."""
+def precision_table(comparison: Comparison, other: str) -> Table:
+    """Kinds of work whose precision is another one; without rows where all are the same."""
     rows = [(p.kind, p.precision, percent(p.share_a), percent(p.share_b)) for p in comparison.precisions]
-    return [("", "", base, other), *rows] if rows else []
+    caption = f"Precision that changed from a to {other}, share of the kind's time"
+    return Table(caption, ("kind", "precision", "a", other), rows, left=2)
 
 
 def remarks(pairs: Pairs) -> list[str]:

@@ -1,0 +1,51 @@
+"""A device's window in parts that add up to it, each with its colour: bars of a report and of a comparison are drawn
+from the same. Knows no plot."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from harness.analysis.summary import Device
+from harness.format.known import unknown_ns
+from harness.format.labels import cause_word
+from harness.report.palette import CAUSES, COMMUNICATION, COMPUTE, IDLE, MEMORY, UNKNOWN
+
+OVERLAPPED = "compute and communication"
+NOT_KNOWN = "not known"
+
+
+class WindowPart(NamedTuple):
+    """Its colour, and what it takes of a device's window; what was withheld is zero here and stands in `not known`."""
+
+    color: str
+    ns: Callable[[Device], int]
+
+
+def _overlapped(d: Device) -> int:
+    return d.overlapped_communication_ns or 0
+
+
+def _unexplained(d: Device) -> int:
+    return d.idle_ns - sum(c.duration_ns for c in d.idle_causes) if d.idle_ns else 0
+
+
+def _idle(cause: str) -> Callable[[Device], int]:
+    return lambda d: sum(c.duration_ns for c in d.idle_causes if c.cause == cause)
+
+
+PARTS: dict[str, WindowPart] = {
+    "compute": WindowPart(COMPUTE, lambda d: d.compute_ns - _overlapped(d)),
+    OVERLAPPED: WindowPart(COMPUTE, _overlapped),
+    "exposed communication": WindowPart(COMMUNICATION, lambda d: d.exposed_communication_ns or 0),
+    "copies alone": WindowPart(MEMORY, lambda d: d.exposed_memory_ns),
+    **{f"idle: {cause}": WindowPart(color, _idle(cause)) for cause, color in CAUSES.items()},
+    "idle, cause unknown": WindowPart(IDLE, _unexplained),
+    NOT_KNOWN: WindowPart(UNKNOWN, unknown_ns),
+}
+
+
+def part_label(name: str, cpu: bool) -> str:
+    """What a part is called in a plot and a table."""
+    cause = name.removeprefix("idle: ")
+    return f"idle: {cause_word(cause, cpu)}" if cause != name else name
