@@ -11,6 +11,7 @@ import pytest
 
 from harness.analysis import summary
 from harness.analysis.summary import SummaryPart
+from harness.experiment.exercises import EXERCISES
 
 PAGE = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text(encoding="utf-8")
 PARTS = {
@@ -52,7 +53,8 @@ def texts_of_findings() -> set[str]:
                 case ast.Call(func=ast.Name(id="_doubt"), args=[first, *_]):
                     found.append(first)
     constants = (leaf for value in found for leaf in ast.walk(value) if isinstance(leaf, ast.Constant))
-    return {leaf.value for leaf in constants if isinstance(leaf.value, str)}
+    of_exercises = {cls.gpus_only[0] for cls in EXERCISES.values() if cls.gpus_only}
+    return {leaf.value for leaf in constants if isinstance(leaf.value, str)} | of_exercises
 
 
 def test_every_finding_is_explained_and_no_explanation_outlives_its_finding():

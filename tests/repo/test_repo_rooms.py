@@ -47,10 +47,6 @@ def importers(folder: str, package: str) -> list[str]:
     return [str(path.relative_to(ROOT)) for path in sources(folder) if any(map(inside, imported(path)))]
 
 
-def test_training_scripts_run_in_a_container_that_has_no_harness() -> None:
-    assert importers("exercises", "harness") == []
-
-
 def test_the_harness_imports_no_training_script() -> None:
     assert importers("harness", "exercises") == []
 

@@ -12,7 +12,7 @@ from pydantic import Field
 
 from harness.analysis.compare import compare, ratios
 from harness.analysis.metrics import Number
-from harness.analysis.summary import Part, Summary
+from harness.analysis.summary import Summary, SummaryPart
 from harness.format.format import duration
 from harness.report.compare.page import Compared, compose_comparison
 from harness.report.compare.terminal import render_comparisons
@@ -27,7 +27,7 @@ from tests.report.conftest import Made
 DOCS = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text(encoding="utf-8")
 
 
-class Wakeup(Part):
+class Wakeup(SummaryPart):
     """The row of an analysis that only this test knows."""
 
     rank: int
