@@ -28,9 +28,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from exercises.exercise_3_MegatronLM.options import MegatronArguments
-from exercises.exercise_3_MegatronLM.parallel import Batch
 from exercises.utils.data import check_vocabulary, load_instructions, load_vocabulary
 from exercises.utils.errors import TrainingRequestError
+from harness.common.megatron_layout import Batch
 
 
 def prefix_of(arguments: MegatronArguments, vocabulary_size: int) -> Path:

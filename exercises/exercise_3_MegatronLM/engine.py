@@ -29,7 +29,7 @@ from torch import Tensor
 from exercises.exercise_3_MegatronLM import model, weights
 from exercises.exercise_3_MegatronLM.data import MicroBatch
 from exercises.exercise_3_MegatronLM.options import MegatronArguments
-from exercises.exercise_3_MegatronLM.parallel import Batch, Layout
+from harness.common.megatron_layout import Batch, Layout
 from harness.common.model_config import ModelConfig
 
 # megatron's default bucket of 40 million parameters would hold a tiny model whole: nothing left to overlap.

@@ -21,7 +21,7 @@ from megatron.core.transformer.transformer_block import TransformerBlockSubmodul
 from torch import nn
 
 from exercises.exercise_3_MegatronLM.attention import FusedAttention
-from exercises.exercise_3_MegatronLM.parallel import Layout
+from harness.common.megatron_layout import Layout
 from harness.common.model_config import ModelConfig
 
 

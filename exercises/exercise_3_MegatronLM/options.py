@@ -7,14 +7,17 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from exercises.exercise_3_MegatronLM.parallel import Batch, Layout
 from exercises.utils.arguments import TrainingArguments, parse_arguments, positive
 from exercises.utils.errors import TrainingRequestError
+from harness.common.megatron_layout import (
+    Batch,
+    Layout,
+    layout_misfits,
+    model_misfits,
+    usual_global_batch,
+)
 from harness.common.model_config import ModelConfig
 from harness.common.profile_window import PRE_TRAINING
-
-GLOBAL_BATCH_SIZE = 128  # the workshop's
-MICRO_BATCHES_ON_CPU = 8
 
 
 @dataclass(frozen=True)
@@ -36,13 +39,22 @@ class MegatronArguments(TrainingArguments):
         return Layout(world=world, tp=self.tp, pp=self.pp, cp=self.cp, vpp=self.vpp, ep=self.ep)
 
     def batch(self, layout: Layout, model: ModelConfig) -> Batch:
-        """The batch asked for; by default the workshop's 128 samples, on a CPU 8 micro-batches per replica."""
-        on_cpu = MICRO_BATCHES_ON_CPU * self.micro_batch_size * max(1, layout.dp)
+        """The batch asked for; by default the usual one."""
+        usual = usual_global_batch(self.micro_batch_size, layout.dp, on_cpu=self.on_cpu)
         return Batch(
-            global_size=self.global_batch_size or (on_cpu if self.on_cpu else GLOBAL_BATCH_SIZE),
+            global_size=self.global_batch_size or usual,
             micro_size=self.micro_batch_size,
             seq_length=self.seq_length or model.defaults.pretrain_seq_length,
         )
+
+
+def check(layout: Layout, batch: Batch, model: ModelConfig) -> None:
+    """Refuse what cannot be trained. Raises TrainingRequestError with the rules that are broken."""
+    sentences = [misfit.sentence for misfit in layout_misfits(layout, batch)]
+    if not sentences:
+        sentences = list(model_misfits(layout, batch, model))
+    if sentences:
+        raise TrainingRequestError("; ".join(sentences))
 
 
 def parse(argv: Sequence[str] | None = None) -> MegatronArguments:

@@ -9,9 +9,9 @@ from megatron.core import parallel_state
 
 from exercises.exercise_3_MegatronLM.engine import Engine
 from exercises.exercise_3_MegatronLM.options import MegatronArguments
-from exercises.exercise_3_MegatronLM.parallel import Batch, Layout
 from exercises.utils.describe import describe
 from exercises.utils.metrics import Start, Step, StepTimer, rank_of_process
+from harness.common.megatron_layout import Batch, Layout
 from harness.common.model_config import ModelConfig
 from harness.common.profile_window import ProfileWindow
 

@@ -20,7 +20,7 @@ sys.path.insert(
 
 import torch.distributed as dist
 
-from exercises.exercise_3_MegatronLM import options, parallel, runtime
+from exercises.exercise_3_MegatronLM import options, runtime
 from exercises.exercise_3_MegatronLM.options import MegatronArguments
 from exercises.utils.announce import announce
 from exercises.utils.capture import Capture, open_capture
@@ -44,7 +44,7 @@ def main() -> int:
     rank, world, _ = rank_of_process()
     layout = arguments.layout(world)
     batch = arguments.batch(layout, model)
-    parallel.check(layout, batch, parallel.shape_of(model))
+    options.check(layout, batch, model)
 
     announce("starting the process group and importing megatron-core")
     device = runtime.start(arguments.on_cpu)

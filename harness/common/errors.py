@@ -48,3 +48,8 @@ def nearest(word: str, allowed: Iterable[str]) -> str | None:
     begun = [w for w in words if w.startswith(word)] if len(word.lstrip("-")) > 1 else []
     found = get_close_matches(word, begun, n=1, cutoff=0) or get_close_matches(word, words, n=1, cutoff=0.6)
     return found[0] if found else None
+
+
+def divisors(n: int) -> str:
+    """The divisors of `n`, as a message lists them."""
+    return ", ".join(str(d) for d in range(1, n + 1) if n % d == 0)

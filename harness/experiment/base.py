@@ -308,8 +308,3 @@ Accumulation = Annotated[
 def broken(sentence: str, *fields: str) -> Broken:
     """A broken rule of `fields`."""
     return Broken(frozenset(fields), sentence)
-
-
-def divisors(n: int) -> str:
-    """The divisors of `n`, as a message lists them."""
-    return ", ".join(str(d) for d in range(1, n + 1) if n % d == 0)

@@ -7,6 +7,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
+from harness.common.errors import divisors
 from harness.experiment.base import (
     FEWER_MESSAGES,
     MOST,
@@ -18,7 +19,6 @@ from harness.experiment.base import (
     Sharding,
     Training,
     broken,
-    divisors,
 )
 from harness.experiment.options import switch, value
 

@@ -7,6 +7,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
+from harness.common.megatron_layout import Batch, Layout, layout_misfits
 from harness.common.profile_window import PRE_TRAINING
 from harness.experiment.base import (
     FEWER_MESSAGES,
@@ -21,11 +22,8 @@ from harness.experiment.base import (
     Measured,
     Training,
     broken,
-    divisors,
 )
 from harness.experiment.options import BATCH, Flag, value
-
-_PARALLEL = ("tp", "pp", "cp", "nodes", "gpus_per_node")
 
 
 class Megatron(Training):
@@ -105,6 +103,17 @@ class Megatron(Training):
         return self.engine == "megatron-lm"
 
     @property
+    def layout(self) -> Layout:
+        """How the ranks share the model, once the GPUs per node are known."""
+        sizes = {"tp": self.tp or 1, "pp": self.pp, "cp": self.cp, "vpp": self.vpp, "ep": self.ep}
+        return Layout(self.world_size or 1, **sizes)
+
+    @property
+    def batch(self) -> Batch:
+        """What an iteration trains on, once the sizes are known."""
+        return Batch(self.global_batch_size or 1, self.micro_batch_size or 1, self.seq_length or 0)
+
+    @property
     def stage_ranks(self) -> int:
         return (self.tp or 1) * self.cp
 
@@ -137,34 +146,10 @@ class Megatron(Training):
 
     def broken_rules(self) -> Iterator[Broken]:
         yield from super().broken_rules()
-        world = self.world_size
-        if world is None:
+        if self.world_size is None:
             return
-        if self.vpp > 1 and self.pp == 1:
-            yield broken(
-                f"--vpp {self.vpp} interleaves pipeline stages and --pp is 1: raise --pp", "vpp", "pp"
-            )
-        if world % self.model_ranks:
-            yield broken(
-                f"--tp {self.tp or 1} × --pp {self.pp} × --cp {self.cp} = {self.model_ranks} does not divide the world "
-                f"size {world} (-n {self.nodes} × -g {self.gpus_per_node}): make it one of {divisors(world)}",
-                *_PARALLEL,
-            )
-        else:
-            yield from self._broken_batch_rules(world // self.model_ranks)
-
-    def _broken_batch_rules(self, data_parallel: int) -> Iterator[Broken]:
-        batch = (self.micro_batch_size or 1) * data_parallel
-        if self.micro_batch_size and self.global_batch_size and self.global_batch_size % batch:
-            yield broken(
-                f"--global-batch-size {self.global_batch_size} is not a multiple of micro-batch size × data parallel "
-                f"size = {self.micro_batch_size} × {data_parallel} = {batch}: "
-                f"try {max(batch, round(self.global_batch_size / batch) * batch)}",
-                *("global_batch_size", "micro_batch_size", *_PARALLEL),
-            )
-        if self.ep > 1 and data_parallel * self.cp % self.ep:
-            yield broken(
-                f"--ep {self.ep} does not divide the {data_parallel * self.cp} data- and context-parallel ranks: "
-                f"use one of {divisors(data_parallel * self.cp)}",
-                *("ep", *_PARALLEL),
-            )
+        batch = self.batch if self.micro_batch_size and self.global_batch_size else None
+        place = f" (-n {self.nodes} × -g {self.gpus_per_node})"
+        for misfit in layout_misfits(self.layout, batch, place):
+            world = ("nodes", "gpus_per_node") if "world" in misfit.sizes else ()
+            yield broken(misfit.sentence, *misfit.sizes, *world)

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exercises.exercise_3_MegatronLM.parallel import Batch, Layout, Shape, check
+from exercises.exercise_3_MegatronLM.options import check
 from exercises.utils.errors import TrainingRequestError
+from harness.common.megatron_layout import Batch, Layout, model_misfits
+from harness.common.model_config import ModelConfig
+from harness.experiment.model import find_model
 
-MISTRAL = Shape(layers=32, heads=32, kv_heads=8, feed_forward=14336, vocabulary=32000)
-MIXTRAL = Shape(layers=32, heads=32, kv_heads=8, feed_forward=14336, vocabulary=32000, experts=8)
-ODD = Shape(layers=2, heads=12, kv_heads=4, feed_forward=48, vocabulary=96)
+MISTRAL, MIXTRAL = (find_model(name)[0] for name in ("mistral-7b", "mixtral-8x7b"))
+ODD = replace(MISTRAL, num_attention_heads=12, num_key_value_heads=4, intermediate_size=48, vocab_size=96)
 WORKSHOP = Batch(global_size=128, micro_size=1, seq_length=4096)
 
 
 @pytest.mark.parametrize(
-    ("layout", "shape"),
+    ("layout", "model"),
     [
         (Layout(world=4, tp=4), MISTRAL),
         (Layout(world=8, tp=4, pp=2), MISTRAL),
@@ -27,71 +31,84 @@ WORKSHOP = Batch(global_size=128, micro_size=1, seq_length=4096)
         (Layout(world=8, pp=2, ep=4), MIXTRAL),
     ],
 )
-def test_layouts_of_the_workshop_and_beyond_are_accepted(layout: Layout, shape: Shape) -> None:
-    check(layout, WORKSHOP, shape)
+def test_layouts_of_the_workshop_and_beyond_are_accepted(layout: Layout, model: ModelConfig) -> None:
+    check(layout, WORKSHOP, model)
 
 
 @pytest.mark.parametrize(
-    ("layout", "batch", "shape", "sentence"),
+    ("layout", "batch", "model", "sentence"),
     [
         (
             Layout(4, tp=3),
             WORKSHOP,
             MISTRAL,
-            "--tp 3 × --pp 1 × --cp 1 = 3 must divide the 4 processes of this run",
+            "--tp 3 × --pp 1 × --cp 1 = 3 does not divide the world size 4: make it one of 1, 2, 4",
         ),
-        (Layout(8, tp=8, pp=2), WORKSHOP, MISTRAL, "= 16 must divide the 8 processes"),
-        (Layout(3, pp=3), WORKSHOP, MISTRAL, "= 3 stages must divide the model's 32 layers"),
+        (Layout(8, tp=8, pp=2), WORKSHOP, MISTRAL, "= 16 does not divide the world size 8"),
+        (Layout(3, pp=3), WORKSHOP, MISTRAL, "= 3 does not divide the 32 layers of mistral-7b"),
         (
             Layout(2, pp=2, vpp=3),
             WORKSHOP,
             MISTRAL,
-            "--pp 2 × --vpp 3 = 6 stages must divide the model's 32 layers",
+            "--pp 2 × --vpp 3 = 6 does not divide the 32 layers of mistral-7b",
         ),
-        (Layout(2, vpp=2), WORKSHOP, MISTRAL, "--vpp 2 interleaves pipeline stages, but --pp is 1"),
+        (Layout(2, vpp=2), WORKSHOP, MISTRAL, "--vpp 2 interleaves pipeline stages and --pp is 1"),
         (
             Layout(64, tp=64),
             WORKSHOP,
             MISTRAL,
-            "--tp 64 must divide the model's attention heads, which is 32",
+            "--tp 64 does not divide the 32 attention heads of mistral-7b",
         ),
         (
             Layout(6, tp=6),
             WORKSHOP,
             ODD,
-            "--tp 6 must divide the model's 4 key-value heads or be a multiple of them",
+            "--tp 6 neither divides the 4 key-value heads of mistral-7b nor is a multiple of them",
         ),
         (
             Layout(4),
             Batch(130, 1, 64),
             MISTRAL,
-            "must be a multiple of 4 (--micro-batch-size 1 × data parallel 4): try",
+            "is not a multiple of micro-batch size × data parallel size = 1 × 4 = 4: try 128",
         ),
         (
             Layout(2, pp=2, vpp=2),
             Batch(3, 1, 64),
             MISTRAL,
-            "a multiple of --pp 2 micro-batches per iteration, got 3",
+            "a multiple of --pp 2 micro-batches per iteration and has 3",
         ),
-        (Layout(4, tp=4), Batch(4, 1, 66), MISTRAL, "--seq-length 66 must be a multiple of 4"),
-        (Layout(4, cp=4), Batch(4, 1, 60), MISTRAL, "--seq-length 60 must be a multiple of 8"),
-        (Layout(2, ep=2), WORKSHOP, MISTRAL, "--ep 2 needs a mixture-of-experts model"),
-        (Layout(3, ep=3), Batch(3, 1, 64), MIXTRAL, "--ep 3 must divide the model's 8 experts"),
+        (Layout(4, tp=4), Batch(4, 1, 66), MISTRAL, "--seq-length 66 is not a multiple of 4"),
+        (Layout(4, cp=4), Batch(4, 1, 60), MISTRAL, "--seq-length 60 is not a multiple of 8"),
+        (
+            Layout(2, ep=2),
+            WORKSHOP,
+            MISTRAL,
+            "--ep 2 needs a mixture-of-experts model, and mistral-7b is dense",
+        ),
+        (Layout(3, ep=3), Batch(3, 1, 64), MIXTRAL, "--ep 3 does not divide the 8 experts of mixtral-8x7b"),
         (
             Layout(2, tp=2, ep=2),
             WORKSHOP,
             MIXTRAL,
-            "--ep 2 must divide the 1 data- and context-parallel ranks",
+            "--ep 2 does not divide the 1 data- and context-parallel ranks",
         ),
     ],
 )
 def test_what_does_not_fit_is_refused_with_the_flag_and_the_numbers(
-    layout: Layout, batch: Batch, shape: Shape, sentence: str
+    layout: Layout, batch: Batch, model: ModelConfig, sentence: str
 ) -> None:
     with pytest.raises(TrainingRequestError) as refusal:
-        check(layout, batch, shape)
+        check(layout, batch, model)
     assert sentence in str(refusal.value)
     assert "\n" not in str(refusal.value)
+
+
+def test_a_vocabulary_is_no_reason_to_refuse_a_script_that_makes_it_larger() -> None:
+    model, layout = replace(MISTRAL, vocab_size=32001), Layout(2, tp=2)
+    assert list(model_misfits(layout, WORKSHOP, model)) == [
+        "--tp 2 does not divide the 32001 tokens in the vocabulary of mistral-7b"
+    ]
+    assert not list(model_misfits(layout, WORKSHOP, model, pads_vocabulary=True))
 
 
 @given(

@@ -110,7 +110,7 @@ def _wait_for_steps(metrics: Path, process: subprocess.Popen[bytes]) -> None:
 @pytest.mark.parametrize(
     ("flags", "sentence"),
     [
-        (("--pp", 3), "--tp 1 × --pp 3 × --cp 1 = 3 must divide the 2 processes of this run"),
+        (("--pp", 3), "--tp 1 × --pp 3 × --cp 1 = 3 does not divide the world size 2"),
         (("--gradient-accumulation-steps", 4), "set --global-batch-size instead"),
         (("--data-path", "/nowhere/text"), "--data-path /nowhere/text: there is no /nowhere/text.idx"),
     ],

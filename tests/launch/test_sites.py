@@ -436,6 +436,7 @@ def test_a_machine_without_gpu_runs_the_tiny_twin(machine: Machine) -> None:
         (Megatron(tp=1, pp=4, vpp=3, gpus_per_node=4), "--pp 4 × --vpp 3 = 12 does not divide the 32 layers"),
         (Megatron(tp=3, pp=1, gpus_per_node=3, seq_length=3072), "does not divide the 32 attention heads"),
         (Megatron(tp=1, ep=3, gpus_per_node=3, model="mixtral-8x7b"), "--ep 3 does not divide the 8 experts"),
+        (Megatron(tp=1, ep=2, gpus_per_node=2), "needs a mixture-of-experts model, and mistral-7b is dense"),
         (Megatron(tp=4, gpus_per_node=4, seq_length=4095), "--seq-length 4095 is not a multiple of 4"),
         (
             Megatron(tp=1, pp=2, vpp=2, gpus_per_node=2, micro_batch_size=1, global_batch_size=3),

@@ -8,16 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Literal
 
+from harness.common.megatron_layout import model_misfits, usual_global_batch
 from harness.experiment.megatron import Megatron
-from harness.experiment.model import Model
 from harness.launch.argv import Word, from_site
 from harness.launch.exercises.base import Device, Place, Plan, Target, script_path, torchrun
 from harness.launch.exercises.megatron_args import pretrain_gpt_argv
 from harness.launch.exercises.training import TrainingLaunch, training_plan, training_words
 from harness.site.site import Container, Site
-
-CPU_GLOBAL_BATCH = 8  # micro-batches per iteration
-GPU_GLOBAL_BATCH = 128  # samples per iteration, as in the workshop
 
 
 class MegatronLaunch(TrainingLaunch[Megatron]):
@@ -49,8 +46,8 @@ class MegatronLaunch(TrainingLaunch[Megatron]):
         gpus, on_gpu = target.gpus_per_node, target.device == "cuda"
         world, others = asked.nodes * gpus, asked.pp * asked.cp
         tp = asked.tp or next((t for t in range(gpus, 0, -1) if world % (t * others) == 0), 1)
-        batch = usual.get("micro_batch_size", 1) * max(1, world // (tp * others))
-        whole = -(-GPU_GLOBAL_BATCH // batch) * batch if on_gpu else CPU_GLOBAL_BATCH * batch
+        micro = usual.get("micro_batch_size", 1)
+        whole = usual_global_batch(micro, world // (tp * others), on_cpu=not on_gpu)
         # In fp32 an A100 is 16 times slower; a CPU without bf16 units is 7 times slower in bf16.
         bf16 = on_gpu if asked.mixed_precision is None else asked.mixed_precision
         return usual | {
@@ -68,7 +65,8 @@ class MegatronLaunch(TrainingLaunch[Megatron]):
         if asked.data is not None and asked.data_path is not None:
             yield "--data and --data-path both name what to train on: drop one"
         if fitted is not None and target.model is not None:
-            yield from _model_rules(fitted, target.model)
+            layout, batch = fitted.layout, fitted.batch
+            yield from model_misfits(layout, batch, target.model, pads_vocabulary=fitted.uses_megatron_lm)
         if asked.uses_megatron_lm:
             yield from _megatron_lm_rules(asked, target)
 
@@ -100,37 +98,6 @@ class MegatronLaunch(TrainingLaunch[Megatron]):
 
     def nsys_options(self) -> str:
         return "megatron"
-
-
-def _model_rules(asked: Megatron, model: Model) -> Iterator[str]:
-    tp, stages = asked.tp or 1, asked.pp * asked.vpp
-    pieces = (2 if asked.cp > 1 else 1) * asked.cp * tp
-    microbatches = _microbatches(asked)
-    heads = model.num_key_value_heads
-    if model.num_hidden_layers % stages:
-        yield (
-            f"--pp {asked.pp} × --vpp {asked.vpp} = {stages} does not divide the {model.num_hidden_layers} layers of "
-            f"{model.name}"
-        )
-    if model.num_attention_heads % tp:
-        yield f"--tp {tp} does not divide the {model.num_attention_heads} attention heads of {model.name}"
-    if heads % tp and tp % heads:
-        yield f"--tp {tp} neither divides the {heads} key-value heads of {model.name} nor is a multiple of them"
-    if asked.ep > 1 and model.num_local_experts % asked.ep:
-        yield f"--ep {asked.ep} does not divide the {model.num_local_experts} experts of {model.name}"
-    if (asked.seq_length or 0) % pieces:
-        yield f"--seq-length {asked.seq_length} is not a multiple of {pieces} (--cp {asked.cp}, --tp {tp})"
-    if asked.vpp > 1 and microbatches % asked.pp:
-        yield (
-            f"--vpp {asked.vpp} needs a multiple of --pp {asked.pp} micro-batches per iteration and has "
-            f"{microbatches}: change --global-batch-size"
-        )
-
-
-def _microbatches(asked: Megatron) -> int:
-    """Micro-batches per iteration and data-parallel rank."""
-    data_parallel = (asked.world_size or 1) // asked.model_ranks
-    return (asked.global_batch_size or 1) // ((asked.micro_batch_size or 1) * max(1, data_parallel))
 
 
 def _megatron_lm_rules(asked: Megatron, target: Target) -> Iterator[str]:
