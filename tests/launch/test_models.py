@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ import yaml
 from launch_shared import ROOT, Harness
 
 from harness.common.errors import RequestError
-from harness.experiment.exercises import DDP
+from harness.experiment.exercises import DDP, DeepSpeed
 from harness.experiment.model import find_model
 from harness.launch.job import Job, resolve
 from harness.launch.resolve import Machine
@@ -69,3 +70,65 @@ def test_a_file_that_is_no_model_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "m.yaml").write_text("- a\n")
     with pytest.raises(RequestError, match="must be a mapping"):
         find_model(str(tmp_path / "m.yaml"))
+
+
+SEVEN_BILLION = (ROOT / "configs/models/mistral-7b.yaml").read_text()
+
+
+def seven_billion(folder: Path, kind: str) -> Path:
+    """A user's own model of 7B sizes: a file that names no miniature, or a checkpoint's folder."""
+    if kind == "file":
+        path = folder / "mine.yaml"
+        path.write_text(re.sub("tiny_twin:.*\n", "", SEVEN_BILLION))
+        return path
+    path = folder / "checkpoint"
+    path.mkdir()
+    (path / "config.json").write_text(json.dumps(yaml.safe_load(SEVEN_BILLION) | {"model_type": "mistral"}))
+    return path
+
+
+def reduce_bucket(machine: Machine, model: str) -> int:
+    job = resolve(DeepSpeed(model=model), load_site("local"), machine)
+    return int(json.loads(job.files["ds_config.json"])["zero_optimization"]["reduce_bucket_size"])
+
+
+@pytest.mark.parametrize("kind", ["file", "checkpoint"])
+def test_a_users_large_model_gets_the_buckets_of_a_large_model(
+    machine: Machine, tmp_path: Path, kind: str
+) -> None:
+    mine = str(seven_billion(tmp_path, kind))
+    assert reduce_bucket(machine, mine) == reduce_bucket(machine, "mistral-7b") == 100_000_000
+    assert reduce_bucket(machine, "tiny-mistral") < 1_000_000
+
+
+@pytest.mark.parametrize("kind", ["file", "checkpoint"])
+def test_the_training_scripts_know_a_users_large_model_as_large(
+    machine: Machine, tmp_path: Path, kind: str
+) -> None:
+    """Exercise 2 writes only a miniature's random weights down, and exercise 3 scales only a miniature's buckets."""
+    models = pytest.importorskip("exercises.utils.models")
+    job = resolve(DeepSpeed(model=str(seven_billion(tmp_path, kind))), load_site("local"), machine)
+    (tmp_path / "model.yaml").write_text(job.files["model.yaml"])
+    assert models.load_model_config(tmp_path / "model.yaml").tiny is False
+    for path in (ROOT / "configs/models").glob("*.yaml"):
+        assert models.load_model_config(path).tiny is path.stem.startswith("tiny-")
+
+
+def test_a_users_model_file_trains_no_weights_of_the_site(machine: Machine, tmp_path: Path) -> None:
+    """A site's checkpoint has its own sizes: those of the file would be passed over."""
+    site = load_site("local").model_copy(update={"models_dir": "/models"})
+    ours = resolve(DDP(model="mistral-7b"), site, machine)
+    mine = resolve(DDP(model=str(seven_billion(tmp_path, "file"))), site, machine)
+    assert (ours.checkpoint is None, mine.checkpoint) == (False, None)
+
+
+def test_megatron_refuses_a_checkpoint_before_the_queue(harness: Harness, tmp_path: Path) -> None:
+    folder = seven_billion(tmp_path, "checkpoint")
+    done = harness("-e", "3", "--model", str(folder))
+    assert done.returncode == 2
+    assert f"--model {folder} is a checkpoint, and exercise 3 trains from random weights only" in done.stderr
+    assert not (tmp_path / "runs").exists()
+    sizes = harness(
+        "-e", "3", "--site", "leonardo", "--dry-run", "--", "--model", str(folder), "--random-weights"
+    )
+    assert sizes.returncode == 0 and "--checkpoint" not in sizes.stdout, sizes.stderr

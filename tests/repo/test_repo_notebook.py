@@ -99,7 +99,7 @@ def filled(annotation: Any, number: int) -> Any:
     """A value of a field's type with something in every place; None where `number` is 0 and it may be."""
     inner = get_args(annotation)
     if type(None) in inner:
-        return None if number == 0 else filled(inner[-2], number)  # of several types the plainest, the last
+        return None if number == 0 else filled(inner[-2], number)  # of an experiment, the mapping
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return a_part(annotation, number)
     origin = getattr(annotation, "__origin__", None)

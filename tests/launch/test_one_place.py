@@ -1,0 +1,152 @@
+"""A new exercise is its two modules and one list; a new flag of an exercise is one field of its class.
+
+Each is added to a copy of harness/, as a developer adds it, and then asked of the command line.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from launch_shared import ROOT
+
+EXPERIMENT = """
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field
+
+from harness.experiment.base import Training
+from harness.experiment.options import switch, value
+
+
+class Sequence(Training):
+    title: ClassVar[str] = "sequence parallelism"
+    folder: ClassVar[str] = "exercise_4_Sequence"
+    default_model: ClassVar[str] = "tiny-llama"
+
+    exercise: Annotated[Literal[4], value("-e", "--exercise", group="where")] = 4
+    ring: Annotated[
+        bool, Field(description="blocks travel around a ring"), switch("--ring", tag="ring", train="--ring")
+    ] = False
+"""
+LAUNCH = """
+from harness.experiment.sequence import Sequence
+from harness.launch.exercises.base import Place, Plan, script_path, torchrun
+from harness.launch.exercises.training import TrainingLaunch, training_plan, training_words
+
+
+class SequenceLaunch(TrainingLaunch[Sequence]):
+    def plan(self, asked: Sequence, place: Place) -> Plan:
+        script = script_path(place, asked, "train.py")
+        return training_plan(asked, place, [*torchrun(asked, place), script, *training_words(asked, place)], {})
+
+
+LAUNCH = SequenceLaunch()
+"""
+FLAG = """
+    flat_buckets: Annotated[
+        bool,
+        Field(description="gradients lie in one flat buffer"),
+        switch("--flat-buckets", tag="flat", tag_if_on=True, train="--flat-buckets"),
+    ] = False
+"""
+# A lesson about the new field, the runs that may be its sides, and two runs beside each other.
+ASKED_IN_PYTHON = """
+import sys
+from harness.analysis.compare import settings
+from harness.analysis.summary import Summary
+from harness.experiment.exercises import EXERCISES
+from harness.study.lessons import Pair, at_site
+
+cls, field = EXERCISES[int(sys.argv[1])], sys.argv[2]
+pair = at_site(Pair(a=cls(), b=cls(**{field: True})), {"steps": 70, field: True})
+print("lesson", [getattr(side, field) for side in (pair.a, pair.b)], [side.steps for side in (pair.a, pair.b)])
+a, b = (settings(Summary(experiment=side.model_dump())) for side in (pair.a, pair.b))
+print("differs", [name for name in a if a[name] != b[name]])
+"""
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """A checkout with a harness/ of its own."""
+    shutil.copytree(ROOT / "harness", tmp_path / "harness")
+    for name in ("configs", "templates", "exercises", "slurm.sh"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    return tmp_path
+
+
+def python(tree: Path, *words: str) -> str:
+    env = {**os.environ, "PYTHONPATH": str(tree), "HARNESS_RUNS": str(tree / "runs"), "HARNESS_SITE": "local"}
+    done = subprocess.run(
+        [sys.executable, *words], cwd=tree, env=env, capture_output=True, text=True, check=False, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def with_a_fifth_exercise(tree: Path) -> None:
+    (tree / "harness/experiment/sequence.py").write_text(EXPERIMENT)
+    (tree / "harness/launch/exercises/sequence.py").write_text(LAUNCH)
+    names = tree / "harness/experiment/exercises.py"
+    text = names.read_text()
+    assert text.count("| Megatron,") == 1
+    text = text.replace("| Megatron,", "| Megatron | Sequence,")
+    last = "from harness.experiment.megatron import Megatron\n"
+    names.write_text(text.replace(last, f"{last}from harness.experiment.sequence import Sequence\n"))
+
+
+def with_a_flag_of_ddp(tree: Path) -> None:
+    module = tree / "harness/experiment/ddp.py"
+    text = module.read_text()
+    before = "    slow_dataloading: Annotated["
+    assert text.count(before) == 1
+    module.write_text(text.replace(before, f"{FLAG.lstrip(chr(10))}{before}"))
+
+
+class Added(NamedTuple):
+    """A change of the harness, and what it brings."""
+
+    change: Callable[[Path], None]
+    exercise: str
+    flag: str
+    field: str
+    tag: str
+    meaning: str
+
+
+ADDED = [
+    Added(with_a_fifth_exercise, "4", "--ring", "ring", "ring", "blocks travel around a ring"),
+    Added(
+        with_a_flag_of_ddp, "1", "--flat-buckets", "flat_buckets", "flat", "gradients lie in one flat buffer"
+    ),
+]
+
+
+@pytest.mark.parametrize("added", ADDED, ids=["exercise", "flag"])
+def test_what_is_added_once_is_known_everywhere(tree: Path, added: Added) -> None:
+    added.change(tree)
+    exercise, flag, meaning = added.exercise, added.flag, added.meaning
+    script = python(tree, "-m", "harness", "-e", exercise, "--dry-run", "--", flag)
+    assert f" {flag} " in script.replace("\n", " ")
+    assert f"actckpt0-{added.tag}1" in script
+    page = python(tree, "-m", "harness", "--help")
+    assert f"{flag} " in page and meaning in " ".join(page.split())
+    options = python(tree, "-m", "harness.cli.options_page")
+    assert f"| `{flag}` | – |  | {added.tag} | {meaning} |" in options
+    said = python(tree, "-c", ASKED_IN_PYTHON, exercise, added.field)
+    assert said.splitlines() == ["lesson [False, True] [70, 70]", f"differs ['{added.field}']"]
+
+
+def test_a_fifth_exercise_has_its_title_wherever_exercises_are_listed(tree: Path) -> None:
+    with_a_fifth_exercise(tree)
+    page = python(tree, "-m", "harness", "--help")
+    assert "All training exercises (1, 2, 3, 4):" in page and "Exercise 4: sequence parallelism:" in page
+    assert "## Exercise 4: sequence parallelism" in python(tree, "-m", "harness.cli.options_page")
+    record = "from harness.experiment.exercises import *; print(read_experiment({'exercise': 4}).heading)"
+    assert python(tree, "-c", record) == "Exercise 4: sequence parallelism\n"
