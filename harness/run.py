@@ -233,6 +233,8 @@ def find_run(token: str, root: Path | None = None) -> Run:
         return Run(path.absolute())
     if path.name == "run.json" and path.is_file():
         return Run(path.absolute().parent)
+    if "/" in token and not path.exists():  # no id and no name of a run has a slash
+        raise RequestError(f"{token}: there is no such file or folder")
     runs = all_runs(root)
     if not runs:
         named = "" if token == "last" else f"there is no path {token!r}, and "

@@ -12,7 +12,7 @@ import typer
 
 from harness.cli.options import JsonOption
 from harness.common.errors import HarnessError, RequestError
-from harness.common.paths import CONFIGS
+from harness.common.paths import CONFIGS, expanded
 from harness.export import names
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def sources(tokens: list[str]) -> Sources:
     run: Run | None = None
     places: list[Path] = []
     for token in tokens:
-        path = Path(token)
+        path = expanded(token)
         if path.exists() and not (path / "run.json").is_file():
             places.append(path)
         else:

@@ -200,3 +200,21 @@ def test_a_trace_that_cannot_be_read_is_named(run: Path, capsys: pytest.CaptureF
     assert main(["perfetto", str(run)]) == 1
     assert "rank1.json.gz: is damaged" in capsys.readouterr().err
     assert not list(run.rglob("*.perfetto.gz"))
+
+
+@pytest.mark.parametrize("command", ["paraver", "perfetto", "report", "status"])
+@pytest.mark.parametrize("name", ["nowhere/trace.json.gz", "./nowhere", "~/nowhere/at/all"])
+def test_a_path_that_is_not_there_is_a_wrong_request(
+    here: Path, command: str, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([command, name]) == 2
+    assert f"{name}: there is no such file or folder" in capsys.readouterr().err
+    assert list(here.iterdir()) == []
+
+
+@pytest.mark.parametrize("command", ["paraver", "perfetto"])
+def test_a_home_folder_is_found_by_its_tilde(
+    run: Path, command: str, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(run))
+    assert main([command, "~/torch"]) == 0
