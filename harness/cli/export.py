@@ -88,14 +88,14 @@ def _itself(trace: Trace) -> Trace:
 
 def sources(tokens: list[str]) -> Sources:
     """Traces meant by the command line. Raises RequestError when a token means nothing or holds no trace."""
-    from harness.run import find_run  # noqa: PLC0415 - as above
+    from harness.run import Run, find_run  # noqa: PLC0415 - as above
     from harness.traces import find_traces  # noqa: PLC0415 - as above
 
     run: Run | None = None
     places: list[Path] = []
     for token in tokens:
         path = expanded(token)
-        if path.exists() and not (path / "run.json").is_file():
+        if path.exists() and not Run(path).is_run:
             places.append(path)
         else:
             run = find_run(token)
@@ -188,7 +188,7 @@ def _paraver_submitted(tokens: list[str], options: list[str], as_json: bool) -> 
         raise RequestError(f"--submit: got {len(tokens)} names, takes one run that was submitted to Slurm")
     argv: list[Word] = [this_machine().python, "-m", "harness", "paraver", str(run.path), *options]
     job_id = backend_of_run(run).submit_after(run, argv, state_of(run) in FINAL)
-    output = run.log_dir / f"after-{job_id}.out"
+    output = run.log_after(job_id)
     if as_json:
         print(json.dumps({"job_id": job_id, "after": run.job_id, "output": str(output)}))
     else:

@@ -181,7 +181,7 @@ def submit_after(run: Run, argv: list[Word], over: bool) -> str:
     }
     options = [f"--{name}={value}" for name, value in wanted.items() if value]
     sites = _words([line for line in site.sbatch if not SIZES.match(line)])
-    output = _output(run.log_dir / "after-%j.out")
+    output = _output(run.log_after("%j"))
     return sbatch(*sites, *options, output, f"--wrap={quote_all(argv)}").number
 
 

@@ -1,0 +1,29 @@
+"""A run on disk: its directory, its record, how it is staged and found again."""
+
+from harness.run.files import DiskError, disk_error, named_by, read_json_lines, runs_root, write_atomically
+from harness.run.find import all_runs, find_run, no_runs
+from harness.run.record import FINAL, NodeStatus, Record, State, Status, when
+from harness.run.run import Run
+from harness.run.stage import Stage, claim_local_id, release_local_id
+
+__all__ = [
+    "FINAL",
+    "DiskError",
+    "NodeStatus",
+    "Record",
+    "Run",
+    "Stage",
+    "State",
+    "Status",
+    "all_runs",
+    "claim_local_id",
+    "disk_error",
+    "find_run",
+    "named_by",
+    "no_runs",
+    "read_json_lines",
+    "release_local_id",
+    "runs_root",
+    "when",
+    "write_atomically",
+]

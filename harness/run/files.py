@@ -1,0 +1,73 @@
+"""Where runs are kept, and files that are written whole or not at all. A disk that refuses is one sentence."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from harness.common.errors import WorkError
+from harness.common.paths import IN_CHECKOUT, ROOT, expanded
+
+
+def runs_root(environ: Mapping[str, str] = os.environ) -> Path:
+    """The folder that holds the exercises' logs/ and profiler/ folders: HARNESS_RUNS, else the checkout's exercises/.
+
+    Installed without a checkout, that of the folder one stands in.
+    """
+    given = environ.get("HARNESS_RUNS")
+    return expanded(given).absolute() if given else (ROOT if IN_CHECKOUT else Path.cwd()) / "exercises"
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Write a file under a temporary name, then rename it: readers see all of it or none.
+
+    Raises:
+        DiskError: the disk is full or not writable; nothing is left behind.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        temporary.write_text(text, encoding="utf-8")
+        temporary.replace(path)
+    except OSError as error:
+        with suppress(OSError):  # what could not be made need not be removed
+            temporary.unlink()
+        raise disk_error(path, error) from None
+
+
+class DiskError(WorkError):
+    """A write that failed; begins with the path."""
+
+
+def disk_error(path: Path, error: OSError) -> DiskError:
+    """A sentence for a write that failed. HARNESS_RUNS helps only where it says where to write."""
+    ours = path.absolute().is_relative_to(runs_root())
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        otherwise = ", or set HARNESS_RUNS" if ours else ""
+        return DiskError(f"{path}: no space left on this disk (or in your quota): free some{otherwise}")
+    otherwise = ": choose another place with HARNESS_RUNS" if ours else ""
+    return DiskError(f"{path}: cannot be written ({error.strerror}){otherwise}")
+
+
+@contextmanager
+def named_by(flag: str) -> Iterator[None]:
+    """A write that fails inside is told as that flag's, which said where to write."""
+    try:
+        yield
+    except DiskError as error:
+        raise DiskError(f"{flag} {error}") from None
+
+
+def read_json_lines(path: Path) -> Iterator[dict[str, Any]]:
+    """The objects of a JSONL file; a last line that was cut short is passed over."""
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+        try:
+            value = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(value, dict):
+            yield value

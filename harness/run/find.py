@@ -1,0 +1,75 @@
+"""The runs there are, and the one that a person means by an id, a name, a path or `last`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from harness.common.errors import RequestError, WorkError, nearest
+from harness.common.paths import IN_CHECKOUT, PROGRAM, expanded
+from harness.run.files import runs_root
+from harness.run.run import Run
+
+
+def no_runs(root: Path) -> str:
+    """What to say where there is no run, and what to do then."""
+    elsewhere = "give the path of a run or of traces, or set HARNESS_RUNS to the folder of the runs"
+    then = "start one: slurm.sh -e 1" if IN_CHECKOUT else elsewhere
+    return f"there are no runs yet in {root}; {then}"
+
+
+def all_runs(root: Path | None = None) -> list[Run]:
+    """Every run, oldest first."""
+    found = (root or runs_root()).glob("exercise_*/profiler/[!.]*/run.json")
+    runs = [Run(p.parent) for p in found]
+    return sorted(runs, key=lambda r: (_created_ns(r), r.name))
+
+
+def _created_ns(run: Run) -> int:
+    try:
+        return run.record.created_ns
+    except WorkError:
+        return 0
+
+
+def find_run(token: str, root: Path | None = None) -> Run:
+    """The run meant by a job id, a name, a path, or `last`.
+
+    Raises:
+        RequestError: there is none, or several.
+    """
+    path = expanded(token)
+    if Run(path).is_run:
+        return Run(path.absolute())
+    if path.name == "run.json" and path.is_file():
+        return Run(path.absolute().parent)
+    if "/" in token and not path.exists():  # no id and no name of a run has a slash
+        raise RequestError(f"{token}: there is no such file or folder")
+    runs = all_runs(root)
+    if not runs:
+        named = "" if token == "last" else f"there is no path {token!r}, and "
+        raise RequestError(f"RUN: {named}{no_runs(root or runs_root())}")
+    if token == "last":
+        return runs[-1]
+    hits = [r for r in runs if token == r.name] or [r for r in runs if token == _safe_id(r)]
+    if len(hits) == 1:
+        return hits[0]
+    if hits:
+        raise RequestError(
+            f"RUN: {token!r} is the id of {len(hits)} runs: give the name, one of {_names(hits)}"
+        )
+    near = nearest(token, [*(r.name for r in runs), *filter(None, map(_safe_id, runs))])
+    raise RequestError(
+        f"RUN: there is no run {token!r}: give a job id, a name, a path or `last` (see {PROGRAM} ls)"
+        + (f": did you mean {near}?" if near else "")
+    )
+
+
+def _safe_id(run: Run) -> str | None:
+    try:
+        return run.job_id
+    except WorkError:
+        return None
+
+
+def _names(runs: list[Run]) -> str:
+    return ", ".join(r.name for r in runs)

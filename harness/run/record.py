@@ -1,0 +1,67 @@
+"""What run.json and status.json hold: what was asked, where, and how it ended. Knows no path."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from harness.experiment.exercises import AnyExperiment
+from harness.site.site import Site
+
+State = Literal["queued", "running", "completed", "failed", "cancelled", "timeout", "node_fail", "unknown"]
+FINAL: frozenset[State] = frozenset({"completed", "failed", "cancelled", "timeout", "node_fail"})
+
+
+class NodeStatus(BaseModel):
+    """What one node says about its part."""
+
+    model_config = ConfigDict(extra="ignore", defer_build=True)
+
+    node: int
+    host: str
+    exit: int
+    started_ns: int
+    ended_ns: int
+
+
+class Status(BaseModel):
+    """What the job itself wrote about its end (or its beginning)."""
+
+    model_config = ConfigDict(extra="ignore", defer_build=True)
+
+    state: State
+    exit_code: int | None = None
+    pid: int | None = None  # of the script, where the job runs on this machine
+    host: str | None = None
+    missing: list[str] = []  # reports that should be there and are not
+    started_ns: int | None = None
+    ended_ns: int | None = None
+
+
+class Record(BaseModel):
+    """run.json: enough to run it again, and to know afterwards what it was."""
+
+    model_config = ConfigDict(extra="forbid", defer_build=True)
+
+    schema_version: Literal[1] = 1
+    job_id: str
+    cluster: str | None = None  # whose number that is, where sbatch named one
+    backend: str  # its name among the backends of the launch
+    experiment: AnyExperiment  # as asked
+    site: Site  # as overridden
+    job: dict[str, Any]  # as resolved
+    command: list[str]
+    git: dict[str, str | bool | None]
+    versions: dict[str, str]
+    user: str
+    submit_host: str
+    created_ns: int
+    status: Status | None = None
+    nodes: list[NodeStatus] = []
+
+
+def when(time_ns: int | None) -> str:
+    """A time for people: local, to the second."""
+    return "" if time_ns is None else datetime.fromtimestamp(time_ns / 1e9).strftime("%Y-%m-%d %H:%M:%S")

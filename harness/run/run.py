@@ -1,0 +1,138 @@
+"""Run: one submission and everything it left on disk. Who wants a file of a run asks here for its path.
+
+A run's directory never changes its name once it has one.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from pathlib import Path
+
+from harness.common.errors import WorkError
+from harness.run.files import write_atomically
+from harness.run.record import NodeStatus, Record, Status
+
+LOCAL = ".local"  # in the runs' folder: a folder per local run, its number
+
+
+class Run:
+    """A run's directory, `…/profiler/<name>/`."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @property
+    def name(self) -> str:
+        return self.path.name
+
+    @cached_property
+    def record(self) -> Record:
+        """What run.json says.
+
+        Raises:
+            WorkError: it is missing or not one of ours.
+        """
+        try:
+            return Record.model_validate_json((self.path / "run.json").read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise WorkError(f"{self.path / 'run.json'} cannot be read: {_first_line(error)}") from None
+
+    @property
+    def job_id(self) -> str:
+        return self.record.job_id
+
+    @property
+    def script(self) -> Path:
+        return self.path / "job.sbatch"
+
+    @property
+    def is_run(self) -> bool:
+        """Whether the directory says of itself that it is a run."""
+        return (self.path / "run.json").is_file()
+
+    @property
+    def page(self) -> Path:
+        """The report's page."""
+        return self.path / "report.html"
+
+    @property
+    def comm(self) -> Path:
+        """What exercise 0 measured."""
+        return self.path / "comm"
+
+    @property
+    def log_dir(self) -> Path:
+        """Where log.out and log.err are: `…/logs/<jobid>/`."""
+        return self.path.parent.parent / "logs" / self.job_id
+
+    @property
+    def out(self) -> Path:
+        return self.log_dir / "log.out"
+
+    @property
+    def err(self) -> Path:
+        return self.log_dir / "log.err"
+
+    @property
+    def controller_dir(self) -> Path:
+        """The local backend's own folder: see `claim_local_id`."""
+        return self.path.parents[2] / LOCAL / self.job_id.removeprefix("local-")
+
+    @property
+    def scheduler_log(self) -> Path:
+        """What Slurm itself wrote (a cancellation, a time limit); absent when it wrote nothing."""
+        return self.path.parent.parent / "logs" / f"slurm-{self.job_id}.out"
+
+    def log_after(self, job_id: str) -> Path:
+        """What a job printed that was queued behind this one."""
+        return self.log_dir / f"after-{job_id}.out"
+
+    @property
+    def summary(self) -> Path:
+        return self.path / "summary.json"
+
+    def traces(self) -> list[Path]:
+        """What a profiler left: Kineto files, else nsys reports or their exports."""
+        kineto = sorted((self.path / "torch").glob("rank*.json.gz"))
+        if kineto:
+            return kineto
+        reports = sorted((self.path / "nsys").glob("*.nsys-rep"))
+        return reports or sorted((self.path / "nsys").glob("*.sqlite"))
+
+    def metrics(self) -> list[Path]:
+        """What the training wrote about its steps, one file per rank."""
+        return sorted((self.path / "metrics").glob("rank*.jsonl"))
+
+    def monitors(self) -> list[Path]:
+        """The monitor's folders, one per node."""
+        return sorted(p for p in (self.path / "gpus-monitor").glob("*") if p.is_dir())
+
+    def nodes(self) -> list[NodeStatus]:
+        """What the nodes said about themselves so far; what cannot be read, a full disk's half file, is no word."""
+        found = map(_node_status, (self.path / "node-status").glob("[0-9]*.json"))
+        return sorted((status for status in found if status is not None), key=lambda status: status.node)
+
+    def status(self) -> Status | None:
+        """What the job itself last wrote; None before it started."""
+        try:
+            return Status.model_validate_json((self.path / "status.json").read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return None
+
+    def write_status(self, status: Status) -> None:
+        write_atomically(self.path / "status.json", status.model_dump_json(indent=1) + "\n")
+
+    def write_record(self, record: Record) -> None:
+        write_atomically(self.path / "run.json", record.model_dump_json(indent=1) + "\n")
+        self.__dict__.pop("record", None)
+
+
+def _node_status(path: Path) -> NodeStatus | None:
+    try:
+        return NodeStatus.model_validate_json(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).splitlines()[0]
