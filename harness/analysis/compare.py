@@ -46,6 +46,9 @@ class Difference(Part):
     b: Any
 
 
+Judgement = Literal["slower", "faster", "no difference seen", "too few steps to tell"]
+
+
 class Ratio(Part):
     """b over a with its 95 % interval; `verdict` says what may be concluded."""
 
@@ -56,7 +59,7 @@ class Ratio(Part):
     high: float
     steps_a: int
     steps_b: int
-    verdict: Literal["slower", "faster", "no difference seen", "too few steps to tell"]
+    verdict: Judgement
 
 
 class Change(Part):
@@ -206,9 +209,7 @@ def _step_ratio(a: Summary, b: Summary, scale: tuple[float, float]) -> Ratio | N
     )
 
 
-def _judge(
-    low: float, high: float, steps: int
-) -> Literal["slower", "faster", "no difference seen", "too few steps to tell"]:
+def _judge(low: float, high: float, steps: int) -> Judgement:
     if steps < FEWEST_STEPS:
         return "too few steps to tell"
     return "slower" if low > 1 else "faster" if high < 1 else "no difference seen"
@@ -237,17 +238,14 @@ def _ratio(a: float | None, b: float | None) -> float | None:
 def _kernel_changes(a: Summary, b: Summary) -> list[KernelChange]:
     if not a.kernels or not b.kernels:
         return []  # a run that was not traced did not lose its kernels
-    only_a = [(k, "a") for k in _unlisted(a, b)]
-    only_b = [(k, "b") for k in _unlisted(b, a)]
+    sides: tuple[tuple[Literal["a", "b"], list[KernelTime]], ...] = (
+        ("a", _unlisted(a, b)),
+        ("b", _unlisted(b, a)),
+    )
     found = [
-        KernelChange(
-            name=k.name,
-            kind=k.kind,
-            precision=k.precision,
-            only_in="a" if side == "a" else "b",
-            share=k.share,
-        )
-        for k, side in (*only_a, *only_b)
+        KernelChange(name=k.name, kind=k.kind, precision=k.precision, only_in=side, share=k.share)
+        for side, kernels in sides
+        for k in kernels
     ]
     return sorted(found, key=lambda k: -k.share)
 
@@ -291,21 +289,22 @@ def _doubts(a: Summary, b: Summary) -> list[str]:
 
 
 def _notes(a: Summary, b: Summary) -> list[str]:
+    sides = (("a", a), ("b", b))
     notes = [
         f"{side}: {finding.what}"
-        for side, summary in (("a", a), ("b", b))
+        for side, summary in sides
         for finding in summary.quality.findings
         if finding not in disturbances(summary)
     ]
     notes += [
         f"{side}: no kernel was recorded: only the training's own numbers can be compared"
-        for side, summary in (("a", a), ("b", b))
+        for side, summary in sides
         if not summary.kernels
     ]
     notes += [
         f"{side}: only the {TOP_KERNELS} kernels with most time are known: a smaller one may have appeared or vanished "
         "unseen, and one that is named may only have become much shorter"
-        for side, summary in (("a", a), ("b", b))
+        for side, summary in sides
         if _is_cut(summary)
     ]
     if any(d.device_kind == "cpu" for s in (a, b) for d in s.devices):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -50,11 +49,7 @@ def durations_ms(s: Summary) -> list[float]:
 
 
 def _boxes(known: Sequence[tuple[int, str, list[float]]]) -> Figure:
-    data: list[dict[str, Any]] = [
-        {"type": "box", "name": label, "y": times, "boxpoints": "all", "jitter": 0.4, "pointpos": 0,
-         "marker": {"color": of_series(i), "size": 3}, "line": {"width": 1.5}}
-        for i, label, times in known
-    ]  # fmt: skip
+    data = plotly_json.boxes((label, times, of_series(i)) for i, label, times in known)
     limit = max(map(_whisker, (times for *_, times in known)))
     everything = [t for *_, times in known for t in times]
     beyond = [t for t in everything if t > limit]

@@ -16,16 +16,6 @@ from harness.report.tables.catalogue import page_tables
 from harness.report.tables.communication import SHOWN, inverse
 
 _AROUND = 4  # to either side of a message size that stands alone
-_BOTH = {
-    "color": COMMUNICATION,
-    "pattern": {
-        "shape": "/",
-        "fgcolor": CAUSES["communication"],
-        "bgcolor": COMMUNICATION,
-        "size": 7,
-        "solidity": 0.45,
-    },
-}
 _FITTED_AS = {"send": "send_recv", "recv": "send_recv"}  # exercise 0 measures the two together
 
 
@@ -70,12 +60,11 @@ def _wait_and_transfer(s: Summary) -> Figure:
     transfer = [
         max(c.duration_ns - (c.waiting_ns or 0), 0) / 1e6 if c.waiting_ns is not None else 0.0 for c in chosen
     ]
+    both = plotly_json.stripes(COMMUNICATION, CAUSES["communication"])
     data = [
         plotly_json.across("transfer", transfer, labels, COMMUNICATION),
         plotly_json.across("waiting for other ranks", waiting, labels, CAUSES["communication"]),
-        plotly_json.across(
-            "transfer and waiting, not told apart", whole, labels, COMMUNICATION, marker=_BOTH
-        ),
+        plotly_json.across("transfer and waiting, not told apart", whole, labels, "", marker=both),
     ]
     axes = plotly_json.layout("time, all ranks (ms)", plotly_json.NAMES, barmode="stack")
     share = sum(c.waiting_ns or 0 for c in known) / max(sum(c.duration_ns for c in known), 1)

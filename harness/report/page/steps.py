@@ -141,11 +141,7 @@ def _phase_table(recorded: dict[str, list[StepRecord]]) -> Table:
 
 def _distribution(by_rank: dict[str, list[float]]) -> Figure:
     if len(by_rank) <= 4 * _MANY_RANKS:
-        data = [
-            {"type": "box", "name": r, "y": values, "boxpoints": "all", "jitter": 0.4, "pointpos": 0,
-             "marker": {"color": of_series(i), "size": 3}, "line": {"width": 1.5}}
-            for i, (r, values) in enumerate(by_rank.items())
-        ]  # fmt: skip
+        data = plotly_json.boxes((r, values, of_series(i)) for i, (r, values) in enumerate(by_rank.items()))
         axes = plotly_json.layout("", "step time (ms)", showlegend=False)
         how = "the box holds the middle half, its line is the median"
     else:

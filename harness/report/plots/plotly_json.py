@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Any
 
@@ -84,9 +84,23 @@ def part_of_window(
     name: str, percents: Sequence[float], labels: Sequence[str], color: str, *, striped: bool
 ) -> Trace:
     """Bars of one part of several windows. `striped`: communication's stripes, as it is hidden behind compute."""
-    bars = share(name, percents, labels, color)
-    pattern = {"shape": "/", "fgcolor": COMMUNICATION, "bgcolor": color, "size": 7, "solidity": 0.45}
-    return bars | {"marker": {"color": color, "pattern": pattern}} if striped else bars
+    more = {"marker": stripes(color, COMMUNICATION)} if striped else {}
+    return share(name, percents, labels, color, **more)
+
+
+def stripes(color: str, across: str) -> dict[str, Any]:
+    """The marker of bars of one colour with stripes of another."""
+    pattern = {"shape": "/", "fgcolor": across, "bgcolor": color, "size": 7, "solidity": 0.45}
+    return {"color": color, "pattern": pattern}
+
+
+def boxes(times: Iterable[tuple[str, Sequence[float], str]]) -> list[Trace]:
+    """A box with all its points for each name, its values and its colour."""
+    return [
+        {"type": "box", "name": name, "y": values, "boxpoints": "all", "jitter": 0.4, "pointpos": 0,
+         "marker": {"color": color, "size": 3}, "line": {"width": 1.5}}
+        for name, values, color in times
+    ]  # fmt: skip
 
 
 def bars_height(count: int) -> int:
