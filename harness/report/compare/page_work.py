@@ -21,7 +21,7 @@ from harness.report.compare.tables import (
 from harness.report.elements import Figure, Section, Table, table
 from harness.report.palette import of_series
 from harness.report.plots import plotly_json
-from harness.report.tables.work import kind_label
+from harness.report.tables.time import kind_label
 
 _SMALL = 0.003  # of all work: kinds below it in every run are left out
 _KERNELS = 20  # per run

@@ -7,7 +7,7 @@ from harness.report.elements import Figure, Section
 from harness.report.page.inputs import Inputs
 from harness.report.palette import COMMUNICATION, COMPUTE, IDLE
 from harness.report.plots import plotly_json
-from harness.report.tables.time import pipeline_words, stage_label
+from harness.report.tables.pipeline import pipeline_words, stage_label
 
 
 def pipeline_section(s: Summary, inputs: Inputs) -> Section:

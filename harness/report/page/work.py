@@ -11,7 +11,7 @@ from harness.report.page.inputs import Inputs
 from harness.report.palette import of_kind
 from harness.report.plots import plotly_json
 from harness.report.tables.catalogue import page_tables
-from harness.report.tables.work import kind_label
+from harness.report.tables.time import kind_label
 
 
 def work_section(s: Summary, inputs: Inputs) -> Section:

@@ -1,13 +1,24 @@
-"""The tables about the host, the training and the machine."""
+"""The tables about the host, the counters, the training and the machine."""
 
 from __future__ import annotations
 
-from harness.analysis.summary import Copy, Efficiency, Launches, MonitorDevice, RankTraining, Summary
+from harness.analysis.summary import (
+    Copy,
+    Device,
+    Efficiency,
+    Launches,
+    MetricAverage,
+    MonitorDevice,
+    RankTraining,
+    Summary,
+)
 from harness.format.format import amount, duration, percent, rate
-from harness.report.tables.table import Column, TableOf, file_of
+from harness.report.tables.table import Column, TableOf, file_of, file_per_device
 
 _MANY_RANKS = 16  # more than these are not all listed in a terminal
 _NOTICEABLE = 0.005  # share of the devices' time from which advice is worth a line
+_COUNTERS = 40
+_TENSOR = "tensor"
 _UNKNOWN = "not given: the peak of this device is not known"
 
 LAUNCHES = TableOf[Launches](
@@ -56,6 +67,28 @@ COPIES = TableOf[Copy](
     topic="copies",
     advice=_pin,
     file=file_of("copies"),
+)
+
+
+def _counters(s: Summary) -> list[tuple[MetricAverage, Device]]:
+    """The tensor cores' first."""
+    found = [(m, d) for d in s.devices for m in d.metric_averages]
+    found.sort(key=lambda x: (_TENSOR not in x[0].metric.lower(), x[0].metric, x[1].device))
+    return found[:_COUNTERS]
+
+
+COUNTERS = TableOf[tuple[MetricAverage, Device]](
+    caption="GPU counters, mean over the window",
+    rows=_counters,
+    columns=(
+        Column("counter", lambda x: x[0].metric),
+        Column("device", lambda x: str(x[1].device)),
+        Column("mean", lambda x: f"{x[0].mean:.1f}"),
+        Column("samples", lambda x: f"{x[0].samples:,}"),
+    ),
+    section="kernels",
+    topic="counters",
+    file=file_per_device("metric_averages"),
 )
 
 

@@ -1,14 +1,14 @@
-"""The tables about time: shares of the window, idle causes, gaps, a pipeline's stages."""
+"""The tables about time: shares of the window, kinds of work, phases, idle causes, gaps."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from harness.analysis.summary import Device, Gap, IdleCause, PipelineStage, Summary
+from harness.analysis.summary import Device, Gap, IdleCause, KindTime, PhaseTime, Summary
 from harness.format.format import amount, apart, duration, of, percent, short
 from harness.format.known import that_know
 from harness.format.labels import are_cpus, cause_word, is_cpu
-from harness.report.tables.table import Column, File, TableOf, file_of, file_per_device, plain
+from harness.report.tables.table import Column, TableOf, file_of, file_per_device
 
 _GAPS = 6
 
@@ -60,6 +60,47 @@ SPLIT = TableOf[Labelled](
 )
 
 
+def kind_label(k: KindTime) -> str:
+    """A kind with its precision, where it has one."""
+    return f"{k.kind} {k.precision}" if k.precision else k.kind
+
+
+def _kinds_caption(s: Summary) -> str:
+    graphs = any(d.communication_ns is None for d in s.devices)
+    return "Kinds of work, all devices" + ("; communication: only outside of CUDA graphs" if graphs else "")
+
+
+KINDS = TableOf[KindTime](
+    caption=_kinds_caption,
+    rows=lambda s: s.kinds,
+    columns=(
+        Column("kind", kind_label),
+        Column("time", lambda k: duration(k.duration_ns)),
+        Column("share", lambda k: percent(k.share)),
+        Column("count", lambda k: f"{k.count:,}"),
+    ),
+    figure="kinds",
+    topic="kinds of work",
+    file=file_of("kinds"),
+)
+
+PHASES = TableOf[PhaseTime](
+    caption="Phases of training, on the devices",
+    rows=lambda s: s.phases if any(p.phase != "other" for p in s.phases) else [],
+    columns=(
+        Column("phase", lambda p: p.phase),
+        Column("time", lambda p: duration(p.duration_ns)),
+        Column("share", lambda p: percent(p.share)),
+        Column("compute", lambda p: duration(p.compute_ns)),
+        Column("communication", lambda p: duration(p.communication_ns)),
+        Column("count", lambda p: f"{p.kernels:,}"),
+    ),
+    section="phases",
+    topic="phases",
+    file=file_of("phases"),
+)
+
+
 def _cause_caption(s: Summary) -> str:
     knowing, every = len(that_know(s.devices, "idle_ns")), len(s.devices)
     return f"Idle time by cause, {'all devices' if knowing == every else f'{knowing} of {every} devices'}"
@@ -100,45 +141,4 @@ GAPS = TableOf[tuple[Gap, Labelled]](
     topic="idle time",
     spare=("device", "after", "before"),
     file=file_per_device("longest_gaps"),
-)
-
-
-def stage_label(x: PipelineStage) -> str:
-    """The stage, and its rank where that is known."""
-    return f"stage {x.stage}" + (f", rank {x.rank}" if x.rank is not None else "")
-
-
-def pipeline_words(s: Summary) -> str:
-    """The pipeline in one sentence: its shape, its bubble, and the schedule's own."""
-    p = s.pipeline
-    if p is None:
-        return ""
-    virtual = f", {p.virtual_stages} virtual stages" if p.virtual_stages > 1 else ""
-    measured = f"{p.microbatches} micro-batches{virtual}. Bubble: {percent(p.mean_bubble_fraction)} measured"
-    if p.stages is None or p.expected_bubble_fraction is None:
-        return f"stages may be missing, {measured}; what theory expects is not known."
-    alone = f"{percent(p.expected_bubble_fraction)}, (p − 1) / (m·v + p − 1)"
-    return f"{p.stages} stages, {measured}; the schedule alone predicts {alone}."
-
-
-def _stages(s: Summary) -> Sequence[PipelineStage]:
-    return s.pipeline.per_stage if s.pipeline else ()
-
-
-STAGES = TableOf[PipelineStage](
-    caption="Stages; times are sums over the counted iterations",
-    rows=_stages,
-    columns=(
-        Column("stage", stage_label),
-        Column("bubble", lambda x: percent(x.schedule_bubble_fraction)),
-        Column("of window", lambda x: percent(x.bubble_fraction)),
-        Column("warm-up", lambda x: duration(x.warmup_ns)),
-        Column("steady", lambda x: duration(x.steady_ns)),
-        Column("cool-down", lambda x: duration(x.cooldown_ns)),
-        Column("send/recv", lambda x: duration(x.send_recv_ns)),
-    ),
-    figure="pipeline-stages",
-    topic="the pipeline",
-    terminal_caption=lambda s: f"Pipeline: {pipeline_words(s)}",
-    file=File("pipeline", lambda s: map(plain, _stages(s))),
 )

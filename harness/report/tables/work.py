@@ -1,29 +1,18 @@
-"""The tables about work: kinds, phases, ranges, kernels, counters."""
+"""The tables about work: ranges, kernels."""
 
 from __future__ import annotations
 
 from harness.analysis.summary import (
-    Device,
     KernelTime,
-    KindTime,
-    MetricAverage,
-    PhaseTime,
     RangeTime,
     Summary,
 )
 from harness.format.format import apart, duration, percent, short
 from harness.format.labels import work_word
-from harness.report.tables.table import Column, TableOf, file_of, file_per_device
+from harness.report.tables.table import Column, TableOf, file_of
 
 TOP = 12  # rows of a table whose tail says little
-_COUNTERS = 40
 _UNKNOWN = 8
-_TENSOR = "tensor"
-
-
-def kind_label(k: KindTime) -> str:
-    """A kind with its precision, where it has one."""
-    return f"{k.kind} {k.precision}" if k.precision else k.kind
 
 
 def _works(s: Summary) -> str:
@@ -33,41 +22,6 @@ def _works(s: Summary) -> str:
 def _work(s: Summary) -> str:
     return work_word(s.devices).removesuffix("s")
 
-
-def _kinds_caption(s: Summary) -> str:
-    graphs = any(d.communication_ns is None for d in s.devices)
-    return "Kinds of work, all devices" + ("; communication: only outside of CUDA graphs" if graphs else "")
-
-
-KINDS = TableOf[KindTime](
-    caption=_kinds_caption,
-    rows=lambda s: s.kinds,
-    columns=(
-        Column("kind", kind_label),
-        Column("time", lambda k: duration(k.duration_ns)),
-        Column("share", lambda k: percent(k.share)),
-        Column("count", lambda k: f"{k.count:,}"),
-    ),
-    figure="kinds",
-    topic="kinds of work",
-    file=file_of("kinds"),
-)
-
-PHASES = TableOf[PhaseTime](
-    caption="Phases of training, on the devices",
-    rows=lambda s: s.phases if any(p.phase != "other" for p in s.phases) else [],
-    columns=(
-        Column("phase", lambda p: p.phase),
-        Column("time", lambda p: duration(p.duration_ns)),
-        Column("share", lambda p: percent(p.share)),
-        Column("compute", lambda p: duration(p.compute_ns)),
-        Column("communication", lambda p: duration(p.communication_ns)),
-        Column("count", lambda p: f"{p.kernels:,}"),
-    ),
-    section="phases",
-    topic="phases",
-    file=file_of("phases"),
-)
 
 _Range = tuple[RangeTime, bool]  # and whether the job has a device: without one no work can be shown
 
@@ -129,26 +83,4 @@ UNCLASSIFIED = TableOf[KernelTime](
     ),
     section="kernels",
     file=file_of("unclassified"),
-)
-
-
-def _counters(s: Summary) -> list[tuple[MetricAverage, Device]]:
-    """The tensor cores' first."""
-    found = [(m, d) for d in s.devices for m in d.metric_averages]
-    found.sort(key=lambda x: (_TENSOR not in x[0].metric.lower(), x[0].metric, x[1].device))
-    return found[:_COUNTERS]
-
-
-COUNTERS = TableOf[tuple[MetricAverage, Device]](
-    caption="GPU counters, mean over the window",
-    rows=_counters,
-    columns=(
-        Column("counter", lambda x: x[0].metric),
-        Column("device", lambda x: str(x[1].device)),
-        Column("mean", lambda x: f"{x[0].mean:.1f}"),
-        Column("samples", lambda x: f"{x[0].samples:,}"),
-    ),
-    section="kernels",
-    topic="counters",
-    file=file_per_device("metric_averages"),
 )
