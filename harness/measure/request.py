@@ -53,13 +53,15 @@ class Measurement(NamedTuple):
 def measure_request(request: Request) -> Measurement:
     """Measure what was asked for. A run's own summary is also written into its directory.
 
-    Raises RequestError for a name that is neither a path nor a run, WorkError when nothing could be measured.
+    Raises:
+        RequestError: a name is neither a path nor a run, or the paths hold no trace.
+        WorkError: nothing could be measured.
     """
     paths = [resolve(token) for token in request.tokens]
     files = trace_files(paths)
     if not files and not run_directories(paths):
         named = ", ".join(map(str, paths))
-        raise WorkError(f"no trace was found in {named}: give a run, a trace file or a folder of them")
+        raise RequestError(f"no trace was found in {named}: give a run, a trace file or a folder of them")
     window = Window(request.window)
     read = (_here if request.slurm is None else _on_slurm)(files, window, request)
     summaries = summarise(read.parts, read.broken, run_directories(paths))

@@ -41,7 +41,7 @@ def said(capsys) -> str:
 
 
 def test_a_folder_without_traces_is_named(tmp_path, capsys):
-    assert main(["report", str(tmp_path)]) == 1
+    assert main(["report", str(tmp_path)]) == 2
     assert f"no trace was found in {tmp_path}: give a run" in capsys.readouterr().err
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from pathlib import Path
 
 import pytest
 
@@ -22,6 +23,16 @@ def test_a_name_that_no_file_can_have(argv: list[str], capsys: pytest.CaptureFix
     assert not out
     assert NAME in err
     assert len(err.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    "argv", [w for w in WORDS.values() if w[0] not in ("lesson", "sites")], ids=lambda argv: argv[0]
+)
+def test_a_path_where_nothing_is(argv: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    gone = str(tmp_path / "gone")
+    assert main([word.replace(NAME, gone) for word in argv]) == 2
+    out, err = capsys.readouterr()
+    assert (out, err) == ("", f"slurm.sh: {gone}: there is no such file or folder\n")
 
 
 @pytest.mark.parametrize(
