@@ -5,20 +5,21 @@ Both Paraver and Perfetto are written from this. It knows neither format.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
 
 import numpy as np
 
+from harness.analysis.job.clocks import clocks_of
 from harness.analysis.process.kinds import classify, load_rules
 from harness.analysis.process.lanes import lanes
-from harness.export.clocks import offsets_ns
+from harness.analysis.process.view import process_rank, processes
+from harness.analysis.summary import Clock
 from harness.traces.trace import I64, U8, Activity, RangeKind, Trace
 
 UNKNOWN_NODE = "node0"
-_RANK = re.compile(r"\brank_?(\d+)\b")
+MIN_COLLECTIVES = 3  # that two clocks must share to be compared
 
 
 class RowKind(IntEnum):
@@ -85,14 +86,15 @@ class Model:
 
 def build(traces: Sequence[Trace], hosts: Mapping[int, str] | None = None) -> Model:
     """Tasks of all traces, by rank where known. `hosts`: node name by rank, for traces that do not name theirs."""
-    offsets, absolute, notes = offsets_ns(traces, [_host(trace, hosts or {}) for trace in traces])
+    traces = [_with_host(trace, hosts or {}) for trace in traces]
+    offsets, absolute, notes = offsets_ns(traces)
     found = [
         (_order(trace, process, index), trace, process, offset)
         for index, (trace, offset) in enumerate(zip(traces, offsets, strict=True))
-        for process in _processes(trace)
+        for process in processes(trace)
     ]
     found.sort(key=lambda item: item[0])
-    tasks = [_task(trace, process, offset, hosts or {}) for _, trace, process, offset in found]
+    tasks = [_task(trace, process, offset) for _, trace, process, offset in found]
     first = min((_first_ns(task) for task in tasks), default=0)
     tasks = [replace(task, offset_ns=task.offset_ns - first) for task in tasks]
     end = max((_last_ns(task) for task in tasks), default=0)
@@ -100,46 +102,67 @@ def build(traces: Sequence[Trace], hosts: Mapping[int, str] | None = None) -> Mo
     return Model(tasks, nodes, end, first if absolute else None, notes)
 
 
-def _processes(trace: Trace) -> list[int]:
-    """Processes with work or ranges of their own. A launcher that only made API calls is no task."""
-    seen = {*np.unique(trace.events.process).tolist(), *np.unique(trace.ranges.process).tolist()}
-    return sorted(seen)
+def offsets_ns(traces: Sequence[Trace]) -> tuple[list[int], bool, list[str]]:
+    """(what to add to each trace's times, whether the sum is unix time, what to tell).
+
+    The time service of several nodes leaves up to milliseconds between their clocks. Where the ends of shared
+    collectives show that beyond their own spread, it is taken out.
+    """
+    if any(trace.identity.clock != "unix" and trace.identity.epoch_ns is None for trace in traces):
+        spans = [_span(trace) for trace in traces]
+        if len(traces) < 2 or max(low for low, _ in spans) < min(high for _, high in spans):
+            return [0] * len(traces), False, []
+        note = "the traces do not say when their clocks started: each is drawn from its own first event"
+        return [-low for low, _ in spans], False, [note]
+    clocks = clocks_of(traces)
+    reference = next(iter(clocks), "")
+    usable = {c.host: c for c in clocks.values() if c.host == reference or c.collectives >= MIN_COLLECTIVES}
+    shifted = {c.host: c.offset_ns for c in usable.values() if abs(c.offset_ns) > 4 * c.residual_ns}
+    notes = [_shifted(usable[host], reference) for host in shifted]
+    lacking = [host for host in dict.fromkeys(map(_host, traces)) if host not in usable]
+    if lacking:
+        named = f"{', '.join(lacking[:4])}{' …' if lacking[4:] else ''} and {reference}"
+        notes.append(
+            f"the clocks of {named} cannot be compared: no collectives of theirs match, so what they show at one time "
+            "may lie apart"
+        )
+    return [(t.identity.epoch_ns or 0) - shifted.get(_host(t), 0) for t in traces], True, notes
+
+
+def _shifted(clock: Clock, reference: str) -> str:
+    return (
+        f"the clock of {clock.host} is {abs(clock.offset_ns) / 1e3:.1f} µs "
+        f"{'ahead of' if clock.offset_ns > 0 else 'behind'} that of {reference}, by the ends of {clock.collectives} "
+        "collectives: its events are shifted by that"
+    )
+
+
+def _span(trace: Trace) -> tuple[int, int]:
+    columns = [column for column in (trace.events, trace.ranges, trace.calls) if len(column.start_ns)]
+    if not columns:
+        return 0, 0
+    return min(int(c.start_ns.min()) for c in columns), max(int(c.end_ns.max()) for c in columns)
+
+
+def _with_host(trace: Trace, hosts: Mapping[int, str]) -> Trace:
+    """The trace with its node's name."""
+    rank = trace.identity.rank
+    host = trace.identity.host or hosts.get(-1 if rank is None else rank, UNKNOWN_NODE)
+    return replace(trace, identity=replace(trace.identity, host=host))
+
+
+def _host(trace: Trace) -> str:
+    return trace.identity.host or UNKNOWN_NODE
 
 
 def _order(trace: Trace, process: int, index: int) -> tuple[int, int, int, int]:
-    rank = _rank(trace, process)
+    rank = process_rank(trace, process)
     devices = trace.events.device[trace.events.process == process]
     unknown = 2**31 - 1
     return (unknown if rank is None else rank, index, int(devices.min(initial=unknown)), process)
 
 
-def _rank(trace: Trace, process: int) -> int | None:
-    """What the trace knows of this process or its own rank, else what the ranges name (`epoch_0-rank_3`).
-
-    The rank that a trace has of one process is no other's that works too.
-    """
-    known = trace.identity.ranks
-    if process in known:
-        return known[process]
-    if trace.identity.rank is not None and not (known and bool((trace.events.process == process).any())):
-        return trace.identity.rank
-    named = {
-        int(m[1]) for name in _range_names(trace, process) if (m := _RANK.search(name.replace("-", " ")))
-    }
-    return named.pop() if len(named) == 1 else None
-
-
-def _host(trace: Trace, hosts: Mapping[int, str]) -> str:
-    rank = trace.identity.rank
-    return trace.identity.host or hosts.get(-1 if rank is None else rank, UNKNOWN_NODE)
-
-
-def _range_names(trace: Trace, process: int) -> list[str]:
-    used = np.unique(trace.ranges.name[trace.ranges.process == process]).tolist()
-    return [trace.names[index] for index in used]
-
-
-def _task(trace: Trace, process: int, offset_ns: int, hosts: Mapping[int, str]) -> Task:
+def _task(trace: Trace, process: int, offset_ns: int) -> Task:
     events, calls, ranges = trace.events, trace.calls, trace.ranges
     mine = np.flatnonzero(events.process == process)
     called = np.flatnonzero(calls.process == process)
@@ -163,7 +186,7 @@ def _task(trace: Trace, process: int, offset_ns: int, hosts: Mapping[int, str]) 
     metrics = [m.device for m in trace.metrics if m.device in devices]
     rows += [Row(RowKind.METRICS, device, 0, 0) for device in sorted(set(metrics))]
     return Task(
-        trace, _rank(trace, process), _host(trace, hosts), offset_ns, rows, devices,
+        trace, process_rank(trace, process), _host(trace), offset_ns, rows, devices,
         mine, row[0], event_class, called, row[1], ranged, row[2], launched, row[3],
     )  # fmt: skip
 

@@ -7,8 +7,11 @@ from dataclasses import replace
 import numpy as np
 from made_traces import event, trace
 
-from harness.export.clocks import offsets_ns
-from harness.export.objects import build
+from harness.analysis.job.summarise import finish
+from harness.analysis.process.kinds import load_rules
+from harness.analysis.process.measure import measure_trace
+from harness.analysis.summary import Window
+from harness.export.objects import build, offsets_ns
 from harness.traces.trace import Trace
 
 BASE = 1_700_000_000_000_000_000
@@ -36,35 +39,43 @@ def test_a_node_whose_clock_is_ahead_is_shifted_back_and_that_is_said() -> None:
 
 
 def test_a_node_that_is_behind_is_shifted_too_with_all_its_ranks() -> None:
-    offsets, unix, notes = offsets_ns(
-        [rank(0, "a", 0), rank(1, "b", -5_000_000), rank(2, "b", -5_000_000)], ["a", "b", "b"]
-    )
+    traces = [rank(0, "a", 0), rank(1, "b", -5_000_000), rank(2, "b", -5_000_000)]
+    offsets, unix, notes = offsets_ns(traces)
     assert offsets == [0, 5_000_000, 5_000_000] and unix and "behind" in notes[0]
 
 
 def test_ranks_of_one_node_share_its_clock_and_are_never_shifted() -> None:
-    offsets, _, notes = offsets_ns([rank(0, "a", 0), rank(1, "a", 900_000)], ["a", "a"])
+    offsets, _, notes = offsets_ns([rank(0, "a", 0), rank(1, "a", 900_000)])
     assert offsets == [0, 0] and notes == []
 
 
 def test_a_difference_that_does_not_stand_out_of_the_noise_is_left_alone() -> None:
-    assert offsets_ns([rank(0, "a", 0, jitter=500_000), rank(1, "b", 10_000, jitter=500_000)], ["a", "b"])[
-        0
-    ] == [0, 0]
+    assert offsets_ns([rank(0, "a", 0, jitter=500_000), rank(1, "b", 10_000, jitter=500_000)])[0] == [0, 0]
 
 
 def test_without_matching_collectives_the_traces_own_clocks_stand() -> None:
     first = rank(0, "a", 0)
     for other in (
-        rank(1, "b", 10**6, steps=5),
+        rank(1, "b", 10**6, steps=2),
         rank(1, "b", 10**6, kind="broadcast"),
         trace([event("x", BASE, BASE + 1)]),
     ):
-        assert offsets_ns([first, other], ["a", "b"])[0] == [0, 0]
+        assert offsets_ns([first, other])[0] == [0, 0]
+
+
+def test_a_recording_that_ended_earlier_is_compared_by_what_both_have() -> None:
+    offsets, _, (note,) = offsets_ns([rank(0, "a", 0), rank(1, "b", 10**6, steps=5)])
+    assert offsets == [0, -(10**6)] and "by the ends of 5 collectives" in note
+
+
+def test_the_exports_and_the_summary_tell_the_same_of_a_clock() -> None:
+    traces = [rank(0, "a", 0, jitter=2_000), rank(1, "b", 740_000, jitter=2_000)]
+    parts = [part for one in traces for part in measure_trace(one, Window.GPU, load_rules())]
+    assert {c.host: -c.offset_ns for c in finish(parts).clocks} == {"a": 0, "b": offsets_ns(traces)[0][1]}
 
 
 def test_a_node_that_cannot_be_compared_is_named() -> None:
-    _, _, (note,) = offsets_ns([rank(0, "a", 0), rank(1, "b", 10**6, steps=5)], ["a", "b"])
+    _, _, (note,) = offsets_ns([rank(0, "a", 0), rank(1, "b", 10**6, steps=2)])
     assert "the clocks of b and a cannot be compared" in note
 
 
@@ -74,7 +85,7 @@ def test_groups_that_share_a_name_are_told_apart_by_their_members() -> None:
         replace(rank(number, host, ahead), groups={"dp": members})
         for number, host, ahead, members in ((0, "a", 0, [0, 1]), (2, "b", 3_000_000, [2, 3]))
     ]
-    offsets, _, (note,) = offsets_ns(traces, ["a", "b"])
+    offsets, _, (note,) = offsets_ns(traces)
     assert offsets == [0, 0] and "cannot be compared" in note
 
 
@@ -82,12 +93,12 @@ def test_a_node_is_compared_through_another_where_it_shares_nothing_with_the_fir
     traces = [rank(0, "a", 0), rank(1, "b", 500_000), rank(1, "b", 500_000), rank(2, "c", 800_000)]
     groups = [[0, 1], [0, 1], [1, 2], [1, 2]]
     traces = [replace(one, groups={"dp": members}) for one, members in zip(traces, groups, strict=True)]
-    assert offsets_ns(traces, ["a", "b", "b", "c"])[0] == [0, -500_000, -500_000, -800_000]
+    assert offsets_ns(traces)[0] == [0, -500_000, -500_000, -800_000]
 
 
 def test_undated_traces_that_do_not_overlap_start_together_and_that_is_said() -> None:
     pair = [trace([event("x", start, start + 5)], clock="trace") for start in (100, 900)]
-    offsets, unix, notes = offsets_ns(pair, ["a", "a"])
+    offsets, unix, notes = offsets_ns(pair)
     assert offsets == [-100, -900] and not unix and "do not say when" in notes[0]
     near = [trace([event("x", start, start + 500)], clock="trace") for start in (100, 300)]
-    assert offsets_ns(near, ["a", "a"]) == ([0, 0], False, [])
+    assert offsets_ns(near) == ([0, 0], False, [])

@@ -1,5 +1,4 @@
-"""Collectives across ranks: the same collective found on every rank, waiting told from transfer, clocks
-aligned.
+"""Collectives across ranks: the same collective found on every rank, so that waiting is told from transfer.
 
 A collective ends everywhere at about the same time and cannot move data before its last member arrived. So
 on one collective, a rank's duration minus the fastest rank's is waiting, and the ends show how far two
@@ -16,7 +15,6 @@ from numpy.typing import NDArray
 
 from harness.analysis.process.collective_rows import Key, Rows
 from harness.analysis.process.part import RankPart, unpack_rows
-from harness.analysis.summary import Clock
 from harness.traces.trace import I64
 from harness.traces.vocabulary import POINT_TO_POINT
 
@@ -333,47 +331,3 @@ def _tables(group: Group, placed: list[_Placed]) -> Matched:
     epoch = np.array([p.part.epoch_ns or 0 for p in placed])[:, None]
     keys, key = placed[0].rows.keys, placed[0].rows.key[cut[0]]
     return Matched(group, [p.part for p in placed], keys, key, size, start + epoch, end + epoch, inside)
-
-
-def align_clocks(parts: Sequence[RankPart], matched: list[Matched]) -> dict[str, Clock]:
-    """Each clock's offset from the first part's, by the median difference of the ends of shared collectives.
-
-    `residual_ns` is the median absolute deviation from that offset: what the alignment cannot explain. A
-    clock that shares no collective with an aligned one is missing from the result."""
-    if not parts:
-        return {}
-    first = parts[0].clock
-    clocks = {first: Clock(host=first, offset_ns=0, residual_ns=0, collectives=0)}
-    waiting = {part.clock for part in parts} - {first}
-    while waiting:
-        found = {c: clock for c in sorted(waiting) if (clock := _offset(c, clocks, matched))}
-        if not found:
-            break
-        clocks |= found
-        waiting -= set(found)
-    return clocks
-
-
-def _offset(clock: str, known: dict[str, Clock], matched: list[Matched]) -> Clock | None:
-    differences: list[I64] = []
-    for m in matched:
-        mine = [i for i, p in enumerate(m.parts) if p.clock == clock]
-        aligned = [i for i, p in enumerate(m.parts) if p.clock in known]
-        if mine and aligned and m.end_ns.shape[1]:
-            shift = np.array([known[m.parts[i].clock].offset_ns for i in aligned])[:, None]
-            differences.append(_differences(m.end_ns[mine], m.end_ns[aligned] - shift))
-    if not differences:
-        return None
-    seen = np.concatenate(differences)
-    offset = int(seen[0]) + round(float(np.median(seen - seen[0])))
-    residual = round(float(np.median(np.abs(seen - offset))))
-    return Clock(host=clock, offset_ns=offset, residual_ns=residual, collectives=len(seen))
-
-
-def _differences(own: I64, others: I64) -> I64:
-    """Median of `own` rows minus median of `others`, per column. Integers near 1.7·10¹⁸ do not survive a float64, so
-    medians are taken of what is left after integers were subtracted."""
-    base, far = others[0], own[0, 0] - others[0, 0]
-    left = np.median(own - far - base, axis=0) - np.median(others - base, axis=0)
-    found: I64 = far + np.rint(left).astype(np.int64)
-    return found

@@ -8,8 +8,9 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from harness.analysis.job import collective_table, grouping
+from harness.analysis.job.clocks import align_clocks
 from harness.analysis.job.collective_fit import collective_phases, fits, withheld_fits
-from harness.analysis.job.matching import Crossing, align_clocks, cross
+from harness.analysis.job.matching import Crossing, cross
 from harness.analysis.process.device import kind_table
 from harness.analysis.process.launches import merge_copies
 from harness.analysis.process.part import RankPart, unpack_tables

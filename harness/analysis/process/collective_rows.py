@@ -41,8 +41,10 @@ class Rows:
     phase: I8  # index into phases.PHASES
 
 
-def rows(view: View, kinds: Kinds, nesting: Nesting, owner: I64) -> Rows:
-    """All collectives of a process: those with arguments, and device spans of communication without any."""
+def rows(view: View, kinds: Kinds, ranges: tuple[Nesting, I64] | None = None) -> Rows:
+    """All collectives of a process: those with arguments, and device spans of communication without any.
+
+    `ranges`: their nesting and the owner of each event, which tell the phases; without them every phase is 0."""
     recorded, events = view.collectives, view.events
     with_arguments = recorded.event[recorded.event >= 0]
     bare = kinds.event_class == COMMUNICATION  # a new array: safe to change
@@ -55,7 +57,7 @@ def rows(view: View, kinds: Kinds, nesting: Nesting, owner: I64) -> Rows:
     end = np.concatenate([recorded.end_ns, events.end_ns[bare_at]])
     order = np.argsort(start, kind="stable")
     event = np.concatenate([recorded.event, bare_at])[order]
-    phase = _phases(view, nesting, owner, (event, start[order]))
+    phase = _phases(view, *ranges, (event, start[order])) if ranges else np.zeros(len(order), np.int8)
     return Rows(list(keys), key[order], size[order], start[order], end[order], phase)
 
 

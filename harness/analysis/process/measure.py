@@ -8,11 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.analysis.process import collective_rows, device, hta, launches, pipeline, quality, ranges
-from harness.analysis.process.kinds import Rules
+from harness.analysis.process.kinds import Rules, classify
 from harness.analysis.process.part import KernelSums, RangeSums, RankPart, StepsPart, pack_rows, pack_tables
 from harness.analysis.process.phases import PhaseSums, phase_sums, phases
 from harness.analysis.process.prepared import Measured, extent_of, inside, prepare, range_of_events
-from harness.analysis.process.steps import ProcessSteps
+from harness.analysis.process.steps import NO_STEPS, ProcessSteps
 from harness.analysis.process.view import View, views
 from harness.analysis.summary import TraceSource, Window
 from harness.traces.operators import counted
@@ -33,6 +33,21 @@ def measured_processes(
         measured = prepare(view, window, rules)
         part = _part(measured, window)
         yield (part.model_copy(update={"hta": hta.split(view)}) if hta_too else part), measured
+
+
+def unmeasured(view: View, rules: Rules) -> RankPart:
+    """A part of nothing but the process's collectives: enough to match them, and so to compare clocks."""
+    rows = collective_rows.rows(view, classify(view.events, view.names, rules))
+    return RankPart(
+        source=_source(view),
+        window=Window.GPU,
+        steps=_steps_part(NO_STEPS),
+        window_start_ns=0,
+        window_end_ns=0,
+        epoch_ns=view.epoch_ns,
+        events=len(view.events),
+        collectives=pack_rows(rows),
+    )
 
 
 def _part(measured: Measured, window: Window) -> RankPart:
@@ -56,7 +71,7 @@ def _part(measured: Measured, window: Window) -> RankPart:
         backend=view.trace.identity.backend,
         phases=_phases(measured, chosen),
         tables=pack_tables(_kernels(measured, chosen), _ranges(measured, chosen)),
-        collectives=pack_rows(collective_rows.rows(view, measured.kinds, measured.nesting, measured.owner)),
+        collectives=pack_rows(collective_rows.rows(view, measured.kinds, (measured.nesting, measured.owner))),
     )
     return quality.judge_part(part, measured)
 

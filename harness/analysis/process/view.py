@@ -5,19 +5,18 @@ An nsys report holds every process of a node; all analyses work on one process a
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from harness.analysis.process.by_name import used
+from harness.common.ranks import rank_in_range
 from harness.traces.trace import Activity, Calls, Collectives, Events, Ranges, Trace
 
 _Columns = TypeVar("_Columns", Events, Calls, Ranges, Collectives)
 Rows = slice | NDArray[np.intp]
-_RANK = re.compile(r"\brank[ _:=-]?(\d+)\b", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -51,17 +50,36 @@ class View:
 
 def views(trace: Trace) -> list[View]:
     """One view per process that did something on a device, else per process with ranges; in the order of their pids."""
-    pids = _pids(trace.events.process) or _pids(trace.ranges.process)
-    if len(pids) == 1 and _others(trace, pids[0]):
-        only = _of_process(trace, pids[0])
-        return [only if trace.identity.rank is None else replace(only, rank=trace.identity.rank)]
-    if len(pids) <= 1:
-        rank = trace.identity.rank
-        rank = _rank_in(trace.names, trace.ranges) if rank is None else rank
-        pid = trace.identity.pid if not pids or pids[0] < 0 else pids[0]
-        everything = (trace.events, trace.calls, trace.ranges, trace.collectives)
-        return [View(trace, *everything, rank=rank, pid=pid, epoch_ns=_epoch(trace))]
-    return [_of_process(trace, pid) for pid in pids]
+    pids = _working(trace)
+    if len(pids) > 1 or (pids and _others(trace, pids[0])):
+        return [view_of(trace, pid) for pid in pids]
+    pid = trace.identity.pid if not pids or pids[0] < 0 else pids[0]
+    everything = (trace.events, trace.calls, trace.ranges, trace.collectives)
+    rank = process_rank(trace, *(pids or [-1]))
+    return [View(trace, *everything, rank=rank, pid=pid, epoch_ns=_epoch(trace))]
+
+
+def processes(trace: Trace) -> list[int]:
+    """The pids of all processes with work or ranges of their own. A launcher that only made calls is left out."""
+    return sorted({*_pids(trace.events.process), *_pids(trace.ranges.process)})
+
+
+def process_rank(trace: Trace, pid: int) -> int | None:
+    """The rank of one process: the trace's own, where it tells of one worker, else what it knows of this process,
+    else the one that the process's ranges name (`epoch_0-rank_3`)."""
+    identity = trace.identity
+    if identity.rank is not None and len(_working(trace)) <= 1:
+        return identity.rank
+    if pid in identity.ranks:
+        return identity.ranks[pid]
+    ranges = trace.ranges
+    own = ranges.name[ranges.process == pid] if pid >= 0 else ranges.name
+    found = {rank_in_range(trace.names[n]) for n in used(own)} - {None}
+    return found.pop() if len(found) == 1 else None
+
+
+def _working(trace: Trace) -> list[int]:
+    return _pids(trace.events.process) or _pids(trace.ranges.process)
 
 
 def _others(trace: Trace, pid: int) -> bool:
@@ -76,16 +94,16 @@ def _pids(process: NDArray[np.integer]) -> list[int]:
     return sorted({int(p) for p in process[np.append(0, changes)]})
 
 
-def _of_process(trace: Trace, pid: int) -> View:
+def view_of(trace: Trace, pid: int) -> View:
+    """One process alone."""
     mine = rows_of(trace.events.process == pid)
-    ranges = take(trace.ranges, rows_of(trace.ranges.process == pid))
     return View(
         trace,
         take(trace.events, mine),
         take(trace.calls, rows_of(trace.calls.process == pid)),
-        ranges,
+        take(trace.ranges, rows_of(trace.ranges.process == pid)),
         _collectives_of(trace.collectives, mine, len(trace.events)),
-        rank=trace.identity.ranks.get(pid, _rank_in(trace.names, ranges)),
+        rank=process_rank(trace, pid),
         pid=pid,
         epoch_ns=_epoch(trace),
     )
@@ -99,14 +117,6 @@ def _collectives_of(collectives: Collectives, mine: Rows, events: int) -> Collec
     rows = take(collectives, rows_of(own >= 0))
     columns = {f.name: getattr(rows, f.name) for f in fields(rows)} | {"event": own[own >= 0]}
     return Collectives(**columns)
-
-
-def _rank_in(names: list[str], ranges: Ranges) -> int | None:
-    """The rank that the program's own ranges name (`epoch_0-rank_3`), when they name just one."""
-    found = {
-        int(match.group(1)) for n in used(ranges.name) if (match := _RANK.search(names[n].replace("_", " ")))
-    }
-    return found.pop() if len(found) == 1 else None
 
 
 def _epoch(trace: Trace) -> int | None:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from harness.common.ranks import rank_in_file
 from harness.traces.trace import Identity
 
-_RANK_IN_NAME = re.compile(r"(?:rank|worker)[-_]?(\d+)", re.IGNORECASE)
 _UNIX_NS = 10**18  # later than 2001: a clock that counts from 1970 is past this
 
 
@@ -68,10 +67,8 @@ _WANTED = ("deviceProperties", "distributedInfo", "baseTimeNanoseconds", "host_n
 
 def identity(path: Path, said: About, pid: int, first_ns: int) -> Identity:
     """The trace's identity; the rank comes from the file's name where the text does not tell."""
-    named = _RANK_IN_NAME.search(path.name)
     rank = said.distributed.rank
-    if rank is None and named:
-        rank = int(named.group(1))
+    rank = rank_in_file(path.name) if rank is None else rank
     unix = said.base_ns is None and first_ns > _UNIX_NS
     return Identity(
         source="kineto",

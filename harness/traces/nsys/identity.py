@@ -6,14 +6,13 @@ import re
 from collections import defaultdict
 from pathlib import Path
 
+from harness.common.ranks import rank_in_file, rank_in_range
 from harness.traces.columns import distinct
 from harness.traces.nsys.database import Database
 from harness.traces.nsys.devices import Devices
 from harness.traces.nsys.nccl_messages import Payloads
 from harness.traces.trace import Identity, Ranges
 
-_RANK_IN_FILE = re.compile(r"rank[-_]?(\d+)", re.IGNORECASE)
-_RANK_IN_RANGE = re.compile(r"^epoch_\d+-rank_(\d+)$")  # the outermost range of our training scripts
 _EXPORT_TABLES = ("META_DATA_EXPORT", "EXPORT_META_DATA")  # the latter until 2022
 _DROPPED = re.compile(
     r"events? dropped:?\s*(\d+)|(\d+)\s+(?:\w+\s+)*events? (?:were|was) dropped", re.IGNORECASE
@@ -60,12 +59,12 @@ def export_facts(database: Database) -> dict[str, object]:
 
 
 def ranks_in_ranges(ranges: Ranges, texts: list[str]) -> dict[int, int]:
-    """The rank of each process (by pid) whose outermost ranges name just one."""
+    """The rank of each process (by pid) whose ranges name just one."""
     told: dict[int, set[int]] = defaultdict(set)
     for name in set(ranges.name.tolist()):
-        if found := _RANK_IN_RANGE.search(texts[name]):
+        if (rank := rank_in_range(texts[name])) is not None:
             for pid in distinct(ranges.process[ranges.name == name]):
-                told[pid].add(int(found.group(1)))
+                told[pid].add(rank)
     return {pid: ranks.pop() for pid, ranks in told.items() if len(ranks) == 1}
 
 
@@ -97,8 +96,7 @@ def _world(payloads: Payloads, own_ranks: dict[int, int]) -> tuple[str | None, i
 
 def _rank(told: set[int], path: Path) -> int | None:
     """The one rank of a report; a report of several has none."""
-    told = told or {int(found.group(1)) for found in [_RANK_IN_FILE.search(path.name)] if found}
-    return min(told) if len(told) == 1 else None
+    return min(told) if len(told) == 1 else None if told else rank_in_file(path.name)
 
 
 def _epoch_ns(database: Database, export: dict[str, object]) -> int | None:
