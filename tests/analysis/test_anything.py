@@ -12,8 +12,7 @@ from harness.analysis.summary import Summary, Window
 from harness.report.tables.screen import WIDTH
 from harness.report.tables.terminal import render, render_short
 from harness.traces.trace import Activity, CopyKind, RangeKind
-
-from .made import GEMM, NCCL, Made
+from tests.analysis.made import GEMM, NCCL, Made
 
 RULES = load_rules()
 moments = st.integers(0, 400)
@@ -45,7 +44,7 @@ collectives = st.tuples(
 
 
 @st.composite
-def traces(draw, rank: int | None = None) -> Made:
+def traces(draw: st.DrawFn, rank: int | None = None) -> Made:
     made = Made(rank=rank, world_size=2 if rank is not None else None, path=f"rank{rank}.json", clock="unix")
     for start, length, name, activity, device, launch in draw(st.lists(events, max_size=12)):
         copy = {"bytes": 64, "copy_kind": CopyKind.H2D} if activity == Activity.MEMCPY else {}
@@ -60,8 +59,8 @@ def traces(draw, rank: int | None = None) -> Made:
         )
     for start, length, name, kind, thread in draw(st.lists(ranges, max_size=8)):
         made.range(start, start + length, name, kind=kind, thread=thread)
-    for start, length, kind, size in draw(st.lists(collectives, max_size=5)):
-        made.collective(start, start + length, kind, size=size, members=2)
+    for start, length, sort, size in draw(st.lists(collectives, max_size=5)):
+        made.collective(start, start + length, sort, size=size, members=2)
     for i in range(draw(st.integers(0, 3))):
         made.step(i * 100, i * 100 + 100, i)
     return made
@@ -81,13 +80,13 @@ def check(summary: Summary) -> None:
 
 
 @given(traces(), st.sampled_from(list(Window)))
-def test_any_single_trace_gives_a_summary_that_adds_up(made, window):
+def test_any_single_trace_gives_a_summary_that_adds_up(made: Made, window: Window) -> None:
     parts = measure_trace(made.trace(), window, RULES)
     check(finish(parts))
 
 
 @given(traces(rank=0), traces(rank=1), st.sampled_from(list(Window)))
-def test_any_two_ranks_give_a_summary_that_adds_up(first, second, window):
+def test_any_two_ranks_give_a_summary_that_adds_up(first: Made, second: Made, window: Window) -> None:
     parts = [part for made in (first, second) for part in measure_trace(made.trace(), window, RULES)]
     found = finish(parts)
     check(found)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from pathlib import Path
+from typing import Any
 
 import pytest
 import submitit
@@ -15,8 +16,7 @@ from harness.measure.jobs import summarise
 from harness.measure.paths import measure_files
 from harness.measure.slurm_array import Array, chunk, measure_distributed, read_partial
 from harness.traces.progress import Progress
-
-from .test_silent_errors import kernel, timed, write_decimals
+from tests.analysis.test_silent_errors import kernel, timed, write_decimals
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def ranks(tmp_path: Path) -> list[Path]:
     return files
 
 
-def test_an_array_of_tasks_gives_the_summary_of_one_process(ranks, tmp_path):
+def test_an_array_of_tasks_gives_the_summary_of_one_process(ranks: list[Path], tmp_path: Path) -> None:
     executor = submitit.LocalExecutor(folder=tmp_path / "jobs")
     executor.update_parameters(timeout_min=2)
     parts, broken = measure_distributed(ranks, Window.STEPS, Array(executor, 2, tmp_path / "partial"))
@@ -44,20 +44,20 @@ def test_an_array_of_tasks_gives_the_summary_of_one_process(ranks, tmp_path):
 class Run:
     """An executor that runs each task at once, and loses the first."""
 
-    def __init__(self, lost) -> None:
+    def __init__(self, lost: object) -> None:
         self._lost = lost
 
-    def map_array(self, function, *columns):
-        tasks = list(zip(*columns, strict=True))
+    def map_array(self, fn: Any, *iterables: Any) -> list[Any]:
+        tasks = list(zip(*iterables, strict=True))
         for task in tasks[1:]:
-            function(*task)
+            fn(*task)
         return [self._lost, *(Done() for _ in tasks[1:])]
 
 
 class Done:
     job_id = "7_1"
 
-    def done(self):
+    def done(self) -> bool:
         return True
 
 
@@ -66,10 +66,10 @@ class Cancelled:
 
     job_id = "7_0"
 
-    def done(self):
+    def done(self) -> bool:
         return True
 
-    def result(self):
+    def result(self) -> object:
         raise submitit.core.utils.UncompletedJobError("Job 7_0 has no output\nand was cancelled")
 
 
@@ -78,12 +78,12 @@ class Forgotten:
 
     job_id = "7_0"
 
-    def done(self):
+    def done(self) -> bool:
         return False
 
 
 class Refusing:
-    def map_array(self, function, *columns):
+    def map_array(self, fn: Any, *iterables: Any) -> list[Any]:
         raise submitit.core.utils.FailedJobError(
             "sbatch: error: Invalid account\nBatch job submission failed"
         )
@@ -93,7 +93,9 @@ class Refusing:
     ("lost", "said"),
     [(Cancelled(), "and was cancelled"), (Forgotten(), "task 7_0 left the queue without a result")],
 )
-def test_a_lost_task_costs_its_files_and_nothing_else(ranks, tmp_path, monkeypatch, lost, said):
+def test_a_lost_task_costs_its_files_and_nothing_else(
+    ranks: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lost: object, said: str
+) -> None:
     monkeypatch.setattr(slurm_array, "GRACE_S", 0.05)
     monkeypatch.setattr(slurm_array, "POLL_S", 0.01)
     array = Array(Run(lost), 5, tmp_path / "partial", in_queue=lambda job: False)
@@ -105,7 +107,7 @@ def test_a_lost_task_costs_its_files_and_nothing_else(ranks, tmp_path, monkeypat
     assert finding.evidence.endswith(said)
 
 
-def test_waiting_for_the_array_says_how_many_tasks_are_done():
+def test_waiting_for_the_array_says_how_many_tasks_are_done() -> None:
     stream = io.StringIO()
     progress = Progress("measuring on Slurm", stream, unit="tasks done")
     progress._next = 0
@@ -113,12 +115,12 @@ def test_waiting_for_the_array_says_how_many_tasks_are_done():
     assert stream.getvalue() == "measuring on Slurm: 3 of 16 tasks done\n"
 
 
-def test_an_array_that_slurm_refuses_is_one_sentence(ranks, tmp_path):
+def test_an_array_that_slurm_refuses_is_one_sentence(ranks: list[Path], tmp_path: Path) -> None:
     with pytest.raises(WorkError, match="not submitted: Batch job submission failed"):
         measure_distributed(ranks, Window.STEPS, Array(Refusing(), 2, tmp_path / "partial"))
 
 
-def test_chunks_hold_every_file_once_and_are_about_equal(tmp_path):
+def test_chunks_hold_every_file_once_and_are_about_equal(tmp_path: Path) -> None:
     files = []
     for i in range(10):
         path = tmp_path / f"f{i}"
@@ -131,7 +133,7 @@ def test_chunks_hold_every_file_once_and_are_about_equal(tmp_path):
     assert [len(c) for c in chunk(files[:2], 16)] == [1, 1]
 
 
-def test_a_partial_result_that_is_cut_off_is_refused_in_one_sentence(tmp_path):
+def test_a_partial_result_that_is_cut_off_is_refused_in_one_sentence(tmp_path: Path) -> None:
     path = tmp_path / "partial-0.json"
     path.write_text('{"parts": [')
     with pytest.raises(WorkError, match=r"partial-0\.json: is no partial result"):

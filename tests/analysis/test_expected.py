@@ -41,7 +41,7 @@ def test_bytes_per_micro_batch_are_foretold(asked: Any, training: Any, expected:
 
 def test_the_models_state_is_foretold_with_hpzs_second_copy() -> None:
     assert run(exercise=1)["expected_state_bytes"] == 16 * PARAMETERS
-    sharded = {"exercise": 2, "zero_stage": 3, "mixed_precision": True}
+    sharded: dict[str, Any] = {"exercise": 2, "zero_stage": 3, "mixed_precision": True}
     assert run(**sharded, hpz_partition=4)["expected_state_bytes"] == 16 * PARAMETERS / 4
     assert run(**sharded, hpz_partition=2)["expected_state_bytes"] == 16 * PARAMETERS / 4 + 2 * PARAMETERS / 2
 

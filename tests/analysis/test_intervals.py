@@ -11,6 +11,7 @@ from harness.analysis.process.breakdown import (
     COMPUTE,
     MEMORY,
     NOT_WORK,
+    Busy,
     busy,
     split,
     split_each,
@@ -58,7 +59,9 @@ def is_a_set(a: Intervals) -> bool:
 
 
 @given(spans)
-def test_a_union_covers_exactly_the_points_of_its_intervals_and_is_disjoint(pairs):
+def test_a_union_covers_exactly_the_points_of_its_intervals_and_is_disjoint(
+    pairs: list[tuple[int, int]],
+) -> None:
     found = set_of(pairs)
     assert is_a_set(found)
     assert points(found) == points_of(pairs)
@@ -66,7 +69,9 @@ def test_a_union_covers_exactly_the_points_of_its_intervals_and_is_disjoint(pair
 
 
 @given(spans, spans)
-def test_intersection_difference_and_merge_are_those_of_the_points(first, second):
+def test_intersection_difference_and_merge_are_those_of_the_points(
+    first: list[tuple[int, int]], second: list[tuple[int, int]]
+) -> None:
     a, b = set_of(first), set_of(second)
     assert points(intersection(a, b)) == points(a) & points(b)
     assert points(difference(a, b)) == points(a) - points(b)
@@ -74,14 +79,18 @@ def test_intersection_difference_and_merge_are_those_of_the_points(first, second
 
 
 @given(spans, windows)
-def test_clip_and_complement_share_a_window_between_them(pairs, window):
+def test_clip_and_complement_share_a_window_between_them(
+    pairs: list[tuple[int, int]], window: tuple[int, int]
+) -> None:
     a, inside = set_of(pairs), set(range(*window))
     assert points(clip(a, *window)) == points(a) & inside
     assert points(complement(a, *window)) == inside - points(a)
 
 
 @given(spans, st.lists(windows, min_size=1, max_size=6))
-def test_lengths_within_windows_count_points_even_where_windows_overlap(pairs, several):
+def test_lengths_within_windows_count_points_even_where_windows_overlap(
+    pairs: list[tuple[int, int]], several: list[tuple[int, int]]
+) -> None:
     a = set_of(pairs)
     found = lengths_within(a, np.array([w[0] for w in several]), np.array([w[1] for w in several]))
     assert found.tolist() == [len(points(a) & set(range(*w))) for w in several]
@@ -103,25 +112,31 @@ def brute(events: list[tuple[int, int, int]], window: tuple[int, int]) -> dict[s
     }
 
 
-def sets_of(events):
+def sets_of(events: list[tuple[int, int, int]]) -> Busy:
     start = np.array([s for s, _, _ in events], np.int64)
     end = np.array([s + d for s, d, _ in events], np.int64)
     return busy(start, end, np.array([k for _, _, k in events], np.uint8))
 
 
 @given(classed, windows)
-def test_the_split_equals_counting_nanoseconds_one_by_one(events, window):
+def test_the_split_equals_counting_nanoseconds_one_by_one(
+    events: list[tuple[int, int, int]], window: tuple[int, int]
+) -> None:
     assert split(sets_of(events), *window).model_dump() == brute(events, window)
 
 
 @given(classed, windows)
-def test_compute_exposed_communication_exposed_memory_and_idle_add_up_to_the_window(events, window):
+def test_compute_exposed_communication_exposed_memory_and_idle_add_up_to_the_window(
+    events: list[tuple[int, int, int]], window: tuple[int, int]
+) -> None:
     s = split(sets_of(events), *window)
     assert s.compute_ns + s.exposed_communication_ns + s.exposed_memory_ns + s.idle_ns == s.window_ns
 
 
 @given(classed, st.lists(windows, min_size=1, max_size=5))
-def test_splitting_many_windows_at_once_is_splitting_each(events, several):
+def test_splitting_many_windows_at_once_is_splitting_each(
+    events: list[tuple[int, int, int]], several: list[tuple[int, int]]
+) -> None:
     sets = sets_of(events)
     starts, ends = (np.array([w[i] for w in several]) for i in (0, 1))
     assert split_each(sets, starts, ends) == [split(sets, *w) for w in several]

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from harness.analysis.process.kinds import load_rules
 from harness.analysis.process.measure import measure_trace
-from harness.analysis.summary import Window
+from harness.analysis.summary import Device, Window
 from harness.common.errors import RequestError
 from harness.traces.trace import Activity, CopyKind
-
-from .cpu_operators import EXPECTED
-from .made import GEMM, Made
+from tests.analysis.cpu_operators import EXPECTED
+from tests.analysis.made import GEMM, Made
 
 RULES = load_rules()
 
@@ -31,7 +32,7 @@ RULES = load_rules()
         "gloo:all_reduce",
     ],
 )
-def test_communication_is_known_in_every_era_of_every_library(name):
+def test_communication_is_known_in_every_era_of_every_library(name: str) -> None:
     assert RULES.of_name(name) == "communication"
 
 
@@ -101,7 +102,7 @@ def test_communication_is_known_in_every_era_of_every_library(name):
         ("kernel_nobody_has_heard_of", "other", None),
     ],
 )
-def test_a_name_says_kind_and_precision(name, kind, precision):
+def test_a_name_says_kind_and_precision(name: str, kind: str, precision: str | None) -> None:
     assert (
         RULES.of_name(name, on_cpu="::" in name and name.startswith(("aten", "c10d"))),
         RULES.precision(kind, name),
@@ -111,18 +112,18 @@ def test_a_name_says_kind_and_precision(name, kind, precision):
 @pytest.mark.parametrize(
     "name", ["MulBackward0", "autograd::engine::evaluate_function: MmBackward0", "MyFunction"]
 )
-def test_autograds_bookkeeping_is_no_work_on_a_cpu_and_says_nothing_about_kernels(name):
+def test_autograds_bookkeeping_is_no_work_on_a_cpu_and_says_nothing_about_kernels(name: str) -> None:
     assert RULES.of_name(name, on_cpu=True) == "host"
     assert RULES.of_name(name) != "host"
 
 
 # A collective's span is known by what was recorded, not by its name.
 @pytest.mark.parametrize("name", [name for name in EXPECTED if not name.startswith("gloo:")])
-def test_every_operator_that_the_exercises_run_on_a_cpu_has_its_kind(name):
+def test_every_operator_that_the_exercises_run_on_a_cpu_has_its_kind(name: str) -> None:
     assert RULES.of_name(name, on_cpu=True) == EXPECTED[name]
 
 
-def test_the_list_of_operators_holds_no_guess():
+def test_the_list_of_operators_holds_no_guess() -> None:
     """A dispatched operator is work and has a namespace; a bare name is a class of Python or autograd's own."""
     bare = {name for name in EXPECTED if "::" not in name and not name.startswith("gloo:")}
     assert {EXPECTED[name] for name in bare} == {"host"}
@@ -146,11 +147,11 @@ def test_the_list_of_operators_holds_no_guess():
         ("mylib::Copy", "elementwise"),
     ],
 )
-def test_only_a_bare_name_like_a_class_of_python_is_taken_for_one(name, kind):
+def test_only_a_bare_name_like_a_class_of_python_is_taken_for_one(name: str, kind: str) -> None:
     assert RULES.of_name(name, on_cpu=True) == kind
 
 
-def test_waiting_in_a_python_function_is_no_computation():
+def test_waiting_in_a_python_function_is_no_computation() -> None:
     """As tensor parallelism on a CPU: the function waits for its reduce-scatter, which nothing hides then."""
     made = Made().event(0, 10, "aten::mm", activity=Activity.CPU_OP, stream=1)
     made.event(10, 100, "_ReduceScatterToSequenceParallelRegion", activity=Activity.CPU_OP, stream=1)
@@ -159,17 +160,17 @@ def test_waiting_in_a_python_function_is_no_computation():
     assert (device.compute_ns, device.exposed_communication_ns) == (10, 70)
 
 
-def test_the_recorded_type_decides_the_precision_where_there_is_one():
+def test_the_recorded_type_decides_the_precision_where_there_is_one() -> None:
     assert RULES.precision("gemm", "aten::mm", "bfloat16") == "bf16"
     assert RULES.precision("gemm", "aten::mm", "float32") == "fp32"
 
 
-def measured(made: Made):
+def measured(made: Made) -> Device:
     (part,) = measure_trace(made.trace(), Window.GPU, RULES)
     return part.devices[0]
 
 
-def test_copies_and_sets_are_memory_never_compute():
+def test_copies_and_sets_are_memory_never_compute() -> None:
     device = measured(Made().event(0, 10).copy(10, 30, 4096).memset(30, 35).copy(40, 41, 8, CopyKind.D2H))
     assert (device.compute_ns, device.memory_ns, device.idle_ns) == (10, 26, 5)
     assert {k.kind: k.duration_ns for k in device.kinds} == {
@@ -180,12 +181,12 @@ def test_copies_and_sets_are_memory_never_compute():
     }
 
 
-def test_a_kernel_named_like_a_copy_is_still_a_kernel():
+def test_a_kernel_named_like_a_copy_is_still_a_kernel() -> None:
     device = measured(Made().event(0, 10, "Memcpy_like_user_kernel").copy(10, 20, 64))
     assert (device.compute_ns, device.memory_ns) == (10, 10)
 
 
-def test_one_name_may_run_in_two_precisions():
+def test_one_name_may_run_in_two_precisions() -> None:
     made = Made()
     half, single = made.name("bfloat16"), made.name("float32")
     made.event(0, 10, "aten::mm", activity=Activity.CPU_OP, dtype=half)
@@ -205,7 +206,7 @@ def test_one_name_may_run_in_two_precisions():
         ("kinds: [\n", "cannot be read"),
     ],
 )
-def test_rules_that_cannot_work_are_refused_with_their_place(tmp_path, text, said):
+def test_rules_that_cannot_work_are_refused_with_their_place(tmp_path: Path, text: str, said: str) -> None:
     path = tmp_path / "kernels.yaml"
     path.write_text(text)
     with pytest.raises(RequestError, match=r"kernels\.yaml") as refused:
@@ -213,7 +214,7 @@ def test_rules_that_cannot_work_are_refused_with_their_place(tmp_path, text, sai
     assert said in str(refused.value)
 
 
-def test_every_event_is_classified_once_whatever_its_neighbours():
+def test_every_event_is_classified_once_whatever_its_neighbours() -> None:
     made = Made().event(0, 10, GEMM).event(20, 30, "x", device=3).copy(0, 5, 8, device=1)
     (part,) = measure_trace(made.trace(), Window.GPU, RULES)
     assert {d.device: [k.kind for k in d.kinds] for d in part.devices} == {

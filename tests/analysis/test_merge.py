@@ -17,8 +17,7 @@ from harness.analysis.process.kinds import load_rules
 from harness.analysis.process.measure import measure_trace
 from harness.analysis.process.part import RankPart, merge
 from harness.analysis.summary import Summary, TraceSource, Window
-
-from .made import Made
+from tests.analysis.made import Made
 
 RULES = load_rules()
 PARTS = TypeAdapter(list[RankPart])
@@ -48,7 +47,7 @@ def text(found: list[RankPart]) -> str:
 
 
 @given(st.permutations(range(RANKS)), st.lists(st.integers(0, RANKS), max_size=3))
-def test_any_order_and_any_split_give_the_same_summary(order, cuts):
+def test_any_order_and_any_split_give_the_same_summary(order: list[int], cuts: list[int]) -> None:
     shuffled = [parts()[i] for i in order]
     bounds = [0, *sorted(cuts), RANKS]
     chunks = [shuffled[a:b] for a, b in pairwise(bounds)]
@@ -56,7 +55,7 @@ def test_any_order_and_any_split_give_the_same_summary(order, cuts):
 
 
 @given(st.integers(0, RANKS), st.integers(0, RANKS))
-def test_merging_is_associative_commutative_and_idempotent(i, j):
+def test_merging_is_associative_commutative_and_idempotent(i: int, j: int) -> None:
     everything = list(parts())
     a, b, c = everything[:i], everything[i:j], everything[j:]
     assert merge(merge(a, b), c) == merge(a, merge(b, c))
@@ -64,12 +63,12 @@ def test_merging_is_associative_commutative_and_idempotent(i, j):
     assert merge(a, a, b) == merge(a, b)
 
 
-def test_a_part_survives_the_way_through_a_file():
+def test_a_part_survives_the_way_through_a_file() -> None:
     again = PARTS.validate_json(PARTS.dump_json(list(parts())))
     assert text(again) == text(list(parts()))
 
 
-def test_sums_over_ranks_are_sums_over_ranks():
+def test_sums_over_ranks_are_sums_over_ranks() -> None:
     found = finish(list(parts()))
     alone = [finish([part]) for part in parts()]
     assert sum(k.duration_ns for k in found.kinds) == sum(k.duration_ns for s in alone for k in s.kinds)
@@ -92,7 +91,7 @@ def shifted(part: RankPart, number: int, world: int) -> RankPart:
     return part.model_copy(update={"source": source, "devices": devices, "epoch_ns": 1000 * (number // 4)})
 
 
-def test_a_thousand_ranks_merge_in_flat_memory():
+def test_a_thousand_ranks_merge_in_flat_memory() -> None:
     one = measure_trace(rank(0, 1000).trace(), Window.STEPS, RULES)[0]
     finish([shifted(one, i, 10) for i in range(10)])
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -116,47 +115,47 @@ def jobs(*found: RankPart) -> list[list[str]]:
     return [[p.source.path for p in job] for job in group(found)]
 
 
-def test_files_are_one_job_when_their_world_says_so():
+def test_files_are_one_job_when_their_world_says_so() -> None:
     assert jobs(identified("a/r1", 1, 2), identified("a/r0", 0, 2)) == [["a/r0", "a/r1"]]
 
 
-def test_files_without_a_world_stand_side_by_side():
+def test_files_without_a_world_stand_side_by_side() -> None:
     assert jobs(identified("a/x", None, None), identified("a/y", None, None)) == [["a/x"], ["a/y"]]
 
 
-def test_two_jobs_of_one_size_are_told_apart_by_their_folders():
+def test_two_jobs_of_one_size_are_told_apart_by_their_folders() -> None:
     files = [identified(f"{folder}/r{r}", r, 2) for folder in ("a", "b") for r in (0, 1)]
     assert jobs(*files) == [["a/r0", "a/r1"], ["b/r0", "b/r1"]]
 
 
-def test_a_rank_recorded_twice_in_one_folder_is_not_merged_with_itself():
+def test_a_rank_recorded_twice_in_one_folder_is_not_merged_with_itself() -> None:
     assert jobs(identified("a/x0", 0, 2), identified("a/y0", 0, 2)) == [["a/x0"], ["a/y0"]]
 
 
-def test_a_file_that_tells_a_rank_twice_is_a_job_of_its_own():
+def test_a_file_that_tells_a_rank_twice_is_a_job_of_its_own() -> None:
     found = [identified("a", 0, 2, pid=1), identified("a", 0, 2, pid=2), identified("b", 1, 2)]
     assert jobs(*found) == [["a", "a"], ["b"]]
 
 
-def test_a_process_that_helps_the_ranks_of_its_file_is_named_and_not_counted():
+def test_a_process_that_helps_the_ranks_of_its_file_is_named_and_not_counted() -> None:
     (job,) = group([identified("a", rank, 2) for rank in (0, 1)] + [identified("a", None, 2, pid=900)])
     assert [part.source.rank for part in job] == [0, 1]
     (finding,) = [finding for finding in job[0].findings if "is no rank" in finding.what]
     assert "process 900 (a)" in finding.evidence
 
 
-def test_a_process_with_steps_may_be_the_rank_that_is_missing():
+def test_a_process_with_steps_may_be_the_rank_that_is_missing() -> None:
     (job,) = group([identified("a", 0, 2), identified("a", None, 2, pid=900)])
     assert [part.source.pid for part in job] == [None, 900]
 
 
-def test_the_reports_of_a_run_are_one_job_whatever_they_say_of_themselves():
+def test_the_reports_of_a_run_are_one_job_whatever_they_say_of_themselves() -> None:
     found = jobs(
         identified("run/nsys/node0", None, None, "run"), identified("run/nsys/node1", None, None, "run")
     )
     assert found == [["run/nsys/node0", "run/nsys/node1"]]
 
 
-def test_a_summary_survives_json_and_refuses_what_it_does_not_know():
+def test_a_summary_survives_json_and_refuses_what_it_does_not_know() -> None:
     found = finish(list(parts()))
     assert Summary.model_validate_json(found.model_dump_json()) == found

@@ -28,13 +28,13 @@ def section(name: str) -> str:
 
 
 @pytest.mark.parametrize("name", PARTS)
-def test_every_field_is_defined(name):
+def test_every_field_is_defined(name: str) -> None:
     missing = [field for field in PARTS[name].model_fields if f"`{field}`" not in section(name)]
     assert missing == []
 
 
 @pytest.mark.parametrize("name", PARTS)
-def test_no_definition_outlives_its_field(name):
+def test_no_definition_outlives_its_field(name: str) -> None:
     rows = re.findall(r"^\| `(\w+)` \|", section(name), re.MULTILINE)
     assert [row for row in rows if row not in PARTS[name].model_fields] == []
 
@@ -57,12 +57,12 @@ def texts_of_findings() -> set[str]:
     return {leaf.value for leaf in constants if isinstance(leaf.value, str)} | of_exercises
 
 
-def test_every_finding_is_explained_and_no_explanation_outlives_its_finding():
+def test_every_finding_is_explained_and_no_explanation_outlives_its_finding() -> None:
     told = section("Finding").split("|---|---|")[-1]
     assert set(re.findall(r"^\| (.+?) \|", told, re.MULTILINE)) == texts_of_findings()
 
 
-def test_every_number_carries_its_unit_in_its_name_or_is_a_count_or_a_share():
+def test_every_number_carries_its_unit_in_its_name_or_is_a_count_or_a_share() -> None:
     units = (
         "_ns",
         "_bytes",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,14 +14,13 @@ from harness.analysis.process.nesting import nest, owners_of_events
 from harness.analysis.process.ranges import project, range_label
 from harness.analysis.summary import Window
 from harness.traces.trace import RangeKind
-
-from .made import MAIN, NCCL, Made
+from tests.analysis.made import MAIN, NCCL, Made
 
 AUTOGRAD = 2
 
 
 @st.composite
-def nested(draw, low=0, high=60, depth=0):
+def nested(draw: st.DrawFn, low: int = 0, high: int = 60, depth: int = 0) -> list[tuple[int, int]]:
     """Properly nested (start, end) pairs inside [low, high)."""
     pairs = []
     at = low
@@ -44,7 +45,7 @@ def brute_owner(rows: list[tuple[int, int]], moment: int) -> int:
     return max(open_)[2] if open_ else -1
 
 
-def check(pairs):
+def check(pairs: list[tuple[int, int]]) -> None:
     made = Made()
     for i, (start, end) in enumerate(pairs):
         made.range(start, end, f"r{i}")
@@ -59,23 +60,25 @@ def check(pairs):
 
 
 @given(nested())
-def test_the_owner_of_a_moment_is_the_innermost_nested_range(pairs):
+def test_the_owner_of_a_moment_is_the_innermost_nested_range(pairs: list[tuple[int, int]]) -> None:
     check(pairs)
 
 
 @given(anything)
-def test_ranges_that_overlap_without_nesting_still_have_one_owner_at_each_moment(pairs):
+def test_ranges_that_overlap_without_nesting_still_have_one_owner_at_each_moment(
+    pairs: list[tuple[int, int]],
+) -> None:
     check(pairs)
 
 
-def launch_everywhere(made: Made):
+def launch_everywhere(made: Made) -> tuple[Any, Any, list[str | None]]:
     trace = made.trace()
     nesting = nest(trace.ranges, trace.events, MAIN)
     owner = owners_of_events(trace.events, nesting)
     return trace, nesting, [trace.names[trace.ranges.name[o]] if o >= 0 else None for o in owner]
 
 
-def test_a_kernel_launched_by_autograds_thread_belongs_to_the_main_threads_range():
+def test_a_kernel_launched_by_autograds_thread_belongs_to_the_main_threads_range() -> None:
     made = Made().range(0, 100, "batch_0").range(40, 90, "backward")
     made.event(200, 210, launch_ns=50, launch_thread=AUTOGRAD)
     made.event(300, 310, launch_ns=10)
@@ -83,21 +86,21 @@ def test_a_kernel_launched_by_autograds_thread_belongs_to_the_main_threads_range
     assert launch_everywhere(made)[2] == ["backward", "batch_0", None]
 
 
-def test_a_threads_own_range_wins_over_the_main_threads():
+def test_a_threads_own_range_wins_over_the_main_threads() -> None:
     made = Made().range(0, 100, "backward").range(20, 60, "hook", thread=AUTOGRAD)
     made.event(200, 210, launch_ns=30, launch_thread=AUTOGRAD)
     made.event(300, 310, launch_ns=70, launch_thread=AUTOGRAD)
     assert launch_everywhere(made)[2] == ["hook", "backward"]
 
 
-def test_a_range_ends_before_the_launch_at_its_end_and_start_end_ranges_own_nothing():
+def test_a_range_ends_before_the_launch_at_its_end_and_start_end_ranges_own_nothing() -> None:
     made = Made().range(0, 50, "forward").range(50, 99, "backward")
     made.range(0, 99, "cross-thread", kind=RangeKind.START_END)
     made.event(200, 210, launch_ns=50)
     assert launch_everywhere(made)[2] == ["backward"]
 
 
-def test_projection_counts_kernels_once_for_each_range_around_them():
+def test_projection_counts_kernels_once_for_each_range_around_them() -> None:
     made = Made().range(0, 100, "batch_0").range(10, 40, "forward").range(200, 300, "batch_1")
     made.event(1000, 1010, launch_ns=20)  # forward
     made.event(1020, 1050, launch_ns=50)  # batch_0 itself
@@ -112,7 +115,7 @@ def test_projection_counts_kernels_once_for_each_range_around_them():
     assert (batch.host_ns, batch.device_span_ns) == (200, 50 + 7)
 
 
-def test_a_range_inside_one_of_the_same_name_is_not_counted_twice():
+def test_a_range_inside_one_of_the_same_name_is_not_counted_twice() -> None:
     made = Made().range(0, 100, "loss").range(10, 40, "loss").event(500, 510, launch_ns=20)
     trace, nesting, _ = launch_everywhere(made)
     owner = owners_of_events(trace.events, nesting)
@@ -120,7 +123,7 @@ def test_a_range_inside_one_of_the_same_name_is_not_counted_twice():
     assert (row.instances, row.host_ns, row.kernels, row.kernel_ns) == (1, 100, 1, 10)
 
 
-def test_device_time_goes_to_the_phase_of_training_that_launched_it():
+def test_device_time_goes_to_the_phase_of_training_that_launched_it() -> None:
     made = Made().range(0, 100, "batch_0").range(10, 40, "forward").range(20, 30, "layer 3")
     made.range(50, 90, "backward").range(100, 120, "Optimizer.step#AdamW.step")
     made.event(1000, 1010, launch_ns=25)  # in a layer of the forward
@@ -136,7 +139,7 @@ def test_device_time_goes_to_the_phase_of_training_that_launched_it():
     }
 
 
-def test_ranges_of_autograds_thread_lie_in_the_main_threads_backward():
+def test_ranges_of_autograds_thread_lie_in_the_main_threads_backward() -> None:
     """NCCL's, cuBLAS' and hooks' own ranges must not take device time out of the backward pass."""
     made = Made().range(0, 100, "batch_0").range(40, 90, "backward")
     made.range(50, 60, "ncclAllReduce", thread=AUTOGRAD).range(52, 58, "c10d", thread=AUTOGRAD)
@@ -156,7 +159,7 @@ def test_ranges_of_autograds_thread_lie_in_the_main_threads_backward():
     assert sum(own for _, _, own in kernels.values()) == 47
 
 
-def test_names_lose_their_arguments_and_counters():
+def test_names_lose_their_arguments_and_counters() -> None:
     assert range_label("aten::mul, seq = 12, op_id = 9") == "aten::mul"
     assert range_label("ProfilerStep#7") == "ProfilerStep#"
     assert range_label("forward mb3 stage1") == "forward mb# stage1"

@@ -9,8 +9,7 @@ from harness.analysis.process.measure import measure_trace
 from harness.analysis.process.part import RankPart, unpack_tables
 from harness.analysis.summary import Window
 from harness.traces.trace import Activity
-
-from .made import MAIN, Made
+from tests.analysis.made import MAIN, Made
 
 
 def piece(made: Made, start: int, end: int, name: str, number: int) -> None:
@@ -36,14 +35,14 @@ def part() -> RankPart:
     return part
 
 
-def test_kernels_are_operators_with_their_own_time(part):
+def test_kernels_are_operators_with_their_own_time(part: RankPart) -> None:
     kernels, _ = unpack_tables(part.tables)
     rows = {name: row for name, _, _, *row in kernels}
     assert rows["aten::mm"] == [2, 33, 5, 28]
     assert rows["aten::t"] == [1, 2, 2, 2]
 
 
-def test_kinds_devices_phases_and_ranges_count_operators_too(part):
+def test_kinds_devices_phases_and_ranges_count_operators_too(part: RankPart) -> None:
     (device,) = part.devices
     assert device.kernels == 4
     assert next(k for k in device.kinds if k.kind == "gemm").count == 3

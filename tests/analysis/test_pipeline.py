@@ -13,8 +13,7 @@ from harness.analysis.summary import Summary, Window
 from harness.explain.rules import avoidable
 from harness.report.tables.terminal import render
 from harness.traces.trace import Activity
-
-from .made import Made
+from tests.analysis.made import Made
 
 RULES = load_rules()
 UNIT = 1000  # one forward; a backward is two
@@ -99,7 +98,7 @@ def job(ranks: list[Made]) -> Summary:
 
 
 @pytest.mark.parametrize(("stages", "microbatches"), [(2, 2), (2, 4), (2, 8), (4, 8)])
-def test_an_ideal_schedule_shows_the_bubble_that_theory_predicts(stages, microbatches):
+def test_an_ideal_schedule_shows_the_bubble_that_theory_predicts(stages: int, microbatches: int) -> None:
     found = job([cpu_rank(s, stages, microbatches) for s in range(stages)]).pipeline
     assert found is not None
     assert (found.stages, found.microbatches, found.virtual_stages) == (stages, microbatches, 1)
@@ -107,7 +106,7 @@ def test_an_ideal_schedule_shows_the_bubble_that_theory_predicts(stages, microba
     assert found.mean_bubble_fraction == pytest.approx(found.expected_bubble_fraction, abs=1e-9)
 
 
-def test_the_last_stage_has_no_warm_up_but_its_own_forward_and_the_first_warms_up_longest():
+def test_the_last_stage_has_no_warm_up_but_its_own_forward_and_the_first_warms_up_longest() -> None:
     stages = job([cpu_rank(s, 4, 8) for s in range(4)]).pipeline.per_stage
     assert [s.stage for s in stages] == [0, 1, 2, 3]
     assert stages[3].warmup_ns == 3 * UNIT
@@ -116,7 +115,7 @@ def test_the_last_stage_has_no_warm_up_but_its_own_forward_and_the_first_warms_u
         assert s.warmup_ns + s.steady_ns + s.cooldown_ns <= s.schedule_ns
 
 
-def test_waiting_in_a_receive_is_bubble_even_where_it_lies_inside_a_forward():
+def test_waiting_in_a_receive_is_bubble_even_where_it_lies_inside_a_forward() -> None:
     zero, one = cpu_rank(0, 2, 2, 1), cpu_rank(1, 2, 2, 1)
     before = job([zero, one]).pipeline.per_stage[0].schedule_busy_ns
     zero = cpu_rank(0, 2, 2, 1)
@@ -125,7 +124,7 @@ def test_waiting_in_a_receive_is_bubble_even_where_it_lies_inside_a_forward():
     assert before - after == 200
 
 
-def test_a_message_on_its_way_beside_the_work_is_no_bubble():
+def test_a_message_on_its_way_beside_the_work_is_no_bubble() -> None:
     ranks = [cpu_rank(0, 2, 2), cpu_rank(1, 2, 2)]
     before = job(ranks).pipeline.mean_bubble_fraction
     ranks[0].collective(0, 500, "recv", size=64, members=2)
@@ -134,7 +133,9 @@ def test_a_message_on_its_way_beside_the_work_is_no_bubble():
 
 
 @pytest.mark.parametrize(("stages", "microbatches"), [(2, 2), (2, 4), (2, 8), (4, 4)])
-def test_messages_that_wait_for_another_stage_are_counted_as_bubble_alone(stages, microbatches):
+def test_messages_that_wait_for_another_stage_are_counted_as_bubble_alone(
+    stages: int, microbatches: int
+) -> None:
     """The receives, and the end of the first stage's backward for which the last stage waits in an all-reduce."""
     ranks = [with_messages(cpu_rank(s, stages, microbatches), s, stages, microbatches) for s in range(stages)]
     found = job(ranks)
@@ -149,7 +150,7 @@ def test_messages_that_wait_for_another_stage_are_counted_as_bubble_alone(stages
     )
 
 
-def test_on_a_gpu_a_kernel_that_waits_for_another_stage_is_counted_as_bubble_alone():
+def test_on_a_gpu_a_kernel_that_waits_for_another_stage_is_counted_as_bubble_alone() -> None:
     ranks = [gpu_rank(s, 2, 2, 0) for s in range(2)]
     done = schedule(2, 2)
     receive = "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)"
@@ -163,7 +164,7 @@ def test_on_a_gpu_a_kernel_that_waits_for_another_stage_is_counted_as_bubble_alo
     assert not [a for a in avoidable(found) if a.what.startswith("communication") and a.share > 1e-9]
 
 
-def test_a_message_on_its_way_beside_the_work_is_no_communication_to_avoid():
+def test_a_message_on_its_way_beside_the_work_is_no_communication_to_avoid() -> None:
     """Under the interleaved schedule messages travel while a stage works, also while only its interpreter does."""
     ranks = [cpu_rank(s, 2, 2) for s in range(2)]
     before = {a.what: a.share for a in avoidable(job(ranks))}
@@ -179,7 +180,7 @@ def test_a_message_on_its_way_beside_the_work_is_no_communication_to_avoid():
         assert after.get(what, 0) == pytest.approx(before.get(what, 0))
 
 
-def test_collectives_inside_a_stages_work_stay_communication():
+def test_collectives_inside_a_stages_work_stay_communication() -> None:
     ranks = [cpu_rank(s, 2, 2) for s in range(2)]
     for made in ranks:
         for row in [e for e in made.events if made.names[e["name"]] == "aten::mm"]:
@@ -201,7 +202,7 @@ def read(ranks: list[int], microbatches: int, stages: int) -> Summary:
 
 
 @pytest.mark.parametrize("ranks", [[0, 3], [0, 1], [1, 2, 3], [0, 1, 2]])
-def test_the_depth_of_a_pipeline_is_not_made_up_where_a_stage_is_missing(ranks):
+def test_the_depth_of_a_pipeline_is_not_made_up_where_a_stage_is_missing(ranks: list[int]) -> None:
     found = read(ranks, 8, 4)
     assert found.pipeline is not None
     assert (found.pipeline.stages, found.pipeline.expected_bubble_fraction) == (None, None)
@@ -213,7 +214,7 @@ def test_the_depth_of_a_pipeline_is_not_made_up_where_a_stage_is_missing(ranks):
     assert not [name for name in facts(found) if name == "expected_bubble"]
 
 
-def test_a_replica_that_is_missing_hides_no_stage():
+def test_a_replica_that_is_missing_hides_no_stage() -> None:
     ranks = [(s, s) for s in range(2)] + [(2, 0)]
     parts = []
     for rank, stage in ranks:
@@ -223,11 +224,11 @@ def test_a_replica_that_is_missing_hides_no_stage():
     assert finish(parts).pipeline.stages == 2
 
 
-def test_one_stage_is_no_pipeline():
+def test_one_stage_is_no_pipeline() -> None:
     assert job([cpu_rank(0, 1, 4)]).pipeline is None
 
 
-def test_on_a_gpu_stages_are_busy_with_kernels_and_send_recv_kernels_are_bubble():
+def test_on_a_gpu_stages_are_busy_with_kernels_and_send_recv_kernels_are_bubble() -> None:
     ranks = []
     for stage in range(2):
         made = Made(rank=stage, world_size=2, path=f"r{stage}", host="n", clock="unix")
@@ -244,14 +245,14 @@ def test_on_a_gpu_stages_are_busy_with_kernels_and_send_recv_kernels_are_bubble(
 
 
 @pytest.mark.parametrize("lag", [0, UNIT, 5 * UNIT])
-def test_a_device_behind_its_host_leaves_the_bubble_as_it_is(lag):
+def test_a_device_behind_its_host_leaves_the_bubble_as_it_is(lag: int) -> None:
     found = job([gpu_rank(s, 2, 4, lag) for s in range(2)]).pipeline
     assert found is not None
     assert found.mean_bubble_fraction == pytest.approx(0.2)
     assert [s.schedule_busy_ns for s in found.per_stage] == [3 * 4 * 3 * UNIT] * 2
 
 
-def test_on_a_gpu_the_collectives_and_copies_of_a_stage_are_its_work():
+def test_on_a_gpu_the_collectives_and_copies_of_a_stage_are_its_work() -> None:
     ranks = []
     for stage in range(2):
         made = Made(rank=stage, world_size=4, path=f"r{stage}", host="n", clock="unix")
@@ -268,7 +269,7 @@ def test_on_a_gpu_the_collectives_and_copies_of_a_stage_are_its_work():
 
 
 @pytest.mark.parametrize(("stages", "microbatches"), [(2, 1), (2, 2), (4, 2), (4, 8)])
-def test_warm_up_steady_and_cool_down_are_the_ranks_own_schedule(stages, microbatches):
+def test_warm_up_steady_and_cool_down_are_the_ranks_own_schedule(stages: int, microbatches: int) -> None:
     done = schedule(stages, microbatches)
     for s in job([cpu_rank(i, stages, microbatches) for i in range(stages)]).pipeline.per_stage:
         own = [times for (stage, _, _), times in done.items() if stage == s.stage]
@@ -277,6 +278,6 @@ def test_warm_up_steady_and_cool_down_are_the_ranks_own_schedule(stages, microba
         assert min(s.warmup_ns, s.steady_ns, s.cooldown_ns) >= 0
 
 
-def test_interleaving_divides_the_bubble_by_its_virtual_stages():
+def test_interleaving_divides_the_bubble_by_its_virtual_stages() -> None:
     assert expected_bubble(4, 8, 2) == pytest.approx(3 / 19)
     assert expected_bubble(1, 8) == 0

@@ -42,7 +42,7 @@ def pipelined(pipeline_run: Run) -> Summary:
     return measure([pipeline_run.folder])
 
 
-def test_two_ranks_of_ddp_are_one_job_of_cpu_devices_with_every_step(ddp):
+def test_two_ranks_of_ddp_are_one_job_of_cpu_devices_with_every_step(ddp: Summary) -> None:
     assert (ddp.ranks, ddp.world_size, ddp.backend) == ([0, 1], 2, "gloo")
     assert [d.device_kind for d in ddp.devices] == ["cpu", "cpu"]
     assert [len(r.durations_ns) for r in ddp.steps.per_rank] == [3, 3]
@@ -52,7 +52,7 @@ def test_two_ranks_of_ddp_are_one_job_of_cpu_devices_with_every_step(ddp):
     assert len({tuple(step.step for step in device.steps) for device in ddp.devices}) == 1
 
 
-def test_each_nanosecond_of_a_recorded_window_is_accounted_for(ddp, pipelined):
+def test_each_nanosecond_of_a_recorded_window_is_accounted_for(ddp: Summary, pipelined: Summary) -> None:
     for device in ddp.devices + pipelined.devices:
         parts = (
             device.compute_ns + device.exposed_communication_ns + device.exposed_memory_ns + device.idle_ns
@@ -63,7 +63,7 @@ def test_each_nanosecond_of_a_recorded_window_is_accounted_for(ddp, pipelined):
         assert device.communication_ns > 0
 
 
-def test_ddp_reduces_every_gradient_once_per_step_in_backward(ddp):
+def test_ddp_reduces_every_gradient_once_per_step_in_backward(ddp: Summary) -> None:
     reduced = next(c for c in ddp.collective_phases if (c.kind, c.phase) == ("all_reduce", "backward"))
     gradients = ddp.training[0].parameters * FLOAT32_BYTES
     assert reduced.bytes == gradients * 3 * 2  # three steps, two ranks
@@ -71,7 +71,7 @@ def test_ddp_reduces_every_gradient_once_per_step_in_backward(ddp):
     assert all(c.waiting_ns is not None and 0 <= c.waiting_ns <= c.duration_ns for c in matched)
 
 
-def test_the_traces_steps_agree_with_the_trainings_own_clock(ddp):
+def test_the_traces_steps_agree_with_the_trainings_own_clock(ddp: Summary) -> None:
     for rank, training in zip(ddp.steps.per_rank, ddp.training, strict=True):
         assert training.steps_counted == 3
         # The training's clock runs inside the step of the trace; a busy machine can put a rank aside in between.
@@ -80,11 +80,11 @@ def test_the_traces_steps_agree_with_the_trainings_own_clock(ddp):
         assert min(traced / written for traced, written in steps) < 1.25
 
 
-def test_a_training_without_mixed_precision_multiplies_in_fp32_only(ddp):
+def test_a_training_without_mixed_precision_multiplies_in_fp32_only(ddp: Summary) -> None:
     assert {k.precision for k in ddp.kinds if k.kind == "gemm"} == {"fp32"}
 
 
-def test_a_recorded_pipeline_shows_its_stages_and_a_bubble(pipelined, pipeline_run):
+def test_a_recorded_pipeline_shows_its_stages_and_a_bubble(pipelined: Summary, pipeline_run: Run) -> None:
     found = pipelined.pipeline
     assert (found.stages, found.microbatches) == (2, 4)
     assert found.expected_bubble_fraction == pytest.approx(1 / 5)
@@ -113,6 +113,6 @@ def empty_share(run: Run) -> float:
     return empty / whole
 
 
-def test_each_micro_batch_is_sent_once_forwards_and_once_backwards(pipelined):
+def test_each_micro_batch_is_sent_once_forwards_and_once_backwards(pipelined: Summary) -> None:
     sent = next(c for c in pipelined.collectives if c.kind == "send")
     assert sent.count == 3 * 4 * 2

@@ -18,9 +18,8 @@ from harness.cli.main import main
 from harness.format.format import amount, duration
 from harness.report.tables.screen import WIDTH, table
 from harness.report.tables.terminal import render
-
-from .made import Made
-from .test_silent_errors import kernel, timed, write_decimals
+from tests.analysis.made import Made
+from tests.analysis.test_silent_errors import kernel, timed, write_decimals
 
 
 @pytest.fixture
@@ -36,16 +35,18 @@ def trace(tmp_path: Path) -> Path:
     return write_decimals(tmp_path, events)
 
 
-def said(capsys) -> str:
+def said(capsys: pytest.CaptureFixture[str]) -> str:
     return capsys.readouterr().out
 
 
-def test_a_folder_without_traces_is_named(tmp_path, capsys):
+def test_a_folder_without_traces_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report", str(tmp_path)]) == 2
     assert f"no trace was found in {tmp_path}: give a run" in capsys.readouterr().err
 
 
-def test_json_has_every_time_as_integer_nanoseconds_per_device(trace, capsys):
+def test_json_has_every_time_as_integer_nanoseconds_per_device(
+    trace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["report", "--json", str(trace)]) == 0
     (device,) = json.loads(said(capsys))["devices"]
     assert {k: device[k] for k in ("window_ns", "compute_ns", "communication_ns", "idle_ns")} == {
@@ -57,13 +58,15 @@ def test_json_has_every_time_as_integer_nanoseconds_per_device(trace, capsys):
     assert all(isinstance(device[k], int) for k in device if k.endswith("_ns"))
 
 
-def test_window_gpu_trims_nothing(trace, capsys):
+def test_window_gpu_trims_nothing(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
     main(["report", "--json", "--window", "gpu", str(trace)])
     (device,) = json.loads(said(capsys))["devices"]
     assert (device["window_ns"], device["idle_ns"]) == (1700, 400)
 
 
-def test_the_json_of_one_job_is_a_summary_and_of_several_a_list(trace, tmp_path, capsys):
+def test_the_json_of_one_job_is_a_summary_and_of_several_a_list(
+    trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     main(["report", "--json", str(trace)])
     assert Summary.model_validate_json(said(capsys)).steps.counted == 2
     other = tmp_path / "second.json"
@@ -72,7 +75,9 @@ def test_the_json_of_one_job_is_a_summary_and_of_several_a_list(trace, tmp_path,
     assert [len(s["devices"]) for s in json.loads(said(capsys))] == [1, 1]
 
 
-def test_the_table_shows_quality_first_and_fits_the_terminal(trace, capsys):
+def test_the_table_shows_quality_first_and_fits_the_terminal(
+    trace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["report", "--full", str(trace)]) == 0
     lines = said(capsys).splitlines()
     assert max(map(len, lines)) <= WIDTH
@@ -84,7 +89,9 @@ def test_the_table_shows_quality_first_and_fits_the_terminal(trace, capsys):
     assert any("60.0 %" in line and "35.0 %" in line for line in lines)
 
 
-def test_csv_tables_hold_the_same_numbers(trace, tmp_path, capsys):
+def test_csv_tables_hold_the_same_numbers(
+    trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     folder = tmp_path / "tables"
     assert main(["report", str(trace), "--csv", str(folder)]) == 0
     with (folder / "devices.csv").open() as file:
@@ -97,7 +104,9 @@ def test_csv_tables_hold_the_same_numbers(trace, tmp_path, capsys):
         }
 
 
-def test_parquet_tables_hold_the_same_numbers(trace, tmp_path, capsys):
+def test_parquet_tables_hold_the_same_numbers(
+    trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed")
     folder = tmp_path / "tables"
     assert main(["report", str(trace), "--parquet", str(folder)]) == 0
@@ -105,7 +114,9 @@ def test_parquet_tables_hold_the_same_numbers(trace, tmp_path, capsys):
     assert (row["window_ns"], row["compute_ns"], row["idle_ns"]) == (2000, 1200, 700)
 
 
-def test_parquet_without_pyarrow_says_what_to_do_and_writes_nothing(trace, tmp_path, capsys, monkeypatch):
+def test_parquet_without_pyarrow_says_what_to_do_and_writes_nothing(
+    trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     before = sorted(tmp_path.rglob("*"))
     others = ["--csv", str(tmp_path / "csv"), "--html", str(tmp_path / "page.html")]
@@ -114,7 +125,7 @@ def test_parquet_without_pyarrow_says_what_to_do_and_writes_nothing(trace, tmp_p
     assert "--parquet needs pyarrow: run `bash slurm.sh --install tables`" in capsys.readouterr().err
 
 
-def test_hta_compatible_prints_only_htas_numbers(trace, capsys):
+def test_hta_compatible_prints_only_htas_numbers(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report", "--hta-compatible", str(trace)]) == 0
     out = said(capsys)
     assert "HolisticTraceAnalysis" in out
@@ -136,7 +147,9 @@ def broken_file(folder: Path, how: str) -> Path:
 
 
 @pytest.mark.parametrize("how", ["gzip", "text", "lfs", "sqlite"])
-def test_a_file_that_is_no_trace_is_one_sentence_and_exit_1_or_2(tmp_path, capsys, how):
+def test_a_file_that_is_no_trace_is_one_sentence_and_exit_1_or_2(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], how: str
+) -> None:
     path = broken_file(tmp_path, how)
     assert main(["report", str(path)]) in (1, 2)
     captured = capsys.readouterr()
@@ -145,7 +158,9 @@ def test_a_file_that_is_no_trace_is_one_sentence_and_exit_1_or_2(tmp_path, capsy
     assert "Traceback" not in captured.err
 
 
-def test_a_broken_file_among_good_ones_costs_only_itself(trace, capsys):
+def test_a_broken_file_among_good_ones_costs_only_itself(
+    trace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     broken_file(trace.parent, "sqlite")
     assert main(["report", "--json", str(trace.parent)]) == 0
     summary = Summary.model_validate_json(said(capsys))
@@ -153,12 +168,14 @@ def test_a_broken_file_among_good_ones_costs_only_itself(trace, capsys):
     assert any("b.sqlite" in f.evidence for f in summary.quality.findings)
 
 
-def test_a_name_that_is_no_run_and_no_path_is_a_wrong_request(capsys):
+def test_a_name_that_is_no_run_and_no_path_is_a_wrong_request(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report", "/nowhere/at/all"]) == 2
     assert "Traceback" not in capsys.readouterr().err
 
 
-def test_a_run_gets_its_summary_json_with_training_beside_the_trace(tmp_path, capsys):
+def test_a_run_gets_its_summary_json_with_training_beside_the_trace(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     run = tmp_path / "run"
     (run / "torch").mkdir(parents=True)
     (run / "metrics").mkdir()
@@ -207,7 +224,9 @@ def test_a_run_gets_its_summary_json_with_training_beside_the_trace(tmp_path, ca
     assert any("unreadable lines" in f.what for f in summary.quality.findings)
 
 
-def test_a_run_without_traces_still_has_its_trainings_numbers(tmp_path, capsys):
+def test_a_run_without_traces_still_has_its_trainings_numbers(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "metrics").mkdir()
     lines = [
         {"event": "start", "rank": 0, "model": "tiny"},
@@ -218,7 +237,7 @@ def test_a_run_without_traces_still_has_its_trainings_numbers(tmp_path, capsys):
     assert "5.00 ktokens/s" in said(capsys)
 
 
-def test_a_thousand_devices_are_shown_as_the_busiest_and_the_idlest():
+def test_a_thousand_devices_are_shown_as_the_busiest_and_the_idlest() -> None:
     made = Made()
     for d in range(40):
         made.event(0, 10 + d, device=d).event(100, 101, device=d)
@@ -228,7 +247,7 @@ def test_a_thousand_devices_are_shown_as_the_busiest_and_the_idlest():
     assert "device 20" not in text
 
 
-def test_numbers_are_printed_with_units_and_columns_line_up():
+def test_numbers_are_printed_with_units_and_columns_line_up() -> None:
     assert (duration(999_949), duration(12_345_678), duration(1.5e9)) == ("1,000 µs", "12.3 ms", "1.50 s")
     assert (amount(1536), amount(0), amount(2.5e9, "B/s")) == ("1.54 kB", "0 B", "2.50 GB/s")
     assert table(("name", "n"), [["a", "10"], ["bcd", "5"]]) == ["  name   n", "  a     10", "  bcd    5"]

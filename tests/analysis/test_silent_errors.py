@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,8 +16,7 @@ from harness.analysis.summary import Summary, Verdict, Window
 from harness.measure.paths import measure_one as measure
 from harness.report.tables.terminal import render
 from harness.traces.trace import Activity
-
-from .made import Made
+from tests.analysis.made import Made
 
 RULES = load_rules()
 BASE_US = 4_194_304_123_456  # near 2**42: three decimals do not fit a float64 beside it
@@ -26,13 +26,13 @@ def summary_of(*made: Made, window: Window = Window.STEPS) -> Summary:
     return finish([part for m in made for part in measure_trace(m.trace(), window, RULES)])
 
 
-def kineto(folder: Path, events: list[dict], name: str = "trace.json") -> Path:
+def kineto(folder: Path, events: list[dict[str, Any]], name: str = "trace.json") -> Path:
     path = folder / name
     path.write_text(json.dumps({"schemaVersion": 1, "traceEvents": events}))
     return path
 
 
-def timed(name: str, cat: str, start_ns: int, duration_ns: int, **args) -> dict:
+def timed(name: str, cat: str, start_ns: int, duration_ns: int, **args: Any) -> dict[str, Any]:
     """An event whose times are decimals, as Kineto writes them."""
     return {
         "ph": "X",
@@ -47,7 +47,7 @@ def timed(name: str, cat: str, start_ns: int, duration_ns: int, **args) -> dict:
     }
 
 
-def write_decimals(folder: Path, events: list[dict]) -> Path:
+def write_decimals(folder: Path, events: list[dict[str, Any]]) -> Path:
     """The file with `ts` and `dur` as bare decimal numbers, which json.dumps cannot write exactly."""
     texts = []
     for event in events:
@@ -60,11 +60,13 @@ def write_decimals(folder: Path, events: list[dict]) -> Path:
     return path
 
 
-def kernel(start_ns: int, duration_ns: int, correlation: int, name: str = "ampere_sgemm_64x64_nn") -> dict:
+def kernel(
+    start_ns: int, duration_ns: int, correlation: int, name: str = "ampere_sgemm_64x64_nn"
+) -> dict[str, Any]:
     return timed(name, "kernel", start_ns, duration_ns, device=0, stream=7, correlation=correlation)
 
 
-def test_the_last_profiler_step_is_kept():
+def test_the_last_profiler_step_is_kept() -> None:
     made = Made()
     for i in range(3):
         made.step(i * 100, i * 100 + 100, i).event(i * 100, i * 100 + 50)
@@ -72,7 +74,7 @@ def test_the_last_profiler_step_is_kept():
     assert (found.steps.counted, found.devices[0].window_ns, found.devices[0].compute_ns) == (3, 300, 150)
 
 
-def test_kernels_shorter_than_a_microsecond_keep_every_nanosecond(tmp_path):
+def test_kernels_shorter_than_a_microsecond_keep_every_nanosecond(tmp_path: Path) -> None:
     events = [kernel(1000 * i + 333, 17 + i, i) for i in range(50)]
     (device,) = measure([write_decimals(tmp_path, events)], "gpu").devices
     assert device.compute_ns == sum(17 + i for i in range(50))
@@ -80,7 +82,7 @@ def test_kernels_shorter_than_a_microsecond_keep_every_nanosecond(tmp_path):
     assert all(k.min_ns == 17 for k in measure([tmp_path], "gpu").kernels)
 
 
-def test_a_cpu_operator_that_mentions_a_stream_is_not_a_kernel(tmp_path):
+def test_a_cpu_operator_that_mentions_a_stream_is_not_a_kernel(tmp_path: Path) -> None:
     events = [
         kernel(0, 1000, 1),
         kernel(5000, 1000, 2),
@@ -90,17 +92,17 @@ def test_a_cpu_operator_that_mentions_a_stream_is_not_a_kernel(tmp_path):
     assert (device.kernels, device.compute_ns, device.idle_ns) == (2, 2000, 4000)
 
 
-def test_a_memset_is_not_compute():
+def test_a_memset_is_not_compute() -> None:
     (device,) = summary_of(Made().event(0, 10).memset(20, 100), window=Window.GPU).devices
     assert (device.compute_ns, device.memory_ns) == (10, 80)
 
 
-def test_every_device_is_looked_at():
+def test_every_device_is_looked_at() -> None:
     found = summary_of(Made().event(0, 10, device=0).event(0, 90, device=3), window=Window.GPU)
     assert [(d.device, d.compute_ns) for d in found.devices] == [(0, 10), (3, 90)]
 
 
-def test_several_processes_of_one_report_are_several_ranks():
+def test_several_processes_of_one_report_are_several_ranks() -> None:
     made = Made(source="nsys", path="profile_node0.sqlite")
     for rank, pid in ((0, 111), (1, 222)):
         made.event(0, 10 + rank, device=0, process=pid)
@@ -109,7 +111,7 @@ def test_several_processes_of_one_report_are_several_ranks():
     assert [(d.rank, d.pid, d.compute_ns) for d in found.devices] == [(0, 111, 10), (1, 222, 11)]
 
 
-def test_waiting_inside_a_collective_is_told_apart_from_communication():
+def test_waiting_inside_a_collective_is_told_apart_from_communication() -> None:
     ranks = []
     for rank, start in ((0, 0), (1, 960)):
         made = Made(rank=rank, world_size=2, path=f"rank{rank}", host="n", clock="unix")
@@ -119,14 +121,14 @@ def test_waiting_inside_a_collective_is_told_apart_from_communication():
     assert row.algorithm_bandwidth_gb_per_s == pytest.approx((1 << 20) / 40)
 
 
-def test_a_little_send_recv_does_not_make_a_job_pipeline_bound():
+def test_a_little_send_recv_does_not_make_a_job_pipeline_bound() -> None:
     made = Made().step(0, 300, 0).event(0, 283).event(283, 300, "ncclDevKernel_SendRecv(ncclDevKernelArgs)")
     found = summary_of(made)
     assert found.pipeline is None
     assert found.devices[0].communication_ns == 17
 
 
-def test_an_idle_percentage_is_withheld_when_most_steps_are_empty():
+def test_an_idle_percentage_is_withheld_when_most_steps_are_empty() -> None:
     made = Made()
     for i in range(32):
         made.step(i * 100, i * 100 + 100, i)
@@ -139,7 +141,7 @@ def test_an_idle_percentage_is_withheld_when_most_steps_are_empty():
     assert device.compute_ns == 120
 
 
-def test_idle_is_given_when_the_recording_is_whole():
+def test_idle_is_given_when_the_recording_is_whole() -> None:
     made = Made()
     for i in range(4):
         made.step(i * 100, i * 100 + 100, i).event(i * 100, i * 100 + 60)
@@ -147,7 +149,7 @@ def test_idle_is_given_when_the_recording_is_whole():
     assert (found.devices[0].idle_ns, found.quality.withheld) == (160, [])
 
 
-def test_collectives_on_a_cpu_are_communication():
+def test_collectives_on_a_cpu_are_communication() -> None:
     made = Made().step(0, 100, 0)
     made.event(0, 60, "aten::mm", activity=Activity.CPU_OP)
     made.event(40, 90, "gloo:all_reduce", activity=Activity.CPU_COLLECTIVE, stream=2)
@@ -156,13 +158,13 @@ def test_collectives_on_a_cpu_are_communication():
     assert device.overlap_fraction == pytest.approx(20 / 50)
 
 
-def test_a_recording_with_nothing_in_it_is_unusable_and_says_so():
+def test_a_recording_with_nothing_in_it_is_unusable_and_says_so() -> None:
     found = summary_of(Made().step(0, 100, 0))
     assert found.quality.verdict is Verdict.UNUSABLE
     assert found.devices == []
 
 
-def test_what_nsys_records_without_a_gpu_still_has_its_steps_per_process():
+def test_what_nsys_records_without_a_gpu_still_has_its_steps_per_process() -> None:
     made = Made(source="nsys")
     for process, length in ((7, 10), (8, 20)):
         for i in range(4):
@@ -174,7 +176,7 @@ def test_what_nsys_records_without_a_gpu_still_has_its_steps_per_process():
     assert found.devices == []
 
 
-def test_dropped_events_missing_launches_and_late_work_are_findings():
+def test_dropped_events_missing_launches_and_late_work_are_findings() -> None:
     made = Made().step(0, 100, 0).step(100, 200, 1)
     made.event(0, 90).event(110, 190, launch_ns=105).event(195, 400, launch_ns=198)
     made.extra["dropped_events"] = 7
@@ -184,7 +186,7 @@ def test_dropped_events_missing_launches_and_late_work_are_findings():
     assert "work of the steps runs on after their last mark" in whats
 
 
-def test_ranks_profiled_over_different_steps_are_a_finding():
+def test_ranks_profiled_over_different_steps_are_a_finding() -> None:
     ranks = []
     for rank, shift in ((0, 0), (1, 170)):
         made = Made(rank=rank, world_size=2, path=f"rank{rank}", host="n", clock="unix")
@@ -195,7 +197,7 @@ def test_ranks_profiled_over_different_steps_are_a_finding():
     assert "ranks were not profiled over the same steps" in whats
 
 
-def test_steps_found_in_different_ways_are_a_finding_and_both_are_named():
+def test_steps_found_in_different_ways_are_a_finding_and_both_are_named() -> None:
     marked = Made(rank=0, world_size=2, path="rank0", host="n", clock="unix")
     bare = Made(rank=1, world_size=2, path="rank1", host="n", clock="unix")
     for i in range(8):
@@ -207,7 +209,7 @@ def test_steps_found_in_different_ways_are_a_finding_and_both_are_named():
     assert "range batch in 1 of 2 processes" in finding.evidence
 
 
-def test_idle_is_withheld_when_steps_between_counted_ones_are_empty():
+def test_idle_is_withheld_when_steps_between_counted_ones_are_empty() -> None:
     made = Made()
     for i in range(7):
         made.step(i * 100, i * 100 + 100, i)
@@ -218,7 +220,7 @@ def test_idle_is_withheld_when_steps_between_counted_ones_are_empty():
     assert "3 of 7 steps" in next(w.reason for w in found.quality.withheld if w.field == "idle_ns")
 
 
-def test_idle_stands_when_only_steps_before_or_after_the_window_are_empty():
+def test_idle_stands_when_only_steps_before_or_after_the_window_are_empty() -> None:
     made = Made()
     for i in range(7):
         made.step(i * 100, i * 100 + 100, i)
@@ -227,7 +229,7 @@ def test_idle_stands_when_only_steps_before_or_after_the_window_are_empty():
     assert summary_of(made).devices[0].idle_ns == 50
 
 
-def test_cuda_graphs_that_were_recorded_whole_are_told_and_overlap_is_not_known():
+def test_cuda_graphs_that_were_recorded_whole_are_told_and_overlap_is_not_known() -> None:
     made = Made(source="nsys")
     for i in range(4):
         made.step(i * 100, i * 100 + 100, i)
@@ -248,7 +250,9 @@ def test_cuda_graphs_that_were_recorded_whole_are_told_and_overlap_is_not_known(
 
 
 @pytest.mark.parametrize(("until", "idle_ns"), [(300, 240), (200, None)])
-def test_a_cut_off_file_that_is_not_in_the_order_of_time_tells_no_idle_time(until, idle_ns):
+def test_a_cut_off_file_that_is_not_in_the_order_of_time_tells_no_idle_time(
+    until: int, idle_ns: int | None
+) -> None:
     """A file whose last record starts at 300 holds all before it; one whose last starts at 200 holds some of what
     began later."""
     made = Made().step(0, 1000, 0)
@@ -275,7 +279,7 @@ def test_a_cut_off_file_that_is_not_in_the_order_of_time_tells_no_idle_time(unti
         ("forward", "nothing marks the steps"),
     ],
 )
-def test_a_rhythm_of_layers_is_not_taken_for_steps(module, what):
+def test_a_rhythm_of_layers_is_not_taken_for_steps(module: str, what: str) -> None:
     """Two steps of eight layers, and nothing but the attention kernel to tell a period."""
     made = Made()
     for i in range(16):
@@ -285,6 +289,6 @@ def test_a_rhythm_of_layers_is_not_taken_for_steps(module, what):
     assert finding.what.startswith(what)
 
 
-def test_the_gpu_window_reaches_from_the_first_event_to_the_last_even_if_they_take_no_time():
+def test_the_gpu_window_reaches_from_the_first_event_to_the_last_even_if_they_take_no_time() -> None:
     made = Made().event(0, 0).event(100, 200).event(300, 300)
     assert summary_of(made, window=Window.GPU).devices[0].window_ns == 300

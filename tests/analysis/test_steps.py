@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,15 +13,14 @@ from harness.analysis.process.prepared import prepare
 from harness.analysis.process.view import views
 from harness.analysis.summary import Window
 from harness.traces import open_trace
+from tests.analysis.made import GEMM, Made
 from tests.traces import make
 from tests.traces.make import Nsys
-
-from .made import GEMM, Made
 
 HOW = (Window.STEPS, load_rules())
 
 
-def steps_of(made: Made):
+def steps_of(made: Made) -> Any:
     return prepare(views(made.trace())[0], Window.STEPS, load_rules()).steps
 
 
@@ -35,25 +35,25 @@ def stepped(count: int, length: int = 100, name: str = "ProfilerStep") -> Made:
     return made
 
 
-def test_the_last_profiler_step_counts_like_every_other():
+def test_the_last_profiler_step_counts_like_every_other() -> None:
     found = steps_of(stepped(5))
     assert found.source == "ProfilerStep"
     assert found.counted.tolist() == [True] * 5
     assert found.window == (0, 500)
 
 
-def test_nvtx_batches_are_steps_when_there_is_no_profiler_step():
+def test_nvtx_batches_are_steps_when_there_is_no_profiler_step() -> None:
     found = steps_of(stepped(4, name="batch"))
     assert (found.source, int(found.counted.sum())) == ("range batch", 4)
 
 
-def test_iterations_are_the_outer_unit_when_both_are_marked():
+def test_iterations_are_the_outer_unit_when_both_are_marked() -> None:
     made = stepped(4, name="batch")
     made.range(0, 200, "iteration_0").range(200, 400, "iteration_1")
     assert steps_of(made).source == "range iteration"
 
 
-def test_without_marks_the_evenly_recurring_kernel_gives_the_rhythm_and_says_so():
+def test_without_marks_the_evenly_recurring_kernel_gives_the_rhythm_and_says_so() -> None:
     made = Made()
     for i in range(8):
         made.event(i * 1000, i * 1000 + 5, "once_per_step")
@@ -65,7 +65,7 @@ def test_without_marks_the_evenly_recurring_kernel_gives_the_rhythm_and_says_so(
     assert found.window == (0, 7000)
 
 
-def test_the_marks_of_a_worker_without_device_work_are_no_steps():
+def test_the_marks_of_a_worker_without_device_work_are_no_steps() -> None:
     made = stepped(4, length=10_000, name="batch")
     for event in (*made.events, *made.ranges):
         event["process"] = 100
@@ -75,11 +75,11 @@ def test_the_marks_of_a_worker_without_device_work_are_no_steps():
     assert (int(found.counted.sum()), found.window) == (4, (0, 40_000))
 
 
-def test_without_marks_or_rhythm_there_are_no_steps():
+def test_without_marks_or_rhythm_there_are_no_steps() -> None:
     assert steps_of(Made().event(0, 10).event(500, 510)).source == "none"
 
 
-def test_a_slow_first_step_is_warm_up_and_counted_as_excluded():
+def test_a_slow_first_step_is_warm_up_and_counted_as_excluded() -> None:
     made = Made().step(0, 1000, 0).event(10, 900)
     for i in range(1, 6):
         made.step(900 + i * 100, 1000 + i * 100, i).event(910 + i * 100, 950 + i * 100)
@@ -88,20 +88,20 @@ def test_a_slow_first_step_is_warm_up_and_counted_as_excluded():
     assert found.window == (1000, 1500)
 
 
-def test_warm_up_leaves_three_steps_that_it_was_compared_with():
+def test_warm_up_leaves_three_steps_that_it_was_compared_with() -> None:
     def warmup(*lengths: int) -> int:
         made, at = Made(), 0
         for i, length in enumerate(lengths):
             made.step(at, at + length, i).event(at + 1, at + length - 1)
             at += length
-        return steps_of(made).warmup
+        return int(steps_of(made).warmup)
 
     assert warmup(1000, 100, 100, 100) == 1
     assert warmup(1000, 100, 100) == 0
     assert warmup(9000, 1000, 100, 100) == 1, "the second is as slow, but only two would be left"
 
 
-def test_work_after_the_window_is_what_is_known_to_have_been_launched_inside():
+def test_work_after_the_window_is_what_is_known_to_have_been_launched_inside() -> None:
     def after(launch_ns: int) -> int:
         made = stepped(4).event(450, 490, launch_ns=launch_ns)
         (part,) = measure_trace(made.trace(), *HOW)
@@ -112,14 +112,14 @@ def test_work_after_the_window_is_what_is_known_to_have_been_launched_inside():
     assert after(-1) == 0, "nobody knows when it was launched"
 
 
-def test_a_range_that_never_closed_is_a_cut_off_step():
+def test_a_range_that_never_closed_is_a_cut_off_step() -> None:
     made = stepped(4, name="batch")
     made.event(410, 420).range(400, 420, "batch_4", is_open=True)
     found = steps_of(made)
     assert (found.cut_off, found.counted.tolist()) == (1, [True] * 4 + [False])
 
 
-def test_a_batch_that_nsys_never_saw_end_does_not_count(tmp_path: Path):
+def test_a_batch_that_nsys_never_saw_end_does_not_count(tmp_path: Path) -> None:
     made = Nsys()
     for i in range(5):
         made.range(f"batch_{i}", i * 1000, 1000 if i < 4 else None)
@@ -137,7 +137,7 @@ def half_written(tmp_path: Path, records: list[make.Record], share: float, **hea
 
 
 @pytest.mark.parametrize("share", [0.2, 0.4, 0.5, 0.6, 0.7, 0.8])
-def test_steps_whose_kernels_a_half_written_file_lost_do_not_count(tmp_path: Path, share: float):
+def test_steps_whose_kernels_a_half_written_file_lost_do_not_count(tmp_path: Path, share: float) -> None:
     marks = [make.said(f"ProfilerStep#{i}", i * 1000, 1000) for i in range(10)]
     kernels = [make.kernel("gemm", i * 1000 + 100 * j, 50) for i in range(10) for j in range(10)]
     whole = prepare(views(open_trace(make.kineto(tmp_path / "t.json", marks + kernels)))[0], *HOW)
@@ -149,7 +149,7 @@ def test_steps_whose_kernels_a_half_written_file_lost_do_not_count(tmp_path: Pat
     assert found.cut_off == 10 - int(found.counted.sum()) > 0
 
 
-def test_a_half_written_file_of_a_cpu_loses_the_step_it_ends_in(tmp_path: Path):
+def test_a_half_written_file_of_a_cpu_loses_the_step_it_ends_in(tmp_path: Path) -> None:
     records = []
     for i in range(10):
         records.append(make.said(f"ProfilerStep#{i}", i * 1000, 1000))
@@ -160,7 +160,7 @@ def test_a_half_written_file_of_a_cpu_loses_the_step_it_ends_in(tmp_path: Path):
     assert 3 <= int(found.counted.sum()) == len(found.names) - 1
 
 
-def test_a_step_without_device_work_is_empty_not_counted():
+def test_a_step_without_device_work_is_empty_not_counted() -> None:
     made = stepped(3)
     made.step(300, 400, 3)
     found = steps_of(made)

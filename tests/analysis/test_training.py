@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,23 +16,27 @@ from harness.measure.efficiency import efficiency
 from harness.measure.jobs import name_rank, summarise
 from harness.measure.run_files import read_monitor, read_training
 from harness.theory.peaks import peak_flops_per_s
+from tests.analysis.made import Made
 
-from .made import Made
 
-
-def training(rank: int = 0, **more) -> RankTraining:
-    facts = {"step_durations_ns": [10**9, 10**9], "median_step_ns": 10**9, "tokens": 2000, "samples": 4}
+def training(rank: int = 0, **more: Any) -> RankTraining:
+    facts: dict[str, Any] = {
+        "step_durations_ns": [10**9, 10**9],
+        "median_step_ns": 10**9,
+        "tokens": 2000,
+        "samples": 4,
+    }
     return RankTraining(**({"rank": rank, "world_size": 2, "flops_per_token": 6e9} | facts | more))
 
 
-def test_throughput_is_every_ranks_tokens_over_the_slowest_ranks_time():
+def test_throughput_is_every_ranks_tokens_over_the_slowest_ranks_time() -> None:
     slow = training(1, step_durations_ns=[2 * 10**9, 2 * 10**9], median_step_ns=2 * 10**9)
     found = efficiency([training(0), slow])
     assert (found.tokens_per_s, found.samples_per_s) == (1000.0, 2.0)
     assert found.model_flops_per_s_per_device == pytest.approx(1000 * 6e9 / 2)
 
 
-def test_mfu_is_a_share_of_the_peak_at_the_trainings_precision():
+def test_mfu_is_a_share_of_the_peak_at_the_trainings_precision() -> None:
     device = {"device_name": "NVIDIA A100-SXM4-80GB", "dtype": "bfloat16"}
     found = efficiency([training(0, **device), training(1, **device)])
     assert found.mfu == pytest.approx(2000 * 6e9 / 2 / 312e12)
@@ -39,13 +44,13 @@ def test_mfu_is_a_share_of_the_peak_at_the_trainings_precision():
     assert found.hfu is None
 
 
-def test_recomputing_the_forward_pass_counts_for_hfu_only():
+def test_recomputing_the_forward_pass_counts_for_hfu_only() -> None:
     device = {"device_name": "NVIDIA H100 80GB HBM3", "dtype": "bfloat16"}
     found = efficiency([training(0, **device)], recomputes=True)
     assert found.hfu == pytest.approx(found.mfu * 4 / 3)
 
 
-def test_a_measured_peak_wins_over_the_table():
+def test_a_measured_peak_wins_over_the_table() -> None:
     found = efficiency([training(0, device_name="NVIDIA A100", dtype="bfloat16", peak_flops_per_s=250e12)])
     assert (found.peak_flops_per_s, found.peak_source) == (250e12, "measured on the device")
 
@@ -62,22 +67,24 @@ def test_a_measured_peak_wins_over_the_table():
         ("NVIDIA B300", "bf16", None),
     ],
 )
-def test_an_unknown_device_or_precision_has_no_peak(name, precision, tflops):
+def test_an_unknown_device_or_precision_has_no_peak(
+    name: str, precision: str | None, tflops: float | None
+) -> None:
     found = peak_flops_per_s(name, precision)
     assert (found[0] / 1e12 if found else None) == tflops
 
 
-def test_a_training_that_wrote_no_step_has_no_throughput():
+def test_a_training_that_wrote_no_step_has_no_throughput() -> None:
     assert efficiency([]) is None
     assert efficiency([training(step_durations_ns=[], tokens=None, median_step_ns=None)]) is None
 
 
-def write(path: Path, lines: list[dict]) -> Path:
+def write(path: Path, lines: list[dict[str, Any]]) -> Path:
     path.write_text("\n".join(map(json.dumps, lines)) + "\n")
     return path
 
 
-def test_profiled_steps_count_else_those_after_else_all(tmp_path):
+def test_profiled_steps_count_else_those_after_else_all(tmp_path: Path) -> None:
     def counted(*phases: str) -> tuple[str | None, int]:
         steps = [{"event": "step", "phase": phase, "step_ns": 5} for phase in phases]
         path = write(tmp_path / "rank0.jsonl", [{"event": "start", "rank": 0}, *steps])
@@ -89,7 +96,7 @@ def test_profiled_steps_count_else_those_after_else_all(tmp_path):
     assert counted("skip", "skip") == (None, 2)
 
 
-def test_a_training_that_was_killed_has_its_steps_and_no_status(tmp_path):
+def test_a_training_that_was_killed_has_its_steps_and_no_status(tmp_path: Path) -> None:
     path = write(
         tmp_path / "rank3.jsonl",
         [{"event": "start", "rank": 3}, {"event": "step", "step_ns": 5, "loss": 2.5}],
@@ -100,7 +107,9 @@ def test_a_training_that_was_killed_has_its_steps_and_no_status(tmp_path):
 
 
 @pytest.mark.parametrize("tokens", ["x", [], float("nan"), 10**400])
-def test_a_line_with_something_else_than_a_number_is_left_out_and_told(tmp_path, tokens):
+def test_a_line_with_something_else_than_a_number_is_left_out_and_told(
+    tmp_path: Path, tokens: object
+) -> None:
     step = {"event": "step", "step": 0, "unix_ns": 1, "step_ns": 5, "tokens": 7}
     path = write(tmp_path / "rank0.jsonl", [{"event": "start", "rank": 0}, step, step | {"tokens": tokens}])
     ((found,), (finding,)) = read_training([path])
@@ -109,7 +118,9 @@ def test_a_line_with_something_else_than_a_number_is_left_out_and_told(tmp_path,
 
 
 @pytest.mark.parametrize("damaged", [{"rank": "x"}, {"rank": 0, "world_size": []}])
-def test_a_rank_whose_first_line_is_damaged_is_a_finding_and_the_others_stay(tmp_path, damaged):
+def test_a_rank_whose_first_line_is_damaged_is_a_finding_and_the_others_stay(
+    tmp_path: Path, damaged: dict[str, object]
+) -> None:
     bad = write(tmp_path / "rank0.jsonl", [{"event": "start"} | damaged])
     good = write(tmp_path / "rank1.jsonl", [{"event": "start", "rank": 1}])
     ((found,), (finding,)) = read_training([bad, good])
@@ -118,7 +129,7 @@ def test_a_rank_whose_first_line_is_damaged_is_a_finding_and_the_others_stay(tmp
     assert "\n" not in finding.evidence
 
 
-def test_the_summary_of_a_training_that_diverged_is_read_back(tmp_path):
+def test_the_summary_of_a_training_that_diverged_is_read_back(tmp_path: Path) -> None:
     step = {"event": "step", "step_ns": 5, "loss": float("nan")}
     path = write(tmp_path / "rank0.jsonl", [{"event": "start", "rank": 0}, step])
     ((found,), _) = read_training([path])
@@ -127,7 +138,7 @@ def test_the_summary_of_a_training_that_diverged_is_read_back(tmp_path):
     assert math.isnan(again.last_loss)
 
 
-def test_the_monitors_energy_is_the_devices_counter(tmp_path):
+def test_the_monitors_energy_is_the_devices_counter(tmp_path: Path) -> None:
     device = {"index": 0, "name": "GPU", "memory_total_bytes": 100}
     meta = {"schema": 1, "host": "n0", "source": "nvml", "period_ns": 10**9, "devices": [device]}
     (tmp_path / "meta.json").write_text(json.dumps(meta))
@@ -144,14 +155,14 @@ def test_the_monitors_energy_is_the_devices_counter(tmp_path):
     assert findings == []
 
 
-def test_an_unreadable_monitor_is_a_finding(tmp_path):
+def test_an_unreadable_monitor_is_a_finding(tmp_path: Path) -> None:
     (tmp_path / "samples.csv").write_text("")
     devices, findings = read_monitor([tmp_path])
     assert devices == []
     assert len(findings) == 1
 
 
-def test_a_report_that_knows_no_rank_learns_it_from_the_training_of_that_process():
+def test_a_report_that_knows_no_rank_learns_it_from_the_training_of_that_process() -> None:
     made = Made(source="nsys", path="run/nsys/profile_node0.sqlite", host="n0")
     made.event(0, 10, process=111).event(0, 10, process=222, device=1)
     parts = measure_trace(made.trace(), Window.GPU, load_rules())
@@ -163,7 +174,7 @@ def test_a_report_that_knows_no_rank_learns_it_from_the_training_of_that_process
     ]
 
 
-def test_a_run_inside_a_folder_brings_its_training_along(tmp_path):
+def test_a_run_inside_a_folder_brings_its_training_along(tmp_path: Path) -> None:
     run = tmp_path / "runs" / "a"
     (run / "metrics").mkdir(parents=True)
     write(run / "metrics" / "rank0.jsonl", [{"event": "start", "rank": 0, "model": "tiny"}])
@@ -175,7 +186,7 @@ def test_a_run_inside_a_folder_brings_its_training_along(tmp_path):
     assert len(summary.devices) == 1
 
 
-def test_a_lost_report_of_one_node_is_noticed_by_what_the_training_says(tmp_path):
+def test_a_lost_report_of_one_node_is_noticed_by_what_the_training_says(tmp_path: Path) -> None:
     """Node 0's report alone knows of two processes; metrics/ says that there are four."""
     (tmp_path / "metrics").mkdir()
     for rank in range(4):
@@ -198,7 +209,7 @@ def test_a_lost_report_of_one_node_is_noticed_by_what_the_training_says(tmp_path
     }
 
 
-def test_a_cpu_run_of_zero_says_that_overlap_needs_a_gpu(tmp_path):
+def test_a_cpu_run_of_zero_says_that_overlap_needs_a_gpu(tmp_path: Path) -> None:
     (tmp_path / "metrics").mkdir()
     write(tmp_path / "metrics" / "rank0.jsonl", [{"event": "start", "rank": 0, "backend": "gloo"}])
     for exercise, told in ((1, 0), (2, 1)):
