@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import comm_exercise  # noqa: F401  makes commtests importable
 import pytest
 from commtests.parsers import ParseError, parse_ibstat, parse_p2p, parse_topo
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 
-from comm_exercise import EXERCISE  # before commtests: it makes that importable
 from commtests.benchmark import LARGEST_ON_CPU, LARGEST_ON_GPU, MIB
 from commtests.parsers import parse_topo
+
+from tests.exercise_0.conftest import EXERCISE
 
 README = (EXERCISE / "README.md").read_text(encoding="utf-8")
 A100_LINK = 25  # GB/s of one NVLink in one direction

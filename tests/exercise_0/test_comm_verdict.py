@@ -9,15 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from comm_exercise import EXERCISE  # before commtests: it makes that importable
 from commtests.tools import TESTS, describe, run_tests
 from commtests.verdict import judge_node, judge_nodes, verdict_line
+
+from tests.exercise_0.conftest import EXERCISE
 
 FIXTURES = Path(__file__).parent / "fixtures"
 SCRIPT = EXERCISE / "comm_tests.py"
 
 
-def record(tmp_path: Path, node: int = 0, **files: str) -> dict[str, Any]:
+def record(tmp_path: Path, node: int = 0, **files: Any) -> dict[str, Any]:
     """A node on which each test's tool prints the fixture named for its key; others fail or are missing."""
     fake = tmp_path / f"bin{node}"
     fake.mkdir(parents=True)
@@ -36,17 +37,18 @@ def record(tmp_path: Path, node: int = 0, **files: str) -> dict[str, Any]:
     for tool in (smi, ibstat):
         tool.chmod(0o755)
     tools = {"nvidia-smi": str(smi)} | ({"ibstat": str(ibstat)} if "infiniband" in files else {})
-    return run_tests(node, tools.get)
+    tests: dict[str, Any] = run_tests(node, tools.get)
+    return tests
 
 
-LEONARDO = {
+LEONARDO: dict[str, Any] = {
     "p2p_read": "leonardo_p2p.txt",
     "p2p_write": "leonardo_p2p.txt",
     "p2p_nvlink": "leonardo_p2p.txt",
     "topology": "leonardo_topo.txt",
     "infiniband": "leonardo_ibstat.txt",
 }
-PCIE = {
+PCIE: dict[str, Any] = {
     "p2p_read": "pcie_p2p_some_cns.txt",
     "p2p_write": "pcie_p2p_some_cns.txt",
     "p2p_nvlink": "pcie_p2p_nvlink_ns.txt",
