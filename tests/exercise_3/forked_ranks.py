@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from exercises.exercise_3_MegatronLM import runtime
+from exercises.exercise_3_MegatronLM import cpu_shim, runtime
 
 SCRIPT = Path(runtime.__file__).with_name("train.py")
 
@@ -67,8 +67,8 @@ def _exit_status(ranks: list[int]) -> int:
 
 if __name__ == "__main__":
     runtime.order_launches()
-    runtime.cpu_shim.install()  # megatron looks for CUDA while it is imported
-    runtime.cpu_shim.install = lambda: None  # for good: each rank inherits it
+    cpu_shim.install()  # megatron looks for CUDA while it is imported
+    cpu_shim.__dict__["install"] = lambda: None  # for good: each rank inherits it
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # megatron lists NVIDIA's packages that it does without
         from exercises.exercise_3_MegatronLM import data, engine, records, stage_ranges  # noqa: F401

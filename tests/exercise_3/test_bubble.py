@@ -6,7 +6,8 @@ import os
 from pathlib import Path
 
 import pytest
-from megatron_runs import Run, Span, completed, train
+
+from tests.exercise_3.megatron_runs import Run, Span, completed, train
 
 TOLERANCE = 0.05
 ATTEMPTS = 6
@@ -45,6 +46,7 @@ def measured_bubbles(run: Run, stages: int = 2) -> list[float]:
 
 
 @pytest.mark.train
+@pytest.mark.timed
 @pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="two stages at the same time need two cores")
 @pytest.mark.parametrize("microbatches", [2, 4, 8])
 def test_measured_bubble_is_the_predicted_one(tmp_path: Path, microbatches: int) -> None:

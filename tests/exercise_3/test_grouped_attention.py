@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 
@@ -15,7 +17,7 @@ def test_repeated_keys_and_values_give_what_grouped_queries_give(groups: int) ->
     query = torch.randn(16, 2, 8, 4)
     key, value = (torch.randn(16, 2, groups, 4, requires_grad=True) for _ in range(2))
 
-    def attend(keys, values, **how):
+    def attend(keys: Any, values: Any, **how: Any) -> Any:
         parts = (part.permute(1, 2, 0, 3) for part in (query, keys, values))
         out = torch.nn.functional.scaled_dot_product_attention(*parts, is_causal=True, **how)
         return out, *torch.autograd.grad(out.square().sum(), (key, value))

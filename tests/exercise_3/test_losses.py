@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from megatron_runs import Run, completed, train
 
 from harness.measure.paths import measure_one
 from tests.analysis.cpu_operators import misplaced
+from tests.exercise_3.megatron_runs import Run, completed, train
 
 pytestmark = pytest.mark.train
 

@@ -9,7 +9,8 @@ import time
 from pathlib import Path
 
 import pytest
-from megatron_runs import ROOT, Run, command, completed, environment, train, train_launched
+
+from tests.exercise_3.megatron_runs import ROOT, Run, command, completed, environment, train, train_launched
 
 pytestmark = pytest.mark.train
 
