@@ -40,7 +40,7 @@ def slow(tmp_path_factory: pytest.TempPathFactory) -> Finished:
 def data_share(run: Finished) -> float:
     """Data loading's share of a profiled step of either rank: the median, since a busy machine can stall some."""
     steps = [step for rank in (0, 1) for step in run.steps(rank) if step["phase"] == "active"]
-    return median(step["data_ns"] / step["step_ns"] for step in steps)
+    return float(median(step["data_ns"] / step["step_ns"] for step in steps))
 
 
 def test_metrics_tell_the_run_from_start_to_end(default: Finished) -> None:
