@@ -54,8 +54,8 @@ class Number(str):
 
 
 def kernel(
-    name: str, start_ns: int, length_ns: int, *, cat: str = "kernel", device: int = 0, stream: int = 7,
-    correlation: int = 1, **args: Any,
+    name: str, start_ns: int, length_ns: int, *, cat: Any = "kernel", device: Any = 0, stream: Any = 7,
+    correlation: Any = 1, **args: Any,
 ) -> Record:  # fmt: skip
     """Work on a GPU."""
     placed = {"device": device, "context": 1, "stream": stream, "correlation": correlation}
@@ -81,7 +81,7 @@ def said(name: str, start_ns: int, length_ns: int, *, cat: str = "user_annotatio
 
 
 def operator(
-    name: str, start_ns: int, length_ns: int, *, tid: int = 100, cat: str = "cpu_op", **args: Any
+    name: str, start_ns: int, length_ns: int, *, tid: Any = 100, cat: Any = "cpu_op", **args: Any
 ) -> Record:
     """An operator on the host."""
     return record(cat, name, start_ns, length_ns, pid=50, tid=tid, **args)

@@ -136,8 +136,13 @@ FAST = {"torch 1.9", "torch 2.13", "keys the other way round", "indented by 1", 
 def test_the_fast_way_is_taken_where_lines_can_be_trusted_and_only_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, layout: str
 ) -> None:
-    exact = []
-    monkeypatch.setattr(fill, "picked", lambda *given: exact.append(given) or iter([]))
+    exact: list[Any] = []
+
+    def picked(*given: Any) -> Iterator[Any]:
+        exact.append(given)
+        return iter([])
+
+    monkeypatch.setattr(fill, "picked", picked)
     open_trace(make.kineto(tmp_path / "t.json", make.gpu_step(), layout))
     assert bool(exact) == (layout not in FAST)
 

@@ -35,7 +35,12 @@ def nsys(path: Path, first_ns: int) -> Trace:
 
 def columns(trace: Trace) -> dict[str, Any]:
     """Every column, with its times told from the trace's first."""
-    parts = {"events": trace.events, "calls": trace.calls, "ranges": trace.ranges, "sent": trace.collectives}
+    parts: dict[str, Any] = {
+        "events": trace.events,
+        "calls": trace.calls,
+        "ranges": trace.ranges,
+        "sent": trace.collectives,
+    }
     first = min(int(part.start_ns.min()) for part in (trace.events, trace.calls, trace.ranges) if len(part))
     found = {}
     for name, part in parts.items():

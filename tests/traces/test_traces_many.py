@@ -111,7 +111,8 @@ def test_a_worker_that_dies_while_files_are_handed_out_is_said(
 
     def dying(workers: int) -> ProcessPoolExecutor:
         pool = made(workers)
-        hand_out, handed_out = pool.submit, []
+        hand_out = pool.submit
+        handed_out: list[Any] = []
 
         def submit(*job: Any) -> Any:
             if handed_out:
