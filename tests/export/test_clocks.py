@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from made_traces import event, trace
 
 from harness.analysis.job.summarise import finish
 from harness.analysis.process.kinds import load_rules
@@ -13,6 +12,7 @@ from harness.analysis.process.measure import measure_trace
 from harness.analysis.summary import Window
 from harness.export.objects import build, offsets_ns
 from harness.traces.trace import Trace
+from tests.export.made_traces import event, trace
 
 BASE = 1_700_000_000_000_000_000
 

@@ -8,10 +8,10 @@ import json
 from pathlib import Path
 
 import pytest
-import strict_prv
 
 from harness.cli import export
 from harness.cli.main import main
+from tests.export import strict_prv
 from tests.real_traces import real_trace
 
 KERNEL = {

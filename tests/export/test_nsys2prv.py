@@ -6,12 +6,13 @@ import json
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
-import fake_nsys2prv
 import pytest
 
 from harness.common.errors import RequestError, WorkError
 from harness.export.nsys2prv import Tool, arguments, check_types, container, convert, step_of
+from tests.export import fake_nsys2prv
 
 FAKE = Path(__file__).parent / "fake_nsys2prv.py"
 
@@ -54,8 +55,8 @@ class Bench:
         }
         return Tool(program=str(self.binaries / "nsys2prv"), environ=environ)
 
-    def calls(self) -> dict[str, object]:
-        return json.loads(self.calls_file.read_text())  # type: ignore[no-any-return]
+    def calls(self) -> dict[str, Any]:
+        return dict(json.loads(self.calls_file.read_text()))
 
 
 @pytest.fixture
@@ -69,7 +70,7 @@ def test_reports_of_one_name_get_names_of_their_own_in_an_empty_folder(bench: Be
     calls = bench.calls()
     assert calls["names"] == ["node0.nsys-rep", "node1.nsys-rep"]
     assert calls["staged"] == ["node0.nsys-rep", "node1.nsys-rep"]
-    assert calls["options"]["-m"] and calls["options"]["--force-sqlite"]  # type: ignore[index]
+    assert calls["options"]["-m"] and calls["options"]["--force-sqlite"]
     assert not Path(str(calls["cwd"])).exists()
 
 
@@ -94,7 +95,7 @@ def test_a_stale_export_is_not_used_and_a_fresh_one_is(bench: Bench) -> None:
         "-t": bench.calls()["options"]["-t"],
         "-m": False,
         "--force-sqlite": False,
-    }  # type: ignore[index]
+    }
 
 
 def test_equal_process_ids_on_two_hosts_are_refused_before_they_are_merged(bench: Bench) -> None:

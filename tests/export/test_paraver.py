@@ -8,10 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import strict_prv
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from made_traces import event, trace
 
 from harness.analysis.process.breakdown import COMMUNICATION, MEMORY
 from harness.analysis.process.kinds import classify, load_rules
@@ -23,6 +21,8 @@ from harness.export.prv_types import EventType, State, clean
 from harness.measure.paths import measure_one as measure
 from harness.traces import find_traces, open_trace
 from harness.traces.trace import Activity, CopyKind, MetricSeries, RangeKind, Trace
+from tests.export import strict_prv
+from tests.export.made_traces import event, trace
 from tests.real_traces import EACH_TOOL, real_trace
 from tests.traces import make
 
@@ -49,7 +49,7 @@ def written(traces: list[Trace], folder: Path, **more: object) -> strict_prv.Prv
 def test_a_real_trace_keeps_the_time_of_every_kernel(name: str, tmp_path: Path) -> None:
     traces = [open_trace(path) for path in find_traces([real_trace(name)])]
     prv = written(traces, tmp_path)
-    both = defaultdict(int)
+    both: dict[str, int] = defaultdict(int)
     for kind in KERNEL_TYPES:
         for label, spent in prv.time_by_label(kind).items():
             both[label] += spent
@@ -63,7 +63,7 @@ def test_a_real_trace_keeps_the_time_of_every_kernel(name: str, tmp_path: Path) 
 def test_the_time_of_each_kernel_is_the_summarys(name: str, tmp_path: Path) -> None:
     path = real_trace(name)
     prv = written([open_trace(found) for found in find_traces([path])], tmp_path)
-    spent = defaultdict(int)
+    spent: dict[str, int] = defaultdict(int)
     for kind in (*KERNEL_TYPES, EventType.MEMORY):
         for label, time_ns in prv.time_by_label(kind).items():
             spent[label] += time_ns

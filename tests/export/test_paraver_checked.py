@@ -11,10 +11,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from made_traces import event, trace
 
 from harness.export.paraver import write_paraver
 from harness.traces import find_traces, open_trace
+from tests.export.made_traces import event, trace
 from tests.real_traces import EACH_TOOL, real_trace
 
 PTD = shutil.which("ptd", path=str(Path(sys.executable).parent))

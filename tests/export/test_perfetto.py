@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from made_traces import event, trace
 
 from harness.common.errors import WorkError
 from harness.export.perfetto import write_perfetto
 from harness.monitor.samples import Recording, Series
 from harness.traces import find_traces, open_trace
 from harness.traces.trace import Trace
+from tests.export.made_traces import event, trace
 from tests.real_traces import real_trace
 from tests.traces import make
 
