@@ -17,7 +17,6 @@ from commtests.theory import Links, algorithm_gbytes_per_s, bus_bound
 
 from harness.common.alpha_beta import fit_alpha_beta
 from harness.common.bus_factor import bus_factor
-
 from tests.exercise_0.conftest import EXERCISE
 
 torch = pytest.importorskip("torch")

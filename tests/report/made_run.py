@@ -54,7 +54,7 @@ def _device(
     category: str, name: str, when: tuple[int, int], where: tuple[int, int], number: int
 ) -> dict[str, Any]:
     (ts, dur), (device, stream) = when, where
-    args = {"device": device, "stream": stream, "correlation": number}
+    args: dict[str, Any] = {"device": device, "stream": stream, "correlation": number}
     if name == NCCL:
         size = 1 << 20
         args |= {"Collective name": "allreduce", "In msg nelems": size, "Out msg nelems": size,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import doctest
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -48,7 +49,7 @@ def tables_of(page: Page) -> list[Table]:
     return [*drawn, *(table for section in sections for table in section.tables)]
 
 
-def words(cells: list[str] | tuple[str, ...]) -> list[str]:
+def words(cells: Sequence[str]) -> list[str]:
     return " ".join(cells).split()
 
 

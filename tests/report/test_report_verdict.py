@@ -386,7 +386,12 @@ def test_stage_2_is_advised_where_it_fits_the_memory_that_was_measured() -> None
         "zero_stage": 3,
         "hpz_partition": 4,
     }
-    facts = {"world_size": 4, "parameters": 10**9, "peak_memory_bytes": 20 * 10**9, "micro_batch_size": 2}
+    facts: dict[str, Any] = {
+        "world_size": 4,
+        "parameters": 10**9,
+        "peak_memory_bytes": 20 * 10**9,
+        "micro_batch_size": 2,
+    }
     given["training"] = [RankTraining(rank=0, **facts)]
     for total, advice in ((40 * 10**9, "--ds-stage2"), (22 * 10**9, "--micro-batch-size 4")):
         seen = MonitorDevice(node="n", device=0, name="A", samples=1, duration_ns=1, memory_total_bytes=total)

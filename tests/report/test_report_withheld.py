@@ -45,7 +45,7 @@ IN_PARTS = (  # what quality.py withholds of a part, as pairs of a field and a r
     "overlapped_communication_ns",
     "overlap_fraction",
 )
-NO_IDLE = {"idle_ns": None, "idle_causes": []}
+NO_IDLE: dict[str, object] = {"idle_ns": None, "idle_causes": []}
 NO_COMMUNICATION = dict.fromkeys(
     ("communication_ns", "exposed_communication_ns", "overlapped_communication_ns")
 )
