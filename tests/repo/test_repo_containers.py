@@ -39,7 +39,7 @@ def arguments(definition: Path) -> dict[str, str]:
 
 
 def imports(*words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, CONTAINERS / "imports.py", *words]
+    command = [sys.executable, str(CONTAINERS / "imports.py"), *words]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 

@@ -109,14 +109,15 @@ def filled(annotation: Any, number: int) -> Any:
         return tuple(filled(each, number) for each in inner)
     if origin is dict:
         return {filled(inner[0], n): filled(inner[1], n) for n in range(number)}
-    known = {int: number, float: number / 2, str: f"text {number}", bool: bool(number), Any: number}
-    return (
-        known[annotation]
-        if annotation in known
-        else next(iter(annotation))
-        if isinstance(annotation, type)
-        else 1
-    )
+    known: dict[Any, Any] = {
+        int: number,
+        float: number / 2,
+        str: f"text {number}",
+        bool: bool(number),
+        Any: number,
+    }
+    members: Any = annotation if isinstance(annotation, type) and annotation not in known else (1,)
+    return known.get(annotation, next(iter(members)))
 
 
 def a_part(cls: type[BaseModel], number: int) -> BaseModel:

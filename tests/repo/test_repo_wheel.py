@@ -15,6 +15,7 @@ import zipfile
 from dataclasses import dataclass
 from importlib.metadata import Distribution, distribution
 from pathlib import Path
+from typing import Any
 
 import pytest
 from packaging.requirements import Requirement
@@ -25,8 +26,8 @@ ROOT = Path(__file__).parents[2]
 SOURCES = ("harness", "configs", "templates", "pyproject.toml", "README.md", "LICENSE")
 
 
-def run(*argv: str | Path, **options: object) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=300, **options)  # type: ignore[call-overload]
+def run(*argv: str | Path, **options: Any) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=300, **options)
     assert isinstance(done.stdout, str)
     return done
 
