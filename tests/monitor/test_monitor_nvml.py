@@ -8,12 +8,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from fake_nvml import FakeDevice, FakeNvml, OldBindings, OldCall, OldDriver
 
 from harness.monitor.nvml import NvmlSource, choose_visible
 from harness.monitor.record import SampleFile
 from harness.monitor.samples import read
 from harness.monitor.summary import summarize
+from tests.monitor.fake_nvml import FakeDevice, FakeNvml, OldBindings, OldCall, OldDriver
 
 Write = Callable[..., Path]
 
@@ -109,7 +109,7 @@ def test_with_a_fake_pynvml_samples_go_to_disk_and_come_back_as_energy(write_sam
 
 MODULE = """
 import sys
-from fake_nvml import FakeDevice, FakeNvml
+from tests.monitor.fake_nvml import FakeDevice, FakeNvml
 sys.modules["pynvml"] = FakeNvml(FakeDevice(uuid="GPU-a"), FakeDevice(uuid="GPU-b", not_supported={"energy"}))
 """
 

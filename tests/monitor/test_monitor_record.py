@@ -12,7 +12,7 @@ from contextlib import nullcontext
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import psutil
 import pytest
@@ -218,7 +218,7 @@ def test_of_a_process_that_is_new_only_what_it_did_since_the_last_sample_counts(
     age_s: float, spent_s: float
 ) -> None:
     """A young one did all of it since; when an old one that was found late did it is not known."""
-    found: set[Worked] = set()
+    found: set[Any] = set()
     source = processes.ProcessSource(SimpleNamespace(), None)  # type: ignore[arg-type]
     source._measure(found)
     found.add(Worked(5.0, age_s))
@@ -237,8 +237,8 @@ def test_looking_for_processes_takes_time_that_counts(monkeypatch: pytest.Monkey
 
     searching_s = 0.0
     source = processes.ProcessSource(SimpleNamespace(members=members), None)  # type: ignore[arg-type]
-    monkeypatch.setattr(source, "_before", lambda process, cpu_s: cpu_before[0])
     cpu_before = [now_s[0]]
+    monkeypatch.setattr(source, "_before", lambda process, cpu_s: cpu_before[0])
     source.sample()
     now_s[0], searching_s = now_s[0] + 1.0, 4.0
     (utilization, *_), *_ = source.sample()
