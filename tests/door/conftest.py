@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from door_checkout import HOSTILE, Checkout, make_checkout, wheel
+
+from tests.door.door_checkout import HOSTILE, Checkout, make_checkout, wheel
 
 
 @pytest.fixture(scope="session")

@@ -88,7 +88,7 @@ class Checkout:
     def env(self, **changes: str) -> dict[str, str]:
         return {**self.environment, **changes}
 
-    def run(self, *arguments: str, cwd: Path | None = None, **changes: str) -> Answer:
+    def run(self, *arguments: str, cwd: Path | str | None = None, **changes: str) -> Answer:
         done = subprocess.run(
             self.command(*arguments),
             cwd=cwd or self.root.parent,

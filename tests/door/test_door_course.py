@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from door_checkout import ROOT, Checkout, make_checkout
+
+from tests.door.door_checkout import ROOT, Checkout, make_checkout
 
 NOBODY = 65534
 COURSE = """\

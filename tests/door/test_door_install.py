@@ -15,7 +15,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-from door_checkout import ROOT, Answer, Checkout, make_checkout
+
+from tests.door.door_checkout import ROOT, Answer, Checkout, make_checkout
 
 NO_NETWORK = {"HARNESS_PIP_ARGS": "--index-url http://127.0.0.1:9/ --timeout 1"}
 
@@ -148,13 +149,15 @@ class _Index(BaseHTTPRequestHandler):
         place, _, name = self.path.strip("/").rpartition("/")
         if not name.endswith(".whl"):
             file = f"{name.replace('-', '_')}-1.0-py3-none-any.whl"
-            return self._answer(f'<a href="{file}">{file}</a>'.encode())
+            self._answer(f'<a href="{file}">{file}</a>'.encode())
+            return
         self._answer(b"PK", promised=100_000)
         if place.startswith("reset"):
             at_once = struct.pack("ii", 1, 0)
             self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, at_once)
-            return self.connection.close()
-        return time.sleep(3)
+            self.connection.close()
+        else:
+            time.sleep(3)
 
     def _answer(self, body: bytes, promised: int | None = None) -> None:
         self.send_response(200)

@@ -7,7 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from door_checkout import ROOT
+
+from tests.door.door_checkout import ROOT
 
 tomllib = pytest.importorskip("tomllib", reason="Python 3.10 has no TOML parser to compare with")
 

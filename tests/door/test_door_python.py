@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from door_checkout import Checkout, make_checkout
+
+from tests.door.door_checkout import Checkout, make_checkout
 
 TOOLS = ("bash", "sh", "cat", "dirname", "env", "grep", "mkdir", "readlink", "sed", "timeout", "tr")
 NOBODY = 65534
@@ -116,7 +117,7 @@ def contained(bare: Checkout, bare_path: Path, tmp_path: Path) -> Checkout:
     outside = program(tmp_path / "outside" / "sbatch", SBATCH).parent
     return Checkout(
         bare.root,
-        bare.environment
+        dict(bare.environment)
         | {
             "HARNESS_SITE": site,
             "IMAGES": str(image.parent),

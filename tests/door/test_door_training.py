@@ -6,9 +6,9 @@ import signal
 import subprocess
 
 import pytest
-from door_checkout import Checkout
 
 from harness.common.errors import TrainingNeeded
+from tests.door.door_checkout import Checkout
 
 ARGUMENTS = ["-e", "1", "--train", "two words", "*"]
 

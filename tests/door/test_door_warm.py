@@ -7,7 +7,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from door_checkout import HOSTILE, Checkout
+
+from tests.door.door_checkout import HOSTILE, Checkout
 
 ARGUMENTS = [
     "-e",
@@ -63,13 +64,13 @@ def test_a_site_s_pythonpath_cannot_replace_a_module(warm: Checkout, tmp_path: P
 
 
 def test_the_harness_is_importable_for_the_processes_it_starts(warm: Checkout, tmp_path: Path) -> None:
-    command = [warm.venv / "bin" / "python", "-c", "import harness; print(harness.__file__)"]
+    command = [str(warm.venv / "bin" / "python"), "-c", "import harness; print(harness.__file__)"]
     found = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
     assert Path(found.strip()).parent == warm.root / "harness"
 
 
 def test_compute_nodes_have_one_program_to_start(warm: Checkout) -> None:
-    command = [warm.venv / "harness-python", "-c", "import sys; print(sys.prefix)"]
+    command = [str(warm.venv / "harness-python"), "-c", "import sys; print(sys.prefix)"]
     found = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     assert found.strip() == str(warm.venv)
 
