@@ -8,10 +8,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from launch_shared import ROOT, Harness
 
 from harness.cli.main import main
 from harness.launch.resolve import Machine
+from tests.launch.launch_shared import ROOT, Harness
 
 
 @pytest.fixture

@@ -10,7 +10,6 @@ import os
 from pathlib import Path
 
 import pytest
-from launch_shared import Harness
 
 from harness.cli import runs
 from harness.cli.ls import ls
@@ -18,6 +17,7 @@ from harness.common.errors import WorkError
 from harness.launch.backends import slurm
 from harness.run import Run, Status, find_run
 from harness.site import slurm_commands
+from tests.launch.launch_shared import Harness
 
 ANSWERS = {"squeue": "exit 1", "sacct": "exit 1", "scontrol": "exit 1"}
 

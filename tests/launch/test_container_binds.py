@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from launch_shared import ROOT
 
 from harness.launch.profilers.container_binds import missing, needed
+from tests.launch.launch_shared import ROOT
 
 NSYS = "/apps/cuda/12.6/nsight-systems-2024.5.1"
 LIBRARY = f"{NSYS}/target-linux-x64/libToolsInjection64.so"

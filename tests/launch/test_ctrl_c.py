@@ -9,7 +9,7 @@ import sys
 import time
 from pathlib import Path
 
-from launch_shared import ROOT
+from tests.launch.launch_shared import ROOT
 
 PROGRAM = """
 import sys, time

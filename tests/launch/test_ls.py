@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from launch_shared import a_run
 
 from harness.analysis.summary import RankSteps, RankTraining, Spread, Steps, Summary
 from harness.cli.main import main
+from tests.launch.launch_shared import a_run
 
 MS = 1_000_000
 

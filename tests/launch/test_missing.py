@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 import yaml
-from launch_shared import ROOT, Harness
 
 from harness.common.errors import RequestError
 from harness.experiment.exercises import DDP, Experiment, Megatron
@@ -16,6 +15,7 @@ from harness.launch.check import check, forewarnings, with_whole_paths
 from harness.launch.job import Job, resolve
 from harness.launch.resolve import Machine
 from harness.site.site import Site, load_site
+from tests.launch.launch_shared import ROOT, Harness
 
 MISTRAL = "Mistral-7B-v0.1"
 

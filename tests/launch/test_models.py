@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 import yaml
-from launch_shared import ROOT, Harness
 
 from harness.common.errors import RequestError
 from harness.experiment.exercises import DDP, DeepSpeed
@@ -16,6 +15,7 @@ from harness.experiment.model import find_model
 from harness.launch.job import Job, resolve
 from harness.launch.resolve import Machine
 from harness.site.site import load_site
+from tests.launch.launch_shared import ROOT, Harness
 
 TINY = (ROOT / "configs/models/tiny-llama.yaml").read_text()
 

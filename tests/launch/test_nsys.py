@@ -8,10 +8,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from launch_shared import ROOT
 
 from harness.common.errors import RequestError
 from harness.launch.profilers.nsys import blindness, load_options, profile_argv, understood
+from tests.launch.launch_shared import ROOT
 
 COMMON = """
     --mpi-impl=

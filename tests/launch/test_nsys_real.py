@@ -9,10 +9,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from launch_shared import ROOT
 
 from harness.analysis.machine import BUSY, CROWDED
 from harness.launch.profilers.nsys import load_options, profile_argv, understood
+from tests.launch.launch_shared import ROOT
 
 
 def said(nsys_folder: Path, *words: str) -> str:

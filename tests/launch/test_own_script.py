@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 
 import pytest
-from launch_shared import ROOT, Harness
 
 from harness.analysis.compare import settings
 from harness.analysis.summary import Summary
@@ -18,6 +17,7 @@ from harness.launch.check import check, with_whole_paths
 from harness.launch.job import Job, resolve
 from harness.launch.resolve import Machine
 from harness.site.site import Site, load_site
+from tests.launch.launch_shared import ROOT, Harness
 
 FOLDER = ROOT / "exercises/exercise_1_DDP"
 

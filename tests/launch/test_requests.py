@@ -6,7 +6,6 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from launch_shared import ROOT, Harness
 
 from harness.cli.commands import COMMANDS
 from harness.cli.main import main
@@ -15,6 +14,7 @@ from harness.experiment.exercises import DDP, EXERCISES, DeepSpeed, Megatron
 from harness.experiment.options import options_of
 from harness.experiment.parse import all_options, build_experiment
 from harness.monitor.record import HZ_RANGE
+from tests.launch.launch_shared import ROOT, Harness
 
 
 def asked(*words: str) -> object:

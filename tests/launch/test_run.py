@@ -15,7 +15,6 @@ from pathlib import Path
 
 import pytest
 import yaml
-from launch_shared import ROOT, Harness, a_run
 
 from harness.common.errors import RequestError, WorkError
 from harness.experiment.exercises import DDP
@@ -35,6 +34,7 @@ from harness.run import (
 )
 from harness.site.site import load_site
 from harness.traces.many import worker_count
+from tests.launch.launch_shared import ROOT, Harness, a_run
 
 
 def node(run: Run, number: int, code: int) -> None:

@@ -10,7 +10,6 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from launch_shared import ROOT, SITES, Harness, anywhere
 
 from harness.experiment.exercises import DDP, EXERCISES, CommTests, DeepSpeed, Experiment, Megatron
 from harness.launch.argv import Shell, Var, from_site, join, parent, quote, quote_all, read_here
@@ -20,6 +19,7 @@ from harness.launch.render import render
 from harness.launch.resolve import Machine
 from harness.site.detection import nvidia_gpus, visible_gpus
 from harness.site.site import Site, load_site
+from tests.launch.launch_shared import ROOT, SITES, Harness, anywhere
 
 GOLDEN = ROOT / "tests" / "golden"
 NASTY = 'it\'s a $(touch evil) `touch evil` "path" $HOME ${USER} $5; echo foo\n* ~ \\ &'

@@ -8,7 +8,6 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from launch_shared import ROOT, SITES, Harness
 
 from harness.cli.sites import schema_text
 from harness.common.errors import RequestError
@@ -20,6 +19,7 @@ from harness.launch.resolve import Machine
 from harness.site.alphabets import SCRIPTS_OWN, TAKES
 from harness.site.detection import choose_site
 from harness.site.site import Site, load_site, override, site_names
+from tests.launch.launch_shared import ROOT, SITES, Harness
 
 
 def test_the_sites_are_the_ones_promised() -> None:

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 import yaml
-from launch_shared import ROOT, anywhere
 
 from harness.cli.main import main
 from harness.launch.argv import quote
 from harness.launch.submit import this_machine
+from tests.launch.launch_shared import ROOT, anywhere
 
 EXPECTED: dict[str, Any] = yaml.safe_load((ROOT / "tests/golden/slides.yaml").read_text(encoding="utf-8"))
 

@@ -8,7 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from launch_shared import ROOT
+
+from tests.launch.launch_shared import ROOT
 
 COMMANDS = [("ls",), ("--help",), ("ls", "--help"), ("-e", "1", "--dry-run"), ("sites", "--schema")]
 
