@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from slurm_cluster import NotPossibleHereError, Slurm, start
-from slurm_door import Door
+
+from tests.slurm.slurm_cluster import NotPossibleHereError, Slurm, start
+from tests.slurm.slurm_door import Door
 
 
 def _serve(*options: str) -> Iterator[Slurm]:

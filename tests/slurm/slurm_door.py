@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from slurm_cluster import Slurm
+
+from tests.slurm.slurm_cluster import Slurm
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 SITE: dict[str, Any] = {

@@ -6,7 +6,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from slurm_cluster import SCRIPT, Slurm, wait_until
+
+from tests.slurm.slurm_cluster import SCRIPT, Slurm, wait_until
 
 pytestmark = pytest.mark.slurm
 

@@ -12,8 +12,9 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from slurm_door import ENDLESS, SHORT, Door, Submitted, submitted
-from test_slurm_runs import wait_for_active_steps
+
+from tests.slurm.slurm_door import ENDLESS, SHORT, Door, Submitted, submitted
+from tests.slurm.test_slurm_runs import wait_for_active_steps
 
 pytestmark = pytest.mark.slurm
 
@@ -34,7 +35,7 @@ def recorded(door: Door, nsys_folder: Path) -> tuple[Submitted, dict[str, str]]:
 def ranges(report: Path, nsys: Path, folder: Path) -> Counter[str]:
     """How often each range is in a report, by nsys' own export."""
     out = folder / f"{report.stem}.sqlite"
-    argv = [nsys / "nsys", "export", "--type", "sqlite", "--output", out, report]
+    argv = [str(nsys / "nsys"), "export", "--type", "sqlite", "--output", str(out), str(report)]
     subprocess.run(argv, check=True, capture_output=True)
     query = "SELECT coalesce(text, value) FROM NVTX_EVENTS LEFT JOIN StringIds ON id = textId WHERE eventType = 59"
     with sqlite3.connect(out) as connection:

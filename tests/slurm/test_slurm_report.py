@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from slurm_cluster import Slurm
 
 from tests.analysis.test_silent_errors import kernel, timed, write_decimals
+from tests.slurm.slurm_cluster import Slurm
 
 pytestmark = pytest.mark.slurm
 ROOT = Path(__file__).resolve().parents[2]
@@ -28,14 +29,16 @@ def ranks(tmp_path: Path) -> Path:
     return folder
 
 
-def report(slurm: Slurm, where: Path, *arguments: str | Path):
+def report(slurm: Slurm, where: Path, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
     code = f"import os, sys; os.chdir({str(where)!r}); sys.path.insert(0, {str(ROOT)!r}); "
     code += "from harness.cli.main import main; sys.exit(main(sys.argv[1:]))"
     return slurm.run(sys.executable, "-c", code, "report", *arguments, check=False)
 
 
 @pytest.mark.parametrize("cluster", ["slurm", "slurm_accounting"])
-def test_an_array_gives_the_report_of_one_process(cluster, ranks, tmp_path, request):
+def test_an_array_gives_the_report_of_one_process(
+    cluster: str, ranks: Path, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
     slurm = request.getfixturevalue(cluster)
     array = ("--executor", "slurm", "--workers", "2", "--slurm", "partition=gpu")
     there = report(slurm, tmp_path, ranks, "--json", *array)
@@ -45,7 +48,7 @@ def test_an_array_gives_the_report_of_one_process(cluster, ranks, tmp_path, requ
     assert list(tmp_path.glob("report-*")) == [], "an array that went well leaves nothing behind"
 
 
-def test_a_partition_that_is_not_there_is_one_sentence(slurm, ranks, tmp_path):
+def test_a_partition_that_is_not_there_is_one_sentence(slurm: Slurm, ranks: Path, tmp_path: Path) -> None:
     refused = report(slurm, tmp_path, ranks, "--executor", "slurm", "--slurm", "partition=nowhere")
     assert refused.returncode == 1
     assert "not submitted" in refused.stderr

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from slurm_cluster import wait_until
-from slurm_door import ENDLESS, REPOSITORY, SHORT, TWO_NODES, Door, Submitted, submitted
+
+from tests.slurm.slurm_cluster import wait_until
+from tests.slurm.slurm_door import ENDLESS, REPOSITORY, SHORT, TWO_NODES, Door, Submitted, submitted
 
 pytestmark = [pytest.mark.slurm, pytest.mark.train]
 

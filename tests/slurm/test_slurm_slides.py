@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from slurm_door import REPOSITORY, Door, Submitted, submitted
+
+from tests.slurm.slurm_door import REPOSITORY, Door, Submitted, submitted
 
 pytestmark = [pytest.mark.slurm, pytest.mark.train]
 
