@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 import yaml
-from test_lessons import completed
 
 from harness.experiment.exercises import DDP
+from tests.study.test_lessons import completed
 
 ROOT = Path(__file__).resolve().parents[2]
 YES, CANNOT = "yes", "this machine cannot show it"
@@ -22,7 +22,7 @@ YES, CANNOT = "yes", "this machine cannot show it"
 ATTEMPTS = {"1a": 4, "1c": 3, "2b": 2, "3b": 3, "3c": 6, "3d": 6}
 SHORT = {"2a", "2b", "3a", "3b"}
 
-pytestmark = pytest.mark.train
+pytestmark = [pytest.mark.train, pytest.mark.timed]
 
 
 @cache
