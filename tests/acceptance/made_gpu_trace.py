@@ -12,7 +12,7 @@ BASE_US = 4458676522690.655  # as Kineto writes them: a float64 just holds the t
 Event = dict[str, Any]
 
 
-def event(cat: str, name: str, begin: float, length: float, *, tid: int = 1, **args: Any) -> Event:
+def event(cat: str, name: str, begin: float, length: float, *, tid: Any = 1, **args: Any) -> Event:
     """A complete event; times in µs after the trace's base."""
     times = {"ts": round(BASE_US + begin, 3), "dur": length}
     return {"ph": "X", "cat": cat, "name": name, "pid": 1, "tid": tid, **times, "args": args}

@@ -11,7 +11,6 @@ import html5lib
 import pytest
 from failures import LackError, StepError
 from interpreter import make_python
-from made_gpu_trace import event, launched, summary_of, training, written
 from page import page
 from place import Place, run
 from results import Check, Result, read_results, write_results
@@ -22,6 +21,7 @@ from summary_checks import check_precision, check_summary
 
 from harness.measure.paths import measure_one as measure
 from harness.report.tables.terminal import render
+from tests.acceptance.made_gpu_trace import event, launched, summary_of, training, written
 
 (FP32,) = (fault for fault in OF_RUNS if fault.case == "fp32")
 

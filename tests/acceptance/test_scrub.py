@@ -14,8 +14,9 @@ from typing import Any
 
 import pytest
 import scrub
-from made_gpu_trace import event, training, written
 from scrub import clean, leaks, marks, scrubbed, secrets
+
+from tests.acceptance.made_gpu_trace import event, training, written
 
 
 def telling() -> dict[str, Any]:

@@ -7,10 +7,12 @@ import time
 from pathlib import Path
 
 import step_traces
-from made_gpu_trace import summary_of, training, written
+import step_training
 from place import Place
 from pytest import MonkeyPatch
 from results import Result, write_json
+
+from tests.acceptance.made_gpu_trace import summary_of, training, written
 
 
 def test_one_trace_that_cannot_be_made_small_leaves_the_others_and_their_truth(
@@ -25,7 +27,7 @@ def test_one_trace_that_cannot_be_made_small_leaves_the_others_and_their_truth(
         "micro_batch_size": 1,
         "versions": {},
     }
-    names = step_traces.NAMES[:3]
+    names = step_training.NAMES[:3]
     for name in names:
         folder = tmp_path / "runs" / name / "torch"
         folder.mkdir(parents=True)

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from made_gpu_trace import event, summary_of, training, written
 from results import Result
 from step_traces import check_truth
 from truth import COMMUNICATION, COMPUTE, MEMORY, Span, of_device, read, split, truth
 
+from tests.acceptance.made_gpu_trace import event, summary_of, training, written
 from tests.real_traces import FOLDER, TRUTH, needs_real_traces
 
 KINETO = [
