@@ -6,9 +6,9 @@ from collections import Counter
 
 import pytest
 
+from harness.experiment.base import Sharding
 from harness.measure.paths import measure_one
 from harness.theory.communication import traffic_per_step
-from harness.theory.memory import Sharding
 from tests.analysis.cpu_operators import misplaced
 from tests.exercises.launching import Collective, Finished, collectives
 

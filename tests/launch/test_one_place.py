@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from launch_shared import ROOT
+
+from tests.launch.launch_shared import ROOT
 
 EXPERIMENT = """
 from typing import Annotated, ClassVar, Literal

@@ -7,12 +7,12 @@ import time
 from pathlib import Path
 
 import pytest
-import queue_backend
-from launch_shared import a_run
 
 from harness.cli.main import main
 from harness.launch.backends import registry
 from harness.run import Run
+from tests.launch import queue_backend
+from tests.launch.launch_shared import a_run
 
 
 @pytest.fixture

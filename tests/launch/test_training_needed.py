@@ -8,7 +8,8 @@ import pytest
 
 from harness.cli.main import main
 from harness.common.errors import TrainingNeeded, WorkError
-from harness.launch import submit
+from harness.launch import job
+from harness.launch.backends import local
 
 NEEDED = TrainingNeeded.exit_code
 
@@ -62,7 +63,7 @@ def test_nothing_else_does(words: list[str], capsys: pytest.CaptureFixture[str])
 
 
 def test_a_launch_resolves_its_job_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    resolved, resolve = [], submit.resolve
+    resolved, resolve = [], job.resolve
 
     def count(*asked: object) -> object:
         resolved.append(asked)
@@ -71,8 +72,8 @@ def test_a_launch_resolves_its_job_once(monkeypatch: pytest.MonkeyPatch) -> None
     def refuse(*_: object) -> None:
         raise WorkError("this machine is busy")
 
-    monkeypatch.setattr(submit, "resolve", count)
+    monkeypatch.setattr("harness.launch.submit.resolve", count)
     monkeypatch.setattr("harness.launch.check._has_torch", lambda: True)
-    monkeypatch.setattr(submit.local, "submit", refuse)
+    monkeypatch.setattr(local, "submit", refuse)
     assert main(["-e", "1"]) == 1
     assert len(resolved) == 1

@@ -41,7 +41,7 @@ class WithWakeups(Summary):
 
 
 def latest_ns(s: Summary) -> float | None:
-    return max((w.late_ns for w in getattr(s, "wakeups", ())), default=None)
+    return max((float(w.late_ns) for w in getattr(s, "wakeups", ())), default=None)
 
 
 WAKEUPS = TableOf[Wakeup](

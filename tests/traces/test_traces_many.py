@@ -15,6 +15,7 @@ import pytest
 
 from harness.traces import Trace, TraceError, find_traces, many, map_traces
 from harness.traces.many import memory_bytes, worker_count
+from harness.traces.pool import process_pool
 from harness.traces.progress import Progress
 from tests.traces import make
 
@@ -107,7 +108,7 @@ def test_a_worker_that_is_killed_is_said(tmp_path: Path) -> None:
 def test_a_worker_that_dies_while_files_are_handed_out_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = many.process_pool
+    made = process_pool
 
     def dying(workers: int) -> ProcessPoolExecutor:
         pool = made(workers)
