@@ -37,6 +37,7 @@ from exercises.utils.ranges import annotate
 from exercises.utils.schedule import linear_warmup
 from exercises.utils.stop import StopRequest
 from exercises.utils.synchronisation import SynchronisationCheck, require_every_process
+from harness.common.metrics_lines import StartLine, StepLine
 from harness.common.model_config import ModelConfig
 
 
@@ -58,7 +59,7 @@ class Training:
     loader: Any
     stop: StopRequest
     check: SynchronisationCheck
-    description: metrics.Start
+    description: StartLine
 
 
 def main() -> int:
@@ -152,7 +153,7 @@ def train(training: Training, writer: metrics.MetricsWriter, capture: Capture) -
             next(batches, None)  # lets the loader end its epoch
 
 
-def train_step(training: Training, batches: Any, step: int) -> metrics.Step:
+def train_step(training: Training, batches: Any, step: int) -> StepLine:
     """One batch: load it, forward, backward, and when enough batches are accumulated, the optimizer."""
     engine = training.engine
     timer = metrics.StepTimer()

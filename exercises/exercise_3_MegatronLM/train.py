@@ -48,14 +48,14 @@ def main() -> int:
 
     announce("starting the process group and importing megatron-core")
     device = runtime.start(arguments.on_cpu)
-    from exercises.exercise_3_MegatronLM import data, engine, records  # noqa: PLC0415 - as above
+    from exercises.exercise_3_MegatronLM import data, engine, iteration_metrics  # noqa: PLC0415 - as above
 
     engine.start_groups(layout, arguments.seed)
     announce("building the model and reading the data")
     training = engine.build(arguments, model, layout, batch)
     prefix = data.prefix_of(arguments, model.vocab_size)
     samples = data.Samples(prefix, batch.seq_length, model.vocab_size, arguments.seed)
-    start = records.start_line(arguments, model, layout, training, device)
+    start = iteration_metrics.start_line(arguments, model, layout, training, device)
     with (
         MetricsWriter(arguments.run_dir, start) as writer,
         open_capture(
@@ -77,7 +77,7 @@ def train(
     writer: MetricsWriter,
 ) -> None:
     """One iteration after the other, until the last one or until told to stop."""
-    from exercises.exercise_3_MegatronLM import records, stage_ranges  # noqa: PLC0415 - as above
+    from exercises.exercise_3_MegatronLM import iteration_metrics, stage_ranges  # noqa: PLC0415 - as above
 
     marks = stage_ranges.install()
     for iteration in range(arguments.total_steps):
@@ -89,7 +89,9 @@ def train(
         with timer.part("iteration"), annotate(f"iteration_{iteration}"):
             loss = train_iteration(training, samples, iteration, timer)
         capture.step_ends(iteration)
-        line = records.step_line(iteration, arguments.window, training.batch, timer, loss=loss, lr=lr)
+        line = iteration_metrics.step_line(
+            iteration, arguments.window, training.batch, timer, loss=loss, lr=lr
+        )
         writer.step(line)
         if dist.get_rank() == 0:
             print(f"iteration {iteration + 1}/{arguments.total_steps}  {line.summary()}", flush=True)

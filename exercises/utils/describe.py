@@ -5,8 +5,9 @@ from __future__ import annotations
 import torch
 
 from exercises.utils.arguments import TrainingArguments
-from exercises.utils.metrics import Start, backend_name, rank_of_process
+from exercises.utils.metrics import backend_name, rank_of_process
 from exercises.utils.peak import measured_peak_flops_per_s
+from harness.common.metrics_lines import StartLine
 from harness.common.model_config import ModelConfig
 
 
@@ -16,11 +17,11 @@ def describe(
     seq_length: int,
     device: torch.device,
     bf16: bool | None = None,
-) -> Start:
+) -> StartLine:
     """What this process trains, how and on what. `bf16`: where something other than --mixed-precision decides."""
     rank, world_size, local_rank = rank_of_process()
     dtype = "bfloat16" if (arguments.mixed_precision if bf16 is None else bf16) else "float32"
-    return Start(
+    return StartLine(
         rank=rank,
         world_size=world_size,
         local_rank=local_rank,

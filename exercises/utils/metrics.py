@@ -1,4 +1,4 @@
-"""What one rank writes down about its training: `metrics/rank<R>.jsonl`, one JSON object per line.
+"""What one rank writes down about its training, in the lines of harness/common/metrics_lines.py.
 
 Each line is flushed as it is written, so a killed rank loses at most the line it was writing.
 """
@@ -13,7 +13,7 @@ import socket
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from importlib import metadata
 from pathlib import Path
 from types import TracebackType
@@ -22,52 +22,10 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from harness.common.metrics_lines import EndLine, Process, StartLine, StepLine, metrics_file
 from harness.common.profile_window import ProfileWindow
 
 PACKAGES = ("torch", "accelerate", "transformers", "tokenizers", "deepspeed", "megatron-core")
-
-
-@dataclass(frozen=True)
-class Start:
-    """What was trained, how and with what; the file's first line."""
-
-    rank: int
-    world_size: int
-    local_rank: int
-    backend: str | None
-    device: str
-    model: str
-    parameters: int
-    weights: str  # "random", or the checkpoint's folder
-    dtype: str
-    seq_length: int
-    micro_batch_size: int
-    gradient_accumulation_steps: int
-    flops_per_token: float | None
-    peak_flops_per_s: float | None  # measured on this device, in `dtype`
-    window: ProfileWindow
-
-
-@dataclass(frozen=True)
-class Step:
-    """One step of one rank. Parts are host times: on CUDA the launching; only `step_ns` waits for the device.
-
-    tokens: processed by this rank in this step, with padding. synced: the step ended in an optimizer step.
-    """
-
-    step: int
-    phase: str
-    unix_ns: int
-    step_ns: int
-    data_ns: int
-    forward_ns: int
-    backward_ns: int
-    optimizer_ns: int
-    loss: float
-    lr: float
-    tokens: int
-    samples: int
-    synced: bool
 
 
 class StepTimer:
@@ -94,9 +52,9 @@ class StepTimer:
 
     def finish(
         self, step: int, window: ProfileWindow, *, input_ids: Tensor, loss: float, lr: float, synced: bool
-    ) -> Step:
+    ) -> StepLine:
         """The record of the step that ends now; `input_ids` is its batch, (examples, tokens)."""
-        return Step(
+        return StepLine(
             step=step,
             phase=window.phase(step),
             unix_ns=self.unix_ns,
@@ -110,29 +68,26 @@ class StepTimer:
             tokens=input_ids.numel(),
             samples=len(input_ids),
             synced=synced,
+            peak_memory_bytes=peak_memory_bytes(),
         )
 
 
 class MetricsWriter:
     """Appends lines to `metrics/rank<R>.jsonl`; as a context manager it also writes the `end` line."""
 
-    def __init__(self, run_dir: Path, start: Start) -> None:
-        path = run_dir / "metrics" / f"rank{start.rank}.jsonl"
+    def __init__(self, run_dir: Path, start: StartLine) -> None:
+        path = metrics_file(run_dir, start.rank)
         path.parent.mkdir(parents=True, exist_ok=True)
         self._file = path.open("a", buffering=1, encoding="utf-8")
         self._rank = start.rank
         self._steps = 0
         self._stop_reason: str | None = None
-        self._write(
-            {"event": "start", **asdict(start), **_surroundings(start.device), "unix_ns": time.time_ns()}
-        )
+        self._write("start", {**asdict(start), **asdict(_process(start.device)), "unix_ns": time.time_ns()})
 
-    def step(self, step: Step) -> None:
+    def step(self, step: StepLine) -> None:
         """Write one step."""
         self._steps += 1
-        self._write(
-            {"event": "step", "rank": self._rank, **asdict(step), "peak_memory_bytes": peak_memory_bytes()}
-        )
+        self._write("step", {"rank": self._rank, **asdict(step)})
 
     def stopped(self, reason: str) -> None:
         """Training stops early, on request; the `end` line will say why."""
@@ -149,12 +104,12 @@ class MetricsWriter:
             status, reason = "failed", f"{type(error).__name__}: {error}"
         elif self._stop_reason is not None:
             status, reason = "stopped", self._stop_reason
-        end = {"event": "end", "rank": self._rank, "status": status, "reason": reason, "steps": self._steps}
-        self._write({**end, "unix_ns": time.time_ns()})
+        end = EndLine(self._rank, status, reason, self._steps)
+        self._write("end", {**asdict(end), "unix_ns": time.time_ns()})
         self._file.close()
 
-    def _write(self, line: Mapping[str, object]) -> None:
-        self._file.write(json.dumps(line) + "\n")
+    def _write(self, event: str, line: Mapping[str, object]) -> None:
+        self._file.write(json.dumps({"event": event, **line}) + "\n")
 
 
 def rank_of_process() -> tuple[int, int, int]:
@@ -178,16 +133,16 @@ def peak_memory_bytes() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
-def _surroundings(device: str) -> dict[str, object]:
+def _process(device: str) -> Process:
     on_cuda = device.startswith("cuda")
-    return {
-        "node": int(os.environ.get("GROUP_RANK", os.environ.get("SLURM_NODEID", "0"))),
-        "host": socket.gethostname(),
-        "pid": os.getpid(),
-        "device_name": torch.cuda.get_device_name() if on_cuda else _cpu_name(),
-        "peak_memory_of": "device" if on_cuda else "process",
-        "versions": {"python": platform.python_version(), **_package_versions()},
-    }
+    return Process(
+        node=int(os.environ.get("GROUP_RANK", os.environ.get("SLURM_NODEID", "0"))),
+        host=socket.gethostname(),
+        pid=os.getpid(),
+        device_name=torch.cuda.get_device_name() if on_cuda else _cpu_name(),
+        peak_memory_of="device" if on_cuda else "process",
+        versions={"python": platform.python_version(), **_package_versions()},
+    )
 
 
 def _cpu_name() -> str:

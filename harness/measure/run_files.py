@@ -13,42 +13,14 @@ from pydantic import ValidationError
 
 from harness.analysis.machine import judge_machines
 from harness.analysis.summary import Finding, MonitorDevice, RankTraining, Verdict
+from harness.common.metrics_lines import START_FIELDS, STEP_COUNTS
 from harness.monitor.errors import MonitorError
 from harness.monitor.samples import Recording, read
 from harness.monitor.summary import summarize
 
 _PHASES = ("active", "after")  # what counts: the profiled steps, else those after them, else every step
-_NUMBERS = (
-    "step",
-    "unix_ns",
-    "step_ns",
-    "data_ns",
-    "forward_ns",
-    "backward_ns",
-    "optimizer_ns",
-    "tokens",
-    "samples",
-    "peak_memory_bytes",
-)
 _MOST = 1 << 63  # neither NaN nor infinity is less
-_FROM_START = (
-    "world_size",
-    "host",
-    "node",
-    "pid",
-    "backend",
-    "device",
-    "device_name",
-    "model",
-    "parameters",
-    "dtype",
-    "seq_length",
-    "micro_batch_size",
-    "gradient_accumulation_steps",
-    "flops_per_token",
-    "peak_flops_per_s",
-    "versions",
-)
+_FROM_START = sorted({*START_FIELDS} & {*RankTraining.model_fields} - {"rank"})
 
 
 def read_training(files: Iterable[Path]) -> tuple[list[RankTraining], list[Finding]]:
@@ -97,7 +69,7 @@ def _event(line: str) -> dict[str, Any] | None:
         event = json.loads(line)
     except ValueError:
         return None
-    if not isinstance(event, dict) or not all(_is_number(event.get(name)) for name in _NUMBERS):
+    if not isinstance(event, dict) or not all(_is_number(event.get(name)) for name in STEP_COUNTS):
         return None
     return event
 

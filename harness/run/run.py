@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 
 from harness.common.errors import WorkError
+from harness.common.metrics_lines import metrics_file
 from harness.run.files import write_atomically
 from harness.run.record import NodeStatus, Record, Status
 
@@ -101,7 +102,8 @@ class Run:
 
     def metrics(self) -> list[Path]:
         """What the training wrote about its steps, one file per rank."""
-        return sorted((self.path / "metrics").glob("rank*.jsonl"))
+        pattern = metrics_file(self.path, "*")
+        return sorted(pattern.parent.glob(pattern.name))
 
     def monitors(self) -> list[Path]:
         """The monitor's folders, one per node."""

@@ -32,6 +32,7 @@ from exercises.utils.data import (  # noqa: E402
 from exercises.utils.errors import TrainingError, TrainingRequestError, run_script  # noqa: E402
 from exercises.utils.models import build_model, load_model_config, save_random_weights  # noqa: E402
 from exercises.utils.python_tokenizer import PythonTokenizer  # noqa: E402
+from harness.common.metrics_lines import StartLine  # noqa: E402
 from harness.common.profile_window import FINE_TUNING, ProfileWindow  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -278,8 +279,8 @@ def test_a_model_file_that_lacks_something_is_refused(tmp_path: Path, change: st
 # Metrics
 
 
-def _start(window: ProfileWindow) -> metrics.Start:
-    return metrics.Start(
+def _start(window: ProfileWindow) -> StartLine:
+    return StartLine(
         rank=0, world_size=1, local_rank=0, backend=None, device="cpu", model="m", parameters=1,
         weights="random", dtype="float32", seq_length=8, micro_batch_size=1, gradient_accumulation_steps=1,
         flops_per_token=None, peak_flops_per_s=None, window=window,

@@ -10,14 +10,15 @@ from megatron.core import parallel_state
 from exercises.exercise_3_MegatronLM.engine import Engine
 from exercises.exercise_3_MegatronLM.options import MegatronArguments
 from exercises.utils.describe import describe
-from exercises.utils.metrics import Start, Step, StepTimer, rank_of_process
+from exercises.utils.metrics import StepTimer, peak_memory_bytes, rank_of_process
 from harness.common.megatron_layout import Batch, Layout
+from harness.common.metrics_lines import StartLine, StepLine
 from harness.common.model_config import ModelConfig
 from harness.common.profile_window import ProfileWindow
 
 
 @dataclass(frozen=True)
-class MegatronStart(Start):
+class MegatronStart(StartLine):
     """The first line. `parameters` counts the whole model, `parameters_of_rank` what this rank holds.
 
     tp … ep are the sizes of the parallel dimensions, `*_rank` this rank's place in each.
@@ -43,7 +44,7 @@ class MegatronStart(Start):
 
 
 @dataclass(frozen=True)
-class MegatronStep(Step):
+class MegatronStep(StepLine):
     """One iteration of one rank.
 
     tokens, samples: this rank's equal share: a sum over ranks is the global batch and counts nothing twice.
@@ -107,5 +108,6 @@ def step_line(
         tokens=batch.tokens_of_rank(rank, world),
         samples=batch.samples_of_rank(rank, world),
         synced=True,
+        peak_memory_bytes=peak_memory_bytes(),
         tokens_global=batch.tokens,
     )

@@ -1,0 +1,86 @@
+"""The lines of `metrics/rank<R>.jsonl`, one JSON object each: what a rank of a training writes and the harness reads.
+
+A line is `{"event": "start" | "step" | "end", …}` with the fields of its class. Knows nothing of how they are measured.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+from harness.common.profile_window import ProfileWindow
+
+
+@dataclass(frozen=True)
+class StartLine:
+    """What was trained, how and with what; the file's first line, together with its `Process`."""
+
+    rank: int
+    world_size: int
+    local_rank: int
+    backend: str | None
+    device: str
+    model: str
+    parameters: int
+    weights: str  # "random", or the checkpoint's folder
+    dtype: str
+    seq_length: int
+    micro_batch_size: int
+    gradient_accumulation_steps: int
+    flops_per_token: float | None
+    peak_flops_per_s: float | None  # measured on this device, in `dtype`
+    window: ProfileWindow
+
+
+@dataclass(frozen=True)
+class Process:
+    """Where a rank runs. peak_memory_of: "device", or without a GPU "process"."""
+
+    node: int
+    host: str
+    pid: int
+    device_name: str
+    peak_memory_of: str
+    versions: dict[str, str]
+
+
+@dataclass(frozen=True)
+class StepLine:
+    """One step of one rank. Parts are host times: on CUDA the launching; only `step_ns` waits for the device.
+
+    tokens: processed by this rank in this step, with padding. synced: the step ended in an optimizer step.
+    """
+
+    step: int
+    phase: str
+    unix_ns: int
+    step_ns: int
+    data_ns: int
+    forward_ns: int
+    backward_ns: int
+    optimizer_ns: int
+    loss: float
+    lr: float
+    tokens: int
+    samples: int
+    synced: bool
+    peak_memory_bytes: int
+
+
+@dataclass(frozen=True)
+class EndLine:
+    """How the training ended: "completed", "stopped" on request or "failed", and why if not completed."""
+
+    rank: int
+    status: str
+    reason: str | None
+    steps: int
+
+
+STEP_COUNTS = tuple(field.name for field in fields(StepLine) if field.type == "int")
+START_FIELDS = tuple(field.name for line in (StartLine, Process) for field in fields(line))
+
+
+def metrics_file(run: Path, rank: int | str) -> Path:
+    """Where a rank writes its lines; with "*" as the rank, the pattern of all ranks' files."""
+    return run / "metrics" / f"rank{rank}.jsonl"
