@@ -1,4 +1,4 @@
-"""What the training scripts share: arguments, models, data, ranges, the profiling window, metrics, stopping.
+"""What the training scripts share: arguments, models, data, ranges, captures, metrics, stopping.
 
-Needs only what a training container has (PyTorch, transformers, PyYAML); knows no cluster and no harness.
+Needs only what a training container has (PyTorch, transformers, PyYAML), and of the harness only `harness.common`.
 """
