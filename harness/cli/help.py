@@ -7,7 +7,7 @@ from textwrap import wrap
 
 from harness.cli.command_line import BEHAVIOUR
 from harness.cli.commands import COMMANDS
-from harness.experiment.exercises import EXERCISES, Experiment, Training
+from harness.experiment.exercises import EXERCISES, Experiment, Training, listing
 from harness.experiment.model import model_names
 from harness.experiment.options import VALUE, Option, options_of
 from harness.site.detection import Choice
@@ -60,7 +60,7 @@ def _where(site: Site) -> Iterable[str]:
     for option in options_of(Experiment):
         default = site.gpus.per_node if option.field == "gpus_per_node" else option.default
         shown = None if option.info.is_required() else default
-        yield _option_line(option, shown)
+        yield _option_line(option, shown, listing() if option.field == "exercise" else "")
     for option in options_of(Site):
         yield _option_line(option, getattr(site, option.field))
 
@@ -70,12 +70,12 @@ def _lines(options: Iterable[Option], site: Site) -> Iterable[str]:
         yield _option_line(option, site.defaults.get(option.field, option.default))
 
 
-def _option_line(option: Option, default: object = ...) -> str:
+def _option_line(option: Option, default: object = ..., text: str = "") -> str:
     default = option.default if default is ... else default
     takes_value = VALUE in option.flag.names.values()
     left = option.spelling + (f" {option.flag.metavar}" if takes_value else "")
     shown = takes_value and default is not None and not isinstance(default, bool)
-    return _line(left, option.help + (f" [{default}]" if shown else ""))
+    return _line(left, (text or option.help) + (f" [{default}]" if shown else ""))
 
 
 def _trainings() -> str:

@@ -6,22 +6,19 @@ at once. Knows no cluster, no path and no launcher.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import astuple
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple
+from typing import Annotated, ClassVar, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from harness.common.profile_window import FINE_TUNING, ProfileWindow
+from harness.experiment.advice import IDLE_LINKS, Advice, Fields, Measured, Sharding
 from harness.experiment.options import BATCH, SIZE, VALUE, Flag, options_of, switch, tags_of, value
 
 # More than anybody profiles, and small enough for every 32-bit count behind it.
 MOST = 10_000_000
 Count = Annotated[int, Field(ge=1, le=MOST)]
-Fields = Mapping[str, Any]
-"""Field of an experiment -> its new value."""
-Sharding = Literal["none", "zero1", "zero2", "zero3"]
-"""What data parallelism shards: nothing, or what ZeRO's stage of this number does."""
 PRECISIONS = {"--mixed-precision": True, "--no-mixed-precision": False}
 
 
@@ -30,36 +27,6 @@ class Broken(NamedTuple):
 
     fields: frozenset[str]
     sentence: str
-
-
-class Change(NamedTuple):
-    """Something to try. `fields`: of the experiment; None: the change is in the reader's own program."""
-
-    text: str
-    fields: Fields | None = None
-
-
-class Advice(NamedTuple):
-    """Why time is lost, and what to do about it, the better first."""
-
-    why: str
-    changes: tuple[Change, ...]
-
-
-class Measured(NamedTuple):
-    """What an exercise's advice needs of its run's numbers.
-
-    `fits`: whether the state under another sharding would fit beside the measured peak of memory.
-    """
-
-    on_cpu: bool
-    micro_batch: int | None
-    fits: Callable[[Sharding], bool]
-
-
-FEWER_MESSAGES = Change("fewer, larger messages, or more work to hide them behind (micro-batch, overlap)")
-IDLE_FOR_DATA = "The devices are idle while the training process fetches the next batch."
-IDLE_LINKS = Advice("Devices wait for messages while they have nothing else to do.", (FEWER_MESSAGES,))
 
 
 class Experiment(BaseModel):
@@ -81,7 +48,7 @@ class Experiment(BaseModel):
 
     exercise: Annotated[
         int,
-        Field(description="0 communication tests, 1 DDP, 2 DeepSpeed ZeRO, 3 Megatron TP/PP"),
+        Field(description="number of the exercise"),
         value("-e", "--exercise", group="where"),
     ]
     nodes: Annotated[
@@ -117,11 +84,6 @@ class Experiment(BaseModel):
     @property
     def in_bf16(self) -> bool:
         """Whether it computes in bf16."""
-        return False
-
-    @property
-    def recomputes(self) -> bool:
-        """Whether activations are computed again in the backward pass."""
         return False
 
     @property
@@ -182,7 +144,7 @@ class Training(Experiment):
             min_length=1,
             description="instruction data in Alpaca's JSON shape (default: the site's, else ours)",
         ),
-        value("--data", metavar="FILE", free=True, compared=False),
+        value("--data", metavar="FILE", free=True, compared=False, path=True),
     ] = None
     steps: Annotated[
         int | None,
@@ -252,10 +214,6 @@ class Training(Experiment):
     def in_bf16(self) -> bool:
         return bool(self.mixed_precision)
 
-    @property
-    def recomputes(self) -> bool:
-        return self.activation_checkpointing
-
     def _spelling(self, field: str) -> str:
         """A flag as this exercise writes it."""
         return next(option.spelling for option in options_of(type(self)) if option.field == field)
@@ -283,12 +241,7 @@ class Training(Experiment):
                 f"{self._spelling('steps')} {self.steps} ends before the profiling window closes "
                 f"({' + '.join(map(str, astuple(self.window)))} = {self.window.end} steps): "
                 "raise it, lower --skip-steps or --active-steps, or use --no-profile",
-                "steps",
-                "skip_steps",
-                "wait_steps",
-                "warmup_steps",
-                "active_steps",
-                "profiler",
+                *("steps", "skip_steps", "wait_steps", "warmup_steps", "active_steps", "profiler"),
             )
 
 

@@ -6,15 +6,8 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from harness.experiment.base import (
-    IDLE_FOR_DATA,
-    Accumulation,
-    Advice,
-    Change,
-    Measured,
-    Sharding,
-    Training,
-)
+from harness.experiment.advice import IDLE_FOR_DATA, Advice, Change, Measured, Sharding
+from harness.experiment.base import Accumulation, Training
 from harness.experiment.options import switch, value
 
 

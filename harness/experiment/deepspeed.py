@@ -8,18 +8,8 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from harness.common.errors import divisors
-from harness.experiment.base import (
-    FEWER_MESSAGES,
-    MOST,
-    Accumulation,
-    Advice,
-    Broken,
-    Change,
-    Measured,
-    Sharding,
-    Training,
-    broken,
-)
+from harness.experiment.advice import FEWER_MESSAGES, Advice, Change, Measured, Sharding
+from harness.experiment.base import MOST, Accumulation, Broken, Training, broken
 from harness.experiment.options import switch, value
 
 
@@ -44,7 +34,6 @@ class DeepSpeed(Training):
             sets=False,
             help="do not overlap communication with computation",
             tag="commoverlap",
-            deepspeed="overlap_comm",
         ),
     ] = True
     heavy_comm: Annotated[
@@ -52,19 +41,19 @@ class DeepSpeed(Training):
         Field(
             description="fewer, later messages; needs --mixed-precision, excludes --activation-checkpointing"
         ),
-        switch("--ds-heavy-comm", tag="heavycomm", tag_if_on=True, deepspeed="heavy_comm"),
+        switch("--ds-heavy-comm", tag="heavycomm", tag_if_on=True),
     ] = False
     hpz_partition: Annotated[
         int | None,
         Field(
             ge=1, le=MOST, description="ZeRO++ secondary partition size in ranks (default: the GPUs per node)"
         ),
-        value("--ds-hpz-partition", tag="hpz", deepspeed="hpz"),
+        value("--ds-hpz-partition", tag="hpz"),
     ] = None
     zero_stage: Annotated[
         Literal[2, 3],
         Field(description="ZeRO stage: 2 shards gradients and optimizer states, 3 the parameters too"),
-        switch("--ds-stage2", sets=2, help="ZeRO stage 2 (default: stage 3)", tag="ZeRO", deepspeed="stage"),
+        switch("--ds-stage2", sets=2, help="ZeRO stage 2 (default: stage 3)", tag="ZeRO"),
     ] = 3
 
     @property

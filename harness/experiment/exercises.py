@@ -13,12 +13,17 @@ from harness.experiment.deepspeed import DeepSpeed
 from harness.experiment.megatron import Megatron
 
 __all__ = ["DDP", "EXERCISES", "AnyExperiment", "CommTests", "DeepSpeed", "Experiment", "Megatron",
-           "Recorded", "Training", "read_experiment"]  # fmt: skip
+           "Recorded", "Training", "listing", "read_experiment"]  # fmt: skip
 
 AnyExperiment = Annotated[CommTests | DDP | DeepSpeed | Megatron, Field(discriminator="exercise")]
 EXERCISES: dict[int, type[Experiment]] = {
     cls.model_fields["exercise"].default: cls for cls in get_args(get_args(AnyExperiment)[0])
 }
+
+
+def listing() -> str:
+    """Every exercise with its number, for people."""
+    return ", ".join(f"{number} {cls.title}" for number, cls in EXERCISES.items())
 
 
 def _as_recorded(asked: Experiment | dict[str, Any] | None) -> dict[str, Any] | None:

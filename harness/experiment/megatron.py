@@ -9,20 +9,8 @@ from pydantic import Field
 
 from harness.common.megatron_layout import Batch, Layout, layout_misfits
 from harness.common.profile_window import PRE_TRAINING
-from harness.experiment.base import (
-    FEWER_MESSAGES,
-    IDLE_LINKS,
-    MOST,
-    PRECISIONS,
-    Advice,
-    Broken,
-    Change,
-    Count,
-    Fields,
-    Measured,
-    Training,
-    broken,
-)
+from harness.experiment.advice import FEWER_MESSAGES, IDLE_LINKS, Advice, Change, Fields, Measured
+from harness.experiment.base import MOST, PRECISIONS, Broken, Count, Training, broken
 from harness.experiment.options import BATCH, Flag, value
 
 
@@ -74,7 +62,7 @@ class Megatron(Training):
             min_length=1,
             description="Megatron .bin/.idx prefix (default: the site's, else built from our set)",
         ),
-        value("--data-path", metavar="PREFIX", free=True),
+        value("--data-path", metavar="PREFIX", free=True, path=True),
     ] = None
     steps: Annotated[
         int | None,

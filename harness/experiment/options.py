@@ -30,11 +30,14 @@ SIZE, BATCH, SETTING = range(3)
 class Flag:
     """How one field is written, shown and passed on.
 
-    `names` maps each spelling to `VALUE` or to the fixed value it sets. `help` says what the flag does, where that is
-    not what the field means. `tag` is the field's part of the run's name, and `tag_place` its place there; with
-    `tag_if_on` it stands only in the names of runs that switch it on. A lesson leaves a `free` field to the student,
-    and a comparison shows a field if it is `compared`. `train` is the training script's argument, `deepspeed` a
-    keyword of `deepspeed_config`: the field's effects, each optional.
+    names: each spelling, with `VALUE` or the fixed value that it sets.
+    help: what the flag does, where that is not what the field means.
+    tag, tag_place, tag_if_on: the field's part of the run's name and its place there; with `tag_if_on` it stands only
+        in the names of runs that switch it on.
+    free: a lesson leaves the field to the student.
+    compared: a comparison of two runs shows the field.
+    path: made absolute, as the job runs in another folder.
+    train: the training script's argument, where the field reaches the script as one.
     """
 
     names: Mapping[str, object]
@@ -45,8 +48,8 @@ class Flag:
     tag_if_on: bool = False
     free: bool = False
     compared: bool = True
+    path: bool = False
     train: str | None = None
-    deepspeed: str | None = None
     group: str = "training"  # "where" options are shown once, above the exercises
 
 

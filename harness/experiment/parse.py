@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
 from harness.common.errors import RequestError, nearest
-from harness.experiment.exercises import EXERCISES, Experiment, Training
+from harness.experiment.exercises import EXERCISES, Experiment, Training, listing
 from harness.experiment.options import VALUE, Option, options_of
 
 Given = Mapping[str, Any]
@@ -137,15 +137,14 @@ def _written(option: Option, value: object) -> list[str] | None:
 
 def _exercise(pairs: list[tuple[str, Any]]) -> tuple[int | None, str]:
     words = [v for k, v in pairs if k in ("-e", "--exercise")]
-    listing = ", ".join(f"{n} {c.title}" for n, c in EXERCISES.items())
     if not words:
-        return None, f"-e/--exercise is missing: say which exercise to run ({listing})"
+        return None, f"-e/--exercise is missing: say which exercise to run ({listing()})"
     word = words[-1]
     if word in {str(n) for n in EXERCISES}:
         return int(word), ""
     return (
         None,
-        f"-e/--exercise: there is no exercise {word!r}; there are {listing}{_nearest_number(str(word))}",
+        f"-e/--exercise: there is no exercise {word!r}; there are {listing()}{_nearest_number(str(word))}",
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from harness.analysis.metrics import waiting_share
 from harness.analysis.summary import Summary
-from harness.experiment.base import Advice, Change
+from harness.experiment.advice import Advice, Change
 from harness.explain.finding import Avoidable, asked_of, idle_share, measured
 from harness.explain.pipeline import in_schedule
 from harness.format import known

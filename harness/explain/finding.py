@@ -7,7 +7,8 @@ from functools import partial
 
 from harness.analysis.expected import resolved
 from harness.analysis.summary import RankTraining, Summary
-from harness.experiment.base import Change, Experiment, Measured, Sharding
+from harness.experiment.advice import Change, Measured, Sharding
+from harness.experiment.base import Experiment
 from harness.format import known
 from harness.theory.memory import state_bytes
 

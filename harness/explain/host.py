@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from harness.analysis.summary import Summary
-from harness.experiment.base import IDLE_FOR_DATA, Advice, Change
+from harness.experiment.advice import IDLE_FOR_DATA, Advice, Change
 from harness.explain.finding import Avoidable, asked_of, idle_share, measured, more_work, on_cpu, slowest
 from harness.format import known
 

@@ -13,7 +13,8 @@ from typing import Any
 from harness.analysis.expected import resolved
 from harness.analysis.summary import Summary
 from harness.common.errors import RequestError
-from harness.experiment.base import Experiment, Fields
+from harness.experiment.advice import Fields
+from harness.experiment.base import Experiment
 from harness.experiment.options import options_of
 from harness.experiment.parse import command_of, validate
 from harness.site.site import Site, load_site

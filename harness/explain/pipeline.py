@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from harness.analysis.summary import Pipeline, PipelineStage, Summary
-from harness.experiment.base import Change
+from harness.experiment.advice import Change
 from harness.explain.finding import Avoidable, global_batch
 from harness.format.format import percent
 

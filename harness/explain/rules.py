@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from harness.analysis.process.steps import by_periodicity
 from harness.analysis.summary import Summary, Verdict
-from harness.experiment.base import Change
+from harness.experiment.advice import Change
 from harness.explain.communication import communication
 from harness.explain.finding import Avoidable, slowest
 from harness.explain.host import data, launch, memory, synchronisation

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from harness.analysis.summary import Summary
-from harness.experiment.base import Change
+from harness.experiment.advice import Change
 from harness.explain.finding import Avoidable, asked_of, on_cpu
 from harness.explain.next_command import is_ours
 from harness.theory.peaks import peak_flops_per_s

@@ -18,6 +18,7 @@ from harness.common.errors import RequestError, TrainingNeeded, nearest
 from harness.common.paths import ROOT, expanded
 from harness.experiment.exercises import DDP, Experiment, Megatron, Training
 from harness.experiment.model import model_names
+from harness.experiment.options import options_of
 from harness.launch.argv import Word, read_here, shown
 from harness.launch.backends.registry import backend_of
 from harness.launch.job import Job
@@ -30,11 +31,10 @@ Wanted = Literal["file", "folder", "prefix", "weights"]
 
 def with_whole_paths(experiment: Experiment) -> Experiment:
     """The experiment with a user's paths made absolute: the job runs in another folder than this."""
-    if not isinstance(experiment, Training):
-        return experiment
-    paths = {"data": experiment.data, "model": _model_path(experiment)}
-    if isinstance(experiment, Megatron):
-        paths["data_path"] = experiment.data_path
+    fields = [option.field for option in options_of(type(experiment)) if option.flag.path]
+    paths = {name: getattr(experiment, name) for name in fields}
+    if isinstance(experiment, Training):
+        paths["model"] = _model_path(experiment)
     whole = {name: str(expanded(path).absolute()) for name, path in paths.items() if path is not None}
     if isinstance(experiment, DDP) and experiment.script is not None:
         return experiment.model_copy(update=whole | {"script": _script_path(experiment, experiment.script)})

@@ -15,7 +15,7 @@ from harness.experiment.exercises import AnyExperiment, Experiment, Training
 from harness.experiment.model import Model, find_model
 from harness.launch.argv import Word, from_site, prefixed, shown
 from harness.launch.backends.registry import backend_of
-from harness.launch.exercises.base import Chosen, Command, Device, Launch, Place, launch_of
+from harness.launch.exercises.base import Chosen, Command, Device, Launch, Place, Plan, launch_of
 from harness.launch.resolve import Machine, fit
 from harness.site.site import Site
 
@@ -88,11 +88,10 @@ def resolve(experiment: Experiment, site: Site, machine: Machine) -> Job:
         megatron_data=launch.megatron_data(asked, site),
         python=python,
         launcher_python=machine.python,
-        checkout=str(ROOT),
         profiler=profiler,
     )
     plan = launch.plan(asked, place)
-    image = from_site(launch.image(asked, site.container)) if site.container else None
+    image = from_site(plan.image or site.container.image) if site.container else None
     cpus = site.cpus_per_node or (site.cpus_per_gpu and site.cpus_per_gpu * (asked.gpus_per_node or 1))
     return Job(
         experiment=asked,  # type: ignore[arg-type]  # an instance of one of the union's classes
@@ -106,7 +105,7 @@ def resolve(experiment: Experiment, site: Site, machine: Machine) -> Job:
         setup=site.setup,
         node_setup=site.node_setup,
         node_cleanup=site.node_cleanup,
-        env=_environment(site, device, launch.environment(device), _threads(asked, site, machine, cpus)),
+        env=_environment(site, device, plan.environment, _threads(asked, site, machine, cpus)),
         checkout=str(ROOT),
         output_dir=f"{machine.runs_dir}/{asked.folder}",
         python=machine.python,
@@ -115,12 +114,12 @@ def resolve(experiment: Experiment, site: Site, machine: Machine) -> Job:
         checkpoint=place.checkpoint,
         data=place.data,
         megatron_data=place.megatron_data,
-        nsys_options=_nsys_options(launch, site, device),
+        nsys_options=_nsys_options(plan, site, device),
         cpus_per_task=cpus,
         commands=plan.commands,
         after=plan.after,
         files=plan.files,
-        expects=launch.expects(asked, profiler),
+        expects=_profiles(asked, profiler) if plan.expects is None else plan.expects,
     )
 
 
@@ -222,13 +221,20 @@ def _container(site: Site, image: Word | None, runs_dir: str, folders: list[Word
     return [site.container.command, *site.container.arguments, *flags, image]
 
 
-def _nsys_options(launch: Launch[Experiment], site: Site, device: Device) -> str:
+def _nsys_options(plan: Plan, site: Site, device: Device) -> str:
     if device == "cpu":
         return "cpu"
-    return launch.nsys_options() if site.nsys == "default" else site.nsys
+    return plan.nsys_options if site.nsys == "default" else site.nsys
 
 
 def _threads(asked: Experiment, site: Site, machine: Machine, cpus: int | None) -> int:
     ranks = asked.gpus_per_node or 1
     available = machine.cores // asked.nodes if backend_of(site).RUNS_HERE else cpus or ranks
     return max(1, available // ranks)
+
+
+def _profiles(asked: Experiment, profiler: str) -> list[str]:
+    """The profiler's reports, relative to the run directory."""
+    if profiler == "torch":
+        return [f"torch/rank{rank}.json.gz" for rank in range(asked.world_size or 1)]
+    return [f"nsys/profile_node{node}.nsys-rep" for node in range(asked.nodes)] * (profiler == "nsys")

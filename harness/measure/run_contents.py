@@ -12,7 +12,7 @@ from pydantic import BaseModel, ValidationError
 
 from harness.analysis.summary import Finding, MonitorDevice, RankTraining, Summary, Verdict
 from harness.common.paths import PROGRAM
-from harness.experiment.exercises import Experiment, read_experiment
+from harness.experiment.exercises import Experiment, Training, read_experiment
 from harness.experiment.options import options_of
 from harness.measure.efficiency import efficiency
 from harness.measure.run_files import read_monitor, read_training
@@ -112,7 +112,7 @@ def with_contents(summary: Summary, contents: RunContents) -> Summary:
     asked = read_experiment(record.get("experiment"))
     update: dict[str, Any] = {
         "training": training,
-        "efficiency": efficiency(training, isinstance(asked, Experiment) and asked.recomputes),
+        "efficiency": efficiency(training, isinstance(asked, Training) and asked.activation_checkpointing),
         "monitor": contents.monitor,
         "experiment": asked,
         "run": _run_facts(record) if record else None,

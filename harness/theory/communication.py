@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from harness.common.bus_factor import bus_factor
-from harness.experiment.base import Sharding
+from harness.experiment.advice import Sharding
 
 Kind = Literal["all_reduce", "all_gather", "reduce_scatter"]
 Part = Literal["forward", "backward", "optimizer_step"]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from harness.experiment.base import Sharding
+from harness.experiment.advice import Sharding
 
 
 @dataclass(frozen=True, slots=True)

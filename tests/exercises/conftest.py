@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.experiment.deepspeed import DeepSpeed
 from harness.launch.exercises.deepspeed_config import Stage, deepspeed_config
 from tests.exercises.launching import ROOT, Finished, train
 
@@ -42,7 +43,10 @@ def _zero(
 ) -> Finished:
     folder = factory.mktemp(f"zero{stage}") / "run"
     config = folder.parent / "ds_config.json"
-    config.write_text(deepspeed_config(stage=stage, hpz=hpz, tiny=True).to_json())
+    asked = DeepSpeed(zero_stage=2 if stage < 3 else 3, hpz_partition=hpz)
+    made = deepspeed_config(asked, tiny=True, auto_batch=True)
+    zero = made.zero_optimization.model_copy(update={"stage": stage})
+    config.write_text(made.model_copy(update={"zero_optimization": zero}).to_json())
     options = [*WINDOW, *LEARNING, "--checkpoint", str(checkpoint), "--deepspeed-config", str(config)]
     done = train("exercise_2_DeepSpeed/train.py", folder, *options, processes=processes, config="deepspeed")
     assert done.code == 0, done.stderr[-3000:]

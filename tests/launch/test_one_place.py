@@ -44,7 +44,7 @@ from harness.launch.exercises.training import TrainingLaunch, training_plan, tra
 
 class SequenceLaunch(TrainingLaunch[Sequence]):
     def plan(self, asked: Sequence, place: Place) -> Plan:
-        script = script_path(place, asked, "train.py")
+        script = script_path(asked, "train.py")
         return training_plan(asked, place, [*torchrun(asked, place), script, *training_words(asked, place)], {})
 
 

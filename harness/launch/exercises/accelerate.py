@@ -15,18 +15,10 @@ ACCELERATE = CONFIGS / "accelerate"
 
 def accelerate(place: Place) -> list[Word]:
     """The words before the script."""
-    return [
-        place.python,
-        "-m",
-        "exercises.utils.launch",
-        "accelerate",
-        "--config_file",
-        join(RUN_DIR, "/accelerate_node", NODE, ".yaml"),
-        "--main_process_ip",
-        join(MASTER_ADDR),
-        "--main_process_port",
-        join(MASTER_PORT),
-    ]
+    program: list[Word] = [place.python, "-m", "exercises.utils.launch", "accelerate"]
+    config: list[Word] = ["--config_file", join(RUN_DIR, "/accelerate_node", NODE, ".yaml")]
+    meeting: list[Word] = ["--main_process_ip", join(MASTER_ADDR), "--main_process_port", join(MASTER_PORT)]
+    return [*program, *config, *meeting]
 
 
 def accelerate_files(asked: Training, base: str) -> dict[str, str]:

@@ -10,10 +10,11 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
+from harness.common.paths import ROOT
 from harness.experiment.base import Experiment
 from harness.experiment.model import Model
 from harness.launch.argv import MASTER_ADDR, MASTER_PORT, NODE, Word, join
-from harness.site.site import Container, Site
+from harness.site.site import Site
 
 Asked = TypeVar("Asked", bound=Experiment)
 Device = Literal["cuda", "cpu"]
@@ -42,18 +43,21 @@ class Place(NamedTuple):
     megatron_data: Word | None  # prefix of .bin and .idx; then there is no `data`
     python: str  # that has PyTorch, inside the container if there is one
     launcher_python: str  # on the node
-    checkout: str
     profiler: str
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What an exercise runs: on every node, then on the first; its small files; folders a container must see."""
+    """What an exercise runs, and what it needs for that."""
 
-    commands: list[Command]
-    after: list[Command] = field(default_factory=list)
-    files: dict[str, str] = field(default_factory=dict)
-    folders: list[Word] = field(default_factory=list)
+    commands: list[Command]  # on every node
+    after: list[Command] = field(default_factory=list)  # then on the first
+    files: dict[str, str] = field(default_factory=dict)  # small files of the run
+    folders: list[Word] = field(default_factory=list)  # a container must see them
+    environment: dict[str, Word] = field(default_factory=dict)
+    image: str | None = None  # its own container's file; None: the site's usual one
+    nsys_options: str = "default"  # by name, where the site asks for none of its own
+    expects: list[str] | None = None  # reports that must be there afterwards; None: the profiler's
 
 
 class Chosen(NamedTuple):
@@ -111,24 +115,6 @@ class Launch(Generic[Asked]):
         """The prefix of .bin and .idx; None: it is built, or not read."""
         return None
 
-    def environment(self, device: Device) -> dict[str, Word]:
-        """Environment variables of its own."""
-        return {}
-
-    def image(self, asked: Asked, container: Container) -> str:
-        """The file of the container it runs in."""
-        return container.image
-
-    def nsys_options(self) -> str:
-        """The name of the nsys options where a site asks for none of its own."""
-        return "default"
-
-    def expects(self, asked: Asked, profiler: str) -> list[str]:
-        """Reports that must be there afterwards, relative to the run directory."""
-        if profiler == "torch":
-            return [f"torch/rank{rank}.json.gz" for rank in range(asked.world_size or 1)]
-        return [f"nsys/profile_node{node}.nsys-rep" for node in range(asked.nodes)] * (profiler == "nsys")
-
 
 def launch_of(asked: Asked) -> Launch[Asked]:
     """The `LAUNCH` of the exercise: in the module of this folder that is named as its experiment's module."""
@@ -137,24 +123,14 @@ def launch_of(asked: Asked) -> Launch[Asked]:
     return launch
 
 
-def script_path(place: Place, asked: Experiment, name: str) -> str:
+def script_path(asked: Experiment, name: str) -> str:
     """A script of the exercise's folder."""
-    return f"{place.checkout}/exercises/{asked.folder}/{name}"
+    return f"{ROOT}/exercises/{asked.folder}/{name}"
 
 
 def torchrun(asked: Experiment, place: Place) -> list[Word]:
     """torchrun for all ranks of a node, before the script."""
-    return [
-        place.python,
-        "-m",
-        "exercises.utils.launch",
-        "torchrun",
-        f"--nnodes={asked.nodes}",
-        f"--nproc-per-node={asked.gpus_per_node}",
-        "--node-rank",
-        join(NODE),
-        "--master-addr",
-        join(MASTER_ADDR),
-        "--master-port",
-        join(MASTER_PORT),
-    ]
+    program: list[Word] = [place.python, "-m", "exercises.utils.launch", "torchrun"]
+    size = [f"--nnodes={asked.nodes}", f"--nproc-per-node={asked.gpus_per_node}"]
+    meeting: list[Word] = ["--master-addr", join(MASTER_ADDR), "--master-port", join(MASTER_PORT)]
+    return [*program, *size, "--node-rank", join(NODE), *meeting]

@@ -12,8 +12,8 @@ class CommTestsLaunch(Launch[CommTests]):
 
     def plan(self, asked: CommTests, place: Place) -> Plan:
         rate = _given("--expected-rate-gbps", place.site.network.expected_gbps)
-        topology = [*_part(asked, place, "topology"), "--node", join(NODE), *rate]
-        verdict = [*_part(asked, place, "verdict"), "--nodes", str(asked.nodes), *rate]
+        topology = [*_part(asked, "topology"), "--node", join(NODE), *rate]
+        verdict = [*_part(asked, "verdict"), "--nodes", str(asked.nodes), *rate]
         return Plan(
             commands=[
                 # Outside of the container: ibstat is the node's.
@@ -23,17 +23,15 @@ class CommTestsLaunch(Launch[CommTests]):
             after=[
                 Command("verdict over all nodes", [place.launcher_python, *verdict], contained=False),
             ],
+            expects=["comm/collectives.json"],
         )
-
-    def expects(self, asked: CommTests, profiler: str) -> list[str]:
-        return ["comm/collectives.json"]
 
 
 def _collectives(asked: CommTests, place: Place) -> list[Word]:
     network = place.site.network
     return [
         *torchrun(asked, place),
-        *_part(asked, place, "collectives"),
+        *_part(asked, "collectives"),
         *(["--device", "cpu"] if place.device == "cpu" else []),
         *_given("--max-bytes", asked.max_bytes),
         *_given("--link-gbps-intra", network.link_intra_gbps),
@@ -41,8 +39,8 @@ def _collectives(asked: CommTests, place: Place) -> list[Word]:
     ]
 
 
-def _part(asked: CommTests, place: Place, name: str) -> list[Word]:
-    return [script_path(place, asked, "comm_tests.py"), name, "--run-dir", join(RUN_DIR)]
+def _part(asked: CommTests, name: str) -> list[Word]:
+    return [script_path(asked, "comm_tests.py"), name, "--run-dir", join(RUN_DIR)]
 
 
 def _given(flag: str, value: float | None) -> list[Word]:

@@ -16,7 +16,7 @@ class DDPLaunch(TrainingLaunch[DDP]):
     def plan(self, asked: DDP, place: Place) -> Plan:
         script = PurePosixPath(asked.script or "train.py")
         own = script.is_absolute()
-        path = str(script) if own else script_path(place, asked, str(script))
+        path = str(script) if own else script_path(asked, str(script))
         argv = [*accelerate(place), path, *training_words(asked, place)]
         plan = training_plan(asked, place, argv, accelerate_files(asked, "ddp"))
         plan.folders.extend([str(script.parent)] * own)  # with what it imports from beside it

@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from harness.experiment.deepspeed import DeepSpeed
-from harness.experiment.options import options_of
 from harness.launch.argv import RUN_DIR, Word, join
 from harness.launch.exercises.accelerate import accelerate, accelerate_files
 from harness.launch.exercises.base import Place, Plan, Target, script_path
-from harness.launch.exercises.deepspeed_config import DeepSpeedConfig, deepspeed_config
+from harness.launch.exercises.deepspeed_config import deepspeed_config
 from harness.launch.exercises.training import TrainingLaunch, training_plan, training_words
 
 
@@ -21,27 +20,12 @@ class DeepSpeedLaunch(TrainingLaunch[DeepSpeed]):
         return super().defaults(asked, target) | {"hpz_partition": hpz}
 
     def plan(self, asked: DeepSpeed, place: Place) -> Plan:
-        files = accelerate_files(asked, "deepspeed") | {"ds_config.json": _config(asked, place).to_json()}
+        config = deepspeed_config(asked, tiny=place.model is not None and place.model.tiny)
+        files = accelerate_files(asked, "deepspeed") | {"ds_config.json": config.to_json()}
         words: list[Word] = ["--deepspeed-config", join(RUN_DIR, "/ds_config.json")]
-        script = script_path(place, asked, "train.py")
+        script = script_path(asked, "train.py")
         argv = [*accelerate(place), script, *training_words(asked, place), *words]
         return training_plan(asked, place, argv, files)
-
-
-def _config(asked: DeepSpeed, place: Place) -> DeepSpeedConfig:
-    settings = {
-        option.flag.deepspeed: getattr(asked, option.field)
-        for option in options_of(DeepSpeed)
-        if option.flag.deepspeed is not None
-    }
-    return deepspeed_config(
-        **settings,
-        mixed_precision=asked.mixed_precision,
-        activation_checkpointing=asked.activation_checkpointing,
-        micro_batch_size=asked.micro_batch_size or 1,
-        gradient_accumulation_steps=asked.gradient_accumulation_steps,
-        tiny=place.model is not None and place.model.tiny,
-    )
 
 
 LAUNCH = DeepSpeedLaunch()

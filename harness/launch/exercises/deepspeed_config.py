@@ -16,6 +16,8 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from harness.experiment.deepspeed import DeepSpeed
+
 Auto = Literal["auto"]  # the training script fills it in from its own arguments
 Stage = Literal[1, 2, 3]
 
@@ -97,72 +99,53 @@ class DeepSpeedConfig(_Section):
         return json.dumps(self.model_dump(by_alias=True, exclude_none=True), indent=2) + "\n"
 
 
-def deepspeed_config(
-    *,
-    stage: Stage = 3,
-    mixed_precision: bool = False,
-    activation_checkpointing: bool = False,
-    overlap_comm: bool = True,
-    heavy_comm: bool = False,
-    hpz: int | None = None,
-    micro_batch_size: int | Auto = "auto",
-    gradient_accumulation_steps: int | Auto = "auto",
-    tiny: bool = False,
-) -> DeepSpeedConfig:
+def deepspeed_config(asked: DeepSpeed, *, tiny: bool = False, auto_batch: bool = False) -> DeepSpeedConfig:
     """The configuration for what was asked.
 
-    hpz: ranks of a secondary partition (ZeRO++), None or 1 for none; stage 3 only. tiny: thresholds for a model of
-    about a million parameters, so that it is gathered and reduced in several messages like a large one.
+    tiny: thresholds for a model of about a million parameters, so that it is gathered and reduced in several messages
+    like a large one. auto_batch: the training script fills the batch in from its own arguments.
     """
     usual, heavy = (TINY, TINY_HEAVY) if tiny else (USUAL, HEAVY)
     return DeepSpeedConfig(
-        train_micro_batch_size_per_gpu=micro_batch_size,
-        gradient_accumulation_steps=gradient_accumulation_steps,
-        bf16=Bf16(enabled=mixed_precision),
-        activation_checkpointing=ActivationCheckpointing() if activation_checkpointing else None,
-        zero_optimization=_zero(stage, overlap_comm, hpz, heavy if heavy_comm else usual),
+        train_micro_batch_size_per_gpu="auto" if auto_batch else asked.micro_batch_size or 1,
+        gradient_accumulation_steps="auto" if auto_batch else asked.gradient_accumulation_steps,
+        bf16=Bf16(enabled=asked.mixed_precision),
+        activation_checkpointing=ActivationCheckpointing() if asked.activation_checkpointing else None,
+        zero_optimization=_zero(asked, heavy if asked.heavy_comm else usual),
     )
 
 
-def _zero(stage: Stage, overlap_comm: bool, hpz: int | None, buckets: Buckets) -> ZeroOptimization:
-    if stage < 3:
-        return ZeroOptimization(
-            stage=stage,
-            overlap_comm=overlap_comm,
-            reduce_bucket_size=buckets.reduce,
-            allgather_bucket_size=buckets.gather,
-        )
-    return ZeroOptimization(
-        stage=stage,
-        overlap_comm=overlap_comm,
-        reduce_bucket_size=buckets.reduce,
-        stage3_prefetch_bucket_size=buckets.prefetch,
-        stage3_param_persistence_threshold=buckets.persistence,
-        stage3_max_live_parameters=buckets.live,
-        stage3_max_reuse_distance=buckets.reuse,
-        zero_hpz_partition_size=hpz if hpz and hpz > 1 else None,
+def _zero(asked: DeepSpeed, buckets: Buckets) -> ZeroOptimization:
+    common = ZeroOptimization(
+        stage=asked.zero_stage, overlap_comm=asked.overlap_comm, reduce_bucket_size=buckets.reduce
+    )
+    if asked.zero_stage < 3:
+        return common.model_copy(update={"allgather_bucket_size": buckets.gather})
+    return common.model_copy(
+        update={
+            "stage3_prefetch_bucket_size": buckets.prefetch,
+            "stage3_param_persistence_threshold": buckets.persistence,
+            "stage3_max_live_parameters": buckets.live,
+            "stage3_max_reuse_distance": buckets.reuse,
+            "zero_hpz_partition_size": asked.hpz_partition if asked.copy_ranks > 1 else None,
+        }
     )
 
 
 def checked_in() -> Iterator[tuple[Path, DeepSpeedConfig]]:
     """Every valid combination, with its path below configs/deepspeed; batch sizes are `auto`."""
-    precisions = {"full-precision": (False, False), "mixed-precision": (True, False)}
-    precisions["mixed-precision-activation-checkpointing"] = (True, True)
-    communication = {"": (True, False), "-no-overlap": (False, False), "-heavy-comm": (True, True)}
-    stages: tuple[Stage, ...] = (2, 3)
-    for stage, precision, suffix in product(stages, precisions, communication):
-        mixed, recompute = precisions[precision]
-        overlap, heavy = communication[suffix]
-        if heavy and (recompute or not mixed):
-            continue  # the workshop's rule
-        config = deepspeed_config(
-            stage=stage,
-            mixed_precision=mixed,
-            activation_checkpointing=recompute,
-            overlap_comm=overlap,
-            heavy_comm=heavy,
-        )
-        yield Path(f"stage-{stage}") / f"{precision}{suffix}.json", config
+    mixed = {"mixed_precision": True}
+    precisions = {"full-precision": {}, "mixed-precision": mixed}
+    precisions["mixed-precision-activation-checkpointing"] = mixed | {"activation_checkpointing": True}
+    messages = {"": {}, "-no-overlap": {"overlap_comm": False}, "-heavy-comm": {"heavy_comm": True}}
+    for stage, precision, suffix in product((2, 3), precisions, messages):
+        fields = {"zero_stage": stage} | precisions[precision] | messages[suffix]
+        asked = DeepSpeed.model_validate(fields)
+        if not any(asked.broken_rules()):
+            yield (
+                Path(f"stage-{stage}") / f"{precision}{suffix}.json",
+                deepspeed_config(asked, auto_batch=True),
+            )
 
 
 def main() -> None:

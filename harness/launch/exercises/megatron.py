@@ -6,15 +6,16 @@ Knows how a model and a batch are split over ranks, and no scheduler.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, Literal
 
 from harness.common.megatron_layout import model_misfits, usual_global_batch
 from harness.experiment.megatron import Megatron
 from harness.launch.argv import Word, from_site
-from harness.launch.exercises.base import Device, Place, Plan, Target, script_path, torchrun
+from harness.launch.exercises.base import Place, Plan, Target, script_path, torchrun
 from harness.launch.exercises.megatron_args import pretrain_gpt_argv
 from harness.launch.exercises.training import TrainingLaunch, training_plan, training_words
-from harness.site.site import Container, Site
+from harness.site.site import Site
 
 
 class MegatronLaunch(TrainingLaunch[Megatron]):
@@ -30,8 +31,12 @@ class MegatronLaunch(TrainingLaunch[Megatron]):
                 *pretrain_gpt_argv(asked, place.model, profile=observed, mock_data=not prefix)
             ]
         else:
-            script = [script_path(place, asked, "train.py"), *training_words(asked, place)]
-        return training_plan(asked, place, [*torchrun(asked, place), *script, *prefix], {})
+            script = [script_path(asked, "train.py"), *training_words(asked, place)]
+        plan = training_plan(asked, place, [*torchrun(asked, place), *script, *prefix], {})
+        # Kernels start in the order they were launched, so that communication overlaps; Megatron-LM insists on it.
+        order: dict[str, Word] = {"CUDA_DEVICE_MAX_CONNECTIONS": "1"} if place.device == "cuda" else {}
+        nemo = place.site.container.nemo_image if place.site.container and asked.uses_megatron_lm else None
+        return replace(plan, environment=order, image=nemo, nsys_options="megatron")
 
     def cpu_ranks(self, asked: Megatron, usual: int) -> int:
         """CPU processes can share a core, so the miniature of `--tp 4` runs on a laptop with two."""
@@ -88,16 +93,6 @@ class MegatronLaunch(TrainingLaunch[Megatron]):
         if asked.data_path is not None or asked.data is not None:
             return asked.data_path
         return from_site(site.megatron_data) if site.megatron_data else None
-
-    def environment(self, device: Device) -> dict[str, Word]:
-        """Kernels start in the order they were launched, so that communication overlaps; Megatron-LM insists on it."""
-        return {"CUDA_DEVICE_MAX_CONNECTIONS": "1"} if device == "cuda" else {}
-
-    def image(self, asked: Megatron, container: Container) -> str:
-        return (container.nemo_image if asked.uses_megatron_lm else None) or container.image
-
-    def nsys_options(self) -> str:
-        return "megatron"
 
 
 def _megatron_lm_rules(asked: Megatron, target: Target) -> Iterator[str]:

@@ -1,0 +1,41 @@
+"""What an exercise advises for a run that loses time, and what it needs to know of that run. Knows no exercise."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, NamedTuple
+
+Fields = Mapping[str, Any]
+"""Field of an experiment -> its new value."""
+Sharding = Literal["none", "zero1", "zero2", "zero3"]
+"""What data parallelism shards: nothing, or what ZeRO's stage of this number does."""
+
+
+class Change(NamedTuple):
+    """Something to try. `fields`: of the experiment; None: the change is in the reader's own program."""
+
+    text: str
+    fields: Fields | None = None
+
+
+class Advice(NamedTuple):
+    """Why time is lost, and what to do about it, the better first."""
+
+    why: str
+    changes: tuple[Change, ...]
+
+
+class Measured(NamedTuple):
+    """What an exercise's advice needs of its run's numbers.
+
+    `fits`: whether the state under another sharding would fit beside the measured peak of memory.
+    """
+
+    on_cpu: bool
+    micro_batch: int | None
+    fits: Callable[[Sharding], bool]
+
+
+FEWER_MESSAGES = Change("fewer, larger messages, or more work to hide them behind (micro-batch, overlap)")
+IDLE_FOR_DATA = "The devices are idle while the training process fetches the next batch."
+IDLE_LINKS = Advice("Devices wait for messages while they have nothing else to do.", (FEWER_MESSAGES,))
