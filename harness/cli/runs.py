@@ -99,7 +99,7 @@ def cancel(run: RunArgument = "last", as_json: JsonOption = False) -> int:
         print(f"{found.job_id}: {after}")
     else:
         print(
-            f"{found.job_id} was told to stop and is still {after}: {PROGRAM} status {found.job_id}",
+            f"{found.job_id} was asked to stop and is still {after}: {PROGRAM} status {found.job_id}",
             file=sys.stderr,
         )
     return 0 if after in FINAL else 1

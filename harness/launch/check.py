@@ -1,4 +1,4 @@
-"""What a job names and is not there, told before anybody queues for it.
+"""What a job names and is not there, reported before the job waits in a queue.
 
 Only what the job itself will read by that name from this machine or from storage it shares with the nodes; what only
 exists on a compute node cannot be seen from here. Knows resolved jobs, writes nothing.
@@ -241,12 +241,12 @@ def _missing(word: Word, environ: Mapping[str, str], wanted: Wanted) -> str:
     if not here.text.startswith("/"):
         return f"{here.text!r} must be an absolute path"
     meant = "" if here.text == shown(word) else f" ({here.text})"
-    why = _amiss(Path(here.text), wanted)
+    why = _what_is_wrong(Path(here.text), wanted)
     return why and f"{shown(word)}{meant} {why}"
 
 
-def _amiss(path: Path, wanted: Wanted) -> str:
-    """Why `path` is not what is wanted; empty when it is."""
+def _what_is_wrong(path: Path, wanted: Wanted) -> str:
+    """What is wrong with `path` as the file or folder of this kind; empty when nothing is."""
     try:
         if IS_THERE[wanted](path):
             return ""

@@ -1,4 +1,4 @@
-"""The job's own last word: which nodes ended how, which reports are missing, in which state the run is.
+"""The job's own status: which nodes ended how, which reports are missing, in which state the run is.
 
 Called by the script on its first node, at the start and at the very end, so that a run's status is never guessed.
 """
@@ -54,7 +54,7 @@ def why_nothing_was_recorded(record: Record, missing: list[str]) -> str:
     """Why a run that went well probably has no report of nsys, and what to try; empty when it has."""
     if not any(name.startswith("nsys/") for name in missing):
         return ""
-    said = "nsys recorded nothing (its own words are in log.err): "
+    said = "nsys recorded nothing (its own messages are in log.err): "
     if record.job.get("container"):
         return (
             f"{said}in the container the training probably could not load nsys's libraries; add their folder to the "
@@ -73,7 +73,7 @@ def _training_exit(nodes: list[NodeStatus], expected: int, code: int) -> int:
 
 def _state(code: int, reason: str, missing: list[str]) -> State:
     if not code and not missing:
-        return "completed"  # told to stop when it had done all it was asked for
+        return "completed"  # the signal to stop came when all was done
     if reason == "timeout":
         return "timeout"
     if reason == "cancelled":

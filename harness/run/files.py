@@ -55,7 +55,7 @@ def disk_error(path: Path, error: OSError) -> DiskError:
 
 @contextmanager
 def named_by(flag: str) -> Iterator[None]:
-    """A write that fails inside is told as that flag's, which said where to write."""
+    """A write that fails inside is reported with the flag that gave the path."""
     try:
         yield
     except DiskError as error:

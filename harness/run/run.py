@@ -110,7 +110,7 @@ class Run:
         return sorted(p for p in (self.path / "gpus-monitor").glob("*") if p.is_dir())
 
     def nodes(self) -> list[NodeStatus]:
-        """What the nodes said about themselves so far; what cannot be read, a full disk's half file, is no word."""
+        """The nodes' own reports so far. A file that cannot be read is left out: a full disk may hold half of one."""
         found = map(_node_status, (self.path / "node-status").glob("[0-9]*.json"))
         return sorted((status for status in found if status is not None), key=lambda status: status.node)
 

@@ -231,7 +231,7 @@ def test_a_cancellation_that_is_not_heard_is_a_failure(
     fake(programs, "squeue", "echo PENDING")
     monkeypatch.setattr(runs, "CANCEL_S", 0.5)
     assert runs.cancel(str(run.path)) == 1
-    assert "was told to stop and is still queued" in capsys.readouterr().err
+    assert "was asked to stop and is still queued" in capsys.readouterr().err
     fake(programs, "squeue", "echo CANCELLED")
     assert runs.cancel(str(run.path)) == 0
 
