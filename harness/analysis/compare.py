@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
 from harness.analysis.machine import disturbances
-from harness.analysis.metrics import Number, facts, step_durations_ns, tokens_per_step
+from harness.analysis.metrics import Number, metrics_by_name, step_durations_ns, tokens_per_step
 from harness.analysis.summary import TOP_KERNELS, KernelTime, Summary
 from harness.common.errors import RequestError
 from harness.experiment.exercises import EXERCISES, Experiment
@@ -32,13 +32,13 @@ SAME_PRECISION = 0.02  # of a kind's time: kernels near the window's edge come a
 INCOMPARABLE = ("model", "seq_length")
 
 
-class Part(BaseModel):
+class ComparisonPart(BaseModel):
     """A piece of a comparison."""
 
     model_config = ConfigDict(extra="forbid")
 
 
-class Difference(Part):
+class Difference(ComparisonPart):
     """One setting that the two runs do not share; None: not set or not recorded."""
 
     name: str
@@ -49,7 +49,7 @@ class Difference(Part):
 Judgement = Literal["slower", "faster", "no difference seen", "too few steps to tell"]
 
 
-class Ratio(Part):
+class Ratio(ComparisonPart):
     """b over a with its 95 % interval; `verdict` says what may be concluded."""
 
     a_ns: float
@@ -62,8 +62,8 @@ class Ratio(Part):
     verdict: Judgement
 
 
-class Change(Part):
-    """One fact in both runs."""
+class Change(ComparisonPart):
+    """One named number in both runs."""
 
     name: str
     a: float | None
@@ -71,7 +71,7 @@ class Change(Part):
     ratio: float | None
 
 
-class KernelChange(Part):
+class KernelChange(ComparisonPart):
     """A kernel that only one of the runs launched."""
 
     name: str
@@ -81,7 +81,7 @@ class KernelChange(Part):
     share: float
 
 
-class PrecisionChange(Part):
+class PrecisionChange(ComparisonPart):
     """A kind of work that the two runs compute in other precisions; shares are of that kind's time."""
 
     kind: str
@@ -90,7 +90,7 @@ class PrecisionChange(Part):
     share_b: float
 
 
-class Comparison(Part):
+class Comparison(ComparisonPart):
     """b against a."""
 
     schema_version: Literal[1] = 1
@@ -135,7 +135,7 @@ def compare(
         why_normalised=why,
         configuration=configuration,
         step_time=_step_ratio(a, b, scale),
-        changes=_changes(facts(a, numbers), facts(b, numbers)),
+        changes=_changes(metrics_by_name(a, numbers), metrics_by_name(b, numbers)),
         kernels=_kernel_changes(a, b),
         precisions=list(_precision_changes(a, b)),
         doubts=_doubts(a, b),
@@ -315,8 +315,9 @@ def _notes(a: Summary, b: Summary) -> list[str]:
 
 
 def ratios(comparison: Comparison) -> dict[str, float | None]:
-    """What `--fail-if` may name: b over a for every fact, and `step_time`, which is normalised. None: not measured in
-    both. From zero to more is infinitely more; from zero to zero is no change."""
+    """What `--fail-if` may name: b over a for every named number, and `step_time`, which is normalised.
+
+    None: not measured in both. From zero to more is infinitely more; from zero to zero is no change."""
     found = {c.name: _times(c) for c in comparison.changes}
     return found | {"step_time": comparison.step_time.ratio if comparison.step_time else None}
 

@@ -31,7 +31,7 @@ def resolved(summary: Summary) -> Experiment | None:
         return asked
 
 
-def expected_facts(summary: Summary) -> Iterator[tuple[str, float]]:
+def expected_metrics(summary: Summary) -> Iterator[tuple[str, float]]:
     """`expected_<collective>_bytes` per rank and micro-batch, and `expected_state_bytes`: parameters, gradients and
     optimizer of one rank, which its peak memory exceeds by activations and buffers."""
     asked, first = resolved(summary), next(iter(summary.training), None)

@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from harness.analysis.expected import expected_facts
+from harness.analysis.expected import expected_metrics
 from harness.analysis.process.idle import CAUSES
 from harness.analysis.summary import Collective, CollectivePhase, RankTraining, Summary
 from harness.traces.vocabulary import POINT_TO_POINT, dtype_bytes
 
-Facts = dict[str, float]
+Metrics = dict[str, float]
 
 IDLE_LABEL = "  idle: "
 _PRECISIONS = ("fp32", "tf32", "bf16", "fp16", "fp8")
@@ -61,10 +61,10 @@ LABELS: dict[str, str] = {
 }
 
 
-def facts(summary: Summary, more: Sequence[Number] = ()) -> Facts:
+def metrics_by_name(summary: Summary, more: Sequence[Number] = ()) -> Metrics:
     """Every number of `summary` that has a name, in a fixed order; `more` are those that tables add."""
-    found: Facts = {}
-    for part in (_steps, _shares, _precisions, _collectives, _pipeline, _resources, expected_facts):
+    found: Metrics = {}
+    for part in (_steps, _shares, _precisions, _collectives, _pipeline, _resources, expected_metrics):
         found.update((name, float(value)) for name, value in part(summary) if value is not None)
     added = ((number.name, number.value(summary)) for number in more)
     return found | {name: float(value) for name, value in added if value is not None}
@@ -78,8 +78,8 @@ def step_durations_ns(summary: Summary) -> list[float]:
     """
     per_rank = [r.durations_ns for r in summary.steps.per_rank if r.durations_ns]
     if not per_rank:
-        told = [t.step_durations_ns for t in summary.training if t.step_durations_ns]
-        return [sum(step) / len(step) for step in zip(*told, strict=False)]
+        own = [t.step_durations_ns for t in summary.training if t.step_durations_ns]
+        return [sum(step) / len(step) for step in zip(*own, strict=False)]
     shared = min(map(len, per_rank))
     steps = _by_name(summary, per_rank) or zip(*(d[-shared:] for d in per_rank), strict=True)
     return [sum(step) / len(step) for step in steps]
@@ -125,15 +125,15 @@ def _shares(summary: Summary) -> Iterator[tuple[str, float | None]]:
     window = sum(d.window_ns for d in summary.devices)
     for name in ("compute", "communication", "exposed_communication", "memory", "idle"):
         values = [getattr(d, f"{name}_ns") for d in summary.devices]
-        told = bool(window) and all(v is not None for v in values)
-        yield f"{name}_share", sum(values) / window if told else None
+        complete = bool(window) and None not in values
+        yield f"{name}_share", sum(values) / window if complete else None
     known = [d for d in summary.devices if d.communication_ns is not None]
     communication = _total([d.communication_ns for d in known]) if len(known) == len(summary.devices) else 0
     overlapped = _total([d.overlapped_communication_ns for d in known])
     yield "overlap_fraction", overlapped / communication if communication else None
     idle = {cause.cause: cause.duration_ns for cause in summary.idle_causes}
-    told = bool(idle and window) and all(d.idle_ns is not None for d in summary.devices)
-    for cause in CAUSES if told else ():
+    complete = bool(idle and window) and all(d.idle_ns is not None for d in summary.devices)
+    for cause in CAUSES if complete else ():
         yield f"idle_{_word(cause)}_share", idle.get(cause, 0) / window
 
 

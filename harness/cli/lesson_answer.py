@@ -6,7 +6,7 @@ import json
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
-from harness.analysis.metrics import facts
+from harness.analysis.metrics import metrics_by_name
 from harness.analysis.summary import Finding, Summary, Verdict
 from harness.format.format import named, rate
 from harness.measure.stored import load_summary
@@ -31,7 +31,7 @@ def give_answer(lesson: Lesson, a: Run, b: Run, site: str | None, as_json: bool)
     first, second = (load_summary(str(run.path))[1] for run in (a, b))
     on_gpu = all(d.device_kind != "cpu" for s in (first, second) for d in s.devices)
     over_network = all(len(s.hosts) > 1 for s in (first, second))
-    decided = answers(lesson, facts(first), facts(second), on_gpu, over_network)
+    decided = answers(lesson, metrics_by_name(first), metrics_by_name(second), on_gpu, over_network)
     doubts = [*doubts_of(a.job_id, first), *doubts_of(b.job_id, second)]
     if as_json:
         said = [_as_row(one) for one in decided]

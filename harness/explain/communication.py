@@ -7,7 +7,7 @@ from harness.analysis.summary import Summary
 from harness.experiment.advice import Advice, Change
 from harness.explain.finding import Avoidable, asked_of, idle_share, measured
 from harness.explain.pipeline import in_schedule
-from harness.format import known
+from harness.format import device_time
 from harness.format.format import percent
 
 _WAITING = 0.5  # share of the collectives' time from which waiting, not transfer, is the matter
@@ -15,7 +15,7 @@ _WAITING = 0.5  # share of the collectives' time from which waiting, not transfe
 
 def communication(s: Summary) -> Avoidable | None:
     """Exposed communication, and idle time that waits for it. What lies in a pipeline's bubble is the bubble's."""
-    exposed = known.share(s.devices, "exposed_communication_ns")
+    exposed = device_time.share(s.devices, "exposed_communication_ns")
     if exposed is None:
         return None
     share = exposed + (idle_share(s, "communication") or 0.0) - in_schedule(s)

@@ -9,7 +9,7 @@ from harness.analysis.expected import resolved
 from harness.analysis.summary import RankTraining, Summary
 from harness.experiment.advice import Change, Measured, Sharding
 from harness.experiment.base import Experiment
-from harness.format import known
+from harness.format import device_time
 from harness.theory.memory import state_bytes
 
 _STRANGERS = Experiment(exercise=-1)
@@ -33,7 +33,7 @@ def asked_of(s: Summary) -> Experiment:
 
 def idle_share(s: Summary, cause: str) -> float | None:
     """Of the window, over the devices whose idle time is known; None where it is of none."""
-    total = sum(d.window_ns for d in known.that_know(s.devices, "idle_ns"))
+    total = sum(d.window_ns for d in device_time.with_known(s.devices, "idle_ns"))
     return sum(c.duration_ns for c in s.idle_causes if c.cause == cause) / total if total else None
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from harness.analysis.summary import Summary
 from harness.experiment.advice import IDLE_FOR_DATA, Advice, Change
 from harness.explain.finding import Avoidable, asked_of, idle_share, measured, more_work, on_cpu, slowest
-from harness.format import known
+from harness.format import device_time
 
 _FASTER_DATA = Advice(
     IDLE_FOR_DATA,
@@ -64,7 +64,7 @@ def synchronisation(s: Summary) -> Avoidable | None:
 
 
 def memory(s: Summary) -> Avoidable | None:
-    share = known.share(s.devices, "exposed_memory_ns")
+    share = device_time.share(s.devices, "exposed_memory_ns")
     if not share:
         return None
     window = sum(d.window_ns for d in s.devices)

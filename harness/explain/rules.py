@@ -18,7 +18,7 @@ from harness.explain.host import data, launch, memory, synchronisation
 from harness.explain.next_command import command, is_ours
 from harness.explain.pipeline import bubble
 from harness.explain.work import precision, straggler
-from harness.format import known
+from harness.format import device_time
 from harness.format.format import duration, percent
 
 NOTICEABLE = 0.03  # a smaller share is not worth a change
@@ -94,7 +94,7 @@ _PARTS = (
 
 def _part(s: Summary, field: str, doing: str, noun: str) -> str:
     """One part of the window in words; nothing where there is next to none of it."""
-    share = known.share(s.devices, field)
+    share = device_time.share(s.devices, field)
     if share is None:
         return f"{noun} not known"
     return f"{percent(share)} {doing}" if share >= 0.001 else ""
@@ -105,7 +105,7 @@ def _of_how_many(s: Summary) -> str:
     every = len(s.devices)
     if every < 2:
         return ""
-    of_each = {noun: len(known.that_know(s.devices, field)) for field, _, noun in _PARTS}
+    of_each = {noun: len(device_time.with_known(s.devices, field)) for field, _, noun in _PARTS}
     partly = [f"; {noun} known of {count}" for noun, count in of_each.items() if 0 < count < every]
     devices = "processes" if s.devices[0].device_kind == "cpu" else "devices"
     return f" (mean of {every} {devices}{''.join(partly)})"
@@ -126,9 +126,9 @@ def _where_by_metrics(s: Summary) -> str | None:
 
 
 def _nothing(s: Summary, found: list[Avoidable]) -> str:
-    idle = known.share(s.devices, "idle_ns") or 0.0
+    idle = device_time.share(s.devices, "idle_ns") or 0.0
     rest = f", and {percent(idle)} idle for reasons that the trace does not show" if idle > NOTICEABLE else ""
-    unknown = [noun for field, _, noun in _PARTS if s.devices and known.share(s.devices, field) is None]
+    unknown = [noun for field, _, noun in _PARTS if s.devices and device_time.share(s.devices, field) is None]
     rest += f", and {' and '.join(unknown)}, of which nothing is known" if unknown else ""
     largest = f" The largest is {found[0].what}, {percent(found[0].share)}." if found else ""
     left = f"what is left is the kernels themselves{rest}.{largest}"

@@ -94,8 +94,8 @@ _UNITS: tuple[tuple[str, Callable[[float], str]], ...] = (
 )
 
 
-def named(fact: str, value: float) -> str:
-    """A fact of a run with the unit that its name tells (the names are those of analysis/facts.py).
+def named(metric: str, value: float) -> str:
+    """A metric of a run with the unit that its name says; the names are those of analysis/metrics.py.
 
     >>> named("a.step_ns", 3.064e7), named("b.data_loading_share", 0.28), named("b.all_gather_bytes", 189081088)
     ('30.6 ms', '28.0 %', '189 MB')
@@ -104,7 +104,7 @@ def named(fact: str, value: float) -> str:
     >>> named("b.all_reduce_count", 0.0625)
     '1 in 16 steps'
     """
-    name = fact.rpartition(".")[2]
+    name = metric.rpartition(".")[2]
     return next((write(value) for pattern, write in _UNITS if re.search(pattern, name)), rate(value))
 
 

@@ -33,7 +33,7 @@ class Figure:
     """One plot as Plotly's JSON, with what it shows in words and its numbers as a table.
 
     `data` and `layout` use only bar, scatter, box, histogram and heatmap, so that matplotlib can draw them
-    too (plots_png.py). Colours are those of plots_palette; a colour scale is named by its colour.
+    too (plots/png.py). Colours are those of the palette; a colour scale is named by its colour.
     """
 
     id: str

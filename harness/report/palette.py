@@ -1,6 +1,6 @@
 """The colours of every plot, the timeline and the slides: each means one thing everywhere.
 
-Okabe and Ito's palette and tones between: told apart by colour-blind readers, on white and on black. Blue
+Okabe and Ito's palette and tones between: distinguished by colour-blind readers, on white and on black. Blue
 tones compute, orange is always communication, green moves memory, grey and pink are idle.
 """
 
@@ -32,7 +32,7 @@ CAUSES = {
     "communication": "#f0b469",  # the pale twin of communication: the device only waits for it
     "other": "#c4c8cc",
 }
-# Kinds of collectives: tones of communication, told apart by their marks as well.
+# Kinds of collectives: tones of communication, distinguished by their marks as well.
 COLLECTIVES = ("#e07b00", "#a65b1a", "#f0b86a", "#cf4a2b", "#96734a", "#c9a227")
 MARKS = ("circle", "square", "diamond", "triangle-up", "cross", "star")
 # Ranks, devices, nodes, runs: names without a meaning of their own. Paul Tol's "bright", which has no orange.

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from harness.analysis.summary import Device
-from harness.format.known import unknown_ns
+from harness.format.device_time import unknown_ns
 from harness.format.labels import cause_word
 from harness.report.palette import CAUSES, COMMUNICATION, COMPUTE, IDLE, MEMORY, UNKNOWN
 

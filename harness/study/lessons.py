@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from harness.analysis.metrics import Facts
+from harness.analysis.metrics import Metrics
 from harness.common.errors import RequestError, WorkError, nearest
 from harness.common.paths import CONFIGS, expanded
 from harness.experiment.exercises import AnyExperiment, Experiment, Training
@@ -258,7 +258,7 @@ def lesson_command(name: str, site: str | None) -> str:
     return shlex.join(["slurm.sh", "lesson", name, *(["--site", site] if site is not None else [])])
 
 
-def answers(lesson: Lesson, a: Facts, b: Facts, on_gpu: bool, over_network: bool) -> list[Answer]:
+def answers(lesson: Lesson, a: Metrics, b: Metrics, on_gpu: bool, over_network: bool) -> list[Answer]:
     """Every relation, decided on the facts of the student's own two runs."""
     names = {"a": a, "b": b}
     here = {"gpu": on_gpu, "network": over_network, None: True}
@@ -279,7 +279,7 @@ def answers(lesson: Lesson, a: Facts, b: Facts, on_gpu: bool, over_network: bool
     return found
 
 
-def _number(name: str, names: dict[str, Facts]) -> float | None:
+def _number(name: str, names: dict[str, Metrics]) -> float | None:
     try:
         return float(evaluate(name, names))
     except Unanswerable:

@@ -11,7 +11,7 @@ import pytest
 from harness.analysis.job.collective_table import chance_of
 from harness.analysis.job.matching import _agreement
 from harness.analysis.job.summarise import finish
-from harness.analysis.metrics import facts
+from harness.analysis.metrics import metrics_by_name
 from harness.analysis.process.kinds import load_rules
 from harness.analysis.process.measure import measure_trace
 from harness.analysis.summary import CollectivePhase, RankSteps, RankTraining, Steps, Summary, Window
@@ -98,8 +98,8 @@ def test_a_ranks_calls_per_step_are_those_of_its_phases_however_many_ranks_were_
         per_kind = {
             kind: sum(p.count for p in found.collective_phases if p.kind == kind) / 2 for kind in KINDS
         }
-        assert {kind: facts(stepped)[f"{kind}_count"] for kind in KINDS} == per_kind
-        assert facts(stepped)["all_reduce_bytes"] == per_kind["all_reduce"] * MB
+        assert {kind: metrics_by_name(stepped)[f"{kind}_count"] for kind in KINDS} == per_kind
+        assert metrics_by_name(stepped)["all_reduce_bytes"] == per_kind["all_reduce"] * MB
     reduced = next(c for c in found.collectives if c.kind == "all_reduce")
     assert (reduced.count, reduced.min_rank_count, reduced.max_rank_count) == (2, 1, 2)
 
@@ -110,7 +110,7 @@ def test_the_bytes_of_all_messages_are_those_that_are_known() -> None:
     unsized = CollectivePhase(kind="all_reduce", phase="optimizer", count=2, bytes=None, duration_ns=2)
     steps = Steps(source="made", per_rank=[RankSteps(rank=r, durations_ns=[300]) for r in (0, 1)])
     with_one = {"steps": steps, "collective_phases": [*found.collective_phases, unsized]}
-    known = facts(found.model_copy(update=with_one))
+    known = metrics_by_name(found.model_copy(update=with_one))
     assert "all_reduce_bytes" not in known
     assert known["message_bytes"] == 2 * MB
 
@@ -128,7 +128,7 @@ def stepped(number: int, kind: str = "all_reduce", ranks: int = 2, **extra: int)
 def on_own_nodes(*ranks: Made) -> dict[str, float]:
     found = job(*ranks, window=Window.STEPS)
     training = [RankTraining(rank=r, node=r) for r in range(len(ranks))]
-    return facts(found.model_copy(update={"training": training}))
+    return metrics_by_name(found.model_copy(update={"training": training}))
 
 
 def test_a_rank_without_a_counted_step_does_not_swell_what_the_others_do_in_a_step() -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from harness.analysis.compare import bootstrap_ratio, compare, ratios
 from harness.analysis.machine import BUSY
-from harness.analysis.metrics import facts, step_durations_ns
+from harness.analysis.metrics import metrics_by_name, step_durations_ns
 from harness.analysis.summary import (
     TOP_KERNELS,
     Collective,
@@ -196,10 +196,10 @@ def test_of_collectives_of_which_some_have_no_size_the_others_are_the_least() ->
     text = render_comparison(compare(a, b, NAMES))
     (row,) = (line for line in text.splitlines() if line.startswith("  all_reduce"))
     assert re.split(r"\s{2,}", row.strip())[1:5] == ["1", "2", "0.00001", "≥ 2.49"]
-    assert "all_reduce_bytes" not in facts(b)
+    assert "all_reduce_bytes" not in metrics_by_name(b)
     partly = more[0].model_copy(update={"bytes": None, "least_bytes": 9 * 2_490_000})
     assert "≥ 2.49 MB" in render(b.model_copy(update={"collective_phases": [partly]}))
-    of_least = facts(b.model_copy(update={"collective_phases": [partly, more[0]]}))
+    of_least = metrics_by_name(b.model_copy(update={"collective_phases": [partly, more[0]]}))
     assert of_least["message_bytes"] == 2 * 2_490_000
 
 
@@ -225,7 +225,7 @@ def test_a_run_that_was_disturbed_makes_the_comparison_doubtful_with_its_reason(
 
 
 def test_facts_are_per_step_and_of_the_window() -> None:
-    known = facts(a_summary([1000] * 10))
+    known = metrics_by_name(a_summary([1000] * 10))
     assert known["all_reduce_count"] == 1
     assert known["all_reduce_bytes"] == 10
     assert known["all_gather_count"] == 0

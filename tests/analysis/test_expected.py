@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from harness.analysis.compare import compare
-from harness.analysis.metrics import facts
+from harness.analysis.metrics import metrics_by_name
 from harness.analysis.summary import Efficiency, RankSteps, RankTraining, Steps, Summary
 
 PARAMETERS = 1000
@@ -18,7 +18,7 @@ def run(training: dict[str, Any] | None = None, **asked: Any) -> dict[str, float
     first = RankTraining(
         **({"rank": 0, "parameters": PARAMETERS, "gradient_accumulation_steps": 1} | (training or {}))
     )
-    return facts(Summary(world_size=4, training=[first], experiment=asked))
+    return metrics_by_name(Summary(world_size=4, training=[first], experiment=asked))
 
 
 @pytest.mark.parametrize(
@@ -58,5 +58,5 @@ def test_a_step_is_the_same_median_in_facts_and_in_comparisons() -> None:
     summary = Summary(steps=steps, world_size=4, efficiency=Efficiency(tokens_per_s=400.0))
     compared = compare(summary, summary, ("a", "b")).step_time
     assert compared is not None
-    assert facts(summary)["step_ns"] == compared.a_ns == 25
-    assert facts(summary)["tokens_per_s_per_rank"] == 100
+    assert metrics_by_name(summary)["step_ns"] == compared.a_ns == 25
+    assert metrics_by_name(summary)["tokens_per_s_per_rank"] == 100

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from harness.analysis.job.summarise import finish
-from harness.analysis.metrics import facts
+from harness.analysis.metrics import metrics_by_name
 from harness.analysis.process.kinds import load_rules
 from harness.analysis.process.measure import measure_trace
 from harness.analysis.process.pipeline import expected_bubble
@@ -211,7 +211,7 @@ def test_the_depth_of_a_pipeline_is_not_made_up_where_a_stage_is_missing(ranks: 
     (advice,) = [a for a in avoidable(found) if "bubble" in a.what]
     assert "stages may be missing" in advice.why and "fewer layers" not in advice.changes[0].text
     assert "stages may be missing, 8 micro-batches" in render(found)
-    assert not [name for name in facts(found) if name == "expected_bubble"]
+    assert not [name for name in metrics_by_name(found) if name == "expected_bubble"]
 
 
 def test_a_replica_that_is_missing_hides_no_stage() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from harness.analysis.job.summarise import finish
-from harness.analysis.metrics import facts
+from harness.analysis.metrics import metrics_by_name
 from harness.analysis.process.kinds import load_rules
 from harness.analysis.process.measure import measure_trace
 from harness.analysis.summary import Summary, Verdict, Window
@@ -242,7 +242,7 @@ def test_cuda_graphs_that_were_recorded_whole_are_told_and_overlap_is_not_known(
     assert (device.compute_ns, device.communication_ns, device.overlap_fraction) == (360, None, None)
     assert device.steps[0].exposed_communication_ns is None
     assert {"communication_ns", "overlap_fraction"} <= {w.field for w in found.quality.withheld}
-    assert "overlap_fraction" not in facts(found)
+    assert "overlap_fraction" not in metrics_by_name(found)
     assert {(p.compute_ns, p.communication_ns) for p in found.phases} == {(None, None)}
     text = " ".join(render(found).split())
     assert "what CUDA graphs communicate that were recorded whole (86% of kernel time)" in text

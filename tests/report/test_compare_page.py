@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from harness.analysis.compare import compare
-from harness.analysis.metrics import facts
+from harness.analysis.metrics import metrics_by_name
 from harness.analysis.summary import RankSteps, RankTraining, Summary
 from harness.cli.main import main
 from harness.report.compare.breakdown import explained, is_per_token, steps_in_parts
-from harness.report.compare.page_steps import steps_section
-from harness.report.compare.page_time import split_section
-from harness.report.compare.page_timeline import timelines
-from harness.report.compare.page_work import collectives_section, kernels_section, kinds_section
+from harness.report.compare.split import split_section
+from harness.report.compare.steps import steps_section
+from harness.report.compare.timelines import timelines
+from harness.report.compare.work import collectives_section, kernels_section, kinds_section
 from tests.report.conftest import Made
 from tests.report.made_run import HOSTILE, STEP_US, STEPS, write_traces
 from tests.report.test_report_page import all_of, parse
@@ -68,7 +68,7 @@ def test_the_parts_add_up_to_the_step_that_the_comparison_tells(made: Made) -> N
         update={"steps": made.summary.steps.model_copy(update={"per_rank": ranks})}
     )
     (run,) = steps_in_parts(("a",), (uneven,), [])
-    assert run.whole == pytest.approx(facts(uneven)["step_ns"] / 1e6) == pytest.approx(25.0)
+    assert run.whole == pytest.approx(metrics_by_name(uneven)["step_ns"] / 1e6) == pytest.approx(25.0)
 
 
 def test_steps_of_other_sizes_stand_on_one_scale_per_token(made: Made) -> None:

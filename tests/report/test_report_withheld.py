@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from harness.analysis.compare import compare
-from harness.analysis.metrics import facts
+from harness.analysis.metrics import metrics_by_name
 from harness.analysis.summary import (
     Device,
     Finding,
@@ -23,10 +23,10 @@ from harness.analysis.summary import (
     Withheld,
 )
 from harness.explain.rules import verdict
-from harness.format import known
+from harness.format import device_time
 from harness.format.labels import field_word
 from harness.report.compare.breakdown import explained, steps_in_parts
-from harness.report.compare.page_time import split_section as compared
+from harness.report.compare.split import split_section as compared
 from harness.report.page.inputs import Inputs
 from harness.report.page.run import quality_section
 from harness.report.page.time import split_section
@@ -77,8 +77,8 @@ def test_a_rank_that_does_not_know_its_idle_time_does_not_thin_that_of_the_other
     assert "50.0 % idle (mean of 2 devices; idle time known of 1)" in first
     assert "launch-bound idle time: 50.0 % of the time" in second
     assert CAUSES.on_page(job).caption == "Idle time by cause, 1 of 2 devices"
-    assert not [name for name in facts(job) if name.startswith("idle_")]
-    assert facts(a_job(a_device(0)))["idle_launch_bound_share"] == 0.5
+    assert not [name for name in metrics_by_name(job) if name.startswith("idle_")]
+    assert metrics_by_name(a_job(a_device(0)))["idle_launch_bound_share"] == 0.5
 
 
 @pytest.mark.parametrize(
@@ -151,7 +151,7 @@ def test_a_remark_on_a_good_recording_is_not_called_good() -> None:
 
 def test_a_device_of_unknown_idle_time_is_neither_the_busiest_nor_the_idlest() -> None:
     devices = [a_device(0, **NO_IDLE), a_device(1, idle_ns=9), a_device(2, idle_ns=5)]
-    assert [d.rank for d in known.by_idleness(devices)] == [2, 0, 1]
+    assert [d.rank for d in device_time.by_idleness(devices)] == [2, 0, 1]
 
 
 def test_ranges_without_any_device_do_not_say_that_their_kernels_took_no_time() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.analysis.metrics import COLLECTIVES, Facts
+from harness.analysis.metrics import COLLECTIVES, Metrics
 from harness.analysis.summary import Finding, Quality, Summary, Verdict
 from harness.cli.lesson import Asked, _next, _paired
 from harness.cli.lesson_answer import again, answer_lines, doubts_of, what_to_do
@@ -42,7 +42,7 @@ NAMES = {
 ALL = ["1a", "1b", "1c", "2a", "2b", "2c", "3a", "3b", "3c", "3d"]
 
 
-def facts_of(experiment: Experiment) -> Facts:
+def facts_of(experiment: Experiment) -> Metrics:
     """The facts that a run of this experiment can have: without a pipeline there is no bubble."""
     names = set(NAMES)
     if isinstance(experiment, Megatron) and experiment.pp > 1:
@@ -268,7 +268,7 @@ def test_an_answer_tells_its_numbers_with_their_units() -> None:
     )
 
 
-def failed(name: str, a: Facts, b: Facts) -> list[Answer]:
+def failed(name: str, a: Metrics, b: Metrics) -> list[Answer]:
     return answers(load_lesson(name), a, b, on_gpu=True, over_network=True)
 
 
@@ -310,7 +310,7 @@ def test_relations_know_whether_the_machines_load_matters(name: str) -> None:
         assert relation.depends_on_load == any(fact in relation.holds for fact in times), relation.holds
 
 
-def stages(micro_batches: int, gathered: float = 2.0) -> tuple[Facts, Facts]:
+def stages(micro_batches: int, gathered: float = 2.0) -> tuple[Metrics, Metrics]:
     """What ZeRO-2 and ZeRO-3 move in a micro-batch of a model with 1 MB of parameters."""
     size = {"parameter_bytes": 1e6, "expected_all_gather_bytes": 2e6}
     two = {"all_gather_count": 1 / micro_batches, "all_gather_bytes": 1e6 / micro_batches}

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.experiment.base import Sharding
+from harness.experiment.advice import Sharding
 from harness.experiment.model import find_model
 from harness.theory.communication import Traffic, bytes_into_a_node, traffic_per_step
 from harness.theory.memory import state_bytes

@@ -9,8 +9,8 @@ from statistics import median
 from harness.analysis.compare import Comparison
 from harness.analysis.metrics import step_durations_ns, tokens_per_step
 from harness.analysis.summary import Device, Summary
+from harness.format.device_time import with_known
 from harness.format.format import rate
-from harness.format.known import that_know
 from harness.format.labels import are_cpus, cause_word
 from harness.report.window import NOT_KNOWN, OVERLAPPED, PARTS
 
@@ -19,7 +19,7 @@ _WORTH_SAYING = 0.1  # of the difference
 
 @dataclass(frozen=True)
 class StepParts:
-    """One run's step in parts, in the order of PARTS; milliseconds, together as long as the fact `step_ns`."""
+    """One run's step in parts, in the order of PARTS; milliseconds, together as long as `step_ns`."""
 
     index: int  # of the run; 0 is the base
     label: str
@@ -56,8 +56,8 @@ def is_per_token(summaries: Sequence[Summary], pairs: Sequence[Comparison]) -> b
 
 
 def explained(found: Sequence[StepParts], index: int, per_token: bool) -> str:
-    """Which parts make the difference between the base and another run; nothing where there is none to speak
-    of, or where a part that was withheld may be the one."""
+    """Which parts make the difference between the base and another run; nothing where no part is large,
+    or where a part that was withheld may be the one."""
     by_index = {run.index: run for run in found}
     if 0 not in by_index or index not in by_index:
         return ""
@@ -70,9 +70,9 @@ def explained(found: Sequence[StepParts], index: int, per_token: bool) -> str:
     large.sort(key=lambda name: -abs(changes[name]))
     if not large:
         return ""
-    told = ", ".join(f"{signed(changes[name])} ms {_words(name, other.cpu)}" for name in large[:3])
+    text = ", ".join(f"{signed(changes[name])} ms {_words(name, other.cpu)}" for name in large[:3])
     return (
-        f"The difference, {signed(whole)} ms per {'1,000 tokens' if per_token else 'step'}, is mostly {told}."
+        f"The difference, {signed(whole)} ms per {'1,000 tokens' if per_token else 'step'}, is mostly {text}."
     )
 
 
@@ -97,8 +97,8 @@ def _parts(s: Summary, tokens: float) -> dict[str, float]:
 def _withheld(devices: Sequence[Device]) -> frozenset[str]:
     """Parts of which a device says nothing; of compute it does not say what of it hides communication."""
     found: set[str] = set()
-    if len(that_know(devices, "exposed_communication_ns")) < len(devices):
+    if len(with_known(devices, "exposed_communication_ns")) < len(devices):
         found |= {"compute", OVERLAPPED, "exposed communication", NOT_KNOWN}
-    if len(that_know(devices, "idle_ns")) < len(devices):
+    if len(with_known(devices, "idle_ns")) < len(devices):
         found |= {name for name in PARTS if name.startswith("idle")} | {NOT_KNOWN}
     return frozenset(found)

@@ -11,11 +11,11 @@ from harness.analysis.compare import Comparison
 from harness.analysis.summary import Summary
 from harness.format.format import middle
 from harness.report.compare.breakdown import explained, is_per_token, steps_in_parts
-from harness.report.compare.page_steps import steps_section
-from harness.report.compare.page_time import split_section
-from harness.report.compare.page_timeline import NO_TIMELINES, Timelines, timelines
-from harness.report.compare.page_work import collectives_section, kernels_section, kinds_section
+from harness.report.compare.split import split_section
+from harness.report.compare.steps import steps_section
 from harness.report.compare.tables import configuration_table, is_clear, letters, remarks, result_table, said
+from harness.report.compare.timelines import NO_TIMELINES, Timelines, timelines
+from harness.report.compare.work import collectives_section, kernels_section, kinds_section
 from harness.report.elements import Page, Section, table
 from harness.report.page.compose import render_page
 from harness.run import write_atomically
@@ -86,13 +86,13 @@ def _sentence(letter: str, pair: Comparison, why: str) -> str:
     ratio = pair.step_time
     if ratio is None:
         return f"{letter}: step times were not recorded in both runs."
-    told = (
+    text = (
         f"its median step takes {ratio.ratio:.3f} × a's (95 % interval {ratio.low:.3f} to {ratio.high:.3f})"
     )
     seen = said(ratio, letter, bool(pair.doubts))
     if not is_clear(ratio):
-        return f"{letter}: {seen}; {told}."
-    return f"{seen}; {told}. {why}".rstrip()
+        return f"{letter}: {seen}; {text}."
+    return f"{seen}; {text}. {why}".rstrip()
 
 
 def _quality(compared: Compared) -> Section:

@@ -47,7 +47,7 @@ def result_table(pairs: Pairs) -> Table:
     rows = [
         (_label(pairs, label), *_cells(pairs, name), *_times(pairs, name))
         for name, label in labels().items()
-        if name in known and not (label.startswith(IDLE_LABEL) and _is_nothing(fact(pairs, name)))
+        if name in known and not (label.startswith(IDLE_LABEL) and _is_nothing(in_every_run(pairs, name)))
     ]
     head = ("", *letters(pairs), *(f"{x} / a" for x in letters(pairs)[1:]))
     return Table("Numbers of each run, and over the base's", head, rows)
@@ -75,11 +75,11 @@ def collective_table(pairs: Pairs) -> Table:
 
 
 def _calls(pairs: Pairs, kind: str) -> list[str]:
-    return ["–" if value is None else per_step(value) for value in fact(pairs, f"{kind}_count")]
+    return ["–" if value is None else per_step(value) for value in in_every_run(pairs, f"{kind}_count")]
 
 
 def _millions(pairs: Pairs, name: str) -> list[str]:
-    return ["–" if value is None else rate(value * 1e-6) for value in fact(pairs, name)]
+    return ["–" if value is None else rate(value * 1e-6) for value in in_every_run(pairs, name)]
 
 
 def _sizes(pairs: Pairs, kind: str) -> list[str]:
@@ -120,11 +120,11 @@ def remarks(pairs: Pairs) -> list[str]:
     return _lettered(pairs, [pair.notes for pair in pairs])
 
 
-def _lettered(pairs: Pairs, told: Sequence[Sequence[str]]) -> list[str]:
+def _lettered(pairs: Pairs, of_each: Sequence[Sequence[str]]) -> list[str]:
     """What is said of each pair, with b as the letter of its run among all."""
     every = [
         f"{other}: {text.removeprefix('b: ')}" if text.startswith("b: ") else text
-        for other, texts in zip(letters(pairs)[1:], told, strict=True)
+        for other, texts in zip(letters(pairs)[1:], of_each, strict=True)
         for text in texts
     ]
     return list(dict.fromkeys(every))
@@ -138,12 +138,12 @@ ONE_RUN_EACH = (
 
 def said(ratio: Ratio, other: str, doubtful: bool = False) -> str:
     """What may be concluded about the step time."""
-    told = (
+    text = (
         ratio.verdict
         if not is_clear(ratio)
         else f"{other} is {percent(abs(ratio.ratio - 1))} {ratio.verdict}"
     )
-    return f"{told}, doubtful" if doubtful else told
+    return f"{text}, doubtful" if doubtful else text
 
 
 def doubts(pairs: Pairs) -> list[str]:
@@ -162,15 +162,15 @@ def medians(comparison: Comparison, ratio: Ratio) -> str:
     return f"{duration(ratio.a_ns)}{per} → {duration(ratio.b_ns)}{per}"
 
 
-def fact(pairs: Pairs, name: str) -> list[float | None]:
-    """One fact in every run, the base first."""
+def in_every_run(pairs: Pairs, name: str) -> list[float | None]:
+    """One named number in every run, the base first."""
     found = [next((c for c in pair.changes if c.name == name), None) for pair in pairs]
     base = next((c.a for c in found if c is not None), None)
     return [base, *(c.b if c is not None else base for c in found)]
 
 
 def _names(pairs: Pairs) -> dict[str, None]:
-    """Facts that are more than zero in any run."""
+    """Named numbers that are more than zero in any run."""
     return dict.fromkeys(c.name for pair in pairs for c in pair.changes if c.a or c.b)
 
 
@@ -179,7 +179,7 @@ def _text(name: str, value: float) -> str:
 
 
 def _cells(pairs: Pairs, name: str) -> Iterator[str]:
-    return ("–" if value is None else _text(name, value) for value in fact(pairs, name))
+    return ("–" if value is None else _text(name, value) for value in in_every_run(pairs, name))
 
 
 def _times(pairs: Pairs, name: str) -> Iterator[str]:

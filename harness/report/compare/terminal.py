@@ -64,8 +64,8 @@ def names(pairs: Pairs) -> list[str]:
 
 
 def _configuration(pairs: Pairs) -> str:
-    told = _titled("Configuration that differs", configuration_table(pairs))
-    return told or "Configuration: the same, as far as recorded"
+    text = _titled("Configuration that differs", configuration_table(pairs))
+    return text or "Configuration: the same, as far as recorded"
 
 
 def _precisions(pair: Comparison, other: str) -> str:
@@ -77,21 +77,21 @@ def _step_time(comparison: Comparison, other: str) -> str:
     ratio = comparison.step_time
     if ratio is None:
         return f"Step time: not recorded in both a and {other}"
-    told = (
+    text = (
         f"median {medians(comparison, ratio)}: ratio {other} / a {ratio.ratio:.3f}, "
         f"95 % interval {ratio.low:.3f} to {ratio.high:.3f} ({ratio.steps_a} and {ratio.steps_b} steps): "
         f"{said(ratio, other, bool(comparison.doubts))}"
     )
     return (
         f"Step time, mean over ranks, {comparison.normalisation} ({comparison.why_normalised})"
-        + _indented(told)
+        + _indented(text)
     )
 
 
 def _how_sure(pairs: Pairs) -> str:
     """What the intervals do not know, once, and why a run's times are not its own."""
-    told = [ONE_RUN_EACH] if any(pair.step_time for pair in pairs) else []
-    return "".join(map(_indented, [*told, *(f"doubtful: {doubt}" for doubt in doubts(pairs))]))
+    texts = [ONE_RUN_EACH] if any(pair.step_time for pair in pairs) else []
+    return "".join(map(_indented, [*texts, *(f"doubtful: {doubt}" for doubt in doubts(pairs))]))
 
 
 def _whys(pairs: Pairs, summaries: Sequence[Summary]) -> list[str]:
@@ -99,11 +99,11 @@ def _whys(pairs: Pairs, summaries: Sequence[Summary]) -> list[str]:
     if not summaries:
         return [""] * len(pairs)
     found, per_token = steps_in_parts(letters(pairs), summaries, pairs), is_per_token(summaries, pairs)
-    told = [
+    texts = [
         explained(found, i, per_token) if pair.step_time and is_clear(pair.step_time) else ""
         for i, pair in enumerate(pairs, 1)
     ]
-    return list(map(_indented, told))
+    return list(map(_indented, texts))
 
 
 def _indented(text: str) -> str:

@@ -78,14 +78,14 @@ class Problem(_Part):
     message: str
 
 
-class Verdict(_Part):
+class LinkVerdict(_Part):
     """verdict.json."""
 
     verdict: str
     findings: list[Problem]
 
 
-_File = TypeVar("_File", Measured, Verdict)
+_File = TypeVar("_File", Measured, LinkVerdict)
 
 
 def read_measured(run_dir: Path) -> Measured | None:
@@ -93,9 +93,9 @@ def read_measured(run_dir: Path) -> Measured | None:
     return _read(run_dir / RESULTS, Measured)
 
 
-def read_verdict(run_dir: Path) -> Verdict | None:
+def read_verdict(run_dir: Path) -> LinkVerdict | None:
     """The verdict over all nodes; None where the run left none. Raises WorkError when it is damaged."""
-    return _read(run_dir / VERDICT, Verdict)
+    return _read(run_dir / VERDICT, LinkVerdict)
 
 
 def _read(path: Path, shape: type[_File]) -> _File | None:

@@ -1,6 +1,6 @@
 """One self-contained report.html of one job: everything inlined, nothing fetched, readable without scripts.
 
-Composes; what is said is in the modules beside this one, how it looks in templates/report.
+Composes; what is said is in the other modules here, how it looks in templates/report.
 """
 
 from __future__ import annotations
@@ -114,14 +114,14 @@ def _longest_first(hidden: dict[str, tuple[int, int]]) -> list[tuple[str, tuple[
 def compose(summary: Summary, inputs: Inputs) -> Page:
     """What the page says, without a word of HTML."""
     name, subtitle = title(summary, inputs)
-    told = verdict(summary)
+    said = verdict(summary)
     sections = [[_numbered(make(summary, inputs), summary) for make in part] for part in (_BEFORE, _AFTER)]
     before, after = ([x for x in part if _is_worth_showing(x, inputs)] for part in sections)
     return Page(
         title=name,
         subtitle=subtitle,
-        sentences=answer(inputs) or told.sentences,
-        command=told.command,
+        sentences=answer(inputs) or said.sentences,
+        command=said.command,
         quality=quality_section(summary),
         before=before,
         timeline=inputs.timeline,

@@ -12,7 +12,7 @@ from harness.measure.run_files import read_events
 from harness.monitor.errors import MonitorError
 from harness.monitor.samples import Recording, read
 from harness.report.elements import Figure
-from harness.report.exercise_0.results import Fit, Verdict
+from harness.report.exercise_0.results import Fit, LinkVerdict
 from harness.run import NodeStatus, Record, Run, Status
 
 
@@ -50,14 +50,14 @@ class Inputs:
     steps: Mapping[int, Sequence[StepRecord]] = field(default_factory=dict)
     monitors: Sequence[Recording] = ()
     links: Sequence[LinkFit] = ()  # of other runs on the same site, each with its line
-    links_note: str = ""  # why there is none of some group of this run
+    links_note: str = ""  # why some group of this run has no line
     tested: Sequence[LinkFit] = ()  # of this run, when it is exercise 0
-    verdict: Verdict | None = None  # as above
+    verdict: LinkVerdict | None = None  # as above
     left_out: Sequence[str] = ()  # a sentence for every damaged file of which nothing else speaks
     heat: Figure | None = None
     gantt: Figure | None = None
     hidden: Sequence[tuple[str, int, int]] = ()  # kind, its time, of it beside communication; nanoseconds
-    timeline: bytes = b""  # timeline_pack's; empty: no trace to draw
+    timeline: bytes = b""  # packed, as the page carries it; empty: no trace to draw
 
 
 def gather(run: Run | None) -> Inputs:
@@ -77,7 +77,7 @@ def gather(run: Run | None) -> Inputs:
 
 
 def _record(run: Run) -> tuple[Record | None, list[str]]:
-    """The record, or a sentence where it is damaged; neither where there is none."""
+    """The record, or a sentence where it is damaged; neither where no record was written."""
     try:
         return (run.record if run.is_run else None), []
     except WorkError as error:

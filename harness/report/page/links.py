@@ -12,7 +12,14 @@ from typing import TypeVar
 from harness.analysis.expected import resolved
 from harness.analysis.summary import Summary
 from harness.common.errors import WorkError
-from harness.report.exercise_0.results import RESULTS, Measured, Point, Verdict, read_measured, read_verdict
+from harness.report.exercise_0.results import (
+    RESULTS,
+    LinkVerdict,
+    Measured,
+    Point,
+    read_measured,
+    read_verdict,
+)
 from harness.report.page.inputs import LinkFit
 from harness.run import Record, Run, all_runs
 
@@ -26,7 +33,7 @@ class Links:
     fits: Sequence[LinkFit] = ()
     left_out: Sequence[str] = ()
     note: str = ""
-    verdict: Verdict | None = None  # of this run, when it is exercise 0
+    verdict: LinkVerdict | None = None  # of this run, when it is exercise 0
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from harness.report.palette import COMPUTE, IDLE, of_series
 from harness.report.plots import plotly_json
 from harness.report.tables.catalogue import page_tables
 
-_MOST_POINTS = 600  # of one line: more cannot be told apart on a screen
+_MOST_POINTS = 600  # of one line: a screen does not show more
 _GIB = 2**30
 _PLOTS: tuple[tuple[str, str, float], ...] = (
     ("utilization_percent", "utilisation (%)", 1.0),

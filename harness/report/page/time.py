@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from harness.analysis.summary import Device, Summary
+from harness.format.device_time import busiest_and_idlest, unknown_ns, with_known
 from harness.format.format import of
-from harness.format.known import busiest_and_idlest, that_know, unknown_ns
 from harness.format.labels import are_cpus
 from harness.report.elements import Figure, Section
 from harness.report.page.inputs import Inputs
@@ -74,10 +74,10 @@ def _mean_words(devices: Sequence[Device]) -> str:
         ("copies alone", "exposed_memory_ns"),
         ("idle", "idle_ns"),
     )
-    told = (
+    texts = (
         f"{word} {of(sum(getattr(d, field) for d in devices), total)}"
-        if len(that_know(devices, field)) == len(devices)
+        if len(with_known(devices, field)) == len(devices)
         else f"{word} –"
         for word, field in parts
     )
-    return ", ".join(told) + " on average."
+    return ", ".join(texts) + " on average."

@@ -1,6 +1,6 @@
 """The page's figures as PNG for slides, drawn by matplotlib from the same Plotly JSON.
 
-Knows the few kinds of trace that the page uses (page_parts.Figure) and nothing of what they mean.
+Knows the few kinds of trace that the page uses (elements.Figure) and nothing of what they mean.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ def _even(rows: Sequence[Record]) -> list[Record]:
 
 
 def check_parquet() -> None:
-    """Raises RequestError where Parquet cannot be written, for whoever asks before the work that it would follow."""
+    """Raises RequestError where Parquet cannot be written: to ask before the work starts."""
     if find_spec("pyarrow") is None:
         install = "bash slurm.sh --install tables" if IN_CHECKOUT else "pip install pyarrow"
         raise RequestError(f"--parquet needs pyarrow: run `{install}`, or use --csv")

@@ -11,8 +11,8 @@ from typing import Any
 from harness.analysis.summary import Finding, Summary, Verdict
 from harness.explain.next_command import in_lines
 from harness.explain.rules import verdict
+from harness.format.device_time import busiest_and_idlest
 from harness.format.format import cut, duration
-from harness.format.known import busiest_and_idlest
 from harness.format.labels import field_word, recording, work_word
 from harness.report.tables import catalogue
 from harness.report.tables.machine import SPEED

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from harness.analysis.summary import Device, Gap, IdleCause, KindTime, PhaseTime, Summary
+from harness.format.device_time import with_known
 from harness.format.format import amount, apart, duration, of, percent, short
-from harness.format.known import that_know
 from harness.format.labels import are_cpus, cause_word, is_cpu
 from harness.report.tables.table import Column, TableOf, file_of, file_per_device
 
@@ -102,7 +102,7 @@ PHASES = TableOf[PhaseTime](
 
 
 def _cause_caption(s: Summary) -> str:
-    knowing, every = len(that_know(s.devices, "idle_ns")), len(s.devices)
+    knowing, every = len(with_known(s.devices, "idle_ns")), len(s.devices)
     return f"Idle time by cause, {'all devices' if knowing == every else f'{knowing} of {every} devices'}"
 
 

@@ -13,7 +13,7 @@ from harness.format.format import rate
 from harness.report.compare.tables import (
     collective_kinds,
     collective_table,
-    fact,
+    in_every_run,
     kernel_rows,
     letters,
     precision_table,
@@ -63,7 +63,7 @@ def collectives_section(labels: Sequence[str], pairs: Sequence[Comparison]) -> S
     if not numbers.rows:
         return Section("collectives", title)
     kinds = collective_kinds(pairs)
-    times = {kind: fact(pairs, f"{kind}_ns") for kind in kinds}
+    times = {kind: in_every_run(pairs, f"{kind}_ns") for kind in kinds}
     data = [
         plotly_json.across(label, [(times[kind][i] or 0.0) / 1e6 for kind in kinds], kinds, of_series(i))
         for i, label in enumerate(labels)

@@ -38,9 +38,9 @@ def timelines(
     notes: list[str] = []
     absent: list[str] = []
     for label, summary in zip(labels, summaries, strict=True):
-        tracks, told = _of_run(summary, ranks, len(summaries), progress)
+        tracks, texts = _of_run(summary, ranks, len(summaries), progress)
         drawn += [replace(track, run=label) for track in tracks]
-        notes += [f"{label}: {note}" for note in told]
+        notes += [f"{label}: {note}" for note in texts]
         absent += [] if tracks else [_why(label, summary)]
     missing = "; ".join(absent)
     if len(summaries) - len(absent) < 2:
@@ -79,7 +79,7 @@ def _why(label: str, s: Summary) -> str:
 
 
 def _left_out(s: Summary, choice: Choice, tracks: Sequence[ProcessTrack]) -> Iterator[str]:
-    """What a reader might look for in vain."""
+    """What of the run is not drawn."""
     processes = len({(d.source, d.rank, d.pid) for d in s.devices})
     counted = max((len(r.durations_ns) for r in s.steps.per_rank), default=0)
     if len(tracks) < processes:

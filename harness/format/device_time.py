@@ -8,14 +8,14 @@ from collections.abc import Sequence
 from harness.analysis.summary import Device
 
 
-def that_know(devices: Sequence[Device], field: str) -> list[Device]:
+def with_known(devices: Sequence[Device], field: str) -> list[Device]:
     """Those whose number of that name was not withheld."""
     return [d for d in devices if getattr(d, field) is not None]
 
 
 def share(devices: Sequence[Device], field: str) -> float | None:
     """Of the window, over the devices that know the number; None where none does."""
-    knowing = that_know(devices, field)
+    knowing = with_known(devices, field)
     window = sum(d.window_ns for d in knowing)
     return sum(getattr(d, field) for d in knowing) / window if window else None
 
@@ -31,7 +31,7 @@ def unknown_ns(device: Device) -> int:
 
 def by_idleness(devices: Sequence[Device]) -> list[Device]:
     """The busiest first, the idlest last; those whose idle time is not known are neither, and stand between."""
-    knowing = that_know(devices, "idle_ns")
+    knowing = with_known(devices, "idle_ns")
     knowing.sort(key=lambda d: (d.idle_ns or 0) / max(d.window_ns, 1))
     half = len(knowing) // 2
     return [*knowing[:half], *(d for d in devices if d.idle_ns is None), *knowing[half:]]
