@@ -71,6 +71,6 @@ if __name__ == "__main__":
     cpu_shim.__dict__["install"] = lambda: None  # for good: each rank inherits it
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # megatron lists NVIDIA's packages that it does without
-        from exercises.exercise_3_MegatronLM import data, engine, records, stage_ranges  # noqa: F401
+        from exercises.exercise_3_MegatronLM import data, engine, iteration_metrics, stage_ranges  # noqa: F401
 
     serve()

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from harness.analysis.job.matching import Matched, cross
+from harness.analysis.job.matching import MatchedGroup, match_collectives
 from harness.analysis.process.kinds import load_rules
 from harness.analysis.process.measure import unmeasured
 from harness.analysis.process.part import RankPart
@@ -20,10 +20,10 @@ def clocks_of(traces: Sequence[Trace]) -> dict[str, Clock]:
     """The clocks of traces that were not measured, each with its offset from the first trace's."""
     parts = [unmeasured(view, load_rules()) for trace in traces for view in views(trace)]
     several = len({part.clock for part in parts}) > 1
-    return align_clocks(parts, cross(parts, None).matched if several else [])
+    return align_clocks(parts, match_collectives(parts, None).matched if several else [])
 
 
-def align_clocks(parts: Sequence[RankPart], matched: list[Matched]) -> dict[str, Clock]:
+def align_clocks(parts: Sequence[RankPart], matched: list[MatchedGroup]) -> dict[str, Clock]:
     """Each clock's offset from the first part's, by the median difference of the ends of shared collectives.
 
     `residual_ns` is the median absolute deviation from that offset: what the alignment cannot explain. A
@@ -42,7 +42,7 @@ def align_clocks(parts: Sequence[RankPart], matched: list[Matched]) -> dict[str,
     return clocks
 
 
-def _offset(clock: str, known: dict[str, Clock], matched: list[Matched]) -> Clock | None:
+def _offset(clock: str, known: dict[str, Clock], matched: list[MatchedGroup]) -> Clock | None:
     differences: list[I64] = []
     for m in matched:
         mine = [i for i, p in enumerate(m.parts) if p.clock == clock]

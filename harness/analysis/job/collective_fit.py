@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from harness.analysis.job.matching import Crossing
+from harness.analysis.job.matching import JobCollectives
 from harness.analysis.process.phases import PHASES
 from harness.analysis.summary import CollectiveFit, CollectivePhase, MessageSize, Withheld
 from harness.common.alpha_beta import AlphaBeta, fit_alpha_beta
@@ -12,9 +12,9 @@ from harness.common.alpha_beta import AlphaBeta, fit_alpha_beta
 MIN_R_SQUARED = 0.9  # below it the size of a message says too little about its time
 
 
-def collective_phases(crossing: Crossing, steps: int) -> list[CollectivePhase]:
+def collective_phases(job: JobCollectives, steps: int) -> list[CollectivePhase]:
     """One row per kind and phase, summed over ranks. steps: counted steps, summed over ranks as well."""
-    sums = crossing.phases
+    sums = job.phases
     rows = [
         CollectivePhase(
             kind=kind,

@@ -9,7 +9,7 @@ from math import comb
 
 import numpy as np
 
-from harness.analysis.job.matching import Crossing, Matched
+from harness.analysis.job.matching import JobCollectives, MatchedGroup
 from harness.analysis.process.collective_rows import Key, Rows
 from harness.analysis.process.part import RankPart
 from harness.analysis.summary import Clock, Collective, MessageSize, Straggler
@@ -23,7 +23,7 @@ NOTICEABLE = 0.1  # and when the skew is at least this share of the collectives'
 
 
 @dataclass
-class _Alone:
+class _Unmatched:
     """What one rank did that cannot be matched with the others' (they may have done the same)."""
 
     count: int = 0
@@ -48,36 +48,36 @@ class _Sums:
     last: dict[int, int] = field(default_factory=dict)
     hosts: set[str] = field(default_factory=set)
     of_rank: Counter[tuple[int, str, int]] = field(default_factory=Counter)  # its calls
-    alone: dict[tuple[int, str, int], _Alone] = field(default_factory=dict)
+    unmatched: dict[tuple[int, str, int], _Unmatched] = field(default_factory=dict)
 
 
-def tabulate(crossing: Crossing, clocks: dict[str, Clock]) -> list[Collective]:
+def tabulate(job: JobCollectives, clocks: dict[str, Clock]) -> list[Collective]:
     """One row per kind, group, size and element type, most time first."""
     sums: dict[Key, _Sums] = {}
-    for matched in crossing.matched:
+    for matched in job.matched:
         for i, key in enumerate(matched.keys):
             chosen = np.flatnonzero((matched.key == i) & matched.inside)
             if len(chosen):
                 full = _with_size(key, matched)
                 _add_matched(sums.setdefault(full, _Sums()), matched, chosen, clocks)
-    for part, rows in crossing.alone:
+    for part, rows in job.unmatched:
         inside = (rows.start_ns >= part.window_start_ns) & (rows.start_ns < part.window_end_ns)
         for i, key in enumerate(rows.keys):
             chosen = np.flatnonzero((rows.key == i) & inside)
             if len(chosen):
-                _add_alone(sums.setdefault(key, _Sums()), part, rows, chosen)
-    table = [_row(key, _with_alone(key.kind, s)) for key, s in sums.items()]
+                _add_unmatched(sums.setdefault(key, _Sums()), part, rows, chosen)
+    table = [_row(key, _with_unmatched(key.kind, s)) for key, s in sums.items()]
     return sorted(table, key=lambda c: (-c.duration_ns, c.kind, c.group or "", c.dtype or ""))
 
 
-def _with_size(key: Key, m: Matched) -> Key:
+def _with_size(key: Key, m: MatchedGroup) -> Key:
     """The key with the size of its group, which is that of the world where nobody recorded a group."""
     if key.group_size is not None or not m.complete or len(m.parts) < 2:
         return key
     return replace(key, group_size=len(m.parts))
 
 
-def _add_matched(s: _Sums, m: Matched, chosen: I64, clocks: dict[str, Clock]) -> None:
+def _add_matched(s: _Sums, m: MatchedGroup, chosen: I64, clocks: dict[str, Clock]) -> None:
     duration = m.end_ns[:, chosen] - m.start_ns[:, chosen]
     fastest = duration.min(axis=0)
     _count(s, m.parts, m.bytes[chosen], duration)
@@ -102,7 +102,7 @@ def _count(s: _Sums, parts: Iterable[RankPart], size: I64, duration: I64) -> Non
     s.spans += duration.size
 
 
-def _aligned_starts(m: Matched, chosen: I64, clocks: dict[str, Clock]) -> I64 | None:
+def _aligned_starts(m: MatchedGroup, chosen: I64, clocks: dict[str, Clock]) -> I64 | None:
     """Starts on one clock; None when a rank's clock could not be aligned."""
     if any(part.clock not in clocks for part in m.parts):
         return None
@@ -111,26 +111,26 @@ def _aligned_starts(m: Matched, chosen: I64, clocks: dict[str, Clock]) -> I64 | 
     return aligned
 
 
-def _count_last(s: _Sums, m: Matched, start: I64) -> None:
+def _count_last(s: _Sums, m: MatchedGroup, start: I64) -> None:
     for i, count in zip(*np.unique(start.argmax(axis=0), return_counts=True), strict=True):
         rank = m.parts[int(i)].source.rank
         if rank is not None:
             s.last[rank] = s.last.get(rank, 0) + int(count)
 
 
-def _add_alone(s: _Sums, part: RankPart, rows: Rows, chosen: I64) -> None:
+def _add_unmatched(s: _Sums, part: RankPart, rows: Rows, chosen: I64) -> None:
     duration = (rows.end_ns - rows.start_ns)[chosen]
     _count(s, [part], rows.bytes[chosen], duration)
-    own = s.alone.setdefault(part.key, _Alone())
+    own = s.unmatched.setdefault(part.key, _Unmatched())
     own.count += len(chosen)
     own.bytes += int(np.maximum(rows.bytes[chosen], 0).sum())
     own.duration_ns += int(duration.sum())
 
 
-def _with_alone(kind: str, s: _Sums) -> _Sums:
+def _with_unmatched(kind: str, s: _Sums) -> _Sums:
     """What could not be matched: a collective counts once, as the rank that did most of them saw it, not once
     a rank; a send or a receive is each rank's own."""
-    own = list(s.alone.values())
+    own = list(s.unmatched.values())
     if kind not in POINT_TO_POINT:
         own = sorted(own, key=lambda a: (a.count, a.bytes, a.duration_ns))[-1:]
     return replace(
@@ -171,15 +171,15 @@ def _row(key: Key, s: _Sums) -> Collective:
 _Message = tuple[str, int | None, int, bool]  # kind, group size, bytes, whether waiting is inside
 
 
-def message_sizes(crossing: Crossing) -> list[MessageSize]:
+def message_sizes(job: JobCollectives) -> list[MessageSize]:
     """Median time per kind, group size and message size: the transfer, or with waiting where ranks do not match."""
     times: dict[_Message, list[I64]] = {}
-    for m in crossing.matched:
+    for m in job.matched:
         fastest = (m.end_ns - m.start_ns).min(axis=0)
         columns = (m.key[m.inside], m.bytes[m.inside], fastest[m.inside])
         waits = len(m.parts) < 2 or not m.complete
         _collect(times, [_with_size(key, m) for key in m.keys], columns, waits=waits)
-    for part, rows in crossing.alone:
+    for part, rows in job.unmatched:
         inside = (rows.start_ns >= part.window_start_ns) & (rows.start_ns < part.window_end_ns)
         duration = rows.end_ns - rows.start_ns
         _collect(times, rows.keys, (rows.key[inside], rows.bytes[inside], duration[inside]), waits=True)
@@ -212,14 +212,14 @@ def _collect(
             times.setdefault((k.kind, k.group_size, b, waits), []).append(duration[(key == i) & (size == b)])
 
 
-def stragglers(crossing: Crossing, clocks: dict[str, Clock]) -> list[Straggler]:
+def stragglers(job: JobCollectives, clocks: dict[str, Clock]) -> list[Straggler]:
     """Ranks that arrive last far more often than chance would have it, where the skew is worth a word."""
     count: dict[int, int] = {}
     took_part: dict[int, int] = {}
     lateness: dict[int, int] = {}
     share: dict[int, float] = {}
     skew, time = 0, 0
-    for m in crossing.matched:
+    for m in job.matched:
         chosen = np.flatnonzero(m.inside)
         start = (
             _aligned_starts(m, chosen, clocks) if len(m.parts) > 1 and m.complete and len(chosen) else None

@@ -9,7 +9,7 @@ from statistics import median
 
 import numpy as np
 
-from harness.analysis.job.matching import NAMELESS, Crossing
+from harness.analysis.job.matching import NAMELESS, JobCollectives
 from harness.analysis.process.part import RankPart, merge
 from harness.analysis.summary import Clock, Finding, Verdict
 
@@ -117,7 +117,7 @@ def world_size(parts: Sequence[RankPart], by_training: int | None = None) -> int
 
 
 def judge_job(
-    parts: Sequence[RankPart], size: int | None, crossing: Crossing, clocks: dict[str, Clock]
+    parts: Sequence[RankPart], size: int | None, collectives: JobCollectives, clocks: dict[str, Clock]
 ) -> list[Finding]:
     """What is wrong with the recordings as one job."""
     return [
@@ -125,17 +125,17 @@ def judge_job(
         *_twice(parts),
         *_several_kinds_of_step(parts),
         *_windows_apart(parts, clocks),
-        *_clock_doubts(parts, crossing, clocks),
-        *_several_clocks(crossing),
-        *_unmatched(crossing),
+        *_clock_doubts(parts, collectives, clocks),
+        *_several_clocks(collectives),
+        *_unmatched(collectives),
     ]
 
 
-def _unmatched(crossing: Crossing) -> list[Finding]:
+def _unmatched(collectives: JobCollectives) -> list[Finding]:
     """Named groups that do not fit are a doubt; without a name several groups are mixed, which is no
     fault."""
     what = "collectives cannot be matched across ranks"
-    reasons = sorted({r for r in crossing.unmatched if not r.startswith("point-to-point")})
+    reasons = sorted({r for r in collectives.reasons if not r.startswith("point-to-point")})
     return [
         Finding(severity=Verdict.GOOD, what=what, evidence=r) if NAMELESS in r else _doubt(what, r)
         for r in reasons
@@ -192,11 +192,11 @@ def _windows_apart(parts: Sequence[RankPart], clocks: dict[str, Clock]) -> list[
     ]
 
 
-def _several_clocks(crossing: Crossing) -> list[Finding]:
+def _several_clocks(collectives: JobCollectives) -> list[Finding]:
     """Ranks that are taken to share a clock, and do not: a collective in which every member needs every other's data
     ended on one of them before it began on another. That its ends lie apart is no sign: on a busy machine a rank waits
     for a core before it can say that it ended."""
-    for m in crossing.matched:
+    for m in collectives.matched:
         needed = np.isin(m.key, [i for i, key in enumerate(m.keys) if key.kind in NEED_ALL])
         if len({part.clock for part in m.parts}) != 1 or len(m.parts) < 2 or not needed.any():
             continue
@@ -208,7 +208,9 @@ def _several_clocks(crossing: Crossing) -> list[Finding]:
     return []
 
 
-def _clock_doubts(parts: Sequence[RankPart], crossing: Crossing, clocks: dict[str, Clock]) -> list[Finding]:
+def _clock_doubts(
+    parts: Sequence[RankPart], collectives: JobCollectives, clocks: dict[str, Clock]
+) -> list[Finding]:
     found: list[Finding] = []
     missing = sorted({part.clock for part in parts} - set(clocks))
     if missing and len(parts) > 1:
@@ -220,7 +222,7 @@ def _clock_doubts(parts: Sequence[RankPart], crossing: Crossing, clocks: dict[st
         )
     lengths = [
         int(m.end_ns[0, i] - m.start_ns[0, i])
-        for m in crossing.matched
+        for m in collectives.matched
         for i in range(min(m.end_ns.shape[1], 200))
     ]
     for clock in clocks.values():

@@ -45,7 +45,7 @@ class Group:
 
 
 @dataclass(frozen=True)
-class Matched:
+class MatchedGroup:
     """One group's collectives on r ranks: instance i is column i of each (r, n) table. Times unaligned,
     unix where known."""
 
@@ -68,19 +68,19 @@ class Matched:
 
 
 @dataclass
-class Crossing:
+class JobCollectives:
     """Every group of a job: matched ones, the rows that could not be, and why."""
 
-    matched: list[Matched] = field(default_factory=list)
-    alone: list[tuple[RankPart, Rows]] = field(default_factory=list)
-    unmatched: list[str] = field(default_factory=list)
+    matched: list[MatchedGroup] = field(default_factory=list)
+    unmatched: list[tuple[RankPart, Rows]] = field(default_factory=list)
+    reasons: list[str] = field(default_factory=list)
     # (kind, phase, number) -> sum, over the ranks with a counted step where any has one: it is divided by their steps
     phases: Counter[tuple[str, int, str]] = field(default_factory=Counter)
 
 
-def cross(parts: Sequence[RankPart], world_size: int | None) -> Crossing:
+def match_collectives(parts: Sequence[RankPart], world_size: int | None) -> JobCollectives:
     """Match the collectives of a job's ranks, group by group."""
-    result = Crossing()
+    result = JobCollectives()
     groups: dict[Group, list[tuple[RankPart, Rows]]] = {}
     stepped = any(part.steps.durations_ns for part in parts)
     for part in parts:
@@ -93,15 +93,15 @@ def cross(parts: Sequence[RankPart], world_size: int | None) -> Crossing:
         reason = _obstacle(group, members, world_size)
         aligned = None if reason else _align_sequences(members)
         if aligned is None:
-            result.alone += members
+            result.unmatched += members
             if len(members) > 1:
-                result.unmatched.append(reason or _differ(group))
+                result.reasons.append(reason or _differ(group))
         else:
             whole = world_size is None or len(parts) >= world_size
             matched = replace(_tables(group, aligned), whole_job=whole)
             if group.nameless and not _meets(matched):
-                result.alone += members
-                result.unmatched.append(_differ(group))
+                result.unmatched += members
+                result.reasons.append(_differ(group))
             else:
                 result.matched.append(matched)
     return result
@@ -304,7 +304,7 @@ def _first_two(reference: I64, own: I64, places: I64, least: int) -> list[int]:
     return agreeing
 
 
-def _meets(m: Matched) -> bool:
+def _meets(m: MatchedGroup) -> bool:
     """Whether every rank is in most collectives at one moment, as in collectives they must be; clocks set by their
     ends."""
     if m.end_ns.shape[1] == 0:
@@ -318,7 +318,7 @@ def _meets(m: Matched) -> bool:
     return float(together.mean()) >= MEETING_SHARE
 
 
-def _tables(group: Group, placed: list[_Placed]) -> Matched:
+def _tables(group: Group, placed: list[_Placed]) -> MatchedGroup:
     first = max(p.shift for p in placed)
     n = max(min(p.shift + len(p.rows.key) for p in placed) - first, 0)
     cut = [slice(first - p.shift, first - p.shift + n) for p in placed]
@@ -330,4 +330,4 @@ def _tables(group: Group, placed: list[_Placed]) -> Matched:
         inside &= (row >= p.part.window_start_ns) & (row < p.part.window_end_ns)
     epoch = np.array([p.part.epoch_ns or 0 for p in placed])[:, None]
     keys, key = placed[0].rows.keys, placed[0].rows.key[cut[0]]
-    return Matched(group, [p.part for p in placed], keys, key, size, start + epoch, end + epoch, inside)
+    return MatchedGroup(group, [p.part for p in placed], keys, key, size, start + epoch, end + epoch, inside)

@@ -10,7 +10,7 @@ import numpy as np
 from harness.analysis.job import collective_table, grouping
 from harness.analysis.job.clocks import align_clocks
 from harness.analysis.job.collective_fit import collective_phases, fits, withheld_fits
-from harness.analysis.job.matching import Crossing, cross
+from harness.analysis.job.matching import JobCollectives, match_collectives
 from harness.analysis.process.device import kind_table
 from harness.analysis.process.launches import merge_copies
 from harness.analysis.process.part import RankPart, unpack_tables
@@ -46,18 +46,18 @@ def finish(parts: Sequence[RankPart], world_size: int | None = None) -> Summary:
     """
     parts = sorted(parts, key=lambda part: part.key)
     size = grouping.world_size(parts, world_size)
-    crossing = cross(parts, size)
-    clocks = align_clocks(parts, crossing.matched)
+    job = match_collectives(parts, size)
+    clocks = align_clocks(parts, job.matched)
     kernels, unclassified, ranges = _tables(parts)
     devices = [device for part in parts for device in part.devices]
-    sizes = collective_table.message_sizes(crossing)
-    collectives = collective_table.tabulate(crossing, clocks)
+    sizes = collective_table.message_sizes(job)
+    collectives = collective_table.tabulate(job, clocks)
     pipe = _pipeline(parts, clocks, size)
     return Summary(
         quality=_quality(
             parts,
-            grouping.judge_job(parts, size, crossing, clocks),
-            [*_withheld(parts, crossing, size, collectives), *withheld_fits(sizes), *withheld_theory(pipe)],
+            grouping.judge_job(parts, size, job, clocks),
+            [*_withheld(parts, job, size, collectives), *withheld_fits(sizes), *withheld_theory(pipe)],
         ),
         window=parts[0].window,
         sources=[part.source for part in parts],
@@ -74,10 +74,10 @@ def finish(parts: Sequence[RankPart], world_size: int | None = None) -> Summary:
         phases=phase_table(_sum_phases(parts)),
         ranges=ranges,
         collectives=collectives,
-        collective_phases=collective_phases(crossing, sum(len(p.steps.durations_ns) for p in parts)),
+        collective_phases=collective_phases(job, sum(len(p.steps.durations_ns) for p in parts)),
         message_sizes=sizes,
         collective_fits=fits(sizes),
-        stragglers=collective_table.stragglers(crossing, clocks),
+        stragglers=collective_table.stragglers(job, clocks),
         clocks=sorted(clocks.values(), key=lambda c: c.host) if len(clocks) > 1 else [],
         pipeline=pipe,
         launches=[part.launches for part in parts if part.launches is not None],
@@ -99,11 +99,11 @@ def _quality(parts: Sequence[RankPart], of_job: list[Finding], withheld_of_job: 
 
 
 def _withheld(
-    parts: Sequence[RankPart], crossing: Crossing, world_size: int | None, collectives: Sequence[Collective]
+    parts: Sequence[RankPart], job: JobCollectives, world_size: int | None, collectives: Sequence[Collective]
 ) -> Iterator[Withheld]:
     """What collectives do not say where not all of their members were read, or could be matched."""
-    half_read = [m for m in crossing.matched if not m.complete and len(m.parts) > 1]
-    if half_read or (len(parts) < (world_size or 1) and (crossing.matched or crossing.alone)):
+    half_read = [m for m in job.matched if not m.complete and len(m.parts) > 1]
+    if half_read or (len(parts) < (world_size or 1) and (job.matched or job.unmatched)):
         reason = "how long ranks wait is known only where every rank of the group was read"
         yield Withheld(field="collectives.waiting_ns", reason=reason)
     if any(
