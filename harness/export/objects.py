@@ -74,7 +74,7 @@ class Task:
 
 
 @dataclass(frozen=True)
-class Model:
+class ObjectModel:
     """All tasks on one clock that starts at 0 and ends at `end_ns`; `epoch_ns` is unix time of 0, if known."""
 
     tasks: list[Task]
@@ -84,7 +84,7 @@ class Model:
     notes: list[str]
 
 
-def build(traces: Sequence[Trace], hosts: Mapping[int, str] | None = None) -> Model:
+def build(traces: Sequence[Trace], hosts: Mapping[int, str] | None = None) -> ObjectModel:
     """Tasks of all traces, by rank where known. `hosts`: node name by rank, for traces that do not name theirs."""
     traces = [_with_host(trace, hosts or {}) for trace in traces]
     offsets, absolute, notes = offsets_ns(traces)
@@ -99,7 +99,7 @@ def build(traces: Sequence[Trace], hosts: Mapping[int, str] | None = None) -> Mo
     tasks = [replace(task, offset_ns=task.offset_ns - first) for task in tasks]
     end = max((_last_ns(task) for task in tasks), default=0)
     nodes = list(dict.fromkeys(task.node for task in tasks))
-    return Model(tasks, nodes, end, first if absolute else None, notes)
+    return ObjectModel(tasks, nodes, end, first if absolute else None, notes)
 
 
 def offsets_ns(traces: Sequence[Trace]) -> tuple[list[int], bool, list[str]]:

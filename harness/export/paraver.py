@@ -13,7 +13,7 @@ from datetime import datetime
 from pathlib import Path
 
 from harness.common.errors import WorkError
-from harness.export.objects import Model, Row, RowKind, Task, build
+from harness.export.objects import ObjectModel, Row, RowKind, Task, build
 from harness.export.prv_blocks import blocks_of
 from harness.export.prv_labels import Labels, event_types
 from harness.export.prv_records import Block, lines
@@ -24,7 +24,7 @@ SUFFIXES = (".prv", ".pcf", ".row")
 
 
 @dataclass(frozen=True)
-class Written:
+class ParaverFiles:
     """The three files and how much is in them."""
 
     prv: Path
@@ -40,7 +40,7 @@ class Written:
 
 def write_paraver(
     traces: Sequence[Trace], out: Path, hosts: Mapping[int, str] | None = None, when: datetime | None = None
-) -> Written:
+) -> ParaverFiles:
     """Write `out`.prv, .pcf and .row; each appears whole or not at all, the .prv last.
 
     `hosts` is the node's name by rank for traces that do not name theirs; `when` is the date in the header.
@@ -62,7 +62,7 @@ def write_paraver(
         paths = {suffix: _write(out.with_name(out.name + suffix), text) for suffix, text in texts.items()}
     except OSError as error:
         raise WorkError(f"{out}.prv cannot be written: {error.strerror}") from error
-    return Written(
+    return ParaverFiles(
         prv=paths[".prv"],
         pcf=paths[".pcf"],
         row=paths[".row"],
@@ -75,16 +75,16 @@ def write_paraver(
     )
 
 
-def _of_task(model: Model, index: int, task: Task, labels: Labels) -> list[Block]:
+def _of_task(model: ObjectModel, index: int, task: Task, labels: Labels) -> list[Block]:
     return blocks_of(task, index + 1, _cpu_of_rows(model, index), labels, model.end_ns)
 
 
-def _prv(model: Model, blocks: Sequence[Block], when: datetime) -> Iterable[bytes]:
+def _prv(model: ObjectModel, blocks: Sequence[Block], when: datetime) -> Iterable[bytes]:
     yield header(model, when).encode() + b"\n"
     yield from lines(blocks)
 
 
-def header(model: Model, when: datetime) -> str:
+def header(model: ObjectModel, when: datetime) -> str:
     """`#Paraver (date):end_ns:nodes(CPUs of each):1:tasks(threads:node,…)`. A "CPU" is a device; see `_cpus`."""
     cpus = _cpus(model)
     per_node = ",".join(str(sum(node == each for node, _, _ in cpus)) for each in model.nodes)
@@ -95,7 +95,7 @@ def header(model: Model, when: datetime) -> str:
     )
 
 
-def row_text(model: Model) -> str:
+def row_text(model: ObjectModel) -> str:
     """The .row file: names of CPUs (devices), nodes, tasks and threads."""
     cpus = [f"{name} @ {node}" for node, name, _ in _cpus(model)]
     tasks = [f"{task.label} @ {task.node}" for task in model.tasks]
@@ -123,7 +123,7 @@ def _row_name(row: Row, task_number: int, thread_number: int) -> str:
     return f"THREAD 1.{task_number}.{thread_number}{lane}"
 
 
-def _cpus(model: Model) -> list[tuple[str, str, tuple[int, int]]]:
+def _cpus(model: ObjectModel) -> list[tuple[str, str, tuple[int, int]]]:
     """(node, name, (task, device)) of each device in Paraver's order, node by node; a task without one gets a CPU.
 
     Two tasks on one device share its entry; it carries the first task's key.
@@ -138,7 +138,7 @@ def _cpus(model: Model) -> list[tuple[str, str, tuple[int, int]]]:
     return [(node, name, key) for (node, name), key in in_order]
 
 
-def _cpu_of_rows(model: Model, index: int) -> list[int]:
+def _cpu_of_rows(model: ObjectModel, index: int) -> list[int]:
     """For each row of a task the number of its device, from 1: a host thread stands on the task's first."""
     task = model.tasks[index]
     number = {(node, name): position + 1 for position, (node, name, _) in enumerate(_cpus(model))}

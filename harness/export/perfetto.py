@@ -17,7 +17,7 @@ from isal import igzip
 
 from harness.analysis.process.breakdown import COMMUNICATION, COMPUTE, MEMORY, NOT_WORK
 from harness.common.errors import WorkError
-from harness.export.objects import Model, RowKind, Task, build
+from harness.export.objects import ObjectModel, RowKind, Task, build
 from harness.monitor.samples import Recording
 from harness.traces.operators import operators
 from harness.traces.trace import I32, I64, U8, Activity, Calls, Events, Ranges, Trace
@@ -30,7 +30,7 @@ _MONITOR_PID = 1_000_000  # above any task's number
 
 
 @dataclass(frozen=True)
-class Written:
+class PerfettoFile:
     """The file and how much is in it."""
 
     path: Path
@@ -44,7 +44,7 @@ def write_perfetto(
     out: Path,
     hosts: Mapping[int, str] | None = None,
     recordings: Sequence[Recording] = (),
-) -> Written:
+) -> PerfettoFile:
     """Write `out` (.json.gz), whole or not at all. `hosts`: node by rank; `recordings`: the monitor's, per node.
 
     Raises WorkError when there is nothing to write or the folder cannot be written.
@@ -68,14 +68,14 @@ def write_perfetto(
         draft.replace(out)
     except OSError as error:
         raise WorkError(f"{out} cannot be written: {error.strerror}") from error
-    return Written(out, len(model.tasks), count, notes)
+    return PerfettoFile(out, len(model.tasks), count, notes)
 
 
 def _compressed(path: Path) -> BinaryIO:
     return cast(BinaryIO, igzip.IGzipFile(path, "wb", compresslevel=1))  # type: ignore[no-untyped-call]
 
 
-def _pieces(model: Model, recordings: Sequence[Recording]) -> Iterator[list[str]]:
+def _pieces(model: ObjectModel, recordings: Sequence[Recording]) -> Iterator[list[str]]:
     """Lists of JSON objects as text, each list small."""
     flow = 0
     for index, task in enumerate(model.tasks):
@@ -214,7 +214,7 @@ def _drawn(task: Task, pid: int, slices: _Slices) -> Iterator[list[str]]:
 
 
 def _arguments(events: Events, index: I64, told: Mapping[int, str]) -> Iterator[str]:
-    """What is known beyond name and time of each event, -1 for what is none. Operators' numbers say nothing."""
+    """What is known beyond name and time of each event, -1 for anything else. Operators' numbers say nothing."""
     if len(events) == 0:
         yield from ("" for _ in index)
         return
@@ -285,7 +285,7 @@ def _metrics(task: Task, pid: int) -> Iterator[list[str]]:
             yield from _counter(pid, name, metric.time_ns + task.offset_ns, metric.value.tolist())
 
 
-def _monitor(recording: Recording, pid: int, model: Model) -> Iterator[list[str]]:
+def _monitor(recording: Recording, pid: int, model: ObjectModel) -> Iterator[list[str]]:
     """Everything that the monitor sampled on one node while the traces ran, one counter per device and column."""
     yield [
         _meta(pid, 0, "process_name", {"name": f"monitor · {recording.host}"}),

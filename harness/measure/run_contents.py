@@ -91,7 +91,7 @@ def _missing(run: Run, expected: Sequence[str]) -> list[Finding]:
     more = f" and {len(lost) - 1} more are missing" if len(lost) > 1 else " is missing"
     status = run.status()
     ended = status is None or status.state not in ("queued", "running")
-    why = "the job has not told that it ended"
+    why = "the job has not recorded its end"
     if ended:
         why = f"the program started no profiler, or `{PROGRAM} logs RUN` has what it said"
     return [Finding(severity=Verdict.DOUBTFUL, what=what, evidence=f"{lost[0]}{more}; {why}")]

@@ -17,7 +17,7 @@ UNKNOWN_KIND = "unknown"
 
 @dataclass(slots=True)
 class Message:
-    """One collective as told; None and -1: not told. `bytes_told` is the size where it is given in bytes."""
+    """One collective as recorded; None and -1: not recorded. `bytes_told`: the size where it is recorded in bytes."""
 
     kind: str | None
     dtype: str | None = None
@@ -29,7 +29,7 @@ class Message:
 
     @property
     def bytes(self) -> int:
-        """The larger of input and output, as nccl-tests counts; -1 when not told."""
+        """The larger of input and output, as nccl-tests counts; -1 when not recorded."""
         elements = max(self.elements_in, self.elements_out)
         if self.bytes_told >= 0 or elements == 0:
             return max(self.bytes_told, 0)

@@ -1,4 +1,4 @@
-"""Any trace file to a Trace, told apart by content; finds trace files in folders."""
+"""Any trace file to a Trace, which its content tells; finds trace files in folders."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def _looks_like_trace(file: Path) -> bool:
         start = _beginning(file, unpack=True)
     except TraceError:
         start = b""
-    # What should be a trace and is none is said when it is opened; left out, its rank would just be missing.
+    # A damaged trace is kept: opening it gives an error, while without it the rank would only be missing.
     return b'"traceEvents"' in start or start.startswith(_LFS_MAGIC) or (not start and _named_as_trace(name))
 
 

@@ -97,7 +97,7 @@ def is_communication(kernel: str) -> bool:
 
 
 def collective_kind(word: str) -> str | None:
-    """The collective that a kernel, an operator or an API call carries out, or None if it is none.
+    """The collective that a kernel, an operator or an API call carries out, or None for any other.
 
     Reads NCCL's and RCCL's kernels of every era, NCCL's API, `c10d::` operators and `gloo:`/`nccl:` spans.
 

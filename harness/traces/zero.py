@@ -1,6 +1,6 @@
 """A trace's times on a clock that none of them precedes; what they mean is not looked at.
 
--1 stands for "not known" in every column, so a time below zero cannot be told from it. Tools write such times where
+-1 stands for "not known" in every column, so a time below zero would look like it. Tools write such times where
 their clock starts with something other than the recording.
 """
 

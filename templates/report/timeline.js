@@ -1,6 +1,6 @@
 "use strict";
 // The timeline: streams, ranges and gaps of the shown ranks on one canvas, to zoom into as in Perfetto.
-// The bytes are timeline_pack.py's. Times here are ticks (unit_ns nanoseconds) since the first shown step.
+// The bytes are harness/report/timeline/encode.py's. Times here are ticks (unit_ns nanoseconds) since the first shown step.
 
 const Timeline = {
   GUTTER: 158, RULER: 40, MOST_HEIGHT: 640, MOST_ON_PAPER: 760, SMALLEST_SPAN_NS: 50, DENSE_PX: 2,

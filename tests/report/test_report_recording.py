@@ -40,7 +40,7 @@ def told(run: Path) -> tuple[Summary, str, str]:
     ("state", "why"),
     [
         ("completed", "the program started no profiler, or `slurm.sh logs"),
-        ("running", "has not told that it ended"),
+        ("running", "has not recorded its end"),
     ],
 )
 def test_a_trace_that_was_asked_for_and_is_not_there_is_missing(tmp_path: Path, state: str, why: str) -> None:

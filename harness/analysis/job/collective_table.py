@@ -71,7 +71,7 @@ def tabulate(job: JobCollectives, clocks: dict[str, Clock]) -> list[Collective]:
 
 
 def _with_size(key: Key, m: MatchedGroup) -> Key:
-    """The key with the size of its group, which is that of the world where nobody recorded a group."""
+    """The key with the size of its group, which is that of the world where no group was recorded."""
     if key.group_size is not None or not m.complete or len(m.parts) < 2:
         return key
     return replace(key, group_size=len(m.parts))

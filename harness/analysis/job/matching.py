@@ -1,4 +1,4 @@
-"""Collectives across ranks: the same collective found on every rank, so that waiting is told from transfer.
+"""Collectives across ranks: the same collective found on every rank, so that waiting is separated from transfer.
 
 A collective ends everywhere at about the same time and cannot move data before its last member arrived. So
 on one collective, a rank's duration minus the fastest rank's is waiting, and the ends show how far two

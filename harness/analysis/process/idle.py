@@ -47,7 +47,7 @@ def awaits_communication(name: str) -> bool:
 
 def host_time(view: View, nesting: Nesting) -> HostTime:
     """The host's sets of one process. Data loading counts on the main thread: workers that prefetch do not. Blocking
-    calls count there and on threads that launch: a watchdog that waits for an event keeps nobody from working."""
+    calls count there and on threads that launch: a watchdog that waits for an event keeps no thread from working."""
     ranges, calls, names = view.ranges, view.calls, view.names
     on_main = ranges.thread == (nesting.main_thread if nesting.main_thread is not None else -2)
     data = matching(ranges.name, names, _DATA.search) & on_main

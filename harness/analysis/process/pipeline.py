@@ -270,7 +270,7 @@ def _depth(parts: list[tuple[int | None, int, StagePart]], world_size: int | Non
 
 
 def withheld_theory(found: Pipeline | None) -> list[Withheld]:
-    """That what theory expects is not told, and why."""
+    """Why no expected bubble is given."""
     if found is None or found.stages is not None:
         return []
     read = ", ".join(str(stage) for stage in sorted({s.stage for s in found.per_stage}))

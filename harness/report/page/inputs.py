@@ -57,7 +57,7 @@ class Inputs:
     heat: Figure | None = None
     gantt: Figure | None = None
     hidden: Sequence[tuple[str, int, int]] = ()  # kind, its time, of it beside communication; nanoseconds
-    timeline: bytes = b""  # packed, as the page carries it; empty: no trace to draw
+    timeline: bytes = b""  # what report/timeline/encode.py packs; empty: no trace to draw
 
 
 def gather(run: Run | None) -> Inputs:

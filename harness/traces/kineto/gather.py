@@ -48,7 +48,7 @@ _ACTIVITY = {
 }
 
 
-class Table:
+class Columns:
     """Columns that grow by whole arrays."""
 
     def __init__(self, *columns: str) -> None:
@@ -59,7 +59,7 @@ class Table:
         for name, values in columns.items():
             self._parts[name].append(values.astype(np.int64, copy=False))
 
-    def joined(self, other: Table, **mapped: I64) -> None:
+    def joined(self, other: Columns, **mapped: I64) -> None:
         """Append all of `other`'s rows, the columns `mapped` in place of its own."""
         for name, parts in self._parts.items():
             parts.extend([mapped[name]] if name in mapped else other._parts[name])
@@ -106,14 +106,14 @@ class Gathered:
     """Everything kept of the records, still in the file's order."""
 
     names: Names = field(default_factory=Names)
-    device: Table = field(
-        default_factory=lambda: Table(
+    device: Columns = field(
+        default_factory=lambda: Columns(
             "start", "end", "name", "activity", "device", "stream", "correlation", "bytes"
         )
     )
-    calls: Table = field(default_factory=lambda: Table("start", "end", "name", "thread", "correlation"))
-    ranges: Table = field(default_factory=lambda: Table("start", "end", "name", "thread"))
-    operators: Table = field(default_factory=lambda: Table("start", "end", "name", "thread", "dtype"))
+    calls: Columns = field(default_factory=lambda: Columns("start", "end", "name", "thread", "correlation"))
+    ranges: Columns = field(default_factory=lambda: Columns("start", "end", "name", "thread"))
+    operators: Columns = field(default_factory=lambda: Columns("start", "end", "name", "thread", "dtype"))
     device_messages: dict[int, MessageArgs] = field(default_factory=dict)  # by row of `device`
     host_messages: list[HostMessage] = field(default_factory=list)
     peak_memory_bytes: dict[int, int] = field(default_factory=dict)
@@ -157,7 +157,7 @@ class Gathered:
         self._rows += other._rows
         return self
 
-    def _tables(self) -> tuple[Table, ...]:
+    def _tables(self) -> tuple[Columns, ...]:
         return self.device, self.calls, self.ranges, self.operators
 
     def _decode_work(self, texts: list[bytes]) -> None:

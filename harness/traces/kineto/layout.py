@@ -146,7 +146,7 @@ class Picker:
                 texts.setdefault(kind, []).append(record)
 
     def _is_old(self, calls: list[bytes]) -> bool:
-        """Whether ranges are operators, as they were until torch 1.9; a file's first records told."""
+        """Whether ranges are operators, as they were until torch 1.9: a file's first records show it."""
         if not self._old and any(record.find(_OLD_CALL) >= 0 for record in calls[:1]):
             raise OtherLayout  # the records before these were read as if they were new
         return self._old

@@ -54,7 +54,7 @@ class WorkArgs(msgspec.Struct, gc=False):
 
 
 class Work(msgspec.Struct, gc=False):
-    """A kernel, a copy, a set, or the call behind it; any other record is one too, with what it lacks left empty."""
+    """A kernel, a copy, a set, or the call behind it. Any other record can be read so: what it lacks stays empty."""
 
     cat: str = ""
     name: str = ""
@@ -84,7 +84,7 @@ class OperatorRecord(msgspec.Struct, gc=False):
 
 
 class MessageArgs(msgspec.Struct, gc=False):
-    """What is told about one message, by whichever of Kineto's three ways."""
+    """What a record says about one message, in any of Kineto's three ways."""
 
     name: str | None = msgspec.field(name="Collective name", default=None)
     elements_in: int | str | None = msgspec.field(name="In msg nelems", default=None)

@@ -148,7 +148,7 @@ def _one_sentence(path: Path) -> Iterator[None]:
 
 @contextmanager
 def opened(path: Path, progress: OnProgress = silent) -> Iterator[Database]:
-    """The database at `path`, which nothing here ever writes to. Raises TraceError for what is none."""
+    """The database at `path`, which nothing here ever writes to. Raises TraceError for any other file."""
     _check_whole(path)
     with _one_sentence(path):
         connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro&immutable=1", uri=True)

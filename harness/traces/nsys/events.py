@@ -94,7 +94,7 @@ def _kernels(database: Database, names: Names) -> Table:
 
 
 def without_names(events: Events, names: Names) -> str | None:
-    """A sentence where so many kernels have no name that compute and communication cannot be told apart."""
+    """A sentence where so many kernels have no name that compute cannot be distinguished from communication."""
     if _UNNAMED not in names.texts:
         return None
     kernels = events.activity == Activity.KERNEL

@@ -29,7 +29,7 @@ def identity(
     payloads: Payloads,
     devices: Devices,
 ) -> Identity:
-    """The export's identity. Rank and world are NCCL's where it told them, else our own ranges' or the file name's.
+    """The export's identity. Rank and world are NCCL's where it recorded them, else our own ranges' or the file name's.
 
     `own_ranks`: of each process (by pid) whose ranges name it.
     """
