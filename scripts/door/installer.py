@@ -1,4 +1,4 @@
-"""venv and pip as programs: run them, show what they are at, and turn their failures into one sentence."""
+"""uv, or venv and pip, as programs: run them, show what they do, and turn their failures into one sentence."""
 
 from __future__ import annotations
 
@@ -10,24 +10,40 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from itertools import dropwhile
 from pathlib import Path
 
 from errors import DoorError
 from say import Progress
+from uv import Uv, uv_for
 
 NO_NETWORK = re.compile(
     r"NewConnectionError|ConnectionError|ConnectTimeout|Failed to establish a new connection|ProxyError"
     r"|Temporary failure in name resolution|Max retries exceeded|Network is unreachable|Retrying \("
     r"|ReadTimeoutError|ProtocolError"
+    r"|Failed to fetch|error sending request|Failed to download"  # uv's
 )
 USES = {"launcher": "the launcher", "train": "training", "test": "tests"}
 DOING = re.compile(r"^\s*(Collecting|Downloading|Building|Using cached)\b")
 
 
 def create(path: Path, beat: Callable[[], None]) -> None:
-    """An empty environment with pip at `path`. Raises DoorError when this Python can make none."""
+    """An empty environment at `path`, with pip unless uv made it. Raises DoorError when this Python can make none."""
     with Progress(f"making {path} with Python {sys.version.split()[0]}", beat):
         commands: list[list[str | Path]] = []
+        if uv := uv_for(_users_arguments()):
+            commands.append(
+                [
+                    uv.program,
+                    "venv",
+                    "--quiet",
+                    "--no-project",
+                    "--allow-existing",
+                    "--python",
+                    sys.executable,
+                    path,
+                ]
+            )
         if importlib.util.find_spec("ensurepip"):
             commands.append([sys.executable, "-m", "venv", path])
         if importlib.util.find_spec("virtualenv"):
@@ -44,23 +60,37 @@ def create(path: Path, beat: Callable[[], None]) -> None:
 
 
 def install(python: Path, wanted: dict[str, list[str]], beat: Callable[[], None]) -> None:
-    """Let pip install all requirements in one resolution. Raises DoorError with pip's reason."""
+    """Let uv or pip install all requirements in one resolution. Raises DoorError with its reason."""
     asked = sorted({requirement for part in wanted.values() for requirement in part})
-    command: list[str | Path] = [
-        python,
-        "-I",
-        "-m",
-        "pip",
-        "install",
-        "--disable-pip-version-check",
-        "--no-input",
-    ]
-    command += ["--progress-bar", "off", "--retries", "2", *_users_arguments(), *asked]
+    users = _users_arguments()
+    uv = uv_for(users)
+    command = [*(_uv(uv, python) if uv else [*_pip(python), *users]), *asked]
     uses = ", ".join(USES.get(part, part) for part in wanted)
     with Progress(f"installing {len(asked)} packages and what they need, for {uses}", beat) as progress:
-        log = _run(command, progress)
+        log = _run(command, progress, uv.environment if uv else {})
         if log is not None:
-            raise DoorError(_reason(log))
+            raise DoorError(_reason(log, "uv" if uv else "pip"))
+
+
+def _uv(uv: Uv, python: Path) -> list[str | Path]:
+    # As pip: the best version of all indexes; and compiled, as who may only read could not keep what Python compiles.
+    like_pip = ["--index-strategy", "unsafe-best-match", "--compile-bytecode"]
+    quiet = ["--no-progress", "--color", "never"]
+    return [uv.program, "pip", "install", "--python", python, *quiet, *like_pip, *uv.options]
+
+
+def _pip(python: Path) -> list[str | Path]:
+    """Raises DoorError where an environment that uv made cannot get pip."""
+    start: list[str | Path] = [python, "-I", "-m"]
+    if not any(python.parents[1].glob("lib/python3*/site-packages/pip")):
+        made = subprocess.run([*start, "ensurepip"], check=False, capture_output=True)
+        if made.returncode:
+            raise DoorError(
+                f"{python.parents[1]} was made with uv and has no pip: put uv on PATH, without options for pip only in "
+                "HARNESS_PIP_ARGS, or remove that folder to have it made anew."
+            )
+    options = ["--disable-pip-version-check", "--no-input", "--progress-bar", "off", "--retries", "2"]
+    return [*start, "pip", "install", *options]
 
 
 def _users_arguments() -> list[str]:
@@ -71,10 +101,12 @@ def _users_arguments() -> list[str]:
         raise DoorError(f"HARNESS_PIP_ARGS={text} cannot be read as arguments: {error}.") from error
 
 
-def _run(command: list[str | Path], progress: Progress) -> list[str] | None:
-    """None when it worked, else all that pip said."""
+def _run(command: list[str | Path], progress: Progress, settings: dict[str, str]) -> list[str] | None:
+    """None when it worked, else all that it said. `settings`: variables that it needs."""
     log: list[str] = []
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env={**os.environ, **settings}
+    ) as process:
         try:
             for line in process.stdout or ():
                 log.append(line.rstrip())
@@ -91,17 +123,21 @@ def _doing(line: str) -> str:
     return line.strip()[:100] if DOING.match(line) else ""
 
 
-def _reason(log: list[str]) -> str:
-    errors = [line for line in log if line.startswith("ERROR")]
-    last = (errors or log or ["pip said nothing"])[-1].removeprefix("ERROR: ")
+def _reason(log: list[str], program: str) -> str:
+    last = _last_error(log) or f"{program} said nothing"
     if any("No space left on device" in line for line in log):
-        return (
-            f"the disk is full: pip could not install ({last}); HARNESS_VENV names another place for .venv."
-        )
+        return f"the disk is full: {program} could not install ({last}); HARNESS_VENV names another place for .venv."
     if any(NO_NETWORK.search(line) for line in log):
         return (
-            "no package index can be reached from here; run this once where there is network, or give pip "
-            "a mirror or a folder of wheels: HARNESS_PIP_ARGS='--index-url URL' or "
+            "no package index can be reached from here; run this once where there is network, or give "
+            f"{program} a mirror or a folder of wheels: HARNESS_PIP_ARGS='--index-url URL' or "
             "'--no-index --find-links FOLDER'."
         )
-    return f"pip could not install what pyproject.toml asks: {last}"
+    return f"{program} could not install what pyproject.toml asks: {last}"
+
+
+def _last_error(log: list[str]) -> str:
+    """pip's last line of an error, or all that uv says from its error on: a line for each cause."""
+    errors = [line for line in log if line.startswith("ERROR")]
+    causes = list(dropwhile(lambda line: not re.match(r"error: |\s+×", line), log))
+    return " ".join(errors[-1:] or causes or log[-1:]).removeprefix("ERROR: ").removeprefix("error: ")
