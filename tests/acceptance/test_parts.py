@@ -21,7 +21,7 @@ from summary_checks import check_precision, check_summary
 
 from harness.measure.paths import measure_one as measure
 from harness.report.tables.terminal import render
-from tests.acceptance.made_gpu_trace import event, launched, summary_of, training, written
+from tests.synthetic.one_gpu import event, launched, summary_of, training, written
 
 (FP32,) = (fault for fault in OF_RUNS if fault.case == "fp32")
 

@@ -16,7 +16,7 @@ import pytest
 import scrub
 from scrub import clean, leaks, marks, scrubbed, secrets
 
-from tests.acceptance.made_gpu_trace import event, training, written
+from tests.synthetic.one_gpu import event, training, written
 
 
 def telling() -> dict[str, Any]:

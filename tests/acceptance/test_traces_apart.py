@@ -12,7 +12,7 @@ from place import Place
 from pytest import MonkeyPatch
 from results import Result, write_json
 
-from tests.acceptance.made_gpu_trace import summary_of, training, written
+from tests.synthetic.one_gpu import summary_of, training, written
 
 
 def test_one_trace_that_cannot_be_made_small_leaves_the_others_and_their_truth(

@@ -11,8 +11,8 @@ from results import Result
 from step_traces import check_truth
 from truth import COMMUNICATION, COMPUTE, MEMORY, Span, of_device, read, split, truth
 
-from tests.acceptance.made_gpu_trace import event, summary_of, training, written
 from tests.real_traces import FOLDER, TRUTH, needs_real_traces
+from tests.synthetic.one_gpu import event, summary_of, training, written
 
 KINETO = [
     path for path in TRUTH if "resnet" not in path and "hta_0_5_0" in TRUTH[path]

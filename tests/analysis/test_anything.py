@@ -12,7 +12,7 @@ from harness.analysis.summary import Summary, Window
 from harness.report.tables.screen import WIDTH
 from harness.report.tables.terminal import render, render_short
 from harness.traces.trace import Activity, CopyKind, RangeKind
-from tests.analysis.made import GEMM, NCCL, Made
+from tests.synthetic.columns import GEMM, NCCL, Made
 
 RULES = load_rules()
 moments = st.integers(0, 400)

@@ -16,7 +16,7 @@ from harness.analysis.process.kinds import load_rules
 from harness.analysis.process.measure import measure_trace
 from harness.analysis.summary import CollectivePhase, RankSteps, RankTraining, Steps, Summary, Window
 from harness.traces.trace import Activity
-from tests.analysis.made import Made
+from tests.synthetic.columns import Made
 
 RULES = load_rules()
 MB = 1 << 20

@@ -12,7 +12,7 @@ from harness.analysis.process.kinds import load_rules
 from harness.analysis.process.measure import measure_trace
 from harness.analysis.summary import Window
 from harness.traces.trace import Activity
-from tests.analysis.made import NCCL, Made
+from tests.synthetic.columns import NCCL, Made
 
 
 def idle_of(made: Made, window: Window = Window.STEPS) -> dict[str, int]:

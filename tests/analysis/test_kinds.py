@@ -12,7 +12,7 @@ from harness.analysis.summary import Device, Window
 from harness.common.errors import RequestError
 from harness.traces.trace import Activity, CopyKind
 from tests.analysis.cpu_operators import EXPECTED
-from tests.analysis.made import GEMM, Made
+from tests.synthetic.columns import GEMM, Made
 
 RULES = load_rules()
 

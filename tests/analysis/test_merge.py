@@ -17,7 +17,7 @@ from harness.analysis.process.kinds import load_rules
 from harness.analysis.process.measure import measure_trace
 from harness.analysis.process.part import RankPart, merge
 from harness.analysis.summary import Summary, TraceSource, Window
-from tests.analysis.made import Made
+from tests.synthetic.columns import Made
 
 RULES = load_rules()
 PARTS = TypeAdapter(list[RankPart])

@@ -14,7 +14,7 @@ from harness.analysis.process.nesting import nest, owners_of_events
 from harness.analysis.process.ranges import project, range_label
 from harness.analysis.summary import Window
 from harness.traces.trace import RangeKind
-from tests.analysis.made import MAIN, NCCL, Made
+from tests.synthetic.columns import MAIN, NCCL, Made
 
 AUTOGRAD = 2
 

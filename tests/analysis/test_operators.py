@@ -9,7 +9,7 @@ from harness.analysis.process.measure import measure_trace
 from harness.analysis.process.part import RankPart, unpack_tables
 from harness.analysis.summary import Window
 from harness.traces.trace import Activity
-from tests.analysis.made import MAIN, Made
+from tests.synthetic.columns import MAIN, Made
 
 
 def piece(made: Made, start: int, end: int, name: str, number: int) -> None:

@@ -13,7 +13,7 @@ from harness.analysis.summary import Summary, Window
 from harness.explain.rules import avoidable
 from harness.report.tables.terminal import render
 from harness.traces.trace import Activity
-from tests.analysis.made import Made
+from tests.synthetic.columns import Made
 
 RULES = load_rules()
 UNIT = 1000  # one forward; a backward is two

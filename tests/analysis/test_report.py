@@ -18,8 +18,8 @@ from harness.cli.main import main
 from harness.format.format import amount, duration
 from harness.report.tables.screen import WIDTH, table
 from harness.report.tables.terminal import render
-from tests.analysis.made import Made
 from tests.analysis.test_silent_errors import kernel, timed, write_decimals
+from tests.synthetic.columns import Made
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -16,53 +15,30 @@ from harness.analysis.summary import Summary, Verdict, Window
 from harness.measure.paths import measure_one as measure
 from harness.report.tables.terminal import render
 from harness.traces.trace import Activity
-from tests.analysis.made import Made
+from tests.synthetic import kineto
+from tests.synthetic.columns import Made
 
 RULES = load_rules()
-BASE_US = 4_194_304_123_456  # near 2**42: three decimals do not fit a float64 beside it
+BASE_NS = 4_194_304_123_456_000  # µs near 2**42: three decimals do not fit a float64 beside them
 
 
 def summary_of(*made: Made, window: Window = Window.STEPS) -> Summary:
     return finish([part for m in made for part in measure_trace(m.trace(), window, RULES)])
 
 
-def kineto(folder: Path, events: list[dict[str, Any]], name: str = "trace.json") -> Path:
-    path = folder / name
-    path.write_text(json.dumps({"schemaVersion": 1, "traceEvents": events}))
-    return path
-
-
-def timed(name: str, cat: str, start_ns: int, duration_ns: int, **args: Any) -> dict[str, Any]:
+def timed(name: str, cat: str, start_ns: int, duration_ns: int, **args: Any) -> kineto.Record:
     """An event whose times are decimals, as Kineto writes them."""
-    return {
-        "ph": "X",
-        "cat": cat,
-        "name": name,
-        "pid": 0,
-        "tid": 7,
-        "ts": "TS",
-        "dur": "DUR",
-        "args": args,
-        "_times": (start_ns, duration_ns),
-    }
+    return kineto.record(cat, name, BASE_NS + start_ns, duration_ns, pid=0, tid=7, **args)
 
 
-def write_decimals(folder: Path, events: list[dict[str, Any]]) -> Path:
-    """The file with `ts` and `dur` as bare decimal numbers, which json.dumps cannot write exactly."""
-    texts = []
-    for event in events:
-        start, duration = event.pop("_times")
-        text = json.dumps(event)
-        text = text.replace('"TS"', f"{BASE_US + start // 1000}.{start % 1000:03d}")
-        texts.append(text.replace('"DUR"', f"{duration // 1000}.{duration % 1000:03d}"))
-    path = folder / "trace.json"
-    path.write_text('{"schemaVersion": 1, "traceEvents": [' + ",\n".join(texts) + "]}")
-    return path
+def write_decimals(folder: Path, events: list[kineto.Record]) -> Path:
+    """The events as a trace file."""
+    return kineto.kineto(folder / "trace.json", events, "one record a line", header={"schemaVersion": 1})
 
 
 def kernel(
     start_ns: int, duration_ns: int, correlation: int, name: str = "ampere_sgemm_64x64_nn"
-) -> dict[str, Any]:
+) -> kineto.Record:
     return timed(name, "kernel", start_ns, duration_ns, device=0, stream=7, correlation=correlation)
 
 

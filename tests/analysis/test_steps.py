@@ -13,9 +13,9 @@ from harness.analysis.process.prepared import prepare
 from harness.analysis.process.view import views
 from harness.analysis.summary import Window
 from harness.traces import open_trace
-from tests.analysis.made import GEMM, Made
-from tests.traces import make
-from tests.traces.make import Nsys
+from tests.synthetic import kineto
+from tests.synthetic.columns import GEMM, Made
+from tests.synthetic.nsys import Nsys
 
 HOW = (Window.STEPS, load_rules())
 
@@ -129,8 +129,8 @@ def test_a_batch_that_nsys_never_saw_end_does_not_count(tmp_path: Path) -> None:
     assert found.window == (0, 4000)
 
 
-def half_written(tmp_path: Path, records: list[make.Record], share: float, **header: object) -> Path:
-    text = make.kineto_text(records, header=make.HEADER | header)
+def half_written(tmp_path: Path, records: list[kineto.Record], share: float, **header: object) -> Path:
+    text = kineto.kineto_text(records, header=kineto.HEADER | header)
     path = tmp_path / "rank0.json"
     path.write_bytes(text[: int(share * len(text))])
     return path
@@ -138,9 +138,9 @@ def half_written(tmp_path: Path, records: list[make.Record], share: float, **hea
 
 @pytest.mark.parametrize("share", [0.2, 0.4, 0.5, 0.6, 0.7, 0.8])
 def test_steps_whose_kernels_a_half_written_file_lost_do_not_count(tmp_path: Path, share: float) -> None:
-    marks = [make.said(f"ProfilerStep#{i}", i * 1000, 1000) for i in range(10)]
-    kernels = [make.kernel("gemm", i * 1000 + 100 * j, 50) for i in range(10) for j in range(10)]
-    whole = prepare(views(open_trace(make.kineto(tmp_path / "t.json", marks + kernels)))[0], *HOW)
+    marks = [kineto.said(f"ProfilerStep#{i}", i * 1000, 1000) for i in range(10)]
+    kernels = [kineto.kernel("gemm", i * 1000 + 100 * j, 50) for i in range(10) for j in range(10)]
+    whole = prepare(views(open_trace(kineto.kineto(tmp_path / "t.json", marks + kernels)))[0], *HOW)
     assert int(whole.steps.counted.sum()) == 10
     trace = open_trace(half_written(tmp_path, marks + kernels, share))
     found = prepare(views(trace)[0], *HOW).steps
@@ -152,8 +152,8 @@ def test_steps_whose_kernels_a_half_written_file_lost_do_not_count(tmp_path: Pat
 def test_a_half_written_file_of_a_cpu_loses_the_step_it_ends_in(tmp_path: Path) -> None:
     records = []
     for i in range(10):
-        records.append(make.said(f"ProfilerStep#{i}", i * 1000, 1000))
-        records += [make.operator("aten::mm", i * 1000 + 100 * j, 50) for j in range(10)]
+        records.append(kineto.said(f"ProfilerStep#{i}", i * 1000, 1000))
+        records += [kineto.operator("aten::mm", i * 1000 + 100 * j, 50) for j in range(10)]
     trace = open_trace(half_written(tmp_path, records, 0.5, deviceProperties=[]))
     found = prepare(views(trace)[0], *HOW).steps
     assert found.cut_off == 1

@@ -16,7 +16,7 @@ from harness.measure.efficiency import efficiency
 from harness.measure.jobs import name_rank, summarise
 from harness.measure.run_files import read_monitor, read_training
 from harness.theory.peaks import peak_flops_per_s
-from tests.analysis.made import Made
+from tests.synthetic.columns import Made
 
 
 def training(rank: int = 0, **more: Any) -> RankTraining:

@@ -10,7 +10,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from door_checkout import ROOT, Checkout
+
+from tests.door.door_checkout import ROOT, Checkout
 
 
 @pytest.fixture(scope="session")

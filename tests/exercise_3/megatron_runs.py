@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import json
 import os
-import socket
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -13,6 +12,8 @@ from functools import cache, cached_property
 from pathlib import Path
 from threading import Timer
 from typing import Any
+
+from tests.exercises.launching import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 TIMEOUT_S = 300
@@ -74,7 +75,6 @@ def _read_spans(path: Path) -> list[Span]:
 def command(folder: Path, *flags: object, processes: int = 2, model: str = "tiny-mistral") -> list[str]:
     """The launch of one training on this machine."""
     launcher = [
-        sys.executable,
         "-m",
         "exercises.utils.launch",
         "torchrun",
@@ -82,25 +82,16 @@ def command(folder: Path, *flags: object, processes: int = 2, model: str = "tiny
         "1",
         "--node-rank",
         "0",
-    ]
-    where = [
-        "--nproc-per-node",
-        str(processes),
         "--master-addr",
         "127.0.0.1",
-        "--master-port",
-        str(_free_port()),
     ]
-    what = [
-        str(SCRIPT),
-        "--run-dir",
-        str(folder),
-        "--model",
-        str(MODELS / f"{model}.yaml"),
-        "--device",
-        "cpu",
-    ]
-    return [*launcher, *where, *what, *map(str, flags)]
+    where = ["--nproc-per-node", str(processes), "--master-port", str(free_port())]
+    return [sys.executable, *launcher, *where, str(SCRIPT), *_words(folder, model, flags)]
+
+
+def _words(folder: Path, model: str, flags: tuple[object, ...]) -> list[str]:
+    words = ["--run-dir", folder, "--model", MODELS / f"{model}.yaml", "--device", "cpu", *flags]
+    return list(map(str, words))
 
 
 def environment() -> dict[str, str]:
@@ -123,13 +114,12 @@ def train(
 ) -> Run:
     """Train to the end without a launcher. `first`: before all else on this machine, where that is allowed."""
     log = folder.with_suffix(".log")
-    words = ["--run-dir", folder, "--model", MODELS / f"{model}.yaml", "--device", "cpu", *flags]
-    order = {"processes": processes, "port": _free_port(), "log": str(log), "first": first}
+    order = {"processes": processes, "port": free_port(), "log": str(log), "first": first}
     server = _ranks()
     assert server.stdin is not None and server.stdout is not None
     too_long = Timer(TIMEOUT_S, server.kill)
     too_long.start()
-    print(json.dumps({**order, "words": list(map(str, words))}), file=server.stdin, flush=True)
+    print(json.dumps({**order, "words": _words(folder, model, flags)}), file=server.stdin, flush=True)
     code = server.stdout.readline()
     too_long.cancel()
     return Run(folder, int(code), log.read_text())
@@ -148,10 +138,3 @@ def completed(run: Run) -> Run:
     """`run`, after making sure that it went well."""
     assert run.exit_code == 0, run.output[-3000:]
     return run
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

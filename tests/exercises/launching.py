@@ -54,7 +54,7 @@ def start(
     """Start a script of `exercises` under accelerate's launcher on this machine's CPU."""
     launcher = [sys.executable, "-m", "accelerate.commands.accelerate_cli", "launch"]
     launcher += ["--config_file", str(ROOT / f"configs/accelerate/{config}.yaml")]
-    launcher += ["--num_processes", str(processes), "--main_process_port", str(_free_port())]
+    launcher += ["--num_processes", str(processes), "--main_process_port", str(free_port())]
     script_and_model = [
         str(ROOT / "exercises" / script),
         "--model",
@@ -96,7 +96,8 @@ def wait_for(condition: Callable[[], bool], started: subprocess.Popen[str]) -> N
         time.sleep(0.2)
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """A TCP port that nobody listens on just now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import json
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +11,8 @@ import pytest
 
 from exercises.exercise_1_DDP.check_ranges import main
 from harness.run import Record, Run, Stage, State, Status
+from tests.synthetic import kineto as synthetic
+from tests.synthetic.nsys import Nsys
 
 Named = tuple[str, int, int]  # name, start, end
 
@@ -27,27 +28,18 @@ def whole_step(number: int) -> list[Named]:
 
 def kineto(path: Path, ranges: list[Named]) -> Path:
     """A torch.profiler trace with these ranges."""
-    events = [
-        {"ph": "X", "cat": "user_annotation", "name": name, "tid": 1, "ts": start, "dur": end - start}
-        for name, start, end in ranges
-    ]
-    path.write_bytes(gzip.compress(json.dumps({"traceEvents": events}).encode()))
+    events = [synthetic.said(name, 1000 * start, 1000 * (end - start)) for name, start, end in ranges]
+    path.write_bytes(gzip.compress(synthetic.kineto_text(events)))
     return path
 
 
 def nsys(path: Path, ranges: list[Named]) -> Path:
     """An nsys export with these ranges; every second name is in the string table, as nsys does for registered ones."""
-    with sqlite3.connect(path) as connection:
-        connection.execute("CREATE TABLE StringIds (id INTEGER, value TEXT)")
-        connection.execute(
-            "CREATE TABLE NVTX_EVENTS (start INTEGER, end INTEGER, text TEXT, textId INTEGER, globalTid INTEGER)"
-        )
-        for row, (name, start, end) in enumerate(ranges):
-            text, text_id = (name, None) if row % 2 else (None, row)
-            connection.execute("INSERT INTO StringIds VALUES (?, ?)", (row, name))
-            connection.execute("INSERT INTO NVTX_EVENTS VALUES (?, ?, ?, ?, 1)", (start, end, text, text_id))
-    connection.close()
-    return path
+    made = Nsys()
+    for row, (name, start, end) in enumerate(ranges):
+        text, registered = (name, None) if row % 2 else (None, name)
+        made.range(text, start, end - start, registered=registered)
+    return made.saved(path)
 
 
 STEPS = whole_step(16) + whole_step(17)

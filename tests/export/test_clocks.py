@@ -12,7 +12,7 @@ from harness.analysis.process.measure import measure_trace
 from harness.analysis.summary import Window
 from harness.export.objects import build, offsets_ns
 from harness.traces.trace import Trace
-from tests.export.made_traces import event, trace
+from tests.synthetic.columns import event, trace
 
 BASE = 1_700_000_000_000_000_000
 

@@ -13,24 +13,17 @@ from harness.cli import export
 from harness.cli.main import main
 from tests.export import strict_prv
 from tests.real_traces import real_trace
-
-KERNEL = {
-    "ph": "X", "cat": "kernel", "name": "gemm", "pid": 0, "tid": 7, "ts": 1000.5, "dur": 20.25,
-    "args": {"device": 0, "stream": 7, "correlation": 1},
-}  # fmt: skip
+from tests.synthetic import kineto as synthetic
 
 
 def kineto(path: Path, rank: int) -> Path:
     """A trace of one kernel."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    document = {
-        "schemaVersion": 1,
-        "deviceProperties": [{"id": 0, "name": "A100"}],
-        "distributedInfo": {"backend": "nccl", "rank": rank, "world_size": 2},
-        "baseTimeNanoseconds": 1_700_000_000_000_000_000,
-        "traceEvents": [KERNEL],
-    }
-    path.write_bytes(gzip.compress(json.dumps(document).encode()))
+    distributed = {"backend": "nccl", "rank": rank, "world_size": 2}
+    header = {"distributedInfo": distributed, "baseTimeNanoseconds": 1_700_000_000_000_000_000}
+    path.write_bytes(
+        gzip.compress(synthetic.kineto_text([synthetic.kernel("gemm", 1_000_500, 20_250)], header=header))
+    )
     return path
 
 

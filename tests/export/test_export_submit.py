@@ -13,17 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.synthetic import kineto
+
 ROOT = Path(__file__).parents[2]
-KERNEL = {
-    "ph": "X",
-    "cat": "kernel",
-    "name": "gemm",
-    "pid": 0,
-    "tid": 7,
-    "ts": 1,
-    "dur": 2,
-    "args": {"device": 0},
-}
 SBATCH = 'for word; do case "$word" in --wrap=*) echo "${word#--wrap=}" >$0.sh;; esac; done; echo 4711'
 SITE = "name: test\ndescription: a stand-in\ndevice: cpu\ngpus: {per_node: 1, request: none}\n"
 Harness = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -54,7 +46,7 @@ def run(harness: Harness, tmp_path: Path) -> Path:
     assert done.returncode == 0, done.stderr
     folder = Path(json.loads(done.stdout)["path"])
     (folder / "torch").mkdir()
-    text = json.dumps({"traceEvents": [KERNEL]}).encode()
+    text = kineto.kineto_text([kineto.kernel("gemm", 1_000, 2_000)])
     (folder / "torch" / "rank0.json.gz").write_bytes(gzip.compress(text))
     return folder
 

@@ -22,9 +22,9 @@ from harness.measure.paths import measure_one as measure
 from harness.traces import find_traces, open_trace
 from harness.traces.trace import Activity, CopyKind, MetricSeries, RangeKind, Trace
 from tests.export import strict_prv
-from tests.export.made_traces import event, trace
 from tests.real_traces import EACH_TOOL, real_trace
-from tests.traces import make
+from tests.synthetic import kineto
+from tests.synthetic.columns import event, trace
 
 KERNEL_TYPES = (EventType.KERNEL, EventType.NCCL)
 
@@ -177,13 +177,13 @@ def test_on_a_cpu_trace_operators_are_kernels_and_gloo_is_nccl_on_their_own_thre
 
 def test_callers_whose_time_is_all_their_callees_stay_well_formed(tmp_path: Path) -> None:
     records = [
-        make.operator("aten::zero_", 0, 40),
-        make.operator("aten::fill_", 0, 40),
-        make.operator("aten::t", 40, 0),
-        make.operator("aten::mm", 40, 20),
+        kineto.operator("aten::zero_", 0, 40),
+        kineto.operator("aten::fill_", 0, 40),
+        kineto.operator("aten::t", 40, 0),
+        kineto.operator("aten::mm", 40, 20),
     ]
-    header = make.HEADER | {"deviceProperties": []}
-    prv = written([open_trace(make.kineto(tmp_path / "cpu.json", records, header=header))], tmp_path)
+    header = kineto.HEADER | {"deviceProperties": []}
+    prv = written([open_trace(kineto.kineto(tmp_path / "cpu.json", records, header=header))], tmp_path)
     assert prv.time_by_label(EventType.KERNEL) == {
         "aten::zero_": 0, "aten::fill_": 40, "aten::t": 0, "aten::mm": 20,
     }  # fmt: skip

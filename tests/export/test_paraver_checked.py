@@ -14,8 +14,8 @@ import pytest
 
 from harness.export.paraver import write_paraver
 from harness.traces import find_traces, open_trace
-from tests.export.made_traces import event, trace
 from tests.real_traces import EACH_TOOL, real_trace
+from tests.synthetic.columns import event, trace
 
 PTD = shutil.which("ptd", path=str(Path(sys.executable).parent))
 pytestmark = pytest.mark.skipif(PTD is None, reason="pertalde has no wheel for this Python or machine")

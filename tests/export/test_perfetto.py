@@ -17,9 +17,9 @@ from harness.export.perfetto import write_perfetto
 from harness.monitor.samples import Recording, Series
 from harness.traces import find_traces, open_trace
 from harness.traces.trace import Trace
-from tests.export.made_traces import event, trace
 from tests.real_traces import real_trace
-from tests.traces import make
+from tests.synthetic import kineto
+from tests.synthetic.columns import event, trace
 
 
 def written(traces: list[Trace], folder: Path, **more: Any) -> list[dict[str, Any]]:
@@ -82,23 +82,23 @@ def nest(events: list[dict[str, Any]]) -> None:
         stack.append(end)
 
 
-def cpu_records() -> list[make.Record]:
+def cpu_records() -> list[kineto.Record]:
     return [
-        make.said("forward", 0, 100),
-        make.operator("aten::zero_", 0, 40),
-        make.operator("aten::fill_", 0, 40),
-        make.operator("aten::mm", 50, 20),
-        make.operator("aten::resolve_conj", 55, 5),
-        make.operator("aten::t", 70, 0),
-        make.said("backward", 200, 30),
-        make.operator("aten::mm", 200, 30),
-        make.said("gloo:all_reduce", 60, 90),
+        kineto.said("forward", 0, 100),
+        kineto.operator("aten::zero_", 0, 40),
+        kineto.operator("aten::fill_", 0, 40),
+        kineto.operator("aten::mm", 50, 20),
+        kineto.operator("aten::resolve_conj", 55, 5),
+        kineto.operator("aten::t", 70, 0),
+        kineto.said("backward", 200, 30),
+        kineto.operator("aten::mm", 200, 30),
+        kineto.said("gloo:all_reduce", 60, 90),
     ]
 
 
 def cpu_trace(folder: Path) -> Trace:
-    header = make.HEADER | {"deviceProperties": []}
-    return open_trace(make.kineto(folder / "cpu.json", cpu_records(), header=header))
+    header = kineto.HEADER | {"deviceProperties": []}
+    return open_trace(kineto.kineto(folder / "cpu.json", cpu_records(), header=header))
 
 
 def test_operators_are_drawn_once_each_inside_those_that_call_them(tmp_path: Path) -> None:

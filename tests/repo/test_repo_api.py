@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pandas
 import pytest
@@ -17,41 +18,24 @@ from harness.cli import options_page
 from harness.experiment.exercises import DDP
 from harness.run import Record, Run, Stage
 from harness.site.site import load_site
+from tests.synthetic.one_gpu import Event, document, event, launched
 
 ROOT = Path(__file__).parents[2]
 API = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```python\n(.*?)^```", API, re.MULTILINE | re.DOTALL)
 
 
-def event(cat: str, name: str, begin: float, length: float, **args: int) -> dict[str, object]:
-    times = {"ts": begin, "dur": length}
-    return {
-        "ph": "X",
-        "cat": cat,
-        "name": name,
-        "pid": 1,
-        "tid": args.get("stream", 1),
-        **times,
-        "args": args,
-    }
-
-
-def launched(
-    name: str, correlation: int, begin: float, length: float, stream: int
-) -> list[dict[str, object]]:
-    call = event("cuda_runtime", "cudaLaunchKernel", begin - 20, 5.0, correlation=correlation)
-    return [call, event("kernel", name, begin, length, device=0, stream=stream, correlation=correlation)]
-
-
-def a_trace(steps: int) -> dict[str, object]:
+def a_trace(steps: int) -> dict[str, Any]:
     """Kineto JSON of one GPU: in each step of 1 ms a GEMM of 600 µs and an all-reduce of 200 µs."""
-    events = []
+    events: list[Event] = []
     for n in range(steps):
         begin = 1000.0 * n
         events.append(event("user_annotation", f"ProfilerStep#{n}", begin, 1000.0))
-        events += launched("ampere_bf16_s16816gemm_128x128", 2 * n + 1, begin + 100, 600.0, 7)
-        events += launched("ncclDevKernel_AllReduce_Sum_bf16_RING_LL", 2 * n + 2, begin + 750, 200.0, 20)
-    return {"schemaVersion": 1, "distributedInfo": {"rank": 0, "world_size": 1}, "traceEvents": events}
+        events += launched("ampere_bf16_s16816gemm_128x128", 2 * n + 1, begin + 100, 600.0)
+        events += launched(
+            "ncclDevKernel_AllReduce_Sum_bf16_RING_LL", 2 * n + 2, begin + 750, 200.0, stream=20
+        )
+    return document(events)
 
 
 @pytest.fixture

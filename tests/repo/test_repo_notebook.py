@@ -16,8 +16,8 @@ from pydantic import BaseModel
 import harness
 from harness.analysis.summary import Finding, Quality, Summary, Verdict
 from harness.common.errors import RequestError, WorkError
-from tests.report.made_run import GEMM, HOSTILE, NCCL, STEPS, write_traces
-from tests.traces import make
+from tests.synthetic import kineto, nsys
+from tests.synthetic.job import GEMM, HOSTILE, NCCL, STEPS, write_traces
 
 RANKS = 2
 FRAMES: list[Callable[[Any], Any]] = [
@@ -192,12 +192,12 @@ def test_on_a_cpu_an_operator_that_another_interrupts_is_several_rows_of_one_cor
     tmp_path: Path,
 ) -> None:
     records = [
-        make.said("forward", 500, 9_000),
-        make.operator("aten::linear", 1_000, 6_000),
-        make.operator("aten::mm", 2_000, 3_000),
+        kineto.said("forward", 500, 9_000),
+        kineto.operator("aten::linear", 1_000, 6_000),
+        kineto.operator("aten::mm", 2_000, 3_000),
     ]
-    header = make.HEADER | {"deviceProperties": [], "baseTimeNanoseconds": 1_700_000_000_000_000_000}
-    make.kineto(tmp_path / "rank3.json", records, header=header)
+    header = kineto.HEADER | {"deviceProperties": [], "baseTimeNanoseconds": 1_700_000_000_000_000_000}
+    kineto.kineto(tmp_path / "rank3.json", records, header=header)
     rows = list(polars.DataFrame(harness.events(tmp_path)).sort("start_ns").iter_rows(named=True))
     assert [(r["name"], r["start_ns"] % 1_000_000, r["duration_ns"]) for r in rows] == [
         ("aten::linear", 1_000, 1_000),
@@ -216,7 +216,7 @@ def test_two_nodes_reports_of_a_run_are_one_frame_with_the_ranks_that_the_traini
     (tmp_path / "metrics").mkdir()
     (tmp_path / "run.json").write_text("{}")
     for node in (0, 1):
-        made = make.Nsys()
+        made = nsys.Nsys()
         for rank in (2 * node, 2 * node + 1):
             made.kernel("gemm", 1_000 + rank, 10, pid=100 + rank, device=rank % 2)
             start = {"event": "start", "rank": rank, "world_size": 4, "pid": 100 + rank}

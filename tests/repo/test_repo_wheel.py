@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 from packaging.requirements import Requirement
 
-from tests.report.made_run import write_traces
+from tests.synthetic.job import write_traces
 
 ROOT = Path(__file__).parents[2]
 SOURCES = ("harness", "configs", "templates", "pyproject.toml", "README.md", "LICENSE")

@@ -15,7 +15,7 @@ from harness.report.page.compose import compose, render_page, write_page
 from harness.report.page.inputs import Inputs
 from harness.report.page.links import links_of_run
 from harness.run import Run
-from tests.report.made_run import write_traces
+from tests.synthetic.job import write_traces
 
 COLLECTIVES = ("all_reduce", "all_gather", "broadcast")
 

@@ -17,8 +17,8 @@ from harness.report.compare.steps import steps_section
 from harness.report.compare.timelines import timelines
 from harness.report.compare.work import collectives_section, kernels_section, kinds_section
 from tests.report.conftest import Made
-from tests.report.made_run import HOSTILE, STEP_US, STEPS, write_traces
 from tests.report.test_report_page import all_of, parse
+from tests.synthetic.job import HOSTILE, STEP_US, STEPS, write_traces
 
 STEP_MS = STEP_US / 1000
 

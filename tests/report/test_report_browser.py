@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.report.conftest import Made
-from tests.report.made_run import STEPS
+from tests.synthetic.job import STEPS
 
 pytest.importorskip("websocket", reason="pip install websocket-client: it speaks with the browser")
 from benchmarks.chromium import Browser, find_chromium

@@ -15,8 +15,8 @@ from harness.measure.paths import measure_jobs
 from harness.report.compare.page import Compared, compose_comparison
 from harness.report.page.compose import figures, render_page
 from tests.report.conftest import Made
-from tests.report.made_run import write_traces
 from tests.report.test_report_page import NAMESPACE, all_of, parse, unpacked
+from tests.synthetic.job import write_traces
 
 
 def slower(s: Summary, factor: float) -> Summary:

@@ -10,7 +10,7 @@ import pytest
 
 from harness.cli.main import main
 from harness.run import disk_error
-from tests.report.made_run import write_traces
+from tests.synthetic.job import write_traces
 
 
 @pytest.fixture

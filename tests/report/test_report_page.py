@@ -23,7 +23,7 @@ from harness.report.page.machine import energy_within
 from harness.report.palette import COMMUNICATION
 from harness.report.plots.png import write_pngs
 from tests.report.conftest import Made, Named
-from tests.report.made_run import HOSTILE, write_traces
+from tests.synthetic.job import HOSTILE, write_traces
 
 html5lib = pytest.importorskip("html5lib", reason="pip install html5lib: it validates the page")
 NAMESPACE = "{http://www.w3.org/1999/xhtml}"

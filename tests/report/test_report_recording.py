@@ -15,7 +15,7 @@ from harness.report.page.inputs import Inputs, gather
 from harness.report.tables.screen import WIDTH
 from harness.report.tables.terminal import render
 from harness.run import Run
-from tests.report.made_run import write_traces
+from tests.synthetic.job import write_traces
 
 
 def a_run(folder: Path, expects: list[str], state: str = "completed") -> Path:

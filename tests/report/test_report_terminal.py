@@ -12,7 +12,7 @@ from harness.report.elements import Table
 from harness.report.tables.screen import NAME, fitted, table
 from harness.report.tables.terminal import render, render_short
 from tests.report.conftest import Made
-from tests.report.made_run import write_traces
+from tests.synthetic.job import write_traces
 
 WIDE = "x" * 60
 

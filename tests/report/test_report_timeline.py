@@ -23,10 +23,10 @@ from harness.report.timeline.encode import pack, pack_to_fit
 from harness.traces import many as many_traces
 from harness.traces.open import open_trace
 from harness.traces.trace import Activity
-from tests.analysis.made import GEMM
-from tests.analysis.made import Made as Built
 from tests.report.conftest import Made
-from tests.report.made_run import HOSTILE, STEPS, write_traces
+from tests.synthetic.columns import GEMM
+from tests.synthetic.columns import Made as Built
+from tests.synthetic.job import HOSTILE, STEPS, write_traces
 
 
 @pytest.fixture(scope="module")

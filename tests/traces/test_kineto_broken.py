@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from harness.traces import TraceError, open_trace
 from harness.traces.kineto import layout as layouts
 from harness.traces.kineto import split
-from tests.traces import make
+from tests.synthetic import kineto
 
-RECORDS = [record for i in range(6) for record in make.gpu_step(10**15 + 10**6 * i)]
+RECORDS = [record for i in range(6) for record in kineto.gpu_step(10**15 + 10**6 * i)]
 WHOLE = 24  # events in RECORDS
 
 
@@ -32,11 +32,11 @@ def write(path: Path, data: bytes) -> Path:
 
 
 @settings(max_examples=150, deadline=None)
-@given(st.sampled_from(sorted(make.LAYOUTS)), st.floats(0, 1))
+@given(st.sampled_from(sorted(kineto.LAYOUTS)), st.floats(0, 1))
 def test_a_file_cut_anywhere_gives_a_prefix_with_a_note_or_one_sentence(
     tmp_path_factory: pytest.TempPathFactory, layout: str, share: float
 ) -> None:
-    text = make.kineto_text(RECORDS, layout).rstrip()
+    text = kineto.kineto_text(RECORDS, layout).rstrip()
     cut = int(share * (len(text) - 1))
     path = write(tmp_path_factory.mktemp("cut") / "t.json", text[:cut])
     try:
@@ -51,9 +51,9 @@ def test_a_file_cut_anywhere_gives_a_prefix_with_a_note_or_one_sentence(
     assert trace.events.start_ns.tolist() == whole.events.start_ns[:n].tolist()
 
 
-@pytest.mark.parametrize("layout", make.LAYOUTS)
+@pytest.mark.parametrize("layout", kineto.LAYOUTS)
 def test_a_file_that_ends_with_its_events_is_not_whole(tmp_path: Path, layout: str) -> None:
-    text = make.kineto_text(RECORDS, layout, footer={})
+    text = kineto.kineto_text(RECORDS, layout, footer={})
     end = text.rindex(b"]")
     trace = open_trace(write(tmp_path / "t.json", text[: end + 1]))
     assert len(trace.events) == WHOLE
@@ -61,21 +61,21 @@ def test_a_file_that_ends_with_its_events_is_not_whole(tmp_path: Path, layout: s
 
 
 def test_half_a_file_still_gives_half_its_events(tmp_path: Path) -> None:
-    text = make.kineto_text(RECORDS)
+    text = kineto.kineto_text(RECORDS)
     trace = open_trace(write(tmp_path / "t.json", text[: len(text) // 2]))
     assert WHOLE // 3 < len(trace.events) < 2 * WHOLE // 3
     assert trace.notes == ["the file ends in the middle of its events; what came before was read"]
 
 
 def test_a_compressed_file_cut_off_gives_what_could_be_unpacked(tmp_path: Path) -> None:
-    packed = gzip.compress(make.kineto_text(RECORDS * 50))
+    packed = gzip.compress(kineto.kineto_text(RECORDS * 50))
     trace = open_trace(write(tmp_path / "t.json.gz", packed[: len(packed) // 2]))
     assert WHOLE < len(trace.events) < 50 * WHOLE
     assert trace.notes == ["the compressed file ends in the middle; what came before was read"]
 
 
 def test_damaged_compression_is_said(tmp_path: Path) -> None:
-    packed = bytearray(gzip.compress(make.kineto_text(RECORDS * 50)))
+    packed = bytearray(gzip.compress(kineto.kineto_text(RECORDS * 50)))
     packed[len(packed) // 2 :] = b"no deflate block looks like this" * 100
     path = write(tmp_path / "t.json.gz", bytes(packed))
     try:
@@ -86,7 +86,7 @@ def test_damaged_compression_is_said(tmp_path: Path) -> None:
 
 
 def test_compressed_reads_like_plain_and_in_several_members(tmp_path: Path) -> None:
-    text = make.kineto_text(RECORDS)
+    text = kineto.kineto_text(RECORDS)
     packed = gzip.compress(text[:1000]) + gzip.compress(text[1000:]) + b"\0" * 100
     assert len(open_trace(write(tmp_path / "t.json.gz", packed)).events) == WHOLE
 
@@ -113,28 +113,28 @@ def test_a_missing_file_and_a_folder_are_one_sentence(tmp_path: Path) -> None:
     assert "directory" in sentence(tmp_path).lower()
 
 
-@pytest.mark.parametrize("layout", make.LAYOUTS)
+@pytest.mark.parametrize("layout", kineto.LAYOUTS)
 def test_endless_blanks_are_one_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, layout: str
 ) -> None:
     for module in (split, layouts):
         monkeypatch.setattr(module, "MOST_RECORD_BYTES", 1 << 20)
-    text = make.kineto_text(RECORDS, layout)
+    text = kineto.kineto_text(RECORDS, layout)
     end = text.rindex(b"}", 0, text.rindex(b"]")) + 1
     path = write(tmp_path / "t.json", text[:end] + b" " * (8 << 20) + text[end:])
     assert sentence(path) == "is damaged: in 1 MB of its events no record ends"
 
 
 def test_garbage_among_the_events_is_one_sentence(tmp_path: Path) -> None:
-    for layout in make.LAYOUTS:
-        text = make.kineto_text(RECORDS, layout).replace(b'"stream"', b'"stream" oops', 1)
+    for layout in kineto.LAYOUTS:
+        text = kineto.kineto_text(RECORDS, layout).replace(b'"stream"', b'"stream" oops', 1)
         assert "is damaged" in sentence(write(tmp_path / "t.json", text)), layout
 
 
-@pytest.mark.parametrize("layout", make.LAYOUTS)
+@pytest.mark.parametrize("layout", kineto.LAYOUTS)
 def test_a_bandwidth_that_is_no_number_and_half_a_character_do_no_harm(tmp_path: Path, layout: str) -> None:
-    records = [make.kernel("Memcpy HtoD", 5_000, 0, cat="gpu_memcpy", bandwidth="@"), *make.gpu_step()]
-    text = make.kineto_text(records, layout)
+    records = [kineto.kernel("Memcpy HtoD", 5_000, 0, cat="gpu_memcpy", bandwidth="@"), *kineto.gpu_step()]
+    text = kineto.kineto_text(records, layout)
     for odd in (b"inf", b"-nan", b"Infinity"):
         mended = open_trace(write(tmp_path / "t.json", text.replace(b'"@"', odd)))
         assert len(mended.events) == 5
@@ -142,23 +142,23 @@ def test_a_bandwidth_that_is_no_number_and_half_a_character_do_no_harm(tmp_path:
     assert any(name.startswith("void gem\ufffd") for name in half.names)
 
 
-TIMELESS = [("dur", None), ("dur", make.Number("-1")), ("dur", "soon"), ("ts", None)]
+TIMELESS = [("dur", None), ("dur", kineto.Number("-1")), ("dur", "soon"), ("ts", None)]
 
 
-@pytest.mark.parametrize("layout", make.LAYOUTS)
+@pytest.mark.parametrize("layout", kineto.LAYOUTS)
 def test_records_without_a_time_are_left_out_and_counted(tmp_path: Path, layout: str) -> None:
     told = {"Collective name": "allreduce", "In msg nelems": 4, "Out msg nelems": 4, "dtype": "Float"}
     bad = [
-        make.kernel("ncclDevKernel_AllReduce_Sum_f32_RING_LL()", 5_000, 10, **told),
-        make.call("cudaLaunchKernel", 5_000, 10),
-        make.said("ProfilerStep#9", 5_000, 10),
-        make.operator("record_param_comms", 5_000, 10),
+        kineto.kernel("ncclDevKernel_AllReduce_Sum_f32_RING_LL()", 5_000, 10, **told),
+        kineto.call("cudaLaunchKernel", 5_000, 10),
+        kineto.said("ProfilerStep#9", 5_000, 10),
+        kineto.operator("record_param_comms", 5_000, 10),
     ]
     for key, value in TIMELESS:
         odd = [record | {key: value} for record in bad]
         missing = [{k: v for k, v in record.items() if k != key} for record in bad]
-        good = make.kernel("ncclDevKernel_AllGather_RING_LL()", 9_000, 10, **told)
-        path = make.kineto(tmp_path / "t.json", [*odd, *make.gpu_step(), good, *missing], layout)
+        good = kineto.kernel("ncclDevKernel_AllGather_RING_LL()", 9_000, 10, **told)
+        path = kineto.kineto(tmp_path / "t.json", [*odd, *kineto.gpu_step(), good, *missing], layout)
         trace = open_trace(path)
         assert (len(trace.events), len(trace.calls), len(trace.ranges)) == (5, 2, 2), (key, value)
         assert trace.collectives.bytes.tolist() == [16]
@@ -166,18 +166,18 @@ def test_records_without_a_time_are_left_out_and_counted(tmp_path: Path, layout:
 
 
 def test_a_trace_without_any_work_says_so(tmp_path: Path) -> None:
-    trace = open_trace(make.kineto(tmp_path / "t.json", []))
+    trace = open_trace(kineto.kineto(tmp_path / "t.json", []))
     assert len(trace.events) == 0
     assert "no work" in trace.notes[0]
 
 
-@pytest.mark.parametrize("layout", sorted(make.LAYOUTS))
+@pytest.mark.parametrize("layout", sorted(kineto.LAYOUTS))
 def test_a_file_of_several_processes_is_said_to_be_one(tmp_path: Path, layout: str) -> None:
     """Ranks' files put together: correlation numbers count per process, so launches of one may be another's."""
-    records = make.gpu_step()
+    records = kineto.gpu_step()
     others = [
         record | {"pid": 51} for record in records if record.get("cat") in ("cuda_runtime", "user_annotation")
     ]
-    (note,) = open_trace(make.kineto(tmp_path / "t.json", [*records, *others], layout)).notes
+    (note,) = open_trace(kineto.kineto(tmp_path / "t.json", [*records, *others], layout)).notes
     assert "holds 2 processes" in note
-    assert open_trace(make.kineto(tmp_path / "t.json", records, layout)).notes == []
+    assert open_trace(kineto.kineto(tmp_path / "t.json", records, layout)).notes == []

@@ -10,11 +10,11 @@ import pytest
 
 from harness.traces import open_trace
 from harness.traces.trace import Activity, CopyKind, RangeKind, Trace
-from tests.traces import make
+from tests.synthetic import kineto
 
 
-def read(tmp_path: Path, records: list[make.Record], layout: str = "torch 1.9", **more: Any) -> Trace:
-    return open_trace(make.kineto(tmp_path / "t.json", records, layout, **more))
+def read(tmp_path: Path, records: list[kineto.Record], layout: str = "torch 1.9", **more: Any) -> Trace:
+    return open_trace(kineto.kineto(tmp_path / "t.json", records, layout, **more))
 
 
 def event_names(trace: Trace) -> list[str]:
@@ -24,7 +24,7 @@ def event_names(trace: Trace) -> list[str]:
 @pytest.mark.parametrize("base_ns", [4_458_676_988_068_751_123, 1_711_964_646_123_456_789, 999, 0])
 def test_times_are_exact_where_float64_is_not(tmp_path: Path, base_ns: int) -> None:
     starts = base_ns + np.arange(0, 3_000, 7)
-    trace = read(tmp_path, [make.kernel("k", int(t), 3) for t in starts])
+    trace = read(tmp_path, [kineto.kernel("k", int(t), 3) for t in starts])
     assert trace.events.start_ns.tolist() == starts.tolist()
     assert (trace.events.end_ns - trace.events.start_ns).tolist() == [3] * len(starts)
 
@@ -35,10 +35,10 @@ def test_times_are_exact_where_float64_is_not(tmp_path: Path, base_ns: int) -> N
      ("1694128201427806", 1_694_128_201_427_806_000)],
 )  # fmt: skip
 def test_a_time_may_be_written_in_any_way_that_json_knows(tmp_path: Path, text: str, time_ns: int) -> None:
-    records = [make.kernel("a", 1_000, 5), make.kernel("b", 2_000, 5)]
-    records[1]["ts"] = make.Number("@")
+    records = [kineto.kernel("a", 1_000, 5), kineto.kernel("b", 2_000, 5)]
+    records[1]["ts"] = kineto.Number("@")
     path = tmp_path / "t.json"
-    path.write_bytes(make.kineto_text(records).replace(b'"#@', b"@").replace(b'"\\u0000#@"', text.encode()))
+    path.write_bytes(kineto.kineto_text(records).replace(b'"#@', b"@").replace(b'"\\u0000#@"', text.encode()))
     trace = open_trace(path)
     assert sorted(trace.events.start_ns.tolist()) == sorted([1_000, time_ns])
 
@@ -49,15 +49,15 @@ def test_a_time_may_be_written_in_any_way_that_json_knows(tmp_path: Path, text: 
      ("Memcpy", Activity.MEMCPY), ("gpu_memset", Activity.MEMSET), ("Memset", Activity.MEMSET)],
 )  # fmt: skip
 def test_device_work_of_every_era_is_known(tmp_path: Path, category: str, activity: Activity) -> None:
-    trace = read(tmp_path, [make.kernel("x", 1_000, 10, cat=category)])
+    trace = read(tmp_path, [kineto.kernel("x", 1_000, 10, cat=category)])
     assert trace.events.activity.tolist() == [activity]
 
 
 @pytest.mark.parametrize("category", ["cuda_runtime", "cuda_driver", "Runtime"])
 def test_calls_of_every_era_launch(tmp_path: Path, category: str) -> None:
     records = [
-        make.call("launch", 500, 20, cat=category, correlation=5),
-        make.kernel("x", 900, 10, correlation=5),
+        kineto.call("launch", 500, 20, cat=category, correlation=5),
+        kineto.kernel("x", 900, 10, correlation=5),
     ]
     trace = read(tmp_path, records)
     assert trace.events.launch_ns.tolist() == [500]
@@ -65,15 +65,15 @@ def test_calls_of_every_era_launch(tmp_path: Path, category: str) -> None:
 
 
 def test_an_operator_with_a_stream_argument_is_no_kernel(tmp_path: Path) -> None:
-    records = [make.kernel("x", 900, 10), make.operator("c10d::allreduce_", 100, 50, stream=7, device=0)]
+    records = [kineto.kernel("x", 900, 10), kineto.operator("c10d::allreduce_", 100, 50, stream=7, device=0)]
     assert event_names(read(tmp_path, records)) == ["x"]
 
 
 def test_the_last_step_is_kept_and_the_gpus_shadow_of_a_range_is_not(tmp_path: Path) -> None:
     records = [
-        make.kernel("x", 900, 10),
-        *(make.said(f"ProfilerStep#{i}", 1_000 * i, 900) for i in range(3)),
-        make.record("gpu_user_annotation", "ProfilerStep#0", 900, 10, pid=0, tid=7),
+        kineto.kernel("x", 900, 10),
+        *(kineto.said(f"ProfilerStep#{i}", 1_000 * i, 900) for i in range(3)),
+        kineto.record("gpu_user_annotation", "ProfilerStep#0", 900, 10, pid=0, tid=7),
     ]
     trace = read(tmp_path, records)
     assert trace.ranges.kind.tolist() == [RangeKind.STEP] * 3
@@ -83,10 +83,10 @@ def test_the_last_step_is_kept_and_the_gpus_shadow_of_a_range_is_not(tmp_path: P
 def test_ranges_of_the_first_profilers_are_operators_with_a_number_sign(tmp_path: Path, layout: str) -> None:
     stack = {"Call stack": "train.py(1): <module>; # a comment"}
     records = [
-        make.kernel("x", 900, 10, cat="Kernel"),
-        make.operator("ProfilerStep#5", 0, 2_000, cat="Operator"),
-        make.operator("enumerate(DataLoader)#_Iter.__next__", 10, 20, cat="Operator", **stack),
-        make.operator("aten::mm", 50, 20, cat="Operator", **stack),
+        kineto.kernel("x", 900, 10, cat="Kernel"),
+        kineto.operator("ProfilerStep#5", 0, 2_000, cat="Operator"),
+        kineto.operator("enumerate(DataLoader)#_Iter.__next__", 10, 20, cat="Operator", **stack),
+        kineto.operator("aten::mm", 50, 20, cat="Operator", **stack),
     ]
     trace = read(tmp_path, records, layout)
     assert [trace.names[i] for i in trace.ranges.name] == [
@@ -97,7 +97,7 @@ def test_ranges_of_the_first_profilers_are_operators_with_a_number_sign(tmp_path
 
 
 def test_every_device_is_read_and_told_apart(tmp_path: Path) -> None:
-    records = [make.kernel(f"on {d}", 1_000 + d, 10, device=d) for d in (2, 0, 1)]
+    records = [kineto.kernel(f"on {d}", 1_000 + d, 10, device=d) for d in (2, 0, 1)]
     records[0]["args"].pop("device")  # then the process id is the device's
     trace = read(tmp_path, records)
     assert trace.events.device.tolist() == [0, 1, 2]
@@ -113,7 +113,7 @@ def test_every_device_is_read_and_told_apart(tmp_path: Path) -> None:
 def test_a_copy_has_direction_size_and_host_memory(
     tmp_path: Path, name: str, kind: CopyKind, pageable: int
 ) -> None:
-    trace = read(tmp_path, [make.kernel(name, 1_000, 10, cat="gpu_memcpy", bytes=4096)])
+    trace = read(tmp_path, [kineto.kernel(name, 1_000, 10, cat="gpu_memcpy", bytes=4096)])
     assert (trace.events.copy_kind[0], trace.events.pageable[0], trace.events.bytes[0]) == (
         kind,
         pageable,
@@ -122,14 +122,14 @@ def test_a_copy_has_direction_size_and_host_memory(
 
 
 def test_numbers_may_be_written_as_text(tmp_path: Path) -> None:
-    record = make.kernel("x", 1_000, 10)
+    record = kineto.kernel("x", 1_000, 10)
     record["args"] |= {"stream": "stream 7", "correlation": "31", "device": "0"}
-    trace = read(tmp_path, [record, make.call("launch", 500, 20, correlation=31)])
+    trace = read(tmp_path, [record, kineto.call("launch", 500, 20, correlation=31)])
     assert (trace.events.stream[0], trace.events.correlation[0], trace.events.launch_ns[0]) == (7, 31, 500)
 
 
 def test_the_file_says_who_it_is(tmp_path: Path) -> None:
-    trace = read(tmp_path, make.gpu_step())
+    trace = read(tmp_path, kineto.gpu_step())
     who = trace.identity
     assert (who.source, who.rank, who.world_size, who.host, who.backend) == ("kineto", 3, 8, "node7", "nccl")
     assert (who.clock, who.epoch_ns, who.pid) == ("trace", 1_711_964_646_000_000_000, 50)
@@ -138,12 +138,12 @@ def test_the_file_says_who_it_is(tmp_path: Path) -> None:
 
 
 def test_old_times_count_from_1970(tmp_path: Path) -> None:
-    trace = read(tmp_path, [make.kernel("x", 1_694_128_201_427_806_000, 10)], header={}, footer={})
+    trace = read(tmp_path, [kineto.kernel("x", 1_694_128_201_427_806_000, 10)], header={}, footer={})
     assert (trace.identity.clock, trace.identity.epoch_ns) == ("unix", 0)
 
 
 def test_a_rank_that_the_file_does_not_tell_is_in_its_name(tmp_path: Path) -> None:
-    path = make.kineto(tmp_path / "rank-12.json", make.gpu_step(), header={})
+    path = kineto.kineto(tmp_path / "rank-12.json", kineto.gpu_step(), header={})
     assert open_trace(path).identity.rank == 12
 
 
@@ -165,7 +165,7 @@ def collective(trace: Trace, row: int = 0) -> tuple[str, int, str | None, str | 
 
 
 def test_a_collective_is_what_its_kernels_arguments_say(tmp_path: Path) -> None:
-    trace = read(tmp_path, [make.kernel("x", 500, 10), make.kernel(NCCL, 1_000, 10, **ARGUMENTS)])
+    trace = read(tmp_path, [kineto.kernel("x", 500, 10), kineto.kernel(NCCL, 1_000, 10, **ARGUMENTS)])
     assert collective(trace) == ("all_reduce", 2000, "bfloat16", "0", 8)
     assert trace.collectives.event.tolist() == [1]
 
@@ -174,18 +174,22 @@ def test_a_collective_is_what_its_kernels_arguments_say(tmp_path: Path) -> None:
 def test_else_what_the_operator_that_launched_it_says(tmp_path: Path, layout: str) -> None:
     gathers = ARGUMENTS | {"Collective name": "_allgather_base", "Out msg nelems": 8000}
     records = [
-        make.operator("record_param_comms", 100, 500, **gathers),
-        make.said("nccl:_all_gather_base", 150, 400),
-        make.call("cudaLaunchKernelExC", 200, 50, correlation=9),
-        make.kernel("ncclDevKernel_AllGather_RING_LL(ncclDevKernelArgsStorage<4096ul>)", 1_000, 10, correlation=9),
+        kineto.operator("record_param_comms", 100, 500, **gathers),
+        kineto.said("nccl:_all_gather_base", 150, 400),
+        kineto.call("cudaLaunchKernelExC", 200, 50, correlation=9),
+        kineto.kernel("ncclDevKernel_AllGather_RING_LL(ncclDevKernelArgsStorage<4096ul>)", 1_000, 10, correlation=9),
     ]  # fmt: skip
     assert collective(read(tmp_path, records, layout)) == ("all_gather", 16000, "bfloat16", "0", 8)
 
 
 def test_else_what_the_shapes_of_its_span_say(tmp_path: Path) -> None:
-    span = make.said("nccl:all_reduce", 150, 400)
+    span = kineto.said("nccl:all_reduce", 150, 400)
     span["args"] = {"Input Dims": [[394241]], "Input type": ["float"]}
-    records = [span, make.call("launch", 200, 50, correlation=9), make.kernel(NCCL, 1_000, 10, correlation=9)]
+    records = [
+        span,
+        kineto.call("launch", 200, 50, correlation=9),
+        kineto.kernel(NCCL, 1_000, 10, correlation=9),
+    ]
     assert collective(read(tmp_path, records))[:3] == ("all_reduce", 394241 * 4, "float32")
 
 
@@ -199,7 +203,7 @@ def test_else_what_the_shapes_of_its_span_say(tmp_path: Path) -> None:
      ("ncclDevKernel_Generic_4(ncclDevKernelArgsStorage<4096ul>)", "unknown", None)],
 )  # fmt: skip
 def test_else_what_the_kernels_name_says(tmp_path: Path, kernel: str, kind: str, dtype: str | None) -> None:
-    assert collective(read(tmp_path, [make.kernel(kernel, 1_000, 10)])) == (kind, -1, dtype, "0", 8)
+    assert collective(read(tmp_path, [kineto.kernel(kernel, 1_000, 10)])) == (kind, -1, dtype, "0", 8)
 
 
 def test_the_memory_profilers_marks_give_the_peak(tmp_path: Path) -> None:
@@ -208,17 +212,17 @@ def test_the_memory_profilers_marks_give_the_peak(tmp_path: Path) -> None:
          "args": {"Total Allocated": total, "Device Type": kind, "Device Id": device}}
         for total, kind, device in [(10, 1, 0), (70, 1, 0), (20, 1, 0), (99, 0, -1), (5, 1, 1)]
     ]  # fmt: skip
-    assert read(tmp_path, [*make.gpu_step(), *marks]).peak_memory_bytes == {(50, 0): 70, (50, 1): 5}
+    assert read(tmp_path, [*kineto.gpu_step(), *marks]).peak_memory_bytes == {(50, 0): 70, (50, 1): 5}
 
 
 def test_no_control_character_of_a_file_comes_through(tmp_path: Path) -> None:
     red = "\x1b[31mRED\x1b]0;pwn\x07 gemm\x9b"
     records = [
-        *make.gpu_step(),
-        make.kernel(red, 10**15, 10),
-        make.kernel("[31mRED]0;pwn gemm", 10**15 + 20, 10),
+        *kineto.gpu_step(),
+        kineto.kernel(red, 10**15, 10),
+        kineto.kernel("[31mRED]0;pwn gemm", 10**15 + 20, 10),
     ]
-    header = make.HEADER | {"host_name": red, "deviceProperties": [{"id": 0, "name": red}]}
+    header = kineto.HEADER | {"host_name": red, "deviceProperties": [{"id": 0, "name": red}]}
     for layout in ("torch 2.13", "json.dump"):  # the fast way and the exact one
         trace = read(tmp_path, records, layout, header=header)
         assert all(map(str.isprintable, trace.names))

@@ -15,14 +15,14 @@ from harness.measure.paths import measure_one as measure
 from harness.traces import open_trace
 from harness.traces.operators import operators
 from harness.traces.trace import Activity, RangeKind, Trace
-from tests.traces import make
+from tests.synthetic import kineto
 from tests.traces.recorded import COLLECTIVES, ELEMENTS, STEPS, WORLD_SIZE
 
-CPU_HEADER = make.HEADER | {"deviceProperties": []}
+CPU_HEADER = kineto.HEADER | {"deviceProperties": []}
 
 
-def read(tmp_path: Path, records: list[make.Record], **more: object) -> Trace:
-    return open_trace(make.kineto(tmp_path / "t.json", records, **{"header": CPU_HEADER} | more))  # type: ignore[arg-type]
+def read(tmp_path: Path, records: list[kineto.Record], **more: object) -> Trace:
+    return open_trace(kineto.kineto(tmp_path / "t.json", records, **{"header": CPU_HEADER} | more))  # type: ignore[arg-type]
 
 
 def spans(trace: Trace) -> list[tuple[str, int, int]]:
@@ -46,10 +46,10 @@ def innermost_ns(start: NDArray[np.int64], end: NDArray[np.int64], computes: NDA
 
 def test_each_instant_belongs_to_the_innermost_operator(tmp_path: Path) -> None:
     records = [
-        make.operator("aten::linear", 0, 100),
-        make.operator("aten::addmm", 10, 60),
-        make.operator("aten::copy_", 20, 5),
-        make.operator("aten::relu", 100, 20),
+        kineto.operator("aten::linear", 0, 100),
+        kineto.operator("aten::addmm", 10, 60),
+        kineto.operator("aten::copy_", 20, 5),
+        kineto.operator("aten::relu", 100, 20),
     ]
     trace = read(tmp_path, records)
     assert spans(trace) == [
@@ -65,7 +65,11 @@ def test_each_instant_belongs_to_the_innermost_operator(tmp_path: Path) -> None:
 
 
 def test_an_operator_that_outlives_its_caller_by_rounding_is_cut_to_it(tmp_path: Path) -> None:
-    records = [make.operator("outer", 0, 100), make.operator("inner", 50, 51), make.operator("next", 100, 10)]
+    records = [
+        kineto.operator("outer", 0, 100),
+        kineto.operator("inner", 50, 51),
+        kineto.operator("next", 100, 10),
+    ]
     assert spans(read(tmp_path, records)) == [
         ("outer", 0, 50), ("inner", 50, 100), ("outer", 100, 100), ("next", 100, 110),
     ]  # fmt: skip
@@ -74,7 +78,11 @@ def test_an_operator_that_outlives_its_caller_by_rounding_is_cut_to_it(tmp_path:
 def test_an_operators_whole_span_is_known_even_where_others_take_its_first_and_last_instant(
     tmp_path: Path,
 ) -> None:
-    records = [make.operator("outer", 5, 20), make.operator("inner", 5, 20), make.operator("point", 25, 0)]
+    records = [
+        kineto.operator("outer", 5, 20),
+        kineto.operator("inner", 5, 20),
+        kineto.operator("point", 25, 0),
+    ]
     trace = read(tmp_path, records)
     whole = operators(trace.events, np.arange(len(trace.events)))
     names = [trace.names[i] for i in trace.events.name[whole.first]]
@@ -83,17 +91,17 @@ def test_an_operators_whole_span_is_known_even_where_others_take_its_first_and_l
 
 
 def test_threads_do_not_nest_in_each_other(tmp_path: Path) -> None:
-    records = [make.operator("a", 0, 100, tid=1), make.operator("b", 20, 30, tid=2)]
+    records = [kineto.operator("a", 0, 100, tid=1), kineto.operator("b", 20, 30, tid=2)]
     assert spans(read(tmp_path, records)) == [("a", 0, 100), ("b", 20, 50)]
 
 
 def test_the_collectives_own_thread_computes_nothing(tmp_path: Path) -> None:
     records = [
-        make.operator("aten::mm", 0, 100, tid=1),
-        make.said("gloo:all_reduce", 10, 50, tid=2),
-        make.operator("aten::copy_", 20, 5, tid=2),
-        make.said("gloo:send", 200, 100, tid=1),
-        make.operator("aten::add", 220, 10, tid=1),
+        kineto.operator("aten::mm", 0, 100, tid=1),
+        kineto.said("gloo:all_reduce", 10, 50, tid=2),
+        kineto.operator("aten::copy_", 20, 5, tid=2),
+        kineto.said("gloo:send", 200, 100, tid=1),
+        kineto.operator("aten::add", 220, 10, tid=1),
     ]
     assert spans(read(tmp_path, records)) == [
         ("aten::mm", 0, 100), ("gloo:all_reduce", 10, 60), ("gloo:send", 200, 300), ("aten::add", 220, 230),
@@ -101,8 +109,8 @@ def test_the_collectives_own_thread_computes_nothing(tmp_path: Path) -> None:
 
 
 def test_a_gpus_file_without_gpu_work_says_that_operators_stand_in(tmp_path: Path) -> None:
-    records = [make.operator("aten::mm", 0, 100)]
-    trace = read(tmp_path, records, header=make.HEADER)
+    records = [kineto.operator("aten::mm", 0, 100)]
+    trace = read(tmp_path, records, header=kineto.HEADER)
     assert spans(trace) == [("aten::mm", 0, 100)]
     assert "the host's operators are its events" in trace.notes[0]
     assert read(tmp_path, records).notes == []
@@ -113,10 +121,10 @@ def test_a_collective_of_several_groups_goes_to_the_one_of_its_size(tmp_path: Pa
     header = CPU_HEADER | {"distributedInfo": {"rank": 0, "world_size": 4, "pg_config": groups}}
     shapes = {"Input Dims": [[64], [32], [], []], "Input type": ["float", "float", "", ""]}
     records = [
-        make.operator("c10d::_allgather_base_", 0, 10, **shapes),
-        make.record("user_annotation", "gloo:all_gather", 20, 30, pid=50, tid=2,
+        kineto.operator("c10d::_allgather_base_", 0, 10, **shapes),
+        kineto.record("user_annotation", "gloo:all_gather", 20, 30, pid=50, tid=2,
                     **{"Input Dims": [[32]], "Input type": ["float"]}),
-        make.said("gloo:broadcast", 60, 10, tid=2),
+        kineto.said("gloo:broadcast", 60, 10, tid=2),
     ]  # fmt: skip
     c = read(tmp_path, records, header=header).collectives
     assert c.group_size.tolist() == [2, -1]
@@ -130,8 +138,8 @@ def test_a_tensor_without_dimensions_is_one_element_and_a_number_is_none(tmp_pat
     done = {"Input Dims": [[]], "Input type": ["float"]}
     for told, size in (({}, 4), ({"Input type": None}, -1)):
         records = [
-            make.operator("c10d::allreduce_", 0, 10, **asked | told),
-            make.record("user_annotation", "gloo:all_reduce", 20, 30, pid=50, tid=2, **done | told),
+            kineto.operator("c10d::allreduce_", 0, 10, **asked | told),
+            kineto.record("user_annotation", "gloo:all_reduce", 20, 30, pid=50, tid=2, **done | told),
         ]
         assert read(tmp_path, records).collectives.bytes.tolist() == [size]
 

@@ -18,7 +18,7 @@ from harness.traces.kineto import blocks, fill, split
 from harness.traces.kineto import layout as layout_module
 from harness.traces.trace import Activity, Trace
 from harness.traces.vocabulary import printable
-from tests.traces import make
+from tests.synthetic import kineto
 
 
 def told(trace: Trace) -> dict[str, Any]:
@@ -40,34 +40,34 @@ def told(trace: Trace) -> dict[str, Any]:
     return parts
 
 
-@pytest.mark.parametrize("layout", make.LAYOUTS)
+@pytest.mark.parametrize("layout", kineto.LAYOUTS)
 def test_every_layout_reads_the_same(tmp_path: Path, layout: str) -> None:
-    reference = told(open_trace(make.kineto(tmp_path / "reference.json", make.gpu_step())))
+    reference = told(open_trace(kineto.kineto(tmp_path / "reference.json", kineto.gpu_step())))
     assert reference["events.name"][0] == "void gemm<float, 2>(float*)"
-    assert told(open_trace(make.kineto(tmp_path / "t.json", make.gpu_step(), layout))) == reference
+    assert told(open_trace(kineto.kineto(tmp_path / "t.json", kineto.gpu_step(), layout))) == reference
 
 
-@pytest.mark.parametrize("layout", make.LAYOUTS)
+@pytest.mark.parametrize("layout", kineto.LAYOUTS)
 @pytest.mark.parametrize("block_bytes", [1, 7, 64, 1000])
 def test_records_may_lie_across_blocks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, layout: str, block_bytes: int
 ) -> None:
-    path = make.kineto(tmp_path / "t.json", make.gpu_step(), layout)
+    path = kineto.kineto(tmp_path / "t.json", kineto.gpu_step(), layout)
     whole = told(open_trace(path))
     monkeypatch.setattr(blocks, "BLOCK_BYTES", block_bytes)
     assert told(open_trace(path)) == whole
 
 
-@pytest.mark.parametrize("layout", make.LAYOUTS)
+@pytest.mark.parametrize("layout", kineto.LAYOUTS)
 @pytest.mark.parametrize("long_bytes", [split._LONG_BYTES, 0])
 def test_a_record_of_thousands_of_blocks_is_looked_at_a_few_times_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, layout: str, long_bytes: int
 ) -> None:
-    records, looks = make.gpu_step(), 0
-    whole = told(open_trace(make.kineto(tmp_path / "short.json", records, layout)))
+    records, looks = kineto.gpu_step(), 0
+    whole = told(open_trace(kineto.kineto(tmp_path / "short.json", records, layout)))
     nested = [{"n": number} for number in range(9_000)]
     records[2:2] = [{"ph": "M", "name": "blocks", "pid": 1, "tid": 1, "args": {"nested": nested}}]
-    path = make.kineto(tmp_path / "long.json", records, layout)
+    path = kineto.kineto(tmp_path / "long.json", records, layout)
 
     def counted(stream: Iterator[bytes], size: int) -> bytes:
         nonlocal looks
@@ -82,16 +82,16 @@ def test_a_record_of_thousands_of_blocks_is_looked_at_a_few_times_only(
     assert path.stat().st_size / 50 > 2_000 > 10 * looks
 
 
-@pytest.mark.parametrize("layout", make.LAYOUTS)
+@pytest.mark.parametrize("layout", kineto.LAYOUTS)
 @pytest.mark.parametrize("part_bytes", [50, 700, 10_000])
 def test_parts_read_by_several_processes_are_the_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, layout: str, part_bytes: int
 ) -> None:
     nccl = {"Collective name": "allreduce", "In msg nelems": 8, "dtype": "Float", "Process Group Name": "0"}
-    records = [r for i in range(8) for r in make.gpu_step(10**15 + i * 10**6)]
+    records = [r for i in range(8) for r in kineto.gpu_step(10**15 + i * 10**6)]
     for i in range(8):
-        records.insert(13 * i, make.kernel(f"ncclDevKernel_{i}", 10**15 + i * 10**6 + 7, 3, **nccl))
-    path = make.kineto(tmp_path / "t.json", records, layout)
+        records.insert(13 * i, kineto.kernel(f"ncclDevKernel_{i}", 10**15 + i * 10**6 + 7, 3, **nccl))
+    path = kineto.kineto(tmp_path / "t.json", records, layout)
     whole = told(open_trace(path))
     monkeypatch.setattr(fill, "_PART_BYTES", part_bytes)
     assert told(open_trace(path, workers=3)) == whole
@@ -104,35 +104,35 @@ def test_dense_and_sparse_stretches_read_as_the_exact_way_does(
 ) -> None:
     nccl = {"Collective name": "allgather", "In msg nelems": 8, "Out msg nelems": 16, "dtype": "Float"}
     made = {
-        "k": lambda t: make.kernel("void gemm()", t, 5, correlation=t),
-        "c": lambda t: make.call("cudaLaunchKernel", t, 2, correlation=t),
-        "n": lambda t: make.kernel("ncclDevKernel_AllGather", t, 9, **nccl),
-        "o": lambda t: make.operator("record_param_comms", t, 9, **nccl),
-        "r": lambda t: make.said(f"batch_{t}", t, 9),
+        "k": lambda t: kineto.kernel("void gemm()", t, 5, correlation=t),
+        "c": lambda t: kineto.call("cudaLaunchKernel", t, 2, correlation=t),
+        "n": lambda t: kineto.kernel("ncclDevKernel_AllGather", t, 9, **nccl),
+        "o": lambda t: kineto.operator("record_param_comms", t, 9, **nccl),
+        "r": lambda t: kineto.said(f"batch_{t}", t, 9),
         "a": lambda t: {
             "ph": "s",
             "id": t,
             "pid": 1,
             "tid": 1,
-            "ts": make.at(t),
+            "ts": kineto.at(t),
             "cat": "ac2g",
             "name": "ac2g",
         },
     }
     records = [made[kind](1_000 + 10 * i) for i, kind in enumerate(k for k in kinds for _ in range(12))]
-    records.append(make.kernel("last", 10**9, 1))
+    records.append(kineto.kernel("last", 10**9, 1))
     folder = tmp_path_factory.mktemp("dense")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(blocks, "BLOCK_BYTES", block_bytes)
-        exact = told(open_trace(make.kineto(folder / "t.json", records, "compact")))
-        assert told(open_trace(make.kineto(folder / "t.json", records, "torch 1.9"))) == exact
+        exact = told(open_trace(kineto.kineto(folder / "t.json", records, "compact")))
+        assert told(open_trace(kineto.kineto(folder / "t.json", records, "torch 1.9"))) == exact
 
 
 FAST = {"torch 1.9", "torch 2.13", "keys the other way round", "indented by 1", "indented by 2", "indented by tabs",
         "keys sorted", "events before all else"}  # fmt: skip
 
 
-@pytest.mark.parametrize("layout", make.LAYOUTS)
+@pytest.mark.parametrize("layout", kineto.LAYOUTS)
 def test_the_fast_way_is_taken_where_lines_can_be_trusted_and_only_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, layout: str
 ) -> None:
@@ -143,7 +143,7 @@ def test_the_fast_way_is_taken_where_lines_can_be_trusted_and_only_there(
         return iter([])
 
     monkeypatch.setattr(fill, "picked", picked)
-    open_trace(make.kineto(tmp_path / "t.json", make.gpu_step(), layout))
+    open_trace(kineto.kineto(tmp_path / "t.json", kineto.gpu_step(), layout))
     assert bool(exact) == (layout not in FAST)
 
 
@@ -156,12 +156,12 @@ DECOYS = [
 ]
 
 
-@pytest.mark.parametrize("layout", make.LAYOUTS)
+@pytest.mark.parametrize("layout", kineto.LAYOUTS)
 @pytest.mark.parametrize("args", [args for _, args in DECOYS], ids=[name for name, _ in DECOYS])
 def test_what_only_looks_like_a_record_is_none(tmp_path: Path, layout: str, args: dict[str, Any]) -> None:
-    records = [make.operator("aten::mm", 5_000, 10), *make.gpu_step(), make.said("range", 7_000, 10)]
+    records = [kineto.operator("aten::mm", 5_000, 10), *kineto.gpu_step(), kineto.said("range", 7_000, 10)]
     records[0]["args"] = records[-1]["args"] = args
-    trace = open_trace(make.kineto(tmp_path / "t.json", records, layout))
+    trace = open_trace(kineto.kineto(tmp_path / "t.json", records, layout))
     assert len(trace.events) == 4
     assert len(trace.calls) == 2
     assert sorted(trace.names[i] for i in trace.ranges.name) == ["ProfilerStep#3", "ProfilerStep#4", "range"]
@@ -169,14 +169,14 @@ def test_what_only_looks_like_a_record_is_none(tmp_path: Path, layout: str, args
 
 def test_a_large_footer_with_records_of_its_own_is_no_event(tmp_path: Path) -> None:
     footer = {"log": [{"cat": "kernel", "n": i, "text": "x" * 200} for i in range(5_000)], "traceName": "t"}
-    for layout in make.LAYOUTS:
-        trace = open_trace(make.kineto(tmp_path / "t.json", make.gpu_step(), layout, footer=footer))
+    for layout in kineto.LAYOUTS:
+        trace = open_trace(kineto.kineto(tmp_path / "t.json", kineto.gpu_step(), layout, footer=footer))
         assert len(trace.events) == 4, layout
         assert trace.notes == [], layout
 
 
 def test_a_bare_array_of_events_is_a_trace_too(tmp_path: Path) -> None:
-    text = make.kineto_text(make.gpu_step(), "compact", header={}, footer={})
+    text = kineto.kineto_text(kineto.gpu_step(), "compact", header={}, footer={})
     (tmp_path / "t.json").write_bytes(text.removeprefix(b'{"traceEvents":').removesuffix(b"}"))
     assert len(open_trace(tmp_path / "t.json").events) == 4
 
@@ -185,21 +185,25 @@ spans = st.tuples(st.integers(0, 10**16), st.integers(0, 10**9), st.text(max_siz
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.lists(spans, max_size=12), st.sampled_from(sorted(make.LAYOUTS)), st.randoms(use_true_random=False))
+@given(
+    st.lists(spans, max_size=12), st.sampled_from(sorted(kineto.LAYOUTS)), st.randoms(use_true_random=False)
+)
 def test_any_kernels_in_any_layout_come_out_as_they_went_in(
     tmp_path_factory: pytest.TempPathFactory,
     kernels: list[tuple[int, int, str, int]],
     layout: str,
     chance: random.Random,
 ) -> None:
-    records = [make.kernel(name, start, length, device=device) for start, length, name, device in kernels]
+    records = [kineto.kernel(name, start, length, device=device) for start, length, name, device in kernels]
     for one in records:
         if chance.random() < 0.3:
             items = list(one.items())
             chance.shuffle(items)
             one.clear()
             one.update(items)
-    path = make.kineto(tmp_path_factory.mktemp("any") / "t.json", [*records, make.said("step", 0, 5)], layout)
+    path = kineto.kineto(
+        tmp_path_factory.mktemp("any") / "t.json", [*records, kineto.said("step", 0, 5)], layout
+    )
     trace = open_trace(path)
     got = zip(
         trace.events.device.tolist(),

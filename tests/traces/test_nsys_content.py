@@ -9,8 +9,8 @@ import pytest
 
 from harness.traces import open_trace
 from harness.traces.trace import Activity, CopyKind, RangeKind, Trace
-from tests.traces import make
-from tests.traces.make import Nsys
+from tests.synthetic import nsys
+from tests.synthetic.nsys import Nsys
 
 
 def read(tmp_path: Path, made: Nsys) -> Trace:
@@ -26,7 +26,7 @@ def range_names(trace: Trace) -> list[str]:
 
 
 def test_a_step_reads_as_it_was_made(tmp_path: Path) -> None:
-    trace = read(tmp_path, make.nsys_step())
+    trace = read(tmp_path, nsys.nsys_step())
     events = trace.events
     assert event_names(trace) == [
         "void gemm<float>(float*)",
@@ -47,9 +47,9 @@ def test_a_step_reads_as_it_was_made(tmp_path: Path) -> None:
     assert (who.epoch_ns, who.device_names) == (1_700_000_000_000_000_000, {0: "NVIDIA A100"})
 
 
-@pytest.mark.parametrize("table", [t for t in make.SCHEMA if t != "StringIds"])
+@pytest.mark.parametrize("table", [t for t in nsys.SCHEMA if t != "StringIds"])
 def test_every_table_is_optional(tmp_path: Path, table: str) -> None:
-    made = make.nsys_step()
+    made = nsys.nsys_step()
     made._without_tables = (table,)
     trace = read(tmp_path, made)
     assert ("void gemm<float>(float*)" in event_names(trace)) == (table != "CUPTI_ACTIVITY_KIND_KERNEL")
@@ -57,13 +57,13 @@ def test_every_table_is_optional(tmp_path: Path, table: str) -> None:
 
 
 COLUMNS = sorted(
-    {c.split()[0] for columns in make.SCHEMA.values() for c in columns.split(", ")} - {"start", "end", "id"}
+    {c.split()[0] for columns in nsys.SCHEMA.values() for c in columns.split(", ")} - {"start", "end", "id"}
 )
 
 
 @pytest.mark.parametrize("column", COLUMNS)
 def test_every_other_column_is_optional(tmp_path: Path, column: str) -> None:
-    made = make.nsys_step()
+    made = nsys.nsys_step()
     made._without_columns = (column,)
     trace = read(tmp_path, made)
     assert trace.events.start_ns.tolist() == [10_000, 31_000, 36_000, 40_000]
@@ -100,7 +100,7 @@ def test_two_processes_have_correlations_of_their_own(tmp_path: Path) -> None:
 
 
 def test_where_no_process_is_named_there_is_one(tmp_path: Path) -> None:
-    made = make.nsys_step()
+    made = nsys.nsys_step()
     made._without_columns = ("globalPid",)
     assert read(tmp_path, made).events.launch_ns.tolist() == [3_000, -1, -1, -1]
 
@@ -138,7 +138,7 @@ def test_a_whole_cuda_graph_is_one_kernel(tmp_path: Path) -> None:
         end=9,
         deviceId=0,
         streamId=7,
-        globalPid=make.global_pid(9),
+        globalPid=nsys.global_pid(9),
         graphId=3,
     )
     assert event_names(read(tmp_path, made)) == ["CUDA graph 3"]
@@ -323,7 +323,7 @@ def test_a_kernel_without_its_best_name_has_the_next(tmp_path: Path) -> None:
 
 
 def test_without_any_strings_no_kernel_has_a_name_and_the_trace_says_so(tmp_path: Path) -> None:
-    made = make.nsys_step()
+    made = nsys.nsys_step()
     made._without_tables = ("StringIds",)
     trace = read(tmp_path, made)
     assert set(event_names(trace)) == {"[unnamed kernel]", "Memcpy HtoD", "Memset"}
@@ -331,7 +331,7 @@ def test_without_any_strings_no_kernel_has_a_name_and_the_trace_says_so(tmp_path
 
 
 def test_half_a_character_in_one_name_leaves_all_others(tmp_path: Path) -> None:
-    path = make.nsys_step().saved(tmp_path / "t.sqlite")
+    path = nsys.nsys_step().saved(tmp_path / "t.sqlite")
     with sqlite3.connect(path) as database:
         database.execute(
             "UPDATE StringIds SET value = cast(x'67656d6de2' AS TEXT) WHERE value LIKE 'void gemm%'"
@@ -354,7 +354,7 @@ def test_without_payloads_the_kernels_name_must_do(tmp_path: Path) -> None:
 
 
 def test_sampled_counters_come_by_device_and_name(tmp_path: Path) -> None:
-    made = make.nsys_step()
+    made = nsys.nsys_step()
     for gpu, metric, name in ((1, 0, "SM Active"), (1, 1, "Tensor Active")):
         made.add(
             "TARGET_INFO_GPU_METRICS", typeId=(5 << 56 | gpu) - (1 << 60), metricId=metric, metricName=name
@@ -371,7 +371,7 @@ def test_sampled_counters_come_by_device_and_name(tmp_path: Path) -> None:
 
 
 def test_events_that_nsys_lost_are_counted(tmp_path: Path) -> None:
-    made = make.nsys_step()
+    made = nsys.nsys_step()
     made.add(
         "DIAGNOSTIC_EVENT",
         text="Number of incomplete CUPTI events dropped: 26. Incomplete events appear when",
@@ -386,13 +386,13 @@ def test_events_that_nsys_lost_are_counted(tmp_path: Path) -> None:
 def test_the_clocks_zero_moves_with_the_export(
     tmp_path: Path, option: str, value: str, epoch_ns: int
 ) -> None:
-    made = make.nsys_step()
+    made = nsys.nsys_step()
     made.add("META_DATA_EXPORT", name=option, value=value)
     assert read(tmp_path, made).identity.epoch_ns == epoch_ns
 
 
 def test_our_own_outermost_range_tells_the_rank(tmp_path: Path) -> None:
-    made = make.nsys_step()
+    made = nsys.nsys_step()
     made.range("epoch_0-rank_3", 500, 99_000)
     assert read(tmp_path, made).identity.rank == 3
     made.range("epoch_0-rank_2", 500, 99_000, pid=10, tid=10)
@@ -400,7 +400,7 @@ def test_our_own_outermost_range_tells_the_rank(tmp_path: Path) -> None:
 
 
 def test_the_version_is_found_under_its_old_name_too(tmp_path: Path) -> None:
-    path = make.nsys_step().saved(tmp_path / "t.sqlite")
+    path = nsys.nsys_step().saved(tmp_path / "t.sqlite")
     with sqlite3.connect(path) as database:
         database.execute("ALTER TABLE META_DATA_EXPORT RENAME TO EXPORT_META_DATA")
     database.close()
@@ -408,5 +408,5 @@ def test_the_version_is_found_under_its_old_name_too(tmp_path: Path) -> None:
 
 
 def test_the_host_side_can_be_left_out(tmp_path: Path) -> None:
-    trace = open_trace(make.nsys_step().saved(tmp_path / "t.sqlite"), host=False)
+    trace = open_trace(nsys.nsys_step().saved(tmp_path / "t.sqlite"), host=False)
     assert (len(trace.events), len(trace.calls), len(trace.ranges)) == (4, 0, 0)

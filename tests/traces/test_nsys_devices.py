@@ -9,8 +9,8 @@ import pytest
 from harness.analysis.process.view import views
 from harness.traces import open_trace
 from harness.traces.trace import Trace
-from tests.traces import make
-from tests.traces.make import Nsys
+from tests.synthetic import nsys
+from tests.synthetic.nsys import Nsys
 
 
 def read(tmp_path: Path, made: Nsys) -> Trace:
@@ -53,7 +53,7 @@ def test_a_process_that_sees_the_last_gpu_alone_is_not_given_the_firsts_counters
 
 
 def allocating(*, began: bool) -> Nsys:
-    made = make.nsys_step()
+    made = nsys.nsys_step()
     if began:
         made.call("cuInit", 0, 1, correlation=0)
     for start, size, freed in ((1, 100, False), (2, 50, False), (3, 100, True), (4, 20, False)):

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from harness.traces import TraceError, open_trace
-from tests.traces import make
+from tests.synthetic import nsys
 
 
 def sentence(path: Path) -> str:
@@ -22,7 +22,7 @@ def sentence(path: Path) -> str:
 
 
 def test_a_packed_export_reads_like_a_plain_one(tmp_path: Path) -> None:
-    plain = make.nsys_step().saved(tmp_path / "t.sqlite")
+    plain = nsys.nsys_step().saved(tmp_path / "t.sqlite")
     packed = tmp_path / "t.sqlite.gz"
     packed.write_bytes(gzip.compress(plain.read_bytes()))
     assert len(open_trace(packed).events) == len(open_trace(plain).events) == 4
@@ -31,7 +31,7 @@ def test_a_packed_export_reads_like_a_plain_one(tmp_path: Path) -> None:
 
 
 def test_an_export_cut_anywhere_is_one_sentence(tmp_path: Path) -> None:
-    whole = make.nsys_step().saved(tmp_path / "t.sqlite").read_bytes()
+    whole = nsys.nsys_step().saved(tmp_path / "t.sqlite").read_bytes()
     for cut in (1, 50, 99, 100, 5_000, len(whole) // 2, len(whole) - 1):
         path = tmp_path / "cut.sqlite"
         path.write_bytes(whole[:cut])
@@ -39,7 +39,7 @@ def test_an_export_cut_anywhere_is_one_sentence(tmp_path: Path) -> None:
 
 
 def test_damaged_pages_never_become_numbers(tmp_path: Path) -> None:
-    whole = bytearray(make.nsys_step().saved(tmp_path / "t.sqlite").read_bytes())
+    whole = bytearray(nsys.nsys_step().saved(tmp_path / "t.sqlite").read_bytes())
     for page in range(1, len(whole) // 4096):
         damaged = whole.copy()
         damaged[4096 * page : 4096 * (page + 1)] = b"\xaa" * 4096
@@ -100,7 +100,7 @@ def report(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def fake_nsys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeNsys:
-    fake = FakeNsys(tmp_path / "bin", make.nsys_step().saved(tmp_path / "ready.sqlite"))
+    fake = FakeNsys(tmp_path / "bin", nsys.nsys_step().saved(tmp_path / "ready.sqlite"))
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}")
     return fake
 
@@ -163,7 +163,7 @@ def test_without_nsys_a_report_is_one_sentence_and_its_own_export_is_taken(
     monkeypatch.delenv("NSYS_HOME", raising=False)
     assert "needs nsys to be read and none is installed" in sentence(report)
     assert "`bash scripts/fetch-nsys FOLDER`" in sentence(report)
-    export = make.nsys_step().saved(report.with_name("profile_node0.sqlite"))
+    export = nsys.nsys_step().saved(report.with_name("profile_node0.sqlite"))
     assert len(open_trace(report).events) == 4
     os.utime(export, ns=(0, 0))
     assert "needs nsys" in sentence(report), "an export older than its report is not its own"

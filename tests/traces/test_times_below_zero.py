@@ -10,20 +10,20 @@ import pytest
 
 from harness.traces import open_trace
 from harness.traces.trace import Trace
-from tests.traces import make
+from tests.synthetic import kineto, nsys
 
 BASE = 1_700_000_000_000_000_000
 
 
-def kineto(path: Path, first_ns: int, layout: str) -> Trace:
+def kineto_from(path: Path, first_ns: int, layout: str) -> Trace:
     return open_trace(
-        make.kineto(path, make.gpu_step(first_ns), layout, footer={"baseTimeNanoseconds": BASE})
+        kineto.kineto(path, kineto.gpu_step(first_ns), layout, footer={"baseTimeNanoseconds": BASE})
     )
 
 
-def nsys(path: Path, first_ns: int) -> Trace:
+def nsys_from(path: Path, first_ns: int) -> Trace:
     """Two steps, a launch a nanosecond before zero if `first_ns` is -5,001, and a range that never ends."""
-    made = make.Nsys()
+    made = nsys.Nsys()
     for step in range(2):
         made.range(f"batch_{step}", first_ns + step * 10_000, 10_000)
     made.range("open", first_ns + 4_000, None, kind=60)
@@ -53,16 +53,16 @@ def columns(trace: Trace) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("first_ns", [-1_000_000, -2_002])
-@pytest.mark.parametrize("layout", sorted(make.LAYOUTS))
+@pytest.mark.parametrize("layout", sorted(kineto.LAYOUTS))
 def test_a_kineto_file_says_the_same_below_zero(tmp_path: Path, first_ns: int, layout: str) -> None:
-    plain, below = (kineto(tmp_path / "t.json", first, layout) for first in (7_000, first_ns))
+    plain, below = (kineto_from(tmp_path / "t.json", first, layout) for first in (7_000, first_ns))
     assert columns(below) == columns(plain)
     assert below.ranges.start_ns.min() == 0 and below.identity.epoch_ns == BASE + first_ns
 
 
 @pytest.mark.parametrize("first_ns", [-1_000_000, -5_001])
 def test_an_nsys_export_says_the_same_below_zero(tmp_path: Path, first_ns: int) -> None:
-    plain, below = (nsys(tmp_path / "t.sqlite", first) for first in (7_000, first_ns))
+    plain, below = (nsys_from(tmp_path / "t.sqlite", first) for first in (7_000, first_ns))
     assert (below.events.launch_ns.tolist(), below.metrics[0].time_ns.tolist()) == ([5_000], [7_000])
     assert below.ranges.is_open.tolist() == plain.ranges.is_open.tolist()
     assert below.ranges.start_ns.tolist() == [start - 7_000 for start in plain.ranges.start_ns.tolist()]
@@ -70,5 +70,5 @@ def test_an_nsys_export_says_the_same_below_zero(tmp_path: Path, first_ns: int) 
 
 
 def test_times_from_zero_on_are_left_as_they_are(tmp_path: Path) -> None:
-    trace = kineto(tmp_path / "t.json", 0, "torch 1.9")
+    trace = kineto_from(tmp_path / "t.json", 0, "torch 1.9")
     assert trace.ranges.start_ns.min() == 0 and trace.identity.epoch_ns == BASE

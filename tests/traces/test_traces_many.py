@@ -17,13 +17,13 @@ from harness.traces import Trace, TraceError, find_traces, many, map_traces
 from harness.traces.many import memory_bytes, worker_count
 from harness.traces.pool import process_pool
 from harness.traces.progress import Progress
-from tests.traces import make
+from tests.synthetic import kineto
 
 
 def ranks(folder: Path, count: int) -> list[Path]:
     for rank in range(count):
-        records = [make.kernel(f"on {rank}", 1_000 + i, 1) for i in range(rank + 1)]
-        make.kineto(folder / f"rank{rank}.json", records)
+        records = [kineto.kernel(f"on {rank}", 1_000 + i, 1) for i in range(rank + 1)]
+        kineto.kineto(folder / f"rank{rank}.json", records)
     return [folder / f"rank{rank}.json" for rank in range(count)]
 
 
@@ -41,7 +41,7 @@ def test_folders_give_their_traces_in_the_order_of_ranks(tmp_path: Path) -> None
 def test_other_json_in_a_folder_is_no_trace(tmp_path: Path) -> None:
     (tmp_path / "run.json").write_text('{"experiment": 1}')
     (tmp_path / "torch").mkdir()
-    (tmp_path / "torch" / "rank0.json.gz").write_bytes(gzip.compress(make.kineto_text(make.gpu_step())))
+    (tmp_path / "torch" / "rank0.json.gz").write_bytes(gzip.compress(kineto.kineto_text(kineto.gpu_step())))
     (tmp_path / "broken.json.gz").write_bytes(b"\x1f\x8b")
     assert [f.name for f in find_traces([tmp_path])] == ["rank0.json.gz"]
     with pytest.raises(TraceError, match="does not exist"):

@@ -7,16 +7,16 @@ from pathlib import Path
 import pytest
 
 from harness.traces import open_trace
-from tests.traces import make
+from tests.synthetic import kineto, nsys
 
 
 @pytest.mark.parametrize("kind", ["t.json", "t.sqlite"])
 def test_progress_grows_up_to_the_files_size(tmp_path: Path, kind: str) -> None:
     path = tmp_path / kind
     if kind == "t.json":
-        make.kineto(path, [r for i in range(2_000) for r in make.gpu_step(10**15 + i)])
+        kineto.kineto(path, [r for i in range(2_000) for r in kineto.gpu_step(10**15 + i)])
     else:
-        made = make.nsys_step()
+        made = nsys.nsys_step()
         for i in range(20_000):
             made.kernel("k", 50_000 + i, 1)
         made.saved(path)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
+
+from tests.synthetic import kineto
+from tests.synthetic.kineto import Record
 
 HOSTILE = "evil</script><script>window.hacked=1</script><img src=x onerror='window.hacked=1'>"
 GEMM = "ampere_bf16_s16816gemm_bf16_128x64_ldg8_f2f_nn"
@@ -15,9 +17,9 @@ STEP_US = 1000
 BASE_NS = 1_700_000_000_000_000_000
 
 
-def events(rank: int) -> list[dict[str, Any]]:
+def events(rank: int) -> list[Record]:
     """One rank: per step a data-loading gap, a copy, ten products, a hostile kernel, an all-reduce."""
-    rows: list[dict[str, Any]] = []
+    rows: list[Record] = []
     number = rank * 1_000_000
     for step in range(STEPS):
         begin = step * STEP_US
@@ -42,35 +44,24 @@ def events(rank: int) -> list[dict[str, Any]]:
     return rows
 
 
-def _host(category: str, name: str, ts: int, dur: int) -> dict[str, Any]:
-    return {"ph": "X", "cat": category, "name": name, "pid": 10, "tid": 10, "ts": ts, "dur": dur, "args": {}}
+def _host(category: str, name: str, ts: int, dur: int, **args: Any) -> Record:
+    return kineto.record(category, name, 1000 * ts, 1000 * dur, pid=10, tid=10, **args)
 
 
-def _launch(ts: int, number: int) -> dict[str, Any]:
-    return _host("cuda_runtime", "cudaLaunchKernel", ts, 4) | {"args": {"correlation": number}}
+def _launch(ts: int, number: int) -> Record:
+    return _host("cuda_runtime", "cudaLaunchKernel", ts, 4, correlation=number)
 
 
-def _device(
-    category: str, name: str, when: tuple[int, int], where: tuple[int, int], number: int
-) -> dict[str, Any]:
+def _device(category: str, name: str, when: tuple[int, int], where: tuple[int, int], number: int) -> Record:
     (ts, dur), (device, stream) = when, where
-    args: dict[str, Any] = {"device": device, "stream": stream, "correlation": number}
+    args: Record = {"device": device, "stream": stream, "correlation": number}
     if name == NCCL:
         size = 1 << 20
         args |= {"Collective name": "allreduce", "In msg nelems": size, "Out msg nelems": size,
                  "dtype": "BFloat16", "Group size": 2, "Process Group Name": "0"}  # fmt: skip
     if category == "gpu_memcpy":
         args |= {"bytes": 4096}
-    return {
-        "ph": "X",
-        "cat": category,
-        "name": name,
-        "pid": device,
-        "tid": stream,
-        "ts": ts,
-        "dur": dur,
-        "args": args,
-    }
+    return kineto.record(category, name, 1000 * ts, 1000 * dur, pid=device, tid=stream, **args)
 
 
 def write_traces(folder: Path, ranks: int = 2) -> list[Path]:
@@ -80,12 +71,10 @@ def write_traces(folder: Path, ranks: int = 2) -> list[Path]:
 
 
 def _write(path: Path, rank: int, world: int) -> Path:
-    document = {
+    header = {
         "schemaVersion": 1,
         "deviceProperties": [{"id": d, "name": "NVIDIA <b>A100</b>"} for d in range(world)],
         "distributedInfo": {"backend": "nccl", "rank": rank, "world_size": world},
         "baseTimeNanoseconds": BASE_NS,
-        "traceEvents": events(rank),
     }
-    path.write_text(json.dumps(document))
-    return path
+    return kineto.kineto(path, events(rank), "json.dump", header=header, footer={})

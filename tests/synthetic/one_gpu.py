@@ -18,10 +18,12 @@ def event(cat: str, name: str, begin: float, length: float, *, tid: Any = 1, **a
     return {"ph": "X", "cat": cat, "name": name, "pid": 1, "tid": tid, **times, "args": args}
 
 
-def launched(name: str, number: int, begin: float, length: float, cat: str = "kernel") -> list[Event]:
+def launched(
+    name: str, number: int, begin: float, length: float, cat: str = "kernel", *, stream: int = 7
+) -> list[Event]:
     """Work on the device, and the call behind it 10 µs earlier."""
     call = event("cuda_runtime", "cudaLaunchKernel", begin - 10, 5.0, correlation=number)
-    return [call, event(cat, name, begin, length, tid=7, device=0, stream=7, correlation=number)]
+    return [call, event(cat, name, begin, length, tid=stream, device=0, stream=stream, correlation=number)]
 
 
 def training(steps: int = 6, idle: float = 700.0) -> dict[str, Any]:
@@ -36,6 +38,11 @@ def training(steps: int = 6, idle: float = 700.0) -> dict[str, Any]:
         )
         events += launched("ampere_bf16_s16816gemm_128x128", 2 * n + 1, begin + idle, busy - 100.0)
         events += launched("Memcpy HtoD (Pinned -> Device)", 2 * n + 2, begin + 900.0, 100.0, "gpu_memcpy")
+    return document(events)
+
+
+def document(events: list[Event]) -> dict[str, Any]:
+    """What a trace file of one process holds."""
     return {"schemaVersion": 1, "distributedInfo": {"rank": 0, "world_size": 1}, "traceEvents": events}
 
 

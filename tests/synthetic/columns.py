@@ -1,7 +1,8 @@
-"""Traces made from a few lists, with answers known by construction."""
+"""Traces made as columns from a few rows, without a file, with answers known by construction."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from harness.traces.trace import (
     CopyKind,
     Events,
     Identity,
+    MetricSeries,
     RangeKind,
     Ranges,
     Trace,
@@ -145,3 +147,44 @@ def _columns(part: Any, rows: list[dict[str, int]]) -> Any:
     """Rows as one of the trace's column sets, each column with the type the contract gives it."""
     types = part.__annotations__
     return part(**{c: np.array([r[c] for r in rows], _DTYPES[str(t)]) for c, t in types.items()})
+
+
+def event(name: str, start: int, end: int, **more: Any) -> dict[str, Any]:
+    """A row for `trace`: a kernel on device 0, stream 7, unless it says otherwise."""
+    return {"name": name, "start": start, "end": end, **more}
+
+
+def trace(
+    events: Sequence[dict[str, Any]] = (),
+    ranges: Sequence[dict[str, Any]] = (),
+    *,
+    calls: Sequence[dict[str, Any]] = (),
+    collectives: Sequence[dict[str, Any]] = (),
+    metrics: Sequence[MetricSeries] = (),
+    pid: int = 100,
+    **identity: Any,
+) -> Trace:
+    """A Trace from rows that name only what matters to a test. `collectives` refer to events by their position."""
+    made = Made(**{"path": "made", "clock": "unix", "pid": pid, **identity})
+    for row in events:
+        columns = {"launch": -1, "launch_thread": -1, "correlation": -1, "pid": pid} | row
+        start, end, name, launch_ns, process = (
+            columns.pop(c) for c in ("start", "end", "name", "launch", "pid")
+        )
+        made.event(start, end, name, launch_ns=launch_ns, process=process, **columns)
+    for row in calls:
+        made.call(row["start"], row["end"], row["name"], row.get("thread", MAIN), row.get("pid", pid))
+        made.calls[-1]["correlation"] = row.get("correlation", -1)
+    for row in ranges:
+        columns = {"pid": pid, "domain": None} | row
+        start, end, name, process, domain = (
+            columns.pop(c) for c in ("start", "end", "name", "pid", "domain")
+        )
+        made.range(start, end, name, process=process, **columns)
+        made.ranges[-1]["domain"] = -1 if domain is None else made.name(domain)
+    for row in collectives:
+        named = {c: made.name(row[c]) if c in row else -1 for c in ("kind", "dtype", "group")}
+        span = {c: made.events[row["event"]][c] for c in ("start_ns", "end_ns")}
+        made.collectives.append({"bytes": -1, "group_size": -1} | row | named | span)
+    made.extra["metrics"] = list(metrics)
+    return made.trace()

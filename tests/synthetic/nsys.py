@@ -1,0 +1,164 @@
+"""nsys exports (SQLite) made from a plain description, of any schema.
+
+Times are integer nanoseconds. What the readers should make of a file follows from its description.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+Record = dict[str, Any]
+
+_COMMON = "start INT, end INT, deviceId INT, contextId INT, streamId INT, correlationId INT, globalPid INT"
+SCHEMA = {
+    "META_DATA_EXPORT": "name TEXT, value TEXT",
+    "StringIds": "id INTEGER NOT NULL PRIMARY KEY, value TEXT",
+    "TARGET_INFO_SYSTEM_ENV": "globalVid INT, devStateName TEXT, name TEXT, nameEnum INT, value TEXT",
+    "TARGET_INFO_SESSION_START_TIME": "utcEpochNs INT, utcTime TEXT",
+    "TARGET_INFO_GPU": "vmId INT, id INT, name TEXT, cuDevice INT",
+    "TARGET_INFO_CUDA_DEVICE": "gpuId INT, cudaId INT, pid INT",
+    "TARGET_INFO_GPU_METRICS": "typeId INT, sourceId INT, typeName TEXT, metricId INT, metricName TEXT",
+    "CUPTI_ACTIVITY_KIND_KERNEL": f"{_COMMON}, demangledName INT, shortName INT, mangledName INT, graphNodeId INT",
+    "CUPTI_ACTIVITY_KIND_GRAPH_TRACE": f"{_COMMON}, graphId INT",
+    "CUPTI_ACTIVITY_KIND_MEMCPY": f"{_COMMON}, bytes INT, copyKind INT, srcKind INT, dstKind INT",
+    "CUPTI_ACTIVITY_KIND_MEMSET": f"{_COMMON}, value INT, bytes INT",
+    "CUPTI_ACTIVITY_KIND_RUNTIME": "start INT, end INT, eventClass INT, globalTid INT, correlationId INT, nameId INT",
+    "CUDA_GPU_MEMORY_USAGE_EVENTS": (
+        "start INT, globalPid INT, deviceId INT, bytes INT, memKind INT, memoryOperationType INT"
+    ),
+    "NVTX_EVENTS": (
+        "start INT, end INT, eventType INT, rangeId INT, text TEXT, globalTid INT, textId INT, domainId INT, "
+        "jsonTextId INT, jsonText TEXT"
+    ),
+    "GPU_METRICS": "timestamp INT, typeId INT, metricId INT, value INT",
+    "DIAGNOSTIC_EVENT": "timestamp INT, timestampType INT, source INT, severity INT, text TEXT, globalPid INT",
+}  # fmt: skip
+
+
+def global_pid(pid: int) -> int:
+    """nsys' global id of a process."""
+    return (1 << 48) | (pid << 24)
+
+
+def global_tid(pid: int, tid: int) -> int:
+    """nsys' global id of a thread."""
+    return global_pid(pid) | tid
+
+
+class Nsys:
+    """An nsys export under construction; `saved` writes it."""
+
+    def __init__(self, *, without_tables: Sequence[str] = (), without_columns: Sequence[str] = ()) -> None:
+        self._rows: dict[str, list[Record]] = {table: [] for table in SCHEMA}
+        self._strings: dict[str, int] = {}
+        self._without_tables, self._without_columns = without_tables, without_columns
+        self.add("META_DATA_EXPORT", name="EXPORT_PRODUCT_VERSION", value="2024.6.1.90")
+        self.add("TARGET_INFO_SYSTEM_ENV", name="Hostname", value="lrdn0042", nameEnum=619)
+        self.add("TARGET_INFO_SESSION_START_TIME", utcEpochNs=1_700_000_000_000_000_000)
+
+    def add(self, table: str, **values: Any) -> None:
+        """One row."""
+        self._rows[table].append(values)
+
+    def string(self, text: str) -> int:
+        """The id of a string."""
+        return self._strings.setdefault(text, len(self._strings) + 1)
+
+    def kernel(self, name: str | None, start: int, length: int, *, pid: int = 9, device: int = 0, stream: int = 7,
+               correlation: int = 0, short: str | None = None, mangled: str | None = None) -> None:  # fmt: skip
+        """A kernel, and the call that launches it where it has a correlation."""
+        labels = {"demangledName": name, "shortName": short or name, "mangledName": mangled}
+        self.add(
+            "CUPTI_ACTIVITY_KIND_KERNEL", start=start, end=start + length, deviceId=device, contextId=1,
+            streamId=stream, correlationId=correlation, globalPid=global_pid(pid),
+            **{column: None if text is None else self.string(text) for column, text in labels.items()},
+        )  # fmt: skip
+
+    def call(
+        self, name: str, start: int, length: int, *, correlation: int, pid: int = 9, tid: int = 9
+    ) -> None:
+        """A runtime call."""
+        self.add(
+            "CUPTI_ACTIVITY_KIND_RUNTIME", start=start, end=start + length, eventClass=0, correlationId=correlation,
+            globalTid=global_tid(pid, tid), nameId=self.string(name),
+        )  # fmt: skip
+
+    def copy(
+        self, start: int, length: int, *, kind: int, source: int = 1, target: int = 2, size: int = 64
+    ) -> None:
+        """A memory copy."""
+        self.add(
+            "CUPTI_ACTIVITY_KIND_MEMCPY", start=start, end=start + length, deviceId=0, contextId=1, streamId=7,
+            correlationId=0, globalPid=global_pid(9), bytes=size, copyKind=kind, srcKind=source, dstKind=target,
+        )  # fmt: skip
+
+    def memory(
+        self, start: int, size: int, *, freed: bool = False, pid: int = 9, device: int = 0, kind: int = 2
+    ) -> None:
+        """An allocation, or its end."""
+        self.add(
+            "CUDA_GPU_MEMORY_USAGE_EVENTS", start=start, globalPid=global_pid(pid), deviceId=device, bytes=size,
+            memKind=kind, memoryOperationType=int(freed),
+        )  # fmt: skip
+
+    def sampled(self, gpu: int, value: int, time: int = 10) -> None:
+        """A sample of one counter of nsys' GPU number `gpu`."""
+        kind = (5 << 56 | gpu) - (1 << 60)
+        self.add("TARGET_INFO_GPU_METRICS", typeId=kind, metricId=0, metricName="SM Active")
+        self.add("GPU_METRICS", timestamp=time, typeId=kind, metricId=0, value=value)
+
+    def range(self, text: str | None, start: int, length: int | None, *, pid: int = 9, tid: int = 9, kind: int = 59,
+              domain: int = 0, registered: str | None = None, payload: Record | None = None) -> None:  # fmt: skip
+        """An NVTX range, or a domain (`kind=75`)."""
+        self.add(
+            "NVTX_EVENTS", start=start, end=None if length is None else start + length, eventType=kind, text=text,
+            globalTid=global_tid(pid, tid), domainId=domain,
+            textId=None if registered is None else self.string(registered),
+            jsonText=None if payload is None else json.dumps(payload),
+        )  # fmt: skip
+
+    def saved(self, path: Path, *, page_bytes: int = 4096) -> Path:
+        """Write the export."""
+        path.unlink(missing_ok=True)
+        with sqlite3.connect(path) as database:
+            database.execute(f"PRAGMA page_size={page_bytes}")
+            self._rows["StringIds"] = [{"id": i, "value": text} for text, i in self._strings.items()]
+            for table in (table for table in SCHEMA if table not in self._without_tables):
+                self._write(database, table)
+        database.close()
+        return path
+
+    def _write(self, database: sqlite3.Connection, table: str) -> None:
+        columns = [c for c in SCHEMA[table].split(", ") if c.split()[0] not in self._without_columns]
+        quoted = ",".join('"{}" {}'.format(*column.split(" ", 1)) for column in columns)
+        database.execute(f"CREATE TABLE {table} ({quoted})")
+        names = [c.split()[0] for c in columns]
+        rows = [[row.get(name) for name in names] for row in self._rows[table]]
+        database.executemany(f"INSERT INTO {table} VALUES ({','.join('?' * len(names))})", rows)
+
+
+def nsys_step() -> Nsys:
+    """A little of everything that an nsys export holds."""
+    made = Nsys()
+    made.add("TARGET_INFO_GPU", vmId=1, id=1, name="NVIDIA A100", cuDevice=0)
+    made.range("batch_0", 1_000, 90_000)
+    made.range("forward", 2_000, 30_000)
+    made.call("cudaLaunchKernel_v7000", 3_000, 500, correlation=21)
+    made.kernel("void gemm<float>(float*)", 10_000, 20_000, correlation=21)
+    made.call("cudaMemcpyAsync_v3020", 4_000, 500, correlation=22)
+    made.copy(31_000, 4_000, kind=1, source=0)
+    made.add(
+        "CUPTI_ACTIVITY_KIND_MEMSET",
+        start=36_000,
+        end=36_500,
+        deviceId=0,
+        streamId=7,
+        bytes=32,
+        globalPid=global_pid(9),
+    )
+    made.kernel("void softmax<float>(float*)", 40_000, 1, correlation=99)
+    return made
