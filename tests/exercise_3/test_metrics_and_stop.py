@@ -10,7 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.exercise_3.megatron_runs import ROOT, Run, command, completed, environment, train, train_launched
+from tests.exercise_3.megatron_runs import (
+    ROOT,
+    SCRIPT,
+    Run,
+    command,
+    completed,
+    environment,
+    train,
+    train_launched,
+)
 
 pytestmark = pytest.mark.train
 
@@ -36,16 +45,8 @@ def test_what_happens_before_the_first_iteration_is_said_once_and_in_order(run: 
 
 
 def test_a_rank_knows_its_place(run: Run) -> None:
-    sizes = {
-        "tp": 1,
-        "pp": 2,
-        "cp": 1,
-        "dp": 1,
-        "vpp": 1,
-        "ep": 1,
-        "num_microbatches": 8,
-        "global_batch_size": 16,
-    }
+    layout = {"tp": 1, "pp": 2, "cp": 1, "dp": 1, "vpp": 1, "ep": 1}
+    sizes = layout | {"num_microbatches": 8, "global_batch_size": 16}
     for rank in (0, 1):
         start = run.lines(rank)[0]
         assert start["event"] == "start"
@@ -127,18 +128,12 @@ def test_a_request_that_does_not_fit_is_one_sentence_and_exit_2(
 
 def test_without_a_launcher_it_says_how_to_start_it(tmp_path: Path) -> None:
     argv = command(tmp_path / "run")
-    script = argv.index(next(word for word in argv if word.endswith("train.py")))
     alone = {
         name: text for name, text in environment().items() if name not in ("RANK", "WORLD_SIZE", "LOCAL_RANK")
     }
     done = subprocess.run(
-        [argv[0], *argv[script:]],
-        cwd=os.sep,
-        env=alone,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
+        [argv[0], *argv[argv.index(str(SCRIPT)) :]], cwd=os.sep, env=alone, capture_output=True, text=True,
+        check=False, timeout=120,
+    )  # fmt: skip
     assert done.returncode == 2
     assert "torchrun" in done.stderr

@@ -71,32 +71,6 @@ def test_what_is_missing_is_named(
     assert sentence in complaint(at(machine, tmp_path, asked, **fields))
 
 
-LONG = "/" + "x" * 300  # as unreadable as a folder one may not enter, and so for root too
-
-
-@pytest.mark.parametrize(
-    ("words", "sentence"),
-    [
-        (["-e", "1", "--data", "~nouser/x"], "/~nouser/x does not exist"),
-        (["-e", "1", "--data", "/tmp"], "--data: /tmp exists but is not a file"),
-        (["-e", "1", "--data", LONG], f"--data: {LONG} cannot be read (File name too long)"),
-        (["-e", "1", "--model", "~nouser/x"], "--model: '~nouser/x' is neither a model of the harness"),
-        (["-e", "1", "--model", LONG], f"--model: {LONG} cannot be read (File name too long)"),
-        (["-e", "1", "--site", "~nouser/x"], "site file ~nouser/x: cannot be read"),
-        (["-e", "1", "--site", "x" * 300], "--site: there is no site"),
-        (["-e", "3", "--", "--data-path", "/"], "--data-path: / does not exist as PREFIX.bin"),
-    ],
-)
-def test_a_path_that_was_mistyped_is_one_sentence(
-    harness: Harness, words: list[str], sentence: str, tmp_path: Path
-) -> None:
-    done = harness(*words)
-    assert done.returncode == 2
-    assert sentence in done.stderr
-    assert "Traceback" not in done.stderr
-    assert not (tmp_path / "runs").exists()
-
-
 def test_a_file_where_a_folder_is_needed_is_called_that(machine: Machine, tmp_path: Path) -> None:
     (tmp_path / "Llama-3.2-1B").touch()
     said = complaint(at(machine, tmp_path, DDP(), models_dir=str(tmp_path)))
