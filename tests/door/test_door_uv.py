@@ -21,7 +21,7 @@ def uv_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if found := shutil.which("uv"):
         (folder / "uv").symlink_to(found)
         return folder
-    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", folder, "uv"]
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(folder), "uv"]
     if subprocess.run(command, check=False, capture_output=True).returncode:
         pytest.skip("there is no uv here, and no package index that has it")
     return folder / "bin"
