@@ -16,26 +16,26 @@ from accelerate import Accelerator, DeepSpeedPlugin  # type: ignore[import-untyp
 from accelerate.utils import InitProcessGroupKwargs  # type: ignore[import-untyped]
 
 from exercises.utils.arguments import TrainingArguments
-from exercises.utils.errors import TrainingRequestError
+from harness.common.errors import RequestError
 
 
 def read_config(path: Path) -> dict[str, Any]:
-    """DeepSpeed's configuration from its JSON file. Raises TrainingRequestError."""
+    """DeepSpeed's configuration from its JSON file. Raises RequestError."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise TrainingRequestError(f"--deepspeed-config {path}: cannot be read ({error.strerror})") from None
+        raise RequestError(f"--deepspeed-config {path}: cannot be read ({error.strerror})") from None
     except ValueError as error:
-        raise TrainingRequestError(f"--deepspeed-config {path}: is not JSON ({error})") from None
+        raise RequestError(f"--deepspeed-config {path}: is not JSON ({error})") from None
     if "stage" not in content.get("zero_optimization", {}):
-        raise TrainingRequestError(f"--deepspeed-config {path}: has no zero_optimization.stage")
+        raise RequestError(f"--deepspeed-config {path}: has no zero_optimization.stage")
     return dict(content)
 
 
 def fill_in(config: dict[str, Any], arguments: TrainingArguments) -> dict[str, Any]:
     """`config` with `auto` replaced by the command line's values.
 
-    Raises TrainingRequestError where file and command line contradict each other: a run must be what both say.
+    Raises RequestError where file and command line contradict each other: a run must be what both say.
     """
     filled = dict(config)
     for key, flag, value in (
@@ -60,7 +60,7 @@ def fill_in(config: dict[str, Any], arguments: TrainingArguments) -> dict[str, A
 
 def _require_same(asked: str, agrees: bool, in_file: str) -> None:
     if not agrees:
-        raise TrainingRequestError(f"{asked}: the file of --deepspeed-config says {in_file}")
+        raise RequestError(f"{asked}: the file of --deepspeed-config says {in_file}")
 
 
 def uses_bf16(config: dict[str, Any]) -> bool:

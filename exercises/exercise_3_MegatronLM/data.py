@@ -29,7 +29,7 @@ from torch import Tensor
 
 from exercises.exercise_3_MegatronLM.options import MegatronArguments
 from exercises.utils.data import check_vocabulary, load_instructions, load_vocabulary
-from exercises.utils.errors import TrainingRequestError
+from harness.common.errors import RequestError
 from harness.common.megatron_layout import Batch
 
 
@@ -74,13 +74,13 @@ class MicroBatch:
 class Samples:
     """The documents of a .bin/.idx pair as one stream of tokens, cut into samples and shuffled.
 
-    Each sample has one token more than the sequence: the last one is only a label. Raises TrainingRequestError when
+    Each sample has one token more than the sequence: the last one is only a label. Raises RequestError when
     there is no such pair, and when a token is read that the model's vocabulary of `vocabulary_size` does not have.
     """
 
     def __init__(self, prefix: Path, seq_length: int, vocabulary_size: int, seed: int) -> None:
         if not Path(get_idx_path(str(prefix))).is_file():
-            raise TrainingRequestError(f"--data-path {prefix}: there is no {get_idx_path(str(prefix))}")
+            raise RequestError(f"--data-path {prefix}: there is no {get_idx_path(str(prefix))}")
         self._dataset = IndexedDataset(str(prefix))
         self._length = seq_length + 1
         self._ends = np.cumsum(self._dataset.sequence_lengths, dtype=np.int64)
@@ -137,7 +137,7 @@ class Samples:
     def _checked(self, tokens: NDArray[np.int64]) -> NDArray[np.int64]:
         # On a GPU a token without an embedding ends the process with an assertion that names no token.
         if tokens.max() >= self._vocabulary_size:
-            raise TrainingRequestError(
+            raise RequestError(
                 f"--data-path {self._prefix}: has token {tokens.max()}, the model only {self._vocabulary_size} tokens"
             )
         return tokens

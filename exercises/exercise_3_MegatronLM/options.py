@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from exercises.utils.arguments import TrainingArguments, parse_arguments, positive
-from exercises.utils.errors import TrainingRequestError
+from harness.common.errors import RequestError
 from harness.common.megatron_layout import (
     Batch,
     Layout,
@@ -49,25 +49,25 @@ class MegatronArguments(TrainingArguments):
 
 
 def check(layout: Layout, batch: Batch, model: ModelConfig) -> None:
-    """Refuse what cannot be trained. Raises TrainingRequestError with the rules that are broken."""
+    """Refuse what cannot be trained. Raises RequestError with the rules that are broken."""
     sentences = [misfit.sentence for misfit in layout_misfits(layout, batch)]
     if not sentences:
         sentences = list(model_misfits(layout, batch, model))
     if sentences:
-        raise TrainingRequestError("; ".join(sentences))
+        raise RequestError("; ".join(sentences))
 
 
 def parse(argv: Sequence[str] | None = None) -> MegatronArguments:
-    """Parse the command line. Exits with 2 when it cannot be read, raises TrainingRequestError when it asks for
+    """Parse the command line. Exits with 2 when it cannot be read, raises RequestError when it asks for
     what this exercise does not do."""
     arguments = parse_arguments(MegatronArguments, "Pre-train a GPT with Megatron-Core.", _declare, argv)
     if arguments.gradient_accumulation_steps != 1:
-        raise TrainingRequestError(
+        raise RequestError(
             f"--gradient-accumulation-steps {arguments.gradient_accumulation_steps}: exercise 3 accumulates over the "
             "micro-batches of an iteration; set --global-batch-size instead"
         )
     if arguments.checkpoint is not None:
-        raise TrainingRequestError(
+        raise RequestError(
             f"--checkpoint {arguments.checkpoint}: exercise 3 pre-trains and starts from random weights"
         )
     return arguments

@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 
 from exercises.exercise_3_MegatronLM import cpu_shim
-from exercises.utils.errors import TrainingRequestError
+from harness.common.errors import RequestError
 
 
 def order_launches() -> None:
@@ -26,10 +26,10 @@ def order_launches() -> None:
 def start(on_cpu: bool) -> torch.device:
     """Join the processes that torchrun started and return this one's device.
 
-    Raises TrainingRequestError when torchrun did not start this process.
+    Raises RequestError when torchrun did not start this process.
     """
     if "RANK" not in os.environ:
-        raise TrainingRequestError("exercise 3 runs under a launcher: torchrun --nproc-per-node N train.py …")
+        raise RequestError("exercise 3 runs under a launcher: torchrun --nproc-per-node N train.py …")
     _silence_what_no_student_can_change()
     if not on_cpu:
         return _start_on_gpu()

@@ -19,7 +19,7 @@ from torch.utils.data import Dataset
 from transformers import AutoTokenizer
 
 from exercises.utils.arguments import DEFAULT_TOKENIZER
-from exercises.utils.errors import TrainingRequestError
+from harness.common.errors import RequestError
 
 # Alpaca's own wording (Taori et al. 2023).
 PREAMBLE = (
@@ -66,7 +66,7 @@ class Vocabulary:
 def load_instructions(path: Path) -> list[Instruction]:
     """Read a JSON list (or JSON lines) of objects with instruction, input, output.
 
-    Raises TrainingRequestError with the file and what is wrong in it.
+    Raises RequestError with the file and what is wrong in it.
     """
     try:
         text = path.read_text(encoding="utf-8")
@@ -76,9 +76,9 @@ def load_instructions(path: Path) -> list[Instruction]:
             else [json.loads(x) for x in text.splitlines() if x]
         )
     except OSError as error:
-        raise TrainingRequestError(f"--data {path}: cannot be read ({error.strerror})") from None
+        raise RequestError(f"--data {path}: cannot be read ({error.strerror})") from None
     except ValueError as error:
-        raise TrainingRequestError(f"--data {path}: is not JSON ({error})") from None
+        raise RequestError(f"--data {path}: is not JSON ({error})") from None
     return [_instruction(path, number, row) for number, row in enumerate(rows)]
 
 
@@ -86,7 +86,7 @@ def _instruction(path: Path, number: int, row: Any) -> Instruction:
     try:
         return Instruction(str(row["instruction"]), str(row.get("input", "")), str(row["output"]))
     except (TypeError, KeyError, AttributeError):
-        raise TrainingRequestError(f"--data {path}: entry {number} lacks `instruction` or `output`") from None
+        raise RequestError(f"--data {path}: entry {number} lacks `instruction` or `output`") from None
 
 
 def load_vocabulary(tokenizer: Path | None, checkpoint: Path | None) -> Vocabulary:
@@ -96,7 +96,7 @@ def load_vocabulary(tokenizer: Path | None, checkpoint: Path | None) -> Vocabula
     )
     folder = tokenizer or (checkpoint if own else None) or DEFAULT_TOKENIZER
     if not folder.is_dir():
-        raise TrainingRequestError(f"--tokenizer {folder}: no such folder")
+        raise RequestError(f"--tokenizer {folder}: no such folder")
     loaded: Any = AutoTokenizer.from_pretrained(str(folder), local_files_only=True)
     end_id = loaded.eos_token_id
     padding_id = loaded.pad_token_id if loaded.pad_token_id is not None else end_id
@@ -108,9 +108,9 @@ def load_vocabulary(tokenizer: Path | None, checkpoint: Path | None) -> Vocabula
 
 
 def check_vocabulary(vocabulary: Vocabulary, model_vocab_size: int) -> None:
-    """Raise TrainingRequestError when the tokenizer has ids that the model has no embedding for."""
+    """Raise RequestError when the tokenizer has ids that the model has no embedding for."""
     if vocabulary.size > model_vocab_size:
-        raise TrainingRequestError(
+        raise RequestError(
             f"--tokenizer {vocabulary.source}: {vocabulary.size} tokens, but the model has {model_vocab_size}"
         )
 

@@ -5,38 +5,26 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 
-REQUEST_EXIT_CODE = 2
-WORK_EXIT_CODE = 1
+from harness.common.errors import HarnessError, WorkError
+
 SIGTERM_EXIT_CODE = 143
-
-
-class TrainingError(Exception):
-    """Training cannot go on, and a person can do something about it."""
-
-    exit_code = WORK_EXIT_CODE
-
-
-class TrainingRequestError(TrainingError):
-    """What was asked of the script cannot be done: a missing file, a value that does not fit the model."""
-
-    exit_code = REQUEST_EXIT_CODE
 
 
 def run_script(main: Callable[[], int]) -> None:
     """Run `main` and leave the process with its exit code.
 
-    A TrainingError becomes one line on stderr, and so does a GPU whose memory is full: a student can change that.
+    A HarnessError becomes one line on stderr, and so does a GPU whose memory is full: a student can change that.
     """
     try:
         code = main()
-    except TrainingError as error:
+    except HarnessError as error:
         print(f"error: {error}", file=sys.stderr, flush=True)
         code = error.exit_code
     except RuntimeError as error:
         if type(error).__name__ != "OutOfMemoryError":  # torch's; by name, so that this module needs no torch
             raise
         print(f"error: {_without_memory(str(error))}", file=sys.stderr, flush=True)
-        code = WORK_EXIT_CODE
+        code = WorkError.exit_code
     sys.exit(code)
 
 

@@ -23,8 +23,8 @@ from exercises.utils.data import (
     collate,
     load_instructions,
 )
-from exercises.utils.errors import TrainingRequestError
 from exercises.utils.python_tokenizer import PythonTokenizer, UnsupportedTokenizerError
+from harness.common.errors import RequestError
 
 
 def prepared_loader(
@@ -101,7 +101,7 @@ def _enough_examples(arguments: TrainingArguments) -> list[Instruction]:
     examples = load_instructions(arguments.data)
     needed = arguments.micro_batch_size * int(os.environ.get("WORLD_SIZE", "1"))
     if len(examples) < needed:
-        raise TrainingRequestError(
+        raise RequestError(
             f"--micro-batch-size {arguments.micro_batch_size}: one batch on every process takes {needed} "
             f"examples, {arguments.data} has {len(examples)}"
         )

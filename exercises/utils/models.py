@@ -17,22 +17,22 @@ import yaml
 from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from exercises.utils.errors import TrainingRequestError
+from harness.common.errors import RequestError
 from harness.common.model_config import ModelConfig, ModelDefaults
 
 _TRANSFORMERS_5 = int(transformers.__version__.split(".")[0]) >= 5
 
 
 def load_model_config(path: Path) -> ModelConfig:
-    """Read and check a model file. Raises TrainingRequestError with the file and what is wrong in it."""
+    """Read and check a model file. Raises RequestError with the file and what is wrong in it."""
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise TrainingRequestError(f"--model {path}: cannot be read ({error.strerror})") from None
+        raise RequestError(f"--model {path}: cannot be read ({error.strerror})") from None
     except yaml.YAMLError as error:
-        raise TrainingRequestError(f"--model {path}: is not YAML ({error})") from None
+        raise RequestError(f"--model {path}: is not YAML ({error})") from None
     if not isinstance(content, dict):
-        raise TrainingRequestError(f"--model {path}: must be a mapping of names to values")
+        raise RequestError(f"--model {path}: must be a mapping of names to values")
     _check_keys(path, "", content, ModelConfig)
     _check_keys(path, "defaults.", content["defaults"], ModelDefaults)
     return ModelConfig(**{**content, "defaults": ModelDefaults(**content["defaults"])})
@@ -46,7 +46,7 @@ def _check_keys(
     for what, names in (("lacks", needed - set(content)), ("has unknown", set(content) - known)):
         if names:
             listed = ", ".join(prefix + name for name in sorted(names))
-            raise TrainingRequestError(f"--model {path}: {what} {listed}")
+            raise RequestError(f"--model {path}: {what} {listed}")
 
 
 def hugging_face_config(config: ModelConfig) -> Any:
@@ -107,9 +107,7 @@ def build_model(
 def _from_checkpoint(checkpoint: Path) -> Any:
     """The model of a checkpoint's folder, every weight from there: transformers would make up what is missing."""
     if not (checkpoint / "config.json").is_file():
-        raise TrainingRequestError(
-            f"--checkpoint {checkpoint}: has no config.json; transformers did not save it"
-        )
+        raise RequestError(f"--checkpoint {checkpoint}: has no config.json; transformers did not save it")
     dtype = {"dtype" if _TRANSFORMERS_5 else "torch_dtype": torch.float32}
     try:
         both: Any = AutoModelForCausalLM.from_pretrained(
@@ -117,12 +115,12 @@ def _from_checkpoint(checkpoint: Path) -> Any:
         )
     except (OSError, ValueError, RuntimeError, SafetensorError) as error:
         why = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise TrainingRequestError(f"--checkpoint {checkpoint}: its weights cannot be read ({why})") from None
+        raise RequestError(f"--checkpoint {checkpoint}: its weights cannot be read ({why})") from None
     model, loaded = both
     lacking = sorted(loaded["missing_keys"])
     if lacking:
         more = f" and {len(lacking) - 1} more" if len(lacking) > 1 else ""
-        raise TrainingRequestError(
+        raise RequestError(
             f"--checkpoint {checkpoint}: lacks {lacking[0]}{more}; random weights are --random-weights"
         )
     return model

@@ -12,14 +12,14 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from exercises.utils.errors import TrainingError
+from harness.common.errors import WorkError
 
 
 def require_every_process(seen: int) -> None:
-    """Raise TrainingError unless the framework sees as many processes as the launcher started."""
+    """Raise WorkError unless the framework sees as many processes as the launcher started."""
     started = int(os.environ.get("WORLD_SIZE", "1"))
     if seen != started:
-        raise TrainingError(
+        raise WorkError(
             f"the launcher started {started} processes but training sees {seen}: each would train alone. "
             "On a CPU, launch with `distributed_type: MULTI_GPU` and set ACCELERATE_USE_CPU=true"
         )
@@ -45,14 +45,14 @@ class SynchronisationCheck:
             self.finish()
 
     def finish(self) -> None:
-        """Check now, unless it was done or nothing was updated. All ranks call it. Raises TrainingError."""
+        """Check now, unless it was done or nothing was updated. All ranks call it. Raises WorkError."""
         if self._done or not self._due or self._initial is None:
             return
         self._done = True
         now = checksum(self._parameters)
         require_equal_on_all_ranks(now, "parameters")
         if torch.equal(now, self._initial):
-            raise TrainingError("no parameter changed in an optimizer step: nothing is being trained")
+            raise WorkError("no parameter changed in an optimizer step: nothing is being trained")
 
 
 def checksum(parameters: Iterable[Tensor]) -> Tensor:
@@ -63,11 +63,11 @@ def checksum(parameters: Iterable[Tensor]) -> Tensor:
 
 
 def require_equal_on_all_ranks(value: Tensor, what: str) -> None:
-    """Raise TrainingError unless `value` (one number) is equal on every rank. A collective: all call it."""
+    """Raise WorkError unless `value` (one number) is equal on every rank. A collective: all call it."""
     if not dist.is_initialized():
         return
     values = [torch.zeros_like(value) for _ in range(dist.get_world_size())]
     dist.all_gather(values, value)
     if any(not torch.equal(other, values[0]) for other in values):
         listed = ", ".join(f"rank {rank}: {other.item()}" for rank, other in enumerate(values))
-        raise TrainingError(f"{what} differ between ranks: the processes do not synchronise ({listed})")
+        raise WorkError(f"{what} differ between ranks: the processes do not synchronise ({listed})")

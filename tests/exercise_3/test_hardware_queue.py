@@ -13,7 +13,7 @@ pytest.importorskip("megatron.core", reason="exercise 3 needs megatron-core")
 import torch
 
 from exercises.exercise_3_MegatronLM import train
-from exercises.utils.errors import TrainingRequestError
+from harness.common.errors import RequestError
 
 
 def test_the_queue_is_set_before_anything_asks_for_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -31,7 +31,7 @@ def test_the_queue_is_set_before_anything_asks_for_a_gpu(monkeypatch: pytest.Mon
     )
     before = signal.getsignal(signal.SIGTERM)
     try:
-        with pytest.raises(TrainingRequestError, match="torchrun"):
+        with pytest.raises(RequestError, match="torchrun"):
             train.main()
     finally:
         signal.signal(signal.SIGTERM, before)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exercises.exercise_3_MegatronLM.options import check
-from exercises.utils.errors import TrainingRequestError
+from harness.common.errors import RequestError
 from harness.common.megatron_layout import Batch, Layout, model_misfits
 from harness.common.model_config import ModelConfig
 from harness.experiment.model import find_model
@@ -97,7 +97,7 @@ def test_layouts_of_the_workshop_and_beyond_are_accepted(layout: Layout, model: 
 def test_what_does_not_fit_is_refused_with_the_flag_and_the_numbers(
     layout: Layout, batch: Batch, model: ModelConfig, sentence: str
 ) -> None:
-    with pytest.raises(TrainingRequestError) as refusal:
+    with pytest.raises(RequestError) as refusal:
         check(layout, batch, model)
     assert sentence in str(refusal.value)
     assert "\n" not in str(refusal.value)

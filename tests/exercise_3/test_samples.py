@@ -14,7 +14,7 @@ import torch
 from megatron.core.datasets.indexed_dataset import IndexedDatasetBuilder
 
 from exercises.exercise_3_MegatronLM.data import Samples
-from exercises.utils.errors import TrainingRequestError
+from harness.common.errors import RequestError
 
 SEQUENCE = 8
 DOCUMENTS = (3, 20, 1, 17, 40)
@@ -78,11 +78,11 @@ def test_a_set_shorter_than_a_sequence_starts_over(prefix: Path) -> None:
 
 def test_a_token_without_an_embedding_is_named(prefix: Path) -> None:
     samples = Samples(prefix, SEQUENCE, vocabulary_size=50, seed=0)
-    with pytest.raises(TrainingRequestError, match="the model only 50 tokens"):
+    with pytest.raises(RequestError, match="the model only 50 tokens"):
         for index in range(len(samples)):
             samples.sample(index)
 
 
 def test_a_missing_pair_is_named(tmp_path: Path) -> None:
-    with pytest.raises(TrainingRequestError, match=r"--data-path .*there is no .*text\.idx"):
+    with pytest.raises(RequestError, match=r"--data-path .*there is no .*text\.idx"):
         Samples(tmp_path / "text", SEQUENCE, vocabulary_size=100, seed=0)

@@ -29,9 +29,10 @@ from exercises.utils.data import (  # noqa: E402
     load_instructions,
     load_vocabulary,
 )
-from exercises.utils.errors import TrainingError, TrainingRequestError, run_script  # noqa: E402
+from exercises.utils.errors import run_script  # noqa: E402
 from exercises.utils.models import build_model, load_model_config, save_random_weights  # noqa: E402
 from exercises.utils.python_tokenizer import PythonTokenizer  # noqa: E402
+from harness.common.errors import RequestError, WorkError  # noqa: E402
 from harness.common.metrics_lines import StartLine  # noqa: E402
 from harness.common.profile_window import FINE_TUNING, ProfileWindow  # noqa: E402
 
@@ -169,13 +170,13 @@ def test_a_long_example_is_cut_and_still_has_a_label(example: Instruction) -> No
 def test_data_that_is_not_instructions_is_refused_by_name(tmp_path: Path, text: str, complaint: str) -> None:
     path = tmp_path / "data.json"
     path.write_text(text)
-    with pytest.raises(TrainingRequestError, match=complaint) as refused:
+    with pytest.raises(RequestError, match=complaint) as refused:
         load_instructions(path)
     assert str(path) in str(refused.value)
 
 
 def test_a_vocabulary_larger_than_the_models_is_refused() -> None:
-    with pytest.raises(TrainingRequestError, match="1024 tokens, but the model has 512"):
+    with pytest.raises(RequestError, match="1024 tokens, but the model has 512"):
         check_vocabulary(load_vocabulary(None, None), 512)
 
 
@@ -272,7 +273,7 @@ def test_a_model_file_that_lacks_something_is_refused(tmp_path: Path, change: st
     text = (ROOT / "configs/models/tiny-llama.yaml").read_text()
     assert change in text
     (tmp_path / "m.yaml").write_text(text.replace(change, "", 1))
-    with pytest.raises(TrainingRequestError, match=complaint):
+    with pytest.raises(RequestError, match=complaint):
         load_model_config(tmp_path / "m.yaml")
 
 
@@ -312,7 +313,7 @@ def test_an_incomplete_checkpoint_is_refused_in_a_sentence(
     config = load_model_config(ROOT / "configs/models/tiny-mistral.yaml")
     save_random_weights(config, tmp_path, seed=1)
     damage(tmp_path / "model.safetensors")
-    with pytest.raises(TrainingRequestError, match=complaint) as refused:
+    with pytest.raises(RequestError, match=complaint) as refused:
         build_model(config, tmp_path, activation_checkpointing=False)
     assert "\n" not in str(refused.value)
 
@@ -350,7 +351,7 @@ def test_a_failed_training_says_so_in_its_last_line(tmp_path: Path) -> None:
 def test_fewer_processes_than_the_launcher_started_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORLD_SIZE", "2")
     synchronisation.require_every_process(2)
-    with pytest.raises(TrainingError, match="started 2 processes but training sees 1"):
+    with pytest.raises(WorkError, match="started 2 processes but training sees 1"):
         synchronisation.require_every_process(1)
 
 

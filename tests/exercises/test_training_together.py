@@ -11,9 +11,9 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="the training scripts need PyTorch")
 
-from exercises.utils.errors import TrainingError  # noqa: E402 - needs torch
 from exercises.utils.stop import StopRequest  # noqa: E402
 from exercises.utils.synchronisation import SynchronisationCheck  # noqa: E402
+from harness.common.errors import WorkError  # noqa: E402 - needs torch
 
 pytestmark = pytest.mark.train
 
@@ -51,7 +51,7 @@ def _update_alone(rank: int, together: bool) -> str:
         parameter += 1.0 if together else 1.0 + rank
     try:
         check.after_update("skip")
-    except TrainingError as error:
+    except WorkError as error:
         return str(error)
     return "passed"
 
