@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from harness.analysis.compare import compare
 from harness.analysis.metrics import metrics_by_name
 from harness.analysis.summary import Efficiency, RankSteps, RankTraining, Steps, Summary
+from harness.experiment.exercises import EXERCISES, Experiment, read_experiment
 
 PARAMETERS = 1000
 
@@ -60,3 +62,20 @@ def test_a_step_is_the_same_median_in_facts_and_in_comparisons() -> None:
     assert compared is not None
     assert metrics_by_name(summary)["step_ns"] == compared.a_ns == 25
     assert metrics_by_name(summary)["tokens_per_s_per_rank"] == 100
+
+
+@pytest.mark.parametrize("cls", EXERCISES.values())
+def test_a_summary_says_what_was_asked_word_for_word_as_the_record_does(cls: type[Experiment]) -> None:
+    """Also of an older or a newer record; what no class of ours describes stays as it was."""
+    recorded = cls(**{"nodes": 2}).model_dump(mode="json")
+    older = {"exercise": recorded["exercise"], "nodes": 2}
+    for kept, ours in (
+        (recorded, True),
+        (older, True),
+        (recorded | {"newer": 1}, False),
+        ({"exercise": 99}, False),
+    ):
+        summary = Summary.model_validate_json(json.dumps({"experiment": kept}))
+        assert json.dumps(summary.model_dump(mode="json")["experiment"]) == json.dumps(kept)
+        assert isinstance(summary.experiment, cls) == ours
+        assert summary.model_copy(update={"experiment": read_experiment(kept)}) == summary
