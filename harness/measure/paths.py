@@ -15,6 +15,7 @@ from harness.analysis.summary import Finding, Summary, Verdict, Window
 from harness.common.errors import RequestError
 from harness.measure.condensed import Condensed
 from harness.measure.jobs import summarise
+from harness.run import TRACE_FOLDERS, Run
 from harness.traces import Trace, TraceError, find_traces, map_traces
 from harness.traces.progress import OnProgress, silent
 
@@ -57,8 +58,6 @@ def measure_jobs(
 
 def trace_files(paths: Sequence[Path]) -> list[Path]:
     """Every trace of the runs, folders and files in `paths`, once."""
-    from harness.run import Run  # noqa: PLC0415 - traces that lie in no run need none of it
-
     files: list[Path] = []
     for path in paths:
         files += Run(path).traces() if is_run(path) else find_traces([path])
@@ -67,7 +66,7 @@ def trace_files(paths: Sequence[Path]) -> list[Path]:
 
 def is_run(path: Path) -> bool:
     """Whether a path is a run's directory (or looks like one whose record was lost)."""
-    return (path / "run.json").is_file() or (path / "metrics").is_dir()
+    return Run(path).looks_like_run
 
 
 def run_directories(paths: Sequence[Path]) -> list[Path]:
@@ -115,4 +114,4 @@ def _measure_trace(
 def run_of(trace: Path) -> str | None:
     """The run directory a trace lies in, if it does."""
     run = trace.parent.parent
-    return str(run) if trace.parent.name in ("torch", "nsys") and is_run(run) else None
+    return str(run) if trace.parent.name in TRACE_FOLDERS and is_run(run) else None

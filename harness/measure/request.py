@@ -18,7 +18,7 @@ from harness.common.paths import PROGRAM, PYTHON_PATH, expanded
 from harness.measure.condensed import MOST_TRACKS, Condensed, condense
 from harness.measure.jobs import summarise
 from harness.measure.paths import Reading, is_run, measure_files, run_directories, trace_files
-from harness.run import find_run, write_atomically
+from harness.run import Run, find_run, write_atomically
 from harness.traces.progress import Progress
 
 if TYPE_CHECKING:
@@ -139,6 +139,6 @@ def _keep(path: Path, summary: Summary) -> None:
     if not is_run(path):
         return
     try:
-        write_atomically(path / "summary.json", summary.model_dump_json(indent=1) + "\n")
+        write_atomically(Run(path).summary, summary.model_dump_json(indent=1) + "\n")
     except WorkError:
         return

@@ -16,10 +16,10 @@ from harness.experiment.exercises import Experiment, Training, read_experiment
 from harness.experiment.options import options_of
 from harness.measure.efficiency import efficiency
 from harness.measure.run_files import read_monitor, read_training
-from harness.run import Run
+from harness.run import TRACE_FOLDERS, Run
 from harness.site.site import Site
 
-_OF_PROFILERS = ("torch/", "nsys/")  # where a run keeps its traces
+_OF_PROFILERS = tuple(f"{folder}/" for folder in TRACE_FOLDERS)
 _RUN_FACTS = (
     "job_id",
     "backend",
@@ -47,15 +47,15 @@ def read_contents(path: Path) -> RunContents:
     run = Run(path)
     training, broken = read_training(run.metrics())
     monitor, unreadable = read_monitor(run.monitors(), training)
-    record, damaged = _record(path)
+    record, damaged = _record(run)
     missing = _missing(run, record.get("expects") or [])
     return RunContents(training, monitor, record, [*damaged, *missing, *broken, *unreadable])
 
 
-def _record(run: Path) -> tuple[dict[str, Any], list[Finding]]:
+def _record(run: Run) -> tuple[dict[str, Any], list[Finding]]:
     """What run.json says, or a finding where it is damaged; only what is used here must have its shape."""
     try:
-        record = json.loads((run / "run.json").read_text(encoding="utf-8"))
+        record = json.loads(run.record_file.read_text(encoding="utf-8"))
         asked = _RecordShape.model_validate(record)
     except FileNotFoundError:
         return {}, []

@@ -11,6 +11,7 @@ from harness.analysis.summary import SCHEMA_VERSION, Summary
 from harness.common.errors import RequestError
 from harness.common.paths import PROGRAM
 from harness.measure.request import Request, measure_request, resolve
+from harness.run import Run
 
 
 def load_summary(token: str) -> tuple[str, Summary]:
@@ -20,13 +21,13 @@ def load_summary(token: str) -> tuple[str, Summary]:
         RequestError: it is none of these, or the file is not a summary.
     """
     path = resolve(token)
-    stored = path if path.suffix == ".json" and path.name.startswith("summary") else path / "summary.json"
+    stored = path if path.suffix == ".json" and path.name.startswith("summary") else Run(path).summary
     if not stored.is_file():
         measured = measure_request(Request(tokens=[token])).summaries
         if len(measured) != 1:
             raise RequestError(f"{token}: holds the traces of {len(measured)} jobs: name one of them")
         return path.name, measured[0]
-    name = stored.parent.name if stored.name == "summary.json" else stored.name
+    name = stored.parent.name if stored == Run(stored.parent).summary else stored.name
     return name, _found_again(_read(stored), stored.parent)
 
 

@@ -3,11 +3,12 @@
 from harness.run.files import DiskError, disk_error, named_by, read_json_lines, runs_root, write_atomically
 from harness.run.find import all_runs, find_run, no_runs
 from harness.run.record import FINAL, NodeStatus, Record, State, Status, when
-from harness.run.run import Run
+from harness.run.run import TRACE_FOLDERS, Run
 from harness.run.stage import Stage, claim_local_id, release_local_id
 
 __all__ = [
     "FINAL",
+    "TRACE_FOLDERS",
     "DiskError",
     "NodeStatus",
     "Record",

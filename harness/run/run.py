@@ -16,6 +16,9 @@ from harness.run.record import NodeStatus, Record, Status
 LOCAL = ".local"  # in the runs' folder: a folder per local run, its number
 
 
+TRACE_FOLDERS = ("torch", "nsys")  # of a run, by its profiler
+
+
 class Run:
     """A run's directory, `…/profiler/<name>/`."""
 
@@ -34,9 +37,9 @@ class Run:
             WorkError: it is missing or not one of ours.
         """
         try:
-            return Record.model_validate_json((self.path / "run.json").read_text(encoding="utf-8"))
+            return Record.model_validate_json(self.record_file.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
-            raise WorkError(f"{self.path / 'run.json'} cannot be read: {_first_line(error)}") from None
+            raise WorkError(f"{self.record_file} cannot be read: {_first_line(error)}") from None
 
     @property
     def job_id(self) -> str:
@@ -49,7 +52,16 @@ class Run:
     @property
     def is_run(self) -> bool:
         """Whether the directory says of itself that it is a run."""
-        return (self.path / "run.json").is_file()
+        return self.record_file.is_file()
+
+    @property
+    def looks_like_run(self) -> bool:
+        """As `is_run`, also for a run whose record was lost."""
+        return self.is_run or (self.path / "metrics").is_dir()
+
+    @property
+    def record_file(self) -> Path:
+        return self.path / "run.json"
 
     @property
     def page(self) -> Path:
@@ -57,9 +69,14 @@ class Run:
         return self.path / "report.html"
 
     @property
-    def comm(self) -> Path:
+    def collectives(self) -> Path:
         """What exercise 0 measured."""
-        return self.path / "comm"
+        return self.path / "comm" / "collectives.json"
+
+    @property
+    def verdict(self) -> Path:
+        """What exercise 0 concluded."""
+        return self.path / "comm" / "verdict.json"
 
     @property
     def log_dir(self) -> Path:
@@ -125,7 +142,7 @@ class Run:
         write_atomically(self.path / "status.json", status.model_dump_json(indent=1) + "\n")
 
     def write_record(self, record: Record) -> None:
-        write_atomically(self.path / "run.json", record.model_dump_json(indent=1) + "\n")
+        write_atomically(self.record_file, record.model_dump_json(indent=1) + "\n")
         self.__dict__.pop("record", None)
 
 

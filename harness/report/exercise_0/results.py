@@ -10,8 +10,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from harness.common.bus_factor import bus_factor
 from harness.common.errors import WorkError
-
-RESULTS, VERDICT = Path("comm") / "collectives.json", Path("comm") / "verdict.json"
+from harness.run import Run
 
 
 class _Part(BaseModel):
@@ -90,12 +89,12 @@ _File = TypeVar("_File", Measured, LinkVerdict)
 
 def read_measured(run_dir: Path) -> Measured | None:
     """What was measured; None where the run left no such file. Raises WorkError when it is damaged."""
-    return _read(run_dir / RESULTS, Measured)
+    return _read(Run(run_dir).collectives, Measured)
 
 
 def read_verdict(run_dir: Path) -> LinkVerdict | None:
     """The verdict over all nodes; None where the run left none. Raises WorkError when it is damaged."""
-    return _read(run_dir / VERDICT, LinkVerdict)
+    return _read(Run(run_dir).verdict, LinkVerdict)
 
 
 def _read(path: Path, shape: type[_File]) -> _File | None:

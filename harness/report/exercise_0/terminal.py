@@ -8,7 +8,8 @@ from textwrap import wrap
 from harness.common.errors import WorkError
 from harness.common.paths import PROGRAM
 from harness.format.format import duration, percent, rate
-from harness.report.exercise_0.results import VERDICT, Measured, Result, read_measured, read_verdict
+from harness.report.exercise_0.results import Measured, Result, read_measured, read_verdict
+from harness.run import Run
 from harness.traces.vocabulary import printable
 
 WIDTH = 79  # of everything but the path of the plot and what a program said
@@ -23,13 +24,13 @@ _NO_LINE = "Without α: too few message sizes were measured for a line."
 
 def is_comm_run(path: Path) -> bool:
     """True for the directory of a run of exercise 0, which has measurements and no traces."""
-    return (path / "comm").is_dir() and (path / "run.json").is_file()
+    return Run(path).collectives.parent.is_dir() and Run(path).is_run
 
 
 def render_comm(run_dir: Path, verdict_was_shown: bool = False) -> str:
     """The essence of a run of exercise 0; what is missing or damaged is said. `verdict_was_shown`: its own output
     was, and that ends with the verdict."""
-    shown = verdict_was_shown and (run_dir / VERDICT).is_file()
+    shown = verdict_was_shown and Run(run_dir).verdict.is_file()
     verdict = [] if shown else [*_verdict(run_dir), ""]
     return "\n".join(map(printable, [*verdict, *_collectives(run_dir)])) + "\n"
 

@@ -12,14 +12,7 @@ from typing import TypeVar
 from harness.analysis.expected import resolved
 from harness.analysis.summary import Summary
 from harness.common.errors import WorkError
-from harness.report.exercise_0.results import (
-    RESULTS,
-    LinkVerdict,
-    Measured,
-    Point,
-    read_measured,
-    read_verdict,
-)
+from harness.report.exercise_0.results import LinkVerdict, Measured, Point, read_measured, read_verdict
 from harness.report.page.inputs import LinkFit
 from harness.run import Record, Run, all_runs
 
@@ -133,7 +126,7 @@ def _note(layout: Layout, missing: dict[int, list[str]]) -> str:
 def _measured_on(site: str, backend: str | None, left_out: list[str]) -> Iterator[tuple[Run, Measured]]:
     """Runs of exercise 0 on that site over that backend, the newest first; damaged ones go to `left_out`."""
     for run in reversed(all_runs()):
-        if not (run.path / RESULTS).is_file() or _site(run) != site:
+        if not run.collectives.is_file() or _site(run) != site:
             continue
         try:
             measured = read_measured(run.path)
@@ -146,7 +139,7 @@ def _measured_on(site: str, backend: str | None, left_out: list[str]) -> Iterato
 
 def _site(run: Run) -> str | None:
     try:
-        return str(json.loads((run.path / "run.json").read_text(encoding="utf-8"))["site"]["name"])
+        return str(json.loads(run.record_file.read_text(encoding="utf-8"))["site"]["name"])
     except (OSError, ValueError, KeyError, TypeError):
         return None
 

@@ -14,8 +14,6 @@ from harness.report.page.compose import compose, figures, read_inputs, write_pag
 from harness.run import Run
 from harness.traces.progress import Progress
 
-PAGE = "report.html"
-
 
 def run_among(tokens: Sequence[str]) -> Run | None:
     """The run that a request is about, where it names one and nothing else."""
@@ -35,9 +33,9 @@ def write_pages(
     WorkError when a page cannot be written where it was asked for.
     """
     if asked is not None and asked.is_dir():
-        raise RequestError(f"--html {asked}: is a folder; give a file, as in --html {asked / PAGE}")
+        raise RequestError(f"--html {asked}: is a folder; give a file, as in --html {Run(asked).page}")
     run, (summaries, condensed) = run_among(tokens), measured
-    page = asked or (run.path / PAGE if run else None)
+    page = asked or (run.page if run else None)
     if page is None or (asked is None and len(summaries) != 1):
         return []
     if len(summaries) == 1:

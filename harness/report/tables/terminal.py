@@ -19,6 +19,7 @@ from harness.report.tables.machine import SPEED
 from harness.report.tables.screen import WIDTH, Command, Screen, table
 from harness.report.tables.table import TableOf
 from harness.report.tables.time import SPLIT, labelled
+from harness.run import TRACE_FOLDERS
 from harness.traces.vocabulary import printable
 
 _MARKS = {Verdict.GOOD: "·", Verdict.DOUBTFUL: "?", Verdict.UNUSABLE: "!"}
@@ -115,7 +116,7 @@ def _place(files: list[str]) -> str:
     if not files:
         return ""
     folder = PurePath(files[0]).parent
-    if folder.name in ("torch", "nsys"):
+    if folder.name in TRACE_FOLDERS:
         return str(folder.parent)
     return files[0] if len(files) == 1 else str(folder)
 
