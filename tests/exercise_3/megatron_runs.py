@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import os
 import subprocess
@@ -13,7 +12,7 @@ from pathlib import Path
 from threading import Timer
 from typing import Any
 
-from tests.exercises.launching import free_port
+from tests.exercises.launching import free_port, trace_events
 
 ROOT = Path(__file__).resolve().parents[2]
 TIMEOUT_S = 300
@@ -65,9 +64,7 @@ class Run:
 
 
 def _read_spans(path: Path) -> list[Span]:
-    with gzip.open(path) as file:
-        events = json.load(file)["traceEvents"]
-    ranges = [event for event in events if event.get("cat") == "user_annotation"]
+    ranges = [event for event in trace_events(path) if event.get("cat") == "user_annotation"]
     spans = [Span(e["name"], float(e["ts"]), float(e["ts"]) + float(e["dur"]), e["tid"]) for e in ranges]
     return sorted(spans, key=lambda span: span.start)
 

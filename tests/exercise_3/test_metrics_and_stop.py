@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
@@ -20,6 +19,7 @@ from tests.exercise_3.megatron_runs import (
     train,
     train_launched,
 )
+from tests.exercises.launching import wait_for
 
 pytestmark = pytest.mark.train
 
@@ -85,11 +85,12 @@ def test_sigterm_ends_it_after_a_step_with_everything_written(tmp_path: Path) ->
     folder = tmp_path / "run"
     flags = ("--pp", 2, "--iters", 10_000, "--skip", 0, "--wait", 0, "--warmup", 0, "--active", 9_000)
     argv = command(folder, *flags, "--profiler", "torch", "--seq-length", 32, "--global-batch-size", 2)
+    rank1 = folder / "metrics" / "rank1.jsonl"
     started = subprocess.Popen(
-        argv, cwd=ROOT, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        argv, cwd=ROOT, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
     with started:
-        _wait_for_steps(folder / "metrics" / "rank1.jsonl", started)
+        wait_for(lambda: rank1.exists() and rank1.read_text().count('"step_ns"') >= 2, started)
         started.send_signal(signal.SIGTERM)
         output, _ = started.communicate(timeout=PATIENCE_S)
     assert started.returncode == 128 + signal.SIGTERM, output[-3000:]
@@ -99,14 +100,6 @@ def test_sigterm_ends_it_after_a_step_with_everything_written(tmp_path: Path) ->
     ] * 2
     assert ends[0]["steps"] == ends[1]["steps"] > 0
     assert sorted(path.name for path in (folder / "torch").iterdir()) == ["rank0.json.gz", "rank1.json.gz"]
-
-
-def _wait_for_steps(metrics: Path, process: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not (metrics.exists() and metrics.read_text().count('"step_ns"') >= 2):
-        assert process.poll() is None, "training ended before it was told to"
-        assert time.monotonic() < deadline, f"no step within {PATIENCE_S} s"
-        time.sleep(0.2)
 
 
 @pytest.mark.parametrize(

@@ -127,8 +127,14 @@ KINDS = {
 
 def events(folder: Path, rank: int) -> list[dict[str, Any]]:
     """All complete events of a rank's trace."""
-    with gzip.open(folder / "torch" / f"rank{rank}.json.gz", "rt", encoding="utf-8") as file:
-        return [event for event in json.load(file)["traceEvents"] if event.get("ph") == "X"]
+    return [
+        event for event in trace_events(folder / "torch" / f"rank{rank}.json.gz") if event.get("ph") == "X"
+    ]
+
+
+def trace_events(path: Path) -> list[dict[str, Any]]:
+    """All that a Kineto file holds, which must be whole."""
+    return list(json.loads(gzip.decompress(path.read_bytes()))["traceEvents"])
 
 
 def collectives(folder: Path, rank: int) -> Iterator[Collective]:

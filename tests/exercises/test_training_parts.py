@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from tests.exercises.launching import trace_events
+
 torch = pytest.importorskip("torch", reason="the training scripts need PyTorch")
 
 from exercises.utils import metrics, synchronisation  # noqa: E402 - needs torch
@@ -59,7 +61,7 @@ def test_torch_capture_records_the_active_steps_and_leaves_no_partial_file(tmp_p
                 torch.ones(2, 2) @ torch.ones(2, 2)
             capture.step_ends(step)
     assert [path.name for path in tmp_path.iterdir()] == ["rank3.json.gz"]
-    names = {event["name"] for event in _events(tmp_path / "rank3.json.gz")}
+    names = {event["name"] for event in trace_events(tmp_path / "rank3.json.gz")}
     assert {"batch_3", "batch_4"} <= names
     assert not names & {"batch_2", "batch_5"}
 
@@ -71,13 +73,7 @@ def test_a_capture_closed_in_the_middle_keeps_what_it_has(tmp_path: Path) -> Non
             with torch.profiler.record_function(f"batch_{step}"):
                 torch.ones(2)
             capture.step_ends(step)
-    assert "batch_2" in {event["name"] for event in _events(tmp_path / "rank0.json.gz")}
-
-
-def _events(path: Path) -> list[dict[str, Any]]:
-    import gzip  # noqa: PLC0415
-
-    return list(json.loads(gzip.decompress(path.read_bytes()))["traceEvents"])
+    assert "batch_2" in {event["name"] for event in trace_events(tmp_path / "rank0.json.gz")}
 
 
 # The command line

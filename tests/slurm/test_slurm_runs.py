@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import os
 import shutil
@@ -10,10 +9,10 @@ import signal
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from tests.exercises.launching import trace_events
 from tests.slurm.slurm_cluster import wait_until
 from tests.slurm.slurm_door import ENDLESS, REPOSITORY, SHORT, TWO_NODES, Door, Submitted, submitted
 
@@ -48,8 +47,7 @@ elif os.environ.get("RANK") == "0":
 
 def steps_in(trace: Path) -> int:
     """Profiled steps of a Kineto file, which must be whole."""
-    with gzip.open(trace, "rt") as file:
-        events: list[dict[str, Any]] = json.load(file)["traceEvents"]
+    events = trace_events(trace)
     return len({event["name"] for event in events if str(event.get("name", "")).startswith("ProfilerStep#")})
 
 
