@@ -74,8 +74,8 @@ def warm_seconds(function: Callable[[], object], repeat: int) -> float:
 
 def report_here(trace: Path) -> str:
     """The whole report as text, in this process."""
-    from harness.measure.paths import measure_jobs  # noqa: PLC0415 - the stages must not pay for it
-    from harness.report.tables.terminal import render  # noqa: PLC0415 - as above
+    from harness.measure.paths import measure_jobs
+    from harness.report.tables.terminal import render
 
     return "\n".join(render(summary) for summary in measure_jobs([trace]))
 

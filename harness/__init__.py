@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def load_run(token: str) -> Run:
     """A run by job id, name, path, or `last`. Raises RequestError when there is none."""
-    from harness.run import find_run  # noqa: PLC0415 - see the module's docstring
+    from harness.run import find_run
 
     return find_run(token)
 
@@ -32,9 +32,9 @@ def analyse(what: Run | Path | str, window: str = "steps") -> Summary:
         RequestError: the files belong to several jobs.
         WorkError: nothing can be read.
     """
-    from harness.analysis.summary import Summary  # noqa: PLC0415 - as above
-    from harness.measure.paths import measure_one  # noqa: PLC0415 - as above
-    from harness.report.brief import brief  # noqa: PLC0415 - as above
+    from harness.analysis.summary import Summary
+    from harness.measure.paths import measure_one
+    from harness.report.brief import brief
 
     Summary.as_html = brief  # the analysis knows no words
     return measure_one([_path(what)], window)
@@ -50,7 +50,7 @@ def events(what: Run | Path | str) -> dict[str, Column]:
         RequestError: the files belong to several jobs.
         WorkError: there is no trace, or one cannot be read.
     """
-    from harness.measure.events import events as columns  # noqa: PLC0415 - see the module's docstring
+    from harness.measure.events import events as columns
 
     return columns([_path(what)])
 

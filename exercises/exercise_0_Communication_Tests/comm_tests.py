@@ -77,7 +77,7 @@ def _verdict(options: argparse.Namespace) -> int:
 
 
 def _collectives(options: argparse.Namespace) -> int:
-    from commtests import benchmark  # noqa: PLC0415  torch is not needed, and may be missing, for the other commands
+    from commtests import benchmark
 
     try:
         return benchmark.run(options)

@@ -18,13 +18,13 @@ def _accelerate(arguments: list[str]) -> None:
     if os.environ.get("ACCELERATE_USE_CPU") == "true":
         # Otherwise DeepSpeed looks for GPUs and warns that there are none: in each process, also in this one.
         os.environ.setdefault("DS_ACCELERATOR", "cpu")
-    from accelerate.commands.launch import launch_command, launch_command_parser  # noqa: PLC0415 - slow to import
+    from accelerate.commands.launch import launch_command, launch_command_parser
 
     launch_command(launch_command_parser().parse_args(arguments))
 
 
 def _torchrun(arguments: list[str]) -> None:
-    from torch.distributed import run  # noqa: PLC0415 - torchrun is not always what is asked for
+    from torch.distributed import run
 
     run.run(run.parse_args(arguments))  # type: ignore[no-untyped-call]
 
@@ -40,8 +40,8 @@ def shell_status(code: int) -> int:
 def launch(launcher: str, arguments: list[str]) -> int:
     """Run the launcher; returns 0, or the exit status of the first rank that failed."""
     announce(f"starting {launcher}, which imports PyTorch")
-    from torch.distributed.elastic.multiprocessing.api import SignalException  # noqa: PLC0415 - takes seconds
-    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError  # noqa: PLC0415 - as above
+    from torch.distributed.elastic.multiprocessing.api import SignalException
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
     announce("starting the ranks, each of which imports PyTorch")
     try:

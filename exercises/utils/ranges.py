@@ -34,7 +34,7 @@ def nvtx_functions() -> tuple[Callable[[str], object], Callable[[], object]]:
     if torch.cuda.is_available():
         return torch.cuda.nvtx.range_push, torch.cuda.nvtx.range_pop
     try:
-        import nvtx  # type: ignore[import-untyped]  # noqa: PLC0415 - only nsys without a GPU needs it
+        import nvtx  # type: ignore[import-untyped]
     except ImportError:
         return _no_push, _no_pop
     return nvtx.push_range, nvtx.pop_range

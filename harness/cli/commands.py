@@ -38,7 +38,7 @@ COMMANDS = {
 
 def run_command(name: str, function: Callable[..., object], argv: list[str]) -> int:
     """A function as a Typer command line of its own; its return value, if a number, is the exit code."""
-    import typer  # noqa: PLC0415 - a launch does without
+    import typer
 
     app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
     app.command(name, context_settings={"help_option_names": ["-h", "--help"]})(function)

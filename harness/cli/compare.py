@@ -39,10 +39,10 @@ def compare(
     ] = False,
 ) -> int:
     """What differs between runs: configuration first, then results."""
-    from harness.analysis.compare import compare as compare_summaries  # noqa: PLC0415 - numpy
-    from harness.measure.stored import load_summary  # noqa: PLC0415 - as above
-    from harness.report.compare.terminal import render_comparisons  # noqa: PLC0415 - as above
-    from harness.report.tables.catalogue import numbers  # noqa: PLC0415 - as above
+    from harness.analysis.compare import compare as compare_summaries
+    from harness.measure.stored import load_summary
+    from harness.report.compare.terminal import render_comparisons
+    from harness.report.tables.catalogue import numbers
 
     if len(runs) < 2:
         raise RequestError(f"compare: give at least two runs, e.g. {PROGRAM} compare local-1 local-2")
@@ -61,9 +61,9 @@ def compare(
 
 
 def _write_page(found: list[tuple[str, Summary]], pairs: list[Comparison], html: Path) -> None:
-    from harness.report.compare.page import Compared, write_comparison  # noqa: PLC0415 - as in `compare`
-    from harness.run import named_by  # noqa: PLC0415 - as above
-    from harness.traces.progress import Progress  # noqa: PLC0415 - as above
+    from harness.report.compare.page import Compared, write_comparison
+    from harness.run import named_by
+    from harness.traces.progress import Progress
 
     if html.is_dir():
         raise RequestError(f"--html {html}: is a folder; give a file, as in --html {html / 'compare.html'}")
@@ -74,8 +74,8 @@ def _write_page(found: list[tuple[str, Summary]], pairs: list[Comparison], html:
 
 
 def _fails(comparison: Comparison, text: str) -> bool:
-    from harness.analysis.compare import ratios  # noqa: PLC0415 - numpy
-    from harness.study.expression import Unanswerable, evaluate  # noqa: PLC0415 - as above
+    from harness.analysis.compare import ratios
+    from harness.study.expression import Unanswerable, evaluate
 
     known = ratios(comparison)
     try:

@@ -50,7 +50,7 @@ class Sources:
 
     def hosts(self) -> dict[int, str]:
         """Node name by rank, as the training wrote it down; a Kineto trace does not say it."""
-        from harness.run import read_json_lines  # noqa: PLC0415 - --help must stay light
+        from harness.run import read_json_lines
 
         starts = [
             line
@@ -70,8 +70,8 @@ class Sources:
 
     def open(self) -> list[Trace]:
         """All of them, read. Raises TraceError for the first that cannot be read."""
-        from harness.traces.many import map_traces  # noqa: PLC0415 - as above
-        from harness.traces.progress import Progress  # noqa: PLC0415 - as above
+        from harness.traces.many import map_traces
+        from harness.traces.progress import Progress
 
         with Progress("reading traces") as progress:
             # Here, not in worker processes: a whole trace would travel back from them.
@@ -88,8 +88,8 @@ def _itself(trace: Trace) -> Trace:
 
 def sources(tokens: list[str]) -> Sources:
     """Traces meant by the command line. Raises RequestError when a token means nothing or holds no trace."""
-    from harness.run import Run, find_run  # noqa: PLC0415 - as above
-    from harness.traces import find_traces  # noqa: PLC0415 - as above
+    from harness.run import Run, find_run
+    from harness.traces import find_traces
 
     run: Run | None = None
     places: list[Path] = []
@@ -135,7 +135,7 @@ def paraver(
     as_json: JsonOption = False,
 ) -> int:
     """A Paraver trace (.prv .pcf .row) of a run or of any traces."""
-    from harness.export.nsys2prv import TYPES, check_types, installed  # noqa: PLC0415 - as above
+    from harness.export.nsys2prv import TYPES, check_types, installed
 
     wanted = tuple(types.split(",")) if types else TYPES
     check_types(wanted)
@@ -179,9 +179,9 @@ def _as_options(
 
 
 def _paraver_submitted(tokens: list[str], options: list[str], as_json: bool) -> int:
-    from harness.launch.backends.registry import backend_of_run  # noqa: PLC0415 - only this submits
-    from harness.launch.submit import state_of, this_machine  # noqa: PLC0415 - as above
-    from harness.run import FINAL, find_run  # noqa: PLC0415 - as above
+    from harness.launch.backends.registry import backend_of_run
+    from harness.launch.submit import state_of, this_machine
+    from harness.run import FINAL, find_run
 
     run = find_run(tokens[0])
     if len(tokens) != 1:
@@ -205,7 +205,7 @@ def _paraver_nsys2prv(
     notes: list[str],
     as_json: bool,
 ) -> int:
-    from harness.export.nsys2prv import convert  # noqa: PLC0415 - as above
+    from harness.export.nsys2prv import convert
 
     done = convert(found.reports, prefix, types=types, image=image)
     facts = done.facts
@@ -226,7 +226,7 @@ def _paraver_nsys2prv(
 
 
 def _paraver_own(found: Sources, prefix: Path, notes: list[str], as_json: bool) -> int:
-    from harness.export.paraver import write_paraver  # noqa: PLC0415 - as above
+    from harness.export.paraver import write_paraver
 
     done = write_paraver(found.open(), prefix, found.hosts())
     _print(
@@ -247,8 +247,8 @@ def _paraver_own(found: Sources, prefix: Path, notes: list[str], as_json: bool) 
 
 def perfetto(tokens: TokensArgument, *, out: OutOption = None, as_json: JsonOption = False) -> int:
     """One Perfetto trace of all ranks, with the monitor's counters: open it at ui.perfetto.dev."""
-    from harness.export.perfetto import write_perfetto  # noqa: PLC0415 - as above
-    from harness.monitor.samples import find, read  # noqa: PLC0415 - as above
+    from harness.export.perfetto import write_perfetto
+    from harness.monitor.samples import find, read
 
     # Not .json.gz unless asked for: the result must not be taken for one more rank's trace by the next command.
     suffixes = names.AS_GIVEN if out is not None and out.name.endswith(".gz") else names.PERFETTO
@@ -279,7 +279,7 @@ def _fact(name: str, value: float | str) -> str:
     >>> _fact("tasks", 1), _fact("records", 32660), _fact("duration_ns", 684_372_939), _fact("megabytes", 0.29)
     ('1 task', '32,660 records', '684 ms', '0.29 MB')
     """
-    from harness.format.format import duration  # noqa: PLC0415 - as above
+    from harness.format.format import duration
 
     if isinstance(value, str):
         return f"{value} {name}"

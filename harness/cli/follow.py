@@ -102,8 +102,8 @@ def write_report(run: Run) -> tuple[list[Summary], bool]:
 
     Returns what was measured, and whether the page was written.
     """
-    from harness.measure.request import Request, measure_request  # noqa: PLC0415 - as above
-    from harness.report.exercise_0.terminal import is_comm_run  # noqa: PLC0415 - numpy, only now
+    from harness.measure.request import Request, measure_request
+    from harness.report.exercise_0.terminal import is_comm_run
 
     if not (run.traces() or run.metrics() or is_comm_run(run.path)):
         return [], False
@@ -117,10 +117,10 @@ def write_report(run: Run) -> tuple[list[Summary], bool]:
 
 def _text(run: Run, summaries: list[Summary], shown: bool, page: bool) -> str:
     """The report; without what the run's own output has just said, where that was shown."""
-    from harness.cli.screen import columns  # noqa: PLC0415 - as in `write_report`
-    from harness.report.exercise_0.terminal import is_comm_run, render_comm  # noqa: PLC0415 - as above
-    from harness.report.tables.screen import WIDTH  # noqa: PLC0415 - as above
-    from harness.report.tables.terminal import render_short  # noqa: PLC0415 - as above
+    from harness.cli.screen import columns
+    from harness.report.exercise_0.terminal import is_comm_run, render_comm
+    from harness.report.tables.screen import WIDTH
+    from harness.report.tables.terminal import render_short
 
     if is_comm_run(run.path):
         return render_comm(run.path, shown)
@@ -130,7 +130,7 @@ def _text(run: Run, summaries: list[Summary], shown: bool, page: bool) -> str:
 
 def _write_page(run: Run, measured: Measurement) -> bool:
     """report.html beside summary.json, True if it was written; a disk that takes none costs only the page."""
-    from harness.report.page.write import write_pages  # noqa: PLC0415 - as in `write_report`
+    from harness.report.page.write import write_pages
 
     try:
         pages = write_pages([str(run.path)], measured, None)

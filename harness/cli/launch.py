@@ -39,14 +39,14 @@ def launch_argv(argv: list[str]) -> int:
     behaviour = Behaviour(**{k: v for k in Behaviour._fields if (v := given.get(f"--{k.replace('_', '-')}"))})
     experiment, choice = request_of(line)
     if "--script" in given:
-        from harness.launch.check import refuse_two_scripts  # noqa: PLC0415 - the help page does without
+        from harness.launch.check import refuse_two_scripts
 
         refuse_two_scripts(experiment)  # only what was typed: a record's or a site's name is the exercise's
     return go(experiment, choice, behaviour, ["slurm.sh", *argv])
 
 
 def _help(site: str | None) -> int:
-    from harness.cli.help import help_text  # noqa: PLC0415 - needs every exercise's text
+    from harness.cli.help import help_text
 
     choice, complaint = site_to_show() if site is None else (choose_site(site), None)
     print(help_text(choice))
@@ -90,9 +90,9 @@ def _or_error(errors: list[str], ask: Callable[[], T]) -> T | None:
 
 def go(experiment: Experiment, choice: Choice, behaviour: Behaviour, command: list[str]) -> int:
     """Launch the experiment, or say what a launch would do; returns the exit code."""
-    from harness.launch.check import forewarnings, require_training  # noqa: PLC0415 - the help page does without
-    from harness.launch.job import warnings_of  # noqa: PLC0415 - as above
-    from harness.launch.submit import prepare, script_of, submit  # noqa: PLC0415 - as above
+    from harness.launch.check import forewarnings, require_training
+    from harness.launch.job import warnings_of
+    from harness.launch.submit import prepare, script_of, submit
 
     print(f"site: {choice.site.name} ({choice.reason})", file=sys.stderr)
     prepared = prepare(experiment, choice.site)
@@ -117,8 +117,8 @@ def after_submission(run: Run, behaviour: Behaviour) -> int:
 
     A run on this machine is always followed, and so is exercise 0, which is there to be read: it takes a minute.
     """
-    from harness.cli.follow import follow  # noqa: PLC0415
-    from harness.launch.backends.registry import backend_of_run  # noqa: PLC0415
+    from harness.cli.follow import follow
+    from harness.launch.backends.registry import backend_of_run
 
     local = backend_of_run(run).RUNS_HERE
     shown = run.record.experiment.short and not behaviour.json

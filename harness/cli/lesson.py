@@ -29,7 +29,7 @@ class Asked(NamedTuple):
 
     def command(self, experiment: Experiment) -> str:
         """What to type for one side; where a default of the site cannot be taken back, the lesson itself can run it."""
-        from harness.study.lessons import command, lesson_command  # noqa: PLC0415 - --help does without
+        from harness.study.lessons import command, lesson_command
 
         whole = command(experiment, self.site_given, self.site.defaults)
         return whole or f"bash {lesson_command(self.lesson.name, self.site_given)} --run"
@@ -57,9 +57,9 @@ def lesson(
     as_json: JsonOption = False,
 ) -> int:
     """List the lessons, or do one: its question, its two runs (the missing ones are run), hints, the answer."""
-    from harness.launch.check import lacks_training  # noqa: PLC0415 - --help does without
-    from harness.site.detection import choose_site  # noqa: PLC0415 - as above
-    from harness.study.lessons import (  # noqa: PLC0415 - as above
+    from harness.launch.check import lacks_training
+    from harness.site.detection import choose_site
+    from harness.study.lessons import (
         Found,
         lesson_command,
         lesson_names,
@@ -106,7 +106,7 @@ def _next(hints: int, given: int) -> str:
 
 def _paired(lesson: Lesson, runs: list[Run], here: Site) -> tuple[Pair, Found]:
     """What the two sides ask for, and the runs of them that there are; a missing side agrees with the other."""
-    from harness.study.lessons import at_site, find_pair, pair_with  # noqa: PLC0415 - --help does without
+    from harness.study.lessons import at_site, find_pair, pair_with
 
     cpu = _on_cpu(here)
     pair, usual = lesson.pair(cpu), dict(here.defaults)
@@ -119,7 +119,7 @@ def _paired(lesson: Lesson, runs: list[Run], here: Site) -> tuple[Pair, Found]:
 
 def _wants_runs(asked: bool | None, only_reading: bool, site: Site) -> bool:
     """This machine's time costs nothing; a cluster's belongs to the account, so a person is asked."""
-    from harness.launch.backends.registry import backend_of  # noqa: PLC0415 - --help does without
+    from harness.launch.backends.registry import backend_of
 
     if asked is not None or only_reading:
         return bool(asked)
@@ -130,20 +130,20 @@ def _wants_runs(asked: bool | None, only_reading: bool, site: Site) -> bool:
 
 def completed_runs() -> list[Run]:
     """Completed runs, oldest first."""
-    from harness.run import all_runs  # noqa: PLC0415 - --help does without
+    from harness.run import all_runs
 
     runs = all_runs()
     return [r for r in runs if (own := r.status()) is not None and own.state == "completed"]
 
 
 def _on_cpu(site: Site) -> bool:
-    from harness.site.detection import nvidia_gpus  # noqa: PLC0415
+    from harness.site.detection import nvidia_gpus
 
     return site.device == "cpu" or (site.device == "auto" and not nvidia_gpus())
 
 
 def _list(lessons: list[Lesson], here: Site, site: str | None, as_json: bool) -> int:
-    from harness.study.lessons import lesson_command  # noqa: PLC0415 - --help does without
+    from harness.study.lessons import lesson_command
 
     runs = completed_runs()
     rows = [_row(each, _paired(each, runs, here)[1]) for each in lessons]
@@ -185,9 +185,9 @@ def _question(asked: Asked, found: Found) -> None:
 
 def _run_missing(asked: Asked, found: Found, quiet: bool) -> Found:
     """Both runs, the missing ones made now. All are submitted first where a scheduler queues them."""
-    from harness.launch.backends.registry import backend_of  # noqa: PLC0415 - only now something is launched
-    from harness.launch.submit import prepare, submit  # noqa: PLC0415 - as above
-    from harness.study.lessons import Found as Pairing  # noqa: PLC0415
+    from harness.launch.backends.registry import backend_of
+    from harness.launch.submit import prepare, submit
+    from harness.study.lessons import Found as Pairing
 
     runs, unfinished = [], []
     for experiment, run in ((asked.pair.a, found.a), (asked.pair.b, found.b)):
@@ -207,7 +207,7 @@ def _run_missing(asked: Asked, found: Found, quiet: bool) -> Found:
 
 
 def _complete(run: Run, quiet: bool) -> None:
-    from harness.cli.follow import watch, write_report  # noqa: PLC0415 - as in `_run_missing`
+    from harness.cli.follow import watch, write_report
 
     state = watch(run, quiet)
     print(f"{state}: {run.path}", file=sys.stderr)
@@ -217,7 +217,7 @@ def _complete(run: Run, quiet: bool) -> None:
 
 
 def _answer(asked: Asked, found: Found, as_json: bool) -> int:
-    from harness.cli.lesson_answer import give_answer  # noqa: PLC0415 - numpy
+    from harness.cli.lesson_answer import give_answer
 
     if found.a is None or found.b is None:
         raise RequestError(_what_is_missing(asked, found))
@@ -226,7 +226,7 @@ def _answer(asked: Asked, found: Found, as_json: bool) -> int:
 
 
 def _what_is_missing(asked: Asked, found: Found) -> str:
-    from harness.study.lessons import lesson_command  # noqa: PLC0415 - --help does without
+    from harness.study.lessons import lesson_command
 
     pairs = ((asked.pair.a, found.a), (asked.pair.b, found.b))
     needed = " and of: ".join(asked.command(experiment) for experiment, run in pairs if run is None)

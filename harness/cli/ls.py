@@ -36,7 +36,7 @@ def ls(
 
 
 def _row(run: Run, silent: set[str]) -> dict[str, Any]:
-    from harness.cli.step_time import step_time  # noqa: PLC0415 - keeps `--help` light
+    from harness.cli.step_time import step_time
 
     try:
         record = run.record
@@ -58,7 +58,7 @@ def _row(run: Run, silent: set[str]) -> dict[str, Any]:
 
 def _state(run: Run, silent: set[str]) -> State:
     """A final state does not change: asking Slurm again for every old run would cost a second each."""
-    from harness.launch.submit import state_of  # noqa: PLC0415 - as in `_row`
+    from harness.launch.submit import state_of
 
     own = run.record.status
     try:
@@ -68,7 +68,7 @@ def _state(run: Run, silent: set[str]) -> State:
 
 
 def _print(rows: list[dict[str, Any]], there_are: int) -> None:
-    from harness.format.format import cut  # noqa: PLC0415 - as in `_row`
+    from harness.format.format import cut
 
     width = columns(NO_TERMINAL)
     lines = _aligned([HEAD, *map(_cells, rows)])
@@ -81,7 +81,7 @@ def _print(rows: list[dict[str, Any]], there_are: int) -> None:
 
 
 def _cells(row: dict[str, Any]) -> dict[str, str]:
-    from harness.format.format import duration  # noqa: PLC0415 - as in `_row`
+    from harness.format.format import duration
 
     own_clock = "~" if row["step_traced"] is False else ""
     return {**row, "step": own_clock + duration(row["step_ns"])}

@@ -76,11 +76,11 @@ def _write_no_more() -> None:
 
 def _dispatch(argv: list[str]) -> int:
     if not IN_CHECKOUT and _launches(argv):
-        from harness.cli.installed import answer  # noqa: PLC0415 - each command imports only its own
+        from harness.cli.installed import answer
 
         return answer(argv)
     if not argv or argv[0].startswith("-"):
-        from harness.cli.launch import launch_argv  # noqa: PLC0415 - as above
+        from harness.cli.launch import launch_argv
 
         return launch_argv(argv)
     name = argv[0]

@@ -73,10 +73,10 @@ def report(
     ] = None,
 ) -> None:
     """Where the time went, from a run or from any traces."""
-    from harness.measure.request import Request, measure_request  # noqa: PLC0415 - as above
-    from harness.report.page.write import run_among, write_pictures  # noqa: PLC0415 - as above
-    from harness.report.tables.files import check_parquet, write_tables  # noqa: PLC0415 - --help must not load numpy
-    from harness.report.tables.terminal import render_hta  # noqa: PLC0415 - --help must not load numpy
+    from harness.measure.request import Request, measure_request
+    from harness.report.page.write import run_among, write_pictures
+    from harness.report.tables.files import check_parquet, write_tables
+    from harness.report.tables.terminal import render_hta
 
     wanted = _wants_page(html, window, no_html or hta_compatible)
     shown = _ranks(ranks)
@@ -113,11 +113,11 @@ def report(
 
 
 def _text(paths: list[str], summaries: list[Summary], full: bool, page: bool) -> str:
-    from harness.cli.screen import columns  # noqa: PLC0415 - as in `report`
-    from harness.measure.request import resolve  # noqa: PLC0415 - as above
-    from harness.report.exercise_0.terminal import is_comm_run, render_comm  # noqa: PLC0415 - as above
-    from harness.report.tables.screen import WIDTH  # noqa: PLC0415 - as above
-    from harness.report.tables.terminal import render, render_short  # noqa: PLC0415 - as above
+    from harness.cli.screen import columns
+    from harness.measure.request import resolve
+    from harness.report.exercise_0.terminal import is_comm_run, render_comm
+    from harness.report.tables.screen import WIDTH
+    from harness.report.tables.terminal import render, render_short
 
     tests = [path for path in map(resolve, paths) if is_comm_run(path)]
     if len(tests) == len(paths):
@@ -136,8 +136,8 @@ def _pages(
     paths: list[str], measured: Measurement, html: Path | None, ranks: frozenset[int] | None
 ) -> list[Path]:
     """The pages written: where asked, else into the run, where a full or read-only disk is no failure."""
-    from harness.report.page.write import write_pages  # noqa: PLC0415 - as in `report`
-    from harness.run import named_by  # noqa: PLC0415 - as above
+    from harness.report.page.write import write_pages
+    from harness.run import named_by
 
     if html is not None:
         with named_by("--html"):

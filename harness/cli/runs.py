@@ -20,7 +20,7 @@ RunArgument = Annotated[str, typer.Argument(metavar="[RUN]", help=RUN_HELP, show
 
 def status(run: RunArgument = "last", as_json: JsonOption = False) -> int:
     """State of a run, its nodes' exit statuses, and what is missing."""
-    from harness.launch.submit import state_of, why  # noqa: PLC0415
+    from harness.launch.submit import state_of, why
 
     found = find_run(run)
     state, own, nodes = state_of(found), found.status(), found.nodes()
@@ -57,7 +57,7 @@ def logs(
     follow: Annotated[bool, typer.Option("-f", "--follow", help="go on until the run has ended")] = False,
 ) -> int:
     """Print what a run printed: log.out to stdout, log.err to stderr."""
-    from harness.cli.follow import tails, wait_for_end  # noqa: PLC0415
+    from harness.cli.follow import tails, wait_for_end
 
     found = find_run(run)
     outputs = tails(found)
@@ -73,7 +73,7 @@ def logs(
 
 
 def _why_no_logs(run: Run) -> str:
-    from harness.launch.submit import state_of  # noqa: PLC0415
+    from harness.launch.submit import state_of
 
     if (state := state_of(run)) not in FINAL:
         return "has printed nothing yet"
@@ -82,8 +82,8 @@ def _why_no_logs(run: Run) -> str:
 
 def cancel(run: RunArgument = "last", as_json: JsonOption = False) -> int:
     """Stop a run. The traces it has so far are kept and marked."""
-    from harness.launch.submit import cancel as cancel_run  # noqa: PLC0415
-    from harness.launch.submit import state_of  # noqa: PLC0415
+    from harness.launch.submit import cancel as cancel_run
+    from harness.launch.submit import state_of
 
     found = find_run(run)
     before = cancel_run(found)

@@ -55,7 +55,7 @@ class Job:
 
     def as_json(self) -> dict[str, Any]:
         """What run.json keeps."""
-        from pydantic import TypeAdapter  # noqa: PLC0415 - its schema takes longer than all of a dry run
+        from pydantic import TypeAdapter
 
         dumped: dict[str, Any] = TypeAdapter(Job).dump_python(self, mode="json")
         return dumped

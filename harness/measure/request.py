@@ -93,8 +93,8 @@ def _on_slurm(files: list[Path], window: Window, request: Request) -> Reading:
         raise RequestError(
             "--executor slurm: there is no sbatch here; leave the flag out to measure on this machine"
         )
-    from harness.measure import slurm_array  # noqa: PLC0415 - submitit, only now
-    from harness.site.slurm_commands import JobId, in_queue  # noqa: PLC0415 - as above
+    from harness.measure import slurm_array
+    from harness.site.slurm_commands import JobId, in_queue
 
     folder = Path(tempfile.mkdtemp(prefix="report-", dir=Path.cwd()))  # the tasks must see it
     array = slurm_array.Array(
@@ -118,7 +118,7 @@ def _on_slurm(files: list[Path], window: Window, request: Request) -> Reading:
 
 def _executor(folder: Path, parameters: dict[str, str]) -> Executor:
     """submitit's executor; its tasks find this checkout, wherever they start."""
-    import submitit  # noqa: PLC0415 - see _on_slurm
+    import submitit
 
     # It warns on stdout, amid --json, when sacct fails: where there are no accounts, at every look.
     logging.getLogger("submitit").setLevel(logging.ERROR)

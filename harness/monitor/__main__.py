@@ -40,7 +40,7 @@ def _plot(folder: Path) -> None:
     found = find(folder)
     if not found:
         raise MonitorError(f"{folder}: no samples.csv in it, nor in a folder below it")
-    from harness.monitor.plot import plot  # noqa: PLC0415  matplotlib takes a second: not beside a training
+    from harness.monitor.plot import plot
 
     for node in found:
         for path in plot(node):
@@ -48,7 +48,7 @@ def _plot(folder: Path) -> None:
 
 
 def _record(arguments: argparse.Namespace) -> None:
-    from harness.monitor.record import record  # noqa: PLC0415  psutil is not needed to plot
+    from harness.monitor.record import record
 
     record(arguments.out, arguments.hz, arguments.pid, arguments.name)
 

@@ -136,7 +136,7 @@ def choose_visible(uuids: Sequence[str], visible: str | None) -> list[int]:
 def open_nvml() -> NvmlSource | None:
     """The machine's NVIDIA devices, or None without binding, driver or device."""
     try:
-        import pynvml  # type: ignore[import-untyped]  # noqa: PLC0415  only where it may be used
+        import pynvml  # type: ignore[import-untyped]
     except ImportError:
         return None
     try:

@@ -114,8 +114,8 @@ def _in_pool(
     `shares` are the number of workers, and how many processes each of these may have for a large file.
     """
     # These take longer to import than one small trace does to read.
-    from concurrent.futures import as_completed  # noqa: PLC0415 - as said above
-    from concurrent.futures.process import BrokenProcessPool  # noqa: PLC0415 - as above
+    from concurrent.futures import as_completed
+    from concurrent.futures.process import BrokenProcessPool
 
     results: dict[int, Result | TraceError] = {}
     with process_pool(shares[0]) as pool:

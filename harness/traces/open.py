@@ -40,14 +40,14 @@ def open_trace(
         raise TraceError(path, "is a Git LFS pointer, not the trace itself: fetch it with `git lfs pull`")
     # Each reader is imported when it is needed: together they would be half of a short command's time.
     if path.name.endswith((".sqlite", ".sqlite.gz")) or start.startswith(_SQLITE_MAGIC):
-        from harness.traces.nsys.read import read_sqlite  # noqa: PLC0415 - as said above
+        from harness.traces.nsys.read import read_sqlite
 
         return _tidied(read_sqlite(path, host, progress))
     if path.name.endswith(".nsys-rep"):
-        from harness.traces.nsys.report import read_report  # noqa: PLC0415 - as above
+        from harness.traces.nsys.report import read_report
 
         return _tidied(read_report(path, host, progress))
-    from harness.traces.kineto.read import read_kineto  # noqa: PLC0415 - as above
+    from harness.traces.kineto.read import read_kineto
 
     return _tidied(read_kineto(path, progress, workers))
 

@@ -17,8 +17,8 @@ def process_pool(workers: int) -> ProcessPoolExecutor:
 
     Forking starts them quickest, and is safe only while no other thread holds a lock.
     """
-    import multiprocessing  # noqa: PLC0415 - they take longer to import than one small trace to read
-    from concurrent.futures import ProcessPoolExecutor  # noqa: PLC0415 - as above
+    import multiprocessing
+    from concurrent.futures import ProcessPoolExecutor
 
     context = multiprocessing.get_context("fork" if threading.active_count() == 1 else "spawn")
     return ProcessPoolExecutor(workers, context, signal.signal, (signal.SIGINT, signal.SIG_DFL))

@@ -108,7 +108,7 @@ class Runner:
 def _forget(place: Place, step: Step) -> None:
     """What a step that is done again must not find."""
     if step.name == "training":
-        from step_training import LARGER, NAMES  # noqa: PLC0415 - only here
+        from step_training import LARGER, NAMES
 
         forget(place, [*NAMES, LARGER])
     if step.name == "others":

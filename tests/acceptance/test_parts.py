@@ -101,7 +101,7 @@ def test_what_a_step_found_is_kept_however_it_ends(
 
     monkeypatch.setattr(Step, "work", work)
     assert do_step(STEPS[0], Place(tmp_path, tmp_path, tmp_path, 0.0)) == 0
-    from results import read_json, result_from  # noqa: PLC0415 - only here
+    from results import read_json, result_from
 
     kept = result_from(read_json(tmp_path / "results" / "inventory.json"))
     assert (kept.state, kept.checks) == (state, [Check("before", "seen", "found")])

@@ -19,7 +19,7 @@ LEARNING = ["--learning-rate", "1e-3", "--lr-warmup-steps", "1"]
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """One set of weights of the tiny Mistral that every training starts from."""
     pytest.importorskip("torch", reason="training needs PyTorch")
-    from exercises.utils.models import load_model_config, save_random_weights  # noqa: PLC0415 - torch is optional
+    from exercises.utils.models import load_model_config, save_random_weights
 
     folder = tmp_path_factory.mktemp("weights") / "checkpoint"
     save_random_weights(load_model_config(ROOT / "configs/models/tiny-mistral.yaml"), folder, seed=1)

@@ -114,7 +114,7 @@ def test_our_data_are_varied_and_whole() -> None:
 
 
 def test_the_tokenizer_is_what_its_script_makes_of_the_data(tmp_path: Path) -> None:
-    from exercises.datasets.train_tokenizer import train, write  # noqa: PLC0415 - tokenizers is optional
+    from exercises.datasets.train_tokenizer import train, write
 
     write(train(DEFAULT_DATA), tmp_path)
     for name in ("tokenizer.json", "tokenizer_config.json"):
@@ -285,7 +285,7 @@ def _start(window: ProfileWindow) -> StartLine:
 
 
 def _without_a_tensor(weights: Path) -> None:
-    from safetensors.torch import load_file, save_file  # noqa: PLC0415
+    from safetensors.torch import load_file, save_file
 
     tensors = load_file(weights)
     del tensors["model.norm.weight"]

@@ -270,10 +270,10 @@ def test_a_run_again_and_a_lessons_run_record_what_they_ask_for(
 def test_a_full_disk_after_sbatch_cancels_the_job(
     programs: Path, site: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    from harness.experiment.exercises import DDP  # noqa: PLC0415
-    from harness.launch.submit import prepare, submit  # noqa: PLC0415
-    from harness.run import Stage  # noqa: PLC0415
-    from harness.site.site import load_site  # noqa: PLC0415
+    from harness.experiment.exercises import DDP
+    from harness.launch.submit import prepare, submit
+    from harness.run import Stage
+    from harness.site.site import load_site
 
     def full(*_: object) -> Run:
         raise OSError(28, "No space left on device")

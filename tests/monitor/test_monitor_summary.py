@@ -140,7 +140,7 @@ def test_rapl_that_may_not_be_read_is_not_there(powercap: Path) -> None:
 
 
 def test_summary_json_is_the_summary(write_samples: Write) -> None:
-    from harness.monitor.plot import plot  # noqa: PLC0415  matplotlib only where it draws
+    from harness.monitor.plot import plot
 
     folder = write_samples(["power_watts"], [[100], [300]], [[10], [30]])
     plot(folder)

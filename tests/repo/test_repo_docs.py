@@ -77,7 +77,7 @@ def test_links_lead_somewhere(path: Path) -> None:
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=NAMES)
 def test_commands_name_files_and_subcommands_that_exist(path: Path) -> None:
-    from harness.cli.commands import COMMANDS  # noqa: PLC0415 - the other tests need no harness
+    from harness.cli.commands import COMMANDS
 
     wrong = []
     for command in commands(path):
@@ -104,7 +104,7 @@ def launches() -> list[str]:
 
 @pytest.mark.parametrize("words", launches())
 def test_documented_launches_are_valid_requests(words: str, capsys: pytest.CaptureFixture[str]) -> None:
-    from harness.cli.main import main  # noqa: PLC0415 - the other tests need no harness
+    from harness.cli.main import main
 
     argv = ["--dry-run", *shlex.split(words)]
     codes = [main(argv if "--site" in words else ["--site", site, *argv]) for site in ("leonardo", "local")]

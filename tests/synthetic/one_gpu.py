@@ -55,7 +55,7 @@ def written(path: Path, trace: dict[str, Any]) -> Path:
 
 def summary_of(path: Path) -> dict[str, Any]:
     """What `report --json` prints of a trace."""
-    from harness.measure.paths import measure_one as measure  # noqa: PLC0415 - most tests need no numpy
+    from harness.measure.paths import measure_one as measure
 
     read: dict[str, Any] = json.loads(measure([path]).model_dump_json())
     return read

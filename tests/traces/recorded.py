@@ -31,9 +31,9 @@ def record(folder: Path) -> list[Path]:
 
 
 def _rank(folder: Path, rank: int) -> None:
-    import torch  # noqa: PLC0415 - only the recording process needs it
-    import torch.distributed as dist  # noqa: PLC0415
-    from torch.profiler import ProfilerActivity, profile, record_function, schedule  # noqa: PLC0415
+    import torch
+    import torch.distributed as dist
+    from torch.profiler import ProfilerActivity, profile, record_function, schedule
 
     dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=WORLD_SIZE)
     torch.set_num_threads(1)
@@ -57,8 +57,8 @@ def _rank(folder: Path, rank: int) -> None:
 
 
 def _communicate() -> None:
-    import torch  # noqa: PLC0415 - as above
-    import torch.distributed as dist  # noqa: PLC0415
+    import torch
+    import torch.distributed as dist
 
     part, whole = torch.ones(ELEMENTS), torch.empty(ELEMENTS * WORLD_SIZE)
     dist.all_gather_into_tensor(whole, part)

@@ -148,11 +148,11 @@ def write_json(path: Path, data: Mapping[str, Any]) -> None:
 def plot(data: Mapping[str, Any], path: Path) -> str | None:
     """Time and bus bandwidth against size, one column per scope. Returns why there is none, else None."""
     try:
-        import matplotlib  # noqa: PLC0415  the container may lack it, and the numbers do not need it
+        import matplotlib
     except ImportError:
         return "no picture: matplotlib is not installed"
     matplotlib.use("Agg")
-    import matplotlib.pyplot as plt  # noqa: PLC0415  after the backend is chosen
+    import matplotlib.pyplot as plt
 
     scopes = list(dict.fromkeys(result["scope"] for result in data["results"] if result["points"]))
     if not scopes:

@@ -117,7 +117,7 @@ def start(script: Path, job_id: str, folder: Path, limits: Limits) -> None:
     Raises:
         OSError: the folder cannot be written.
     """
-    from submitit import LocalExecutor  # noqa: PLC0415 - a second of imports that only a real start needs
+    from submitit import LocalExecutor
 
     executor = LocalExecutor(folder=folder)
     executor.update_parameters(

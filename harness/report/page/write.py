@@ -65,7 +65,7 @@ def _write(
 
 def write_pictures(tokens: Sequence[str], measured: Measurement, folder: Path) -> list[Path]:
     """Every plot of every page as `folder`/<figure>.png. Raises WorkError when they cannot be written."""
-    from harness.report.plots.png import write_pngs  # noqa: PLC0415 - a page needs no matplotlib
+    from harness.report.plots.png import write_pngs
 
     run, (summaries, condensed) = run_among(tokens), measured
     written: list[Path] = []

@@ -49,7 +49,7 @@ def check_parquet() -> None:
 
 def _parquet_writer() -> Callable[[Path, list[Record]], Path]:
     check_parquet()
-    from pyarrow import Table, parquet  # noqa: PLC0415 - large, and only this needs it
+    from pyarrow import Table, parquet
 
     def write(path: Path, rows: list[Record]) -> Path:
         parquet.write_table(Table.from_pylist(rows), path)

@@ -79,7 +79,7 @@ def _in_parts(
     path: Path, picker: Picker, begin: int, parts: int, progress: OnProgress
 ) -> tuple[Gathered, bytes]:
     """Parts of the file read by processes of their own; what they found, joined in the file's order, and the footer."""
-    from concurrent.futures import BrokenExecutor  # noqa: PLC0415 - only for large files
+    from concurrent.futures import BrokenExecutor
 
     size = path.stat().st_size
     bounds = [begin + (size - begin) * part // parts for part in range(parts + 1)]

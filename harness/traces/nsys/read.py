@@ -26,7 +26,7 @@ def read_sqlite(path: Path, host: bool = True, progress: OnProgress = silent) ->
     if not is_packed(path):
         with opened(path, progress) as database:
             return trace_of(path, database, host)
-    from harness.traces.nsys.unpacked import unpacked  # noqa: PLC0415 - most exports are not packed
+    from harness.traces.nsys.unpacked import unpacked
 
     with unpacked(path) as plain, opened(plain, progress) as database:
         return trace_of(path, database, host)
