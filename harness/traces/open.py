@@ -1,12 +1,13 @@
-"""Any trace file to a Trace, which its content tells; finds trace files in folders."""
+"""The list of trace formats; any trace file to a Trace; trace files found in folders."""
 
 from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 from harness.traces.errors import TraceError
 from harness.traces.progress import OnProgress, silent
@@ -14,8 +15,6 @@ from harness.traces.trace import Trace
 from harness.traces.vocabulary import printable
 from harness.traces.zero import from_zero
 
-_SUFFIXES = (".json", ".json.gz", ".sqlite", ".sqlite.gz", ".nsys-rep")
-_SQLITE_MAGIC = b"SQLite format 3\0"
 _GZIP_MAGIC = b"\x1f\x8b"
 _PROBE_BYTES = 1 << 20
 _DIGITS = re.compile(r"(\d+)")
@@ -23,12 +22,59 @@ _LFS_MAGIC = b"version https://git-lfs"
 _TRACE_NAME = re.compile(r"rank|worker|trace", re.IGNORECASE)
 
 
+class HowToRead(NamedTuple):
+    """The choices of `open_trace`. A reader uses those that concern its format."""
+
+    host: bool
+    workers: int
+    progress: OnProgress
+
+
+class TraceFormat(NamedTuple):
+    """A kind of trace file, known by the end of its name or by its first bytes (`magic`).
+
+    `contains`: what is near the beginning of a trace, where other files have such names too.
+    """
+
+    suffixes: tuple[str, ...]
+    read: Callable[[Path, HowToRead], Trace]
+    magic: bytes = b""
+    contains: bytes = b""
+
+
+# Each reader is imported when it is needed: together they would be half of a short command's time.
+def _sqlite(path: Path, how: HowToRead) -> Trace:
+    from harness.traces.nsys.read import read_sqlite
+
+    return read_sqlite(path, how.host, how.progress)
+
+
+def _nsys_report(path: Path, how: HowToRead) -> Trace:
+    from harness.traces.nsys.report import read_report
+
+    return read_report(path, how.host, how.progress)
+
+
+def _kineto(path: Path, how: HowToRead) -> Trace:
+    from harness.traces.kineto.read import read_kineto
+
+    return read_kineto(path, how.progress, how.workers)
+
+
+# Every format; nothing else lists them. A file of no known name is read as the last, which says what is wrong with it.
+FORMATS = [
+    TraceFormat((".sqlite", ".sqlite.gz"), _sqlite, magic=b"SQLite format 3\0"),
+    TraceFormat((".nsys-rep",), _nsys_report),
+    TraceFormat((".json", ".json.gz"), _kineto, contains=b'"traceEvents"'),
+]
+
+
 def open_trace(
     path: Path | str, *, host: bool = True, workers: int = 1, progress: OnProgress = silent
 ) -> Trace:
-    """Read a Kineto file (.json, .json.gz), an nsys export (.sqlite, .sqlite.gz) or a report (.nsys-rep).
+    """Read a trace of any format in `FORMATS`.
 
-    A large plain Kineto file may be read by `workers` processes. `host=False` leaves out API calls and ranges
+    A large file may be read by `workers` processes, where its reader can. `host=False` leaves out API calls and ranges
     where they cost time of their own (nsys). `progress` hears how much of the file is read. Raises TraceError,
     one sentence, where the file cannot be read; what was salvaged is in Trace.notes.
     """
@@ -38,18 +84,8 @@ def open_trace(
         raise TraceError(path, "is empty")
     if start.startswith(_LFS_MAGIC):
         raise TraceError(path, "is a Git LFS pointer, not the trace itself: fetch it with `git lfs pull`")
-    # Each reader is imported when it is needed: together they would be half of a short command's time.
-    if path.name.endswith((".sqlite", ".sqlite.gz")) or start.startswith(_SQLITE_MAGIC):
-        from harness.traces.nsys.read import read_sqlite
-
-        return _tidied(read_sqlite(path, host, progress))
-    if path.name.endswith(".nsys-rep"):
-        from harness.traces.nsys.report import read_report
-
-        return _tidied(read_report(path, host, progress))
-    from harness.traces.kineto.read import read_kineto
-
-    return _tidied(read_kineto(path, progress, workers))
+    known = (f for f in FORMATS if path.name.endswith(f.suffixes) or (f.magic and start.startswith(f.magic)))
+    return _tidied(next(known, FORMATS[-1]).read(path, HowToRead(host, workers, progress)))
 
 
 def _tidied(trace: Trace) -> Trace:
@@ -102,16 +138,17 @@ def _inside(folder: Path) -> list[Path]:
 
 def _looks_like_trace(file: Path) -> bool:
     name = file.name
-    if not name.endswith(_SUFFIXES) or not file.is_file() or ".nsys-rep." in name:
+    known = next((f for f in FORMATS if name.endswith(f.suffixes)), None)
+    if known is None or not file.is_file() or ".nsys-rep." in name:
         return False
-    if not name.endswith((".json", ".json.gz")):
+    if not known.contains:
         return True
     try:
         start = _beginning(file, unpack=True)
     except TraceError:
         start = b""
     # A damaged trace is kept: opening it gives an error, while without it the rank would only be missing.
-    return b'"traceEvents"' in start or start.startswith(_LFS_MAGIC) or (not start and _named_as_trace(name))
+    return known.contains in start or start.startswith(_LFS_MAGIC) or (not start and _named_as_trace(name))
 
 
 def _named_as_trace(name: str) -> bool:

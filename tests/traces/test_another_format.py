@@ -1,0 +1,49 @@
+"""A trace format is a reader and one entry in the list of formats: everything behind it works on the Trace."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from harness.cli.main import main
+from harness.traces import Trace
+from harness.traces import open as opening
+from harness.traces.open import HowToRead, TraceFormat, find_traces
+from tests.synthetic.columns import Made
+
+LINES = "0 100 ampere_sgemm_128x64_nn\n150 250 ampere_sgemm_128x64_nn\n"
+
+
+def read_lines(path: Path, how: HowToRead) -> Trace:
+    """Our own format of this test: start and end in nanoseconds, and a kernel's name."""
+    made = Made(path=str(path))
+    for line in path.read_text().splitlines():
+        start, end, name = line.split(maxsplit=2)
+        made.event(int(start), int(end), name)
+    return made.trace()
+
+
+@pytest.fixture
+def trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(opening, "FORMATS", [TraceFormat((".lines",), read_lines), *opening.FORMATS])
+    path = tmp_path / "rank0.lines"
+    path.write_text(LINES)
+    return path
+
+
+def test_a_file_of_a_new_format_is_found_among_others(trace: Path) -> None:
+    (trace.parent / "notes.txt").write_text("no trace")
+    assert find_traces([trace.parent]) == [trace]
+
+
+def test_a_report_works_on_a_new_format(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["report", str(trace), "--json", "--window", "gpu"]) == 0
+    (device,) = json.loads(capsys.readouterr().out)["devices"]
+    assert (device["window_ns"], device["compute_ns"], device["idle_ns"]) == (250, 200, 50)
+
+
+def test_a_new_format_is_exported(trace: Path, tmp_path: Path) -> None:
+    assert main(["perfetto", str(trace), "--out", str(tmp_path / "out.gz")]) == 0
+    assert (tmp_path / "out.gz").stat().st_size > 0
