@@ -19,8 +19,8 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # `harness` is found from anywhere
 
-from commtests import COLLECTIVES
-from commtests.tools import describe, run_tests
+from commtests import COLLECTIVES, write_json
+from commtests.tools import node_text, run_tests
 from commtests.verdict import judge_node, judge_nodes, verdict_line
 
 SCOPES = ("intra", "inter", "world")
@@ -50,8 +50,8 @@ def _topology(options: argparse.Namespace) -> int:
     record = run_tests(options.node)
     findings = judge_node(record, options.expected_rate_gbps)
     record["findings"] = [vars(finding) for finding in findings]
-    _write(options.run_dir / "comm" / f"node{options.node}.json", record)
-    text = describe(record, legend=options.node == 0)
+    write_json(options.run_dir / "comm" / f"node{options.node}.json", record)
+    text = node_text(record, legend=options.node == 0)
     text += "".join(finding.line() + "\n" for finding in findings)
     # One write: the nodes share one terminal, and their lines must not mix.
     sys.stdout.write(text)
@@ -60,19 +60,18 @@ def _topology(options: argparse.Namespace) -> int:
 
 
 def _verdict(options: argparse.Namespace) -> int:
-    files = sorted((options.run_dir / "comm").glob("node*.json"), key=_node_number)
+    results = options.run_dir / "comm"
+    files = sorted(results.glob("node*.json"), key=_node_number)
     if not files:
-        return _refuse(f"--run-dir: {options.run_dir / 'comm'} holds no node*.json; run `topology` first")
+        return _refuse(f"--run-dir: {results} holds no node*.json; run `topology` first")
     records = [json.loads(file.read_text(encoding="utf-8")) for file in files]
-    collectives = options.run_dir / "comm" / "collectives.json"
+    collectives = results / "collectives.json"
     measured = json.loads(collectives.read_text(encoding="utf-8")) if collectives.is_file() else None
     findings = judge_nodes(records, options.nodes, options.expected_rate_gbps, measured)
     line = verdict_line(findings, records, measured)
     print("\n### Verdict over all nodes", *(finding.line() for finding in findings), fill(line, 78), sep="\n")
-    _write(
-        options.run_dir / "comm" / "verdict.json",
-        {"schema": 1, "verdict": line, "findings": [vars(finding) for finding in findings]},
-    )
+    verdict = {"schema": 1, "verdict": line, "findings": [vars(finding) for finding in findings]}
+    write_json(results / "verdict.json", verdict)
     return 1 if options.strict and any(finding.level == "problem" for finding in findings) else 0
 
 
@@ -94,18 +93,16 @@ def _parser() -> argparse.ArgumentParser:
     topology = commands.add_parser("topology", help="P2P, NVLink, topology and InfiniBand of this node")
     topology.add_argument("--node", type=int, required=True, help="number of this node, from 0")
     verdict = commands.add_parser("verdict", help="judge all nodes' results together")
-    verdict.add_argument("--nodes", type=int, help="how many nodes there must be results of")
+    verdict.add_argument("--nodes", type=int, help="the number of nodes that must have left a result")
     verdict.add_argument("--strict", action="store_true", help="exit with 1 when there is a problem")
+    rate_help = "an InfiniBand port slower than this is a problem (Gb/s)"
     for each in (topology, verdict):
-        each.add_argument(
-            "--expected-rate-gbps", type=float, help="an InfiniBand port slower than this is a problem (Gb/s)"
-        )
+        each.add_argument("--expected-rate-gbps", type=float, help=rate_help)
     collectives = commands.add_parser("collectives", help="measure collectives; start it with torchrun")
     _add_benchmark_options(collectives)
+    run_dir_help = "the run's folder; results go to comm/ in it"
     for each in (topology, verdict, collectives):
-        each.add_argument(
-            "--run-dir", type=Path, required=True, help="the run's folder; results go to comm/ in it"
-        )
+        each.add_argument("--run-dir", type=Path, required=True, help=run_dir_help)
     return parser
 
 
@@ -115,20 +112,15 @@ def _add_benchmark_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--collectives", type=_names(COLLECTIVES), default=COLLECTIVES, metavar="A,B,…")
     parser.add_argument("--scopes", type=_names(SCOPES), default=SCOPES, metavar="intra,inter,world")
     parser.add_argument("--min-bytes", type=_size, default=1024, metavar="1K")
-    parser.add_argument(
-        "--max-bytes",
-        type=_size,
-        metavar="1G",
-        help="default: 1G on GPUs, 16M on CPUs, less if memory is short",
-    )
+    largest_help = "default: 1G on GPUs, 16M on CPUs, less if memory is short"
+    parser.add_argument("--max-bytes", type=_size, metavar="1G", help=largest_help)
     parser.add_argument("--factor", type=_at_least(2), default=4, help="each size is this times the last")
     parser.add_argument("--iterations", type=_at_least(3), default=20, help="repetitions; the median counts")
     parser.add_argument("--warmup", type=_at_least(1), default=5)
     parser.add_argument("--time-budget-s", type=float, help="default: 300 on GPUs, 120 on CPUs")
+    link_help = "nominal rate of one GPU's link, one direction, in Gb/s"
     for scope in ("intra", "inter"):
-        parser.add_argument(
-            f"--link-gbps-{scope}", type=float, help="nominal rate of one GPU's link, one direction, in Gb/s"
-        )
+        parser.add_argument(f"--link-gbps-{scope}", type=float, help=link_help)
 
 
 def _names(allowed: Sequence[str]) -> Any:
@@ -160,13 +152,6 @@ def _at_least(least: int) -> Any:
 
 def _node_number(path: Path) -> int:
     return int(path.stem.removeprefix("node"))
-
-
-def _write(path: Path, data: Any) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(path.name + ".part")
-    draft.write_text(json.dumps(data, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    draft.replace(path)
 
 
 def _refuse(sentence: str) -> int:

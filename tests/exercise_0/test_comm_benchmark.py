@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 from commtests import COLLECTIVES
-from commtests.measure import Point, Result, scope_groups
+from commtests.measure import CollectiveResult, SizeResult, scope_groups
 from commtests.operations import Member, prepare, rounded_bytes
 from commtests.show import bounds, document, marks_and_lines, table
-from commtests.theory import Links, algorithm_gbytes_per_s, bus_bound
+from commtests.theory import LinkRates, algorithm_gbytes_per_s, bus_bound
 
 from harness.common.alpha_beta import fit_alpha_beta
 from harness.common.bus_factor import bus_factor
@@ -26,9 +26,9 @@ def test_algorithm_bandwidth_is_size_over_time() -> None:
     assert algorithm_gbytes_per_s(1 << 30, 1e9) == pytest.approx(1.073741824)
 
 
-LEONARDO = Links(intra_gbps=2400, inter_gbps=200, gpus_per_node=4)
-DGX_H100 = Links(intra_gbps=3600, inter_gbps=400, gpus_per_node=8)
-SLOW_BRIDGE = Links(intra_gbps=500, inter_gbps=200, gpus_per_node=4)
+LEONARDO = LinkRates(intra_gbps=2400, inter_gbps=200, gpus_per_node=4)
+DGX_H100 = LinkRates(intra_gbps=3600, inter_gbps=400, gpus_per_node=8)
+SLOW_BRIDGE = LinkRates(intra_gbps=500, inter_gbps=200, gpus_per_node=4)
 
 
 @pytest.mark.parametrize(
@@ -45,22 +45,24 @@ SLOW_BRIDGE = Links(intra_gbps=500, inter_gbps=200, gpus_per_node=4)
             "all_to_all",
             "world",
             8,
-            Links(100, 1000, 4),
+            LinkRates(100, 1000, 4),
             700 / 3,
         ),  # here the 3 that stay in the node are slower
-        ("reduce_scatter", "world", 8, Links(None, 200, 4), 800),
-        ("all_reduce", "world", 8, Links(None, None, 4), None),
+        ("reduce_scatter", "world", 8, LinkRates(None, 200, 4), 800),
+        ("all_reduce", "world", 8, LinkRates(None, None, 4), None),
     ],
 )
 def test_the_bound_is_what_the_links_of_all_gpus_carry(
-    collective: str, scope: str, ranks: int, links: Links, gbps: float | None
+    collective: str, scope: str, ranks: int, links: LinkRates, gbps: float | None
 ) -> None:
     assert bus_bound(collective, scope, ranks, links).gbps == (gbps if gbps is None else pytest.approx(gbps))
 
 
-def a_result(collective: str, busbw_gbytes_per_s: float) -> Result:
-    point = Point(1 << 30, 20, 1e7, 1e7, 1e7, busbw_gbytes_per_s, busbw_gbytes_per_s, True, {"world": 1e7})
-    return Result(collective, "world", ranks=8, groups=1, points=[point])
+def a_result(collective: str, busbw_gbytes_per_s: float) -> CollectiveResult:
+    point = SizeResult(
+        1 << 30, 20, 1e7, 1e7, 1e7, busbw_gbytes_per_s, busbw_gbytes_per_s, True, {"world": 1e7}
+    )
+    return CollectiveResult(collective, "world", ranks=8, groups=1, points=[point])
 
 
 def test_four_full_rails_are_the_whole_link_and_not_four_of_them() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from commtests.tools import TESTS, describe, run_tests
+from commtests.tools import TESTS, node_text, run_tests
 from commtests.verdict import judge_node, judge_nodes, verdict_line
 
 from tests.exercise_0.conftest import EXERCISE
@@ -106,7 +106,7 @@ def test_a_node_without_a_result_is_a_problem(tmp_path: Path) -> None:
 
 def test_missing_tools_are_said_and_the_verdict_claims_nothing_about_them(tmp_path: Path) -> None:
     node = run_tests(0, which=lambda _: None)
-    text = describe(node)
+    text = node_text(node)
     assert text.count("not available here: nvidia-smi is not installed on this node") == 4
     assert "not available here: ibstat is not installed" in text
     assert all(test.title in text for test in TESTS)

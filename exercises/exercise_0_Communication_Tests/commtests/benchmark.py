@@ -1,4 +1,4 @@
-"""The collective benchmark of one job: set up the processes, measure, print and write as it goes."""
+"""The collective benchmark of one job: set up the processes, measure, and print and write each result."""
 
 from __future__ import annotations
 
@@ -15,15 +15,16 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from .measure import Result, Settings, make_scopes, measure
-from .show import bytes_text, document, plot, table, write_json
-from .theory import Links
+from . import write_json
+from .measure import CollectiveResult, Settings, make_scopes, measure
+from .show import bytes_text, document, plot, table
+from .theory import LinkRates
 
 KIB, MIB, GIB = 1024, 1024**2, 1024**3
 LARGEST_ON_CPU = 16 * MIB
 LARGEST_ON_GPU = GIB
 BUDGET_S = {"cpu": 120.0, "cuda": 300.0}
-# A message, its output, its source, what is expected and what comparing them takes.
+# The message, its output, its source, the expected output, and the memory of the comparison.
 COPIES_IN_MEMORY = 6
 SETUP_TIMEOUT = timedelta(minutes=5)
 GLOO_NOTE = (
@@ -33,14 +34,12 @@ GLOO_NOTE = (
 
 
 def run(options: Namespace) -> int:
-    """0: measured and every result right (or a single process); 1: a collective gave wrong numbers."""
+    """Returns 0 when every result is right, or with a single process; 1 when a collective gave wrong numbers."""
     world_size = int(os.environ["WORLD_SIZE"])
     if world_size == 1:
         reason = "a collective needs two processes or more, and this run has one (-g 2 starts two)"
         print(f"\ncollectives: not available here: {reason}", flush=True)
-        write_json(
-            options.run_dir / "comm" / "collectives.json", {"schema": 1, "reason": reason, "results": []}
-        )
+        write_json(_json_file(options.run_dir), {"schema": 1, "reason": reason, "results": []})
         return 0
     with _processes(options) as device:
         return _benchmark(options, device)
@@ -64,26 +63,24 @@ def _processes(options: Namespace) -> Iterator[torch.device]:
 def _benchmark(options: Namespace, device: torch.device) -> int:
     scopes = make_scopes(int(os.environ.get("GROUP_RANK", "0")), int(os.environ["LOCAL_RANK"]))
     scopes = [scope for scope in scopes if scope.name in options.scopes]
-    largest = _largest(options.max_bytes, device)
     settings = Settings(
-        sizes=sizes(options.min_bytes, largest, options.factor),
+        sizes=sizes(options.min_bytes, _largest(options.max_bytes, device), options.factor),
         device=device,
         iterations=options.iterations,
         warmup=options.warmup,
         budget_ns=int((options.time_budget_s or BUDGET_S[device.type]) * 1e9),
     )
-    per_node = int(os.environ["LOCAL_WORLD_SIZE"])
-    links = Links(options.link_gbps_intra, options.link_gbps_inter, per_node)
+    links = LinkRates(options.link_gbps_intra, options.link_gbps_inter, int(os.environ["LOCAL_WORLD_SIZE"]))
     about = _about(device, settings)
     first = dist.get_rank() == 0
     if first:
         _say_heading(about)
-    results: list[Result] = []
+    results: list[CollectiveResult] = []
     for result in measure(options.collectives, scopes, settings):
         results.append(result)
         if first:
             print(table(result, links), flush=True)
-            write_json(options.run_dir / "comm" / "collectives.json", document(about, results, links))
+            write_json(_json_file(options.run_dir), document(about, results, links))
     if first:
         _finish(options.run_dir, document(about, results, links))
     return 0 if all(point.correct for result in results for point in result.points) else 1
@@ -98,7 +95,7 @@ def sizes(smallest: int, largest: int, factor: int) -> tuple[int, ...]:
 
 
 def _largest(asked: int | None, device: torch.device) -> int:
-    """The largest message: what was asked or the default, as far as every process's memory allows."""
+    """The largest message: the requested size or the default, or less where a process has less memory."""
     if device.type == "cuda":
         free = torch.cuda.mem_get_info(device)[0]
     else:
@@ -110,7 +107,7 @@ def _largest(asked: int | None, device: torch.device) -> int:
 
 
 def _available_memory() -> int:
-    """Bytes this machine can still give, or 1 GiB where the system does not tell."""
+    """Bytes of memory that this machine has free, or 1 GiB where the system does not say."""
     try:
         lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
     except OSError:
@@ -149,6 +146,11 @@ def _say_heading(about: dict[str, Any]) -> None:
 
 
 def _finish(run_dir: Path, data: dict[str, Any]) -> None:
-    reason = plot(data, run_dir / "comm" / "collectives.png")
-    print(f"\nwritten: {run_dir / 'comm' / 'collectives.json'}")
-    print(reason or f"written: {run_dir / 'comm' / 'collectives.png'}", flush=True)
+    picture = _json_file(run_dir).with_suffix(".png")
+    reason = plot(data, picture)
+    print(f"\nwritten: {_json_file(run_dir)}")
+    print(reason or f"written: {picture}", flush=True)
+
+
+def _json_file(run_dir: Path) -> Path:
+    return run_dir / "comm" / "collectives.json"

@@ -1,17 +1,16 @@
-"""Times collectives: who talks to whom, sizes, repetitions within a time budget. Prints nothing."""
+"""Times collectives: their process groups, message sizes and repetitions within a time budget. Prints nothing."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import numpy as np
 import torch
 import torch.distributed as dist
-from torch.profiler import record_function
 
+from exercises.utils.ranges import annotate
 from harness.common.alpha_beta import AlphaBeta, fit_alpha_beta
 from harness.common.bus_factor import bus_factor
 
@@ -24,7 +23,7 @@ LAUNCH_CYCLES = 1_000_000  # of a GPU, at 2 GHz half a millisecond: ten times wh
 
 @dataclass(frozen=True)
 class Settings:
-    """What to measure. `budget_ns` is for everything together."""
+    """What to measure. `budget_ns` is for all measurements together."""
 
     sizes: tuple[int, ...]
     device: torch.device
@@ -48,7 +47,7 @@ class Scope:
 
 
 @dataclass(frozen=True)
-class Point:
+class SizeResult:
     """One message size. `time_ns`: median over iterations of the slowest rank of the slowest group."""
 
     message_bytes: int
@@ -63,14 +62,14 @@ class Point:
 
 
 @dataclass
-class Result:
-    """One collective in one scope. `reason`: why there are no or fewer points than asked; else None."""
+class CollectiveResult:
+    """One collective in one scope. `reason`: why points are missing, else None."""
 
     collective: str
     scope: str
     ranks: int
     groups: int
-    points: list[Point] = field(default_factory=list)
+    points: list[SizeResult] = field(default_factory=list)
     fit: AlphaBeta | None = None
     reason: str | None = None
 
@@ -78,9 +77,11 @@ class Result:
 def make_scopes(node: int, local_rank: int) -> list[Scope]:
     """intra (ranks of one node), inter (same local rank over nodes) and world, as far as they differ.
 
-    Collective over all ranks: every group is created on every rank, as torch.distributed asks for.
+    All ranks call it: torch.distributed requires that every rank creates every group.
     """
-    wanted = scope_groups(_gather_objects((node, local_rank)))
+    places: list[tuple[int, int]] = [(0, 0)] * dist.get_world_size()
+    dist.all_gather_object(places, (node, local_rank))
+    wanted = scope_groups(places)
     return [_scope(name, groups) for name, groups in wanted.items()]
 
 
@@ -106,29 +107,33 @@ def _scope(name: str, groups: dict[str, list[int]]) -> Scope:
     return Scope(name, groups, mine)
 
 
-def measure(collectives: Sequence[str], scopes: Sequence[Scope], settings: Settings) -> Iterator[Result]:
-    """One Result per collective and scope, as each is done. All ranks run it in step and get the same."""
+def measure(
+    collectives: Sequence[str], scopes: Sequence[Scope], settings: Settings
+) -> Iterator[CollectiveResult]:
+    """One CollectiveResult per collective and scope, as each is done. All ranks run it in step and get the same."""
     todo = [(scope, collective) for scope in scopes for collective in collectives]
     end_ns = time.monotonic_ns() + settings.budget_ns
     for done, (scope, collective) in enumerate(todo):
-        # What the others left unused is shared among those still to come.
+        # The remaining measurements share the time that is left.
         share_ns = _agree_max(max(0, end_ns - time.monotonic_ns()) / (len(todo) - done), settings.device)
         yield _measure_one(collective, scope, settings, share_ns)
 
 
-def _measure_one(collective: str, scope: Scope, settings: Settings, share_ns: float) -> Result:
+def _measure_one(collective: str, scope: Scope, settings: Settings, share_ns: float) -> CollectiveResult:
     device = settings.device
-    result = Result(collective, scope.name, scope.ranks, len(scope.groups))
+    result = CollectiveResult(collective, scope.name, scope.ranks, len(scope.groups))
     result.reason = _unsupported(collective, scope, device)
     if result.reason is not None:
         return result
     begin_ns = time.monotonic_ns()
     for size in settings.sizes:
         left_ns = share_ns - _agree_max(time.monotonic_ns() - begin_ns, device)
-        if result.points and _expected_ns(result.points[-1], size) * (MIN_ITERATIONS + 2) > left_ns:
+        last = result.points[-1] if result.points else None
+        # The estimate: a larger message takes longer in proportion to its bytes.
+        if last and last.time_ns * max(1.0, size / last.message_bytes) * (MIN_ITERATIONS + 2) > left_ns:
             result.reason = f"stopped before {size} bytes: the time budget is used up"
             break
-        with _marked(f"{collective} {scope.name} {size} bytes", device):
+        with annotate(f"{collective} {scope.name} {size} bytes"):
             result.points.append(_measure_size(collective, size, scope, settings, left_ns))
     result.fit = fit_alpha_beta(
         [point.message_bytes for point in result.points], [point.time_ns for point in result.points]
@@ -136,12 +141,8 @@ def _measure_one(collective: str, scope: Scope, settings: Settings, share_ns: fl
     return result
 
 
-def _expected_ns(last: Point, size: int) -> float:
-    return last.time_ns * max(1.0, size / last.message_bytes)
-
-
 def _unsupported(collective: str, scope: Scope, device: torch.device) -> str | None:
-    """Why this backend cannot do it, found out by trying once: a list kept here would age."""
+    """Why this backend cannot run the collective, found by one try: a list here would become outdated."""
     try:
         call(collective, prepare(collective, 1024, scope.member, device), scope.member)
     except (RuntimeError, NotImplementedError, ValueError) as error:
@@ -150,7 +151,7 @@ def _unsupported(collective: str, scope: Scope, device: torch.device) -> str | N
     return None
 
 
-def _measure_size(collective: str, size: int, scope: Scope, settings: Settings, left_ns: float) -> Point:
+def _measure_size(collective: str, size: int, scope: Scope, settings: Settings, left_ns: float) -> SizeResult:
     member, device = scope.member, settings.device
     buffers = prepare(collective, size, member, device)
     first_ns = _agree_max(_time_calls(collective, buffers, member, 1, device)[0], device)
@@ -166,7 +167,7 @@ def _measure_size(collective: str, size: int, scope: Scope, settings: Settings, 
     ranks = len(scope.groups[worst])
     message_bytes = rounded_bytes(size, ranks)
     algbw = algorithm_gbytes_per_s(message_bytes, by_group[worst])
-    return Point(
+    return SizeResult(
         message_bytes=message_bytes,
         iterations=iterations,
         time_ns=by_group[worst],
@@ -182,7 +183,7 @@ def _measure_size(collective: str, size: int, scope: Scope, settings: Settings, 
 def _time_calls(
     collective: str, buffers: Buffers, member: Member, count: int, device: torch.device
 ) -> list[float]:
-    """Nanoseconds of each of `count` calls on this rank; refilling the input is not part of it."""
+    """Nanoseconds of each of `count` calls on this rank, without the time to refill the input."""
     if device.type == "cuda":
         return _time_calls_cuda(collective, buffers, member, count)
     times = []
@@ -214,19 +215,6 @@ def _cuda_event() -> torch.cuda.Event:
     return torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
 
 
-@contextmanager
-def _marked(name: str, device: torch.device) -> Iterator[None]:
-    """A range that torch.profiler and, on a GPU, nsys show."""
-    if device.type == "cuda":
-        torch.cuda.nvtx.range_push(name)  # type: ignore[no-untyped-call]
-    try:
-        with record_function(name):
-            yield
-    finally:
-        if device.type == "cuda":
-            torch.cuda.nvtx.range_pop()  # type: ignore[no-untyped-call]
-
-
 def _gather(values: list[float], device: torch.device) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
     """Rows of all ranks, [world, len(values)]."""
     mine = torch.tensor(values, dtype=torch.float64, device=device)
@@ -238,9 +226,3 @@ def _gather(values: list[float], device: torch.device) -> np.ndarray[tuple[int, 
 def _agree_max(value: float, device: torch.device) -> float:
     """The largest of all ranks' values, so that every rank takes the same decision."""
     return float(_gather([value], device).max())
-
-
-def _gather_objects(value: tuple[int, int]) -> list[tuple[int, int]]:
-    places: list[tuple[int, int]] = [(0, 0)] * dist.get_world_size()
-    dist.all_gather_object(places, value)
-    return places

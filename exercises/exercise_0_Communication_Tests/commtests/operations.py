@@ -1,4 +1,4 @@
-"""The six collectives: their buffers, the call, and what must come out. Knows torch, not clocks or files."""
+"""The six collectives: their buffers, their calls and their correct results. Knows torch; knows no clocks or files."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ ITEM_BYTES = 4  # float32, nccl-tests' default
 # Small whole numbers, so that sums over any realistic number of ranks are exact in float32.
 PATTERN = 251
 
-# torch 2.13 renamed these two; the containers' older versions know only the first names.
+# torch 2.13 renamed these two functions; older versions in the containers have only the old names.
 _all_gather: Callable[..., Any] = getattr(dist, "all_gather_single", dist.all_gather_into_tensor)
 _reduce_scatter: Callable[..., Any] = getattr(dist, "reduce_scatter_single", dist.reduce_scatter_tensor)
 
 
 @dataclass
 class Buffers:
-    """A prepared message. In place, `output is work`, refilled from `source` before each call."""
+    """A prepared message. For a collective in place, `output is work`; `source` refills it before each call."""
 
     source: torch.Tensor
     work: torch.Tensor
@@ -28,12 +28,12 @@ class Buffers:
     expected: Callable[[], torch.Tensor]
 
     def reset(self) -> None:
-        """Make the next call start from the same input."""
+        """Restore the input for the next call."""
         if self.output is self.work:
             self.work.copy_(self.source)
 
     def correct(self) -> bool:
-        """Whether the last call left exactly what it must."""
+        """Whether the last call gave exactly the expected output."""
         return bool(torch.equal(self.output, self.expected()))
 
 
@@ -57,7 +57,7 @@ def member_of(group: dist.ProcessGroup, ranks: list[int]) -> Member:
 
 
 def rounded_bytes(message_bytes: int, ranks: int) -> int:
-    """The message that is really sent: whole elements, the same number for each rank, at least one."""
+    """The size of the message that is sent: whole elements, the same number for each rank, at least one."""
     return max(1, message_bytes // ITEM_BYTES // ranks) * ranks * ITEM_BYTES
 
 
@@ -77,7 +77,7 @@ def prepare(collective: str, message_bytes: int, member: Member, device: torch.d
     def empty(count: int) -> torch.Tensor:
         return torch.zeros(count, device=device, dtype=torch.float32)
 
-    def everybody(part: torch.Tensor) -> torch.Tensor:
+    def of_all_ranks(part: torch.Tensor) -> torch.Tensor:
         return (part.view(-1, share) + ranks[:, None]).flatten()
 
     if collective in {"all_reduce", "broadcast"}:
@@ -86,19 +86,19 @@ def prepare(collective: str, message_bytes: int, member: Member, device: torch.d
         return Buffers(base + rank, work, work, expected)
     if collective == "all_gather":
         source = mine + rank
-        return Buffers(source, source, empty(total), lambda: everybody(base))
+        return Buffers(source, source, empty(total), lambda: of_all_ranks(base))
     source = base + rank
     if collective == "reduce_scatter":
         return Buffers(source, source, empty(share), lambda: mine * n + ranks_sum)
     if collective == "all_to_all":
-        return Buffers(source, source, empty(total), lambda: everybody(mine))
+        return Buffers(source, source, empty(total), lambda: of_all_ranks(mine))
     if collective == "send_recv":
         return Buffers(source, source, empty(total), lambda: base + (rank - 1) % n)
     raise ValueError(f"unknown collective {collective!r}")
 
 
 def call(collective: str, buffers: Buffers, member: Member) -> None:
-    """Run it once. On a GPU it returns when the work is queued, on gloo when it is done."""
+    """Run the collective once. On a GPU it returns when the work is queued, on gloo when the work is done."""
     group = member.group
     if collective == "all_reduce":
         dist.all_reduce(buffers.work, group=group)

@@ -16,12 +16,12 @@ _AFFINITY_COLUMNS = {"CPU Affinity": "cpu_affinity", "NUMA Affinity": "numa_affi
 
 
 class ParseError(ValueError):
-    """The tool answered, but not with what it is known to answer with."""
+    """The tool's output does not have the expected form."""
 
 
 @dataclass(frozen=True)
 class P2PMatrix:
-    """`status[i][j]`: may GPU i reach GPU j: X (itself), OK, or why not (CNS, GNS, TNS, NS, DR, U)."""
+    """`status[i][j]`: whether GPU i reaches GPU j: X (itself), OK, or the reason (CNS, GNS, TNS, NS, DR, U)."""
 
     gpus: list[str]
     status: list[list[str]]
@@ -59,7 +59,7 @@ class Topology:
 
 @dataclass(frozen=True)
 class Port:
-    """One port of a host channel adapter. `rate_gbps` is None where ibstat printed no number."""
+    """One port of a host channel adapter. `rate_gbps`: None where ibstat printed no number."""
 
     adapter: str
     port: int
@@ -72,9 +72,13 @@ class Port:
 
 
 def parse_p2p(text: str) -> P2PMatrix:
-    """The matrix of `nvidia-smi topo -p2p r|w|n`. Raises ParseError when it is missing or cut off."""
+    """The matrix of `nvidia-smi topo -p2p r|w|n`.
+
+    Raises:
+        ParseError: the matrix is missing or cut off.
+    """
     lines = _lines(text)
-    gpus = _header(lines)
+    gpus = [word for word in _header_line(lines).split() if _GPU.match(word)]
     rows: dict[str, list[str]] = {}
     for line in lines:
         words = line.split()
@@ -86,7 +90,11 @@ def parse_p2p(text: str) -> P2PMatrix:
 
 
 def parse_topo(text: str) -> Topology:
-    """The matrix of `nvidia-smi topo -m`, affinities and NIC legend. Raises ParseError when it is cut off."""
+    """The matrix of `nvidia-smi topo -m`, the affinities and the NIC legend.
+
+    Raises:
+        ParseError: the matrix is missing or cut off.
+    """
     lines = _lines(text)
     header = _header_line(lines)
     devices = [word for word in header.split() if _DEVICE.match(word)]
@@ -116,33 +124,30 @@ def parse_topo(text: str) -> Topology:
 
 
 def parse_ibstat(text: str) -> list[Port]:
-    """Each port that `ibstat` lists. Raises ParseError when it lists no adapter at all."""
-    ports: list[Port] = []
+    """Each port that `ibstat` lists.
+
+    Raises:
+        ParseError: ibstat lists no port.
+    """
+    ports: list[tuple[str, int, dict[str, str]]] = []
     adapter = ""
-    about: dict[str, str] = {}
-    current: dict[str, str] | None = None
-    number = 0
-
-    def close() -> None:
-        if current is not None:
-            ports.append(_port(adapter, number, about, current))
-
+    of_adapter: dict[str, str] = {}
+    fields = of_adapter
     for line in _lines(text):
         if match := _CA.match(line.strip()):
-            close()
-            adapter, about, current = match.group(1), {}, None
+            adapter = match.group(1)
+            fields = of_adapter = {}
         elif match := _PORT.match(line):
-            close()
-            number, current = int(match.group(1)), {}
-        elif (match := _FIELD.match(line)) and adapter:
-            (about if current is None else current)[match.group(1).strip()] = match.group(2)
-    close()
+            fields = dict(of_adapter)  # an adapter's own fields come before its ports
+            ports.append((adapter, int(match.group(1)), fields))
+        elif match := _FIELD.match(line):
+            fields[match.group(1).strip()] = match.group(2)
     if not ports:
         raise ParseError("ibstat lists no adapter port")
-    return ports
+    return [_port(*port) for port in ports]
 
 
-def _port(adapter: str, number: int, about: dict[str, str], fields: dict[str, str]) -> Port:
+def _port(adapter: str, number: int, fields: dict[str, str]) -> Port:
     rate = re.match(r"\d+", fields.get("Rate", ""))
     return Port(
         adapter=adapter,
@@ -151,8 +156,8 @@ def _port(adapter: str, number: int, about: dict[str, str], fields: dict[str, st
         physical_state=fields.get("Physical state", "unknown"),
         rate_gbps=int(rate.group()) if rate else None,
         link_layer=fields.get("Link layer", "unknown"),
-        adapter_type=about.get("CA type", ""),
-        firmware=about.get("Firmware version", ""),
+        adapter_type=fields.get("CA type", ""),
+        firmware=fields.get("Firmware version", ""),
     )
 
 
@@ -163,14 +168,10 @@ def _lines(text: str) -> list[str]:
 def _header_line(lines: list[str]) -> str:
     for line in lines:
         words = line.split()
-        # After its own name a row has a link; the header has another device, the affinities or nothing.
+        # The second word of a row is a link; that of the header is a device or an affinity, or is missing.
         if not words or not _GPU.match(words[0]):
             continue
         if len(words) == 1 or _DEVICE.match(words[1]) or words[1] == "CPU":
             return line
     first = next((line.strip() for line in lines if line.strip()), "(nothing)")
     raise ParseError(f"no matrix of GPUs in its answer, which begins: {first[:120]}")
-
-
-def _header(lines: list[str]) -> list[str]:
-    return [word for word in _header_line(lines).split() if _GPU.match(word)]

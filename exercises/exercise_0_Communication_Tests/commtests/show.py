@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,29 +11,21 @@ import numpy as np
 from harness.common.alpha_beta import MIN_SIZES, AlphaBeta
 from harness.common.bus_factor import bus_factor
 
-from .theory import Bound, Links, bus_bound
+from .theory import Bound, LinkRates, bus_bound
 
 if TYPE_CHECKING:
-    from .measure import Result
+    from .measure import CollectiveResult
 
 BITS_PER_BYTE = 8
 SLOW_GROUP = 1.25
-# Okabe and Ito's colours: distinguishable with any kind of colour vision.
-COLOURS = {
-    "all_reduce": "#0072B2",
-    "all_gather": "#E69F00",
-    "reduce_scatter": "#009E73",
-    "broadcast": "#CC79A7",
-    "all_to_all": "#D55E00",
-    "send_recv": "#56B4E9",
-}
-MARKERS = {
-    "all_reduce": "o",
-    "all_gather": "s",
-    "reduce_scatter": "^",
-    "broadcast": "D",
-    "all_to_all": "v",
-    "send_recv": "P",
+# Marker and colour of each collective. People with any colour vision can distinguish Okabe and Ito's colours.
+STYLES = {
+    "all_reduce": ("o", "#0072B2"),
+    "all_gather": ("s", "#E69F00"),
+    "reduce_scatter": ("^", "#009E73"),
+    "broadcast": ("D", "#CC79A7"),
+    "all_to_all": ("v", "#D55E00"),
+    "send_recv": ("P", "#56B4E9"),
 }
 
 
@@ -47,7 +38,7 @@ def bytes_text(count: float) -> str:
     return f"{count:.4g} GiB"
 
 
-def table(result: Result, links: Links) -> str:
+def table(result: CollectiveResult, links: LinkRates) -> str:
     """One collective in one scope, in nccl-tests' columns plus the share of what the nominal links allow."""
     bound = _bound(result, links)
     groups = "" if result.groups == 1 else f", {result.groups} groups at once, the slowest is shown"
@@ -67,20 +58,20 @@ def table(result: Result, links: Links) -> str:
         )
     if result.points:
         lines.append("  " + fit_text(result))
-    if result.points and bound.reason is not None:
-        lines.append(f"  of link: – because {bound.reason}")
+        if bound.reason is not None:
+            lines.append(f"  of link: – because {bound.reason}")
     lines += _slow_groups(result)
     if result.reason is not None:
         lines.append("  " + result.reason)
     return "\n".join(lines)
 
 
-def _bound(result: Result, links: Links) -> Bound:
+def _bound(result: CollectiveResult, links: LinkRates) -> Bound:
     return bus_bound(result.collective, result.scope, result.ranks, links)
 
 
-def _slow_groups(result: Result) -> list[str]:
-    """A group far behind the others at the largest size points at one bad node or rail."""
+def _slow_groups(result: CollectiveResult) -> list[str]:
+    """The groups that are much slower than the others at the largest size: a sign of one bad node or rail."""
     if not result.points or result.groups < 3:
         return []
     times = result.points[-1].by_group_ns
@@ -92,30 +83,28 @@ def _slow_groups(result: Result) -> list[str]:
     ]
 
 
-def fit_text(result: Result) -> str:
-    """α, β and how far to trust them; or why there are none."""
+def fit_text(result: CollectiveResult) -> str:
+    """α, β and the errors of the fit; or why they are missing."""
     fit = result.fit
     if fit is None:
         sizes = len({point.message_bytes for point in result.points})
-        return f"no α and β: they need {MIN_SIZES} message sizes, and here {_were(sizes)} measured"
+        were = "was" if sizes == 1 else "were"
+        return f"no α and β: they need {MIN_SIZES} message sizes, and here {sizes} {were} measured"
     rate = "not seen at these sizes"
     if fit.beta_ns_per_byte > 0:
         algbw = 1 / fit.beta_ns_per_byte
-        rate = (
-            f"{algbw:.3g} GB/s algbw = {algbw * bus_factor(result.collective, result.ranks):.3g} GB/s busbw"
-        )
+        busbw = algbw * bus_factor(result.collective, result.ranks)
+        rate = f"{algbw:.3g} GB/s algbw = {busbw:.3g} GB/s busbw"
     return (
         f"α = {fit.alpha_ns / 1e3:.3g} µs, 1/β = {rate}; R² (log) {fit.r2_log:.3f}, "
         f"error: median {fit.median_relative_error:.0%}, largest {fit.max_relative_error:.0%}"
     )
 
 
-def _were(count: int) -> str:
-    return f"{count} {'was' if count == 1 else 'were'}"
-
-
-def document(about: Mapping[str, Any], results: Sequence[Result], links: Links) -> dict[str, Any]:
-    """What collectives.json holds: `about`, then the results with every number in the unit its name says."""
+def document(
+    about: Mapping[str, Any], results: Sequence[CollectiveResult], links: LinkRates
+) -> dict[str, Any]:
+    """The content of collectives.json: `about`, then the results. The name of each number has its unit."""
     return {
         "schema": 1,
         **about,
@@ -124,7 +113,7 @@ def document(about: Mapping[str, Any], results: Sequence[Result], links: Links) 
     }
 
 
-def _result(result: Result, bound: Bound) -> dict[str, Any]:
+def _result(result: CollectiveResult, bound: Bound) -> dict[str, Any]:
     points = [
         {**vars(point), "share_of_link": _share(point.busbw_gbytes_per_s, bound)} for point in result.points
     ]
@@ -137,16 +126,8 @@ def _share(busbw_gbytes_per_s: float, bound: Bound) -> float | None:
     return None if not bound.gbps else busbw_gbytes_per_s * BITS_PER_BYTE / bound.gbps
 
 
-def write_json(path: Path, data: Mapping[str, Any]) -> None:
-    """Whole or not at all: a killed job leaves the previous state, never half a file."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(path.name + ".part")
-    draft.write_text(json.dumps(data, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    draft.replace(path)
-
-
 def plot(data: Mapping[str, Any], path: Path) -> str | None:
-    """Time and bus bandwidth against size, one column per scope. Returns why there is none, else None."""
+    """Time and bus bandwidth against size, one column per scope. Returns why there is no picture, else None."""
     try:
         import matplotlib
     except ImportError:
@@ -157,14 +138,14 @@ def plot(data: Mapping[str, Any], path: Path) -> str | None:
     scopes = list(dict.fromkeys(result["scope"] for result in data["results"] if result["points"]))
     if not scopes:
         return "no picture: nothing was measured"
+    figsize = (6.2 * len(scopes) + 1, 8.5)
     figure, axes = plt.subplots(
-        2,
-        len(scopes),
-        figsize=(6.2 * len(scopes) + 1, 8.5),
-        squeeze=False,
-        sharex="col",
-        layout="constrained",
+        2, len(scopes), figsize=figsize, squeeze=False, sharex="col", layout="constrained"
     )
+    for axis in axes.flat:
+        axis.set_xscale("log", base=2)
+        axis.set_yscale("log")
+        axis.grid(True, which="major", alpha=0.3)
     for column, scope in enumerate(scopes):
         results = [result for result in data["results"] if result["scope"] == scope and result["points"]]
         _draw_times(axes[0][column], scope, results)
@@ -179,7 +160,7 @@ def plot(data: Mapping[str, Any], path: Path) -> str | None:
 
 
 def marks_and_lines(data: Mapping[str, Any]) -> str:
-    """What the upper picture shows: without a fit it has marks only."""
+    """The title of the upper picture, which has lines only where there is a fit."""
     if any(result["fit"] for result in data["results"]):
         return "measured (marks) and α + β·bytes (lines)"
     return f"measured; α + β·bytes needs {MIN_SIZES} message sizes"
@@ -188,46 +169,36 @@ def marks_and_lines(data: Mapping[str, Any]) -> str:
 def _draw_times(axis: Any, scope: str, results: Sequence[Mapping[str, Any]]) -> None:
     for result in results:
         sizes = [point["message_bytes"] for point in result["points"]]
-        name = result["collective"]
-        axis.plot(
-            sizes, [point["time_ns"] / 1e3 for point in result["points"]], MARKERS[name],
-            color=COLOURS[name], label=name.replace("_", "-"),
-        )  # fmt: skip
+        times_us = [point["time_ns"] / 1e3 for point in result["points"]]
+        marker, colour = STYLES[result["collective"]]
+        axis.plot(sizes, times_us, marker, color=colour, label=result["collective"].replace("_", "-"))
         if result["fit"] is not None:
             fit = AlphaBeta(**result["fit"])
             line = np.geomspace(sizes[0], sizes[-1], 100)
-            axis.plot(line, [fit.time_ns(size) / 1e3 for size in line], "-", color=COLOURS[name], lw=1.2)
-    axis.set_xscale("log", base=2)
-    axis.set_yscale("log")
+            axis.plot(line, [fit.time_ns(size) / 1e3 for size in line], "-", color=colour, lw=1.2)
     axis.set_title(f"{scope}: {results[0]['ranks']} ranks per group")
-    axis.grid(True, which="major", alpha=0.3)
     axis.legend(fontsize="small")
 
 
 def _draw_bandwidths(axis: Any, results: Sequence[Mapping[str, Any]]) -> None:
     for result in results:
-        name = result["collective"]
-        points = result["points"]
-        axis.plot(
-            [point["message_bytes"] for point in points], [point["busbw_gbytes_per_s"] for point in points],
-            MARKERS[name] + "-", color=COLOURS[name], lw=1.2, ms=5,
-        )  # fmt: skip
+        sizes = [point["message_bytes"] for point in result["points"]]
+        bandwidths = [point["busbw_gbytes_per_s"] for point in result["points"]]
+        marker, colour = STYLES[result["collective"]]
+        axis.plot(sizes, bandwidths, marker + "-", color=colour, lw=1.2, ms=5)
     for rate, names in bounds(results).items():
         axis.axhline(rate, color="black", ls="--", lw=1)
         axis.annotate(
             f"links allow {rate:.4g} GB/s{names}", (0.02, rate),
             xycoords=("axes fraction", "data"), va="bottom", fontsize="small",
         )  # fmt: skip
-    axis.set_xscale("log", base=2)
-    axis.set_yscale("log")
     axis.set_xlabel("message size")
     axis.xaxis.set_major_formatter(lambda value, _position: bytes_text(value))
     axis.tick_params(axis="x", rotation=30)
-    axis.grid(True, which="major", alpha=0.3)
 
 
 def bounds(results: Sequence[Mapping[str, Any]]) -> dict[float, str]:
-    """GB/s of each dashed line → whose it is: empty for the most common one, else the collectives' names."""
+    """GB/s of each dashed line → the names of its collectives; empty for the most common line."""
     found: dict[float, list[str]] = {}
     for result in results:
         if result["bound_gbps"]:

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Links:
-    """Nominal rates of one GPU, in one direction: to its node's other GPUs, and its share of the network."""
+class LinkRates:
+    """Nominal rates of one GPU in one direction: to the other GPUs of its node, and its share of the network."""
 
     intra_gbps: float | None
     inter_gbps: float | None
@@ -16,7 +16,7 @@ class Links:
 
 @dataclass(frozen=True)
 class Bound:
-    """The largest bus bandwidth that the links allow. `reason`: why there is none though the links are known."""
+    """The largest bus bandwidth that the links allow. `reason`: why it is unknown although the links are known."""
 
     gbps: float | None
     reason: str | None = None
@@ -25,8 +25,8 @@ class Bound:
 ANY_RAIL = "only one pair per node crosses the network, and the backend chooses how many rails it gets"
 
 
-def bus_bound(collective: str, scope: str, ranks: int, links: Links) -> Bound:
-    """What bus bandwidth can be at most in groups of `ranks` ranks.
+def bus_bound(collective: str, scope: str, ranks: int, links: LinkRates) -> Bound:
+    """The largest possible bus bandwidth in groups of `ranks` ranks.
 
     Over several nodes with several GPUs each (`world`), NCCL's rings enter and leave a node through all of its
     network cards, so a ring's bandwidth is that of the slower of one GPU's link and the whole node's network. In an
@@ -46,5 +46,5 @@ def bus_bound(collective: str, scope: str, ranks: int, links: Links) -> Bound:
 
 
 def algorithm_gbytes_per_s(message_bytes: int, time_ns: float) -> float:
-    """Message size over time; bytes per ns are GB/s. The message: the larger of a rank's input and output."""
+    """Message size over time; bytes per ns are GB/s. The message is the larger of a rank's input and output."""
     return message_bytes / time_ns

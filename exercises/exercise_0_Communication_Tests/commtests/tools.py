@@ -1,4 +1,4 @@
-"""The five tests of the links of one node: which command, what it means, what it answered. Judges nothing."""
+"""The five tests of the links of one node: their commands, their meaning, their results. Judges nothing."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ How to read them
 
 @dataclass(frozen=True)
 class LinkTest:
-    """One of the five tests: key in the JSON, header on the screen, argv, and the parser of its answer."""
+    """One of the five tests: key in the JSON, header on the screen, argv, and the parser of its output."""
 
     key: str
     title: str
@@ -50,7 +50,7 @@ TESTS = (
 
 
 def run_tests(node: int, which: Callable[[str], str | None] = shutil.which) -> dict[str, Any]:
-    """All five on this node as JSON-ready data; a test whose tool is missing says so and the rest runs."""
+    """The results of all five tests on this node, for JSON. A test without its tool has the reason instead."""
     return {
         "schema": 1,
         "node": node,
@@ -60,31 +60,29 @@ def run_tests(node: int, which: Callable[[str], str | None] = shutil.which) -> d
 
 
 def run_test(test: LinkTest, which: Callable[[str], str | None] = shutil.which) -> dict[str, Any]:
-    """{"command", "available", "reason", "text", "parsed"}; `reason` is None exactly when parsed."""
+    """{"command", "available", "reason", "text", "parsed"}; `reason` is None exactly where `parsed` is there."""
     result = {"command": list(test.argv), "available": False, "reason": None, "text": "", "parsed": None}
     program = which(test.argv[0])
     if program is None:
         return {**result, "reason": f"{test.argv[0]} is not installed on this node"}
     text, reason = _capture([program, *test.argv[1:]])
-    result["text"] = text
+    result |= {"text": text, "reason": reason}
     if reason is not None:
-        return {**result, "reason": reason}
+        return result
     try:
         parsed = test.parse(text)
     except ParseError as error:
         return {**result, "reason": str(error)}
-    data = asdict(parsed) if not isinstance(parsed, list) else [asdict(item) for item in parsed]
+    data = [asdict(item) for item in parsed] if isinstance(parsed, list) else asdict(parsed)
     return {**result, "available": True, "parsed": data}
 
 
-def describe(record: Mapping[str, Any], legend: bool = True) -> str:
-    """The node's record as the text a student reads: five headers, each command and its answer."""
+def node_text(record: Mapping[str, Any], legend: bool = True) -> str:
+    """The node's record as text for students: a heading, the command and its output for each test."""
     parts = [_rule(f"node {record['node']} ({record['host']})", "#")]
     for number, test in enumerate(TESTS, start=1):
-        result = record["tests"][test.key]
-        parts.append(_rule(f"{number}. {test.title}", "="))
-        parts.append("$ " + " ".join(test.argv))
-        parts.append(_body(result, is_matrix=test.parse is parse_p2p))
+        body = _body(record["tests"][test.key], is_matrix=test.parse is parse_p2p)
+        parts += [_rule(f"{number}. {test.title}", "="), "$ " + " ".join(test.argv), body]
     if legend:
         parts.append("\n" + LEGEND)
     return "\n".join(parts) + "\n"
@@ -109,7 +107,7 @@ def _matrix_text(matrix: P2PMatrix) -> str:
 
 
 def _capture(argv: Sequence[str]) -> tuple[str, str | None]:
-    """(stdout, None), or (what came, why it cannot be used)."""
+    """(stdout, None), or (stdout so far, the reason why it cannot be used)."""
     try:
         done = subprocess.run(argv, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
     except subprocess.TimeoutExpired:
@@ -117,8 +115,8 @@ def _capture(argv: Sequence[str]) -> tuple[str, str | None]:
     except OSError as error:
         return "", f"{argv[0]} cannot be started: {error.strerror}"
     if done.returncode != 0:
-        said = (done.stderr.strip() or done.stdout.strip() or "nothing").splitlines()[0]
-        return done.stdout, f"{argv[0]} ended with {done.returncode}: {said}"
+        message = (done.stderr.strip() or done.stdout.strip() or "nothing").splitlines()[0]
+        return done.stdout, f"{argv[0]} ended with {done.returncode}: {message}"
     return done.stdout, None
 
 

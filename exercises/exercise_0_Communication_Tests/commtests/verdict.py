@@ -1,4 +1,4 @@
-"""What is wrong with the links, in sentences: of one node, of nodes that should be alike, and of what was measured."""
+"""Sentences about what is wrong: with the links of one node, between nodes that should be equal, in the benchmark."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ STATUS = {
 
 
 @dataclass(frozen=True)
-class Finding:
-    """One thing to know. `problem`: it costs bandwidth or breaks jobs; `note`: worth a look."""
+class LinkFinding:
+    """One observation. `level`: "problem" if it costs bandwidth or breaks jobs, else "note"."""
 
     level: str
     test: str
@@ -33,15 +33,15 @@ class Finding:
         return f"{'PROBLEM' if self.level == 'problem' else 'note':>8}  {self.message}"
 
 
-Record = Mapping[str, Any]
-Measured = Mapping[str, Any] | None  # collectives.json, where the benchmark left one
+NodeRecord = Mapping[str, Any]
+Measurements = Mapping[str, Any] | None  # collectives.json, where the benchmark left one
 
 
-def judge_node(record: Record, expected_rate_gbps: float | None = None) -> list[Finding]:
-    """All that is not as it should be on one node; an empty list: what could be tested is fine."""
+def judge_node(record: NodeRecord, expected_rate_gbps: float | None = None) -> list[LinkFinding]:
+    """Everything that is wrong on one node; an empty list where all available tests are good."""
     tests = record["tests"]
     where = f"node {record['node']} ({record['host']})"
-    findings: list[Finding] = []
+    findings: list[LinkFinding] = []
     for key, name in P2P_TESTS.items():
         if tests[key]["available"]:
             findings += _judge_p2p(where, key, name, P2PMatrix(**tests[key]["parsed"]))
@@ -54,42 +54,42 @@ def judge_node(record: Record, expected_rate_gbps: float | None = None) -> list[
 
 
 def judge_nodes(
-    records: Sequence[Record],
+    records: Sequence[NodeRecord],
     nodes: int | None = None,
     expected_rate_gbps: float | None = None,
-    measured: Measured = None,
-) -> list[Finding]:
-    """Findings of each node, nodes without a result (`nodes`: how many there must be), differences, wrong results."""
+    measured: Measurements = None,
+) -> list[LinkFinding]:
+    """Findings of each node, nodes without a result (of the expected number `nodes`), differences, wrong results."""
     findings = [finding for record in records for finding in judge_node(record, expected_rate_gbps)]
     missing = sorted(set(range(nodes or 0)) - {int(record["node"]) for record in records})
-    findings += [Finding("problem", "nodes", f"node {node} left no result") for node in missing]
+    findings += [LinkFinding("problem", "nodes", f"node {node} left no result") for node in missing]
     return findings + _differences(records) + _wrong_results(measured)
 
 
-def verdict_line(findings: Sequence[Finding], records: Sequence[Record], measured: Measured = None) -> str:
-    """The verdict over all nodes in a few sentences: what was found, what was measured, what nobody could judge and
+def verdict_line(
+    findings: Sequence[LinkFinding], records: Sequence[NodeRecord], measured: Measurements = None
+) -> str:
+    """The verdict over all nodes in a few sentences: what was found, what was measured, what could not be judged and
     why. It never says "fine" about what was not tested."""
-    said = [_links(findings, records), _collectives(measured), _speed(measured), _untested(records)]
-    return "VERDICT: " + " ".join(filter(None, said))
+    sentences = [_links(findings, records), _collectives(measured), _speed(measured), _untested(records)]
+    return "VERDICT: " + " ".join(filter(None, sentences))
 
 
-def _links(findings: Sequence[Finding], records: Sequence[Record]) -> str:
+def _links(findings: Sequence[LinkFinding], records: Sequence[NodeRecord]) -> str:
     problems = sum(finding.level == "problem" for finding in findings)
     counts = Counter(key for record in records for key, test in record["tests"].items() if test["available"])
-    tested = [
-        key if count == len(records) else f"{key} (tested on {count})"
-        for key, count in sorted(counts.items())
-    ]
     on = f"{len(records)} node{'' if len(records) == 1 else 's'}"
     if problems:
         return f"{problems} problem{'' if problems == 1 else 's'} on {on}."
-    if not tested:  # said with the reasons, at the end
+    if not counts:  # `_untested` gives the reasons
         return ""
+    everywhere = len(records)
+    tested = [key if n == everywhere else f"{key} (tested on {n})" for key, n in sorted(counts.items())]
     return f"As it should be on {on}: {', '.join(tested)}."
 
 
-def _collectives(measured: Measured) -> str:
-    """What the benchmark did."""
+def _collectives(measured: Measurements) -> str:
+    """What the benchmark measured."""
     if measured is None:
         return "No collective was measured: the benchmark left no result."
     results = [result for result in measured["results"] if result["points"]]
@@ -103,11 +103,11 @@ def _collectives(measured: Measured) -> str:
     )
 
 
-def _speed(measured: Measured) -> str:
-    """Why nobody can say whether the collectives are fast enough; empty where the links' rates are known."""
+def _speed(measured: Measurements) -> str:
+    """Why the speed of the collectives cannot be judged; empty where the rates of the links are known."""
     if measured is None or not any(result["points"] for result in measured["results"]):
         return ""
-    if any(rate for rate in measured["link_gbps"].values()):
+    if any(measured["link_gbps"].values()):
         return ""
     if measured["device"] == "cpu":
         return "Whether that is fast cannot be judged: between processes on CPUs there is no link with a known rate."
@@ -117,8 +117,8 @@ def _speed(measured: Measured) -> str:
     )
 
 
-def _untested(records: Sequence[Record]) -> str:
-    """The tests that did not run on some node, by reason."""
+def _untested(records: Sequence[NodeRecord]) -> str:
+    """The tests that did not run on a node, by reason."""
     reasons: dict[str, dict[str, set[int]]] = {}
     for record in records:
         for key, result in record["tests"].items():
@@ -132,79 +132,75 @@ def _untested(records: Sequence[Record]) -> str:
     return f"Not tested: {'; '.join(parts)}." if parts else ""
 
 
-def _wrong_results(measured: Measured) -> list[Finding]:
+def _wrong_results(measured: Measurements) -> list[LinkFinding]:
     return [
-        Finding("problem", "collectives", f"{result['collective']} ({result['scope']}) gave wrong numbers")
+        LinkFinding(
+            "problem", "collectives", f"{result['collective']} ({result['scope']}) gave wrong numbers"
+        )
         for result in (measured or {"results": []})["results"]
         if not all(point["correct"] for point in result["points"])
     ]
 
 
-def _judge_p2p(where: str, key: str, name: str, matrix: P2PMatrix) -> list[Finding]:
+def _judge_p2p(where: str, key: str, name: str, matrix: P2PMatrix) -> list[LinkFinding]:
     bad = matrix.not_ok()
     pairs = len(matrix.gpus) * (len(matrix.gpus) - 1)
     if not bad:
         return []
     if len(bad) == pairs:
-        codes = ", ".join(
-            f"{code} ({STATUS.get(code, 'not in the legend')})" for code in sorted({b[2] for b in bad})
-        )
-        return [Finding("problem", key, f"{where}: {name}: no GPU pair is OK, all are {codes}")]
+        found = sorted({code for _, _, code in bad})
+        codes = ", ".join(f"{code} ({STATUS.get(code, 'not in the legend')})" for code in found)
+        return [LinkFinding("problem", key, f"{where}: {name}: no GPU pair is OK, all are {codes}")]
     shown = ", ".join(f"{a}→{b} {code}" for a, b, code in bad[:6])
     more = f" and {len(bad) - 6} more" if len(bad) > 6 else ""
-    return [Finding("problem", key, f"{where}: {name}: {len(bad)} of {pairs} are not OK: {shown}{more}")]
+    return [LinkFinding("problem", key, f"{where}: {name}: {len(bad)} of {pairs} are not OK: {shown}{more}")]
 
 
-def _judge_topology(where: str, topology: Topology) -> list[Finding]:
+def _judge_topology(where: str, topology: Topology) -> list[LinkFinding]:
     findings = []
     pairs = topology.gpu_pairs()
     across = [f"{a}–{b}" for a, b, link in pairs if link == "SYS"]
     if across:
-        findings.append(
-            Finding(
-                "problem",
-                "topology",
-                f"{where}: {len(across)} of {len(pairs)} GPU pairs talk over the socket link (SYS): "
-                + ", ".join(across[:6]) + (" …" if len(across) > 6 else ""),
-            )
-        )  # fmt: skip
+        shown = ", ".join(across[:6]) + (" …" if len(across) > 6 else "")
+        message = f"{where}: {len(across)} of {len(pairs)} GPU pairs talk over the socket link (SYS): {shown}"
+        findings.append(LinkFinding("problem", "topology", message))
     for gpu in topology.gpus:
         to_nics = [topology.links[gpu].get(nic) for nic in topology.nics]
         if to_nics and all(link == "SYS" for link in to_nics):
             message = f"{where}: {gpu} reaches every network card over the socket link (SYS)"
-            findings.append(Finding("note", "topology", message))
+            findings.append(LinkFinding("note", "topology", message))
     return findings
 
 
-def _judge_port(where: str, port: Port, expected_rate_gbps: float | None) -> list[Finding]:
+def _judge_port(where: str, port: Port, expected_rate_gbps: float | None) -> list[LinkFinding]:
     name = f"{where}: {port.adapter} port {port.port}"
-    # A card's Ethernet port is often the management network, or unused: no InfiniBand problem.
+    # A card's Ethernet port is often unused, or for the management network: no InfiniBand problem.
     level = "problem" if port.link_layer == "InfiniBand" else "note"
     if port.state != "Active":
-        said = f"{name} ({port.link_layer}) is {port.state} (physical state {port.physical_state})"
-        return [Finding(level, "infiniband", said)]
+        message = f"{name} ({port.link_layer}) is {port.state} (physical state {port.physical_state})"
+        return [LinkFinding(level, "infiniband", message)]
     if port.link_layer != "InfiniBand" or expected_rate_gbps is None:
         return []
     if port.rate_gbps is None:
-        return [Finding("note", "infiniband", f"{name} does not tell its rate")]
+        return [LinkFinding("note", "infiniband", f"ibstat gives no rate for {name}")]
     if port.rate_gbps < expected_rate_gbps:
-        said = f"{name} runs at {port.rate_gbps} Gb/s, {expected_rate_gbps:g} expected"
-        return [Finding("problem", "infiniband", said)]
+        message = f"{name} runs at {port.rate_gbps} Gb/s, {expected_rate_gbps:g} expected"
+        return [LinkFinding("problem", "infiniband", message)]
     return []
 
 
-def _differences(records: Sequence[Record]) -> list[Finding]:
-    """One finding per fact in which the nodes are not all alike: each value and where it was seen."""
+def _differences(records: Sequence[NodeRecord]) -> list[LinkFinding]:
+    """One finding per property in which the nodes differ: each value, and the nodes that have it."""
     findings = []
-    facts = {int(record["node"]): _facts(record) for record in records}
-    for name in sorted({name for known in facts.values() for name in known}):
-        seen: dict[str, list[int]] = {}
-        for node, known in facts.items():
-            seen.setdefault(known.get(name, "not available"), []).append(node)
-        if len(seen) > 1:
-            ordered = sorted(seen.items(), key=lambda item: -len(item[1]))
-            said = "; ".join(f"{value} on {_nodes(nodes)}" for value, nodes in ordered)
-            findings.append(Finding("problem", "nodes", f"nodes differ in {name}: {said}"))
+    by_node = {int(record["node"]): _properties(record) for record in records}
+    for name in sorted(set().union(*by_node.values())):
+        nodes_of: dict[str, list[int]] = {}
+        for node, properties in by_node.items():
+            nodes_of.setdefault(properties.get(name, "not available"), []).append(node)
+        if len(nodes_of) > 1:
+            ordered = sorted(nodes_of.items(), key=lambda item: -len(item[1]))
+            values = "; ".join(f"{value} on {_nodes(nodes)}" for value, nodes in ordered)
+            findings.append(LinkFinding("problem", "nodes", f"nodes differ in {name}: {values}"))
     return findings
 
 
@@ -214,27 +210,25 @@ def _nodes(nodes: Sequence[int]) -> str:
     return f"node{'' if len(nodes) == 1 else 's'} {', '.join(map(str, nodes))}"
 
 
-def _facts(record: Record) -> dict[str, str]:
-    """What must be equal on equal nodes, as short text by name. Unique ids (GUID, LID) are not among them."""
+def _properties(record: NodeRecord) -> dict[str, str]:
+    """The properties that equal nodes share, as short text by name; no unique ids (GUID, LID)."""
     tests = record["tests"]
-    facts: dict[str, str] = {}
+    found: dict[str, str] = {}
     if tests["topology"]["available"]:
         topology = Topology(**tests["topology"]["parsed"])
-        facts["number of GPUs"] = str(len(topology.gpus))
-        facts["number of network cards"] = str(len(topology.nics))
+        found["number of GPUs"] = str(len(topology.gpus))
+        found["number of network cards"] = str(len(topology.nics))
         links = Counter(link for _, _, link in topology.gpu_pairs())
-        facts["GPU links"] = _counted(links) or "none"
+        found["GPU links"] = _counted(links) or "none"
     for key, name in P2P_TESTS.items():
         if tests[key]["available"]:
-            facts[name] = (
-                _counted(Counter(code for _, _, code in P2PMatrix(**tests[key]["parsed"]).not_ok()))
-                or "all OK"
-            )
+            codes = Counter(code for _, _, code in P2PMatrix(**tests[key]["parsed"]).not_ok())
+            found[name] = _counted(codes) or "all OK"
     if tests["infiniband"]["available"]:
         ports = [Port(**port) for port in tests["infiniband"]["parsed"]]
-        facts["ports"] = _counted(Counter(f"{p.link_layer} {p.state} {p.rate_gbps} Gb/s" for p in ports))
-        facts["adapter firmware"] = ", ".join(sorted({f"{p.adapter_type} {p.firmware}" for p in ports}))
-    return facts
+        found["ports"] = _counted(Counter(f"{p.link_layer} {p.state} {p.rate_gbps} Gb/s" for p in ports))
+        found["adapter firmware"] = ", ".join(sorted({f"{p.adapter_type} {p.firmware}" for p in ports}))
+    return found
 
 
 def _counted(counts: Counter[str]) -> str:
