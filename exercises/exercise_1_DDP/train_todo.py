@@ -38,12 +38,11 @@ from exercises.utils import metrics, models
 from exercises.utils.announce import announce
 from exercises.utils.arguments import TrainingArguments, parse_arguments
 from exercises.utils.capture import Capture, open_capture
-from exercises.utils.data import Batch, check_vocabulary, load_vocabulary
+from exercises.utils.data import TokenBatch, check_vocabulary, load_vocabulary
 from exercises.utils.describe import describe
 from exercises.utils.errors import run_script
 from exercises.utils.loaders import on_the_fly_loader, prepared_loader
 from exercises.utils.ranges import annotate  # noqa: F401 - for the gaps
-from exercises.utils.schedule import linear_warmup
 from exercises.utils.stop import StopRequest
 from exercises.utils.synchronisation import SynchronisationCheck, require_every_process
 from harness.common.metrics_lines import StartLine, StepLine
@@ -57,8 +56,8 @@ class DDPArguments(TrainingArguments):
 
 
 @dataclass(frozen=True)
-class Training:
-    """What the loop works with."""
+class TrainingState:
+    """All that the loop needs."""
 
     arguments: DDPArguments
     accelerator: Accelerator
@@ -72,16 +71,13 @@ class Training:
 
 
 def main() -> int:
-    """Set the stage, train, and return the exit code."""
+    """Prepare everything, train, and return the exit code."""
     stop = StopRequest()
     arguments = parse_arguments(DDPArguments, "Exercise 1: data-parallel training.", declare_options)
     announce("building the model and reading the data")
     training = build(arguments, stop)
-    rank = training.accelerator.process_index
     writer = metrics.MetricsWriter(arguments.run_dir, training.description)
-    capture = open_capture(
-        arguments.profiler, arguments.window, arguments.run_dir, rank, arguments.profile_memory
-    )
+    capture = open_capture(arguments, training.accelerator.process_index)
     with writer, capture:
         train(training, writer, capture)
         if stop.asked:
@@ -92,11 +88,12 @@ def main() -> int:
     return stop.exit_code
 
 
-def build(arguments: DDPArguments, stop: StopRequest) -> Training:
+def build(arguments: DDPArguments, stop: StopRequest) -> TrainingState:
     """Model, data and optimizer, spread over the processes by accelerate."""
     set_seed(arguments.seed)
     accelerator = make_accelerator(arguments)
     require_every_process(accelerator.num_processes)
+    device = accelerator.device
 
     config = models.load_model_config(arguments.model)
     seq_length = arguments.seq_length or config.defaults.seq_length
@@ -104,21 +101,18 @@ def build(arguments: DDPArguments, stop: StopRequest) -> Training:
     check_vocabulary(vocabulary, config.vocab_size)
     make_loader = on_the_fly_loader if arguments.slow_dataloading else prepared_loader
     loader = make_loader(arguments, vocabulary, seq_length)
-    model = models.build_model(
-        config, arguments.checkpoint, arguments.activation_checkpointing, accelerator.device
-    )
-    model.to(
-        accelerator.device
-    )  # before the optimizer, whose fused kernels want the weights where they will stay
-    optimizer = torch.optim.AdamW(
-        model.parameters(), lr=arguments.learning_rate, fused=accelerator.device.type == "cuda"
-    )
-    scheduler = linear_warmup(optimizer, arguments.lr_warmup_steps)
+    model = models.build_model(config, arguments.checkpoint, arguments.activation_checkpointing, device)
+    model.to(device)  # before the optimizer, whose fused kernels need the weights in their final place
+    optimizer = torch.optim.AdamW(model.parameters(), lr=arguments.learning_rate, fused=device.type == "cuda")
+    warmup = max(1, arguments.lr_warmup_steps)
+    scheduler = LambdaLR(optimizer, lambda done: min(1.0, (done + 1) / warmup))
     model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
 
     check = SynchronisationCheck(model.parameters())
-    description = describe(arguments, config, seq_length, accelerator.device)
-    return Training(arguments, accelerator, model, optimizer, scheduler, loader, stop, check, description)
+    description = describe(arguments, config, seq_length, device)
+    return TrainingState(
+        arguments, accelerator, model, optimizer, scheduler, loader, stop, check, description
+    )
 
 
 def make_accelerator(arguments: DDPArguments) -> Accelerator:
@@ -130,24 +124,21 @@ def make_accelerator(arguments: DDPArguments) -> Accelerator:
         mixed_precision="bf16" if arguments.mixed_precision else "no",
         gradient_accumulation_plugin=GradientAccumulationPlugin(
             num_steps=arguments.gradient_accumulation_steps,
-            sync_with_dataloader=False,  # the end of an epoch is no reason to step early
+            sync_with_dataloader=False,  # no early optimizer step at the end of an epoch
         ),
         dataloader_config=DataLoaderConfiguration(non_blocking=not arguments.slow_dataloading),
-        # The only buffers are the rotary tables, which never change: no need to send them before every forward.
+        # The only buffers are the rotary tables. They never change, so DDP need not send them before every forward.
         kwargs_handlers=[DistributedDataParallelKwargs(broadcast_buffers=False)],
     )
 
 
 def declare_options(parser: Any) -> None:
     """Exercise 1's own option."""
-    parser.add_argument(
-        "--slow-dataloading",
-        action="store_true",
-        help="tokenise on the fly in the main process, without workers and pinned memory",
-    )
+    slow = "tokenise on the fly in the main process, without workers and pinned memory"
+    parser.add_argument("--slow-dataloading", action="store_true", help=slow)
 
 
-def train(training: Training, writer: metrics.MetricsWriter, capture: Capture) -> None:
+def train(training: TrainingState, writer: metrics.MetricsWriter, capture: Capture) -> None:
     """Go through the data, epoch after epoch, until the last step or until we are asked to stop."""
     arguments, accelerator = training.arguments, training.accelerator
     steps = iter(tqdm(range(arguments.total_steps), disable=not accelerator.is_main_process, mininterval=1.0))
@@ -169,14 +160,14 @@ def train(training: Training, writer: metrics.MetricsWriter, capture: Capture) -
         next(batches, None)  # lets the loader end its epoch
 
 
-def train_step(training: Training, batches: Any, step: int) -> StepLine:
+def train_step(training: TrainingState, batches: Any, step: int) -> StepLine:
     """One batch: load it, forward, backward, and when enough batches are accumulated, the optimizer."""
     accelerator, model = training.accelerator, training.model
     timer = metrics.StepTimer()
     # GAP 4: everything up to `loss_value` is one range, `batch_<step>`.
     # GAP 5: loading the batch is a range of its own in it, `DataLoad batch <step>`.
     with timer.part("data"):
-        batch: Batch = next(batches)
+        batch: TokenBatch = next(batches)
 
     # Inside `accumulate`, gradients are all-reduced only in the last batch of an accumulation (no_sync).
     with accelerator.accumulate(model):
@@ -195,7 +186,7 @@ def train_step(training: Training, batches: Any, step: int) -> StepLine:
                 training.optimizer.step()
                 training.scheduler.step()
                 training.optimizer.zero_grad()
-    loss_value = loss.item()  # waits for the device, so that the step's time is the device's too
+    loss_value = loss.item()  # waits for the device, so that the step's time includes its work
     window = training.arguments.window
     return timer.finish(
         step, window, input_ids=batch["input_ids"], loss=loss_value, lr=learning_rate, synced=synced

@@ -1,7 +1,7 @@
 """Exercise 2: fine-tune a Mistral with DeepSpeed ZeRO, and profile some of its steps.
 
-Read it from top to bottom: `main` sets the stage, `train` is the loop, `train_step` one batch. Training ends with
-the profiled steps.
+Read it from top to bottom: `main` prepares and ends the training, `train` is the loop, `train_step` one batch.
+Training ends with the profiled steps.
 
     accelerate launch --config_file configs/accelerate/deepspeed.yaml exercises/exercise_2_DeepSpeed/train.py \
         --model configs/models/tiny-mistral.yaml --deepspeed-config configs/deepspeed/stage-3/full-precision.json \
@@ -29,12 +29,11 @@ from exercises.utils import metrics, models
 from exercises.utils.announce import announce
 from exercises.utils.arguments import TrainingArguments, parse_arguments
 from exercises.utils.capture import Capture, open_capture
-from exercises.utils.data import Batch, check_vocabulary, load_vocabulary
+from exercises.utils.data import TokenBatch, check_vocabulary, load_vocabulary
 from exercises.utils.describe import describe
 from exercises.utils.errors import run_script
 from exercises.utils.loaders import prepared_loader
 from exercises.utils.ranges import annotate
-from exercises.utils.schedule import linear_warmup
 from exercises.utils.stop import StopRequest
 from exercises.utils.synchronisation import SynchronisationCheck, require_every_process
 from harness.common.metrics_lines import StartLine, StepLine
@@ -49,8 +48,8 @@ class DeepSpeedArguments(TrainingArguments):
 
 
 @dataclass(frozen=True)
-class Training:
-    """What the loop works with. `engine` is DeepSpeed's: model, optimizer and communication in one."""
+class TrainingState:
+    """All that the loop needs. `engine` is DeepSpeed's: model, optimizer and communication in one."""
 
     arguments: DeepSpeedArguments
     accelerator: Accelerator
@@ -63,16 +62,13 @@ class Training:
 
 
 def main() -> int:
-    """Set the stage, train, and return the exit code."""
+    """Prepare everything, train, and return the exit code."""
     stop = StopRequest()
     arguments = parse_arguments(DeepSpeedArguments, "Exercise 2: DeepSpeed ZeRO.", declare_options)
     announce("building the model and reading the data")
     training = build(arguments, stop)
-    rank = training.accelerator.process_index
     writer = metrics.MetricsWriter(arguments.run_dir, training.description)
-    capture = open_capture(
-        arguments.profiler, arguments.window, arguments.run_dir, rank, arguments.profile_memory
-    )
+    capture = open_capture(arguments, training.accelerator.process_index)
     with writer, capture:
         train(training, writer, capture)
         if stop.asked:
@@ -88,7 +84,7 @@ def declare_options(parser: Any) -> None:
     parser.add_argument("--deepspeed-config", type=Path, required=True, help="a file of configs/deepspeed")
 
 
-def build(arguments: DeepSpeedArguments, stop: StopRequest) -> Training:
+def build(arguments: DeepSpeedArguments, stop: StopRequest) -> TrainingState:
     """Model, data and optimizer, sharded over the processes by DeepSpeed."""
     set_seed(arguments.seed)
     ds_config = zero.fill_in(zero.read_config(arguments.deepspeed_config), arguments)
@@ -101,12 +97,13 @@ def build(arguments: DeepSpeedArguments, stop: StopRequest) -> Training:
     vocabulary = load_vocabulary(arguments.tokenizer, arguments.checkpoint)
     check_vocabulary(vocabulary, config.vocab_size)
     loader = prepared_loader(arguments, vocabulary, seq_length)
-    # Under stage 3 this never holds the whole model: each layer is cut into shards as soon as it exists.
+    # Under stage 3 no rank ever holds the whole model: each layer is cut into shards as soon as it exists.
     model = models.build_model(config, checkpoint, zero.checkpoints_activations(ds_config))
     optimizer = torch.optim.AdamW(
         model.parameters(), lr=arguments.learning_rate, fused=accelerator.device.type == "cuda"
     )
-    scheduler = linear_warmup(optimizer, arguments.lr_warmup_steps)
+    warmup = max(1, arguments.lr_warmup_steps)
+    scheduler = LambdaLR(optimizer, lambda done: min(1.0, (done + 1) / warmup))
     engine, _, loader = accelerator.prepare(model, optimizer, loader)
     require_every_process(engine.dp_world_size)
 
@@ -114,15 +111,15 @@ def build(arguments: DeepSpeedArguments, stop: StopRequest) -> Training:
     check = SynchronisationCheck([] if ds_config["zero_optimization"]["stage"] == 3 else engine.parameters())
     bf16 = zero.uses_bf16(ds_config)
     description = describe(arguments, config, seq_length, accelerator.device, bf16=bf16)
-    return Training(arguments, accelerator, engine, scheduler, loader, stop, check, description)
+    return TrainingState(arguments, accelerator, engine, scheduler, loader, stop, check, description)
 
 
 def common_weights(config: ModelConfig, arguments: DeepSpeedArguments) -> Path | None:
     """A tiny model's random weights as a checkpoint that all ranks and all ZeRO stages start from.
 
     Stage 3 draws random weights shard by shard, so they would differ from those of the other stages. None for a
-    large model, for which writing them down takes longer than the profile is worth. Must come before DeepSpeed: from
-    then on building a model takes all ranks. They meet when the process group starts, which rank 0 does last.
+    large model, whose weights would take too long to write. Call it before DeepSpeed starts: from then on all ranks
+    must build a model together. The ranks wait for rank 0 when the process group starts.
     """
     if not config.tiny:
         return None
@@ -132,7 +129,7 @@ def common_weights(config: ModelConfig, arguments: DeepSpeedArguments) -> Path |
     return folder
 
 
-def train(training: Training, writer: metrics.MetricsWriter, capture: Capture) -> None:
+def train(training: TrainingState, writer: metrics.MetricsWriter, capture: Capture) -> None:
     """Go through the data, epoch after epoch, until the last step or until we are asked to stop."""
     arguments, accelerator = training.arguments, training.accelerator
     steps = iter(tqdm(range(arguments.total_steps), disable=not accelerator.is_main_process, mininterval=1.0))
@@ -153,13 +150,13 @@ def train(training: Training, writer: metrics.MetricsWriter, capture: Capture) -
             next(batches, None)  # lets the loader end its epoch
 
 
-def train_step(training: Training, batches: Any, step: int) -> StepLine:
+def train_step(training: TrainingState, batches: Any, step: int) -> StepLine:
     """One batch: load it, forward, backward, and when enough batches are accumulated, the optimizer."""
     engine = training.engine
     timer = metrics.StepTimer()
     with annotate(f"batch_{step}"):
         with annotate(f"DataLoad batch {step}"), timer.part("data"):
-            batch: Batch = next(batches)
+            batch: TokenBatch = next(batches)
 
         # Stage 3 gathers each layer's parameters before it computes with them, here and again in backward.
         with annotate("forward"), timer.part("forward"):
@@ -178,7 +175,7 @@ def train_step(training: Training, batches: Any, step: int) -> StepLine:
         if synced:
             with annotate("scheduler_step"):
                 training.scheduler.step()
-        loss_value = float(loss.item())  # waits for the device, so that the step's time is the device's too
+        loss_value = float(loss.item())  # waits for the device, so that the step's time includes its work
     window = training.arguments.window
     return timer.finish(
         step, window, input_ids=batch["input_ids"], loss=loss_value, lr=learning_rate, synced=synced

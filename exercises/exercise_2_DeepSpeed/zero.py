@@ -1,4 +1,4 @@
-"""What DeepSpeed needs beside the training loop: its configuration checked against the command line, and CPUs.
+"""DeepSpeed's configuration, checked against the command line, and accelerate with DeepSpeed on GPUs or CPUs.
 
 Knows DeepSpeed's configuration file; knows nothing of models or data.
 """
@@ -20,7 +20,11 @@ from harness.common.errors import RequestError
 
 
 def read_config(path: Path) -> dict[str, Any]:
-    """DeepSpeed's configuration from its JSON file. Raises RequestError."""
+    """DeepSpeed's configuration from its JSON file.
+
+    Raises:
+        RequestError: the file cannot be read, is not JSON, or has no ZeRO stage.
+    """
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -35,32 +39,27 @@ def read_config(path: Path) -> dict[str, Any]:
 def fill_in(config: dict[str, Any], arguments: TrainingArguments) -> dict[str, Any]:
     """`config` with `auto` replaced by the command line's values.
 
-    Raises RequestError where file and command line contradict each other: a run must be what both say.
+    Raises:
+        RequestError: the file and the command line contradict each other.
     """
     filled = dict(config)
+    accumulation = arguments.gradient_accumulation_steps
     for key, flag, value in (
         ("train_micro_batch_size_per_gpu", "--micro-batch-size", arguments.micro_batch_size),
-        (
-            "gradient_accumulation_steps",
-            "--gradient-accumulation-steps",
-            arguments.gradient_accumulation_steps,
-        ),
+        ("gradient_accumulation_steps", "--gradient-accumulation-steps", accumulation),
     ):
         filled[key] = value if config.get(key, "auto") == "auto" else config[key]
         _require_same(f"{flag} {value}", filled[key] == value, f"{key}: {config.get(key)}")
     precision, recompute = uses_bf16(config), checkpoints_activations(config)
     _require_same("--mixed-precision", precision or not arguments.mixed_precision, "bf16 disabled")
-    _require_same(
-        "--activation-checkpointing",
-        recompute or not arguments.activation_checkpointing,
-        "no activation_checkpointing",
-    )
+    recompute_agrees = recompute or not arguments.activation_checkpointing
+    _require_same("--activation-checkpointing", recompute_agrees, "no activation_checkpointing")
     return filled
 
 
-def _require_same(asked: str, agrees: bool, in_file: str) -> None:
+def _require_same(flag: str, agrees: bool, in_file: str) -> None:
     if not agrees:
-        raise RequestError(f"{asked}: the file of --deepspeed-config says {in_file}")
+        raise RequestError(f"{flag}: the file of --deepspeed-config says {in_file}")
 
 
 def uses_bf16(config: dict[str, Any]) -> bool:
@@ -75,9 +74,9 @@ def checkpoints_activations(config: dict[str, Any]) -> bool:
 
 def make_accelerator(config: dict[str, Any], arguments: TrainingArguments) -> Accelerator:
     """accelerate with DeepSpeed, on NCCL with GPUs and on gloo without."""
-    # DeepSpeed calls PyTorch's collectives by names that are about to change; nobody here can do anything about it.
+    # DeepSpeed calls PyTorch's collectives by deprecated names; a student cannot change that.
     warnings.filterwarnings("ignore", category=FutureWarning, module=r"torch\.distributed")
-    # accelerate refuses a launcher's file that names what DeepSpeed's file names; the latter is what we go by.
+    # accelerate refuses a launcher's file with settings of DeepSpeed's file. DeepSpeed's file is the one that counts.
     os.environ.pop("ACCELERATE_CONFIG_DS_FIELDS", None)
     handlers = []
     if arguments.on_cpu:
@@ -93,7 +92,7 @@ def make_accelerator(config: dict[str, Any], arguments: TrainingArguments) -> Ac
 
 
 def _prepare_cpu() -> None:
-    # DeepSpeed would compile a shared-memory extension first, a minute's work that gloo has no use for.
+    # DeepSpeed would first compile a shared-memory extension for a minute, and gloo does not use it.
     deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
-    # accelerate takes this one as "no DeepSpeed"; the DDP exercise needs it, so a launcher may well set it.
+    # A launcher may set this variable for exercise 1, and accelerate would not use DeepSpeed with it.
     os.environ.pop("ACCELERATE_USE_CPU", None)

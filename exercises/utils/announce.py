@@ -1,4 +1,4 @@
-"""Says what a training is at before its first step. Standard library only: it speaks before PyTorch is imported."""
+"""Messages about a training before its first step. Standard library only: they come before the import of PyTorch."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ DEFAULT_TOKENIZER = DATASETS / "tokenizer"
 
 @dataclass(frozen=True)
 class TrainingArguments:
-    """What every exercise can be asked."""
+    """The options of every training script."""
 
     run_dir: Path
     model: Path
@@ -49,12 +49,12 @@ class TrainingArguments:
 
     @property
     def window(self) -> ProfileWindow:
-        """The profiling window asked for."""
+        """The requested profiling window."""
         return ProfileWindow(skip=self.skip, wait=self.wait, warmup=self.warmup, active=self.active)
 
     @property
     def on_cpu(self) -> bool:
-        """True when training runs without CUDA, by request or for lack of it."""
+        """True when training runs without CUDA: on request, or where CUDA does not work."""
         return self.device == "cpu" or not torch.cuda.is_available()
 
     @property
@@ -72,7 +72,7 @@ def parse_arguments(
     declare: Callable[[argparse.ArgumentParser], None] | None = None,
     argv: Sequence[str] | None = None,
 ) -> Arguments:
-    """Parse the command line into `kind`, with the exercise's own options. Exits with 2 when it is wrong."""
+    """Parse the command line into `kind`, with the exercise's own options. Exits with 2 for a wrong one."""
     parser = argparse.ArgumentParser(
         description=description, formatter_class=argparse.ArgumentDefaultsHelpFormatter
     )
@@ -111,9 +111,7 @@ def _declare_model_and_data(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--run-dir", type=Path, required=True, help="where metrics and traces go")
     group.add_argument("--model", type=Path, required=True, help="a file of configs/models")
     group.add_argument("--checkpoint", type=Path, help="folder with weights in Hugging Face's format")
-    group.add_argument(
-        "--random-weights", action="store_true", help="as without --checkpoint, but on purpose"
-    )
+    group.add_argument("--random-weights", action="store_true", help="no checkpoint, which is the default")
     group.add_argument("--data", type=Path, default=DEFAULT_DATA, help="instructions in Alpaca's JSON shape")
     group.add_argument("--tokenizer", type=Path, help="folder; default: the checkpoint's, else ours")
     group.add_argument("--seq-length", type=positive, help="tokens per example; default: the model file's")
@@ -122,13 +120,11 @@ def _declare_model_and_data(parser: argparse.ArgumentParser) -> None:
 def _declare_training(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("training")
     group.add_argument("--micro-batch-size", type=positive, default=2, help="examples per batch and process")
-    group.add_argument(
-        "--gradient-accumulation-steps", type=positive, default=1, help="batches per optimizer step"
-    )
+    batches = "batches per optimizer step"
+    group.add_argument("--gradient-accumulation-steps", type=positive, default=1, help=batches)
     group.add_argument("--mixed-precision", action="store_true", help="bfloat16 autocast instead of float32")
-    group.add_argument(
-        "--activation-checkpointing", action="store_true", help="recompute activations in backward"
-    )
+    recompute = "recompute activations in backward"
+    group.add_argument("--activation-checkpointing", action="store_true", help=recompute)
     group.add_argument("--learning-rate", type=float, default=2e-5, help="after the warm-up")
     group.add_argument("--lr-warmup-steps", type=natural, default=5, help="optimizer steps of linear warm-up")
     group.add_argument("--steps", type=positive, help="batches to train; default: to the end of the window")
@@ -138,10 +134,10 @@ def _declare_training(parser: argparse.ArgumentParser) -> None:
 
 def _declare_capture(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("profiling window, in batches")
-    group.add_argument("--skip", type=natural, help="batches before anything")
+    group.add_argument("--skip", type=natural, help="batches before the profiler is used")
     group.add_argument("--wait", type=natural, help="then batches with the profiler idle")
     group.add_argument("--warmup", type=natural, help="then batches with the profiler warming up")
     group.add_argument("--active", type=positive, help="then batches that are recorded")
     parser.set_defaults(**asdict(FINE_TUNING))
-    group.add_argument("--profiler", choices=("nsys", "torch", "none"), default="none", help="who records")
+    group.add_argument("--profiler", choices=("nsys", "torch", "none"), default="none", help="what records")
     group.add_argument("--profile-memory", action="store_true", help="torch.profiler: record allocations too")

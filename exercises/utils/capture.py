@@ -1,4 +1,4 @@
-"""Switching the profiler on and off around the profiled steps. Knows nothing of what a step does."""
+"""Switches the profiler on and off around the profiled steps. Knows nothing of the content of a step."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import gzip
 import shutil
 import tempfile
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import torch
 
+from exercises.utils.arguments import TrainingArguments
 from exercises.utils.meeting import meet
 from exercises.utils.ranges import nvtx_functions
 from harness.common.profile_window import WINDOW_RANGE, ProfileWindow
@@ -19,7 +19,7 @@ from harness.common.profile_window import WINDOW_RANGE, ProfileWindow
 class Capture:
     """Switches a profiler with the window; this one records nothing.
 
-    Call `step_begins` before and `step_ends` after each step, outside of ranges to be recorded whole.
+    Call `step_begins` before and `step_ends` after each step, outside of every range that must be recorded whole.
     """
 
     def step_begins(self, step: int) -> None:
@@ -29,23 +29,21 @@ class Capture:
         """Step `step` has ended."""
 
     def close(self) -> None:
-        """Training is over, whatever the reason: finish what is open."""
+        """Training has ended or failed: finish the recording."""
 
     def __enter__(self) -> Capture:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
 class NsysCapture(Capture):
-    """Tells nsys where the window is: by cudaProfilerStart/Stop, without CUDA by an NVTX range.
+    """Marks the window for nsys: with cudaProfilerStart and cudaProfilerStop, or without CUDA with an NVTX range.
 
-    One nsys watches all ranks of a node: the first to start starts it for all, the first to stop stops it for all.
-    Under gradient accumulation they can be many steps apart, so they meet there. Who is stopped early or fails does
-    not wait for the others.
+    One nsys records all ranks of a node: the first rank that starts or stops it does so for all ranks. Under gradient
+    accumulation the ranks can be many steps apart, so they meet there. A rank that is stopped early or fails does not
+    wait for the others.
     """
 
     def __init__(self, window: ProfileWindow) -> None:
@@ -62,7 +60,7 @@ class NsysCapture(Capture):
 
     def step_ends(self, step: int) -> None:
         if step == self._window.end - 1:
-            _wait_for_the_device()  # the last step's kernels must all be in it
+            _wait_for_the_device()  # the window must have all kernels of the last step
             meet("recorded")
             self.close()
 
@@ -126,24 +124,22 @@ class TorchCapture(Capture):
 
     def _write(self, profile: Any) -> None:
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        # Readers look for rank*.json.gz: a file that was cut short must not have that name.
+        # Readers look for rank*.json.gz: an unfinished file must not have that name.
         packed = self._path.with_name(f".unfinished-{self._path.name}")
-        # Kineto writes its file's path into the JSON unescaped: a quote in a run's path would break it.
+        # Kineto writes the path of its file into the JSON without escapes: a quote in it would break the JSON.
         with tempfile.TemporaryDirectory() as folder:
             plain = Path(folder) / "trace.json"
             profile.export_chrome_trace(str(plain))
-            # PyTorch would compress line by line; after SIGTERM there may be only seconds.
+            # PyTorch would compress line by line, which is slow; after SIGTERM only seconds may be left.
             with plain.open("rb") as source, gzip.open(packed, "wb", compresslevel=3) as target:
                 shutil.copyfileobj(source, target, length=1 << 20)
         packed.replace(self._path)
 
 
-def open_capture(
-    profiler: str, window: ProfileWindow, run_dir: Path, rank: int, profile_memory: bool = False
-) -> Capture:
+def open_capture(arguments: TrainingArguments, rank: int) -> Capture:
     """The capture for `--profiler nsys|torch|none`; use it as a context manager."""
-    if profiler == "nsys":
-        return NsysCapture(window)
-    if profiler == "torch":
-        return TorchCapture(window, run_dir / "torch", rank, profile_memory)
+    if arguments.profiler == "nsys":
+        return NsysCapture(arguments.window)
+    if arguments.profiler == "torch":
+        return TorchCapture(arguments.window, arguments.run_dir / "torch", rank, arguments.profile_memory)
     return Capture()

@@ -1,8 +1,8 @@
 """Instruction data in Alpaca's JSON shape, from file to batches with labels.
 
 Each example becomes prompt, answer and end token, padded to one length. The loss counts the answer only:
-labels of prompt and padding are masked. Padding is on the right, where causal attention never looks from a real
-token, so there is no attention mask, which would bar the fastest attention kernels.
+labels of prompt and padding are masked. Padding is on the right, so causal attention of a real token never sees it.
+There is no attention mask: with one the fastest attention kernels do not work.
 """
 
 from __future__ import annotations
@@ -31,13 +31,12 @@ PREAMBLE_WITHOUT_INPUT = PREAMBLE.format("")
 
 IGNORED = -100  # the label that cross-entropy leaves out
 
-Batch = dict[str, Tensor]  # input_ids, labels: each (examples, seq_length), int64
-Encode = Callable[[str], list[int]]
+TokenBatch = dict[str, Tensor]  # input_ids, labels: each (examples, seq_length), int64
 
 
 @dataclass(frozen=True)
 class Instruction:
-    """One example: what is asked, on what (often empty), and the answer."""
+    """One example: the instruction, its input (often empty), and the answer."""
 
     instruction: str
     input: str
@@ -56,7 +55,7 @@ class Instruction:
 class Vocabulary:
     """A tokenizer as far as training needs it: text to ids, and the two special ids."""
 
-    encode: Encode  # without special tokens
+    encode: Callable[[str], list[int]]  # without special tokens
     end_id: int
     padding_id: int
     size: int
@@ -66,15 +65,13 @@ class Vocabulary:
 def load_instructions(path: Path) -> list[Instruction]:
     """Read a JSON list (or JSON lines) of objects with instruction, input, output.
 
-    Raises RequestError with the file and what is wrong in it.
+    Raises:
+        RequestError: the file cannot be read, or is no such list.
     """
     try:
         text = path.read_text(encoding="utf-8")
-        rows = (
-            json.loads(text)
-            if text.lstrip().startswith("[")
-            else [json.loads(x) for x in text.splitlines() if x]
-        )
+        whole = text.lstrip().startswith("[")
+        rows = json.loads(text) if whole else [json.loads(line) for line in text.splitlines() if line]
     except OSError as error:
         raise RequestError(f"--data {path}: cannot be read ({error.strerror})") from None
     except ValueError as error:
@@ -90,11 +87,14 @@ def _instruction(path: Path, number: int, row: Any) -> Instruction:
 
 
 def load_vocabulary(tokenizer: Path | None, checkpoint: Path | None) -> Vocabulary:
-    """The tokenizer asked for, else the checkpoint's own, else the small one beside our data."""
-    own = checkpoint is not None and any(
-        (checkpoint / name).is_file() for name in ("tokenizer.json", "tokenizer.model")
-    )
-    folder = tokenizer or (checkpoint if own else None) or DEFAULT_TOKENIZER
+    """The requested tokenizer, else the checkpoint's own, else the small one in `datasets/`.
+
+    Raises:
+        RequestError: the folder of the tokenizer does not exist.
+    """
+    files = ("tokenizer.json", "tokenizer.model")
+    own = checkpoint if checkpoint and any((checkpoint / name).is_file() for name in files) else None
+    folder = tokenizer or own or DEFAULT_TOKENIZER
     if not folder.is_dir():
         raise RequestError(f"--tokenizer {folder}: no such folder")
     loaded: Any = AutoTokenizer.from_pretrained(str(folder), local_files_only=True)
@@ -108,20 +108,20 @@ def load_vocabulary(tokenizer: Path | None, checkpoint: Path | None) -> Vocabula
 
 
 def check_vocabulary(vocabulary: Vocabulary, model_vocab_size: int) -> None:
-    """Raise RequestError when the tokenizer has ids that the model has no embedding for."""
+    """Raises RequestError: the tokenizer has ids for which the model has no embedding."""
     if vocabulary.size > model_vocab_size:
         raise RequestError(
             f"--tokenizer {vocabulary.source}: {vocabulary.size} tokens, but the model has {model_vocab_size}"
         )
 
 
-def encode_example(example: Instruction, encode: Encode, vocabulary: Vocabulary, seq_length: int) -> Batch:
+def encode_example(example: Instruction, vocabulary: Vocabulary, seq_length: int) -> TokenBatch:
     """One example as tensors of length `seq_length`, cut or padded; labels count the answer only.
 
-    A prompt that fills the length loses its end to the answer's first token: a batch without labels has no loss.
+    A prompt that fills the length is cut, so that the answer's first token fits: a batch without labels has no loss.
     """
-    prompt_length = len(encode(example.prompt))
-    whole = [*encode(example.prompt + example.output), vocabulary.end_id]
+    prompt_length = len(vocabulary.encode(example.prompt))
+    whole = [*vocabulary.encode(example.prompt + example.output), vocabulary.end_id]
     kept = min(prompt_length, seq_length - 1)
     ids = [*whole[:kept], *whole[prompt_length:]][:seq_length]
     labels = [IGNORED] * kept + ids[kept:]
@@ -132,37 +132,21 @@ def encode_example(example: Instruction, encode: Encode, vocabulary: Vocabulary,
     }
 
 
-def collate(examples: Sequence[Batch]) -> Batch:
+def collate(examples: Sequence[TokenBatch]) -> TokenBatch:
     """Stack examples into a batch."""
     return {name: torch.stack([example[name] for example in examples]) for name in examples[0]}
 
 
-class PreparedDataset(Dataset[Batch]):
-    """Every example tokenised once, before training."""
+class OnTheFlyDataset(Dataset[TokenBatch]):
+    """Examples that are tokenised at each access, for --slow-dataloading."""
 
     def __init__(self, examples: Sequence[Instruction], vocabulary: Vocabulary, seq_length: int) -> None:
-        self._batches = [encode_example(e, vocabulary.encode, vocabulary, seq_length) for e in examples]
-
-    def __len__(self) -> int:
-        return len(self._batches)
-
-    def __getitem__(self, index: int) -> Batch:
-        return self._batches[index]
-
-
-class OnTheFlyDataset(Dataset[Batch]):
-    """Every example tokenised each time it is asked for: what --slow-dataloading is about."""
-
-    def __init__(
-        self, examples: Sequence[Instruction], encode: Encode, vocabulary: Vocabulary, seq_length: int
-    ) -> None:
         self._examples = examples
-        self._encode = encode
         self._vocabulary = vocabulary
         self._seq_length = seq_length
 
     def __len__(self) -> int:
         return len(self._examples)
 
-    def __getitem__(self, index: int) -> Batch:
-        return encode_example(self._examples[index], self._encode, self._vocabulary, self._seq_length)
+    def __getitem__(self, index: int) -> TokenBatch:
+        return encode_example(self._examples[index], self._vocabulary, self._seq_length)

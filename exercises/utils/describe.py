@@ -1,4 +1,4 @@
-"""The first line of a rank's metrics, from what was asked and what is there."""
+"""The first line of a rank's metrics, from the arguments, the model and the device."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def describe(
     device: torch.device,
     bf16: bool | None = None,
 ) -> StartLine:
-    """What this process trains, how and on what. `bf16`: where something other than --mixed-precision decides."""
+    """What this process trains, how and on which device. `bf16`: the precision, where not --mixed-precision decides."""
     rank, world_size, local_rank = rank_of_process()
     dtype = "bfloat16" if (arguments.mixed_precision if bf16 is None else bf16) else "float32"
     return StartLine(

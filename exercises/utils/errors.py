@@ -1,4 +1,4 @@
-"""How a training script says that it cannot do what was asked: one sentence, an exit code, no traceback."""
+"""How a training script reports an error: one sentence and an exit code, without a traceback."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ SIGTERM_EXIT_CODE = 143
 
 
 def run_script(main: Callable[[], int]) -> None:
-    """Run `main` and leave the process with its exit code.
+    """Run `main` and end the process with its exit code.
 
-    A HarnessError becomes one line on stderr, and so does a GPU whose memory is full: a student can change that.
+    A HarnessError becomes one line on stderr. So does a lack of GPU memory, because a student can change that.
     """
     try:
         code = main()
@@ -28,9 +28,9 @@ def run_script(main: Callable[[], int]) -> None:
     sys.exit(code)
 
 
-def _without_memory(said: str) -> str:
-    """What to try, after the sentences in which torch says how much memory there is, and before those for experts."""
-    amounts = said.partition(" Including non-PyTorch memory")[0].partition(" Of the allocated memory")[0]
+def _without_memory(message: str) -> str:
+    """The part of torch's message with the amounts of memory, and what to try instead of torch's hints for experts."""
+    amounts = message.partition(" Including non-PyTorch memory")[0].partition(" Of the allocated memory")[0]
     return (
         f"{amounts} Try a smaller --micro-batch-size, --seq-length or --model, or --mixed-precision with "
         "--activation-checkpointing"

@@ -1,7 +1,7 @@
 """accelerate or torchrun, with the training's own exit status.
 
-Both launchers turn every failure into exit 1; a student (and a test) wants to know that rank 0 exited with 7. Start
-it in their place: `python -m exercises.utils.launch accelerate|torchrun ARGUMENTS…`.
+Both launchers turn every failure into exit status 1 and so hide that of the failed rank. Start this module instead of
+them: `python -m exercises.utils.launch accelerate|torchrun ARGUMENTS…`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from exercises.utils.announce import announce
 
 def _accelerate(arguments: list[str]) -> None:
     if os.environ.get("ACCELERATE_USE_CPU") == "true":
-        # Otherwise DeepSpeed looks for GPUs and warns that there are none: in each process, also in this one.
+        # Otherwise DeepSpeed looks for GPUs and warns about their absence in each process, also in this one.
         os.environ.setdefault("DS_ACCELERATOR", "cpu")
     from accelerate.commands.launch import launch_command, launch_command_parser
 

@@ -1,4 +1,4 @@
-"""Two ways to feed a training: batches prepared ahead, or made while it waits. Exercise 1 compares them.
+"""Two data loaders: one prepares its data ahead of time, one while training waits. Exercise 1 compares them.
 
 Both give the same batches in the same order.
 """
@@ -8,19 +8,21 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import cast
 
 import torch
 from torch.utils.data import DataLoader, Dataset
 
 from exercises.utils.arguments import TrainingArguments
 from exercises.utils.data import (
-    Batch,
-    Encode,
     Instruction,
     OnTheFlyDataset,
-    PreparedDataset,
+    TokenBatch,
     Vocabulary,
     collate,
+    encode_example,
     load_instructions,
 )
 from exercises.utils.python_tokenizer import PythonTokenizer, UnsupportedTokenizerError
@@ -29,41 +31,33 @@ from harness.common.errors import RequestError
 
 def prepared_loader(
     arguments: TrainingArguments, vocabulary: Vocabulary, seq_length: int
-) -> DataLoader[Batch]:
-    """Tokenised once up front; worker processes collate ahead of time into pinned memory."""
-    examples = _enough_examples(arguments)
-    return _loader(
-        arguments,
-        PreparedDataset(examples, vocabulary, seq_length),
-        workers=_workers(),
-        pin_memory=not arguments.on_cpu,
-    )
+) -> DataLoader[TokenBatch]:
+    """Tokenised once before training; worker processes collate batches ahead of time into pinned memory."""
+    encoded = [encode_example(each, vocabulary, seq_length) for each in _enough_examples(arguments)]
+    return _loader(arguments, encoded, workers=_workers(), pin_memory=not arguments.on_cpu)
 
 
 def on_the_fly_loader(
     arguments: TrainingArguments, vocabulary: Vocabulary, seq_length: int
-) -> DataLoader[Batch]:
-    """Tokenised in plain Python by the training process when it asks for a batch, into pageable memory."""
-    examples = _enough_examples(arguments)
-    return _loader(
-        arguments,
-        OnTheFlyDataset(examples, slow_encode(vocabulary), vocabulary, seq_length),
-        workers=0,
-        pin_memory=False,
-    )
+) -> DataLoader[TokenBatch]:
+    """Tokenised in plain Python by the training process when it needs a batch, into pageable memory."""
+    examples = OnTheFlyDataset(_enough_examples(arguments), _in_plain_python(vocabulary), seq_length)
+    return _loader(arguments, examples, workers=0, pin_memory=False)
 
 
-def slow_encode(vocabulary: Vocabulary) -> Encode:
-    """The plain Python tokenizer where it can read the file, else the compiled one."""
+def _in_plain_python(vocabulary: Vocabulary) -> Vocabulary:
+    """`vocabulary` with the tokenizer in plain Python, where that can read the file."""
     try:
-        return PythonTokenizer(vocabulary.source / "tokenizer.json").encode
+        return replace(vocabulary, encode=PythonTokenizer(vocabulary.source / "tokenizer.json").encode)
     except (UnsupportedTokenizerError, OSError):
-        return vocabulary.encode
+        return vocabulary
 
 
 def _outlive_sigterm(worker: int) -> None:
-    """End by the training's SIGTERM only. A batch system sends it to every process of a job, and then the training
-    finishes its step, for which it needs its workers; but a training that fails waits until they have obeyed it.
+    """Make a worker ignore every SIGTERM but that of its training.
+
+    A batch system sends SIGTERM to every process of a job, but the training needs its workers to finish the step. A
+    training that fails sends SIGTERM to its workers and waits until they end.
     """
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     threading.Thread(target=_obey_the_parent, args=(os.getppid(),), daemon=True).start()
@@ -81,10 +75,13 @@ def _workers() -> int:
 
 
 def _loader(
-    arguments: TrainingArguments, dataset: Dataset[Batch], workers: int, pin_memory: bool
-) -> DataLoader[Batch]:
+    arguments: TrainingArguments,
+    examples: Dataset[TokenBatch] | Sequence[TokenBatch],
+    workers: int,
+    pin_memory: bool,
+) -> DataLoader[TokenBatch]:
     return DataLoader(
-        dataset,
+        cast("Dataset[TokenBatch]", examples),  # a list works, too
         batch_size=arguments.micro_batch_size,
         shuffle=True,
         generator=torch.Generator().manual_seed(arguments.seed),
@@ -103,6 +100,6 @@ def _enough_examples(arguments: TrainingArguments) -> list[Instruction]:
     if len(examples) < needed:
         raise RequestError(
             f"--micro-batch-size {arguments.micro_batch_size}: one batch on every process takes {needed} "
-            f"examples, {arguments.data} has {len(examples)}"
+            f"examples, and {arguments.data} has {len(examples)}"
         )
     return examples

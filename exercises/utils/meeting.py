@@ -1,4 +1,4 @@
-"""Ranks waiting for each other without a collective, so that nothing of it shows in the communication of a trace."""
+"""Lets ranks wait for each other without a collective, so that a trace does not show it as communication."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import torch.distributed as dist
 
 
 def meet(place: str) -> None:
-    """Return when every rank has called this with the same `place`; each place is for one meeting.
+    """Return when every rank has called this with the same `place`. Use each place once.
 
-    Counted in the process group's store, whose timeout ends the waiting with an error. Without other ranks it returns
-    at once.
+    The process group's store counts the ranks; its timeout ends the waiting with an error. A single rank does not
+    wait.
     """
     if not dist.is_initialized() or dist.get_world_size() == 1:
         return

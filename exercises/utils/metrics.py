@@ -1,4 +1,4 @@
-"""What one rank writes down about its training, in the lines of harness/common/metrics_lines.py.
+"""Measures and writes the metrics of one rank, as the lines of harness/common/metrics_lines.py.
 
 Each line is flushed as it is written, so a killed rank loses at most the line it was writing.
 """
@@ -47,7 +47,7 @@ class StepTimer:
             self._parts_ns[name] = self._parts_ns.get(name, 0) + spent_ns
 
     def part_ns(self, name: str) -> int:
-        """Time in part `name` so far; 0 when it was never entered."""
+        """Time in part `name` so far; 0 for a part that has not begun."""
         return self._parts_ns.get(name, 0)
 
     def finish(
@@ -90,7 +90,7 @@ class MetricsWriter:
         self._write("step", {"rank": self._rank, **asdict(step)})
 
     def stopped(self, reason: str) -> None:
-        """Training stops early, on request; the `end` line will say why."""
+        """Training stops early on request; the `end` line gives the reason."""
         self._stop_reason = reason
 
     def __enter__(self) -> MetricsWriter:
@@ -122,12 +122,12 @@ def rank_of_process() -> tuple[int, int, int]:
 
 
 def backend_name() -> str | None:
-    """nccl, gloo …; None when this process is alone."""
+    """nccl, gloo …; None without a process group."""
     return dist.get_backend() if dist.is_initialized() else None
 
 
 def peak_memory_bytes() -> int:
-    """Most memory held so far: allocated on the GPU, or resident in the process when there is no GPU."""
+    """Peak memory so far: allocated on the GPU, or without a GPU resident in the process."""
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         return torch.cuda.max_memory_allocated()
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

@@ -1,7 +1,7 @@
-"""From a file of `configs/models` to a model.
+"""Builds a model from a file of `configs/models`.
 
-A model file holds the architecture's numbers, so that a profile of the real sizes needs no download and no
-licence: with random weights every kernel, message and byte is the same.
+A model file holds the sizes of the architecture. With random weights every kernel, message and byte is the same, so
+that a profile of the real sizes needs no download and no licence.
 """
 
 from __future__ import annotations
@@ -24,7 +24,11 @@ _TRANSFORMERS_5 = int(transformers.__version__.split(".")[0]) >= 5
 
 
 def load_model_config(path: Path) -> ModelConfig:
-    """Read and check a model file. Raises RequestError with the file and what is wrong in it."""
+    """Read and check a model file.
+
+    Raises:
+        RequestError: the file cannot be read, is not YAML, or has wrong keys.
+    """
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -41,9 +45,9 @@ def load_model_config(path: Path) -> ModelConfig:
 def _check_keys(
     path: Path, prefix: str, content: dict[str, Any], kind: type[ModelConfig] | type[ModelDefaults]
 ) -> None:
-    known = {field.name for field in fields(kind)}
+    allowed = {field.name for field in fields(kind)}
     needed = {field.name for field in fields(kind) if field.default is MISSING}
-    for what, names in (("lacks", needed - set(content)), ("has unknown", set(content) - known)):
+    for what, names in (("lacks", needed - set(content)), ("has unknown", set(content) - allowed)):
         if names:
             listed = ", ".join(prefix + name for name in sorted(names))
             raise RequestError(f"--model {path}: {what} {listed}")
@@ -91,7 +95,7 @@ def build_model(
 ) -> Any:
     """A float32 causal language model, from `checkpoint` or with random weights from torch's current seed.
 
-    Random weights are drawn on `device`: one core draws a billion of them in many seconds, a GPU in an instant.
+    Random weights are drawn on `device`: a billion of them take one core many seconds, and a GPU almost no time.
     """
     if checkpoint is None:
         with device or nullcontext():
@@ -105,19 +109,19 @@ def build_model(
 
 
 def _from_checkpoint(checkpoint: Path) -> Any:
-    """The model of a checkpoint's folder, every weight from there: transformers would make up what is missing."""
+    """The model with all its weights from a checkpoint's folder: transformers would invent missing weights."""
     if not (checkpoint / "config.json").is_file():
         raise RequestError(f"--checkpoint {checkpoint}: has no config.json; transformers did not save it")
     dtype = {"dtype" if _TRANSFORMERS_5 else "torch_dtype": torch.float32}
     try:
-        both: Any = AutoModelForCausalLM.from_pretrained(
+        model_and_keys: Any = AutoModelForCausalLM.from_pretrained(
             str(checkpoint), local_files_only=True, use_cache=False, output_loading_info=True, **dtype
         )
     except (OSError, ValueError, RuntimeError, SafetensorError) as error:
         why = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise RequestError(f"--checkpoint {checkpoint}: its weights cannot be read ({why})") from None
-    model, loaded = both
-    lacking = sorted(loaded["missing_keys"])
+    model, keys = model_and_keys
+    lacking = sorted(keys["missing_keys"])
     if lacking:
         more = f" and {len(lacking) - 1} more" if len(lacking) > 1 else ""
         raise RequestError(
@@ -127,7 +131,7 @@ def _from_checkpoint(checkpoint: Path) -> Any:
 
 
 def save_random_weights(config: ModelConfig, folder: Path, seed: int) -> None:
-    """Write a checkpoint with random weights that depend on `seed` alone."""
+    """Write a checkpoint with random weights that depend only on `seed`."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         build_model(config, None, activation_checkpointing=False).save_pretrained(str(folder))

@@ -1,6 +1,6 @@
-"""What the device can do at best: the fastest of a few large matrix multiplications, timed on the device itself.
+"""The device's peak rate: that of the fastest of a few large matrix multiplications, measured on the device itself.
 
-The tables' numbers hold for stock clocks and a certain number of multiprocessors; this one holds for this device.
+Published peak rates hold for standard clocks and a certain number of multiprocessors; this one holds for this device.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def measured_peak_flops_per_s(device: torch.device, dtype: str) -> float | None:
     except torch.cuda.OutOfMemoryError:
         return None
     finally:
-        # So that peak memory is training's own.
+        # The training's peak memory must not include this measurement.
         torch.cuda.reset_peak_memory_stats(device)
     return 2.0 * size**3 / (fastest_ms / 1e3)
 

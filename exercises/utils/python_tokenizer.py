@@ -1,6 +1,6 @@
-"""Byte-pair encoding as textbooks write it, in plain Python: right, and hundreds of times too slow.
+"""Byte-pair encoding in plain Python, as textbooks write it: correct, and hundreds of times too slow.
 
-It gives the same ids as the compiled tokenizer. Pipelines that tokenise while they train often look so.
+It gives the same ids as the compiled tokenizer. Pipelines that tokenise during training often look like this.
 Reads the `tokenizer.json` of a byte-level BPE (Llama 3's and ours); knows nothing of other kinds.
 """
 
@@ -14,7 +14,7 @@ from typing import Any
 import regex  # type: ignore[import-untyped] # `re` lacks \p{L}
 
 Tokens = list[str | None]
-Pair = tuple[str | None, str | None]
+TokenPair = tuple[str | None, str | None]
 
 
 class UnsupportedTokenizerError(Exception):
@@ -25,13 +25,18 @@ class PythonTokenizer:
     """Text to ids."""
 
     def __init__(self, path: Path) -> None:
-        """Read `path`, a tokenizer.json. Raises UnsupportedTokenizerError, OSError."""
+        """Read `path`, a tokenizer.json.
+
+        Raises:
+            UnsupportedTokenizerError: the file has another kind of tokenizer.
+            OSError: the file cannot be read.
+        """
         content = json.loads(path.read_text(encoding="utf-8"))
         self._split = regex.compile(_splitting_pattern(content))
         self._ids: dict[str, int] = content["model"]["vocab"]
         self._whole_words = bool(content["model"].get("ignore_merges"))
         merges = [_pair(merge) for merge in content["model"]["merges"]]
-        self._ranks: dict[Pair, int] = {pair: r for r, pair in enumerate(merges)}
+        self._ranks: dict[TokenPair, int] = {pair: r for r, pair in enumerate(merges)}
         self._characters = _byte_characters()
 
     def encode(self, text: str) -> list[int]:
@@ -47,7 +52,7 @@ class PythonTokenizer:
         return [whole] if self._whole_words and whole in self._ids else characters
 
     def _merge(self, tokens: Tokens) -> Tokens:
-        """As the encoder of many a tutorial: count all pairs of the whole text, make one merge, count again."""
+        """As in many tutorials: count all pairs of the whole text, make one merge, count again."""
         never = len(self._ranks)
         while counts := _count_pairs(tokens):
             best = min(counts, key=lambda pair: self._ranks.get(pair, never))
@@ -58,15 +63,15 @@ class PythonTokenizer:
         return tokens
 
 
-def _count_pairs(tokens: Tokens) -> dict[Pair, int]:
-    counts: dict[Pair, int] = {}
+def _count_pairs(tokens: Tokens) -> dict[TokenPair, int]:
+    counts: dict[TokenPair, int] = {}
     for pair in itertools.pairwise(tokens):
         counts[pair] = counts.get(pair, 0) + 1
     return counts
 
 
-def _join_first(tokens: Tokens, pair: Pair) -> Tokens:
-    """Copy `tokens` with the first occurrence of `pair`, if any is left, made one token."""
+def _join_first(tokens: Tokens, pair: TokenPair) -> Tokens:
+    """Copy `tokens`, with the first occurrence of `pair`, if there is one, joined to one token."""
     joined: Tokens = []
     found = False
     for token in tokens:

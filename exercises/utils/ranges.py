@@ -1,4 +1,4 @@
-"""Named ranges around the parts of training, for whichever profiler is looking.
+"""Named ranges around the parts of training, for every profiler.
 
 One context manager writes each range twice: as NVTX, which nsys records, and as `record_function`, which
 torch.profiler records. Without a profiler it costs microseconds.
@@ -27,22 +27,14 @@ def annotate(name: str) -> Iterator[None]:
 
 @lru_cache(maxsize=1)
 def nvtx_functions() -> tuple[Callable[[str], object], Callable[[], object]]:
-    """(push, pop): PyTorch's own on CUDA, the `nvtx` package's elsewhere, else two that do nothing.
+    """(push, pop): PyTorch's own on CUDA, else those of the `nvtx` package, else two that do nothing.
 
-    A CPU build of PyTorch raises on `torch.cuda.nvtx.range_push`, hence the choice.
+    In a CPU build of PyTorch `torch.cuda.nvtx.range_push` raises an error.
     """
     if torch.cuda.is_available():
         return torch.cuda.nvtx.range_push, torch.cuda.nvtx.range_pop
     try:
         import nvtx  # type: ignore[import-untyped]
     except ImportError:
-        return _no_push, _no_pop
+        return lambda _name: None, lambda: None
     return nvtx.push_range, nvtx.pop_range
-
-
-def _no_push(name: str) -> None:
-    pass
-
-
-def _no_pop() -> None:
-    pass

@@ -1,8 +1,8 @@
 """Stopping on SIGTERM at the same step on every rank.
 
-A rank that just left would hang the others in their next collective. So the first rank that is told to stop
-writes the step at which all will stop into the process group's store, and every rank looks there before each
-step. A store lookup is no collective: nothing of this shows in the communication of a trace.
+If one rank ended alone, the others would hang in their next collective. So the first rank that gets the signal
+writes the step at which all ranks stop into the process group's store, and every rank looks there before each step. A
+store lookup is no collective, so a trace does not show it as communication.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _KEY = "harness/stop-before-step"
 
 
 class StopRequest:
-    """Whether training was asked to stop; create it first thing in the main thread."""
+    """Whether training was asked to stop. Create it in the main thread, before all else."""
 
     def __init__(self) -> None:
         self._asked = False
@@ -31,8 +31,8 @@ class StopRequest:
     def before(self, step: int, lead: int = 1) -> bool:
         """True when every rank stops before `step`.
 
-        `lead`: how many steps one rank can be ahead of another (the steps between two synchronisations); the
-        agreed step lies so far in the future that no rank has passed it.
+        `lead`: how many steps one rank can be ahead of another, which are the steps between two synchronisations. The
+        common last step is so far ahead that no rank has passed it.
         """
         if self._step is None:
             self._step = self._agree(step + lead)
@@ -53,5 +53,5 @@ class StopRequest:
 
     @property
     def exit_code(self) -> int:
-        """What the script returns: 143 when stopped, as a shell reports SIGTERM, else 0."""
+        """The script's exit code: 143 when stopped, as a shell reports SIGTERM, else 0."""
         return SIGTERM_EXIT_CODE if self.asked else 0

@@ -1,6 +1,6 @@
-"""Proof that the processes of a data-parallel training really train one model.
+"""Checks that the processes of a data-parallel training train one model together.
 
-A wrong launch can start processes that never talk to each other and still exit 0; the checks here say so.
+After a wrong launch the processes can train separately and still exit with 0.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from harness.common.errors import WorkError
 
 
 def require_every_process(seen: int) -> None:
-    """Raise WorkError unless the framework sees as many processes as the launcher started."""
+    """Raises WorkError: the framework sees another number of processes than the launcher started."""
     started = int(os.environ.get("WORLD_SIZE", "1"))
     if seen != started:
         raise WorkError(
@@ -28,8 +28,8 @@ def require_every_process(seen: int) -> None:
 class SynchronisationCheck:
     """Checks once, after an optimizer step, that all ranks hold equal parameters and that they have changed.
 
-    The check gathers one number from every rank. It stays out of the profiled steps, where it would show as
-    communication that is none of training's. Without parameters there is nothing to check.
+    The check gathers one number from every rank. It does not run in a profiled step, where the trace would count it as
+    the training's communication. Without parameters there is nothing to check.
     """
 
     def __init__(self, parameters: Iterable[Tensor]) -> None:
@@ -45,7 +45,11 @@ class SynchronisationCheck:
             self.finish()
 
     def finish(self) -> None:
-        """Check now, unless it was done or nothing was updated. All ranks call it. Raises WorkError."""
+        """Check now, unless the check is done or no optimizer step was. All ranks call it.
+
+        Raises:
+            WorkError: the parameters differ between ranks, or none has changed.
+        """
         if self._done or not self._due or self._initial is None:
             return
         self._done = True
@@ -63,7 +67,11 @@ def checksum(parameters: Iterable[Tensor]) -> Tensor:
 
 
 def require_equal_on_all_ranks(value: Tensor, what: str) -> None:
-    """Raise WorkError unless `value` (one number) is equal on every rank. A collective: all call it."""
+    """Compare `value` (one number) between all ranks, which all call it.
+
+    Raises:
+        WorkError: it is not equal.
+    """
     if not dist.is_initialized():
         return
     values = [torch.zeros_like(value) for _ in range(dist.get_world_size())]

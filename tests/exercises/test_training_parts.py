@@ -134,7 +134,7 @@ def test_the_plain_python_tokenizer_gives_the_compiled_ones_ids() -> None:
 def test_labels_count_the_answer_and_its_end_only() -> None:
     vocabulary = load_vocabulary(None, None)
     example = Instruction("Name a colour.", "", "Blue.")
-    batch = encode_example(example, vocabulary.encode, vocabulary, seq_length=96)
+    batch = encode_example(example, vocabulary, seq_length=96)
     ids, labels = batch["input_ids"].tolist(), batch["labels"].tolist()
     answer = [*vocabulary.encode("Blue."), vocabulary.end_id]
     assert len(ids) == len(labels) == 96
@@ -151,7 +151,7 @@ def test_labels_count_the_answer_and_its_end_only() -> None:
 )
 def test_a_long_example_is_cut_and_still_has_a_label(example: Instruction) -> None:
     vocabulary = load_vocabulary(None, None)
-    batch = encode_example(example, vocabulary.encode, vocabulary, 64)
+    batch = encode_example(example, vocabulary, 64)
     assert batch["input_ids"].shape == batch["labels"].shape == (64,)
     counted = batch["labels"] != IGNORED
     assert counted.any()
