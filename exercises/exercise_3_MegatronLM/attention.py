@@ -1,7 +1,7 @@
 """Causal attention for megatron-core without Transformer Engine, by PyTorch's fused kernels.
 
-megatron-core's own local attention writes out every score (sequence² per head) and refuses context
-parallelism; this one does neither. It knows tensors and process groups, nothing of the layers around it.
+megatron-core's own local attention stores every score (sequence² per head) and refuses context parallelism; this one
+does neither. It knows tensors and process groups, nothing of the layers around it.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from torch import Tensor
 class FusedAttention(MegatronModule):  # type: ignore[misc]
     """The core attention of a layer: softmax(QKᵀ/√d)V with a causal mask and grouped queries.
 
-    Under context parallelism each rank keeps its queries and gathers everyone's keys and values, as Llama 3
-    did (Grattafiori et al. 2024, §3.3.2); megatron gives a rank chunks r and 2·CP−1−r of the sequence.
+    Under context parallelism each rank keeps its queries and gathers the keys and values of all ranks, as for Llama 3
+    (Grattafiori et al. 2024, §3.3.2); megatron gives rank r the chunks r and 2·CP−1−r of the sequence.
     """
 
     def __init__(self, config: TransformerConfig, *, softmax_scale: float | None = None, **_: object) -> None:
@@ -36,7 +36,7 @@ class FusedAttention(MegatronModule):  # type: ignore[misc]
             mask = _mask_of_this_rank(query.shape[0], query.device)
             key, value = _gather_sequence(key), _gather_sequence(value)
         if query.is_cuda and query.dtype == torch.float32:
-            # No fused kernel takes grouped queries in fp32: PyTorch would keep every score, sequence² per head.
+            # No fused kernel takes grouped queries in fp32: PyTorch would store every score, sequence² per head.
             key, value = (repeat_groups(part, query.shape[2]) for part in (key, value))
         context = F.scaled_dot_product_attention(
             query.permute(1, 2, 0, 3),
@@ -51,7 +51,7 @@ class FusedAttention(MegatronModule):  # type: ignore[misc]
 
 
 def repeat_groups(part: Tensor, heads: int) -> Tensor:
-    """Keys or values (tokens, batch, groups, size), repeated to one for each query head, as enable_gqa pairs them."""
+    """Keys or values (tokens, batch, groups, size), repeated for each query head in the order of enable_gqa."""
     groups = part.shape[2]
     return part if groups == heads else part.repeat_interleave(heads // groups, dim=2)
 
@@ -64,7 +64,7 @@ def _gather_sequence(part: Tensor) -> Tensor:
 
 
 def _mask_of_this_rank(tokens: int, device: torch.device) -> Tensor:
-    """(tokens, tokens · CP), true where this rank's query may see the key gathered at that place."""
+    """(tokens, tokens · CP), true where this rank's query may see the gathered key."""
     size = parallel_state.get_context_parallel_world_size()
     rank = parallel_state.get_context_parallel_rank()
     places = torch.cat([_places(each, size, tokens, device) for each in range(size)])

@@ -1,7 +1,7 @@
 """Lets megatron-core, which asks for CUDA by name in many places, run on a machine that has none.
 
-Install before the first `import megatron`. It knows torch and the names of three of megatron's helpers; it must not
-know the model, the parallel layout or the training loop.
+Install it before the first `import megatron`. It knows torch and the names of three of megatron's helpers; it must
+not know the model, the parallel layout or the training loop.
 """
 
 from __future__ import annotations
@@ -9,8 +9,7 @@ from __future__ import annotations
 import functools
 import importlib
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
-from types import TracebackType
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -35,7 +34,7 @@ FACTORIES = (
 
 
 class HostStream:
-    """Stands where a CUDA stream is expected: on the host every operation is already in order."""
+    """Replaces a CUDA stream: on the host every operation is already in order."""
 
     def __init__(self, *_: object, **__: object) -> None: ...
 
@@ -46,21 +45,20 @@ class HostStream:
     def synchronize(self) -> None: ...
 
     def record_event(self, event: object = None) -> HostStream:
-        """The event of a stream that is always done is as good as the stream itself."""
+        """The work on this stream is always done, so the stream serves as its own event."""
         return self
 
     def __enter__(self) -> HostStream:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
+    def __exit__(self, *_: object) -> None: ...
 
 
 def install() -> None:
-    """Redirect torch's CUDA entry points to the host, for this process and for good.
+    """Redirect torch's CUDA functions to the host, permanently for this process.
 
-    Raises RuntimeError where CUDA works: there the redirection would silently train on the CPU.
+    Raises:
+        RuntimeError: CUDA works here, and the redirection would silently train on the CPU.
     """
     if torch.cuda.is_available():
         raise RuntimeError("the CPU shim is only for machines without CUDA")
@@ -98,15 +96,11 @@ def _redirect_cuda_namespace() -> None:
         "set_rng_state": lambda state, *_, **__: torch.set_rng_state(state),
         "current_stream": lambda *_, **__: stream,
         "default_stream": lambda *_, **__: stream,
-        "stream": _in_order,
+        "stream": nullcontext,  # work on the host is always in order
         "Stream": HostStream,
     }
     for name, replacement in replacements.items():
         setattr(torch.cuda, name, replacement)
-
-
-def _in_order(_stream: object) -> AbstractContextManager[None]:
-    return nullcontext()
 
 
 def _redirect_tensor_methods() -> None:
@@ -115,8 +109,7 @@ def _redirect_tensor_methods() -> None:
     def type_as_on_cuda(self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
         # megatron's optimizer sorts parameters by the string 'torch.cuda.FloatTensor'.
         result = original_type(self, *args, **kwargs)
-        is_question = not args and not kwargs
-        return result.replace("torch.", "torch.cuda.", 1) if is_question else result
+        return result if args or kwargs else result.replace("torch.", "torch.cuda.", 1)
 
     tensor_class: Any = torch.Tensor
     tensor_class.type = type_as_on_cuda
@@ -124,7 +117,7 @@ def _redirect_tensor_methods() -> None:
 
 
 def _run_functions_as_written() -> None:
-    # megatron compiles small functions for the GPU; here that costs seconds at import and needs a C++ compiler.
+    # megatron compiles small functions for the GPU; on a CPU that takes seconds and needs a C++ compiler.
     torch.__dict__["compile"] = lambda function, *_, **__: function
 
 
@@ -138,7 +131,7 @@ def _redirect_expert_splits() -> None:
     dispatcher = importlib.import_module("megatron.core.transformer.moe.token_dispatcher")
 
     def move_to_cpu(tensor: Any, as_numpy: bool = False, **_: object) -> Any:
-        # Only what leaves a GPU becomes an array there, but all-to-all takes its sizes as an array alone.
+        # megatron converts only tensors that come from a GPU, but all-to-all needs its sizes as an array.
         return tensor.numpy() if as_numpy and torch.is_tensor(tensor) else tensor
 
     dispatcher.__dict__["maybe_move_tensor_to_cpu"] = move_to_cpu

@@ -1,6 +1,6 @@
-"""Pre-training data: a Megatron .bin/.idx pair, the site's or built from our own set, and who reads which sample.
+"""Pre-training data: a Megatron .bin/.idx pair, given or built from instructions, and the samples of each rank.
 
-The order of samples is a function of the seed alone. Data-parallel replicas divide a global batch between them;
+The order of samples depends only on the seed. Data-parallel replicas divide a global batch between them;
 tensor-, pipeline- and context-parallel ranks of one replica read the same samples.
 """
 
@@ -36,7 +36,7 @@ from harness.common.megatron_layout import Batch
 def prefix_of(arguments: MegatronArguments, vocabulary_size: int) -> Path:
     """The prefix of the .bin/.idx pair to read: `--data-path`, else a pair in the run's folder built from `--data`.
 
-    Rank 0 builds and the others wait; a pair that is already there is taken as it is.
+    Rank 0 builds the pair and the others wait; an existing pair stays as it is.
     """
     if arguments.data_path is not None:
         return arguments.data_path
@@ -57,7 +57,7 @@ def _build(prefix: Path, data: Path, tokenizer: Path | None, vocabulary_size: in
         ids = [*vocabulary.encode(example.prompt + example.output), vocabulary.end_id]
         builder.add_document(ids, [len(ids)])
     builder.finalize(get_idx_path(str(unfinished)))
-    # The index is renamed last: where it is, the data is whole.
+    # The index is renamed last: where it exists, the data is complete.
     for path_of in (get_bin_path, get_idx_path):
         Path(path_of(str(unfinished))).replace(path_of(str(prefix)))
 
@@ -74,8 +74,10 @@ class MicroBatch:
 class Samples:
     """The documents of a .bin/.idx pair as one stream of tokens, cut into samples and shuffled.
 
-    Each sample has one token more than the sequence: the last one is only a label. Raises RequestError when
-    there is no such pair, and when a token is read that the model's vocabulary of `vocabulary_size` does not have.
+    Each sample has one token more than the sequence: the last one is only a label.
+
+    Raises:
+        RequestError: there is no such pair, or a sample has a token outside the vocabulary of `vocabulary_size`.
     """
 
     def __init__(self, prefix: Path, seq_length: int, vocabulary_size: int, seed: int) -> None:
@@ -86,9 +88,7 @@ class Samples:
         self._ends = np.cumsum(self._dataset.sequence_lengths, dtype=np.int64)
         self._count = max(1, (int(self._ends[-1]) - 1) // seq_length)
         self._prefix, self._vocabulary_size, self._seed = prefix, vocabulary_size, seed
-        self._order: tuple[int, Tensor] | None = (
-            None  # the epoch that is being read, and its shuffled samples
-        )
+        self._order: tuple[int, Tensor] | None = None  # the current epoch and its shuffled samples
 
     def __len__(self) -> int:
         return self._count
@@ -99,7 +99,7 @@ class Samples:
         return self._tokens_from(int(self._order_of(epoch)[place]) * (self._length - 1))
 
     def _order_of(self, epoch: int) -> Tensor:
-        # Samples are asked for in order, and shuffling millions of them for each one would take longer than training.
+        # Samples are read in order. A new shuffle of millions of samples for each one would take longer than training.
         if self._order is None or self._order[0] != epoch:
             generator = torch.Generator().manual_seed(self._seed + epoch)
             self._order = (epoch, torch.randperm(self._count, generator=generator))
@@ -114,12 +114,9 @@ class Samples:
         for number in range(iteration * count, (iteration + 1) * count):
             with loading(number):
                 first = (number * replicas + parallel_state.get_data_parallel_rank()) * batch.micro_size
-                ready = self._micro_batch(first, batch.micro_size)
-            yield ready
-
-    def _micro_batch(self, first: int, size: int) -> MicroBatch:
-        rows = torch.stack([self.sample(first + row) for row in range(size)])
-        return _for_this_rank(rows.to(torch.cuda.current_device()))
+                rows = torch.stack([self.sample(first + row) for row in range(batch.micro_size)])
+                micro_batch = _for_this_rank(rows.to(torch.cuda.current_device()))
+            yield micro_batch
 
     def _tokens_from(self, begin: int) -> Tensor:
         """`_length` tokens of the stream, from place `begin` on, starting over at its end."""
@@ -132,15 +129,13 @@ class Samples:
             parts.append(self._dataset.get(document, offset=offset)[:missing])
             missing -= len(parts[-1])
             begin += len(parts[-1])
-        return torch.from_numpy(self._checked(np.concatenate(parts).astype(np.int64)))
-
-    def _checked(self, tokens: NDArray[np.int64]) -> NDArray[np.int64]:
+        tokens = np.concatenate(parts).astype(np.int64)
         # On a GPU a token without an embedding ends the process with an assertion that names no token.
         if tokens.max() >= self._vocabulary_size:
             raise RequestError(
                 f"--data-path {self._prefix}: has token {tokens.max()}, the model only {self._vocabulary_size} tokens"
             )
-        return tokens
+        return torch.from_numpy(tokens)
 
 
 def _for_this_rank(rows: Tensor) -> MicroBatch:

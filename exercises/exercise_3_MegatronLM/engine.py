@@ -1,4 +1,4 @@
-"""What trains: the model's chunks under megatron's data parallelism, its optimizer and its pipeline schedule.
+"""The training engine: the model's chunks under megatron's data parallelism, the optimizer, the pipeline schedule.
 
 Knows megatron-core; knows nothing of files, windows or metrics.
 """
@@ -39,7 +39,7 @@ GRADIENT_CLIPPING = 1.0
 
 
 def start_groups(layout: Layout, seed: int) -> None:
-    """Make the process groups of every parallel dimension and seed megatron's random streams."""
+    """Make the process groups of every parallel dimension and seed megatron's random numbers."""
     parallel_state.initialize_model_parallel(
         tensor_model_parallel_size=layout.tp,
         pipeline_model_parallel_size=layout.pp,
@@ -92,7 +92,7 @@ class Engine:
 
     @property
     def learning_rate(self) -> float:
-        """The rate that the next optimizer step takes."""
+        """The learning rate of the next optimizer step."""
         return float(self.optimizer.param_groups[0]["lr"])
 
     def parameters(self) -> int:
@@ -100,26 +100,24 @@ class Engine:
         return sum(parameter.numel() for chunk in self.chunks for parameter in chunk.parameters())
 
     def _mean_loss(self, losses: list[Tensor]) -> Tensor:
-        # Only ranks of the last stage have losses: the TP ranks the same one, the others each their part.
+        # Only ranks of the last stage have losses: TP ranks have the same loss, DP and CP ranks different parts.
         device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         loss = torch.stack(losses).mean() if losses else torch.zeros((), device=device)
         dist.all_reduce(loss)
         copies = parallel_state.get_tensor_model_parallel_world_size()
-        loss /= copies * parallel_state.get_data_parallel_world_size()
-        return loss
+        return loss / (copies * parallel_state.get_data_parallel_world_size())
 
 
 def build(arguments: MegatronArguments, sizes: ModelConfig, layout: Layout, batch: Batch) -> Engine:
-    """Build everything that trains, with initial weights that do not depend on `layout`."""
+    """Build the engine, with initial weights that do not depend on `layout`."""
     config = model.transformer_config(
         sizes, layout, arguments.mixed_precision, arguments.activation_checkpointing
     )
     chunks = model.build_chunks(sizes, config, layout, batch.seq_length)
     weights.initialise(chunks, arguments.seed)
     replicas = _data_parallel(chunks, config, arguments, sizes.tiny)
-    optimizer = get_megatron_optimizer(
-        _optimizer_config(arguments, config), replicas, use_gloo_process_groups=False
-    )
+    settings = _optimizer_config(arguments, config)
+    optimizer = get_megatron_optimizer(settings, replicas, use_gloo_process_groups=False)
     return Engine(replicas, config, optimizer, _scheduler(optimizer, arguments), batch)
 
 
@@ -129,7 +127,7 @@ def _data_parallel(
     ddp = DistributedDataParallelConfig(
         use_distributed_optimizer=arguments.distributed_optimizer,
         overlap_grad_reduce=arguments.overlap,
-        # Parameters are gathered only where the optimizer has divided them.
+        # Only a distributed optimizer gathers parameters.
         overlap_param_gather=arguments.overlap and arguments.distributed_optimizer,
         grad_reduce_in_fp32=arguments.mixed_precision,
         bucket_size=BUCKET_OF_A_TINY_MODEL if tiny else None,
@@ -176,12 +174,12 @@ def _scheduler(optimizer: MegatronOptimizer, arguments: MegatronArguments) -> Op
 
 
 def _reads_data(chunk: DistributedDataParallel) -> bool:
-    """The first stage needs the tokens, the last one the labels; those between need neither."""
+    """The first stage needs the tokens, the last one the labels; the stages between need no data."""
     return bool(chunk.module.pre_process or chunk.module.post_process)
 
 
 def _forward(batch: Batch, micro_batches: Iterator[MicroBatch] | None, chunk: Any) -> tuple[Tensor, Any]:
-    """What megatron's schedule calls for each micro-batch: the output, and the function that makes it a loss."""
+    """The forward step of megatron's schedule: a micro-batch's output, and the function that turns it into a loss."""
     if micro_batches is None:
         return chunk(None, None, None), None
     data = next(micro_batches)
@@ -190,6 +188,6 @@ def _forward(batch: Batch, micro_batches: Iterator[MicroBatch] | None, chunk: An
 
 
 def _loss(batch: Batch, token_losses: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-    # Divided by all tokens of the micro-batch, also where context parallelism left this rank only some of them.
+    # Divided by all tokens of the micro-batch: under context parallelism this rank has only some of them.
     loss = token_losses.float().sum() / (batch.micro_size * batch.seq_length)
     return loss, {"loss": loss.detach().clone()}

@@ -14,7 +14,6 @@ from exercises.utils.metrics import StepTimer, peak_memory_bytes, rank_of_proces
 from harness.common.megatron_layout import Batch, Layout
 from harness.common.metrics_lines import StartLine, StepLine
 from harness.common.model_config import ModelConfig
-from harness.common.profile_window import ProfileWindow
 
 
 @dataclass(frozen=True)
@@ -47,14 +46,14 @@ class MegatronStart(StartLine):
 class MegatronStep(StepLine):
     """One iteration of one rank.
 
-    tokens, samples: this rank's equal share: a sum over ranks is the global batch and counts nothing twice.
-    loss: of the global batch, the same on every rank. forward_ns: without the loading that happens inside.
+    tokens, samples: this rank's equal share; the sum over all ranks is the global batch.
+    loss: that of the global batch, the same on every rank. forward_ns: without the data loading inside.
     """
 
     tokens_global: int
 
     def summary(self) -> str:
-        """What a person watching wants to know."""
+        """The progress line on the terminal."""
         rate = self.tokens_global / (self.step_ns / 1e9)
         return f"loss {self.loss:.4f}  {self.step_ns / 1e6:.0f} ms  {rate:.0f} tokens/s  ({self.phase})"
 
@@ -90,13 +89,13 @@ def _place(layout: Layout) -> dict[str, int]:
 
 
 def step_line(
-    iteration: int, window: ProfileWindow, batch: Batch, timer: StepTimer, *, loss: float, lr: float
+    iteration: int, phase: str, batch: Batch, timer: StepTimer, *, loss: float, lr: float
 ) -> MegatronStep:
     """The line of an iteration; `timer` has the parts iteration, data, forward, backward and optimizer."""
     rank, world, _ = rank_of_process()
     return MegatronStep(
         step=iteration,
-        phase=window.phase(iteration),
+        phase=phase,
         unix_ns=timer.unix_ns,
         step_ns=timer.part_ns("iteration"),
         data_ns=timer.part_ns("data"),

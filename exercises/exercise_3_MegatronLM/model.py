@@ -45,7 +45,7 @@ def transformer_config(
         params_dtype=dtype,
         pipeline_dtype=dtype,
         use_cpu_initialization=not torch.cuda.is_available(),
-        # gloo still reads an output that is being sent; NCCL's allocator waits with reusing its memory.
+        # gloo still reads an output while it sends it; on a GPU the allocator does not reuse the memory so early.
         deallocate_pipeline_outputs=torch.cuda.is_available(),
         # The fusions are CUDA extensions of Transformer Engine and Apex.
         apply_rope_fusion=fused,
@@ -84,8 +84,8 @@ def _parallelism(layout: Layout) -> dict[str, Any]:
         "context_parallel_size": layout.cp,
         "expert_model_parallel_size": layout.ep,
         "sequence_parallel": layout.sequence_parallel,
-        # Only the interleaved schedule can hide its sends and receives. With two stages it must: batched, a rank's
-        # activations and gradients go to the same neighbour and would be taken for each other.
+        # Only the interleaved schedule can hide its sends and receives. With two stages it must not batch them: a
+        # rank's activations and gradients go to the same neighbour, which could not distinguish them.
         "overlap_p2p_comm": interleaved,
         "batch_p2p_comm": not interleaved,
     }
@@ -104,14 +104,14 @@ def _experts(model: ModelConfig) -> dict[str, Any]:
 
 
 def _recomputation() -> dict[str, Any]:
-    """Keep each layer's input only and run the layer again in backward."""
+    """Keep only the input of each layer and run the layer again in backward."""
     return {"recompute_granularity": "full", "recompute_method": "uniform", "recompute_num_layers": 1}
 
 
 def build_chunks(
     model: ModelConfig, config: TransformerConfig, layout: Layout, seq_length: int
 ) -> list[GPTModel]:
-    """This rank's part of the model: one chunk per virtual stage, first to last. Weights are still arbitrary."""
+    """This rank's part of the model: one chunk per virtual stage, in order. The weights are not yet initialised."""
     virtual = range(layout.vpp) if layout.vpp > 1 else [None]
     return [_build_chunk(model, config, seq_length, vp_stage) for vp_stage in virtual]
 
@@ -140,7 +140,7 @@ def _layer_spec(config: TransformerConfig, vp_stage: int | None) -> Any:
         return get_gpt_layer_with_transformer_engine_spec(
             num_experts=config.num_moe_experts, moe_grouped_gemm=config.moe_grouped_gemm
         )
-    # Without Transformer Engine the router of megatron-core 0.16.1 asks for this name and does not find it.
+    # Without Transformer Engine the router of megatron-core 0.16.1 uses this name without its definition.
     vars(moe_utils).setdefault("te_general_gemm", None)
     layer = get_gpt_layer_local_spec(num_experts=config.num_moe_experts, normalization="RMSNorm")
     layer.submodules.self_attention.submodules.core_attention = FusedAttention
@@ -153,7 +153,7 @@ def _layer_spec(config: TransformerConfig, vp_stage: int | None) -> Any:
 class ShardableRMSNorm(nn.RMSNorm):
     """RMSNorm that works under sequence parallelism, which megatron-core's wrapper of PyTorch's norm refuses.
 
-    Each rank normalises its own tokens with the same weight; the mark makes megatron sum the weight's gradient.
+    Each rank normalises its own tokens with the same weight; the attribute makes megatron sum the weight's gradient.
     """
 
     def __init__(self, config: TransformerConfig, hidden_size: int, eps: float = 1e-5, **_: object) -> None:

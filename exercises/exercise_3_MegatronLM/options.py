@@ -22,7 +22,7 @@ from harness.common.profile_window import PRE_TRAINING
 
 @dataclass(frozen=True)
 class MegatronArguments(TrainingArguments):
-    """What exercise 3 can be asked."""
+    """The options of exercise 3."""
 
     tp: int
     pp: int
@@ -35,11 +35,11 @@ class MegatronArguments(TrainingArguments):
     data_path: Path | None
 
     def layout(self, world: int) -> Layout:
-        """The parallel layout asked for, in a world of `world` processes."""
+        """The requested parallel layout, with `world` processes."""
         return Layout(world=world, tp=self.tp, pp=self.pp, cp=self.cp, vpp=self.vpp, ep=self.ep)
 
     def batch(self, layout: Layout, model: ModelConfig) -> Batch:
-        """The batch asked for; by default the usual one."""
+        """The requested batch; by default the usual one."""
         usual = usual_global_batch(self.micro_batch_size, layout.dp, on_cpu=self.on_cpu)
         return Batch(
             global_size=self.global_batch_size or usual,
@@ -49,17 +49,19 @@ class MegatronArguments(TrainingArguments):
 
 
 def check(layout: Layout, batch: Batch, model: ModelConfig) -> None:
-    """Refuse what cannot be trained. Raises RequestError with the rules that are broken."""
+    """Raises RequestError: the layout, the batch and the model break a rule; the message lists all broken rules."""
     sentences = [misfit.sentence for misfit in layout_misfits(layout, batch)]
-    if not sentences:
-        sentences = list(model_misfits(layout, batch, model))
+    sentences = sentences or list(model_misfits(layout, batch, model))
     if sentences:
         raise RequestError("; ".join(sentences))
 
 
 def parse(argv: Sequence[str] | None = None) -> MegatronArguments:
-    """Parse the command line. Exits with 2 when it cannot be read, raises RequestError when it asks for
-    what this exercise does not do."""
+    """Parse the command line. Exits with 2 for a wrong one.
+
+    Raises:
+        RequestError: an option that this exercise does not have.
+    """
     arguments = parse_arguments(MegatronArguments, "Pre-train a GPT with Megatron-Core.", _declare, argv)
     if arguments.gradient_accumulation_steps != 1:
         raise RequestError(
@@ -81,39 +83,27 @@ def _declare(parser: argparse.ArgumentParser) -> None:
 
 def _declare_layout(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("parallel layout")
-    group.add_argument(
-        "--tp", type=positive, default=1, help="tensor-parallel size; > 1 turns sequence parallelism on"
-    )
-    group.add_argument("--pp", type=positive, default=1, help="pipeline-parallel size")
-    group.add_argument("--cp", type=positive, default=1, help="context-parallel size")
-    group.add_argument(
-        "--vpp", type=positive, default=1, help="model chunks per pipeline rank; > 1 interleaves 1F1B"
-    )
-    group.add_argument(
-        "--ep", type=positive, default=1, help="expert-parallel size, for mixture-of-experts models"
-    )
+    for flag, meaning in (
+        ("--tp", "tensor-parallel size; > 1 turns sequence parallelism on"),
+        ("--pp", "pipeline-parallel size"),
+        ("--cp", "context-parallel size"),
+        ("--vpp", "model chunks per pipeline rank; > 1 interleaves 1F1B"),
+        ("--ep", "expert-parallel size, for mixture-of-experts models"),
+    ):
+        group.add_argument(flag, type=positive, default=1, help=meaning)
 
 
 def _declare_iteration(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("iteration")
+    samples = "samples per iteration; 128, on CPU 8 micro-batches"
+    group.add_argument("--global-batch-size", type=positive, help=samples)
+    iterations = "iterations in all; default: to the window's end"
+    group.add_argument("--iters", dest="steps", type=positive, help=iterations)
+    whole = "keep the whole optimizer state on every data-parallel rank"
     group.add_argument(
-        "--global-batch-size", type=positive, help="samples per iteration; 128, on CPU 8 micro-batches"
+        "--no-distributed-optimizer", dest="distributed_optimizer", action="store_false", help=whole
     )
-    group.add_argument(
-        "--iters", dest="steps", type=positive, help="iterations in all; default: to the window's end"
-    )
-    group.add_argument(
-        "--no-distributed-optimizer",
-        dest="distributed_optimizer",
-        action="store_false",
-        help="keep the whole optimizer state on every data-parallel rank",
-    )
-    group.add_argument(
-        "--no-overlap",
-        dest="overlap",
-        action="store_false",
-        help="reduce gradients and gather parameters when nothing else runs",
-    )
-    group.add_argument(
-        "--data-path", type=Path, help="prefix of a Megatron .bin/.idx pair; default: built from --data"
-    )
+    alone = "reduce gradients and gather parameters when nothing else runs"
+    group.add_argument("--no-overlap", dest="overlap", action="store_false", help=alone)
+    prefix = "prefix of a Megatron .bin/.idx pair; default: built from --data"
+    group.add_argument("--data-path", type=Path, help=prefix)

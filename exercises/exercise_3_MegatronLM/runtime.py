@@ -1,6 +1,6 @@
-"""Brings a process up: the device it trains on, the default process group, and the CPU shim where it is needed.
+"""Starts a process: its device, the default process group, and the CPU shim where it is needed.
 
-Must have run before anything imports megatron.
+Call it before anything imports megatron.
 """
 
 from __future__ import annotations
@@ -16,33 +16,31 @@ from harness.common.errors import RequestError
 
 
 def order_launches() -> None:
-    """One hardware queue, in which communication and computation keep the order in which megatron launches them.
+    """Set one hardware queue, which keeps communication and computation in the order of their launches.
 
-    The driver reads this once: call it before anything asks for a GPU, even `torch.cuda.is_available()`.
+    The driver reads this once: call it before anything uses CUDA, even `torch.cuda.is_available()`.
     """
     os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "1")
 
 
 def start(on_cpu: bool) -> torch.device:
-    """Join the processes that torchrun started and return this one's device.
+    """Join the processes that torchrun started and return the device of this process.
 
-    Raises RequestError when torchrun did not start this process.
+    Raises:
+        RequestError: torchrun did not start this process.
     """
     if "RANK" not in os.environ:
         raise RequestError("exercise 3 runs under a launcher: torchrun --nproc-per-node N train.py …")
-    _silence_what_no_student_can_change()
+    # megatron-core warns about NVIDIA extensions that are not installed, and calls collectives by their old names.
+    # A student can change neither.
+    warnings.filterwarnings("ignore", module=r"megatron\.core")
+    warnings.filterwarnings("ignore", category=FutureWarning, module=r"torch\.distributed")
     if not on_cpu:
         return _start_on_gpu()
-    os.environ["CUDA_VISIBLE_DEVICES"] = ""  # a GPU that is not wanted must not be found by megatron either
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""  # megatron must not find a GPU that is not wanted
     cpu_shim.install()
     dist.init_process_group("gloo")
     return torch.device("cpu")
-
-
-def _silence_what_no_student_can_change() -> None:
-    # megatron-core lists at import the NVIDIA extensions it does without, and calls collectives by their old names.
-    warnings.filterwarnings("ignore", module=r"megatron\.core")
-    warnings.filterwarnings("ignore", category=FutureWarning, module=r"torch\.distributed")
 
 
 def _start_on_gpu() -> torch.device:

@@ -1,7 +1,7 @@
-"""Ranges for each micro-batch and stage of megatron-core's schedules, put on from outside, in this one place.
+"""Ranges for each micro-batch and stage of megatron-core's schedules, added from outside.
 
-Wraps the schedules' forward and backward step and the pipeline's point-to-point communication. Knows the names
-of those three functions and the shape of their arguments; nothing of the model.
+Wraps the schedules' forward and backward step and the pipeline's point-to-point communication. Knows the names of
+these three functions and their arguments; knows nothing of the model.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def install() -> StageRanges:
 
 
 class StageRanges:
-    """Marks what the schedule does, and adds its times to the current iteration's timer."""
+    """Marks the steps of the schedule, and adds their times to the current iteration's timer."""
 
     def __init__(self) -> None:
         self._timer = StepTimer()
@@ -44,7 +44,7 @@ class StageRanges:
                 output, num_tokens = forward_step(
                     *args, current_microbatch=current_microbatch, vp_stage=vp_stage, **kwargs
                 )
-            # The schedules hand this very object to the backward step, which is told nothing else.
+            # The schedules give this same object to the backward step, and no number of the micro-batch.
             _first(output).harness_place = place
             return output, num_tokens
 
@@ -52,17 +52,15 @@ class StageRanges:
 
     def backward(self, backward_step: Callable[..., Any]) -> Callable[..., Any]:
         def marked(input_tensor: Any, output_tensor: Any, *args: Any, **kwargs: Any) -> Any:
-            with (
-                annotate(f"backward {_first(output_tensor).harness_place}"),
-                self._timer.part("backward"),
-            ):
+            place = _first(output_tensor).harness_place
+            with annotate(f"backward {place}"), self._timer.part("backward"):
                 return backward_step(input_tensor, output_tensor, *args, **kwargs)
 
         return marked
 
 
 def stage_number(vp_stage: int | None) -> int:
-    """The stage's place in the whole pipeline: with VPP, chunk c of pipeline rank r is stage c·PP + r."""
+    """The stage's number in the whole pipeline: with VPP, chunk c of pipeline rank r is stage c·PP + r."""
     size: int = parallel_state.get_pipeline_model_parallel_world_size()
     rank: int = parallel_state.get_pipeline_model_parallel_rank()
     return (vp_stage or 0) * size + rank
@@ -84,7 +82,7 @@ class _MarkedRequest:
             self._request.wait()
 
 
-# What megatron's requests are called, and what they are: activations go forward, gradients backward.
+# Megatron's name of each request, and ours: activations go forward, gradients backward.
 _REQUESTS = {
     "send_next": "send_forward",
     "recv_prev": "recv_forward",
@@ -110,7 +108,7 @@ def _marked_communication(communicate: Callable[..., Any]) -> Callable[..., Any]
 def _communication_name(
     *, tensor_send_next: Any, tensor_send_prev: Any, recv_prev: bool, recv_next: bool, **_: Any
 ) -> str:
-    """`send_forward_recv_backward` and the like: all that one call sends and receives; empty when nothing."""
+    """All that one call sends and receives, such as `send_forward_recv_backward`; empty for nothing."""
     wanted = {
         "send_next": tensor_send_next is not None,
         "send_prev": tensor_send_prev is not None,

@@ -1,6 +1,7 @@
 """Exercise 3: pre-train a GPT with tensor and pipeline parallelism, on megatron-core, and profile some iterations.
 
-Read it from top to bottom: `main` sets the stage, `train` is the loop, `train_iteration` one global batch.
+Read it from top to bottom: `main` prepares and ends the training, `train` is the loop, `train_iteration` one global
+batch.
 
     torchrun --nproc-per-node 2 exercises/exercise_3_MegatronLM/train.py \
         --model configs/models/tiny-mistral.yaml --run-dir /tmp/run --pp 2 --profiler torch
@@ -14,9 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-sys.path.insert(
-    0, str(Path(__file__).resolve().parents[2])
-)  # so that `exercises` is found, wherever we start
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # `exercises` is found from anywhere
 
 import torch.distributed as dist
 
@@ -30,13 +29,13 @@ from exercises.utils.models import load_model_config
 from exercises.utils.ranges import annotate
 from exercises.utils.stop import StopRequest
 
-if TYPE_CHECKING:  # megatron looks for CUDA while it is imported: `main` waits for the CPU shim
+if TYPE_CHECKING:  # the import of megatron looks for CUDA, so `main` first installs the CPU shim
     from exercises.exercise_3_MegatronLM.data import Samples
     from exercises.exercise_3_MegatronLM.engine import Engine
 
 
 def main() -> int:
-    """Train as the command line asks. Returns 0, or 143 when told to stop."""
+    """Train as the command line asks. Returns 0, or 143 after SIGTERM."""
     runtime.order_launches()
     stop = StopRequest()
     arguments = options.parse()
@@ -56,12 +55,7 @@ def main() -> int:
     prefix = data.prefix_of(arguments, model.vocab_size)
     samples = data.Samples(prefix, batch.seq_length, model.vocab_size, arguments.seed)
     start = iteration_metrics.start_line(arguments, model, layout, training, device)
-    with (
-        MetricsWriter(arguments.run_dir, start) as writer,
-        open_capture(
-            arguments.profiler, arguments.window, arguments.run_dir, rank, arguments.profile_memory
-        ) as capture,
-    ):
+    with MetricsWriter(arguments.run_dir, start) as writer, open_capture(arguments, rank) as capture:
         train(arguments, training, samples, stop=stop, capture=capture, writer=writer)
     dist.destroy_process_group()
     return stop.exit_code
@@ -76,7 +70,7 @@ def train(
     capture: Capture,
     writer: MetricsWriter,
 ) -> None:
-    """One iteration after the other, until the last one or until told to stop."""
+    """One iteration after the other, until the last one or until SIGTERM."""
     from exercises.exercise_3_MegatronLM import iteration_metrics, stage_ranges
 
     marks = stage_ranges.install()
@@ -89,9 +83,8 @@ def train(
         with timer.part("iteration"), annotate(f"iteration_{iteration}"):
             loss = train_iteration(training, samples, iteration, timer)
         capture.step_ends(iteration)
-        line = iteration_metrics.step_line(
-            iteration, arguments.window, training.batch, timer, loss=loss, lr=lr
-        )
+        phase = arguments.window.phase(iteration)
+        line = iteration_metrics.step_line(iteration, phase, training.batch, timer, loss=loss, lr=lr)
         writer.step(line)
         if dist.get_rank() == 0:
             print(f"iteration {iteration + 1}/{arguments.total_steps}  {line.summary()}", flush=True)

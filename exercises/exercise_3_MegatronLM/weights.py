@@ -1,7 +1,7 @@
-"""Initial weights that are the same whatever the parallel layout, so that losses of layouts can be compared.
+"""Initial weights that are the same for every parallel layout, so that losses of layouts can be compared.
 
-Every rank draws each whole matrix from a generator seeded by the matrix's name in the undivided model, then
-keeps its shard. Knows the names of megatron-core's parameters; nothing of training.
+Every rank draws each whole matrix from a generator, whose seed is the matrix's name in the undivided model, and keeps
+its shard. Knows the names of megatron-core's parameters; nothing of training.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ DIVIDED_BY_COLUMNS = ("linear_proj.", "linear_fc2.")
 
 
 def initialise(chunks: list[GPTModel], seed: int) -> None:
-    """Fill the matrices of this rank's chunks; norms keep their ones."""
+    """Fill the matrices of this rank's chunks; the weights of norms stay 1."""
     for chunk in chunks:
         for name, parameter in chunk.named_parameters():
             if parameter.dim() > 1:
@@ -33,7 +33,7 @@ def initialise(chunks: list[GPTModel], seed: int) -> None:
 
 
 def name_in_whole_model(name: str, chunk: GPTModel) -> str:
-    """`name` with the layer and the expert counted over all stages and ranks instead of over this chunk."""
+    """`name` with the numbers of layer and expert in the whole model instead of in this chunk."""
     layer = re.match(r"decoder\.layers\.(\d+)\.", name)
     if layer:
         number = chunk.decoder.layers[int(layer[1])].layer_number
@@ -63,7 +63,7 @@ def _shard_of(name: str, parameter: Tensor, config: TransformerConfig, seed: int
     if dimension is None or size == 1:
         return whole
     if "linear_fc1." in name:
-        # SwiGLU's gate and up projections are stacked; each is divided on its own.
+        # SwiGLU's gate and up projections are stacked; each is divided separately.
         return torch.cat([half.chunk(size)[rank] for half in whole.chunk(2)])
     return whole.chunk(size, dim=dimension)[rank]
 
@@ -93,6 +93,6 @@ def _draw(name: str, shape: list[int], config: TransformerConfig, seed: int, dev
     generator = torch.Generator(device=device).manual_seed(int.from_bytes(digest[:7], "big"))
     deviation = STANDARD_DEVIATION
     if any(part in name for part in DIVIDED_BY_COLUMNS):
-        # What is added to the residual stream is drawn smaller the deeper the model (GPT-2's rule).
+        # In a deeper model, weights whose output is added to the residual stream are smaller (GPT-2's rule).
         deviation /= math.sqrt(2 * config.num_layers)
     return torch.empty(shape, device=device).normal_(0.0, deviation, generator=generator)
