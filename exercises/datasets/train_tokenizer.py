@@ -1,8 +1,8 @@
-"""Train the small byte-level BPE tokenizer from our own instructions; the same input gives the same file.
+"""Trains the small byte-level BPE tokenizer from our own instructions; the same input gives the same file.
 
     python exercises/datasets/train_tokenizer.py [FOLDER]
 
-It splits text as Llama 3's tokenizer does, so that what reads one reads the other.
+It splits text as Llama 3's tokenizer does, so that the same program reads both.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Says whether the ranges of task 1a-optional are in a trace. Needs nothing but Python.
+"""Checks whether the ranges of task 1a-optional are in a trace. Needs only Python.
 
     python exercises/exercise_1_DDP/check_ranges.py last
 
@@ -41,12 +41,12 @@ class Unreadable(Exception):
 
 
 class NoTrace(Exception):
-    """What was named has no trace; the message says why, as a sentence."""
+    """The given run, folder or file has no trace; the message says why, as a sentence."""
 
 
 @dataclass(frozen=True)
 class Range:
-    """A named stretch of time on one thread, in the trace's own unit."""
+    """A named interval on one thread, in the trace's own unit of time."""
 
     name: str
     thread: object
@@ -55,27 +55,27 @@ class Range:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Check every trace named; print one line per finding."""
+    """Check every given trace; print one line per finding."""
     if not arguments:
         print("say which run to check, for example: check_ranges.py last")
         return 2
-    return max(check_all(argument) for argument in arguments)
+    return max(check_argument(argument) for argument in arguments)
 
 
-def check_all(argument: str) -> int:
+def check_argument(argument: str) -> int:
     """Check the traces of one run or file; the worst of their exit codes."""
     try:
-        return max(report(trace) for trace in find_traces(argument))
+        return max(check_trace(trace) for trace in find_traces(argument))
     except NoTrace as why:
         print(why)
         return 2
 
 
 def find_traces(argument: str) -> list[Path]:
-    """The file of that name, or the traces somewhere below the folder of that name, or those of that run.
+    """The trace file of that name, or all traces below the folder or in the run of that name.
 
     Raises:
-        NoTrace: there is none.
+        NoTrace: no trace was found.
     """
     path = Path(argument)
     if path.is_file():
@@ -89,18 +89,18 @@ def find_traces(argument: str) -> list[Path]:
 
 
 def _status(name: str) -> dict[str, Any]:
-    """What the harness knows of a run: `last` is the one that it calls so.
+    """The harness's status of a run, by every name that the harness knows, such as `last`.
 
     Raises:
-        NoTrace: it knows no such run.
+        NoTrace: the harness knows no run of that name.
     """
     argv = ["bash", str(SLURM_SH), "status", name, "--json"]
-    asked = subprocess.run(argv, capture_output=True, text=True, check=False)
+    status = subprocess.run(argv, capture_output=True, text=True, check=False)
     try:
-        return dict(json.loads(asked.stdout))
+        return dict(json.loads(status.stdout))
     except ValueError:
-        said = asked.stderr.strip().splitlines() or ["it printed nothing"]
-        raise NoTrace(f"{name}: no such file or folder, and {said[-1]}") from None
+        errors = status.stderr.strip().splitlines() or ["slurm.sh printed nothing"]
+        raise NoTrace(f"{name}: no such file or folder, and {errors[-1]}") from None
 
 
 def _why_no_trace(name: str, folder: Path, run: dict[str, Any]) -> str:
@@ -108,7 +108,7 @@ def _why_no_trace(name: str, folder: Path, run: dict[str, Any]) -> str:
     if state in ("queued", "running"):
         return f"is {state}: its trace comes when it ends"
     if state != "completed":
-        return f"is {state} and has no trace: `bash slurm.sh logs {name}` has what it said"
+        return f"is {state} and has no trace: `bash slurm.sh logs {name}` shows its output"
     if any(folder.rglob("*.nsys-rep")):
         return f"has reports of nsys and no .sqlite: `bash slurm.sh report {name}` exports them"
     if run.get("missing") == []:
@@ -116,8 +116,8 @@ def _why_no_trace(name: str, folder: Path, run: dict[str, Any]) -> str:
     return f"has no trace: was the profiler started (GAP 2) and moved on (GAP 3)? ({folder})"
 
 
-def report(trace: Path) -> int:
-    """Print what is right and wrong in one trace; 0 when all is right, 1 when not, 2 when it cannot be read."""
+def check_trace(trace: Path) -> int:
+    """Print every finding of one trace. Returns 0 when all is right, 1 when not, 2 when it cannot be read."""
     try:
         findings = check(read_ranges(trace))
     except Unreadable as why:
@@ -130,11 +130,12 @@ def report(trace: Path) -> int:
 
 def check(ranges: Sequence[Range]) -> list[tuple[bool, str]]:
     """For each expected range: is it there, often enough, and inside a step?"""
-    found = {
-        name: [r for r in ranges if re.fullmatch(pattern, r.name)] for name, (pattern, _) in EXPECTED.items()
-    }
-    steps = found[STEP]
-    return [_judge(name, found[name], steps, EXPECTED[name][1]) for name in EXPECTED]
+
+    def matching(pattern: str) -> list[Range]:
+        return [each for each in ranges if re.fullmatch(pattern, each.name)]
+
+    steps = matching(EXPECTED[STEP][0])
+    return [_judge(name, matching(p), steps, every_step) for name, (p, every_step) in EXPECTED.items()]
 
 
 def _judge(name: str, found: Sequence[Range], steps: Sequence[Range], every_step: bool) -> tuple[bool, str]:
@@ -149,23 +150,23 @@ def _judge(name: str, found: Sequence[Range], steps: Sequence[Range], every_step
 
 
 def _cut_off(part: Range, steps: Sequence[Range]) -> bool:
-    """Is it what is left of a step that recording began or ended in? Its step's own range is not in the trace."""
+    """True for a part of a step in which recording began or ended: the step's own range is not in the trace."""
     own = [step for step in steps if step.thread == part.thread]
     return all(part.end <= step.start for step in own) or all(part.start >= step.end for step in own)
 
 
 def _inside(inner: Range, outer: Range) -> bool:
-    slack = 0.001  # Kineto's microseconds, as floats, carry about a nanosecond of rounding
-    return (
-        inner.thread == outer.thread and outer.start <= inner.start + slack and inner.end <= outer.end + slack
-    )
+    if inner.thread != outer.thread:
+        return False
+    slack = 0.001  # Kineto's microseconds, as floats, have a rounding error of about a nanosecond
+    return outer.start <= inner.start + slack and inner.end <= outer.end + slack
 
 
 def read_ranges(trace: Path) -> list[Range]:
-    """The ranges that the program itself wrote into a trace.
+    """The ranges that the program wrote into a trace.
 
     Raises:
-        Unreadable: the file is no trace, or cut short.
+        Unreadable: the file is no trace, or is cut off.
     """
     try:
         return list(_nsys_ranges(trace) if trace.suffix == ".sqlite" else _kineto_ranges(trace))
@@ -195,7 +196,7 @@ def _nsys_ranges(trace: Path) -> Iterable[Range]:
     connection = sqlite3.connect(f"{trace.absolute().as_uri()}?mode=ro", uri=True)
     try:
         if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'NVTX_EVENTS'").fetchone():
-            return  # nsys makes the table with the first range
+            return  # nsys makes this table only for the first range
         for name, thread, start, end in connection.execute(query):
             if name is not None:
                 yield Range(name, thread, start, end)

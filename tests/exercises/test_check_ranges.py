@@ -138,7 +138,7 @@ def test_a_run_is_found_by_what_the_harness_calls_it(
         ("completed", ["torch/rank0.json.gz"], "was the profiler started (GAP 2) and moved on (GAP 3)?"),
         ("completed", [], "ran without a profiler: run it again without --no-profile"),
         ("completed", ["nsys"], "`bash slurm.sh report last` exports them"),
-        ("failed", ["torch/rank0.json.gz"], "`bash slurm.sh logs last` has what it said"),
+        ("failed", ["torch/rank0.json.gz"], "`bash slurm.sh logs last` shows its output"),
         (None, [], "there are no runs yet"),
     ],
 )
