@@ -17,20 +17,8 @@ import torch
 CPU = torch.device("cpu")
 
 # Factories that megatron-core calls with device="cuda" or with torch.cuda.current_device().
-FACTORIES = (
-    "arange",
-    "as_tensor",
-    "empty",
-    "empty_like",
-    "full",
-    "ones",
-    "ones_like",
-    "rand",
-    "randn",
-    "tensor",
-    "zeros",
-    "zeros_like",
-)
+FROM_SIZES = ("arange", "empty", "full", "ones", "rand", "randn", "zeros")
+FROM_DATA = ("as_tensor", "empty_like", "ones_like", "tensor", "zeros_like")
 
 
 class HostStream:
@@ -71,7 +59,7 @@ def install() -> None:
 
 
 def _redirect_factories() -> None:
-    for name in FACTORIES:
+    for name in FROM_SIZES + FROM_DATA:
         setattr(torch, name, _on_host(getattr(torch, name)))
 
 

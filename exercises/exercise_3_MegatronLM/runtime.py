@@ -36,15 +36,11 @@ def start(on_cpu: bool) -> torch.device:
     warnings.filterwarnings("ignore", module=r"megatron\.core")
     warnings.filterwarnings("ignore", category=FutureWarning, module=r"torch\.distributed")
     if not on_cpu:
-        return _start_on_gpu()
+        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+        torch.cuda.set_device(device)
+        dist.init_process_group("nccl", device_id=device)
+        return device
     os.environ["CUDA_VISIBLE_DEVICES"] = ""  # megatron must not find a GPU that is not wanted
     cpu_shim.install()
     dist.init_process_group("gloo")
     return torch.device("cpu")
-
-
-def _start_on_gpu() -> torch.device:
-    device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
-    torch.cuda.set_device(device)
-    dist.init_process_group("nccl", device_id=device)
-    return device

@@ -26,8 +26,7 @@ PREAMBLE = (
     "Below is an instruction that describes a task{}. "
     "Write a response that appropriately completes the request.\n\n"
 )
-PREAMBLE_WITH_INPUT = PREAMBLE.format(", paired with an input that provides further context")
-PREAMBLE_WITHOUT_INPUT = PREAMBLE.format("")
+PAIRED = ", paired with an input that provides further context"
 
 IGNORED = -100  # the label that cross-entropy leaves out
 
@@ -45,10 +44,9 @@ class Instruction:
     @property
     def prompt(self) -> str:
         """The text before the answer."""
-        if not self.input:
-            return f"{PREAMBLE_WITHOUT_INPUT}### Instruction:\n{self.instruction}\n\n### Response:\n"
-        asked = f"### Instruction:\n{self.instruction}\n\n### Input:\n{self.input}"
-        return f"{PREAMBLE_WITH_INPUT}{asked}\n\n### Response:\n"
+        preamble = PREAMBLE.format(PAIRED if self.input else "")
+        context = f"### Input:\n{self.input}\n\n" if self.input else ""
+        return f"{preamble}### Instruction:\n{self.instruction}\n\n{context}### Response:\n"
 
 
 @dataclass(frozen=True)

@@ -12,11 +12,10 @@ import resource
 import socket
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from importlib import metadata
 from pathlib import Path
-from types import TracebackType
 
 import torch
 import torch.distributed as dist
@@ -96,9 +95,7 @@ class MetricsWriter:
     def __enter__(self) -> MetricsWriter:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         status, reason = "completed", None
         if error is not None:
             status, reason = "failed", f"{type(error).__name__}: {error}"
@@ -155,8 +152,6 @@ def _cpu_name() -> str:
 def _package_versions() -> dict[str, str]:
     versions = {}
     for package in PACKAGES:
-        try:
+        with suppress(metadata.PackageNotFoundError):
             versions[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            continue
     return versions

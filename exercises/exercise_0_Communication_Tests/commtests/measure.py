@@ -15,7 +15,6 @@ from harness.common.alpha_beta import AlphaBeta, fit_alpha_beta
 from harness.common.bus_factor import bus_factor
 
 from .operations import Buffers, Member, call, member_of, prepare, rounded_bytes
-from .theory import algorithm_gbytes_per_s
 
 MIN_ITERATIONS = 3
 LAUNCH_CYCLES = 1_000_000  # of a GPU, at 2 GHz half a millisecond: ten times what launching one call takes
@@ -166,7 +165,7 @@ def _measure_size(collective: str, size: int, scope: Scope, settings: Settings, 
     worst = max(by_group, key=by_group.__getitem__)
     ranks = len(scope.groups[worst])
     message_bytes = rounded_bytes(size, ranks)
-    algbw = algorithm_gbytes_per_s(message_bytes, by_group[worst])
+    algbw = message_bytes / by_group[worst]  # bytes per ns are GB/s
     return SizeResult(
         message_bytes=message_bytes,
         iterations=iterations,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from itertools import combinations
 
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
 _GPU = re.compile(r"GPU\d+$")
@@ -12,7 +13,7 @@ _NIC_NAME = re.compile(r"\s*(NIC\d+):\s*(\S+)")
 _CA = re.compile(r"CA '([^']+)'")
 _PORT = re.compile(r"\s*Port (\d+):\s*$")
 _FIELD = re.compile(r"\s*([A-Za-z ]+):\s*(.*?)\s*$")
-_AFFINITY_COLUMNS = {"CPU Affinity": "cpu_affinity", "NUMA Affinity": "numa_affinity"}
+_AFFINITIES = ("CPU Affinity", "NUMA Affinity")
 
 
 class ParseError(ValueError):
@@ -29,10 +30,10 @@ class P2PMatrix:
     def not_ok(self) -> list[tuple[str, str, str]]:
         """(from, to, status) of each ordered pair of different GPUs that is not OK."""
         return [
-            (self.gpus[i], self.gpus[j], value)
-            for i, row in enumerate(self.status)
-            for j, value in enumerate(row)
-            if i != j and value != "OK"
+            (one, other, value)
+            for one, row in zip(self.gpus, self.status, strict=True)
+            for other, value in zip(self.gpus, row, strict=True)
+            if one != other and value != "OK"
         ]
 
 
@@ -49,12 +50,7 @@ class Topology:
 
     def gpu_pairs(self) -> list[tuple[str, str, str]]:
         """(a, b, link) of each unordered pair of GPUs."""
-        return [
-            (a, b, self.links[a][b])
-            for i, a in enumerate(self.gpus)
-            for b in self.gpus[i + 1 :]
-            if b in self.links[a]
-        ]
+        return [(a, b, self.links[a][b]) for a, b in combinations(self.gpus, 2) if b in self.links[a]]
 
 
 @dataclass(frozen=True)
@@ -98,16 +94,15 @@ def parse_topo(text: str) -> Topology:
     lines = _lines(text)
     header = _header_line(lines)
     devices = [word for word in header.split() if _DEVICE.match(word)]
-    affinity_columns = [name for name in _AFFINITY_COLUMNS if name in header]
     links: dict[str, dict[str, str]] = {}
-    affinity: dict[str, dict[str, str]] = {name: {} for name in affinity_columns}
+    affinity: dict[str, dict[str, str]] = {name: {} for name in _AFFINITIES}
+    shown = [name for name in _AFFINITIES if name in header]
     for line in lines[lines.index(header) + 1 :]:
         words = line.split()
         if not words or words[0] not in devices:
             continue
         links[words[0]] = dict(zip(devices, words[1:], strict=False))
-        rest = words[1 + len(devices) :]
-        for name, value in zip(affinity_columns, rest, strict=False):
+        for name, value in zip(shown, words[1 + len(devices) :], strict=False):
             affinity[name][words[0]] = value
     gpus = [device for device in devices if _GPU.match(device)]
     short = [gpu for gpu in gpus if len(links.get(gpu, {})) < len(gpus)]
@@ -117,8 +112,8 @@ def parse_topo(text: str) -> Topology:
         gpus=gpus,
         nics=[device for device in devices if not _GPU.match(device)],
         links=links,
-        cpu_affinity=affinity.get("CPU Affinity", {}),
-        numa_affinity=affinity.get("NUMA Affinity", {}),
+        cpu_affinity=affinity["CPU Affinity"],
+        numa_affinity=affinity["NUMA Affinity"],
         nic_names={m.group(1): m.group(2) for line in lines if (m := _NIC_NAME.match(line))},
     )
 

@@ -43,8 +43,3 @@ def bus_bound(collective: str, scope: str, ranks: int, links: LinkRates) -> Boun
         inside, across = 1.0, float(here)
     limits = [(links.intra_gbps, inside), (links.inter_gbps, across)]
     return Bound(min((rate * factor for rate, factor in limits if rate), default=None))
-
-
-def algorithm_gbytes_per_s(message_bytes: int, time_ns: float) -> float:
-    """Message size over time; bytes per ns are GB/s. The message is the larger of a rank's input and output."""
-    return message_bytes / time_ns
