@@ -1,4 +1,4 @@
-"""What every reader builds its columns with: one table of names, sorting, launches, empty parts."""
+"""Builds the columns of a trace for every reader: the table of names, sorting, launches, empty columns."""
 
 from __future__ import annotations
 
@@ -9,96 +9,78 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.traces.trace import I32, I64, Calls, Collectives, Events, Ranges
+from harness.traces.trace import I32, I64, Calls, Ranges, Spans
 from harness.traces.vocabulary import printable
 
-Part = TypeVar("Part", Events, Calls, Ranges, Collectives)
-Column = NDArray[Any]
+Rows = TypeVar("Rows", bound=Spans)
+AnyColumn = NDArray[Any]
 
 _DTYPES = {"F64": np.float64, "I64": np.int64, "I32": np.int32, "U8": np.uint8}
-_SPARSEST = 8  # numbers are looked up in a table while it has at most so many slots per number
+_SPARSEST = 8  # the most slots per number of a table in which numbers are looked up
 
 
-class Names:
-    """The trace's table of names: each distinct text once, as `printable` gives it, referred to by its index."""
+class NameTable(dict[str, int]):
+    """The trace's table of names: the index of each text in `texts`, which hold each printable text once."""
 
     def __init__(self) -> None:
         self.texts: list[str] = []
-        self._index = _Index(self.texts)
-
-    def __len__(self) -> int:
-        return len(self.texts)
-
-    def index(self, text: str) -> int:
-        """The index of `text`, which is added when it is new."""
-        return self._index[text]
-
-    def indices(self, texts: Iterable[str]) -> I32:
-        """The indices of many texts."""
-        return np.array(list(map(self._index.__getitem__, texts)), np.int32)
-
-
-class _Index(dict[str, int]):
-    """Each text's place in a list, which takes in a text that is asked for the first time."""
-
-    def __init__(self, texts: list[str]) -> None:
-        self._texts = texts
 
     def __missing__(self, text: str) -> int:
         shown = printable(text)
-        if shown != text:
-            self[text] = place = self[shown]
-            return place
-        self[text] = place = len(self._texts)
-        self._texts.append(text)
-        return place
+        self[text] = index = len(self.texts) if shown == text else self[shown]
+        if shown == text:
+            self.texts.append(text)
+        return index
+
+    def indices(self, texts: Iterable[str]) -> I32:
+        """The indices of many texts; a new text is added."""
+        return np.array(list(map(self.__getitem__, texts)), np.int32)
 
 
-def constant(value: int, length: int, dtype: type[np.generic] = np.int64) -> Column:
-    """A column that says the same in every row and takes no memory (read-only)."""
+def constant(value: int, length: int, dtype: type[np.generic] = np.int64) -> AnyColumn:
+    """A column with the same value in every row, which takes no memory (read-only)."""
     return np.broadcast_to(np.array(value, dtype), (length,))
 
 
 def unknown(length: int) -> I64:
-    """A column of `length` unknowns that takes no memory (read-only)."""
+    """A column of -1, which takes no memory (read-only)."""
     return constant(-1, length)
 
 
-def compacted(column: Column) -> Column:
-    """The same column, as a constant where every row says the same."""
+def compacted(column: AnyColumn) -> AnyColumn:
+    """The same column, as a constant where every row has the same value."""
     if is_constant(column) or len(column) == 0 or column.min() != column.max():
         return column
     return np.broadcast_to(column[:1].copy(), column.shape)
 
 
-def is_constant(column: Column) -> bool:
+def is_constant(column: AnyColumn) -> bool:
     """Whether a column was made by `constant`."""
     return column.strides == (0,)
 
 
-def empty(part: type[Part]) -> Part:
-    """A part with no rows."""
-    return part(**{f.name: np.empty(0, _DTYPES[str(f.type)]) for f in fields(part)})
+def empty(of: type[Rows]) -> Rows:
+    """Columns with no rows."""
+    return of(**{f.name: np.empty(0, _DTYPES[str(f.type)]) for f in fields(of)})
 
 
-def reordered(column: Column, order: NDArray[np.intp]) -> Column:
+def reordered(column: AnyColumn, order: NDArray[np.intp]) -> AnyColumn:
     """The rows of one column in `order`; a constant one stays constant and free."""
     return np.broadcast_to(column[:1], order.shape) if is_constant(column) else column[order]
 
 
-def take(part: Part, order: NDArray[np.intp]) -> Part:
-    """The rows of `part` in `order`."""
-    return replace(part, **{f.name: reordered(getattr(part, f.name), order) for f in fields(part)})
+def take(rows: Rows, order: NDArray[np.intp]) -> Rows:
+    """`rows` in `order`, which may leave some out."""
+    return replace(rows, **{f.name: reordered(getattr(rows, f.name), order) for f in fields(rows)})
 
 
-def joined(parts: list[dict[str, Column]]) -> dict[str, Column]:
-    """The rows of several tables with the same columns, one after the other. Empties `parts` as it goes."""
+def joined(parts: list[dict[str, AnyColumn]]) -> dict[str, AnyColumn]:
+    """The rows of several tables with the same columns, one table after the other. Empties `parts`."""
     full = [part for part in parts if len(next(iter(part.values())))] or parts[:1]
-    names = list(full[0])
-    return {name: _joined([part.pop(name) for part in full]) for name in names}
+    return {name: _joined([part.pop(name) for part in full]) for name in list(full[0])}
 
 
-def _joined(columns: list[Column]) -> Column:
+def _joined(columns: list[AnyColumn]) -> AnyColumn:
     if len(columns) == 1:
         return columns[0]
     if all(map(is_constant, columns)) and len({int(column[0]) for column in columns}) == 1:
@@ -115,18 +97,12 @@ def distinct(values: NDArray[np.integer]) -> list[int]:
     """The distinct values of a column that has few, ascending."""
     if is_constant(values):
         return [int(values[0])] if len(values) else []
-    return sorted({int(value) for value in values[_changes(values)]})
-
-
-def _changes(values: NDArray[np.integer]) -> NDArray[np.intp]:
-    """Rows whose value differs from the one before; the first row is one."""
-    different = np.ones(len(values), bool)
-    np.not_equal(values[1:], values[:-1], out=different[1:])
-    return np.flatnonzero(different)
+    changed = np.flatnonzero(values[1:] != values[:-1]) + 1
+    return sorted({*values[:1].tolist(), *values[changed].tolist()})
 
 
 def sorting_order(start_ns: I64, device: NDArray[np.integer]) -> NDArray[np.intp] | None:
-    """The order that sorts events as the contract says, by device and start; None: they already are."""
+    """The order that sorts events as `Events` requires, by device and start; None: they are sorted."""
     pieces = []
     for number in distinct(device):
         rows = np.flatnonzero(device == number)
@@ -137,21 +113,21 @@ def sorting_order(start_ns: I64, device: NDArray[np.integer]) -> NDArray[np.intp
 
 
 def sorted_calls(calls: Calls) -> Calls:
-    """Calls in the contract's order: by start."""
+    """Calls in the order that `Calls` requires: by start."""
     if is_sorted(calls.start_ns):
         return calls
     return take(calls, np.argsort(calls.start_ns, kind="stable"))
 
 
 def sorted_ranges(ranges: Ranges) -> Ranges:
-    """Ranges in the contract's order: by thread, then start, the longer first."""
+    """Ranges in the order that `Ranges` requires: by thread, then start, the longer first."""
     return take(ranges, np.lexsort((-ranges.end_ns, ranges.start_ns, ranges.thread)))
 
 
 def launches(correlation: I64, process: I64, calls: Calls) -> tuple[I64, I64]:
-    """Start and thread of the call that launched each event, -1 where there is none.
+    """Start and thread of the call that launched each event, -1 where no call did.
 
-    Correlation numbers count per process, so several processes' numbers are looked up one process at a time.
+    Each process counts its own correlation numbers, so they are looked up one process at a time.
     """
     start, thread = unknown(len(correlation)), unknown(len(correlation))
     numbers = distinct(process)
@@ -175,7 +151,7 @@ def _of_call(column: I64, call: NDArray[np.integer]) -> I64:
 
 
 def _call_of(wanted: I64, have: I64) -> NDArray[np.integer]:
-    """The first position in `have` of each wanted number, -1 where there is none; -1 itself is never found."""
+    """The first position in `have` of each wanted number, -1 where it is not there; -1 is never found."""
     if len(have) == 0 or len(wanted) == 0:
         return unknown(len(wanted))
     lowest, slots = int(have.min()), int(have.max()) - int(have.min()) + 1

@@ -1,4 +1,4 @@
-"""What a reader of traces can fail with: always one sentence that names the file."""
+"""The error of every reader of traces: one sentence that names the file."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Many traces at once: each is read and reduced in a worker process, so that only results travel.
+"""Many traces at once: a worker process reads and reduces each trace and sends back only the result.
 
-A worker holds one trace at a time, and no more workers run than the memory budget has room for.
+A worker holds one trace at a time; the memory budget limits the number of workers.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from harness.traces.trace import Trace
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-Result = TypeVar("Result")
+Reduced = TypeVar("Reduced")
 
-# Memory while reading, per byte of file; a compressed one holds about 15 times its size. Rounded up from
+# Memory while reading, per byte of file; a compressed file holds about 15 times its size. Rounded up from
 # benchmarks/bench_read_kineto.py and bench_read_nsys.py.
 _BYTES_PER_BYTE = {".json.gz": 8.0, ".sqlite.gz": 12.0, ".json": 0.5, ".sqlite": 2.0, ".nsys-rep": 8.0}
 _BASE_BYTES = 80 << 20
@@ -31,17 +31,17 @@ _WORTH_A_POOL_BYTES = 24 << 20  # below this a pool takes longer to start than i
 
 def map_traces(
     paths: Sequence[Path | str],
-    function: Callable[[Trace], Result],
+    function: Callable[[Trace], Reduced],
     *,
     workers: int | None = None,
     memory_budget_bytes: int | None = None,
     progress: OnProgress = silent,
-) -> list[Result | TraceError]:
+) -> list[Reduced | TraceError]:
     """`function` of each trace, in the order of `paths`; a file that cannot be read gives its TraceError.
 
-    `function` is run in the worker that read the trace and must be importable there (no lambda); what it
-    returns is pickled. `workers` is by default one per usable core, fewer where `memory_budget_bytes`
-    (default: half of the memory that is free) does not hold that many.
+    `function` runs in the worker that read the trace and must be importable there (no lambda); its result
+    is pickled. `workers` is by default one per usable core, or fewer where `memory_budget_bytes`
+    (default: half of the free memory) is too small.
     """
     files = [Path(path) for path in paths]
     sizes = [_size(file) for file in files]
@@ -80,21 +80,17 @@ def _size(file: Path) -> int:
 
 
 def _in_turn(
-    files: list[Path], sizes: list[int], function: Callable[[Trace], Result], each: int, progress: OnProgress
-) -> list[Result | TraceError]:
-    results: list[Result | TraceError] = []
-    for number, file in enumerate(files):
-        results.append(_apply(file, function, each, _after(sum(sizes[:number]), sum(sizes), progress)))
-    return results
+    files: list[Path], sizes: list[int], function: Callable[[Trace], Reduced], each: int, progress: OnProgress
+) -> list[Reduced | TraceError]:
+    def shown(before_bytes: int) -> OnProgress:
+        return lambda done_bytes, _: progress(before_bytes + done_bytes, sum(sizes))
 
-
-def _after(before_bytes: int, total_bytes: int, progress: OnProgress) -> OnProgress:
-    return lambda done_bytes, _: progress(before_bytes + done_bytes, total_bytes)
+    return [_apply(file, function, each, shown(sum(sizes[:number]))) for number, file in enumerate(files)]
 
 
 def _apply(
-    file: Path, function: Callable[[Trace], Result], workers: int, progress: OnProgress = silent
-) -> Result | TraceError:
+    file: Path, function: Callable[[Trace], Reduced], workers: int, progress: OnProgress = silent
+) -> Reduced | TraceError:
     try:
         trace = open_trace(file, workers=workers, progress=progress)
     except TraceError as error:
@@ -105,22 +101,22 @@ def _apply(
 def _in_pool(
     files: list[Path],
     sizes: list[int],
-    function: Callable[[Trace], Result],
+    function: Callable[[Trace], Reduced],
     shares: tuple[int, int],
     progress: OnProgress,
-) -> list[Result | TraceError]:
-    """The largest files first, so that no worker is left alone with one at the end.
+) -> list[Reduced | TraceError]:
+    """The largest files first, so that no worker still reads a large file while the others are idle.
 
-    `shares` are the number of workers, and how many processes each of these may have for a large file.
+    `shares` are the number of workers, and the number of processes that each may use for a large file.
     """
     # These take longer to import than one small trace does to read.
     from concurrent.futures import as_completed
     from concurrent.futures.process import BrokenProcessPool
 
-    results: dict[int, Result | TraceError] = {}
+    results: dict[int, Reduced | TraceError] = {}
     with process_pool(shares[0]) as pool:
         order = sorted(range(len(files)), key=lambda number: -sizes[number])
-        jobs: dict[Future[Result | TraceError], int] = {}
+        jobs: dict[Future[Reduced | TraceError], int] = {}
         for number in order:
             try:
                 jobs[pool.submit(_apply, files[number], function, shares[1])] = number

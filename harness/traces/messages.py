@@ -1,4 +1,4 @@
-"""One communication message, whoever tells of it, and many of them as the trace's collectives."""
+"""One communication message, from any tool, and many messages as the trace's collectives."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.traces.columns import Names
+from harness.traces.columns import NameTable
 from harness.traces.trace import Activity, Collectives, Events
 from harness.traces.vocabulary import collective_kind, dtype_bytes, is_communication, reduced_dtype
 
@@ -17,13 +17,13 @@ UNKNOWN_KIND = "unknown"
 
 @dataclass(slots=True)
 class Message:
-    """One collective as recorded; None and -1: not recorded. `bytes_told`: the size where it is recorded in bytes."""
+    """One collective; None and -1: not recorded. Tools record its size in bytes or in elements."""
 
     kind: str | None
     dtype: str | None = None
     elements_in: int = -1
     elements_out: int = -1
-    bytes_told: int = -1
+    recorded_bytes: int = -1
     group: str | None = None
     group_size: int = -1
 
@@ -31,14 +31,14 @@ class Message:
     def bytes(self) -> int:
         """The larger of input and output, as nccl-tests counts; -1 when not recorded."""
         elements = max(self.elements_in, self.elements_out)
-        if self.bytes_told >= 0 or elements == 0:
-            return max(self.bytes_told, 0)
+        if self.recorded_bytes >= 0 or elements == 0:
+            return max(self.recorded_bytes, 0)
         width = dtype_bytes(self.dtype) if self.dtype else 0
         return elements * width if elements > 0 and width else -1
 
 
 def completed(message: Message, kernel: str) -> Message:
-    """The same message with what it left open and the kernel's name tells."""
+    """The message with its missing kind and type taken from the kernel's name."""
     message.kind = message.kind or collective_kind(kernel.split("(", maxsplit=1)[0])
     message.dtype = message.dtype or reduced_dtype(kernel)
     return message
@@ -58,10 +58,10 @@ def collectives(
     which: NDArray[np.integer],
     events: Events,
     *,
-    names: Names,
+    names: NameTable,
     groups: dict[str, list[int]],
 ) -> Collectives:
-    """The collectives at `rows` of `events`, each with the message at the position `which`, in order of start."""
+    """The collectives at `rows` of `events` in order of start; `which` gives the position of each one's message."""
     order = np.argsort(events.start_ns[rows], kind="stable")
     event, which = rows[order].astype(np.int64), which[order]
     for message in messages:
@@ -70,8 +70,8 @@ def collectives(
         event=event,
         kind=names.indices(m.kind or UNKNOWN_KIND for m in messages)[which],
         bytes=np.array([m.bytes for m in messages], np.int64)[which],
-        dtype=np.array([names.index(m.dtype) if m.dtype else -1 for m in messages], np.int32)[which],
-        group=np.array([names.index(m.group) if m.group else -1 for m in messages], np.int32)[which],
+        dtype=np.array([names[m.dtype] if m.dtype else -1 for m in messages], np.int32)[which],
+        group=np.array([names[m.group] if m.group else -1 for m in messages], np.int32)[which],
         group_size=np.array([m.group_size for m in messages], np.int32)[which],
         start_ns=events.start_ns[event],
         end_ns=events.end_ns[event],
@@ -79,7 +79,7 @@ def collectives(
 
 
 def _name_group(message: Message, groups: dict[str, list[int]]) -> None:
-    """Fill in a group's size from its name, or its name where only one can be meant."""
+    """Fill in a group's size from its name, or its name where only one group fits."""
     if message.group is not None and message.group_size < 0 and message.group in groups:
         message.group_size = len(groups[message.group])
     if message.group is None:

@@ -9,11 +9,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
+from harness.traces.clock_origin import moved_to_zero
 from harness.traces.errors import TraceError
 from harness.traces.progress import OnProgress, silent
 from harness.traces.trace import Trace
 from harness.traces.vocabulary import printable
-from harness.traces.zero import from_zero
 
 _GZIP_MAGIC = b"\x1f\x8b"
 _PROBE_BYTES = 1 << 20
@@ -43,16 +43,10 @@ class TraceFormat(NamedTuple):
 
 
 # Each reader is imported when it is needed: together they would be half of a short command's time.
-def _sqlite(path: Path, how: HowToRead) -> Trace:
-    from harness.traces.nsys.read import read_sqlite
+def _nsys(path: Path, how: HowToRead) -> Trace:
+    from harness.traces.nsys.read import read_nsys
 
-    return read_sqlite(path, how.host, how.progress)
-
-
-def _nsys_report(path: Path, how: HowToRead) -> Trace:
-    from harness.traces.nsys.report import read_report
-
-    return read_report(path, how.host, how.progress)
+    return read_nsys(path, how.host, how.progress)
 
 
 def _kineto(path: Path, how: HowToRead) -> Trace:
@@ -63,8 +57,7 @@ def _kineto(path: Path, how: HowToRead) -> Trace:
 
 # Every format; nothing else lists them. A file of no known name is read as the last, which says what is wrong with it.
 FORMATS = [
-    TraceFormat((".sqlite", ".sqlite.gz"), _sqlite, magic=b"SQLite format 3\0"),
-    TraceFormat((".nsys-rep",), _nsys_report),
+    TraceFormat((".nsys-rep", ".sqlite", ".sqlite.gz"), _nsys, magic=b"SQLite format 3\0"),
     TraceFormat((".json", ".json.gz"), _kineto, contains=b'"traceEvents"'),
 ]
 
@@ -75,8 +68,11 @@ def open_trace(
     """Read a trace of any format in `FORMATS`.
 
     A large file may be read by `workers` processes, where its reader can. `host=False` leaves out API calls and ranges
-    where they cost time of their own (nsys). `progress` hears how much of the file is read. Raises TraceError,
-    one sentence, where the file cannot be read; what was salvaged is in Trace.notes.
+    where they take extra time (nsys). `progress` is called with the bytes that are read. Trace.notes says what
+    is missing of a damaged file.
+
+    Raises:
+        TraceError: the file cannot be read, in one sentence.
     """
     path = Path(path)
     start = _beginning(path)
@@ -85,23 +81,17 @@ def open_trace(
     if start.startswith(_LFS_MAGIC):
         raise TraceError(path, "is a Git LFS pointer, not the trace itself: fetch it with `git lfs pull`")
     known = (f for f in FORMATS if path.name.endswith(f.suffixes) or (f.magic and start.startswith(f.magic)))
-    return _tidied(next(known, FORMATS[-1]).read(path, HowToRead(host, workers, progress)))
-
-
-def _tidied(trace: Trace) -> Trace:
-    """The trace as the contract wants it, whichever tool's it is."""
-    return _printable(from_zero(trace))
+    return _printable(moved_to_zero(next(known, FORMATS[-1]).read(path, HowToRead(host, workers, progress))))
 
 
 def _printable(trace: Trace) -> Trace:
-    """The trace with nothing in its few other texts that would steer a terminal; its names are so already."""
-    said = trace.identity
+    """The trace without control characters in its texts; the table of names has none."""
     identity = replace(
-        said,
-        host=_shown(said.host),
-        device_names={device: printable(name) for device, name in said.device_names.items()},
-        tool_version=_shown(said.tool_version),
-        backend=_shown(said.backend),
+        trace.identity,
+        host=_shown(trace.identity.host),
+        device_names={device: printable(name) for device, name in trace.identity.device_names.items()},
+        tool_version=_shown(trace.identity.tool_version),
+        backend=_shown(trace.identity.backend),
     )
     return replace(
         trace,
@@ -119,14 +109,16 @@ def _shown(text: str | None) -> str | None:
 def find_traces(paths: Iterable[Path | str]) -> list[Path]:
     """The trace files among `paths` and inside its folders, in a natural order (rank2 before rank10).
 
-    Of a report and its own export only the export is taken. Raises TraceError for a path that is not there.
+    Of a report and its own export only the export is taken.
+
+    Raises:
+        TraceError: a path does not exist.
     """
     found: dict[Path, None] = {}
     for path in map(Path, paths):
         if not path.exists():
             raise TraceError(path, "does not exist")
-        inside = [path] if path.is_file() else _inside(path)
-        found.update(dict.fromkeys(inside))
+        found.update(dict.fromkeys([path] if path.is_file() else _inside(path)))
     return list(found)
 
 
@@ -148,15 +140,12 @@ def _looks_like_trace(file: Path) -> bool:
     except TraceError:
         start = b""
     # A damaged trace is kept: opening it gives an error, while without it the rank would only be missing.
-    return known.contains in start or start.startswith(_LFS_MAGIC) or (not start and _named_as_trace(name))
-
-
-def _named_as_trace(name: str) -> bool:
-    return _TRACE_NAME.search(name) is not None
+    is_damaged = not start and _TRACE_NAME.search(name) is not None
+    return known.contains in start or start.startswith(_LFS_MAGIC) or is_damaged
 
 
 def _superseded(report: Path, files: set[Path]) -> list[Path]:
-    """Of a report and the exports beside it, what need not be read: an export is good while it is not older."""
+    """Of a report and the exports beside it, the files to leave out: an export is valid if it is not older."""
     if not report.name.endswith(".nsys-rep"):
         return []
     stem = report.name.removesuffix(".nsys-rep")
@@ -170,7 +159,7 @@ def _natural(path: Path) -> list[tuple[int, int, str]]:
 
 
 def _beginning(path: Path, unpack: bool = False) -> bytes:
-    """The first bytes of a file; with `unpack`, enough of its text to know a trace by it, nothing if it is damaged."""
+    """The first bytes of a file; with `unpack`, enough text to recognise a trace, or b"" if it is damaged."""
     try:
         with path.open("rb") as stream:
             start = stream.read(_PROBE_BYTES if unpack else 512)

@@ -1,4 +1,4 @@
-"""Operators of a CPU trace put together again from the pieces that are its events. Knows no file and no analysis."""
+"""Operators of a CPU trace, joined from the pieces that are its events. Must not know files or analyses."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from harness.traces.trace import I64, Activity, Events
 
 @dataclass(frozen=True)
 class Operators:
-    """n operators in order of start: the event that is the first piece of each, its whole span, its own time."""
+    """n operators in order of start: the event of the first piece, the whole span, the operator's own time."""
 
     first: I64
     start_ns: I64
@@ -23,7 +23,7 @@ class Operators:
 
 
 def operators(events: Events, rows: I64) -> Operators:
-    """Whose pieces are among `rows`: indices of one process's events, ascending. Other events are passed over."""
+    """The operators with pieces among `rows`, which are ascending indices of one process's events."""
     pieces = rows[events.activity[rows] == Activity.CPU_OP]
     number = _numbers(events.correlation[pieces])
     count = int(number.max(initial=-1)) + 1
@@ -32,22 +32,22 @@ def operators(events: Events, rows: I64) -> Operators:
     last[number] = pieces  # no two operators cross on a thread, so a later piece never ends earlier
     own = np.zeros(count, np.int64)
     np.add.at(own, number, events.end_ns[pieces] - events.start_ns[pieces])
-    known = np.flatnonzero(first >= 0)
-    known = known[np.argsort(first[known])]
-    first, last = first[known], last[known]
-    return Operators(first, events.start_ns[first], events.end_ns[last], own[known])
+    found = np.flatnonzero(first >= 0)
+    found = found[np.argsort(first[found])]
+    first, last = first[found], last[found]
+    return Operators(first, events.start_ns[first], events.end_ns[last], own[found])
 
 
 def _numbers(correlation: I64) -> I64:
-    """What tells operators apart; a piece without a number is an operator of its own."""
+    """A number for each operator; a piece without one is an operator of its own."""
     free = int(correlation.max(initial=-1)) + 1
     return np.where(correlation >= 0, correlation, free + np.arange(len(correlation)))
 
 
 def counted(events: Events, rows: I64) -> tuple[I64, I64]:
-    """What a table counts of `rows`, and how long each took (ns): of an operator its first piece, with its own time.
+    """The rows that a table counts, and the duration of each (ns): of an operator the first piece, with its own time.
 
-    The sum of the durations is that of all the rows.
+    The sum of the durations is the sum over all `rows`.
     """
     if not np.any(events.activity == Activity.CPU_OP):
         return rows, events.end_ns[rows] - events.start_ns[rows]

@@ -1,4 +1,4 @@
-"""Worker processes for reading. Knows no trace and no reader, so that a reader can use it too."""
+"""Worker processes for reading. Must not know traces or readers, so that a reader can use it too."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from concurrent.futures import ProcessPoolExecutor
 
-KILLED = "was not read: its worker process was killed, probably for want of memory"
+KILLED = "was not read: its worker process was killed, probably because the memory was full"
 
 
 def process_pool(workers: int) -> ProcessPoolExecutor:
-    """Worker processes that die silently of Ctrl-C.
+    """Worker processes that end silently on Ctrl-C.
 
-    Forking starts them quickest, and is safe only while no other thread holds a lock.
+    A fork starts them fastest, but is safe only while no other thread holds a lock.
     """
     import multiprocessing
     from concurrent.futures import ProcessPoolExecutor

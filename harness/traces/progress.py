@@ -1,4 +1,4 @@
-"""Tells on stderr how far a long piece of work has come, once it takes longer than a second."""
+"""Shows on stderr how much of a piece of work is done, once it takes longer than a second."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import TextIO
 
-OnProgress = Callable[[int, int], None]  # done, in all: of bytes, unless said otherwise
+OnProgress = Callable[[int, int], None]  # (done, total), of bytes or of the unit of a Progress
 
 _PATIENCE_S = 1.0
 _TERMINAL_INTERVAL_S = 0.2
@@ -20,9 +20,10 @@ def silent(done: int, total: int) -> None:
 
 
 class Progress:
-    """A `OnProgress` that writes one line, rewritten in place on a terminal. Used as a context manager.
+    """An `OnProgress` that writes one line, rewritten in place on a terminal. Used as a context manager.
 
-    `unit`: what is counted, where it is not bytes."""
+    `unit`: what is counted, if not bytes.
+    """
 
     def __init__(self, doing: str, stream: TextIO | None = None, unit: str | None = None) -> None:
         self._doing = doing

@@ -1,8 +1,8 @@
 """A trace: what one profiled process (or one nsys report) did, as numpy columns.
 
-Every reader returns this and every analysis takes it. It knows neither where the numbers came from nor what
-they will be used for. All times are integer nanoseconds on the trace's own clock, none below 0 (see zero.py);
-`-1` means "not known" in every integer column unless said otherwise.
+Every reader returns this and every analysis takes it. It must not know where the numbers came from or what
+they are used for. All times are integer nanoseconds on the trace's own clock, none below 0 (see clock_origin.py);
+`-1` means "not known" in every integer column unless stated otherwise.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ F64 = NDArray[np.float64]
 
 
 class Activity(IntEnum):
-    """What the tool recorded, before anybody judges it by its name."""
+    """What the tool recorded; the name is not looked at."""
 
     KERNEL = 0
     MEMCPY = 1
@@ -49,11 +49,20 @@ class RangeKind(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Events:
-    """Work on devices, sorted by (device, start). All columns have length n."""
+class Spans:
+    """Columns of length n of anything with a start and an end."""
 
     start_ns: I64
     end_ns: I64
+
+    def __len__(self) -> int:
+        return len(self.start_ns)
+
+
+@dataclass(frozen=True, slots=True)
+class Events(Spans):
+    """Work on devices, sorted by (device, start). All columns have length n."""
+
     name: I32  # index into Trace.names
     activity: U8  # Activity
     device: I32  # device index within the host; 0 on a CPU trace
@@ -67,44 +76,31 @@ class Events:
     dtype: I32  # index into Trace.names of the input dtype where recorded (CPU ops), else -1
     process: I64  # pid (nsys: one report can hold several processes), else -1
 
-    def __len__(self) -> int:
-        return len(self.start_ns)
-
 
 @dataclass(frozen=True, slots=True)
-class Calls:
+class Calls(Spans):
     """Host API calls that launch, copy or synchronise, sorted by start. Length n."""
 
-    start_ns: I64
-    end_ns: I64
     name: I32
     thread: I64
     correlation: I64
     process: I64
 
-    def __len__(self) -> int:
-        return len(self.start_ns)
-
 
 @dataclass(frozen=True, slots=True)
-class Ranges:
-    """What the program said about itself, sorted by (thread, start, -end). Length n."""
+class Ranges(Spans):
+    """The program's own named intervals, sorted by (thread, start, -end). Length n."""
 
-    start_ns: I64
-    end_ns: I64
     name: I32
     thread: I64
     kind: U8  # RangeKind
     process: I64
     domain: I32  # index into Trace.names of the NVTX domain; -1 default domain
-    is_open: U8  # 1: it never ended while recorded, and end_ns is the last thing that was
-
-    def __len__(self) -> int:
-        return len(self.start_ns)
+    is_open: U8  # 1: it did not end in the recording, and end_ns is the recording's end
 
 
 @dataclass(frozen=True, slots=True)
-class Collectives:
+class Collectives(Spans):
     """Communication calls with their arguments, one row per device-side span, sorted by start. Length n.
 
     `event` points into Events (the NCCL kernel, or the gloo span), `-1`: the device side was not recorded.
@@ -117,11 +113,6 @@ class Collectives:
     dtype: I32  # index into Trace.names
     group: I32  # index into Trace.names: the communicator's name or id
     group_size: I32
-    start_ns: I64
-    end_ns: I64
-
-    def __len__(self) -> int:
-        return len(self.start_ns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +127,7 @@ class MetricSeries:
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Which process of which job this is. None: the trace does not say."""
+    """Which process of which job this is. None: not recorded."""
 
     source: str  # "nsys" | "kineto"
     path: str
@@ -149,7 +140,7 @@ class Identity:
     clock: str = "trace"  # "unix": ns since 1970; "trace": an origin of the tool's own
     epoch_ns: int | None = None  # unix time of clock zero, where recorded
     backend: str | None = None  # nccl, gloo …
-    ranks: dict[int, int] = field(default_factory=dict)  # of each process (by pid) that tells it
+    ranks: dict[int, int] = field(default_factory=dict)  # rank by pid, of the processes that record it
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,8 +156,7 @@ class Trace:
     metrics: list[MetricSeries] = field(default_factory=list)
     peak_memory_bytes: dict[tuple[int, int], int] = field(default_factory=dict)  # by process and device
     dropped_events: int = 0
-    complete_until_ns: int | None = None  # of a file that was cut off: some of what began later is missing
+    complete_until_ns: int | None = None  # of a cut file: later events may be missing
     notes: list[str] = field(default_factory=list)  # what was salvaged or is missing, one sentence each
-    groups: dict[str, list[int]] = field(
-        default_factory=dict
-    )  # communicator name -> global ranks, where recorded
+    # Global ranks by the communicator's name, where recorded.
+    groups: dict[str, list[int]] = field(default_factory=dict)

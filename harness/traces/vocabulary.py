@@ -1,4 +1,4 @@
-"""One vocabulary for collectives and dtypes, whatever tool or library named them."""
+"""One vocabulary for collectives and dtypes of every tool and library."""
 
 from __future__ import annotations
 
@@ -46,8 +46,6 @@ _COLLECTIVES = {
 POINT_TO_POINT = ("send", "recv", "send_recv")  # one of a pair, which has no common instance on all ranks
 _STEMS = [(stem, kind) for kind, stems in _COLLECTIVES.items() for stem in stems]
 _NOISE = re.compile(r"[^a-z]")
-
-
 _BLANKS = b"\t\n\v\f\r"
 _CONTROLS: dict[int, str | None] = {
     code: " " if code in _BLANKS else None for code in (*range(0x20), *range(0x7F, 0xA0))
@@ -55,7 +53,7 @@ _CONTROLS: dict[int, str | None] = {
 
 
 def printable(text: str) -> str:
-    """A text without control characters: a trace is somebody else's, and what it names must not steer a terminal.
+    """A text without control characters, since a name in a stranger's trace must not control the terminal.
 
     >>> printable("\\x1b[31mgemm\\n")
     '[31mgemm '
@@ -65,7 +63,7 @@ def printable(text: str) -> str:
 
 @lru_cache(maxsize=1024)
 def dtype_name(word: str) -> str | None:
-    """PyTorch's name of an element type written in any tool's way, or None for what is no element type.
+    """PyTorch's name of an element type in any tool's spelling, or None for any other word.
 
     >>> dtype_name("c10::BFloat16"), dtype_name("Float"), dtype_name("TensorList")
     ('bfloat16', 'float32', None)
@@ -74,7 +72,7 @@ def dtype_name(word: str) -> str | None:
 
 
 def reduced_dtype(kernel: str) -> str | None:
-    """The element type that an NCCL kernel reduces, by its name; None where the name has none.
+    """The element type in the name of an NCCL kernel that reduces, or None.
 
     >>> reduced_dtype("ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)")
     'bfloat16'
@@ -99,7 +97,7 @@ def is_communication(kernel: str) -> bool:
 def collective_kind(word: str) -> str | None:
     """The collective that a kernel, an operator or an API call carries out, or None for any other.
 
-    Reads NCCL's and RCCL's kernels of every era, NCCL's API, `c10d::` operators and `gloo:`/`nccl:` spans.
+    Knows NCCL's and RCCL's kernels of every version, NCCL's API, `c10d::` operators and `gloo:`/`nccl:` spans.
 
     >>> collective_kind("ncclDevKernel_AllReduce_Sum_bf16_RING_LL"), collective_kind("c10d::_allgather_base_")
     ('all_reduce', 'all_gather')

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.traces import TraceError, open_trace
+from harness.traces.kineto import framing
 from harness.traces.kineto import layout as layouts
-from harness.traces.kineto import split
 from tests.synthetic import kineto
 
 RECORDS = [record for i in range(6) for record in kineto.gpu_step(10**15 + 10**6 * i)]
@@ -117,7 +117,7 @@ def test_a_missing_file_and_a_folder_are_one_sentence(tmp_path: Path) -> None:
 def test_endless_blanks_are_one_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, layout: str
 ) -> None:
-    for module in (split, layouts):
+    for module in (framing, layouts):
         monkeypatch.setattr(module, "MOST_RECORD_BYTES", 1 << 20)
     text = kineto.kineto_text(RECORDS, layout)
     end = text.rindex(b"}", 0, text.rindex(b"]")) + 1

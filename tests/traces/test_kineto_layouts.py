@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.traces import open_trace
-from harness.traces.kineto import blocks, fill, split
+from harness.traces.kineto import blocks, fill, framing
 from harness.traces.kineto import layout as layout_module
 from harness.traces.trace import Activity, Trace
 from harness.traces.vocabulary import printable
@@ -59,7 +59,7 @@ def test_records_may_lie_across_blocks(
 
 
 @pytest.mark.parametrize("layout", kineto.LAYOUTS)
-@pytest.mark.parametrize("long_bytes", [split._LONG_BYTES, 0])
+@pytest.mark.parametrize("long_bytes", [framing._LONG_BYTES, 0])
 def test_a_record_of_thousands_of_blocks_is_looked_at_a_few_times_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, layout: str, long_bytes: int
 ) -> None:
@@ -74,9 +74,9 @@ def test_a_record_of_thousands_of_blocks_is_looked_at_a_few_times_only(
         looks += 1
         return blocks.more(stream, size)
 
-    for module in (split, layout_module):
+    for module in (framing, layout_module):
         monkeypatch.setattr(module, "more", counted)
-    monkeypatch.setattr(split, "_LONG_BYTES", long_bytes)
+    monkeypatch.setattr(framing, "_LONG_BYTES", long_bytes)
     monkeypatch.setattr(blocks, "BLOCK_BYTES", 50)
     assert told(open_trace(path)) == whole
     assert path.stat().st_size / 50 > 2_000 > 10 * looks

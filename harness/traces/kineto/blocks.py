@@ -1,4 +1,4 @@
-"""A trace file as blocks of plain bytes, unpacked on the way; knows nothing of what the bytes mean."""
+"""A trace file as blocks of plain bytes, unpacked if need be; must not know what the bytes mean."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ BLOCK_BYTES = 256 << 10  # fits the cache of one core; larger blocks read slower
 MOST_RECORD_BYTES = 64 << 20  # of text in which no record ends
 _PACKED_BYTES = 64 << 10
 _GZIP_MAGIC = b"\x1f\x8b"
-_GZIP_WBITS = 31  # zlib's way to say: with a gzip header
+_GZIP_WBITS = 31  # zlib's number for "with a gzip header"
 _DAMAGE: type[Exception] = isal_zlib.error  # type: ignore[assignment]
 
 
 class Blocks:
-    """The blocks of one file. After iteration, `broken` says what ended it early, if anything did."""
+    """The blocks of one file. After iteration, `broken` says why it ended early; None: it did not."""
 
     def __init__(self, path: Path, progress: OnProgress = silent) -> None:
         self.path = path
@@ -39,7 +39,7 @@ class Blocks:
 
     @property
     def is_packed(self) -> bool:
-        """Whether the file is compressed. Raises TraceError for one that cannot be read."""
+        """Whether the file is compressed. Raises TraceError: the file cannot be read."""
         try:
             with self.path.open("rb", buffering=0) as file:
                 return _is_packed(file)
@@ -70,10 +70,10 @@ class Blocks:
 
 
 def more(stream: Iterator[bytes], size: int) -> bytes:
-    """The next blocks of a stream as one text, of at least `size` bytes where it has as many; b"" at its end.
+    """The next blocks of a stream as one text of at least `size` bytes, or as many as there are; b"" at its end.
 
-    A reader that found nothing in its text asks for as much again: the text doubles, so that however long it waits
-    it looks at each byte only a few times.
+    A reader that found nothing in its text asks for as many bytes again: the text doubles, so the reader searches each
+    byte only a few times.
     """
     taken: list[bytes] = []
     while size > 0 and (block := next(stream, None)) is not None:

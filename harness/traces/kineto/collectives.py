@@ -5,13 +5,13 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import defaultdict
 
-from harness.traces.kineto.arguments import from_arguments
 from harness.traces.kineto.cpu import SPAN_PREFIX
 from harness.traces.kineto.gather import Gathered, HostMessage
+from harness.traces.kineto.message_args import from_arguments
 from harness.traces.messages import Message, communication_kernels, completed
 from harness.traces.trace import Events
 
-_DEEPEST_NESTING = 4  # spans that may lie between a launch and the one that tells of the message
+_DEEPEST_NESTING = 4  # spans that may lie between a launch and the span with its message
 
 
 def kernel_messages(gathered: Gathered, events: Events) -> dict[int, Message]:
@@ -21,9 +21,9 @@ def kernel_messages(gathered: Gathered, events: Events) -> dict[int, Message]:
     hosts = _by_thread(gathered.host_messages)
     found = {}
     for row, name in zip(rows.tolist(), events.name[rows].tolist(), strict=True):
-        told = gathered.device_messages.get(row)
+        args = gathered.device_messages.get(row)
         launched = (int(events.launch_thread[row]), int(events.launch_ns[row]))
-        message = from_arguments(texts[name], told) if told else _on_host(hosts, *launched)
+        message = from_arguments(texts[name], args) if args else _on_host(hosts, *launched)
         found[row] = completed(message or Message(None), texts[name])
     return found
 
@@ -36,7 +36,7 @@ def _by_thread(spans: list[HostMessage]) -> dict[int, list[HostMessage]]:
 
 
 def _on_host(threads: dict[int, list[HostMessage]], thread: int, launch_ns: int) -> Message | None:
-    """The message of the innermost telling span that encloses a launch."""
+    """The message of the innermost span that encloses a launch and has one."""
     spans = threads.get(thread, [])
     last = bisect_right(spans, launch_ns, key=lambda span: span.start_ns)
     best = None
@@ -53,7 +53,7 @@ def _on_host(threads: dict[int, list[HostMessage]], thread: int, launch_ns: int)
 def span_messages(gathered: Gathered) -> tuple[list[HostMessage], dict[int, Message], list[tuple[int, int]]]:
     """gloo's spans in order of start, their messages, and start and thread of the operators behind them.
 
-    gloo runs a reduce-scatter as an all-reduce; the operator knows what was asked, and how many took part.
+    gloo runs a reduce-scatter as an all-reduce; only the operator has the collective and its number of ranks.
     """
     host = sorted(gathered.host_messages, key=lambda span: span.start_ns)
     spans = [span for span in host if span.name.startswith(SPAN_PREFIX)]
@@ -80,7 +80,7 @@ def _served_by(
     messages: dict[int, Message],
     waiting: dict[str | None, list[int]],
 ) -> int | None:
-    """Takes the first span after an operator that can be its work out of those still waiting for theirs."""
+    """Takes out of the waiting spans the first one after an operator that can be its work."""
     for kind in (asked.kind, "all_reduce") if asked.kind == "reduce_scatter" else (asked.kind,):
         for row in waiting[kind]:
             elements = messages[row].elements_in

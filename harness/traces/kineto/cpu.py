@@ -8,8 +8,8 @@ the first begins and the last ends with it, even where these take no time (see t
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,28 +17,16 @@ from numpy.typing import NDArray
 from harness.traces.columns import constant, unknown
 from harness.traces.kineto.gather import Gathered, HostMessage
 from harness.traces.kineto.pick import MESSAGE_OPERATOR
-from harness.traces.trace import I64, Activity, Events
+from harness.traces.trace import I32, I64, Activity, Events
 
 SPAN_PREFIX = "gloo:"
 _ROWS_AT_ONCE = 8192
 _Running = tuple[int, int, int]  # an operator that has begun: its number, start and end
-_ISSUES = (MESSAGE_OPERATOR, "c10d::", "_c10d_functional::")  # they enqueue or wait; they do not compute
-
-
-def _numbers() -> array[int]:
-    return array("q")
-
-
-@dataclass(slots=True)
-class _Segments:
-    start: array[int] = field(default_factory=_numbers)
-    end: array[int] = field(default_factory=_numbers)
-    owner: array[int] = field(default_factory=_numbers)
-
-    def add(self, start: int, end: int, owner: int) -> None:
-        self.start.append(start)
-        self.end.append(end)
-        self.owner.append(owner)
+_ISSUES = (
+    MESSAGE_OPERATOR,
+    "c10d::",
+    "_c10d_functional::",
+)  # operators that enqueue or wait and do not compute
 
 
 def host_events(gathered: Gathered, spans: list[HostMessage], issued: list[tuple[int, int]]) -> Events:
@@ -46,41 +34,39 @@ def host_events(gathered: Gathered, spans: list[HostMessage], issued: list[tuple
 
     `issued` is the start and thread of the operator behind each span, -1 where it is not known.
     """
-    operators = gathered.operators
-    start, end, name = operators.column("start"), operators.column("end"), operators.column("name")
-    thread, dtype = operators.column("thread"), operators.column("dtype")
-    segments = _own_time(start, end, thread)
-    owner = np.array(segments.owner, np.int64)
-    serving = _message_threads(start, end, thread, spans)
+    columns = gathered.operators.joined()
+    name, thread = columns["name"], columns["thread"]
+    segments = _own_time(columns["start_ns"], columns["end_ns"], thread)
+    start, end, owner = np.array(segments, np.int64).reshape(-1, 3).T
+    serving = _message_threads(columns["start_ns"], columns["end_ns"], thread, spans)
     keep = _computes(gathered.names.texts, name)[owner] & ~np.isin(thread[owner], serving)
-    owner = owner[keep]
-    span_start = np.array([s.start_ns for s in spans], np.int64)
-    span_end = np.array([s.end_ns for s in spans], np.int64)
+    start, owner, stream = start[keep], owner[keep], thread[owner[keep]]
     n, m = len(owner), len(spans)
-    own_start = np.array(segments.start, np.int64)[keep]
-    streams = np.concatenate([thread[owner], np.array([s.thread for s in spans], np.int64)])
-    starts = np.concatenate([own_start, span_start])
     return Events(
-        start_ns=starts,
-        end_ns=np.concatenate([np.array(segments.end, np.int64)[keep], span_end]),
-        name=np.concatenate([name[owner], gathered.names.indices(s.name for s in spans)]).astype(np.int32),
+        start_ns=_followed(start, [s.start_ns for s in spans]),
+        end_ns=_followed(end[keep], [s.end_ns for s in spans]),
+        name=_followed(name[owner], gathered.names.indices(s.name for s in spans)),
         activity=np.repeat(np.array([Activity.CPU_OP, Activity.CPU_COLLECTIVE], np.uint8), [n, m]),
         device=np.zeros(n + m, np.int32),
-        stream=streams,
-        correlation=np.concatenate([owner, np.full(m, -1, np.int64)]),
-        launch_ns=np.concatenate([own_start, np.array([ns for ns, _ in issued], np.int64)]),
-        launch_thread=np.concatenate([thread[owner], np.array([who for _, who in issued], np.int64)]),
+        stream=_followed(stream, [s.thread for s in spans]),
+        correlation=_followed(owner, unknown(m)),
+        launch_ns=_followed(start, [issued_ns for issued_ns, _ in issued]),
+        launch_thread=_followed(stream, [issued_on for _, issued_on in issued]),
         bytes=unknown(n + m),
         copy_kind=constant(-1, n + m, np.int32),
         pageable=np.zeros(n + m, np.uint8),
-        dtype=np.concatenate([dtype[owner], np.full(m, -1, np.int64)]).astype(np.int32),
+        dtype=_followed(columns["dtype"][owner], unknown(m)),
         process=constant(gathered.pid, n + m),
     )
 
 
-def _own_time(start: I64, end: I64, thread: I64) -> _Segments:
-    """Of each operator, the stretches in which none that it called runs."""
-    segments = _Segments()
+def _followed(column: NDArray[Any], more: Sequence[int] | NDArray[Any]) -> NDArray[Any]:
+    return np.concatenate([column, np.asarray(more, column.dtype)])
+
+
+def _own_time(start: I64, end: I64, thread: I64) -> array[int]:
+    """Start, end and operator of each stretch in which an operator runs and no operator that it called."""
+    segments = array("q")
     order = np.lexsort((-end, start, thread))
     stack: list[_Running] = []  # outermost first
     now, on_thread = 0, None
@@ -92,7 +78,7 @@ def _own_time(start: I64, end: I64, thread: I64) -> _Segments:
         if stack:
             caller, caller_begins, _ = stack[-1]
             if begins > now or begins == caller_begins:
-                segments.add(now, begins, caller)
+                segments.extend((now, begins, caller))
         # Clocks round, but a call never outlives its caller.
         stack.append((operator, begins, min(ends, stack[-1][2]) if stack else ends))
         now = begins
@@ -101,29 +87,29 @@ def _own_time(start: I64, end: I64, thread: I64) -> _Segments:
 
 
 def _rows(order: NDArray[np.intp], *columns: I64) -> Iterator[tuple[int, ...]]:
-    """Rows in `order`, each with its own number first; few at a time are Python's numbers."""
+    """Rows in `order`, each with its own number first; a block at a time is converted to Python's numbers."""
     for first in range(0, len(order), _ROWS_AT_ONCE):
         some = order[first : first + _ROWS_AT_ONCE]
         yield from zip(some.tolist(), *(column[some].tolist() for column in columns), strict=True)
 
 
-def _unwind(stack: list[_Running], segments: _Segments, now: int, until: int | None) -> int:
-    """Close what ends before `until` (None: everything); returns up to when time is given away."""
+def _unwind(stack: list[_Running], segments: array[int], now: int, until: int | None) -> int:
+    """Close the operators that end before `until` (None: all); returns the time up to which segments are given."""
     while stack and (until is None or stack[-1][2] <= until):
         operator, _, ends = stack.pop()
         ends = max(now, ends)  # a damaged duration may be negative
-        segments.add(now, ends, operator)
+        segments.extend((now, ends, operator))
         now = ends
     return now
 
 
-def _computes(texts: list[str], name: I64) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+def _computes(texts: list[str], name: I32) -> NDArray[np.bool_]:
     verdicts = np.array([not text.startswith(_ISSUES) for text in texts], bool)
     return verdicts[name] if len(name) else np.empty(0, bool)
 
 
 def _message_threads(start: I64, end: I64, thread: I64, spans: list[HostMessage]) -> list[int]:
-    """Threads that only serve collectives: what they compute is part of these."""
+    """Threads that only serve collectives: their computation is part of a collective."""
     serving = []
     for candidate in sorted({s.thread for s in spans}):
         mine = thread == candidate

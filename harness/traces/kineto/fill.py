@@ -1,20 +1,20 @@
-"""A file's records into columns: by its lines and, if it is large, in parts at the same time; else in the exact way."""
+"""A file's records to columns: by its line breaks, a large file in parallel parts; or else in the exact way."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from itertools import pairwise
+from itertools import chain
 from pathlib import Path
 
 import msgspec
 
 from harness.traces.errors import TraceError
 from harness.traces.kineto.blocks import Blocks
+from harness.traces.kineto.framing import Records
 from harness.traces.kineto.gather import Gathered
 from harness.traces.kineto.identity import About, about
 from harness.traces.kineto.layout import OtherLayout, Picker, picked_by_layout
-from harness.traces.kineto.pick import Batch, picked
-from harness.traces.kineto.split import Records
+from harness.traces.kineto.pick import RecordBatch, picked
 from harness.traces.pool import KILLED, process_pool
 from harness.traces.progress import OnProgress
 
@@ -25,7 +25,7 @@ _PART_BYTES = 24 << 20  # less is read sooner than a process is started
 def gathered_from(
     path: Path, progress: OnProgress, workers: int, *, operators: bool
 ) -> tuple[Gathered, Records, About]:
-    """The records' content, in the fastest way that the file allows. Raises TraceError for what is no trace."""
+    """The records' content, in the fastest way that the file allows. Raises TraceError: the file is not a trace."""
     try:
         gathered, records = _by_lines(path, progress, workers, operators)
     except (OtherLayout, msgspec.DecodeError, ValueError):
@@ -37,7 +37,7 @@ def gathered_from(
 
 
 def names_no_gpu(path: Path) -> bool:
-    """Whether the file says, before its events, that there was no GPU. Most files with one name it there."""
+    """Whether the text before the file's events lists no GPU."""
     return about(Records(Blocks(path)).header, b"").devices == []
 
 
@@ -56,21 +56,21 @@ def _filled(
     path: Path,
     progress: OnProgress,
     operators: bool,
-    pick: Callable[[Records, bool], Iterator[Batch]],
+    pick: Callable[[Records, bool], Iterator[RecordBatch]],
     forgiving: bool = False,
 ) -> tuple[Gathered, Records]:
     records = Records(Blocks(path, progress))
     return _gathered(pick(records, operators), forgiving), records
 
 
-def _gathered(batches: Iterator[Batch], forgiving: bool = False) -> Gathered:
-    """Batches joined to a thousand records or more, so that what a batch costs by itself is spread over them."""
-    gathered, joined = Gathered(forgiving=forgiving), Batch()
+def _gathered(batches: Iterator[RecordBatch], forgiving: bool = False) -> Gathered:
+    """Batches joined to a thousand records or more, which spreads the cost of a batch over them."""
+    gathered, joined = Gathered(forgiving=forgiving), RecordBatch()
     for batch in batches:
         joined.extend(batch)
         if len(joined) >= _RECORDS_AT_ONCE:
             gathered.add(joined)
-            joined = Batch()
+            joined = RecordBatch()
     gathered.add(joined)
     return gathered
 
@@ -78,17 +78,15 @@ def _gathered(batches: Iterator[Batch], forgiving: bool = False) -> Gathered:
 def _in_parts(
     path: Path, picker: Picker, begin: int, parts: int, progress: OnProgress
 ) -> tuple[Gathered, bytes]:
-    """Parts of the file read by processes of their own; what they found, joined in the file's order, and the footer."""
+    """Parts of the file read by a process each: the parts' content joined in the file's order, and the footer."""
     from concurrent.futures import BrokenExecutor
 
     size = path.stat().st_size
     bounds = [begin + (size - begin) * part // parts for part in range(parts + 1)]
     whole: Gathered | None = None
     with process_pool(parts) as pool:
-        jobs = [
-            pool.submit(_part, path, picker, start, stop if stop < size else None)
-            for start, stop in pairwise(bounds)
-        ]
+        stops: list[int | None] = [*bounds[1:-1], None]
+        jobs = [pool.submit(_part, path, picker, *span) for span in zip(bounds, stops, strict=False)]
         for stop, job in zip(bounds[1:], jobs, strict=True):
             try:
                 gathered, footer = job.result()
@@ -101,17 +99,12 @@ def _in_parts(
 
 
 def _part(path: Path, picker: Picker, start: int, stop: int | None) -> tuple[Gathered, bytes]:
-    """The records that begin from byte `start` on and before byte `stop` (None: all, and then the footer)."""
+    """The records that begin from byte `start` up to `stop`; None: up to the end, with the footer."""
     blocks = Blocks(path).plain_from(start)
     text = next(blocks, b"")
     first = text.find(picker.begin)
     if first < 0:
         raise OtherLayout
-    rest = _chained(text[first:], blocks)
+    rest = chain([text[first:]], blocks)
     batches = picker.to_the_end(rest) if stop is None else picker.up_to(rest, stop - start - first)
     return _gathered(batches), picker.footer
-
-
-def _chained(first: bytes, others: Iterator[bytes]) -> Iterator[bytes]:
-    yield first
-    yield from others

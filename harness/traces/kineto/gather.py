@@ -2,34 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.traces.columns import Names
+from harness.traces.columns import NameTable
 from harness.traces.kineto.numbers import nanoseconds
-from harness.traces.kineto.pick import MESSAGE_OPERATOR, Batch
+from harness.traces.kineto.pick import MESSAGE_OPERATOR, RecordBatch
 from harness.traces.kineto.records import (
     COPIES,
     KERNELS,
     KIND_OF_CATEGORY,
     SETS,
-    Kind,
     MemoryRecord,
     MessageArgs,
     MessageRecord,
     OperatorRecord,
+    RecordKind,
     Work,
     WorkArgs,
+    carries_message,
     integer,
     integers,
 )
 from harness.traces.kineto.repair import decoded
-from harness.traces.trace import I32, I64, Activity
+from harness.traces.trace import I64, Activity
 from harness.traces.vocabulary import dtype_name
 
 _work = msgspec.json.Decoder(list[Work])
@@ -38,6 +39,7 @@ _memory = msgspec.json.Decoder(list[MemoryRecord])
 _message = msgspec.json.Decoder(MessageRecord)
 
 Item = TypeVar("Item")
+Record = TypeVar("Record", Work, OperatorRecord, MemoryRecord)
 
 _NO_ARGS = WorkArgs()
 _GPU = 1  # c10's device type
@@ -46,48 +48,49 @@ _ACTIVITY = {
     **dict.fromkeys(COPIES, Activity.MEMCPY),
     **dict.fromkeys(SETS, Activity.MEMSET),
 }
+# Names of the records on the host that issue a collective.
+_ISSUING = {RecordKind.RANGE: ("nccl:", "gloo:"), RecordKind.OPERATOR: (MESSAGE_OPERATOR, "c10d::")}
+_DTYPES = {"name": np.int32, "dtype": np.int32, "device": np.int32, "activity": np.uint8}  # others are int64
 
 
 class Columns:
-    """Columns that grow by whole arrays."""
+    """Columns of a Trace that grow by whole arrays."""
 
-    def __init__(self, *columns: str) -> None:
-        self._parts: dict[str, list[I64]] = {name: [] for name in columns}
+    def __init__(self, *names: str) -> None:
+        self._pieces: dict[str, list[NDArray[Any]]] = {name: [] for name in names}
 
-    def extend(self, **columns: I64 | I32) -> None:
+    def extend(self, **columns: NDArray[Any]) -> None:
         """Add rows; every column the same number."""
         for name, values in columns.items():
-            self._parts[name].append(values.astype(np.int64, copy=False))
+            self._pieces[name].append(values.astype(_DTYPES.get(name, np.int64), copy=False))
 
-    def joined(self, other: Columns, **mapped: I64) -> None:
-        """Append all of `other`'s rows, the columns `mapped` in place of its own."""
-        for name, parts in self._parts.items():
-            parts.extend([mapped[name]] if name in mapped else other._parts[name])
+    def append(self, other: Columns, index: NDArray[np.integer]) -> None:
+        """Add all rows of `other`; `index` gives the new index of each of its names."""
+        for name, pieces in self._pieces.items():
+            more = other._pieces[name]
+            if name in ("name", "dtype"):
+                more = [np.where(piece >= 0, index[piece], -1) for piece in more]
+            pieces.extend(more)
 
-    def mapped(self, name: str, index: I64) -> I64:
-        """`index` of each value of a column, -1 of -1."""
-        values = np.concatenate(self._parts[name]) if self._parts[name] else np.empty(0, np.int64)
-        return np.where(values >= 0, index[values], -1) if len(index) else values
+    def joined(self) -> dict[str, NDArray[Any]]:
+        """All columns, each in one piece. The pieces are released, so this can be called once."""
+        return {name: self._one_piece(name) for name in list(self._pieces)}
 
-    def column(self, name: str) -> I64:
-        """One whole column; its parts are let go, so it can be asked for once."""
-        parts = self._parts.pop(name)
-        return np.concatenate(parts) if parts else np.empty(0, np.int64)
+    def _one_piece(self, name: str) -> NDArray[Any]:
+        pieces = self._pieces.pop(name)
+        return np.concatenate(pieces) if pieces else np.empty(0, _DTYPES.get(name, np.int64))
 
     def last(self, name: str) -> int:
-        """A column's last value, 0 where there is none. To be asked before `column`."""
-        return next((int(part[-1]) for part in reversed(self._parts[name]) if len(part)), 0)
-
-    def __contains__(self, name: str) -> bool:
-        return name in self._parts
+        """A column's last value, 0 if there is none. To be called before `joined`."""
+        return next((int(piece[-1]) for piece in reversed(self._pieces[name]) if len(piece)), 0)
 
     def __len__(self) -> int:
-        return sum(map(len, next(iter(self._parts.values()))))
+        return sum(map(len, next(iter(self._pieces.values()))))
 
 
 @dataclass(slots=True)
 class HostMessage:
-    """A span on the host that issues a collective, with what it says about it."""
+    """A span on the host that issues a collective, with its arguments."""
 
     name: str
     start_ns: int
@@ -101,52 +104,61 @@ class _Timed(Protocol):
     dur: msgspec.Raw
 
 
+_SPAN = ("start_ns", "end_ns", "name")
+
+
 @dataclass(slots=True)
 class Gathered:
     """Everything kept of the records, still in the file's order."""
 
-    names: Names = field(default_factory=Names)
+    names: NameTable = field(default_factory=NameTable)
     device: Columns = field(
-        default_factory=lambda: Columns(
-            "start", "end", "name", "activity", "device", "stream", "correlation", "bytes"
-        )
+        default_factory=lambda: Columns(*_SPAN, "activity", "device", "stream", "correlation", "bytes")
     )
-    calls: Columns = field(default_factory=lambda: Columns("start", "end", "name", "thread", "correlation"))
-    ranges: Columns = field(default_factory=lambda: Columns("start", "end", "name", "thread"))
-    operators: Columns = field(default_factory=lambda: Columns("start", "end", "name", "thread", "dtype"))
+    calls: Columns = field(default_factory=lambda: Columns(*_SPAN, "thread", "correlation"))
+    ranges: Columns = field(default_factory=lambda: Columns(*_SPAN, "thread"))
+    operators: Columns = field(default_factory=lambda: Columns(*_SPAN, "thread", "dtype"))
     device_messages: dict[int, MessageArgs] = field(default_factory=dict)  # by row of `device`
     host_messages: list[HostMessage] = field(default_factory=list)
     peak_memory_bytes: dict[int, int] = field(default_factory=dict)
     pid: int = -1
-    pids: dict[Kind, set[int]] = field(default_factory=dict)  # of the host's records of each kind
-    forgiving: bool = False  # of a record without a proper time: it is left out and counted, not a ValueError
+    pids: dict[RecordKind, set[int]] = field(default_factory=dict)  # of the host's records of each kind
+    forgiving: bool = False  # a record without a valid time is left out and counted instead of a ValueError
     timeless: int = 0
     _rows: int = 0
 
-    def add(self, batch: Batch) -> None:
-        """Take in one batch. Raises msgspec.DecodeError or ValueError for records that are none."""
-        handlers: dict[Kind, Callable[[list[bytes]], None]] = {
-            Kind.DEVICE: self._decode_work,
-            Kind.CALL: self._decode_calls,
-            Kind.RANGE: self._add_ranges,
-            Kind.OPERATOR: self._add_operators,
-            Kind.INSTANT: self._add_memory,
-        }
+    def add(self, batch: RecordBatch) -> None:
+        """Take in one batch.
+
+        Raises:
+            msgspec.DecodeError, ValueError: a record is not one of its kind.
+        """
         for kind, texts in batch.texts.items():
-            if texts:
-                handlers[kind](texts)
+            if not texts:
+                continue
+            if kind is RecordKind.DEVICE:
+                work = _decoded(_work, texts, kind)
+                pairs = zip(texts, work, strict=True)
+                self._add_work(work, [text for text, record in pairs if carries_message(record)])
+            elif kind is RecordKind.CALL:
+                self._add_calls(_decoded(_work, texts, kind))
+            elif kind is RecordKind.INSTANT:
+                self._add_memory(_decoded(_memory, texts, kind))
+            else:
+                self._add_host(texts, kind)
         if batch.work:
-            self._add_work(batch.work, batch.told)
+            self._add_work(batch.work, batch.message_texts)
         if batch.calls:
             self._add_calls(batch.calls)
 
     def joined(self, other: Gathered) -> Gathered:
         """This, followed by what was gathered of a later part of the same file."""
-        index = self.names.indices(other.names.texts).astype(np.int64)
-        for mine, others in zip(self._tables(), other._tables(), strict=True):
-            named = [name for name in ("name", "dtype") if name in mine]
-            mine.joined(others, **{name: others.mapped(name, index) for name in named})
-        self.device_messages |= {self._rows + row: said for row, said in other.device_messages.items()}
+        index = self.names.indices(other.names.texts)
+        self.device.append(other.device, index)
+        self.calls.append(other.calls, index)
+        self.ranges.append(other.ranges, index)
+        self.operators.append(other.operators, index)
+        self.device_messages |= {self._rows + row: args for row, args in other.device_messages.items()}
         self.host_messages += other.host_messages
         for device, peak in other.peak_memory_bytes.items():
             self.peak_memory_bytes[device] = max(peak, self.peak_memory_bytes.get(device, 0))
@@ -157,110 +169,64 @@ class Gathered:
         self._rows += other._rows
         return self
 
-    def _tables(self) -> tuple[Columns, ...]:
-        return self.device, self.calls, self.ranges, self.operators
-
-    def _decode_work(self, texts: list[bytes]) -> None:
-        records = decoded(_work, _array(texts))
-        _check((r.cat for r in records), Kind.DEVICE)
-        told = [t for t, r in zip(texts, records, strict=True) if r.args and r.args.collective is not None]
-        self._add_work(records, told)
-
-    def _add_work(self, records: list[Work], told: list[bytes]) -> None:
+    def _add_work(self, records: list[Work], message_texts: list[bytes]) -> None:
+        """Work on a GPU; `message_texts` are the texts of the records that carry a message."""
         rows, start, end = self._timed(records)
         if len(rows) < len(records):
-            telling = [i for i, r in enumerate(records) if r.args and r.args.collective is not None]
-            told = [text for i, text in zip(telling, told, strict=True) if i in rows]
+            carrying = [row for row, record in enumerate(records) if carries_message(record)]
+            message_texts = [text for row, text in zip(carrying, message_texts, strict=True) if row in rows]
             records = _only(rows, records)
         args = [r.args or _NO_ARGS for r in records]
         device = [r.pid if a.device is None else a.device for r, a in zip(records, args, strict=True)]
         self.device.extend(
-            start=start,
-            end=end,
+            start_ns=start,
+            end_ns=end,
             name=self.names.indices([r.name for r in records]),
-            activity=np.array([_ACTIVITY[r.cat] for r in records], np.int64),
+            activity=np.array([_ACTIVITY[r.cat] for r in records]),
             device=integers(device),
             stream=integers([a.stream for a in args]),
             correlation=integers([a.correlation for a in args]),
             bytes=integers([a.bytes for a in args]),
         )
         places = (row for row, a in enumerate(args, self._rows) if a.collective is not None)
-        self.device_messages |= {
-            row: decoded(_message, text).args for row, text in zip(places, told, strict=True)
-        }
+        for row, text in zip(places, message_texts, strict=True):
+            self.device_messages[row] = decoded(_message, text).args
         self._rows += len(records)
 
-    def _decode_calls(self, texts: list[bytes]) -> None:
-        records = decoded(_work, _array(texts))
-        _check((r.cat for r in records), Kind.CALL)
-        self._add_calls(records)
-
     def _add_calls(self, records: list[Work]) -> None:
-        self._note_processes(Kind.CALL, (r.pid for r in records))
+        self._note_processes(RecordKind.CALL, (r.pid for r in records))
         rows, start, end = self._timed(records)
         records = _only(rows, records)
-        self.calls.extend(
-            start=start,
-            end=end,
-            name=self.names.indices([r.name for r in records]),
-            thread=integers([r.tid for r in records]),
-            correlation=integers([(r.args or _NO_ARGS).correlation for r in records]),
-        )
+        correlation = integers([(r.args or _NO_ARGS).correlation for r in records])
+        self.calls.extend(**self._on_thread(records, start, end), correlation=correlation)
 
-    def _add_ranges(self, texts: list[bytes]) -> None:
-        records = decoded(_operator, _array(texts))
-        _check((r.cat for r in records), Kind.RANGE, Kind.OPERATOR)
-        self._note_processes(Kind.RANGE, (r.pid for r in records))
+    def _add_host(self, texts: list[bytes], kind: RecordKind) -> None:
+        """Ranges or operators, and the messages of those that issue a collective."""
+        records = _decoded(_operator, texts, kind, RecordKind.OPERATOR)
+        self._note_processes(kind, (r.pid for r in records))
         rows, start, end = self._timed(records)
         records, texts = _only(rows, records), _only(rows, texts)
-        self.ranges.extend(
-            start=start,
-            end=end,
-            name=self.names.indices([r.name for r in records]),
-            thread=integers([r.tid for r in records]),
-        )
-        self._add_host_messages(records, texts, start, end, ("nccl:", "gloo:"))
-
-    def _add_operators(self, texts: list[bytes]) -> None:
-        records = decoded(_operator, _array(texts))
-        _check((r.cat for r in records), Kind.OPERATOR)
-        self._note_processes(Kind.OPERATOR, (r.pid for r in records))
-        rows, start, end = self._timed(records)
-        records, texts = _only(rows, records), _only(rows, texts)
-        self.operators.extend(
-            start=start,
-            end=end,
-            name=self.names.indices([r.name for r in records]),
-            thread=integers([r.tid for r in records]),
-            dtype=np.array([self._dtype(r) for r in records], np.int64),
-        )
-        self._add_host_messages(records, texts, start, end, (MESSAGE_OPERATOR, "c10d::"))
-
-    def _add_host_messages(
-        self,
-        records: list[OperatorRecord],
-        texts: list[bytes],
-        start: I64,
-        end: I64,
-        prefixes: tuple[str, ...],
-    ) -> None:
+        columns = self._on_thread(records, start, end)
+        if kind is RecordKind.RANGE:
+            self.ranges.extend(**columns)
+        else:
+            self.operators.extend(**columns, dtype=np.array([self._dtype(r) for r in records]))
         for row, record in enumerate(records):
-            if record.name.startswith(prefixes):
+            if record.name.startswith(_ISSUING[kind]):
                 args = decoded(_message, texts[row]).args
                 span = HostMessage(record.name, int(start[row]), int(end[row]), integer(record.tid), args)
                 self.host_messages.append(span)
 
-    def _dtype(self, record: OperatorRecord) -> int:
-        for written in record.args.types or ():
-            name = dtype_name(written)
-            if name is not None:
-                return self.names.index(name)
-        return -1
+    def _on_thread(self, records: Sequence[Work | OperatorRecord], start: I64, end: I64) -> dict[str, Any]:
+        name = self.names.indices([r.name for r in records])
+        return {"start_ns": start, "end_ns": end, "name": name, "thread": integers([r.tid for r in records])}
 
-    def _add_memory(self, texts: list[bytes]) -> None:
+    def _dtype(self, record: OperatorRecord) -> int:
+        name = next(filter(None, map(dtype_name, record.args.types or ())), None)
+        return -1 if name is None else self.names[name]
+
+    def _add_memory(self, records: list[MemoryRecord]) -> None:
         peak = self.peak_memory_bytes
-        records = decoded(_memory, _array(texts))
-        _check((r.cat for r in records), Kind.INSTANT)
         for record in records:
             args = record.args
             if record.name == "[memory]" and args.total is not None:
@@ -283,23 +249,23 @@ class Gathered:
         self.timeless += int((~good).sum())
         return np.flatnonzero(good).tolist(), start[good], (start + length)[good]
 
-    def _note_processes(self, kind: Kind, pids: Iterable[int | str]) -> None:
-        """Of each kind of records apart: one tool may number a process otherwise than another does."""
+    def _note_processes(self, kind: RecordKind, pids: Iterable[int | str]) -> None:
+        """Each kind of records apart, since tools may number the same process differently."""
         distinct = dict.fromkeys(pids)
         if self.pid < 0:
             self.pid = integer(next(iter(distinct)))
         self.pids.setdefault(kind, set()).update({integer(pid) for pid in distinct} - {-1})
 
 
-def _array(texts: Iterable[bytes]) -> bytes:
-    return b"[" + b",".join(texts) + b"]"
-
-
-def _check(categories: Iterable[str], *kinds: Kind) -> None:
-    """A record's category must be its own, not one that was found somewhere inside it."""
-    for category in set(categories):
+def _decoded(
+    decoder: msgspec.json.Decoder[list[Record]], texts: list[bytes], *kinds: RecordKind
+) -> list[Record]:
+    """The records of some texts. Each must itself have a category of `kinds`, not only hold one somewhere inside."""
+    records = decoded(decoder, b"[" + b",".join(texts) + b"]")
+    for category in {record.cat for record in records}:
         if KIND_OF_CATEGORY.get(category) not in kinds:
             raise ValueError(f"a record of category {category!r} is not what it seemed")
+    return records
 
 
 def _only(rows: Sequence[int], items: list[Item]) -> list[Item]:
@@ -307,7 +273,7 @@ def _only(rows: Sequence[int], items: list[Item]) -> list[Item]:
 
 
 def _times(records: Sequence[_Timed]) -> tuple[I64, I64]:
-    """Start and duration of each record. Raises ValueError where one has none."""
+    """Start and duration of each record. Raises ValueError: a record has none."""
     times = nanoseconds([r.ts for r in records] + [r.dur for r in records])
     return times[: len(records)], times[len(records) :]
 

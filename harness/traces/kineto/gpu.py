@@ -1,4 +1,4 @@
-"""Gathered records of a GPU to events, with their launches."""
+"""Gathered records of a GPU to events, with the calls that launched them."""
 
 from __future__ import annotations
 
@@ -21,29 +21,21 @@ _DIRECTIONS = (
 
 def device_events(gathered: Gathered, calls: Calls) -> Events:
     """All work on GPUs, in the file's order."""
-    table = gathered.device
-    n = len(table)
-    name, activity = table.column("name").astype(np.int32), table.column("activity").astype(np.uint8)
-    correlation = table.column("correlation")
-    process = constant(gathered.pid, n)
-    launch_ns, launch_thread = launches(correlation, process, calls)
+    columns = gathered.device.joined()
+    name, activity = columns["name"], columns["activity"]
+    process = constant(gathered.pid, len(name))
+    launch_ns, launch_thread = launches(columns["correlation"], process, calls)
+    columns["bytes"] = np.where(activity == Activity.KERNEL, -1, columns["bytes"])
     copies = activity == Activity.MEMCPY
     texts = gathered.names.texts
     pageable = _by_name(texts, name, copies, lambda text: int("Pageable" in text))
     return Events(
-        start_ns=table.column("start"),
-        end_ns=table.column("end"),
-        name=name,
-        activity=activity,
-        device=table.column("device").astype(np.int32),
-        stream=table.column("stream"),
-        correlation=correlation,
+        **columns,
         launch_ns=launch_ns,
         launch_thread=launch_thread,
-        bytes=np.where(activity == Activity.KERNEL, -1, table.column("bytes")),
         copy_kind=_by_name(texts, name, copies, copy_kind).astype(np.int32),
         pageable=(pageable == 1).astype(np.uint8),
-        dtype=constant(-1, n, np.int32),
+        dtype=constant(-1, len(name), np.int32),
         process=process,
     )
 

@@ -1,4 +1,4 @@
-"""Who a Kineto file says it is: rank, world, devices, clock, groups. From the text around its events."""
+"""The identity of a Kineto file from the text around its events: rank, world size, devices, clock, groups."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import msgspec
 from harness.common.ranks import rank_in_file
 from harness.traces.trace import Identity
 
-_UNIX_NS = 10**18  # later than 2001: a clock that counts from 1970 is past this
+_UNIX_NS = 10**18  # a clock that counts from 1970 has a later time since 2001
 
 
 class _Group(msgspec.Struct):
@@ -25,7 +25,7 @@ class _Distributed(msgspec.Struct):
     pg_config: list[_Group] = []
 
 
-class _Device(msgspec.Struct):
+class _DeviceProperties(msgspec.Struct):
     id: int = -1
     name: str = ""
 
@@ -33,7 +33,7 @@ class _Device(msgspec.Struct):
 class About(msgspec.Struct):
     """The keys of a trace file besides its events, as far as they matter."""
 
-    devices: list[_Device] | None = msgspec.field(name="deviceProperties", default=None)
+    devices: list[_DeviceProperties] | None = msgspec.field(name="deviceProperties", default=None)
     distributed: _Distributed = msgspec.field(name="distributedInfo", default_factory=_Distributed)
     base_ns: int | None = msgspec.field(name="baseTimeNanoseconds", default=None)
     host: str | None = msgspec.field(name="host_name", default=None)
@@ -45,40 +45,36 @@ class About(msgspec.Struct):
 
 
 def about(header: bytes, footer: bytes) -> About:
-    """What the text before and after the events says."""
-    said: dict[str, Any] = {}
+    """The content of the text before and after the events."""
+    keys: dict[str, Any] = {}
     whole = True
     for text in (header.strip().rstrip(b",") + b"}", b"{" + footer.strip().lstrip(b",")):
         try:
-            said |= msgspec.json.decode(text, type=dict[str, Any])
+            keys |= msgspec.json.decode(text, type=dict[str, Any])
         except msgspec.DecodeError:
-            whole = (
-                whole and not header.strip() and text in (b"}", b"{")
-            )  # a bare array of events has neither
-    known = {key: said[key] for key in _WANTED if key in said}
+            # A bare array of events has no such text.
+            whole = whole and not header.strip() and text in (b"}", b"{")
+    keys.pop("whole", None)
     try:
-        return msgspec.structs.replace(msgspec.convert(known, About, strict=False), whole=whole)
+        return msgspec.structs.replace(msgspec.convert(keys, About, strict=False), whole=whole)
     except msgspec.ValidationError:
         return About(whole=False)
 
 
-_WANTED = ("deviceProperties", "distributedInfo", "baseTimeNanoseconds", "host_name")
-
-
-def identity(path: Path, said: About, pid: int, first_ns: int) -> Identity:
-    """The trace's identity; the rank comes from the file's name where the text does not tell."""
-    rank = said.distributed.rank
+def identity(path: Path, about: About, pid: int, first_ns: int) -> Identity:
+    """The trace's identity; the rank is in the file's name where the text does not have it."""
+    rank = about.distributed.rank
     rank = rank_in_file(path.name) if rank is None else rank
-    unix = said.base_ns is None and first_ns > _UNIX_NS
+    unix = about.base_ns is None and first_ns > _UNIX_NS
     return Identity(
         source="kineto",
         path=str(path),
         rank=rank,
-        world_size=said.distributed.world_size,
-        host=said.host,
+        world_size=about.distributed.world_size,
+        host=about.host,
         pid=pid if pid >= 0 else None,
-        device_names={d.id: d.name for d in said.devices or ()},
+        device_names={d.id: d.name for d in about.devices or ()},
         clock="unix" if unix else "trace",
-        epoch_ns=0 if unix else said.base_ns,
-        backend=said.distributed.backend,
+        epoch_ns=0 if unix else about.base_ns,
+        backend=about.distributed.backend,
     )

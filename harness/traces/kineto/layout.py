@@ -1,7 +1,7 @@
 """The fast way to pick records: by the line breaks of a pretty-printed file, such as torch.profiler writes.
 
-A JSON string holds no line break, so a brace at the records' own indentation begins or ends a record. Whatever
-does not fit raises OtherLayout, and the file is read in the exact way instead.
+A JSON string holds no line break, so a brace at the records' own indentation begins or ends a record. For any other
+layout OtherLayout is raised, and the caller reads the file in the exact way.
 """
 
 from __future__ import annotations
@@ -12,28 +12,32 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from harness.traces.kineto.blocks import MOST_RECORD_BYTES, more
-from harness.traces.kineto.pick import MESSAGE_OPERATOR, Batch, head_of, kind_of
-from harness.traces.kineto.records import KIND_OF_CATEGORY, Kind, Work
-from harness.traces.kineto.split import Records
+from harness.traces.kineto.framing import Records
+from harness.traces.kineto.pick import MESSAGE_OPERATOR, RecordBatch, head_of, kind_of
+from harness.traces.kineto.records import KIND_OF_CATEGORY, RecordKind, Work, carries_message
 
 _DENSE = 0.4  # share of a text that must be wanted for decoding all of it to be faster
 _BETWEEN = b" \t\r\n,"
 _work = msgspec.json.Decoder(list[Work])
 _UNDECODED = tuple(
-    b'"%s"' % c.encode() for c, k in KIND_OF_CATEGORY.items() if k not in (Kind.DEVICE, Kind.CALL)
+    b'"%s"' % c.encode() for c, k in KIND_OF_CATEGORY.items() if k not in (RecordKind.DEVICE, RecordKind.CALL)
 )
 _INDENTATION = re.compile(rb"\s*(\n[ \t]*)\{")
 _OLD_OPERATOR, _OLD_CALL = b'"Operator"', b'"Runtime"'
-_TELLING = b'"Collective name"'
+_COLLECTIVE_KEY = b'"Collective name"'
 _MESSAGE = b'"%s"' % MESSAGE_OPERATOR.encode()
 
 
 class OtherLayout(Exception):
-    """The text is not laid out as assumed."""
+    """The text is laid out in another way than assumed."""
 
 
-def picked_by_layout(records: Records, operators: bool) -> Iterator[Batch]:
-    """The wanted records of each block, as `pick.picked` gives them. Raises OtherLayout, possibly at the very end."""
+def picked_by_layout(records: Records, operators: bool) -> Iterator[RecordBatch]:
+    """The wanted records of each block, as `pick.picked` gives them.
+
+    Raises:
+        OtherLayout: the text is laid out differently, which may show only at its end.
+    """
     picker = Picker(records.rest, operators)
     yield from picker.to_the_end(records.blocks())
     records.footer = picker.footer
@@ -46,17 +50,17 @@ class Picker:
         indentation = _INDENTATION.match(text)
         if indentation is None:
             raise OtherLayout
-        self.footer = b""  # what follows the events, once their end was reached
+        self.footer = b""  # the text after the events, once they have ended
         self.begin, self._end = indentation[1] + b"{", indentation[1] + b"}"
         self._array_end = re.compile(re.escape(self._end) + rb"\s*\]")
         self._operators = operators
         self._dense = False  # whether most of the last text was wanted
         self._old = _OLD_OPERATOR in text
-        self._kinds = [kind for kind in Kind if operators or kind is not Kind.OPERATOR]
+        self._kinds = [kind for kind in RecordKind if operators or kind is not RecordKind.OPERATOR]
         self._category = re.compile(rb'"cat"\s*:\s*"(?:%s)"' % b"|".join(map(_categories, self._kinds)))
 
-    def to_the_end(self, blocks: Iterable[bytes]) -> Iterator[Batch]:
-        """The records of blocks of which the first begins, and the last ends, between records."""
+    def to_the_end(self, blocks: Iterable[bytes]) -> Iterator[RecordBatch]:
+        """The records of blocks; the first block begins, and the last one ends, between records."""
         text, enough, stream = b"", 1, iter(blocks)
         while block := more(stream, enough):
             text += block
@@ -71,8 +75,8 @@ class Picker:
         self.footer = text[end.end() :]
         yield self.batch(text[: end.end()])
 
-    def up_to(self, blocks: Iterable[bytes], size: int) -> Iterator[Batch]:
-        """The records of blocks that begin between records, up to the last that begins within `size` bytes."""
+    def up_to(self, blocks: Iterable[bytes], size: int) -> Iterator[RecordBatch]:
+        """The records of blocks that begin between records, up to the last one that begins within `size` bytes."""
         text, before, enough, stream = b"", 0, 1, iter(blocks)
         while block := more(stream, enough):
             text += block
@@ -87,19 +91,21 @@ class Picker:
             enough = 1 if cut > 0 else _waiting(text)
         raise OtherLayout
 
-    def batch(self, text: bytes) -> Batch:
+    def batch(self, text: bytes) -> RecordBatch:
         """The wanted records of a text that begins and ends between records."""
         if self._dense:
             batch = self._all_decoded(text)
             if batch is not None:
                 return batch
         batch = self._wanted_cut_out(text)
-        wanted = sum(len(record) for kind in (Kind.DEVICE, Kind.CALL) for record in batch.texts[kind])
+        wanted = sum(
+            len(record) for kind in (RecordKind.DEVICE, RecordKind.CALL) for record in batch.texts[kind]
+        )
         self._dense = not self._operators and wanted > _DENSE * len(text)
         return batch
 
-    def _all_decoded(self, text: bytes) -> Batch | None:
-        """Where most of a text is wanted, all of it is decoded at once; None if that cannot be, or is not enough."""
+    def _all_decoded(self, text: bytes) -> RecordBatch | None:
+        """All records of a text, decoded at once; None where the exact shapes of some are needed."""
         if any(category in text for category in _UNDECODED):
             return None
         try:
@@ -107,15 +113,15 @@ class Picker:
         except (msgspec.DecodeError, UnicodeDecodeError):
             return None
         kinds = {category: KIND_OF_CATEGORY.get(category) for category in {r.cat for r in records}}
-        if not set(kinds.values()) <= {None, Kind.DEVICE, Kind.CALL}:
+        if not set(kinds.values()) <= {None, RecordKind.DEVICE, RecordKind.CALL}:
             return None
-        batch = Batch(calls=[r for r in records if kinds[r.cat] is Kind.CALL])
-        batch.work = [r for r in records if kinds[r.cat] is Kind.DEVICE]
-        telling = sum(r.args is not None and r.args.collective is not None for r in batch.work)
-        batch.told = list(self._records_with(_TELLING, text)) if telling else []
-        return batch if len(batch.told) == telling else None
+        batch = RecordBatch(calls=[r for r in records if kinds[r.cat] is RecordKind.CALL])
+        batch.work = [r for r in records if kinds[r.cat] is RecordKind.DEVICE]
+        messages = sum(map(carries_message, batch.work))
+        batch.message_texts = list(self._records_with(_COLLECTIVE_KEY, text)) if messages else []
+        return batch if len(batch.message_texts) == messages else None
 
-    def _wanted_cut_out(self, text: bytes) -> Batch:
+    def _wanted_cut_out(self, text: bytes) -> RecordBatch:
         found: list[list[bytes]] = [[] for _ in range(len(self._kinds) + 1)]
         begin, end, find, rfind = self.begin, self._end, text.find, text.rfind
         width = len(end)
@@ -125,28 +131,29 @@ class Picker:
             if first < 0 or last < 0:
                 raise OtherLayout
             found[match.lastindex or 0].append(text[first : last + width])
-        batch = Batch(dict(zip(self._kinds, found[1:], strict=True)))
+        batch = RecordBatch(dict(zip(self._kinds, found[1:], strict=True)))
         self._judge_operators(batch.texts, text)
         return batch
 
-    def _judge_operators(self, texts: dict[Kind, list[bytes]], text: bytes) -> None:
-        """Among operators, names decide; only records in which such a name can be are looked at twice."""
-        maybe: list[bytes] = []
+    def _judge_operators(self, texts: dict[RecordKind, list[bytes]], text: bytes) -> None:
+        """Sort operators by their names; only records that can hold such a name are decoded for it."""
         if self._operators:
-            maybe = [record for record in texts[Kind.OPERATOR] if b"#" in record]
-            texts[Kind.OPERATOR] = [record for record in texts[Kind.OPERATOR] if b"#" not in record]
+            maybe = [record for record in texts[RecordKind.OPERATOR] if b"#" in record]
+            texts[RecordKind.OPERATOR] = [
+                record for record in texts[RecordKind.OPERATOR] if b"#" not in record
+            ]
         else:
-            maybe.extend(self._records_with(_MESSAGE, text))
-            if self._is_old(texts[Kind.CALL]):
-                maybe.extend(self._records_with(b"#", text))
+            maybe = list(self._records_with(_MESSAGE, text))
+            if self._is_old(texts[RecordKind.CALL]):
+                maybe += self._records_with(b"#", text)
         for record in maybe:
             head = head_of(record)
-            kind = kind_of(head, self._operators) if KIND_OF_CATEGORY.get(head.cat) is Kind.OPERATOR else None
-            if kind is not None:
+            is_operator = KIND_OF_CATEGORY.get(head.cat) is RecordKind.OPERATOR
+            if is_operator and (kind := kind_of(head, self._operators)) is not None:
                 texts.setdefault(kind, []).append(record)
 
     def _is_old(self, calls: list[bytes]) -> bool:
-        """Whether ranges are operators, as they were until torch 1.9: a file's first records show it."""
+        """Whether ranges are operators, as until torch 1.9; the file's first records show it."""
         if not self._old and any(record.find(_OLD_CALL) >= 0 for record in calls[:1]):
             raise OtherLayout  # the records before these were read as if they were new
         return self._old
@@ -162,12 +169,12 @@ class Picker:
 
 
 def _waiting(text: bytes) -> int:
-    """How many more bytes to read after a text in which no record ends."""
+    """How many more bytes to read after a text in which no record ends. Raises OtherLayout: it is too long."""
     if len(text) > MOST_RECORD_BYTES:
         raise OtherLayout
     return len(text)
 
 
-def _categories(kind: Kind) -> bytes:
+def _categories(kind: RecordKind) -> bytes:
     """A group of a pattern: the categories of every era that mean `kind`."""
     return b"(%s)" % "|".join(category for category, k in KIND_OF_CATEGORY.items() if k is kind).encode()

@@ -1,4 +1,4 @@
-"""Decimal text to integer nanoseconds, without ever passing through a float.
+"""Decimal text to integer nanoseconds, without a float in between.
 
 Kineto writes microseconds with three decimals on a base near 4e12 or 1.7e15: too many digits for float64.
 """
@@ -17,7 +17,7 @@ _DOT, _COMMA = b".", b","
 
 
 def nanoseconds(microseconds: Sequence[msgspec.Raw]) -> I64:
-    """Microseconds as the text of JSON numbers to integer nanoseconds. Raises ValueError for other text."""
+    """Microseconds as the text of JSON numbers to integer nanoseconds. Raises ValueError: the text is not a number."""
     if not microseconds:
         return np.empty(0, np.int64)
     text = _COMMA.join(microseconds)

@@ -11,12 +11,12 @@ import numpy as np
 from harness.traces.trace import I64
 
 
-class Kind(IntEnum):
-    """What a record is to a reader."""
+class RecordKind(IntEnum):
+    """What a reader takes a record for."""
 
     DEVICE = auto()  # work on a GPU
     CALL = auto()  # a runtime or driver call on the host
-    RANGE = auto()  # what the program said about itself
+    RANGE = auto()  # a range of the program's own
     OPERATOR = auto()  # an operator on the host
     INSTANT = auto()  # the memory profiler's marks
 
@@ -25,18 +25,18 @@ KERNELS = frozenset({"kernel", "Kernel"})
 COPIES = frozenset({"gpu_memcpy", "Memcpy"})
 SETS = frozenset({"gpu_memset", "Memset"})
 KIND_OF_CATEGORY = {
-    **dict.fromkeys((*KERNELS, *COPIES, *SETS), Kind.DEVICE),
+    **dict.fromkeys((*KERNELS, *COPIES, *SETS), RecordKind.DEVICE),
     **dict.fromkeys(
-        ("cuda_runtime", "cuda_driver", "Runtime", "hip_runtime", "privateuse1_runtime"), Kind.CALL
+        ("cuda_runtime", "cuda_driver", "Runtime", "hip_runtime", "privateuse1_runtime"), RecordKind.CALL
     ),
-    "user_annotation": Kind.RANGE,
-    **dict.fromkeys(("cpu_op", "Operator"), Kind.OPERATOR),
-    "cpu_instant_event": Kind.INSTANT,
+    "user_annotation": RecordKind.RANGE,
+    **dict.fromkeys(("cpu_op", "Operator"), RecordKind.OPERATOR),
+    "cpu_instant_event": RecordKind.INSTANT,
 }
 
 
 class Head(msgspec.Struct, gc=False):
-    """Enough of any record to say what it is."""
+    """The fields of a record that decide its kind."""
 
     ph: str = ""
     cat: str = ""
@@ -54,7 +54,7 @@ class WorkArgs(msgspec.Struct, gc=False):
 
 
 class Work(msgspec.Struct, gc=False):
-    """A kernel, a copy, a set, or the call behind it. Any other record can be read so: what it lacks stays empty."""
+    """A kernel, a copy, a set, or the call behind it. Any other record can be decoded as one, with empty fields."""
 
     cat: str = ""
     name: str = ""
@@ -65,8 +65,13 @@ class Work(msgspec.Struct, gc=False):
     args: WorkArgs | None = None
 
 
+def carries_message(record: Work) -> bool:
+    """Whether a record says which collective it carries out."""
+    return record.args is not None and record.args.collective is not None
+
+
 class ShapeArgs(msgspec.Struct, gc=False):
-    """What an operator was given, where shapes were recorded."""
+    """The types of an operator's inputs, where shapes were recorded."""
 
     types: list[str] | None = msgspec.field(name="Input type", default=None)
 
@@ -84,7 +89,7 @@ class OperatorRecord(msgspec.Struct, gc=False):
 
 
 class MessageArgs(msgspec.Struct, gc=False):
-    """What a record says about one message, in any of Kineto's three ways."""
+    """The message in a record's arguments, in any of Kineto's three forms."""
 
     name: str | None = msgspec.field(name="Collective name", default=None)
     elements_in: int | str | None = msgspec.field(name="In msg nelems", default=None)
@@ -97,7 +102,7 @@ class MessageArgs(msgspec.Struct, gc=False):
 
 
 class MessageRecord(msgspec.Struct, gc=False):
-    """The part of a record that speaks of a collective."""
+    """The part of a record that describes a collective."""
 
     args: MessageArgs = msgspec.field(default_factory=MessageArgs)
 
@@ -119,7 +124,7 @@ class MemoryRecord(msgspec.Struct, gc=False):
 
 
 def integers(values: Sequence[int | str | None]) -> I64:
-    """Numbers of which some may be written as text; -1 where there is none."""
+    """Numbers, some perhaps written as text; -1 for a missing one."""
     try:
         return np.array(values, np.int64)
     except (TypeError, ValueError):
@@ -127,7 +132,7 @@ def integers(values: Sequence[int | str | None]) -> I64:
 
 
 def integer(value: int | str | None) -> int:
-    """A number that may be written as text ("stream 7"); -1 where there is none."""
+    """A number, perhaps written as text ("stream 7"); -1 if there is no number."""
     if isinstance(value, int):
         return value
     digits = (value or "").rsplit(" ", 1)[-1]

@@ -23,9 +23,9 @@ _SPARE_ROOM = 1.3
 
 
 class Growing:
-    """A column that is filled piece by piece without ever being there twice.
+    """A column that is filled piece by piece, without a second copy of it.
 
-    Room that is not used costs nothing: the system gives memory only to pages that are written to.
+    Unused room costs nothing: the system gives memory only to pages that are written to.
     """
 
     def __init__(self) -> None:
@@ -33,7 +33,7 @@ class Growing:
         self._count = 0
 
     def extend(self, piece: I64, share: float) -> None:
-        """Append a piece; after it, `share` of all pieces are there."""
+        """Append a piece; with it, the column has the share `share` of all its rows."""
         count = self._count + len(piece)
         if count > len(self._values):
             grown = np.empty(int(count / share * _SPARE_ROOM) + len(piece), np.int64)
@@ -48,7 +48,7 @@ class Growing:
 
 
 class Database:
-    """Read-only access; what is not there reads as no rows, or as unknown."""
+    """Read-only access; a missing table has no rows, and a missing column is unknown."""
 
     def __init__(self, path: Path, connection: sqlite3.Connection, progress: OnProgress = silent) -> None:
         self.path = path
@@ -65,14 +65,14 @@ class Database:
             return self._connection.execute(sql, tuple(parameters)).fetchall()
 
     def columns(self, table: str) -> dict[str, int]:
-        """The columns of `table` and their positions; none when it is missing."""
+        """The columns of `table` and their positions; empty for a missing table."""
         if table not in self._columns:
             listed = self._query(f'PRAGMA table_info("{table}")')
             self._columns[table] = {str(name): position for position, name, *_ in listed}
         return self._columns[table]
 
     def integers(self, table: str, *wanted: str) -> dict[str, I64]:
-        """Columns of `table` as arrays, -1 for NULL and for a column that this schema has not."""
+        """Columns of `table` as arrays, -1 for NULL and for a column that this schema does not have."""
         have = self.columns(table)
         there = [name for name in wanted if name in have]
         if not there:
@@ -110,19 +110,19 @@ class Database:
         only: tuple[str, Iterable[object]] | None = None,
         filled: Iterable[str] = (),
     ) -> list[tuple[Any, ...]]:
-        """Rows of a small table, None for a column that this schema has not; none when it is missing.
+        """Rows of a small table, None for a column that this schema does not have; no rows of a missing table.
 
-        `only` is a column and the values that are wanted in it; without such a column there are no rows.
+        `only` is a column and its wanted values; without this column there are no rows.
         `filled` are columns of which at least one must not be NULL.
         """
         have = self.columns(table)
         column, values = (only[0], list(only[1])) if only else (None, [])
-        said = [f'"{name}" IS NOT NULL' for name in filled if name in have]
-        if not have or (only and column not in have) or (filled and not said):
+        not_null = [f'"{name}" IS NOT NULL' for name in filled if name in have]
+        if not have or (only and column not in have) or (filled and not not_null):
             return []
         chosen = ",".join(f'"{name}"' if name in have else "NULL" for name in wanted)
         conditions = [f'"{column}" IN ({",".join("?" * len(values))})'] if only else []
-        conditions += [f"({' OR '.join(said)})"] if said else []
+        conditions += [f"({' OR '.join(not_null)})"] if not_null else []
         where = f"WHERE {' AND '.join(conditions)}" if conditions else ""
         return self._query(f'SELECT {chosen} FROM "{table}" {where}', values)
 
@@ -139,7 +139,7 @@ class Database:
 
 @contextmanager
 def _one_sentence(path: Path) -> Iterator[None]:
-    """SQLite's errors, and numbers that are none, as one sentence about the file."""
+    """SQLite's errors, and those of values that are not numbers, as one sentence about the file."""
     try:
         yield
     except (sqlite3.Error, ValueError, TypeError, OverflowError) as error:
@@ -148,22 +148,18 @@ def _one_sentence(path: Path) -> Iterator[None]:
 
 @contextmanager
 def opened(path: Path, progress: OnProgress = silent) -> Iterator[Database]:
-    """The database at `path`, which nothing here ever writes to. Raises TraceError for any other file."""
+    """The database at `path`, only for reading. Raises TraceError: the file is damaged, or not a database."""
     _check_whole(path)
     with _one_sentence(path):
         connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro&immutable=1", uri=True)
-    connection.text_factory = _text
+    # One damaged character must not make the file unreadable.
+    connection.text_factory = lambda stored: stored.decode("utf-8", "replace")
     with closing(connection):
         yield Database(path, connection, progress)
 
 
-def _text(stored: bytes) -> str:
-    """One odd character is no reason to give up a file."""
-    return stored.decode("utf-8", "replace")
-
-
 def _check_whole(path: Path) -> None:
-    """Raise TraceError for a file that is shorter than its own header says."""
+    """Raises TraceError: the file is shorter than its header says."""
     with path.open("rb") as file:
         head = file.read(_HEADER_BYTES)
     if not head.startswith(_MAGIC) or len(head) < _HEADER_BYTES:

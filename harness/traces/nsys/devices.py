@@ -1,13 +1,13 @@
-"""Which GPU of the machine each process means by its CUDA device number, and one number for each GPU.
+"""The GPU of the machine for each process and CUDA device number, and one number for each GPU.
 
-A process that sees one GPU calls it device 0, whichever it is; so CUDA's numbers are kept only where they agree.
+A process that sees a single GPU numbers it 0, so CUDA's numbers are kept only where all processes agree.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from harness.traces.columns import Column
+from harness.traces.columns import AnyColumn
 from harness.traces.nsys.database import Database
 from harness.traces.trace import I64
 
@@ -26,34 +26,32 @@ class Devices:
         """The device that nsys numbers `gpu`."""
         return gpu if self._number is None else self._number.get(gpu, gpu)
 
-    def of_cuda(self, process: I64, number: Column) -> Column:
-        """The devices that processes number so."""
+    def of_cuda(self, process: I64, number: AnyColumn) -> AnyColumn:
+        """The devices to which the processes give these CUDA numbers."""
         if self._number is not None:
             return number
-        device: Column = number.copy()
+        device: AnyColumn = number.copy()
         for (pid, own), gpu in self._gpu_of.items():
             device[(number == own) & ((process == pid) | (pid == _ANY_PROCESS))] = gpu
         return device
 
 
 def read_devices(database: Database) -> Devices:
-    """The export's GPUs; without any table of them CUDA's numbers stand."""
+    """The export's GPUs; without a table of GPUs, CUDA's numbers are kept."""
     listed = database.rows("TARGET_INFO_GPU", "id", "name", "cuDevice")
     mapped = database.rows("TARGET_INFO_CUDA_DEVICE", "pid", "cudaId", "gpuId")
     mapped = mapped or [(None, cuda, gpu) for gpu, _, cuda in listed]
-    return Devices(
-        {gpu: str(name) for gpu, name, _ in listed if gpu is not None},
-        {
-            (_ANY_PROCESS if pid is None else pid, cuda): gpu
-            for pid, cuda, gpu in mapped
-            if cuda is not None and gpu is not None
-        },
-    )
+    gpu_of = {
+        (_ANY_PROCESS if pid is None else pid, cuda): gpu
+        for pid, cuda, gpu in mapped
+        if cuda is not None and gpu is not None
+    }
+    return Devices({gpu: str(name) for gpu, name, _ in listed if gpu is not None}, gpu_of)
 
 
 def _cuda_numbers(gpu_of: dict[tuple[int, int], int], gpus: Iterable[int]) -> dict[int, int] | None:
-    """CUDA's number of each GPU, its own where CUDA has none; None: two processes or two GPUs clash."""
-    told = {(gpu, number) for (_, number), gpu in gpu_of.items()}
-    numbers = {gpu: gpu for gpu in gpus} | dict(told)
-    one_each = len(told) == len({gpu for gpu, _ in told})
+    """CUDA's number of each GPU, or nsys' number where CUDA has none; None: two processes or two GPUs disagree."""
+    pairs = {(gpu, number) for (_, number), gpu in gpu_of.items()}
+    numbers = {gpu: gpu for gpu in gpus} | dict(pairs)
+    one_each = len(pairs) == len({gpu for gpu, _ in pairs})
     return numbers if one_each and len(set(numbers.values())) == len(numbers) else None

@@ -1,4 +1,4 @@
-"""A .nsys-rep to its SQLite export, by the installed nsys; kept beside the report, found by its content."""
+"""A .nsys-rep to its SQLite export with the installed nsys; the export is kept beside the report."""
 
 from __future__ import annotations
 
@@ -14,23 +14,26 @@ from harness.traces.errors import TraceError
 from harness.traces.progress import OnProgress, silent
 
 _HASH_BYTES = 8
-_MOST_SAID = 4096
+_MOST_OUTPUT = 4096
 _MOST_HELP_S = 60
 _JSON = (
-    "--include-json"  # without it newer versions leave out NCCL's message sizes; older ones do not know it
+    "--include-json"  # newer versions leave out NCCL's message sizes without it; older ones do not know it
 )
 _PER_CENT = re.compile(r"(\d+)%")
 _NEWER = re.compile(r"newer version|unsupported.*version|version.*not supported|later version", re.IGNORECASE)
 
 
 def exported(report: Path, progress: OnProgress = silent) -> Path:
-    """The export of `report`, made now or earlier. Raises TraceError where it cannot be had.
+    """The export of `report`, made now or earlier.
 
-    The export's name carries a hash of the report, so a report that was written anew is exported anew.
-    Where the folder cannot be written, the export goes to the user's cache.
+    The export's name has a hash of the report, so a changed report is exported again.
+    If the folder is not writable, the export goes to the user's cache.
+
+    Raises:
+        TraceError: nsys is not installed or cannot export the report.
     """
-    mark = _content_mark(report)
-    plain, full = f"{report.name}.{mark}.sqlite", f"{report.name}.{mark}.json.sqlite"
+    stem = f"{report.name}.{_content_hash(report)}"
+    plain, full = f"{stem}.sqlite", f"{stem}.json.sqlite"
     if kept := _kept(report, full):
         return kept
     nsys = _installed()
@@ -69,7 +72,7 @@ _WITHOUT_NSYS = (
 )
 
 
-def _content_mark(report: Path) -> str:
+def _content_hash(report: Path) -> str:
     digest = hashlib.blake2b(digest_size=_HASH_BYTES)
     with report.open("rb") as stream:
         while block := stream.read(1 << 20):
@@ -93,32 +96,32 @@ def _export(nsys: str, options: list[str], report: Path, name: str, progress: On
     with tempfile.TemporaryDirectory(dir=folder, prefix=".export-") as scratch:
         fresh = Path(scratch) / "export.sqlite"
         command = [nsys, "export", "--type", "sqlite", "--output", str(fresh), *options, str(report)]
-        code, said = _run(command, report, progress)
+        code, output = _run(command, report, progress)
         if code != 0 or not fresh.is_file():
-            raise TraceError(report, _why(nsys, code, said))
+            raise TraceError(report, _why(nsys, code, output))
         return fresh.replace(folder / name)
 
 
 def _run(command: list[str], report: Path, progress: OnProgress) -> tuple[int, str]:
-    """Exit code and output of a command that tells its progress in per cent."""
-    said, size = "", report.stat().st_size
+    """Exit code and output of a command that prints its progress in per cent."""
+    output, size = "", report.stat().st_size
     try:
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
             assert process.stdout is not None
-            while piece := os.read(process.stdout.fileno(), _MOST_SAID):
-                said = (said + piece.decode(errors="replace"))[-_MOST_SAID:]
-                if done := _PER_CENT.findall(said):
+            while piece := os.read(process.stdout.fileno(), _MOST_OUTPUT):
+                output = (output + piece.decode(errors="replace"))[-_MOST_OUTPUT:]
+                if done := _PER_CENT.findall(output):
                     progress(size * int(done[-1]) // 100, size)
     except OSError as error:
         raise TraceError(report, f"needs nsys to be read, which does not start ({error.strerror})") from error
-    return process.returncode, said
+    return process.returncode, output
 
 
-def _why(nsys: str, code: int, said: str) -> str:
-    said = " ".join(said.split())
-    if _NEWER.search(said):
+def _why(nsys: str, code: int, output: str) -> str:
+    output = " ".join(output.split())
+    if _NEWER.search(output):
         return (
             f"was written by a newer nsys than {nsys}: export it with that one (nsys export --type sqlite) "
             "and give the .sqlite instead"
         )
-    return f"cannot be exported by {nsys} (exit code {code}: {said[-200:] or 'no message'})"
+    return f"cannot be exported by {nsys} (exit code {code}: {output[-200:] or 'no message'})"

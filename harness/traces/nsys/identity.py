@@ -1,4 +1,4 @@
-"""Who an nsys export says it is: host, devices, clock, version; and what the tool says went wrong."""
+"""The identity of an nsys export: rank, host, devices, clock, version; and the events that nsys lost."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ def identity(
     payloads: Payloads,
     devices: Devices,
 ) -> Identity:
-    """The export's identity. Rank and world are NCCL's where it recorded them, else our own ranges' or the file name's.
+    """The export's identity. Rank and world size are from NCCL's payloads, else from our ranges or the file's name.
 
-    `own_ranks`: of each process (by pid) whose ranges name it.
+    `own_ranks`: the rank by pid, of the processes whose ranges name it.
     """
     hosts = database.rows("TARGET_INFO_SYSTEM_ENV", "value", only=("name", ["Hostname"]))
     world, world_size = _world(payloads, own_ranks or _rank_of_only(path, processes))
@@ -45,78 +45,72 @@ def identity(
         host=next((str(value) for (value,) in hosts), None),
         pid=next(iter(processes)) if len(processes) == 1 else None,
         device_names=devices.names,
-        tool_version=_text(export.get("EXPORT_PRODUCT_VERSION")),
+        tool_version=str(version) if (version := export.get("EXPORT_PRODUCT_VERSION")) is not None else None,
         epoch_ns=_epoch_ns(database, export),
         backend="nccl" if payloads.by_place else None,
     )
 
 
-def export_facts(database: Database) -> dict[str, object]:
-    """What nsys says of the export itself."""
+def export_metadata(database: Database) -> dict[str, object]:
+    """nsys' own data about the export, by name."""
     return {
         str(name): value for table in _EXPORT_TABLES for name, value in database.rows(table, "name", "value")
     }
 
 
 def ranks_in_ranges(ranges: Ranges, texts: list[str]) -> dict[int, int]:
-    """The rank of each process (by pid) whose ranges name just one."""
-    told: dict[int, set[int]] = defaultdict(set)
+    """The rank of each process (by pid) whose ranges name exactly one rank."""
+    found: dict[int, set[int]] = defaultdict(set)
     for name in set(ranges.name.tolist()):
         if (rank := rank_in_range(texts[name])) is not None:
             for pid in distinct(ranges.process[ranges.name == name]):
-                told[pid].add(rank)
-    return {pid: ranks.pop() for pid, ranks in told.items() if len(ranks) == 1}
+                found[pid].add(rank)
+    return {pid: ranks.pop() for pid, ranks in found.items() if len(ranks) == 1}
 
 
 def _rank_of_only(path: Path, processes: set[int]) -> dict[int, int]:
-    """The rank in the file's name, of the one process there is."""
-    rank = _rank(set(), path)
+    """The rank in the file's name, for the process of a report with a single one."""
+    rank = rank_in_file(path.name)
     return {} if rank is None or len(processes) != 1 else dict.fromkeys(processes, rank)
 
 
 def _world(payloads: Payloads, own_ranks: dict[int, int]) -> tuple[str | None, int | None]:
-    """The largest communicator is the world, unless it shows that it is only a part of one.
+    """The largest communicator is the world, unless it is only a part of the world.
 
-    With tensor and data parallelism there may be none of all ranks, and those of the largest size are then several:
-    a process is in no more than some of them, or has another rank in each, or another than it says itself.
+    With tensor and data parallelism there may be no communicator of all ranks. Then there are several of the largest
+    size, and a process is not in all of them, or has different ranks in them, or a rank that differs from its own.
     """
     size = max(payloads.sizes.values(), default=None)
     largest = [group for group, ranks in payloads.sizes.items() if ranks == size]
     processes = {pid for _, pid, _ in payloads.members}
-    told = [payloads.ranks_in(group) for group in largest]
+    ranks_in = [payloads.ranks_in(group) for group in largest]
     members = [{pid for name, pid, _ in payloads.members if name == group} for group in largest]
-    if any(pids != processes for pids in members) or any(ranks != told[0] for ranks in told):
+    if any(pids != processes for pids in members) or any(ranks != ranks_in[0] for ranks in ranks_in):
         return None, None
-    if any(own_ranks.get(pid, rank) != rank for ranks in told for pid, rank in ranks.items()):
+    if any(own_ranks.get(pid, rank) != rank for ranks in ranks_in for pid, rank in ranks.items()):
         return None, None
-    # One process that has the same rank in two may be the first of both rows and columns.
+    # A single process with the same rank in two communicators may be the first of both its row and its column.
     unsure = len(largest) > 1 and len(processes) == 1 and not processes & set(own_ranks)
     return (None, None) if unsure or not largest else (largest[0], size)
 
 
-def _rank(told: set[int], path: Path) -> int | None:
-    """The one rank of a report; a report of several has none."""
-    return min(told) if len(told) == 1 else None if told else rank_in_file(path.name)
+def _rank(recorded: set[int], path: Path) -> int | None:
+    """The rank of a report; None for a report with several ranks."""
+    if not recorded:
+        return rank_in_file(path.name)
+    return min(recorded) if len(recorded) == 1 else None
 
 
 def _epoch_ns(database: Database, export: dict[str, object]) -> int | None:
-    """Unix time of the trace's clock zero, which nsys can have moved when it exported."""
+    """Unix time of the trace's clock zero, which nsys may have moved in the export."""
     if str(export.get("EXPORT_PARAM_TIME_NORMALIZE")).lower() == "true":
         return 0
     started = next(iter(database.rows("TARGET_INFO_SESSION_START_TIME", "utcEpochNs")), (None,))[0]
-    shift = _text(export.get("EXPORT_PARAM_TIME_SHIFT")) or "0"
+    shift = str(export.get("EXPORT_PARAM_TIME_SHIFT") or 0)
     return started - int(shift) if isinstance(started, int) and shift.lstrip("-").isdigit() else None
-
-
-def _text(value: object) -> str | None:
-    return None if value is None else str(value)
 
 
 def dropped_events(database: Database) -> int:
     """How many events nsys says it lost."""
-    total = 0
-    for (text,) in database.rows("DIAGNOSTIC_EVENT", "text"):
-        found = _DROPPED.search(str(text))
-        if found:
-            total += int(found.group(1) or found.group(2))
-    return total
+    found = (_DROPPED.search(str(text)) for (text,) in database.rows("DIAGNOSTIC_EVENT", "text"))
+    return sum(int(match.group(1) or match.group(2)) for match in found if match)

@@ -1,4 +1,4 @@
-"""nsys' numbers for threads, processes and strings, turned into the trace's own."""
+"""nsys' numbers of threads, processes and strings to those of the trace."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.traces.columns import Names, compacted
+from harness.traces.columns import NameTable, compacted
 from harness.traces.nsys.database import Database
 from harness.traces.trace import I32, I64
 
-_SPARSEST, _SMALL = 8, 1 << 24  # slots per row, and slots in all, that a table of ids may always have
+_SPARSEST, _SMALL = 8, 1 << 24  # a table of ids may have so few slots per row, or in total
 _LOW_24_BITS = 0xFFFFFF
 
 
@@ -37,12 +37,12 @@ def process_of_one(global_id: int) -> int:
 
 def names_of(
     database: Database,
-    names: Names,
+    names: NameTable,
     ids: NDArray[np.integer],
     default: str,
     cleaned: Callable[[str], str] = str,
 ) -> I32:
-    """StringIds to indices in the trace's own table of names, each text `cleaned`; `default` where there is none."""
+    """StringIds to indices of the trace's names; each text is `cleaned`, and a missing one is `default`."""
     present, rows = distinct_rows(ids)
     texts = database.texts(present.tolist())
     index = names.indices(cleaned(texts.get(number, default)) for number in present.tolist())
@@ -50,7 +50,7 @@ def names_of(
 
 
 def distinct_rows(ids: NDArray[np.integer]) -> tuple[I64, NDArray[np.integer]]:
-    """The distinct ids and, for each row, the position of its own among them; not sorted for while ids are small."""
+    """The distinct ids and, for each row, the position of its id among them; small ids are not sorted."""
     lowest, highest = int(ids.min(initial=0)), int(ids.max(initial=0))
     if highest - lowest > _SPARSEST * len(ids) + _SMALL:
         return np.unique(ids, return_inverse=True)

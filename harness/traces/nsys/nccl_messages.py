@@ -1,4 +1,4 @@
-"""Collectives of an nsys export: each NCCL kernel with the API calls, as NVTX saw them, that launched it."""
+"""Collectives of an nsys export: each NCCL kernel with the NVTX ranges of the NCCL calls that launched it."""
 
 from __future__ import annotations
 
@@ -10,24 +10,19 @@ from typing import Any
 
 import numpy as np
 
-from harness.traces.columns import Names
+from harness.traces.columns import NameTable
 from harness.traces.messages import Message, collectives, communication_kernels, completed
 from harness.traces.nsys.database import Database
 from harness.traces.nsys.ids import process_of_one, thread_of_one
-from harness.traces.nsys.ranges import RANGES, TABLE
+from harness.traces.nsys.nvtx import RANGES, TABLE
 from harness.traces.trace import Collectives, Events, Ranges
 from harness.traces.vocabulary import POINT_TO_POINT, collective_kind
 
 _GROUP_START, _GROUP_END = "ncclGroupStart", "ncclGroupEnd"
 _TORCH = "nccl:"  # torch's own range around its NCCL calls: "nccl:all_to_all, op_id = 7"
-_REACH = 1000  # ranges to look back over: a collective of sends and receives has two for each rank
-_OF_ONE_RANK = (
-    "all_gather",
-    "reduce_scatter",
-    "all_to_all",
-    "gather",
-    "scatter",
-)  # NCCL tells one rank's part
+_REACH = 1000  # ranges to search backwards: a collective of sends and receives has two per rank
+# NCCL records the size of one rank's part.
+_OF_ONE_RANK = ("all_gather", "reduce_scatter", "all_to_all", "gather", "scatter")
 
 
 @dataclass(slots=True)
@@ -42,14 +37,14 @@ class _Launch:
 
 @dataclass(slots=True)
 class Payloads:
-    """What NCCL attached to its NVTX ranges."""
+    """The data that NCCL attached to its NVTX ranges."""
 
     by_place: dict[tuple[int, int], dict[str, Any]]  # thread and start of the range
     sizes: dict[str, int]  # ranks of each communicator
     members: set[tuple[str, int, int]]  # communicator, pid and rank of this report's processes
 
     def ranks_in(self, group: str | None) -> dict[int, int]:
-        """The rank of each process in a communicator; not of a process that has several there."""
+        """The rank of each process in a communicator, unless a process has several ranks there."""
         own = [(pid, rank) for name, pid, rank in self.members if name == group]
         once = Counter(pid for pid, _ in own)
         return {pid: rank for pid, rank in sorted(own) if once[pid] == 1}
@@ -61,27 +56,27 @@ def is_nccl_call(name: str) -> bool:
 
 
 def read_payloads(database: Database) -> Payloads:
-    """NCCL's payloads, from the JSON that newer schemas hold; none where there is none."""
-    said = Payloads({}, {}, set())
+    """NCCL's payloads, from the JSON of newer schemas; empty without it."""
+    payloads = Payloads({}, {}, set())
     if not {"jsonText", "jsonTextId"} & set(database.columns(TABLE)):
-        return said
+        return payloads
     for start, global_tid, text in _json_rows(database):
         values = _object(text)
-        said.by_place[thread_of_one(global_tid), start] = values
+        payloads.by_place[thread_of_one(global_tid), start] = values
         group, size, rank = _group(values), values.get("No. of ranks"), values.get("Rank")
         if group is not None and isinstance(size, int):
-            said.sizes[group] = size
+            payloads.sizes[group] = size
             if isinstance(rank, int):
-                said.members.add((group, process_of_one(global_tid), rank))
-    return said
+                payloads.members.add((group, process_of_one(global_tid), rank))
+    return payloads
 
 
 def _json_rows(database: Database) -> list[tuple[int, int, str]]:
     held = ("jsonText", "jsonTextId")
     rows = database.rows(TABLE, "start", "globalTid", *held, only=("eventType", RANGES), filled=held)
     shared = database.texts({number for *_, number in rows if number is not None})
-    told = ((start, tid, text or shared.get(number)) for start, tid, text, number in rows)
-    return [(start, tid, text) for start, tid, text in told if text is not None and tid is not None]
+    whole = ((start, tid, text or shared.get(number)) for start, tid, text, number in rows)
+    return [(start, tid, text) for start, tid, text in whole if text is not None and tid is not None]
 
 
 def _object(text: str) -> dict[str, Any]:
@@ -97,15 +92,14 @@ def _group(values: dict[str, Any]) -> str | None:
     return None if found is None else str(found)
 
 
-def device_collectives(ranges: Ranges, events: Events, names: Names, payloads: Payloads) -> Collectives:
-    """A row for each NCCL kernel, with whatever NVTX tells of its messages; else what the kernel's name does."""
+def device_collectives(ranges: Ranges, events: Events, names: NameTable, payloads: Payloads) -> Collectives:
+    """A row for each NCCL kernel, with its messages from NVTX, or else with what the kernel's name says."""
     rows = communication_kernels(names.texts, events)
     kernels, which = np.unique(events.name[rows], return_inverse=True)
     messages = [completed(Message(None), names.texts[name]) for name in kernels.tolist()]
-    named = _nccl_ranges(ranges, names.texts)
-    launching = {thread: _launches(spans, thread, payloads) for thread, spans in named.items()}
-    followed = np.flatnonzero(np.isin(events.launch_thread[rows], list(named)))
-    for place in followed.tolist():
+    nccl_ranges = _nccl_ranges(ranges, names.texts)
+    launching = {thread: _launches(spans, thread, payloads) for thread, spans in nccl_ranges.items()}
+    for place in np.flatnonzero(np.isin(events.launch_thread[rows], list(nccl_ranges))).tolist():
         thread, launch_ns = (int(column[rows[place]]) for column in (events.launch_thread, events.launch_ns))
         at = _covering(launching[thread], launch_ns)
         if at is not None:
@@ -113,9 +107,8 @@ def device_collectives(ranges: Ranges, events: Events, names: Names, payloads: P
     for thread, launches in launching.items():
         for place, message in (pair for launch in launches for pair in _shared_out(launch)):
             row = rows[place]
-            _refine(
-                completed(message, names.texts[events.name[row]]), named[thread], int(events.launch_ns[row])
-            )
+            completed(message, names.texts[events.name[row]])
+            _refine(message, nccl_ranges[thread], int(events.launch_ns[row]))
             which[place] = len(messages)
             messages.append(message)
     return collectives(rows, messages, which, events, names=names, groups={})
@@ -128,17 +121,15 @@ def _nccl_ranges(ranges: Ranges, texts: list[str]) -> dict[int, list[_Span]]:
     """Ranges that NCCL or torch put around communication, by thread, in order of start."""
     wanted = {i for i in set(ranges.name.tolist()) if texts[i].startswith("nccl")}
     spans: dict[int, list[_Span]] = defaultdict(list)
-    rows = zip(
-        *(c.tolist() for c in (ranges.start_ns, ranges.end_ns, ranges.name, ranges.thread)), strict=True
-    )
-    for start, end, name, thread in rows:
+    columns = (ranges.start_ns, ranges.end_ns, ranges.name, ranges.thread)
+    for start, end, name, thread in zip(*(column.tolist() for column in columns), strict=True):
         if name in wanted:
             spans[thread].append((start, end, texts[name]))
     return spans
 
 
 def _launches(spans: list[_Span], thread: int, payloads: Payloads) -> list[_Launch]:
-    """Single calls launch at once; those between ncclGroupStart and the outermost ncclGroupEnd at that end."""
+    """A single call launches at once; calls in a group are launched by the outermost ncclGroupEnd."""
     found: list[_Launch] = []
     grouped: list[Message] = []
     depth = 0
@@ -160,7 +151,7 @@ def _launches(spans: list[_Span], thread: int, payloads: Payloads) -> list[_Laun
 
 
 def _message(kind: str, values: dict[str, Any], sizes: dict[str, int]) -> Message:
-    """NCCL tells what one rank gives to an all-gather or gets of a reduce-scatter; the message is all ranks' parts.
+    """NCCL records what one rank sends in an all-gather or receives in a reduce-scatter; the message is the sum.
 
     Source: NCCL, src/collectives.cc ("just pass the size of one message and not the total bytes").
     """
@@ -169,7 +160,7 @@ def _message(kind: str, values: dict[str, Any], sizes: dict[str, int]) -> Messag
     ranks = sizes.get(group or "", -1)
     if kind in _OF_ONE_RANK and size > 0:
         size = size * ranks if ranks > 0 else -1
-    return Message(kind, bytes_told=size, group=group, group_size=ranks)
+    return Message(kind, recorded_bytes=size, group=group, group_size=ranks)
 
 
 def _covering(launches: list[_Launch], launch_ns: int) -> _Launch | None:
@@ -178,7 +169,7 @@ def _covering(launches: list[_Launch], launch_ns: int) -> _Launch | None:
 
 
 def _shared_out(launch: _Launch) -> list[tuple[int, Message]]:
-    """The message of each kernel of a launch: one each where the numbers agree, else all in the only kernel."""
+    """The message of each kernel of a launch: one each if the numbers agree, or all in a single kernel."""
     if len(launch.places) == len(launch.messages):
         return list(zip(launch.places, launch.messages, strict=True))
     if len(launch.places) == 1 and launch.messages:
@@ -187,28 +178,23 @@ def _shared_out(launch: _Launch) -> list[tuple[int, Message]]:
 
 
 def _fused(messages: list[Message]) -> Message:
-    """One message for several that travel in one kernel; sends and receives go at the same time."""
-    kinds = Counter(message.kind for message in messages)
-    groups = {message.group for message in messages}
-    both = set(kinds) == {"send", "recv"}
-    first = messages[0]
-    return Message(
-        "send_recv" if both else first.kind if len(kinds) == 1 else None,
-        bytes_told=max(_sum(messages, "send"), _sum(messages, "recv"))
-        if both
-        else _sum(messages, first.kind),
-        group=first.group if len(groups) == 1 else None,
-        group_size=first.group_size if len(groups) == 1 else -1,
-    )
+    """One message for several in one kernel; sends and receives take place at the same time."""
+    kinds, first = {message.kind for message in messages}, messages[0]
+    kind, size = first.kind if len(kinds) == 1 else None, _sum(messages, first.kind)
+    if kinds == {"send", "recv"}:
+        kind, size = "send_recv", max(_sum(messages, "send"), _sum(messages, "recv"))
+    if len({message.group for message in messages}) > 1:
+        return Message(kind, recorded_bytes=size)
+    return Message(kind, recorded_bytes=size, group=first.group, group_size=first.group_size)
 
 
 def _sum(messages: list[Message], kind: str | None) -> int:
-    sizes = [message.bytes_told for message in messages if message.kind == kind]
+    sizes = [message.recorded_bytes for message in messages if message.kind == kind]
     return sum(sizes) if min(sizes, default=-1) >= 0 else -1
 
 
 def _refine(message: Message, spans: list[_Span], launch_ns: int) -> None:
-    """Sends and receives may be the parts of a collective; torch's range around them says of which."""
+    """Sends and receives may be parts of a collective, which torch's range around them names."""
     if message.kind not in POINT_TO_POINT:
         return
     last = bisect_right(spans, launch_ns, key=lambda span: span[0])

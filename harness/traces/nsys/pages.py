@@ -1,8 +1,8 @@
-"""Whole integer columns straight out of an SQLite file's pages, many rows at a time.
+"""Whole integer columns directly from an SQLite file's pages, many rows at a time.
 
-SQLite's own interface hands over one value after the other, which is most of the time that a large export takes.
-The file format is public and frozen (sqlite.org/fileformat2.html, sections 1.5, 1.6 and 2); only what nsys writes is
-read here. Everything else raises OtherFormat, and the caller asks SQLite instead.
+SQLite's own interface returns one value at a time, which takes most of the time of a large export. The file format is
+public and stable (sqlite.org/fileformat2.html, sections 1.5, 1.6 and 2). Only the part that nsys writes is read here;
+for any other content OtherFormat is raised, and the caller uses SQLite.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from harness.traces.trace import I64
 
 _INTERIOR, _LEAF = 5, 13  # b-tree pages of tables with row ids
 _PAGES_AT_ONCE = 256
-_SPARE = 32  # zeros behind the pages, so that a number that begins on them can be read without looking
-_DEEPEST = 20  # levels of a b-tree; SQLite allows no more
+_SPARE = 32  # zeros after the pages, so that a number at their end can be read without a check
+_DEEPEST = 20  # the most levels that SQLite allows in a b-tree
 
 # Bytes of a value by its serial type, 0 to 11; larger types are blobs and texts.
 _SIZES = np.array([0, 1, 2, 3, 4, 6, 8, 8, 0, 0, 0, 0], np.int64)
@@ -30,7 +30,7 @@ Bytes = NDArray[np.uint8]
 
 
 class OtherFormat(Exception):
-    """The file holds something that is not read here."""
+    """The file holds something that this module does not read."""
 
 
 class Pages:
@@ -50,9 +50,12 @@ class Pages:
         self._pages: Bytes = np.frombuffer(self._map, np.uint8).reshape(-1, self._page_bytes)
 
     def columns(self, root: int, wanted: Sequence[int]) -> Iterator[list[I64]]:
-        """The columns at the positions `wanted`, ascending, of the table whose b-tree starts at page `root`.
+        """The columns at the ascending positions `wanted` of the table whose b-tree starts at page `root`.
 
-        Gives some thousand rows at a time; NULL is -1. Raises OtherFormat for anything but integers.
+        Yields some thousand rows at a time; NULL is -1.
+
+        Raises:
+            OtherFormat: a value is not an integer, or the pages are not as expected.
         """
         leaves = self._leaves(root)
         for begin in range(0, len(leaves), _PAGES_AT_ONCE):
@@ -60,7 +63,7 @@ class Pages:
             self.share_read = min(1.0, (begin + _PAGES_AT_ONCE) / len(leaves))
             self.read_bytes = int(self.share_read * len(leaves)) * self._page_bytes
             yield rows
-            self._map.madvise(mmap.MADV_DONTNEED)  # page cache may keep it; this process need not
+            self._map.madvise(mmap.MADV_DONTNEED)  # the page cache may keep them; this process need not
 
     def _page(self, number: int) -> Bytes:
         if not 1 < number <= len(self._pages):
@@ -92,7 +95,7 @@ class Pages:
         page, at = self._cells(flat, bases)
         payload, at = _varint(flat, at)
         if int(payload.max(initial=0)) > self._usable_bytes - 35:
-            raise OtherFormat  # a row that goes on in overflow pages
+            raise OtherFormat  # a row with overflow pages
         _, at = _varint(flat, at)
         if (at + payload > bases[page] + self._page_bytes).any():
             raise OtherFormat
@@ -133,7 +136,7 @@ def _varint(flat: Bytes, at: I64) -> tuple[I64, I64]:
 
 
 def _values(flat: Bytes, at: I64, end: I64, wanted: Sequence[int]) -> list[I64]:
-    """The wanted columns of the records at `at`: walks the header's types and the body in step."""
+    """The wanted columns of the records at `at`, from the header's types and the body together."""
     header_bytes, type_at = _varint(flat, at)
     body = header_end = at + header_bytes
     if (header_end > end).any():

@@ -1,4 +1,4 @@
-"""A packed export unpacked for as long as it is read; SQLite needs a file it can seek in."""
+"""A packed export, unpacked into a temporary file while it is read: SQLite needs a file that it can seek in."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _DAMAGE: tuple[type[Exception], ...] = (EOFError, OSError, isal_zlib.error)  # t
 
 @contextmanager
 def unpacked(path: Path) -> Iterator[Path]:
-    """A temporary plain copy of the gzipped `path`."""
+    """A temporary plain copy of the gzipped `path`. Raises TraceError: the compressed file is damaged."""
     with tempfile.TemporaryDirectory(prefix="harness-") as folder:
         plain = Path(folder) / "export.sqlite"
         try:

@@ -1,12 +1,12 @@
-"""What an nsys export sampled or counted of its devices: hardware counters, and memory that CUDA handed out."""
+"""The hardware counters of an nsys export, and the memory that CUDA allocated."""
 
 from __future__ import annotations
 
 import numpy as np
 
+from harness.traces.nsys.cuda import CALLS
 from harness.traces.nsys.database import Database
 from harness.traces.nsys.devices import Devices
-from harness.traces.nsys.events import CALLS
 from harness.traces.nsys.ids import process_of, process_of_one
 from harness.traces.trace import MetricSeries
 
@@ -22,7 +22,7 @@ def metric_series(database: Database, devices: Devices) -> list[MetricSeries]:
     raw = database.integers("GPU_METRICS", "timestamp", "typeId", "metricId", "value")
     if len(raw["timestamp"]) == 0:
         return []
-    named = {
+    name_of = {
         (kind & _GPU_BITS, number): str(name)
         for kind, number, name in database.rows("TARGET_INFO_GPU_METRICS", "typeId", "metricId", "metricName")
     }
@@ -31,7 +31,7 @@ def metric_series(database: Database, devices: Devices) -> list[MetricSeries]:
     changes = (np.diff(device[order]) != 0) | (np.diff(metric[order]) != 0)
     return [
         MetricSeries(
-            name=named.get((int(device[rows[0]]), int(metric[rows[0]])), f"metric {metric[rows[0]]}"),
+            name=name_of.get((int(device[rows[0]]), int(metric[rows[0]])), f"metric {metric[rows[0]]}"),
             device=devices.of_gpu(int(device[rows[0]])),
             time_ns=raw["timestamp"][rows],
             value=raw["value"][rows].astype(np.float64),
@@ -43,7 +43,7 @@ def metric_series(database: Database, devices: Devices) -> list[MetricSeries]:
 def peak_memory_bytes(database: Database, devices: Devices) -> dict[tuple[int, int], int]:
     """The most memory that each process had allocated at once, by process and device.
 
-    Only of processes whose first steps with CUDA were recorded: of another it is not known what it already held.
+    Only of processes whose first calls of CUDA were recorded; others may have allocated memory before.
     """
     raw = database.integers(
         _MEMORY, "start", "globalPid", "deviceId", "bytes", "memKind", "memoryOperationType"
@@ -63,7 +63,7 @@ def peak_memory_bytes(database: Database, devices: Devices) -> dict[tuple[int, i
 
 
 def _recorded_from_the_start(database: Database) -> list[int]:
-    """Processes whose first call to CUDA is in the recording."""
+    """Processes whose first call of CUDA is in the recording."""
     if not database.columns(_MEMORY):
         return []
     first = [number for number, _ in database.rows("StringIds", "id", "value", only=("value", _FIRST_CALLS))]

@@ -1,4 +1,4 @@
-"""One message as Kineto tells of it: in a kernel's arguments, or in the shapes of the operator behind it."""
+"""One message as Kineto records it: in a kernel's arguments, or in the shapes of the operator behind it."""
 
 from __future__ import annotations
 
@@ -46,9 +46,10 @@ def _from_shapes(name: str, args: MessageArgs) -> Message:
 
 
 def _element_counts(shapes: msgspec.Raw, types: Sequence[str]) -> list[int]:
-    """Elements of each argument that is a tensor or a list of them; the others give nothing.
+    """Elements of each argument that is a tensor or a list of tensors; other arguments are left out.
 
-    A number has the shape of a tensor without dimensions, []: only its type tells that the one is one element."""
+    A number has the shape [] as a tensor without dimensions does: only the type shows which of them is one element.
+    """
     counts = []
     for shape, word in zip_longest(msgspec.json.decode(shapes, type=list[Any]), types, fillvalue=""):
         if not isinstance(shape, list):

@@ -1,7 +1,7 @@
 """A trace's text to whole records, whatever its layout: any order of keys, any white space, one line or many.
 
-A cut is taken only where it is proven: the text from one record's beginning up to it must be a JSON array's
-content by itself, which holds at a record's end and nowhere else.
+A cut is taken only where it is proven: the text from a record's beginning up to the cut must be the content of a JSON
+array, which is true at a record's end and nowhere else.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from harness.traces.kineto.repair import decoded
 _EVENTS = re.compile(rb'"traceEvents"\s*:\s*\[|\A\s*\[')
 _TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)|[][{}]', re.DOTALL)
 _SPACE = b" \t\r\n"
-_BETWEEN = _SPACE + b","  # may lead a text that was cut before it was all there
+_BETWEEN = _SPACE + b","  # may stand before the first record of a text
 _MOST_HEADER_BYTES = 256 << 20
-_LONG_BYTES = 4 << 20  # of text without a boundary of the usual kind: its structure is looked at
-_KEY_BYTES = 1024  # more than the events' key and its bracket take, white space and all
+_LONG_BYTES = 4 << 20  # of text without the usual boundary; from here the structure is parsed
+_KEY_BYTES = 1024  # more than the events' key and its bracket need, with white space
 _records = msgspec.json.Decoder(list[msgspec.Raw])
 
 
@@ -40,7 +40,7 @@ class Records:
         self.rest = self._after_header()
 
     def __iter__(self) -> Iterator[list[msgspec.Raw]]:
-        """Lists of whole records. Raises TraceError where the text is no JSON."""
+        """Lists of whole records. Raises TraceError: the text is not JSON."""
         text, enough = self.rest, 1
         while block := more(self._stream, enough):
             records, rest = self._cut(text)
@@ -56,7 +56,7 @@ class Records:
         yield self._last(text)
 
     def blocks(self) -> Iterator[bytes]:
-        """The text after the header as it comes, for a reader that finds records in its own way."""
+        """The text after the header, for a reader that finds records in its own way."""
         yield self.rest
         yield from self._stream
 
@@ -74,7 +74,7 @@ class Records:
         raise TraceError(self.path, self._blocks.broken or _why_no_trace(bytes(text[:64])))
 
     def _cut(self, text: bytes) -> tuple[list[msgspec.Raw], bytes]:
-        """As many whole records as surely end in `text`, and the text after them."""
+        """The whole records that certainly end in `text`, and the text after them."""
         cut = _last_boundary(text)
         if cut is None and len(text) < _LONG_BYTES:
             return [], text
@@ -126,7 +126,7 @@ def _array(text: bytes) -> bytes:
 
 
 def _last_boundary(text: bytes) -> tuple[int, int] | None:
-    """The last place that looks like `} , {`: where one record ends and where the next begins."""
+    """Where one record ends and the next begins, at the last place that looks like `} , {`."""
     brace = text.rfind(b"{")
     while brace >= 0:
         before = text[max(0, brace - 256) : brace].rstrip(_SPACE)
@@ -137,7 +137,7 @@ def _last_boundary(text: bytes) -> tuple[int, int] | None:
 
 
 def _structure(text: bytes) -> tuple[int, int | None]:
-    """Where the last whole record ends and where the array of records does (None: not in this text)."""
+    """Where the last whole record ends, and where the array of records ends (None: not in this text)."""
     depth, end = 0, 0
     for token in _TOKEN.finditer(text):
         character = text[token.start()]

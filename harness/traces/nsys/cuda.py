@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 
 import numpy as np
 
 from harness.traces.columns import (
-    Column,
-    Names,
+    AnyColumn,
+    NameTable,
     constant,
     joined,
     launches,
@@ -33,7 +34,7 @@ _LABELS = ("demangledName", "shortName", "mangledName")  # the best first
 _UNNAMED, _UNNAMED_SHARE = "[unnamed kernel]", 0.03
 _PAGEABLE = 0  # CUDA_MEMOPR_MEMORY_KIND_PAGEABLE
 
-# CUpti_ActivityMemcpyKind: arrays are device memory, managed memory moves like explicit copies do.
+# CUpti_ActivityMemcpyKind: arrays are device memory, and managed memory moves as with explicit copies.
 _DIRECTIONS = {
     **dict.fromkeys((1, 3, 11), CopyKind.H2D),
     **dict.fromkeys((2, 4, 12), CopyKind.D2H),
@@ -48,11 +49,11 @@ _COPY_NAMES = {
     CopyKind.UNKNOWN: "Memcpy",
 }
 
-Table = dict[str, Column]
+EventColumns = dict[str, AnyColumn]
 
 
-def device_events(database: Database, names: Names, calls: Calls, devices: Devices) -> Events:
-    """Everything that ran on a GPU, sorted as the contract says."""
+def device_events(database: Database, names: NameTable, calls: Calls, devices: Devices) -> Events:
+    """All work on GPUs, sorted as `Events` requires."""
     table = joined([part(database, names) for part in (_kernels, _graphs, _copies, _sets)])
     table["device"] = devices.of_cuda(table["process"], table["device"])
     order = sorting_order(table["start_ns"], table["device"])
@@ -64,7 +65,7 @@ def device_events(database: Database, names: Names, calls: Calls, devices: Devic
     return Events(**table, launch_ns=launch_ns, launch_thread=launch_thread, dtype=dtype)
 
 
-def _part(raw: Table, activity: Activity, name: Column, **more: Column) -> Table:
+def _part(raw: EventColumns, activity: Activity, name: AnyColumn, **more: AnyColumn) -> EventColumns:
     n = len(name)
     return {
         "start_ns": raw.pop("start"),
@@ -82,7 +83,7 @@ def _part(raw: Table, activity: Activity, name: Column, **more: Column) -> Table
     }
 
 
-def _kernels(database: Database, names: Names) -> Table:
+def _kernels(database: Database, names: NameTable) -> EventColumns:
     label, *others = [name for name in _LABELS if name in database.columns(KERNELS)] or _LABELS
     raw = database.integers(KERNELS, *_COMMON, label)
     text = raw.pop(label)
@@ -93,27 +94,27 @@ def _kernels(database: Database, names: Names) -> Table:
     return _part(raw, Activity.KERNEL, names_of(database, names, text, _UNNAMED))
 
 
-def without_names(events: Events, names: Names) -> str | None:
-    """A sentence where so many kernels have no name that compute cannot be distinguished from communication."""
+def without_names(events: Events, names: NameTable) -> str | None:
+    """A sentence for a trace in which too many kernels have no name to know which of them communicate."""
     if _UNNAMED not in names.texts:
         return None
     kernels = events.activity == Activity.KERNEL
     duration = np.where(kernels, events.end_ns - events.start_ns, 0)
-    unnamed = kernels & (events.name == names.index(_UNNAMED))
+    unnamed = kernels & (events.name == names[_UNNAMED])
     share = duration[unnamed].sum() / max(duration.sum(), 1)
     if share <= _UNNAMED_SHARE:
         return None
     return f"{unnamed.sum()} kernels ({share:.0%} of kernel time) have no name, so communication among them is not seen"
 
 
-def _graphs(database: Database, names: Names) -> Table:
-    """Whole CUDA graphs, which nsys records instead of their kernels unless asked for nodes."""
+def _graphs(database: Database, names: NameTable) -> EventColumns:
+    """Whole CUDA graphs: nsys records them in place of their kernels, unless it is asked for nodes."""
     raw = database.integers(GRAPHS, *_COMMON, "graphId")
     name = names.indices(f"CUDA graph {number}" for number in raw["graphId"].tolist())
     return _part(raw, Activity.KERNEL, name)
 
 
-def _copies(database: Database, names: Names) -> Table:
+def _copies(database: Database, names: NameTable) -> EventColumns:
     raw = database.integers(COPIES, *_COMMON, "bytes", "copyKind", "srcKind", "dstKind")
     kind = np.array([_DIRECTIONS.get(k, CopyKind.UNKNOWN) for k in raw["copyKind"].tolist()], np.int32)
     from_host = (kind == CopyKind.H2D) & (raw["srcKind"] == _PAGEABLE)
@@ -123,14 +124,14 @@ def _copies(database: Database, names: Names) -> Table:
     return _part(raw, Activity.MEMCPY, name, bytes=raw["bytes"], copy_kind=kind, pageable=pageable)
 
 
-def _sets(database: Database, names: Names) -> Table:
+def _sets(database: Database, names: NameTable) -> EventColumns:
     raw = database.integers(SETS, *_COMMON, "bytes")
     name = names.indices("Memset" for _ in range(len(raw["start"])))
     return _part(raw, Activity.MEMSET, name, bytes=raw["bytes"])
 
 
-def api_calls(database: Database, names: Names) -> Calls:
-    """Runtime and driver calls, without the version that CUDA puts behind their names."""
+def api_calls(database: Database, names: NameTable) -> Calls:
+    """Runtime and driver calls, without the version that CUDA appends to their names."""
     raw = joined(
         [database.integers(t, "start", "end", "nameId", "globalTid", "correlationId") for t in CALLS]
     )
@@ -139,13 +140,9 @@ def api_calls(database: Database, names: Names) -> Calls:
         Calls(
             start_ns=raw["start"],
             end_ns=raw["end"],
-            name=names_of(database, names, raw.pop("nameId"), "[unnamed call]", _without_version),
+            name=names_of(database, names, raw.pop("nameId"), "[unnamed call]", partial(_VERSION.sub, "")),
             thread=thread_of(thread),
             correlation=raw["correlationId"],
             process=process_of(thread),
         )
     )
-
-
-def _without_version(call: str) -> str:
-    return _VERSION.sub("", call)

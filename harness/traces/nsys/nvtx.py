@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from harness.traces.columns import Names, compacted, sorted_ranges
+from harness.traces.columns import NameTable, compacted, sorted_ranges
 from harness.traces.nsys.database import Database
 from harness.traces.nsys.ids import distinct_rows, process_of, thread_of
 from harness.traces.trace import I32, I64, RangeKind, Ranges
@@ -16,8 +16,8 @@ _DOMAIN = 75  # NvtxDomainCreate
 RANGES = _PUSH_POP + _START_END
 
 
-def nvtx_ranges(database: Database, names: Names, last_ns: int) -> Ranges:
-    """All ranges; those that never ended do at `last_ns`."""
+def nvtx_ranges(database: Database, names: NameTable, last_ns: int) -> Ranges:
+    """All ranges; a range that was still open at the end of the recording ends at `last_ns`."""
     raw = database.integers(TABLE, "start", "end", "eventType", "globalTid", "textId", "domainId")
     keep = np.flatnonzero(np.isin(raw["eventType"], RANGES))
     raw = {name: column[keep] for name, column in raw.items()}
@@ -38,22 +38,21 @@ def nvtx_ranges(database: Database, names: Names, last_ns: int) -> Ranges:
     return sorted_ranges(ranges)
 
 
-def _names(database: Database, names: Names, text_id: I64) -> I32:
+def _names(database: Database, names: NameTable, text_id: I64) -> I32:
     """A range's name is its own text, or a registered string."""
     present, rows = distinct_rows(text_id)
     registered = database.texts(present.tolist())
     index: I32 = names.indices(registered.get(number, "") for number in present.tolist())[rows]
     own = database.rows(TABLE, "text", only=("eventType", RANGES))
-    known = {text: -1 if text is None else names.index(str(text)) for (text,) in dict.fromkeys(own)}
-    own_index = np.array([known[text] for (text,) in own], np.int32)
+    own_index = np.array([-1 if text is None else names[str(text)] for (text,) in own], np.int32)
     return np.where(own_index >= 0, own_index, index)
 
 
-def _domains(database: Database, names: Names, domain: I64, process: I64) -> I32:
-    """Each range's domain by name. Numbers count per process; 0 is the default domain."""
+def _domains(database: Database, names: NameTable, domain: I64, process: I64) -> I32:
+    """Each range's domain by name. Each process numbers its domains; 0 is the default domain."""
     index = np.full(len(domain), -1, np.int32)
     created = database.rows(TABLE, "text", "domainId", "globalTid", only=("eventType", [_DOMAIN]))
     for text, number, thread in created:
         owner = process_of(np.array([thread], np.int64))[0]
-        index[(domain == number) & (process == owner)] = names.index(str(text))
+        index[(domain == number) & (process == owner)] = names[str(text)]
     return compacted(index)
