@@ -1,7 +1,7 @@
-"""The sidecar that watches one node's devices while a training runs, and what reads its samples afterwards.
+"""The sidecar that samples one node's devices while a training runs, and the reader of its samples.
 
     python -m harness.monitor record --out DIR [--hz 1] [--pid PID …]
     python -m harness.monitor plot DIR
 
-It knows nothing of experiments, sites or runs: a folder, a rate and some process ids are all it is told.
+It must not know experiments, sites or runs: its input is a folder, a rate and some process ids.
 """

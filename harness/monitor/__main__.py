@@ -1,4 +1,4 @@
-"""The monitor's own small command line; light, because it starts beside every training."""
+"""The monitor's own command line; it imports little, because it starts beside every training."""
 
 from __future__ import annotations
 
@@ -15,31 +15,25 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m harness.monitor", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     record = commands.add_parser("record", help="sample this node's devices until SIGTERM")
-    record.add_argument(
-        "--out", type=Path, required=True, metavar="DIR", help="where samples.csv and meta.json go"
-    )
+    record.set_defaults(run=_record)
+    out = "folder of samples.csv and meta.json"
+    record.add_argument("--out", type=Path, required=True, metavar="DIR", help=out)
     record.add_argument("--hz", type=float, default=1.0, help="samples per second, up to 10 (default 1)")
-    record.add_argument("--name", help="what to call this node (default: its host name)")
-    record.add_argument(
-        "--pid",
-        type=int,
-        nargs="+",
-        action="extend",
-        default=[],
-        metavar="PID",
-        help="watch these process trees and end with them (default: the parent's other descendants)",
-    )
+    record.add_argument("--name", help="name of this node (default: its host name)")
+    pids = "sample these process trees and end with them (default: the parent's other descendants)"
+    record.add_argument("--pid", type=int, nargs="+", action="extend", default=[], metavar="PID", help=pids)
     plot = commands.add_parser(
-        "plot", help="pictures and summary.json of a folder of samples, or of one per node"
+        "plot", help="plots and summary.json of a folder of samples, or of one per node"
     )
+    plot.set_defaults(run=_plot)
     plot.add_argument("dir", type=Path, metavar="DIR")
     return parser
 
 
-def _plot(folder: Path) -> None:
-    found = find(folder)
+def _plot(arguments: argparse.Namespace) -> None:
+    found = find(arguments.dir)
     if not found:
-        raise MonitorError(f"{folder}: no samples.csv in it, nor in a folder below it")
+        raise MonitorError(f"{arguments.dir}: no samples.csv in it, nor in a folder below it")
     from harness.monitor.plot import plot
 
     for node in found:
@@ -54,13 +48,10 @@ def _record(arguments: argparse.Namespace) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Exit code 0 done, 1 the disk or the machine said no, 2 the request was wrong."""
+    """Exit code 0: done; 1: the files cannot be written or read; 2: the request was wrong."""
     arguments = _parser().parse_args(argv)
     try:
-        if arguments.command == "plot":
-            _plot(arguments.dir)
-        else:
-            _record(arguments)
+        arguments.run(arguments)
     except MonitorError as error:
         print(f"monitor: {error}", file=sys.stderr)
         return 2

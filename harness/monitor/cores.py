@@ -1,4 +1,4 @@
-"""How many cores this process may use, and of which machine. Standard library only, for whoever asks."""
+"""The cores that this process may use, and the machine's id. Standard library only."""
 
 from __future__ import annotations
 
@@ -9,15 +9,14 @@ _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 def usable_cores() -> int:
-    """At least one. Where the system can say it (Linux), those the process is bound to: a job may have some of many."""
+    """Number of cores, at least one; on Linux of those that the process is bound to, as a job may have only some."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def boot_id() -> str | None:
-    """The same for all processes of one machine since it was started, whatever they call their host; None where the
-    system does not say it (it is Linux's)."""
+    """An id of the machine since its last start, the same for all its processes; None on systems other than Linux."""
     try:
         return _BOOT_ID.read_text(encoding="ascii").strip() or None
     except (OSError, ValueError):

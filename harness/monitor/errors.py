@@ -1,5 +1,5 @@
-"""The monitor's one error. It stands alone because the monitor imports nothing else of the project."""
+"""The monitor's error; not a common one, because the monitor imports nothing else of the project."""
 
 
 class MonitorError(Exception):
-    """One sentence for the person who asked: what was wrong with the request or with a folder of samples."""
+    """What is wrong with the request or with a folder of samples, in one sentence."""

@@ -7,15 +7,15 @@ from collections.abc import Callable, Mapping, Sequence
 from operator import attrgetter
 from typing import Any
 
-from harness.monitor.source import Value
+from harness.monitor.source import SampleValue
 
-Reading = Callable[[Any, Any], tuple[Value, ...]]
+NvmlQuery = Callable[[Any, Any], tuple[SampleValue, ...]]
 
 
 def _memory(nvml: Any, handle: Any) -> Any:
-    """Total and used bytes. Version 2 leaves out what the driver reserves, as nvidia-smi does; version 1 counts it.
+    """Total and used bytes. Version 2 leaves out the driver's reserve, as nvidia-smi does; version 1 counts it.
 
-    Bindings before 11.510 and drivers before 510 know version 1 only.
+    Bindings before 11.510 and drivers before 510 have only version 1.
     """
     try:
         return nvml.nvmlDeviceGetMemoryInfo(handle, version=nvml.nvmlMemory_v2)
@@ -23,8 +23,8 @@ def _memory(nvml: Any, handle: Any) -> Any:
         return nvml.nvmlDeviceGetMemoryInfo(handle)
 
 
-# (columns, how to read them): NVML answers in mW, mJ and MHz; the file says W, J and MHz.
-_READINGS: tuple[tuple[tuple[str, ...], Reading], ...] = (
+# (columns, how to read them): NVML gives mW, mJ and MHz; the file has W, J and MHz.
+_READINGS: tuple[tuple[tuple[str, ...], NvmlQuery], ...] = (
     (("memory_used_bytes",), lambda n, h: (_memory(n, h).used,)),
     (
         ("utilization_percent", "memory_utilization_percent"),
@@ -38,14 +38,14 @@ _READINGS: tuple[tuple[tuple[str, ...], Reading], ...] = (
 _PCIE_COLUMNS = ("pcie_tx_bytes_per_second", "pcie_rx_bytes_per_second")
 
 
-def _read_pcie(nvml: Any, handle: Any) -> tuple[Value, ...]:
-    """Host traffic of one device; NVML counts it over 20 ms per direction and answers in KB/s."""
+def _read_pcie(nvml: Any, handle: Any) -> tuple[SampleValue, ...]:
+    """Host traffic of one device; NVML counts it over 20 ms per direction and gives KB/s."""
     directions = (nvml.NVML_PCIE_UTIL_TX_BYTES, nvml.NVML_PCIE_UTIL_RX_BYTES)
     return tuple(1000 * nvml.nvmlDeviceGetPcieThroughput(handle, direction) for direction in directions)
 
 
 def _text(value: str | bytes) -> str:
-    """Old bindings answer with bytes."""
+    """Old bindings return bytes."""
     return value.decode() if isinstance(value, bytes) else value
 
 
@@ -58,11 +58,11 @@ class NvmlSource:
     def __init__(self, nvml: Any, visible: str | None = None) -> None:
         """`nvml` is the initialised pynvml module; `visible` is CUDA_VISIBLE_DEVICES, None for all."""
         self._nvml = nvml
-        every = [nvml.nvmlDeviceGetHandleByIndex(i) for i in range(nvml.nvmlDeviceGetCount())]
-        uuids = [_text(nvml.nvmlDeviceGetUUID(handle)) for handle in every]
+        handles = [nvml.nvmlDeviceGetHandleByIndex(i) for i in range(nvml.nvmlDeviceGetCount())]
+        uuids = [_text(nvml.nvmlDeviceGetUUID(handle)) for handle in handles]
         self._indices = choose_visible(uuids, visible)
         self._uuids = [uuids[i] for i in self._indices]
-        self._handles = [every[i] for i in self._indices]
+        self._handles = [handles[i] for i in self._indices]
         self._unsupported: set[tuple[int, tuple[str, ...]]] = set()
         self._pcie_turn = 0
 
@@ -70,37 +70,29 @@ class NvmlSource:
         return len(self._handles)
 
     def describe(self) -> Mapping[str, Any]:
-        """Driver and devices; a memory size that the device does not tell is null."""
-        devices = [
-            {
-                "index": index,
-                "name": _text(self._nvml.nvmlDeviceGetName(handle)),
-                "uuid": uuid,
-                "memory_total_bytes": self._memory_total(handle),
-            }
-            for index, uuid, handle in zip(self._indices, self._uuids, self._handles, strict=True)
-        ]
-        return {
-            "driver": _text(self._nvml.nvmlSystemGetDriverVersion()),
-            "devices": devices,
-            "power": "NVML, the whole board",
-        }
+        """Driver and devices; an unknown memory size is null."""
+        devices = []
+        for index, uuid, handle in zip(self._indices, self._uuids, self._handles, strict=True):
+            name, total = _text(self._nvml.nvmlDeviceGetName(handle)), self._memory_total(handle)
+            devices.append({"index": index, "name": name, "uuid": uuid, "memory_total_bytes": total})
+        driver = _text(self._nvml.nvmlSystemGetDriverVersion())
+        return {"driver": driver, "devices": devices, "power": "NVML, the whole board"}
 
-    def sample(self) -> Sequence[Sequence[Value]]:
-        """One row per device. PCIe blocks for 40 ms, so each call reads it of one device, in turn."""
+    def sample(self) -> Sequence[Sequence[SampleValue]]:
+        """One row per device. PCIe blocks for 40 ms, so each call reads it only of the next device in turn."""
         self._pcie_turn = (self._pcie_turn + 1) % max(1, len(self._handles))
         return [self._row(position) for position in range(len(self._handles))]
 
-    def _row(self, position: int) -> list[Value]:
-        row: list[Value] = []
+    def _row(self, position: int) -> list[SampleValue]:
+        row: list[SampleValue] = []
         for columns, reading in _READINGS:
             row += self._ask(position, columns, reading)
         if position == self._pcie_turn:
             return row + list(self._ask(position, _PCIE_COLUMNS, _read_pcie))
         return row + [None] * len(_PCIE_COLUMNS)
 
-    def _ask(self, position: int, columns: tuple[str, ...], reading: Reading) -> tuple[Value, ...]:
-        """The reading, or Nones. What a device does not support is not asked again; a lost device is."""
+    def _ask(self, position: int, columns: tuple[str, ...], reading: NvmlQuery) -> tuple[SampleValue, ...]:
+        """The reading, or Nones. An unsupported reading is not tried again; one of a lost device is."""
         unknown = (None,) * len(columns)
         if (position, columns) in self._unsupported:
             return unknown
@@ -121,12 +113,11 @@ class NvmlSource:
 def choose_visible(uuids: Sequence[str], visible: str | None) -> list[int]:
     """Indices of the devices that CUDA_VISIBLE_DEVICES names, by number or by the start of a UUID.
 
-    Unset, empty or not understood (a MIG slice, say) means all of them: a monitor shows rather too much.
+    All devices if it is unset, empty or not understood (for example a MIG slice).
     """
-    words = [word.strip() for word in (visible or "").split(",") if word.strip()]
     chosen: list[int] = []
-    for word in words:
-        found = [i for i, uuid in enumerate(uuids) if word == str(i) or uuid.startswith(word)]
+    for device in filter(None, map(str.strip, (visible or "").split(","))):
+        found = [i for i, uuid in enumerate(uuids) if device == str(i) or uuid.startswith(device)]
         if len(found) != 1:
             return list(range(len(uuids)))
         chosen += found
@@ -134,7 +125,7 @@ def choose_visible(uuids: Sequence[str], visible: str | None) -> list[int]:
 
 
 def open_nvml() -> NvmlSource | None:
-    """The machine's NVIDIA devices, or None without binding, driver or device."""
+    """The machine's NVIDIA devices; None without the Python binding, a driver or a device."""
     try:
         import pynvml  # type: ignore[import-untyped]
     except ImportError:

@@ -1,13 +1,11 @@
-"""Pictures of a node's samples, as the slides show them: memory, utilisation and power per device over time.
+"""Plots of a node's samples, as the slides show them: memory, utilisation and power per device over time.
 
-The only part of the monitor that imports matplotlib; it runs when the training is over.
+The only part of the monitor that imports matplotlib; it runs after the training.
 """
 
 from __future__ import annotations
 
-import json
 import math
-import os
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -17,22 +15,24 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from harness.monitor.samples import Recording, Series, read
+from harness.monitor.samples import Recording, Series, read, replace_whole, write_json
 from harness.monitor.summary import SUMMARY_FILE, DeviceSummary, NodeSummary, summarize
 
-# Okabe and Ito's palette: told apart by colour-blind readers too.
+# Okabe and Ito's palette, which colour-blind readers can distinguish.
 _COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8B5A2B")
 _GREY = "#888888"
 _GIB = 2**30
-_FEW_POINTS = 60  # up to here each sample gets a dot, so that a short run is not a bare line
-_MANY_POINTS = 300  # from here neighbours are drawn as one point, or eight devices' noise is one brown block
+_FEW_POINTS = 60  # up to this number each sample has a dot, so that a short run shows its samples
+_MANY_POINTS = (
+    300  # from this number neighbours are drawn as one point, so that the noise does not hide the lines
+)
 
 Points = list[tuple[int, float]]
 Label = Callable[[Series, DeviceSummary], str]
 
 
 class Panel:
-    """One picture in the making: axes, and the node that is drawn on them."""
+    """One plot: its axes, and the node that is drawn on them."""
 
     def __init__(self, axes: Axes, recording: Recording, summary: NodeSummary) -> None:
         self.axes = axes
@@ -47,7 +47,7 @@ class Panel:
         return f"GPU {device.index}: {device.name}" if self.is_gpu else device.name
 
     def draw_devices(self, column: str, label: Label, scale: float = 1, peaks: bool = False) -> bool:
-        """A line per device that knows `column`; whether there was one. Long ones show means or peaks."""
+        """A line per device that has `column`; whether any has. Long lines show means or peaks."""
         for device, numbers in zip(self.recording.devices, self.summary.devices, strict=True):
             points = thin(device.points(column), max if peaks else fmean)
             color = _COLORS[device.index % len(_COLORS)]
@@ -56,7 +56,7 @@ class Panel:
         return bool(self.axes.lines)
 
     def draw_machine(self, column: str, scale: float = 1, peaks: bool = False) -> None:
-        """A dashed line for the whole machine, where the source has one."""
+        """A dashed line for the whole machine, if the source has its numbers."""
         for device in self.recording.devices:
             points = thin(device.points(column), max if peaks else fmean)
             self._line(points, scale, label="whole machine", color=_GREY, linestyle="--", zorder=1)
@@ -77,7 +77,7 @@ class Panel:
         )
 
     def say_unknown(self, what: str) -> str:
-        """A sentence instead of an empty plot; returns the title."""
+        """Show a sentence instead of an empty plot; returns the title."""
         self.axes.set_axis_off()
         sentence = f"{what} not available on this machine"
         self.axes.text(0.5, 0.5, sentence, ha="center", fontsize=14, transform=self.axes.transAxes)
@@ -85,12 +85,12 @@ class Panel:
 
 
 def bucket_size(count: int) -> int:
-    """How many neighbouring samples become one drawn point."""
+    """The number of neighbouring samples that are drawn as one point."""
     return max(1, math.ceil(count / _MANY_POINTS))
 
 
 def thin(points: Points, together: Callable[[list[float]], float]) -> Points:
-    """At most _MANY_POINTS (unix_ns, value): the first moment of neighbours, `together` of their values."""
+    """At most _MANY_POINTS (unix_ns, value): the first time of neighbours, and `together` of their values."""
     size = bucket_size(len(points))
     buckets = (points[i : i + size] for i in range(0, len(points), size))
     return [(bucket[0][0], together([value for _, value in bucket])) for bucket in buckets]
@@ -102,26 +102,19 @@ Draw = Callable[[Panel], str]
 def plot(folder: Path) -> list[Path]:
     """Write memory.png, utilization.png, power.png and summary.json into `folder`; returns their paths.
 
-    Raises MonitorError when the samples cannot be read.
+    Raises:
+        MonitorError: the samples cannot be read.
     """
     recording = read(folder)
     summary = summarize(recording)
-    numbers = folder / SUMMARY_FILE
-    _replace(numbers, lambda path: path.write_text(json.dumps(asdict(summary), indent=2) + "\n"))
+    write_json(folder / SUMMARY_FILE, asdict(summary))
     drawings: dict[str, Draw] = {"memory": _memory, "utilization": _utilization, "power": _power}
     for name, draw in drawings.items():
-        _picture(folder / f"{name}.png", draw, recording, summary)
-    return [folder / f"{name}.png" for name in drawings] + [numbers]
+        _draw(folder / f"{name}.png", draw, recording, summary)
+    return [folder / f"{name}.png" for name in drawings] + [folder / SUMMARY_FILE]
 
 
-def _replace(path: Path, write: Callable[[Path], object]) -> None:
-    """Whole or not at all: a reader never meets half a file."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    write(temporary)
-    temporary.replace(path)
-
-
-def _picture(path: Path, draw: Draw, recording: Recording, summary: NodeSummary) -> None:
+def _draw(path: Path, draw: Draw, recording: Recording, summary: NodeSummary) -> None:
     figure = Figure(figsize=(10, 4.5), dpi=120, layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
@@ -129,9 +122,9 @@ def _picture(path: Path, draw: Draw, recording: Recording, summary: NodeSummary)
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(True, alpha=0.3)
     if axes.lines:
-        # Below the axes: with eight devices there is no corner inside that is surely empty.
+        # Below the axes: with eight devices no corner inside is certainly empty.
         figure.legend(loc="outside lower left", frameon=False, fontsize=9, ncols=2)
-    _replace(path, lambda temporary: figure.savefig(temporary, format="png"))
+    replace_whole(path, lambda temporary: figure.savefig(temporary, format="png"))
 
 
 def _memory(panel: Panel) -> str:
@@ -176,7 +169,7 @@ def _power(panel: Panel) -> str:
 
 
 def format_energy(joules: float | None) -> str:
-    """Joules for people: J, kJ or MJ with three digits, "unknown" for None."""
+    """Joules as J, kJ or MJ with three digits, "unknown" for None."""
     if joules is None:
         return "unknown"
     for unit, size in (("MJ", 1e6), ("kJ", 1e3)):

@@ -1,4 +1,4 @@
-"""Without a GPU: CPU time and resident memory of the job's processes, beside those of the whole machine."""
+"""Without a GPU: CPU time and resident memory of the job's processes and of the whole machine."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ import psutil
 from harness.monitor.cores import boot_id, usable_cores
 from harness.monitor.errors import MonitorError
 from harness.monitor.rapl import Rapl
-from harness.monitor.source import Value
+from harness.monitor.source import SampleValue
 
-# Looking for new processes reads the whole process table. It may take this share of one core, so that a login
-# node with thousands of processes costs no more than a laptop: the dearer the scan, the rarer, within reason.
+# A scan for new processes reads the whole process table. It may take this share of one core: the longer a scan takes,
+# the rarer it is, so that the monitor costs no more on a login node with thousands of processes.
 _SCAN_SHARE = 1 / 250
 _LONGEST_BETWEEN_SCANS_S = 10.0
 
 
 def find_processes(pids: Sequence[int]) -> list[psutil.Process]:
-    """Processes with these ids. Raises MonitorError naming the first that is not there."""
+    """Processes with these ids. Raises MonitorError: one of them does not exist."""
     found = []
     for pid in pids:
         try:
@@ -32,7 +32,7 @@ def find_processes(pids: Sequence[int]) -> list[psutil.Process]:
 
 
 def is_alive(process: psutil.Process) -> bool:
-    """Whether it still runs: neither gone, nor a zombie, nor another process with its number."""
+    """Whether it still runs: it has not ended, is not a zombie, and its id is not another process's now."""
     try:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
@@ -40,7 +40,7 @@ def is_alive(process: psutil.Process) -> bool:
 
 
 class ProcessTree:
-    """The job's processes: the roots (if they count) and everything below them, but never this process."""
+    """The job's processes: all below the roots and, on request, the roots; never this process."""
 
     def __init__(self, roots: Sequence[psutil.Process], with_roots: bool) -> None:
         self._roots = roots
@@ -49,9 +49,9 @@ class ProcessTree:
         self._next_scan_s = 0.0
 
     def members(self) -> set[psutil.Process]:
-        """Those known to live. Young ones may appear a little late on machines with a long process table."""
+        """The processes found by the last scan. New ones may appear late on machines with a long process table."""
         if time.monotonic() >= self._next_scan_s:
-            before_s = time.process_time()  # not the clock on the wall: the job's own load must not blind us
+            before_s = time.process_time()  # CPU time, so that the job's load does not make the scans rarer
             self._members = self._scan()
             cost_s = time.process_time() - before_s
             self._next_scan_s = time.monotonic() + min(cost_s / _SCAN_SHARE, _LONGEST_BETWEEN_SCANS_S)
@@ -63,12 +63,12 @@ class ProcessTree:
             try:
                 found.update(root.children(recursive=True))
             except psutil.NoSuchProcess:
-                continue  # gone; what it left behind is below another root or no longer the job's
+                continue  # it has ended; its children are below another root or are no longer the job's
         return {process for process in found if process.pid != os.getpid()}
 
 
 class ProcessSource:
-    """One device: the job. 100 % is all CPUs that this process may use."""
+    """The job as one device. 100 % is all CPUs that this process may use."""
 
     kind = "processes"
     columns = (
@@ -88,15 +88,14 @@ class ProcessSource:
         self._cpu_s: dict[psutil.Process, float] = {}
         self._last: tuple[float, float | None] | None = None  # monotonic seconds, joules
         self._last_unix_s = time.time()
-        psutil.cpu_percent(interval=None)  # the first answer is meaningless: have it now
+        psutil.cpu_percent(interval=None)  # the first value has no meaning: discard it now
 
     def describe(self) -> Mapping[str, Any]:
-        """The job as the one device."""
+        """The job as a single device."""
+        name = f"job on {self._cpus} CPUs"
         return {
             "driver": None,
-            "devices": [
-                {"index": 0, "name": f"job on {self._cpus} CPUs", "uuid": None, "memory_total_bytes": None}
-            ],
+            "devices": [{"index": 0, "name": name, "uuid": None, "memory_total_bytes": None}],
             "cpus": self._cpus,
             "machine_cpus": psutil.cpu_count(),
             "machine": boot_id(),
@@ -104,9 +103,9 @@ class ProcessSource:
             "power": "RAPL, the machine's CPU packages" if self._rapl else None,
         }
 
-    def sample(self) -> Sequence[Sequence[Value]]:
-        """One row; utilisation and power are over the time since the row before, unknown in the first."""
-        processes = self._tree.members()  # takes a while: the clock is read after it, beside the CPU times
+    def sample(self) -> Sequence[Sequence[SampleValue]]:
+        """One row; utilisation and power are over the time since the previous row, and unknown in the first."""
+        processes = self._tree.members()  # takes time, so the clock is read after it, with the CPU times
         now_s, joules = time.monotonic(), self._rapl.energy_joules() if self._rapl else None
         spent_s, rss_bytes, count = self._measure(processes)
         utilization = watts = machine = None
@@ -122,21 +121,21 @@ class ProcessSource:
     def _measure(self, processes: Iterable[psutil.Process]) -> tuple[float, int, int]:
         """CPU seconds since the last call, resident bytes (shared pages once per process), number of processes."""
         spent_s, rss_bytes = 0.0, 0
-        known: dict[psutil.Process, float] = {}
+        cpu_s: dict[psutil.Process, float] = {}
         for process in processes:
             try:
                 with process.oneshot():
                     times = process.cpu_times()
                     rss_bytes += process.memory_info().rss
-                    known[process] = times.user + times.system
-                    spent_s += known[process] - self._before(process, known[process])
+                    cpu_s[process] = times.user + times.system
+                    spent_s += cpu_s[process] - self._before(process, cpu_s[process])
             except (psutil.NoSuchProcess, psutil.AccessDenied):
                 continue
-        self._cpu_s, self._last_unix_s = known, time.time()
-        return spent_s, rss_bytes, len(known)
+        self._cpu_s, self._last_unix_s = cpu_s, time.time()
+        return spent_s, rss_bytes, len(cpu_s)
 
     def _before(self, process: psutil.Process, now_s: float) -> float:
-        """CPU seconds it had at the last call: none if younger than that; unknown, so all, if found late."""
+        """CPU seconds up to the last call: 0 for a younger process; all of them for an older one that is found late."""
         if process in self._cpu_s:
             return self._cpu_s[process]
         return 0.0 if process.create_time() >= self._last_unix_s - 0.02 else now_s

@@ -1,4 +1,4 @@
-"""Energy of the machine's CPU packages through RAPL, where the kernel lets this user read it."""
+"""Energy of the machine's CPU packages from RAPL, where the user may read it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ POWERCAP = Path("/sys/class/powercap")
 
 
 class _Package:
-    """One counter in microjoules that wraps at a range the kernel tells."""
+    """One counter in microjoules, which starts again from 0 at a maximum that the kernel gives."""
 
     def __init__(self, folder: Path) -> None:
         self._counter = folder / "energy_uj"
@@ -26,13 +26,13 @@ class _Package:
 
 
 class Rapl:
-    """All packages together. The numbers are the machine's, not the job's."""
+    """The sum of all packages. The energy is the machine's, not the job's."""
 
     def __init__(self, packages: list[_Package]) -> None:
         self._packages = packages
 
     def energy_joules(self) -> float | None:
-        """Joules since the start, or None when the counters have become unreadable."""
+        """Joules since the start, or None if a counter cannot be read any more."""
         try:
             return sum(package.advance() for package in self._packages) / 1e6
         except (OSError, ValueError):
@@ -40,9 +40,9 @@ class Rapl:
 
 
 def open_rapl(powercap: Path = POWERCAP) -> Rapl | None:
-    """The machine's packages; None where there are none or root alone may read them.
+    """The machine's packages; None if there are none or only root may read them.
 
-    Only the top level counts (`intel-rapl:0`, on AMD too): cores and DRAM are parts of it, `psys` holds it.
+    Only the top level counts (`intel-rapl:0`, on AMD too): cores and DRAM are parts of it, and it is a part of `psys`.
     """
     packages = []
     for folder in sorted(powercap.glob("intel-rapl:[0-9]*")):

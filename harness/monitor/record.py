@@ -1,12 +1,11 @@
-"""Sampling on a schedule that does not drift, into a file that is only ever appended to.
+"""Samples on a schedule that does not drift, into a file that is only appended to.
 
-The loop ends by signal, or when what it watches is gone. Killed outright it has lost at most one sample.
+The loop ends with a signal, or with the processes that it watches. SIGKILL loses at most one sample.
 """
 
 from __future__ import annotations
 
 import fcntl
-import json
 import math
 import os
 import platform
@@ -23,17 +22,17 @@ from harness.monitor.errors import MonitorError
 from harness.monitor.nvml import open_nvml
 from harness.monitor.processes import ProcessSource, ProcessTree, find_processes, is_alive
 from harness.monitor.rapl import open_rapl
-from harness.monitor.samples import LEADING_COLUMNS, META_FILE, META_SCHEMA, SAMPLES_FILE
-from harness.monitor.source import Source, Value
+from harness.monitor.samples import LEADING_COLUMNS, META_FILE, META_SCHEMA, SAMPLES_FILE, write_json
+from harness.monitor.source import SampleValue, Source
 
 HZ_RANGE = (0.01, 10.0)  # harness/experiment/exercises.py has the same
 
 
 class Stopper:
-    """Sleeps until a moment or a signal, whichever is first."""
+    """Sleeps until a given time or until a signal."""
 
     def __init__(self) -> None:
-        """TERM, INT and HUP end the recording. USR1 says "time is nearly up" to the whole job: not for us."""
+        """TERM, INT and HUP end the recording. USR1 warns the job of its time limit: the monitor ignores it."""
         self._read_fd, write_fd = os.pipe()
         os.set_blocking(write_fd, False)
         signal.set_wakeup_fd(write_fd)
@@ -48,10 +47,10 @@ class Stopper:
 
 
 class SampleFile:
-    """An append-only CSV, one write per sample: its cost does not depend on how many there are."""
+    """An append-only CSV, one write per sample: the cost does not grow with the number of samples."""
 
     def __init__(self, path: Path, columns: Sequence[str]) -> None:
-        """Raises MonitorError when another monitor is writing there, or one with other columns has."""
+        """Raises MonitorError: another monitor is writing to `path`, or one with other columns has written to it."""
         self._file = path.open("ab", buffering=0)
         _lock(self._file.fileno(), path)
         header = ",".join((*LEADING_COLUMNS, *columns)) + "\n"
@@ -62,15 +61,13 @@ class SampleFile:
             if before.readline().decode(errors="replace") != header:
                 raise MonitorError(f"{path} has samples of another kind of device: choose another --out")
             before.seek(-1, os.SEEK_END)
-            if before.read() != b"\n":  # the last monitor was killed inside a line
+            if before.read() != b"\n":  # the last monitor was killed within a line
                 self._file.write(b"\n")
 
-    def append(self, unix_ns: int, devices: Iterable[int], rows: Sequence[Sequence[Value]]) -> None:
+    def append(self, unix_ns: int, devices: Iterable[int], rows: Sequence[Sequence[SampleValue]]) -> None:
         """One line per device, all in one write."""
-        lines = [
-            f"{unix_ns},{device}," + ",".join(map(_cell, row)) + "\n"
-            for device, row in zip(devices, rows, strict=True)
-        ]
+        pairs = zip(devices, rows, strict=True)
+        lines = (f"{unix_ns},{device}," + ",".join(map(_cell, row)) + "\n" for device, row in pairs)
         self._file.write("".join(lines).encode())
 
 
@@ -80,32 +77,22 @@ def _lock(fd: int, path: Path) -> None:
     except BlockingIOError as error:
         raise MonitorError(f"another monitor is writing to {path}: give each its own --out") from error
     except OSError:
-        return  # a file system without locks: one monitor per folder is then the caller's care
+        return  # a file system without locks: the caller must start only one monitor per folder
 
 
-def _cell(value: Value) -> str:
+def _cell(value: SampleValue) -> str:
     if value is None:
         return ""
     return str(value) if isinstance(value, int) else f"{value:.3f}"
 
 
-def _write_json(path: Path, content: dict[str, Any]) -> None:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_text(json.dumps(content, indent=2) + "\n")
-    temporary.replace(path)
-
-
 def _watch(pids: Sequence[int]) -> tuple[list[psutil.Process], Callable[[], bool]]:
-    """The roots of the job's processes, and whether there is still something to watch."""
+    """The roots of the job's processes, and a function that says whether any of them still runs."""
     if pids:
         roots = find_processes(pids)
         return roots, lambda: any(map(is_alive, roots))
     parent = os.getppid()
     return find_processes([parent]), lambda: os.getppid() == parent
-
-
-def _choose_source(roots: Sequence[psutil.Process], with_roots: bool) -> Source:
-    return open_nvml() or ProcessSource(ProcessTree(roots, with_roots), open_rapl())
 
 
 def _check_hz(hz: float) -> float:
@@ -116,15 +103,19 @@ def _check_hz(hz: float) -> float:
 
 
 def record(out: Path, hz: float = 1.0, pids: Sequence[int] = (), name: str | None = None) -> None:
-    """Sample this node into `out` until a signal comes or what is watched has ended.
+    """Sample this node into `out` until a signal comes or the watched processes have ended.
 
-    Watched are the trees below `pids`, or without any the parent's other descendants. Raises MonitorError for
-    a wrong request, OSError when the folder cannot be written. `name` stands for the host in all that is drawn.
+    These are the trees below `pids`, or without `pids` the parent's other descendants. `name` is shown in place
+    of the host's name.
+
+    Raises:
+        MonitorError: the request is wrong.
+        OSError: the folder cannot be written.
     """
     period_s = 1 / _check_hz(hz)
     stopper = Stopper()
     roots, going_on = _watch(pids)
-    source = _choose_source(roots, with_roots=bool(pids))
+    source: Source = open_nvml() or ProcessSource(ProcessTree(roots, with_roots=bool(pids)), open_rapl())
     out.mkdir(parents=True, exist_ok=True)
     samples = SampleFile(out / SAMPLES_FILE, source.columns)
     start_s, start_unix_ns = time.monotonic(), time.time_ns()
@@ -138,11 +129,11 @@ def record(out: Path, hz: float = 1.0, pids: Sequence[int] = (), name: str | Non
         "watched_pids": [root.pid for root in roots],
         "monitor_pid": os.getpid(),
     }
-    _write_json(out / META_FILE, meta)
+    write_json(out / META_FILE, meta)
     indices = [int(device["index"]) for device in meta["devices"]]
 
     def take() -> None:
-        # Wall clock at the start plus monotonic time: a clock that is set meanwhile cannot fold the series.
+        # Wall clock at the start plus monotonic time, so that a change of the clock cannot reorder the samples.
         unix_ns = start_unix_ns + round((time.monotonic() - start_s) * 1e9)
         samples.append(unix_ns, indices, source.sample())
 
@@ -152,12 +143,12 @@ def record(out: Path, hz: float = 1.0, pids: Sequence[int] = (), name: str | Non
 def _sample_on_schedule(
     take: Callable[[], None], start_s: float, period_s: float, stopper: Stopper, going_on: Callable[[], bool]
 ) -> None:
-    """Call `take` at start + k · period; ticks that a slow machine missed are left out, not made up for."""
+    """Call `take` at start + k · period; ticks that a slow machine missed are left out."""
     tick = 0
     while going_on():
         take()
         tick = max(tick + 1, math.ceil((time.monotonic() - start_s) / period_s))
         if stopper.wait_until(start_s + tick * period_s):
             if time.monotonic() > start_s + (tick - 0.5) * period_s:
-                take()  # the run's last moments, unless the time is too short for a rate
+                take()  # the end of the run, unless the time is too short for a rate
             return

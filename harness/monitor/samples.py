@@ -1,11 +1,12 @@
-"""Reading a folder of samples back: per device its columns over time. Standard library only."""
+"""The files in a folder of samples; reads the columns of each device over time. Standard library only."""
 
 from __future__ import annotations
 
 import csv
 import json
 import math
-from collections.abc import Iterator
+import os
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ LEADING_COLUMNS = ("unix_ns", "device")
 
 @dataclass(frozen=True)
 class Series:
-    """One device. `columns` hold one float per entry of `unix_ns`, NaN where the device did not say."""
+    """One device. Each of `columns` has one float per entry of `unix_ns`, NaN where the value is unknown."""
 
     index: int
     name: str
@@ -29,14 +30,14 @@ class Series:
     columns: dict[str, list[float]] = field(default_factory=dict)
 
     def points(self, column: str) -> list[tuple[int, float]]:
-        """(unix_ns, value) where the value is known; empty when this source has no such column."""
+        """(unix_ns, value) where the value is known; empty if the source does not have the column."""
         pairs = zip(self.unix_ns, self.columns.get(column, ()), strict=False)
         return [(at_ns, value) for at_ns, value in pairs if not math.isnan(value)]
 
 
 @dataclass(frozen=True)
 class Recording:
-    """All samples of one node. `damaged_rows` were cut off or unreadable and are left out."""
+    """All samples of one node, without the `damaged_rows`, which are cut off or unreadable."""
 
     folder: Path
     host: str
@@ -53,15 +54,27 @@ class Recording:
         return (min(moments), max(moments)) if moments else (0, 0)
 
 
+def replace_whole(path: Path, write: Callable[[Path], object]) -> None:
+    """Write a file under a temporary name first, so that no reader sees a part of it."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    write(temporary)
+    temporary.replace(path)
+
+
+def write_json(path: Path, content: dict[str, Any]) -> None:
+    """Write `content` to `path` as `replace_whole` does."""
+    replace_whole(path, lambda temporary: temporary.write_text(json.dumps(content, indent=2) + "\n"))
+
+
 def find(folder: Path) -> list[Path]:
-    """`folder` if it holds samples, else those of its direct subfolders that do (one per node), sorted."""
+    """`folder` if it has samples, else its direct subfolders with samples (one per node), sorted."""
     if (folder / SAMPLES_FILE).is_file():
         return [folder]
     return sorted(path.parent for path in folder.glob(f"*/{SAMPLES_FILE}"))
 
 
 def read(folder: Path) -> Recording:
-    """The node's samples in `folder`. Raises MonitorError, naming the file, when it cannot be understood."""
+    """The node's samples in `folder`. Raises MonitorError: a file, which is named, cannot be read."""
     meta = _read_meta(folder / META_FILE)
     try:
         devices = tuple(
@@ -75,10 +88,10 @@ def read(folder: Path) -> Recording:
     return Recording(folder, host, source, period_ns, devices, meta, damaged)
 
 
-def _total(said: object) -> int | None:
-    if said is None or (isinstance(said, int) and said < 1 << 63):
-        return said
-    raise TypeError(f"memory_total_bytes is {said!r}")
+def _total(size: object) -> int | None:
+    if size is None or (isinstance(size, int) and size < 1 << 63):
+        return size
+    raise TypeError(f"memory_total_bytes is {size!r}")
 
 
 def _read_meta(path: Path) -> dict[str, Any]:
@@ -92,28 +105,22 @@ def _read_meta(path: Path) -> dict[str, Any]:
 
 
 def _read_samples(path: Path, devices: dict[int, Series]) -> int:
-    """Fill `devices`; returns how many rows were not whole (the last, when a monitor was killed in it)."""
-    damaged = 0
+    """Fill `devices`; returns the number of damaged rows (the last one, if the monitor was killed in it)."""
     try:
         with path.open(newline="", encoding="ascii", errors="replace") as lines:
             rows = csv.reader(lines)
             names = next(rows, [])[len(LEADING_COLUMNS) :]
             for device in devices.values():
                 device.columns.update({name: [] for name in names})
-            damaged = sum(not _take_row(row, names, devices) for row in _non_empty(rows))
+            return sum(not _take_row(row, names, devices) for row in rows if row)
     except OSError as error:
         raise MonitorError(f"{path}: {error.strerror}") from error
     except csv.Error as error:
-        raise MonitorError(f"{path} is no table: {error}") from error
-    return damaged
-
-
-def _non_empty(rows: Iterator[list[str]]) -> Iterator[list[str]]:
-    return (row for row in rows if row)
+        raise MonitorError(f"{path} is not a table: {error}") from error
 
 
 def _take_row(row: list[str], names: list[str], devices: dict[int, Series]) -> bool:
-    """Whether the row was whole; only then it is taken, so that columns stay equally long."""
+    """Whether the row is whole; any other row is left out, so that all columns have the same length."""
     if len(row) != len(LEADING_COLUMNS) + len(names):
         return False
     try:

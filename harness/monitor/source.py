@@ -1,26 +1,26 @@
-"""What a source of samples is: it names columns and devices, and gives one row per device when asked."""
+"""The protocol of a source of samples: its columns, its devices, and one row per device at each call."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-Value = int | float | None  # None: this device cannot say, or could not say this time
+SampleValue = int | float | None  # None: unknown for this device, or this time
 
 
 class Source(Protocol):
-    """Anything that can be sampled. Columns carry their unit in their name."""
+    """Devices that can be sampled. A column has its unit in its name."""
 
     @property
     def kind(self) -> str:
-        """Its name in meta.json."""
+        """The source's name in meta.json."""
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """What each row holds."""
+        """The names of the values in each row."""
 
     def describe(self) -> Mapping[str, Any]:
-        """What goes into meta.json beside the host: driver, devices, where power comes from."""
+        """The source's part of meta.json: driver, devices, and where the power is measured."""
 
-    def sample(self) -> Sequence[Sequence[Value]]:
+    def sample(self) -> Sequence[Sequence[SampleValue]]:
         """One row per device, in the order of `describe()["devices"]`, each with one value per column."""

@@ -1,4 +1,4 @@
-"""A node's samples as a few numbers: peak memory, utilisation, energy. `summary.json` is exactly these."""
+"""A node's samples as a few numbers, those of `summary.json`: peak memory, utilisation, energy."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SUMMARY_SCHEMA = 1
 
 @dataclass(frozen=True)
 class DeviceSummary:
-    """One device over the whole recording; None where it did not say."""
+    """One device over the whole recording; None: not known."""
 
     device: int
     name: str
@@ -31,12 +31,12 @@ class DeviceSummary:
 
 @dataclass(frozen=True)
 class NodeSummary:
-    """One node. `energy_joules` is the sum over devices, None when no device knows it."""
+    """One node. `energy_joules` is the sum over devices, None if no device has it."""
 
     schema: int
     host: str
     source: str
-    power: str | None  # what the power is of, in words
+    power: str | None  # the part of the machine whose power it is
     period_ns: int
     duration_ns: int
     samples: int
@@ -51,24 +51,23 @@ def _mean(values: Sequence[float]) -> float | None:
 
 def integrate(points: Sequence[tuple[int, float]]) -> float:
     """Joules below (unix_ns, watts) points, by the trapezoid rule."""
-    pairs = pairwise(points)
+    steps = pairwise(points)
     return sum(
-        (watts + before) / 2 * (at_ns - start_ns) / 1e9 for (start_ns, before), (at_ns, watts) in pairs
+        (watts + before) / 2 * (end_ns - start_ns) / 1e9 for (start_ns, before), (end_ns, watts) in steps
     )
 
 
 def counter(device: Series) -> list[tuple[int, float]]:
-    """(unix_ns, joules) of the device's energy counter; empty where it has none, or one that ran backwards
-    (a driver was loaded anew), which is not believed."""
+    """(unix_ns, joules) of the device's energy counter; empty if there is no counter, or it ran backwards
+    (the driver was loaded again)."""
     points = device.points("energy_joules")
     runs_on = all(before <= after for (_, before), (_, after) in pairwise(points))
     return points if len(points) > 1 and runs_on else []
 
 
 def measure_energy(device: Series) -> tuple[float | None, str | None]:
-    """Joules between the first and the last sample, and from what: the device's counter, else power integrated."""
-    counted = counter(device)
-    if counted:
+    """Joules between the first and the last sample, and their source: the device's counter, else integrated power."""
+    if counted := counter(device):
         return counted[-1][1] - counted[0][1], "counter"
     power = device.points("power_watts")
     return (integrate(power), "power") if len(power) > 1 else (None, None)
@@ -95,10 +94,10 @@ def _summarize_device(device: Series) -> DeviceSummary:
 
 
 def summarize(recording: Recording) -> NodeSummary:
-    """The numbers of one node; ends of the recording are its first and last sample."""
+    """The numbers of one node, from its first to its last sample."""
     devices = tuple(map(_summarize_device, recording.devices))
     first_ns, last_ns = recording.span_ns
-    known = [device.energy_joules for device in devices if device.energy_joules is not None]
+    joules = [device.energy_joules for device in devices if device.energy_joules is not None]
     return NodeSummary(
         schema=SUMMARY_SCHEMA,
         host=recording.host,
@@ -108,6 +107,6 @@ def summarize(recording: Recording) -> NodeSummary:
         duration_ns=last_ns - first_ns,
         samples=max((device.samples for device in devices), default=0),
         damaged_rows=recording.damaged_rows,
-        energy_joules=sum(known) if known else None,
+        energy_joules=sum(joules) if joules else None,
         devices=devices,
     )
