@@ -22,9 +22,7 @@ def _parser() -> argparse.ArgumentParser:
     record.add_argument("--name", help="name of this node (default: its host name)")
     pids = "sample these process trees and end with them (default: the parent's other descendants)"
     record.add_argument("--pid", type=int, nargs="+", action="extend", default=[], metavar="PID", help=pids)
-    plot = commands.add_parser(
-        "plot", help="plots and summary.json of a folder of samples, or of one per node"
-    )
+    plot = commands.add_parser("plot", help="plots and summary.json of a folder of samples, or one per node")
     plot.set_defaults(run=_plot)
     plot.add_argument("dir", type=Path, metavar="DIR")
     return parser

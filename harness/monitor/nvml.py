@@ -92,7 +92,7 @@ class NvmlSource:
         return row + [None] * len(_PCIE_COLUMNS)
 
     def _ask(self, position: int, columns: tuple[str, ...], reading: NvmlQuery) -> tuple[SampleValue, ...]:
-        """The reading, or Nones. An unsupported reading is not tried again; one of a lost device is."""
+        """The reading, or Nones. An unsupported reading is not tried again; a lost device is."""
         unknown = (None,) * len(columns)
         if (position, columns) in self._unsupported:
             return unknown

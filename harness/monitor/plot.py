@@ -15,7 +15,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from harness.monitor.samples import Recording, Series, read, replace_whole, write_json
+from harness.monitor.samples import Recording, Series, read, replace_json, replace_whole
 from harness.monitor.summary import SUMMARY_FILE, DeviceSummary, NodeSummary, summarize
 
 # Okabe and Ito's palette, which colour-blind readers can distinguish.
@@ -23,9 +23,7 @@ _COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#0
 _GREY = "#888888"
 _GIB = 2**30
 _FEW_POINTS = 60  # up to this number each sample has a dot, so that a short run shows its samples
-_MANY_POINTS = (
-    300  # from this number neighbours are drawn as one point, so that the noise does not hide the lines
-)
+_MANY_POINTS = 300  # from this number neighbours are drawn as one point, so that noise does not hide lines
 
 Points = list[tuple[int, float]]
 Label = Callable[[Series, DeviceSummary], str]
@@ -107,7 +105,7 @@ def plot(folder: Path) -> list[Path]:
     """
     recording = read(folder)
     summary = summarize(recording)
-    write_json(folder / SUMMARY_FILE, asdict(summary))
+    replace_json(folder / SUMMARY_FILE, asdict(summary))
     drawings: dict[str, Draw] = {"memory": _memory, "utilization": _utilization, "power": _power}
     for name, draw in drawings.items():
         _draw(folder / f"{name}.png", draw, recording, summary)

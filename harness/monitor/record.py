@@ -22,10 +22,10 @@ from harness.monitor.errors import MonitorError
 from harness.monitor.nvml import open_nvml
 from harness.monitor.processes import ProcessSource, ProcessTree, find_processes, is_alive
 from harness.monitor.rapl import open_rapl
-from harness.monitor.samples import LEADING_COLUMNS, META_FILE, META_SCHEMA, SAMPLES_FILE, write_json
+from harness.monitor.samples import LEADING_COLUMNS, META_FILE, META_SCHEMA, SAMPLES_FILE, replace_json
 from harness.monitor.source import SampleValue, Source
 
-HZ_RANGE = (0.01, 10.0)  # harness/experiment/exercises.py has the same
+HZ_RANGE = (0.01, 10.0)  # harness/experiment/base.py has the same range
 
 
 class Stopper:
@@ -129,7 +129,7 @@ def record(out: Path, hz: float = 1.0, pids: Sequence[int] = (), name: str | Non
         "watched_pids": [root.pid for root in roots],
         "monitor_pid": os.getpid(),
     }
-    write_json(out / META_FILE, meta)
+    replace_json(out / META_FILE, meta)
     indices = [int(device["index"]) for device in meta["devices"]]
 
     def take() -> None:

@@ -61,8 +61,8 @@ def replace_whole(path: Path, write: Callable[[Path], object]) -> None:
     temporary.replace(path)
 
 
-def write_json(path: Path, content: dict[str, Any]) -> None:
-    """Write `content` to `path` as `replace_whole` does."""
+def replace_json(path: Path, content: dict[str, Any]) -> None:
+    """Write `content` as JSON to `path`, as `replace_whole` does."""
     replace_whole(path, lambda temporary: temporary.write_text(json.dumps(content, indent=2) + "\n"))
 
 
@@ -74,13 +74,10 @@ def find(folder: Path) -> list[Path]:
 
 
 def read(folder: Path) -> Recording:
-    """The node's samples in `folder`. Raises MonitorError: a file, which is named, cannot be read."""
+    """The node's samples in `folder`. Raises MonitorError: one of its files cannot be read."""
     meta = _read_meta(folder / META_FILE)
     try:
-        devices = tuple(
-            Series(int(entry["index"]), str(entry["name"]), _total(entry["memory_total_bytes"]))
-            for entry in meta["devices"]
-        )
+        devices = tuple(map(_series, meta["devices"]))
         host, source, period_ns = str(meta["host"]), str(meta["source"]), int(meta["period_ns"])
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise MonitorError(f"{folder / META_FILE} is not a monitor's description: {error!r}") from error
@@ -88,10 +85,11 @@ def read(folder: Path) -> Recording:
     return Recording(folder, host, source, period_ns, devices, meta, damaged)
 
 
-def _total(size: object) -> int | None:
-    if size is None or (isinstance(size, int) and size < 1 << 63):
-        return size
-    raise TypeError(f"memory_total_bytes is {size!r}")
+def _series(device: dict[str, Any]) -> Series:
+    size = device["memory_total_bytes"]
+    if size is not None and not (isinstance(size, int) and size < 1 << 63):
+        raise TypeError(f"memory_total_bytes is {size!r}")
+    return Series(int(device["index"]), str(device["name"]), size)
 
 
 def _read_meta(path: Path) -> dict[str, Any]:

@@ -51,10 +51,8 @@ def _mean(values: Sequence[float]) -> float | None:
 
 def integrate(points: Sequence[tuple[int, float]]) -> float:
     """Joules below (unix_ns, watts) points, by the trapezoid rule."""
-    steps = pairwise(points)
-    return sum(
-        (watts + before) / 2 * (end_ns - start_ns) / 1e9 for (start_ns, before), (end_ns, watts) in steps
-    )
+    pairs = pairwise(points)
+    return sum((first + last) / 2 * (end_ns - start_ns) / 1e9 for (start_ns, first), (end_ns, last) in pairs)
 
 
 def counter(device: Series) -> list[tuple[int, float]]:

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from harness.traces.columns import Rows
+from harness.traces.columns import AnySpans
 from harness.traces.trace import Trace
 
 
@@ -21,7 +21,7 @@ def moved_to_zero(trace: Trace) -> Trace:
     return trace if ahead <= 0 else _moved(trace, ahead)
 
 
-def _later(rows: Rows, ahead_ns: int) -> Rows:
+def _later(rows: AnySpans, ahead_ns: int) -> AnySpans:
     return replace(rows, start_ns=rows.start_ns + ahead_ns, end_ns=rows.end_ns + ahead_ns)
 
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from harness.traces.trace import I32, I64, Calls, Ranges, Spans
 from harness.traces.vocabulary import printable
 
-Rows = TypeVar("Rows", bound=Spans)
+AnySpans = TypeVar("AnySpans", bound=Spans)
 AnyColumn = NDArray[Any]
 
 _DTYPES = {"F64": np.float64, "I64": np.int64, "I32": np.int32, "U8": np.uint8}
@@ -59,7 +59,7 @@ def is_constant(column: AnyColumn) -> bool:
     return column.strides == (0,)
 
 
-def empty(of: type[Rows]) -> Rows:
+def empty(of: type[AnySpans]) -> AnySpans:
     """Columns with no rows."""
     return of(**{f.name: np.empty(0, _DTYPES[str(f.type)]) for f in fields(of)})
 
@@ -69,7 +69,7 @@ def reordered(column: AnyColumn, order: NDArray[np.intp]) -> AnyColumn:
     return np.broadcast_to(column[:1], order.shape) if is_constant(column) else column[order]
 
 
-def take(rows: Rows, order: NDArray[np.intp]) -> Rows:
+def take(rows: AnySpans, order: NDArray[np.intp]) -> AnySpans:
     """`rows` in `order`, which may leave some out."""
     return replace(rows, **{f.name: reordered(getattr(rows, f.name), order) for f in fields(rows)})
 

@@ -16,5 +16,5 @@ class TraceError(WorkError):
         self.why = why
 
     def __reduce__(self) -> tuple[type[TraceError], tuple[str, str]]:
-        """Survive the way back from a worker process, which rebuilds exceptions from their arguments."""
+        """Both arguments, so that an exception from a worker process can be rebuilt."""
         return TraceError, (self.path, self.why)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -46,10 +47,10 @@ def map_traces(
     files = [Path(path) for path in paths]
     sizes = [_size(file) for file in files]
     count = worker_count(files, workers, memory_budget_bytes)
-    each = max(1, (workers if workers is not None else usable_cores()) // count)
+    apply = partial(_apply, function, max(1, (workers if workers is not None else usable_cores()) // count))
     if count == 1 or (workers is None and sum(sizes) < _WORTH_A_POOL_BYTES):
-        return _in_turn(files, sizes, function, each, progress)
-    return _in_pool(files, sizes, function, (count, each), progress)
+        return _in_turn(files, sizes, apply, progress)
+    return _in_pool(files, sizes, apply, count, progress)
 
 
 def worker_count(
@@ -57,7 +58,8 @@ def worker_count(
 ) -> int:
     """How many traces may be read at once, at least one."""
     wanted = workers if workers is not None else usable_cores()
-    budget = memory_budget_bytes if memory_budget_bytes is not None else _free_bytes() // 2
+    free_bytes = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    budget = memory_budget_bytes if memory_budget_bytes is not None else free_bytes // 2
     largest = max((memory_bytes(file) for file in files), default=1)
     return max(1, min(wanted, len(files), budget // largest))
 
@@ -68,10 +70,6 @@ def memory_bytes(file: Path) -> int:
     return _BASE_BYTES + int(_size(file) * factor)
 
 
-def _free_bytes() -> int:
-    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-
-
 def _size(file: Path) -> int:
     try:
         return file.stat().st_size
@@ -80,17 +78,18 @@ def _size(file: Path) -> int:
 
 
 def _in_turn(
-    files: list[Path], sizes: list[int], function: Callable[[Trace], Reduced], each: int, progress: OnProgress
+    files: list[Path], sizes: list[int], apply: Callable[..., Reduced | TraceError], progress: OnProgress
 ) -> list[Reduced | TraceError]:
     def shown(before_bytes: int) -> OnProgress:
         return lambda done_bytes, _: progress(before_bytes + done_bytes, sum(sizes))
 
-    return [_apply(file, function, each, shown(sum(sizes[:number]))) for number, file in enumerate(files)]
+    return [apply(file, shown(sum(sizes[:number]))) for number, file in enumerate(files)]
 
 
 def _apply(
-    file: Path, function: Callable[[Trace], Reduced], workers: int, progress: OnProgress = silent
+    function: Callable[[Trace], Reduced], workers: int, file: Path, progress: OnProgress = silent
 ) -> Reduced | TraceError:
+    """`function` of one trace; `workers` processes may read a large file."""
     try:
         trace = open_trace(file, workers=workers, progress=progress)
     except TraceError as error:
@@ -101,25 +100,21 @@ def _apply(
 def _in_pool(
     files: list[Path],
     sizes: list[int],
-    function: Callable[[Trace], Reduced],
-    shares: tuple[int, int],
+    apply: Callable[[Path], Reduced | TraceError],
+    count: int,
     progress: OnProgress,
 ) -> list[Reduced | TraceError]:
-    """The largest files first, so that no worker still reads a large file while the others are idle.
-
-    `shares` are the number of workers, and the number of processes that each may use for a large file.
-    """
+    """The largest files first, so that no worker still reads a large file while the others are idle."""
     # These take longer to import than one small trace does to read.
     from concurrent.futures import as_completed
     from concurrent.futures.process import BrokenProcessPool
 
     results: dict[int, Reduced | TraceError] = {}
-    with process_pool(shares[0]) as pool:
-        order = sorted(range(len(files)), key=lambda number: -sizes[number])
+    with process_pool(count) as pool:
         jobs: dict[Future[Reduced | TraceError], int] = {}
-        for number in order:
+        for number in sorted(range(len(files)), key=lambda number: -sizes[number]):
             try:
-                jobs[pool.submit(_apply, files[number], function, shares[1])] = number
+                jobs[pool.submit(apply, files[number])] = number
             except BrokenProcessPool:  # a worker died while there were still files to hand out
                 results[number] = TraceError(files[number], KILLED)
         for job in as_completed(jobs):

@@ -124,7 +124,8 @@ def find_traces(paths: Iterable[Path | str]) -> list[Path]:
 
 def _inside(folder: Path) -> list[Path]:
     files = sorted((f for f in folder.rglob("*") if _looks_like_trace(f)), key=_natural)
-    superseded = {other for file in files for other in _superseded(file, set(files))}
+    there = set(files)
+    superseded = {other for file in files for other in _superseded(file, there)}
     return [file for file in files if file not in superseded]
 
 

@@ -45,7 +45,7 @@ def _numbers(correlation: I64) -> I64:
 
 
 def counted(events: Events, rows: I64) -> tuple[I64, I64]:
-    """The rows that a table counts, and the duration of each (ns): of an operator the first piece, with its own time.
+    """The rows that a table counts, with durations (ns): of an operator only the first piece, with its own time.
 
     The sum of the durations is the sum over all `rows`.
     """

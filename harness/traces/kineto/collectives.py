@@ -65,34 +65,34 @@ def span_messages(gathered: Gathered) -> tuple[list[HostMessage], dict[int, Mess
     for operator in host:
         if not operator.name.startswith("c10d::"):
             continue
-        asked = from_arguments(operator.name, operator.args)
-        served = _served_by(asked, operator, spans, messages, waiting)
-        if served is not None:
-            messages[served] = _merged(asked, messages[served])
-            issued[served] = (operator.start_ns, operator.thread)
+        message = from_arguments(operator.name, operator.args)
+        work = _work_of(message, operator, spans, messages, waiting)
+        if work is not None:
+            messages[work] = _merged(message, messages[work])
+            issued[work] = (operator.start_ns, operator.thread)
     return spans, messages, issued
 
 
-def _served_by(
-    asked: Message,
+def _work_of(
+    requested: Message,
     operator: HostMessage,
     spans: list[HostMessage],
     messages: dict[int, Message],
     waiting: dict[str | None, list[int]],
 ) -> int | None:
     """Takes out of the waiting spans the first one after an operator that can be its work."""
-    for kind in (asked.kind, "all_reduce") if asked.kind == "reduce_scatter" else (asked.kind,):
+    for kind in (requested.kind, "all_reduce") if requested.kind == "reduce_scatter" else (requested.kind,):
         for row in waiting[kind]:
             elements = messages[row].elements_in
-            fits = elements in (-1, 0, asked.elements_in, asked.elements_out)
-            if fits and spans[row].start_ns >= operator.start_ns:
+            same = elements in (-1, 0, requested.elements_in, requested.elements_out)
+            if same and spans[row].start_ns >= operator.start_ns:
                 waiting[kind].remove(row)
                 return row
     return None
 
 
-def _merged(asked: Message, done: Message) -> Message:
-    asked.dtype = asked.dtype or done.dtype
-    if asked.elements_in < 0:
-        asked.elements_in = asked.elements_out = done.elements_in
-    return asked
+def _merged(requested: Message, done: Message) -> Message:
+    requested.dtype = requested.dtype or done.dtype
+    if requested.elements_in < 0:
+        requested.elements_in = requested.elements_out = done.elements_in
+    return requested

@@ -12,7 +12,7 @@ from harness.traces.errors import TraceError
 from harness.traces.kineto.blocks import Blocks
 from harness.traces.kineto.framing import Records
 from harness.traces.kineto.gather import Gathered
-from harness.traces.kineto.identity import About, about
+from harness.traces.kineto.identity import About, read_about
 from harness.traces.kineto.layout import OtherLayout, Picker, picked_by_layout
 from harness.traces.kineto.pick import RecordBatch, picked
 from harness.traces.pool import KILLED, process_pool
@@ -33,12 +33,12 @@ def gathered_from(
             gathered, records = _filled(path, progress, operators, picked, forgiving=True)
         except (msgspec.DecodeError, ValueError) as error:
             raise TraceError(path, f"is damaged: a record of it cannot be read ({error})") from error
-    return gathered, records, about(records.header, records.footer)
+    return gathered, records, read_about(records.header, records.footer)
 
 
 def names_no_gpu(path: Path) -> bool:
     """Whether the text before the file's events lists no GPU."""
-    return about(Records(Blocks(path)).header, b"").devices == []
+    return read_about(Records(Blocks(path)).header, b"").devices == []
 
 
 def _by_lines(path: Path, progress: OnProgress, workers: int, operators: bool) -> tuple[Gathered, Records]:

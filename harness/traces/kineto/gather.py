@@ -39,7 +39,7 @@ _memory = msgspec.json.Decoder(list[MemoryRecord])
 _message = msgspec.json.Decoder(MessageRecord)
 
 Item = TypeVar("Item")
-Record = TypeVar("Record", Work, OperatorRecord, MemoryRecord)
+AnyRecord = TypeVar("AnyRecord", Work, OperatorRecord, MemoryRecord)
 
 _NO_ARGS = WorkArgs()
 _GPU = 1  # c10's device type
@@ -258,8 +258,8 @@ class Gathered:
 
 
 def _decoded(
-    decoder: msgspec.json.Decoder[list[Record]], texts: list[bytes], *kinds: RecordKind
-) -> list[Record]:
+    decoder: msgspec.json.Decoder[list[AnyRecord]], texts: list[bytes], *kinds: RecordKind
+) -> list[AnyRecord]:
     """The records of some texts. Each must itself have a category of `kinds`, not only hold one somewhere inside."""
     records = decoded(decoder, b"[" + b",".join(texts) + b"]")
     for category in {record.cat for record in records}:

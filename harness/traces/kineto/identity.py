@@ -44,7 +44,7 @@ class About(msgspec.Struct):
         return {str(g.pg_name): g.ranks for g in self.distributed.pg_config if isinstance(g.ranks, list)}
 
 
-def about(header: bytes, footer: bytes) -> About:
+def read_about(header: bytes, footer: bytes) -> About:
     """The content of the text before and after the events."""
     keys: dict[str, Any] = {}
     whole = True

@@ -19,9 +19,8 @@ from harness.traces.kineto.records import KIND_OF_CATEGORY, RecordKind, Work, ca
 _DENSE = 0.4  # share of a text that must be wanted for decoding all of it to be faster
 _BETWEEN = b" \t\r\n,"
 _work = msgspec.json.Decoder(list[Work])
-_UNDECODED = tuple(
-    b'"%s"' % c.encode() for c, k in KIND_OF_CATEGORY.items() if k not in (RecordKind.DEVICE, RecordKind.CALL)
-)
+_WORK_KINDS = (RecordKind.DEVICE, RecordKind.CALL)
+_UNDECODED = tuple(b'"%s"' % c.encode() for c, k in KIND_OF_CATEGORY.items() if k not in _WORK_KINDS)
 _INDENTATION = re.compile(rb"\s*(\n[ \t]*)\{")
 _OLD_OPERATOR, _OLD_CALL = b'"Operator"', b'"Runtime"'
 _COLLECTIVE_KEY = b'"Collective name"'
@@ -98,9 +97,7 @@ class Picker:
             if batch is not None:
                 return batch
         batch = self._wanted_cut_out(text)
-        wanted = sum(
-            len(record) for kind in (RecordKind.DEVICE, RecordKind.CALL) for record in batch.texts[kind]
-        )
+        wanted = sum(len(record) for kind in _WORK_KINDS for record in batch.texts[kind])
         self._dense = not self._operators and wanted > _DENSE * len(text)
         return batch
 
@@ -113,7 +110,7 @@ class Picker:
         except (msgspec.DecodeError, UnicodeDecodeError):
             return None
         kinds = {category: KIND_OF_CATEGORY.get(category) for category in {r.cat for r in records}}
-        if not set(kinds.values()) <= {None, RecordKind.DEVICE, RecordKind.CALL}:
+        if not set(kinds.values()) <= {None, *_WORK_KINDS}:
             return None
         batch = RecordBatch(calls=[r for r in records if kinds[r.cat] is RecordKind.CALL])
         batch.work = [r for r in records if kinds[r.cat] is RecordKind.DEVICE]

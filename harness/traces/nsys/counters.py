@@ -22,10 +22,8 @@ def metric_series(database: Database, devices: Devices) -> list[MetricSeries]:
     raw = database.integers("GPU_METRICS", "timestamp", "typeId", "metricId", "value")
     if len(raw["timestamp"]) == 0:
         return []
-    name_of = {
-        (kind & _GPU_BITS, number): str(name)
-        for kind, number, name in database.rows("TARGET_INFO_GPU_METRICS", "typeId", "metricId", "metricName")
-    }
+    listed = database.rows("TARGET_INFO_GPU_METRICS", "typeId", "metricId", "metricName")
+    name_of = {(kind & _GPU_BITS, number): str(name) for kind, number, name in listed}
     device, metric = raw["typeId"] & _GPU_BITS, raw["metricId"]
     order = np.lexsort((raw["timestamp"], metric, device))
     changes = (np.diff(device[order]) != 0) | (np.diff(metric[order]) != 0)
@@ -45,9 +43,8 @@ def peak_memory_bytes(database: Database, devices: Devices) -> dict[tuple[int, i
 
     Only of processes whose first calls of CUDA were recorded; others may have allocated memory before.
     """
-    raw = database.integers(
-        _MEMORY, "start", "globalPid", "deviceId", "bytes", "memKind", "memoryOperationType"
-    )
+    wanted = ("start", "globalPid", "deviceId", "bytes", "memKind", "memoryOperationType")
+    raw = database.integers(_MEMORY, *wanted)
     process = process_of(raw["globalPid"])
     kept = np.isin(raw["memKind"], _ON_DEVICE) & np.isin(process, _recorded_from_the_start(database))
     rows = np.flatnonzero(kept)

@@ -96,7 +96,7 @@ def _kernels(database: Database, names: NameTable) -> EventColumns:
 
 def without_names(events: Events, names: NameTable) -> str | None:
     """A sentence for a trace in which too many kernels have no name to know which of them communicate."""
-    if _UNNAMED not in names.texts:
+    if _UNNAMED not in names:
         return None
     kernels = events.activity == Activity.KERNEL
     duration = np.where(kernels, events.end_ns - events.start_ns, 0)
@@ -132,9 +132,8 @@ def _sets(database: Database, names: NameTable) -> EventColumns:
 
 def api_calls(database: Database, names: NameTable) -> Calls:
     """Runtime and driver calls, without the version that CUDA appends to their names."""
-    raw = joined(
-        [database.integers(t, "start", "end", "nameId", "globalTid", "correlationId") for t in CALLS]
-    )
+    wanted = ("start", "end", "nameId", "globalTid", "correlationId")
+    raw = joined([database.integers(table, *wanted) for table in CALLS])
     thread = raw.pop("globalTid")
     return sorted_calls(
         Calls(

@@ -33,7 +33,7 @@ class Growing:
         self._count = 0
 
     def extend(self, piece: I64, share: float) -> None:
-        """Append a piece; with it, the column has the share `share` of all its rows."""
+        """Append a piece. `share` is the share of all rows that the column has with it."""
         count = self._count + len(piece)
         if count > len(self._values):
             grown = np.empty(int(count / share * _SPARE_ROOM) + len(piece), np.int64)

@@ -16,9 +16,8 @@ from harness.traces.progress import OnProgress, silent
 _HASH_BYTES = 8
 _MOST_OUTPUT = 4096
 _MOST_HELP_S = 60
-_JSON = (
-    "--include-json"  # newer versions leave out NCCL's message sizes without it; older ones do not know it
-)
+# Without it newer versions leave out NCCL's message sizes; older versions do not know it.
+_JSON = "--include-json"
 _PER_CENT = re.compile(r"(\d+)%")
 _NEWER = re.compile(r"newer version|unsupported.*version|version.*not supported|later version", re.IGNORECASE)
 
@@ -57,12 +56,12 @@ def _kept(report: Path, name: str) -> Path | None:
 
 def _knows_json(nsys: str) -> bool:
     try:
-        asked = subprocess.run(
+        help_text = subprocess.run(
             [nsys, "export", "--help"], capture_output=True, timeout=_MOST_HELP_S, check=False
         )
     except (OSError, subprocess.TimeoutExpired):
         return False
-    return _JSON.encode() in asked.stdout + asked.stderr
+    return _JSON.encode() in help_text.stdout + help_text.stderr
 
 
 _WITHOUT_NSYS = (

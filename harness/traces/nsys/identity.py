@@ -14,9 +14,7 @@ from harness.traces.nsys.nccl_messages import Payloads
 from harness.traces.trace import Identity, Ranges
 
 _EXPORT_TABLES = ("META_DATA_EXPORT", "EXPORT_META_DATA")  # the latter until 2022
-_DROPPED = re.compile(
-    r"events? dropped:?\s*(\d+)|(\d+)\s+(?:\w+\s+)*events? (?:were|was) dropped", re.IGNORECASE
-)
+_DROPPED = re.compile(r"(?i)events? dropped:?\s*(\d+)|(\d+)\s+(?:\w+\s+)*events? (?:were|was) dropped")
 
 
 def identity(
@@ -111,6 +109,6 @@ def _epoch_ns(database: Database, export: dict[str, object]) -> int | None:
 
 
 def dropped_events(database: Database) -> int:
-    """How many events nsys says it lost."""
+    """The number of events that nsys reports as lost."""
     found = (_DROPPED.search(str(text)) for (text,) in database.rows("DIAGNOSTIC_EVENT", "text"))
     return sum(int(match.group(1) or match.group(2)) for match in found if match)
