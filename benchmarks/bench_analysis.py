@@ -26,7 +26,7 @@ from pathlib import Path
 import numpy as np
 from harness.analysis.process.kinds import classify, load_rules
 from harness.analysis.process.prepared import device_rows
-from harness.analysis.process.breakdown import busy, extent, idle_sets, split
+from harness.analysis.process.breakdown import busy, extent, idle_sets, split_window
 from harness.traces import open_trace
 def work(arguments):
     trace = open_trace(Path(arguments[0]), host=False)
@@ -41,7 +41,8 @@ def one_device(device, events, rows, event_class):
     total = np.bincount(name, weights=(end - start).astype(np.float64))
     longest = np.zeros(len(total), np.int64)
     np.maximum.at(longest, name, end - start)
-    print(device, split(sets, *window).idle_ns, len(gaps.start), np.bincount(name).max(), total.max(), longest.max())
+    print(device, split_window(sets, *window).idle_ns, len(gaps.start))
+    print(np.bincount(name).max(), total.max(), longest.max())
 """
 _RANGES = """
 from pathlib import Path

@@ -15,8 +15,8 @@ from pathlib import Path
 
 from pydantic import TypeAdapter
 
-from harness.analysis.job.summarise import finish
-from harness.analysis.process.part import RankPart, merge
+from harness.analysis.job.summarise import summarise_job
+from harness.analysis.process.part import RankPart, merge_parts
 from harness.analysis.summary import Window
 from harness.measure.paths import measure_files
 
@@ -42,9 +42,9 @@ def measured(real: list[RankPart], ranks: int) -> None:
     before, start = held_mb(), time.process_time()
     texts = [PARTS.dump_json([shifted(real[i % len(real)], i, ranks)]) for i in range(ranks)]
     wrote = time.process_time()
-    parts = merge(*(PARTS.validate_json(text) for text in texts))
+    parts = merge_parts(*(PARTS.validate_json(text) for text in texts))
     merged = time.process_time()
-    summary = finish(parts)
+    summary = summarise_job(parts)
     done = time.process_time()
     size, grown = sum(map(len, texts)) / 1e6, held_mb() - before
     print(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from harness.analysis.summary import Summary
-    from harness.measure.events import Column
+    from harness.measure.events import EventColumn
     from harness.run import Run
 
 
@@ -40,7 +40,7 @@ def analyse(what: Run | Path | str, window: str = "steps") -> Summary:
     return measure_one([_path(what)], window)
 
 
-def events(what: Run | Path | str) -> dict[str, Column]:
+def events(what: Run | Path | str) -> dict[str, EventColumn]:
     """Every event of the devices, of all ranks: columns that pandas.DataFrame and polars.DataFrame take as they are.
 
     `start_ns`, `duration_ns`, `name`, `kind`, `rank`, `device`, `stream`, `correlation`, `range`; docs/api.md says

@@ -62,7 +62,7 @@ class Ratio(ComparisonPart):
     verdict: Judgement
 
 
-class Change(ComparisonPart):
+class MetricChange(ComparisonPart):
     """One named number in both runs."""
 
     name: str
@@ -100,7 +100,7 @@ class Comparison(ComparisonPart):
     why_normalised: str
     configuration: list[Difference]
     step_time: Ratio | None
-    changes: list[Change]
+    changes: list[MetricChange]
     kernels: list[KernelChange]
     precisions: list[PrecisionChange] = Field(default_factory=list)
     doubts: list[str] = Field(default_factory=list)  # why the times of one of the runs are not its own
@@ -224,9 +224,9 @@ def bootstrap_ratio(a: NDArray[np.float64], b: NDArray[np.float64]) -> tuple[flo
     return float(low), float(high)
 
 
-def _changes(a: dict[str, float], b: dict[str, float]) -> list[Change]:
+def _changes(a: dict[str, float], b: dict[str, float]) -> list[MetricChange]:
     return [
-        Change(name=name, a=a.get(name), b=b.get(name), ratio=_ratio(a.get(name), b.get(name)))
+        MetricChange(name=name, a=a.get(name), b=b.get(name), ratio=_ratio(a.get(name), b.get(name)))
         for name in dict.fromkeys([*a, *b])
     ]
 
@@ -322,7 +322,7 @@ def ratios(comparison: Comparison) -> dict[str, float | None]:
     return found | {"step_time": comparison.step_time.ratio if comparison.step_time else None}
 
 
-def _times(change: Change) -> float | None:
+def _times(change: MetricChange) -> float | None:
     if change.a != 0 or change.b is None:
         return change.ratio
     return 1.0 if change.b == 0 else inf

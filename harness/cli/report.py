@@ -114,12 +114,12 @@ def report(
 
 def _text(paths: list[str], summaries: list[Summary], full: bool, page: bool) -> str:
     from harness.cli.screen import columns
-    from harness.measure.request import resolve
+    from harness.measure.request import resolve_path
     from harness.report.exercise_0.terminal import is_comm_run, render_comm
     from harness.report.tables.screen import WIDTH
     from harness.report.tables.terminal import render, render_short
 
-    tests = [path for path in map(resolve, paths) if is_comm_run(path)]
+    tests = [path for path in map(resolve_path, paths) if is_comm_run(path)]
     if len(tests) == len(paths):
         return "\n".join(map(render_comm, tests))
     if full:

@@ -13,7 +13,7 @@ import numpy as np
 from harness.analysis.process.breakdown import COMMUNICATION, NOT_WORK
 from harness.analysis.process.intervals import lengths_within
 from harness.analysis.process.kinds import Rules, load_rules
-from harness.analysis.process.prepared import Measured, inside, prepare
+from harness.analysis.process.prepared import MeasuredProcess, inside, prepare_process
 from harness.analysis.process.view import views
 from harness.analysis.summary import Window
 from harness.measure.tracks import ProcessTrack, process_track
@@ -56,7 +56,7 @@ class Condensed:
     track: ProcessTrack | None
 
 
-def condense(m: Measured, ranks: Ranks = None) -> list[Condensed]:
+def condense(m: MeasuredProcess, ranks: Ranks = None) -> list[Condensed]:
     """One process, with its track where its rank is among `ranks`. Empty: it did nothing on any device."""
     if not m.windows:
         return []
@@ -88,10 +88,10 @@ def read_condensed(
 
 def condense_trace(trace: Trace, window: Window, rules: Rules, ranks: Ranks = None) -> list[Condensed]:
     """Every process of one trace."""
-    return [one for view in views(trace) for one in condense(prepare(view, window, rules), ranks)]
+    return [one for view in views(trace) for one in condense(prepare_process(view, window, rules), ranks)]
 
 
-def _utilisation(m: Measured, device: int) -> Utilisation:
+def _utilisation(m: MeasuredProcess, device: int) -> Utilisation:
     start, end = m.windows[device]
     bin_ns = max(-(-(end - start) // BINS), 1)
     samples = np.arange(BINS * _SAMPLES_PER_BIN + 1, dtype=np.int64)
@@ -102,7 +102,7 @@ def _utilisation(m: Measured, device: int) -> Utilisation:
     return Utilisation(m.view.rank, device, at, *lengths)
 
 
-def _hidden(m: Measured) -> dict[str, tuple[int, int]]:
+def _hidden(m: MeasuredProcess) -> dict[str, tuple[int, int]]:
     """Per kind of work its time in the windows, and how much of it ran while the same device communicated."""
     events, chosen = m.view.events, inside(m)
     chosen &= ~np.isin(m.kinds.event_class, (COMMUNICATION, NOT_WORK))

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.analysis.process.kinds import load_rules
-from harness.analysis.process.prepared import prepare, range_of_events
+from harness.analysis.process.prepared import prepare_process, range_of_events
 from harness.analysis.process.ranges import without_arguments
 from harness.analysis.process.view import View, views
 from harness.analysis.summary import RankTraining, Window
@@ -23,7 +23,7 @@ from harness.traces import map_traces
 from harness.traces.progress import OnProgress, silent
 from harness.traces.trace import I32, I64, Trace
 
-Column = NDArray[np.int64] | list[str | None]
+EventColumn = NDArray[np.int64] | list[str | None]
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class _Process:
     texts: dict[str, tuple[I32, list[str]]]
 
 
-def events(paths: Iterable[Path | str], progress: OnProgress = silent) -> dict[str, Column]:
+def events(paths: Iterable[Path | str], progress: OnProgress = silent) -> dict[str, EventColumn]:
     """Every event of the devices in the traces of one job, equally long columns in the files' order.
 
     `start_ns` is unix time where the trace knows it, else on the trace's own clock; `duration_ns`; `rank`, `device`,
@@ -73,7 +73,7 @@ def _processes(trace: Trace) -> list[_Process]:
 
 
 def _process(view: View) -> _Process:
-    e, names, m = view.events, view.names, prepare(view, Window.STEPS, load_rules())
+    e, names, m = view.events, view.names, prepare_process(view, Window.STEPS, load_rules())
     row = range_of_events(m)
     around = np.where(row >= 0, view.ranges.name[row], -1) if len(view.ranges) else row
     return _Process(
@@ -114,10 +114,10 @@ def _check_one_job(found: Sequence[tuple[Path, _Process]]) -> None:
             raise RequestError(f"{other} and {file} {both}: give the traces of one job")
 
 
-def _joined(processes: Sequence[_Process]) -> dict[str, Column]:
+def _joined(processes: Sequence[_Process]) -> dict[str, EventColumn]:
     lengths = [len(p.numbers["start_ns"]) for p in processes]
     ranks = [-1 if p.rank is None else p.rank for p in processes]
-    columns: dict[str, Column] = {"rank": np.repeat(np.array(ranks, np.int64), lengths)}
+    columns: dict[str, EventColumn] = {"rank": np.repeat(np.array(ranks, np.int64), lengths)}
     columns |= {name: np.concatenate([p.numbers[name] for p in processes]) for name in processes[0].numbers}
     columns |= {name: _texts([p.texts[name] for p in processes]) for name in processes[0].texts}
     return columns

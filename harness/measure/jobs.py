@@ -6,11 +6,11 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from harness.analysis.job.grouping import group
-from harness.analysis.job.summarise import finish
+from harness.analysis.job.summarise import summarise_job
 from harness.analysis.process.part import RankPart
 from harness.analysis.summary import Finding, RankTraining, Summary
 from harness.common.errors import WorkError
-from harness.measure.run_contents import read_contents, with_contents, with_findings, world_size
+from harness.measure.run_contents import read_contents, training_world_size, with_contents, with_findings
 
 NO_TRACE = "no trace was found: give a run, a trace file or a folder of them"
 
@@ -25,8 +25,8 @@ def summarise(
     parts = list(parts)
     beside = {run: read_contents(Path(run)) for run in {*map(str, runs), *(p.run for p in parts if p.run)}}
     named = [name_rank(part, beside[part.run].training) if part.run else part for part in parts]
-    worlds = {run: world_size(own.training) for run, own in beside.items()}
-    jobs = [(job[0].run, finish(job, worlds.get(job[0].run or ""))) for job in group(named)]
+    worlds = {run: training_world_size(own.training) for run, own in beside.items()}
+    jobs = [(job[0].run, summarise_job(job, worlds.get(job[0].run or ""))) for job in group(named)]
     traced = {run for run, _ in jobs}
     jobs += [(run, Summary()) for run in sorted(beside) if run not in traced]
     if not jobs:

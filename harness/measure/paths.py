@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 from harness.analysis.process.kinds import Rules, load_rules
 from harness.analysis.process.measure import measured_processes
-from harness.analysis.process.part import RankPart, merge
-from harness.analysis.process.prepared import Measured
+from harness.analysis.process.part import RankPart, merge_parts
+from harness.analysis.process.prepared import MeasuredProcess
 from harness.analysis.summary import Finding, Summary, Verdict, Window
 from harness.common.errors import RequestError
 from harness.measure.condensed import Condensed
@@ -19,10 +19,10 @@ from harness.run import TRACE_FOLDERS, Run
 from harness.traces import Trace, TraceError, find_traces, map_traces
 from harness.traces.progress import OnProgress, silent
 
-Condense = Callable[[Measured], list[Condensed]]
+Condense = Callable[[MeasuredProcess], list[Condensed]]
 
 
-class Reading(NamedTuple):
+class MeasuredFiles(NamedTuple):
     """What was read of some traces: their parts, a finding for each that could not be read, what a page draws."""
 
     parts: list[RankPart]
@@ -82,7 +82,7 @@ def measure_files(
     *,
     hta: bool = False,
     condense: Condense | None = None,
-) -> Reading:
+) -> MeasuredFiles:
     """Every file read once. hta: also as HTA 0.5.0 counts; condense: what to keep of each process for a page."""
     reduce = partial(_measure_trace, window=window, rules=load_rules(), hta=hta, condense=condense)
     outcomes = map_traces(files, reduce, workers=workers, progress=progress)
@@ -97,7 +97,7 @@ def measure_files(
         if not isinstance(outcome, TraceError)
     ]
     parts = [part.model_copy(update={"run": run_of(file)}) for file, (own, _) in read for part in own]
-    return Reading(merge(parts), broken, [one for _, (_, condensed) in read for one in condensed])
+    return MeasuredFiles(merge_parts(parts), broken, [one for _, (_, condensed) in read for one in condensed])
 
 
 def _measure_trace(

@@ -17,7 +17,7 @@ from harness.common.errors import RequestError, WorkError
 from harness.common.paths import PROGRAM, PYTHON_PATH, expanded
 from harness.measure.condensed import MOST_TRACKS, Condensed, condense
 from harness.measure.jobs import summarise
-from harness.measure.paths import Reading, is_run, measure_files, run_directories, trace_files
+from harness.measure.paths import MeasuredFiles, is_run, measure_files, run_directories, trace_files
 from harness.run import Run, find_run, write_atomically
 from harness.traces.progress import Progress
 
@@ -57,7 +57,7 @@ def measure_request(request: Request) -> Measurement:
         RequestError: a name is neither a path nor a run, or the paths hold no trace.
         WorkError: nothing could be measured.
     """
-    paths = [resolve(token) for token in request.tokens]
+    paths = [resolve_path(token) for token in request.tokens]
     files = trace_files(paths)
     if not files and not run_directories(paths):
         named = ", ".join(map(str, paths))
@@ -70,13 +70,13 @@ def measure_request(request: Request) -> Measurement:
     return Measurement(summaries, read.condensed)
 
 
-def resolve(token: str) -> Path:
+def resolve_path(token: str) -> Path:
     """A path that exists, else the directory of the run so named."""
     path = expanded(token)
     return path if path.exists() else find_run(token).path
 
 
-def _here(files: list[Path], window: Window, request: Request) -> Reading:
+def _here(files: list[Path], window: Window, request: Request) -> MeasuredFiles:
     ranks = request.ranks
     if ranks is None and len(files) > MOST_TRACKS:
         ranks = frozenset()
@@ -85,7 +85,7 @@ def _here(files: list[Path], window: Window, request: Request) -> Reading:
         return measure_files(files, window, request.workers, progress, hta=request.hta, condense=keep)
 
 
-def _on_slurm(files: list[Path], window: Window, request: Request) -> Reading:
+def _on_slurm(files: list[Path], window: Window, request: Request) -> MeasuredFiles:
     """Measured by a job array. Its folder is left only where a task failed: the logs say why."""
     if request.hta:
         raise RequestError("--hta-compatible with --executor slurm: HTA's numbers are measured here only")
@@ -113,7 +113,7 @@ def _on_slurm(files: list[Path], window: Window, request: Request) -> Reading:
         print(f"{PROGRAM} report: the failed tasks' logs are in {folder}", file=sys.stderr)
     else:
         shutil.rmtree(folder, ignore_errors=True)
-    return Reading(parts, broken, [])
+    return MeasuredFiles(parts, broken, [])
 
 
 def _executor(folder: Path, parameters: dict[str, str]) -> Executor:

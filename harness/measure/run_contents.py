@@ -116,7 +116,7 @@ def with_contents(summary: Summary, contents: RunContents) -> Summary:
         "monitor": contents.monitor,
         "experiment": asked,
         "run": _run_facts(record) if record else None,
-        "world_size": summary.world_size or world_size(training),
+        "world_size": summary.world_size or training_world_size(training),
         "hosts": summary.hosts or sorted({t.host for t in training if t.host}),
         "backend": summary.backend or next((t.backend for t in training), None),
         "ranks": summary.ranks or [t.rank for t in training],
@@ -157,5 +157,5 @@ def _run_facts(record: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def world_size(training: Sequence[RankTraining]) -> int | None:
+def training_world_size(training: Sequence[RankTraining]) -> int | None:
     return max((t.world_size for t in training if t.world_size is not None), default=None)

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import submitit
 from pydantic import TypeAdapter
 
-from harness.analysis.process.part import RankPart, merge
+from harness.analysis.process.part import RankPart, merge_parts
 from harness.analysis.summary import Finding, Verdict, Window
 from harness.common.errors import WorkError
 from harness.measure.paths import measure_files
@@ -29,7 +29,7 @@ _PARTS = TypeAdapter(list[RankPart])
 _FINDINGS = TypeAdapter(list[Finding])
 
 
-class Job(Protocol):
+class ArrayJob(Protocol):
     """One submitted task, as submitit has it."""
 
     @property
@@ -41,7 +41,7 @@ class Job(Protocol):
 class Executor(Protocol):
     """What is needed of a submitit executor."""
 
-    def map_array(self, fn: Any, *iterables: Any) -> Sequence[Job]: ...
+    def map_array(self, fn: Any, *iterables: Any) -> Sequence[ArrayJob]: ...
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Array:
     executor: Executor
     tasks: int
     folder: Path
-    in_queue: Callable[[Job], bool] = lambda job: not job.done()
+    in_queue: Callable[[ArrayJob], bool] = lambda job: not job.done()
 
 
 def measure_distributed(
@@ -84,10 +84,10 @@ def measure_distributed(
             findings += broken
         else:
             findings += [_lost(file, failure) for file in files_of_job]
-    return merge(*parts), findings
+    return merge_parts(*parts), findings
 
 
-def _submit(array: Array, *columns: Sequence[Any]) -> Sequence[Job]:
+def _submit(array: Array, *columns: Sequence[Any]) -> Sequence[ArrayJob]:
     try:
         return array.executor.map_array(measure_chunk, *columns)
     except submitit.core.utils.FailedJobError as error:
@@ -136,7 +136,9 @@ def read_partial(path: Path) -> tuple[list[RankPart], list[Finding]]:
         raise WorkError(f"{path}: is no partial result of a report ({error})") from error
 
 
-def _wait(job: Job, output: Path, in_queue: Callable[[Job], bool], tell: Callable[[], None]) -> str | None:
+def _wait(
+    job: ArrayJob, output: Path, in_queue: Callable[[ArrayJob], bool], tell: Callable[[], None]
+) -> str | None:
     """None when the task's partial result is there, else why it will not come, in one line."""
     gone_since: float | None = None
     while not output.exists():
@@ -153,7 +155,7 @@ def _wait(job: Job, output: Path, in_queue: Callable[[Job], bool], tell: Callabl
     return None
 
 
-def _failure(job: Job) -> str:
+def _failure(job: ArrayJob) -> str:
     try:
         job.result()
     except (submitit.core.utils.UncompletedJobError, submitit.core.utils.FailedJobError) as error:

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from harness.analysis.summary import SCHEMA_VERSION, Summary
 from harness.common.errors import RequestError
 from harness.common.paths import PROGRAM
-from harness.measure.request import Request, measure_request, resolve
+from harness.measure.request import Request, measure_request, resolve_path
 from harness.run import Run
 
 
@@ -20,7 +20,7 @@ def load_summary(token: str) -> tuple[str, Summary]:
     Raises:
         RequestError: it is none of these, or the file is not a summary.
     """
-    path = resolve(token)
+    path = resolve_path(token)
     stored = path if path.suffix == ".json" and path.name.startswith("summary") else Run(path).summary
     if not stored.is_file():
         measured = measure_request(Request(tokens=[token])).summaries

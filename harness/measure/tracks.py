@@ -17,7 +17,7 @@ from harness.analysis.process.intervals import clip
 from harness.analysis.process.kinds import KINDS as KERNEL_KINDS
 from harness.analysis.process.lanes import lanes
 from harness.analysis.process.pipeline import microbatches
-from harness.analysis.process.prepared import Measured, extent_of
+from harness.analysis.process.prepared import MeasuredProcess, extent_of
 from harness.format.format import amount
 from harness.format.labels import cause_word
 from harness.traces.trace import I64, U8, RangeKind
@@ -94,7 +94,7 @@ class Texts:
         return found
 
 
-def process_track(m: Measured) -> ProcessTrack:
+def process_track(m: MeasuredProcess) -> ProcessTrack:
     """The whole of one process's counted steps; without any, of its devices' windows, of which there must be one."""
     rows = np.flatnonzero(m.steps.counted)
     steps = [(m.steps.names[i], int(m.steps.start_ns[i]), int(m.steps.end_ns[i])) for i in rows]
@@ -118,7 +118,7 @@ def process_track(m: Measured) -> ProcessTrack:
     )
 
 
-def _passes(m: Measured, steps: list[tuple[str, int, int]]) -> list[list[Pass]]:
+def _passes(m: MeasuredProcess, steps: list[tuple[str, int, int]]) -> list[list[Pass]]:
     found = microbatches(m.view, m.nesting, m.owner)
     if found is None:
         return []
@@ -142,7 +142,7 @@ def _shown(start: I64, end: I64, window: tuple[int, int]) -> NDArray[np.bool_]:
     return (end > window[0]) & (start < window[1]) & (end > start)
 
 
-def _ranges(m: Measured, window: tuple[int, int], texts: Texts) -> tuple[list[Lane], list[Lane]]:
+def _ranges(m: MeasuredProcess, window: tuple[int, int], texts: Texts) -> tuple[list[Lane], list[Lane]]:
     """Rows of nested ranges: the main thread's, and those of the threads with most ranges besides."""
     ranges = m.view.ranges
     shown = _shown(ranges.start_ns, ranges.end_ns, window)
@@ -164,7 +164,7 @@ def _ranges(m: Measured, window: tuple[int, int], texts: Texts) -> tuple[list[La
     return found[True], found[False]
 
 
-def _range_lane(m: Measured, rows: NDArray[np.intp], label: str, texts: Texts) -> Lane:
+def _range_lane(m: MeasuredProcess, rows: NDArray[np.intp], label: str, texts: Texts) -> Lane:
     ranges = m.view.ranges
     text = _named(m.view.names, ranges.name[rows], texts)
     code = np.full(len(rows), _RANGE, np.uint8)
@@ -200,7 +200,7 @@ def _apart(rows: NDArray[np.intp], start: I64, end: I64) -> list[NDArray[np.intp
     return [rows[lane == number] for number in range(int(lane.max(initial=-1)) + 1)]
 
 
-def _idle(m: Measured, window: tuple[int, int], texts: Texts) -> Iterator[Lane]:
+def _idle(m: MeasuredProcess, window: tuple[int, int], texts: Texts) -> Iterator[Lane]:
     """Per device its gaps, each with the cause that explains most of it."""
     for device in m.rows:
         gaps = clip(idle_of(m, device), *window)
@@ -212,7 +212,7 @@ def _idle(m: Measured, window: tuple[int, int], texts: Texts) -> Iterator[Lane]:
         yield Lane("idle", "idle", device, gaps.start, gaps.end, table[cause], cause.astype(np.uint8))
 
 
-def _streams(m: Measured, window: tuple[int, int], texts: Texts) -> Iterator[Lane]:
+def _streams(m: MeasuredProcess, window: tuple[int, int], texts: Texts) -> Iterator[Lane]:
     """Per device and stream (on a CPU: per thread) its events."""
     events = m.view.events
     shown = _shown(events.start_ns, events.end_ns, window)
@@ -238,7 +238,7 @@ def _streams(m: Measured, window: tuple[int, int], texts: Texts) -> Iterator[Lan
                 )
 
 
-def _kind_codes(m: Measured) -> U8:
+def _kind_codes(m: MeasuredProcess) -> U8:
     """For each label of the measurement its index in KINDS."""
     index = {kind: i for i, kind in enumerate(KINDS)}
 
@@ -248,7 +248,7 @@ def _kind_codes(m: Measured) -> U8:
     return np.array([of(kind) for kind, _ in m.kinds.labels], np.uint8)
 
 
-def _stream_label(m: Measured, rows: NDArray[np.intp], stream: int) -> str:
+def _stream_label(m: MeasuredProcess, rows: NDArray[np.intp], stream: int) -> str:
     """What the stream is mostly for."""
     events = m.view.events
     length = (events.end_ns - events.start_ns)[rows]
@@ -264,7 +264,7 @@ def _stream_label(m: Measured, rows: NDArray[np.intp], stream: int) -> str:
     return f"{word} {stream}"
 
 
-def _remarks(m: Measured, texts: Texts) -> dict[int, int]:
+def _remarks(m: MeasuredProcess, texts: Texts) -> dict[int, int]:
     """Texts of the events that are collectives, with their size and group."""
     rows, names = m.view.collectives, m.view.names
 

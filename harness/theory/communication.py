@@ -12,16 +12,16 @@ from typing import Literal
 from harness.common.bus_factor import bus_factor
 from harness.experiment.advice import Sharding
 
-Kind = Literal["all_reduce", "all_gather", "reduce_scatter"]
-Part = Literal["forward", "backward", "optimizer_step"]
+CollectiveKind = Literal["all_reduce", "all_gather", "reduce_scatter"]
+StepPart = Literal["forward", "backward", "optimizer_step"]
 
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
     """What one rank takes part in per optimizer step: a kind of collective in a part of the step."""
 
-    kind: Kind
-    part: Part
+    kind: CollectiveKind
+    part: StepPart
     group_size: int
     message_bytes: float  # of all messages of this kind together
 

@@ -15,7 +15,7 @@ from harness.common.paths import CONFIGS
 DEVICES = CONFIGS / "devices.yaml"
 
 
-class _Device(BaseModel):
+class _DevicePeaks(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
     match: str
     tflops: dict[str, float]
@@ -24,7 +24,7 @@ class _Device(BaseModel):
 
 class _Devices(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
-    devices: tuple[_Device, ...]
+    devices: tuple[_DevicePeaks, ...]
 
 
 def peak_flops_per_s(device_name: str, precision: str) -> tuple[float, str] | None:

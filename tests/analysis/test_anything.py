@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.analysis.job.summarise import finish
+from harness.analysis.job.summarise import summarise_job
 from harness.analysis.process.kinds import load_rules
 from harness.analysis.process.measure import measure_trace
 from harness.analysis.summary import Summary, Window
@@ -82,13 +82,13 @@ def check(summary: Summary) -> None:
 @given(traces(), st.sampled_from(list(Window)))
 def test_any_single_trace_gives_a_summary_that_adds_up(made: Made, window: Window) -> None:
     parts = measure_trace(made.trace(), window, RULES)
-    check(finish(parts))
+    check(summarise_job(parts))
 
 
 @given(traces(rank=0), traces(rank=1), st.sampled_from(list(Window)))
 def test_any_two_ranks_give_a_summary_that_adds_up(first: Made, second: Made, window: Window) -> None:
     parts = [part for made in (first, second) for part in measure_trace(made.trace(), window, RULES)]
-    found = finish(parts)
+    found = summarise_job(parts)
     check(found)
     for c in found.collectives:
         assert c.waiting_ns is None or 0 <= c.waiting_ns <= c.duration_ns

@@ -10,7 +10,7 @@ import pytest
 
 from harness.analysis.job.collective_table import chance_of
 from harness.analysis.job.matching import _agreement
-from harness.analysis.job.summarise import finish
+from harness.analysis.job.summarise import summarise_job
 from harness.analysis.metrics import metrics_by_name
 from harness.analysis.process.kinds import load_rules
 from harness.analysis.process.measure import measure_trace
@@ -34,7 +34,7 @@ def rank(
 
 
 def job(*ranks: Made, window: Window = Window.GPU) -> Summary:
-    return finish([part for made in ranks for part in measure_trace(made.trace(), window, RULES)])
+    return summarise_job([part for made in ranks for part in measure_trace(made.trace(), window, RULES)])
 
 
 def test_waiting_is_what_a_rank_spends_beyond_the_fastest_of_the_same_collective() -> None:

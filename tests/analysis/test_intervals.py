@@ -13,8 +13,8 @@ from harness.analysis.process.breakdown import (
     NOT_WORK,
     Busy,
     busy,
-    split,
-    split_each,
+    split_window,
+    split_windows,
 )
 from harness.analysis.process.intervals import (
     Intervals,
@@ -122,14 +122,14 @@ def sets_of(events: list[tuple[int, int, int]]) -> Busy:
 def test_the_split_equals_counting_nanoseconds_one_by_one(
     events: list[tuple[int, int, int]], window: tuple[int, int]
 ) -> None:
-    assert split(sets_of(events), *window).model_dump() == brute(events, window)
+    assert split_window(sets_of(events), *window).model_dump() == brute(events, window)
 
 
 @given(classed, windows)
 def test_compute_exposed_communication_exposed_memory_and_idle_add_up_to_the_window(
     events: list[tuple[int, int, int]], window: tuple[int, int]
 ) -> None:
-    s = split(sets_of(events), *window)
+    s = split_window(sets_of(events), *window)
     assert s.compute_ns + s.exposed_communication_ns + s.exposed_memory_ns + s.idle_ns == s.window_ns
 
 
@@ -139,4 +139,4 @@ def test_splitting_many_windows_at_once_is_splitting_each(
 ) -> None:
     sets = sets_of(events)
     starts, ends = (np.array([w[i] for w in several]) for i in (0, 1))
-    assert split_each(sets, starts, ends) == [split(sets, *w) for w in several]
+    assert split_windows(sets, starts, ends) == [split_window(sets, *w) for w in several]

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
 from harness.analysis.job.grouping import group
-from harness.analysis.job.summarise import finish
+from harness.analysis.job.summarise import summarise_job
 from harness.analysis.process.kinds import load_rules
 from harness.analysis.process.measure import measure_trace
-from harness.analysis.process.part import RankPart, merge
+from harness.analysis.process.part import RankPart, merge_parts
 from harness.analysis.summary import Summary, TraceSource, Window
 from tests.synthetic.columns import Made
 
@@ -43,7 +43,7 @@ def parts() -> tuple[RankPart, ...]:
 
 
 def text(found: list[RankPart]) -> str:
-    return finish(found).model_dump_json()
+    return summarise_job(found).model_dump_json()
 
 
 @given(st.permutations(range(RANKS)), st.lists(st.integers(0, RANKS), max_size=3))
@@ -51,16 +51,16 @@ def test_any_order_and_any_split_give_the_same_summary(order: list[int], cuts: l
     shuffled = [parts()[i] for i in order]
     bounds = [0, *sorted(cuts), RANKS]
     chunks = [shuffled[a:b] for a, b in pairwise(bounds)]
-    assert text(merge(*chunks)) == text(list(parts()))
+    assert text(merge_parts(*chunks)) == text(list(parts()))
 
 
 @given(st.integers(0, RANKS), st.integers(0, RANKS))
 def test_merging_is_associative_commutative_and_idempotent(i: int, j: int) -> None:
     everything = list(parts())
     a, b, c = everything[:i], everything[i:j], everything[j:]
-    assert merge(merge(a, b), c) == merge(a, merge(b, c))
-    assert merge(a, b) == merge(b, a)
-    assert merge(a, a, b) == merge(a, b)
+    assert merge_parts(merge_parts(a, b), c) == merge_parts(a, merge_parts(b, c))
+    assert merge_parts(a, b) == merge_parts(b, a)
+    assert merge_parts(a, a, b) == merge_parts(a, b)
 
 
 def test_a_part_survives_the_way_through_a_file() -> None:
@@ -69,8 +69,8 @@ def test_a_part_survives_the_way_through_a_file() -> None:
 
 
 def test_sums_over_ranks_are_sums_over_ranks() -> None:
-    found = finish(list(parts()))
-    alone = [finish([part]) for part in parts()]
+    found = summarise_job(list(parts()))
+    alone = [summarise_job([part]) for part in parts()]
     assert sum(k.duration_ns for k in found.kinds) == sum(k.duration_ns for s in alone for k in s.kinds)
     assert sum(k.count for k in found.kernels) == sum(k.count for s in alone for k in s.kernels)
     assert sum(c.bytes for c in found.copies) == sum(c.bytes for s in alone for c in s.copies)
@@ -93,10 +93,10 @@ def shifted(part: RankPart, number: int, world: int) -> RankPart:
 
 def test_a_thousand_ranks_merge_in_flat_memory() -> None:
     one = measure_trace(rank(0, 1000).trace(), Window.STEPS, RULES)[0]
-    finish([shifted(one, i, 10) for i in range(10)])
+    summarise_job([shifted(one, i, 10) for i in range(10)])
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    thousand = merge(*([shifted(one, i, 1000)] for i in range(1000)))
-    found = finish(thousand)
+    thousand = merge_parts(*([shifted(one, i, 1000)] for i in range(1000)))
+    found = summarise_job(thousand)
     grown_mib = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
     assert (len(found.ranks), found.collectives[0].ranks, found.collectives[0].count) == (1000, 1000, 3)
     assert len(found.clocks) == 250
@@ -157,5 +157,5 @@ def test_the_reports_of_a_run_are_one_job_whatever_they_say_of_themselves() -> N
 
 
 def test_a_summary_survives_json_and_refuses_what_it_does_not_know() -> None:
-    found = finish(list(parts()))
+    found = summarise_job(list(parts()))
     assert Summary.model_validate_json(found.model_dump_json()) == found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harness.analysis.job.summarise import finish
+from harness.analysis.job.summarise import summarise_job
 from harness.analysis.metrics import metrics_by_name
 from harness.analysis.process.kinds import load_rules
 from harness.analysis.process.measure import measure_trace
@@ -94,7 +94,9 @@ def with_messages(made: Made, stage: int, stages: int, microbatches: int, iterat
 
 
 def job(ranks: list[Made]) -> Summary:
-    return finish([part for made in ranks for part in measure_trace(made.trace(), Window.STEPS, RULES)])
+    return summarise_job(
+        [part for made in ranks for part in measure_trace(made.trace(), Window.STEPS, RULES)]
+    )
 
 
 @pytest.mark.parametrize(("stages", "microbatches"), [(2, 2), (2, 4), (2, 8), (4, 8)])
@@ -198,7 +200,7 @@ def read(ranks: list[int], microbatches: int, stages: int) -> Summary:
     """A job of whose ranks, one per stage, only some were read."""
     made = [cpu_rank(s, stages, microbatches) for s in ranks]
     parts = [part for m in made for part in measure_trace(m.trace(), Window.STEPS, RULES)]
-    return finish(parts)
+    return summarise_job(parts)
 
 
 @pytest.mark.parametrize("ranks", [[0, 3], [0, 1], [1, 2, 3], [0, 1, 2]])
@@ -221,7 +223,7 @@ def test_a_replica_that_is_missing_hides_no_stage() -> None:
         made = cpu_rank(stage, 2, 4)
         made.identity |= {"rank": rank, "world_size": 4, "path": f"rank{rank}.json"}
         parts += measure_trace(made.trace(), Window.STEPS, RULES)
-    assert finish(parts).pipeline.stages == 2
+    assert summarise_job(parts).pipeline.stages == 2
 
 
 def test_one_stage_is_no_pipeline() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.analysis.job.summarise import finish
+from harness.analysis.job.summarise import summarise_job
 from harness.analysis.process.kinds import load_rules
 from harness.analysis.process.measure import measure_trace
 from harness.analysis.summary import Summary, Window
@@ -241,7 +241,7 @@ def test_a_thousand_devices_are_shown_as_the_busiest_and_the_idlest() -> None:
     made = Made()
     for d in range(40):
         made.event(0, 10 + d, device=d).event(100, 101, device=d)
-    text = render(finish(measure_trace(made.trace(), Window.GPU, load_rules())))
+    text = render(summarise_job(measure_trace(made.trace(), Window.GPU, load_rules())))
     assert "the 5 busiest and the 5 idlest of 40" in text
     assert "device 39" in text
     assert "device 20" not in text

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from harness.analysis.job.summarise import finish
+from harness.analysis.job.summarise import summarise_job
 from harness.analysis.metrics import metrics_by_name
 from harness.analysis.process.kinds import load_rules
 from harness.analysis.process.measure import measure_trace
@@ -23,7 +23,7 @@ BASE_NS = 4_194_304_123_456_000  # µs near 2**42: three decimals do not fit a f
 
 
 def summary_of(*made: Made, window: Window = Window.STEPS) -> Summary:
-    return finish([part for m in made for part in measure_trace(m.trace(), window, RULES)])
+    return summarise_job([part for m in made for part in measure_trace(m.trace(), window, RULES)])
 
 
 def timed(name: str, cat: str, start_ns: int, duration_ns: int, **args: Any) -> kineto.Record:

@@ -9,7 +9,7 @@ import pytest
 
 from harness.analysis.process.kinds import load_rules
 from harness.analysis.process.measure import measure_trace
-from harness.analysis.process.prepared import prepare
+from harness.analysis.process.prepared import prepare_process
 from harness.analysis.process.view import views
 from harness.analysis.summary import Window
 from harness.traces import open_trace
@@ -21,7 +21,7 @@ HOW = (Window.STEPS, load_rules())
 
 
 def steps_of(made: Made) -> Any:
-    return prepare(views(made.trace())[0], Window.STEPS, load_rules()).steps
+    return prepare_process(views(made.trace())[0], Window.STEPS, load_rules()).steps
 
 
 def stepped(count: int, length: int = 100, name: str = "ProfilerStep") -> Made:
@@ -124,7 +124,9 @@ def test_a_batch_that_nsys_never_saw_end_does_not_count(tmp_path: Path) -> None:
     for i in range(5):
         made.range(f"batch_{i}", i * 1000, 1000 if i < 4 else None)
         made.kernel("gemm", i * 1000 + 100, 500)
-    found = prepare(views(open_trace(made.saved(tmp_path / "t.sqlite")))[0], Window.STEPS, load_rules()).steps
+    found = prepare_process(
+        views(open_trace(made.saved(tmp_path / "t.sqlite")))[0], Window.STEPS, load_rules()
+    ).steps
     assert (found.cut_off, found.counted.tolist()) == (1, [True] * 4 + [False])
     assert found.window == (0, 4000)
 
@@ -140,10 +142,10 @@ def half_written(tmp_path: Path, records: list[kineto.Record], share: float, **h
 def test_steps_whose_kernels_a_half_written_file_lost_do_not_count(tmp_path: Path, share: float) -> None:
     marks = [kineto.said(f"ProfilerStep#{i}", i * 1000, 1000) for i in range(10)]
     kernels = [kineto.kernel("gemm", i * 1000 + 100 * j, 50) for i in range(10) for j in range(10)]
-    whole = prepare(views(open_trace(kineto.kineto(tmp_path / "t.json", marks + kernels)))[0], *HOW)
+    whole = prepare_process(views(open_trace(kineto.kineto(tmp_path / "t.json", marks + kernels)))[0], *HOW)
     assert int(whole.steps.counted.sum()) == 10
     trace = open_trace(half_written(tmp_path, marks + kernels, share))
-    found = prepare(views(trace)[0], *HOW).steps
+    found = prepare_process(views(trace)[0], *HOW).steps
     per_step = [int(((trace.events.start_ns // 1000) == i).sum()) for i in range(10)]
     assert found.counted.tolist() == [n == 10 and i < len(trace.events) // 10 for i, n in enumerate(per_step)]
     assert found.cut_off == 10 - int(found.counted.sum()) > 0
@@ -155,7 +157,7 @@ def test_a_half_written_file_of_a_cpu_loses_the_step_it_ends_in(tmp_path: Path) 
         records.append(kineto.said(f"ProfilerStep#{i}", i * 1000, 1000))
         records += [kineto.operator("aten::mm", i * 1000 + 100 * j, 50) for j in range(10)]
     trace = open_trace(half_written(tmp_path, records, 0.5, deviceProperties=[]))
-    found = prepare(views(trace)[0], *HOW).steps
+    found = prepare_process(views(trace)[0], *HOW).steps
     assert found.cut_off == 1
     assert 3 <= int(found.counted.sum()) == len(found.names) - 1
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from harness.analysis.job.summarise import finish
+from harness.analysis.job.summarise import summarise_job
 from harness.analysis.process.kinds import load_rules
 from harness.analysis.process.measure import measure_trace
 from harness.analysis.summary import Window
@@ -71,7 +71,10 @@ def test_a_recording_that_ended_earlier_is_compared_by_what_both_have() -> None:
 def test_the_exports_and_the_summary_tell_the_same_of_a_clock() -> None:
     traces = [rank(0, "a", 0, jitter=2_000), rank(1, "b", 740_000, jitter=2_000)]
     parts = [part for one in traces for part in measure_trace(one, Window.GPU, load_rules())]
-    assert {c.host: -c.offset_ns for c in finish(parts).clocks} == {"a": 0, "b": offsets_ns(traces)[0][1]}
+    assert {c.host: -c.offset_ns for c in summarise_job(parts).clocks} == {
+        "a": 0,
+        "b": offsets_ns(traces)[0][1],
+    }
 
 
 def test_a_node_that_cannot_be_compared_is_named() -> None:

@@ -10,7 +10,7 @@ from math import comb
 import numpy as np
 
 from harness.analysis.job.matching import JobCollectives, MatchedGroup
-from harness.analysis.process.collective_rows import Key, Rows
+from harness.analysis.process.collective_rows import CollectiveRows, Key
 from harness.analysis.process.part import RankPart
 from harness.analysis.summary import Clock, Collective, MessageSize, Straggler
 from harness.common.bus_factor import bus_factor
@@ -118,7 +118,7 @@ def _count_last(s: _Sums, m: MatchedGroup, start: I64) -> None:
             s.last[rank] = s.last.get(rank, 0) + int(count)
 
 
-def _add_unmatched(s: _Sums, part: RankPart, rows: Rows, chosen: I64) -> None:
+def _add_unmatched(s: _Sums, part: RankPart, rows: CollectiveRows, chosen: I64) -> None:
     duration = (rows.end_ns - rows.start_ns)[chosen]
     _count(s, [part], rows.bytes[chosen], duration)
     own = s.unmatched.setdefault(part.key, _Unmatched())

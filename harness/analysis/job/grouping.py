@@ -10,7 +10,7 @@ from statistics import median
 import numpy as np
 
 from harness.analysis.job.matching import NAMELESS, JobCollectives
-from harness.analysis.process.part import RankPart, merge
+from harness.analysis.process.part import RankPart, merge_parts
 from harness.analysis.summary import Clock, Finding, Verdict
 
 APART_NS = 1_000_000
@@ -32,7 +32,7 @@ def group(parts: Iterable[RankPart]) -> list[list[RankPart]]:
     runs: dict[str, list[RankPart]] = {}
     worlds: dict[int, list[RankPart]] = {}
     files: dict[str, list[RankPart]] = {}
-    for part in merge(list(parts)):
+    for part in merge_parts(list(parts)):
         size = part.source.world_size
         if part.run is not None:
             runs.setdefault(part.run, []).append(part)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.analysis.process.collective_rows import Key, Rows
+from harness.analysis.process.collective_rows import CollectiveRows, Key
 from harness.analysis.process.part import RankPart, unpack_rows
 from harness.traces.trace import I64
 from harness.traces.vocabulary import POINT_TO_POINT
@@ -72,7 +72,7 @@ class JobCollectives:
     """Every group of a job: matched ones, the rows that could not be, and why."""
 
     matched: list[MatchedGroup] = field(default_factory=list)
-    unmatched: list[tuple[RankPart, Rows]] = field(default_factory=list)
+    unmatched: list[tuple[RankPart, CollectiveRows]] = field(default_factory=list)
     reasons: list[str] = field(default_factory=list)
     # (kind, phase, number) -> sum, over the ranks with a counted step where any has one: it is divided by their steps
     phases: Counter[tuple[str, int, str]] = field(default_factory=Counter)
@@ -81,7 +81,7 @@ class JobCollectives:
 def match_collectives(parts: Sequence[RankPart], world_size: int | None) -> JobCollectives:
     """Match the collectives of a job's ranks, group by group."""
     result = JobCollectives()
-    groups: dict[Group, list[tuple[RankPart, Rows]]] = {}
+    groups: dict[Group, list[tuple[RankPart, CollectiveRows]]] = {}
     stepped = any(part.steps.durations_ns for part in parts)
     for part in parts:
         rows = unpack_rows(part.collectives)
@@ -107,7 +107,7 @@ def match_collectives(parts: Sequence[RankPart], world_size: int | None) -> JobC
     return result
 
 
-def _add_phases(sums: Counter[tuple[str, int, str]], part: RankPart, rows: Rows) -> None:
+def _add_phases(sums: Counter[tuple[str, int, str]], part: RankPart, rows: CollectiveRows) -> None:
     """Count, bytes and time of this rank's collectives inside its window, per kind and phase."""
     inside = (rows.start_ns >= part.window_start_ns) & (rows.start_ns < part.window_end_ns)
     duration = rows.end_ns - rows.start_ns
@@ -127,7 +127,7 @@ def _differ(group: Group) -> str:
     return f"group {group.name}: the ranks' sequences of collectives differ"
 
 
-def _by_group(rows: Rows) -> Iterable[tuple[Group, Rows]]:
+def _by_group(rows: CollectiveRows) -> Iterable[tuple[Group, CollectiveRows]]:
     """A rank's rows per group. Sends and receives stand alone; so do the kinds of a group that has no name."""
     of_key = [_group(key) for key in rows.keys]
     for group in dict.fromkeys(of_key):
@@ -135,7 +135,7 @@ def _by_group(rows: Rows) -> Iterable[tuple[Group, Rows]]:
         if chosen.any():
             yield (
                 group,
-                Rows(
+                CollectiveRows(
                     rows.keys,
                     rows.key[chosen],
                     rows.bytes[chosen],
@@ -152,7 +152,9 @@ def _group(key: Key) -> Group:
     return Group(key.group, key.ranks)
 
 
-def _obstacle(group: Group, members: list[tuple[RankPart, Rows]], world_size: int | None) -> str | None:
+def _obstacle(
+    group: Group, members: list[tuple[RankPart, CollectiveRows]], world_size: int | None
+) -> str | None:
     """Why a group cannot be matched at all; None when it can be tried."""
     if group.point_to_point:
         return "point-to-point transfers have no common instance"
@@ -174,11 +176,11 @@ class _Placed:
     """A member whose first collective stands at `shift` in the longest member's sequence (negative: before it)."""
 
     part: RankPart
-    rows: Rows
+    rows: CollectiveRows
     shift: int
 
 
-def _align_sequences(members: list[tuple[RankPart, Rows]]) -> list[_Placed] | None:
+def _align_sequences(members: list[tuple[RankPart, CollectiveRows]]) -> list[_Placed] | None:
     """Every member at its place; None: no match.
 
     Two sequences match where kinds, element types and sizes agree in all that they share; neighbours that began at
@@ -205,14 +207,14 @@ def _align_sequences(members: list[tuple[RankPart, Rows]]) -> list[_Placed] | No
     return placed
 
 
-def _in_order(rows: Rows, reference: I64, own: I64, shift: int) -> Rows:
+def _in_order(rows: CollectiveRows, reference: I64, own: I64, shift: int) -> CollectiveRows:
     """The rows with neighbours put back that had changed places."""
     theirs, ours = _shared(len(reference), len(own), shift)
     order = np.arange(len(own))
     back = _agreement(reference[theirs], own[ours])
     if back is not None:
         order[ours] = ours.start + back
-    return Rows(
+    return CollectiveRows(
         rows.keys,
         rows.key[order],
         rows.bytes[order],
@@ -246,7 +248,7 @@ def _agreement(reference: I64, own: I64) -> I64 | None:
     return order if np.array_equal(reference, own[order]) else None
 
 
-def _codes(members: Sequence[Rows]) -> list[I64]:
+def _codes(members: Sequence[CollectiveRows]) -> list[I64]:
     """A number per collective of each member, the same for what may be the same collective. Sizes and types count
     where every member recorded them, sizes only of kinds in which they are the same on all ranks."""
     typed = all(k.dtype is not None for rows in members for k in rows.keys)
@@ -260,7 +262,9 @@ def _codes(members: Sequence[Rows]) -> list[I64]:
     return [kind + size * len(index) for kind, size in columns]
 
 
-def _place_by_ends(codes: tuple[I64, I64], lead: Rows, own: Rows, ahead_ns: int) -> int | None:
+def _place_by_ends(
+    codes: tuple[I64, I64], lead: CollectiveRows, own: CollectiveRows, ahead_ns: int
+) -> int | None:
     """Of the places where codes agree and spans meet, the one with the nearest ends; None: nowhere. Tried are the
     places to which the ends themselves point."""
     sample = np.unique(np.linspace(0, len(own.key) - 1, min(len(own.key), _SAMPLE)).astype(np.int64))

@@ -39,7 +39,7 @@ TOP_UNCLASSIFIED = 30
 _SEVERITIES = (Verdict.GOOD, Verdict.DOUBTFUL, Verdict.UNUSABLE)
 
 
-def finish(parts: Sequence[RankPart], world_size: int | None = None) -> Summary:
+def summarise_job(parts: Sequence[RankPart], world_size: int | None = None) -> Summary:
     """The summary of one job's parts, whatever order they come in.
 
     `world_size`: what the training itself said; traces of one node of several know only of themselves.

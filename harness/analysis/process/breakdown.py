@@ -54,7 +54,7 @@ def busy(start_ns: I64, end_ns: I64, event_class: U8) -> Busy:
     )
 
 
-def split(sets: Busy, start_ns: int, end_ns: int) -> TimeSplit:
+def split_window(sets: Busy, start_ns: int, end_ns: int) -> TimeSplit:
     """The split of the window [start_ns, end_ns)."""
     inside = {
         name: length(clip(getattr(sets, name), start_ns, end_ns))
@@ -63,7 +63,7 @@ def split(sets: Busy, start_ns: int, end_ns: int) -> TimeSplit:
     return _as_split(end_ns - start_ns, inside)
 
 
-def split_each(sets: Busy, start_ns: I64, end_ns: I64) -> list[TimeSplit]:
+def split_windows(sets: Busy, start_ns: I64, end_ns: I64) -> list[TimeSplit]:
     """The split of each of m windows."""
     inside = {
         name: lengths_within(getattr(sets, name), start_ns, end_ns)

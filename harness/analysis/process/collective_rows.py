@@ -30,7 +30,7 @@ class Key:
 
 
 @dataclass(frozen=True)
-class Rows:
+class CollectiveRows:
     """n collectives of one rank in start order: `key` indexes `keys`; bytes are -1 where not recorded."""
 
     keys: list[Key]
@@ -41,7 +41,7 @@ class Rows:
     phase: I8  # index into phases.PHASES
 
 
-def rows(view: View, kinds: Kinds, ranges: tuple[Nesting, I64] | None = None) -> Rows:
+def rows(view: View, kinds: Kinds, ranges: tuple[Nesting, I64] | None = None) -> CollectiveRows:
     """All collectives of a process: those with arguments, and device spans of communication without any.
 
     `ranges`: their nesting and the owner of each event, which tell the phases; without them every phase is 0."""
@@ -58,7 +58,7 @@ def rows(view: View, kinds: Kinds, ranges: tuple[Nesting, I64] | None = None) ->
     order = np.argsort(start, kind="stable")
     event = np.concatenate([recorded.event, bare_at])[order]
     phase = _phases(view, *ranges, (event, start[order])) if ranges else np.zeros(len(order), np.int8)
-    return Rows(list(keys), key[order], size[order], start[order], end[order], phase)
+    return CollectiveRows(list(keys), key[order], size[order], start[order], end[order], phase)
 
 
 def _phases(view: View, nesting: Nesting, owner: I64, moments: tuple[I64, I64]) -> I8:

@@ -7,10 +7,17 @@ from collections.abc import Iterator
 import numpy as np
 
 from harness.analysis.process import idle
-from harness.analysis.process.breakdown import COMMUNICATION, NOT_WORK, Busy, idle_sets, split, split_each
+from harness.analysis.process.breakdown import (
+    COMMUNICATION,
+    NOT_WORK,
+    Busy,
+    idle_sets,
+    split_window,
+    split_windows,
+)
 from harness.analysis.process.by_name import matching
 from harness.analysis.process.intervals import EMPTY, Intervals, clip, difference, intersection, merge, union
-from harness.analysis.process.prepared import Measured
+from harness.analysis.process.prepared import MeasuredProcess
 from harness.analysis.summary import Device, Gap, IdleCause, KindTime, MetricAverage, StepSplit
 from harness.traces.operators import counted
 from harness.traces.trace import I64, U8, Activity
@@ -19,11 +26,11 @@ LONGEST_GAPS = 10
 _CHUNK = 1 << 19  # gaps judged at a time: keeps millions of gaps from filling the memory
 
 
-def measure(m: Measured, device: int) -> Device:
+def measure_device(m: MeasuredProcess, device: int) -> Device:
     """Everything about one device inside its window."""
     view, rows, sets = m.view, m.rows[device], m.busy[device]
     start, end = m.windows[device]
-    parts = split(sets, start, end)
+    parts = split_window(sets, start, end)
     activity = view.events.activity[rows]
     causes, gaps = _idle(m, device)
     identity = view.trace.identity
@@ -54,12 +61,12 @@ def measure(m: Measured, device: int) -> Device:
     )
 
 
-def idle_of(m: Measured, device: int) -> Intervals:
+def idle_of(m: MeasuredProcess, device: int) -> Intervals:
     """The device's idle stretches inside its window."""
     return idle_sets(m.busy[device], *m.windows[device])
 
 
-def communicating_alone(m: Measured, device: int) -> Intervals:
+def communicating_alone(m: MeasuredProcess, device: int) -> Intervals:
     """When the device communicates or awaits communication, inside its window, and computes nothing: its exposed
     communication and the idle time whose cause is communication."""
     sets = m.busy[device]
@@ -67,14 +74,14 @@ def communicating_alone(m: Measured, device: int) -> Intervals:
     return merge(exposed, GapJudge(m, device).awaiting(idle_of(m, device)))
 
 
-def _kernels(m: Measured, device: int) -> int:
+def _kernels(m: MeasuredProcess, device: int) -> int:
     rows = np.arange(m.rows[device].start, m.rows[device].stop)
     activity = m.view.events.activity[rows]
     kernels = rows[(activity == Activity.KERNEL) | (activity == Activity.CPU_OP)]
     return len(counted(m.view.events, kernels)[0])
 
 
-def _after(m: Measured, device: int, end: int) -> int:
+def _after(m: MeasuredProcess, device: int, end: int) -> int:
     """Work that was launched inside the window and ran after it."""
     events, rows = m.view.events, m.rows[device]
     launched, ends = events.launch_ns[rows], events.end_ns[rows]
@@ -85,15 +92,15 @@ def _after(m: Measured, device: int, end: int) -> int:
     return int((after.end - after.start).sum())
 
 
-def _steps(m: Measured, sets: Busy) -> list[StepSplit]:
+def _steps(m: MeasuredProcess, sets: Busy) -> list[StepSplit]:
     chosen = np.flatnonzero(m.steps.counted)
-    parts = split_each(sets, m.steps.start_ns[chosen], m.steps.end_ns[chosen])
+    parts = split_windows(sets, m.steps.start_ns[chosen], m.steps.end_ns[chosen])
     return [
         StepSplit(step=m.steps.names[i], **part.model_dump()) for i, part in zip(chosen, parts, strict=True)
     ]
 
 
-def _kinds(m: Measured, device: int) -> list[KindTime]:
+def _kinds(m: MeasuredProcess, device: int) -> list[KindTime]:
     rows, (start, end) = m.rows[device], m.windows[device]
     starts = m.view.events.start_ns[rows]
     inside = (starts >= start) & (starts < end)
@@ -120,7 +127,7 @@ def kind_table(sums: list[tuple[str, str | None, int, int]]) -> list[KindTime]:
     return sorted(table, key=lambda k: (-k.duration_ns, k.kind, k.precision or ""))
 
 
-def _idle(m: Measured, device: int) -> tuple[list[IdleCause], list[Gap]]:
+def _idle(m: MeasuredProcess, device: int) -> tuple[list[IdleCause], list[Gap]]:
     gaps = idle_of(m, device)
     judge = GapJudge(m, device)
     sums = np.zeros((1, len(idle.CAUSES)), np.int64)
@@ -139,7 +146,7 @@ def _chunks(gaps: Intervals) -> Iterator[Intervals]:
         yield Intervals(gaps.start[at : at + _CHUNK], gaps.end[at : at + _CHUNK])
 
 
-def main_causes(m: Measured, device: int, gaps: Intervals) -> U8:
+def main_causes(m: MeasuredProcess, device: int, gaps: Intervals) -> U8:
     """For each gap the cause that explains most of it, as an index into idle.CAUSES."""
     judge = GapJudge(m, device)
     found = [judge(some).argmax(axis=1).astype(np.uint8) for some in _chunks(gaps)]
@@ -149,7 +156,7 @@ def main_causes(m: Measured, device: int, gaps: Intervals) -> U8:
 class GapJudge:
     """Causes per gap of one device, with the host's sets made once."""
 
-    def __init__(self, m: Measured, device: int) -> None:
+    def __init__(self, m: MeasuredProcess, device: int) -> None:
         self._view, self._rows, self._classes = m.view, m.rows[device], m.kinds.event_class
         self._host = idle.host_time(m.view, m.nesting)
         self._dispatch, self._annotated = EMPTY, EMPTY
@@ -183,7 +190,7 @@ class GapJudge:
         )
 
 
-def _named(m: Measured, device: int, gap: Gap) -> Gap:
+def _named(m: MeasuredProcess, device: int, gap: Gap) -> Gap:
     """The gap with the range it lies in and its neighbours' names."""
     events, rows, names = m.view.events, m.rows[device], m.view.names
     starts = events.start_ns[rows]
@@ -200,7 +207,7 @@ def _named(m: Measured, device: int, gap: Gap) -> Gap:
     )
 
 
-def _range_at(m: Measured, moment_ns: int) -> str | None:
+def _range_at(m: MeasuredProcess, moment_ns: int) -> str | None:
     """The innermost range of the main thread that covers a moment."""
     if m.nesting.main is None:
         return None
@@ -208,7 +215,7 @@ def _range_at(m: Measured, moment_ns: int) -> str | None:
     return m.view.names[m.view.ranges.name[row]] if row >= 0 else None
 
 
-def _metrics(m: Measured, device: int) -> list[MetricAverage]:
+def _metrics(m: MeasuredProcess, device: int) -> list[MetricAverage]:
     start, end = m.windows[device]
     rows: list[MetricAverage] = []
     for series in m.view.trace.metrics:

@@ -28,7 +28,7 @@ _NOT_COMPUTE = re.compile(
 _COMPUTE_CODE, _COMMUNICATION_CODE, _OTHER_CODE = 2, 0, 1
 
 
-def split(view: View) -> HtaSplit | None:
+def hta_split(view: View) -> HtaSplit | None:
     """HTA's numbers for one rank's Kineto trace; None where HTA would have nothing to say."""
     if view.trace.identity.source != "kineto" or view.on_cpu or len(view.events) == 0:
         return None

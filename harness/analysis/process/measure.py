@@ -11,7 +11,13 @@ from harness.analysis.process import collective_rows, device, hta, launches, pip
 from harness.analysis.process.kinds import Rules, classify
 from harness.analysis.process.part import KernelSums, RangeSums, RankPart, StepsPart, pack_rows, pack_tables
 from harness.analysis.process.phases import PhaseSums, phase_sums, phases
-from harness.analysis.process.prepared import Measured, extent_of, inside, prepare, range_of_events
+from harness.analysis.process.prepared import (
+    MeasuredProcess,
+    extent_of,
+    inside,
+    prepare_process,
+    range_of_events,
+)
 from harness.analysis.process.steps import NO_STEPS, ProcessSteps
 from harness.analysis.process.view import View, views
 from harness.analysis.summary import TraceSource, Window
@@ -27,12 +33,12 @@ def measure_trace(trace: Trace, window: Window, rules: Rules, hta_too: bool = Fa
 
 def measured_processes(
     trace: Trace, window: Window, rules: Rules, hta_too: bool = False
-) -> Iterator[tuple[RankPart, Measured]]:
+) -> Iterator[tuple[RankPart, MeasuredProcess]]:
     """The part of each process of the trace, with the columns it was made from, one process at a time."""
     for view in views(trace):
-        measured = prepare(view, window, rules)
+        measured = prepare_process(view, window, rules)
         part = _part(measured, window)
-        yield (part.model_copy(update={"hta": hta.split(view)}) if hta_too else part), measured
+        yield (part.model_copy(update={"hta": hta.hta_split(view)}) if hta_too else part), measured
 
 
 def unmeasured(view: View, rules: Rules) -> RankPart:
@@ -50,11 +56,11 @@ def unmeasured(view: View, rules: Rules) -> RankPart:
     )
 
 
-def _part(measured: Measured, window: Window) -> RankPart:
+def _part(measured: MeasuredProcess, window: Window) -> RankPart:
     view = measured.view
     start, end = extent_of(measured.windows) if measured.windows else (0, 0)
     chosen = inside(measured)
-    devices = [device.measure(measured, d) for d in measured.rows]
+    devices = [device.measure_device(measured, d) for d in measured.rows]
     part = RankPart(
         source=_source(view),
         window=window,
@@ -102,12 +108,12 @@ def _steps_part(steps: ProcessSteps) -> StepsPart:
     )
 
 
-def _stage(m: Measured) -> pipeline.StagePart | None:
+def _stage(m: MeasuredProcess) -> pipeline.StagePart | None:
     first = next(iter(m.rows), None)
     return None if first is None else pipeline.stage_of(m, first)
 
 
-def _kernels(m: Measured, chosen: NDArray[np.bool_]) -> KernelSums:
+def _kernels(m: MeasuredProcess, chosen: NDArray[np.bool_]) -> KernelSums:
     """Sums per kernel name and kind; on a CPU the operators and collectives."""
     events, kinds = m.view.events, m.kinds
     kernels = np.flatnonzero(
@@ -135,12 +141,12 @@ def _kernels(m: Measured, chosen: NDArray[np.bool_]) -> KernelSums:
     ]
 
 
-def _phases(m: Measured, chosen: NDArray[np.bool_]) -> PhaseSums:
+def _phases(m: MeasuredProcess, chosen: NDArray[np.bool_]) -> PhaseSums:
     phase = phases(m.view.ranges, m.view.names, m.nesting)
     return phase_sums(m.view.events, range_of_events(m), phase, m.kinds.event_class, chosen)
 
 
-def _ranges(m: Measured, chosen: NDArray[np.bool_]) -> RangeSums:
+def _ranges(m: MeasuredProcess, chosen: NDArray[np.bool_]) -> RangeSums:
     view = m.view
     idle = [device.idle_of(m, d) for d in m.rows]
     table = ranges.project(view.ranges, view.names, m.nesting, (view.events, m.owner, chosen), idle)

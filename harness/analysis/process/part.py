@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from pydantic import ConfigDict, Field
 
-from harness.analysis.process.collective_rows import Key, Rows
+from harness.analysis.process.collective_rows import CollectiveRows, Key
 from harness.analysis.process.pipeline import StagePart
 from harness.analysis.summary import (
     Copy,
@@ -95,7 +95,7 @@ def unpack_tables(packed: bytes) -> tuple[KernelSums, RangeSums]:
     return [tuple(row) for row in kernels], {k: tuple(v) for k, v in ranges.items()}
 
 
-def pack_rows(rows: Rows) -> bytes:
+def pack_rows(rows: CollectiveRows) -> bytes:
     """Collective rows, compressed columns."""
     keys: list[Any] = [[k.kind, k.group, k.group_size, k.dtype, k.ranks] for k in rows.keys]
     head = json.dumps(keys).encode()
@@ -110,7 +110,7 @@ def pack_rows(rows: Rows) -> bytes:
     return zlib.compress(len(head).to_bytes(4, "little") + head + body, 1)
 
 
-def unpack_rows(packed: bytes) -> Rows:
+def unpack_rows(packed: bytes) -> CollectiveRows:
     """The inverse of `pack_rows`."""
     raw = zlib.decompress(packed)
     size = int.from_bytes(raw[:4], "little")
@@ -118,10 +118,10 @@ def unpack_rows(packed: bytes) -> Rows:
     columns = np.frombuffer(raw[4 + size :], "<i8").astype(np.int64).reshape(5, -1)
     start = np.cumsum(columns[2])
     phase = columns[4].astype(np.int8)
-    return Rows(keys, columns[0].astype(np.int32), columns[1], start, start + columns[3], phase)
+    return CollectiveRows(keys, columns[0].astype(np.int32), columns[1], start, start + columns[3], phase)
 
 
-def merge(*groups: Sequence[RankPart]) -> list[RankPart]:
+def merge_parts(*groups: Sequence[RankPart]) -> list[RankPart]:
     """All parts of several groups in one canonical order. Associative, commutative, and idempotent.
 
     The same process of the same file counts once, so that a chunk that was measured twice changes nothing.

@@ -19,7 +19,7 @@ from harness.analysis.process.by_name import matching, used
 from harness.analysis.process.device import communicating_alone
 from harness.analysis.process.intervals import Intervals, clip, difference, intersection, length, union
 from harness.analysis.process.nesting import Nesting
-from harness.analysis.process.prepared import Measured
+from harness.analysis.process.prepared import MeasuredProcess
 from harness.analysis.process.ranges import device_spans
 from harness.analysis.process.steps import ProcessSteps, by_periodicity
 from harness.analysis.process.view import View
@@ -74,7 +74,7 @@ class Microbatches:
         return (began >= start_ns) & (began < end_ns)
 
 
-def stage_of(m: Measured, device: int) -> StagePart | None:
+def stage_of(m: MeasuredProcess, device: int) -> StagePart | None:
     """This process as a pipeline stage, its device as the worker; None when it ran none or no step counts."""
     steps, found = m.steps, microbatches(m.view, m.nesting, m.owner)
     if found is None or steps.window is None:
@@ -157,13 +157,13 @@ def _is_transfer(name: str) -> bool:
     return (is_communication(name) or name.startswith("gloo:")) and collective_kind(name) in POINT_TO_POINT
 
 
-def _sets(m: Measured, device: int, chosen: NDArray[np.bool_]) -> Intervals:
+def _sets(m: MeasuredProcess, device: int, chosen: NDArray[np.bool_]) -> Intervals:
     rows, events = m.rows[device], m.view.events
     mine = chosen[rows]
     return union(events.start_ns[rows][mine], events.end_ns[rows][mine])
 
 
-def _work(m: Measured, device: int, found: Microbatches, transfers: Intervals) -> Intervals:
+def _work(m: MeasuredProcess, device: int, found: Microbatches, transfers: Intervals) -> Intervals:
     """When the stage works. On a CPU the interpreter is part of it: the forward and backward ranges themselves."""
     if m.view.on_cpu:
         return difference(union(found.start_ns, found.end_ns), transfers)
@@ -193,7 +193,7 @@ def _iteration(
     )
 
 
-def _others(m: Measured, device: int) -> Intervals:
+def _others(m: MeasuredProcess, device: int) -> Intervals:
     """Communication other than sends and receives."""
     return _sets(m, device, (m.kinds.event_class == COMMUNICATION) & ~_sends_or_receives(m.view))
 

@@ -18,7 +18,7 @@ from harness.traces.trace import I64, Events
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredProcess:
     """One process, classified, nested, split into busy sets, with the window of each of its devices."""
 
     view: View
@@ -31,7 +31,7 @@ class Measured:
     windows: dict[int, tuple[int, int]]  # by device
 
 
-def prepare(view: View, window: Window, rules: Rules) -> Measured:
+def prepare_process(view: View, window: Window, rules: Rules) -> MeasuredProcess:
     """Compute what the analyses share. A device without events has no window and is left out."""
     events = view.events
     kinds = classify(events, view.names, rules)
@@ -43,7 +43,7 @@ def prepare(view: View, window: Window, rules: Rules) -> Measured:
     marked = steps.window if window is Window.STEPS else None
     windows = {d: marked or _extent(events, rows[d], kinds) for d, b in sets.items() if len(b.any.start)}
     rows = {d: r for d, r in rows.items() if d in windows}
-    return Measured(view, kinds, sets, rows, steps, nesting, owner, windows)
+    return MeasuredProcess(view, kinds, sets, rows, steps, nesting, owner, windows)
 
 
 def extent_of(windows: dict[int, tuple[int, int]]) -> tuple[int, int]:
@@ -51,7 +51,7 @@ def extent_of(windows: dict[int, tuple[int, int]]) -> tuple[int, int]:
     return min(start for start, _ in windows.values()), max(end for _, end in windows.values())
 
 
-def range_of_events(m: Measured) -> I64:
+def range_of_events(m: MeasuredProcess) -> I64:
     """The row of the range that each event belongs to, -1: none. An operator's own thread may have none open."""
     if not m.view.on_cpu or m.nesting.main is None:
         return m.owner
@@ -72,7 +72,7 @@ def device_rows(of: NDArray[np.int32]) -> dict[int, slice]:
     return {int(of[a]): slice(a, b) for a, b in pairwise(bounds)}
 
 
-def inside(m: Measured) -> NDArray[np.bool_]:
+def inside(m: MeasuredProcess) -> NDArray[np.bool_]:
     """Events that start inside their device's window."""
     chosen = np.zeros(len(m.view.events), np.bool_)
     for d, rows in m.rows.items():

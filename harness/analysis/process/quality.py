@@ -10,7 +10,7 @@ import numpy as np
 
 from harness.analysis.process.by_name import matching
 from harness.analysis.process.part import RankPart
-from harness.analysis.process.prepared import Measured, inside
+from harness.analysis.process.prepared import MeasuredProcess, inside
 from harness.analysis.process.ranges import without_arguments
 from harness.analysis.process.steps import by_periodicity
 from harness.analysis.summary import Device, Finding, Verdict
@@ -23,7 +23,7 @@ WHOLE_GRAPH = "CUDA graph "
 _NUMBERED_MODULE = re.compile(r"\b((?:blocks?|layers?|h)[._ \[]?)\d+", re.IGNORECASE)
 
 
-def judge_part(part: RankPart, m: Measured) -> RankPart:
+def judge_part(part: RankPart, m: MeasuredProcess) -> RankPart:
     """The part with what is wrong with its own recording; idle time is withheld where steps were not
     recorded."""
     graphs, share = _whole_graphs(m)
@@ -52,7 +52,7 @@ def judge_part(part: RankPart, m: Measured) -> RankPart:
     return part.model_copy(update=judged)
 
 
-def _unordered_rest(m: Measured) -> str:
+def _unordered_rest(m: MeasuredProcess) -> str:
     """Of a file that was cut off: whether its window holds a stretch of which only some work was written."""
     until = m.view.trace.complete_until_ns
     if until is None or not bool((m.view.events.start_ns[inside(m)] > until).any()):
@@ -62,7 +62,7 @@ def _unordered_rest(m: Measured) -> str:
     )
 
 
-def _holes(part: RankPart, m: Measured) -> str:
+def _holes(part: RankPart, m: MeasuredProcess) -> str:
     if part.steps.empty <= part.steps.found / 2 and not m.steps.empty_between:
         return ""
     return (
@@ -71,7 +71,7 @@ def _holes(part: RankPart, m: Measured) -> str:
     )
 
 
-def _whole_graphs(m: Measured) -> tuple[int, float]:
+def _whole_graphs(m: MeasuredProcess) -> tuple[int, float]:
     """Launches of CUDA graphs that were recorded as one event each, and their share of the kernels' time."""
     events = m.view.events
     kernels = events.activity == Activity.KERNEL
@@ -115,7 +115,7 @@ def _doubt(what: str, evidence: str) -> Finding:
     return Finding(severity=Verdict.DOUBTFUL, what=what, evidence=evidence)
 
 
-def _nothing(part: RankPart, m: Measured) -> list[Finding]:
+def _nothing(part: RankPart, m: MeasuredProcess) -> list[Finding]:
     """What nsys records without a GPU still says how long the ranges took; anything else without work says nothing."""
     if part.events:
         return []
@@ -140,7 +140,7 @@ def _steps(part: RankPart) -> list[Finding]:
     return found
 
 
-def _periodicity(part: RankPart, m: Measured) -> list[Finding]:
+def _periodicity(part: RankPart, m: MeasuredProcess) -> list[Finding]:
     """A period is no step where the program's numbered modules do not come back in each."""
     if not by_periodicity(m.steps.source):
         return []
@@ -155,7 +155,7 @@ def _periodicity(part: RankPart, m: Measured) -> list[Finding]:
     return [Finding(severity=Verdict.GOOD, what=what, evidence=evidence)]
 
 
-def _numbered_modules(m: Measured) -> dict[str, list[int]]:
+def _numbered_modules(m: MeasuredProcess) -> dict[str, list[int]]:
     """How often each range named after a module occurs, by its name without the module's number."""
     instances: Counter[str] = Counter()
     for name, count in enumerate(np.bincount(m.view.ranges.name).tolist()):
@@ -176,7 +176,7 @@ def _tool(part: RankPart) -> list[Finding]:
     return found
 
 
-def _launches(m: Measured) -> list[Finding]:
+def _launches(m: MeasuredProcess) -> list[Finding]:
     """Idle causes, ranges and HTA's trimming all rest on knowing which call launched a kernel."""
     events = m.view.events
     kernels = events.activity == Activity.KERNEL

@@ -16,12 +16,12 @@ from harness.common.ranks import rank_in_range
 from harness.traces.trace import Activity, Calls, Collectives, Events, Ranges, Trace
 
 _Columns = TypeVar("_Columns", Events, Calls, Ranges, Collectives)
-Rows = slice | NDArray[np.intp]
+RowIndex = slice | NDArray[np.intp]
 
 
 @dataclass(frozen=True)
 class View:
-    """Rows of one process. `epoch_ns` brings its clock to unix time; None when that is not known."""
+    """RowIndex of one process. `epoch_ns` brings its clock to unix time; None when that is not known."""
 
     trace: Trace
     events: Events
@@ -99,9 +99,9 @@ def view_of(trace: Trace, pid: int) -> View:
     mine = rows_of(trace.events.process == pid)
     return View(
         trace,
-        take(trace.events, mine),
-        take(trace.calls, rows_of(trace.calls.process == pid)),
-        take(trace.ranges, rows_of(trace.ranges.process == pid)),
+        select_rows(trace.events, mine),
+        select_rows(trace.calls, rows_of(trace.calls.process == pid)),
+        select_rows(trace.ranges, rows_of(trace.ranges.process == pid)),
         _collectives_of(trace.collectives, mine, len(trace.events)),
         rank=process_rank(trace, pid),
         pid=pid,
@@ -109,12 +109,12 @@ def view_of(trace: Trace, pid: int) -> View:
     )
 
 
-def _collectives_of(collectives: Collectives, mine: Rows, events: int) -> Collectives:
+def _collectives_of(collectives: Collectives, mine: RowIndex, events: int) -> Collectives:
     """The rows whose event is `mine`, pointing into the process's own events."""
     new_index = np.full(events, -1, np.int64)
     new_index[mine] = np.arange(len(new_index[mine]))
     own = np.where(collectives.event >= 0, new_index[np.maximum(collectives.event, 0)], -1)
-    rows = take(collectives, rows_of(own >= 0))
+    rows = select_rows(collectives, rows_of(own >= 0))
     columns = {f.name: getattr(rows, f.name) for f in fields(rows)} | {"event": own[own >= 0]}
     return Collectives(**columns)
 
@@ -123,7 +123,7 @@ def _epoch(trace: Trace) -> int | None:
     return 0 if trace.identity.clock == "unix" else trace.identity.epoch_ns
 
 
-def rows_of(mask: NDArray[np.bool_]) -> Rows:
+def rows_of(mask: NDArray[np.bool_]) -> RowIndex:
     """The chosen rows, as a slice where they lie together: a slice of a column is no copy."""
     rows = np.flatnonzero(mask)
     if len(rows) == 0:
@@ -132,6 +132,6 @@ def rows_of(mask: NDArray[np.bool_]) -> Rows:
     return slice(first, last + 1) if last - first + 1 == len(rows) else rows
 
 
-def take(columns: _Columns, rows: Rows) -> _Columns:
+def select_rows(columns: _Columns, rows: RowIndex) -> _Columns:
     """The chosen rows of a set of columns."""
     return type(columns)(**{f.name: getattr(columns, f.name)[rows] for f in fields(columns)})

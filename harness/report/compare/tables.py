@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from string import ascii_lowercase
 
-from harness.analysis.compare import Change, Comparison, Ratio
+from harness.analysis.compare import Comparison, MetricChange, Ratio
 from harness.analysis.metrics import IDLE_LABEL
 from harness.format.format import duration, named, per_step, percent, rate, short
 from harness.format.labels import cause_word
@@ -185,7 +185,7 @@ def _cells(pairs: Pairs, name: str) -> Iterator[str]:
 def _times(pairs: Pairs, name: str) -> Iterator[str]:
     """Over the base's, where that is not shown as zero."""
     for pair in pairs:
-        change: Change | None = next((c for c in pair.changes if c.name == name), None)
+        change: MetricChange | None = next((c for c in pair.changes if c.name == name), None)
         seen = change is not None and change.a is not None and set("123456789") & set(_text(name, change.a))
         yield f"{rate(change.ratio)}×" if change is not None and seen and change.ratio is not None else ""
 

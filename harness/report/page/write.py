@@ -9,7 +9,7 @@ from harness.analysis.summary import Summary
 from harness.common.errors import RequestError
 from harness.measure.condensed import Condensed
 from harness.measure.paths import is_run
-from harness.measure.request import Measurement, resolve
+from harness.measure.request import Measurement, resolve_path
 from harness.report.page.compose import compose, figures, read_inputs, write_page
 from harness.run import Run
 from harness.traces.progress import Progress
@@ -17,7 +17,7 @@ from harness.traces.progress import Progress
 
 def run_among(tokens: Sequence[str]) -> Run | None:
     """The run that a request is about, where it names one and nothing else."""
-    paths = [resolve(token) for token in tokens]
+    paths = [resolve_path(token) for token in tokens]
     return Run(paths[0]) if len(paths) == 1 and is_run(paths[0]) else None
 
 
