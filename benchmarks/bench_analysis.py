@@ -26,7 +26,8 @@ from pathlib import Path
 import numpy as np
 from harness.analysis.process.kinds import classify, load_rules
 from harness.analysis.process.prepared import device_rows
-from harness.analysis.process.breakdown import busy, extent, idle_sets, split_window
+from harness.analysis.process.breakdown import busy, split_window
+from harness.analysis.process.intervals import complement
 from harness.traces import open_trace
 def work(arguments):
     trace = open_trace(Path(arguments[0]), host=False)
@@ -36,8 +37,8 @@ def work(arguments):
 def one_device(device, events, rows, event_class):
     start, end, name = events.start_ns[rows], events.end_ns[rows], events.name[rows]
     sets = busy(start, end, event_class)
-    window = extent(start, end)
-    gaps = idle_sets(sets, *window)
+    window = int(start.min()), int(end.max())
+    gaps = complement(sets.any, *window)
     total = np.bincount(name, weights=(end - start).astype(np.float64))
     longest = np.zeros(len(total), np.int64)
     np.maximum.at(longest, name, end - start)

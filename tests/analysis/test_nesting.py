@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from harness.analysis.process.kinds import load_rules
 from harness.analysis.process.measure import measure_trace
 from harness.analysis.process.nesting import nest, owners_of_events
-from harness.analysis.process.ranges import project, range_label
+from harness.analysis.process.ranges import project, range_label, range_table
 from harness.analysis.summary import Window
 from harness.traces.trace import RangeKind
 from tests.synthetic.columns import MAIN, NCCL, Made
@@ -107,8 +107,8 @@ def test_projection_counts_kernels_once_for_each_range_around_them() -> None:
     made.event(1100, 1107, launch_ns=210)  # batch_1
     trace, nesting, _ = launch_everywhere(made)
     owner = owners_of_events(trace.events, nesting)
-    table = project(trace.ranges, trace.names, nesting, (trace.events, owner, np.ones(3, bool)), [])
-    rows = {row.name: row for row in table}
+    sums = project(trace.ranges, trace.names, nesting, (trace.events, owner, np.ones(3, bool)), [])
+    rows = {row.name: row for row in range_table(sums)}
     batch, forward = rows["batch_#"], rows["forward"]
     assert (batch.instances, batch.kernels, batch.kernel_ns, batch.own_kernel_ns) == (2, 3, 47, 37)
     assert (forward.instances, forward.kernels, forward.kernel_ns, forward.own_kernel_ns) == (1, 1, 10, 10)
@@ -119,7 +119,9 @@ def test_a_range_inside_one_of_the_same_name_is_not_counted_twice() -> None:
     made = Made().range(0, 100, "loss").range(10, 40, "loss").event(500, 510, launch_ns=20)
     trace, nesting, _ = launch_everywhere(made)
     owner = owners_of_events(trace.events, nesting)
-    (row,) = project(trace.ranges, trace.names, nesting, (trace.events, owner, np.ones(1, bool)), [])
+    (row,) = range_table(
+        project(trace.ranges, trace.names, nesting, (trace.events, owner, np.ones(1, bool)), [])
+    )
     assert (row.instances, row.host_ns, row.kernels, row.kernel_ns) == (1, 100, 1, 10)
 
 
@@ -152,8 +154,8 @@ def test_ranges_of_autograds_thread_lie_in_the_main_threads_backward() -> None:
     assert part.phases == {"backward": (2, 40, 10, 30), "other": (1, 7, 7, 0)}
     nesting = nest(trace.ranges, trace.events, MAIN)
     owner = owners_of_events(trace.events, nesting)
-    rows = project(trace.ranges, trace.names, nesting, (trace.events, owner, np.ones(3, bool)), [])
-    kernels = {row.name: (row.kernels, row.kernel_ns, row.own_kernel_ns) for row in rows}
+    sums = project(trace.ranges, trace.names, nesting, (trace.events, owner, np.ones(3, bool)), [])
+    kernels = {row.name: (row.kernels, row.kernel_ns, row.own_kernel_ns) for row in range_table(sums)}
     assert kernels["backward"] == (2, 40, 10)
     assert kernels["batch_#"] == (3, 47, 0)
     assert sum(own for _, _, own in kernels.values()) == 47

@@ -3,6 +3,7 @@ open."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -12,15 +13,18 @@ from harness.analysis.job.clocks import align_clocks
 from harness.analysis.job.collective_fit import collective_phases, fits, withheld_fits
 from harness.analysis.job.matching import JobCollectives, match_collectives
 from harness.analysis.process.device import kind_table
+from harness.analysis.process.idle import cause_table
 from harness.analysis.process.launches import merge_copies
 from harness.analysis.process.part import RankPart, unpack_tables
 from harness.analysis.process.phases import PhaseSums, phase_table
 from harness.analysis.process.pipeline import pipeline, withheld_theory
+from harness.analysis.process.ranges import RangeSums, range_table
 from harness.analysis.process.steps import by_periodicity
 from harness.analysis.summary import (
     TOP_KERNELS,
     Clock,
     Collective,
+    Device,
     Finding,
     IdleCause,
     KernelTime,
@@ -67,10 +71,10 @@ def summarise_job(parts: Sequence[RankPart], world_size: int | None = None) -> S
         backend=next((part.backend for part in parts if part.backend), None),
         steps=_steps(parts),
         devices=devices,
-        kinds=kind_table(_sum_kinds(parts)),
+        kinds=kind_table(_sum_kinds(devices)),
         kernels=kernels,
         unclassified=unclassified,
-        idle_causes=_sum_causes(parts),
+        idle_causes=_sum_causes(devices),
         phases=phase_table(_sum_phases(parts)),
         ranges=ranges,
         collectives=collectives,
@@ -158,12 +162,13 @@ def spread(values: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Spread:
     )
 
 
-def _sum_kinds(parts: Sequence[RankPart]) -> list[tuple[str, str | None, int, int]]:
-    sums: dict[tuple[str, str | None], tuple[int, int]] = {}
-    for row in (row for part in parts for device in part.devices for row in device.kinds):
-        count, ns = sums.get((row.kind, row.precision), (0, 0))
-        sums[row.kind, row.precision] = (count + row.count, ns + row.duration_ns)
-    return [(kind, precision, count, ns) for (kind, precision), (count, ns) in sums.items()]
+def _sum_kinds(devices: Sequence[Device]) -> list[tuple[str, str | None, int, int]]:
+    counts: Counter[tuple[str, str | None]] = Counter()
+    times: Counter[tuple[str, str | None]] = Counter()
+    for row in (row for device in devices for row in device.kinds):
+        counts[row.kind, row.precision] += row.count
+        times[row.kind, row.precision] += row.duration_ns
+    return [(*label, counts[label], ns) for label, ns in times.items()]
 
 
 def _sum_phases(parts: Sequence[RankPart]) -> PhaseSums:
@@ -179,20 +184,18 @@ def _added(a: int | None, b: int | None) -> int | None:
     return None if a is None or b is None else a + b
 
 
-def _sum_causes(parts: Sequence[RankPart]) -> list[IdleCause]:
-    sums: dict[str, int] = {}
-    for row in (row for part in parts for device in part.devices for row in device.idle_causes):
-        sums[row.cause] = sums.get(row.cause, 0) + row.duration_ns
-    total = max(sum(sums.values()), 1)
-    rows = [IdleCause(cause=cause, duration_ns=ns, share=ns / total) for cause, ns in sums.items()]
-    return sorted(rows, key=lambda c: (-c.duration_ns, c.cause))
+def _sum_causes(devices: Sequence[Device]) -> list[IdleCause]:
+    sums: Counter[str] = Counter()
+    for row in (row for device in devices for row in device.idle_causes):
+        sums[row.cause] += row.duration_ns
+    return cause_table(sums)
 
 
 def _tables(parts: Sequence[RankPart]) -> tuple[list[KernelTime], list[KernelTime], list[RangeTime]]:
     """Kernels and ranges of all ranks, one rank's names in memory at a time. Full sums first, then the top
     rows."""
     kernels: dict[tuple[str, str, str | None], tuple[int, int, int, int]] = {}
-    ranges: dict[str, tuple[int, ...]] = {}
+    ranges: RangeSums = {}
     for part in parts:
         own_kernels, own_ranges = unpack_tables(part.tables)
         for name, kind, precision, count, total, low, high in own_kernels:
@@ -203,7 +206,7 @@ def _tables(parts: Sequence[RankPart]) -> tuple[list[KernelTime], list[KernelTim
             ranges[name] = tuple(map(sum, zip(before, numbers, strict=True))) if before else numbers
     rows = _kernel_rows(kernels)
     other = [row for row in rows if row.kind == "other"]
-    return rows[:TOP_KERNELS], other[:TOP_UNCLASSIFIED], _range_rows(ranges)
+    return rows[:TOP_KERNELS], other[:TOP_UNCLASSIFIED], range_table(ranges)
 
 
 def _kernel_rows(
@@ -225,14 +228,6 @@ def _kernel_rows(
         for (name, kind, precision), (count, ns, low, high) in kernels.items()
     ]
     return sorted(rows, key=lambda k: (-k.duration_ns, k.name, k.precision or ""))
-
-
-def _range_rows(ranges: dict[str, tuple[int, ...]]) -> list[RangeTime]:
-    fields = [field for field in RangeTime.model_fields if field != "name"]
-    rows = [
-        RangeTime(name=name, **dict(zip(fields, numbers, strict=True))) for name, numbers in ranges.items()
-    ]
-    return sorted(rows, key=lambda r: (-r.kernel_ns, -r.host_ns, r.name))
 
 
 def _pipeline(parts: Sequence[RankPart], clocks: dict[str, Clock], world_size: int | None) -> Pipeline | None:

@@ -10,15 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.analysis.process.intervals import (
-    Intervals,
-    clip,
-    complement,
-    intersection,
-    length,
-    lengths_within,
-    union,
-)
+from harness.analysis.process.intervals import Intervals, intersection, lengths_within, union
 from harness.analysis.summary import TimeSplit
 from harness.traces.trace import I64, U8
 
@@ -56,43 +48,27 @@ def busy(start_ns: I64, end_ns: I64, event_class: U8) -> Busy:
 
 def split_window(sets: Busy, start_ns: int, end_ns: int) -> TimeSplit:
     """The split of the window [start_ns, end_ns)."""
-    inside = {
-        name: length(clip(getattr(sets, name), start_ns, end_ns))
-        for name in ("compute", "communication", "memory", "overlap", "working", "any")
-    }
-    return _as_split(end_ns - start_ns, inside)
+    return split_windows(sets, np.array([start_ns]), np.array([end_ns]))[0]
 
 
 def split_windows(sets: Busy, start_ns: I64, end_ns: I64) -> list[TimeSplit]:
     """The split of each of m windows."""
-    inside = {
-        name: lengths_within(getattr(sets, name), start_ns, end_ns)
-        for name in ("compute", "communication", "memory", "overlap", "working", "any")
-    }
-    return [
-        _as_split(int(end_ns[i] - start_ns[i]), {name: int(values[i]) for name, values in inside.items()})
-        for i in range(len(start_ns))
-    ]
-
-
-def _as_split(window_ns: int, inside: dict[str, int]) -> TimeSplit:
-    return TimeSplit(
-        window_ns=window_ns,
-        compute_ns=inside["compute"],
-        communication_ns=inside["communication"],
-        exposed_communication_ns=inside["communication"] - inside["overlap"],
-        overlapped_communication_ns=inside["overlap"],
-        memory_ns=inside["memory"],
-        exposed_memory_ns=inside["any"] - inside["working"],
-        idle_ns=window_ns - inside["any"],
+    inside = (
+        lengths_within(of, start_ns, end_ns).tolist()
+        for of in (sets.compute, sets.communication, sets.memory, sets.overlap, sets.working, sets.any)
     )
-
-
-def idle_sets(sets: Busy, start_ns: int, end_ns: int) -> Intervals:
-    """The stretches of the window in which the device did nothing."""
-    return complement(sets.any, start_ns, end_ns)
-
-
-def extent(start_ns: I64, end_ns: I64) -> tuple[int, int]:
-    """First start and last end of n > 0 events."""
-    return int(start_ns.min()), int(np.max(end_ns))
+    return [
+        TimeSplit(
+            window_ns=window,
+            compute_ns=compute,
+            communication_ns=communication,
+            exposed_communication_ns=communication - overlap,
+            overlapped_communication_ns=overlap,
+            memory_ns=memory,
+            exposed_memory_ns=any_work - working,
+            idle_ns=window - any_work,
+        )
+        for window, compute, communication, memory, overlap, working, any_work in zip(
+            (end_ns - start_ns).tolist(), *inside, strict=True
+        )
+    ]

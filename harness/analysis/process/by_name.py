@@ -1,4 +1,4 @@
-"""Rows chosen by their names, judging each distinct name once. Columns of millions of rows have few names."""
+"""Rows chosen by their names; each distinct name is judged once. Columns of millions of rows have few names."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def used(codes: I32) -> list[int]:
 
 
 def matching(codes: I32, names: list[str], wanted: Callable[[str], object]) -> NDArray[np.bool_]:
-    """Which of n rows have a name that `wanted` says yes to."""
+    """Which of n rows have a name for which `wanted` returns something true."""
     table = np.zeros(len(names) + 1, np.bool_)
     for i in used(codes):
         table[i] = bool(wanted(names[i]))

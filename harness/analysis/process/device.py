@@ -11,12 +11,21 @@ from harness.analysis.process.breakdown import (
     COMMUNICATION,
     NOT_WORK,
     Busy,
-    idle_sets,
     split_window,
     split_windows,
 )
 from harness.analysis.process.by_name import matching
-from harness.analysis.process.intervals import EMPTY, Intervals, clip, difference, intersection, merge, union
+from harness.analysis.process.intervals import (
+    EMPTY,
+    Intervals,
+    clip,
+    complement,
+    difference,
+    intersection,
+    length,
+    merge,
+    union,
+)
 from harness.analysis.process.prepared import MeasuredProcess
 from harness.analysis.summary import Device, Gap, IdleCause, KindTime, MetricAverage, StepSplit
 from harness.traces.operators import counted
@@ -32,6 +41,7 @@ def measure_device(m: MeasuredProcess, device: int) -> Device:
     start, end = m.windows[device]
     parts = split_window(sets, start, end)
     activity = view.events.activity[rows]
+    overlapped = parts.overlapped_communication_ns or 0
     causes, gaps = _idle(m, device)
     identity = view.trace.identity
     return Device(
@@ -45,11 +55,7 @@ def measure_device(m: MeasuredProcess, device: int) -> Device:
         device_kind="cpu" if view.on_cpu else "gpu",
         gpu_events=len(activity),
         kernels=_kernels(m, device),
-        overlap_fraction=(
-            (parts.overlapped_communication_ns or 0) / parts.communication_ns
-            if parts.communication_ns
-            else None
-        ),
+        overlap_fraction=overlapped / parts.communication_ns if parts.communication_ns else None,
         busy_fraction=1 - (parts.idle_ns or 0) / parts.window_ns if parts.window_ns else None,
         work_after_window_ns=_after(m, device, end),
         steps=_steps(m, sets),
@@ -63,12 +69,12 @@ def measure_device(m: MeasuredProcess, device: int) -> Device:
 
 def idle_of(m: MeasuredProcess, device: int) -> Intervals:
     """The device's idle stretches inside its window."""
-    return idle_sets(m.busy[device], *m.windows[device])
+    return complement(m.busy[device].any, *m.windows[device])
 
 
 def communicating_alone(m: MeasuredProcess, device: int) -> Intervals:
-    """When the device communicates or awaits communication, inside its window, and computes nothing: its exposed
-    communication and the idle time whose cause is communication."""
+    """When the device communicates or awaits communication inside its window, and computes nothing: its exposed
+    communication, and the idle time whose cause is communication."""
     sets = m.busy[device]
     exposed = clip(difference(sets.communication, sets.compute), *m.windows[device])
     return merge(exposed, GapJudge(m, device).awaiting(idle_of(m, device)))
@@ -86,10 +92,7 @@ def _after(m: MeasuredProcess, device: int, end: int) -> int:
     events, rows = m.view.events, m.rows[device]
     launched, ends = events.launch_ns[rows], events.end_ns[rows]
     late = (launched >= 0) & (launched < end) & (ends > end)
-    if not late.any():
-        return 0
-    after = union(np.maximum(events.start_ns[rows][late], end), ends[late])
-    return int((after.end - after.start).sum())
+    return length(union(np.maximum(events.start_ns[rows][late], end), ends[late]))
 
 
 def _steps(m: MeasuredProcess, sets: Busy) -> list[StepSplit]:
@@ -105,16 +108,10 @@ def _kinds(m: MeasuredProcess, device: int) -> list[KindTime]:
     starts = m.view.events.start_ns[rows]
     inside = (starts >= start) & (starts < end)
     counts, duration = counted(m.view.events, np.arange(rows.start, rows.stop)[inside])
-    code = m.kinds.code[counts]
-    count = np.bincount(code, minlength=len(m.kinds.labels))
-    total = np.bincount(code, weights=duration.astype(np.float64), minlength=len(m.kinds.labels))
-    return kind_table(
-        [
-            (kind, precision, int(count[i]), int(total[i]))
-            for i, (kind, precision) in enumerate(m.kinds.labels)
-            if count[i]
-        ]
-    )
+    labels, code = m.kinds.labels, m.kinds.code[counts]
+    count = np.bincount(code, minlength=len(labels))
+    total = np.bincount(code, weights=duration.astype(np.float64), minlength=len(labels))
+    return kind_table([(*labels[i], int(count[i]), int(total[i])) for i in np.flatnonzero(count)])
 
 
 def kind_table(sums: list[tuple[str, str | None, int, int]]) -> list[KindTime]:
@@ -128,17 +125,18 @@ def kind_table(sums: list[tuple[str, str | None, int, int]]) -> list[KindTime]:
 
 
 def _idle(m: MeasuredProcess, device: int) -> tuple[list[IdleCause], list[Gap]]:
-    gaps = idle_of(m, device)
-    judge = GapJudge(m, device)
-    sums = np.zeros((1, len(idle.CAUSES)), np.int64)
+    gaps, judge = idle_of(m, device), GapJudge(m, device)
+    sums = np.zeros(len(idle.CAUSES), np.int64)
     for some in _chunks(gaps):
         sums += judge(some).sum(axis=0)
-    length = gaps.end - gaps.start
-    top = np.argsort(-length, kind="stable")[:LONGEST_GAPS]
-    top.sort()
-    chosen = Intervals(gaps.start[top], gaps.end[top])
-    named = [_named(m, device, gap) for _, gap in idle.longest(chosen, judge(chosen), LONGEST_GAPS)]
-    return idle.totals(sums), named
+    longest = np.argsort(gaps.start - gaps.end, kind="stable")[:LONGEST_GAPS]
+    chosen = Intervals(gaps.start[longest], gaps.end[longest])
+    causes = judge(chosen).argmax(axis=1).tolist()
+    rows = zip(chosen.start.tolist(), chosen.end.tolist(), causes, strict=True)
+    return (
+        idle.cause_table(dict(zip(idle.CAUSES, sums.tolist(), strict=True))),
+        [_gap(m, device, start, end, idle.CAUSES[cause]) for start, end, cause in rows],
+    )
 
 
 def _chunks(gaps: Intervals) -> Iterator[Intervals]:
@@ -190,20 +188,19 @@ class GapJudge:
         )
 
 
-def _named(m: MeasuredProcess, device: int, gap: Gap) -> Gap:
-    """The gap with the range it lies in and its neighbours' names."""
+def _gap(m: MeasuredProcess, device: int, start_ns: int, end_ns: int, cause: str) -> Gap:
+    """A gap with the range that it lies in and the names of its neighbours."""
     events, rows, names = m.view.events, m.rows[device], m.view.names
-    starts = events.start_ns[rows]
-    end = gap.start_ns + gap.duration_ns
-    after = int(np.searchsorted(starts, end, side="left"))
-    before = np.flatnonzero(events.end_ns[rows][:after] <= gap.start_ns)
-    before_at = rows.start + int(before[np.argmax(events.end_ns[rows][before])]) if len(before) else None
-    return gap.model_copy(
-        update={
-            "range": _range_at(m, gap.start_ns + gap.duration_ns // 2),
-            "before": names[events.name[before_at]] if before_at is not None else None,
-            "after": names[events.name[rows.start + after]] if after < len(starts) else None,
-        }
+    starts, ends, name = events.start_ns[rows], events.end_ns[rows], events.name[rows]
+    after = int(np.searchsorted(starts, end_ns, side="left"))
+    before = np.flatnonzero(ends[:after] <= start_ns)
+    return Gap(
+        start_ns=start_ns,
+        duration_ns=end_ns - start_ns,
+        cause=cause,
+        range=_range_at(m, (start_ns + end_ns) // 2),
+        before=names[name[before[np.argmax(ends[before])]]] if len(before) else None,
+        after=names[name[after]] if after < len(starts) else None,
     )
 
 
@@ -219,15 +216,7 @@ def _metrics(m: MeasuredProcess, device: int) -> list[MetricAverage]:
     start, end = m.windows[device]
     rows: list[MetricAverage] = []
     for series in m.view.trace.metrics:
-        if series.device != device:
-            continue
-        inside = (series.time_ns >= start) & (series.time_ns < end)
-        if inside.any():
-            rows.append(
-                MetricAverage(
-                    metric=series.name,
-                    mean=float(series.value[inside].mean()),
-                    samples=int(inside.sum()),
-                )
-            )
+        values = series.value[(series.time_ns >= start) & (series.time_ns < end)]
+        if series.device == device and len(values):
+            rows.append(MetricAverage(metric=series.name, mean=float(values.mean()), samples=len(values)))
     return sorted(rows, key=lambda row: row.metric)

@@ -1,10 +1,8 @@
-"""HolisticTraceAnalysis 0.5.0's temporal breakdown, with its trimming and rounding, for checking against it
-only.
+"""The temporal breakdown of HolisticTraceAnalysis (HTA) 0.5.0, with its trimming and rounding, to compare with HTA.
 
-It rounds a trace with fractional microseconds inwards (start up, end down), drops everything launched after
-the last ProfilerStep began, knows kernels by a few name prefixes, and calls the rest of the busy time
-non-compute. Source of its definitions: facebookresearch/HolisticTraceAnalysis, breakdown_analysis.py and
-trace_filter.py."""
+HTA rounds a trace with fractional microseconds inwards (start up, end down), drops everything that was launched after
+the last ProfilerStep began, knows kernels by a few name prefixes, and calls the rest of the busy time non-compute.
+Source: facebookresearch/HolisticTraceAnalysis, breakdown_analysis.py and trace_filter.py."""
 
 from __future__ import annotations
 
@@ -14,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.analysis.process.by_name import used
-from harness.analysis.process.intervals import Intervals, intersection, length, union
+from harness.analysis.process.intervals import intersection, length, union
 from harness.analysis.process.view import View
 from harness.analysis.summary import HtaSplit
 from harness.traces.trace import Activity, Events, RangeKind
@@ -29,7 +27,7 @@ _COMPUTE_CODE, _COMMUNICATION_CODE, _OTHER_CODE = 2, 0, 1
 
 
 def hta_split(view: View) -> HtaSplit | None:
-    """HTA's numbers for one rank's Kineto trace; None where HTA would have nothing to say."""
+    """HTA's numbers for one rank's Kineto trace; None for a trace that HTA does not measure."""
     if view.trace.identity.source != "kineto" or view.on_cpu or len(view.events) == 0:
         return None
     kept = _trimmed(view)
@@ -42,22 +40,11 @@ def hta_split(view: View) -> HtaSplit | None:
     code = _codes(events, view.names)[kept]
     compute = union(start[code == _COMPUTE_CODE], end[code == _COMPUTE_CODE])
     communication = union(start[code == _COMMUNICATION_CODE], end[code == _COMMUNICATION_CODE])
-    return _numbers(view.trace.identity.path, union(start, end), compute, communication, (start, end))
-
-
-def _numbers(
-    source: str,
-    busy: Intervals,
-    compute: Intervals,
-    communication: Intervals,
-    spans: tuple[NDArray[np.int64], ...],
-) -> HtaSplit:
-    total = int(spans[1].max() - spans[0].min())
-    idle = total - length(busy)
-    overlap = length(intersection(compute, communication))
-    communicating = length(communication)
+    total = int(end.max() - start.min())
+    idle = total - length(union(start, end))
+    overlap, communicating = length(intersection(compute, communication)), length(communication)
     return HtaSplit(
-        source=source,
+        source=view.trace.identity.path,
         total_us=total / 1000,
         idle_us=idle / 1000,
         compute_us=length(compute) / 1000,
@@ -67,11 +54,10 @@ def _numbers(
 
 
 def _trimmed(view: View) -> NDArray[np.bool_]:
-    """With several ProfilerSteps, only what a call before the last one's start launched."""
+    """With several ProfilerSteps, only the events that were launched before the last step started."""
     steps = view.ranges.kind == RangeKind.STEP
-    everything = np.ones(len(view.events), np.bool_)
     if len(np.unique(view.ranges.name[steps])) < 2:
-        return everything
+        return np.ones(len(view.events), np.bool_)
     launched = view.events.launch_ns
     kept: NDArray[np.bool_] = (launched >= 0) & (launched < view.ranges.start_ns[steps].max())
     return kept

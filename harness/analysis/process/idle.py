@@ -1,13 +1,14 @@
 """Why a device did nothing: every idle nanosecond goes to exactly one cause. Knows one device at a time.
 
-A gap ends when the next event starts. Until that event was launched, the host is the reason: it was loading
-data, waiting in a synchronising call, or simply not there yet (launch-bound). From the launch on, the event
-waited for another stream: for communication if it is a communication kernel, else for something the trace
-does not show."""
+A gap ends when the next event starts. Until that event was launched, the host is the reason: it was loading data,
+waiting in a synchronising call, or had not come to the launch yet (launch-bound). From the launch on, the event waited
+for another stream: for communication if it is a communication kernel, else for something that the trace does not show.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,7 +18,7 @@ from harness.analysis.process.by_name import matching
 from harness.analysis.process.intervals import EMPTY, Intervals, difference, lengths_within, merge, union
 from harness.analysis.process.nesting import Nesting
 from harness.analysis.process.view import View
-from harness.analysis.summary import Gap, IdleCause
+from harness.analysis.summary import IdleCause
 from harness.traces.trace import I64, Calls, Events
 
 DATA, SYNCHRONISATION, LAUNCH, COMMUNICATION, OTHER = range(5)
@@ -46,10 +47,11 @@ def awaits_communication(name: str) -> bool:
 
 
 def host_time(view: View, nesting: Nesting) -> HostTime:
-    """The host's sets of one process. Data loading counts on the main thread: workers that prefetch do not. Blocking
-    calls count there and on threads that launch: a watchdog that waits for an event keeps no thread from working."""
+    """The host's sets of one process. Data loading counts on the main thread only, without workers that prefetch.
+    Blocking calls count on the main thread and on threads that launch: a watchdog that waits for an event holds up no
+    thread that works."""
     ranges, calls, names = view.ranges, view.calls, view.names
-    on_main = ranges.thread == (nesting.main_thread if nesting.main_thread is not None else -2)
+    on_main = ranges.thread == (-2 if nesting.main_thread is None else nesting.main_thread)
     data = matching(ranges.name, names, _DATA.search) & on_main
     waiting = matching(ranges.name, names, _WAIT.search) & on_main
     blocking = matching(calls.name, names, _SYNC.search) & _feeding(calls, view.events, nesting)
@@ -121,28 +123,8 @@ def awaited_on_gpu(idle: Intervals, following: NextEvent) -> Intervals:
     return Intervals(start, idle.end[queued])
 
 
-def totals(causes: I64) -> list[IdleCause]:
-    """The causes that occur, largest first."""
-    sums = causes.sum(axis=0)
-    total = max(int(sums.sum()), 1)
-    rows = [
-        IdleCause(cause=CAUSES[i], duration_ns=int(s), share=int(s) / total) for i, s in enumerate(sums) if s
-    ]
+def cause_table(sums: Mapping[str, int]) -> list[IdleCause]:
+    """Nanoseconds by cause as a table of the causes that occur, largest first, with shares of the total."""
+    total = max(sum(sums.values()), 1)
+    rows = [IdleCause(cause=cause, duration_ns=ns, share=ns / total) for cause, ns in sums.items() if ns]
     return sorted(rows, key=lambda c: (-c.duration_ns, c.cause))
-
-
-def longest(idle: Intervals, causes: I64, count: int) -> list[tuple[int, Gap]]:
-    """The longest gaps with their row in `idle`; range and neighbours are for the caller to fill in."""
-    length = idle.end - idle.start
-    order = np.argsort(-length, kind="stable")[:count]
-    return [
-        (
-            int(i),
-            Gap(
-                start_ns=int(idle.start[i]),
-                duration_ns=int(length[i]),
-                cause=CAUSES[int(np.argmax(causes[i]))],
-            ),
-        )
-        for i in order
-    ]

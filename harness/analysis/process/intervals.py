@@ -1,7 +1,6 @@
 """Sets of half-open intervals [start, end) as pairs of int64 arrays: union, intersection, difference, length.
 
-A *set* here is disjoint, sorted and has no empty interval; `union` makes one out of anything. It knows only
-numbers.
+A *set* here is disjoint, sorted and has no empty interval; `union` makes a set of any intervals. Knows only numbers.
 """
 
 from __future__ import annotations

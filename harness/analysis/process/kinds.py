@@ -22,9 +22,7 @@ from harness.traces.trace import I32, I64, U8, Activity, CopyKind, Events
 
 RULES = CONFIGS / "kernels.yaml"
 HOST, OTHER = "host", "other"
-NAME_CHARS = (
-    1000  # mangled templates run to many thousands; what matters comes first, and searching costs time
-)
+NAME_CHARS = 1000  # mangled templates have many thousands; what matters comes first, and searching costs time
 KINDS = (
     "gemm",
     "attention",
@@ -38,13 +36,6 @@ KINDS = (
 )
 PRECISIONS = ("fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "fp4", "int8")
 _WITH_PRECISION = ("gemm", "attention")
-_COPIES = {
-    CopyKind.H2D: "copy H2D",
-    CopyKind.D2H: "copy D2H",
-    CopyKind.D2D: "copy D2D",
-    CopyKind.P2P: "copy P2P",
-}
-COPY_UNKNOWN = "copy"
 MEMSET = "memset"
 
 
@@ -108,7 +99,7 @@ class Rules:
         return _first_match(self.kinds, name, on_cpu)
 
     def precision(self, kind: str, name: str, dtype: str | None = None) -> str | None:
-        """The precision of a gemm or attention; None for other kinds, or when nothing says."""
+        """The precision of a gemm or attention; None for other kinds, or where name and dtype do not show it."""
         if kind not in _WITH_PRECISION:
             return None
         if dtype is not None and dtype in self.dtypes:
@@ -126,10 +117,10 @@ def _first_match(kinds: tuple[tuple[str, re.Pattern[str]], ...], name: str, on_c
 
 @cache
 def load_rules(path: Path = RULES) -> Rules:
-    """The rules in a file. Raises RequestError, naming file and field, when they are not valid."""
+    """The rules in a file. Raises RequestError: they are not valid; it names file and field."""
+    loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
-        raw: Any = yaml.load(path.read_text(encoding="utf-8"), _loader())
-        parsed = _RulesFile.model_validate(raw)
+        parsed = _RulesFile.model_validate(yaml.load(path.read_text(encoding="utf-8"), loader))
     except (OSError, yaml.YAMLError) as error:
         raise RequestError(f"{path}: kernel rules cannot be read: {error}") from error
     except ValidationError as error:
@@ -143,13 +134,9 @@ def load_rules(path: Path = RULES) -> Rules:
     )
 
 
-def _loader() -> Any:
-    return getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-
-
 @dataclass(frozen=True)
 class Kinds:
-    """The kind of each of n events: `code` indexes `labels`, (kind, precision); classes are split.py's."""
+    """The kind of each of n events: `code` indexes `labels`, (kind, precision); classes are those of breakdown.py."""
 
     code: I32
     event_class: U8
@@ -163,9 +150,8 @@ def classify(events: Events, names: list[str], rules: Rules) -> Kinds:
     code = np.empty(len(keys), np.int32)
     event_class = np.empty(len(keys), np.uint8)
     for i, (name, activity, dtype, direction) in enumerate(keys):
-        label, event_class[i] = _judge(
-            names[name], activity, names[dtype] if dtype >= 0 else None, direction, rules
-        )
+        element = names[dtype] if dtype >= 0 else None
+        label, event_class[i] = _judge(names[name], activity, element, direction, rules)
         code[i] = labels.setdefault(label, len(labels))
     return Kinds(code[inverse], event_class[inverse], list(labels))
 
@@ -204,6 +190,12 @@ def _decode(key: int, widths: list[tuple[int, int]]) -> tuple[int, int, int, int
     return name, activity, dtype, direction
 
 
+def copy_label(direction: int) -> str:
+    """The kind of a copy: `copy H2D`; `copy` where its direction was not recorded."""
+    kind = CopyKind(direction)
+    return "copy" if kind is CopyKind.UNKNOWN else f"copy {kind.name}"
+
+
 def _judge(
     name: str, activity: int, dtype: str | None, direction: int, rules: Rules
 ) -> tuple[tuple[str, str | None], int]:
@@ -211,7 +203,7 @@ def _judge(
     if activity == Activity.MEMSET:
         return (MEMSET, None), MEMORY
     if activity == Activity.MEMCPY:
-        return (_COPIES.get(CopyKind(direction), COPY_UNKNOWN), None), MEMORY
+        return (copy_label(direction), None), MEMORY
     if activity == Activity.CPU_COLLECTIVE:
         return ("communication", None), COMMUNICATION
     name = name[:NAME_CHARS]

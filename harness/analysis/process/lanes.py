@@ -1,4 +1,4 @@
-"""Rows in which nothing overlaps: each interval in the first row of its group that is free. Knows only numbers."""
+"""Lanes without overlaps: each interval goes to the first free lane of its group. Knows only numbers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from harness.traces.trace import I64
 def lanes(start_ns: I64, end_ns: I64, group: I64) -> I64:
     """For each interval the lowest lane of its group in which nothing else runs at that time.
 
-    Kernels of one stream may overlap (programmatic dependent launch, graphs); nothing in one row may.
+    Kernels of one stream may overlap (programmatic dependent launch, graphs); intervals of one lane may not.
     """
     lane = np.zeros(len(start_ns), np.int64)
     order = np.lexsort((end_ns, start_ns, group))

@@ -1,31 +1,25 @@
-"""How the host feeds the device: kernel sizes, launch delays, API calls. Copies with their achieved
-bandwidth."""
+"""How the host feeds the device: kernel sizes, launch delays, API calls; copies with the bandwidth that they reach."""
 
 from __future__ import annotations
+
+from collections import Counter, defaultdict
 
 import numpy as np
 from numpy.typing import NDArray
 
+from harness.analysis.process.kinds import MEMSET, copy_label
 from harness.analysis.process.view import View
 from harness.analysis.summary import ApiTime, Copy, Launches
-from harness.traces.trace import Activity, Calls, CopyKind, Events
+from harness.traces.trace import Activity, Calls, Events
 
 SHORT_KERNEL_NS = 10_000  # below this, launching costs about as much as running
 _TOP_CALLS = 10
-_DIRECTIONS = {
-    int(CopyKind.UNKNOWN): "copy",
-    int(CopyKind.H2D): "copy H2D",
-    int(CopyKind.D2H): "copy D2H",
-    int(CopyKind.D2D): "copy D2D",
-    int(CopyKind.P2P): "copy P2P",
-}
 
 
 def launch_statistics(
     view: View, chosen: NDArray[np.bool_], window: tuple[int, int], steps: int
 ) -> Launches | None:
-    """Statistics of the kernels marked `chosen` and of the calls that started in the window; None: no
-    kernels."""
+    """Statistics of the kernels marked `chosen` and of the calls that started in the window; None without kernels."""
     events = view.events
     kernels = chosen & (events.activity == Activity.KERNEL)
     durations = (events.end_ns - events.start_ns)[kernels]
@@ -53,30 +47,19 @@ def _api_times(calls: Calls, names: list[str], window: tuple[int, int]) -> list[
     count = np.bincount(name, minlength=1)
     total = np.bincount(name, weights=duration.astype(np.float64), minlength=1)
     order = np.argsort(-total, kind="stable")[:_TOP_CALLS]
-    return [
-        ApiTime(
-            name=names[i],
-            count=int(count[i]),
-            duration_ns=int(total[i]),
-            mean_ns=round(float(total[i] / count[i])),
-        )
-        for i in order
-        if count[i]
-    ]
+    rows = ((names[i], int(count[i]), float(total[i])) for i in order if count[i])
+    return [ApiTime(name=name, count=n, duration_ns=int(ns), mean_ns=round(ns / n)) for name, n, ns in rows]
 
 
 def copies(events: Events, chosen: NDArray[np.bool_]) -> list[Copy]:
-    """Copies and sets per direction. Bandwidth: bytes over the sum of durations, where all bytes are
-    known."""
-    rows: list[Copy] = []
+    """Copies and sets per direction. Bandwidth: bytes over the sum of durations."""
     copied = chosen & (events.activity == Activity.MEMCPY)
-    for direction in np.unique(events.copy_kind[copied]):
-        label = _DIRECTIONS.get(int(direction), "copy")
-        rows.append(_copy(label, events, copied & (events.copy_kind == direction)))
+    rows = [
+        _copy(copy_label(int(direction)), events, copied & (events.copy_kind == direction))
+        for direction in np.unique(events.copy_kind[copied])
+    ]
     sets = chosen & (events.activity == Activity.MEMSET)
-    if sets.any():
-        rows.append(_copy("memset", events, sets))
-    return rows
+    return [*rows, _copy(MEMSET, events, sets)] if sets.any() else rows
 
 
 def _copy(label: str, events: Events, chosen: NDArray[np.bool_]) -> Copy:
@@ -104,10 +87,8 @@ def with_bandwidth(copy: Copy) -> Copy:
 
 def merge_copies(tables: list[list[Copy]]) -> list[Copy]:
     """One table of several: sums per direction, largest time first."""
-    sums: dict[str, dict[str, int]] = {}
+    sums: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for row in (row for table in tables for row in table):
-        into = sums.setdefault(row.direction, {})
-        for field, value in row.model_dump(exclude={"direction", "bandwidth_gb_per_s"}).items():
-            into[field] = into.get(field, 0) + value
+        sums[row.direction].update(row.model_dump(exclude={"direction", "bandwidth_gb_per_s"}))
     rows = [with_bandwidth(Copy(direction=d, **fields)) for d, fields in sums.items()]
     return sorted(rows, key=lambda c: (-c.duration_ns, c.direction))

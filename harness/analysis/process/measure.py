@@ -1,4 +1,4 @@
-"""One process measured: a View in, a RankPart out. Composes the analyses; each number is made elsewhere."""
+"""One process measured: a View in, a RankPart out. Composes the analyses; other modules compute each number."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from harness.analysis.process import collective_rows, device, hta, launches, pipeline, quality, ranges
 from harness.analysis.process.kinds import Rules, classify
-from harness.analysis.process.part import KernelSums, RangeSums, RankPart, StepsPart, pack_rows, pack_tables
+from harness.analysis.process.part import KernelSums, RankPart, StepsPart, pack_rows, pack_tables
 from harness.analysis.process.phases import PhaseSums, phase_sums, phases
 from harness.analysis.process.prepared import (
     MeasuredProcess,
@@ -26,15 +26,14 @@ from harness.traces.trace import Activity, Trace
 
 
 def measure_trace(trace: Trace, window: Window, rules: Rules, hta_too: bool = False) -> list[RankPart]:
-    """One part per process of the trace. Raises nothing: what cannot be measured is in the part's
-    findings."""
+    """One part per process of the trace. What cannot be measured is a finding of the part, not an error."""
     return [part for part, _ in measured_processes(trace, window, rules, hta_too)]
 
 
 def measured_processes(
     trace: Trace, window: Window, rules: Rules, hta_too: bool = False
 ) -> Iterator[tuple[RankPart, MeasuredProcess]]:
-    """The part of each process of the trace, with the columns it was made from, one process at a time."""
+    """The part of each process of the trace and the columns under it, one process at a time."""
     for view in views(trace):
         measured = prepare_process(view, window, rules)
         part = _part(measured, window)
@@ -42,7 +41,7 @@ def measured_processes(
 
 
 def unmeasured(view: View, rules: Rules) -> RankPart:
-    """A part of nothing but the process's collectives: enough to match them, and so to compare clocks."""
+    """A part with only the collectives of the process: enough to match them, and so to compare clocks."""
     rows = collective_rows.rows(view, classify(view.events, view.names, rules))
     return RankPart(
         source=_source(view),
@@ -116,11 +115,9 @@ def _stage(m: MeasuredProcess) -> pipeline.StagePart | None:
 def _kernels(m: MeasuredProcess, chosen: NDArray[np.bool_]) -> KernelSums:
     """Sums per kernel name and kind; on a CPU the operators and collectives."""
     events, kinds = m.view.events, m.kinds
-    kernels = np.flatnonzero(
-        chosen & (events.activity != Activity.MEMCPY) & (events.activity != Activity.MEMSET)
-    )
+    copies = (events.activity == Activity.MEMCPY) | (events.activity == Activity.MEMSET)
+    kernels, duration = counted(events, np.flatnonzero(chosen & ~copies))
     width = max(len(kinds.labels), 1)
-    kernels, duration = counted(events, kernels)
     code = events.name[kernels].astype(np.int64) * width + kinds.code[kernels]
     size = (int(code.max()) + 1) if len(code) else 0
     count = np.bincount(code, minlength=size)
@@ -128,15 +125,9 @@ def _kernels(m: MeasuredProcess, chosen: NDArray[np.bool_]) -> KernelSums:
     low, high = np.full(size, np.iinfo(np.int64).max), np.zeros(size, np.int64)
     np.minimum.at(low, code, duration)
     np.maximum.at(high, code, duration)
+    numbers = np.stack([count, total.astype(np.int64), low, high], axis=1).tolist()
     return [
-        (
-            m.view.names[i // width],
-            *kinds.labels[i % width],
-            int(count[i]),
-            int(total[i]),
-            int(low[i]),
-            int(high[i]),
-        )
+        (m.view.names[i // width], *kinds.labels[i % width], *numbers[i])
         for i in np.flatnonzero(count).tolist()
     ]
 
@@ -146,8 +137,7 @@ def _phases(m: MeasuredProcess, chosen: NDArray[np.bool_]) -> PhaseSums:
     return phase_sums(m.view.events, range_of_events(m), phase, m.kinds.event_class, chosen)
 
 
-def _ranges(m: MeasuredProcess, chosen: NDArray[np.bool_]) -> RangeSums:
+def _ranges(m: MeasuredProcess, chosen: NDArray[np.bool_]) -> ranges.RangeSums:
     view = m.view
     idle = [device.idle_of(m, d) for d in m.rows]
-    table = ranges.project(view.ranges, view.names, m.nesting, (view.events, m.owner, chosen), idle)
-    return {row.name: tuple(row.model_dump(exclude={"name"}).values()) for row in table}
+    return ranges.project(view.ranges, view.names, m.nesting, (view.events, m.owner, chosen), idle)

@@ -1,8 +1,8 @@
 """Which range owns a moment on a thread, and so which range launched each event.
 
-An event belongs to the innermost range that was open on its launching thread when it was launched. Where
-that thread has none open (autograd's own threads), the process's main thread decides. So it does for what is around
-another thread's outermost ranges: a hook of the backward pass lies in the main thread's `backward`.
+An event belongs to the innermost range that was open on its launching thread when it was launched. Where that thread
+has no open range (a thread of autograd), the range of the process's main thread counts. The outermost ranges of another
+thread have the main thread's range as their parent: a hook of the backward pass lies in the main thread's `backward`.
 """
 
 from __future__ import annotations
@@ -26,20 +26,14 @@ class Owners:
     row: I64  # in Ranges
 
     def of(self, time_ns: I64) -> I64:
-        """The row that owns each moment: of the open ranges the one that started last; -1 where none is open.
-
-        The last range to start is it, if it is still open; if not, only ranges that contain it can be.
-        """
-        own = np.searchsorted(self.start_ns, time_ns, side="right") - 1
-        at = np.flatnonzero(own >= 0)
-        while len(at):
-            at = at[self.end_ns[own[at]] <= time_ns[at]]
-            own[at] = self.outer[own[at]]
-            at = at[own[at] >= 0]
-        return np.where(own >= 0, self.row[np.maximum(own, 0)], -1)
+        """The row that owns each moment: of the open ranges the one that started last; -1 without an open range."""
+        return self.around(time_ns, time_ns + 1)
 
     def around(self, start_ns: I64, end_ns: I64) -> I64:
-        """The row of the innermost range that covers each of n stretches whole; -1 where none does."""
+        """The row of the innermost range that covers each of n stretches whole; -1 without such a range.
+
+        It is the last range that started, if that range covers the stretch; if not, only ranges around it can.
+        """
         own = np.searchsorted(self.start_ns, start_ns, side="right") - 1
         at = np.flatnonzero(own >= 0)
         while len(at):
@@ -49,9 +43,9 @@ class Owners:
         return np.where(own >= 0, self.row[np.maximum(own, 0)], -1)
 
     def segments(self) -> tuple[I64, I64, I64]:
-        """Start, end and owner of the stretches in between starts and ends that are owned by a range."""
+        """Start, end and owner of the stretches between starts and ends, of those that a range owns."""
         times = np.concatenate([self.start_ns, self.end_ns])
-        times.sort()  # not np.unique: it hashes, at ten times the price of sorting what is nearly sorted
+        times.sort()  # np.unique hashes, which takes ten times as long as sorting times that are nearly sorted
         times = times[np.append(True, times[1:] > times[:-1])]
         row = self.of(times[:-1])
         owned = row >= 0
@@ -60,9 +54,9 @@ class Owners:
 
 @dataclass(frozen=True)
 class Nesting:
-    """All ranges of a process: their owners per thread, and for each range row its parent row (-1: none).
+    """All ranges of a process: the owners per thread, and for each range row its parent row, -1 without a parent.
 
-    `own_parent` is the one on the range's own thread, `parent` else the main thread's range around it."""
+    `own_parent` is the parent on the range's own thread; `parent` is it too, else the main thread's range around it."""
 
     threads: dict[int, Owners]
     parent: I64
@@ -76,10 +70,10 @@ class Nesting:
 
 
 def nest(ranges: Ranges, events: Events, marks_thread: int | None = None) -> Nesting:
-    """Every thread's ranges with what contains them. START_END ranges need not nest and own nothing.
+    """Every thread's ranges with the ranges around them. START_END ranges need not nest and own nothing.
 
-    The main thread is the one with the step marks, `marks_thread`; without marks, of the threads with ranges
-    the one that launched most events, else the one whose ranges cover most time.
+    The main thread is the thread with the step marks, `marks_thread`. Without marks it is, of the threads with ranges,
+    the thread that launched most events; of several such threads, the one with most time in ranges.
     """
     parent = np.full(len(ranges.start_ns), -1, np.int64)
     usable = (ranges.kind != RangeKind.START_END) & (ranges.end_ns > ranges.start_ns) & (ranges.start_ns >= 0)
@@ -107,10 +101,10 @@ def _by_thread(ranges: Ranges, usable: NDArray[np.bool_]) -> Iterator[tuple[int,
 
 
 def _containing(end: I64) -> I64:
-    """For ranges sorted by (start, -end), the last earlier one that ends no earlier; -1: none.
+    """For ranges sorted by (start, -end), the last earlier range that ends no earlier; -1 without such a range.
 
-    Jumps over all ranges at once: whatever lies between a range and its candidate ends too early, so the
-    candidate's own candidate is the next to try. A few rounds suffice, as jumps double.
+    All ranges jump at once: every range between a range and its candidate ends too early, so the next to try is the
+    candidate of the candidate. A few rounds are enough, because jumps double.
     """
     outer = np.arange(-1, len(end) - 1)
     open_ = np.flatnonzero(outer >= 0)
@@ -134,7 +128,7 @@ def _busiest_thread(ranges: Ranges, usable: NDArray[np.bool_], events: Events) -
 
 
 def owners_of_events(events: Events, nesting: Nesting) -> I64:
-    """The row of the range that launched each of n events; -1: none open, or launch not known."""
+    """The row of the range that launched each of n events; -1 without an open range or a recorded launch."""
     owner = np.full(len(events), -1, np.int64)
     launched = events.launch_ns >= 0
     for thread, owners in nesting.threads.items():

@@ -1,7 +1,7 @@
 """What one measured process contributes to a job's summary: small, serialisable, merged in any order.
 
-A part holds finished per-process numbers, sums that add up across ranks, and the columns that only mean
-something beside other ranks' (collectives, pipeline iterations)."""
+A part holds finished numbers of the process, sums that add up across ranks, and the columns that are compared with the
+columns of other ranks (collectives, pipeline iterations)."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import ConfigDict, Field
 
 from harness.analysis.process.collective_rows import CollectiveRows, Key
 from harness.analysis.process.pipeline import StagePart
+from harness.analysis.process.ranges import RangeSums
 from harness.analysis.summary import (
     Copy,
     Device,
@@ -25,10 +27,10 @@ from harness.analysis.summary import (
     TraceSource,
     Window,
 )
+from harness.traces.trace import I64
 
 KernelSums = list[tuple[str, str, str | None, int, int, int, int]]
 # name, kind, precision, count, total, shortest, longest; nanoseconds
-RangeSums = dict[str, tuple[int, ...]]  # RangeTime's numbers, in its order
 
 
 class StepsPart(SummaryPart):
@@ -49,7 +51,7 @@ class RankPart(SummaryPart):
 
     source: TraceSource
     window: Window
-    run: str | None = None  # the run directory it lies in
+    run: str | None = None  # the run directory of its trace
     steps: StepsPart
     window_start_ns: int
     window_end_ns: int
@@ -70,20 +72,22 @@ class RankPart(SummaryPart):
 
     @property
     def key(self) -> tuple[int, str, int]:
-        """What parts are ordered by: rank, path, process."""
+        """The order of parts: rank, path, process."""
         rank = self.source.rank
         return (-1 if rank is None else rank, self.source.path, self.source.pid or -1)
 
     @property
     def clock(self) -> str:
-        """Parts with the same clock need no alignment: one host's unix clocks, else one file's own."""
-        if self.epoch_ns is not None:
-            return self.source.host or "unknown host"
-        return self.source.path
+        """Parts with the same clock need no alignment: the unix clock of one host, else the clock of one file."""
+        return self.source.path if self.epoch_ns is None else self.source.host or "unknown host"
+
+    def started_inside(self, start_ns: I64) -> NDArray[np.bool_]:
+        """Which of n starts, on this process's clock, lie in its window."""
+        return (start_ns >= self.window_start_ns) & (start_ns < self.window_end_ns)
 
 
 def pack_tables(kernels: KernelSums, ranges: RangeSums) -> bytes:
-    """Name-heavy tables, compressed: a thousand ranks' kernel names must not fill the memory."""
+    """The tables, compressed: the kernel names of a thousand ranks must not fill the memory."""
     return zlib.compress(json.dumps([kernels, ranges]).encode(), 1)
 
 
@@ -96,7 +100,7 @@ def unpack_tables(packed: bytes) -> tuple[KernelSums, RangeSums]:
 
 
 def pack_rows(rows: CollectiveRows) -> bytes:
-    """Collective rows, compressed columns."""
+    """The rows of collectives, as compressed columns."""
     keys: list[Any] = [[k.kind, k.group, k.group_size, k.dtype, k.ranks] for k in rows.keys]
     head = json.dumps(keys).encode()
     columns = [
@@ -124,7 +128,7 @@ def unpack_rows(packed: bytes) -> CollectiveRows:
 def merge_parts(*groups: Sequence[RankPart]) -> list[RankPart]:
     """All parts of several groups in one canonical order. Associative, commutative, and idempotent.
 
-    The same process of the same file counts once, so that a chunk that was measured twice changes nothing.
+    The same process of the same file counts once, so that measuring a chunk twice changes nothing.
     """
     by_key = {part.key: part for group in groups for part in group}
     return [by_key[key] for key in sorted(by_key)]

@@ -1,4 +1,4 @@
-"""A process's columns with everything that several analyses need, computed once."""
+"""The columns of a process with everything that several analyses need, computed once."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.analysis.process.breakdown import NOT_WORK, Busy, busy, extent
+from harness.analysis.process.breakdown import NOT_WORK, Busy, busy
 from harness.analysis.process.kinds import Kinds, Rules, classify
 from harness.analysis.process.nesting import Nesting, nest, owners_of_events
 from harness.analysis.process.steps import ProcessSteps, find_steps
@@ -52,7 +52,8 @@ def extent_of(windows: dict[int, tuple[int, int]]) -> tuple[int, int]:
 
 
 def range_of_events(m: MeasuredProcess) -> I64:
-    """The row of the range that each event belongs to, -1: none. An operator's own thread may have none open."""
+    """The row of the range that each event belongs to; -1 without a range. An operator's own thread may have no range
+    open: the range of the main thread counts then."""
     if not m.view.on_cpu or m.nesting.main is None:
         return m.owner
     return np.where(m.owner >= 0, m.owner, m.nesting.main.of(m.view.events.start_ns))
@@ -61,7 +62,7 @@ def range_of_events(m: MeasuredProcess) -> I64:
 def _extent(events: Events, rows: slice, kinds: Kinds) -> tuple[int, int]:
     """First start and last end of a device's work, events of no length included."""
     work = kinds.event_class[rows] != NOT_WORK
-    return extent(events.start_ns[rows][work], events.end_ns[rows][work])
+    return int(events.start_ns[rows][work].min()), int(events.end_ns[rows][work].max())
 
 
 def device_rows(of: NDArray[np.int32]) -> dict[int, slice]:

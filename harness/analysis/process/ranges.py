@@ -17,11 +17,13 @@ from harness.traces.operators import counted
 from harness.traces.trace import I64, Events, Ranges
 
 _ARGUMENTS = re.compile(r",? ?\b(?:seq|op_id|sizes|input_op_ids|input_sizes|fwd_thread_id)\b ?=.*", re.DOTALL)
+RangeSums = dict[str, tuple[int, ...]]  # the numbers of RangeTime, in its order
+_FIELDS = [field for field in RangeTime.model_fields if field != "name"]
 _COUNTERS = re.compile(r"(?<=[ _=-])\d+|#\d+|(?<=\bmb)\d+")
 
 
 def without_arguments(name: str) -> str:
-    """A name without what PyTorch's profiler adds to it.
+    """A name without the arguments that PyTorch's profiler adds to it.
 
     >>> without_arguments("FSDP::pre_forward (blocks.2), op_id = 990874")
     'FSDP::pre_forward (blocks.2)'
@@ -30,7 +32,7 @@ def without_arguments(name: str) -> str:
 
 
 def range_label(name: str) -> str:
-    """A name without what varies between instances: arguments cut off, counters as `#`.
+    """A name that all instances share: without arguments, and with `#` in place of counters.
 
     >>> range_label("aten::copy_, op_id = 991065"), range_label("forward mb3 stage1"), range_label("batch_17")
     ('aten::copy_', 'forward mb# stage1', 'batch_#')
@@ -44,45 +46,41 @@ def project(
     nesting: Nesting,
     work: tuple[Events, I64, NDArray[np.bool_]],
     idle: list[Intervals],
-) -> list[RangeTime]:
+) -> RangeSums:
     """Per label: instances, host time, kernels and their time.
 
-    `own_kernel_ns` counts kernels whose innermost range this is, `kernel_ns` those of nested ranges too.
-    `work` is the events, their owners as `owners_of_events` gives them, and which events are inside the
-    window. `idle` is the device's idle time; it goes to the main thread's innermost range. `device_span_ns`
-    sums, over the outermost instances, last kernel's end minus first kernel's start."""
+    `own_kernel_ns` counts the kernels of which this is the innermost range, `kernel_ns` those of nested ranges too.
+    `work` is the events, their owners as `owners_of_events` gives them, and which events are inside the window. `idle`
+    is the idle time of each device; it goes to the main thread's innermost range. `device_span_ns` sums, over the
+    outermost instances, the last kernel's end minus the first kernel's start."""
     n = len(ranges.start_ns)
     if n == 0:
-        return []
+        return {}
     labels, label = _labels(ranges, names)
     spans = _spans(*work, nesting.parent)
     outermost = _outermost(label, nesting.parent)
-    rows: list[RangeTime] = []
-    weigh = _Weigher(label, len(labels))
     every = np.ones(n, np.bool_)
+
+    def per_label(values: I64, chosen: NDArray[np.bool_]) -> list[int]:
+        sums = np.zeros(len(labels), np.int64)
+        np.add.at(sums, label[chosen], values[chosen])
+        return [int(s) for s in sums]
+
     columns = (
-        weigh(np.ones(n), outermost),
-        weigh(ranges.end_ns - ranges.start_ns, outermost),
-        weigh(spans.kernels, outermost),
-        weigh(spans.kernel_ns, outermost),
-        weigh(spans.own_ns, every),
-        weigh(_idle_under(nesting, idle, n), every),
-        weigh(spans.last_ns - spans.first_ns, outermost),
+        per_label(np.ones(n, np.int64), outermost),
+        per_label(ranges.end_ns - ranges.start_ns, outermost),
+        per_label(spans.kernels, outermost),
+        per_label(spans.kernel_ns, outermost),
+        per_label(spans.own_ns, every),
+        per_label(_idle_under(nesting, idle, n), every),
+        per_label(spans.last_ns - spans.first_ns, outermost),
     )
-    for i, text in enumerate(labels):
-        count, host, kernels, kernel_ns, own, idle_ns, span = (int(c[i]) for c in columns)
-        rows.append(
-            RangeTime(
-                name=text,
-                instances=count,
-                host_ns=host,
-                kernels=kernels,
-                kernel_ns=kernel_ns,
-                own_kernel_ns=own,
-                idle_ns=idle_ns,
-                device_span_ns=span,
-            )
-        )
+    return dict(zip(labels, zip(*columns, strict=True), strict=True))
+
+
+def range_table(sums: RangeSums) -> list[RangeTime]:
+    """The sums as rows, most kernel time first."""
+    rows = [RangeTime(name=name, **dict(zip(_FIELDS, row, strict=True))) for name, row in sums.items()]
     return sorted(rows, key=lambda r: (-r.kernel_ns, -r.host_ns, r.name))
 
 
@@ -103,17 +101,6 @@ def _labels(ranges: Ranges, names: list[str]) -> tuple[list[str], NDArray[np.int
     for i in used(ranges.name):
         code[i] = index.setdefault(range_label(names[i]), len(index))
     return list(index), code[ranges.name]
-
-
-@dataclass(frozen=True)
-class _Weigher:
-    label: NDArray[np.intp]
-    count: int
-
-    def __call__(self, values: NDArray[np.generic], chosen: NDArray[np.bool_]) -> I64:
-        sums = np.zeros(self.count, np.int64)
-        np.add.at(sums, self.label[chosen], values[chosen].astype(np.int64))
-        return sums
 
 
 @dataclass(frozen=True)
@@ -149,8 +136,7 @@ def _spans(events: Events, owner: I64, inside: NDArray[np.bool_], parent: I64) -
 
 
 def device_spans(events: Events, owner: I64, parent: I64, rows: NDArray[np.intp]) -> tuple[I64, I64]:
-    """First start and last end on the device of what each of `rows` launched; both 0 where it launched
-    nothing."""
+    """First start and last end on the device of the work that each of `rows` launched; both 0 without work."""
     spans = _spans(events, owner, np.ones(len(events), np.bool_), parent)
     return spans.first_ns[rows], spans.last_ns[rows]
 
@@ -166,7 +152,7 @@ def by_depth(parent: I64) -> list[NDArray[np.intp]]:
 
 
 def _outermost(label: NDArray[np.intp], parent: I64) -> NDArray[np.bool_]:
-    """Rows with no ancestor of the same label: counting nested namesakes would count their time twice."""
+    """Rows without an ancestor of the same label: counting nested ranges of one label would count their time twice."""
     outermost = np.ones(len(label), np.bool_)
     for rows, above in _ancestors(parent):
         outermost[rows[label[above] == label[rows]]] = False
@@ -174,7 +160,7 @@ def _outermost(label: NDArray[np.intp], parent: I64) -> NDArray[np.bool_]:
 
 
 def _ancestors(parent: I64) -> Iterator[tuple[I64, I64]]:
-    """Rows beside their parents, then rows beside their grandparents, and so on while there are any."""
+    """Rows with their parents, then rows with their grandparents, and so on up to the outermost ranges."""
     rows = np.flatnonzero(parent >= 0)
     above = parent[rows]
     while len(rows):

@@ -1,4 +1,4 @@
-"""One process of a trace: its rows of every column, its rank, and where its clock stands.
+"""One process of a trace: its rows of every column, its rank, and its clock.
 
 An nsys report holds every process of a node; all analyses work on one process at a time.
 """
@@ -21,7 +21,7 @@ RowIndex = slice | NDArray[np.intp]
 
 @dataclass(frozen=True)
 class View:
-    """RowIndex of one process. `epoch_ns` brings its clock to unix time; None when that is not known."""
+    """The rows of one process. `epoch_ns` is added to its times for unix time; None where it is not recorded."""
 
     trace: Trace
     events: Events
@@ -43,7 +43,7 @@ class View:
 
     @property
     def clock(self) -> str:
-        """Views with the same clock need no alignment: one host's unix clocks, else one file's own."""
+        """Views with the same clock need no alignment: the unix clock of one host, else the clock of one file."""
         identity = self.trace.identity
         return identity.path if self.epoch_ns is None else identity.host or "unknown host"
 
@@ -60,13 +60,13 @@ def views(trace: Trace) -> list[View]:
 
 
 def processes(trace: Trace) -> list[int]:
-    """The pids of all processes with work or ranges of their own. A launcher that only made calls is left out."""
+    """The pids of all processes with work or ranges, without a launcher that only made calls."""
     return sorted({*_pids(trace.events.process), *_pids(trace.ranges.process)})
 
 
 def process_rank(trace: Trace, pid: int) -> int | None:
-    """The rank of one process: the trace's own, where it tells of one worker, else what it knows of this process,
-    else the one that the process's ranges name (`epoch_0-rank_3`)."""
+    """The rank of one process: the rank of the trace, where it holds one worker; else the rank that the trace records
+    for the process; else the rank in the names of its ranges (`epoch_0-rank_3`)."""
     identity = trace.identity
     if identity.rank is not None and len(_working(trace)) <= 1:
         return identity.rank

@@ -1,4 +1,4 @@
-"""What every part of a Summary is made of, and how far a recording can be believed. Knows no measurement."""
+"""What every part of a Summary is made of, and how far a reader can trust a recording. Knows no measurement."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from typing import Annotated, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, PlainSerializer
 
-Value = TypeVar("Value")
+_Value = TypeVar("_Value")
 
 
-def _by_text(table: dict[int, Value]) -> dict[str, Value]:
+def _by_text(table: dict[int, _Value]) -> dict[str, _Value]:
     return {str(number): value for number, value in table.items()}
 
 
 # A table by number, such as a rank's, is written with its numbers as texts: JSON has no other keys.
-Numbered = Annotated[dict[int, Value], PlainSerializer(_by_text)]
+Numbered = Annotated[dict[int, _Value], PlainSerializer(_by_text)]
 
 
 class SummaryPart(BaseModel):
-    """A piece of the summary. Unknown fields are refused: no reader ignores what it does not know.
+    """A piece of the summary. A reader refuses unknown fields instead of ignoring them.
 
     NaN, such as a loss that diverged, is written as text: JSON has no number for it, and null would not be read back.
     """
@@ -35,7 +35,7 @@ class Window(str, Enum):
 
 
 class Verdict(str, Enum):
-    """How far the numbers can be believed."""
+    """How far a reader can trust the numbers; the worst is the last."""
 
     GOOD = "good"
     DOUBTFUL = "doubtful"
@@ -43,7 +43,7 @@ class Verdict(str, Enum):
 
 
 class Withheld(SummaryPart):
-    """A number that was not given, because the data under it does not carry it."""
+    """A number that is not given, because the recording is not good enough for it."""
 
     field: str
     reason: str
@@ -55,6 +55,11 @@ class Finding(SummaryPart):
     severity: Verdict
     what: str
     evidence: str
+
+    @classmethod
+    def doubt(cls, what: str, evidence: str) -> Finding:
+        """A finding that makes the numbers doubtful."""
+        return cls(severity=Verdict.DOUBTFUL, what=what, evidence=evidence)
 
 
 class Quality(SummaryPart):
