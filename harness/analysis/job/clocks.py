@@ -1,4 +1,4 @@
-"""How far the clocks of several hosts stand apart, by the ends of the collectives that they share. One answer for the
+"""How far the clocks of several hosts are apart, from the ends of the collectives that they share. One answer for the
 Summary, the page and the exports."""
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ def clocks_of(traces: Sequence[Trace]) -> dict[str, Clock]:
 def align_clocks(parts: Sequence[RankPart], matched: list[MatchedGroup]) -> dict[str, Clock]:
     """Each clock's offset from the first part's, by the median difference of the ends of shared collectives.
 
-    `residual_ns` is the median absolute deviation from that offset: what the alignment cannot explain. A
-    clock that shares no collective with an aligned one is missing from the result."""
+    `residual_ns` is the median absolute deviation from that offset. A clock that shares no collective with an aligned
+    clock is missing from the result."""
     if not parts:
         return {}
     first = parts[0].clock
@@ -42,14 +42,14 @@ def align_clocks(parts: Sequence[RankPart], matched: list[MatchedGroup]) -> dict
     return clocks
 
 
-def _offset(clock: str, known: dict[str, Clock], matched: list[MatchedGroup]) -> Clock | None:
+def _offset(clock: str, aligned: dict[str, Clock], matched: list[MatchedGroup]) -> Clock | None:
     differences: list[I64] = []
     for m in matched:
         mine = [i for i, p in enumerate(m.parts) if p.clock == clock]
-        aligned = [i for i, p in enumerate(m.parts) if p.clock in known]
-        if mine and aligned and m.end_ns.shape[1]:
-            shift = np.array([known[m.parts[i].clock].offset_ns for i in aligned])[:, None]
-            differences.append(_differences(m.end_ns[mine], m.end_ns[aligned] - shift))
+        others = [i for i, p in enumerate(m.parts) if p.clock in aligned]
+        if mine and others and m.end_ns.shape[1]:
+            shift = np.array([aligned[m.parts[i].clock].offset_ns for i in others])[:, None]
+            differences.append(_differences(m.end_ns[mine], m.end_ns[others] - shift))
     if not differences:
         return None
     seen = np.concatenate(differences)
@@ -59,8 +59,8 @@ def _offset(clock: str, known: dict[str, Clock], matched: list[MatchedGroup]) ->
 
 
 def _differences(own: I64, others: I64) -> I64:
-    """Median of `own` rows minus median of `others`, per column. Integers near 1.7·10¹⁸ do not survive a float64, so
-    medians are taken of what is left after integers were subtracted."""
+    """Median of `own` rows minus median of `others`, per column. A float64 rounds integers near 1.7·10¹⁸, so
+    integers are subtracted before the medians are computed."""
     base, far = others[0], own[0, 0] - others[0, 0]
     left = np.median(own - far - base, axis=0) - np.median(others - base, axis=0)
     found: I64 = far + np.rint(left).astype(np.int64)

@@ -9,7 +9,7 @@ from harness.analysis.process.phases import PHASES
 from harness.analysis.summary import CollectiveFit, CollectivePhase, MessageSize, Withheld
 from harness.common.alpha_beta import AlphaBeta, fit_alpha_beta
 
-MIN_R_SQUARED = 0.9  # below it the size of a message says too little about its time
+MIN_R_SQUARED = 0.9  # below it the time of a message depends too little on its size
 
 
 def collective_phases(job: JobCollectives, steps: int) -> list[CollectivePhase]:
@@ -36,22 +36,22 @@ def fits(sizes: Sequence[MessageSize]) -> list[CollectiveFit]:
 
 
 def withheld_fits(sizes: Sequence[MessageSize]) -> list[Withheld]:
-    """Which α and β are not given, and why."""
+    """The α and β that are not given, and why."""
     return [
-        Withheld(field="collective_fits.alpha_ns, beta_ns_per_byte", reason=f"{_whose(fit)}: {why}")
+        Withheld(field="collective_fits.alpha_ns, beta_ns_per_byte", reason=f"{_described(fit)}: {why}")
         for fit, why in _judged(sizes)
         if why
     ]
 
 
-def _whose(fit: CollectiveFit) -> str:
+def _described(fit: CollectiveFit) -> str:
     waiting = ", waiting included" if fit.includes_waiting else ""
     group = f"{fit.group_size} ranks" if fit.group_size else "groups of unknown size"
     return f"{fit.kind} of {group}{waiting}"
 
 
 def _judged(sizes: Sequence[MessageSize]) -> Iterator[tuple[CollectiveFit, str]]:
-    """Every fit, with why its α and β are not given; an empty reason where they are."""
+    """Every fit, and the reason why its α and β are not given; empty where they are given."""
     groups: dict[tuple[str, int | None, bool], list[MessageSize]] = {}
     for row in sizes:
         groups.setdefault((row.kind, row.group_size, row.includes_waiting), []).append(row)
@@ -72,7 +72,7 @@ def _judged(sizes: Sequence[MessageSize]) -> Iterator[tuple[CollectiveFit, str]]
 
 
 def _objection(line: AlphaBeta) -> str:
-    """What speaks against a line as a latency and a bandwidth."""
+    """Why a line does not show a latency and a bandwidth; empty: it does."""
     if line.beta_ns_per_byte == 0:
         return "its times do not grow with the message size"
     if line.r2_log < MIN_R_SQUARED:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from math import comb
@@ -17,14 +17,14 @@ from harness.common.bus_factor import bus_factor
 from harness.traces.trace import I64
 from harness.traces.vocabulary import POINT_TO_POINT
 
-CHANCE = 0.01  # a rank is a straggler when chance alone would make it last this often more rarely
+CHANCE = 0.01  # a rank is a straggler if chance alone makes it last this often with a lower probability
 MUCH_MORE = 1.5  # times as often as if all ranks took turns
 NOTICEABLE = 0.1  # and when the skew is at least this share of the collectives' time
 
 
 @dataclass
 class _Unmatched:
-    """What one rank did that cannot be matched with the others' (they may have done the same)."""
+    """The collectives of one rank that cannot be matched with those of other ranks, which may be the same ones."""
 
     count: int = 0
     bytes: int = 0
@@ -45,7 +45,7 @@ class _Sums:
     skew_ns: int = 0
     skewed: int = 0  # instances whose skew could be measured
     transfer_time_ns: int = 0  # once per instance: what bandwidth is computed from
-    last: dict[int, int] = field(default_factory=dict)
+    last: Counter[int] = field(default_factory=Counter)
     hosts: set[str] = field(default_factory=set)
     of_rank: Counter[tuple[int, str, int]] = field(default_factory=Counter)  # its calls
     unmatched: dict[tuple[int, str, int], _Unmatched] = field(default_factory=dict)
@@ -61,7 +61,7 @@ def tabulate(job: JobCollectives, clocks: dict[str, Clock]) -> list[Collective]:
                 full = _with_size(key, matched)
                 _add_matched(sums.setdefault(full, _Sums()), matched, chosen, clocks)
     for part, rows in job.unmatched:
-        inside = (rows.start_ns >= part.window_start_ns) & (rows.start_ns < part.window_end_ns)
+        inside = part.started_inside(rows.start_ns)
         for i, key in enumerate(rows.keys):
             chosen = np.flatnonzero((rows.key == i) & inside)
             if len(chosen):
@@ -71,7 +71,7 @@ def tabulate(job: JobCollectives, clocks: dict[str, Clock]) -> list[Collective]:
 
 
 def _with_size(key: Key, m: MatchedGroup) -> Key:
-    """The key with the size of its group, which is that of the world where no group was recorded."""
+    """The key with the size of its group; it is the world size where no group was recorded."""
     if key.group_size is not None or not m.complete or len(m.parts) < 2:
         return key
     return replace(key, group_size=len(m.parts))
@@ -103,7 +103,7 @@ def _count(s: _Sums, parts: Iterable[RankPart], size: I64, duration: I64) -> Non
 
 
 def _aligned_starts(m: MatchedGroup, chosen: I64, clocks: dict[str, Clock]) -> I64 | None:
-    """Starts on one clock; None when a rank's clock could not be aligned."""
+    """Starts on one clock; None where a rank's clock cannot be aligned."""
     if any(part.clock not in clocks for part in m.parts):
         return None
     offset = np.array([clocks[part.clock].offset_ns for part in m.parts])[:, None]
@@ -115,7 +115,7 @@ def _count_last(s: _Sums, m: MatchedGroup, start: I64) -> None:
     for i, count in zip(*np.unique(start.argmax(axis=0), return_counts=True), strict=True):
         rank = m.parts[int(i)].source.rank
         if rank is not None:
-            s.last[rank] = s.last.get(rank, 0) + int(count)
+            s.last[rank] += int(count)
 
 
 def _add_unmatched(s: _Sums, part: RankPart, rows: CollectiveRows, chosen: I64) -> None:
@@ -128,8 +128,8 @@ def _add_unmatched(s: _Sums, part: RankPart, rows: CollectiveRows, chosen: I64) 
 
 
 def _with_unmatched(kind: str, s: _Sums) -> _Sums:
-    """What could not be matched: a collective counts once, as the rank that did most of them saw it, not once
-    a rank; a send or a receive is each rank's own."""
+    """With the unmatched rows: a collective counts once, with the numbers of the rank that did most of them, and not
+    once for each rank; sends and receives count for each rank."""
     own = list(s.unmatched.values())
     if kind not in POINT_TO_POINT:
         own = sorted(own, key=lambda a: (a.count, a.bytes, a.duration_ns))[-1:]
@@ -180,7 +180,7 @@ def message_sizes(job: JobCollectives) -> list[MessageSize]:
         waits = len(m.parts) < 2 or not m.complete
         _collect(times, [_with_size(key, m) for key in m.keys], columns, waits=waits)
     for part, rows in job.unmatched:
-        inside = (rows.start_ns >= part.window_start_ns) & (rows.start_ns < part.window_end_ns)
+        inside = part.started_inside(rows.start_ns)
         duration = rows.end_ns - rows.start_ns
         _collect(times, rows.keys, (rows.key[inside], rows.bytes[inside], duration[inside]), waits=True)
     table = []
@@ -213,28 +213,27 @@ def _collect(
 
 
 def stragglers(job: JobCollectives, clocks: dict[str, Clock]) -> list[Straggler]:
-    """Ranks that arrive last far more often than chance would have it, where the skew is worth a word."""
-    count: dict[int, int] = {}
-    took_part: dict[int, int] = {}
-    lateness: dict[int, int] = {}
-    share: dict[int, float] = {}
+    """Ranks that arrive last far more often than by chance, where the skew is noticeable."""
+    count: Counter[int] = Counter()
+    took_part: Counter[int] = Counter()
+    lateness: Counter[int] = Counter()
+    share: defaultdict[int, float] = defaultdict(float)
     skew, time = 0, 0
     for m in job.matched:
         chosen = np.flatnonzero(m.inside)
-        start = (
-            _aligned_starts(m, chosen, clocks) if len(m.parts) > 1 and m.complete and len(chosen) else None
-        )
-        if start is None:
+        if len(m.parts) < 2 or not m.complete or not len(chosen):
+            continue
+        if (start := _aligned_starts(m, chosen, clocks)) is None:
             continue
         first, last = start.min(axis=0), start.argmax(axis=0)
         skew += int((start.max(axis=0) - first).sum()) * len(m.parts)
         time += int((m.end_ns - m.start_ns)[:, chosen].sum())
         for i, part in enumerate(m.parts):
             if (rank := part.source.rank) is not None:
-                count[rank] = count.get(rank, 0) + int((last == i).sum())
-                took_part[rank] = took_part.get(rank, 0) + len(chosen)
-                lateness[rank] = lateness.get(rank, 0) + int((start[i] - first).sum())
-                share[rank] = share.get(rank, 0.0) + len(chosen) / len(m.parts)
+                count[rank] += int((last == i).sum())
+                took_part[rank] += len(chosen)
+                lateness[rank] += int((start[i] - first).sum())
+                share[rank] += len(chosen) / len(m.parts)
     if skew < NOTICEABLE * time:
         return []
     found = [
@@ -247,7 +246,7 @@ def stragglers(job: JobCollectives, clocks: dict[str, Clock]) -> list[Straggler]
 
 
 def chance_of(successes: int, trials: int, probability: float) -> float:
-    """Probability of at least so many successes in independent trials (binomial tail).
+    """Probability of at least this number of successes in independent trials (binomial tail).
 
     >>> round(chance_of(5, 8, 1 / 8), 6)
     0.00123

@@ -1,4 +1,4 @@
-"""Which measured processes form one job, and what is doubtful about them as a job."""
+"""Which measured processes form one job, and which doubts there are about the job."""
 
 from __future__ import annotations
 
@@ -14,21 +14,16 @@ from harness.analysis.process.part import RankPart, merge_parts
 from harness.analysis.summary import Clock, Finding, Verdict
 
 APART_NS = 1_000_000
-NEED_ALL = (
-    "all_reduce",
-    "all_gather",
-    "reduce_scatter",
-    "all_to_all",
-    "barrier",
-)  # end nowhere before all are in
+# collectives that end on no rank before all ranks have begun them
+NEED_ALL = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier")
 
 
 def group(parts: Iterable[RankPart]) -> list[list[RankPart]]:
     """Parts per job, in a canonical order.
 
-    One run's parts are one job. Other files are one job when they tell the same world size and every rank
-    once, all of them together or those of one folder. Whatever is left stands alone, file by file. A process
-    without a rank belongs to the ranks that its file tells; one that only helps them is left out, and named."""
+    The parts of one run are one job. Other files are one job if they record the same world size and every rank once,
+    either all files together or the files of one folder. Each remaining file is a job of its own. A process without a
+    rank belongs to the job of its file's ranks; if it only helps them, it is left out, with a finding."""
     runs: dict[str, list[RankPart]] = {}
     worlds: dict[int, list[RankPart]] = {}
     files: dict[str, list[RankPart]] = {}
@@ -51,16 +46,16 @@ def group(parts: Iterable[RankPart]) -> list[list[RankPart]]:
 
 
 def _without_helpers(job: list[RankPart]) -> list[RankPart]:
-    """The job without processes that have no rank where others of their file do: a data loader on the GPU is no
-    rank, and its numbers are not the training's. One with steps may be, while a rank is missing."""
-    told = max((part.source.world_size or 0 for part in job), default=0)
+    """The job without processes that have no rank although others of their file have one: a data loader on the GPU is
+    not a rank, and its numbers are not the training's. A process with steps may be a rank while a rank is missing."""
+    size = max((part.source.world_size or 0 for part in job), default=0)
     ranks = {part.source.rank for part in job} - {None}
-    telling = {part.source.path for part in job if part.source.rank is not None}
-    complete = 0 < told <= len(ranks)
+    files_with_ranks = {part.source.path for part in job if part.source.rank is not None}
+    complete = 0 < size <= len(ranks)
     rest: list[RankPart] = []
     helpers: list[RankPart] = []
     for part in job:
-        is_rank = part.source.rank is not None or part.source.path not in telling
+        is_rank = part.source.rank is not None or part.source.path not in files_with_ranks
         may_be = bool(part.steps.durations_ns) and not complete
         (rest if is_rank or may_be else helpers).append(part)
     if not helpers:
@@ -81,25 +76,18 @@ def _left_out(helper: RankPart) -> Finding:
 
 
 def _worlds(parts: list[RankPart]) -> list[list[RankPart]]:
-    """Parts of one world size, split until every rank occurs once in each job, or there is only one file in it."""
+    """Parts of one world size, split until every rank occurs once in each job, or each job is one file."""
     if _ranks_once(parts):
         return [parts]
     jobs: list[list[RankPart]] = []
-    for split_by in (_folder, _file):
-        apart: dict[str, list[RankPart]] = {}
+    for by_file in (False, True):
+        apart: dict[PurePath, list[RankPart]] = {}
         for part in parts:
-            apart.setdefault(split_by(part), []).append(part)
+            file = PurePath(part.source.path)
+            apart.setdefault(file if by_file else file.parent, []).append(part)
         parts = [part for job in apart.values() if not _ranks_once(job) for part in job]
-        jobs += [job for job in apart.values() if _ranks_once(job) or split_by is _file]
+        jobs += [job for job in apart.values() if _ranks_once(job) or by_file]
     return jobs
-
-
-def _folder(part: RankPart) -> str:
-    return str(PurePath(part.source.path).parent)
-
-
-def _file(part: RankPart) -> str:
-    return part.source.path
 
 
 def _ranks_once(parts: Sequence[RankPart]) -> bool:
@@ -107,19 +95,18 @@ def _ranks_once(parts: Sequence[RankPart]) -> bool:
 
 
 def world_size(parts: Sequence[RankPart], by_training: int | None = None) -> int | None:
-    """What the files or the training say, else the number of ranks of a run that name themselves."""
-    told = [part.source.world_size for part in parts if part.source.world_size is not None]
-    told += [by_training] if by_training is not None else []
-    if told:
-        return max(told)
-    named = {part.source.rank for part in parts} - {None}
-    return len(named) if parts[0].run is not None and named else None
+    """The world size that the files or the training record, else the number of different ranks of a run."""
+    recorded = [size for size in (by_training, *(p.source.world_size for p in parts)) if size is not None]
+    if recorded:
+        return max(recorded)
+    ranks = {part.source.rank for part in parts} - {None}
+    return len(ranks) if parts[0].run is not None and ranks else None
 
 
 def judge_job(
     parts: Sequence[RankPart], size: int | None, collectives: JobCollectives, clocks: dict[str, Clock]
 ) -> list[Finding]:
-    """What is wrong with the recordings as one job."""
+    """The findings about the recordings as one job."""
     return [
         *_missing(parts, size),
         *_twice(parts),
@@ -132,18 +119,13 @@ def judge_job(
 
 
 def _unmatched(collectives: JobCollectives) -> list[Finding]:
-    """Named groups that do not fit are a doubt; without a name several groups are mixed, which is no
-    fault."""
+    """Groups with a name that do not match are a doubt; without names several groups are mixed, which is no fault."""
     what = "collectives cannot be matched across ranks"
     reasons = sorted({r for r in collectives.reasons if not r.startswith("point-to-point")})
     return [
-        Finding(severity=Verdict.GOOD, what=what, evidence=r) if NAMELESS in r else _doubt(what, r)
+        Finding(severity=Verdict.GOOD, what=what, evidence=r) if NAMELESS in r else Finding.doubt(what, r)
         for r in reasons
     ]
-
-
-def _doubt(what: str, evidence: str) -> Finding:
-    return Finding(severity=Verdict.DOUBTFUL, what=what, evidence=evidence)
 
 
 def _missing(parts: Sequence[RankPart], size: int | None) -> list[Finding]:
@@ -152,13 +134,13 @@ def _missing(parts: Sequence[RankPart], size: int | None) -> list[Finding]:
         return []
     missing = sorted(set(range(size)) - ranks)
     shown = ", ".join(map(str, missing[:8])) + (" …" if len(missing) > 8 else "")
-    return [_doubt("ranks are missing", f"{len(ranks)} of {size} ranks were read; missing: {shown}")]
+    return [Finding.doubt("ranks are missing", f"{len(ranks)} of {size} ranks were read; missing: {shown}")]
 
 
 def _twice(parts: Sequence[RankPart]) -> list[Finding]:
     counts = Counter(part.source.rank for part in parts if part.source.rank is not None)
     return [
-        _doubt("a rank was recorded more than once", f"rank {rank}: {count} recordings in one job")
+        Finding.doubt("a rank was recorded more than once", f"rank {rank}: {count} recordings in one job")
         for rank, count in sorted(counts.items())
         if count > 1
     ]
@@ -169,8 +151,8 @@ def _several_kinds_of_step(parts: Sequence[RankPart]) -> list[Finding]:
     found = Counter(part.steps.source for part in parts if part.steps.durations_ns)
     if len(found) < 2:
         return []
-    told = "; ".join(f"{source} in {count} of {len(parts)} processes" for source, count in found.items())
-    return [_doubt("the ranks' steps were found in different ways", told)]
+    evidence = "; ".join(f"{source} in {count} of {len(parts)} processes" for source, count in found.items())
+    return [Finding.doubt("the ranks' steps were found in different ways", evidence)]
 
 
 def _windows_apart(parts: Sequence[RankPart], clocks: dict[str, Clock]) -> list[Finding]:
@@ -184,18 +166,14 @@ def _windows_apart(parts: Sequence[RankPart], clocks: dict[str, Clock]) -> list[
     if len(starts) < 2 or max(starts) - min(starts) <= median(steps) / 2:
         return []
     apart, step = (max(starts) - min(starts)) / 1e6, median(steps) / 1e6
-    return [
-        _doubt(
-            "ranks were not profiled over the same steps",
-            f"windows start {apart:.2f} ms apart, a step is {step:.2f} ms",
-        )
-    ]
+    evidence = f"windows start {apart:.2f} ms apart, a step is {step:.2f} ms"
+    return [Finding.doubt("ranks were not profiled over the same steps", evidence)]
 
 
 def _several_clocks(collectives: JobCollectives) -> list[Finding]:
-    """Ranks that are taken to share a clock, and do not: a collective in which every member needs every other's data
-    ended on one of them before it began on another. That its ends lie apart is no sign: on a busy machine a rank waits
-    for a core before it can say that it ended."""
+    """Ranks with one recorded clock that really have several: a collective in which every member needs the data of all
+    others ended on one rank before it began on another. Ends that lie apart are no sign: on a busy machine a rank waits
+    for a core before it can record the end."""
     for m in collectives.matched:
         needed = np.isin(m.key, [i for i, key in enumerate(m.keys) if key.kind in NEED_ALL])
         if len({part.clock for part in m.parts}) != 1 or len(m.parts) < 2 or not needed.any():
@@ -204,7 +182,9 @@ def _several_clocks(collectives: JobCollectives) -> list[Finding]:
         if before > APART_NS:
             apart = f"{before / 1e6:.2f} ms before it begins on another"
             evidence = f"{m.parts[0].clock}: a collective ends on one rank {apart}"
-            return [_doubt("ranks of one host seem to have several clocks: lateness is doubtful", evidence)]
+            return [
+                Finding.doubt("ranks of one host seem to have several clocks: lateness is doubtful", evidence)
+            ]
     return []
 
 
@@ -214,12 +194,8 @@ def _clock_doubts(
     found: list[Finding] = []
     missing = sorted({part.clock for part in parts} - set(clocks))
     if missing and len(parts) > 1:
-        what = "clocks cannot be compared"
-        found.append(
-            _doubt(
-                what, f"{len(missing)} clocks share no matched collective with the first rank's: {missing[0]}"
-            )
-        )
+        evidence = f"{len(missing)} clocks share no matched collective with the first rank's: {missing[0]}"
+        found.append(Finding.doubt("clocks cannot be compared", evidence))
     lengths = [
         int(m.end_ns[0, i] - m.start_ns[0, i])
         for m in collectives.matched
@@ -228,5 +204,5 @@ def _clock_doubts(
     for clock in clocks.values():
         if lengths and clock.residual_ns > median(lengths):
             evidence = f"{clock.host}: ends of collectives scatter by {clock.residual_ns / 1e3:.1f} µs after alignment"
-            found.append(_doubt("clocks are aligned only roughly", evidence))
+            found.append(Finding.doubt("clocks are aligned only roughly", evidence))
     return found

@@ -1,8 +1,7 @@
 """Collectives across ranks: the same collective found on every rank, so that waiting is separated from transfer.
 
-A collective ends everywhere at about the same time and cannot move data before its last member arrived. So
-on one collective, a rank's duration minus the fastest rank's is waiting, and the ends show how far two
-clocks stand apart."""
+A collective ends everywhere at about the same time and cannot move data before its last member arrived. So in one
+collective, a rank's duration minus the fastest rank's is waiting, and the ends show how far two clocks are apart."""
 
 from __future__ import annotations
 
@@ -20,16 +19,18 @@ from harness.traces.vocabulary import POINT_TO_POINT
 
 NAMELESS = "collectives recorded without their group"
 _EVEN_KINDS = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce")
-_SWAPPED = 0.1  # of a sequence: more that disagree are no neighbours that changed places
+_SWAPPED = 0.1  # of a sequence: if more of it disagrees, neighbours that changed places are not the reason
 _NEIGHBOURS = 3  # how far apart two of them may be
 _SAMPLE = 64  # collectives of a sequence whose ends are looked up in another
-_MEETING_MOSTLY = 0.5  # of the instances: so many must meet where the ends choose among places
-MEETING_SHARE = 0.8  # of the instances of a nameless group: so many must have all ranks in them at one moment
+_MEETING_MOSTLY = 0.5  # share of the instances that must meet where the ends choose among places
+MEETING_SHARE = (
+    0.8  # share of the instances of a nameless group that must have all ranks in them at one moment
+)
 
 
 @dataclass(frozen=True)
 class Group:
-    """Whose collectives are one sequence: a communicator. `only`: and of this kind, where the name is not enough."""
+    """A communicator, whose collectives are one sequence. `only`: of this kind alone, where names are not enough."""
 
     name: str | None
     ranks: tuple[int, ...] | None
@@ -46,8 +47,8 @@ class Group:
 
 @dataclass(frozen=True)
 class MatchedGroup:
-    """One group's collectives on r ranks: instance i is column i of each (r, n) table. Times unaligned,
-    unix where known."""
+    """One group's collectives on r ranks: instance i is column i of each (r, n) table. Times are not aligned; they are
+    unix time where the trace records it."""
 
     group: Group
     parts: list[RankPart]
@@ -57,7 +58,7 @@ class MatchedGroup:
     start_ns: I64
     end_ns: I64
     inside: NDArray[np.bool_]  # (n,) started inside every rank's window
-    whole_job: bool = True  # every rank of the job was read, as far as that is known
+    whole_job: bool = True  # every rank of the job was read, as far as its world size is recorded
 
     @property
     def complete(self) -> bool:
@@ -69,12 +70,12 @@ class MatchedGroup:
 
 @dataclass
 class JobCollectives:
-    """Every group of a job: matched ones, the rows that could not be, and why."""
+    """Every group of a job: matched groups, the rows that cannot be matched, and why."""
 
     matched: list[MatchedGroup] = field(default_factory=list)
     unmatched: list[tuple[RankPart, CollectiveRows]] = field(default_factory=list)
     reasons: list[str] = field(default_factory=list)
-    # (kind, phase, number) -> sum, over the ranks with a counted step where any has one: it is divided by their steps
+    # (kind, phase, number) -> sum over the ranks with counted steps; without such ranks, over all ranks
     phases: Counter[tuple[str, int, str]] = field(default_factory=Counter)
 
 
@@ -109,7 +110,7 @@ def match_collectives(parts: Sequence[RankPart], world_size: int | None) -> JobC
 
 def _add_phases(sums: Counter[tuple[str, int, str]], part: RankPart, rows: CollectiveRows) -> None:
     """Count, bytes and time of this rank's collectives inside its window, per kind and phase."""
-    inside = (rows.start_ns >= part.window_start_ns) & (rows.start_ns < part.window_end_ns)
+    inside = part.started_inside(rows.start_ns)
     duration = rows.end_ns - rows.start_ns
     for i, key in enumerate(rows.keys):
         mine = inside & (rows.key == i)
@@ -128,22 +129,12 @@ def _differ(group: Group) -> str:
 
 
 def _by_group(rows: CollectiveRows) -> Iterable[tuple[Group, CollectiveRows]]:
-    """A rank's rows per group. Sends and receives stand alone; so do the kinds of a group that has no name."""
+    """A rank's rows per group. Sends and receives are groups of their own; so is each kind without a group's name."""
     of_key = [_group(key) for key in rows.keys]
     for group in dict.fromkeys(of_key):
         chosen = np.isin(rows.key, [i for i, g in enumerate(of_key) if g == group])
         if chosen.any():
-            yield (
-                group,
-                CollectiveRows(
-                    rows.keys,
-                    rows.key[chosen],
-                    rows.bytes[chosen],
-                    rows.start_ns[chosen],
-                    rows.end_ns[chosen],
-                    rows.phase[chosen],
-                ),
-            )
+            yield group, rows.at(chosen)
 
 
 def _group(key: Key) -> Group:
@@ -155,7 +146,7 @@ def _group(key: Key) -> Group:
 def _obstacle(
     group: Group, members: list[tuple[RankPart, CollectiveRows]], world_size: int | None
 ) -> str | None:
-    """Why a group cannot be matched at all; None when it can be tried."""
+    """Why a group cannot be matched at all; None where it is worth trying."""
     if group.point_to_point:
         return "point-to-point transfers have no common instance"
     sizes = [size for _, rows in members if (size := rows.keys[int(rows.key[0])].group_size) is not None]
@@ -181,13 +172,12 @@ class _Placed:
 
 
 def _align_sequences(members: list[tuple[RankPart, CollectiveRows]]) -> list[_Placed] | None:
-    """Every member at its place; None: no match.
+    """Every member at its place; None without a match.
 
-    Two sequences match where kinds, element types and sizes agree in all that they share; neighbours that began at
-    about the same time may have changed places, and are put back. On one clock a collective's
-    spans meet on all ranks, and the ends decide between several places. Else a sequence must lie whole in the longer
-    one, at one place only. On two clocks, where it does so nowhere because the recordings began and ended apart, more
-    than half of it must.
+    Two sequences match where kinds, element types and sizes agree in the stretch that they share. Neighbours that began
+    at about the same time may have changed places, and are put back. On one clock the spans of a collective meet on all
+    ranks, and the ends decide between several places. Else the whole sequence must lie in the longer sequence, at one
+    place only. On two clocks the recordings may begin and end apart; then more than half of it must lie there.
     """
     codes = _codes([rows for _, rows in members])
     longest = max(range(len(members)), key=lambda i: len(codes[i]))
@@ -214,25 +204,18 @@ def _in_order(rows: CollectiveRows, reference: I64, own: I64, shift: int) -> Col
     back = _agreement(reference[theirs], own[ours])
     if back is not None:
         order[ours] = ours.start + back
-    return CollectiveRows(
-        rows.keys,
-        rows.key[order],
-        rows.bytes[order],
-        rows.start_ns[order],
-        rows.end_ns[order],
-        rows.phase[order],
-    )
+    return rows.at(order)
 
 
 def _shared(reference: int, own: int, shift: int) -> tuple[slice, slice]:
-    """The stretch that two sequences of these lengths share, in the one and in the other; empty: none."""
+    """The stretch that two sequences of these lengths share, as a slice of each; may be empty."""
     first, last = max(shift, 0), max(min(shift + own, reference), 0)
     return slice(first, last), slice(first - shift, max(last, first) - shift)
 
 
 def _agreement(reference: I64, own: I64) -> I64 | None:
-    """An order in which `own` agrees with `reference`: its own, or one in which a few neighbours change places.
-    None: they do not agree."""
+    """An order in which `own` agrees with `reference`: its own order, or one with a few neighbours swapped. None: they
+    do not agree."""
     if len(reference) != len(own) or not len(own):
         return None
     order = np.arange(len(own))
@@ -240,7 +223,7 @@ def _agreement(reference: I64, own: I64) -> I64 | None:
     if len(apart) > max(2, _SWAPPED * len(own)):
         return None
     if not np.array_equal(np.sort(reference[apart]), np.sort(own[apart])):
-        return None  # cheap to see, and asked at as many places as there are collectives
+        return None  # a cheap check first: there are as many places to try as collectives
     for run in np.split(apart, np.flatnonzero(np.diff(apart) > _NEIGHBOURS) + 1) if len(apart) else ():
         stretch = slice(int(run[0]), int(run[-1]) + 1)
         here, there = np.argsort(reference[stretch], kind="stable"), np.argsort(own[stretch], kind="stable")
@@ -249,8 +232,8 @@ def _agreement(reference: I64, own: I64) -> I64 | None:
 
 
 def _codes(members: Sequence[CollectiveRows]) -> list[I64]:
-    """A number per collective of each member, the same for what may be the same collective. Sizes and types count
-    where every member recorded them, sizes only of kinds in which they are the same on all ranks."""
+    """A number per collective of each member; collectives that may be the same have the same number. Sizes and types
+    count where every member recorded them, and sizes only for kinds in which all ranks have the same size."""
     typed = all(k.dtype is not None for rows in members for k in rows.keys)
     sized = all(bool((rows.bytes >= 0).all()) for rows in members)
     index: dict[tuple[str, str | None], int] = {}
@@ -265,8 +248,8 @@ def _codes(members: Sequence[CollectiveRows]) -> list[I64]:
 def _place_by_ends(
     codes: tuple[I64, I64], lead: CollectiveRows, own: CollectiveRows, ahead_ns: int
 ) -> int | None:
-    """Of the places where codes agree and spans meet, the one with the nearest ends; None: nowhere. Tried are the
-    places to which the ends themselves point."""
+    """Of the places where codes agree and spans meet, the place with the nearest ends; None without such a place. Only
+    places with a nearby end are tried."""
     sample = np.unique(np.linspace(0, len(own.key) - 1, min(len(own.key), _SAMPLE)).astype(np.int64))
     order = np.argsort(lead.end_ns, kind="stable")
     found = np.searchsorted(lead.end_ns[order], own.end_ns[sample] + ahead_ns)
@@ -297,7 +280,7 @@ def _only_place(reference: I64, own: I64, partly: bool) -> int | None:
 
 
 def _first_two(reference: I64, own: I64, places: I64, least: int) -> list[int]:
-    """The first two places where the codes agree over at least so many collectives: enough to know if it is one."""
+    """The first two places where at least `least` collectives agree: two are enough to see that there are several."""
     agreeing: list[int] = []
     for shift in places.tolist():
         if len(agreeing) == 2:
@@ -309,8 +292,7 @@ def _first_two(reference: I64, own: I64, places: I64, least: int) -> list[int]:
 
 
 def _meets(m: MatchedGroup) -> bool:
-    """Whether every rank is in most collectives at one moment, as in collectives they must be; clocks set by their
-    ends."""
+    """Whether most collectives have a moment with every rank in them, as real ones do. Clocks are aligned by ends."""
     if m.end_ns.shape[1] == 0:
         return False
     other_clock = np.array([part.clock != m.parts[0].clock for part in m.parts])
@@ -326,12 +308,11 @@ def _tables(group: Group, placed: list[_Placed]) -> MatchedGroup:
     first = max(p.shift for p in placed)
     n = max(min(p.shift + len(p.rows.key) for p in placed) - first, 0)
     cut = [slice(first - p.shift, first - p.shift + n) for p in placed]
-    start = np.stack([p.rows.start_ns[c] for p, c in zip(placed, cut, strict=True)])
-    end = np.stack([p.rows.end_ns[c] for p, c in zip(placed, cut, strict=True)])
-    size = np.stack([p.rows.bytes[c] for p, c in zip(placed, cut, strict=True)]).max(axis=0)
-    inside = np.ones(n, np.bool_)
-    for row, p in zip(start, placed, strict=True):
-        inside &= (row >= p.part.window_start_ns) & (row < p.part.window_end_ns)
+    rows = [p.rows.at(c) for p, c in zip(placed, cut, strict=True)]
+    start, end = np.stack([r.start_ns for r in rows]), np.stack([r.end_ns for r in rows])
+    size = np.stack([r.bytes for r in rows]).max(axis=0)
+    inside = np.all([p.part.started_inside(row) for row, p in zip(start, placed, strict=True)], axis=0)
     epoch = np.array([p.part.epoch_ns or 0 for p in placed])[:, None]
-    keys, key = placed[0].rows.keys, placed[0].rows.key[cut[0]]
-    return MatchedGroup(group, [p.part for p in placed], keys, key, size, start + epoch, end + epoch, inside)
+    return MatchedGroup(
+        group, [p.part for p in placed], rows[0].keys, rows[0].key, size, start + epoch, end + epoch, inside
+    )

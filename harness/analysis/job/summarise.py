@@ -1,5 +1,4 @@
-"""One job's parts to its Summary. Everything here is a sum, a sort or a comparison of ranks; no trace is
-open."""
+"""One job's parts to its Summary: sums, sorts and comparisons of ranks. Opens no trace."""
 
 from __future__ import annotations
 
@@ -40,13 +39,13 @@ from harness.analysis.summary import (
 )
 
 TOP_UNCLASSIFIED = 30
-_SEVERITIES = (Verdict.GOOD, Verdict.DOUBTFUL, Verdict.UNUSABLE)
+_SEVERITIES = tuple(Verdict)  # the worst last
 
 
 def summarise_job(parts: Sequence[RankPart], world_size: int | None = None) -> Summary:
-    """The summary of one job's parts, whatever order they come in.
+    """The summary of one job's parts, in any order.
 
-    `world_size`: what the training itself said; traces of one node of several know only of themselves.
+    `world_size`: as the training recorded it; the traces of one node do not show the other nodes.
     """
     parts = sorted(parts, key=lambda part: part.key)
     size = grouping.world_size(parts, world_size)
@@ -105,14 +104,13 @@ def _quality(parts: Sequence[RankPart], of_job: list[Finding], withheld_of_job: 
 def _withheld(
     parts: Sequence[RankPart], job: JobCollectives, world_size: int | None, collectives: Sequence[Collective]
 ) -> Iterator[Withheld]:
-    """What collectives do not say where not all of their members were read, or could be matched."""
+    """The numbers of collectives that are not given where not all members were read or matched."""
     half_read = [m for m in job.matched if not m.complete and len(m.parts) > 1]
     if half_read or (len(parts) < (world_size or 1) and (job.matched or job.unmatched)):
         reason = "how long ranks wait is known only where every rank of the group was read"
         yield Withheld(field="collectives.waiting_ns", reason=reason)
-    if any(
-        c.algorithm_bandwidth_gb_per_s is not None and c.bus_bandwidth_gb_per_s is None for c in collectives
-    ):
+    rows = ((c.algorithm_bandwidth_gb_per_s, c.bus_bandwidth_gb_per_s) for c in collectives)
+    if any(algorithm is not None and bus is None for algorithm, bus in rows):
         reason = (
             "the size of a group was not recorded, and its ranks were not all read, or could not be matched"
         )
@@ -120,8 +118,7 @@ def _withheld(
 
 
 def _steps(parts: Sequence[RankPart]) -> Steps:
-    """Steps of all ranks. Straggler score: the slowest rank's median over the median of the ranks'
-    medians."""
+    """Steps of all ranks. Straggler score: the slowest rank's median over the median of the ranks' medians."""
     medians = {i: float(np.median(p.steps.durations_ns)) for i, p in enumerate(parts) if p.steps.durations_ns}
     every = np.array([d for part in parts for d in part.steps.durations_ns], np.int64)
     sources = dict.fromkeys(part.steps.source for part in parts if part.steps.durations_ns)
@@ -180,7 +177,7 @@ def _sum_phases(parts: Sequence[RankPart]) -> PhaseSums:
 
 
 def _added(a: int | None, b: int | None) -> int | None:
-    """What one rank does not know, the job does not."""
+    """The sum; None where one of the ranks has no number."""
     return None if a is None or b is None else a + b
 
 
@@ -192,8 +189,7 @@ def _sum_causes(devices: Sequence[Device]) -> list[IdleCause]:
 
 
 def _tables(parts: Sequence[RankPart]) -> tuple[list[KernelTime], list[KernelTime], list[RangeTime]]:
-    """Kernels and ranges of all ranks, one rank's names in memory at a time. Full sums first, then the top
-    rows."""
+    """The tables of kernels, unclassified kernels and ranges; the names of one rank in memory at a time."""
     kernels: dict[tuple[str, str, str | None], tuple[int, int, int, int]] = {}
     ranges: RangeSums = {}
     for part in parts:

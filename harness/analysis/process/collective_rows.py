@@ -40,11 +40,16 @@ class CollectiveRows:
     end_ns: I64
     phase: I8  # index into phases.PHASES
 
+    def at(self, chosen: slice | NDArray[np.bool_ | np.int64]) -> CollectiveRows:
+        """The chosen rows, by slice, mask or index."""
+        key, size, phase = self.key[chosen], self.bytes[chosen], self.phase[chosen]
+        return CollectiveRows(self.keys, key, size, self.start_ns[chosen], self.end_ns[chosen], phase)
+
 
 def rows(view: View, kinds: Kinds, ranges: tuple[Nesting, I64] | None = None) -> CollectiveRows:
-    """All collectives of a process: those with arguments, and device spans of communication without any.
+    """All collectives of a process: collectives with arguments, and device spans of communication without arguments.
 
-    `ranges`: their nesting and the owner of each event, which tell the phases; without them every phase is 0."""
+    `ranges`: their nesting and the owner of each event, from which the phases come; without them every phase is 0."""
     recorded, events = view.collectives, view.events
     with_arguments = recorded.event[recorded.event >= 0]
     bare = kinds.event_class == COMMUNICATION  # a new array: safe to change
@@ -62,8 +67,7 @@ def rows(view: View, kinds: Kinds, ranges: tuple[Nesting, I64] | None = None) ->
 
 
 def _phases(view: View, nesting: Nesting, owner: I64, moments: tuple[I64, I64]) -> I8:
-    """The phase that launched each collective; without a known launch, what the main thread was in when it
-    began."""
+    """The phase that launched each collective; without a recorded launch, the main thread's phase when it began."""
     event, start = moments
     by_launch = np.where(event >= 0, np.append(owner, -1)[event], -1)
     if nesting.main is not None:

@@ -1,5 +1,4 @@
-"""The phase of training that a range belongs to: forward, backward, optimizer, data loading, sends and
-receives."""
+"""The phase of training that a range belongs to: forward, backward, optimizer, data loading, sends and receives."""
 
 from __future__ import annotations
 
@@ -37,7 +36,7 @@ def phase_of_name(name: str) -> int:
 
 
 def phases(ranges: Ranges, names: list[str], nesting: Nesting) -> NDArray[np.int8]:
-    """The phase of each of n range rows: its own, else that of the innermost range around it that has one."""
+    """The phase of each of n range rows: its own, else the phase of the innermost range around it that has one."""
     table = np.full(len(names) + 1, OTHER, np.int8)
     for i in used(ranges.name):
         table[i] = phase_of_name(names[i])
@@ -55,27 +54,23 @@ PhaseSums = dict[str, PhaseSum]
 def phase_sums(
     events: Events, owner: I64, phase: NDArray[np.int8], event_class: U8, chosen: NDArray[np.bool_]
 ) -> PhaseSums:
-    """Sums per phase of the chosen events; `owner` is each event's range row, -1 for none."""
+    """Sums per phase of the chosen events; `owner` is each event's range row, -1 without a range."""
     rows = np.flatnonzero(chosen & (event_class != NOT_WORK))
     of = phase_of_moments(owner[rows], phase)
     duration = (events.end_ns - events.start_ns)[rows]
     kind = event_class[rows]
-    counts = np.zeros(len(events), np.bool_)
-    counts[counted(events, rows)[0]] = True
-    counts = counts[rows]
+    counts = np.isin(rows, counted(events, rows)[0])
     sums: PhaseSums = {}
     for i, name in enumerate(PHASES):
         mine = of == i
         if mine.any():
-            compute, communication = (
-                int(duration[mine & (kind == c)].sum()) for c in (COMPUTE, COMMUNICATION)
+            numbers = (
+                duration[mine],
+                duration[mine & (kind == COMPUTE)],
+                duration[mine & (kind == COMMUNICATION)],
             )
-            sums[name] = (
-                int(np.count_nonzero(mine & counts)),
-                int(duration[mine].sum()),
-                compute,
-                communication,
-            )
+            total, compute, communication = (int(n.sum()) for n in numbers)
+            sums[name] = (int(np.count_nonzero(mine & counts)), total, compute, communication)
     return sums
 
 
@@ -92,5 +87,5 @@ def phase_table(sums: PhaseSums) -> list[PhaseTime]:
 
 
 def phase_of_moments(owner: I64, phase: NDArray[np.int8]) -> NDArray[np.int8]:
-    """Phases of things that range rows own; OTHER where none does (-1)."""
+    """The phases of moments by the range rows that own them; OTHER without an owner (-1)."""
     return np.append(phase, np.int8(OTHER))[owner]

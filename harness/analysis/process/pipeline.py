@@ -1,8 +1,8 @@
-"""Pipeline stages and their bubble: what one rank's schedule shows, and what all ranks show together.
+"""Pipeline stages and their bubble: the schedule of one rank, and of all ranks together.
 
-Stages are known by the program's own ranges, `forward mb<k> stage<s>` and `backward mb<k> stage<s>`.
-Sends and receives are bubble, never work; the collectives of tensor parallelism are part of the work. What a stage
-communicates, or waits for in communication, while it does not work is part of its bubble and measured as such."""
+The program's own ranges name the stages: `forward mb<k> stage<s>` and `backward mb<k> stage<s>`. Sends and receives are
+bubble, never work; the collectives of tensor parallelism are part of the work. The time in which a stage does not work,
+but communicates or waits for communication, is part of its bubble."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ class Iteration(SummaryPart):
     send_recv_ns: int
     warmup_ns: int  # until the first backward starts
     cooldown_ns: int  # from the last forward's end, or the first backward's start where that is later
-    communication_ns: int = 0  # of what is not work, with communication and nothing computed beside it
-    beside_work_ns: int = 0  # of its work, with messages between stages and no operator running
-    # As communication_ns, before its start and after its end up to the neighbouring iterations: others may work there.
+    communication_ns: int = 0  # of the time without work: time with communication and no computation
+    beside_work_ns: int = 0  # of its work: time with messages between stages and no operator
+    # As communication_ns, from and to the neighbouring iterations: other stages may work there.
     outside: list[tuple[int, int]] = Field(default_factory=list)
 
 
 class StagePart(SummaryPart):
-    """One rank as a stage: what is merged across ranks."""
+    """One rank as a stage, before the ranks are merged."""
 
     stages: list[int]
     microbatches: int
@@ -68,14 +68,14 @@ class Microbatches:
     end_ns: I64
 
     def of_step(self, steps: ProcessSteps, start_ns: int, end_ns: int) -> NDArray[np.bool_]:
-        """Which passes belong to a step of these marks: the host's moment counts, since a device may run a step
-        behind it. Steps known by a kernel's periodicity are the device's own."""
+        """Which passes belong to a step with these marks. The time on the host counts, since a device may run a step
+        later; but steps that are a kernel's periodicity are times of the device."""
         began = self.start_ns if by_periodicity(steps.source) else self.host_ns
         return (began >= start_ns) & (began < end_ns)
 
 
 def stage_of(m: MeasuredProcess, device: int) -> StagePart | None:
-    """This process as a pipeline stage, its device as the worker; None when it ran none or no step counts."""
+    """This process as a pipeline stage, its device as the worker; None without micro-batches or counted steps."""
     steps, found = m.steps, microbatches(m.view, m.nesting, m.owner)
     if found is None or steps.window is None:
         return None
@@ -106,7 +106,7 @@ def stage_of(m: MeasuredProcess, device: int) -> StagePart | None:
 
 
 def microbatches(view: View, nesting: Nesting, owner: I64) -> Microbatches | None:
-    """What the program's ranges say of micro-batches; None when they say nothing."""
+    """The passes that the program's ranges name; None where the ranges name no micro-batch."""
     ranges = view.ranges
     parsed = {n: m for n in used(ranges.name) if (m := _MICROBATCH.match(view.names[n]))}
     rows = np.flatnonzero(np.isin(ranges.name, list(parsed)))
@@ -128,32 +128,34 @@ def microbatches(view: View, nesting: Nesting, owner: I64) -> Microbatches | Non
 
 
 def _transfers(view: View) -> Intervals:
-    """Time in sends and receives on a CPU: the program's ranges, where it has some, else the collectives.
+    """Time in sends and receives on a CPU: of the program's ranges of that name, else of the collectives.
 
-    Under the interleaved schedule gloo's messages are on their way beside the work; only waiting for them counts."""
+    Under the interleaved schedule gloo sends messages during the work; only the time that waits for them counts."""
     ranges, rows = view.ranges, view.collectives
     waits = matching(ranges.name, view.names, _TRANSFER.match)
     if waits.any():
         return union(ranges.start_ns[waits], ranges.end_ns[waits])
-    moves = np.isin(
-        rows.kind, [i for i in np.unique(rows.kind) if i >= 0 and view.names[i] in POINT_TO_POINT]
-    )
+    moves = _are_point_to_point(view)
     return union(rows.start_ns[moves], rows.end_ns[moves])
 
 
 def _sends_or_receives(view: View) -> NDArray[np.bool_]:
     """Which events are sends or receives: by their arguments, else by their names."""
     events, rows = view.events, view.collectives
-    named = matching(events.name, view.names, _is_transfer)
-    told = rows.event >= 0
-    named[rows.event[told]] = np.isin(
-        rows.kind[told], [i for i in np.unique(rows.kind) if i >= 0 and view.names[i] in POINT_TO_POINT]
-    )
-    return named
+    chosen = matching(events.name, view.names, _is_transfer)
+    has_event = rows.event >= 0
+    chosen[rows.event[has_event]] = _are_point_to_point(view)[has_event]
+    return chosen
+
+
+def _are_point_to_point(view: View) -> NDArray[np.bool_]:
+    """Which of the recorded collectives are sends or receives."""
+    kind = view.collectives.kind
+    return np.isin(kind, [i for i in np.unique(kind) if i >= 0 and view.names[i] in POINT_TO_POINT])
 
 
 def _is_transfer(name: str) -> bool:
-    """Whether a kernel of NCCL's or a span of gloo's is a send or a receive, by its name."""
+    """Whether the name is of a send or a receive: a kernel of NCCL or a span of gloo."""
     return (is_communication(name) or name.startswith("gloo:")) and collective_kind(name) in POINT_TO_POINT
 
 
@@ -164,7 +166,7 @@ def _sets(m: MeasuredProcess, device: int, chosen: NDArray[np.bool_]) -> Interva
 
 
 def _work(m: MeasuredProcess, device: int, found: Microbatches, transfers: Intervals) -> Intervals:
-    """When the stage works. On a CPU the interpreter is part of it: the forward and backward ranges themselves."""
+    """When the stage works. On a CPU this is the time of the forward and backward ranges, with the interpreter's."""
     if m.view.on_cpu:
         return difference(union(found.start_ns, found.end_ns), transfers)
     return _sets(m, device, (m.kinds.event_class != NOT_WORK) & ~_sends_or_receives(m.view))
@@ -173,15 +175,14 @@ def _work(m: MeasuredProcess, device: int, found: Microbatches, transfers: Inter
 def _iteration(
     found: Microbatches, mine: NDArray[np.bool_], work: Intervals, transfers: Intervals
 ) -> Iteration | None:
-    """One step's passes, `mine`, as a part of a schedule; None where a forward or a backward is not among them."""
+    """One step's passes, `mine`, as a part of a schedule; None without a forward or without a backward."""
     forward, backward = mine & found.forward, mine & ~found.forward
     if not forward.any() or not backward.any():
         return None
     start, end = int(found.start_ns[mine].min()), int(found.end_ns[mine].max())
     first_backward = int(found.start_ns[backward].min())
-    last_forward = max(
-        int(found.end_ns[forward].max()), first_backward
-    )  # with few micro-batches it ends earlier
+    # with few micro-batches the last forward ends before the first backward
+    last_forward = max(int(found.end_ns[forward].max()), first_backward)
     span = Intervals(np.array([start]), np.array([end]))
     return Iteration(
         start_ns=start,
@@ -199,7 +200,7 @@ def _others(m: MeasuredProcess, device: int) -> Intervals:
 
 
 def _with_communication(iterations: list[Iteration], alone: Intervals, beside: Intervals) -> list[Iteration]:
-    """The iterations with the part of `alone` that lies in and around each, and that of `beside` in each."""
+    """The iterations with the part of `alone` in and around each, and the part of `beside` in each."""
     first, last = (int(alone.start[0]), int(alone.end[-1])) if len(alone.start) else (0, 0)
     ends = [first, *(it.end_ns for it in iterations[:-1])]
     starts = [*(it.start_ns for it in iterations[1:]), last]
@@ -236,8 +237,8 @@ def pipeline(
 ) -> Pipeline | None:
     """All ranks' stages together. `parts`: (rank, clock offset to subtract in nanoseconds, stage part).
 
-    The schedule of an iteration spans from the first forward of any stage to the last backward of any stage. How
-    many stages there are, and so what theory expects, is said only where no stage can be missing.
+    The schedule of an iteration spans from the first forward of any stage to the last backward of any stage. The
+    number of stages, and so the expected bubble, is given only where no stage can be missing.
     """
     if len({min(part.stages) for _, _, part in parts}) < 2:
         return None
@@ -260,8 +261,8 @@ def pipeline(
 
 
 def _depth(parts: list[tuple[int | None, int, StagePart]], world_size: int | None) -> int | None:
-    """How many ranks lie one after the other; None where a stage may be missing: those that were read leave a gap,
-    or a further one, of as many ranks as the others, would fit into the world."""
+    """How many ranks follow each other in the pipeline; None where a stage may be missing: the stages that were read
+    leave a gap, or one more stage of as many ranks would fit into the world size."""
     ranks_of = Counter(min(part.stages) for _, _, part in parts)
     found = {stage for _, _, part in parts for stage in part.stages}
     whole = len(ranks_of) * max(len(part.stages) for _, _, part in parts)
@@ -313,6 +314,6 @@ def _stage(rank: int | None, part: StagePart, spans: list[tuple[int, int]]) -> P
 
 
 def _communication(it: Iteration, span: tuple[int, int]) -> int:
-    """The communication in one iteration's bubble: of the stage's own part, and while only other stages worked."""
+    """The communication in the bubble of one iteration: in the stage's own part, and while only other stages worked."""
     start, end = span
     return it.communication_ns + sum(max(min(b, end) - max(a, start), 0) for a, b in it.outside)

@@ -1,4 +1,4 @@
-"""Whether the recording can carry the numbers: findings first, and numbers withheld with their reason."""
+"""Whether the recording is good enough for the numbers: findings, and withheld numbers with their reason."""
 
 from __future__ import annotations
 
@@ -24,8 +24,7 @@ _NUMBERED_MODULE = re.compile(r"\b((?:blocks?|layers?|h)[._ \[]?)\d+", re.IGNORE
 
 
 def judge_part(part: RankPart, m: MeasuredProcess) -> RankPart:
-    """The part with what is wrong with its own recording; idle time is withheld where steps were not
-    recorded."""
+    """The part with the findings about its own recording, and without the numbers for which it is not good enough."""
     graphs, share = _whole_graphs(m)
     findings = [
         *_nothing(part, m),
@@ -53,7 +52,7 @@ def judge_part(part: RankPart, m: MeasuredProcess) -> RankPart:
 
 
 def _unordered_rest(m: MeasuredProcess) -> str:
-    """Of a file that was cut off: whether its window holds a stretch of which only some work was written."""
+    """Why a file that was cut off does not show all work of its window; empty: it does."""
     until = m.view.trace.complete_until_ns
     if until is None or not bool((m.view.events.start_ns[inside(m)] > until).any()):
         return ""
@@ -87,7 +86,7 @@ def _graphs(part: RankPart, graphs: int, share: float) -> list[Finding]:
         f"{_who(part)}: {graphs} graphs, {share:.0%} of kernel time (record with --cuda-graph-trace=node)"
     )
     what = "CUDA graphs were recorded whole: their communication is counted as computation"
-    return [_doubt(what, evidence)]
+    return [Finding.doubt(what, evidence)]
 
 
 _COMMUNICATION = ("communication_ns", "exposed_communication_ns", "overlapped_communication_ns")
@@ -111,18 +110,14 @@ def _without_idle(device: Device) -> Device:
     )
 
 
-def _doubt(what: str, evidence: str) -> Finding:
-    return Finding(severity=Verdict.DOUBTFUL, what=what, evidence=evidence)
-
-
 def _nothing(part: RankPart, m: MeasuredProcess) -> list[Finding]:
-    """What nsys records without a GPU still says how long the ranges took; anything else without work says nothing."""
+    """A recording without any work is unusable; but without a GPU nsys still records how long the ranges took."""
     if part.events:
         return []
     ranges = len(m.view.ranges)
     if ranges and part.source.tool == "nsys" and not part.source.device_names:
         evidence = f"{_who(part)}: {ranges} ranges and no kernel: their times stand, what ran under them is not known"
-        return [_doubt("recorded without a GPU", evidence)]
+        return [Finding.doubt("recorded without a GPU", evidence)]
     what = "no work was recorded on any device"
     return [Finding(severity=Verdict.UNUSABLE, what=what, evidence=f"{part.source.path}: 0 events")]
 
@@ -132,16 +127,15 @@ def _steps(part: RankPart) -> list[Finding]:
     steps = part.steps
     if steps.empty:
         evidence = f"{_who(part)}: {steps.empty} of {steps.found} steps have no work on any device"
-        found.append(_doubt("steps without any work", evidence))
+        found.append(Finding.doubt("steps without any work", evidence))
     if steps.found and not steps.durations_ns:
-        found.append(
-            _doubt("no step can be counted", f"{_who(part)}: {steps.found} found, none complete with work")
-        )
+        evidence = f"{_who(part)}: {steps.found} found, none complete with work"
+        found.append(Finding.doubt("no step can be counted", evidence))
     return found
 
 
 def _periodicity(part: RankPart, m: MeasuredProcess) -> list[Finding]:
-    """A period is no step where the program's numbered modules do not come back in each."""
+    """A period is not a step where the program's numbered modules do not run in each period."""
     if not by_periodicity(m.steps.source):
         return []
     periods = len(m.steps.names)
@@ -149,7 +143,7 @@ def _periodicity(part: RankPart, m: MeasuredProcess) -> list[Finding]:
         if len(counts) > 1 and max(counts) <= periods / 2:
             seen = f"{len(counts)} ranges {label}, each in {max(counts)} of {periods} periods at most"
             evidence = f"{_who(part)}: {seen}; {m.steps.source}"
-            return [_doubt("what repeats is a layer, not a training step", evidence)]
+            return [Finding.doubt("what repeats is a layer, not a training step", evidence)]
     what = "nothing marks the steps: the repetitions of a kernel are counted, which may be layers"
     evidence = f"{_who(part)}: {periods} periods; {m.steps.source}"
     return [Finding(severity=Verdict.GOOD, what=what, evidence=evidence)]
@@ -168,16 +162,15 @@ def _numbered_modules(m: MeasuredProcess) -> dict[str, list[int]]:
 
 
 def _tool(part: RankPart) -> list[Finding]:
-    found = [
-        _doubt("the reader could not read everything", f"{_who(part)}: {note}") for note in part.source.notes
-    ]
+    who, unread = _who(part), "the reader could not read everything"
+    found = [Finding.doubt(unread, f"{who}: {note}") for note in part.source.notes]
     if part.dropped_events:
-        found.append(_doubt("the profiler dropped events", f"{_who(part)}: {part.dropped_events} dropped"))
+        found.append(Finding.doubt("the profiler dropped events", f"{who}: {part.dropped_events} dropped"))
     return found
 
 
 def _launches(m: MeasuredProcess) -> list[Finding]:
-    """Idle causes, ranges and HTA's trimming all rest on knowing which call launched a kernel."""
+    """Idle causes, ranges and HTA's trimming all need the call that launched a kernel."""
     events = m.view.events
     kernels = events.activity == Activity.KERNEL
     count = int(np.count_nonzero(kernels))
@@ -185,12 +178,12 @@ def _launches(m: MeasuredProcess) -> list[Finding]:
     if count == 0 or known >= KNOWN_LAUNCH_SHARE * count:
         return []
     evidence = f"{PurePath(m.view.trace.identity.path).name}: {known} of {count} kernels have a known launch"
-    return [_doubt("idle causes and ranges are incomplete: launches are missing", evidence)]
+    return [Finding.doubt("idle causes and ranges are incomplete: launches are missing", evidence)]
 
 
 def _tail(part: RankPart) -> list[Finding]:
     return [
-        _doubt(
+        Finding.doubt(
             "work of the steps runs on after their last mark",
             f"{_who(part)}, device {d.device}: {d.work_after_window_ns / 1e6:.2f} ms after the window",
         )

@@ -1,7 +1,7 @@
 """Which stretches of time are training steps of one process, and which of them count.
 
-In order of trust: torch.profiler's ProfilerStep marks, NVTX or record_function ranges that count up
-(`batch_7`, `iteration_3`), and, when the program said nothing, the periodicity of a kernel that recurs evenly.
+In order of trust: torch.profiler's ProfilerStep marks; NVTX or record_function ranges with a number (`batch_7`,
+`iteration_3`); and, in a program without such marks, the periodicity of a kernel that recurs evenly.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _TRUST = ("iteration", "iter", "global", "train", "step", "batch")  # the outer 
 
 @dataclass(frozen=True)
 class ProcessSteps:
-    """Steps of one process in time order. `counted` marks those that every number is about. All length n."""
+    """Steps of one process in time order. `counted` marks the steps that every number is about. All length n."""
 
     source: str
     names: list[str]
@@ -41,8 +41,8 @@ class ProcessSteps:
     warmup: int = 0
     cut_off: int = 0
     empty: int = 0
-    empty_between: int = 0  # of them, those that lie between counted ones, and so inside the window
-    thread: int | None = None  # that carries the marks
+    empty_between: int = 0  # empty steps between counted ones, and so inside the window
+    thread: int | None = None  # the thread with the marks
 
     @property
     def window(self) -> tuple[int, int] | None:
@@ -55,30 +55,27 @@ NO_STEPS = ProcessSteps("none", [], np.empty(0, np.int64), np.empty(0, np.int64)
 
 
 def by_periodicity(source: str) -> bool:
-    """Whether steps of this source are a kernel's periodicity: nothing in the program said what a step is."""
+    """Whether steps of this source are a kernel's periodicity, because nothing in the program marks a step."""
     return source.startswith(_PERIODICITY)
 
 
 def find_steps(
     ranges: Ranges, events: Events, names: list[str], busy: list[Busy], until_ns: int | None = None
 ) -> ProcessSteps:
-    """The steps of one process and which count: not the cut-off, the empty and the warm-up ones.
+    """The steps of one process. All count but steps that are cut off, empty or warm-up.
 
-    `until_ns`: what happened later was not all read.
+    `until_ns`: the trace is complete up to here.
     """
-    found = (
-        _profiler_steps(ranges, names) or _counting_ranges(ranges, names) or _periodic_steps(events, names)
-    )
+    marked = np.flatnonzero(ranges.kind == RangeKind.STEP)
+    if len(marked):
+        found: ProcessSteps | None = _marks("ProfilerStep", marked, ranges, names)
+    else:
+        found = _counting_ranges(ranges, names) or _periodic_steps(events, names)
     return _judge(found, events, busy, until_ns) if found else NO_STEPS
 
 
-def _profiler_steps(ranges: Ranges, names: list[str]) -> ProcessSteps | None:
-    rows = np.flatnonzero(ranges.kind == RangeKind.STEP)
-    return _marks("ProfilerStep", rows, ranges, names) if len(rows) else None
-
-
 def _counting_ranges(ranges: Ranges, names: list[str]) -> ProcessSteps | None:
-    """Ranges whose name is a known word and a number: the most trusted word that occurs."""
+    """Ranges with a name of a step and a number, such as `iteration_3`: the most trusted name that occurs."""
     by_word: dict[str, list[int]] = {}
     for name in used(ranges.name):
         match = _COUNTING.match(names[name])
@@ -92,7 +89,7 @@ def _counting_ranges(ranges: Ranges, names: list[str]) -> ProcessSteps | None:
 
 
 def _marks(source: str, rows: NDArray[np.intp], ranges: Ranges, names: list[str]) -> ProcessSteps:
-    """Steps from range rows; where several threads carry marks, those of the thread with most of them."""
+    """Steps from range rows; where several threads have marks, the marks of the thread with most of them."""
     threads, counts = np.unique(ranges.thread[rows], return_counts=True)
     thread = int(threads[np.argmax(counts)])
     rows = rows[ranges.thread[rows] == thread]
@@ -103,10 +100,9 @@ def _marks(source: str, rows: NDArray[np.intp], ranges: Ranges, names: list[str]
 
 
 def _periodic_steps(events: Events, names: list[str]) -> ProcessSteps | None:
-    """Steps from one occurrence to the next of the kernel that recurs most evenly.
+    """Steps from one occurrence to the next of a kernel that recurs evenly.
 
-    The rarest such kernel wins: the longest
-    period is the outer unit.
+    The rarest such kernel counts: the longest period is the outer unit.
     """
     kernels = np.flatnonzero(events.activity == Activity.KERNEL)
     if len(kernels) == 0:
@@ -127,11 +123,9 @@ def _periodic_steps(events: Events, names: list[str]) -> ProcessSteps | None:
         periods = np.diff(starts)
         low, high = np.quantile(periods, (0.1, 0.9))
         if low > 0 and high / low < EVEN and periods.sum() >= COVERED * extent:
+            source = f"{_PERIODICITY} of {names[name][:80]}"
             labels = [f"period {i}" for i in range(len(periods))]
-            counted = np.ones(len(periods), np.bool_)
-            return ProcessSteps(
-                f"{_PERIODICITY} of {names[name][:80]}", labels, starts[:-1], starts[1:], counted
-            )
+            return ProcessSteps(source, labels, starts[:-1], starts[1:], np.ones(len(periods), np.bool_))
     return None
 
 
