@@ -25,10 +25,10 @@ RESAMPLES = 4000
 SEED = 20_000  # the interval of the same two runs is the same every time
 FEWEST_STEPS = 4  # even the whole range of fewer covers the median less than seven times in eight
 SAME_TOKENS = 1e-9
-ABOVE_THE_CUT = 2  # times the last row's share: a little more or less time is no news of a kernel
-SAME_PRECISION = 0.02  # of a kind's time: kernels near the window's edge come and go
+ABOVE_THE_CUT = 2  # times the last row's share: a kernel near it may be in one table only by chance
+SAME_PRECISION = 0.02  # of a kind's time: a kernel at the window's edge may lie inside it in one run only
 
-# Configuration that makes a comparison meaningless rather than interesting.
+# Configuration in which the runs must agree: else a comparison has no meaning.
 INCOMPARABLE = ("model", "seq_length")
 
 
@@ -39,7 +39,7 @@ class ComparisonPart(BaseModel):
 
 
 class Difference(ComparisonPart):
-    """One setting that the two runs do not share; None: not set or not recorded."""
+    """One setting that differs between the two runs; None: not set or not recorded."""
 
     name: str
     a: Any
@@ -50,7 +50,7 @@ Judgement = Literal["slower", "faster", "no difference seen", "too few steps to 
 
 
 class Ratio(ComparisonPart):
-    """b over a with its 95 % interval; `verdict` says what may be concluded."""
+    """b over a with its 95 % interval, and the conclusion as `verdict`."""
 
     a_ns: float
     b_ns: float
@@ -63,7 +63,7 @@ class Ratio(ComparisonPart):
 
 
 class MetricChange(ComparisonPart):
-    """One named number in both runs."""
+    """One metric in both runs."""
 
     name: str
     a: float | None
@@ -103,7 +103,7 @@ class Comparison(ComparisonPart):
     changes: list[MetricChange]
     kernels: list[KernelChange]
     precisions: list[PrecisionChange] = Field(default_factory=list)
-    doubts: list[str] = Field(default_factory=list)  # why the times of one of the runs are not its own
+    doubts: list[str] = Field(default_factory=list)  # what else used the machine while a run was measured
     notes: list[str]
     on_cpu: bool = False  # all devices of both
 
@@ -115,7 +115,7 @@ def compare(
     force: bool = False,
     numbers: Sequence[Number] = (),
 ) -> Comparison:
-    """What differs between two runs; `numbers` are compared beside the named ones of metrics.py.
+    """What differs between two runs; `numbers` are compared beside the metrics of metrics.py.
 
     Raises:
         RequestError: they train another model or sequence length and `force` is not set.
@@ -145,10 +145,9 @@ def compare(
 
 
 def settings(summary: Summary) -> dict[str, Any]:
-    """What was asked for and where, by name: the experiment's fields, else what the training and traces say."""
-    asked = (
-        summary.experiment.model_dump() if isinstance(summary.experiment, Experiment) else summary.experiment
-    )
+    """The configuration by name: the experiment's fields, and what the training and the traces record."""
+    experiment = summary.experiment
+    asked = experiment.model_dump() if isinstance(experiment, Experiment) else experiment
     first = summary.training[0] if summary.training else None
     recorded = {
         "model": first.model if first else None,
@@ -184,16 +183,14 @@ def _normalisation(
         return "per step", "the number of tokens per step is not recorded for both runs", (1.0, 1.0)
     if abs(tokens[0] / tokens[1] - 1) < SAME_TOKENS:
         return "per step", f"both runs take {tokens[0]:,.0f} tokens per step", (1.0, 1.0)
-    return (
-        "per token",
-        f"a step is {tokens[0]:,.0f} tokens in the first and {tokens[1]:,.0f} in the other",
-        (tokens[0], tokens[1]),
-    )
+    why = f"a step is {tokens[0]:,.0f} tokens in the first and {tokens[1]:,.0f} in the other"
+    return "per token", why, (tokens[0], tokens[1])
 
 
 def _step_ratio(a: Summary, b: Summary, scale: tuple[float, float]) -> Ratio | None:
-    steps_a = np.array(step_durations_ns(a)) / scale[0]
-    steps_b = np.array(step_durations_ns(b)) / scale[1]
+    steps_a, steps_b = (
+        np.array(step_durations_ns(s)) / tokens for s, tokens in zip((a, b), scale, strict=True)
+    )
     if not len(steps_a) or not len(steps_b):
         return None
     low, high = bootstrap_ratio(steps_a, steps_b)
@@ -251,8 +248,8 @@ def _kernel_changes(a: Summary, b: Summary) -> list[KernelChange]:
 
 
 def _unlisted(mine: Summary, other: Summary) -> list[KernelTime]:
-    """Kernels of one run that the other did not launch. Where the other's table was cut, only those that would stand
-    high in it, did they take the same share of the time: the rest may lie below the cut."""
+    """Kernels of one run that the other did not launch. Where the other's table was cut, only kernels with a share that
+    would be high in it: the others may lie below the cut."""
     listed = {k.name for k in other.kernels}
     least = ABOVE_THE_CUT * min(k.share for k in other.kernels) if _is_cut(other) else 0.0
     return [k for k in mine.kernels if k.name not in listed and k.share >= least]
@@ -272,7 +269,7 @@ def _precision_changes(a: Summary, b: Summary) -> Iterator[PrecisionChange]:
 
 
 def _precision_shares(summary: Summary) -> dict[tuple[str, str], float]:
-    """(kind, precision) -> share of the kind's time, of the kinds whose kernels tell a precision."""
+    """(kind, precision) -> share of the kind's time, for the kinds that have a precision."""
     known = [k for k in summary.kinds if k.precision is not None]
     total = {kind: sum(k.duration_ns for k in known if k.kind == kind) for kind in {k.kind for k in known}}
     return {
@@ -315,9 +312,9 @@ def _notes(a: Summary, b: Summary) -> list[str]:
 
 
 def ratios(comparison: Comparison) -> dict[str, float | None]:
-    """What `--fail-if` may name: b over a for every named number, and `step_time`, which is normalised.
+    """The ratios for `--fail-if`: b over a for every metric, and `step_time`, which is normalised.
 
-    None: not measured in both. From zero to more is infinitely more; from zero to zero is no change."""
+    None: not measured in both. From zero to more, the ratio is infinite; from zero to zero it is 1."""
     found = {c.name: _times(c) for c in comparison.changes}
     return found | {"step_time": comparison.step_time.ratio if comparison.step_time else None}
 

@@ -1,7 +1,7 @@
-"""What theory expects of a run, in the words of its measured facts: bytes of its collectives, memory of its model.
+"""What theory expects of a run, as metrics: bytes of its collectives, memory of its model.
 
-Knows the experiment and the training's own sizes, no trace. Only data-parallel training (DDP, ZeRO) is foretold; the
-pipeline's bubble is pipeline.py's.
+Knows the experiment and the training's own sizes, no trace. Only for data-parallel training (DDP, ZeRO); pipeline.py
+computes the pipeline's bubble.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from harness.theory.memory import state_bytes
 
 
 def resolved(summary: Summary) -> Experiment | None:
-    """The experiment with what the site, the machine and the model filled in, as far as that was recorded.
+    """The experiment with the values that the site, the machine and the model added, as far as they were recorded.
 
-    None: the summary is of no run of ours.
+    None: the summary is not of a run of the harness.
     """
     asked, filled = summary.experiment, (summary.run or {}).get("resolved")
     if not isinstance(asked, Experiment):
@@ -33,7 +33,7 @@ def resolved(summary: Summary) -> Experiment | None:
 
 def expected_metrics(summary: Summary) -> Iterator[tuple[str, float]]:
     """`expected_<collective>_bytes` per rank and micro-batch, and `expected_state_bytes`: parameters, gradients and
-    optimizer of one rank, which its peak memory exceeds by activations and buffers."""
+    optimizer of one rank. Its peak memory is larger, by activations and buffers."""
     asked, first = resolved(summary), next(iter(summary.training), None)
     ranks = summary.world_size
     sharding = asked.sharding if asked else None
@@ -53,7 +53,7 @@ def expected_metrics(summary: Summary) -> Iterator[tuple[str, float]]:
         hpz=hpz,
     ):
         sums[traffic.kind] += traffic.message_bytes / micro_batches
-    if sharding == "zero2":  # where DeepSpeed reduces by all_reduce or by reduce_scatter, as it sees fit
+    if sharding == "zero2":  # DeepSpeed chooses between all_reduce and reduce_scatter itself
         sums.pop("reduce_scatter")
     yield from ((f"expected_{kind}_bytes", total) for kind, total in sums.items())
     secondary = hpz if hpz < ranks else 1  # over all ranks it is the partition itself

@@ -1,5 +1,5 @@
-"""Whether the job had the machine's cores to itself: who used them, and whether there is one for each rank. Reads what
-the monitor and the training recorded of a run without GPUs; knows no trace."""
+"""Whether other programs used the machine's cores during the job, and whether each rank had a core. Reads the records
+of the monitor and the training of a run without GPUs; knows no trace."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from harness.analysis.summary import Finding, RankTraining, Summary, Verdict
+from harness.analysis.summary import Finding, RankTraining, Summary
 from harness.monitor.samples import Recording
 
 BUSY = "others used the cores while this was measured"
 CROWDED = "there are more ranks than cores"
 _NOTICEABLE = 0.1  # of the cores; what a quiet machine does beside a job stays well below it
-_FULL = 0.9  # of the cores in use: nearly none was left for the job to take
-_SEEN = 0.02  # of a core for each rank: ranks that train use more however full the machine is, else they were not seen
+_FULL = 0.9  # of the cores in use: the job could hardly take another core
+_SEEN = 0.02  # of a core for each rank: ranks that train use more even on a full machine, so the monitor missed them
 _COVERED = 0.9  # of the profiled steps' time that samples must cover
 _JOB, _MACHINE = "utilization_percent", "machine_utilization_percent"
 
@@ -23,8 +23,8 @@ Span = tuple[int, int]  # unix nanoseconds
 
 @dataclass(frozen=True)
 class Cores:
-    """One machine's cores while it was measured. `usable`: those that the job may run on; `job` and `others`: how many
-    of them were used. `others` is the least that fits, since the job's cores need not be all of the machine's."""
+    """One machine's cores while it was measured. `usable`: cores that the job may run on; `job` and `others`: how many
+    of them the job and other programs used. `others` is a lower bound: the machine may have more cores than the job."""
 
     hosts: tuple[str, ...]
     usable: int
@@ -35,7 +35,7 @@ class Cores:
 
     @property
     def are_disturbed(self) -> bool:
-        """Whether others took so much that the job had to wait for a core."""
+        """Whether other programs used so much of the cores that the job had to wait for one."""
         if self.job is None or self.others is None or self.others < _NOTICEABLE * self.usable:
             return False
         if self.job < _SEEN * min(self.ranks, self.usable):
@@ -45,7 +45,7 @@ class Cores:
 
 
 def judge_machines(recordings: Sequence[Recording], training: Sequence[RankTraining]) -> list[Finding]:
-    """What is doubtful about the times of ranks that run on cores, a finding per machine and reason."""
+    """The doubts about the times of ranks that run on cores, one finding per machine and reason."""
     on_cores = [t for t in training if t.device == "cpu"]
     span = _profiled(on_cores)
     machines: dict[str, list[Recording]] = {}
@@ -70,16 +70,13 @@ def _findings(cores: Cores) -> Iterator[Finding]:
     if cores.are_disturbed and cores.job is not None and cores.others is not None:
         job, others = (f"{100 * part / cores.usable:.0f} %" for part in (cores.job, cores.others))
         seen = f"{where}: {cores.when} the job used {job} of {cores.usable} cores, others at least {others}"
-        yield _doubt(BUSY, f"{seen}; times are too long, and not evenly: run it again on a quiet machine")
+        yield Finding.doubt(
+            BUSY, f"{seen}; times are too long, and not evenly: run it again on a quiet machine"
+        )
     if cores.ranks > cores.usable:
         seen = f"{where}: {cores.ranks} ranks on {cores.usable} core{'s' * (cores.usable > 1)}"
-        yield _doubt(
-            CROWDED, f"{seen} take turns; counts and bytes are right, times include waiting for a core"
-        )
-
-
-def _doubt(what: str, evidence: str) -> Finding:
-    return Finding(severity=Verdict.DOUBTFUL, what=what, evidence=evidence)
+        why = f"{seen} take turns; counts and bytes are right, times include waiting for a core"
+        yield Finding.doubt(CROWDED, why)
 
 
 def _profiled(training: Sequence[RankTraining]) -> Span | None:
@@ -91,8 +88,8 @@ def _profiled(training: Sequence[RankTraining]) -> Span | None:
 def _cores(
     recordings: Sequence[Recording], training: Sequence[RankTraining], span: Span | None
 ) -> Cores | None:
-    """Of one machine, which may play several nodes with a monitor each; None where no rank runs on its cores or no
-    number of cores was recorded."""
+    """The cores of one machine, which may stand for several nodes with a monitor each; None where no rank runs on its
+    cores, or the number of cores was not recorded."""
     usable = max((_count(r, "cpus") or 0 for r in recordings), default=0)
     ranks = sum(any(_is_on(t, r) for r in recordings) for t in training)
     if not usable or not ranks:
@@ -101,12 +98,9 @@ def _cores(
     job = [_share(r, _JOB, inside) for r in recordings]
     machine = [_share(r, _MACHINE, inside) for r in recordings]
     every = max((_count(r, "machine_cpus") or 0 for r in recordings), default=0)
-    hosts, when = (
-        tuple(r.host for r in recordings),
-        "over the profiled steps" if inside else "over the whole run",
-    )
-    known = [x for x in (*job, *machine) if x is not None]
-    if not every or len(known) < 2 * len(recordings):
+    hosts = tuple(r.host for r in recordings)
+    when = "over the profiled steps" if inside else "over the whole run"
+    if not every or None in (*job, *machine):
         return Cores(hosts, usable, ranks, None, None, when)
     used = sum(share or 0.0 for share in job) * usable
     in_use = sum(share or 0.0 for share in machine) / len(machine) * every
@@ -119,7 +113,7 @@ def _count(recording: Recording, name: str) -> int | None:
 
 
 def _is_on(rank: RankTraining, recording: Recording) -> bool:
-    """Whether this monitor watched the rank's node. A machine that plays several nodes adds their numbers."""
+    """Whether this monitor watched the rank's node. A machine that stands for several nodes numbers them."""
     host = (rank.host or "").split(".")[0]
     return recording.host in (rank.host, host, f"{host}-{rank.node}")
 
@@ -130,7 +124,7 @@ def _covers(recording: Recording, span: Span) -> bool:
 
 
 def _share(recording: Recording, column: str, span: Span | None) -> float | None:
-    """Mean over the span, else the median of the job's samples: its first ones miss what only just started. 0 to 1."""
+    """Mean over the span, 0 to 1; without a span the median of all samples, as the first may miss ranks that start."""
     if span is None:
         values = [value for device in recording.devices for _, value in device.points(column)]
         return median(values) / 100 if values else None
@@ -140,7 +134,7 @@ def _share(recording: Recording, column: str, span: Span | None) -> float | None
 
 
 def _weighted(recording: Recording, column: str, span: Span) -> list[tuple[float, int]]:
-    """Samples with the nanoseconds of the span that each speaks of: a sample is about the time since the one before."""
+    """Samples with their nanoseconds in the span: a sample is about the time since the sample before."""
     found = []
     for device in recording.devices:
         before = dict(zip(device.unix_ns[1:], device.unix_ns[:-1], strict=True))

@@ -1,12 +1,12 @@
-"""A summary as named numbers: the vocabulary of compare, of `--fail-if` and of the lessons' answers.
+"""A summary as metrics by name: for compare, `--fail-if` and the lessons' answers.
 
-A name is there only when the summary can answer it. Shares are of the window, averaged over devices by
-time; times are nanoseconds per step; calls, bytes and times of collectives are per rank and step: their mean over the
-ranks that were read (in exercises 1 and 2 a step is a micro-batch)."""
+A metric is there only when the summary has its numbers. Shares are of the window, averaged over devices by time; times
+are nanoseconds per step; calls, bytes and times of collectives are per rank and step: their mean over the ranks that
+were read (in exercises 1 and 2 a step is a micro-batch)."""
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
@@ -24,7 +24,7 @@ _PRECISIONS = ("fp32", "tf32", "bf16", "fp16", "fp8")
 
 @dataclass(frozen=True)
 class Number:
-    """A number that a table adds to the named ones: its name, which ends with its unit, and its line in compare."""
+    """A metric that a table adds: its name, which ends with its unit, and its line in compare."""
 
     name: str
     label: str
@@ -35,7 +35,7 @@ def _word(name: str) -> str:
     return name.replace("-", "_").replace(" ", "_")
 
 
-# The lines of a comparison, in order. Named numbers without a line are in --json only.
+# The lines of a comparison, in order. Metrics without a line are in --json only.
 LABELS: dict[str, str] = {
     "tokens_per_s": "tokens/s",
     "data_loading_share": "data loading, share of step",
@@ -62,7 +62,7 @@ LABELS: dict[str, str] = {
 
 
 def metrics_by_name(summary: Summary, more: Sequence[Number] = ()) -> Metrics:
-    """Every number of `summary` that has a name, in a fixed order; `more` are those that tables add."""
+    """Every metric of `summary`, in a fixed order; `more` are the metrics that tables add."""
     found: Metrics = {}
     for part in (_steps, _shares, _precisions, _collectives, _pipeline, _resources, expected_metrics):
         found.update((name, float(value)) for name, value in part(summary) if value is not None)
@@ -73,8 +73,8 @@ def metrics_by_name(summary: Summary, more: Sequence[Number] = ()) -> Metrics:
 def step_durations_ns(summary: Summary) -> list[float]:
     """One duration per step: the mean over ranks of the profiled steps, else of the training's own clock.
 
-    Every rank leaves out its own warm-up, so that its first counted step need not be another's: steps are the same
-    by the name of their mark, and where names do not tell, the last is the last.
+    Every rank leaves out its own warm-up, so the first counted steps of two ranks may differ: steps with the same name
+    are the same step. Where the names are not unique, the steps are matched from the last one backwards.
     """
     per_rank = [r.durations_ns for r in summary.steps.per_rank if r.durations_ns]
     if not per_rank:
@@ -86,7 +86,7 @@ def step_durations_ns(summary: Summary) -> list[float]:
 
 
 def _by_name(summary: Summary, per_rank: list[list[int]]) -> list[list[int]]:
-    """Per step that all ranks counted, each rank's duration; empty where the names do not tell the steps apart."""
+    """Per step that all ranks counted, each rank's duration; empty where the names of the steps are not unique."""
     marks: dict[tuple[str, int | None, int | None], list[str]] = {}
     for d in summary.devices:  # of a process's devices the first: all have its steps
         if d.steps:
@@ -100,7 +100,7 @@ def _by_name(summary: Summary, per_rank: list[list[int]]) -> list[list[int]]:
 
 
 def tokens_per_step(summary: Summary) -> float | None:
-    """Tokens of all ranks in one step; None when the training did not say."""
+    """Tokens of all ranks in one step; None where the training did not record them."""
     counted = [t for t in summary.training if t.tokens and t.steps_counted]
     return sum(t.tokens / t.steps_counted for t in counted if t.tokens) or None
 
@@ -141,12 +141,9 @@ def _precisions(summary: Summary) -> Iterator[tuple[str, float | None]]:
     """Share of GEMM time per precision."""
     gemms = [k for k in summary.kinds if k.kind == "gemm"]
     total = sum(k.duration_ns for k in gemms)
-    for precision in _PRECISIONS:
-        if total:
-            yield (
-                f"gemm_{precision}_share",
-                sum(k.duration_ns for k in gemms if k.precision == precision) / total,
-            )
+    for precision in _PRECISIONS if total else ():
+        time = sum(k.duration_ns for k in gemms if k.precision == precision)
+        yield f"gemm_{precision}_share", time / total
 
 
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all", *POINT_TO_POINT)
@@ -178,14 +175,14 @@ def _collectives(summary: Summary) -> Iterator[tuple[str, float | None]]:
 
 
 def waiting_share(summary: Summary) -> float | None:
-    """Of the time of all collectives, sends and receives among them; None where no waiting was measured."""
+    """Waiting as a share of the time of all collectives, sends and receives; None where no waiting was measured."""
     waiting = [c.waiting_ns for c in summary.collectives if c.waiting_ns is not None]
     duration = sum(c.duration_ns for c in summary.collectives)
     return sum(waiting) / duration if duration and waiting else None
 
 
 def _of_all_ranks(c: Collective) -> int:
-    """Bytes summed over ranks, which those of sends and receives are already."""
+    """Bytes summed over ranks; for sends and receives `bytes` is that sum already."""
     return (c.bytes or 0) * (1 if c.kind in POINT_TO_POINT else c.ranks)
 
 
@@ -202,24 +199,14 @@ def _resources(summary: Summary) -> Iterator[tuple[str, float | None]]:
     yield "parameter_bytes", first.parameters * size if first and first.parameters and size else None
     if summary.efficiency is not None:
         yield "mfu", summary.efficiency.mfu
-    peaks = [
-        p
-        for p in (
-            *(t.peak_memory_bytes for t in summary.training),
-            *(d.peak_memory_bytes for d in summary.devices),
-        )
-        if p
-    ]
-    yield "peak_memory_bytes", max(peaks) if peaks else None
+    peaks = [t.peak_memory_bytes for t in summary.training] + [d.peak_memory_bytes for d in summary.devices]
+    yield "peak_memory_bytes", max(filter(None, peaks), default=None)
     energies = [m.energy_joules for m in summary.monitor]
     yield "energy_joules", _total(energies) if energies and None not in energies else None
 
 
 def _ranks_per_node(training: list[RankTraining]) -> int | None:
-    nodes: dict[int, int] = defaultdict(int)
-    for rank in training:
-        if rank.node is not None:
-            nodes[rank.node] += 1
+    nodes = Counter(rank.node for rank in training if rank.node is not None)
     return max(nodes.values()) if len(nodes) > 1 else None
 
 

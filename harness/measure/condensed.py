@@ -1,5 +1,5 @@
-"""What a page draws of a process, taken from it while it is measured, so that no trace is read twice: little of every
-process, and of those that may be shown the whole track. How it looks is not known here."""
+"""The columns that a page draws of a process, kept while it is measured, so that no trace is read twice: a few of every
+process, and the whole track of processes that may be shown. Knows nothing about the drawing."""
 
 from __future__ import annotations
 
@@ -23,9 +23,7 @@ from harness.traces.trace import I64, Trace
 
 MOST_TRACKS = 8  # processes that a page shows by default; of more files no track is kept
 BINS = 200  # of a device's window, in a page
-_SAMPLES_PER_BIN = (
-    8  # devices whose windows differ in length have bins in common: between samples is interpolated
-)
+_SAMPLES_PER_BIN = 8  # windows of different lengths share bins: values between samples are interpolated
 
 Ranks = frozenset[int] | None  # None: of every process
 
@@ -47,7 +45,7 @@ class Utilisation:
 
 @dataclass(frozen=True)
 class Condensed:
-    """One process. `hidden`: kind -> its time, of it beside communication. `track`: None where none was wanted."""
+    """One process. `hidden`: kind -> its time, and its time beside communication. `track`: None where not wanted."""
 
     rank: int | None
     path: str
@@ -57,7 +55,7 @@ class Condensed:
 
 
 def condense(m: MeasuredProcess, ranks: Ranks = None) -> list[Condensed]:
-    """One process, with its track where its rank is among `ranks`. Empty: it did nothing on any device."""
+    """One process, with its track where its rank is among `ranks`. Empty for a process without work on any device."""
     if not m.windows:
         return []
     rank = m.view.rank
@@ -80,7 +78,7 @@ def read_condensed(
     workers: int | None = None,
     progress: OnProgress = silent,
 ) -> list[Condensed]:
-    """The same of traces that were measured elsewhere or earlier. Files that cannot be read are left out."""
+    """The processes of traces that were measured elsewhere or earlier. Files that cannot be read are left out."""
     reduce = partial(condense_trace, window=window, rules=load_rules(), ranks=ranks)
     outcomes = map_traces(files, reduce, workers=workers, progress=progress)
     return [one for outcome in outcomes if not isinstance(outcome, TraceError) for one in outcome]
@@ -103,7 +101,7 @@ def _utilisation(m: MeasuredProcess, device: int) -> Utilisation:
 
 
 def _hidden(m: MeasuredProcess) -> dict[str, tuple[int, int]]:
-    """Per kind of work its time in the windows, and how much of it ran while the same device communicated."""
+    """Per kind of work its time in the windows, and the part of it during communication of the same device."""
     events, chosen = m.view.events, inside(m)
     chosen &= ~np.isin(m.kinds.event_class, (COMMUNICATION, NOT_WORK))
     beside = np.zeros(len(events), np.int64)

@@ -1,4 +1,4 @@
-"""What the devices did, event by event, as columns that a data frame takes as they are. Knows no library of frames."""
+"""The events of the devices, as columns for a data frame. Knows no library of data frames."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ EventColumn = NDArray[np.int64] | list[str | None]
 
 @dataclass(frozen=True)
 class _Process:
-    """One process's n events. Texts are indices into a table, -1: none; so that little travels between processes."""
+    """One process's n events. Texts are indices into a table, -1 without a text: less data between processes."""
 
     rank: int | None
     pid: int | None
@@ -41,8 +41,8 @@ def events(paths: Iterable[Path | str], progress: OnProgress = silent) -> dict[s
     """Every event of the devices in the traces of one job, equally long columns in the files' order.
 
     `start_ns` is unix time where the trace knows it, else on the trace's own clock; `duration_ns`; `rank`, `device`,
-    `stream`, `correlation`: -1 where not known; `name`, `kind`; `range`: the innermost range that launched it, None
-    where none did. On a CPU the events are operators: one that others interrupt is several rows of one correlation.
+    `stream`, `correlation`: -1 where not recorded; `name`, `kind`; `range`: the innermost range that launched it, None
+    without a range. On a CPU the events are operators: an interrupted operator is several rows of one correlation.
 
     Raises:
         RequestError: the files belong to several jobs.
@@ -56,14 +56,14 @@ def events(paths: Iterable[Path | str], progress: OnProgress = silent) -> dict[s
         if isinstance(read, HarnessError):
             raise read
         training = _training_beside(file)
-        found += [(file, _named(process, training)) for process in read]
+        found += [(file, _with_rank(process, training)) for process in read]
     if len({run_of(file) for file in files}) > 1 or run_of(files[0]) is None:
         _check_one_job(found)
     return _joined([process for _, process in found])
 
 
 def _training_beside(trace: Path) -> list[RankTraining]:
-    """What the training wrote about itself, of the run that a trace lies in; nothing where it lies in none."""
+    """The training's own records in the run of a trace; empty for a trace outside of a run."""
     run = run_of(trace)
     return read_training(Run(Path(run)).metrics())[0] if run else []
 
@@ -95,21 +95,21 @@ def _process(view: View) -> _Process:
     )
 
 
-def _named(process: _Process, training: Sequence[RankTraining]) -> _Process:
-    """The process with the rank that the training's record gives it, where the trace knows none."""
-    known = process.rank is not None
-    return process if known else replace(process, rank=rank_by_training(process.pid, process.host, training))
+def _with_rank(process: _Process, training: Sequence[RankTraining]) -> _Process:
+    """The process with the rank that the training recorded for it, where the trace does not record a rank."""
+    if process.rank is not None:
+        return process
+    return replace(process, rank=rank_by_training(process.pid, process.host, training))
 
 
 def _check_one_job(found: Sequence[tuple[Path, _Process]]) -> None:
-    """In one job a rank is recorded once; files that tell no rank may be of several. A file's helpers have none."""
-    telling = {file for file, process in found if process.rank is not None}
+    """In one job each rank has one file. Two files without ranks may be of two jobs; helpers of a rank have no rank."""
+    with_ranks = {file for file, process in found if process.rank is not None}
     first: dict[int | None, Path] = {}
     for file, process in found:
-        other = (
-            first.setdefault(process.rank, file) if process.rank is not None or file not in telling else file
-        )
-        if other != file:
+        if process.rank is None and file in with_ranks:
+            continue
+        if (other := first.setdefault(process.rank, file)) != file:
             both = "do not say their rank" if process.rank is None else f"are both of rank {process.rank}"
             raise RequestError(f"{other} and {file} {both}: give the traces of one job")
 
@@ -124,8 +124,8 @@ def _joined(processes: Sequence[_Process]) -> dict[str, EventColumn]:
 
 
 def _texts(parts: Sequence[tuple[I32, list[str]]]) -> list[str | None]:
-    """The texts that the indices mean. A list that shares them: a column of numpy's would repeat each in full width."""
-    told: list[str | None] = []
+    """The texts of the indices, as a list that shares them: a column of numpy would repeat each text in full width."""
+    texts: list[str | None] = []
     for codes, table in parts:
-        told += np.array([*table, None], object)[codes].tolist()
-    return told
+        texts += np.array([*table, None], object)[codes].tolist()
+    return texts

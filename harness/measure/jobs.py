@@ -1,4 +1,4 @@
-"""Parts of processes to Summaries, one per job, with what the runs' directories hold besides traces. Opens no trace."""
+"""Parts of processes to Summaries, one per job, with the other contents of the runs' directories. Opens no trace."""
 
 from __future__ import annotations
 
@@ -18,15 +18,18 @@ NO_TRACE = "no trace was found: give a run, a trace file or a folder of them"
 def summarise(
     parts: Iterable[RankPart], broken: Sequence[Finding] = (), runs: Sequence[Path] = ()
 ) -> list[Summary]:
-    """Parts to summaries, one per job, with what the runs' directories hold besides traces.
+    """Parts to summaries, one per job, with the other contents of the runs' directories.
 
-    A run without any trace still has its training's numbers. Raises WorkError when there is nothing at all.
+    A run without any trace still has its training's numbers.
+
+    Raises:
+        WorkError: there is neither a part nor a run.
     """
     parts = list(parts)
     beside = {run: read_contents(Path(run)) for run in {*map(str, runs), *(p.run for p in parts if p.run)}}
-    named = [name_rank(part, beside[part.run].training) if part.run else part for part in parts]
+    ranked = [name_rank(part, beside[part.run].training) if part.run else part for part in parts]
     worlds = {run: training_world_size(own.training) for run, own in beside.items()}
-    jobs = [(job[0].run, summarise_job(job, worlds.get(job[0].run or ""))) for job in group(named)]
+    jobs = [(job[0].run, summarise_job(job, worlds.get(job[0].run or ""))) for job in group(ranked)]
     traced = {run for run, _ in jobs}
     jobs += [(run, Summary()) for run in sorted(beside) if run not in traced]
     if not jobs:
@@ -36,7 +39,7 @@ def summarise(
 
 
 def name_rank(part: RankPart, training: Sequence[RankTraining]) -> RankPart:
-    """The part with the rank that the training's own record gives its process, where the trace knows none."""
+    """The part with the rank that the training recorded for its process, where the trace does not record a rank."""
     rank = rank_by_training(part.source.pid, part.source.host, training)
     if part.source.rank is not None or rank is None:
         return part
@@ -50,6 +53,6 @@ def name_rank(part: RankPart, training: Sequence[RankTraining]) -> RankPart:
 
 
 def rank_by_training(pid: int | None, host: str | None, training: Sequence[RankTraining]) -> int | None:
-    """The rank that the training's own record gives a process; None where it names none, or several."""
+    """The rank that the training recorded for a process; None without such a record, or with several."""
     found = [t.rank for t in training if t.pid == pid and (host is None or t.host in (None, host))]
     return found[0] if pid is not None and len(found) == 1 else None

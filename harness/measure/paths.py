@@ -23,7 +23,7 @@ Condense = Callable[[MeasuredProcess], list[Condensed]]
 
 
 class MeasuredFiles(NamedTuple):
-    """What was read of some traces: their parts, a finding for each that could not be read, what a page draws."""
+    """Parts of the files that were read, a finding for each file that was not, and what a page draws."""
 
     parts: list[RankPart]
     broken: list[Finding]
@@ -33,7 +33,9 @@ class MeasuredFiles(NamedTuple):
 def measure_one(paths: Iterable[Path | str], window: Window | str = "steps") -> Summary:
     """The summary of one job: a run's directory, or trace files and folders that form one job.
 
-    Raises RequestError when the files belong to several jobs, WorkError when nothing can be read.
+    Raises:
+        RequestError: the files belong to several jobs.
+        WorkError: nothing can be read.
     """
     summaries = measure_jobs(paths, window)
     if len(summaries) != 1:
@@ -65,12 +67,12 @@ def trace_files(paths: Sequence[Path]) -> list[Path]:
 
 
 def is_run(path: Path) -> bool:
-    """Whether a path is a run's directory (or looks like one whose record was lost)."""
+    """Whether a path is a run's directory, also one that lost its record."""
     return Run(path).looks_like_run
 
 
 def run_directories(paths: Sequence[Path]) -> list[Path]:
-    """Those of `paths` that are runs' directories."""
+    """The runs' directories among `paths`."""
     return [path for path in paths if is_run(path)]
 
 
@@ -83,21 +85,20 @@ def measure_files(
     hta: bool = False,
     condense: Condense | None = None,
 ) -> MeasuredFiles:
-    """Every file read once. hta: also as HTA 0.5.0 counts; condense: what to keep of each process for a page."""
+    """Reads every file once. hta: also count as HTA 0.5.0 does; condense: what to keep of each process for a page."""
     reduce = partial(_measure_trace, window=window, rules=load_rules(), hta=hta, condense=condense)
     outcomes = map_traces(files, reduce, workers=workers, progress=progress)
-    broken = [
-        Finding(severity=Verdict.UNUSABLE, what="a trace cannot be read", evidence=str(outcome))
-        for outcome in outcomes
-        if isinstance(outcome, TraceError)
-    ]
-    read = [
-        (file, outcome)
-        for file, outcome in zip(files, outcomes, strict=True)
-        if not isinstance(outcome, TraceError)
-    ]
-    parts = [part.model_copy(update={"run": run_of(file)}) for file, (own, _) in read for part in own]
-    return MeasuredFiles(merge_parts(parts), broken, [one for _, (_, condensed) in read for one in condensed])
+    parts: list[RankPart] = []
+    broken: list[Finding] = []
+    condensed: list[Condensed] = []
+    for file, outcome in zip(files, outcomes, strict=True):
+        if isinstance(outcome, TraceError):
+            what = "a trace cannot be read"
+            broken.append(Finding(severity=Verdict.UNUSABLE, what=what, evidence=str(outcome)))
+        else:
+            parts += [part.model_copy(update={"run": run_of(file)}) for part in outcome[0]]
+            condensed += outcome[1]
+    return MeasuredFiles(merge_parts(parts), broken, condensed)
 
 
 def _measure_trace(
@@ -112,6 +113,6 @@ def _measure_trace(
 
 
 def run_of(trace: Path) -> str | None:
-    """The run directory a trace lies in, if it does."""
+    """The run directory of a trace; None for a trace outside of a run."""
     run = trace.parent.parent
     return str(run) if trace.parent.name in TRACE_FOLDERS and is_run(run) else None

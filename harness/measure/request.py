@@ -7,6 +7,7 @@ import shlex
 import shutil
 import sys
 import tempfile
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -31,7 +32,7 @@ DEFAULT_TASKS = 16
 class Request:
     """What to report on. `slurm`: parameters of the job array, None to measure here.
 
-    `page`: keep what a page draws, so that its traces are not read again; of `ranks` (None: few) the whole track.
+    `page`: keep the columns that a page draws, so that no trace is read again; of `ranks` (None: few) the whole track.
     """
 
     tokens: list[str]
@@ -44,14 +45,14 @@ class Request:
 
 
 class Measurement(NamedTuple):
-    """The summaries of what was asked for, and what their pages draw."""
+    """The summaries of a request, and the columns that their pages draw."""
 
     summaries: list[Summary]
     condensed: list[Condensed]
 
 
 def measure_request(request: Request) -> Measurement:
-    """Measure what was asked for. A run's own summary is also written into its directory.
+    """Carry out a request. The summary of a run is also written into its directory.
 
     Raises:
         RequestError: a name is neither a path nor a run, or the paths hold no trace.
@@ -60,8 +61,8 @@ def measure_request(request: Request) -> Measurement:
     paths = [resolve_path(token) for token in request.tokens]
     files = trace_files(paths)
     if not files and not run_directories(paths):
-        named = ", ".join(map(str, paths))
-        raise RequestError(f"no trace was found in {named}: give a run, a trace file or a folder of them")
+        where = ", ".join(map(str, paths))
+        raise RequestError(f"no trace was found in {where}: give a run, a trace file or a folder of them")
     window = Window(request.window)
     read = (_here if request.slurm is None else _on_slurm)(files, window, request)
     summaries = summarise(read.parts, read.broken, run_directories(paths))
@@ -71,7 +72,7 @@ def measure_request(request: Request) -> Measurement:
 
 
 def resolve_path(token: str) -> Path:
-    """A path that exists, else the directory of the run so named."""
+    """The path, if it exists, else the directory of the run with that name."""
     path = expanded(token)
     return path if path.exists() else find_run(token).path
 
@@ -86,7 +87,7 @@ def _here(files: list[Path], window: Window, request: Request) -> MeasuredFiles:
 
 
 def _on_slurm(files: list[Path], window: Window, request: Request) -> MeasuredFiles:
-    """Measured by a job array. Its folder is left only where a task failed: the logs say why."""
+    """Measure by a job array. Its folder stays only if a task failed: the logs in it say why."""
     if request.hta:
         raise RequestError("--hta-compatible with --executor slurm: HTA's numbers are measured here only")
     if shutil.which("sbatch") is None:
@@ -120,7 +121,7 @@ def _executor(folder: Path, parameters: dict[str, str]) -> Executor:
     """submitit's executor; its tasks find this checkout, wherever they start."""
     import submitit
 
-    # It warns on stdout, amid --json, when sacct fails: where there are no accounts, at every look.
+    # It warns on stdout, in the middle of --json, each time sacct fails: always, where a cluster keeps no accounts.
     logging.getLogger("submitit").setLevel(logging.ERROR)
 
     executor = submitit.AutoExecutor(folder=folder, cluster="slurm")
@@ -135,10 +136,7 @@ def _executor(folder: Path, parameters: dict[str, str]) -> Executor:
 
 
 def _keep(path: Path, summary: Summary) -> None:
-    """summary.json into a run of ours; someone else's folder, or a run on a read-only disk, is left alone."""
-    if not is_run(path):
-        return
-    try:
-        write_atomically(Run(path).summary, summary.model_dump_json(indent=1) + "\n")
-    except WorkError:
-        return
+    """Write summary.json into a run; not into other folders, nor on a read-only disk."""
+    if is_run(path):
+        with suppress(WorkError):
+            write_atomically(Run(path).summary, summary.model_dump_json(indent=1) + "\n")

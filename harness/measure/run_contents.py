@@ -1,4 +1,4 @@
-"""What a run's directory holds besides its traces (record, training metrics, monitor), and the Summary with it."""
+"""The contents of a run's directory besides its traces (record, training metrics, monitor), added to a Summary."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from harness.run import TRACE_FOLDERS, Run
 from harness.site.site import Site
 
 _OF_PROFILERS = tuple(f"{folder}/" for folder in TRACE_FOLDERS)
-_RUN_FACTS = (
+_SHOWN_OF_RECORD = (
     "job_id",
     "backend",
     "created_ns",
@@ -53,7 +53,7 @@ def read_contents(path: Path) -> RunContents:
 
 
 def _record(run: Run) -> tuple[dict[str, Any], list[Finding]]:
-    """What run.json says, or a finding where it is damaged; only what is used here must have its shape."""
+    """The content of run.json, or a finding where it is damaged. Only the parts that are used here must be valid."""
     try:
         record = json.loads(run.record_file.read_text(encoding="utf-8"))
         asked = _RecordShape.model_validate(record)
@@ -63,7 +63,7 @@ def _record(run: Run) -> tuple[dict[str, Any], list[Finding]]:
         what = "the run's record cannot be read"
         reason = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
         evidence = f"run.json: {reason}; what was asked for is not known"
-        return {}, [Finding(severity=Verdict.DOUBTFUL, what=what, evidence=evidence)]
+        return {}, [Finding.doubt(what, evidence)]
     expects = asked.job.expects if asked.job else None
     of_profilers = None if expects is None else [x for x in expects if x.startswith(_OF_PROFILERS)]
     return record | {"expects": of_profilers}, []
@@ -75,7 +75,7 @@ class _JobShape(BaseModel):
 
 
 class _RecordShape(BaseModel):
-    """The shape of the parts of run.json that are looked into."""
+    """The shape of the parts of run.json that are used here."""
 
     experiment: dict[str, Any] | None = None
     site: dict[str, Any] | None = None
@@ -83,22 +83,20 @@ class _RecordShape(BaseModel):
 
 
 def _missing(run: Run, expected: Sequence[str]) -> list[Finding]:
-    """A finding where a profiler was asked for and a trace that it should have left is not there."""
+    """A finding where a trace of the requested profiler is missing."""
     lost = [n for n in expected if not any(_has_content(run.path / other) for other in (n, _exported(n)))]
     if not lost:
         return []
     what = "no trace" if len(lost) == len(expected) else "a trace is missing"
     more = f" and {len(lost) - 1} more are missing" if len(lost) > 1 else " is missing"
-    status = run.status()
-    ended = status is None or status.state not in ("queued", "running")
-    why = "the job has not recorded its end"
-    if ended:
+    status, why = run.status(), "the job has not recorded its end"
+    if status is None or status.state not in ("queued", "running"):
         why = f"the program started no profiler, or `{PROGRAM} logs RUN` has what it said"
-    return [Finding(severity=Verdict.DOUBTFUL, what=what, evidence=f"{lost[0]}{more}; {why}")]
+    return [Finding.doubt(what, f"{lost[0]}{more}; {why}")]
 
 
 def _exported(name: str) -> str:
-    """What an nsys report is exported to; kept alone it serves as well."""
+    """The export of an nsys report, which is enough without the report."""
     return name.replace(".nsys-rep", ".sqlite")
 
 
@@ -126,19 +124,16 @@ def with_contents(summary: Summary, contents: RunContents) -> Summary:
 
 
 def with_findings(summary: Summary, findings: Sequence[Finding]) -> Summary:
-    if not findings:
-        return summary
-    quality = summary.quality
-    order = (Verdict.GOOD, Verdict.DOUBTFUL, Verdict.UNUSABLE)
-    # One file of many that cannot be read makes the rest doubtful, not unusable.
-    told = [min(f.severity, Verdict.DOUBTFUL, key=order.index) for f in findings]
-    worst = max([quality.verdict, *told], key=order.index)
+    """The summary with more findings. One of many files that cannot be read makes the rest doubtful, not unusable."""
+    quality, order = summary.quality, list(Verdict)
+    severities = [min(f.severity, Verdict.DOUBTFUL, key=order.index) for f in findings]
+    worst = max([quality.verdict, *severities], key=order.index)
     merged = quality.model_copy(update={"verdict": worst, "findings": [*findings, *quality.findings]})
     return summary.model_copy(update={"quality": merged})
 
 
 def _remarks(summary: Summary) -> list[Finding]:
-    """What a reader of this machine's numbers must not expect of them."""
+    """What the numbers of a run without GPUs cannot show."""
     on_cpu = summary.backend == "gloo" or any(d.device_kind == "cpu" for d in summary.devices)
     asked = summary.experiment
     if not isinstance(asked, Experiment) or asked.gpus_only is None or not on_cpu:
@@ -148,11 +143,11 @@ def _remarks(summary: Summary) -> list[Finding]:
 
 
 def _run_facts(record: dict[str, Any]) -> dict[str, Any]:
-    """What the report tells of a run, and what it needs to ask for it again: the site, the experiment as resolved."""
+    """The parts of the record that the report shows, and needs to name the next command: site, resolved experiment."""
     site, job = record.get("site") or {}, record.get("job") or {}
-    named = ("name", "defaults", *(option.field for option in options_of(Site)))
-    return {key: record.get(key) for key in _RUN_FACTS} | {
-        "site": {key: site.get(key) for key in named},
+    shown = ("name", "defaults", *(option.field for option in options_of(Site)))
+    return {key: record.get(key) for key in _SHOWN_OF_RECORD} | {
+        "site": {key: site.get(key) for key in shown},
         "resolved": job.get("experiment"),
     }
 

@@ -1,5 +1,4 @@
-"""What the training scripts and the monitor wrote beside the traces, as parts of the summary. Reads files,
-no traces."""
+"""The records of the training scripts and the monitor, as parts of the summary. Reads no traces."""
 
 from __future__ import annotations
 
@@ -12,7 +11,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from harness.analysis.machine import judge_machines
-from harness.analysis.summary import Finding, MonitorDevice, RankTraining, Verdict
+from harness.analysis.summary import Finding, MonitorDevice, RankTraining
 from harness.common.metrics_lines import START_FIELDS, STEP_COUNTS
 from harness.monitor.errors import MonitorError
 from harness.monitor.samples import Recording, read
@@ -20,6 +19,7 @@ from harness.monitor.summary import summarize
 
 _PHASES = ("active", "after")  # what counts: the profiled steps, else those after them, else every step
 _MOST = 1 << 63  # neither NaN nor infinity is less
+_TIMED = ("step", "data", "forward", "backward", "optimizer")
 _FROM_START = sorted({*START_FIELDS} & {*RankTraining.model_fields} - {"rank"})
 
 
@@ -30,38 +30,29 @@ def read_training(files: Iterable[Path]) -> tuple[list[RankTraining], list[Findi
     for path in files:
         events, broken = read_events(path)
         if broken:
-            findings.append(_doubt("training metrics have unreadable lines", f"{path.name}: {broken}"))
+            findings.append(Finding.doubt("training metrics have unreadable lines", f"{path.name}: {broken}"))
         start = next((e for e in events if e.get("event") == "start"), None)
         if start is None:
             continue
         try:
             ranks.append(_training(start, events))
         except (ValueError, TypeError, OverflowError) as error:
-            findings.append(_doubt("training metrics cannot be read", f"{path.name}: {_sentence(error)}"))
+            why = f"{path.name}: {_sentence(error)}"
+            findings.append(Finding.doubt("training metrics cannot be read", why))
     return sorted(ranks, key=lambda t: t.rank), findings
 
 
-def _doubt(what: str, evidence: str) -> Finding:
-    return Finding(severity=Verdict.DOUBTFUL, what=what, evidence=evidence)
-
-
 def _sentence(error: Exception) -> str:
-    """Pydantic's list of errors as its first: the field and what is wrong with it."""
+    """The first of pydantic's errors: the field and what is wrong with it."""
     first = error.errors()[0] if isinstance(error, ValidationError) else None
     return f"{'.'.join(map(str, first['loc']))}: {first['msg']}" if first else str(error)
 
 
 def read_events(path: Path) -> tuple[list[dict[str, Any]], int]:
-    """The events of one metrics file, and how many lines hold none: no JSON, or text where a number should be."""
-    events: list[dict[str, Any]] = []
-    broken = 0
-    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
-        event = _event(line)
-        if event is None:
-            broken += 1
-        else:
-            events.append(event)
-    return events, broken
+    """The events of one metrics file, and the number of broken lines: not JSON, or text instead of a number."""
+    lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    events = [event for line in lines if (event := _event(line)) is not None]
+    return events, len(lines) - len(events)
 
 
 def _event(line: str) -> dict[str, Any] | None:
@@ -75,7 +66,7 @@ def _event(line: str) -> dict[str, Any] | None:
 
 
 def _is_number(value: object) -> bool:
-    """True also for what was not recorded."""
+    """True also for a value that was not recorded."""
     return value is None or (isinstance(value, (int, float)) and abs(value) < _MOST)
 
 
@@ -87,6 +78,7 @@ def _training(start: dict[str, Any], events: Sequence[dict[str, Any]]) -> RankTr
     total_ns = sum(_values(counted, "step_ns"))
     tokens, samples = (sum(_values(counted, f)) if counted else None for f in ("tokens", "samples"))
     losses = [float(s["loss"]) for s in steps if isinstance(s.get("loss"), (int, float))]
+    medians: dict[str, Any] = {f"median_{part}_ns": _median(counted, f"{part}_ns") for part in _TIMED}
     return RankTraining(
         rank=int(start.get("rank", 0)),
         **{field: start[field] for field in _FROM_START if start.get(field) is not None},
@@ -96,11 +88,7 @@ def _training(start: dict[str, Any], events: Sequence[dict[str, Any]]) -> RankTr
         steps_counted=len(counted),
         phase_counted=phase,
         step_durations_ns=_values(counted, "step_ns"),
-        median_step_ns=_median(counted, "step_ns"),
-        median_data_ns=_median(counted, "data_ns"),
-        median_forward_ns=_median(counted, "forward_ns"),
-        median_backward_ns=_median(counted, "backward_ns"),
-        median_optimizer_ns=_median(counted, "optimizer_ns"),
+        **medians,
         data_fraction=sum(_values(counted, "data_ns")) / total_ns if total_ns else None,
         tokens=tokens,
         samples=samples,
@@ -124,7 +112,7 @@ def _median(steps: Iterable[dict[str, Any]], field: str) -> int | None:
 
 
 def _span(steps: Sequence[dict[str, Any]]) -> tuple[int, int] | None:
-    """From the first step's start to the last one's end, unix nanoseconds; None where that was not recorded."""
+    """From the first step's start to the last step's end, unix nanoseconds; None where they were not recorded."""
     timed = [s for s in steps if s.get("unix_ns") and s.get("step_ns")]
     return (int(timed[0]["unix_ns"]), int(timed[-1]["unix_ns"] + timed[-1]["step_ns"])) if timed else None
 
@@ -132,14 +120,14 @@ def _span(steps: Sequence[dict[str, Any]]) -> tuple[int, int] | None:
 def read_monitor(
     folders: Iterable[Path], training: Sequence[RankTraining] = ()
 ) -> tuple[list[MonitorDevice], list[Finding]]:
-    """One entry per device the monitor watched, and what is doubtful about the machines that `training` ran on."""
+    """One entry per device that the monitor watched, and the doubts about the machines that `training` ran on."""
     recordings: list[Recording] = []
     findings: list[Finding] = []
     for folder in folders:
         try:
             recordings.append(read(folder))
         except MonitorError as error:
-            findings.append(_doubt("the monitor's samples cannot be read", str(error)))
+            findings.append(Finding.doubt("the monitor's samples cannot be read", str(error)))
     devices = [device for recording in recordings for device in _devices(recording)]
     return devices, [*findings, *judge_machines(recordings, training)]
 

@@ -1,6 +1,6 @@
 """Ranks measured by a Slurm job array: each task measures a chunk of files into one partial result on disk.
 
-Only paths and parts travel. Merging is `parts.merge`, so how the files were cut into chunks changes nothing.
+Only paths and parts travel. `merge_parts` joins them, so the chunks of files do not change the result.
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ class ArrayJob(Protocol):
 
 
 class Executor(Protocol):
-    """What is needed of a submitit executor."""
+    """The part of a submitit executor that is used here."""
 
     def map_array(self, fn: Any, *iterables: Any) -> Sequence[ArrayJob]: ...
 
 
 @dataclass(frozen=True)
 class Array:
-    """Where the tasks run: the executor, how many at most, a folder that all of them see, and who knows the queue.
+    """Where the tasks run: the executor, the largest number of tasks, a folder that all of them see, and the queue.
 
-    `in_queue` says whether a task still waits or runs. submitit cannot tell where a cluster keeps no accounts: there
-    a cancelled task would be waited for without end.
+    `in_queue` says whether a task still waits or runs. submitit does not know it where a cluster keeps no accounts:
+    there it would wait without end for a cancelled task.
     """
 
     executor: Executor
@@ -63,8 +63,10 @@ def measure_distributed(
 ) -> tuple[list[RankPart], list[Finding]]:
     """As paths.measure_files, by the tasks of a job array. Partial results are left in the array's folder.
 
-    A task that fails makes its files findings; the others still count. `progress` hears how many tasks of all are done.
-    Raises WorkError when nothing was submitted.
+    Each file of a task that fails becomes a finding; the others count. `progress` gets the number of finished tasks.
+
+    Raises:
+        WorkError: nothing was submitted.
     """
     array.folder.mkdir(parents=True, exist_ok=True)
     chunks = chunk([file.absolute() for file in files], array.tasks)
@@ -73,17 +75,18 @@ def measure_distributed(
     parts: list[list[RankPart]] = []
     findings: list[Finding] = []
 
-    def tell() -> None:
+    def show_progress() -> None:
         progress(sum(output.exists() for output in outputs), len(outputs))
 
     for job, files_of_job, output in zip(jobs, chunks, outputs, strict=True):
-        failure = _wait(job, output, array.in_queue, tell)
+        failure = _wait(job, output, array.in_queue, show_progress)
         if failure is None:
             own, broken = read_partial(output)
             parts.append(own)
             findings += broken
         else:
-            findings += [_lost(file, failure) for file in files_of_job]
+            lost = (f"{file}: {failure}" for file in files_of_job)
+            findings += [Finding(severity=Verdict.UNUSABLE, what=LOST, evidence=e) for e in lost]
     return merge_parts(*parts), findings
 
 
@@ -114,8 +117,7 @@ def _size(file: Path) -> int:
 
 
 def measure_chunk(files: Sequence[Path], window: str, output: Path) -> str:
-    """What one task does: measure its files, write the partial result whole or not at all. Returns its
-    path."""
+    """The work of one task: measure its files and write the partial result, atomically. Returns its path."""
     parts, findings, _ = measure_files(list(files), Window(window))
     temporary = output.with_name(f".{output.name}.{os.getpid()}")
     content = {
@@ -128,21 +130,21 @@ def measure_chunk(files: Sequence[Path], window: str, output: Path) -> str:
 
 
 def read_partial(path: Path) -> tuple[list[RankPart], list[Finding]]:
-    """A partial result. Raises WorkError when the file is missing or damaged."""
+    """A partial result. Raises WorkError: the file is missing or damaged."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         return _PARTS.validate_python(content["parts"]), _FINDINGS.validate_python(content["findings"])
     except (OSError, ValueError, KeyError) as error:
-        raise WorkError(f"{path}: is no partial result of a report ({error})") from error
+        raise WorkError(f"{path}: is not a partial result of a report ({error})") from error
 
 
 def _wait(
-    job: ArrayJob, output: Path, in_queue: Callable[[ArrayJob], bool], tell: Callable[[], None]
+    job: ArrayJob, output: Path, in_queue: Callable[[ArrayJob], bool], show_progress: Callable[[], None]
 ) -> str | None:
-    """None when the task's partial result is there, else why it will not come, in one line."""
+    """None once the task's partial result is there, else the reason why it will not come, in one line."""
     gone_since: float | None = None
     while not output.exists():
-        tell()
+        show_progress()
         if job.done():
             return _failure(job) if not output.exists() else None
         if in_queue(job):
@@ -166,7 +168,3 @@ def _failure(job: ArrayJob) -> str:
 def _last_line(error: Exception) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[-1] if lines else type(error).__name__
-
-
-def _lost(file: Path, why: str) -> Finding:
-    return Finding(severity=Verdict.UNUSABLE, what=LOST, evidence=f"{file}: {why}")

@@ -15,10 +15,10 @@ from harness.run import Run
 
 
 def load_summary(token: str) -> tuple[str, Summary]:
-    """(name, summary) of a summary.json, or of a run or traces, measured now if they were not yet.
+    """(name, summary) of a summary.json, or of a run or traces, which are measured now without a stored summary.
 
     Raises:
-        RequestError: it is none of these, or the file is not a summary.
+        RequestError: there is no such path or run, or the file is not a summary.
     """
     path = resolve_path(token)
     stored = path if path.suffix == ".json" and path.name.startswith("summary") else Run(path).summary
@@ -37,7 +37,7 @@ def _read(stored: Path) -> Summary:
         version = _version(json.loads(text))
         if version == SCHEMA_VERSION:
             return Summary.model_validate_json(text)
-        reason = "it tells no version" if version is None else f"version {version}, not {SCHEMA_VERSION}"
+        reason = "it has no version" if version is None else f"version {version}, not {SCHEMA_VERSION}"
     except ValidationError as error:
         first = error.errors()[0]
         reason = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
@@ -53,7 +53,7 @@ def _version(content: object) -> object:
 
 
 def _found_again(summary: Summary, folder: Path) -> Summary:
-    """The summary with the traces of a run that was moved since: they lie in it as they did."""
+    """The summary with the present paths of the traces, if the run was moved after the summary was written."""
     sources = []
     for source in summary.sources:
         before = Path(source.path)

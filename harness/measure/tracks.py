@@ -1,5 +1,5 @@
-"""One process as a track to draw: ranges by depth, streams, idle time by cause, pipeline passes. Columns in, columns
-out; times stay on the trace's own clock, and what of it is drawn is not decided here."""
+"""One process as a track: ranges by depth, streams, idle time by cause, pipeline passes. Columns in, columns out; times
+stay on the trace's own clock. Other modules decide what is drawn."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ KINDS = (*KERNEL_KINDS, "memory")  # a kernel's kinds, and copies and sets
 _DEEPEST = 8  # ranges below this many others are not drawn
 _MOST_THREADS = 4  # with ranges, besides the main one
 _LONGEST_NAME = 200
-_RANGE = 255  # the code of what has a name and no kind
+_RANGE = 255  # the code of ranges, which have no kind
 
 
 @dataclass(frozen=True)
 class Lane:
     """One row of the timeline: n intervals that do not overlap, sorted. `code` indexes KINDS or CAUSES.
 
-    `group` says which rows belong together: ranges, idle or stream. `text` is each interval's name.
+    `group` joins rows: ranges, idle or stream. `text` is each interval's name.
     """
 
     group: str
@@ -75,7 +75,7 @@ class ProcessTrack:
     window: tuple[int, int]
     passes: list[list[Pass]]  # of each step
     notes: list[str] = field(default_factory=list)
-    run: str = ""  # where several are shown together
+    run: str = ""  # its name, where several runs are shown together
     cpu: bool = False  # operators stand in for kernels
 
 
@@ -95,7 +95,7 @@ class Texts:
 
 
 def process_track(m: MeasuredProcess) -> ProcessTrack:
-    """The whole of one process's counted steps; without any, of its devices' windows, of which there must be one."""
+    """The track over the counted steps of one process; without any, over the windows of its devices (at least one)."""
     rows = np.flatnonzero(m.steps.counted)
     steps = [(m.steps.names[i], int(m.steps.start_ns[i]), int(m.steps.end_ns[i])) for i in rows]
     window = (steps[0][1], steps[-1][2]) if steps else extent_of(m.windows)
@@ -143,7 +143,7 @@ def _shown(start: I64, end: I64, window: tuple[int, int]) -> NDArray[np.bool_]:
 
 
 def _ranges(m: MeasuredProcess, window: tuple[int, int], texts: Texts) -> tuple[list[Lane], list[Lane]]:
-    """Rows of nested ranges: the main thread's, and those of the threads with most ranges besides."""
+    """Rows of nested ranges: of the main thread, and of the other threads with most ranges."""
     ranges = m.view.ranges
     shown = _shown(ranges.start_ns, ranges.end_ns, window)
     nested = shown & (ranges.kind != RangeKind.START_END)
@@ -166,16 +166,15 @@ def _ranges(m: MeasuredProcess, window: tuple[int, int], texts: Texts) -> tuple[
 
 def _range_lane(m: MeasuredProcess, rows: NDArray[np.intp], label: str, texts: Texts) -> Lane:
     ranges = m.view.ranges
-    text = _named(m.view.names, ranges.name[rows], texts)
+    text = _text_indices(m.view.names, ranges.name[rows], texts)
     code = np.full(len(rows), _RANGE, np.uint8)
     return Lane("ranges", label, -1, ranges.start_ns[rows], ranges.end_ns[rows], text, code)
 
 
-def _named(names: list[str], column: NDArray[Any], texts: Texts) -> NDArray[np.int64]:
-    """Names' indices as texts' indices."""
+def _text_indices(names: list[str], column: NDArray[Any], texts: Texts) -> NDArray[np.int64]:
+    """Indices of names as indices of texts."""
     used, inverse = np.unique(column, return_inverse=True)
-    table = np.array([texts.index(names[int(i)]) for i in used], np.int64)
-    return table[inverse] if len(used) else np.empty(0, np.int64)
+    return np.array([texts.index(names[int(i)]) for i in used], np.int64)[inverse]
 
 
 def _threads(thread: I64, main: int | None) -> list[int]:
@@ -195,20 +194,19 @@ def _depths(parent: I64) -> NDArray[np.int32]:
 
 
 def _apart(rows: NDArray[np.intp], start: I64, end: I64) -> list[NDArray[np.intp]]:
-    """Rows, which come sorted by start, in lists without overlaps."""
+    """Rows, sorted by start, as lists of rows without overlaps."""
     lane = lanes(start[rows], end[rows], np.zeros(len(rows), np.int64))
     return [rows[lane == number] for number in range(int(lane.max(initial=-1)) + 1)]
 
 
 def _idle(m: MeasuredProcess, window: tuple[int, int], texts: Texts) -> Iterator[Lane]:
-    """Per device its gaps, each with the cause that explains most of it."""
+    """Per device its gaps, each with the cause of most of its time."""
     for device in m.rows:
         gaps = clip(idle_of(m, device), *window)
         if len(gaps.start) == 0:
             continue
         cause = main_causes(m, device, gaps)
-        words = [cause_word(name, m.view.on_cpu) for name in CAUSES]
-        table = np.array([texts.index(f"idle: {word}") for word in words], np.int64)
+        table = np.array([texts.index(f"idle: {cause_word(c, m.view.on_cpu)}") for c in CAUSES], np.int64)
         yield Lane("idle", "idle", device, gaps.start, gaps.end, table[cause], cause.astype(np.uint8))
 
 
@@ -224,7 +222,7 @@ def _streams(m: MeasuredProcess, window: tuple[int, int], texts: Texts) -> Itera
             mine = rows[events.stream[rows] == stream]
             label = _stream_label(m, mine, stream)
             for number, apart in enumerate(_apart(mine, events.start_ns, events.end_ns)):
-                text = _named(m.view.names, events.name[apart], texts)
+                text = _text_indices(m.view.names, events.name[apart], texts)
                 for at in np.flatnonzero(np.isin(apart, list(remark))) if remark else ():
                     text[at] = remark[int(apart[at])]
                 yield Lane(
@@ -249,7 +247,7 @@ def _kind_codes(m: MeasuredProcess) -> U8:
 
 
 def _stream_label(m: MeasuredProcess, rows: NDArray[np.intp], stream: int) -> str:
-    """What the stream is mostly for."""
+    """The stream's number, and the work that takes most of its time."""
     events = m.view.events
     length = (events.end_ns - events.start_ns)[rows]
     classes = m.kinds.event_class[rows]

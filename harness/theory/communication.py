@@ -18,7 +18,7 @@ StepPart = Literal["forward", "backward", "optimizer_step"]
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """What one rank takes part in per optimizer step: a kind of collective in a part of the step."""
+    """The messages of one rank per optimizer step: a kind of collective in a part of the step."""
 
     kind: CollectiveKind
     part: StepPart
@@ -27,7 +27,7 @@ class Traffic:
 
     @property
     def wire_bytes(self) -> float:
-        """What each rank sends at least."""
+        """The bytes that each rank sends at least."""
         return self.message_bytes * bus_factor(self.kind, self.group_size)
 
 
@@ -43,9 +43,9 @@ def traffic_per_step(
     """The collectives of one optimizer step, `micro_batches` accumulated.
 
     element_bytes: of parameters and gradients in messages (2 in DeepSpeed's bf16). hpz: ranks of ZeRO++'s
-    secondary partition, which backward's gathers stay within. Ideal: no parameter is gathered twice in one pass,
-    none is kept from forward for backward. Sources: Rajbhandari et al., ZeRO, 2020, section 7; Wang et al., ZeRO++,
-    2023, section 3.
+    secondary partition, which the gathers of the backward pass stay within. Ideal: no parameter is gathered twice in
+    one pass, or kept from the forward for the backward pass. Sources: Rajbhandari et al., ZeRO, 2020, section 7;
+    Wang et al., ZeRO++, 2023, section 3.
     """
     whole = float(parameters * element_bytes)
     if sharding == "none":
@@ -71,8 +71,8 @@ def traffic_per_step(
 def bytes_into_a_node(traffic: Traffic, ranks_per_node: int) -> float:
     """Bytes that must reach each node from the others, at least, for a group laid out node by node.
 
-    0 when the group fits into one node. A gather brings in what the node lacks; a reduction brings in the other
-    nodes' sums for what the node's ranks own; an all-reduce does both.
+    0 if the group fits into one node. A gather brings in the shards of the other nodes; a reduction brings in the other
+    nodes' sums for the shards of the node's ranks; an all-reduce does both.
 
     >>> bytes_into_a_node(Traffic("all_gather", "forward", 8, 1e9), 4)
     500000000.0

@@ -22,7 +22,7 @@ class StateBytes:
 
     @property
     def total(self) -> float:
-        """All of it."""
+        """The sum of all four."""
         return self.parameters + self.gradients + self.optimizer + self.secondary
 
 

@@ -1,4 +1,4 @@
-"""The peak of a device by its name, from configs/devices.yaml; a device that is not there has none, never a guess."""
+"""The peak of a device by its name, from configs/devices.yaml. A device without an entry has no peak, never a guess."""
 
 from __future__ import annotations
 
@@ -28,9 +28,12 @@ class _Devices(BaseModel):
 
 
 def peak_flops_per_s(device_name: str, precision: str) -> tuple[float, str] | None:
-    """Dense FLOP/s of one device at a precision (bf16, fp16, tf32, fp32, fp8) and where the number is from.
+    """Dense FLOP/s of one device at a precision (bf16, fp16, tf32, fp32, fp8) and the source of the number.
 
-    None: the table does not know the device or the precision. Raises RequestError when the table is not valid.
+    None: the table does not have the device or the precision.
+
+    Raises:
+        RequestError: the table is not valid.
 
     >>> peak_flops_per_s("NVIDIA A100-SXM4-40GB", "bf16")
     (312000000000000.0, 'the device table')

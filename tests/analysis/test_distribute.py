@@ -136,5 +136,5 @@ def test_chunks_hold_every_file_once_and_are_about_equal(tmp_path: Path) -> None
 def test_a_partial_result_that_is_cut_off_is_refused_in_one_sentence(tmp_path: Path) -> None:
     path = tmp_path / "partial-0.json"
     path.write_text('{"parts": [')
-    with pytest.raises(WorkError, match=r"partial-0\.json: is no partial result"):
+    with pytest.raises(WorkError, match=r"partial-0\.json: is not a partial result"):
         read_partial(path)

@@ -1,9 +1,8 @@
 """The numbers of one job as one versioned document: what `report` prints and `compare` reads.
 
-It knows no trace and no file. A field that is None was not recorded, or was withheld: `withheld` says why.
-Every field is defined, with its formula and source, in docs/metrics.md; a test keeps that page complete.
+It knows no trace and no file. A field that is None was not recorded, or is withheld: `withheld` gives the reason.
+docs/metrics.md defines every field, with formula and source; a test keeps that page complete.
 """
-# ruff: noqa: F403, F405 - this is the one place from which the schema is imported
 
 from __future__ import annotations
 
@@ -12,10 +11,41 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from harness.analysis.summary.base import *
-from harness.analysis.summary.communication import *
-from harness.analysis.summary.machine import *
-from harness.analysis.summary.time import *
+from harness.analysis.summary.base import Finding as Finding
+from harness.analysis.summary.base import Quality as Quality
+from harness.analysis.summary.base import SummaryPart as SummaryPart
+from harness.analysis.summary.base import TraceSource as TraceSource
+from harness.analysis.summary.base import Verdict as Verdict
+from harness.analysis.summary.base import Window as Window
+from harness.analysis.summary.base import Withheld as Withheld
+from harness.analysis.summary.communication import Clock as Clock
+from harness.analysis.summary.communication import Collective as Collective
+from harness.analysis.summary.communication import CollectiveFit as CollectiveFit
+from harness.analysis.summary.communication import CollectivePhase as CollectivePhase
+from harness.analysis.summary.communication import MessageSize as MessageSize
+from harness.analysis.summary.communication import Pipeline as Pipeline
+from harness.analysis.summary.communication import PipelineStage as PipelineStage
+from harness.analysis.summary.communication import Straggler as Straggler
+from harness.analysis.summary.machine import ApiTime as ApiTime
+from harness.analysis.summary.machine import Copy as Copy
+from harness.analysis.summary.machine import Efficiency as Efficiency
+from harness.analysis.summary.machine import Launches as Launches
+from harness.analysis.summary.machine import MonitorDevice as MonitorDevice
+from harness.analysis.summary.machine import RankTraining as RankTraining
+from harness.analysis.summary.time import Device as Device
+from harness.analysis.summary.time import Gap as Gap
+from harness.analysis.summary.time import HtaSplit as HtaSplit
+from harness.analysis.summary.time import IdleCause as IdleCause
+from harness.analysis.summary.time import KernelTime as KernelTime
+from harness.analysis.summary.time import KindTime as KindTime
+from harness.analysis.summary.time import MetricAverage as MetricAverage
+from harness.analysis.summary.time import PhaseTime as PhaseTime
+from harness.analysis.summary.time import RangeTime as RangeTime
+from harness.analysis.summary.time import RankSteps as RankSteps
+from harness.analysis.summary.time import Spread as Spread
+from harness.analysis.summary.time import Steps as Steps
+from harness.analysis.summary.time import StepSplit as StepSplit
+from harness.analysis.summary.time import TimeSplit as TimeSplit
 from harness.experiment.exercises import Recorded
 
 SCHEMA_VERSION: Literal[1] = 1
@@ -25,9 +55,7 @@ TOP_KERNELS = 200  # rows of `kernels`; a table as long as that may have been cu
 class Summary(SummaryPart):
     """One job."""
 
-    as_html: ClassVar[Callable[[Summary], str] | None] = (
-        None  # how a notebook shows it; set by who knows words
-    )
+    as_html: ClassVar[Callable[[Summary], str] | None] = None  # how a notebook shows it; harness/ sets it
 
     schema_version: Literal[1] = SCHEMA_VERSION
     quality: Quality = Field(default_factory=Quality)
