@@ -19,6 +19,7 @@ from harness.experiment.options import BATCH, SIZE, VALUE, Flag, options_of, swi
 # More than anybody profiles, and small enough for every 32-bit count behind it.
 MOST = 10_000_000
 Count = Annotated[int, Field(ge=1, le=MOST)]
+CountOrZero = Annotated[int, Field(ge=0, le=MOST)]
 PRECISIONS = {"--mixed-precision": True, "--no-mixed-precision": False}
 
 
@@ -47,25 +48,17 @@ class Experiment(BaseModel):
     instead: ClassVar[Mapping[str, str]] = {}
 
     exercise: Annotated[
-        int,
-        Field(description="number of the exercise"),
-        value("-e", "--exercise", group="where"),
+        int, Field(description="number of the exercise"), value("-e", "--exercise", group="where")
     ]
-    nodes: Annotated[
-        int,
-        Field(ge=1, le=10_000, description="number of nodes"),
-        value("-n", "--nodes", tag="n", tag_place=SIZE, group="where"),
-    ] = 1
-    gpus_per_node: Annotated[
-        int | None,
-        Field(ge=1, le=64, description="GPUs (on a CPU machine: processes) per node"),
-        value("-g", "--gpus-per-node", tag="g", tag_place=SIZE, free=True, group="where"),
-    ] = None
-    monitor_hz: Annotated[
-        float,
-        Field(ge=0.01, le=10, description="samples per second of the GPU monitor"),
-        value("--monitor-hz", metavar="HZ", free=True, compared=False, group="where"),
-    ] = 1.0
+    nodes: int = value("-n", "--nodes", tag="n", tag_place=SIZE, group="where").option(
+        1, "number of nodes", ge=1, le=10_000
+    )
+    gpus_per_node: int | None = value(
+        "-g", "--gpus-per-node", tag="g", tag_place=SIZE, free=True, group="where"
+    ).option(None, "GPUs (on a CPU machine: processes) per node", ge=1, le=64)
+    monitor_hz: float = value("--monitor-hz", metavar="HZ", free=True, compared=False, group="where").option(
+        1.0, "samples per second of the GPU monitor", ge=0.01, le=10
+    )
 
     @property
     def heading(self) -> str:
@@ -128,87 +121,55 @@ class Training(Experiment):
 
     default_model: ClassVar[str]
 
-    model: Annotated[
-        str | None,
-        Field(min_length=1, description="a name from configs/models, a model file, or a checkpoint folder"),
-        value("--model", metavar="NAME|PATH", free=True),
-    ] = None
-    random_weights: Annotated[
-        bool,
-        Field(description="start from random weights: the profile is the same and no licence is needed"),
-        switch("--random-weights", free=True, train="--random-weights"),
-    ] = False
-    data: Annotated[
-        str | None,
-        Field(
-            min_length=1,
-            description="instruction data in Alpaca's JSON shape (default: the site's, else ours)",
-        ),
-        value("--data", metavar="FILE", free=True, compared=False, path=True),
-    ] = None
-    steps: Annotated[
-        int | None,
-        Field(ge=1, le=MOST, description="batches in all (default: until the profiling window closes)"),
-        value("--steps", free=True, train="--steps"),
-    ] = None
-    seq_length: Annotated[
-        int | None,
-        Field(ge=8, le=MOST, description="tokens per sequence (default: the model's)"),
-        value("--seq-length", free=True, train="--seq-length"),
-    ] = None
-    mixed_precision: Annotated[
-        bool,
-        Field(description="compute in bf16, keep fp32 master weights"),
-        Flag(PRECISIONS, tag="mixed", free=True, train="--mixed-precision"),
-    ] = False
-    micro_batch_size: Annotated[
-        Count | None,
-        Field(description="samples per rank and forward pass (default: the model's)"),
-        value("--micro-batch-size", tag="mbs", tag_place=BATCH, free=True, train="--micro-batch-size"),
-    ] = None
-    activation_checkpointing: Annotated[
-        bool,
-        Field(description="recompute activations in the backward pass; needs --mixed-precision"),
-        switch("--activation-checkpointing", tag="actckpt", free=True, train="--activation-checkpointing"),
-    ] = False
-    skip_steps: Annotated[
-        int,
-        Field(ge=0, le=MOST, description="batches before the profiler is set up"),
-        value("--skip-steps", free=True, train="--skip"),
-    ] = FINE_TUNING.skip
-    wait_steps: Annotated[
-        int,
-        Field(ge=0, le=MOST, description="batches the profiler waits"),
-        value("--wait-steps", free=True, train="--wait"),
-    ] = FINE_TUNING.wait
-    warmup_steps: Annotated[
-        int,
-        Field(ge=0, le=MOST, description="batches the profiler warms up"),
-        value("--warmup-steps", free=True, train="--warmup"),
-    ] = FINE_TUNING.warmup
-    active_steps: Annotated[
-        Count,
-        Field(description="batches that are profiled"),
-        value("--active-steps", free=True, train="--active"),
-    ] = FINE_TUNING.active
-    seed: Annotated[
-        int,
-        # NumPy takes twice as much, and Megatron-LM adds to it by rank.
-        Field(ge=0, le=2**31 - 1, description="seed of weights and sample order"),
-        value("--seed", free=True, compared=False, train="--seed"),
-    ] = 1234
-    profiler: Annotated[
-        Literal["auto", "nsys", "torch", "none"],
-        Field(
-            description="nsys, torch (torch.profiler), none; auto: nsys if the site has it and NVIDIA GPUs, else torch"
-        ),
-        Flag({"--profiler": VALUE, "--no-profile": "none"}, metavar="NAME", free=True),
-    ] = "auto"
-    nsys2prv: Annotated[
-        bool,
-        Field(description="convert the reports to a Paraver trace afterwards"),
-        switch("--nsys2prv", free=True),
-    ] = False
+    model: str | None = value("--model", metavar="NAME|PATH", free=True).option(
+        None, "a name from configs/models, a model file, or a checkpoint folder", min_length=1
+    )
+    random_weights: bool = switch("--random-weights", free=True, train="--random-weights").option(
+        False, "start from random weights: the profile is the same and no licence is needed"
+    )
+    data: str | None = value("--data", metavar="FILE", free=True, compared=False, path=True).option(
+        None, "instruction data in Alpaca's JSON shape (default: the site's, else ours)", min_length=1
+    )
+    steps: Count | None = value("--steps", free=True, train="--steps").option(
+        None, "batches in all (default: until the profiling window closes)"
+    )
+    seq_length: int | None = value("--seq-length", free=True, train="--seq-length").option(
+        None, "tokens per sequence (default: the model's)", ge=8, le=MOST
+    )
+    mixed_precision: bool = Flag(PRECISIONS, tag="mixed", free=True, train="--mixed-precision").option(
+        False, "compute in bf16, keep fp32 master weights"
+    )
+    micro_batch_size: Count | None = value(
+        "--micro-batch-size", tag="mbs", tag_place=BATCH, free=True, train="--micro-batch-size"
+    ).option(None, "samples per rank and forward pass (default: the model's)")
+    activation_checkpointing: bool = switch(
+        "--activation-checkpointing", tag="actckpt", free=True, train="--activation-checkpointing"
+    ).option(False, "recompute activations in the backward pass; needs --mixed-precision")
+    skip_steps: CountOrZero = value("--skip-steps", free=True, train="--skip").option(
+        FINE_TUNING.skip, "batches before the profiler is set up"
+    )
+    wait_steps: CountOrZero = value("--wait-steps", free=True, train="--wait").option(
+        FINE_TUNING.wait, "batches the profiler waits"
+    )
+    warmup_steps: CountOrZero = value("--warmup-steps", free=True, train="--warmup").option(
+        FINE_TUNING.warmup, "batches the profiler warms up"
+    )
+    active_steps: Count = value("--active-steps", free=True, train="--active").option(
+        FINE_TUNING.active, "batches that are profiled"
+    )
+    # NumPy takes twice as much, and Megatron-LM adds to it by rank.
+    seed: int = value("--seed", free=True, compared=False, train="--seed").option(
+        1234, "seed of weights and sample order", ge=0, le=2**31 - 1
+    )
+    profiler: Literal["auto", "nsys", "torch", "none"] = Flag(
+        {"--profiler": VALUE, "--no-profile": "none"}, metavar="NAME", free=True
+    ).option(
+        "auto",
+        "nsys, torch (torch.profiler), none; auto: nsys if the site has it and NVIDIA GPUs, else torch",
+    )
+    nsys2prv: bool = switch("--nsys2prv", free=True).option(
+        False, "convert the reports to a Paraver trace afterwards"
+    )
 
     @property
     def in_bf16(self) -> bool:

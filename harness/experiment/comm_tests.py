@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field
-
 from harness.experiment.base import Experiment
 from harness.experiment.options import tags_of, value
 
@@ -19,14 +17,9 @@ class CommTests(Experiment):
     without_trace: ClassVar[str] = "the benchmark timed itself, and it checked each result"
 
     exercise: Annotated[Literal[0], value("-e", "--exercise", group="where")] = 0
-    max_bytes: Annotated[
-        int | None,
-        Field(
-            ge=1,
-            description="largest message in bytes (default: 1 GiB on GPUs, 16 MiB on CPUs)",
-        ),
-        value("--max-bytes", train="--max-bytes"),
-    ] = None
+    max_bytes: int | None = value("--max-bytes", train="--max-bytes").option(
+        None, "largest message in bytes (default: 1 GiB on GPUs, 16 MiB on CPUs)", ge=1
+    )
 
     @property
     def heading(self) -> str:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field
-
 from harness.experiment.advice import IDLE_FOR_DATA, Advice, Change, Measured, Sharding
 from harness.experiment.base import Accumulation, Training
 from harness.experiment.options import switch, value
@@ -20,16 +18,12 @@ class DDP(Training):
 
     exercise: Annotated[Literal[1], value("-e", "--exercise", group="where")] = 1
     gradient_accumulation_steps: Accumulation = 1
-    slow_dataloading: Annotated[
-        bool,
-        Field(description="tokenise on the fly in the main process, without workers or pinned memory"),
-        switch("--slow-dataloading", tag="slowdl", tag_if_on=True, train="--slow-dataloading"),
-    ] = False
-    script: Annotated[
-        str | None,
-        Field(min_length=1, description="train with this script: a file of the exercise's folder, or a path"),
-        value("--script", metavar="FILE", tag="script"),
-    ] = None
+    slow_dataloading: bool = switch(
+        "--slow-dataloading", tag="slowdl", tag_if_on=True, train="--slow-dataloading"
+    ).option(False, "tokenise on the fly in the main process, without workers or pinned memory")
+    script: str | None = value("--script", metavar="FILE", tag="script").option(
+        None, "train with this script: a file of the exercise's folder, or a path", min_length=1
+    )
 
     @property
     def sharding(self) -> Sharding:

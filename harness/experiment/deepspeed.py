@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field
-
 from harness.common.errors import divisors
 from harness.experiment.advice import FEWER_MESSAGES, Advice, Change, Measured, Sharding
-from harness.experiment.base import MOST, Accumulation, Broken, Training, broken
+from harness.experiment.base import Accumulation, Broken, Count, Training, broken
 from harness.experiment.options import switch, value
 
 
@@ -26,35 +24,18 @@ class DeepSpeed(Training):
 
     exercise: Annotated[Literal[2], value("-e", "--exercise", group="where")] = 2
     gradient_accumulation_steps: Accumulation = 1
-    overlap_comm: Annotated[
-        bool,
-        Field(description="overlap communication with computation"),
-        switch(
-            "--ds-no-overlap",
-            sets=False,
-            help="do not overlap communication with computation",
-            tag="commoverlap",
-        ),
-    ] = True
-    heavy_comm: Annotated[
-        bool,
-        Field(
-            description="fewer, later messages; needs --mixed-precision, excludes --activation-checkpointing"
-        ),
-        switch("--ds-heavy-comm", tag="heavycomm", tag_if_on=True),
-    ] = False
-    hpz_partition: Annotated[
-        int | None,
-        Field(
-            ge=1, le=MOST, description="ZeRO++ secondary partition size in ranks (default: the GPUs per node)"
-        ),
-        value("--ds-hpz-partition", tag="hpz"),
-    ] = None
-    zero_stage: Annotated[
-        Literal[2, 3],
-        Field(description="ZeRO stage: 2 shards gradients and optimizer states, 3 the parameters too"),
-        switch("--ds-stage2", sets=2, help="ZeRO stage 2 (default: stage 3)", tag="ZeRO"),
-    ] = 3
+    overlap_comm: bool = switch(
+        "--ds-no-overlap", sets=False, help="do not overlap communication with computation", tag="commoverlap"
+    ).option(True, "overlap communication with computation")
+    heavy_comm: bool = switch("--ds-heavy-comm", tag="heavycomm", tag_if_on=True).option(
+        False, "fewer, later messages; needs --mixed-precision, excludes --activation-checkpointing"
+    )
+    hpz_partition: Count | None = value("--ds-hpz-partition", tag="hpz").option(
+        None, "ZeRO++ secondary partition size in ranks (default: the GPUs per node)"
+    )
+    zero_stage: Literal[2, 3] = switch(
+        "--ds-stage2", sets=2, help="ZeRO stage 2 (default: stage 3)", tag="ZeRO"
+    ).option(3, "ZeRO stage: 2 shards gradients and optimizer states, 3 the parameters too")
 
     @property
     def sharding(self) -> Sharding:

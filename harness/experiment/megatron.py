@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field
-
 from harness.common.megatron_layout import Batch, Layout, layout_misfits
 from harness.common.profile_window import PRE_TRAINING
 from harness.experiment.advice import FEWER_MESSAGES, IDLE_LINKS, Advice, Change, Fields, Measured
-from harness.experiment.base import MOST, PRECISIONS, Broken, Count, Training, broken
+from harness.experiment.base import PRECISIONS, Broken, Count, CountOrZero, Training, broken
 from harness.experiment.options import BATCH, Flag, value
 
 
@@ -25,65 +23,39 @@ class Megatron(Training):
     }
 
     exercise: Annotated[Literal[3], value("-e", "--exercise", group="where")] = 3
-    tp: Annotated[Count | None, Field(description="tensor-parallel size (default: what is left of a node)"),
-                  value("--tp", tag="tp", train="--tp")] = None  # fmt: skip
-    pp: Annotated[
-        Count, Field(description="pipeline-parallel size"), value("--pp", tag="pp", train="--pp")
-    ] = 1
-    cp: Annotated[Count, Field(description="context-parallel size"), value("--cp", train="--cp")] = 1
-    vpp: Annotated[
-        Count,
-        Field(description="virtual pipeline stages per rank (interleaved schedule)"),
-        value("--vpp", train="--vpp"),
-    ] = 1
-    ep: Annotated[
-        Count,
-        Field(description="expert-parallel size (mixture-of-experts models)"),
-        value("--ep", train="--ep"),
-    ] = 1
-    global_batch_size: Annotated[
-        Count | None,
-        Field(description="samples per iteration over all ranks (default: 128; on CPU 8 micro-batches)"),
-        value("--global-batch-size", tag="gbs", tag_place=BATCH, train="--global-batch-size"),
-    ] = None
-    engine: Annotated[
-        Literal["megatron-core", "megatron-lm"],
-        Field(description="our loop on megatron-core, or pretrain_gpt.py of the NeMo container"),
-        value("--engine", metavar="NAME", free=True),
-    ] = "megatron-core"
-    mixed_precision: Annotated[
-        bool | None,
-        Field(description="compute in bf16, keep fp32 master weights (default: on GPUs, not on CPU)"),
-        Flag(PRECISIONS, tag="mixed", free=True, train="--mixed-precision"),
-    ] = None  # type: ignore[assignment]  # until the device is known
-    data_path: Annotated[
-        str | None,
-        Field(
-            min_length=1,
-            description="Megatron .bin/.idx prefix (default: the site's, else built from our set)",
-        ),
-        value("--data-path", metavar="PREFIX", free=True, path=True),
-    ] = None
-    steps: Annotated[
-        int | None,
-        Field(ge=1, le=MOST, description="iterations in all (default: until the profiling window closes)"),
-        value("--iters", "--steps", free=True, train="--iters"),
-    ] = None
-    skip_steps: Annotated[
-        int,
-        Field(ge=0, le=MOST, description="iterations before the profiler is set up"),
-        value("--skip-steps", free=True, train="--skip"),
-    ] = PRE_TRAINING.skip
-    warmup_steps: Annotated[
-        int,
-        Field(ge=0, le=MOST, description="iterations the profiler warms up"),
-        value("--warmup-steps", free=True, train="--warmup"),
-    ] = PRE_TRAINING.warmup
-    active_steps: Annotated[
-        Count,
-        Field(description="iterations that are profiled"),
-        value("--active-steps", free=True, train="--active"),
-    ] = PRE_TRAINING.active
+    tp: Count | None = value("--tp", tag="tp", train="--tp").option(
+        None, "tensor-parallel size (default: what is left of a node)"
+    )
+    pp: Count = value("--pp", tag="pp", train="--pp").option(1, "pipeline-parallel size")
+    cp: Count = value("--cp", train="--cp").option(1, "context-parallel size")
+    vpp: Count = value("--vpp", train="--vpp").option(
+        1, "virtual pipeline stages per rank (interleaved schedule)"
+    )
+    ep: Count = value("--ep", train="--ep").option(1, "expert-parallel size (mixture-of-experts models)")
+    global_batch_size: Count | None = value(
+        "--global-batch-size", tag="gbs", tag_place=BATCH, train="--global-batch-size"
+    ).option(None, "samples per iteration over all ranks (default: 128; on CPU 8 micro-batches)")
+    engine: Literal["megatron-core", "megatron-lm"] = value("--engine", metavar="NAME", free=True).option(
+        "megatron-core", "our loop on megatron-core, or pretrain_gpt.py of the NeMo container"
+    )
+    mixed_precision: bool | None = Flag(  # type: ignore[assignment]  # None until the device is known
+        PRECISIONS, tag="mixed", free=True, train="--mixed-precision"
+    ).option(None, "compute in bf16, keep fp32 master weights (default: on GPUs, not on CPU)")
+    data_path: str | None = value("--data-path", metavar="PREFIX", free=True, path=True).option(
+        None, "Megatron .bin/.idx prefix (default: the site's, else built from our set)", min_length=1
+    )
+    steps: Count | None = value("--iters", "--steps", free=True, train="--iters").option(
+        None, "iterations in all (default: until the profiling window closes)"
+    )
+    skip_steps: CountOrZero = value("--skip-steps", free=True, train="--skip").option(
+        PRE_TRAINING.skip, "iterations before the profiler is set up"
+    )
+    warmup_steps: CountOrZero = value("--warmup-steps", free=True, train="--warmup").option(
+        PRE_TRAINING.warmup, "iterations the profiler warms up"
+    )
+    active_steps: Count = value("--active-steps", free=True, train="--active").option(
+        PRE_TRAINING.active, "iterations that are profiled"
+    )
 
     @property
     def uses_megatron_lm(self) -> bool:

@@ -11,10 +11,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from dataclasses import field as declare
 from pathlib import PurePosixPath
-from typing import Any
+from typing import Any, TypeVar
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 from pydantic.fields import FieldInfo
+
+Default = TypeVar("Default")
 
 _LONGEST_TAG = 40  # characters: a file system takes 255 for the whole name
 
@@ -51,6 +53,12 @@ class Flag:
     path: bool = False
     train: str | None = None
     group: str = "training"  # "where" options are shown once, above the exercises
+
+    def option(self, default: Default, meaning: str, **limits: Any) -> Default:
+        """The pydantic field that this flag sets; `limits` are `Field`'s: `ge`, `le`, `min_length`."""
+        info: Any = Field(default=default, description=meaning, **limits)
+        info.metadata.append(self)
+        return info  # type: ignore[no-any-return]  # a class body holds the declaration where an instance has the value
 
 
 def value(*names: str, metavar: str = "N", **effects: Any) -> Flag:

@@ -106,24 +106,18 @@ class Site(Part):
     device: Literal["cuda", "cpu", "auto"] = Field(default="cuda", description="auto: look (local only)")
     # Factories: an instance here would build its class's validator at every start.
     detect: Detect = Field(default_factory=Detect)
-    account: Annotated[
-        Word | None,
-        Field(description="Slurm account"),
-        value("-a", "--account", metavar="NAME", group="where"),
-    ] = None
-    partition: Annotated[
-        Word | None,
-        Field(description="Slurm partition"),
-        value("-p", "--partition", metavar="NAME", group="where"),
-    ] = None
-    qos: Annotated[
-        Word | None,
-        Field(description="Slurm quality of service"),
-        value("-q", "--queue", metavar="NAME", group="where"),
-    ] = None
-    time: Annotated[
-        Clock, Field(description="time limit, HH:MM:SS"), value("--time", metavar="HH:MM:SS", group="where")
-    ] = "00:30:00"
+    account: Word | None = value("-a", "--account", metavar="NAME", group="where").option(
+        None, "Slurm account"
+    )
+    partition: Word | None = value("-p", "--partition", metavar="NAME", group="where").option(
+        None, "Slurm partition"
+    )
+    qos: Word | None = value("-q", "--queue", metavar="NAME", group="where").option(
+        None, "Slurm quality of service"
+    )
+    time: Clock = value("--time", metavar="HH:MM:SS", group="where").option(
+        "00:30:00", "time limit, HH:MM:SS"
+    )
     gpus: Gpus = Field(default_factory=Gpus)
     cpus_per_node: int | None = Field(default=None, ge=1, description="CPUs of a node's one launcher task")
     cpus_per_gpu: int | None = Field(default=None, ge=1, description="CPUs per GPU, where nodes are shared")

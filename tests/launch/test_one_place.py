@@ -20,8 +20,6 @@ from tests.launch.launch_shared import ROOT
 EXPERIMENT = """
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field
-
 from harness.experiment.base import Training
 from harness.experiment.options import switch, value
 
@@ -32,9 +30,7 @@ class Sequence(Training):
     default_model: ClassVar[str] = "tiny-llama"
 
     exercise: Annotated[Literal[4], value("-e", "--exercise", group="where")] = 4
-    ring: Annotated[
-        bool, Field(description="blocks travel around a ring"), switch("--ring", tag="ring", train="--ring")
-    ] = False
+    ring: bool = switch("--ring", tag="ring", train="--ring").option(False, "blocks travel around a ring")
 """
 LAUNCH = """
 from harness.experiment.sequence import Sequence
@@ -51,11 +47,9 @@ class SequenceLaunch(TrainingLaunch[Sequence]):
 LAUNCH = SequenceLaunch()
 """
 FLAG = """
-    flat_buckets: Annotated[
-        bool,
-        Field(description="gradients lie in one flat buffer"),
-        switch("--flat-buckets", tag="flat", tag_if_on=True, train="--flat-buckets"),
-    ] = False
+    flat_buckets: bool = switch("--flat-buckets", tag="flat", tag_if_on=True, train="--flat-buckets").option(
+        False, "gradients lie in one flat buffer"
+    )
 """
 # A lesson about the new field, the runs that may be its sides, and two runs beside each other.
 ASKED_IN_PYTHON = """
@@ -105,7 +99,7 @@ def with_a_fifth_exercise(tree: Path) -> None:
 def with_a_flag_of_ddp(tree: Path) -> None:
     module = tree / "harness/experiment/ddp.py"
     text = module.read_text()
-    before = "    slow_dataloading: Annotated["
+    before = "    slow_dataloading: bool = switch("
     assert text.count(before) == 1
     module.write_text(text.replace(before, f"{FLAG.lstrip(chr(10))}{before}"))
 
