@@ -38,10 +38,9 @@ def launch_argv(argv: list[str]) -> int:
         return _help(given.get("--site"))
     behaviour = Behaviour(**{k: v for k in Behaviour._fields if (v := given.get(f"--{k.replace('_', '-')}"))})
     experiment, choice = request_of(line)
-    if "--script" in given:
-        from harness.launch.check import refuse_two_scripts
+    from harness.launch.exercises.base import launch_of
 
-        refuse_two_scripts(experiment)  # only what was typed: a record's or a site's name is the exercise's
+    launch_of(experiment).refuse_ambiguous(experiment, given)  # a record's or a site's word is the exercise's
     return go(experiment, choice, behaviour, ["slurm.sh", *argv])
 
 

@@ -18,7 +18,8 @@ from harness.common.paths import ROOT
 from harness.experiment.exercises import Experiment
 from harness.launch.backends.protocol import Submission
 from harness.launch.backends.registry import backend_of, backend_of_run
-from harness.launch.check import check, check_script, with_whole_paths
+from harness.launch.check import check, check_script
+from harness.launch.exercises.base import launch_of
 from harness.launch.job import Job, resolve
 from harness.launch.outcome import why_nothing_was_recorded
 from harness.launch.render import render
@@ -60,7 +61,9 @@ class Prepared(NamedTuple):
 
 def prepare(experiment: Experiment, site: Site) -> Prepared:
     """The experiment resolved for this machine. Raises RequestError."""
-    asked = with_whole_paths(experiment)  # the record must mean the same from everywhere
+    asked = launch_of(experiment).with_whole_paths(
+        experiment
+    )  # the record must mean the same from everywhere
     return Prepared(asked, resolve(asked, site, this_machine()))
 
 

@@ -9,7 +9,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from harness.experiment.exercises import DDP
+from harness.experiment.exercises import DDP, Experiment
+from harness.launch.exercises.base import launch_of
 from harness.run import Record, Run, Stage
 from harness.site.site import load_site
 
@@ -23,6 +24,10 @@ def anywhere(script: str) -> str:
     """The script as it would be in a checkout at /checkout: a name with a space is quoted, that one is not."""
     quoted = re.sub(f"'{re.escape(str(ROOT))}([^'\n]*)'", r"/checkout\1", script)
     return quoted.replace(str(ROOT), "/checkout")
+
+
+def with_whole_paths(asked: Experiment) -> Experiment:
+    return launch_of(asked).with_whole_paths(asked)
 
 
 def a_run(root: Path, job_id: str, expects: list[str] | None = None, nodes: int = 1) -> Run:

@@ -11,11 +11,11 @@ import yaml
 from harness.common.errors import RequestError
 from harness.experiment.exercises import DDP, Experiment, Megatron
 from harness.launch.argv import quote
-from harness.launch.check import check, forewarnings, with_whole_paths
+from harness.launch.check import check, forewarnings
 from harness.launch.job import Job, resolve
 from harness.launch.resolve import Machine
 from harness.site.site import Site, load_site
-from tests.launch.launch_shared import ROOT, Harness
+from tests.launch.launch_shared import ROOT, Harness, with_whole_paths
 
 MISTRAL = "Mistral-7B-v0.1"
 

@@ -5,14 +5,15 @@ Knows sites and models, but no exercise by name and no scheduler.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
-from harness.common.paths import ROOT
+from harness.common.paths import ROOT, expanded
 from harness.experiment.base import Experiment
 from harness.experiment.model import Model
+from harness.experiment.options import options_of
 from harness.launch.argv import MASTER_ADDR, MASTER_PORT, NODE, Word, join
 from harness.site.site import Site
 
@@ -114,6 +115,19 @@ class Launch(Generic[Asked]):
     def megatron_data(self, asked: Asked, site: Site) -> Word | None:
         """The prefix of .bin and .idx; None: it is built, or not read."""
         return None
+
+    def with_whole_paths(self, asked: Asked) -> Asked:
+        """The request with a user's paths made absolute: the job runs in another folder than this."""
+        paths = {o.field: getattr(asked, o.field) for o in options_of(type(asked)) if o.flag.path}
+        whole = {name: str(expanded(path).absolute()) for name, path in paths.items() if path is not None}
+        return asked.model_copy(update=whole)
+
+    def refuse_ambiguous(self, asked: Asked, typed: Container[str]) -> None:
+        """Raises RequestError: the word of a flag among `typed` names one file here and another in the exercise."""
+
+    def missing(self, asked: Asked, site: Site, environ: Mapping[str, str]) -> Iterator[str]:
+        """What the resolved request names and is not there, a sentence each."""
+        yield from ()
 
 
 def launch_of(asked: Asked) -> Launch[Asked]:

@@ -5,7 +5,7 @@ Knows how a model and a batch are split over ranks, and no scheduler.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -15,6 +15,7 @@ from harness.launch.argv import Word, from_site
 from harness.launch.exercises.base import Place, Plan, Target, script_path, torchrun
 from harness.launch.exercises.megatron_args import pretrain_gpt_argv
 from harness.launch.exercises.training import TrainingLaunch, training_plan, training_words
+from harness.launch.lookup import why_missing
 from harness.site.site import Site
 
 
@@ -93,6 +94,17 @@ class MegatronLaunch(TrainingLaunch[Megatron]):
         if asked.data_path is not None or asked.data is not None:
             return asked.data_path
         return from_site(site.megatron_data) if site.megatron_data else None
+
+    def missing(self, asked: Megatron, site: Site, environ: Mapping[str, str]) -> Iterator[str]:
+        yield from super().missing(asked, site, environ)
+        prefix = self.megatron_data(asked, site)
+        why = why_missing(prefix, environ, "prefix") if prefix is not None else ""
+        if why:
+            source = "--data-path" if asked.data_path else f"site {site.name}: its megatron_data"
+            yield (
+                f"{source}: {why} as PREFIX.bin and PREFIX.idx: give yours with --data-path, or --data FILE to have "
+                "one built"
+            )
 
 
 def _megatron_lm_rules(asked: Megatron, target: Target) -> Iterator[str]:

@@ -5,15 +5,20 @@ Knows the training scripts' command line; knows no exercise by name and no sched
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any, TypeVar
 
 import yaml
 
+from harness.common.paths import expanded
 from harness.experiment.base import Training
+from harness.experiment.model import model_names
 from harness.experiment.options import options_of
 from harness.launch.argv import RUN_DIR, Word, from_site, join, parent
 from harness.launch.exercises.base import Command, Launch, Place, Plan, Target
+from harness.launch.lookup import holds, why_missing
 from harness.site.site import Site
 
 Trained = TypeVar("Trained", bound=Training)
@@ -33,6 +38,21 @@ class TrainingLaunch(Launch[Trained]):
 
     def data(self, asked: Trained, site: Site) -> Word | None:
         return asked.data or (from_site(site.data) if site.data else None)
+
+    def with_whole_paths(self, asked: Trained) -> Trained:
+        whole = super().with_whole_paths(asked)
+        path = expanded(asked.model or "")
+        if asked.model is None or asked.model in model_names() or not holds(Path.exists, path):
+            return whole
+        return whole.model_copy(update={"model": str(path.absolute())})
+
+    def missing(self, asked: Trained, site: Site, environ: Mapping[str, str]) -> Iterator[str]:
+        data = self.data(asked, site)
+        why = why_missing(data, environ, "file") if data is not None else ""
+        if why and asked.data:
+            yield f"--data: {why}"
+        elif why:
+            yield f"site {site.name}: its data file: {why}: give yours with --data, or change the site file"
 
 
 def training_plan(asked: Training, place: Place, argv: list[Word], files: dict[str, str]) -> Plan:

@@ -1,0 +1,59 @@
+"""Whether what a job names is there, as this machine sees it, in the words of an error. Knows no job."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Literal
+
+from harness.launch.argv import Word, read_here, shown
+
+Wanted = Literal["file", "folder", "prefix", "weights"]
+
+
+def _is_prefix(path: Path) -> bool:
+    return all(Path(f"{path}{end}").is_file() for end in (".bin", ".idx"))
+
+
+def _has_weights(folder: Path) -> bool:
+    return any(path.suffix in (".safetensors", ".bin") for path in folder.iterdir())
+
+
+IS_THERE: dict[Wanted, Callable[[Path], bool]] = {
+    "file": Path.is_file,
+    "folder": Path.is_dir,
+    "prefix": _is_prefix,
+    "weights": _has_weights,
+}
+
+
+def holds(test: Callable[[Path], bool], path: Path) -> bool:
+    """Whether `path` passes the test; False where it cannot be read, as the later reading says why."""
+    try:
+        return test(path)
+    except OSError:
+        return False
+
+
+def why_missing(word: Word, environ: Mapping[str, str], wanted: Wanted) -> str:
+    """Why `word` is not there, as the rest of a sentence; empty when it is."""
+    here = read_here(word, environ)
+    if here.unset:
+        return f"{shown(word)} cannot be found, as ${here.unset[0]} is not set here"
+    if not here.text.startswith("/"):
+        return f"{here.text!r} must be an absolute path"
+    expanded = "" if here.text == shown(word) else f" ({here.text})"
+    why = _what_is_wrong(Path(here.text), wanted)
+    return why and f"{shown(word)}{expanded} {why}"
+
+
+def _what_is_wrong(path: Path, wanted: Wanted) -> str:
+    try:
+        if IS_THERE[wanted](path):
+            return ""
+        if wanted == "weights":
+            return "holds no weights (*.safetensors)"
+        exists = wanted != "prefix" and path.exists()
+    except OSError as error:
+        return f"cannot be read ({error.strerror})"
+    return f"exists but is not a {wanted}" if exists else "does not exist"
