@@ -30,7 +30,7 @@ from torch import Tensor
 from exercises.exercise_3_MegatronLM.options import MegatronArguments
 from exercises.utils.data import check_vocabulary, load_instructions, load_vocabulary
 from harness.common.errors import RequestError
-from harness.common.megatron_layout import Batch
+from harness.common.megatron_layout import BatchSizes
 
 
 def prefix_of(arguments: MegatronArguments, vocabulary_size: int) -> Path:
@@ -106,7 +106,7 @@ class Samples:
         return self._order[1]
 
     def micro_batches(
-        self, batch: Batch, iteration: int, loading: Callable[[int], AbstractContextManager[object]]
+        self, batch: BatchSizes, iteration: int, loading: Callable[[int], AbstractContextManager[object]]
     ) -> Iterator[MicroBatch]:
         """This rank's micro-batches of one iteration; each is read inside `loading(number since the start)`."""
         replicas = parallel_state.get_data_parallel_world_size()

@@ -29,7 +29,7 @@ from torch import Tensor
 from exercises.exercise_3_MegatronLM import model, weights
 from exercises.exercise_3_MegatronLM.data import MicroBatch
 from exercises.exercise_3_MegatronLM.options import MegatronArguments
-from harness.common.megatron_layout import Batch, Layout
+from harness.common.megatron_layout import BatchSizes, Layout
 from harness.common.model_config import ModelConfig
 
 # megatron's default bucket of 40 million parameters would hold a tiny model whole: nothing left to overlap.
@@ -60,7 +60,7 @@ class Engine:
     config: TransformerConfig
     optimizer: MegatronOptimizer
     scheduler: OptimizerParamScheduler
-    batch: Batch
+    batch: BatchSizes
 
     def zero_grad(self) -> None:
         """Forget the last iteration's gradients."""
@@ -108,7 +108,7 @@ class Engine:
         return loss / (copies * parallel_state.get_data_parallel_world_size())
 
 
-def build(arguments: MegatronArguments, sizes: ModelConfig, layout: Layout, batch: Batch) -> Engine:
+def build(arguments: MegatronArguments, sizes: ModelConfig, layout: Layout, batch: BatchSizes) -> Engine:
     """Build the engine, with initial weights that do not depend on `layout`."""
     config = model.transformer_config(
         sizes, layout, arguments.mixed_precision, arguments.activation_checkpointing
@@ -178,7 +178,7 @@ def _reads_data(chunk: DistributedDataParallel) -> bool:
     return bool(chunk.module.pre_process or chunk.module.post_process)
 
 
-def _forward(batch: Batch, micro_batches: Iterator[MicroBatch] | None, chunk: Any) -> tuple[Tensor, Any]:
+def _forward(batch: BatchSizes, micro_batches: Iterator[MicroBatch] | None, chunk: Any) -> tuple[Tensor, Any]:
     """The forward step of megatron's schedule: a micro-batch's output, and the function that turns it into a loss."""
     if micro_batches is None:
         return chunk(None, None, None), None
@@ -187,7 +187,7 @@ def _forward(batch: Batch, micro_batches: Iterator[MicroBatch] | None, chunk: An
     return output, partial(_loss, batch)
 
 
-def _loss(batch: Batch, token_losses: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+def _loss(batch: BatchSizes, token_losses: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
     # Divided by all tokens of the micro-batch: under context parallelism this rank has only some of them.
     loss = token_losses.float().sum() / (batch.micro_size * batch.seq_length)
     return loss, {"loss": loss.detach().clone()}

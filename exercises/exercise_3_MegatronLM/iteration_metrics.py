@@ -11,7 +11,7 @@ from exercises.exercise_3_MegatronLM.engine import Engine
 from exercises.exercise_3_MegatronLM.options import MegatronArguments
 from exercises.utils.describe import describe
 from exercises.utils.metrics import StepTimer, peak_memory_bytes, rank_of_process
-from harness.common.megatron_layout import Batch, Layout
+from harness.common.megatron_layout import BatchSizes, Layout
 from harness.common.metrics_lines import StartLine, StepLine
 from harness.common.model_config import ModelConfig
 
@@ -89,7 +89,7 @@ def _place(layout: Layout) -> dict[str, int]:
 
 
 def step_line(
-    iteration: int, phase: str, batch: Batch, timer: StepTimer, *, loss: float, lr: float
+    iteration: int, phase: str, batch: BatchSizes, timer: StepTimer, *, loss: float, lr: float
 ) -> MegatronStep:
     """The line of an iteration; `timer` has the parts iteration, data, forward, backward and optimizer."""
     rank, world, _ = rank_of_process()

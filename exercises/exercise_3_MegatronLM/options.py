@@ -10,7 +10,7 @@ from pathlib import Path
 from exercises.utils.arguments import TrainingArguments, parse_arguments, positive
 from harness.common.errors import RequestError
 from harness.common.megatron_layout import (
-    Batch,
+    BatchSizes,
     Layout,
     layout_misfits,
     model_misfits,
@@ -38,17 +38,17 @@ class MegatronArguments(TrainingArguments):
         """The requested parallel layout, with `world` processes."""
         return Layout(world=world, tp=self.tp, pp=self.pp, cp=self.cp, vpp=self.vpp, ep=self.ep)
 
-    def batch(self, layout: Layout, model: ModelConfig) -> Batch:
+    def batch(self, layout: Layout, model: ModelConfig) -> BatchSizes:
         """The requested batch; by default the usual one."""
         usual = usual_global_batch(self.micro_batch_size, layout.dp, on_cpu=self.on_cpu)
-        return Batch(
+        return BatchSizes(
             global_size=self.global_batch_size or usual,
             micro_size=self.micro_batch_size,
             seq_length=self.seq_length or model.defaults.pretrain_seq_length,
         )
 
 
-def check(layout: Layout, batch: Batch, model: ModelConfig) -> None:
+def check(layout: Layout, batch: BatchSizes, model: ModelConfig) -> None:
     """Raises RequestError: the layout, the batch and the model break a rule; the message lists all broken rules."""
     sentences = [misfit.sentence for misfit in layout_misfits(layout, batch)]
     sentences = sentences or list(model_misfits(layout, batch, model))

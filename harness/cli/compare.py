@@ -62,13 +62,13 @@ def compare(
 
 def _write_page(found: list[tuple[str, Summary]], pairs: list[Comparison], html: Path) -> None:
     from harness.report.compare.page import Compared, write_comparison
-    from harness.run import named_by
+    from harness.run import naming_flag
     from harness.traces.progress import Progress
 
     if html.is_dir():
         raise RequestError(f"--html {html}: is a folder; give a file, as in --html {html / 'compare.html'}")
     names, summaries = zip(*found, strict=True)
-    with named_by("--html"), Progress("drawing the page") as progress:
+    with naming_flag("--html"), Progress("drawing the page") as progress:
         write_comparison(Compared(names, summaries, pairs), html, progress)
     print(f"the page: {html}", file=sys.stderr)
 

@@ -10,14 +10,14 @@ from harness.cli.commands import COMMANDS
 from harness.experiment.exercises import EXERCISES, Experiment, Training, listing
 from harness.experiment.model import model_names
 from harness.experiment.options import VALUE, Option, options_of
-from harness.site.detection import Choice
+from harness.site.detection import SiteChoice
 from harness.site.site import Site
 
 LEFT = 34  # characters of a flag with its value
 WIDTH = 100
 
 
-def help_text(choice: Choice) -> str:
+def help_text(choice: SiteChoice) -> str:
     """The page as one text, in lines of at most `WIDTH` characters."""
     sections = [
         _usage(choice),
@@ -35,7 +35,7 @@ def help_text(choice: Choice) -> str:
     return "\n\n".join(sections)
 
 
-def _usage(choice: Choice) -> str:
+def _usage(choice: SiteChoice) -> str:
     return (
         "Usage: slurm.sh -e EXERCISE [-n NODES] [-g GPUS] [OPTIONS] [-- TRAINING FLAGS]\n"
         "       slurm.sh COMMAND [RUN]\n\n"

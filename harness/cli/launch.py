@@ -14,7 +14,7 @@ from harness.experiment.exercises import Experiment
 from harness.experiment.options import options_of
 from harness.experiment.parse import build_experiment
 from harness.run import Run
-from harness.site.detection import Choice, choose_site, site_to_show
+from harness.site.detection import SiteChoice, choose_site, site_to_show
 from harness.site.site import Site, override
 
 T = TypeVar("T")
@@ -54,7 +54,7 @@ def _help(site: str | None) -> int:
     return 0
 
 
-def request_of(line: Line) -> tuple[Experiment, Choice]:
+def request_of(line: Line) -> tuple[Experiment, SiteChoice]:
     """The experiment and the site that a command line asks for.
 
     Raises:
@@ -75,7 +75,7 @@ def request_of(line: Line) -> tuple[Experiment, Choice]:
     site = _or_error(errors, lambda: override(place, changes))
     if errors or choice is None or experiment is None or site is None:
         raise RequestError("\n".join(errors))
-    return experiment, Choice(site=site, reason=choice.reason)
+    return experiment, SiteChoice(site=site, reason=choice.reason)
 
 
 def _or_error(errors: list[str], ask: Callable[[], T]) -> T | None:
@@ -87,7 +87,7 @@ def _or_error(errors: list[str], ask: Callable[[], T]) -> T | None:
         return None
 
 
-def go(experiment: Experiment, choice: Choice, behaviour: Behaviour, command: list[str]) -> int:
+def go(experiment: Experiment, choice: SiteChoice, behaviour: Behaviour, command: list[str]) -> int:
     """Launch the experiment, or say what a launch would do; returns the exit code."""
     from harness.launch.check import forewarnings, require_training
     from harness.launch.job import warnings_of

@@ -137,10 +137,10 @@ def _pages(
 ) -> list[Path]:
     """The pages written: where asked, else into the run, where a full or read-only disk is no failure."""
     from harness.report.page.write import write_pages
-    from harness.run import named_by
+    from harness.run import naming_flag
 
     if html is not None:
-        with named_by("--html"):
+        with naming_flag("--html"):
             return write_pages(paths, measured, html, ranks)
     try:
         return write_pages(paths, measured, None, ranks)

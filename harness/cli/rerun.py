@@ -11,7 +11,7 @@ from harness.cli.launch import Behaviour, go
 from harness.cli.options import JsonOption
 from harness.experiment.parse import command_of
 from harness.run import find_run
-from harness.site.detection import Choice
+from harness.site.detection import SiteChoice
 
 
 def rerun(
@@ -25,7 +25,7 @@ def rerun(
 ) -> int:
     """Run a run.json again: the same experiment at the same site, as a new run."""
     record = find_run(run).record
-    choice = Choice(site=record.site, reason=f"run.json of {record.job_id}")
+    choice = SiteChoice(site=record.site, reason=f"run.json of {record.job_id}")
     typed = record.command[1:2] and record.command[1].startswith("-")  # else a lesson's or a program's own
     asked = command_of(record.experiment, record.site.name, record.site.defaults)
     command = record.command if typed else ["slurm.sh", *(asked or ["rerun", record.job_id])]

@@ -51,7 +51,7 @@ class Layout:
 
 
 @dataclass(frozen=True)
-class Batch:
+class BatchSizes:
     """What one iteration trains on: `global_size` samples of `seq_length` tokens, `micro_size` at a time."""
 
     global_size: int
@@ -90,7 +90,7 @@ def usual_global_batch(micro_size: int, dp: int, *, on_cpu: bool) -> int:
     return together * (CPU_MICRO_BATCHES if on_cpu else -(-GLOBAL_BATCH_SIZE // together))
 
 
-def layout_misfits(layout: Layout, batch: Batch | None, place: str = "") -> Iterator[Misfit]:
+def layout_misfits(layout: Layout, batch: BatchSizes | None, place: str = "") -> Iterator[Misfit]:
     """Every broken rule that needs no model. `place`: where the world comes from, for the sentence."""
     if layout.vpp > 1 and layout.pp == 1:
         yield Misfit(
@@ -121,7 +121,7 @@ def layout_misfits(layout: Layout, batch: Batch | None, place: str = "") -> Iter
 
 
 def model_misfits(
-    layout: Layout, batch: Batch, model: ModelConfig, *, pads_vocabulary: bool = False
+    layout: Layout, batch: BatchSizes, model: ModelConfig, *, pads_vocabulary: bool = False
 ) -> Iterator[str]:
     """A sentence for every rule between a model, its batch and a layout that fits its world.
 
@@ -139,7 +139,7 @@ def model_misfits(
         yield f"--seq-length {batch.seq_length} is not a multiple of {chunks} (--cp {layout.cp}, --tp {layout.tp})"
 
 
-def _stage_misfits(layout: Layout, batch: Batch, model: ModelConfig) -> Iterator[str]:
+def _stage_misfits(layout: Layout, batch: BatchSizes, model: ModelConfig) -> Iterator[str]:
     stages = layout.pp * layout.vpp
     if model.num_hidden_layers % stages:
         yield (

@@ -25,7 +25,7 @@ class Advice(NamedTuple):
     changes: tuple[Change, ...]
 
 
-class Measured(NamedTuple):
+class MeasuredRun(NamedTuple):
     """What an exercise's advice needs of its run's numbers.
 
     `fits`: whether the state under another sharding would fit beside the measured peak of memory.

@@ -13,7 +13,7 @@ from typing import Annotated, ClassVar, Literal, NamedTuple
 from pydantic import BaseModel, ConfigDict, Field
 
 from harness.common.profile_window import FINE_TUNING, ProfileWindow
-from harness.experiment.advice import IDLE_LINKS, Advice, Fields, Measured, Sharding
+from harness.experiment.advice import IDLE_LINKS, Advice, Fields, MeasuredRun, Sharding
 from harness.experiment.options import BATCH, SIZE, VALUE, Flag, options_of, switch, tags_of, value
 
 # More than anybody profiles, and small enough for every 32-bit count behind it.
@@ -103,11 +103,11 @@ class Experiment(BaseModel):
         """What doubles `micro_batch`; `batch`: samples per iteration over all ranks."""
         return {"micro_batch_size": 2 * micro_batch}
 
-    def on_purpose(self, cause: Literal["communication", "data"], seen: Measured) -> Advice | None:
+    def on_purpose(self, cause: Literal["communication", "data"], seen: MeasuredRun) -> Advice | None:
         """What of this request makes `cause` cost time."""
         return None
 
-    def send_less(self, seen: Measured) -> Advice:
+    def send_less(self, seen: MeasuredRun) -> Advice:
         """How to expose less communication."""
         return IDLE_LINKS
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar, Literal
 
-from harness.experiment.advice import IDLE_FOR_DATA, Advice, Change, Measured, Sharding
+from harness.experiment.advice import IDLE_FOR_DATA, Advice, Change, MeasuredRun, Sharding
 from harness.experiment.base import Accumulation, Training
 from harness.experiment.options import switch, value
 
@@ -29,13 +29,13 @@ class DDP(Training):
     def sharding(self) -> Sharding:
         return "none"
 
-    def on_purpose(self, cause: Literal["communication", "data"], seen: Measured) -> Advice | None:
+    def on_purpose(self, cause: Literal["communication", "data"], seen: MeasuredRun) -> Advice | None:
         if cause != "data" or not self.slow_dataloading:
             return None
         text = "let worker processes prepare the batches (the default)"
         return Advice(IDLE_FOR_DATA, (Change(text, {"slow_dataloading": False}),))
 
-    def send_less(self, seen: Measured) -> Advice:
+    def send_less(self, seen: MeasuredRun) -> Advice:
         """More micro-batches per exchange of gradients."""
         now = self.gradient_accumulation_steps
         how_often = "after every micro-batch" if now == 1 else "often"

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Annotated, ClassVar, Literal
 
 from harness.common.errors import divisors
-from harness.experiment.advice import FEWER_MESSAGES, Advice, Change, Measured, Sharding
+from harness.experiment.advice import FEWER_MESSAGES, Advice, Change, MeasuredRun, Sharding
 from harness.experiment.base import Accumulation, Broken, Count, Training, broken
 from harness.experiment.options import switch, value
 
@@ -45,7 +45,7 @@ class DeepSpeed(Training):
     def copy_ranks(self) -> int:
         return self.hpz_partition or 1
 
-    def on_purpose(self, cause: Literal["communication", "data"], seen: Measured) -> Advice | None:
+    def on_purpose(self, cause: Literal["communication", "data"], seen: MeasuredRun) -> Advice | None:
         if cause != "communication":
             return None
         if not self.overlap_comm and not seen.on_cpu:
@@ -57,7 +57,7 @@ class DeepSpeed(Training):
             return Advice(why, (Change("the normal buckets", {"heavy_comm": False}),))
         return None
 
-    def send_less(self, seen: Measured) -> Advice:
+    def send_less(self, seen: MeasuredRun) -> Advice:
         """Accumulation saves nothing, since no rank can keep whole gradients; larger or nearer messages do."""
         whole = self.zero_stage == 2
         what = "Gradients are reduced" if whole else "Parameters are gathered and gradients reduced"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Annotated, ClassVar, Literal
 
-from harness.common.megatron_layout import Batch, Layout, layout_misfits
+from harness.common.megatron_layout import BatchSizes, Layout, layout_misfits
 from harness.common.profile_window import PRE_TRAINING
-from harness.experiment.advice import FEWER_MESSAGES, IDLE_LINKS, Advice, Change, Fields, Measured
+from harness.experiment.advice import FEWER_MESSAGES, IDLE_LINKS, Advice, Change, Fields, MeasuredRun
 from harness.experiment.base import PRECISIONS, Broken, Count, CountOrZero, Training, broken
 from harness.experiment.options import BATCH, Flag, value
 
@@ -69,9 +69,9 @@ class Megatron(Training):
         return Layout(self.world_size or 1, **sizes)
 
     @property
-    def batch(self) -> Batch:
+    def batch(self) -> BatchSizes:
         """What an iteration trains on, once the sizes are known."""
-        return Batch(self.global_batch_size or 1, self.micro_batch_size or 1, self.seq_length or 0)
+        return BatchSizes(self.global_batch_size or 1, self.micro_batch_size or 1, self.seq_length or 0)
 
     @property
     def stage_ranks(self) -> int:
@@ -92,7 +92,7 @@ class Megatron(Training):
         doubled = super().more_work(micro_batch, batch)
         return {**doubled, "global_batch_size": 2 * whole} if whole else doubled
 
-    def send_less(self, seen: Measured) -> Advice:
+    def send_less(self, seen: MeasuredRun) -> Advice:
         """Fewer ranks share a layer."""
         tp = self.tp or 1
         if tp < 2:

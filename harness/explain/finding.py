@@ -7,7 +7,7 @@ from functools import partial
 
 from harness.analysis.expected import resolved
 from harness.analysis.summary import RankTraining, Summary
-from harness.experiment.advice import Change, Measured, Sharding
+from harness.experiment.advice import Change, MeasuredRun, Sharding
 from harness.experiment.base import Experiment
 from harness.format import device_time
 from harness.theory.memory import state_bytes
@@ -51,9 +51,9 @@ def micro_batch(s: Summary) -> int | None:
     return next((t.micro_batch_size for t in s.training if t.micro_batch_size), None)
 
 
-def measured(s: Summary) -> Measured:
+def measured(s: Summary) -> MeasuredRun:
     """What an exercise's advice needs of the run's numbers."""
-    return Measured(on_cpu(s), micro_batch(s), partial(_fits, s))
+    return MeasuredRun(on_cpu(s), micro_batch(s), partial(_fits, s))
 
 
 def _fits(s: Summary, other: Sharding) -> bool:

@@ -15,8 +15,8 @@ from harness.experiment.exercises import AnyExperiment, Experiment, Training
 from harness.experiment.model import Model, find_model
 from harness.launch.argv import Word, from_site, prefixed, shown
 from harness.launch.backends.registry import backend_of
-from harness.launch.exercises.base import Chosen, Command, Device, Launch, Place, Plan, launch_of
-from harness.launch.resolve import Machine, fit
+from harness.launch.exercises.base import Chosen, Command, DeviceKind, Launch, Place, Plan, launch_of
+from harness.launch.resolve import Machine, resolve_defaults
 from harness.site.site import Site
 
 SLOWING = {"CUDA_LAUNCH_BLOCKING": "1", "NCCL_DEBUG": "TRACE"}
@@ -28,7 +28,7 @@ class Job:
 
     experiment: AnyExperiment
     site: Site
-    device: Device
+    device: DeviceKind
     profiler: Literal["nsys", "torch", "none"]
     model: Model | None
     run_name: tuple[str, str]  # before and after the job id
@@ -69,12 +69,12 @@ def resolve(experiment: Experiment, site: Site, machine: Machine) -> Job:
     """The job that `experiment` is at `site`.
 
     Raises:
-        RequestError: they do not fit; every reason is one line.
+        RequestError: the experiment cannot run at the site; one line per reason.
     """
     device = _device(site, machine)
     chosen = _model(experiment, device)
     model = chosen.model
-    asked = fit(experiment, site, machine, device, chosen)
+    asked = resolve_defaults(experiment, site, machine, device, chosen)
     launch = launch_of(asked)
     profiler = _profiler(asked, launch, site, device, machine)
     python = machine.python if site.container is None else site.container.python
@@ -141,13 +141,13 @@ NO_NSYS = (
 )
 
 
-def _device(site: Site, machine: Machine) -> Device:
+def _device(site: Site, machine: Machine) -> DeviceKind:
     if site.device == "auto":
         return "cuda" if machine.gpus else "cpu"
     return site.device
 
 
-def _model(experiment: Experiment, device: Device) -> Chosen:
+def _model(experiment: Experiment, device: DeviceKind) -> Chosen:
     if not isinstance(experiment, Training):
         return Chosen()
     model, file, checkpoint = find_model(experiment.model or experiment.default_model)
@@ -157,7 +157,7 @@ def _model(experiment: Experiment, device: Device) -> Chosen:
 
 
 def _profiler(
-    asked: Experiment, launch: Launch[Experiment], site: Site, device: Device, machine: Machine
+    asked: Experiment, launch: Launch[Experiment], site: Site, device: DeviceKind, machine: Machine
 ) -> Literal["nsys", "torch", "none"]:
     if not isinstance(asked, Training):
         return "none"
@@ -186,7 +186,7 @@ def _checkpoint(asked: Experiment, launch: Launch[Experiment], site: Site, chose
     return from_site(f"{site.models_dir}/{chosen.model.hub_name}")
 
 
-def _environment(site: Site, device: Device, own: Mapping[str, Word], threads: int) -> dict[str, Word]:
+def _environment(site: Site, device: DeviceKind, own: Mapping[str, Word], threads: int) -> dict[str, Word]:
     env: dict[str, Word] = {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
     if site.network.interface:
         env |= dict.fromkeys(("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"), site.network.interface)
@@ -221,7 +221,7 @@ def _container(site: Site, image: Word | None, runs_dir: str, folders: list[Word
     return [site.container.command, *site.container.arguments, *flags, image]
 
 
-def _nsys_options(plan: Plan, site: Site, device: Device) -> str:
+def _nsys_options(plan: Plan, site: Site, device: DeviceKind) -> str:
     if device == "cpu":
         return "cpu"
     return plan.nsys_options if site.nsys == "default" else site.nsys

@@ -15,14 +15,14 @@ from harness.common.errors import HarnessError
 from harness.run import NodeStatus, Record, Run, State, Status
 
 
-def start(run: Run) -> None:
+def record_start(run: Run) -> None:
     """Write that the job runs, and as which process."""
     run.write_status(
         Status(state="running", pid=os.getppid(), host=socket.gethostname(), started_ns=time.time_ns())
     )
 
 
-def end(run: Run, code: int, reason: str) -> int:
+def record_end(run: Run, code: int, reason: str) -> int:
     """Write how the job ended; returns the exit code it should have.
 
     The training's own exit status counts, not the launcher's: when one node fails, srun ends the others and may
@@ -90,9 +90,9 @@ def main(argv: list[str]) -> int:
     run = Run(Path(argv[0]))
     try:
         if argv[1] == "started":
-            start(run)
+            record_start(run)
             return 0
-        return end(run, int(argv[1]), argv[2])
+        return record_end(run, int(argv[1]), argv[2])
     except HarnessError as error:
         print(error, file=sys.stderr)
         return error.exit_code

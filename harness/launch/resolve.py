@@ -1,6 +1,6 @@
-"""An experiment fitted to a place: what only the site, the machine or the model knows is filled in, then judged again.
+"""An experiment's defaults that depend on the site, the machine or the model; then all its rules are checked again.
 
-Pure. Here are the rules of every exercise that need to know where it runs; what one exercise needs is in exercises/.
+Pure. The rules here hold for every exercise and depend on the place; the rules of one exercise are in exercises/.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from harness.common.errors import RequestError
 from harness.experiment.base import Experiment
 from harness.experiment.parse import validate
 from harness.launch.backends.registry import backend_of
-from harness.launch.exercises.base import Chosen, Device, Launch, Target, launch_of
+from harness.launch.exercises.base import Chosen, DeviceKind, Launch, Target, launch_of
 from harness.site.site import Site
 
 USUAL_GPUS_PER_NODE = 4
@@ -28,11 +28,13 @@ class Machine(NamedTuple):
     runs_dir: str  # the folder that holds the exercises' logs and profiler folders
 
 
-def fit(experiment: Experiment, site: Site, machine: Machine, device: Device, chosen: Chosen) -> Experiment:
+def resolve_defaults(
+    experiment: Experiment, site: Site, machine: Machine, device: DeviceKind, chosen: Chosen
+) -> Experiment:
     """The experiment with everything that only the site, the machine or the model knows filled in.
 
     Raises:
-        RequestError: it does not fit; one line per reason.
+        RequestError: the experiment cannot run there; one line per reason.
     """
     if backend_of(site).RUNS_HERE and device == "cuda" and not machine.gpus:
         raise RequestError(
@@ -47,16 +49,16 @@ def fit(experiment: Experiment, site: Site, machine: Machine, device: Device, ch
     )
     target = Target(site, device, gpus, chosen.model, chosen.checkpoint)
     given = experiment.model_dump() | {"gpus_per_node": gpus} | launch.defaults(experiment, target)
-    fitted, errors = validate(type(experiment), given)
-    errors += launch.misfits(experiment, fitted, target)
+    resolved, errors = validate(type(experiment), given)
+    errors += launch.misfits(experiment, resolved, target)
     errors += _too_many_gpus(experiment.nodes, gpus, site, machine, device)
-    if errors or fitted is None:
+    if errors or resolved is None:
         raise RequestError("\n".join(errors))
-    return fitted
+    return resolved
 
 
 def _gpus_per_node(
-    experiment: Experiment, launch: Launch[Experiment], site: Site, machine: Machine, device: Device
+    experiment: Experiment, launch: Launch[Experiment], site: Site, machine: Machine, device: DeviceKind
 ) -> int:
     if not backend_of(site).RUNS_HERE:
         return site.gpus.per_node or USUAL_GPUS_PER_NODE
@@ -65,7 +67,7 @@ def _gpus_per_node(
     return launch.cpu_ranks(experiment, max(1, min(machine.cores, USUAL_CPU_RANKS)))
 
 
-def _too_many_gpus(nodes: int, gpus: int, site: Site, machine: Machine, device: Device) -> list[str]:
+def _too_many_gpus(nodes: int, gpus: int, site: Site, machine: Machine, device: DeviceKind) -> list[str]:
     here = backend_of(site).RUNS_HERE
     if here and device == "cuda" and nodes * gpus > machine.gpus:
         return [

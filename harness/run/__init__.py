@@ -1,6 +1,6 @@
 """A run on disk: its directory, its record, how it is staged and found again."""
 
-from harness.run.files import DiskError, disk_error, named_by, read_json_lines, runs_root, write_atomically
+from harness.run.files import DiskError, disk_error, naming_flag, read_json_lines, runs_root, write_atomically
 from harness.run.find import all_runs, find_run, no_runs
 from harness.run.record import FINAL, NodeStatus, Record, State, Status, when
 from harness.run.run import TRACE_FOLDERS, Run
@@ -20,7 +20,7 @@ __all__ = [
     "claim_local_id",
     "disk_error",
     "find_run",
-    "named_by",
+    "naming_flag",
     "no_runs",
     "read_json_lines",
     "release_local_id",

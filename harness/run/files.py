@@ -54,7 +54,7 @@ def disk_error(path: Path, error: OSError) -> DiskError:
 
 
 @contextmanager
-def named_by(flag: str) -> Iterator[None]:
+def naming_flag(flag: str) -> Iterator[None]:
     """A write that fails inside is reported with the flag that gave the path."""
     try:
         yield

@@ -107,9 +107,9 @@ TAKES = {
 }
 """What each pattern takes, in words: people are never shown a pattern."""
 
-Word = Annotated[str, StringConstraints(pattern=WORD_PATTERN, max_length=200)]
+PlainWord = Annotated[str, StringConstraints(pattern=WORD_PATTERN, max_length=200)]
 Suffix = Annotated[str, StringConstraints(pattern=_SUFFIX, max_length=200)]
-Line = Annotated[
+SbatchLine = Annotated[
     str,
     StringConstraints(pattern=_LINE, max_length=500),
     AfterValidator(_whole_quotes),
@@ -117,7 +117,7 @@ Line = Annotated[
     AfterValidator(_one_run),
 ]
 ShellLine = Annotated[str, AfterValidator(_no_secret_in_line)]
-Clock = Annotated[str, StringConstraints(pattern=CLOCK_PATTERN), AfterValidator(_lasting)]
+TimeLimit = Annotated[str, StringConstraints(pattern=CLOCK_PATTERN), AfterValidator(_lasting)]
 Text = Annotated[
     str, AfterValidator(_whole_variables)
 ]  # in which $NAME and ${NAME} are the cluster's variables

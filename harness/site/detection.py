@@ -20,31 +20,31 @@ from harness.site.slurm_commands import controller_answers
 _NAMES_GPU = re.compile(r"\d+|(GPU|MIG)-\S+")
 
 
-class Choice(NamedTuple):
+class SiteChoice(NamedTuple):
     """A site and why it was chosen."""
 
     site: Site
     reason: str
 
 
-def choose_site(asked: str | None, environ: Mapping[str, str] = os.environ) -> Choice:
+def choose_site(asked: str | None, environ: Mapping[str, str] = os.environ) -> SiteChoice:
     """The site to use: `--site`, then HARNESS_SITE (empty is unset), then detection, else `local`.
 
     Raises:
         RequestError: the site named does not exist, or its file is wrong.
     """
     if asked is not None:
-        return Choice(site=load_site(asked), reason="--site")
+        return SiteChoice(site=load_site(asked), reason="--site")
     if environ.get("HARNESS_SITE"):
         shared = (
             "HARNESS_SITE" in environ.get("HARNESS_COURSE", "").split()
         )  # slurm.sh says what it took from there
         source = "HARNESS_SITE in configs/course.env" if shared else "HARNESS_SITE"
-        return Choice(site=load_site(environ["HARNESS_SITE"], source), reason=source)
+        return SiteChoice(site=load_site(environ["HARNESS_SITE"], source), reason=source)
     return _detected(environ)
 
 
-def site_to_show(environ: Mapping[str, str] = os.environ) -> tuple[Choice, str | None]:
+def site_to_show(environ: Mapping[str, str] = os.environ) -> tuple[SiteChoice, str | None]:
     """The site for a page that only informs, and what is wrong with HARNESS_SITE: such a page helps to mend it."""
     try:
         return choose_site(None, environ), None
@@ -52,19 +52,19 @@ def site_to_show(environ: Mapping[str, str] = os.environ) -> tuple[Choice, str |
         return _detected(environ), str(error)
 
 
-def _detected(environ: Mapping[str, str]) -> Choice:
+def _detected(environ: Mapping[str, str]) -> SiteChoice:
     host, cluster = socket.gethostname(), environ.get("SLURM_CLUSTER_NAME")
     has_slurm = shutil.which("sbatch") is not None  # a host's name alone may be anybody's
     for name in site_names():
         detect = _detection_of(name)
         if cluster and cluster in detect.clusters:
-            return Choice(site=load_site(name), reason=f"SLURM_CLUSTER_NAME is {cluster}")
+            return SiteChoice(site=load_site(name), reason=f"SLURM_CLUSTER_NAME is {cluster}")
         if has_slurm and any(fnmatch.fnmatch(host, pattern) for pattern in detect.hosts):
-            return Choice(site=load_site(name), reason=f"this host is {host}")
+            return SiteChoice(site=load_site(name), reason=f"this host is {host}")
     if controller_answers():
-        return Choice(site=load_site("slurm"), reason="sbatch is here and its controller answers")
+        return SiteChoice(site=load_site("slurm"), reason="sbatch is here and its controller answers")
     why = "sbatch is here but its controller does not answer" if has_slurm else "no sbatch on this machine"
-    return Choice(site=load_site("local"), reason=why)
+    return SiteChoice(site=load_site("local"), reason=why)
 
 
 def _detection_of(name: str) -> Detect:

@@ -23,14 +23,14 @@ from harness.site.alphabets import (
     NAME_PATTERN,
     TAKES,
     WORD_PATTERN,
-    Clock,
     Environment,
-    Line,
     Name,
+    PlainWord,
+    SbatchLine,
     ShellLine,
     Suffix,
     Text,
-    Word,
+    TimeLimit,
 )
 
 SITES = CONFIGS / "sites"
@@ -44,34 +44,36 @@ def _known_defaults(defaults: dict[str, Any]) -> dict[str, Any]:
     return defaults
 
 
-class Part(BaseModel):
+class SitePart(BaseModel):
     """A piece of a site file: unknown fields are errors."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
 
-class Detect(Part):
+class Detect(SitePart):
     """How a machine of this site is recognised."""
 
     hosts: list[str] = Field(default=[], description="shell patterns of full host names")
     clusters: list[str] = Field(default=[], description="values of SLURM_CLUSTER_NAME")
 
 
-class Gpus(Part):
+class Gpus(SitePart):
     """The GPUs of a node and how Slurm is asked for them."""
 
     per_node: int | None = Field(default=None, ge=1, description="GPUs per node; default of -g")
     request: Literal["gres", "gpus-per-node", "gpus-per-task", "none"] = Field(
         default="gres", description="syntax that the site accepts"
     )
-    type: Word | None = Field(default=None, description="GPU type in the request, where the site demands it")
+    type: PlainWord | None = Field(
+        default=None, description="GPU type in the request, where the site demands it"
+    )
     name: str | None = Field(default=None, description="model, for people")
 
 
-class Container(Part):
+class Container(SitePart):
     """What the training runs in; leave it out to run on the node itself."""
 
-    command: Word = Field(default="singularity", description="singularity or apptainer")
+    command: PlainWord = Field(default="singularity", description="singularity or apptainer")
     image: Text = Field(description="the .sif file")
     nemo_image: Text | None = Field(
         default=None, description="the .sif file with Megatron-LM, for --engine megatron-lm"
@@ -81,10 +83,10 @@ class Container(Part):
     python: str = Field(default="python3", description="the interpreter inside that has PyTorch")
 
 
-class Network(Part):
+class Network(SitePart):
     """Between the nodes."""
 
-    interface: Word | None = Field(default=None, description="NCCL_SOCKET_IFNAME and GLOO_SOCKET_IFNAME")
+    interface: PlainWord | None = Field(default=None, description="NCCL_SOCKET_IFNAME and GLOO_SOCKET_IFNAME")
     host_suffix: Suffix | None = Field(
         default=None, description="added to the head node's name to reach its fast network"
     )
@@ -97,38 +99,40 @@ class Network(Part):
     )
 
 
-class Site(Part):
+class Site(SitePart):
     """One place to run. Fields with a flag can be overridden on the command line."""
 
-    name: Word
+    name: PlainWord
     description: str
-    scheduler: Word = Field(default="slurm", description="who runs the jobs: a backend's name")
+    scheduler: PlainWord = Field(default="slurm", description="who runs the jobs: a backend's name")
     device: Literal["cuda", "cpu", "auto"] = Field(default="cuda", description="auto: look (local only)")
     # Factories: an instance here would build its class's validator at every start.
     detect: Detect = Field(default_factory=Detect)
-    account: Word | None = value("-a", "--account", metavar="NAME", group="where").option(
+    account: PlainWord | None = value("-a", "--account", metavar="NAME", group="where").option(
         None, "Slurm account"
     )
-    partition: Word | None = value("-p", "--partition", metavar="NAME", group="where").option(
+    partition: PlainWord | None = value("-p", "--partition", metavar="NAME", group="where").option(
         None, "Slurm partition"
     )
-    qos: Word | None = value("-q", "--queue", metavar="NAME", group="where").option(
+    qos: PlainWord | None = value("-q", "--queue", metavar="NAME", group="where").option(
         None, "Slurm quality of service"
     )
-    time: Clock = value("--time", metavar="HH:MM:SS", group="where").option(
+    time: TimeLimit = value("--time", metavar="HH:MM:SS", group="where").option(
         "00:30:00", "time limit, HH:MM:SS"
     )
     gpus: Gpus = Field(default_factory=Gpus)
     cpus_per_node: int | None = Field(default=None, ge=1, description="CPUs of a node's one launcher task")
     cpus_per_gpu: int | None = Field(default=None, ge=1, description="CPUs per GPU, where nodes are shared")
-    memory: Word | None = Field(default=None, description="--mem; leave out where the site sets it")
+    memory: PlainWord | None = Field(default=None, description="--mem; leave out where the site sets it")
     exclusive: bool = False
     max_nodes: int | None = Field(
         default=None, ge=1, description="largest job that this file's partition and QOS let run, in nodes"
     )
-    sbatch: list[Line] = Field(default=[], description="further sbatch options, one --option=value each")
-    modules: list[Word] = Field(default=[], description="modules the job loads")
-    python_module: Word | None = Field(
+    sbatch: list[SbatchLine] = Field(
+        default=[], description="further sbatch options, one --option=value each"
+    )
+    modules: list[PlainWord] = Field(default=[], description="modules the job loads")
+    python_module: PlainWord | None = Field(
         default=None, description="module with a Python ≥ 3.10, for the launcher"
     )
     setup: list[ShellLine] = Field(

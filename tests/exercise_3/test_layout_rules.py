@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 from exercises.exercise_3_MegatronLM.options import check
 from harness.common.errors import RequestError
-from harness.common.megatron_layout import Batch, Layout, model_misfits
+from harness.common.megatron_layout import BatchSizes, Layout, model_misfits
 from harness.common.model_config import ModelConfig
 from harness.experiment.model import find_model
 
 MISTRAL, MIXTRAL = (find_model(name)[0] for name in ("mistral-7b", "mixtral-8x7b"))
 ODD = replace(MISTRAL, num_attention_heads=12, num_key_value_heads=4, intermediate_size=48, vocab_size=96)
-WORKSHOP = Batch(global_size=128, micro_size=1, seq_length=4096)
+WORKSHOP = BatchSizes(global_size=128, micro_size=1, seq_length=4096)
 
 
 @pytest.mark.parametrize(
@@ -67,25 +67,30 @@ def test_layouts_of_the_workshop_and_beyond_are_accepted(layout: Layout, model: 
         ),
         (
             Layout(4),
-            Batch(130, 1, 64),
+            BatchSizes(130, 1, 64),
             MISTRAL,
             "is not a multiple of micro-batch size × data parallel size = 1 × 4 = 4: try 128",
         ),
         (
             Layout(2, pp=2, vpp=2),
-            Batch(3, 1, 64),
+            BatchSizes(3, 1, 64),
             MISTRAL,
             "a multiple of --pp 2 micro-batches per iteration and has 3",
         ),
-        (Layout(4, tp=4), Batch(4, 1, 66), MISTRAL, "--seq-length 66 is not a multiple of 4"),
-        (Layout(4, cp=4), Batch(4, 1, 60), MISTRAL, "--seq-length 60 is not a multiple of 8"),
+        (Layout(4, tp=4), BatchSizes(4, 1, 66), MISTRAL, "--seq-length 66 is not a multiple of 4"),
+        (Layout(4, cp=4), BatchSizes(4, 1, 60), MISTRAL, "--seq-length 60 is not a multiple of 8"),
         (
             Layout(2, ep=2),
             WORKSHOP,
             MISTRAL,
             "--ep 2 needs a mixture-of-experts model, and mistral-7b is dense",
         ),
-        (Layout(3, ep=3), Batch(3, 1, 64), MIXTRAL, "--ep 3 does not divide the 8 experts of mixtral-8x7b"),
+        (
+            Layout(3, ep=3),
+            BatchSizes(3, 1, 64),
+            MIXTRAL,
+            "--ep 3 does not divide the 8 experts of mixtral-8x7b",
+        ),
         (
             Layout(2, tp=2, ep=2),
             WORKSHOP,
@@ -95,7 +100,7 @@ def test_layouts_of_the_workshop_and_beyond_are_accepted(layout: Layout, model: 
     ],
 )
 def test_what_does_not_fit_is_refused_with_the_flag_and_the_numbers(
-    layout: Layout, batch: Batch, model: ModelConfig, sentence: str
+    layout: Layout, batch: BatchSizes, model: ModelConfig, sentence: str
 ) -> None:
     with pytest.raises(RequestError) as refusal:
         check(layout, batch, model)
@@ -113,9 +118,9 @@ def test_a_vocabulary_is_no_reason_to_refuse_a_script_that_makes_it_larger() -> 
 
 @given(
     world=st.integers(1, 64),
-    batch=st.builds(Batch, st.integers(1, 512), st.integers(1, 8), st.integers(1, 4096)),
+    batch=st.builds(BatchSizes, st.integers(1, 512), st.integers(1, 8), st.integers(1, 4096)),
 )
-def test_the_ranks_shares_of_a_batch_add_up_to_it(world: int, batch: Batch) -> None:
+def test_the_ranks_shares_of_a_batch_add_up_to_it(world: int, batch: BatchSizes) -> None:
     tokens = [batch.tokens_of_rank(rank, world) for rank in range(world)]
     assert sum(tokens) == batch.global_size * batch.seq_length
     assert max(tokens) - min(tokens) <= 1

@@ -11,7 +11,7 @@ from harness.experiment.exercises import Megatron
 from harness.experiment.model import find_model
 from harness.launch.exercises.base import Chosen
 from harness.launch.exercises.megatron_args import pretrain_gpt_argv
-from harness.launch.resolve import Machine, fit
+from harness.launch.resolve import Machine, resolve_defaults
 from harness.site.site import load_site
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -26,7 +26,7 @@ def argv(
     """As Leonardo, four GPUs per node, completes what was asked."""
     sizes, _, _ = find_model(model)
     asked = Megatron.model_validate({"engine": "megatron-lm"} | (fields or {}))
-    fitted = fit(asked, load_site("leonardo"), LOGIN, "cuda", Chosen(sizes))
+    fitted = resolve_defaults(asked, load_site("leonardo"), LOGIN, "cuda", Chosen(sizes))
     assert isinstance(fitted, Megatron)
     return pretrain_gpt_argv(fitted, sizes, profile=profile, mock_data=mock_data)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.launch.profilers.container_binds import missing, needed
+from harness.launch.profilers.container_binds import needed, unbound
 from tests.launch.launch_shared import ROOT
 
 NSYS = "/apps/cuda/12.6/nsight-systems-2024.5.1"
@@ -52,7 +52,7 @@ def test_the_installation_and_the_session_are_needed_and_a_sites_own_library_is_
     ("bind", "shown"), [("/apps", True), ("/apps:/apps:ro", True), ("/apps:/a", False), ("/app", False)]
 )
 def test_what_is_bound_by_the_same_name_is_not_bound_twice(bind: str, shown: bool) -> None:
-    assert missing([NSYS], ["singularity", "exec", "--nv", "--bind", bind]) == ([] if shown else [NSYS])
+    assert unbound([NSYS], ["singularity", "exec", "--nv", "--bind", bind]) == ([] if shown else [NSYS])
 
 
 def test_it_becomes_the_container_with_the_binds_before_the_image(tmp_path: Path) -> None:

@@ -14,10 +14,10 @@ from tests.launch.launch_shared import ROOT
 PROGRAM = """
 import sys, time
 from pathlib import Path
-from harness.launch.backends.local import Limits, start
+from harness.launch.backends.local import Limits, start_controller
 
 folder = Path(sys.argv[1])
-start(folder / "job.sh", "local-1", folder / "controller", Limits(60, 5, 0))
+start_controller(folder / "job.sh", "local-1", folder / "controller", Limits(60, 5, 0))
 try:
     (folder / "listening").touch()
     time.sleep(60)

@@ -149,7 +149,7 @@ def test_a_run_without_a_word_is_queued_as_long_as_somebody_keeps_it(tmp_path: P
     log = run.controller_dir / f"{keeper.pid}_0_log.err"
     log.write_text("submitit INFO - Loading pickle\nOSError: [Errno 28] No space left on device\n")
     assert local.why(run, "failed").endswith(": OSError: [Errno 28] No space left on device")
-    outcome.start(run)
+    outcome.record_start(run)
     assert local.state(run) == "failed", "neither its script nor its controller lives"
     run.write_record(run.record.model_copy(update={"submit_host": "elsewhere"}))
     assert local.state(run) == "unknown", "its processes are on another machine"
@@ -185,7 +185,7 @@ def test_a_local_run_that_cannot_be_started_leaves_nothing(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setenv("HARNESS_RUNS", str(tmp_path / "runs"))
-    monkeypatch.setattr(local, "start", full)
+    monkeypatch.setattr(local, "start_controller", full)
     with pytest.raises(WorkError, match="no space left"):
         submit(prepare(DDP(), load_site("local")), ["slurm.sh"])
     assert list(tmp_path.iterdir()) == []
@@ -195,7 +195,7 @@ def test_the_trainings_own_exit_status_counts(tmp_path: Path) -> None:
     run = a_run(tmp_path, "1", nodes=2)
     node(run, 0, 143)
     node(run, 1, 7)
-    assert outcome.end(run, 143, "") == 7
+    assert outcome.record_end(run, 143, "") == 7
     status = run.status()
     assert status is not None
     assert (status.state, status.exit_code) == ("failed", 7)
@@ -205,7 +205,7 @@ def test_the_trainings_own_exit_status_counts(tmp_path: Path) -> None:
 def test_a_node_that_said_nothing_is_a_failure(tmp_path: Path) -> None:
     run = a_run(tmp_path, "1", nodes=2)
     node(run, 0, 0)
-    assert outcome.end(run, 0, "") == 1
+    assert outcome.record_end(run, 0, "") == 1
 
 
 def test_what_a_node_could_not_write_is_passed_over(tmp_path: Path) -> None:
@@ -224,7 +224,7 @@ def test_what_a_node_could_not_write_is_passed_over(tmp_path: Path) -> None:
 def test_the_reason_names_the_state(tmp_path: Path, reason: str, state: str) -> None:
     run = a_run(tmp_path, "1")
     node(run, 0, 143 if reason else 0)
-    outcome.end(run, 143 if reason else 0, reason)
+    outcome.record_end(run, 143 if reason else 0, reason)
     status = run.status()
     assert status is not None
     assert status.state == state
@@ -236,7 +236,7 @@ def test_a_warning_that_comes_when_all_is_done_takes_nothing_back(
 ) -> None:
     run = a_run(tmp_path, "1", expects)
     node(run, 0, 0)
-    outcome.end(run, 0, "timeout")
+    outcome.record_end(run, 0, "timeout")
     status = run.status()
     assert status is not None
     assert status.state == state
@@ -257,7 +257,7 @@ def test_missing_and_empty_reports_are_named(tmp_path: Path, capsys: pytest.Capt
     (run.path / "torch").mkdir()
     (run.path / "torch" / "rank0.json.gz").write_bytes(b"x")
     (run.path / "torch" / "rank1.json.gz").write_bytes(b"")
-    assert outcome.end(run, 0, "") == 0
+    assert outcome.record_end(run, 0, "") == 0
     said = capsys.readouterr().err
     assert "rank0" not in said
     assert "rank1.json.gz" in said
@@ -280,7 +280,7 @@ def test_a_run_that_went_well_without_a_report_of_nsys_says_why_that_probably_is
     job = run.record.job | {"container": container}
     run.write_record(run.record.model_copy(update={"job": job}))
     node(run, 0, 0)
-    assert outcome.end(run, 0, "") == 0
+    assert outcome.record_end(run, 0, "") == 0
     reason = json.loads(harness("status", "--json").stdout)["reason"]
     assert reason.startswith("nsys recorded nothing")
     assert said in reason
@@ -289,7 +289,7 @@ def test_a_run_that_went_well_without_a_report_of_nsys_says_why_that_probably_is
 
 def test_ls_and_status_speak_of_a_run_whose_process_is_gone(tmp_path: Path, harness: Harness) -> None:
     run = a_run(tmp_path / "runs", "local-1")
-    outcome.start(run)
+    outcome.record_start(run)
     status = run.status()
     assert status is not None
     run.write_status(status.model_copy(update={"pid": os.getpid()}))  # alive, and not this run's script

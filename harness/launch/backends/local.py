@@ -38,7 +38,7 @@ PASSED_ON: dict[int, signal.Signals] = {
 }
 
 
-def run_script(script: str, environment: dict[str, str]) -> int:
+def run_and_pass_signals(script: str, environment: dict[str, str]) -> int:
     """Run the script and pass signals on to it; returns its exit status. Executed by submitit's controller."""
     if os.getpgrp() != os.getpid():
         os.setpgrp()  # out of the terminal's reach, with a SIGINT of its own: the controller's own way to end it
@@ -91,7 +91,7 @@ def submit(asked: Submission) -> Run:
     try:
         Run(stage.path).write_record(asked.record.model_copy(update={"job_id": job_id}))
         run = stage.publish(asked.name_for(job_id), job_id)
-        start(run.script, job_id, folder, Limits(site.time_s, site.warning_s, asked.gpus))
+        start_controller(run.script, job_id, folder, Limits(site.time_s, site.warning_s, asked.gpus))
     except (OSError, WorkError) as error:
         if run is not None:
             stage.withdraw(run)
@@ -111,7 +111,7 @@ def submit_after(_run: Run, _argv: list[Word], _over: bool) -> str:
     )
 
 
-def start(script: Path, job_id: str, folder: Path, limits: Limits) -> None:
+def start_controller(script: Path, job_id: str, folder: Path, limits: Limits) -> None:
     """Start the script in the background as run `job_id`; `folder` is submitit's.
 
     Raises:
@@ -132,7 +132,7 @@ def start(script: Path, job_id: str, folder: Path, limits: Limits) -> None:
         "CUDA_VISIBLE_DEVICES": devices,
     }
     with _deaf_to_the_terminal():
-        executor.submit(run_script, str(script), environment)
+        executor.submit(run_and_pass_signals, str(script), environment)
 
 
 @contextmanager

@@ -17,8 +17,8 @@ from harness.experiment.options import options_of
 from harness.launch.argv import MASTER_ADDR, MASTER_PORT, NODE, Word, join
 from harness.site.site import Site
 
-Asked = TypeVar("Asked", bound=Experiment)
-Device = Literal["cuda", "cpu"]
+Requested = TypeVar("Requested", bound=Experiment)
+DeviceKind = Literal["cuda", "cpu"]
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Place(NamedTuple):
     """What a command needs to know of where it runs."""
 
     site: Site
-    device: Device
+    device: DeviceKind
     model: Model | None
     model_file: str | None  # None: the run brings its own
     checkpoint: Word | None
@@ -70,70 +70,70 @@ class Chosen(NamedTuple):
 
 
 class Target(NamedTuple):
-    """What an experiment is fitted to."""
+    """Where an experiment is resolved: the site, and what is known of it so far."""
 
     site: Site
-    device: Device
+    device: DeviceKind
     gpus_per_node: int
     model: Model | None
     checkpoint: str | None
 
 
-class Launch(Generic[Asked]):
+class Launch(Generic[Requested]):
     """How one exercise is launched. What is here holds for an exercise that asks for nothing special."""
 
     takes_weights = True  # of the site's checkpoints, or of one that --model names
 
-    def plan(self, asked: Asked, place: Place) -> Plan:
-        """What runs, of a fitted experiment (GPUs per node, model and batch are filled in)."""
+    def plan(self, asked: Requested, place: Place) -> Plan:
+        """What a resolved experiment runs. GPUs per node, model and batch are filled in."""
         raise NotImplementedError
 
-    def cpu_ranks(self, asked: Asked, usual: int) -> int:
+    def cpu_ranks(self, asked: Requested, usual: int) -> int:
         """Processes on a machine without GPU, where `usual` are its usual number."""
         return usual
 
-    def defaults(self, asked: Asked, target: Target) -> dict[str, Any]:
+    def defaults(self, asked: Requested, target: Target) -> dict[str, Any]:
         """The fields that only the site, the device or the model knows."""
         return {}
 
-    def misfits(self, asked: Asked, fitted: Asked | None, target: Target) -> Iterator[str]:
-        """Why it cannot run there, a sentence each; `fitted` is None where its own rules are broken."""
+    def misfits(self, asked: Requested, resolved: Requested | None, target: Target) -> Iterator[str]:
+        """Why it cannot run there, a sentence each; `resolved` is None where its own rules are broken."""
         yield from ()
 
-    def warnings(self, asked: Asked) -> Iterator[str]:
+    def warnings(self, asked: Requested) -> Iterator[str]:
         """What works and is probably not meant, a sentence each."""
         yield from ()
 
-    def profiler(self, asked: Asked) -> Literal["nsys"] | None:
+    def profiler(self, asked: Requested) -> Literal["nsys"] | None:
         """The only profiler that can record it, if there is but one."""
         return None
 
-    def data(self, asked: Asked, site: Site) -> Word | None:
+    def data(self, asked: Requested, site: Site) -> Word | None:
         """The file of instruction data; None: ours, or it reads none."""
         return None
 
-    def megatron_data(self, asked: Asked, site: Site) -> Word | None:
+    def megatron_data(self, asked: Requested, site: Site) -> Word | None:
         """The prefix of .bin and .idx; None: it is built, or not read."""
         return None
 
-    def with_whole_paths(self, asked: Asked) -> Asked:
+    def with_whole_paths(self, asked: Requested) -> Requested:
         """The request with a user's paths made absolute: the job runs in another folder than this."""
         paths = {o.field: getattr(asked, o.field) for o in options_of(type(asked)) if o.flag.path}
         whole = {name: str(expanded(path).absolute()) for name, path in paths.items() if path is not None}
         return asked.model_copy(update=whole)
 
-    def refuse_ambiguous(self, asked: Asked, typed: Container[str]) -> None:
+    def refuse_ambiguous(self, asked: Requested, typed: Container[str]) -> None:
         """Raises RequestError: the word of a flag among `typed` names one file here and another in the exercise."""
 
-    def missing(self, asked: Asked, site: Site, environ: Mapping[str, str]) -> Iterator[str]:
+    def missing(self, asked: Requested, site: Site, environ: Mapping[str, str]) -> Iterator[str]:
         """What the resolved request names and is not there, a sentence each."""
         yield from ()
 
 
-def launch_of(asked: Asked) -> Launch[Asked]:
+def launch_of(asked: Requested) -> Launch[Requested]:
     """The `LAUNCH` of the exercise: in the module of this folder that is named as its experiment's module."""
     name = type(asked).__module__.rpartition(".")[2]
-    launch: Launch[Asked] = import_module(f"{__package__}.{name}").LAUNCH
+    launch: Launch[Requested] = import_module(f"{__package__}.{name}").LAUNCH
     return launch
 
 

@@ -11,7 +11,7 @@ from harness.common.paths import expanded
 from harness.experiment.ddp import DDP
 from harness.launch.exercises.accelerate import accelerate, accelerate_files
 from harness.launch.exercises.base import Place, Plan, script_path
-from harness.launch.exercises.training import TrainingLaunch, training_plan, training_words
+from harness.launch.exercises.training import TrainingLaunch, training_argv, training_plan
 from harness.launch.lookup import holds, why_missing
 from harness.site.site import Site
 
@@ -25,7 +25,7 @@ class DDPLaunch(TrainingLaunch[DDP]):
         script = PurePosixPath(asked.script or OWN_SCRIPT)
         own = script.is_absolute()
         path = str(script) if own else script_path(asked, str(script))
-        argv = [*accelerate(place), path, *training_words(asked, place)]
+        argv = [*accelerate(place), path, *training_argv(asked, place)]
         plan = training_plan(asked, place, argv, accelerate_files(asked, "ddp"))
         plan.folders.extend([str(script.parent)] * own)  # with what it imports from beside it
         return plan

@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from harness.experiment.deepspeed import DeepSpeed
 
 Auto = Literal["auto"]  # the training script fills it in from its own arguments
-Stage = Literal[1, 2, 3]
+ZeroStage = Literal[1, 2, 3]
 
 
 class _Section(BaseModel):
@@ -55,7 +55,7 @@ TINY_HEAVY = TINY.model_copy(update={"reduce": 1_000_000, "gather": 1_000_000, "
 class ZeroOptimization(_Section):
     """`zero_optimization`: what is partitioned, and when it is communicated. None: not for this stage."""
 
-    stage: Stage
+    stage: ZeroStage
     overlap_comm: bool
     contiguous_gradients: bool = True
     reduce_scatter: bool = True

@@ -14,7 +14,7 @@ from harness.experiment.megatron import Megatron
 from harness.launch.argv import Word, from_site
 from harness.launch.exercises.base import Place, Plan, Target, script_path, torchrun
 from harness.launch.exercises.megatron_args import pretrain_gpt_argv
-from harness.launch.exercises.training import TrainingLaunch, training_plan, training_words
+from harness.launch.exercises.training import TrainingLaunch, training_argv, training_plan
 from harness.launch.lookup import why_missing
 from harness.site.site import Site
 
@@ -32,7 +32,7 @@ class MegatronLaunch(TrainingLaunch[Megatron]):
                 *pretrain_gpt_argv(asked, place.model, profile=observed, mock_data=not prefix)
             ]
         else:
-            script = [script_path(asked, "train.py"), *training_words(asked, place)]
+            script = [script_path(asked, "train.py"), *training_argv(asked, place)]
         plan = training_plan(asked, place, [*torchrun(asked, place), *script, *prefix], {})
         # Kernels start in the order they were launched, so that communication overlaps; Megatron-LM insists on it.
         order: dict[str, Word] = {"CUDA_DEVICE_MAX_CONNECTIONS": "1"} if place.device == "cuda" else {}
@@ -62,7 +62,7 @@ class MegatronLaunch(TrainingLaunch[Megatron]):
             "global_batch_size": asked.global_batch_size or whole,
         }
 
-    def misfits(self, asked: Megatron, fitted: Megatron | None, target: Target) -> Iterator[str]:
+    def misfits(self, asked: Megatron, resolved: Megatron | None, target: Target) -> Iterator[str]:
         if target.checkpoint is not None and not asked.random_weights:
             yield (
                 f"--model {target.checkpoint} is a checkpoint, and exercise 3 trains from random weights only: add "
@@ -70,9 +70,9 @@ class MegatronLaunch(TrainingLaunch[Megatron]):
             )
         if asked.data is not None and asked.data_path is not None:
             yield "--data and --data-path both name what to train on: drop one"
-        if fitted is not None and target.model is not None:
-            layout, batch = fitted.layout, fitted.batch
-            yield from model_misfits(layout, batch, target.model, pads_vocabulary=fitted.uses_megatron_lm)
+        if resolved is not None and target.model is not None:
+            layout, batch = resolved.layout, resolved.batch
+            yield from model_misfits(layout, batch, target.model, pads_vocabulary=resolved.uses_megatron_lm)
         if asked.uses_megatron_lm:
             yield from _megatron_lm_rules(asked, target)
 

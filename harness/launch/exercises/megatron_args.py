@@ -45,7 +45,7 @@ def pretrain_gpt_argv(asked: Megatron, model: Model, *, profile: bool, mock_data
     """The script and its arguments, for torchrun.
 
     Args:
-        asked: fitted to its site: processes per node, tensor-parallel size, batch sizes and sequence length are set.
+        asked: resolved: processes per node, tensor-parallel size, batch sizes and sequence length are set.
         model: the sizes to train.
         profile: call cudaProfilerStart and Stop around the window, for the nsys that waits for them.
         mock_data: train on Megatron's generated data; else the caller adds `--data-path PREFIX`.

@@ -72,7 +72,7 @@ def _folders(place: Place) -> list[Word]:
     return [path for path in (place.checkpoint, place.data, prefix) if path]
 
 
-def training_words(asked: Training, place: Place) -> list[Word]:
+def training_argv(asked: Training, place: Place) -> list[Word]:
     """The training script's arguments."""
     model: Word = place.model_file if place.model_file else join(RUN_DIR, "/model.yaml")
     words: list[Word] = ["--run-dir", join(RUN_DIR), "--model", model]

@@ -23,7 +23,7 @@ SESSION = re.compile(
 def main(argv: list[str]) -> str:
     """`COUNT WORD…`: run the words, with a bind for each folder after the first COUNT; returns only what went wrong."""
     before, words = int(argv[0]), argv[1:]
-    folders = missing(needed(os.environ), words[:before])
+    folders = unbound(needed(os.environ), words[:before])
     unwritable = [folder for folder in folders if set(folder) & set(",:")]
     if unwritable:
         return (
@@ -42,7 +42,7 @@ def needed(environ: Mapping[str, str]) -> list[str]:
     return list(dict.fromkeys([*_installations(environ), *_session_folders(environ)]))
 
 
-def missing(folders: list[str], words: list[str]) -> list[str]:
+def unbound(folders: list[str], words: list[str]) -> list[str]:
     """Those of `folders` that no bind among the container's words shows already, by the same name."""
     said = (value.split(":") for flag, value in pairwise(words) if flag in ("--bind", "-B"))
     shown = [Path(parts[0]) for parts in said if parts[1:2] in ([], [""], [parts[0]])]
