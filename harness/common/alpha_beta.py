@@ -35,8 +35,8 @@ class AlphaBeta:
 def fit_alpha_beta(message_bytes: Iterable[float], time_ns: Iterable[float]) -> AlphaBeta | None:
     """Least squares of the relative error, with α, β ≥ 0; None with fewer than three message sizes.
 
-    Weighting by 1/time makes 1 KB count as much as 1 GB: unweighted, the largest message alone would decide,
-    and the latency would come out as anything. A time of 0, shorter than the clock can show, is left out.
+    With a weight of 1/time, 1 KB counts as much as 1 GB. Without weights the largest message alone would decide, and
+    the latency would be arbitrary. A time of 0, shorter than the clock can show, is left out.
     """
     points = [(size, time) for size, time in zip(message_bytes, time_ns, strict=True) if time > 0]
     if len({size for size, _ in points}) < MIN_SIZES:
@@ -48,7 +48,7 @@ def fit_alpha_beta(message_bytes: Iterable[float], time_ns: Iterable[float]) -> 
 
 
 def _non_negative(points: Sequence[tuple[float, float]]) -> tuple[float, float]:
-    """α and β of the least Σ((α + β·size − time) / time)²; if the free solution is negative, the best is on an axis."""
+    """α and β of the least Σ((α + β·size − time) / time)²; where the free solution is negative, one of them is 0."""
     latencies = [1 / time for _, time in points]
     slopes = [size / time for size, time in points]
     aa, ab, bb = _dot(latencies, latencies), _dot(latencies, slopes), _dot(slopes, slopes)

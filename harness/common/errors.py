@@ -1,4 +1,4 @@
-"""What can go wrong, as few words as possible.
+"""The errors of the harness.
 
     HarnessError          anything a person should read as one sentence
     ├── RequestError      the request was wrong: exit code 2, nothing written
@@ -43,7 +43,7 @@ class TrainingNeeded(HarnessError):
 
 
 def nearest(word: str, allowed: Iterable[str]) -> str | None:
-    """The allowed word that `word` was probably meant to be, or None: one that it begins, else one spelled like it."""
+    """The allowed word that `word` probably means, or None: one that begins with it, else a similar one."""
     words = list(allowed)
     begun = [w for w in words if w.startswith(word)] if len(word.lstrip("-")) > 1 else []
     found = get_close_matches(word, begun, n=1, cutoff=0) or get_close_matches(word, words, n=1, cutoff=0.6)

@@ -1,6 +1,6 @@
 """How Megatron's ranks share a model and a batch, and whether the sizes fit together.
 
-Plain arithmetic that needs no device and no process group: what cannot be trained is refused before they start.
+Arithmetic only, without a device or a process group: a wrong request is refused before they start.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ CPU_MICRO_BATCHES = 8  # per replica and iteration
 
 
 class Misfit(NamedTuple):
-    """A broken rule: the sizes it joins, named as their flags are or `world`, and the sentence for the user."""
+    """A broken rule: the sizes that it joins, by the names of their flags or `world`, and the sentence for the user."""
 
     sizes: tuple[str, ...]
     sentence: str
@@ -25,7 +25,7 @@ class Misfit(NamedTuple):
 
 @dataclass(frozen=True)
 class Layout:
-    """Sizes of the parallel dimensions; data parallelism gets what the others leave of the world."""
+    """Sizes of the parallel dimensions. Data parallelism gets the rest of the world."""
 
     world: int
     tp: int = 1
@@ -70,8 +70,8 @@ class BatchSizes:
     def tokens_of_rank(self, rank: int, world: int) -> int:
         """This rank's equal share of the iteration's tokens.
 
-        The TP·PP·CP ranks of a replica work on the same tokens, so counting what each one sees would count every
-        token as often. The shares are even and add up to `tokens` exactly.
+        The TP·PP·CP ranks of a replica work on the same tokens: their sum would count each token TP·PP·CP times.
+        The shares add up to `tokens` exactly.
         """
         return _share(self.tokens, rank, world)
 
@@ -85,7 +85,7 @@ def _share(total: int, rank: int, world: int) -> int:
 
 
 def usual_global_batch(micro_size: int, dp: int, *, on_cpu: bool) -> int:
-    """Samples per iteration where the user does not say, in whole micro-batches."""
+    """The default number of samples per iteration, in whole micro-batches."""
     together = micro_size * max(1, dp)
     return together * (CPU_MICRO_BATCHES if on_cpu else -(-GLOBAL_BATCH_SIZE // together))
 
@@ -164,7 +164,7 @@ def _tensor_misfits(layout: Layout, model: ModelConfig, pads_vocabulary: bool) -
         if size % layout.tp:
             yield f"--tp {layout.tp} does not divide the {size} {name} of {model.name}"
     heads = model.num_key_value_heads
-    if heads % layout.tp and layout.tp % heads:  # with fewer heads than ranks, megatron lets ranks share one
+    if heads % layout.tp and layout.tp % heads:  # where there are fewer heads than ranks, ranks share one
         yield (
             f"--tp {layout.tp} neither divides the {heads} key-value heads of {model.name} nor is a multiple of them"
         )

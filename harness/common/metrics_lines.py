@@ -1,6 +1,6 @@
 """The lines of `metrics/rank<R>.jsonl`, one JSON object each: what a rank of a training writes and the harness reads.
 
-A line is `{"event": "start" | "step" | "end", …}` with the fields of its class. Knows nothing of how they are measured.
+A line is `{"event": "start" | "step" | "end", …}` with the fields of its class. Knows nothing of the measuring.
 """
 
 from __future__ import annotations

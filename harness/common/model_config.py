@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class ModelDefaults:
-    """What a run takes where it does not say: tokens per sample when fine-tuning and pre-training, samples per rank."""
+    """A run's defaults: tokens per sample in fine-tuning and in pre-training, samples per rank."""
 
     seq_length: int
     pretrain_seq_length: int

@@ -15,11 +15,10 @@ ROOT = PACKAGE.parent if IN_CHECKOUT else PACKAGE
 CONFIGS = ROOT / "configs"
 TEMPLATES = ROOT / "templates"
 PYTHON_PATH = PACKAGE.parent  # with it on PYTHONPATH, another process imports this same package
-PROGRAM = (
-    "slurm.sh" if IN_CHECKOUT else "training-traces"
-)  # what people type to start us; pyproject.toml's name
+# The command that users type; pyproject.toml has the installed one.
+PROGRAM = "slurm.sh" if IN_CHECKOUT else "training-traces"
 
 
 def expanded(text: str) -> Path:
-    """The path with its `~` read as a shell does: a user who does not exist stays as typed, and is no error."""
+    """The path with its `~` expanded as in a shell: `~name` of an unknown user stays as typed."""
     return Path(os.path.expanduser(text))  # noqa: PTH111 - Path.expanduser raises for such a user

@@ -1,4 +1,4 @@
-"""Which steps of a training are profiled: the first ones (allocations, autotuning, data workers) are not like the rest.
+"""Which steps of a training are profiled: not the first ones, which allocate, tune kernels and start data workers.
 
 Knows no profiler, and nothing of what a step does.
 """

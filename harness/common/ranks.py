@@ -1,4 +1,4 @@
-"""The rank that a name says: of a range, as our training scripts call theirs, or of a trace's file."""
+"""The rank in a name: of a range, as our training scripts write it, or of a trace's file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an exercise advises for a run that loses time, and what it needs to know of that run. Knows no exercise."""
+"""The advice of an exercise for a run that loses time, and the numbers it needs. Knows no exercise."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ Sharding = Literal["none", "zero1", "zero2", "zero3"]
 
 
 class Change(NamedTuple):
-    """Something to try. `fields`: of the experiment; None: the change is in the reader's own program."""
+    """Something to try. fields: of the experiment; None: the change is in the reader's own program."""
 
     text: str
     fields: Fields | None = None
 
 
 class Advice(NamedTuple):
-    """Why time is lost, and what to do about it, the better first."""
+    """Why time is lost, and what to do, the best first."""
 
     why: str
     changes: tuple[Change, ...]
 
 
 class MeasuredRun(NamedTuple):
-    """What an exercise's advice needs of its run's numbers.
+    """The numbers of a run that an exercise's advice needs.
 
-    `fits`: whether the state under another sharding would fit beside the measured peak of memory.
+    fits: whether the state under another sharding would fit beside the measured peak of memory.
     """
 
     on_cpu: bool

@@ -1,7 +1,7 @@
 """What every exercise is: its fields, the rules between them, and what the other rooms ask of it.
 
-A field is an option (options.py). A rule between fields names the fields it joins, so that all broken rules are said
-at once. Knows no cluster, no path and no launcher.
+A field is an option (options.py). A rule names the fields that it joins, so that one message holds all broken rules.
+Knows no cluster, no path and no launcher.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from harness.common.profile_window import FINE_TUNING, ProfileWindow
 from harness.experiment.advice import IDLE_LINKS, Advice, Fields, MeasuredRun, Sharding
 from harness.experiment.options import BATCH, SIZE, VALUE, Flag, options_of, switch, tags_of, value
 
-# More than anybody profiles, and small enough for every 32-bit count behind it.
+# Larger than any profiled run, and small enough for every 32-bit count behind it.
 MOST = 10_000_000
 Count = Annotated[int, Field(ge=1, le=MOST)]
 CountOrZero = Annotated[int, Field(ge=0, le=MOST)]
@@ -33,9 +33,11 @@ class Broken(NamedTuple):
 class Experiment(BaseModel):
     """What every exercise has: a place in the workshop, a size, an observer.
 
-    `folder` is in exercises/. `short`: it ends within a minute, so that a launch waits and shows its answer.
-    `without_trace` says what a run without a trace shows; `gpus_only`: what its runs show on GPUs only, and why.
-    `instead` names what to use in place of a flag of another exercise.
+    folder: in exercises/.
+    short: a run ends within a minute, so that a launch waits and shows its answer.
+    without_trace: what a run without a trace shows.
+    gpus_only: what its runs show on GPUs only, and why.
+    instead: a flag of another exercise, and what to use here.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
@@ -62,11 +64,11 @@ class Experiment(BaseModel):
 
     @property
     def heading(self) -> str:
-        """What a page about a run of it is called."""
+        """The title of a run's page."""
         return f"Exercise {self.exercise}: {self.title}"
 
     def name(self, model: str | None) -> tuple[str, str]:
-        """The run's name before and after the job's id; `model`: the trained model's name."""
+        """The run's name before and after the job's id. model: the trained model's name."""
         return model or self.title.replace(" ", "-"), tags_of(self)
 
     @property
@@ -76,17 +78,17 @@ class Experiment(BaseModel):
 
     @property
     def in_bf16(self) -> bool:
-        """Whether it computes in bf16."""
+        """Whether the training computes in bf16."""
         return False
 
     @property
     def sharding(self) -> Sharding | None:
-        """What the data-parallel ranks shard; None: theory does not expect its messages."""
+        """What the data-parallel ranks shard; None: theory expects no messages."""
         return None
 
     @property
     def copy_ranks(self) -> int:
-        """Ranks that share a second copy of the parameters; 1: there is none."""
+        """Ranks that share a second copy of the parameters; 1: without such a copy."""
         return 1
 
     @property
@@ -96,15 +98,15 @@ class Experiment(BaseModel):
 
     @property
     def batch_per_iteration(self) -> int | None:
-        """Samples per iteration over all ranks, where that is asked for; None: it follows."""
+        """Samples per iteration over all ranks, where the request gives them; None: they follow from other fields."""
         return None
 
     def more_work(self, micro_batch: int, batch: int | None) -> Fields:
-        """What doubles `micro_batch`; `batch`: samples per iteration over all ranks."""
+        """The fields that double `micro_batch`. batch: samples per iteration over all ranks."""
         return {"micro_batch_size": 2 * micro_batch}
 
     def on_purpose(self, cause: Literal["communication", "data"], seen: MeasuredRun) -> Advice | None:
-        """What of this request makes `cause` cost time."""
+        """Advice where this request itself makes `cause` cost time."""
         return None
 
     def send_less(self, seen: MeasuredRun) -> Advice:

@@ -58,7 +58,7 @@ class DeepSpeed(Training):
         return None
 
     def send_less(self, seen: MeasuredRun) -> Advice:
-        """Accumulation saves nothing, since no rank can keep whole gradients; larger or nearer messages do."""
+        """Larger or nearer messages; accumulation saves nothing, as no rank keeps whole gradients."""
         whole = self.zero_stage == 2
         what = "Gradients are reduced" if whole else "Parameters are gathered and gradients reduced"
         changes: list[Change] = []

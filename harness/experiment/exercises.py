@@ -1,4 +1,4 @@
-"""The list of the exercises: the one place that names them all, and a request's way in from a record."""
+"""The list of the exercises, the only place that names them all, and how a record's request is read."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def listing() -> str:
 
 
 def _as_recorded(asked: Experiment | dict[str, Any] | None) -> dict[str, Any] | None:
-    """What was recorded and no more: a field that is newer than the record stays out."""
+    """What was recorded, without the fields that are newer than the record."""
     if not isinstance(asked, Experiment):
         return asked
     return {"exercise": asked.exercise, **asked.model_dump(mode="json", exclude_unset=True)}
@@ -38,10 +38,10 @@ Recorded = Annotated[
     Field(union_mode="left_to_right"),
     PlainSerializer(_as_recorded),
 ]
-"""An experiment out of a file. One that none of the classes describes stays the mapping that it was."""
+"""An experiment from a file. One that no class describes stays a mapping."""
 
 
 def read_experiment(recorded: dict[str, Any] | None) -> Experiment | dict[str, Any] | None:
-    """What a run's record says was asked."""
+    """The request in a run's record."""
     found: Experiment | dict[str, Any] | None = TypeAdapter(Recorded).validate_python(recorded)
     return found

@@ -70,7 +70,7 @@ class Megatron(Training):
 
     @property
     def batch(self) -> BatchSizes:
-        """What an iteration trains on, once the sizes are known."""
+        """The sizes of an iteration's batch, once they are known."""
         return BatchSizes(self.global_batch_size or 1, self.micro_batch_size or 1, self.seq_length or 0)
 
     @property
@@ -87,7 +87,7 @@ class Megatron(Training):
         return self.global_batch_size
 
     def more_work(self, micro_batch: int, batch: int | None) -> Fields:
-        """The batch grows too, or there were fewer micro-batches."""
+        """The global batch doubles too, or there would be fewer micro-batches."""
         whole = self.global_batch_size or batch
         doubled = super().more_work(micro_batch, batch)
         return {**doubled, "global_batch_size": 2 * whole} if whole else doubled

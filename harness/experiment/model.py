@@ -24,7 +24,7 @@ _PART = r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}"  # of a name on the hub, and safe as 
 
 
 def _own_part(name: str) -> str:
-    """The part of a name on the hub that is the model's own, without its owner's: it names the run's folder."""
+    """The model's part of a name on the hub, without the owner's: it names the run's folder."""
     found = re.fullmatch(f"(?:{_PART}/)?({_PART})", name)
     if found is None:
         raise ValueError(
@@ -39,7 +39,7 @@ _STRICT = ConfigDict(extra="forbid", defer_build=True, protected_namespaces=())
 
 @dataclass(frozen=True, kw_only=True, config=_STRICT)
 class Model(ModelConfig):
-    """One model file, judged."""
+    """One model file, validated."""
 
     hub_name: Annotated[str, AfterValidator(_own_part)]
 
@@ -58,10 +58,10 @@ def model_names() -> list[str]:
 def find_model(name_or_path: str) -> tuple[Model, Path | None, Path | None]:
     """(the model, its file if it is one of ours, the checkpoint folder if one was given).
 
-    A user's own file is not named: it may change while a job waits, and what was judged here is what shall be trained.
+    A user's own file is not given: it may change while a job waits, and the run trains what was validated here.
 
     Raises:
-        RequestError: there is no such name, file or folder, or it does not describe a model.
+        RequestError: the name, file or folder does not exist, or does not describe a model.
     """
     if name_or_path in model_names():
         path = MODELS / f"{name_or_path}.yaml"
@@ -97,7 +97,7 @@ def _first_of(error: ValidationError) -> str:
 
 
 def _safe(name: str) -> str:
-    """A folder's name, as a run may be called: neither hidden nor with signs that a path or a shell reads."""
+    """A folder's name as part of a run's name: not hidden, and without signs that a path or a shell reads."""
     return re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("._-")[:96] or "checkpoint"
 
 

@@ -1,7 +1,7 @@
 """An option, declared once: a field of an experiment plus a `Flag` that says how it looks and where it goes.
 
-The command line, `--help`, validation messages, the run's name, the docs table and sweep axes all derive from
-these. Knows Pydantic's field objects and nothing of any experiment, site or scheduler.
+The command line, `--help`, validation messages, the run's name, the docs table and sweep axes derive from it. Knows
+Pydantic's field objects, and nothing of any experiment, site or scheduler.
 """
 
 from __future__ import annotations
@@ -26,6 +26,14 @@ VALUE = object()
 
 SIZE, BATCH, SETTING = range(3)
 """Where a tag stands in a run's name, as on the slides: the ranks, the batch, then the settings."""
+
+
+def setting(default: Default, meaning: str, **limits: Any) -> Default:
+    """A pydantic field of a model: its default, what its value says, and its limits as in `Field` (`ge`, `min_length`).
+
+    Typed as its value: a class body holds the declaration where an instance holds the value.
+    """
+    return Field(default=default, description=meaning, **limits)  # type: ignore[no-any-return]
 
 
 @dataclass(frozen=True)
@@ -55,10 +63,10 @@ class Flag:
     group: str = "training"  # "where" options are shown once, above the exercises
 
     def option(self, default: Default, meaning: str, **limits: Any) -> Default:
-        """The pydantic field that this flag sets; `limits` are `Field`'s: `ge`, `le`, `min_length`."""
-        info: Any = Field(default=default, description=meaning, **limits)
+        """As `setting`, for a field that this flag sets."""
+        info: Any = setting(default, meaning, **limits)
         info.metadata.append(self)
-        return info  # type: ignore[no-any-return]  # a class body holds the declaration where an instance has the value
+        return info  # type: ignore[no-any-return]  # as in `setting`
 
 
 def value(*names: str, metavar: str = "N", **effects: Any) -> Flag:
@@ -113,7 +121,7 @@ def tags_of(asked: BaseModel) -> str:
 
 
 def _short(value: object) -> str:
-    if isinstance(value, str):  # of a file, what a folder's name may have
+    if isinstance(value, str):  # of a path, the characters that a folder's name may have
         return re.sub(r"\W", "_", PurePosixPath(value).stem, flags=re.ASCII)[:_LONGEST_TAG]
     return str(int(value)) if isinstance(value, bool) else str(value)
 

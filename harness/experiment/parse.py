@@ -1,4 +1,4 @@
-"""From words on a command line to a validated experiment, with every error told at once.
+"""From words on a command line to a validated experiment, with all errors in one message.
 
 Knows options and experiments; knows neither the command-line library nor any site.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Set
 from functools import cache
-from typing import Any, get_args
+from typing import Any, Literal, get_args, get_origin
 
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
@@ -33,24 +33,23 @@ def all_options() -> dict[str, list[tuple[int, Option]]]:
 
 
 def build_experiment(
-    words: Iterable[tuple[str, Any]],
+    pairs: list[tuple[str, Any]],
     unknown: Iterable[str],
-    known: Iterable[str],
+    spellings: Iterable[str],
     defaults: Given | None = None,
 ) -> Experiment:
-    """The experiment asked for.
+    """The experiment of a command line.
 
     Args:
-        words: (spelling, value) pairs as given, e.g. `("--nodes", "2")`, `("--mixed-precision", True)`.
-        unknown: words that are no option at all.
-        known: every spelling the command knows, for suggestions.
-        defaults: the site's own defaults; those the exercise has no field for are passed over.
+        pairs: (spelling, value) as given, e.g. `("--nodes", "2")`, `("--mixed-precision", True)`.
+        unknown: words that are not options.
+        spellings: all that the command knows, for suggestions.
+        defaults: the site's own. A default for a field that the exercise does not have is left out.
 
     Raises:
-        RequestError: one line per thing that is wrong.
+        RequestError: one line per error.
     """
-    pairs = list(words)
-    errors = [_unknown_sentence(word, known) for word in unknown]
+    errors = [_unknown_sentence(word, spellings) for word in unknown]
     number, complaint = _exercise(pairs)
     if number is None:
         raise RequestError("\n".join([complaint, *errors, *_wrong_for_every_exercise(pairs)]))
@@ -86,7 +85,7 @@ def _is_number(info: FieldInfo) -> bool:
 
 
 def _plain(word: object) -> bool:
-    """False for a word that Python reads as a number and people do not: `4_0`, a blank before it, another script."""
+    """False for a word that only Python reads as a number: `4_0`, one behind a blank, one in another script."""
     return (
         not isinstance(word, str)
         or re.fullmatch(r"[-+]?[0-9.]+(e[-+]?[0-9]+)?", word, re.IGNORECASE) is not None
@@ -98,8 +97,7 @@ def command_of(
 ) -> list[str] | None:
     """The words after `slurm.sh` that ask for this experiment, as on the slides: training flags after `--`.
 
-    `site` is `--site` as given; `defaults` the site's own, which hold there where nothing is said. None: one of them
-    is another value, and no flag takes it back.
+    site: as given to `--site`. defaults: the site's own. None: a default differs and no flag takes it back.
     """
     where: list[str] = ["-e", str(experiment.exercise)]
     training: list[str] = []
@@ -117,7 +115,7 @@ def command_of(
 
 
 def _usual(cls: type[Experiment], defaults: Given) -> Experiment:
-    """What is run where nothing is said. Defaults that no launch accepts are none."""
+    """What a command without flags runs. Defaults that do not validate are left out."""
     try:
         return cls.model_validate(
             {name: value for name, value in defaults.items() if name in cls.model_fields}
@@ -149,7 +147,7 @@ def _exercise(pairs: list[tuple[str, Any]]) -> tuple[int | None, str]:
 
 
 def _wrong_for_every_exercise(pairs: list[tuple[str, Any]]) -> list[str]:
-    """What can be said against the flags that all exercises take, when it is not known which one is meant."""
+    """The errors in the flags that all exercises take, where the exercise is not known."""
     cls, options = next(iter(EXERCISES.values())), all_options()
     shared = [(name, word) for name, word in pairs if len(options.get(name, ())) == len(EXERCISES)]
     given, wrong = _fields(cls, shared)
@@ -175,15 +173,15 @@ def _fields(cls: type[Experiment], pairs: list[tuple[str, Any]]) -> tuple[dict[s
         elif name not in ("-e", "--exercise"):
             field, fixed = own[name].field, own[name].flag.names[name]
             meant = word if fixed is VALUE else fixed
-            said = f"{name} {word}" if fixed is VALUE else name
+            typed = f"{name} {word}" if fixed is VALUE else name
             if given.setdefault(field, meant) != meant:
-                wrong.append(f"{spelled[field]} and {said} exclude each other: drop one")
-            spelled.setdefault(field, said)
+                wrong.append(f"{spelled[field]} and {typed} exclude each other: drop one")
+            spelled.setdefault(field, typed)
     return given, wrong
 
 
 def _misplaced_sentence(cls: type[Experiment], name: str) -> str:
-    homes = sorted({number for number, _ in all_options()[name]})
+    homes = sorted(number for number, _ in all_options()[name])
     *most, last = (f"{n} ({EXERCISES[n].title})" for n in homes)
     where = " and ".join([*([", ".join(most)] if most else []), last])
     number = cls.model_fields["exercise"].default
@@ -213,15 +211,10 @@ def allowed(info: FieldInfo) -> str:
     choices = _choices(info.annotation)
     if choices:
         return "one of " + ", ".join(map(str, choices))
-    low, high = _bound(info, "ge"), _bound(info, "le")
-    kinds = [k for k in _leaves(info.annotation) if k is not type(None)]
+    kinds = {*_leaves(info.annotation)}
     noun = "a whole number" if int in kinds else "a number" if float in kinds else "some text"
-    above = _bound(info, "gt")
-    limits = (
-        [f"≥ {low}"] * (low is not None)
-        + [f"> {above}"] * (above is not None)
-        + [f"≤ {high}"] * (high is not None)
-    )
+    bounds = {"≥": _bound(info, "ge"), ">": _bound(info, "gt"), "≤": _bound(info, "le")}
+    limits = [f"{sign} {bound}" for sign, bound in bounds.items() if bound is not None]
     return " ".join([noun, " and ".join(limits)]).strip()
 
 
@@ -241,8 +234,7 @@ def _hint(info: FieldInfo, word: object) -> str:
 
 
 def _bound(info: FieldInfo, name: str) -> Any:
-    found = [getattr(m, name) for m in _constraints(info) if getattr(m, name, None) is not None]
-    return found[0] if found else None
+    return next((m for c in _constraints(info) if (m := getattr(c, name, None)) is not None), None)
 
 
 def _constraints(info: FieldInfo) -> Iterator[Any]:
@@ -261,6 +253,4 @@ def _leaves(annotation: Any) -> Iterator[Any]:
 
 
 def _choices(annotation: Any) -> tuple[Any, ...]:
-    if str(annotation).startswith("typing.Literal"):
-        return get_args(annotation)
-    return ()
+    return get_args(annotation) if get_origin(annotation) is Literal else ()

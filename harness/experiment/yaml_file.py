@@ -1,4 +1,4 @@
-"""A YAML file of ours or a user's, read strictly. Knows nothing of what it means."""
+"""Reads a YAML file of ours or a user's strictly. Knows nothing of its meaning."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _BaseLoader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # in C: ten ti
 
 
 class _Loader(_BaseLoader):  # type: ignore[misc]  # which of the two is known at run time only
-    """YAML in which a key that stands twice is an error: the second would win in silence."""
+    """YAML without a key that stands twice: the second would silently replace the first."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         seen = set[str]()
@@ -33,11 +33,10 @@ def read_yaml(path: Path, what: str) -> Any:
     """The content of a YAML file.
 
     Raises:
-        RequestError: it cannot be read or is not YAML.
+        RequestError: the file cannot be read or is not YAML.
     """
     try:
-        text = path.read_text(encoding="utf-8")
-        return parse_yaml(text)
+        return parse_yaml(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise RequestError(f"{what} {path}: cannot be read ({error.strerror})") from None
     except UnicodeDecodeError:
@@ -51,5 +50,5 @@ def read_yaml(path: Path, what: str) -> Any:
 
 
 def parse_yaml(text: str) -> Any:
-    """What a YAML text says. Raises yaml.YAMLError."""
+    """The content of a YAML text. Raises yaml.YAMLError: the text is not YAML."""
     return yaml.load(text, Loader=_Loader)
