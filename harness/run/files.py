@@ -1,4 +1,4 @@
-"""Where runs are kept, and files that are written whole or not at all. A disk that refuses is one sentence."""
+"""Where runs are kept, and files that are written whole or not at all. A failed write gives one sentence."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from harness.common.paths import IN_CHECKOUT, ROOT, expanded
 def runs_root(environ: Mapping[str, str] = os.environ) -> Path:
     """The folder that holds the exercises' logs/ and profiler/ folders: HARNESS_RUNS, else the checkout's exercises/.
 
-    Installed without a checkout, that of the folder one stands in.
+    Where the harness is installed without a checkout, the current folder's exercises/.
     """
     given = environ.get("HARNESS_RUNS")
     return expanded(given).absolute() if given else (ROOT if IN_CHECKOUT else Path.cwd()) / "exercises"
@@ -34,17 +34,17 @@ def write_atomically(path: Path, text: str) -> None:
         temporary.write_text(text, encoding="utf-8")
         temporary.replace(path)
     except OSError as error:
-        with suppress(OSError):  # what could not be made need not be removed
+        with suppress(OSError):  # it may not have been made
             temporary.unlink()
         raise disk_error(path, error) from None
 
 
 class DiskError(WorkError):
-    """A write that failed; begins with the path."""
+    """A write that failed. The sentence begins with the path."""
 
 
 def disk_error(path: Path, error: OSError) -> DiskError:
-    """A sentence for a write that failed. HARNESS_RUNS helps only where it says where to write."""
+    """A sentence for a write that failed. It names HARNESS_RUNS only for a path in the runs' folder."""
     ours = path.absolute().is_relative_to(runs_root())
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         otherwise = ", or set HARNESS_RUNS" if ours else ""
@@ -63,7 +63,7 @@ def naming_flag(flag: str) -> Iterator[None]:
 
 
 def read_json_lines(path: Path) -> Iterator[dict[str, Any]]:
-    """The objects of a JSONL file; a last line that was cut short is passed over."""
+    """The objects of a JSONL file; a line that is not JSON, as a last line that was cut short, is left out."""
     for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
         try:
             value = json.loads(line)

@@ -1,4 +1,4 @@
-"""The runs there are, and the one that a person means by an id, a name, a path or `last`."""
+"""All runs, and the one that a user means by an id, a name, a path or `last`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from harness.run.run import Run
 
 
 def no_runs(root: Path) -> str:
-    """What to say where there is no run, and what to do then."""
+    """The sentence for a place without runs, with what to do."""
     elsewhere = "give the path of a run or of traces, or set HARNESS_RUNS to the folder of the runs"
     then = "start one: slurm.sh -e 1" if IN_CHECKOUT else elsewhere
     return f"there are no runs yet in {root}; {then}"
@@ -35,14 +35,14 @@ def find_run(token: str, root: Path | None = None) -> Run:
     """The run meant by a job id, a name, a path, or `last`.
 
     Raises:
-        RequestError: there is none, or several.
+        RequestError: no run matches, or several do.
     """
     path = expanded(token)
     if Run(path).is_run:
         return Run(path.absolute())
     if path.name == "run.json" and path.is_file():
         return Run(path.absolute().parent)
-    if "/" in token and not path.exists():  # no id and no name of a run has a slash
+    if "/" in token and not path.exists():  # an id or a name has no slash
         raise RequestError(f"{token}: there is no such file or folder")
     runs = all_runs(root)
     if not runs:
@@ -55,7 +55,7 @@ def find_run(token: str, root: Path | None = None) -> Run:
         return hits[0]
     if hits:
         raise RequestError(
-            f"RUN: {token!r} is the id of {len(hits)} runs: give the name, one of {_names(hits)}"
+            f"RUN: {token!r} is the id of {len(hits)} runs: give the name, one of {', '.join(r.name for r in hits)}"
         )
     near = nearest(token, [*(r.name for r in runs), *filter(None, map(_safe_id, runs))])
     raise RequestError(
@@ -69,7 +69,3 @@ def _safe_id(run: Run) -> str | None:
         return run.job_id
     except WorkError:
         return None
-
-
-def _names(runs: list[Run]) -> str:
-    return ", ".join(r.name for r in runs)

@@ -1,4 +1,4 @@
-"""What run.json and status.json hold: what was asked, where, and how it ended. Knows no path."""
+"""The contents of run.json and status.json: the request, the place and the end. Knows no path."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FINAL: frozenset[State] = frozenset({"completed", "failed", "cancelled", "timeou
 
 
 class NodeStatus(BaseModel):
-    """What one node says about its part."""
+    """How a node's commands ended, as the node wrote it."""
 
     model_config = ConfigDict(extra="ignore", defer_build=True)
 
@@ -27,7 +27,7 @@ class NodeStatus(BaseModel):
 
 
 class Status(BaseModel):
-    """What the job itself wrote about its end (or its beginning)."""
+    """The state that the job itself wrote, at its beginning and at its end."""
 
     model_config = ConfigDict(extra="ignore", defer_build=True)
 
@@ -41,13 +41,13 @@ class Status(BaseModel):
 
 
 class Record(BaseModel):
-    """run.json: enough to run it again, and to know afterwards what it was."""
+    """run.json: enough to start the run again and to explain it later."""
 
     model_config = ConfigDict(extra="forbid", defer_build=True)
 
     schema_version: Literal[1] = 1
     job_id: str
-    cluster: str | None = None  # whose number that is, where sbatch named one
+    cluster: str | None = None  # that gave the job id, where sbatch named one
     backend: str  # its name among the backends of the launch
     experiment: AnyExperiment  # as asked
     site: Site  # as overridden

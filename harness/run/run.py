@@ -1,21 +1,23 @@
-"""Run: one submission and everything it left on disk. Who wants a file of a run asks here for its path.
+"""Run: one submission and everything it left on disk. A caller that needs a file of a run asks here for its path.
 
-A run's directory never changes its name once it has one.
+A run's directory keeps its name.
 """
 
 from __future__ import annotations
 
 from functools import cached_property
 from pathlib import Path
+from typing import TypeVar
+
+from pydantic import BaseModel
 
 from harness.common.errors import WorkError
 from harness.common.metrics_lines import metrics_file
 from harness.run.files import write_atomically
 from harness.run.record import NodeStatus, Record, Status
 
-LOCAL = ".local"  # in the runs' folder: a folder per local run, its number
-
-
+LOCAL = ".local"  # in the runs' folder: one folder for each local run, named by its number
+Written = TypeVar("Written", bound=BaseModel)
 TRACE_FOLDERS = ("torch", "nsys")  # of a run, by its profiler
 
 
@@ -24,6 +26,12 @@ class Run:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.script = path / "job.sbatch"
+        self.record_file = path / "run.json"
+        self.summary = path / "summary.json"
+        self.page = path / "report.html"
+        self.collectives = path / "comm" / "collectives.json"  # exercise 0: the measured times
+        self.verdict = path / "comm" / "verdict.json"  # exercise 0: the conclusion
 
     @property
     def name(self) -> str:
@@ -39,44 +47,21 @@ class Run:
         try:
             return Record.model_validate_json(self.record_file.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
-            raise WorkError(f"{self.record_file} cannot be read: {_first_line(error)}") from None
+            raise WorkError(f"{self.record_file} cannot be read: {str(error).splitlines()[0]}") from None
 
     @property
     def job_id(self) -> str:
         return self.record.job_id
 
     @property
-    def script(self) -> Path:
-        return self.path / "job.sbatch"
-
-    @property
     def is_run(self) -> bool:
-        """Whether the directory says of itself that it is a run."""
+        """Whether the directory has a record."""
         return self.record_file.is_file()
 
     @property
     def looks_like_run(self) -> bool:
-        """As `is_run`, also for a run whose record was lost."""
+        """Whether the directory is a run, also where its record was lost."""
         return self.is_run or (self.path / "metrics").is_dir()
-
-    @property
-    def record_file(self) -> Path:
-        return self.path / "run.json"
-
-    @property
-    def page(self) -> Path:
-        """The report's page."""
-        return self.path / "report.html"
-
-    @property
-    def collectives(self) -> Path:
-        """What exercise 0 measured."""
-        return self.path / "comm" / "collectives.json"
-
-    @property
-    def verdict(self) -> Path:
-        """What exercise 0 concluded."""
-        return self.path / "comm" / "verdict.json"
 
     @property
     def log_dir(self) -> Path:
@@ -102,12 +87,8 @@ class Run:
         return self.path.parent.parent / "logs" / f"slurm-{self.job_id}.out"
 
     def log_after(self, job_id: str) -> Path:
-        """What a job printed that was queued behind this one."""
+        """The output of a job that was queued to begin after this run."""
         return self.log_dir / f"after-{job_id}.out"
-
-    @property
-    def summary(self) -> Path:
-        return self.path / "summary.json"
 
     def traces(self) -> list[Path]:
         """What a profiler left: Kineto files, else nsys reports or their exports."""
@@ -128,15 +109,12 @@ class Run:
 
     def nodes(self) -> list[NodeStatus]:
         """The nodes' own reports so far. A file that cannot be read is left out: a full disk may hold half of one."""
-        found = map(_node_status, (self.path / "node-status").glob("[0-9]*.json"))
+        found = (_read(NodeStatus, path) for path in (self.path / "node-status").glob("[0-9]*.json"))
         return sorted((status for status in found if status is not None), key=lambda status: status.node)
 
     def status(self) -> Status | None:
         """What the job itself last wrote; None before it started."""
-        try:
-            return Status.model_validate_json((self.path / "status.json").read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            return None
+        return _read(Status, self.path / "status.json")
 
     def write_status(self, status: Status) -> None:
         write_atomically(self.path / "status.json", status.model_dump_json(indent=1) + "\n")
@@ -146,12 +124,8 @@ class Run:
         self.__dict__.pop("record", None)
 
 
-def _node_status(path: Path) -> NodeStatus | None:
+def _read(model: type[Written], path: Path) -> Written | None:
     try:
-        return NodeStatus.model_validate_json(path.read_text(encoding="utf-8"))
+        return model.model_validate_json(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).splitlines()[0]

@@ -14,7 +14,7 @@ from harness.run.run import LOCAL, Run
 
 
 class Stage:
-    """A run's directory before it has a name. Use as a context manager: what is not published is removed."""
+    """A run's directory before it has a name. A context manager, which removes what was not published."""
 
     def __init__(self, output_dir: Path) -> None:
         self.output_dir = output_dir
@@ -82,7 +82,7 @@ def claim_local_id(root: Path) -> tuple[str, Path]:
 
 
 def release_local_id(folder: Path) -> None:
-    """Give back what `claim_local_id` claimed, for a run that never was."""
+    """Give back what `claim_local_id` claimed, for a run that was not started."""
     shutil.rmtree(folder, ignore_errors=True)
     _remove_if_empty(folder.parent)
 

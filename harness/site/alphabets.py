@@ -1,6 +1,6 @@
-"""What the words of a site file may be: each type is a narrow alphabet and the rules that an alphabet cannot say.
+"""Which texts a site file may hold: each type is a narrow alphabet, with the rules that a pattern cannot express.
 
-They reach a script and are run there, so what could break it is refused here. Knows no site's fields and no experiment.
+The texts reach a script and run there: a text that could break the script is refused here. Knows no site's fields.
 """
 
 from __future__ import annotations
@@ -15,18 +15,19 @@ from pydantic_core import PydanticCustomError
 VARIABLE = re.compile(r"\$(?:\{([A-Za-z_][A-Za-z0-9_]*)\}|([A-Za-z_][A-Za-z0-9_]*))")
 """A variable of the cluster in a site file's text: `$NAME` or `${NAME}`."""
 
+# A whole word between underscores: MAX_TOKENS does not match.
 _SECRETS = re.compile(
     r"(API|AUTH|ACCESS)?(TOKEN|SECRETS?|KEY|AUTH|PASS|PASSWORD|PASSWD|PASSPHRASE|CREDENTIALS?)"
-)  # a whole word between underscores: MAX_TOKENS is none
-_PLACES = ("_PATH", "_FILE", "_DIR", "_SOCK")  # a name that ends so says where a secret is, not what it is
+)
+_PLACES = ("_PATH", "_FILE", "_DIR", "_SOCK")  # endings of names that give a secret's place, not the secret
 _ASSIGNED = re.compile(
     r"""(?<![\w$-])([A-Za-z_]\w*)=("?\$\([^)]*\)"?|\$\{[^}]*\}|"[^"]*"|'[^']*'|`[^`]*`|[^\s;&|,]*)"""
 )
-# What only the job knows, and switches and counts: nobody can read a secret in them.
+# Texts without a secret: what only the job can read, switches, and counts.
 _HARMLESS = re.compile(
     r"|\$\w+|\$\{\w+(:?-|:?\?[^}]*)?\}|\$\(.*\)|`.*`|\d{1,5}|true|false|yes|no|on|off", re.IGNORECASE
 )
-# What the script sets and is told (templates/*.j2), and bash's own that cannot be set or that split lines into words.
+# The variables of the script (templates/*.j2), and bash's own that are read-only or split lines into words.
 SCRIPTS_OWN = frozenset(
     {"JOB_ID", "OUTPUT_DIR", "LOG_DIR", "RUN_DIR", "REASON", "INTERRUPTED", "CODE", "HOSTS", "NODE", "NODES"}
     | {"MASTER_ADDR", "MASTER_PORT", "HARNESS_JOB_ID", "HARNESS_PORT", "HARNESS_PYTHON"}
@@ -35,14 +36,14 @@ SCRIPTS_OWN = frozenset(
     | {"watched"}
 )
 _BASHS_OWN = frozenset({"BASHOPTS", "BASH_VERSINFO", "EUID", "IFS", "PPID", "SHELLOPTS", "UID"})
-_MANY = ("--array", "--wait", "--test-only")  # an array of runs, a submission that blocks, and no run at all
+_MANY = ("--array", "--wait", "--test-only")  # many runs, a submission that blocks, and no run
 
 
 def _refuse_secret(name: str, text: str) -> None:
-    """A site's environment and lines are written into scripts and manifests, which others can read."""
+    """Raises PydanticCustomError: `text` looks like a secret, and others can read a site's texts in the script."""
     names_one = any(map(_SECRETS.fullmatch, name.upper().split("_"))) and not name.upper().endswith(_PLACES)
     if names_one and not _HARMLESS.fullmatch(text.strip("\"'")):
-        # Of a type of its own, so that the sentence does not repeat the secret.
+        # An error of its own type: the sentence for the others repeats the value.
         raise PydanticCustomError(
             "secret",
             "{name} looks like a secret, and others can read the script: export it in your own shell, sbatch passes "
@@ -77,22 +78,22 @@ def _whole_quotes(line: str) -> str:
 
 
 def _one_run(line: str) -> str:
-    """sbatch takes a long option's first letters for it; the short ones may follow in the same line."""
+    """sbatch accepts a long option's first letters, and short options behind it in the same line."""
     for word in shlex.split(line, comments=True):
         name = word.partition("=")[0]
         long = len(name) > 3 and any(option.startswith(name) for option in _MANY)
         if long or name.startswith(("-a", "-W")):
-            raise ValueError(f"one submission is one run that nobody waits for: leave out {name}")
+            raise ValueError(f"one submission is one run, and returns at once: leave out {name}")
     return line
 
 
 def _lasting(clock: str) -> str:
     if not clock.strip("0:-"):
-        raise ValueError("no time at all: nothing could run")
+        raise ValueError("a time limit of zero: nothing could run")
     return clock
 
 
-# Begins with no dash: as a value it would be read as the next option.
+# It does not begin with a dash, which would make it the next option.
 WORD_PATTERN = r"^[A-Za-z0-9_.@+:/,][A-Za-z0-9_.@+:/,=-]*$"
 _SUFFIX = r"^[A-Za-z0-9_.-]+$"
 _LINE = r"^--[^\x00-\x1f\x7f]+$"
@@ -105,7 +106,7 @@ TAKES = {
     CLOCK_PATTERN: "HH:MM:SS above zero, e.g. 00:30:00",
     NAME_PATTERN: "a name of letters, digits and _ that does not begin with a digit",
 }
-"""What each pattern takes, in words: people are never shown a pattern."""
+"""What each pattern takes, in the words of an error."""
 
 PlainWord = Annotated[str, StringConstraints(pattern=WORD_PATTERN, max_length=200)]
 Suffix = Annotated[str, StringConstraints(pattern=_SUFFIX, max_length=200)]
@@ -118,8 +119,7 @@ SbatchLine = Annotated[
 ]
 ShellLine = Annotated[str, AfterValidator(_no_secret_in_line)]
 TimeLimit = Annotated[str, StringConstraints(pattern=CLOCK_PATTERN), AfterValidator(_lasting)]
-Text = Annotated[
-    str, AfterValidator(_whole_variables)
-]  # in which $NAME and ${NAME} are the cluster's variables
+# In a Text, $NAME and ${NAME} are the cluster's variables.
+Text = Annotated[str, AfterValidator(_whole_variables)]
 Name = Annotated[str, StringConstraints(pattern=NAME_PATTERN)]
 Environment = Annotated[dict[Name, Text], AfterValidator(_environment)]

@@ -36,16 +36,15 @@ def choose_site(asked: str | None, environ: Mapping[str, str] = os.environ) -> S
     if asked is not None:
         return SiteChoice(site=load_site(asked), reason="--site")
     if environ.get("HARNESS_SITE"):
-        shared = (
-            "HARNESS_SITE" in environ.get("HARNESS_COURSE", "").split()
-        )  # slurm.sh says what it took from there
+        # slurm.sh lists in HARNESS_COURSE what it took from the file.
+        shared = "HARNESS_SITE" in environ.get("HARNESS_COURSE", "").split()
         source = "HARNESS_SITE in configs/course.env" if shared else "HARNESS_SITE"
         return SiteChoice(site=load_site(environ["HARNESS_SITE"], source), reason=source)
     return _detected(environ)
 
 
 def site_to_show(environ: Mapping[str, str] = os.environ) -> tuple[SiteChoice, str | None]:
-    """The site for a page that only informs, and what is wrong with HARNESS_SITE: such a page helps to mend it."""
+    """The site for a page that only informs, and what is wrong with HARNESS_SITE."""
     try:
         return choose_site(None, environ), None
     except RequestError as error:
@@ -54,7 +53,7 @@ def site_to_show(environ: Mapping[str, str] = os.environ) -> tuple[SiteChoice, s
 
 def _detected(environ: Mapping[str, str]) -> SiteChoice:
     host, cluster = socket.gethostname(), environ.get("SLURM_CLUSTER_NAME")
-    has_slurm = shutil.which("sbatch") is not None  # a host's name alone may be anybody's
+    has_slurm = shutil.which("sbatch") is not None  # another machine may have such a host name
     for name in site_names():
         detect = _detection_of(name)
         if cluster and cluster in detect.clusters:
@@ -80,7 +79,7 @@ def nvidia_gpus(environ: Mapping[str, str] = os.environ) -> int:
 
 
 def visible_gpus(environ: Mapping[str, str]) -> list[str]:
-    """The GPUs a run may use, by number or UUID as CUDA_VISIBLE_DEVICES names them; CUDA stops at what names none."""
+    """The GPUs a run may use, as CUDA_VISIBLE_DEVICES names them: by number or UUID, up to the first wrong name."""
     visible = environ.get("CUDA_VISIBLE_DEVICES")
     if visible is not None:
         return list(takewhile(_NAMES_GPU.fullmatch, map(str.strip, visible.split(","))))

@@ -1,7 +1,7 @@
-"""Where: one YAML file per site, validated on load; which of them this machine is.
+"""A site: one YAML file, validated on load.
 
-Knows no experiment and writes no script. Everything that may reach a `#SBATCH` line is checked here against a
-narrow alphabet, so that a site file or a flag cannot smuggle a second line into a script.
+Everything that may reach a `#SBATCH` line is checked against a narrow alphabet, so that neither a site file nor a flag
+can add a second line to a script. Knows of the experiments only their fields, and writes no script.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from harness.common.errors import RequestError, nearest
 from harness.common.paths import CONFIGS, expanded
 from harness.experiment.exercises import EXERCISES
-from harness.experiment.options import options_of, value
+from harness.experiment.options import options_of, setting, value
 from harness.experiment.yaml_file import read_yaml
 from harness.site.alphabets import (
     CLOCK_PATTERN,
@@ -53,49 +53,43 @@ class SitePart(BaseModel):
 class Detect(SitePart):
     """How a machine of this site is recognised."""
 
-    hosts: list[str] = Field(default=[], description="shell patterns of full host names")
-    clusters: list[str] = Field(default=[], description="values of SLURM_CLUSTER_NAME")
+    hosts: list[str] = setting([], "shell patterns of full host names")
+    clusters: list[str] = setting([], "values of SLURM_CLUSTER_NAME")
 
 
 class Gpus(SitePart):
     """The GPUs of a node and how Slurm is asked for them."""
 
-    per_node: int | None = Field(default=None, ge=1, description="GPUs per node; default of -g")
-    request: Literal["gres", "gpus-per-node", "gpus-per-task", "none"] = Field(
-        default="gres", description="syntax that the site accepts"
+    per_node: int | None = setting(None, "GPUs per node; default of -g", ge=1)
+    request: Literal["gres", "gpus-per-node", "gpus-per-task", "none"] = setting(
+        "gres", "syntax that the site accepts"
     )
-    type: PlainWord | None = Field(
-        default=None, description="GPU type in the request, where the site demands it"
-    )
-    name: str | None = Field(default=None, description="model, for people")
+    type: PlainWord | None = setting(None, "GPU type in the request, where the site demands it")
+    name: str | None = setting(None, "model, for people")
 
 
 class Container(SitePart):
     """What the training runs in; leave it out to run on the node itself."""
 
-    command: PlainWord = Field(default="singularity", description="singularity or apptainer")
+    command: PlainWord = setting("singularity", "singularity or apptainer")
     image: Text = Field(description="the .sif file")
-    nemo_image: Text | None = Field(
-        default=None, description="the .sif file with Megatron-LM, for --engine megatron-lm"
-    )
-    arguments: list[str] = Field(default=["exec", "--nv"], description="before the image")
-    binds: list[Text] = Field(default=[], description="HOST[:INSIDE] paths beside the checkout and the run")
-    python: str = Field(default="python3", description="the interpreter inside that has PyTorch")
+    nemo_image: Text | None = setting(None, "the .sif file with Megatron-LM, for --engine megatron-lm")
+    arguments: list[str] = setting(["exec", "--nv"], "before the image")
+    binds: list[Text] = setting([], "HOST[:INSIDE] paths beside the checkout and the run")
+    python: str = setting("python3", "the interpreter inside that has PyTorch")
 
 
 class Network(SitePart):
     """Between the nodes."""
 
-    interface: PlainWord | None = Field(default=None, description="NCCL_SOCKET_IFNAME and GLOO_SOCKET_IFNAME")
-    host_suffix: Suffix | None = Field(
-        default=None, description="added to the head node's name to reach its fast network"
+    interface: PlainWord | None = setting(None, "NCCL_SOCKET_IFNAME and GLOO_SOCKET_IFNAME")
+    host_suffix: Suffix | None = setting(None, "added to the head node's name to reach its fast network")
+    expected_gbps: float | None = setting(None, "rate of one InfiniBand port, Gb/s", gt=0)
+    link_intra_gbps: float | None = setting(
+        None, "nominal rate of one GPU's links inside a node, one direction, Gb/s", gt=0
     )
-    expected_gbps: float | None = Field(default=None, gt=0, description="rate of one InfiniBand port, Gb/s")
-    link_intra_gbps: float | None = Field(
-        default=None, gt=0, description="nominal rate of one GPU's links inside a node, one direction, Gb/s"
-    )
-    link_inter_gbps: float | None = Field(
-        default=None, gt=0, description="nominal rate of one GPU's share of the network, one direction, Gb/s"
+    link_inter_gbps: float | None = setting(
+        None, "nominal rate of one GPU's share of the network, one direction, Gb/s", gt=0
     )
 
 
@@ -104,8 +98,8 @@ class Site(SitePart):
 
     name: PlainWord
     description: str
-    scheduler: PlainWord = Field(default="slurm", description="who runs the jobs: a backend's name")
-    device: Literal["cuda", "cpu", "auto"] = Field(default="cuda", description="auto: look (local only)")
+    scheduler: PlainWord = setting("slurm", "who runs the jobs: a backend's name")
+    device: Literal["cuda", "cpu", "auto"] = setting("cuda", "auto: look (local only)")
     # Factories: an instance here would build its class's validator at every start.
     detect: Detect = Field(default_factory=Detect)
     account: PlainWord | None = value("-a", "--account", metavar="NAME", group="where").option(
@@ -121,47 +115,35 @@ class Site(SitePart):
         "00:30:00", "time limit, HH:MM:SS"
     )
     gpus: Gpus = Field(default_factory=Gpus)
-    cpus_per_node: int | None = Field(default=None, ge=1, description="CPUs of a node's one launcher task")
-    cpus_per_gpu: int | None = Field(default=None, ge=1, description="CPUs per GPU, where nodes are shared")
-    memory: PlainWord | None = Field(default=None, description="--mem; leave out where the site sets it")
+    cpus_per_node: int | None = setting(None, "CPUs of a node's one launcher task", ge=1)
+    cpus_per_gpu: int | None = setting(None, "CPUs per GPU, where nodes are shared", ge=1)
+    memory: PlainWord | None = setting(None, "--mem; leave out where the site sets it")
     exclusive: bool = False
-    max_nodes: int | None = Field(
-        default=None, ge=1, description="largest job that this file's partition and QOS let run, in nodes"
+    max_nodes: int | None = setting(
+        None, "largest job that this file's partition and QOS let run, in nodes", ge=1
     )
-    sbatch: list[SbatchLine] = Field(
-        default=[], description="further sbatch options, one --option=value each"
+    sbatch: list[SbatchLine] = setting([], "further sbatch options, one --option=value each")
+    modules: list[PlainWord] = setting([], "modules the job loads")
+    python_module: PlainWord | None = setting(None, "module with a Python ≥ 3.10, for the launcher")
+    setup: list[ShellLine] = setting([], "shell lines the job runs first (trusted: they are yours)")
+    node_setup: list[ShellLine] = setting(
+        [], "as setup, but on every node; a line that fails is only warned of"
     )
-    modules: list[PlainWord] = Field(default=[], description="modules the job loads")
-    python_module: PlainWord | None = Field(
-        default=None, description="module with a Python ≥ 3.10, for the launcher"
+    node_cleanup: list[ShellLine] = setting(
+        [], "shell lines that every node runs after the training; as node_setup"
     )
-    setup: list[ShellLine] = Field(
-        default=[], description="shell lines the job runs first (trusted: they are yours)"
-    )
-    node_setup: list[ShellLine] = Field(
-        default=[],
-        description="as setup, but on every node; a line that fails is only warned of",
-    )
-    node_cleanup: list[ShellLine] = Field(
-        default=[], description="shell lines that every node runs after the training; as node_setup"
-    )
-    env: Environment = Field(default={}, description="environment of the training")
+    env: Environment = setting({}, "environment of the training")
     container: Container | None = None
     network: Network = Field(default_factory=Network)
-    signal_seconds: int = Field(
-        default=120, ge=0, le=3600, description="warning before the time limit; 0: none"
+    signal_seconds: int = setting(120, "warning before the time limit; 0: none", ge=0, le=3600)
+    profiler: Literal["nsys", "torch", "none"] | None = setting(None, "instead of the usual choice")
+    nsys: str = setting("default", "a name from configs/nsys, or a file")
+    defaults: Annotated[dict[Name, int | float | bool | str], AfterValidator(_known_defaults)] = setting(
+        {}, "defaults of experiment fields here, e.g. active_steps: 5; a flag overrides them"
     )
-    profiler: Literal["nsys", "torch", "none"] | None = Field(
-        default=None, description="instead of the usual choice"
-    )
-    nsys: str = Field(default="default", description="a name from configs/nsys, or a file")
-    defaults: Annotated[dict[Name, int | float | bool | str], AfterValidator(_known_defaults)] = Field(
-        default={},
-        description="defaults of experiment fields here, e.g. active_steps: 5; a flag overrides them",
-    )
-    data: Text | None = Field(default=None, description="instruction data in Alpaca's JSON shape")
-    megatron_data: Text | None = Field(default=None, description="Megatron .bin/.idx prefix")
-    models_dir: Text | None = Field(default=None, description="folder of checkpoints, one per hub name")
+    data: Text | None = setting(None, "instruction data in Alpaca's JSON shape")
+    megatron_data: Text | None = setting(None, "Megatron .bin/.idx prefix")
+    models_dir: Text | None = setting(None, "folder of checkpoints, one per hub name")
 
     @property
     def time_s(self) -> int:
@@ -182,7 +164,7 @@ def site_names() -> list[str]:
 
 
 def load_site(name_or_path: str, source: str = "--site") -> Site:
-    """The site called so, or the one in that file; `source` is what named it.
+    """The site of this name, or the one in this file; `source`: the flag or variable that named it.
 
     Raises:
         RequestError: there is no such site, or its file cannot be read or is not valid.
@@ -220,7 +202,7 @@ def override(site: Site, given: Mapping[str, Any]) -> Site:
 
 
 def _same_queue(site: Site, given: Mapping[str, Any]) -> bool:
-    """Whether the queue stays whose limit `max_nodes` is: the site's QOS, or its partition where it names no QOS."""
+    """Whether the queue that `max_nodes` limits stays: the site's QOS, or its partition where it names no QOS."""
     queue = ("qos",) if site.qos else ("qos", "partition")
     return all(given.get(name, getattr(site, name)) == getattr(site, name) for name in queue)
 
@@ -263,7 +245,7 @@ def _key_sentence(loc: tuple[int | str, ...], key: object) -> str:
     if isinstance(key, str):
         return f"key {key!r}{of} takes {TAKES[NAME_PATTERN]}"
     why = ", as YAML reads an unquoted yes, no, on or off" if isinstance(key, bool) else ""
-    return f"key {key}{of} is no name{why}: quote it"
+    return f"key {key}{of} is not text{why}: quote it"
 
 
 def _clock(seconds: int) -> str:

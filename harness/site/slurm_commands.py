@@ -1,4 +1,4 @@
-"""The one client of Slurm's commands, each with its time limit and a clean environment. Knows no run."""
+"""The only client of Slurm's commands. Each has a time limit and a clean environment. Knows no run."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from harness.common.errors import WorkError
 
 KEPT = frozenset({"SLURM_CONF", "SLURM_CLUSTERS", "SLURM_TIME_FORMAT"})
 LEAKING = ("SLURM_", "SLURMD_", "SRUN_", "SALLOC_", "PMI_", "PMIX_")
-# A submission that waits holds its nodes while the job looks for a run directory that only its return can make; an
-# array would be many jobs of one run.
+# A submission that waits would block the launcher while the job waits for its run directory, which the launcher makes
+# after the submission. An array would be many jobs of one run.
 MISLEADING = frozenset({"SBATCH_WAIT", "SBATCH_ARRAY_INX"})
-ORDER_S, QUESTION_S, PING_S = 120, 20, 5  # an order must not be cut short; a question has others to go to
+ORDER_S, QUESTION_S, PING_S = 120, 20, 5  # an order must not be cut short; another program answers a question
 
 
 class JobId(NamedTuple):
-    """A job: its number, and the cluster that counts so where it is not the default one."""
+    """A job: its number, and the cluster that gave it where that is not the default one."""
 
     number: str
     cluster: str | None = None
 
     @property
     def options(self) -> list[str]:
-        """What squeue and sacct are given to mean this job."""
+        """The options that select this job for squeue and sacct."""
         return [*self.on_cluster, f"--jobs={self.number}"]
 
     @property
@@ -35,7 +35,7 @@ class JobId(NamedTuple):
 
 
 def clean_environment(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Our environment without what would steer the new job: an enclosing job's own, and other ways to submit."""
+    """Our environment without the variables that would change the new job, as an enclosing job's."""
     ours = {k: v for k, v in environ.items() if k not in MISLEADING}
     return {k: v for k, v in ours.items() if k in KEPT or not k.startswith(LEAKING)}
 
@@ -54,7 +54,7 @@ def sbatch(*words: str) -> JobId:
         raise WorkError(f"sbatch refused the job: {said}")
     number, _, cluster = (asked.stdout.strip().splitlines() or [""])[-1].partition(";")
     if not number.isdigit():
-        raise WorkError(f"sbatch did not name a job id but said: {asked.stdout.strip() or 'nothing'}")
+        raise WorkError(f"sbatch printed no job id but: {asked.stdout.strip() or 'nothing'}")
     return JobId(number, cluster or None)
 
 
@@ -72,13 +72,13 @@ def scancel(job: JobId) -> None:
 def squeue(job: JobId, field: str, silent: set[str]) -> str | None:
     """One field of a queued or running job, as `%T`; None where squeue does not know the job.
 
-    `silent`: the programs that did not answer in time so far. They are not asked again.
+    silent: the programs that did not answer in time so far. They are not asked again.
     """
     return _first_line(_question(silent, "squeue", "--noheader", f"--format={field}", *job.options))
 
 
 def sacct(job: JobId, silent: set[str]) -> str | None:
-    """The job's state in the accounts; None where there are none. `silent` as in `squeue`."""
+    """The job's state in the accounts; None where the accounts do not know it. `silent` as in `squeue`."""
     options = ("--noheader", "--parsable2", "--allocations", "--format=State")
     return _first_line(_question(silent, "sacct", *options, *job.options))
 
@@ -92,7 +92,7 @@ def scontrol(job: JobId, silent: set[str]) -> dict[str, str]:
 
 
 def in_queue(job: JobId) -> bool:
-    """Whether Slurm still lists the job. A squeue that fails says nothing, unless it no longer knows the id."""
+    """Whether Slurm still lists the job; also True where squeue fails, unless it does not know the id."""
     asked = _question(set(), "squeue", "--noheader", "--format=%T", *job.options)
     if asked is None or asked.returncode:
         return asked is None or "Invalid job id" not in asked.stderr
@@ -111,7 +111,7 @@ def controller_answers() -> bool:
 
 
 def _first_line(asked: subprocess.CompletedProcess[str] | None) -> str | None:
-    """The first line of an answer; a cluster that was named is repeated above it."""
+    """The first line of an answer. With --clusters, the cluster's name stands above it."""
     if asked is None or asked.returncode != 0:
         return None
     lines = (line.strip() for line in asked.stdout.splitlines())
@@ -119,7 +119,7 @@ def _first_line(asked: subprocess.CompletedProcess[str] | None) -> str | None:
 
 
 def _question(silent: set[str], program: str, *words: str) -> subprocess.CompletedProcess[str] | None:
-    """The program's answer; None where it did not answer in time, and then it is one of the silent."""
+    """The program's answer; None where it did not answer in time, which adds it to `silent`."""
     if program in silent:
         return None
     try:

@@ -44,13 +44,13 @@ def test_the_sites_are_the_ones_promised() -> None:
             "field modules.0 is text, and YAML reads it as 2024.1",
         ),
         ("name: 2024-01-01\ndescription: y\n", "YAML reads it as 2024-01-01: quote it"),
-        ("name: x\ndescription: y\n1: 2\n", "key 1 is no name: quote it"),
+        ("name: x\ndescription: y\n1: 2\n", "key 1 is not text: quote it"),
         (
             "name: x\ndescription: y\nno: 2\n",
-            "key False is no name, as YAML reads an unquoted yes, no, on or off",
+            "key False is not text, as YAML reads an unquoted yes, no, on or off",
         ),
-        ("name: x\ndescription: y\ngpus: {1: 2}\n", "key 1 of gpus is no name"),
-        ("name: x\ndescription: y\nenv: {1: a}\n", "key 1 of env is no name"),
+        ("name: x\ndescription: y\ngpus: {1: 2}\n", "key 1 of gpus is not text"),
+        ("name: x\ndescription: y\nenv: {1: a}\n", "key 1 of env is not text"),
         ("name: x\ndescription: y\ntime: soon\n", "field time: got 'soon', takes HH:MM:SS above zero"),
         ("name: x\ndescription: y\npartition: 'a b'\n", "field partition: got 'a b', takes one word"),
         ("name: x\ndescription: y\nsbatch: ['-p gpu']\n", "field sbatch.0"),
@@ -73,7 +73,7 @@ def test_the_sites_are_the_ones_promised() -> None:
         ("- a list\n", "must be a mapping"),
         ("name: x\ndescription: y\nenv: {HF_TOKEN: abc}\n", "looks like a secret"),
         ("name: x\ndescription: y\ntime: 12:30:00\n", "YAML reads an unquoted 12:30:00: quote it"),
-        ("name: x\ndescription: y\ntime: '0:00:00'\n", "no time at all"),
+        ("name: x\ndescription: y\ntime: '0:00:00'\n", "a time limit of zero"),
         ("name: x\nname: y\ndescription: y\n", "name stands there twice"),
         ("name: x\ndescription: y\ngpus: {per_node: 1, per_node: 2}\n", "per_node stands there twice"),
         ("name: x\ndescription: y\ndata: /d/$5\n", "field data is '/d/$5': a $ begins a variable here"),
@@ -373,7 +373,7 @@ def test_without_a_promise_of_nsys_the_default_is_torch_and_says_so(machine: Mac
     bare, leonardo = load_site("slurm"), load_site("leonardo")
     job = resolve(DDP(), bare, machine)
     assert job.profiler == "torch"
-    assert any("nothing here brings nsys" in w for w in warnings_of(job, {}))
+    assert any("neither this machine nor the site brings nsys" in w for w in warnings_of(job, {}))
     for asked, site, here in [
         (DDP(), leonardo, machine),
         (DDP(), bare, machine._replace(has_nsys=True)),
