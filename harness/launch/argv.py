@@ -1,7 +1,7 @@
-"""Words of a command line, and the one place that quotes them for a shell.
+"""Words of a command line, and the only place that quotes them for a shell.
 
 A word is plain text, or `Shell`: text joined with variables that only the running job knows (its run directory, its
-node's rank). Nothing else in the harness may put text into a script.
+node's rank). No other module may put text into a script.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def join(*parts: str | Var) -> Shell:
 def from_site(text: str) -> Word:
     """A text of a site file, in which `$NAME` and `${NAME}` stand for the cluster's variables.
 
-    Never for a user's own words: their shell has expanded what it should, and the rest is a name.
+    Not for the words of a command line: the user's shell has expanded their variables.
     """
     if not VARIABLE.search(text):
         return text
@@ -68,7 +68,7 @@ def prefixed(text: str, word: Word) -> Word:
 
 
 def parent(path: Word) -> Word | None:
-    """The folder that holds `path`; None when only a variable knows."""
+    """The folder that holds `path`; None where only a variable holds it."""
     if not isinstance(path, Shell):
         return str(PurePosixPath(path).parent)
     *before, last = path.parts
@@ -78,7 +78,7 @@ def parent(path: Word) -> Word | None:
 
 
 class Here(NamedTuple):
-    """A word as this machine would read it, and the variables that are not set here."""
+    """A word as this machine expands it, and the variables that are not set here."""
 
     text: str
     unset: list[str]
@@ -110,10 +110,10 @@ def quote(word: Word) -> str:
     return shlex.quote(word)
 
 
-def quote_all(words: list[Word], width: int = 100, indent: str = "        ") -> str:
-    """A whole argv; a long one gets a line per flag, so that people can read the script."""
+def quote_all(words: list[Word]) -> str:
+    """A whole argv; where it is longer than 100 characters, with a line per flag."""
     quoted = [quote(w) for w in words]
-    if sum(map(len, quoted)) + len(quoted) <= width:
+    if sum(map(len, quoted)) + len(quoted) <= 100:
         return " ".join(quoted)
     lines: list[str] = []
     for word in quoted:
@@ -121,4 +121,4 @@ def quote_all(words: list[Word], width: int = 100, indent: str = "        ") -> 
             lines[-1] += f" {word}"
         else:
             lines.append(word)
-    return f" \\\n{indent}".join(lines)
+    return " \\\n        ".join(lines)

@@ -1,7 +1,7 @@
-"""What a job names and is not there, reported before the job waits in a queue.
+"""Reports what a job names and does not exist, before the job waits in a queue.
 
-Only what the job itself will read by that name from this machine or from storage it shares with the nodes; what only
-exists on a compute node cannot be seen from here. Knows resolved jobs, writes nothing.
+Only for what the job reads from this machine or from storage that the nodes share: what exists only on a compute node
+cannot be seen from here. Knows resolved jobs, writes nothing.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from harness.site.site import Site
 
 
 def check(job: Job, environ: Mapping[str, str]) -> None:
-    """Look for everything the job names.
+    """Look for all that the job names.
 
     Raises:
         RequestError: something is missing; one line each.
@@ -34,7 +34,7 @@ def check(job: Job, environ: Mapping[str, str]) -> None:
 
 
 def missing(job: Job, environ: Mapping[str, str]) -> list[str]:
-    """What the job names and is not there, a sentence each."""
+    """A sentence for each thing that the job names and does not exist."""
     return [
         *backend_of(job.site).refusals(job.output_dir),
         *_programs(job, environ),
@@ -45,23 +45,23 @@ def missing(job: Job, environ: Mapping[str, str]) -> list[str]:
 
 
 def forewarnings(job: Job, environ: Mapping[str, str]) -> list[str]:
-    """What a launch would do about what is missing, for a dry run: stop, or on this machine first install."""
-    found = map(_would_stop, _missing_still(job, environ))
-    return [_FIRST_INSTALLS, *found] if lacks_training(job.site) else list(found)
+    """For a dry run: why a launch would stop, or first install, for what is missing."""
+    found = [f"a launch would stop here: {sentence}" for sentence in _missing_still(job, environ)]
+    return [_FIRST_INSTALLS, *found] if lacks_training(job.site) else found
 
 
 def require_training(job: Job, environ: Mapping[str, str]) -> None:
-    """To be asked before a launch says anything, as slurm.sh will start it again.
+    """Ask for the training packages. A launch calls this before it prints, as slurm.sh starts it a second time.
 
     Raises:
-        TrainingNeeded: this machine trains, and the training packages are all that is missing.
+        TrainingNeeded: this machine trains, and only the training packages are missing.
     """
     if lacks_training(job.site) and not _missing_still(job, environ):
         raise TrainingNeeded
 
 
 def lacks_training(site: Site) -> bool:
-    """Whether a run at `site` is one on this machine, outside of a container, and cannot train here yet."""
+    """Whether a run at `site` would train on this machine, outside of a container, and PyTorch is missing."""
     return backend_of(site).RUNS_HERE and site.container is None and not _has_torch()
 
 
@@ -74,10 +74,6 @@ def _missing_still(job: Job, environ: Mapping[str, str]) -> list[str]:
 _FIRST_INSTALLS = (
     "the training packages are not in .venv: slurm.sh would first install them, about a gigabyte"
 )
-
-
-def _would_stop(sentence: str) -> str:
-    return f"a launch would stop here: {sentence}"
 
 
 def _has_torch() -> bool:
@@ -123,27 +119,27 @@ def _nsys_options(job: Job) -> Iterator[str]:
 
 
 def check_script(job: Job, text: str) -> None:
-    """Have bash read the script without running it: what it cannot read, it would find out after the queue.
+    """Let bash parse the script before the job waits in a queue, without running it.
 
     Raises:
-        RequestError: a line of the site's is no shell.
+        RequestError: bash cannot parse a line of the site.
     """
-    said = _bash_says(text)
-    if not said:
+    message = _bash_says(text)
+    if not message:
         return
     on_nodes = [("node_setup", line) for line in job.node_setup]
     on_nodes += [("node_cleanup", line) for line in job.node_cleanup]
     wrong = [f"{field} {line!r}" for field, line in on_nodes if _bash_says(f"{{ :\n{line}\n}}")]
     wrong += ["setup"] * bool(_bash_says("\n".join(job.setup)))
     raise RequestError(
-        f"site {job.site.name}: bash cannot read its {' and '.join(wrong) or 'lines'} ({said})"
+        f"site {job.site.name}: bash cannot read its {' and '.join(wrong) or 'lines'} ({message})"
     )
 
 
 def _bash_says(text: str) -> str:
-    """What bash has to say of a script that it does not run, without where; empty when all is well."""
+    """The first message of bash when it parses the script, without the line number; empty when it can."""
     done = subprocess.run(
-        ["bash", "-O", "extglob", "-n"],  # which a site's earlier line may switch on, and nobody does here
+        ["bash", "-O", "extglob", "-n"],  # as an earlier line of the site may switch it on
         input=text.encode(),
         capture_output=True,
         check=False,

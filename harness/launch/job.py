@@ -1,4 +1,4 @@
-"""Experiment × site, resolved: what will run, as data. Pure: reads no file but the models and option sets named.
+"""Experiment × site, resolved: what will run, as data. Reads no file but the models.
 
 Nothing here is text for a shell; a word that only the running job can complete is a `Shell` word.
 """
@@ -124,7 +124,7 @@ def resolve(experiment: Experiment, site: Site, machine: Machine) -> Job:
 
 
 def warnings_of(job: Job, environ: Mapping[str, str]) -> list[str]:
-    """What works and is probably not meant, one sentence each. `environ`: what sbatch would pass on."""
+    """What works and is probably not intended, one sentence each. environ: the variables that sbatch passes on."""
     asked = job.experiment
     found = [*launch_of(asked).warnings(asked), *backend_of(job.site).warnings(asked, job.site, environ)]
     if isinstance(asked, Training) and asked.profiler == "auto" and job.device == "cuda":
@@ -136,7 +136,7 @@ def warnings_of(job: Job, environ: Mapping[str, str]) -> list[str]:
 
 
 NO_NSYS = (
-    "nothing here brings nsys, so torch.profiler records instead: name its module in a site file, or insist with "
+    "neither this machine nor the site brings nsys, so torch.profiler records: name its module in a site file, or use "
     "--profiler nsys"
 )
 
@@ -171,12 +171,12 @@ def _profiler(
 
 
 def _lacks_nsys(site: Site, machine: Machine) -> bool:
-    """True when nothing promises an nsys: this machine has none, and no module or line of the site brings it."""
+    """True when nsys is not on this machine, and no module or line of the site can bring it."""
     return not machine.has_nsys and not (site.modules or site.setup)
 
 
 def _checkpoint(asked: Experiment, launch: Launch[Experiment], site: Site, chosen: Chosen) -> Word | None:
-    """The folder of the weights to start from. A user's model file has sizes only: a site has no weights of them."""
+    """The folder of the weights to start from; None for a user's model file, which has sizes only."""
     if not isinstance(asked, Training) or asked.random_weights or not launch.takes_weights:
         return None
     if chosen.checkpoint is not None or chosen.model is None:
@@ -201,7 +201,7 @@ def _environment(site: Site, device: DeviceKind, own: Mapping[str, Word], thread
 
 
 def _container(site: Site, image: Word | None, runs_dir: str, folders: list[Word]) -> list[Word]:
-    """The words before the program to run inside; none when there is no container.
+    """The words before the program that runs inside; empty without a container.
 
     Raises:
         RequestError: a folder's name cannot be written as a bind.
@@ -209,15 +209,14 @@ def _container(site: Site, image: Word | None, runs_dir: str, folders: list[Word
     if site.container is None or image is None:
         return []
     ours: list[Word] = [str(ROOT), runs_dir, *folders]
-    for bind in ours:
-        if set(shown(bind)) & set(",:"):
+    for path in map(shown, ours):
+        if set(path) & set(",:"):
             raise RequestError(
-                f"{shown(bind)}: {site.container.command} cannot bind a path with a comma or a colon in its name: "
+                f"{path}: {site.container.command} cannot bind a path with a comma or a colon in its name: "
                 "rename it, or use another place"
             )
-    binds = [*ours[:2], *map(from_site, site.container.binds), *ours[2:]]
-    unique = [b for i, b in enumerate(binds) if b not in binds[:i]]
-    flags = [word for bind in unique for word in ("--bind", bind)]
+    binds = dict.fromkeys([*ours[:2], *map(from_site, site.container.binds), *ours[2:]])
+    flags = [word for bind in binds for word in ("--bind", bind)]
     return [site.container.command, *site.container.arguments, *flags, image]
 
 

@@ -1,6 +1,6 @@
-"""The job's own status: which nodes ended how, which reports are missing, in which state the run is.
+"""The job's own status: how its nodes ended, which reports are missing, and the state of the run.
 
-Called by the script on its first node, at the start and at the very end, so that a run's status is never guessed.
+The script calls it on the first node, at the start and at the end, so that a run's status is never guessed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from harness.run import NodeStatus, Record, Run, State, Status
 
 
 def record_start(run: Run) -> None:
-    """Write that the job runs, and as which process."""
+    """Write that the job runs, with the id of its process."""
     run.write_status(
         Status(state="running", pid=os.getppid(), host=socket.gethostname(), started_ns=time.time_ns())
     )
@@ -51,21 +51,23 @@ def record_end(run: Run, code: int, reason: str) -> int:
 
 
 def why_nothing_was_recorded(record: Record, missing: list[str]) -> str:
-    """Why a run that went well probably has no report of nsys, and what to try; empty when it has."""
+    """Why a completed run probably has no report of nsys, and what to try; empty when it has one."""
     if not any(name.startswith("nsys/") for name in missing):
         return ""
-    said = "nsys recorded nothing (its own messages are in log.err): "
+    nothing = "nsys recorded nothing (its own messages are in log.err): "
     if record.job.get("container"):
         return (
-            f"{said}in the container the training probably could not load nsys's libraries; add their folder to the "
+            f"{nothing}in the container the training probably could not load nsys's libraries; add their folder to the "
             "site's container.binds, or try --profiler torch"
         )
-    return f"{said}it probably never saw the profiled steps; try another version of nsys, or --profiler torch"
+    return (
+        f"{nothing}it probably never saw the profiled steps; try another version of nsys, or --profiler torch"
+    )
 
 
 def _training_exit(nodes: list[NodeStatus], expected: int, code: int) -> int:
     failed = [n.exit for n in sorted(nodes, key=lambda n: n.ended_ns) if n.exit]  # the first is the cause
-    own = [c for c in failed if c < 128]  # a node that was stopped because another failed says 143
+    own = [c for c in failed if c < 128]  # 143: a node that was stopped because another failed
     if failed:
         return (own or failed)[0]
     return code if len(nodes) == expected else code or 1
@@ -73,7 +75,7 @@ def _training_exit(nodes: list[NodeStatus], expected: int, code: int) -> int:
 
 def _state(code: int, reason: str, missing: list[str]) -> State:
     if not code and not missing:
-        return "completed"  # the signal to stop came when all was done
+        return "completed"  # the signal to stop came after the end
     if reason == "timeout":
         return "timeout"
     if reason == "cancelled":

@@ -1,4 +1,4 @@
-"""Job → script text. Pure; the only place where words become shell text, all of them through one quoting filter."""
+"""Job → script text. The only place where words become shell text, each through a quoting filter."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from harness.launch.job import Job
 
 
 def _bytecode_cache() -> FileSystemBytecodeCache | None:
-    """Compiled templates beside the interpreter's packages, where .pyc files are: a fifth of a dry run's time."""
+    """Compiled templates beside the interpreter's packages, as .pyc files are: they save a fifth of a dry run."""
     folder = Path(sys.prefix) / "compiled-templates"
     try:
         folder.mkdir(exist_ok=True)
@@ -44,6 +44,6 @@ def _environment(folder: Path) -> Environment:
 
 
 def render(job: Job) -> str:
-    """The script of `job`, for the backend of its site. Raises RequestError where there is none such."""
+    """The job's script, for its site's backend. Raises RequestError: the backend is unknown."""
     template = backend_of(job.site).TEMPLATE
     return _environment(template.parent).get_template(template.name).render(job=job)

@@ -19,7 +19,7 @@ USUAL_CPU_RANKS = 4
 
 
 class Machine(NamedTuple):
-    """What the machine that resolves a job has; only a local job depends on it."""
+    """The machine that resolves a job; only a local job depends on it."""
 
     gpus: int
     cores: int
@@ -31,7 +31,7 @@ class Machine(NamedTuple):
 def resolve_defaults(
     experiment: Experiment, site: Site, machine: Machine, device: DeviceKind, chosen: Chosen
 ) -> Experiment:
-    """The experiment with everything that only the site, the machine or the model knows filled in.
+    """The experiment with all fields filled in that depend on the site, the machine or the model.
 
     Raises:
         RequestError: the experiment cannot run there; one line per reason.

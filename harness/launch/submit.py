@@ -1,4 +1,4 @@
-"""From a request to a run: resolve, check, stage, hand to a backend. Ties the four together, no more."""
+"""From a request to a run: resolve, check, stage, hand to a backend. Only calls these four in order."""
 
 from __future__ import annotations
 
@@ -29,19 +29,11 @@ from harness.run import FINAL, Record, Run, Stage, State, runs_root, write_atomi
 from harness.site.detection import nvidia_gpus
 from harness.site.site import Site
 
-RECORDED = (
-    "submitit",
-    "torch",
-    "accelerate",
-    "transformers",
-    "deepspeed",
-    "megatron-core",
-    "numpy",
-)
+RECORDED = ("submitit", "torch", "accelerate", "transformers", "deepspeed", "megatron-core", "numpy")
 
 
 def this_machine() -> Machine:
-    """What the machine we are on has."""
+    """The machine that this process runs on."""
     wrapper = Path(sys.prefix) / "harness-python"  # beside the packages, wherever HARNESS_VENV put them
     return Machine(
         gpus=nvidia_gpus(),
@@ -53,33 +45,33 @@ def this_machine() -> Machine:
 
 
 class Prepared(NamedTuple):
-    """A launch before it starts: what was asked, with whole paths, and the job that it is on this machine."""
+    """A launch before it starts: the request with absolute paths, and the job that it gives on this machine."""
 
     asked: Experiment
     job: Job
 
 
 def prepare(experiment: Experiment, site: Site) -> Prepared:
-    """The experiment resolved for this machine. Raises RequestError."""
+    """The experiment resolved for this machine. Raises RequestError: it cannot run at the site."""
     asked = launch_of(experiment).with_whole_paths(
         experiment
-    )  # the record must mean the same from everywhere
+    )  # the record has the same meaning in every folder
     return Prepared(asked, resolve(asked, site, this_machine()))
 
 
 def script_of(job: Job) -> str:
-    """The job's script, which bash can read. Raises RequestError."""
+    """The job's script, which bash can parse. Raises RequestError: bash cannot."""
     text = render(job)
     check_script(job, text)
     return text
 
 
 def submit(prepared: Prepared, command: list[str]) -> Run:
-    """Start what was prepared; returns its run, which then exists on disk. `command`: what was typed.
+    """Start a prepared launch; returns its run, which then exists on disk. command: as typed.
 
     Raises:
-        RequestError: something it names is not there; nothing was written.
-        WorkError: the backend refused, or the disk did; nothing is left behind.
+        RequestError: a file that it names does not exist; nothing was written.
+        WorkError: the backend refused, or a write failed; nothing is left behind.
     """
     job = prepared.job
     check(job, os.environ)
@@ -100,16 +92,16 @@ def submit(prepared: Prepared, command: list[str]) -> Run:
 
 
 def state_of(run: Run, silent: set[str] | None = None) -> State:
-    """The run's state, asked of its backend; `silent`: programs that did not answer in time.
+    """The run's state, from its backend. silent: programs that did not answer in time.
 
     Raises:
-        WorkError: the backend is another installation's.
+        WorkError: the backend is not here.
     """
     return backend_of_run(run).state(run, silent)
 
 
 def why(run: Run, state: State) -> str:
-    """Why a run waits, ended without a status of its own or left no report; empty when there is nothing to add."""
+    """Why a run waits, ended without a status or left no report; empty when there is nothing to add."""
     own = run.status()
     if state == "completed":
         return why_nothing_was_recorded(run.record, own.missing) if own else ""
@@ -149,9 +141,8 @@ def _user() -> str:
 
 
 def _git_state() -> dict[str, str | bool | None]:
-    commit = _git("rev-parse", "HEAD")
     return {
-        "commit": commit,
+        "commit": _git("rev-parse", "HEAD"),
         "branch": _git("rev-parse", "--abbrev-ref", "HEAD"),
         "dirty": bool(_git("status", "--porcelain")),
     }

@@ -14,10 +14,10 @@ from tests.launch.launch_shared import ROOT
 PROGRAM = """
 import sys, time
 from pathlib import Path
-from harness.launch.backends.local import Limits, start_controller
+from harness.launch.backends.local import start_controller
 
 folder = Path(sys.argv[1])
-start_controller(folder / "job.sh", "local-1", folder / "controller", Limits(60, 5, 0))
+start_controller(folder / "job.sh", "local-1", folder / "controller", time_s=60, warning_s=5, gpus=0)
 try:
     (folder / "listening").touch()
     time.sleep(60)

@@ -181,7 +181,7 @@ def test_a_time_limit_without_a_warning_ends_a_local_run_as_a_timeout(
 def test_a_local_run_that_cannot_be_started_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(*_: object) -> None:
+    def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setenv("HARNESS_RUNS", str(tmp_path / "runs"))

@@ -1,7 +1,7 @@
 """The local backend: the same script on this machine, kept alive by submitit's local executor.
 
-submitit's controller outlives the command that started it, ends the script at its time limit and warns it before. A
-Ctrl-C on the terminal is for that command alone, which then tells the run to stop.
+submitit's controller outlives the command that started it, warns the script before its time limit and ends it there. A
+Ctrl-C on the terminal reaches only that command, which then stops the run.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import NamedTuple
 
 from harness.common.errors import RequestError, WorkError
 from harness.common.paths import TEMPLATES
@@ -41,8 +40,10 @@ PASSED_ON: dict[int, signal.Signals] = {
 def run_and_pass_signals(script: str, environment: dict[str, str]) -> int:
     """Run the script and pass signals on to it; returns its exit status. Executed by submitit's controller."""
     if os.getpgrp() != os.getpid():
-        os.setpgrp()  # out of the terminal's reach, with a SIGINT of its own: the controller's own way to end it
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # bash cannot trap what was ignored at its start
+        os.setpgrp()  # the terminal's Ctrl-C does not reach it; the controller ends it with SIGINT
+    signal.signal(
+        signal.SIGINT, signal.default_int_handler
+    )  # bash cannot trap a signal that was ignored at its start
     process = subprocess.Popen(["bash", script], env={**os.environ, **environment}, start_new_session=True)
 
     def pass_on(number: int, _frame: FrameType | None) -> None:
@@ -53,29 +54,21 @@ def run_and_pass_signals(script: str, environment: dict[str, str]) -> int:
     return process.wait()
 
 
-class Limits(NamedTuple):
-    """What a local run may use."""
-
-    time_s: int
-    warning_s: int  # how long before the time limit it is warned
-    gpus: int  # how many of this machine's GPUs it sees
-
-
 STARTING_S = 60  # between a run's publication and its controller's start lie the imports of submitit
 
 
 def directives(_asked: Experiment, _site: Site, _cpus: int | None) -> list[str]:
-    """None: nobody reads them."""
+    """Empty: only a queue reads directives."""
     return []
 
 
 def warnings(_asked: Experiment, _site: Site, _environ: Mapping[str, str]) -> list[str]:
-    """None: a run begins at once."""
+    """Empty: a run begins at once."""
     return []
 
 
 def refusals(_output_dir: str) -> list[str]:
-    """None: a script can write wherever this machine can."""
+    """Empty: a script can write wherever this machine can."""
     return []
 
 
@@ -91,7 +84,9 @@ def submit(asked: Submission) -> Run:
     try:
         Run(stage.path).write_record(asked.record.model_copy(update={"job_id": job_id}))
         run = stage.publish(asked.name_for(job_id), job_id)
-        start_controller(run.script, job_id, folder, Limits(site.time_s, site.warning_s, asked.gpus))
+        start_controller(
+            run.script, job_id, folder, time_s=site.time_s, warning_s=site.warning_s, gpus=asked.gpus
+        )
     except (OSError, WorkError) as error:
         if run is not None:
             stage.withdraw(run)
@@ -101,18 +96,18 @@ def submit(asked: Submission) -> Run:
 
 
 def submit_after(_run: Run, _argv: list[Word], _over: bool) -> str:
-    """Nothing queues here.
-
-    Raises:
-        RequestError: always.
-    """
+    """Raises RequestError: this backend has no queue."""
     raise RequestError(
         "--submit: give one run that was submitted to Slurm; any other is converted here without it"
     )
 
 
-def start_controller(script: Path, job_id: str, folder: Path, limits: Limits) -> None:
+def start_controller(
+    script: Path, job_id: str, folder: Path, *, time_s: int, warning_s: int, gpus: int
+) -> None:
     """Start the script in the background as run `job_id`; `folder` is submitit's.
+
+    time_s: its limit. warning_s: how long before the limit it is warned. gpus: how many of this machine's it sees.
 
     Raises:
         OSError: the folder cannot be written.
@@ -121,48 +116,48 @@ def start_controller(script: Path, job_id: str, folder: Path, limits: Limits) ->
 
     executor = LocalExecutor(folder=folder)
     executor.update_parameters(
-        timeout_min=limits.time_s / 60,
-        signal_delay_s=max(1, limits.warning_s),  # without a warning its end would pass for a cancellation
+        timeout_min=time_s / 60,
+        signal_delay_s=max(1, warning_s),  # without a warning the end would look like a cancellation
     )
-    # Ours, not submitit's: it knows GPUs by number only.
-    devices = ",".join(visible_gpus(os.environ)[: limits.gpus])
+    # Not submitit's own list, which has only numbers.
+    devices = ",".join(visible_gpus(os.environ)[:gpus])
     environment = {
         "HARNESS_JOB_ID": job_id,
         "HARNESS_PORT": str(free_port()),
         "CUDA_VISIBLE_DEVICES": devices,
     }
-    with _deaf_to_the_terminal():
+    with _ignoring_ctrl_c():
         executor.submit(run_and_pass_signals, str(script), environment)
 
 
 @contextmanager
-def _deaf_to_the_terminal() -> Iterator[None]:
-    """Processes started meanwhile ignore Ctrl-C; here it is heard again afterwards, as before."""
+def _ignoring_ctrl_c() -> Iterator[None]:
+    """Processes that are started inside ignore Ctrl-C; this process ignores it only inside."""
     try:
         before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    except ValueError:  # only the main thread may, and only it is interrupted
+    except ValueError:  # only the main thread may set a handler, and only it is interrupted
         yield
         return
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before or signal.SIG_DFL)  # None: whoever handled it was no Python
+        signal.signal(signal.SIGINT, before or signal.SIG_DFL)  # None: a handler that Python did not set
 
 
 def free_port() -> int:
-    """A TCP port that nobody listens on just now."""
+    """A TCP port that is free now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
 
 
 def state(run: Run, _silent: object = None) -> State:
-    """What the run itself wrote, checked against its process."""
+    """The state that the run itself wrote, checked against its process."""
     own = run.status()
     if own is None:
         return _state_before_it_began(run)
     if own.state == "running" and not _is_alive(run, own.pid, own.host):
-        later = run.status()  # it may have written its end between the two looks
+        later = run.status()  # it may have written its end since the first reading
         if later is not None and later.state != "running":
             return later.state
         return "unknown" if _is_elsewhere(run) or _controller(run) is None or _is_kept(run) else "failed"
@@ -190,17 +185,19 @@ def why(run: Run, state: State) -> str:
         for line in log.read_text(encoding="utf-8", errors="replace").splitlines()
         if line.strip() and not line.startswith("submitit ")
     ]
-    said = f": {lines[-1].strip()}" if lines else ""
-    return f"it ended without writing how, as on a full disk, at a time limit of seconds or when killed{said}"
+    message = f": {lines[-1].strip()}" if lines else ""
+    return (
+        f"it ended without writing how, as on a full disk, at a time limit of seconds or when killed{message}"
+    )
 
 
 def logs(_run: Run) -> list[Path]:
-    """None: what the script prints goes to the run's own logs."""
+    """Empty: the script's output is in the run's own logs."""
     return []
 
 
 def _controller(run: Run) -> int | None:
-    """The id of the process that started the run and waits for its end: submitit names its files by it."""
+    """The id of the process that started the run and waits for its end, from the names of submitit's files."""
     numbers = [p.name.partition("_")[0] for p in run.controller_dir.glob("*_submitted.pkl")]
     return next((int(n) for n in numbers if n.isdigit()), None)
 
@@ -213,7 +210,7 @@ def cancel(run: Run) -> None:
     """
     own, controller = run.status(), _controller(run)
     if own is None and controller is not None and _is_kept(run):
-        os.kill(controller, signal.SIGTERM)  # it passes that on, as soon as there is somebody to hear it
+        os.kill(controller, signal.SIGTERM)  # it passes the signal on when the script has started
         return
     if own is None or own.pid is None or not _is_alive(run, own.pid, own.host):
         raise WorkError(f"{run.name}: its process is not on this machine (any more): nothing was cancelled")
@@ -221,7 +218,7 @@ def cancel(run: Run) -> None:
 
 
 def _is_alive(run: Run, pid: int | None, host: str | None) -> bool:
-    """True when `pid` still is this run's script; a number can be somebody else's by now."""
+    """True when `pid` still is this run's script: another process may have the number now."""
     if host != socket.gethostname():
         return False
     return pid is not None and _was_started_with(pid, run.script)
@@ -239,12 +236,12 @@ def _is_kept(run: Run) -> bool:
 
 
 def _was_started_with(pid: int, path: Path) -> bool:
-    """True when process `pid` lives and has an argument that ends like `path`, which a link may have led us to."""
+    """True when process `pid` lives and has an argument that ends like `path`, whose start may be a link."""
     end = "/".join(("", *path.parts[-2:])).encode()
     process = Path(f"/proc/{pid}")
     try:
         words = (process / "cmdline").read_bytes()
-        if not words:  # a zombie, or so new that the kernel has not noted its words yet
+        if not words:  # a zombie, or so new that its words are not there yet
             return b") Z " not in (process / "stat").read_bytes()
         return any(word.endswith(end) for word in words.split(b"\0"))
     except OSError:

@@ -1,4 +1,4 @@
-"""What a backend is: who runs a job's script, and how one asks and stops it. Knows none of them."""
+"""What a backend is: it starts a job's script, gives its state and stops it. Knows no backend."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Backend(Protocol):
 
     @property
     def RUNS_HERE(self) -> bool:
-        """True: on this machine, with its cores and its GPUs, until Ctrl-C. False: elsewhere, when its turn comes."""
+        """True: on this machine, with its cores and its GPUs, until Ctrl-C. False: elsewhere, from a queue."""
 
     @property
     def POLL_S(self) -> float:
@@ -42,20 +42,20 @@ class Backend(Protocol):
         """The options of the submission. `cpus`: per node."""
 
     def warnings(self, experiment: Experiment, site: Site, environ: Mapping[str, str], /) -> list[str]:
-        """What works and is probably not meant, one sentence each. `environ`: what the job would inherit."""
+        """What works and is probably not intended, one sentence each. environ: what the job inherits."""
 
     def refusals(self, output_dir: str, /) -> list[str]:
-        """Why it cannot run a job that writes there, one sentence each."""
+        """Why it cannot run a job that writes to `output_dir`, one sentence each."""
 
     def submit(self, asked: Submission, /) -> Run:
         """Start the run, or queue it; returns it published.
 
         Raises:
-            WorkError: the backend refused, or the disk did; nothing is left behind.
+            WorkError: the backend refused, or a write failed; nothing is left behind.
         """
 
     def submit_after(self, run: Run, argv: list[Word], over: bool, /) -> str:
-        """Queue one command that begins when the run has ended (`over`: it has); returns the job's id.
+        """Queue one command that begins when the run has ended; returns the job's id. over: it has ended.
 
         Raises:
             RequestError: this backend has no queue.
@@ -66,7 +66,7 @@ class Backend(Protocol):
         """The run's state. `silent`: programs that did not answer in time, which are not asked again."""
 
     def why(self, run: Run, state: State, /) -> str:
-        """Why a run waits, never began or ended without a status of its own; empty when there is nothing to add."""
+        """Why a run waits, did not begin or ended without a status; empty when there is nothing to add."""
 
     def cancel(self, run: Run, /) -> None:
         """Stop the run, which keeps the traces that it has.
@@ -76,4 +76,4 @@ class Backend(Protocol):
         """
 
     def logs(self, run: Run, /) -> list[Path]:
-        """What the scheduler itself writes about the run; a file may not exist."""
+        """The files that the scheduler writes about the run; a file may not exist."""

@@ -1,4 +1,4 @@
-"""The backends there are, by the name that a site's `scheduler` and a run's record give."""
+"""The list of the backends, by the name in a site's `scheduler` and in a run's record."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def backend_of(site: Site) -> Backend:
     """The backend that runs the site's jobs.
 
     Raises:
-        RequestError: the site names one that is not there.
+        RequestError: the site names an unknown backend.
     """
     if site.scheduler in BACKENDS:
         return BACKENDS[site.scheduler]
@@ -25,10 +25,10 @@ def backend_of(site: Site) -> Backend:
 
 
 def backend_of_run(run: Run) -> Backend:
-    """The backend that runs or ran it.
+    """The backend that started the run.
 
     Raises:
-        WorkError: it was another installation's.
+        WorkError: this installation does not have it.
     """
     name = run.record.backend
     if name in BACKENDS:

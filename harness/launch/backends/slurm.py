@@ -21,14 +21,14 @@ RUNS_HERE = False
 POLL_S = 2.0  # a controller serves hundreds of students
 
 AFTER_TIME = "00:30:00"  # a conversion takes seconds per hundred thousand kernels
-# Site lines that say how much of the cluster a training takes: one process that converts needs none of it.
+# Site lines with the size of a training, which a process that only converts does not need.
 SIZES = re.compile(
     r"--(nodes|nodelist|nodefile|ntasks[\w-]*|tasks-per-node|gpus[\w-]*|gpu-\w+|gres-flags|gres(?=[= ].*gpu)|"
     r"tres-[\w-]+|mem[\w-]*|(cpus|cores|sockets|threads)-per-\w+|switches|exclusive|contiguous)(?=[= ]|$)"
 )
 
-# squeue, sacct and scontrol agree on these words. Any other (RESIZING, STAGE_OUT, …) is unknown: no end, so whoever
-# waits goes on waiting.
+# The words of squeue, sacct and scontrol. Any other (RESIZING, STAGE_OUT, …) is unknown, which is not an end: a caller
+# that waits goes on waiting.
 STATES: dict[str, State] = {
     "PENDING": "queued",
     "CONFIGURING": "queued",
@@ -49,7 +49,7 @@ STATES: dict[str, State] = {
     "NODE_FAIL": "node_fail",
 }
 
-# Where sbatch would look after its command line.
+# What sbatch reads after its command line.
 SBATCH_VARIABLES = {
     "account": "SBATCH_ACCOUNT",
     "partition": "SBATCH_PARTITION",
@@ -88,7 +88,7 @@ def directives(asked: Experiment, site: Site, cpus: int | None) -> list[str]:
 
 
 def warnings(asked: Experiment, site: Site, environ: Mapping[str, str]) -> list[str]:
-    """Variables of sbatch that are overruled, and a job larger than its queue."""
+    """Variables of sbatch that the directives overrule, and a job larger than its queue."""
     found = [
         f"{variable}={environ[variable]} is not used: the job asks for {getattr(site, name)}, which a flag changes"
         for name, variable in SBATCH_VARIABLES.items()
@@ -104,7 +104,7 @@ def warnings(asked: Experiment, site: Site, environ: Mapping[str, str]) -> list[
 
 
 def refusals(output_dir: str) -> list[str]:
-    """A folder in which Slurm would write no log."""
+    """Why Slurm would write no log in this folder."""
     why = "Slurm writes no log to a path with a backslash in it: choose another with HARNESS_RUNS"
     return [f"{output_dir}: {why}"] if "\\" in output_dir else []
 
@@ -113,7 +113,7 @@ def submit(asked: Submission) -> Run:
     """Submit the staged script; returns its run.
 
     Raises:
-        WorkError: sbatch refused, with its own words; or the run could not be written, and its job was cancelled again.
+        WorkError: sbatch refused; or the run could not be written, and its job was cancelled again.
     """
     stage = asked.stage
     try:
@@ -132,16 +132,16 @@ def submit(asked: Submission) -> Run:
 
 
 def _options(workdir: Path, lines: list[str]) -> list[str]:
-    """The script's directives, said again on the command line, where SBATCH_ variables cannot overrule them.
+    """The script's directives again, for the command line, where SBATCH_ variables cannot overrule them.
 
-    Split and unquoted as sbatch itself reads them in the script; only the log's place is said in full, as a `%` in the
-    name of a folder would be read as a pattern.
+    Split and unquoted as sbatch reads them in the script. Only the log's path is absolute, as sbatch would read a `%`
+    in a folder's name as a pattern.
     """
     return [f"--chdir={workdir}", *_words(lines), _output(workdir / "logs" / "slurm-%j.out")]
 
 
 def _asked_cpus(asked: Submission, refusal: str) -> str:
-    """Where the number of CPUs comes from, when it may be what sbatch refused: no flag of ours names it."""
+    """Where the number of CPUs comes from, when sbatch may have refused it: no flag sets it."""
     if asked.cpus_per_task is None or not re.search(r"\bCPU|node configuration", refusal):
         return ""
     field = "cpus_per_node" if asked.record.site.cpus_per_node else "cpus_per_gpu"
@@ -158,12 +158,12 @@ def _output(path: Path) -> str:
 
 
 def submit_after(run: Run, argv: list[Word], over: bool) -> str:
-    """Submit a small CPU job of one command that begins when the run has ended (`over`: it has); returns its id.
+    """Submit a small CPU job of one command that begins when the run has ended; returns its id. over: it has ended.
 
-    Beside the queue it takes what the site says of every job, as a reservation or the nodes to keep away from.
+    It goes to the same queue, with the site's options that hold for every job, as a reservation.
 
     Raises:
-        WorkError: sbatch refused; the sentence is sbatch's own.
+        WorkError: sbatch refused, with its own sentence.
     """
     site = run.record.site
     wanted = {
@@ -186,10 +186,10 @@ def submit_after(run: Run, argv: list[Word], over: bool) -> str:
 
 
 def state(run: Run, silent: set[str] | None = None) -> State:
-    """What squeue says, then sacct, then scontrol, then the run itself; else unknown.
+    """The state from squeue, else from sacct, scontrol or the run itself; else unknown.
 
-    `silent`: the programs that did not answer in time so far, which are not asked again; whoever lists many runs hands
-    the same set to each.
+    silent: the programs that did not answer in time so far, which are not asked again. A caller that lists many runs
+    gives the same set for each.
     """
     job, silent = job_of(run), set() if silent is None else silent
     if (word := squeue(job, "%T", silent)) is not None:
@@ -200,7 +200,7 @@ def state(run: Run, silent: set[str] | None = None) -> State:
     if (word := scontrol(job, silent).get("JobState")) is not None:
         return _refined(_state_named(word), run)
     own = run.status()
-    # For seconds after a job's end, accounting still says that it pends or runs.
+    # For seconds after a job's end, the accounts still have it as pending or running.
     return own.state if own is not None and own.state != "running" else accounted
 
 
@@ -209,18 +209,18 @@ def _state_named(word: str | None) -> State:
 
 
 def _refined(state: State, run: Run) -> State:
-    """What the job itself wrote is more precise where it ended before Slurm would have stopped it."""
+    """The state, or the job's own, which is more precise where the job ended before Slurm stopped it."""
     own = run.status()
     is_refined = state in ("failed", "completed") and own and own.state in ("timeout", "cancelled")
     return own.state if own and is_refined else state
 
 
 def why(run: Run, state: State) -> str:
-    """Slurm's reason why a queued job waits, or why of a failed one nothing ran; empty when it gives none."""
+    """Slurm's reason why a queued job waits, or why a failed job did not begin; empty without a reason."""
     job = job_of(run)
     if state == "queued":
         reason = squeue(job, "%r", set())
-        return "" if reason in (None, "None") else str(reason)  # None: not looked at yet
+        return "" if reason in (None, "None") else str(reason)  # "None": Slurm has not looked at it yet
     if state == "failed" and run.status() is None:
         reason = scontrol(job, set()).get("Reason", "None")
         return "" if reason == "None" else f"it never began: Slurm says {reason}"
@@ -231,7 +231,7 @@ def cancel(run: Run) -> None:
     """Cancel the job.
 
     Raises:
-        WorkError: scancel refused; the sentence is its own.
+        WorkError: scancel refused, with its own sentence.
     """
     scancel(job_of(run))
 
@@ -242,5 +242,5 @@ def job_of(run: Run) -> JobId:
 
 
 def logs(run: Run) -> list[Path]:
-    """What Slurm itself wrote: a cancellation, a time limit."""
+    """The file for what Slurm itself prints: a cancellation, a time limit."""
     return [run.scheduler_log]
