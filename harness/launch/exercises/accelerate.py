@@ -22,7 +22,7 @@ def accelerate(place: Place) -> list[Word]:
 
 
 def accelerate_files(asked: Training, base: str) -> dict[str, str]:
-    """One file per node, from `base`.yaml: a node's machine rank is not its neighbour's."""
+    """One file per node, from `base`.yaml, as each node has a machine rank of its own."""
     common = dict(read_yaml(ACCELERATE / f"{base}.yaml", "accelerate file")) | {
         "num_machines": asked.nodes,
         "num_processes": asked.world_size,

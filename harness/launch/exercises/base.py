@@ -1,4 +1,4 @@
-"""What a job takes from its exercise: the programs of a node, and what this exercise alone fills in or refuses.
+"""What a job takes from its exercise: the programs of a node, and this exercise's own defaults and errors.
 
 Knows sites and models, but no exercise by name and no scheduler.
 """
@@ -33,7 +33,7 @@ class Command:
 
 
 class Place(NamedTuple):
-    """What a command needs to know of where it runs."""
+    """Where a command runs, and the files that it reads there."""
 
     site: Site
     device: DeviceKind
@@ -62,7 +62,7 @@ class Plan:
 
 
 class Chosen(NamedTuple):
-    """What is trained: the sizes, their file if it is one of ours, and the checkpoint's folder if one was named."""
+    """The model to train: its sizes, its file if it is one of ours, and the checkpoint's folder if one was named."""
 
     model: Model | None = None
     file: str | None = None
@@ -80,7 +80,7 @@ class Target(NamedTuple):
 
 
 class Launch(Generic[Requested]):
-    """How one exercise is launched. What is here holds for an exercise that asks for nothing special."""
+    """How one exercise is launched. The methods here are for an exercise without needs of its own."""
 
     takes_weights = True  # of the site's checkpoints, or of one that --model names
 
@@ -89,31 +89,31 @@ class Launch(Generic[Requested]):
         raise NotImplementedError
 
     def cpu_ranks(self, asked: Requested, usual: int) -> int:
-        """Processes on a machine without GPU, where `usual` are its usual number."""
+        """Processes on a machine without GPU; usual: their number for other exercises."""
         return usual
 
     def defaults(self, asked: Requested, target: Target) -> dict[str, Any]:
-        """The fields that only the site, the device or the model knows."""
+        """The fields that depend on the site, the device or the model."""
         return {}
 
     def misfits(self, asked: Requested, resolved: Requested | None, target: Target) -> Iterator[str]:
-        """Why it cannot run there, a sentence each; `resolved` is None where its own rules are broken."""
+        """Why the request cannot run there, one sentence each. resolved: None where its own rules are broken."""
         yield from ()
 
     def warnings(self, asked: Requested) -> Iterator[str]:
-        """What works and is probably not meant, a sentence each."""
+        """What works and is probably not intended, one sentence each."""
         yield from ()
 
     def profiler(self, asked: Requested) -> Literal["nsys"] | None:
-        """The only profiler that can record it, if there is but one."""
+        """The profiler, where only one can record this exercise."""
         return None
 
     def data(self, asked: Requested, site: Site) -> Word | None:
-        """The file of instruction data; None: ours, or it reads none."""
+        """The file of instruction data; None: ours, or the exercise reads no such file."""
         return None
 
     def megatron_data(self, asked: Requested, site: Site) -> Word | None:
-        """The prefix of .bin and .idx; None: it is built, or not read."""
+        """The prefix of .bin and .idx; None: the run builds the files, or does not read them."""
         return None
 
     def with_whole_paths(self, asked: Requested) -> Requested:
@@ -123,10 +123,10 @@ class Launch(Generic[Requested]):
         return asked.model_copy(update=whole)
 
     def refuse_ambiguous(self, asked: Requested, typed: Container[str]) -> None:
-        """Raises RequestError: the word of a flag among `typed` names one file here and another in the exercise."""
+        """Raises RequestError: a flag among `typed` names one file here and another in the exercise's folder."""
 
     def missing(self, asked: Requested, site: Site, environ: Mapping[str, str]) -> Iterator[str]:
-        """What the resolved request names and is not there, a sentence each."""
+        """A sentence for each thing that the resolved request names and does not exist."""
         yield from ()
 
 

@@ -8,7 +8,7 @@ from harness.launch.exercises.base import Command, Launch, Place, Plan, script_p
 
 
 class CommTestsLaunch(Launch[CommTests]):
-    """Nothing is trained and nothing profiled: the benchmark times itself."""
+    """No training and no profiler: the benchmark measures its own times."""
 
     def plan(self, asked: CommTests, place: Place) -> Plan:
         rate = _given("--expected-rate-gbps", place.site.network.expected_gbps)
@@ -20,9 +20,7 @@ class CommTestsLaunch(Launch[CommTests]):
                 Command("node topology", [place.launcher_python, *topology], contained=False),
                 Command("collective benchmark", _collectives(asked, place)),
             ],
-            after=[
-                Command("verdict over all nodes", [place.launcher_python, *verdict], contained=False),
-            ],
+            after=[Command("verdict over all nodes", [place.launcher_python, *verdict], contained=False)],
             expects=["comm/collectives.json"],
         )
 

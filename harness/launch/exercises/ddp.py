@@ -27,7 +27,7 @@ class DDPLaunch(TrainingLaunch[DDP]):
         path = str(script) if own else script_path(asked, str(script))
         argv = [*accelerate(place), path, *training_argv(asked, place)]
         plan = training_plan(asked, place, argv, accelerate_files(asked, "ddp"))
-        plan.folders.extend([str(script.parent)] * own)  # with what it imports from beside it
+        plan.folders.extend([str(script.parent)] * own)  # with the modules beside it
         return plan
 
     def with_whole_paths(self, asked: DDP) -> DDP:
@@ -65,7 +65,7 @@ def _script_path(asked: DDP, given: str) -> str | None:
 
 
 def _wrong_script(folder: Path, script: str) -> Iterator[str]:
-    """What is wrong with `--script`, which may be a name that the exercise's folder does not have."""
+    """Why `--script` cannot train."""
     path = folder / script
     why = why_missing(str(path), {}, "file") or _unreadable(path)
     if why:

@@ -1,4 +1,4 @@
-"""DeepSpeed's configuration file as types: what exercise 2 can be asked, turned into the JSON that DeepSpeed reads.
+"""DeepSpeed's configuration file as types: exercise 2's options become the JSON that DeepSpeed reads.
 
 Knows DeepSpeed's names and the workshop's values, nothing of a run or a cluster. `configs/deepspeed` is written by
 
@@ -14,7 +14,7 @@ from itertools import product
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict
 
 from harness.experiment.deepspeed import DeepSpeed
 
@@ -26,30 +26,35 @@ class _Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True, defer_build=True)
 
 
-class Buckets(_Section):
-    """How much is communicated at once, in parameters (not bytes)."""
-
-    reduce: int
-    gather: int
-    prefetch: int
-    persistence: int
-    live: int
-    reuse: int
-
-
-# The values of the workshop. Without overlap nothing but overlap differs, so that the pair shows its effect alone.
-USUAL = Buckets(
-    reduce=100_000_000,
-    gather=100_000_000,
-    prefetch=100_000_000,
-    persistence=1_000_000,
-    live=1_000_000_000,
-    reuse=1_000_000_000,
-)
-HEAVY = USUAL.model_copy(update={"reduce": 500_000_000, "gather": 500_000_000, "prefetch": 50_000_000})
-# A model of a million parameters would fit into one usual bucket: scaled so that it takes several.
-TINY = Buckets(reduce=200_000, gather=200_000, prefetch=150_000, persistence=0, live=150_000, reuse=150_000)
-TINY_HEAVY = TINY.model_copy(update={"reduce": 1_000_000, "gather": 1_000_000, "prefetch": 75_000})
+# How much is communicated at once, in parameters (not bytes), by DeepSpeed's names; of the workshop. Without overlap
+# only the overlap differs, so that the pair shows its effect alone.
+USUAL = {
+    "reduce_bucket_size": 100_000_000,
+    "allgather_bucket_size": 100_000_000,
+    "stage3_prefetch_bucket_size": 100_000_000,
+    "stage3_param_persistence_threshold": 1_000_000,
+    "stage3_max_live_parameters": 1_000_000_000,
+    "stage3_max_reuse_distance": 1_000_000_000,
+}
+HEAVY = USUAL | {
+    "reduce_bucket_size": 500_000_000,
+    "allgather_bucket_size": 500_000_000,
+    "stage3_prefetch_bucket_size": 50_000_000,
+}
+# A model of a million parameters would fit into one usual bucket: smaller, so that it takes several.
+TINY = {
+    "reduce_bucket_size": 200_000,
+    "allgather_bucket_size": 200_000,
+    "stage3_prefetch_bucket_size": 150_000,
+    "stage3_param_persistence_threshold": 0,
+    "stage3_max_live_parameters": 150_000,
+    "stage3_max_reuse_distance": 150_000,
+}
+TINY_HEAVY = TINY | {
+    "reduce_bucket_size": 1_000_000,
+    "allgather_bucket_size": 1_000_000,
+    "stage3_prefetch_bucket_size": 75_000,
+}
 
 
 class ZeroOptimization(_Section):
@@ -92,7 +97,7 @@ class DeepSpeedConfig(_Section):
     wall_clock_breakdown: bool = False  # its timers would synchronise the device in every step
     bf16: Bf16
     activation_checkpointing: ActivationCheckpointing | None = None
-    zero_optimization: ZeroOptimization = Field()
+    zero_optimization: ZeroOptimization
 
     def to_json(self) -> str:
         """The file's text."""
@@ -115,21 +120,13 @@ def deepspeed_config(asked: DeepSpeed, *, tiny: bool = False, auto_batch: bool =
     )
 
 
-def _zero(asked: DeepSpeed, buckets: Buckets) -> ZeroOptimization:
-    common = ZeroOptimization(
-        stage=asked.zero_stage, overlap_comm=asked.overlap_comm, reduce_bucket_size=buckets.reduce
-    )
-    if asked.zero_stage < 3:
-        return common.model_copy(update={"allgather_bucket_size": buckets.gather})
-    return common.model_copy(
-        update={
-            "stage3_prefetch_bucket_size": buckets.prefetch,
-            "stage3_param_persistence_threshold": buckets.persistence,
-            "stage3_max_live_parameters": buckets.live,
-            "stage3_max_reuse_distance": buckets.reuse,
-            "zero_hpz_partition_size": asked.hpz_partition if asked.copy_ranks > 1 else None,
-        }
-    )
+def _zero(asked: DeepSpeed, buckets: dict[str, int]) -> ZeroOptimization:
+    other_stage = "allgather_" if asked.zero_stage == 3 else "stage3_"
+    fields: dict[str, object] = {k: v for k, v in buckets.items() if not k.startswith(other_stage)}
+    fields |= {"stage": asked.zero_stage, "overlap_comm": asked.overlap_comm}
+    if asked.zero_stage == 3 and asked.copy_ranks > 1:
+        fields["zero_hpz_partition_size"] = asked.hpz_partition
+    return ZeroOptimization.model_validate(fields)
 
 
 def checked_in() -> Iterator[tuple[Path, DeepSpeedConfig]]:
@@ -142,10 +139,7 @@ def checked_in() -> Iterator[tuple[Path, DeepSpeedConfig]]:
         fields = {"zero_stage": stage} | precisions[precision] | messages[suffix]
         asked = DeepSpeed.model_validate(fields)
         if not any(asked.broken_rules()):
-            yield (
-                Path(f"stage-{stage}") / f"{precision}{suffix}.json",
-                deepspeed_config(asked, auto_batch=True),
-            )
+            yield Path(f"stage-{stage}/{precision}{suffix}.json"), deepspeed_config(asked, auto_batch=True)
 
 
 def main() -> None:

@@ -28,9 +28,8 @@ class MegatronLaunch(TrainingLaunch[Megatron]):
         prefix: list[Word] = ["--data-path", place.megatron_data] if place.megatron_data else []
         if asked.uses_megatron_lm and place.model is not None:
             observed = place.profiler == "nsys"
-            script: list[Word] = [
-                *pretrain_gpt_argv(asked, place.model, profile=observed, mock_data=not prefix)
-            ]
+            pretrain = pretrain_gpt_argv(asked, place.model, profile=observed, mock_data=not prefix)
+            script: list[Word] = [*pretrain]
         else:
             script = [script_path(asked, "train.py"), *training_argv(asked, place)]
         plan = training_plan(asked, place, [*torchrun(asked, place), *script, *prefix], {})
@@ -45,7 +44,7 @@ class MegatronLaunch(TrainingLaunch[Megatron]):
         return max(usual, needed) if max(usual, needed) % needed == 0 else needed
 
     def defaults(self, asked: Megatron, target: Target) -> dict[str, Any]:
-        """As much tensor parallelism as a node leaves room for, and a usual global batch in whole micro-batches."""
+        """The largest tensor-parallel size that a node allows, and a usual global batch in whole micro-batches."""
         usual = super().defaults(asked, target)
         if target.model is not None:
             usual["seq_length"] = asked.seq_length or target.model.defaults.pretrain_seq_length

@@ -77,7 +77,7 @@ def _architecture(asked: Megatron, model: Model) -> Iterator[str]:
         "--rotary-base": int(model.rope_theta),
         "--seq-length": asked.seq_length,
         "--max-position-embeddings": asked.seq_length,
-        # The null tokenizer adds an end-of-document token to the size it is told. Data is read as ids anyway.
+        # The null tokenizer adds an end-of-document token to this size. The data holds ids, not text.
         "--vocab-size": model.vocab_size - 1,
         "--make-vocab-size-divisible-by": 1,
     }
@@ -126,15 +126,11 @@ def _experts(asked: Megatron, model: Model) -> list[str]:
 
 
 def _profile(asked: Megatron) -> list[str]:
-    window = asked.window
-    # Every rank: nsys watches a node, and each node has some of them.
-    ranks = range(asked.world_size or 1)
-    return [
-        "--profile",
-        *("--profile-step-start", str(window.start)),
-        *("--profile-step-end", str(window.end)),
-        *("--profile-ranks", *map(str, ranks)),
-    ]
+    ranks = map(
+        str, range(asked.world_size or 1)
+    )  # every rank: nsys watches a node, and each node has some of them
+    steps = ["--profile-step-start", str(asked.window.start), "--profile-step-end", str(asked.window.end)]
+    return ["--profile", *steps, "--profile-ranks", *ranks]
 
 
 def _words(values: dict[str, int | float | None]) -> Iterator[str]:

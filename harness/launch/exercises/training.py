@@ -25,7 +25,7 @@ Trained = TypeVar("Trained", bound=Training)
 
 
 class TrainingLaunch(Launch[Trained]):
-    """One training, perhaps profiled, then converted for Paraver if that was asked."""
+    """One training, with or without a profiler; then a conversion for Paraver where the request has it."""
 
     def defaults(self, asked: Trained, target: Target) -> dict[str, Any]:
         if target.model is None:
@@ -67,7 +67,7 @@ def training_plan(asked: Training, place: Place, argv: list[Word], files: dict[s
 
 
 def _folders(place: Place) -> list[Word]:
-    """What a container must see of the command's own words: the checkout and the run are seen anyway."""
+    """The folders of the command that a container must see, besides the checkout and the run."""
     prefix = parent(place.megatron_data) if place.megatron_data else None
     return [path for path in (place.checkpoint, place.data, prefix) if path]
 

@@ -1,8 +1,8 @@
-"""Lets nsys see into a container: what nsys tells its child to load has to be there by the same name inside.
+"""Lets nsys see into a container: the files that nsys loads into its child must have the same path inside.
 
-nsys starts this in the container's place, and it becomes the container; so it reads what the nsys of this very node
-set, wherever a module or a wrapper hides it. Run by its path, with nothing but the standard library: the environment is
-the training's, and stays so.
+nsys starts this program in place of the container, and this program becomes the container. So it reads the variables
+that the nsys of this node set, also behind a module or a wrapper. Runs by its path and with the standard library only:
+the environment is the training's, and stays unchanged.
 """
 
 from __future__ import annotations
@@ -15,13 +15,12 @@ from itertools import pairwise
 from pathlib import Path
 
 LIBRARIES = re.compile(r"LD_PRELOAD|\w+_INJECTION(32|64)_PATH")
-SESSION = re.compile(
-    r"TMPDIR|NSYS_AGENT_TMP_DIR|QUADD_\w+_CONFIG"
-)  # where nsys leaves word for what it loads
+# Where nsys leaves files for what it loads.
+SESSION = re.compile(r"TMPDIR|NSYS_AGENT_TMP_DIR|QUADD_\w+_CONFIG")
 
 
 def main(argv: list[str]) -> str:
-    """`COUNT WORD…`: run the words, with a bind for each folder after the first COUNT; returns only what went wrong."""
+    """`COUNT WORD…`: run the words, with a bind for each folder after the first COUNT; returns only an error."""
     before, words = int(argv[0]), argv[1:]
     folders = unbound(needed(os.environ), words[:before])
     unwritable = [folder for folder in folders if set(folder) & set(",:")]
@@ -38,19 +37,19 @@ def main(argv: list[str]) -> str:
 
 
 def needed(environ: Mapping[str, str]) -> list[str]:
-    """The folders that nsys's variables speak of, each once."""
+    """The folders in nsys's variables, each once."""
     return list(dict.fromkeys([*_installations(environ), *_session_folders(environ)]))
 
 
 def unbound(folders: list[str], words: list[str]) -> list[str]:
-    """Those of `folders` that no bind among the container's words shows already, by the same name."""
-    said = (value.split(":") for flag, value in pairwise(words) if flag in ("--bind", "-B"))
-    shown = [Path(parts[0]) for parts in said if parts[1:2] in ([], [""], [parts[0]])]
+    """The folders that no bind among the container's words shows inside by the same name."""
+    binds = (value.split(":") for flag, value in pairwise(words) if flag in ("--bind", "-B"))
+    shown = [Path(parts[0]) for parts in binds if parts[1:2] in ([], [""], [parts[0]])]
     return [folder for folder in folders if not any(Path(folder).is_relative_to(place) for place in shown)]
 
 
 def _installations(environ: Mapping[str, str]) -> Iterator[str]:
-    """The folder that holds `target-linux-…`, with all that its libraries load in their turn."""
+    """The folder that holds `target-linux-…`, with all that its libraries load."""
     for name, value in environ.items():
         if LIBRARIES.fullmatch(name):
             for path in re.split(r"[: ]", value) if name == "LD_PRELOAD" else [value]:

@@ -1,7 +1,7 @@
-"""nsys around a launch: from an option set and what the installed nsys understands to an argv.
+"""nsys around a launch: from an option set and the options of the installed nsys to an argv.
 
 Runs on the compute node, just before the training (`python -m harness.launch.profilers.nsys`), because only that nsys
-knows its own option names. Knows nothing of the training it will watch.
+knows its own option names. Knows nothing of the training that nsys will record.
 """
 
 from __future__ import annotations
@@ -32,16 +32,15 @@ class Nsys(NamedTuple):
     version: tuple[int, ...]
     flags: frozenset[str]
     traces: frozenset[str]
-    no_metrics: str = (
-        ""  # why it cannot sample any GPU's metrics here; asked for, they would stop the training
-    )
+    # Why it cannot sample any GPU's metrics here: the option for them would stop the training.
+    no_metrics: str = ""
 
 
 def load_options(name_or_path: str) -> Options:
     """An option set by name, or from a file.
 
     Raises:
-        RequestError: there is no such set, or it is not a JSON object of options.
+        RequestError: the set does not exist, or is not a JSON object of options.
     """
     path = Path(name_or_path) if "/" in name_or_path else OPTION_SETS / f"{name_or_path}.json"
     try:
@@ -61,7 +60,7 @@ def load_options(name_or_path: str) -> Options:
 
 
 def understood(version_text: str, help_text: str) -> Nsys:
-    """What an nsys is, from the output of `nsys --version` and `nsys profile --help`."""
+    """An nsys, from the output of `nsys --version` and `nsys profile --help`."""
     found = re.search(r"(\d+)\.(\d+)\.(\d+)", version_text)
     # An option's own paragraph begins with its name alone on a line; elsewhere names are only mentioned.
     flags = frozenset(re.findall(r"^\s*(?:-\w, )?--([a-z][a-z0-9-]+)=?\s*$", help_text, re.MULTILINE))
@@ -73,7 +72,7 @@ def understood(version_text: str, help_text: str) -> Nsys:
 
 
 def profile_argv(nsys: Nsys, options: Options, output: str, has_gpu: bool) -> tuple[list[str], list[str]]:
-    """`nsys profile …` without the program to run, and a warning for each option that had to go."""
+    """`nsys profile …` without the program to run, and a warning for each option that was left out."""
     argv, warnings = ["nsys", "profile"], []
     blind = has_gpu and nsys.no_metrics != "" and _wants_metrics(options)
     warnings += [f"no GPU metrics here ({nsys.no_metrics}): left out, all else is recorded"] * blind
@@ -113,10 +112,10 @@ def _dotted(nsys: Nsys) -> str:
 
 
 def ask_installed() -> Nsys:
-    """What the nsys on PATH understands.
+    """The nsys on PATH.
 
     Raises:
-        WorkError: there is none, or it does not answer.
+        WorkError: nsys is not on PATH, or does not answer.
     """
     if shutil.which("nsys") is None:
         raise WorkError(
@@ -137,16 +136,16 @@ def ask_metrics(nsys: Nsys) -> str:
         return str(error)
 
 
-def blindness(said: str) -> str:
-    """Why no GPU's metrics can be sampled, from what `--gpu-metrics-devices=help` says; empty when one can.
+def blindness(help_text: str) -> str:
+    """Why no GPU's metrics can be sampled, from the output of `--gpu-metrics-devices=help`; empty when one's can.
 
-    It lists those that can as `0: name`, then those that cannot below a line of their own, or says in one line that
-    there are none, that the driver keeps the counters for root, or that another profiler holds them.
+    The output lists the GPUs that can as `0: name`, then the others below a heading. Or it has one line: no such GPU,
+    the driver keeps the counters for root, or another profiler holds them.
     """
-    usable = re.split(r"not supported", said, maxsplit=1)[0]
+    usable = help_text.partition("not supported")[0]
     if re.search(r"^\s*\d+:", usable, re.MULTILINE):
         return ""
-    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    lines = [line.strip() for line in help_text.splitlines() if line.strip()]
     why = [line for line in lines if not re.match(r"Possible .* values are|(all|none|cuda-visible):", line)]
     return " ".join(why[:2]) if why else "nsys names no GPU"
 
