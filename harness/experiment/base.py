@@ -6,7 +6,7 @@ Knows no cluster, no path and no launcher.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import astuple
 from typing import Annotated, ClassVar, Literal, NamedTuple
 
@@ -26,7 +26,7 @@ PRECISIONS = {"--mixed-precision": True, "--no-mixed-precision": False}
 class Broken(NamedTuple):
     """A rule that does not hold: the fields it joins and the sentence for the user."""
 
-    fields: frozenset[str]
+    fields: Set[str]
     sentence: str
 
 
@@ -188,23 +188,21 @@ class Training(Experiment):
     def broken_rules(self) -> Iterator[Broken]:
         yield from super().broken_rules()
         if self.activation_checkpointing and self.mixed_precision is False:
-            yield broken(
+            yield Broken(
+                {"activation_checkpointing", "mixed_precision"},
                 "--activation-checkpointing needs --mixed-precision: add it",
-                "activation_checkpointing",
-                "mixed_precision",
             )
         if self.nsys2prv and self.profiler == "none":
-            yield broken(
+            yield Broken(
+                {"nsys2prv", "profiler"},
                 "--nsys2prv converts what the profiler recorded, and --no-profile records nothing: drop one",
-                "nsys2prv",
-                "profiler",
             )
         if self.profiler != "none" and self.steps is not None and self.steps < self.window.end:
-            yield broken(
+            yield Broken(
+                {"steps", "skip_steps", "wait_steps", "warmup_steps", "active_steps", "profiler"},
                 f"{self._spelling('steps')} {self.steps} ends before the profiling window closes "
                 f"({' + '.join(map(str, astuple(self.window)))} = {self.window.end} steps): "
                 "raise it, lower --skip-steps or --active-steps, or use --no-profile",
-                *("steps", "skip_steps", "wait_steps", "warmup_steps", "active_steps", "profiler"),
             )
 
 
@@ -219,8 +217,3 @@ Accumulation = Annotated[
         train="--gradient-accumulation-steps",
     ),
 ]
-
-
-def broken(sentence: str, *fields: str) -> Broken:
-    """A broken rule of `fields`."""
-    return Broken(frozenset(fields), sentence)

@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Literal
 
 from harness.common.errors import divisors
 from harness.experiment.advice import FEWER_MESSAGES, Advice, Change, MeasuredRun, Sharding
-from harness.experiment.base import Accumulation, Broken, Count, Training, broken
+from harness.experiment.base import Accumulation, Broken, Count, Training
 from harness.experiment.options import switch, value
 
 
@@ -77,30 +77,25 @@ class DeepSpeed(Training):
     def broken_rules(self) -> Iterator[Broken]:
         yield from super().broken_rules()
         if self.heavy_comm and not self.mixed_precision:
-            yield broken("--ds-heavy-comm needs --mixed-precision: add it", "heavy_comm", "mixed_precision")
+            yield Broken({"heavy_comm", "mixed_precision"}, "--ds-heavy-comm needs --mixed-precision: add it")
         if self.heavy_comm and self.activation_checkpointing:
-            yield broken(
+            yield Broken(
+                {"heavy_comm", "activation_checkpointing"},
                 "--ds-heavy-comm and --activation-checkpointing exclude each other: drop one",
-                "heavy_comm",
-                "activation_checkpointing",
             )
         if self.heavy_comm and not self.overlap_comm:
-            yield broken(
+            yield Broken(
+                {"heavy_comm", "overlap_comm"},
                 "--ds-heavy-comm and --ds-no-overlap both set the buckets: drop one",
-                "heavy_comm",
-                "overlap_comm",
             )
         if self.zero_stage == 2 and self.hpz_partition is not None:
-            yield broken(
+            yield Broken(
+                {"zero_stage", "hpz_partition"},
                 "--ds-hpz-partition partitions parameters, which stage 2 does not shard: drop it or --ds-stage2",
-                "zero_stage",
-                "hpz_partition",
             )
         if self.world_size and self.hpz_partition and self.world_size % self.hpz_partition:
-            yield broken(
+            yield Broken(
+                {"hpz_partition", "nodes", "gpus_per_node"},
                 f"--ds-hpz-partition {self.hpz_partition} does not divide the world size {self.world_size} "
                 f"(-n {self.nodes} × -g {self.gpus_per_node}): use one of {divisors(self.world_size)}",
-                "hpz_partition",
-                "nodes",
-                "gpus_per_node",
             )

@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, Literal
 from harness.common.megatron_layout import BatchSizes, Layout, layout_misfits
 from harness.common.profile_window import PRE_TRAINING
 from harness.experiment.advice import FEWER_MESSAGES, IDLE_LINKS, Advice, Change, Fields, MeasuredRun
-from harness.experiment.base import PRECISIONS, Broken, Count, CountOrZero, Training, broken
+from harness.experiment.base import PRECISIONS, Broken, Count, CountOrZero, Training
 from harness.experiment.options import BATCH, Flag, value
 
 
@@ -111,5 +111,5 @@ class Megatron(Training):
         batch = self.batch if self.micro_batch_size and self.global_batch_size else None
         place = f" (-n {self.nodes} × -g {self.gpus_per_node})"
         for misfit in layout_misfits(self.layout, batch, place):
-            world = ("nodes", "gpus_per_node") if "world" in misfit.sizes else ()
-            yield broken(misfit.sentence, *misfit.sizes, *world)
+            world = {"nodes", "gpus_per_node"} if "world" in misfit.sizes else set()
+            yield Broken({*misfit.sizes} | world, misfit.sentence)
