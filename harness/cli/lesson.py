@@ -137,9 +137,9 @@ def completed_runs() -> list[Run]:
 
 
 def _on_cpu(site: Site) -> bool:
-    from harness.site.detection import nvidia_gpus
+    from harness.site.detection import visible_gpus
 
-    return site.device == "cpu" or (site.device == "auto" and not nvidia_gpus())
+    return site.device == "cpu" or (site.device == "auto" and not visible_gpus())
 
 
 def _list(lessons: list[Lesson], here: Site, site: str | None, as_json: bool) -> int:

@@ -26,7 +26,7 @@ from harness.launch.render import render
 from harness.launch.resolve import Machine
 from harness.monitor.cores import usable_cores
 from harness.run import FINAL, Record, Run, Stage, State, runs_root, write_atomically
-from harness.site.detection import nvidia_gpus
+from harness.site.detection import visible_gpus
 from harness.site.site import Site
 
 RECORDED = ("submitit", "torch", "accelerate", "transformers", "deepspeed", "megatron-core", "numpy")
@@ -36,7 +36,7 @@ def this_machine() -> Machine:
     """The machine that this process runs on."""
     wrapper = Path(sys.prefix) / "harness-python"  # beside the packages, wherever HARNESS_VENV put them
     return Machine(
-        gpus=nvidia_gpus(),
+        gpus=len(visible_gpus()),
         cores=usable_cores(),
         has_nsys=shutil.which("nsys") is not None,
         python=str(wrapper) if wrapper.is_file() else sys.executable,

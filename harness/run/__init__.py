@@ -1,6 +1,6 @@
 """A run on disk: its directory, its record, how it is staged and found again."""
 
-from harness.run.files import DiskError, disk_error, naming_flag, read_json_lines, runs_root, write_atomically
+from harness.run.files import disk_error, naming_flag, read_json_lines, runs_root, write_atomically
 from harness.run.find import all_runs, find_run, no_runs
 from harness.run.record import FINAL, NodeStatus, Record, State, Status, when
 from harness.run.run import TRACE_FOLDERS, Run
@@ -9,7 +9,6 @@ from harness.run.stage import Stage, claim_local_id, release_local_id
 __all__ = [
     "FINAL",
     "TRACE_FOLDERS",
-    "DiskError",
     "NodeStatus",
     "Record",
     "Run",

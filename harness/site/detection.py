@@ -73,12 +73,7 @@ def _detection_of(name: str) -> Detect:
     return Detect(**parse_yaml(block[1])) if block else Detect()
 
 
-def nvidia_gpus(environ: Mapping[str, str] = os.environ) -> int:
-    """How many NVIDIA GPUs this machine lets us use."""
-    return len(visible_gpus(environ))
-
-
-def visible_gpus(environ: Mapping[str, str]) -> list[str]:
+def visible_gpus(environ: Mapping[str, str] = os.environ) -> list[str]:
     """The GPUs a run may use, as CUDA_VISIBLE_DEVICES names them: by number or UUID, up to the first wrong name."""
     visible = environ.get("CUDA_VISIBLE_DEVICES")
     if visible is not None:

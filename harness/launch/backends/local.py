@@ -120,7 +120,7 @@ def start_controller(
         signal_delay_s=max(1, warning_s),  # without a warning the end would look like a cancellation
     )
     # Not submitit's own list, which has only numbers.
-    devices = ",".join(visible_gpus(os.environ)[:gpus])
+    devices = ",".join(visible_gpus()[:gpus])
     environment = {
         "HARNESS_JOB_ID": job_id,
         "HARNESS_PORT": str(free_port()),
