@@ -144,7 +144,7 @@ def train(training: TrainingState, writer: metrics.MetricsWriter, capture: Captu
     steps = iter(tqdm(range(arguments.total_steps), disable=not accelerator.is_main_process, mininterval=1.0))
     step = next(steps, None)
     for epoch in itertools.count():  # noqa: B007 - for gap 1
-        # GAP 1: the whole epoch is one range, `epoch_<number>-rank_<rank>`, so that ranks can be told apart.
+        # GAP 1: the whole epoch is one range, `epoch_<number>-rank_<rank>`; its name shows the rank.
         #        Everything in this loop goes inside:  with annotate(f"…"):
         batches = iter(training.loader)
         for _ in range(len(training.loader)):

@@ -105,7 +105,8 @@ class Engine:
         loss = torch.stack(losses).mean() if losses else torch.zeros((), device=device)
         dist.all_reduce(loss)
         copies = parallel_state.get_tensor_model_parallel_world_size()
-        return loss / (copies * parallel_state.get_data_parallel_world_size())
+        loss /= copies * parallel_state.get_data_parallel_world_size()
+        return loss
 
 
 def build(arguments: MegatronArguments, sizes: ModelConfig, layout: Layout, batch: BatchSizes) -> Engine:
