@@ -23,7 +23,7 @@ class Declared(NamedTuple):
     help: str
 
 
-class Line(NamedTuple):
+class LaunchLine(NamedTuple):
     """What was typed. `given`: the last spelling of each parameter that occurs → its last value, or True."""
 
     given: dict[str, str | bool]
@@ -60,9 +60,9 @@ def _parameters(option: Option) -> Iterator[Declared]:
             yield Declared((name,), False, option.help)
 
 
-def read_line(argv: list[str], flags: Mapping[str, Declared]) -> Line:
+def read_line(argv: list[str], flags: Mapping[str, Declared]) -> LaunchLine:
     """`argv` in terms of `flags`, in the order typed; `--` may stand anywhere and means nothing."""
-    line = Line({}, [], [])
+    line = LaunchLine({}, [], [])
     words = deque(word for word in argv if word != "--")
     while words:
         word = words.popleft()

@@ -32,7 +32,7 @@ OutOption = Annotated[
 ]
 
 
-class Engine(str, Enum):
+class ParaverEngine(str, Enum):
     """Who writes the Paraver trace."""
 
     auto = "auto"
@@ -115,9 +115,9 @@ def paraver(
     *,
     out: OutOption = None,
     engine: Annotated[
-        Engine,
+        ParaverEngine,
         typer.Option("--engine", help="auto: nsys2prv for nsys reports where it is installed, else our own"),
-    ] = Engine.auto,
+    ] = ParaverEngine.auto,
     types: Annotated[
         str | None, typer.Option("--types", metavar="A,B,…", help="what nsys2prv is to translate (its -t)")
     ] = None,
@@ -145,27 +145,27 @@ def paraver(
         options = _as_options(out, engine, types, container, container_command)
         return _paraver_submitted(tokens, options, as_json)
     found = sources(tokens)
-    prefix = out or names.choose(found.folder(), names.PARAVER)
+    prefix = out or names.free_prefix(found.folder(), names.PARAVER)
     only_nsys = len(found.reports) == len(found.traces)
-    if engine is Engine.nsys2prv and not only_nsys:
+    if engine is ParaverEngine.nsys2prv and not only_nsys:
         raise RequestError("--engine nsys2prv: it reads nsys reports only; use --engine own for these traces")
     chosen = engine
-    if engine is Engine.auto:
-        chosen = Engine.nsys2prv if only_nsys and (container or installed()) else Engine.own
+    if engine is ParaverEngine.auto:
+        chosen = ParaverEngine.nsys2prv if only_nsys and (container or installed()) else ParaverEngine.own
     notes = [] if out else names.kept(prefix, names.PARAVER)
-    if chosen is Engine.nsys2prv:
+    if chosen is ParaverEngine.nsys2prv:
         image = (container_command, container) if container else None
         try:
             return _paraver_nsys2prv(found, prefix, wanted, image, notes=notes, as_json=as_json)
         except HarnessError as error:
-            if engine is Engine.nsys2prv:
+            if engine is ParaverEngine.nsys2prv:
                 raise
             notes.append(f"nsys2prv was tried first: {error}")
     return _paraver_own(found, prefix, notes, as_json)
 
 
 def _as_options(
-    out: Path | None, engine: Engine, types: str | None, container: Path | None, container_command: str
+    out: Path | None, engine: ParaverEngine, types: str | None, container: Path | None, container_command: str
 ) -> list[str]:
     """The same request as words of a command line that is run in another folder."""
     given = {
@@ -255,7 +255,7 @@ def perfetto(tokens: TokensArgument, *, out: OutOption = None, as_json: JsonOpti
     if out is not None:
         names.refuse_taken(out, suffixes)
     found = sources(tokens)
-    prefix = out or names.choose(found.folder(), suffixes)
+    prefix = out or names.free_prefix(found.folder(), suffixes)
     target = prefix.with_name(prefix.name + suffixes[0])
     folders = found.run.monitors() if found.run else []
     recordings = [read(folder) for monitor in folders for folder in find(monitor)]

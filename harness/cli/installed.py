@@ -7,10 +7,10 @@ from harness.common.errors import RequestError
 from harness.common.paths import PROGRAM
 
 
-def answer(argv: list[str]) -> int:
+def answer_without_launch(argv: list[str]) -> int:
     """The help page for `--help` or nothing. Raises RequestError for every word that would launch."""
     if not argv or argv[0] in ("-h", "--help"):
-        print(help_text())
+        print(commands_help())
         return 0
     raise RequestError(
         f"{argv[0]}: launching needs the checkout, and this is the installed analysis only: "
@@ -18,7 +18,7 @@ def answer(argv: list[str]) -> int:
     )
 
 
-def help_text() -> str:
+def commands_help() -> str:
     """The commands that work on runs and traces wherever they came from."""
     working = {name: entry.help for name, entry in COMMANDS.items() if not entry.launches}
     width = max(map(len, working))

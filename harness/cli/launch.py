@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
-from harness.cli.command_line import BEHAVIOUR, Line, declared, read_line
+from harness.cli.command_line import BEHAVIOUR, LaunchLine, declared, read_line
 from harness.common.errors import RequestError
 from harness.experiment.exercises import Experiment
 from harness.experiment.options import options_of
@@ -54,7 +54,7 @@ def _help(site: str | None) -> int:
     return 0
 
 
-def request_of(line: Line) -> tuple[Experiment, SiteChoice]:
+def request_of(line: LaunchLine) -> tuple[Experiment, SiteChoice]:
     """The experiment and the site that a command line asks for.
 
     Raises:

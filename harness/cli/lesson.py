@@ -16,22 +16,24 @@ if TYPE_CHECKING:
     from harness.experiment.exercises import Experiment
     from harness.run import Run
     from harness.site.site import Site
-    from harness.study.lessons import Found, Lesson, Pair
+    from harness.study.lessons import ExperimentPair, Found, Lesson
 
 
-class Asked(NamedTuple):
+class LessonAtSite(NamedTuple):
     """A lesson as this place runs it."""
 
     lesson: Lesson
-    pair: Pair  # what the lesson leaves open is as in the run that was found, else the site's default
+    pair: (
+        ExperimentPair  # what the lesson leaves open is as in the run that was found, else the site's default
+    )
     site: Site
     site_given: str | None  # --site
 
     def command(self, experiment: Experiment) -> str:
         """What to type for one side; where a default of the site cannot be taken back, the lesson itself can run it."""
-        from harness.study.lessons import command, lesson_command
+        from harness.study.lessons import lesson_command, shell_command
 
-        whole = command(experiment, self.site_given, self.site.defaults)
+        whole = shell_command(experiment, self.site_given, self.site.defaults)
         return whole or f"bash {lesson_command(self.lesson.name, self.site_given)} --run"
 
 
@@ -73,7 +75,7 @@ def lesson(
         return _list([load_lesson(n) for n in lesson_names()], here, site, as_json)
     chosen = load_lesson(name)
     pair, found = _paired(chosen, completed_runs(), here)
-    asked = Asked(chosen, pair, here, site)
+    asked = LessonAtSite(chosen, pair, here, site)
     hints = chosen.here(_on_cpu(here)).hints
     missing = again or found.a is None or found.b is None
     reading = bool(hint or answer or as_json)
@@ -104,7 +106,7 @@ def _next(hints: int, given: int) -> str:
     return " · ".join([*another, "--answer"])
 
 
-def _paired(lesson: Lesson, runs: list[Run], here: Site) -> tuple[Pair, Found]:
+def _paired(lesson: Lesson, runs: list[Run], here: Site) -> tuple[ExperimentPair, Found]:
     """What the two sides ask for, and the runs of them that there are; a missing side agrees with the other."""
     from harness.study.lessons import at_site, find_pair, pair_with
 
@@ -163,7 +165,7 @@ def _row(lesson: Lesson, found: Found) -> dict[str, object]:
     return {"name": lesson.name, "title": lesson.title, "a": _id(found.a), "b": _id(found.b)}
 
 
-def _texts(asked: Asked, hints: list[str]) -> dict[str, object]:
+def _texts(asked: LessonAtSite, hints: list[str]) -> dict[str, object]:
     commands = {"command_a": asked.command(asked.pair.a), "command_b": asked.command(asked.pair.b)}
     question = asked.lesson.here(_on_cpu(asked.site)).question
     return {"question": question, **commands, "hints": hints}
@@ -173,7 +175,7 @@ def _id(run: Run | None) -> str | None:
     return run.job_id if run is not None else None
 
 
-def _question(asked: Asked, found: Found) -> None:
+def _question(asked: LessonAtSite, found: Found) -> None:
     lesson, pair = asked.lesson.here(_on_cpu(asked.site)), asked.pair
     print(f"{lesson.name}: {lesson.title}\n\n{lesson.question}")
     for side, experiment, run in (("a", pair.a, found.a), ("b", pair.b, found.b)):
@@ -183,7 +185,7 @@ def _question(asked: Asked, found: Found) -> None:
         print(f"  {'report --full' if tool == 'report' else tool}: {what}")
 
 
-def _run_missing(asked: Asked, found: Found, quiet: bool) -> Found:
+def _run_missing(asked: LessonAtSite, found: Found, quiet: bool) -> Found:
     """Both runs, the missing ones made now. All are submitted first where a scheduler queues them."""
     from harness.launch.backends.registry import backend_of
     from harness.launch.submit import prepare, submit
@@ -216,7 +218,7 @@ def _complete(run: Run, quiet: bool) -> None:
     write_report(run)
 
 
-def _answer(asked: Asked, found: Found, as_json: bool) -> int:
+def _answer(asked: LessonAtSite, found: Found, as_json: bool) -> int:
     from harness.cli.lesson_answer import give_answer
 
     if found.a is None or found.b is None:
@@ -225,7 +227,7 @@ def _answer(asked: Asked, found: Found, as_json: bool) -> int:
     return 0
 
 
-def _what_is_missing(asked: Asked, found: Found) -> str:
+def _what_is_missing(asked: LessonAtSite, found: Found) -> str:
     from harness.study.lessons import lesson_command
 
     pairs = ((asked.pair.a, found.a), (asked.pair.b, found.b))

@@ -10,7 +10,7 @@ from harness.analysis.metrics import metrics_by_name
 from harness.analysis.summary import Finding, Summary, Verdict
 from harness.format.format import named, rate
 from harness.measure.stored import load_summary
-from harness.study.lessons import Answer, Lesson, Outcome, answers, lesson_command
+from harness.study.lessons import Lesson, Outcome, RelationResult, answers, lesson_command
 
 if TYPE_CHECKING:
     from harness.run import Run
@@ -63,7 +63,7 @@ def again(lesson: Lesson, site: str | None) -> str:
     return f"bash {lesson_command(lesson.name, site)} --again --answer"
 
 
-def answer_lines(one: Answer) -> list[str]:
+def answer_lines(one: RelationResult) -> list[str]:
     """A relation, its numbers with their units, and why it is not simply true."""
     numbers = ", ".join(
         f"{name} = {named(name, value) if FACT.fullmatch(name) else rate(value)}"
@@ -73,7 +73,7 @@ def answer_lines(one: Answer) -> list[str]:
     return lines if one.outcome is Outcome.HOLDS else [*lines, f"    {one.outcome.value}: {one.why}"]
 
 
-def what_to_do(decided: list[Answer], doubts: list[Doubt], repeat: str, compare: str) -> list[str]:
+def what_to_do(decided: list[RelationResult], doubts: list[Doubt], repeat: str, compare: str) -> list[str]:
     """After a relation that failed: what the recordings themselves say, and what to type next."""
     failed = [one.relation for one in decided if one.outcome is Outcome.FAILS]
     if not failed:
@@ -93,5 +93,5 @@ def what_to_do(decided: list[Answer], doubts: list[Doubt], repeat: str, compare:
     return lines
 
 
-def _as_row(one: Answer) -> dict[str, object]:
+def _as_row(one: RelationResult) -> dict[str, object]:
     return {"says": one.relation.says, "outcome": one.outcome.value, "numbers": one.numbers, "why": one.why}

@@ -76,9 +76,9 @@ def _write_no_more() -> None:
 
 def _dispatch(argv: list[str]) -> int:
     if not IN_CHECKOUT and _launches(argv):
-        from harness.cli.installed import answer
+        from harness.cli.installed import answer_without_launch
 
-        return answer(argv)
+        return answer_without_launch(argv)
     if not argv or argv[0].startswith("-"):
         from harness.cli.launch import launch_argv
 

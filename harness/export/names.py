@@ -12,13 +12,13 @@ _NAME = "trace"
 Suffixes = tuple[str, ...]  # of the files that one export writes beside each other
 
 
-def choose(folder: Path, suffixes: Suffixes) -> Path:
+def free_prefix(folder: Path, suffixes: Suffixes) -> Path:
     """The first of trace, trace-2, … in the folder of which no file is there; without a suffix."""
     return _free(folder / _NAME, suffixes)
 
 
 def kept(prefix: Path, suffixes: Suffixes) -> list[str]:
-    """What to say of a prefix that `choose` had to number."""
+    """What to say of a prefix that `free_prefix` had to number."""
     if prefix.name == _NAME:
         return []
     return [f"{_NAME}{suffixes[0]} was there already and is kept; --out PREFIX gives a name of your own"]

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.common.errors import WorkError
-from harness.export.prv_check import PrvFacts, check
+from harness.export.prv_check import PrvFacts, check_paraver
 
 SUFFIXES = (".row", ".pcf", ".prv")
 
@@ -48,7 +48,7 @@ def accept(folder: Path, names: Sequence[str], out: Path, printed: str) -> Conve
 def check_result(prv: Path) -> PrvFacts:
     """Facts of what nsys2prv wrote. Raises WorkError: its exit status 0 does not mean that there is a trace."""
     try:
-        return check(prv)
+        return check_paraver(prv)
     except WorkError as error:
         raise WorkError(f"nsys2prv ended well but left no usable trace: {error}") from error
 

@@ -32,7 +32,7 @@ class RowKind(IntEnum):
 
 
 @dataclass(frozen=True)
-class Row:
+class TimelineRow:
     """One line of a timeline. `a`, `b`: thread, or device and stream. `lane`: where things overlap, they part."""
 
     kind: RowKind
@@ -52,7 +52,7 @@ class Task:
     rank: int | None
     node: str
     offset_ns: int
-    rows: list[Row]
+    rows: list[TimelineRow]
     devices: list[int]
     events: I64
     event_row: I64
@@ -84,7 +84,7 @@ class ObjectModel:
     notes: list[str]
 
 
-def build(traces: Sequence[Trace], hosts: Mapping[int, str] | None = None) -> ObjectModel:
+def build_model(traces: Sequence[Trace], hosts: Mapping[int, str] | None = None) -> ObjectModel:
     """Tasks of all traces, by rank where known. `hosts`: node name by rank, for traces that do not name theirs."""
     traces = [_with_host(trace, hosts or {}) for trace in traces]
     offsets, absolute, notes = offsets_ns(traces)
@@ -181,10 +181,10 @@ def _task(trace: Trace, process: int, offset_ns: int) -> Task:
     ]
     distinct, inverse = np.unique(np.concatenate(keys), axis=0, return_inverse=True)
     row = np.split(inverse.reshape(-1).astype(np.int64), np.cumsum([len(key) for key in keys])[:-1])
-    rows = [Row(RowKind(kind), a, b, lane) for kind, a, b, lane in distinct.tolist()]
+    rows = [TimelineRow(RowKind(kind), a, b, lane) for kind, a, b, lane in distinct.tolist()]
     devices = sorted({r.a for r in rows if r.kind is RowKind.STREAM})
     metrics = [m.device for m in trace.metrics if m.device in devices]
-    rows += [Row(RowKind.METRICS, device, 0, 0) for device in sorted(set(metrics))]
+    rows += [TimelineRow(RowKind.METRICS, device, 0, 0) for device in sorted(set(metrics))]
     return Task(
         trace, process_rank(trace, process), _host(trace), offset_ns, rows, devices,
         mine, row[0], event_class, called, row[1], ranged, row[2], launched, row[3],

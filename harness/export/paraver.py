@@ -13,7 +13,7 @@ from datetime import datetime
 from pathlib import Path
 
 from harness.common.errors import WorkError
-from harness.export.objects import ObjectModel, Row, RowKind, Task, build
+from harness.export.objects import ObjectModel, RowKind, Task, TimelineRow, build_model
 from harness.export.prv_blocks import blocks_of
 from harness.export.prv_labels import Labels, event_types
 from harness.export.prv_records import Block, lines
@@ -46,7 +46,7 @@ def write_paraver(
     `hosts` is the node's name by rank for traces that do not name theirs; `when` is the date in the header.
     Raises WorkError when there is nothing to write or the folder cannot be written.
     """
-    model = build(traces, hosts)
+    model = build_model(traces, hosts)
     if not model.tasks:
         raise WorkError("there is nothing to write: the traces hold no events and no ranges")
     labels = Labels.of(model.tasks)
@@ -112,7 +112,7 @@ def row_names(task: Task, task_number: int) -> list[str]:
     return [_row_name(row, task_number, index + 1) for index, row in enumerate(task.rows)]
 
 
-def _row_name(row: Row, task_number: int, thread_number: int) -> str:
+def _row_name(row: TimelineRow, task_number: int, thread_number: int) -> str:
     lane = f" lane {row.lane + 1}" if row.lane else ""
     if row.kind is RowKind.STREAM:
         return f"CUDA-D{row.a}.S{row.b}{lane}"

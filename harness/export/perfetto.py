@@ -17,7 +17,7 @@ from isal import igzip
 
 from harness.analysis.process.breakdown import COMMUNICATION, COMPUTE, MEMORY, NOT_WORK
 from harness.common.errors import WorkError
-from harness.export.objects import ObjectModel, RowKind, Task, build
+from harness.export.objects import ObjectModel, RowKind, Task, build_model
 from harness.monitor.samples import Recording
 from harness.traces.operators import operators
 from harness.traces.trace import I32, I64, U8, Activity, Calls, Events, Ranges, Trace
@@ -49,7 +49,7 @@ def write_perfetto(
 
     Raises WorkError when there is nothing to write or the folder cannot be written.
     """
-    model = build(traces, hosts)
+    model = build_model(traces, hosts)
     if not model.tasks:
         raise WorkError("there is nothing to write: the traces hold no events and no ranges")
     notes = model.notes + [note for trace in traces for note in trace.notes]

@@ -12,15 +12,15 @@ from harness.analysis.process.breakdown import COMMUNICATION, COMPUTE, MEMORY, N
 from harness.export.objects import RowKind, Task
 from harness.export.prv_labels import Labels, memory_names, range_type
 from harness.export.prv_records import Block
-from harness.export.prv_types import LAUNCH_TAG, MEMORY_TAG, EventType, State
+from harness.export.prv_types import LAUNCH_TAG, MEMORY_TAG, EventType, ThreadState
 from harness.traces.trace import I32, I64, Trace
 
 # Order of records of the same nanosecond: what ends, ends first; what takes no time, starts and ends in between.
 END, POINT_BEGIN, POINT_END, BEGIN, LINE = range(5)
 _STATES = {
-    COMPUTE: State.RUNNING,
-    COMMUNICATION: State.GROUP_COMMUNICATION,
-    MEMORY: State.MEMORY_TRANSFER,
+    COMPUTE: ThreadState.RUNNING,
+    COMMUNICATION: ThreadState.GROUP_COMMUNICATION,
+    MEMORY: ThreadState.MEMORY_TRANSFER,
 }
 
 
@@ -79,7 +79,7 @@ def _states(task: Task, place: _Place) -> list[Block]:
         before = np.concatenate([start[:1], np.maximum.accumulate(end)[:-1]])
         start = np.maximum(start, before)
         keep = np.flatnonzero(end > start)
-        state = np.array([_STATES.get(c, State.IDLE) for c in range(NOT_WORK + 1)], np.int64)
+        state = np.array([_STATES.get(c, ThreadState.IDLE) for c in range(NOT_WORK + 1)], np.int64)
         begin, stop = start[keep] + place.offset_ns, end[keep] + place.offset_ns
         fields = [*place.head(b"1", np.full(len(keep), row)), begin, b":", stop, b":"]
         fields += [state[task.event_class[here[keep]]], b"\n"]

@@ -28,7 +28,7 @@ class PrvFacts:
     rows: dict[str, list[str]]
 
 
-def check(prv: Path) -> PrvFacts:
+def check_paraver(prv: Path) -> PrvFacts:
     """Facts of `prv`, its .pcf and .row. Raises WorkError, one sentence, when they are not a usable trace."""
     for path in (prv, prv.with_suffix(".pcf"), prv.with_suffix(".row")):
         if not path.is_file() or path.stat().st_size == 0:

@@ -29,7 +29,7 @@ class EventType(IntEnum):
     NCCL = 63000007
 
 
-class State(IntEnum):
+class ThreadState(IntEnum):
     """Numbers of thread states, Extrae's; Paraver's function "Useful" is Running."""
 
     IDLE = 0
@@ -53,16 +53,16 @@ TYPE_LABELS: dict[int, str] = {
     EventType.START_END: "NVTX startend ranges",
 }
 STATE_LABELS: dict[int, str] = {
-    State.IDLE: "Idle",
-    State.RUNNING: "Running",
-    State.GROUP_COMMUNICATION: "Group Communication",
-    State.MEMORY_TRANSFER: "Memory transfer",
+    ThreadState.IDLE: "Idle",
+    ThreadState.RUNNING: "Running",
+    ThreadState.GROUP_COMMUNICATION: "Group Communication",
+    ThreadState.MEMORY_TRANSFER: "Memory transfer",
 }
 STATE_COLOURS: dict[int, tuple[int, int, int]] = {
-    State.IDLE: (200, 200, 200),
-    State.RUNNING: (0, 114, 178),
-    State.GROUP_COMMUNICATION: (213, 94, 0),
-    State.MEMORY_TRANSFER: (86, 180, 233),
+    ThreadState.IDLE: (200, 200, 200),
+    ThreadState.RUNNING: (0, 114, 178),
+    ThreadState.GROUP_COMMUNICATION: (213, 94, 0),
+    ThreadState.MEMORY_TRANSFER: (86, 180, 233),
 }
 NCCL_DOMAIN = "NCCL"  # its ranges are what NCCL says about itself; nsys2prv gives them a type of their own
 LAUNCH_TAG = 55001  # a line from the API call to its kernel

@@ -1,7 +1,7 @@
-"""One small expression language: numbers, the facts of named runs, arithmetic, comparisons, and/or/not.
+"""One small expression language: numbers, the metrics of named runs, arithmetic, comparisons, and/or/not.
 
-`b.data_loading_share >= 3 * a.data_loading_share` reads as it is written. Python's parser reads it, nothing of
-Python runs it: every node that is not listed here is refused, so that a lesson file or a flag is never a program.
+`b.data_loading_share >= 3 * a.data_loading_share` reads as it is written. Python parses it but does not run it:
+every node that is not listed here is refused, so that a lesson file or a flag is never a program.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Any
 
 from harness.common.errors import RequestError, nearest
 
-Value = float | bool
-Names = Mapping[str, float | None] | Mapping[str, Mapping[str, float]]
+Scalar = float | bool
+Variables = Mapping[str, float | None] | Mapping[str, Mapping[str, float]]
 
 ARITHMETIC: dict[type[ast.operator], Callable[[Any, Any], float]] = {
     ast.Add: operator.add,
@@ -30,24 +30,24 @@ COMPARISON: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
     ast.Eq: operator.eq,
     ast.NotEq: operator.ne,
 }
-_MOST_SHOWN = 60  # characters of a text that is refused
+_MOST_SHOWN = 60  # characters of a refused text
 FUNCTIONS: dict[str, Callable[..., float]] = {"abs": abs, "min": min, "max": max}
 
 
 class Unanswerable(Exception):
-    """The expression is one, and these numbers have no answer to it; the message says why, as a clause."""
+    """The expression is valid, but these numbers do not answer it; the message says why, as a clause."""
 
 
-def evaluate(text: str, names: Names) -> Value:
+def evaluate(text: str, names: Variables) -> Scalar:
     """The value of an expression.
 
     Args:
         text: e.g. `step_time > 1.05` or `abs(b.bubble - b.expected_bubble) < 0.05`.
-        names: name → number, or run → fact → number.
+        names: name → number, or run → metric → number.
 
     Raises:
-        RequestError: it is not an expression of this language.
-        Unanswerable: it is, and a fact it names was not measured, or it divides by zero.
+        RequestError: the text is not an expression of this language.
+        Unanswerable: a metric that it names was not measured, or it divides by zero.
     """
     try:
         tree = ast.parse(text.strip(), mode="eval")
@@ -66,12 +66,12 @@ def _begin(text: str) -> str:
     return repr(text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}…")
 
 
-def _value(node: ast.expr, names: Names, text: str) -> Value:  # noqa: PLR0911 - one return per kind of node
+def _value(node: ast.expr, names: Variables, text: str) -> Scalar:  # noqa: PLR0911 - one return per kind of node
     match node:
         case ast.Constant(value=bool() | int() | float() as number):
             return number
         case ast.Name() | ast.Attribute():
-            return _fact(node, names, text)
+            return _metric(node, names, text)
         case ast.UnaryOp(op=ast.USub(), operand=operand):
             return -_value(operand, names, text)
         case ast.UnaryOp(op=ast.Not(), operand=operand):
@@ -87,7 +87,7 @@ def _value(node: ast.expr, names: Names, text: str) -> Value:  # noqa: PLR0911 -
         case ast.Call(func=ast.Name(id=name), args=args, keywords=[]) if _is_call(name, len(args)):
             return FUNCTIONS[name](*(_value(a, names, text) for a in args))
     raise RequestError(
-        f"{text!r}: {ast.unparse(node)} is not allowed here; allowed are numbers, facts, + - * /, comparisons, "
+        f"{text!r}: {ast.unparse(node)} is not allowed here; allowed are numbers, metrics, + - * /, comparisons, "
         f"and, or, not, {', '.join(FUNCTIONS)}"
     )
 
@@ -97,25 +97,25 @@ def _is_call(name: str, arguments: int) -> bool:
     return name in FUNCTIONS and (arguments == 1 if name == "abs" else arguments >= 2)
 
 
-def _fact(node: ast.Name | ast.Attribute, names: Names, text: str) -> float:
-    known: Any = names
+def _metric(node: ast.Name | ast.Attribute, names: Variables, text: str) -> float:
+    found: Any = names
     path = ast.unparse(node).split(".")
     for depth, part in enumerate(path):
-        if not isinstance(known, Mapping):
+        if not isinstance(found, Mapping):
             raise RequestError(f"{text!r}: {'.'.join(path[:depth])} is a number and has no {part}")
-        if part not in known:
+        if part not in found:
             if depth == len(path) - 1 and len(path) > 1:
                 raise Unanswerable(f"{'.'.join(path)} was not measured")
-            near = nearest(part, known)
+            near = nearest(part, found)
             raise RequestError(
                 f"{text!r}: there is no {part!r} here"
-                + (f": did you mean {near}?" if near else f"; there are {', '.join(known)}")
+                + (f": did you mean {near}?" if near else f"; there are {', '.join(found)}")
             )
-        known = known[part]
-    if known is None:
+        found = found[part]
+    if found is None:
         raise Unanswerable(f"{'.'.join(path)} was not measured in every run")
-    if isinstance(known, Mapping):
+    if isinstance(found, Mapping):
         raise RequestError(
-            f"{text!r}: {'.'.join(path)} is a run: name one of its facts, {'.'.join(path)}.step_ns"
+            f"{text!r}: {'.'.join(path)} is a run: name one of its metrics, {'.'.join(path)}.step_ns"
         )
-    return float(known)
+    return float(found)

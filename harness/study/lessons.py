@@ -1,6 +1,6 @@
 """Lessons: what an exercise teaches, as relations between the summaries of two of the student's own runs.
 
-One YAML file per lesson, validated on load. Knows runs and facts; neither launches nor prints.
+One YAML file per lesson, validated on load. Knows runs and their metrics; neither launches nor prints.
 """
 
 from __future__ import annotations
@@ -25,41 +25,39 @@ from harness.study.expression import Unanswerable, evaluate
 
 LESSONS = CONFIGS / "lessons"
 
-# Facts that are the same however busy the machine is; all others are times, or shares of them.
+# Metrics that do not depend on how busy the machine is; all others are times, or shares of times.
 COUNTED = re.compile(r"_(count|bytes)|bytes_across_nodes|gemm_\w+_share")
 
 
-class Part(BaseModel):
+class LessonPart(BaseModel):
     """A piece of a lesson file: unknown fields are errors."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class Relation(Part):
+class Relation(LessonPart):
     """One sentence about two runs, and the expression that decides it."""
 
     says: str
     holds: str
-    shows: list[str] = Field(
-        min_length=1
-    )  # facts or expressions, as `WORDS: EXPRESSION` those that need a name
+    shows: list[str] = Field(min_length=1)  # metrics or expressions; `LABEL: EXPRESSION` gives one a name
     needs: Literal["gpu", "network"] | None = None
 
     @property
     def depends_on_load(self) -> bool:
         """Whether it compares times, which other programs on the machine change."""
-        return any(not COUNTED.search(fact) for fact in re.findall(r"\b[ab]\.(\w+)", self.holds))
+        return any(not COUNTED.search(metric) for metric in re.findall(r"\b[ab]\.(\w+)", self.holds))
 
 
-class Pair(Part):
+class ExperimentPair(LessonPart):
     """The two experiments of a lesson."""
 
     a: AnyExperiment
     b: AnyExperiment
 
 
-class OnCpu(Part):
-    """What a lesson asks and says where there is no GPU; None: the same as with GPUs."""
+class OnCpu(LessonPart):
+    """What a lesson asks and says where there is no GPU; None means: the same as with GPUs."""
 
     question: str | None = None
     a: AnyExperiment | None = None
@@ -69,7 +67,7 @@ class OnCpu(Part):
     because: str | None = None
 
 
-class Lesson(Part):
+class Lesson(LessonPart):
     """One lesson file."""
 
     name: str
@@ -77,7 +75,7 @@ class Lesson(Part):
     question: str
     a: AnyExperiment
     b: AnyExperiment
-    gpus_per_node: int | None = None  # what the pair was made for; a site with others is asked for so many
+    gpus_per_node: int | None = None  # a site with another number is asked for this one
     on_cpu: OnCpu = OnCpu()
     look_at: dict[str, str]
     hints: list[str] = Field(min_length=1)
@@ -86,24 +84,23 @@ class Lesson(Part):
 
     def here(self, cpu: bool) -> Lesson:
         """The lesson as this kind of machine asks and answers it."""
-        own = {name: getattr(self.on_cpu, name) for name in OnCpu.model_fields}
-        return self.model_copy(update={k: v for k, v in own.items() if cpu and v is not None})
+        return self.model_copy(update={k: v for k, v in self.on_cpu if cpu and v is not None})
 
-    def pair(self, cpu: bool) -> Pair:
+    def pair(self, cpu: bool) -> ExperimentPair:
         """The pair for this kind of machine."""
         here = self.here(cpu)
-        return Pair(a=here.a, b=here.b)
+        return ExperimentPair(a=here.a, b=here.b)
 
 
 class Outcome(str, Enum):
-    """What a relation says of a student's runs."""
+    """Whether a relation holds between a student's runs."""
 
     HOLDS = "yes"
     FAILS = "no"
     CANNOT_SHOW = "this machine cannot show it"
 
 
-class Answer(NamedTuple):
+class RelationResult(NamedTuple):
     """One relation, decided."""
 
     relation: Relation
@@ -113,7 +110,7 @@ class Answer(NamedTuple):
 
 
 class Found(NamedTuple):
-    """A run of each side; None where there is none yet."""
+    """The run of each side; None where that side has not been run yet."""
 
     a: Run | None
     b: Run | None
@@ -128,7 +125,7 @@ def load_lesson(name_or_path: str) -> Lesson:
     """A lesson by name, or from a file.
 
     Raises:
-        RequestError: there is none, or its file is wrong.
+        RequestError: there is no such lesson, or its file is wrong.
     """
     path = expanded(name_or_path) if "/" in name_or_path else LESSONS / f"{name_or_path}.yaml"
     if "/" not in name_or_path and not path.is_file():
@@ -146,47 +143,43 @@ def load_lesson(name_or_path: str) -> Lesson:
         ) from None
 
 
-def find_pair(pair: Pair, runs: list[Run], plain: Pair | None = None, site: str | None = None) -> Found:
-    """The newest two runs that are the pair and agree in everything the lesson leaves open, else one side of it.
+def find_pair(
+    pair: ExperimentPair, runs: list[Run], plain: ExperimentPair | None = None, site: str | None = None
+) -> Found:
+    """The newest two runs of the pair that agree in everything the lesson leaves open, else the run of one side.
 
-    Of one side only a run counts that the other can be made to agree with at `site`: first one as the lesson itself
-    asks there (`plain`, from `at_site`), then the newest. `runs` are completed runs, oldest first.
+    A single run counts only if the other side can be made to agree with it at `site`. A run exactly as the lesson
+    asks there (`plain`, from `at_site`) is preferred, then the newest. `runs` are completed runs, oldest first.
     """
-    named = _named(pair)
-    of_a = [r for r in runs if _is_asked(r, pair.a, named)]
-    of_b = [r for r in runs if _is_asked(r, pair.b, named)]
-    for b in reversed(of_b):
-        for a in reversed(of_a):
-            if _open_settings(a, named) == _open_settings(b, named):
+    fixed = _fixed_fields(pair)
+    of_a = [run for run in reversed(runs) if _is_asked(run, pair.a, fixed)]
+    of_b = [run for run in reversed(runs) if _is_asked(run, pair.b, fixed)]
+    for b in of_b:
+        for a in of_a:
+            if a.record.site.name == b.record.site.name and _open_fields(a, fixed) == _open_fields(b, fixed):
                 return Found(a, b)
-    sides = [Found(a, None) for a in reversed(of_a)] + [Found(None, b) for b in reversed(of_b)]
+    sides = [Found(a, None) for a in of_a] + [Found(None, b) for b in of_b]
     usable = [one for one in sides if _can_be_completed(pair, one, site)]
     as_asked = [one for one in usable if plain is not None and _is_plain(one, plain)]
     return next(iter(as_asked + usable), Found(None, None))
 
 
-def pair_with(pair: Pair, found: Found, plain: Pair) -> Pair:
-    """What the two sides ask for: a run that was found as it is, and the other so that it agrees with that one.
+def pair_with(pair: ExperimentPair, found: Found, plain: ExperimentPair) -> ExperimentPair:
+    """The experiments of both sides: those of the runs found, and for a missing side one that agrees with the other.
 
     Raises:
-        RequestError: what the found run leaves open does not go with the other side.
+        RequestError: the open settings of the run found do not go with the other side.
     """
-    if found.a is None and found.b is None:
+    run = found.a or found.b
+    if run is None:
         return plain
-    a, b = (_experiment(run) for run in found)
-    named = _named(pair)
-    if a is None and found.b is not None:
-        a = _with(pair.a, _open_fields(found.b, named))
-    if b is None and found.a is not None:
-        b = _with(pair.b, _open_fields(found.a, named))
+    settings = _open_fields(run, _fixed_fields(pair))
+    a = found.a.record.experiment if found.a else _with(pair.a, settings)
+    b = found.b.record.experiment if found.b else _with(pair.b, settings)
     return pair.model_copy(update={"a": a, "b": b})
 
 
-def _experiment(run: Run | None) -> Experiment | None:
-    return None if run is None else run.record.experiment
-
-
-def _can_be_completed(pair: Pair, one: Found, site: str | None) -> bool:
+def _can_be_completed(pair: ExperimentPair, one: Found, site: str | None) -> bool:
     run = one.a or one.b
     if run is None or (site is not None and run.record.site.name != site):
         return False
@@ -197,90 +190,91 @@ def _can_be_completed(pair: Pair, one: Found, site: str | None) -> bool:
     return True
 
 
-def _is_plain(one: Found, plain: Pair) -> bool:
-    return _experiment(one.a) == plain.a or _experiment(one.b) == plain.b
+def _is_plain(one: Found, plain: ExperimentPair) -> bool:
+    sides = zip(one, (plain.a, plain.b), strict=True)
+    return any(run is not None and run.record.experiment == asked for run, asked in sides)
 
 
-def _named(pair: Pair) -> frozenset[str]:
-    """The fields a run must share: those the lesson sets on either side, and those that it leaves no choice in."""
-    fixed = {option.field for option in options_of(type(pair.a)) if not option.flag.free}
-    return frozenset(fixed | pair.a.model_fields_set | pair.b.model_fields_set)
+def _fixed_fields(pair: ExperimentPair) -> set[str]:
+    """The fields a run must share: those the lesson sets on either side, and those a lesson never leaves open."""
+    never_open = {option.field for option in options_of(type(pair.a)) if not option.flag.free}
+    return never_open | pair.a.model_fields_set | pair.b.model_fields_set
 
 
-def _is_asked(run: Run, wanted: Experiment, named: frozenset[str]) -> bool:
+def _is_asked(run: Run, wanted: Experiment, fixed: set[str]) -> bool:
     try:
-        experiment, own = run.record.experiment, run.status()
+        experiment, status = run.record.experiment, run.status()
     except WorkError:
         return False
-    recorded = not isinstance(experiment, Training) or experiment.profiler != "none"
-    if not recorded or (own is not None and own.missing):
+    traced = not isinstance(experiment, Training) or experiment.profiler != "none"
+    if not traced or (status is not None and status.missing):
         return False  # every lesson asks what only a trace shows
     return type(experiment) is type(wanted) and all(
-        getattr(experiment, name) == getattr(wanted, name) for name in named
+        getattr(experiment, name) == getattr(wanted, name) for name in fixed
     )
 
 
-def _open_settings(run: Run, named: frozenset[str]) -> dict[str, Any]:
-    return _open_fields(run, named) | {"site": run.record.site.name}
+def _open_fields(run: Run, fixed: set[str]) -> dict[str, Any]:
+    return run.record.experiment.model_dump(exclude=fixed)
 
 
-def _open_fields(run: Run, named: frozenset[str]) -> dict[str, Any]:
-    asked = run.record.experiment.model_dump()
-    return {name: value for name, value in asked.items() if name not in named}
-
-
-def at_site(pair: Pair, defaults: Mapping[str, Any]) -> Pair:
-    """The pair as a site runs it: what the lesson leaves open is as in any launch there, the site's `defaults`.
+def at_site(pair: ExperimentPair, defaults: Mapping[str, Any]) -> ExperimentPair:
+    """The pair as a site runs it: what the lesson leaves open is set by the site's `defaults`, as in any launch there.
 
     Raises:
         RequestError: they do not go together; one line per reason.
     """
-    open_here = {name: value for name, value in defaults.items() if name not in _named(pair)}
+    fixed = _fixed_fields(pair)
+    open_here = {name: value for name, value in defaults.items() if name not in fixed}
     return pair.model_copy(update={"a": _with(pair.a, open_here), "b": _with(pair.b, open_here)})
 
 
 def _with(asked: AnyExperiment, fields: Mapping[str, Any]) -> Experiment:
-    known = {name: value for name, value in fields.items() if name in type(asked).model_fields}
-    made, errors = validate(type(asked), asked.model_dump() | known)
+    own = {name: value for name, value in fields.items() if name in type(asked).model_fields}
+    made, errors = validate(type(asked), asked.model_dump() | own)
     if made is None:
         raise RequestError("\n".join(errors))
     return made
 
 
-def command(experiment: Experiment, site: str | None = None, defaults: Given | None = None) -> str | None:
-    """The exact command of one side; its arguments and None are as of `command_of`."""
-    words = command_of(experiment, site, defaults)
-    return None if words is None else shlex.join(["bash", "slurm.sh", *words])
+def shell_command(
+    experiment: Experiment, site: str | None = None, defaults: Given | None = None
+) -> str | None:
+    """The exact command of one side. The arguments, and when it returns None, are those of `command_of`."""
+    argv = command_of(experiment, site, defaults)
+    return None if argv is None else shlex.join(["bash", "slurm.sh", *argv])
 
 
 def lesson_command(name: str, site: str | None) -> str:
-    """What to type for the lesson at the same site, to which flags can be added; `site` is `--site` as given."""
+    """The command of the lesson at the same site, to which flags can be added; `site` is `--site` as given."""
     return shlex.join(["slurm.sh", "lesson", name, *(["--site", site] if site is not None else [])])
 
 
-def answers(lesson: Lesson, a: Metrics, b: Metrics, on_gpu: bool, over_network: bool) -> list[Answer]:
-    """Every relation, decided on the facts of the student's own two runs."""
-    names = {"a": a, "b": b}
-    here = {"gpu": on_gpu, "network": over_network, None: True}
-    missing = {"gpu": "it needs runs on GPUs", "network": "it needs two nodes with a network between them"}
-    found = []
-    for relation in lesson.here(cpu=not on_gpu).relations:
-        shown = [(label or text, text) for label, _, text in (s.rpartition(": ") for s in relation.shows)]
-        numbers = {label: _number(text, names) for label, text in shown}
-        known = {name: value for name, value in numbers.items() if value is not None}
-        if not here[relation.needs]:
-            found.append(Answer(relation, Outcome.CANNOT_SHOW, known, missing[relation.needs or "gpu"]))
-            continue
-        try:
-            true = bool(evaluate(relation.holds, names))
-            found.append(Answer(relation, Outcome.HOLDS if true else Outcome.FAILS, known, relation.holds))
-        except Unanswerable as unknown:
-            found.append(Answer(relation, Outcome.CANNOT_SHOW, known, f"{unknown} in these runs"))
-    return found
+def answers(lesson: Lesson, a: Metrics, b: Metrics, on_gpu: bool, over_network: bool) -> list[RelationResult]:
+    """Every relation, decided on the metrics of the student's own two runs."""
+    lacking = {
+        "gpu": None if on_gpu else "it needs runs on GPUs",
+        "network": None if over_network else "it needs two nodes with a network between them",
+        None: None,
+    }
+    relations = lesson.here(cpu=not on_gpu).relations
+    return [_decided(relation, {"a": a, "b": b}, lacking[relation.needs]) for relation in relations]
 
 
-def _number(name: str, names: dict[str, Metrics]) -> float | None:
+def _decided(relation: Relation, runs: dict[str, Metrics], lacking: str | None) -> RelationResult:
+    labelled = [(label or text, text) for label, _, text in (s.rpartition(": ") for s in relation.shows)]
+    numbers = {label: value for label, text in labelled if (value := _number(text, runs)) is not None}
+    if lacking:
+        return RelationResult(relation, Outcome.CANNOT_SHOW, numbers, lacking)
     try:
-        return float(evaluate(name, names))
+        holds = evaluate(relation.holds, runs)
+    except Unanswerable as unknown:
+        return RelationResult(relation, Outcome.CANNOT_SHOW, numbers, f"{unknown} in these runs")
+    return RelationResult(relation, Outcome.HOLDS if holds else Outcome.FAILS, numbers, relation.holds)
+
+
+def _number(text: str, runs: dict[str, Metrics]) -> float | None:
+    try:
+        return float(evaluate(text, runs))
     except Unanswerable:
         return None

@@ -15,9 +15,9 @@ from harness.analysis.process.breakdown import COMMUNICATION, MEMORY
 from harness.analysis.process.kinds import classify, load_rules
 from harness.analysis.process.lanes import lanes
 from harness.common.errors import WorkError
-from harness.export.objects import build
+from harness.export.objects import build_model
 from harness.export.paraver import write_paraver
-from harness.export.prv_types import EventType, State, clean
+from harness.export.prv_types import EventType, ThreadState, clean
 from harness.measure.paths import measure_one as measure
 from harness.traces import find_traces, open_trace
 from harness.traces.trace import Activity, CopyKind, MetricSeries, RangeKind, Trace
@@ -128,7 +128,7 @@ def test_a_process_has_the_rank_that_its_report_knows_of_it(tmp_path: Path) -> N
 
 def test_a_process_that_helps_the_only_rank_of_a_report_is_not_that_rank() -> None:
     events = [event("k", 1_000, 2_000, pid=1), event("decode", 1_500, 1_600, pid=2)]
-    model = build([trace(events, host="n", rank=0, ranks={1: 0})])
+    model = build_model([trace(events, host="n", rank=0, ranks={1: 0})])
     assert [task.label for task in model.tasks] == ["rank 0", "process 2"]
 
 
@@ -141,7 +141,7 @@ def test_a_collective_carries_its_kind_size_and_group(tmp_path: Path) -> None:
     assert prv.value_labels[EventType.COLLECTIVE_GROUP][first[EventType.COLLECTIVE_GROUP]] == "dp"
     assert (first[EventType.COLLECTIVE_BYTES], first[EventType.COLLECTIVE_RANKS]) == (4096, 8)
     assert EventType.COLLECTIVE not in second
-    assert [state for *_, state in prv.states] == [State.GROUP_COMMUNICATION] * 2
+    assert [state for *_, state in prv.states] == [ThreadState.GROUP_COMMUNICATION] * 2
 
 
 def test_copies_have_nsys2prvs_names_sizes_and_a_line_from_their_call(tmp_path: Path) -> None:

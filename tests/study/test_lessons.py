@@ -10,7 +10,7 @@ import pytest
 
 from harness.analysis.metrics import COLLECTIVES, Metrics
 from harness.analysis.summary import Finding, Quality, Summary, Verdict
-from harness.cli.lesson import Asked, _next, _paired
+from harness.cli.lesson import LessonAtSite, _next, _paired
 from harness.cli.lesson_answer import again, answer_lines, doubts_of, what_to_do
 from harness.cli.main import main
 from harness.common.errors import RequestError
@@ -20,18 +20,18 @@ from harness.experiment.parse import all_options, build_experiment, command_of
 from harness.run import Record, Run, Stage, Status
 from harness.site.site import Site, load_site
 from harness.study.lessons import (
-    Answer,
+    ExperimentPair,
     Outcome,
-    Pair,
+    RelationResult,
     answers,
     at_site,
-    command,
     find_pair,
     lesson_names,
     load_lesson,
+    shell_command,
 )
 
-# What facts.py can name of every run; a lesson that asks for anything else can never be answered.
+# The metrics that every run can have; a lesson that asks for anything else can never be answered.
 NAMES = {
     *("step_ns", "data_loading_share", "gemm_bf16_share", "overlap_fraction", "tokens_per_s"),
     *("tokens_per_s_per_rank", "bytes_across_nodes", "parameter_bytes", "message_bytes"),
@@ -42,8 +42,8 @@ NAMES = {
 ALL = ["1a", "1b", "1c", "2a", "2b", "2c", "3a", "3b", "3c", "3d"]
 
 
-def facts_of(experiment: Experiment) -> Metrics:
-    """The facts that a run of this experiment can have: without a pipeline there is no bubble."""
+def metrics_of(experiment: Experiment) -> Metrics:
+    """The metrics that a run of this experiment can have: without a pipeline there is no bubble."""
     names = set(NAMES)
     if isinstance(experiment, Megatron) and experiment.pp > 1:
         names |= {"bubble", "expected_bubble", "microbatches"}
@@ -72,7 +72,7 @@ def completed(root: Path, job_id: str, experiment: Experiment) -> Run:
 def test_each_lesson_asks_only_for_what_its_runs_can_measure(name: str, cpu: bool) -> None:
     lesson = load_lesson(name)
     pair = lesson.pair(cpu)
-    decided = answers(lesson, facts_of(pair.a), facts_of(pair.b), on_gpu=not cpu, over_network=True)
+    decided = answers(lesson, metrics_of(pair.a), metrics_of(pair.b), on_gpu=not cpu, over_network=True)
     assert len(decided) >= 2
     for one in decided:
         assert one.outcome is not Outcome.CANNOT_SHOW or (cpu and one.relation.needs == "gpu"), one.why
@@ -153,7 +153,7 @@ def test_a_pair_must_agree_in_what_the_lesson_leaves_open(tmp_path: Path) -> Non
     assert found.b is None
 
 
-def paired(name: str, runs: list[Run], site: Site) -> tuple[str | None, str | None, Pair]:
+def paired(name: str, runs: list[Run], site: Site) -> tuple[str | None, str | None, ExperimentPair]:
     pair, found = _paired(load_lesson(name), runs, site)
     a, b = (None if run is None else run.job_id for run in found)
     return a, b, pair
@@ -261,14 +261,14 @@ def test_an_answer_tells_its_numbers_with_their_units() -> None:
         "b.message_bytes / a.message_bytes": 2.3163,
         "by theory": 2.4,
     }
-    (_, said) = answer_lines(Answer(load_lesson("1a").relations[0], Outcome.HOLDS, numbers, ""))
+    (_, said) = answer_lines(RelationResult(load_lesson("1a").relations[0], Outcome.HOLDS, numbers, ""))
     assert said.strip() == (
         "a.step_ns = 30.6 ms, b.data_loading_share = 28.1 %, b.parameter_bytes = 13.0 GB, a.all_reduce_count = 7, "
         "b.message_bytes / a.message_bytes = 2.32, by theory = 2.4"
     )
 
 
-def failed(name: str, a: Metrics, b: Metrics) -> list[Answer]:
+def failed(name: str, a: Metrics, b: Metrics) -> list[RelationResult]:
     return answers(load_lesson(name), a, b, on_gpu=True, over_network=True)
 
 
@@ -386,14 +386,15 @@ def test_at_a_site_with_defaults_a_lesson_is_what_its_commands_ask_for(
         DDP(mixed_precision=True, active_steps=3, seed=7),
     )
     assert (
-        command(pair.a, "x.yaml", site.defaults) == "bash slurm.sh -e 1 --site x.yaml -- --no-mixed-precision"
+        shell_command(pair.a, "x.yaml", site.defaults)
+        == "bash slurm.sh -e 1 --site x.yaml -- --no-mixed-precision"
     )
-    assert command(pair.b, None, site.defaults) == "bash slurm.sh -e 1"
+    assert shell_command(pair.b, None, site.defaults) == "bash slurm.sh -e 1"
 
 
 def test_what_no_flag_takes_back_the_lesson_runs_itself() -> None:
     lesson, site = load_lesson("1a"), Site(name="x", description="x", defaults={"slow_dataloading": True})
-    asked = Asked(lesson, at_site(lesson.pair(cpu=False), site.defaults), site, "my x.yaml")
+    asked = LessonAtSite(lesson, at_site(lesson.pair(cpu=False), site.defaults), site, "my x.yaml")
     assert asked.command(asked.pair.a) == "bash slurm.sh lesson 1a --site 'my x.yaml' --run"
     assert asked.command(asked.pair.b) == "bash slurm.sh -e 1 --site 'my x.yaml'"
 
@@ -414,5 +415,7 @@ def test_defaults_that_break_a_lesson_are_one_sentence() -> None:
 
 
 def test_a_command_is_written_as_on_the_slides() -> None:
-    assert command(DeepSpeed(nodes=2, overlap_comm=False)) == "bash slurm.sh -e 2 -n 2 -- --ds-no-overlap"
-    assert command(DDP()) == "bash slurm.sh -e 1"
+    assert (
+        shell_command(DeepSpeed(nodes=2, overlap_comm=False)) == "bash slurm.sh -e 2 -n 2 -- --ds-no-overlap"
+    )
+    assert shell_command(DDP()) == "bash slurm.sh -e 1"
