@@ -1,6 +1,6 @@
-"""The words of a launch, read as flags and their values: `-n 2`, `-n2`, `--nodes 2`, `--nodes=2`, `--dry-run`.
+"""The command line of a launch, read as flags and values: `-n 2`, `-n2`, `--nodes 2`, `--nodes=2`, `--dry-run`.
 
-Knows how flags are written and which there are. What a value may be, the experiment and the site say.
+Knows which flags there are and how they are written. The experiment and the site decide which values are allowed.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ class Declared(NamedTuple):
 
 
 class LaunchLine(NamedTuple):
-    """What was typed. `given`: the last spelling of each parameter that occurs → its last value, or True."""
+    """What was typed. `given`: the last spelling of each parameter that was typed → its last value, or True."""
 
     given: dict[str, str | bool]
-    unknown: list[str]  # words that are no parameter, and no value of an unknown flag
-    complaints: list[str]  # a sentence for each flag that lacks its value, or has one and takes none
+    unknown: list[str]  # arguments that are neither a parameter nor the value of an unknown flag
+    complaints: list[str]  # a sentence for each flag whose value is missing or not allowed
 
 
 DRY_RUN = "print the script, warn of what a launch would miss, do nothing"
@@ -46,7 +46,7 @@ def declared() -> dict[str, Declared]:
     """Each spelling and its parameter: the experiments' options, the site's, and how the launch itself behaves."""
     options = [option for pairs in all_options().values() for _, option in pairs]
     found = [each for option in [*options, *options_of(Site)] for each in _parameters(option)]
-    # The longest last, so that it stays: `--steps` alone is the same parameter as `--iters/--steps`.
+    # The one with most spellings last, so that it stays: `--steps` is the same parameter as `--iters/--steps`.
     found.sort(key=lambda each: len(each.names))
     return {name: each for each in [*found, *BEHAVIOUR] for name in each.names}
 
@@ -83,7 +83,7 @@ def read_line(argv: list[str], flags: Mapping[str, Declared]) -> LaunchLine:
 
 
 def _parted(word: str, flags: Mapping[str, Declared]) -> tuple[str, str | None]:
-    """A flag and the value joined to it, if any."""
+    """The flag, and the value that is joined to it, or None."""
     name, equals, value = word.partition("=")
     if name not in flags and word[:2] in flags and flags[word[:2]].takes_value:
         return word[:2], word[2:]
@@ -91,7 +91,7 @@ def _parted(word: str, flags: Mapping[str, Declared]) -> tuple[str, str | None]:
 
 
 def _is_flag(word: str, flags: Mapping[str, Declared]) -> bool:
-    """Whether what follows a flag is the next one and so not its value: `-a --dry-run`."""
+    """Whether the word after a flag is the next flag and so not its value: `-a --dry-run`."""
     return word.partition("=")[0] in flags or re.match("--[A-Za-z]", word) is not None
 
 

@@ -1,4 +1,4 @@
-"""The commands there are, and a function run as one of them. Knows none of the commands' modules but by name."""
+"""The commands, and a function run as one of them. Knows the modules of the commands by name only."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Entry(NamedTuple):
 
     module: str
     help: str
-    launches: bool = False  # it starts trainings, and so needs the checkout
+    launches: bool = False  # it starts trainings, so it needs the checkout
 
 
 COMMANDS = {
@@ -37,7 +37,7 @@ COMMANDS = {
 
 
 def run_command(name: str, function: Callable[..., object], argv: list[str]) -> int:
-    """A function as a Typer command line of its own; its return value, if a number, is the exit code."""
+    """Run a function as a Typer command line; a number that it returns is the exit code."""
     import typer
 
     app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)

@@ -1,4 +1,4 @@
-"""`slurm.sh compare`: runs or summaries against the first of them."""
+"""`slurm.sh compare`: each run or summary against the first one."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def compare(
         print(json.dumps(dumped[0] if len(dumped) == 1 else dumped, indent=1))
     else:
         sys.stdout.write(render_comparisons(pairs, [summary for _, summary in found]))
-    failures = [_fails(pair, text) for pair in pairs for text in fail_if or []]  # each says what it found
+    failures = [_fails(pair, text) for pair in pairs for text in fail_if or []]  # each prints its result
     return int(any(failures))
 
 
@@ -77,9 +77,8 @@ def _fails(comparison: Comparison, text: str) -> bool:
     from harness.analysis.compare import ratios
     from harness.study.expression import Unanswerable, evaluate
 
-    known = ratios(comparison)
     try:
-        value = evaluate(text, known)
+        value = evaluate(text, ratios(comparison))
     except Unanswerable as why:
         raise RequestError(f"--fail-if {text!r}: {why}") from None
     if not isinstance(value, bool):

@@ -1,4 +1,4 @@
-"""`slurm.sh paraver` and `slurm.sh perfetto`: which traces, where to, which engine; then call and print."""
+"""`slurm.sh paraver` and `slurm.sh perfetto`: find the traces, choose the engine and the place, write, and print."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -33,7 +33,7 @@ OutOption = Annotated[
 
 
 class ParaverEngine(str, Enum):
-    """Who writes the Paraver trace."""
+    """Which program writes the Paraver trace."""
 
     auto = "auto"
     nsys2prv = "nsys2prv"
@@ -42,52 +42,48 @@ class ParaverEngine(str, Enum):
 
 @dataclass(frozen=True)
 class Sources:
-    """What to export: trace files, the run they are of (if one), and the nsys reports or exports among them."""
+    """What to export: trace files, their run where they are of one run, and the nsys reports or exports among them."""
 
     traces: list[Path]
     run: Run | None
     reports: list[Path]
 
     def hosts(self) -> dict[int, str]:
-        """Node name by rank, as the training wrote it down; a Kineto trace does not say it."""
+        """Node name by rank, as the training wrote it down; a Kineto trace does not name its node."""
         from harness.run import read_json_lines
 
-        starts = [
-            line
-            for file in (self.run.metrics() if self.run else [])
-            for line in read_json_lines(file)
-            if line.get("event") == "start"
-        ]
+        lines = [line for file in (self.run.metrics() if self.run else []) for line in read_json_lines(file)]
         return {
             line["rank"]: line["host"]
-            for line in starts
-            if isinstance(line.get("rank"), int) and isinstance(line.get("host"), str)
+            for line in lines
+            if line.get("event") == "start"
+            and isinstance(line.get("rank"), int)
+            and isinstance(line.get("host"), str)
         }
 
     def folder(self) -> Path:
-        """Where the result goes when no other place was named."""
+        """Where the result goes without `--out`."""
         return self.traces[0].parent if self.run else Path.cwd()
 
     def open(self) -> list[Trace]:
-        """All of them, read. Raises TraceError for the first that cannot be read."""
+        """All traces, read. Raises TraceError: for the first that cannot be read."""
         from harness.traces.many import map_traces
         from harness.traces.progress import Progress
 
         with Progress("reading traces") as progress:
             # Here, not in worker processes: a whole trace would travel back from them.
-            read = map_traces(self.traces, _itself, workers=1, progress=progress)
-        traces = [each for each in read if not isinstance(each, HarnessError)]
+            read = map_traces(self.traces, lambda trace: trace, workers=1, progress=progress)
         for failed in (each for each in read if isinstance(each, HarnessError)):
             raise failed
-        return traces
-
-
-def _itself(trace: Trace) -> Trace:
-    return trace
+        return [each for each in read if not isinstance(each, HarnessError)]
 
 
 def sources(tokens: list[str]) -> Sources:
-    """Traces meant by the command line. Raises RequestError when a token means nothing or holds no trace."""
+    """The traces that the command line names.
+
+    Raises:
+        RequestError: a token names nothing, or there is no trace.
+    """
     from harness.run import Run, find_run
     from harness.traces import find_traces
 
@@ -149,16 +145,14 @@ def paraver(
     only_nsys = len(found.reports) == len(found.traces)
     if engine is ParaverEngine.nsys2prv and not only_nsys:
         raise RequestError("--engine nsys2prv: it reads nsys reports only; use --engine own for these traces")
-    chosen = engine
-    if engine is ParaverEngine.auto:
-        chosen = ParaverEngine.nsys2prv if only_nsys and (container or installed()) else ParaverEngine.own
     notes = [] if out else names.kept(prefix, names.PARAVER)
-    if chosen is ParaverEngine.nsys2prv:
+    automatic = engine is ParaverEngine.auto and only_nsys and (container or installed())
+    if engine is ParaverEngine.nsys2prv or automatic:
         image = (container_command, container) if container else None
         try:
             return _paraver_nsys2prv(found, prefix, wanted, image, notes=notes, as_json=as_json)
         except HarnessError as error:
-            if engine is ParaverEngine.nsys2prv:
+            if not automatic:
                 raise
             notes.append(f"nsys2prv was tried first: {error}")
     return _paraver_own(found, prefix, notes, as_json)
@@ -167,7 +161,7 @@ def paraver(
 def _as_options(
     out: Path | None, engine: ParaverEngine, types: str | None, container: Path | None, container_command: str
 ) -> list[str]:
-    """The same request as words of a command line that is run in another folder."""
+    """The same request as arguments of a command line that is run in another folder."""
     given = {
         "--engine": engine.value,
         "--out": out.absolute() if out else None,
@@ -192,7 +186,7 @@ def _paraver_submitted(tokens: list[str], options: list[str], as_json: bool) -> 
     if as_json:
         print(json.dumps({"job_id": job_id, "after": run.job_id, "output": str(output)}))
     else:
-        print(f"submitted {job_id}: converts {run.name} when it has ended; what it says goes to {output}")
+        print(f"submitted {job_id}: converts {run.name} when it has ended; its output goes to {output}")
     return 0
 
 
@@ -208,41 +202,32 @@ def _paraver_nsys2prv(
     from harness.export.nsys2prv import convert
 
     done = convert(found.reports, prefix, types=types, image=image)
-    facts = done.facts
-    _print(
-        as_json,
-        {
-            "engine": "nsys2prv",
-            "prv": str(done.prv),
-            "tasks": len(facts.threads),
-            "threads": sum(facts.threads),
-            "nodes": facts.rows.get("NODE", []),
-            "events": facts.events,
-            "duration_ns": facts.end_ns,
-            "notes": notes + done.notes,
-        },
-    )
-    return 0
+    made = {
+        "engine": "nsys2prv",
+        "prv": str(done.prv),
+        "tasks": len(done.facts.threads),
+        "threads": sum(done.facts.threads),
+        "nodes": done.facts.rows.get("NODE", []),
+        "events": done.facts.events,
+        "duration_ns": done.facts.end_ns,
+    }
+    return _print(as_json, made, notes + done.notes)
 
 
 def _paraver_own(found: Sources, prefix: Path, notes: list[str], as_json: bool) -> int:
     from harness.export.paraver import write_paraver
 
     done = write_paraver(found.open(), prefix, found.hosts())
-    _print(
-        as_json,
-        {
-            "engine": "own",
-            "prv": str(done.prv),
-            "tasks": done.tasks,
-            "threads": done.threads,
-            "nodes": done.nodes,
-            "records": done.records,
-            "duration_ns": done.end_ns,
-            "notes": notes + done.notes,
-        },
-    )
-    return 0
+    made = {
+        "engine": "own",
+        "prv": str(done.prv),
+        "tasks": done.tasks,
+        "threads": done.threads,
+        "nodes": done.nodes,
+        "records": done.records,
+        "duration_ns": done.end_ns,
+    }
+    return _print(as_json, made, notes + done.notes)
 
 
 def perfetto(tokens: TokensArgument, *, out: OutOption = None, as_json: JsonOption = False) -> int:
@@ -250,7 +235,7 @@ def perfetto(tokens: TokensArgument, *, out: OutOption = None, as_json: JsonOpti
     from harness.export.perfetto import write_perfetto
     from harness.monitor.samples import find, read
 
-    # Not .json.gz unless asked for: the result must not be taken for one more rank's trace by the next command.
+    # Not .json.gz unless asked for: the next command must not take the result for the trace of one more rank.
     suffixes = names.AS_GIVEN if out is not None and out.name.endswith(".gz") else names.PERFETTO
     if out is not None:
         names.refuse_taken(out, suffixes)
@@ -260,23 +245,19 @@ def perfetto(tokens: TokensArgument, *, out: OutOption = None, as_json: JsonOpti
     folders = found.run.monitors() if found.run else []
     recordings = [read(folder) for monitor in folders for folder in find(monitor)]
     done = write_perfetto(found.open(), target, found.hosts(), recordings)
-    _print(
-        as_json,
-        {
-            "perfetto": str(done.path),
-            "tasks": done.tasks,
-            "events": done.events,
-            "megabytes": round(done.path.stat().st_size / 1e6, 2),
-            "notes": ([] if out else names.kept(prefix, suffixes)) + done.notes,
-        },
-    )
-    return 0
+    made = {
+        "perfetto": str(done.path),
+        "tasks": done.tasks,
+        "events": done.events,
+        "megabytes": round(done.path.stat().st_size / 1e6, 2),
+    }
+    return _print(as_json, made, ([] if out else names.kept(prefix, suffixes)) + done.notes)
 
 
-def _fact(name: str, value: float | str) -> str:
+def _amount(name: str, value: float | str) -> str:
     """A number with its unit or noun.
 
-    >>> _fact("tasks", 1), _fact("records", 32660), _fact("duration_ns", 684_372_939), _fact("megabytes", 0.29)
+    >>> _amount("tasks", 1), _amount("records", 32660), _amount("duration_ns", 684_372_939), _amount("megabytes", 0.29)
     ('1 task', '32,660 records', '684 ms', '0.29 MB')
     """
     from harness.format.format import duration
@@ -290,17 +271,18 @@ def _fact(name: str, value: float | str) -> str:
     return f"{value:,} {name.removesuffix('s') if value == 1 else name}"
 
 
-def _print(as_json: bool, facts: dict[str, object]) -> None:
+def _print(as_json: bool, made: dict[str, Any], notes: list[str]) -> int:
+    """Print what was written; `made` begins with the file under its kind, or with the engine before it."""
     if as_json:
-        print(json.dumps(facts, indent=1))
-        return
-    notes = facts.pop("notes")
-    path = facts.pop("prv", None) or facts.pop("perfetto")
-    shown = [_fact(name, value) for name, value in facts.items() if isinstance(value, int | float | str)]
+        print(json.dumps(made | {"notes": notes}, indent=1))
+        return 0
+    path = made.pop("prv", None) or made.pop("perfetto")
+    shown = [_amount(name, value) for name, value in made.items() if not isinstance(value, list)]
     print(f"{path}\n  {', '.join(shown)}")
-    for note in notes if isinstance(notes, list) else []:
+    for note in notes:
         print(f"  note: {note}")
-    if str(path).endswith(".prv"):
+    if path.endswith(".prv"):
         print(f"  views to open with it: {CONFIGS / 'paraver'}/*.cfg")
     else:
         print("  open it at https://ui.perfetto.dev or in chrome://tracing")
+    return 0

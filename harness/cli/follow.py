@@ -1,4 +1,4 @@
-"""Waiting for a run: its output as it comes, then its answer."""
+"""Wait for a run: show its output as it comes, then its report."""
 
 from __future__ import annotations
 
@@ -23,28 +23,28 @@ GRACE_S = 60
 
 
 def tails(run: Run) -> list[Tail]:
-    """The run's logs, each to the stream it belongs to."""
+    """The run's logs, each with the stream it is written to."""
     others = [run.err, *backend_of_run(run).logs(run)]
     return [Tail(run.out, sys.stdout), *(Tail(path, sys.stderr) for path in others)]
 
 
 def follow(run: Run, quiet: bool, as_json: bool) -> int:
-    """Wait until the run has ended, then print its answer; returns 0 if it completed, else 1."""
+    """Wait until the run has ended, then print its report; returns 0 if it completed, else 1."""
     return _answer(run, watch(run, quiet), as_json, shown=not quiet)
 
 
 def watch(run: Run, quiet: bool) -> State:
-    """Wait until the run has ended, with its output unless `quiet`; returns how it ended."""
-    state: State | None = None  # stays so when Ctrl-C stopped it
+    """Wait until the run has ended, and show its output unless `quiet`; returns its state."""
+    state: State | None = None  # stays None when Ctrl-C stopped the run
     with _interruptible(run):
         state = wait_for_end(run, [] if quiet else tails(run))
     return state or state_of(run)
 
 
 def wait_for_end(run: Run, outputs: list[Tail]) -> State:
-    """Poll until the state is final, showing `outputs` meanwhile. `unknown` has to repeat to be believed."""
+    """Poll until the state is final, and show `outputs` meanwhile. `unknown` is final when it lasts for GRACE_S."""
     unknown_since: float | None = None
-    said = ""
+    shown = ""
     while True:
         state = state_of(run)
         for tail in outputs:
@@ -54,20 +54,16 @@ def wait_for_end(run: Run, outputs: list[Tail]) -> State:
         unknown_since = (unknown_since or time.monotonic()) if state == "unknown" else None
         if unknown_since and time.monotonic() - unknown_since > GRACE_S:
             return state
-        said = _say_why_it_waits(run, state, said)
+        reason = why(run, state)
+        if reason and reason != shown:
+            print(f"{state}: {reason}", file=sys.stderr)
+            shown = reason
         time.sleep(backend_of_run(run).POLL_S)
-
-
-def _say_why_it_waits(run: Run, state: State, said: str) -> str:
-    reason = why(run, state)
-    if reason and reason != said:
-        print(f"{state}: {reason}", file=sys.stderr)
-    return reason or said
 
 
 @contextmanager
 def _interruptible(run: Run) -> Iterator[None]:
-    """Ctrl-C stops a run of this machine, and only the watching of any other."""
+    """Ctrl-C stops a run on this machine; of a run elsewhere it only ends the watching."""
     try:
         yield
     except KeyboardInterrupt:
@@ -77,7 +73,7 @@ def _interruptible(run: Run) -> Iterator[None]:
                 file=sys.stderr,
             )
             raise
-        print("\nstopping: the traces so far are kept (a second Ctrl-C leaves it to itself)", file=sys.stderr)
+        print("\nstopping: the traces so far are kept (a second Ctrl-C ends only this wait)", file=sys.stderr)
         cancel(run)
         wait_for_end(run, [])
 
@@ -98,9 +94,9 @@ def _answer(run: Run, state: State, as_json: bool, shown: bool) -> int:
 
 
 def write_report(run: Run) -> tuple[list[Summary], bool]:
-    """summary.json and report.html beside what the run left; none, and why on stderr, where nothing can be measured.
+    """Write summary.json and report.html into the run; where nothing can be measured, print the reason to stderr.
 
-    Returns what was measured, and whether the page was written.
+    Returns the summaries, and whether the page was written.
     """
     from harness.measure.request import Request, measure_request
     from harness.report.exercise_0.terminal import is_comm_run
@@ -116,7 +112,7 @@ def write_report(run: Run) -> tuple[list[Summary], bool]:
 
 
 def _text(run: Run, summaries: list[Summary], shown: bool, page: bool) -> str:
-    """The report; without what the run's own output has just said, where that was shown."""
+    """The report, without the lines that the run's own output has just shown."""
     from harness.cli.screen import columns
     from harness.report.exercise_0.terminal import is_comm_run, render_comm
     from harness.report.tables.screen import WIDTH
@@ -129,7 +125,7 @@ def _text(run: Run, summaries: list[Summary], shown: bool, page: bool) -> str:
 
 
 def _write_page(run: Run, measured: Measurement) -> bool:
-    """report.html beside summary.json, True if it was written; a disk that takes none costs only the page."""
+    """Write report.html beside summary.json; False where the disk refuses it."""
     from harness.report.page.write import write_pages
 
     try:

@@ -1,4 +1,4 @@
-"""The help page: flags grouped by exercise, with the active site's defaults and the slides' example."""
+"""The help page: flags by exercise, with the defaults of the active site and the example of the slides."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the command says without a checkout: its help, and that launching needs one. Knows what does not launch."""
+"""The command without a checkout: it shows its help, and refuses to launch. Knows which commands do not launch."""
 
 from __future__ import annotations
 
@@ -8,7 +8,11 @@ from harness.common.paths import PROGRAM
 
 
 def answer_without_launch(argv: list[str]) -> int:
-    """The help page for `--help` or nothing. Raises RequestError for every word that would launch."""
+    """Print the help page for `--help` or no argument.
+
+    Raises:
+        RequestError: any other argument would launch.
+    """
     if not argv or argv[0] in ("-h", "--help"):
         print(commands_help())
         return 0
@@ -19,7 +23,7 @@ def answer_without_launch(argv: list[str]) -> int:
 
 
 def commands_help() -> str:
-    """The commands that work on runs and traces wherever they came from."""
+    """The help page: the commands that work on runs and traces of any origin."""
     working = {name: entry.help for name, entry in COMMANDS.items() if not entry.launches}
     width = max(map(len, working))
     return "\n".join(

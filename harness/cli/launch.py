@@ -1,4 +1,4 @@
-"""Launching: from the words typed to an experiment and a site, then submit, follow, answer."""
+"""Launch: from the command line to an experiment and a site, then submit, follow, and report."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 class Behaviour(NamedTuple):
-    """What the command itself is asked to do, beside the experiment."""
+    """The options of the command itself, beside the experiment."""
 
     site: str | None = None
     dry_run: bool = False
@@ -31,7 +31,11 @@ class Behaviour(NamedTuple):
 
 
 def launch_argv(argv: list[str]) -> int:
-    """Launch from the words after `slurm.sh`; returns the exit code. Raises RequestError with all that is wrong."""
+    """Launch from the arguments of `slurm.sh`; returns the exit code.
+
+    Raises:
+        RequestError: a sentence for each thing that is wrong.
+    """
     line = read_line(argv, declared())
     given: dict[str, Any] = line.given
     if "--help" in given or not any(line):
@@ -68,9 +72,8 @@ def request_of(line: LaunchLine) -> tuple[Experiment, SiteChoice]:
     asked = [pair for pair in given.items() if pair[0] not in own | site_fields.keys()]
     defaults = choice.site.defaults if choice else {}
     experiment = _or_error(errors, lambda: build_experiment(asked, line.unknown, declared(), defaults))
-    place = (
-        choice.site if choice else Site(name="unknown", description="")
-    )  # its flags are judged all the same
+    # The site's flags are checked even where the site is not known.
+    place = choice.site if choice else Site(name="unknown", description="")
     changes = {site_fields[name]: value for name, value in given.items() if name in site_fields}
     site = _or_error(errors, lambda: override(place, changes))
     if errors or choice is None or experiment is None or site is None:
@@ -79,7 +82,7 @@ def request_of(line: LaunchLine) -> tuple[Experiment, SiteChoice]:
 
 
 def _or_error(errors: list[str], ask: Callable[[], T]) -> T | None:
-    """What `ask` returns; or None, and its complaint is among the errors."""
+    """What `ask` returns; where it raises, None, and the message is added to `errors`."""
     try:
         return ask()
     except RequestError as error:
@@ -88,7 +91,7 @@ def _or_error(errors: list[str], ask: Callable[[], T]) -> T | None:
 
 
 def go(experiment: Experiment, choice: SiteChoice, behaviour: Behaviour, command: list[str]) -> int:
-    """Launch the experiment, or say what a launch would do; returns the exit code."""
+    """Launch the experiment, or print what a launch would do; returns the exit code."""
     from harness.launch.check import forewarnings, require_training
     from harness.launch.job import warnings_of
     from harness.launch.submit import prepare, script_of, submit
@@ -112,9 +115,9 @@ def _warn(warnings: list[str]) -> None:
 
 
 def after_submission(run: Run, behaviour: Behaviour) -> int:
-    """Say where it is; wait, follow and report as asked.
+    """Print where the run is; wait, follow and report as asked.
 
-    A run on this machine is always followed, and so is exercise 0, which is there to be read: it takes a minute.
+    A run on this machine is always followed, and so is exercise 0: it takes a minute, and its output is the answer.
     """
     from harness.cli.follow import follow
     from harness.launch.backends.registry import backend_of_run

@@ -20,21 +20,19 @@ if TYPE_CHECKING:
 
 
 class LessonAtSite(NamedTuple):
-    """A lesson as this place runs it."""
+    """A lesson, with its experiments as they run at one site."""
 
     lesson: Lesson
-    pair: (
-        ExperimentPair  # what the lesson leaves open is as in the run that was found, else the site's default
-    )
+    pair: ExperimentPair  # open settings are those of the run that was found, else the defaults of the site
     site: Site
     site_given: str | None  # --site
 
     def command(self, experiment: Experiment) -> str:
-        """What to type for one side; where a default of the site cannot be taken back, the lesson itself can run it."""
+        """The command of one side; where no flag can undo a default of the site, the lesson's own `--run`."""
         from harness.study.lessons import lesson_command, shell_command
 
-        whole = shell_command(experiment, self.site_given, self.site.defaults)
-        return whole or f"bash {lesson_command(self.lesson.name, self.site_given)} --run"
+        typed = shell_command(experiment, self.site_given, self.site.defaults)
+        return typed or f"bash {lesson_command(self.lesson.name, self.site_given)} --run"
 
 
 def lesson(
@@ -61,12 +59,7 @@ def lesson(
     """List the lessons, or do one: its question, its two runs (the missing ones are run), hints, the answer."""
     from harness.launch.check import lacks_training
     from harness.site.detection import choose_site
-    from harness.study.lessons import (
-        Found,
-        lesson_command,
-        lesson_names,
-        load_lesson,
-    )
+    from harness.study.lessons import Found, lesson_command, lesson_names, load_lesson
 
     if again and run is False:
         raise RequestError("--again starts both runs and --no-run starts none: drop one")
@@ -76,7 +69,8 @@ def lesson(
     chosen = load_lesson(name)
     pair, found = _paired(chosen, completed_runs(), here)
     asked = LessonAtSite(chosen, pair, here, site)
-    hints = chosen.here(_on_cpu(here)).hints
+    lesson_here = chosen.here(_on_cpu(here))
+    hints = lesson_here.hints
     missing = again or found.a is None or found.b is None
     reading = bool(hint or answer or as_json)
     if missing and lacks_training(here) and _wants_runs(again or run, reading, here):
@@ -93,7 +87,9 @@ def lesson(
     if answer:
         return _answer(asked, found, as_json)
     if as_json:
-        print(json.dumps(_row(chosen, found) | _texts(asked, hints[:hint]), indent=1))
+        commands = {"command_a": asked.command(pair.a), "command_b": asked.command(pair.b)}
+        texts = {"question": lesson_here.question, **commands, "hints": hints[:hint]}
+        print(json.dumps(_row(chosen, found) | texts, indent=1))
     else:
         then = "--run" if missing else _next(len(hints), hint)
         print(f"\nnext: {lesson_command(chosen.name, site)} {then}")
@@ -101,13 +97,12 @@ def lesson(
 
 
 def _next(hints: int, given: int) -> str:
-    """One hint more than were given, as long as there is one."""
-    another = ["--hint " * given + "--hint"] if given < hints else []
-    return " · ".join([*another, "--answer"])
+    """The flags for the next hint, where there is one, and for the answer."""
+    return ("--hint " * (given + 1) + "· " if given < hints else "") + "--answer"
 
 
 def _paired(lesson: Lesson, runs: list[Run], here: Site) -> tuple[ExperimentPair, Found]:
-    """What the two sides ask for, and the runs of them that there are; a missing side agrees with the other."""
+    """The experiments of both sides, and the runs found of them; a missing side agrees with the other."""
     from harness.study.lessons import at_site, find_pair, pair_with
 
     cpu = _on_cpu(here)
@@ -120,7 +115,7 @@ def _paired(lesson: Lesson, runs: list[Run], here: Site) -> tuple[ExperimentPair
 
 
 def _wants_runs(asked: bool | None, only_reading: bool, site: Site) -> bool:
-    """This machine's time costs nothing; a cluster's belongs to the account, so a person is asked."""
+    """Runs here cost nothing and are started; runs on a cluster cost the account, so a person is asked."""
     from harness.launch.backends.registry import backend_of
 
     if asked is not None or only_reading:
@@ -134,8 +129,7 @@ def completed_runs() -> list[Run]:
     """Completed runs, oldest first."""
     from harness.run import all_runs
 
-    runs = all_runs()
-    return [r for r in runs if (own := r.status()) is not None and own.state == "completed"]
+    return [r for r in all_runs() if (own := r.status()) is not None and own.state == "completed"]
 
 
 def _on_cpu(site: Site) -> bool:
@@ -165,12 +159,6 @@ def _row(lesson: Lesson, found: Found) -> dict[str, object]:
     return {"name": lesson.name, "title": lesson.title, "a": _id(found.a), "b": _id(found.b)}
 
 
-def _texts(asked: LessonAtSite, hints: list[str]) -> dict[str, object]:
-    commands = {"command_a": asked.command(asked.pair.a), "command_b": asked.command(asked.pair.b)}
-    question = asked.lesson.here(_on_cpu(asked.site)).question
-    return {"question": question, **commands, "hints": hints}
-
-
 def _id(run: Run | None) -> str | None:
     return run.job_id if run is not None else None
 
@@ -186,10 +174,10 @@ def _question(asked: LessonAtSite, found: Found) -> None:
 
 
 def _run_missing(asked: LessonAtSite, found: Found, quiet: bool) -> Found:
-    """Both runs, the missing ones made now. All are submitted first where a scheduler queues them."""
+    """Both runs; the missing ones are started now, all at once where a scheduler queues them."""
     from harness.launch.backends.registry import backend_of
     from harness.launch.submit import prepare, submit
-    from harness.study.lessons import Found as Pairing
+    from harness.study.lessons import Found
 
     runs, unfinished = [], []
     for experiment, run in ((asked.pair.a, found.a), (asked.pair.b, found.b)):
@@ -205,7 +193,7 @@ def _run_missing(asked: LessonAtSite, found: Found, quiet: bool) -> Found:
         runs.append(run)
     for run in unfinished:
         _complete(run, quiet)
-    return Pairing(*runs)
+    return Found(*runs)
 
 
 def _complete(run: Run, quiet: bool) -> None:
@@ -220,17 +208,14 @@ def _complete(run: Run, quiet: bool) -> None:
 
 def _answer(asked: LessonAtSite, found: Found, as_json: bool) -> int:
     from harness.cli.lesson_answer import give_answer
-
-    if found.a is None or found.b is None:
-        raise RequestError(_what_is_missing(asked, found))
-    give_answer(asked.lesson, found.a, found.b, asked.site_given, as_json)
-    return 0
-
-
-def _what_is_missing(asked: LessonAtSite, found: Found) -> str:
     from harness.study.lessons import lesson_command
 
-    pairs = ((asked.pair.a, found.a), (asked.pair.b, found.b))
-    needed = " and of: ".join(asked.command(experiment) for experiment, run in pairs if run is None)
-    name = asked.lesson.name
-    return f"lesson {name} needs a run of: {needed} (or: {lesson_command(name, asked.site_given)} --run)"
+    if found.a is None or found.b is None:
+        sides = ((asked.pair.a, found.a), (asked.pair.b, found.b))
+        needed = " and of: ".join(asked.command(experiment) for experiment, run in sides if run is None)
+        name = asked.lesson.name
+        raise RequestError(
+            f"lesson {name} needs a run of: {needed} (or: {lesson_command(name, asked.site_given)} --run)"
+        )
+    give_answer(asked.lesson, found.a, found.b, asked.site_given, as_json)
+    return 0

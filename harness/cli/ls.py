@@ -1,4 +1,4 @@
-"""`slurm.sh ls`: the runs there are, newest last, as wide as the terminal."""
+"""`slurm.sh ls`: all runs, newest last, as wide as the terminal."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from harness.common.paths import PROGRAM
 from harness.run import FINAL, Run, State, all_runs, no_runs, runs_root, when
 
 HEAD = {"job_id": "run", "state": "state", "step": "step", "submitted": "submitted", "name": "name"}
-NO_TERMINAL = 100_000  # characters: into a file or a pipe names go whole
+NO_TERMINAL = 100_000  # characters: names are not cut in a file or a pipe
 
 
 def ls(
@@ -24,7 +24,7 @@ def ls(
 ) -> int:
     """List the runs with their states and step times, newest last."""
     runs = all_runs()
-    silent = set[str]()  # of Slurm's programs: none is waited for twice
+    silent = set[str]()  # Slurm's programs that did not answer: each is waited for once
     rows = [_row(run, silent) for run in runs[-limit:]]
     if as_json:
         print(json.dumps(rows, indent=1))
@@ -73,7 +73,7 @@ def _print(rows: list[dict[str, Any]], there_are: int) -> None:
     width = columns(NO_TERMINAL)
     lines = _aligned([HEAD, *map(_cells, rows)])
     cut_names = any(len(line) > width for line in lines)
-    if cut_names:  # what stands in the first column is not needed twice
+    if cut_names:  # the first column has the id already
         lines = _aligned([HEAD, *(_cells(row) | {"name": _without_id(row)} for row in rows)])
     print("\n".join(cut(line, width) for line in lines))
     for hidden in _hidden(rows, there_are, cut_names):
@@ -101,12 +101,12 @@ def _without_id(row: dict[str, Any]) -> str:
 
 
 def _hidden(rows: list[dict[str, Any]], there_are: int, cut_names: bool) -> list[str]:
-    """What the list leaves out or does not say by itself, one line each."""
-    said = []
+    """Notes on what the list leaves out or abbreviates."""
+    notes = []
     if any(row["step_traced"] is False for row in rows):
-        said.append("~: by the training's own clock; the others are the trace's")
+        notes.append("~: by the training's own clock; the others are the trace's")
     if len(rows) < there_are:
-        said.append(f"the newest {len(rows)} of {there_are} runs: {PROGRAM} ls -n {there_are} shows all")
+        notes.append(f"the newest {len(rows)} of {there_are} runs: {PROGRAM} ls -n {there_are} shows all")
     if cut_names:
-        said.append(f"names are shortened: {PROGRAM} ls -n {len(rows)} --json has them whole")
-    return said
+        notes.append(f"names are shortened: {PROGRAM} ls -n {len(rows)} --json has them whole")
+    return notes

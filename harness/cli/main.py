@@ -1,4 +1,4 @@
-"""Which command is meant, and the edge where errors become one sentence and an exit code.
+"""The start of every command, and the place where errors become one sentence and an exit code.
 
 A first argument with a dash launches, as on the workshop's slides; any other is a command. Only the module of the
 command that runs is imported: `--dry-run` must not pay for plots.
@@ -16,7 +16,7 @@ from harness.cli.commands import COMMANDS, run_command
 from harness.common.errors import HarnessError, nearest
 from harness.common.paths import IN_CHECKOUT, PROGRAM
 
-# What a file system refuses that a person can mend, with its exit code: 2 for the name given, 1 for the disk's state.
+# Refusals of a file system that a person can mend, with the exit code: 2 for a wrong name, 1 for a bad disk.
 REFUSALS = {
     errno.ENAMETOOLONG: 2,
     errno.EACCES: 2,
@@ -31,8 +31,8 @@ REFUSALS = {
 
 
 def program() -> NoReturn:
-    """The process: `python -m harness`, which slurm.sh hands over to, and the command that the wheel installs."""
-    # Pydantic would look through every installed package for plugins: with PyTorch there, a tenth of a dry run.
+    """The whole process: `python -m harness`, which slurm.sh starts, and the command that the wheel installs."""
+    # Pydantic would look for plugins in every installed package: with PyTorch, that is a tenth of a dry run.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     sys.exit(main(sys.argv[1:]))
 
@@ -41,9 +41,9 @@ def main(argv: list[str]) -> int:
     """Run one command line; returns the exit code: 0 done, 1 the work failed, 2 the request was wrong."""
     code = 0
     try:
-        code = _with_errors_told(argv)
+        code = _with_errors_printed(argv)
         if sys.stdout is not None:  # `slurm.sh ls >&-`
-            sys.stdout.flush()  # Python's own, at exit, would print what is wrong as an ignored exception
+            sys.stdout.flush()  # at exit, Python would print a failure as an ignored exception
     except BrokenPipeError:  # `slurm.sh ls | head`
         _write_no_more()
     except OSError as error:
@@ -57,7 +57,7 @@ def main(argv: list[str]) -> int:
     return code
 
 
-def _with_errors_told(argv: list[str]) -> int:
+def _with_errors_printed(argv: list[str]) -> int:
     try:
         return _dispatch(argv)
     except HarnessError as error:
@@ -70,7 +70,7 @@ def _with_errors_told(argv: list[str]) -> int:
 
 
 def _write_no_more() -> None:
-    """What is left of the output goes nowhere: at exit Python would try again."""
+    """Discard the rest of the output: at exit, Python would try to write it again."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
@@ -98,5 +98,5 @@ def _dispatch(argv: list[str]) -> int:
 
 
 def _launches(argv: list[str]) -> bool:
-    """Whether these words launch, or are no command at all: help, or flags as on the slides."""
+    """Whether these arguments launch, or name no command: help, or flags as on the slides."""
     return not argv or argv[0].startswith("-") or (argv[0] in COMMANDS and COMMANDS[argv[0]].launches)

@@ -1,4 +1,4 @@
-"""docs/options.md from the options themselves: `python -m harness.cli.options_page > docs/options.md`."""
+"""docs/options.md, generated from the options: `python -m harness.cli.options_page > docs/options.md`."""
 
 from __future__ import annotations
 
@@ -30,27 +30,13 @@ def _site() -> Iterator[str]:
 
 def _exercise(number: int) -> Iterator[str]:
     cls = EXERCISES[number]
-    yield from (
-        "",
-        f"## Exercise {number}: {cls.title}",
-        "",
-        "| flag | takes | default | name | |",
-        "|---|---|---|---|---|",
-    )
+    yield from ("", f"## Exercise {number}: {cls.title}", "")
+    yield from ("| flag | takes | default | name | |", "|---|---|---|---|---|")
     for option in options_of(cls):
         if option.field != "exercise":
-            cells = (
-                f"`{option.spelling}`",
-                _takes(option),
-                _default(option),
-                option.flag.tag or "",
-                option.help,
-            )
-            yield f"| {' | '.join(cells)} |"
-
-
-def _takes(option: Option) -> str:
-    return allowed(option.info) if option.flag.metavar else "–"
+            takes = allowed(option.info) if option.flag.metavar else "–"
+            tag = option.flag.tag or ""
+            yield f"| `{option.spelling}` | {takes} | {_default(option)} | {tag} | {option.help} |"
 
 
 def _default(option: Option) -> str:

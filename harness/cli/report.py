@@ -1,5 +1,4 @@
-"""`slurm.sh report`: parse, measure, print. What the numbers are is harness.analysis, how they look
-harness.report."""
+"""`slurm.sh report`: parse, measure, print. Knows neither how a number is computed nor how it is shown."""
 
 from __future__ import annotations
 
@@ -128,14 +127,14 @@ def _text(paths: list[str], summaries: list[Summary], full: bool, page: bool) ->
 
 
 def _wants_page(html: Path | None, window: WindowChoice, refused: bool) -> bool:
-    """A page is written when asked for; a run's own only of the window that its summary is about."""
+    """Whether to write a page: where asked for, and for a run only of the window that its summary is about."""
     return html is not None or (window is WindowChoice.steps and not refused)
 
 
 def _pages(
     paths: list[str], measured: Measurement, html: Path | None, ranks: frozenset[int] | None
 ) -> list[Path]:
-    """The pages written: where asked, else into the run, where a full or read-only disk is no failure."""
+    """Write the pages: where asked, else into the run. There, a full or read-only disk is only a warning."""
     from harness.report.page.write import write_pages
     from harness.run import naming_flag
 

@@ -1,4 +1,4 @@
-"""`slurm.sh rerun`: the experiment and the site that a run.json holds, launched as a new run."""
+"""`slurm.sh rerun`: launch the experiment of a run.json at its site, as a new run."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def rerun(
     """Run a run.json again: the same experiment at the same site, as a new run."""
     record = find_run(run).record
     choice = SiteChoice(site=record.site, reason=f"run.json of {record.job_id}")
-    typed = record.command[1:2] and record.command[1].startswith("-")  # else a lesson's or a program's own
+    typed = record.command[1:2] and record.command[1].startswith("-")  # else a lesson or a program started it
     asked = command_of(record.experiment, record.site.name, record.site.defaults)
     command = record.command if typed else ["slurm.sh", *(asked or ["rerun", record.job_id])]
     return go(record.experiment, choice, Behaviour(None, dry_run, wait, follow, json_), command)

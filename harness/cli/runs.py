@@ -13,7 +13,7 @@ from harness.cli.options import JsonOption
 from harness.common.paths import PROGRAM
 from harness.run import FINAL, Run, find_run
 
-CANCEL_S = 30.0  # a job is asked first and killed later; a controller may take its time
+CANCEL_S = 30.0  # a job is asked first and killed later; a busy controller needs time
 RUN_HELP = "job id, name, path, or last"
 RunArgument = Annotated[str, typer.Argument(metavar="[RUN]", help=RUN_HELP, show_default=True)]
 

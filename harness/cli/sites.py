@@ -1,4 +1,4 @@
-"""Commands about sites: list them, show one, write the schema that editors complete and check site files with."""
+"""`slurm.sh sites`: list the sites, show one, or print the schema with which editors check site files."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def sites(
 
 def _show(name: str, as_json: bool) -> None:
     site = load_site(name)
-    backend_of(site)  # a file with errors is not shown
+    backend_of(site)  # refuses a file with an unknown scheduler
     if as_json:
         print(site.model_dump_json(indent=1))
         return

@@ -1,5 +1,7 @@
-"""A run's step time from what is stored, without measuring: its summary's, else the training's own clock. Knows the two
-files' few fields that it reads; a list of hundreds of runs must not parse the rest."""
+"""A run's step time from its stored files, without measuring: from its summary, else by the training's own clock.
+
+Parses only the few fields that it needs, so that a list of hundreds of runs is fast.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,7 @@ class _Summary(msgspec.Struct):
 
 
 class StepTime(NamedTuple):
-    """A median. `traced`: of the trace's steps; else by the clock of the training itself."""
+    """A median. `traced`: measured from the trace; else by the training's own clock."""
 
     ns: float
     traced: bool
@@ -40,7 +42,7 @@ _decoder = msgspec.json.Decoder(_Summary)
 
 
 def step_time(run: Run) -> StepTime | None:
-    """The run's step time; None where nothing tells it."""
+    """The run's step time; None where no file has it."""
     return _of_summary(run) or _of_metrics(run)
 
 
@@ -55,7 +57,7 @@ def _of_summary(run: Run) -> StepTime | None:
 
 
 def _of_metrics(run: Run) -> StepTime | None:
-    """Of the first rank only: a run that has no summary yet may have hundreds."""
+    """Of the first rank only: a run without a summary may have hundreds of ranks."""
     for path in run.metrics()[:1]:
         try:
             steps = [line for line in read_json_lines(path) if line.get("event") == "step"]

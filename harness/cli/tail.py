@@ -1,4 +1,4 @@
-"""A file's new text as it comes, without lines that only a tracing tool reads. Knows no run."""
+"""The new text of a growing file, without lines that only a tracing tool reads. Knows no run."""
 
 from __future__ import annotations
 
@@ -7,26 +7,25 @@ import re
 from pathlib import Path
 from typing import TextIO
 
-# PyTorch's profiler marks its start and its stop so on stderr. KINETO_LOG_LEVEL is a threshold and these marks stand
-# highest: what hides them hides the profiler's errors as well. So they stay in the log and are left out here.
+# PyTorch's profiler writes these marks to stderr when it starts and stops. A KINETO_LOG_LEVEL that hides them also
+# hides the profiler's errors, as the marks have the highest level. So they stay in the log and are left out here.
 _MARK = rb"USDT:\d{4}-\d\d-\d\d \d\d:\d\d:\d\d \d+:\d+ \w+\.cpp:\d+\] profiler_(?:start|stop)"
-_MARKS = re.compile(
-    rb"((?:" + _MARK + rb"\n?)+)(\n*)"
-)  # ranks write at once: line ends may follow all of them
+# Ranks write at the same time: the line ends may follow all of the marks.
+_MARKS = re.compile(rb"((?:" + _MARK + rb"\n?)+)(\n*)")
 _UNFINISHED = re.compile(rb"USDT:[^\n]{0,200}\Z")
 
 
 class Tail:
-    """New text of a file since the last look; the file may not exist yet."""
+    """The text that was added to a file since the last read; the file may not exist yet."""
 
     def __init__(self, path: Path, out: TextIO) -> None:
         self.path, self._out, self._position = path, out, 0
         self._held = b""
-        # A look may end within a character, whose other bytes the next one finds.
+        # A read may end within a character; the next read gets its other bytes.
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
 
     def pump(self, last: bool = False) -> None:
-        """Write what is new; `last`: nothing will follow, so nothing is held back."""
+        """Write the new text; `last`: no more text follows, so nothing is held back."""
         try:
             with self.path.open("rb") as file:
                 file.seek(self._position)
@@ -42,7 +41,7 @@ class Tail:
 
 
 def _unfinished(text: bytes) -> bytes:
-    """The end of the text where it may become a mark, or where a mark's line end is still to come."""
+    """The end of the text that may become a mark, or a mark whose line end has not come yet."""
     begun = _UNFINISHED.search(text)
     marks = [
         m for m in _MARKS.finditer(text) if m.end() == len(text) and m[0].count(b"\n") < m[0].count(b"USDT:")
@@ -52,6 +51,6 @@ def _unfinished(text: bytes) -> bytes:
 
 
 def _without(found: re.Match[bytes]) -> bytes:
-    """What stays of marks and the line ends after them: the line ends that are not theirs."""
+    """Marks and the line ends after them are replaced by the line ends that are not theirs."""
     theirs = found[1].count(b"USDT:") - found[1].count(b"\n")
     return found[2][theirs:]
