@@ -205,11 +205,11 @@ def _paraver_nsys2prv(
     made = {
         "engine": "nsys2prv",
         "prv": str(done.prv),
-        "tasks": len(done.facts.threads),
-        "threads": sum(done.facts.threads),
-        "nodes": done.facts.rows.get("NODE", []),
-        "events": done.facts.events,
-        "duration_ns": done.facts.end_ns,
+        "tasks": len(done.contents.threads),
+        "threads": sum(done.contents.threads),
+        "nodes": done.contents.rows.get("NODE", []),
+        "events": done.contents.events,
+        "duration_ns": done.contents.end_ns,
     }
     return _print(as_json, made, notes + done.notes)
 

@@ -1,4 +1,4 @@
-"""Where an exported trace goes, so that no earlier one is overwritten. Knows names of files, nothing of traces."""
+"""Where an exported trace is written, so that no earlier one is overwritten. Knows names of files, not traces."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ Suffixes = tuple[str, ...]  # of the files that one export writes beside each ot
 
 
 def free_prefix(folder: Path, suffixes: Suffixes) -> Path:
-    """The first of trace, trace-2, … in the folder of which no file is there; without a suffix."""
+    """The first of trace, trace-2, … in the folder that no file has yet; without a suffix."""
     return _free(folder / _NAME, suffixes)
 
 
 def kept(prefix: Path, suffixes: Suffixes) -> list[str]:
-    """What to say of a prefix that `free_prefix` had to number."""
+    """A note where `free_prefix` had to add a number."""
     if prefix.name == _NAME:
         return []
     return [f"{_NAME}{suffixes[0]} was there already and is kept; --out PREFIX gives a name of your own"]
 
 
 def refuse_taken(out: Path, suffixes: Suffixes) -> None:
-    """Raises RequestError where `--out` names a folder, or files of which one is there."""
+    """Raises RequestError: `--out` names a folder, or a file that is already there."""
     if out.is_dir():
         raise RequestError(f"--out {out}: is a folder; give a new name, as in --out {out / _NAME}")
     if taken := _taken(out, suffixes):
@@ -46,7 +46,7 @@ def _free(prefix: Path, suffixes: Suffixes) -> Path:
 
 
 def _free_like(out: Path, suffixes: Suffixes) -> Path:
-    """A free name like that one: of a whole file's name the ending stays."""
+    """A free name like `out`; the ending of a whole file name stays."""
     ending = "" if any(suffixes) else "".join(out.suffixes)
     free = _free(out.with_name(out.name.removesuffix(ending)), tuple(ending + suffix for suffix in suffixes))
     return free.with_name(free.name + ending)

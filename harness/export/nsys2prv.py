@@ -1,7 +1,7 @@
-"""nsys reports to one Paraver trace with nsys2prv, run as a program, and guarded against what it does silently.
+"""nsys reports to one Paraver trace with nsys2prv, which runs as a program, guarded against its silent errors.
 
 It reads stale exports, mixes up reports of one name, merges equal process ids of two hosts, calls every node "node1"
-and may exit with 0 over nonsense. So: a folder of its own, unique names, fresh exports, and a result that is checked.
+and may exit with 0 after a wrong result. So: a folder of its own, unique names, fresh exports, and a checked result.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ PROGRAM = "nsys2prv"
 TYPES = ("nvtx_pushpop_trace", "nccl", "cuda_api_trace", "gpu_metrics", "cuda_gpu_trace")
 KNOWN_TYPES = (*TYPES, "nvtx_startend_trace", "mpi_event_trace", "openacc", "graphs")
 INCLUDE_JSON_SINCE = (2024, 6)
-OLDEST_NSYS = (2023, 1)  # before, tables and `nsys stats` reports had other names than nsys2prv asks for
-# What nsys2prv prints as it goes, and what it is doing then.
+OLDEST_NSYS = (2023, 1)  # older ones name tables and `nsys stats` reports differently
+# What nsys2prv prints, and what it is doing then.
 _STEPS = (
     ("Exporting SQLite", "exporting the reports to sqlite"),
     ("Processing stats", "running nsys stats"),
@@ -33,8 +33,6 @@ _STEPS = (
     ("Writing pcf", "writing the .pcf"),
     ("Reconstructing timeline", "writing the records"),
 )
-
-
 _OTHERWISE = (
     "name the image that has both with --container (and --container-command); --engine own needs neither"
 )
@@ -58,7 +56,7 @@ class Tool:
         return [*self.prefix, str(Path(home) / "bin" / "nsys") if home else "nsys", *arguments]
 
     def nsys_version(self) -> tuple[int, int]:
-        """Year and number of that nsys. Raises WorkError where there is none."""
+        """Year and number of that nsys. Raises WorkError: it cannot be started, or prints no version."""
         argv = self.nsys_argv("--version")
         try:
             done = subprocess.run(argv, capture_output=True, text=True, env=self.environ, check=False)
@@ -69,7 +67,7 @@ class Tool:
             ) from error
         match = re.search(r"(20\d\d)\.(\d+)", done.stdout)
         if not match:
-            raise WorkError(f"{' '.join(argv)} does not tell a version: {done.stdout.strip()[:80]!r}")
+            raise WorkError(f"{' '.join(argv)} prints no version: {done.stdout.strip()[:80]!r}")
         return int(match[1]), int(match[2])
 
 
@@ -79,12 +77,12 @@ def installed(environ: Mapping[str, str] = os.environ) -> str | None:
 
 
 def container(command: str, image: Path, folder: Path) -> tuple[str, ...]:
-    """Prefix that runs a program of a Singularity or Apptainer image in `folder`, which alone it can see."""
+    """Prefix that runs a program of a Singularity or Apptainer image in `folder`, the only folder that it sees."""
     return (command, "exec", "--bind", f"{folder}:{folder}", "--pwd", str(folder), str(image))
 
 
 def check_types(types: Sequence[str]) -> None:
-    """Raises RequestError for a name that nsys2prv would ignore, and without the one it cannot do without."""
+    """Raises RequestError: nsys2prv would ignore a name, or the name that it always needs is missing."""
     for name in types:
         if name not in KNOWN_TYPES:
             near = nearest(name, KNOWN_TYPES)
@@ -95,7 +93,7 @@ def check_types(types: Sequence[str]) -> None:
 
 
 def arguments(names: Sequence[str], types: Sequence[str], out: str, fresh: bool) -> list[str]:
-    """nsys2prv's arguments: every report merged (without -m it takes the first only), exports made anew."""
+    """nsys2prv's arguments: all reports are merged (without -m it takes only the first), with new exports."""
     merge = ["-m"] if len(names) > 1 else []
     return ["-t", ",".join(types), *merge, *(["--force-sqlite"] if fresh else []), *names, out]
 
@@ -109,9 +107,11 @@ def convert(
 ) -> Converted:
     """Merge nsys reports (.nsys-rep) or exports (.sqlite) into `out`.prv, .pcf, .row.
 
-    `image`: container command and image that hold nsys2prv and nsys. Raises RequestError for a wrong request and
-    WorkError, naming the step, when a result is not there or not right; then `out` is not touched and what nsys2prv
-    printed is in `out`.nsys2prv.log.
+    `image`: container command and image that hold nsys2prv and nsys.
+
+    Raises:
+        RequestError: the request is wrong.
+        WorkError: a step left no result or a wrong one; `out` is not touched, and `out`.nsys2prv.log has the output.
     """
     check_types(types)
     _check_reports(reports)
@@ -127,7 +127,7 @@ def convert(
         try:
             log = _run(tool, arguments(names, types, "trace", fresh), folder, out)
         except WorkError:
-            check_processes(folder, names)  # if it exported them itself, they tell now why it failed
+            check_processes(folder, names)  # its own exports may show now why it failed
             raise
         done = accept(folder, names, out, log.read_text(encoding="utf-8"))
         log.unlink()
@@ -137,8 +137,6 @@ def convert(
 
 
 def _check_reports(reports: Sequence[Path]) -> None:
-    if not reports:
-        raise RequestError("there is no nsys report to convert")
     for report in reports:
         if not report.is_file():
             raise RequestError(f"{report} does not exist")
@@ -147,9 +145,9 @@ def _check_reports(reports: Sequence[Path]) -> None:
 
 
 def _stage(reports: Sequence[Path], folder: Path) -> list[str]:
-    """Put each input into `folder` as node<K>.nsys-rep or node<K>.sqlite; the names to pass, in that order.
+    """Put each input into `folder` as node<K>.nsys-rep or node<K>.sqlite; returns the names to pass, in that order.
 
-    An export beside its report is taken only when it is not older. nsys2prv needs no report where it has the export.
+    An export beside its report is taken only if it is not older. nsys2prv needs no report where it has the export.
     """
     for index, report in enumerate(reports):
         export = report.with_suffix(".sqlite")
@@ -161,7 +159,7 @@ def _stage(reports: Sequence[Path], folder: Path) -> list[str]:
 
 
 def _link(source: Path, target: Path) -> None:
-    """A hard link, so that a container sees the file where it sees the folder; a copy where that cannot be."""
+    """A hard link, which a container sees with the folder; a copy where the file system allows no link."""
     try:
         os.link(source.resolve(), target)
     except OSError:
@@ -169,7 +167,7 @@ def _link(source: Path, target: Path) -> None:
 
 
 def _export_with_old_nsys(tool: Tool, names: Mapping[str, Path], folder: Path) -> bool:
-    """Whether nsys2prv shall export the reports. An nsys before 2024.6 lacks its option: then it is done here."""
+    """Whether nsys2prv shall export the reports. An nsys before 2024.6 lacks its option: then export them here."""
     missing = [name for name in names if not (folder / name).with_suffix(".sqlite").exists()]
     if not missing:
         return False
@@ -185,15 +183,13 @@ def _export_with_old_nsys(tool: Tool, names: Mapping[str, Path], folder: Path) -
         argv = tool.nsys_argv("export", "-t", "sqlite", "--force-overwrite=true", "-o", export, name)
         done = subprocess.run(argv, cwd=folder, env=tool.environ, capture_output=True, text=True, check=False)
         if done.returncode != 0 or not (folder / export).is_file():
-            said = (done.stderr or done.stdout).strip().splitlines()
-            raise WorkError(
-                f"nsys could not export {names[name]} to sqlite: {said[-1] if said else 'it said nothing'}"
-            )
+            printed = (done.stderr or done.stdout).strip().splitlines() or ["it printed nothing"]
+            raise WorkError(f"nsys could not export {names[name]} to sqlite: {printed[-1]}")
     return False
 
 
 def _run(tool: Tool, given: Sequence[str], folder: Path, out: Path) -> Path:
-    """Run it in `folder`; the file with what it printed. Raises WorkError, naming the step, when it failed."""
+    """Run nsys2prv in `folder`; returns the file with its output. Raises WorkError: it failed; names the step."""
     argv = tool.argv(*given)
     log = out.with_name(out.name + ".nsys2prv.log")
     try:
@@ -205,14 +201,14 @@ def _run(tool: Tool, given: Sequence[str], folder: Path, out: Path) -> Path:
         raise WorkError(f"{argv[0]} cannot be started: {error.strerror}; {_OTHERWISE}") from error
     log.write_text(" ".join(argv) + "\n" + done.stdout, encoding="utf-8")
     if done.returncode != 0:
-        said = next((line for line in reversed(done.stdout.splitlines()) if line.strip()), "nothing")
+        last = (done.stdout.strip().splitlines() or ["it printed nothing"])[-1].strip()
         raise WorkError(
-            f"nsys2prv failed (exit {done.returncode}) while {step_of(done.stdout)}: {said.strip()} (see {log})"
+            f"nsys2prv failed (exit {done.returncode}) while {step_of(done.stdout)}: {last} (see {log})"
         )
     return log
 
 
 def step_of(printed: str) -> str:
-    """What nsys2prv was doing, by the last thing that it announced."""
+    """What nsys2prv was doing, by the last step that it announced."""
     found = [(printed.rfind(sign), doing) for sign, doing in _STEPS if sign in printed]
     return max(found)[1] if found else "starting"

@@ -1,4 +1,4 @@
-"""Whether what nsys2prv left is the trace that was asked for, and the node names that it does not write."""
+"""Check that nsys2prv wrote the requested trace, and add the node names that it does not write."""
 
 from __future__ import annotations
 
@@ -11,42 +11,41 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.common.errors import WorkError
-from harness.export.prv_check import PrvFacts, check_paraver
-
-SUFFIXES = (".row", ".pcf", ".prv")
+from harness.export.names import PARAVER
+from harness.export.prv_check import PrvContents, check_paraver
 
 
 @dataclass(frozen=True)
 class Converted:
-    """The trace, and what had to be put right or is to be known."""
+    """The trace, and notes on what was corrected or is uncertain."""
 
     prv: Path
-    facts: PrvFacts
+    contents: PrvContents
     notes: list[str]
 
 
 def accept(folder: Path, names: Sequence[str], out: Path, printed: str) -> Converted:
-    """Check the result, put real node names into it, and move it to its place."""
-    facts = check_result(folder / "trace.prv")
+    """Check the result, write the real node names into it, and move it to its place."""
+    contents = check_result(folder / "trace.prv")
     known = check_processes(folder, names)
     notes = [] if all(known) else ["an export could not be read: equal process ids were not looked for"]
-    nodes = _nodes_of_tasks(known, len(facts.threads))
+    nodes = _nodes_of_tasks(known, len(contents.threads))
     if nodes is None:
         notes.append("the tasks' nodes are not known: every task is shown on node 1")
     else:
-        devices = _devices(facts, nodes)
-        _check_against(known, facts, devices)
-        _rename_nodes(folder / "trace.prv", facts, nodes, devices)
-        facts = check_result(folder / "trace.prv")
+        devices = _devices(contents, nodes)
+        _check_against(known, contents, devices)
+        _rename_nodes(folder / "trace.prv", contents, nodes, devices)
+        contents = check_result(folder / "trace.prv")
     if "Only one unique device ID" in printed:
         notes.append("nsys2prv saw one device id for several processes: counters may be on the wrong row")
-    for suffix in SUFFIXES:
+    for suffix in reversed(PARAVER):  # the .prv last: viewers open it
         (folder / f"trace{suffix}").replace(out.with_name(out.name + suffix))
-    return Converted(out.with_name(out.name + ".prv"), facts, notes)
+    return Converted(out.with_name(out.name + ".prv"), contents, notes)
 
 
-def check_result(prv: Path) -> PrvFacts:
-    """Facts of what nsys2prv wrote. Raises WorkError: its exit status 0 does not mean that there is a trace."""
+def check_result(prv: Path) -> PrvContents:
+    """The contents of the trace. Raises WorkError: there is no usable trace, though the exit status was 0."""
     try:
         return check_paraver(prv)
     except WorkError as error:
@@ -55,7 +54,7 @@ def check_result(prv: Path) -> PrvFacts:
 
 @dataclass(frozen=True)
 class _Processes:
-    """One export: its host, the processes with API calls or ranges (nsys2prv's tasks), what ran on its GPUs."""
+    """One export: its host, its processes with API calls or ranges (nsys2prv's tasks), and its GPUs with kernels."""
 
     host: str
     has_calls: bool  # of CUDA
@@ -65,7 +64,7 @@ class _Processes:
 
 
 def _processes(export: Path) -> _Processes | None:
-    """None when the export cannot be read."""
+    """None where the export cannot be read."""
     try:
         with closing(sqlite3.connect(f"{export.absolute().as_uri()}?mode=ro", uri=True)) as database:
             return _read(database)
@@ -93,10 +92,11 @@ def _read(database: sqlite3.Connection) -> _Processes | None:
 
 
 def check_processes(folder: Path, names: Sequence[str]) -> list[_Processes | None]:
-    """The processes of each report, by its export in `folder`; None where there is none yet.
+    """The processes of each report, by its export in `folder`; None where there is no export yet.
 
-    Raises WorkError where none holds CUDA calls: nsys2prv cannot begin without; and where two reports have a process
-    id in common: it would make one task of the two.
+    Raises:
+        WorkError: no report has CUDA calls, which nsys2prv needs; or two reports share a process id, of which nsys2prv
+            would make one task.
     """
     known = [_processes((folder / name).with_suffix(".sqlite")) for name in names]
     if all(each and not each.has_calls for each in known):
@@ -117,17 +117,17 @@ def check_processes(folder: Path, names: Sequence[str]) -> list[_Processes | Non
 
 
 def _nodes_of_tasks(known: Sequence[_Processes | None], tasks: int) -> list[str] | None:
-    """Host of each task: nsys2prv numbers its tasks by process id. None when the counts do not fit."""
+    """Host of each task: nsys2prv numbers its tasks by process id. None where the counts differ."""
     host_of = {pid: each.host for each in known if each for pid in each.pids}
     return [host_of[pid] for pid in sorted(host_of)] if len(host_of) == tasks else None
 
 
-def _devices(facts: PrvFacts, node_of_task: Sequence[str]) -> dict[str, set[int]]:
+def _devices(contents: PrvContents, node_of_task: Sequence[str]) -> dict[str, set[int]]:
     """The devices that have a row, by node."""
-    threads = facts.rows["THREAD"]
+    threads = contents.rows["THREAD"]
     devices: dict[str, set[int]] = {node: set() for node in node_of_task}
     first = 0
-    for node, count in zip(node_of_task, facts.threads, strict=True):
+    for node, count in zip(node_of_task, contents.threads, strict=True):
         names = threads[first : first + count]
         devices[node] |= {int(m[1]) for name in names if (m := re.match(r"CUDA-D(\d+)\.", name))}
         first += count
@@ -135,31 +135,30 @@ def _devices(facts: PrvFacts, node_of_task: Sequence[str]) -> dict[str, set[int]
 
 
 def _check_against(
-    known: Sequence[_Processes | None], facts: PrvFacts, devices: Mapping[str, set[int]]
+    known: Sequence[_Processes | None], contents: PrvContents, devices: Mapping[str, set[int]]
 ) -> None:
-    """Raises WorkError where the trace lacks a GPU on which a report has kernels, or is shorter than they are."""
+    """Raises WorkError: the trace lacks a GPU on which a report has kernels, or is shorter than the kernels."""
     for each in filter(None, known):
         if missing := sorted(each.gpus - devices.get(each.host, set())):
             raise WorkError(f"nsys2prv ended well but its trace lacks GPU {missing[0]} of {each.host}")
-        if facts.last_ns < each.kernels_ns:
+        if contents.last_ns < each.kernels_ns:
             raise WorkError(
-                f"nsys2prv ended well but its trace lasts {facts.last_ns / 1e6:.3f} ms, and the kernels of "
+                f"nsys2prv ended well but its trace lasts {contents.last_ns / 1e6:.3f} ms, and the kernels of "
                 f"{each.host} alone {each.kernels_ns / 1e6:.3f} ms"
             )
 
 
 def _rename_nodes(
-    prv: Path, facts: PrvFacts, node_of_task: Sequence[str], devices: Mapping[str, set[int]]
+    prv: Path, contents: PrvContents, node_of_task: Sequence[str], devices: Mapping[str, set[int]]
 ) -> None:
-    """Rewrite the header's nodes and end, and the .row's node names. Records name no node and stay as they are."""
+    """Rewrite the nodes and the end in the header, and the node names in the .row. Records stay as they are."""
     nodes = list(devices)
-    threads = facts.rows["THREAD"]
     cpus = ",".join(str(max(1, len(devices[node]))) for node in nodes)
     placed = ",".join(
-        f"{count}:{nodes.index(node) + 1}" for count, node in zip(facts.threads, node_of_task, strict=True)
+        f"{count}:{nodes.index(node) + 1}" for count, node in zip(contents.threads, node_of_task, strict=True)
     )
-    date = facts.header[: facts.header.index(b")") + 1].decode()
-    end = max(facts.end_ns, facts.last_ns)
+    date = contents.header[: contents.header.index(b")") + 1].decode()
+    end = max(contents.end_ns, contents.last_ns)
     header = f"{date}:{end}_ns:{len(nodes)}({cpus}):1:{len(node_of_task)}({placed})"
     draft = prv.with_name("renamed.prv")
     with prv.open("rb") as old, draft.open("wb") as new:
@@ -167,7 +166,7 @@ def _rename_nodes(
         new.write(header.encode() + b"\n")
         shutil.copyfileobj(old, new, 1 << 20)
     draft.replace(prv)
-    levels = {"NODE": nodes, "THREAD": threads}
+    levels = {"NODE": nodes, "THREAD": contents.rows["THREAD"]}
     prv.with_suffix(".row").write_text(
         "\n".join(
             f"LEVEL {level} SIZE {len(names)}\n" + "\n".join(names) + "\n" for level, names in levels.items()

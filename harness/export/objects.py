@@ -1,4 +1,4 @@
-"""Who did something, and on which row it is drawn: traces to tasks (one per process), rows and one common clock.
+"""Traces to tasks (one per process), the rows on which their events are drawn, and one common clock.
 
 Both Paraver and Perfetto are written from this. It knows neither format.
 """
@@ -19,7 +19,7 @@ from harness.analysis.summary import Clock
 from harness.traces.trace import I64, U8, Activity, RangeKind, Trace
 
 UNKNOWN_NODE = "node0"
-MIN_COLLECTIVES = 3  # that two clocks must share to be compared
+MIN_COLLECTIVES = 3  # matched collectives that the comparison of two clocks needs
 
 
 class RowKind(IntEnum):
@@ -33,7 +33,7 @@ class RowKind(IntEnum):
 
 @dataclass(frozen=True)
 class TimelineRow:
-    """One line of a timeline. `a`, `b`: thread, or device and stream. `lane`: where things overlap, they part."""
+    """One line of a timeline. `a`, `b`: thread, or device and stream. `lane`: events that overlap get their own."""
 
     kind: RowKind
     a: int
@@ -45,7 +45,7 @@ class TimelineRow:
 class Task:
     """One process. Index arrays point into its trace's columns; row arrays, of the same length, into `rows`.
 
-    `launched` are the events that another call or operator launched: an operator's piece is nobody's work but its own.
+    `launched` are the events that a call or another operator launched, so without the pieces of operators.
     """
 
     trace: Trace
@@ -66,7 +66,7 @@ class Task:
 
     @property
     def label(self) -> str:
-        """ "rank 3", or the process where no rank is known."""
+        """ "rank 3", or the process where the rank is not known."""
         if self.rank is not None:
             return f"rank {self.rank}"
         process = self.trace.events.process[self.events[:1]].tolist() or [self.trace.identity.pid]
@@ -75,7 +75,7 @@ class Task:
 
 @dataclass(frozen=True)
 class ObjectModel:
-    """All tasks on one clock that starts at 0 and ends at `end_ns`; `epoch_ns` is unix time of 0, if known."""
+    """All tasks on one clock from 0 to `end_ns`; `epoch_ns` is the unix time of 0, if known."""
 
     tasks: list[Task]
     nodes: list[str]
@@ -85,7 +85,7 @@ class ObjectModel:
 
 
 def build_model(traces: Sequence[Trace], hosts: Mapping[int, str] | None = None) -> ObjectModel:
-    """Tasks of all traces, by rank where known. `hosts`: node name by rank, for traces that do not name theirs."""
+    """Tasks of all traces, sorted by rank. `hosts`: node name by rank, for traces that do not name their node."""
     traces = [_with_host(trace, hosts or {}) for trace in traces]
     offsets, absolute, notes = offsets_ns(traces)
     found = [
@@ -103,10 +103,10 @@ def build_model(traces: Sequence[Trace], hosts: Mapping[int, str] | None = None)
 
 
 def offsets_ns(traces: Sequence[Trace]) -> tuple[list[int], bool, list[str]]:
-    """(what to add to each trace's times, whether the sum is unix time, what to tell).
+    """(the offset to add to each trace's times, whether the sum is unix time, notes).
 
-    The time service of several nodes leaves up to milliseconds between their clocks. Where the ends of shared
-    collectives show that beyond their own spread, it is taken out.
+    The clocks of nodes differ by up to milliseconds, also with a time service. Where the ends of matched collectives
+    show a difference larger than their own spread, the offset removes it.
     """
     if any(trace.identity.clock != "unix" and trace.identity.epoch_ns is None for trace in traces):
         spans = [_span(trace) for trace in traces]
@@ -121,10 +121,10 @@ def offsets_ns(traces: Sequence[Trace]) -> tuple[list[int], bool, list[str]]:
     notes = [_shifted(usable[host], reference) for host in shifted]
     lacking = [host for host in dict.fromkeys(map(_host, traces)) if host not in usable]
     if lacking:
-        named = f"{', '.join(lacking[:4])}{' …' if lacking[4:] else ''} and {reference}"
+        names = f"{', '.join(lacking[:4])}{' …' if lacking[4:] else ''} and {reference}"
         notes.append(
-            f"the clocks of {named} cannot be compared: no collectives of theirs match, so what they show at one time "
-            "may lie apart"
+            f"the clocks of {names} cannot be compared, as none of their collectives match: events that are drawn at "
+            "one time may be apart"
         )
     return [(t.identity.epoch_ns or 0) - shifted.get(_host(t), 0) for t in traces], True, notes
 
@@ -192,14 +192,14 @@ def _task(trace: Trace, process: int, offset_ns: int) -> Task:
 
 
 def _event_keys(trace: Trace, process: int, mine: I64) -> I64:
-    """(kind, device, stream, lane), or (kind, thread, 0, lane) for what a CPU did."""
+    """(kind, device, stream, lane), or (kind, thread, 0, lane) for events of a CPU."""
     events = trace.events
     collective = events.activity[mine] == Activity.CPU_COLLECTIVE
     on_host = collective | (events.activity[mine] == Activity.CPU_OP)
     a = np.where(on_host, events.stream[mine], events.device[mine])
     b = np.where(on_host, 0, events.stream[mine])
     _, group = np.unique(np.stack([on_host, a, b]), axis=1, return_inverse=True)
-    # A collective may outlive the operator or the range in which it began: on their thread it gets lanes of its own.
+    # A collective may end after the operator or range in which it began: on their thread it gets its own lanes.
     lane = lanes(events.start_ns[mine], events.end_ns[mine], group.reshape(-1) * 2 + collective)
     others = np.concatenate([a[on_host & ~collective], trace.ranges.thread[trace.ranges.process == process]])
     lane[collective & np.isin(a, others)] += 1
@@ -222,21 +222,13 @@ def _range_keys(trace: Trace, ranged: I64) -> I64:
 
 
 def _first_ns(task: Task) -> int:
-    trace = task.trace
-    starts = (
-        trace.events.start_ns[task.events],
-        trace.ranges.start_ns[task.ranges],
-        trace.calls.start_ns[task.calls],
-        trace.events.launch_ns[task.launched],
-    )
-    return min(int(column.min()) for column in starts if len(column)) + task.offset_ns
+    events, ranges, calls = task.trace.events, task.trace.ranges, task.trace.calls
+    starts = (events.start_ns[task.events], ranges.start_ns[task.ranges], calls.start_ns[task.calls])
+    launches = events.launch_ns[task.launched]
+    return min(int(column.min()) for column in (*starts, launches) if len(column)) + task.offset_ns
 
 
 def _last_ns(task: Task) -> int:
-    trace = task.trace
-    ends = (
-        trace.events.end_ns[task.events],
-        trace.ranges.end_ns[task.ranges],
-        trace.calls.end_ns[task.calls],
-    )
+    events, ranges, calls = task.trace.events, task.trace.ranges, task.trace.calls
+    ends = (events.end_ns[task.events], ranges.end_ns[task.ranges], calls.end_ns[task.calls])
     return max(int(column.max()) for column in ends if len(column)) + task.offset_ns

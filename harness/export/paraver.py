@@ -1,8 +1,8 @@
-"""Traces to a Paraver trace: .prv (records), .pcf (what the numbers mean), .row (what the rows are called).
+"""Traces to a Paraver trace: .prv (records), .pcf (meaning of the numbers), .row (names of the rows).
 
-Types, labels and object model are nsys2prv's (see prv_types), from any reader's Trace. One application; one task per
-process; one thread per host thread and per stream. On a trace without a GPU the innermost operator of each instant
-stands in for a kernel, as a state has no depth.
+Types, labels and object model are nsys2prv's (see prv_types), for the Trace of any reader. One application; one task
+per process; one thread per host thread and per stream. In a trace without a GPU the innermost operator of each instant
+takes the place of a kernel, as a state has no depth.
 """
 
 from __future__ import annotations
@@ -19,8 +19,6 @@ from harness.export.prv_labels import Labels, event_types
 from harness.export.prv_records import Block, lines
 from harness.export.prv_types import clean, pcf_text
 from harness.traces.trace import Trace
-
-SUFFIXES = (".prv", ".pcf", ".row")
 
 
 @dataclass(frozen=True)
@@ -43,15 +41,19 @@ def write_paraver(
 ) -> ParaverFiles:
     """Write `out`.prv, .pcf and .row; each appears whole or not at all, the .prv last.
 
-    `hosts` is the node's name by rank for traces that do not name theirs; `when` is the date in the header.
-    Raises WorkError when there is nothing to write or the folder cannot be written.
+    `hosts`: node name by rank, for traces that do not name their node; `when`: the date in the header.
+
+    Raises:
+        WorkError: there is nothing to write, or the folder cannot be written.
     """
     model = build_model(traces, hosts)
     if not model.tasks:
         raise WorkError("there is nothing to write: the traces hold no events and no ranges")
     labels = Labels.of(model.tasks)
     blocks = [
-        block for index, task in enumerate(model.tasks) for block in _of_task(model, index, task, labels)
+        block
+        for index, task in enumerate(model.tasks)
+        for block in blocks_of(task, index + 1, _cpu_of_rows(model, index), labels, model.end_ns)
     ]
     texts = {
         ".row": [row_text(model).encode()],
@@ -73,10 +75,6 @@ def write_paraver(
         end_ns=model.end_ns,
         notes=model.notes + [note for trace in traces for note in trace.notes],
     )
-
-
-def _of_task(model: ObjectModel, index: int, task: Task, labels: Labels) -> list[Block]:
-    return blocks_of(task, index + 1, _cpu_of_rows(model, index), labels, model.end_ns)
 
 
 def _prv(model: ObjectModel, blocks: Sequence[Block], when: datetime) -> Iterable[bytes]:
@@ -108,7 +106,7 @@ def row_text(model: ObjectModel) -> str:
 
 
 def row_names(task: Task, task_number: int) -> list[str]:
-    """Names of a task's rows, nsys2prv's where it has them; lanes beyond the first are marked."""
+    """Names of a task's rows, as nsys2prv names them where it has them; lanes beyond the first are marked."""
     return [_row_name(row, task_number, index + 1) for index, row in enumerate(task.rows)]
 
 
@@ -124,7 +122,7 @@ def _row_name(row: TimelineRow, task_number: int, thread_number: int) -> str:
 
 
 def _cpus(model: ObjectModel) -> list[tuple[str, str, tuple[int, int]]]:
-    """(node, name, (task, device)) of each device in Paraver's order, node by node; a task without one gets a CPU.
+    """(node, name, (task, device)) of each device, node by node as in Paraver; a task without a device gets a CPU.
 
     Two tasks on one device share its entry; it carries the first task's key.
     """
@@ -139,7 +137,7 @@ def _cpus(model: ObjectModel) -> list[tuple[str, str, tuple[int, int]]]:
 
 
 def _cpu_of_rows(model: ObjectModel, index: int) -> list[int]:
-    """For each row of a task the number of its device, from 1: a host thread stands on the task's first."""
+    """The device number, from 1, of each row of a task; a host thread has the task's first device."""
     task = model.tasks[index]
     number = {(node, name): position + 1 for position, (node, name, _) in enumerate(_cpus(model))}
     names = {device: f"GPU{device}" for device in task.devices}

@@ -1,7 +1,7 @@
 """Traces to one Perfetto file: Chrome's JSON, compressed as it is written, all ranks on one clock.
 
 Tracks are named by node, rank and stream; arrows lead from a launch to its kernel; counters come from the traces and
-from the monitor. Opens in ui.perfetto.dev and chrome://tracing. Memory does not grow with the number of events.
+from the monitor. It opens in ui.perfetto.dev and chrome://tracing. Memory does not grow with the number of events.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from isal import igzip
 
 from harness.analysis.process.breakdown import COMMUNICATION, COMPUTE, MEMORY, NOT_WORK
 from harness.common.errors import WorkError
-from harness.export.objects import ObjectModel, RowKind, Task, build_model
+from harness.export.objects import ObjectModel, RowKind, Task, TimelineRow, build_model
 from harness.monitor.samples import Recording
 from harness.traces.operators import operators
 from harness.traces.trace import I32, I64, U8, Activity, Calls, Events, Ranges, Trace
@@ -47,7 +47,8 @@ def write_perfetto(
 ) -> PerfettoFile:
     """Write `out` (.json.gz), whole or not at all. `hosts`: node by rank; `recordings`: the monitor's, per node.
 
-    Raises WorkError when there is nothing to write or the folder cannot be written.
+    Raises:
+        WorkError: there is nothing to write, or the folder cannot be written.
     """
     model = build_model(traces, hosts)
     if not model.tasks:
@@ -76,7 +77,7 @@ def _compressed(path: Path) -> BinaryIO:
 
 
 def _pieces(model: ObjectModel, recordings: Sequence[Recording]) -> Iterator[list[str]]:
-    """Lists of JSON objects as text, each list small."""
+    """JSON objects as text, in small lists."""
     flow = 0
     for index, task in enumerate(model.tasks):
         pid = index + 1
@@ -94,19 +95,18 @@ def _pieces(model: ObjectModel, recordings: Sequence[Recording]) -> Iterator[lis
 def _named(task: Task, pid: int) -> list[str]:
     """Names and order of a task's process and tracks."""
     devices = ", ".join(f"GPU {device}" for device in task.devices) or "CPU"
-    facts: list[tuple[str, int, dict[str, Any]]] = [
+    labels: list[tuple[str, int, dict[str, Any]]] = [
         ("process_name", 0, {"name": f"{task.label} · {task.node} · {devices}"}),
         ("process_sort_index", 0, {"sort_index": pid}),
     ]
-    for tid, _ in enumerate(task.rows, start=1):
-        facts += [("thread_name", tid, {"name": track_name(task, tid - 1)})]
-        facts += [("thread_sort_index", tid, {"sort_index": tid})]
-    return [_meta(pid, tid, name, arguments) for name, tid, arguments in facts]
+    for tid, row in enumerate(task.rows, start=1):
+        labels += [("thread_name", tid, {"name": track_name(row)})]
+        labels += [("thread_sort_index", tid, {"sort_index": tid})]
+    return [_meta(pid, tid, name, arguments) for name, tid, arguments in labels]
 
 
-def track_name(task: Task, index: int) -> str:
-    """What a person reads beside the track."""
-    row = task.rows[index]
+def track_name(row: TimelineRow) -> str:
+    """The text beside the track."""
     lane = f" (lane {row.lane + 1})" if row.lane else ""
     if row.kind is RowKind.STREAM:
         return f"GPU {row.a} stream {row.b}{lane}"
@@ -123,7 +123,7 @@ def _meta(pid: int, tid: int, name: str, arguments: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True)
 class _Slices:
-    """What is drawn as a box, n of them: `category` indexes _CATEGORY_NAMES; `event` is -1 for what is no event."""
+    """n boxes of the timeline. `category` indexes _CATEGORY_NAMES; `event` is -1 for API calls and ranges."""
 
     start_ns: I64
     end_ns: I64
@@ -136,10 +136,10 @@ class _Slices:
         return len(self.start_ns)
 
     def ordered(self) -> _Slices:
-        """Row by row, callers before what they call; what takes no time is given 1 ns, as viewers draw nothing else.
+        """Row by row, a caller before the calls in it; a slice without duration gets 1 ns, else viewers do not draw it.
 
-        A viewer takes the first of two slices of one start for the outer one; so what takes no time comes after all
-        others of its instant, and of equal spans the one that was joined first.
+        Of two slices with one start a viewer takes the first for the outer one. So slices without duration come after
+        all others of their instant, and equal spans stay in the order in which they were joined.
         """
         order = np.lexsort((-self.end_ns, self.start_ns, self.row))
         done = _Slices(*(getattr(self, each.name)[order] for each in fields(self)))
@@ -151,7 +151,7 @@ def _joined(parts: Sequence[_Slices]) -> _Slices:
 
 
 def _slices(task: Task) -> list[_Slices]:
-    """Work on devices, then all that happened on host threads: the two never share a row."""
+    """The slices of devices, then those of host threads: the two never share a row."""
     on_host = np.isin(task.trace.events.activity[task.events], (Activity.CPU_OP, Activity.CPU_COLLECTIVE))
     calls, ranges = task.trace.calls, task.trace.ranges
     return [
@@ -167,7 +167,7 @@ def _slices(task: Task) -> list[_Slices]:
 
 
 def _of_events(task: Task, which: I64) -> _Slices:
-    """Of the task's events those at the positions `which`."""
+    """The slices of the task's events at the positions `which`."""
     events, index = task.trace.events, task.events[which]
     return _Slices(
         events.start_ns[index], events.end_ns[index], events.name[index], task.event_row[which],
@@ -176,7 +176,7 @@ def _of_events(task: Task, which: I64) -> _Slices:
 
 
 def _host_events(task: Task, which: I64) -> _Slices:
-    """Each operator once, as long as it ran with all that it called; collectives as they are."""
+    """Each operator as one slice that includes the operators it called; collectives unchanged."""
     index = task.events[which]
     whole = operators(task.trace.events, index)
     others = which[task.trace.events.activity[index] != Activity.CPU_OP]
@@ -194,7 +194,7 @@ def _of_spans(of: Calls | Ranges, category: int, chosen: I64, row: I64) -> _Slic
 
 def _drawn(task: Task, pid: int, slices: _Slices) -> Iterator[list[str]]:
     names = [json.dumps(name) for name in task.trace.names]
-    told = _collective_arguments(task.trace)
+    collectives = _collective_arguments(task.trace)
     for low in range(0, len(slices), CHUNK):
         part = slice(low, low + CHUNK)
         columns = zip(
@@ -203,7 +203,7 @@ def _drawn(task: Task, pid: int, slices: _Slices) -> Iterator[list[str]]:
             slices.name[part].tolist(),
             slices.category[part].tolist(),
             (slices.row[part] + 1).tolist(),
-            _arguments(task.trace.events, slices.event[part], told),
+            _arguments(task.trace.events, slices.event[part], collectives),
             strict=True,
         )
         yield [
@@ -213,8 +213,8 @@ def _drawn(task: Task, pid: int, slices: _Slices) -> Iterator[list[str]]:
         ]
 
 
-def _arguments(events: Events, index: I64, told: Mapping[int, str]) -> Iterator[str]:
-    """What is known beyond name and time of each event, -1 for anything else. Operators' numbers say nothing."""
+def _arguments(events: Events, index: I64, collectives: Mapping[int, str]) -> Iterator[str]:
+    """The arguments of each slice; `index`: its event, or -1. Operators' numbers are left out: they mean nothing."""
     if len(events) == 0:
         yield from ("" for _ in index)
         return
@@ -225,7 +225,7 @@ def _arguments(events: Events, index: I64, told: Mapping[int, str]) -> Iterator[
         index.tolist(),
         strict=True,
     )
-    yield from (_argument(correlation, size, told.get(event)) for correlation, size, event in rows)
+    yield from (_argument(correlation, size, collectives.get(event)) for correlation, size, event in rows)
 
 
 def _argument(correlation: int, size: int, collective: str | None) -> str:
@@ -238,21 +238,21 @@ def _argument(correlation: int, size: int, collective: str | None) -> str:
 
 
 def _collective_arguments(trace: Trace) -> dict[int, str]:
-    """What is known of a collective, by its event's index, as the inside of a JSON object."""
-    told = trace.collectives
+    """The members of a JSON object that describe a collective, by the index of its event."""
+    known = trace.collectives
     names = [json.dumps(name) for name in trace.names]
     rows = zip(
-        told.event.tolist(), told.kind.tolist(), told.bytes.tolist(), told.group.tolist(), told.group_size.tolist(),
-        strict=True,
+        known.event.tolist(), known.kind.tolist(), known.bytes.tolist(), known.group.tolist(),
+        known.group_size.tolist(), strict=True,
     )  # fmt: skip
     found = {}
     for event, kind, size, group, ranks in rows:
-        facts = [f'"collective":{names[kind]}'] if kind >= 0 else []
-        facts += [f'"message bytes":{size}'] if size >= 0 else []
-        facts += [f'"group":{names[group]}'] if group >= 0 else []
-        facts += [f'"ranks":{ranks}'] if ranks >= 0 else []
-        if event >= 0 and facts:
-            found[event] = ",".join(facts)
+        members = [f'"collective":{names[kind]}'] if kind >= 0 else []
+        members += [f'"message bytes":{size}'] if size >= 0 else []
+        members += [f'"group":{names[group]}'] if group >= 0 else []
+        members += [f'"ranks":{ranks}'] if ranks >= 0 else []
+        if event >= 0 and members:
+            found[event] = ",".join(members)
     return found
 
 
@@ -286,7 +286,7 @@ def _metrics(task: Task, pid: int) -> Iterator[list[str]]:
 
 
 def _monitor(recording: Recording, pid: int, model: ObjectModel) -> Iterator[list[str]]:
-    """Everything that the monitor sampled on one node while the traces ran, one counter per device and column."""
+    """The monitor's samples of one node while the traces ran: one counter per device and column."""
     yield [
         _meta(pid, 0, "process_name", {"name": f"monitor · {recording.host}"}),
         _meta(pid, 0, "process_sort_index", {"sort_index": pid}),
@@ -294,10 +294,9 @@ def _monitor(recording: Recording, pid: int, model: ObjectModel) -> Iterator[lis
     for device in recording.devices:
         for column in device.columns:
             points = [(at - (model.epoch_ns or 0), value) for at, value in device.points(column)]
-            margin = recording.period_ns
-            points = [(at, value) for at, value in points if 0 <= at <= model.end_ns + margin]
-            name = json.dumps(f"{device.index} {column}")
+            points = [(at, value) for at, value in points if 0 <= at <= model.end_ns + recording.period_ns]
             times = np.array([at for at, _ in points], np.int64)
+            name = json.dumps(f"{device.index} {column}")
             yield from _counter(pid, name, times, [value for _, value in points])
 
 
@@ -313,6 +312,6 @@ def _counter(pid: int, name: str, time_ns: I64, values: Sequence[float]) -> Iter
 
 
 def _times(time_ns: I64) -> list[str]:
-    """Microseconds with three decimals, exactly: a float64 would not hold them."""
+    """Microseconds with three decimals as text: a float64 would not hold them exactly."""
     whole, rest = np.divmod(time_ns, 1000)
     return [f"{us}.{ns:03d}" for us, ns in zip(whole.tolist(), rest.tolist(), strict=True)]

@@ -1,4 +1,4 @@
-"""What one task did, as blocks of Paraver records: bursts (an event that starts and one that ends), states, lines."""
+"""The events of one task as blocks of Paraver records: bursts (a start event and an end event), states, lines."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from harness.export.prv_records import Block
 from harness.export.prv_types import LAUNCH_TAG, MEMORY_TAG, EventType, ThreadState
 from harness.traces.trace import I32, I64, Trace
 
-# Order of records of the same nanosecond: what ends, ends first; what takes no time, starts and ends in between.
+# Order of records in the same nanosecond: ends first, then start and end of events without duration, then starts.
 END, POINT_BEGIN, POINT_END, BEGIN, LINE = range(5)
 _STATES = {
     COMPUTE: ThreadState.RUNNING,
@@ -69,7 +69,7 @@ class _Place:
 
 
 def _states(task: Task, place: _Place) -> list[Block]:
-    """One state record per event, cut where another on the same row still runs: states must not overlap."""
+    """One state record per event, cut while another event of the row still runs: states must not overlap."""
     events = task.trace.events
     blocks = []
     for row in np.unique(task.event_row).tolist():
@@ -94,10 +94,10 @@ def _kernels(task: Task, place: _Place, labels: Labels) -> list[Block]:
 
 
 def _communication(task: Task, place: _Place, labels: Labels) -> list[Block]:
-    """Those whose arguments were recorded carry kind, size and group; the others only their name."""
-    trace, told = task.trace, task.trace.collectives
+    """Collectives with recorded arguments have kind, size and group; the others only their name."""
+    trace, recorded = task.trace, task.trace.collectives
     row_of = np.full(len(trace.events), -1, np.int64)
-    row_of[told.event[told.event >= 0]] = np.flatnonzero(told.event >= 0)
+    row_of[recorded.event[recorded.event >= 0]] = np.flatnonzero(recorded.event >= 0)
     is_communication = task.event_class == COMMUNICATION
     about = row_of[task.events]
     blocks = []
@@ -107,10 +107,10 @@ def _communication(task: Task, place: _Place, labels: Labels) -> list[Block]:
         if known:
             rows = about[chosen]
             pairs += [
-                _translated(trace, told.kind[rows], EventType.COLLECTIVE, labels),
-                (EventType.COLLECTIVE_BYTES, np.maximum(told.bytes[rows], 0)),
-                (EventType.COLLECTIVE_RANKS, np.maximum(told.group_size[rows], 0).astype(np.int64)),
-                _translated(trace, told.group[rows], EventType.COLLECTIVE_GROUP, labels),
+                _translated(trace, recorded.kind[rows], EventType.COLLECTIVE, labels),
+                (EventType.COLLECTIVE_BYTES, np.maximum(recorded.bytes[rows], 0)),
+                (EventType.COLLECTIVE_RANKS, np.maximum(recorded.group_size[rows], 0).astype(np.int64)),
+                _translated(trace, recorded.group[rows], EventType.COLLECTIVE_GROUP, labels),
             ]
         blocks += _event_bursts(task, place, chosen, pairs)
     return blocks
@@ -153,7 +153,7 @@ def _ranges(task: Task, place: _Place, labels: Labels) -> list[Block]:
 
 
 def _launches(task: Task, place: _Place) -> list[Block]:
-    """A line from each API call to the start of what it launched; its size is the copy's bytes."""
+    """A line from each API call to the start of the event that it launched; its size is the bytes of a copy."""
     events = task.trace.events
     position = np.searchsorted(task.events, task.launched)
     target = task.event_row[position]
@@ -190,7 +190,7 @@ def _named(task: Task, chosen: NDArray[np.bool_], number: int, labels: Labels) -
 
 
 def _translated(trace: Trace, name: I32, number: int, labels: Labels) -> tuple[int, I64]:
-    """(type, value of each name). A name that is not known (-1) is value 0."""
+    """(type, value of each name). An unknown name (-1) has value 0."""
     values = labels.by_type[number]
     used, inverse = np.unique(name, return_inverse=True)
     numbers = [values[trace.names[n]] if n >= 0 else 0 for n in used.tolist()]

@@ -1,4 +1,4 @@
-"""Whether a Paraver trace, whoever wrote it, is one: header, rows, events, times. Reads; changes nothing."""
+"""Whether files are a usable Paraver trace, of any writer: header, rows, events, times. Changes nothing."""
 
 from __future__ import annotations
 
@@ -15,21 +15,20 @@ _LEVEL = re.compile(r"LEVEL (\w+) SIZE (\d+)")
 
 
 @dataclass(frozen=True)
-class PrvFacts:
+class PrvContents:
     """What is in the files. `last_ns` is the time of the latest record; `threads` are per task."""
 
     header: bytes
     end_ns: int
     last_ns: int
-    nodes: int
     threads: list[int]
     node_of_task: list[int]
     events: int
     rows: dict[str, list[str]]
 
 
-def check_paraver(prv: Path) -> PrvFacts:
-    """Facts of `prv`, its .pcf and .row. Raises WorkError, one sentence, when they are not a usable trace."""
+def check_paraver(prv: Path) -> PrvContents:
+    """The contents of `prv`, its .pcf and .row. Raises WorkError: they are not a usable trace."""
     for path in (prv, prv.with_suffix(".pcf"), prv.with_suffix(".row")):
         if not path.is_file() or path.stat().st_size == 0:
             raise WorkError(f"{path.name} is {'empty' if path.is_file() else 'missing'}")
@@ -37,21 +36,19 @@ def check_paraver(prv: Path) -> PrvFacts:
     match = _HEADER.fullmatch(header)
     if not match:
         raise WorkError(f"{prv.name} does not begin with a Paraver header")
-    end, nodes, _, tasks, placed = match.groups()
+    end, _, _, tasks, placed = match.groups()
     pairs = [tuple(map(int, pair.split(b":"))) for pair in placed.split(b",") if pair]
     rows = read_rows(prv.with_suffix(".row"))
-    facts = PrvFacts(
-        header, int(end), last_ns, int(nodes), [t for t, _ in pairs], [n for _, n in pairs], events, rows
-    )
+    threads, node_of_task = ([pair[i] for pair in pairs] for i in (0, 1))
     if len(pairs) != int(tasks):
         raise WorkError(f"{prv.name}: the header promises {int(tasks)} tasks and describes {len(pairs)}")
     if events == 0:
         raise WorkError(f"{prv.name} holds no event")
-    if last_ns <= 0 or facts.end_ns <= 0:
+    if last_ns <= 0 or int(end) <= 0:
         raise WorkError(f"{prv.name}: the trace lasts no time")
-    if len(rows.get("THREAD", [])) != sum(facts.threads):
-        raise WorkError(f"{prv.stem}.row names {len(rows.get('THREAD', []))} threads of {sum(facts.threads)}")
-    return facts
+    if len(rows.get("THREAD", [])) != sum(threads):
+        raise WorkError(f"{prv.stem}.row names {len(rows.get('THREAD', []))} threads of {sum(threads)}")
+    return PrvContents(header, int(end), last_ns, threads, node_of_task, events, rows)
 
 
 def _scan(prv: Path) -> tuple[bytes, int, int]:
@@ -74,7 +71,7 @@ def _scan(prv: Path) -> tuple[bytes, int, int]:
 
 
 def read_rows(path: Path) -> dict[str, list[str]]:
-    """Names by level, as a .row file has them. Raises WorkError when a level is cut off."""
+    """Names by level, as a .row file has them. Raises WorkError: a level is cut off."""
     rows: dict[str, list[str]] = {}
     lines = iter(path.read_text(encoding="utf-8", errors="replace").splitlines())
     for line in lines:

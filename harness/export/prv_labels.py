@@ -1,4 +1,4 @@
-"""Which number each name gets in a Paraver trace, over all tasks, so that one .pcf describes them all."""
+"""The number of each name in a Paraver trace, the same for all tasks, so that one .pcf describes them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Labels:
 
     @staticmethod
     def of(tasks: Sequence[Task]) -> Labels:
-        """Number everything that the tasks name, in the names' order."""
+        """Number all names of the tasks, in alphabetical order."""
         shared: dict[int, list[str]] = {
             EventType.API: _union(_names(task.trace, task.trace.calls.name[task.calls]) for task in tasks),
             EventType.KERNEL: _union(_event_names(task, (COMPUTE, NOT_WORK)) for task in tasks),
@@ -74,7 +74,7 @@ def range_type(task: Task, labels: Labels) -> I64:
     """The event type of each of the task's ranges."""
     ranges = task.trace.ranges
     domain, inverse = np.unique(ranges.domain[task.ranges], return_inverse=True)
-    # A domain with start/end ranges only has no type of its own and none of its ranges asks for one.
+    # A domain that has only start/end ranges gets no type of its own: none of its ranges needs it.
     types = [labels.domains.get(_domain(task.trace, d), EventType.START_END) for d in domain.tolist()]
     nested = np.array(types, np.int64)[inverse]
     return np.where(ranges.kind[task.ranges] == RangeKind.START_END, EventType.START_END, nested)

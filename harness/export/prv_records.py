@@ -1,4 +1,4 @@
-"""Columns of integers to lines of text, in time order, fast. Knows nothing of what the numbers mean.
+"""Columns of integers to lines of text, in time order, fast. Does not know what the numbers mean.
 
 A line is literal text with integers between; a Block is many lines of one shape. Digits are computed for a whole
 column at once and the leading zeros are cut out with a mask: no Python object per line.
@@ -33,7 +33,7 @@ class Block:
 
 
 def lines(blocks: Sequence[Block], chunk_lines: int = CHUNK_LINES) -> Iterator[bytes]:
-    """All lines of all blocks in order, in pieces of at most `chunk_lines`. Times must be below 2^60."""
+    """The lines of all blocks in order, in pieces of at most `chunk_lines`. Times must be below 2^60."""
     blocks = [block for block in blocks if len(block)]
     if not blocks:
         return
@@ -61,13 +61,10 @@ def _text(blocks: Sequence[Block], part: I64, owner: I64, first: I64) -> bytes:
 
 
 def _matrix(fields: Sequence[bytes | I64], rows: I64) -> tuple[U8, Mask]:
-    """Characters, [rows, width], and which of them are part of the line."""
-    parts = [
-        _literal(field, len(rows)) if isinstance(field, bytes) else digits(field[rows]) for field in fields
-    ]
-    return np.concatenate([cells for cells, _ in parts], axis=1), np.concatenate(
-        [m for _, m in parts], axis=1
-    )
+    """Characters, [rows, width], and a mask of those that are part of the line."""
+    parts = [_literal(each, len(rows)) if isinstance(each, bytes) else digits(each[rows]) for each in fields]
+    cells, masks = zip(*parts, strict=True)
+    return np.concatenate(cells, axis=1), np.concatenate(masks, axis=1)
 
 
 def _literal(text: bytes, count: int) -> tuple[U8, Mask]:

@@ -1,6 +1,6 @@
-"""The numbers and labels that a Paraver trace of ours is written with: those of nsys2prv 0.5.8 where it has them.
+"""The numbers and labels of our Paraver traces: those of nsys2prv 0.5.8 where it has them.
 
-So the same views open both. A view finds a type by its label first, by its number second.
+So the same views open both traces. A view finds a type by its label first, by its number second.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ STATE_COLOURS: dict[int, tuple[int, int, int]] = {
     ThreadState.GROUP_COMMUNICATION: (213, 94, 0),
     ThreadState.MEMORY_TRANSFER: (86, 180, 233),
 }
-NCCL_DOMAIN = "NCCL"  # its ranges are what NCCL says about itself; nsys2prv gives them a type of their own
+NCCL_DOMAIN = "NCCL"  # ranges that NCCL records itself; nsys2prv gives them a type of their own
 LAUNCH_TAG = 55001  # a line from the API call to its kernel
 MEMORY_TAG = 55002  # a line from the API call to its copy
 
@@ -76,7 +76,7 @@ def ranges_label(domain: str) -> str:
 
 @dataclass(frozen=True)
 class Values:
-    """An event type as the .pcf describes it. `values`: what each of its values means; empty: a plain number."""
+    """An event type as the .pcf describes it. `values`: the label of each value; empty where it is a plain number."""
 
     number: int
     label: str
@@ -84,7 +84,7 @@ class Values:
 
 
 def pcf_text(types: list[Values]) -> str:
-    """The whole .pcf file; labels are put on one line. No comment: BSC's own readers take none."""
+    """The whole .pcf file, each label on one line. Without comments: BSC's readers refuse them."""
     parts = [
         "DEFAULT_OPTIONS\n\nLEVEL               THREAD\nUNITS               NANOSEC\nLOOK_BACK           100\n"
         "SPEED               1\nFLAG_ICONS          ENABLED\nNUM_OF_STATE_COLORS 1000\nYMAX_SCALE          37\n",
@@ -97,7 +97,7 @@ def pcf_text(types: list[Values]) -> str:
 
 
 def clean(label: str) -> str:
-    """The label on one line; "unnamed" when nothing is left."""
+    """The label on one line; "unnamed" where it is empty."""
     return " ".join(label.split()) or "unnamed"
 
 

@@ -79,7 +79,7 @@ def test_the_row_names_the_real_nodes_and_the_header_counts_them(bench: Bench) -
     header = done.prv.read_text().splitlines()[0]
     # Tasks are numbered by process id: task 1 is process 20 on lrdn2. The last record is later than its header said.
     assert header == "#Paraver (01/02/2026 at 10:11):4000_ns:2(1,1):1:2(2:1,2:2)"
-    assert done.facts.rows["NODE"] == ["lrdn2", "lrdn1"] and done.facts.node_of_task == [1, 2]
+    assert done.contents.rows["NODE"] == ["lrdn2", "lrdn1"] and done.contents.node_of_task == [1, 2]
     assert sorted(path.name for path in bench.out.parent.iterdir()) == ["trace.pcf", "trace.prv", "trace.row"]
 
 
@@ -88,9 +88,9 @@ def test_a_stale_export_is_not_used_and_a_fresh_one_is(bench: Bench) -> None:
     export = report.with_suffix(".sqlite")
     fake_nsys2prv.make_export(export, 77, "other")
     os.utime(export, (1, 1))
-    assert convert([report], bench.out, bench.tool()).facts.rows["NODE"] == ["lrdn1"]
+    assert convert([report], bench.out, bench.tool()).contents.rows["NODE"] == ["lrdn1"]
     os.utime(report, (0, 0))
-    assert convert([report], bench.out, bench.tool()).facts.rows["NODE"] == ["other"]
+    assert convert([report], bench.out, bench.tool()).contents.rows["NODE"] == ["other"]
     assert bench.calls()["options"] == {
         "-t": bench.calls()["options"]["-t"],
         "-m": False,
