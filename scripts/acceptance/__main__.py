@@ -1,4 +1,4 @@
-"""`scripts/gpu-acceptance`: parse the words, make the folders and the Python, run the steps."""
+"""`scripts/gpu-acceptance`: parse the arguments, make the folders and the Python, run the steps."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LEAST_BUDGET_S = 5.0
 
 
 def main() -> int:
-    """0: every step is done or named what it lacks; 1: one failed or is not done yet; 2: the request is wrong."""
+    """0: every step is done or named what is missing; 1: a step failed or is not done yet; 2: the request is wrong."""
     arguments = _parser().parse_args()
     try:
         return _run(arguments)
@@ -66,7 +66,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _place(arguments: argparse.Namespace) -> Place:
-    """The folders, made. Raises AcceptanceError when they cannot be."""
+    """Make the folders. Raises AcceptanceError: a folder cannot be made."""
     if arguments.out is None:
         raise AcceptanceError("name the folder for the results: scripts/gpu-acceptance OUT")
     out: Path = arguments.out.absolute()
@@ -80,7 +80,7 @@ def _place(arguments: argparse.Namespace) -> Place:
 
 
 def _default_work(out: Path) -> Path:
-    """The same for the same OUT, so that a second start finds the runs; not inside OUT, which is taken home."""
+    """The same folder for the same OUT, so that a second start finds the runs; not inside OUT, which is taken home."""
     return (
         Path(tempfile.gettempdir()) / f"gpu-acceptance-{hashlib.sha256(str(out).encode()).hexdigest()[:12]}"
     )

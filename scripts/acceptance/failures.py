@@ -6,8 +6,8 @@ class AcceptanceError(Exception):
 
 
 class LackError(Exception):
-    """This machine has not what the step needs; the sentence names it."""
+    """This machine lacks something that the step needs; the sentence names it."""
 
 
 class StepError(Exception):
-    """What the step started did not do what it should have."""
+    """A program that the step started failed or left a wrong result."""

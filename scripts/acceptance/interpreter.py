@@ -1,4 +1,4 @@
-"""A Python that imports what this one does, without PYTHONPATH: a job's script sets that variable to its own.
+"""A Python that imports the packages of this one without PYTHONPATH, which a job's script sets itself.
 
 It is an empty virtual environment whose only content is a list of folders. Nothing is installed, nothing copied.
 """
@@ -24,7 +24,7 @@ def make_python(folder: Path) -> Path:
 
 
 def _lines() -> list[str]:
-    """Of a .pth file: PYTHONPATH's folders stand before those of installed packages, as they do here."""
+    """The lines of a .pth file: the folders of PYTHONPATH come before those of installed packages, as here."""
     named = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
     first = [str(ROOT), *(str(Path(entry).absolute()) for entry in named)]
     installed = [entry for entry in _found() if entry not in first]

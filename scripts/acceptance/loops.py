@@ -1,4 +1,4 @@
-"""Small trainings of our own under torch.profiler, each with one peculiarity: how it is launched, or a fault in it.
+"""Small trainings of our own under torch.profiler, each with one special feature: its way of launching, or a fault.
 
     python scripts/acceptance/loops.py graphs --folder FOLDER
 
@@ -33,7 +33,7 @@ STALL_S = 0.02  # of the host or of the data, in each step
 
 @dataclass(frozen=True)
 class Sizes:
-    """Of the model and its batch; the copied buffer in bytes."""
+    """Sizes of the model and its batch; the copied buffer in bytes."""
 
     hidden: int
     layers: int
@@ -48,7 +48,7 @@ ON_CPU = Sizes(hidden=64, layers=2, heads=4, batch=2, length=64, buffer=1 << 20)
 
 
 class Block(nn.Module):
-    """A transformer's layer in its plainest form."""
+    """A transformer layer in its simplest form."""
 
     def __init__(self, sizes: Sizes) -> None:
         super().__init__()
@@ -71,7 +71,7 @@ class Block(nn.Module):
 
 
 class Model(nn.Module):
-    """Layers one after the other; `between` is called after each, where a fault can be."""
+    """Layers one after the other; `between` is called after each of them, to place a fault there."""
 
     def __init__(self, sizes: Sizes, between: Callable[[], None] | None = None) -> None:
         super().__init__()
@@ -88,7 +88,7 @@ class Model(nn.Module):
 
 
 class Loop:
-    """One training step, called again and again. Subclasses differ in one thing."""
+    """One training step, called repeatedly. Subclasses differ in one thing."""
 
     def __init__(self, sizes: Sizes, device: torch.device) -> None:
         torch.manual_seed(1)
@@ -102,7 +102,7 @@ class Loop:
         self.ready = torch.randn(shape, device=device, dtype=torch.bfloat16)
 
     def between(self) -> Callable[[], None] | None:
-        """What happens after each layer."""
+        """Called after each layer."""
         return None
 
     def load(self) -> Tensor:
@@ -138,7 +138,9 @@ class Graphs(Loop):
         super().__init__(sizes, device)
         stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):  # a capture needs what the first steps allocate and choose
+        with torch.cuda.stream(
+            stream
+        ):  # the first steps allocate memory and choose algorithms, as a capture needs
             for _ in range(3):
                 self._whole()
         torch.cuda.current_stream().wait_stream(stream)
@@ -163,7 +165,7 @@ class Graphs(Loop):
 
 
 class Float8(Loop):
-    """Matrix products in FP8 as PyTorch brings them (`_scaled_mm`); forward only, since autograd knows them not."""
+    """Matrix products in FP8 as PyTorch brings them (`_scaled_mm`); forward only, since autograd does not know them."""
 
     def __init__(self, sizes: Sizes, device: torch.device) -> None:
         super().__init__(sizes, device)
@@ -173,7 +175,7 @@ class Float8(Loop):
         self._scale = torch.tensor(1.0, device=device)
 
     def step(self, number: int) -> None:
-        """A layer's product, as often as there are layers."""
+        """One matrix product per layer."""
         with record_function("forward"):
             for _ in range(4 * self.sizes.layers):
                 out: Any = torch._scaled_mm(
@@ -194,7 +196,7 @@ class SyncPerLayer(Loop):
 
 
 class Pageable(Loop):
-    """Each step copies a large buffer that is not pinned. It was filled before: only the copy is the fault."""
+    """Each step copies a large buffer that is not pinned. It is filled before the steps: only the copy is the fault."""
 
     def __init__(self, sizes: Sizes, device: torch.device) -> None:
         super().__init__(sizes, device)
@@ -217,12 +219,12 @@ class HostStall(Loop):
     """The host does something else between the data and the forward pass."""
 
     def step(self, number: int) -> None:
-        """A step that begins with nothing."""
+        """A step that begins with a stall of the host."""
         time.sleep(STALL_S)
         super().step(number)
 
 
-SMALL_BATCH = ("eager-small", "fault-sync")  # layers so short that waiting after each is felt
+SMALL_BATCH = ("eager-small", "fault-sync")  # layers so short that a wait after each one matters
 CASES: dict[str, type[Loop]] = {
     "eager": Loop,
     "eager-small": Loop,
@@ -256,7 +258,7 @@ def main() -> int:
 
 
 def load(device: torch.device, seconds: float) -> tuple[float, float]:
-    """Matrix products for so many seconds; returns when they began and ended, on the wall clock."""
+    """Matrix products for `seconds`; returns their begin and end on the wall clock."""
     size, dtype = (8192, torch.bfloat16) if device.type == "cuda" else (256, torch.float32)
     left, right = (torch.randn(size, size, device=device, dtype=dtype) for _ in range(2))
     begin_s, end = time.time(), time.monotonic() + seconds

@@ -6,7 +6,7 @@ from typing import Any
 
 
 def ms(nanoseconds: float | None) -> str:
-    """Milliseconds with three digits that count."""
+    """Milliseconds with four significant digits."""
     return "not known" if nanoseconds is None else f"{nanoseconds / 1e6:.4g} ms"
 
 
@@ -26,7 +26,7 @@ def scaled(value: float | None, unit: str) -> str:
 
 
 def mean(values: list[float]) -> float | None:
-    """Of no numbers there is none."""
+    """The mean; None of an empty list."""
     return sum(values) / len(values) if values else None
 
 

@@ -1,4 +1,4 @@
-"""What is taken home, as few files: the small traces in one archive, the reports of the runs in another."""
+"""Pack the results into two archives: the small traces, and the reports of the runs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def pack_outputs(place: Place) -> None:
 
 
 def _archive(path: Path, members: list[tuple[Path, str]]) -> None:
-    """Those members that exist, in order, as long as the archive stays below its limit."""
+    """Pack the members that exist, in order, until the archive reaches its limit."""
     there = [(source, name) for source, name in members if source.is_file()]
     if not there:
         return

@@ -1,4 +1,4 @@
-"""acceptance.html: all steps on one page that needs nothing beside it. Knows results, not how they came about."""
+"""acceptance.html: all steps on one page without other files. Knows results, not how the steps found them."""
 
 from __future__ import annotations
 
@@ -63,11 +63,11 @@ def machine(results: Sequence[Result]) -> str:
 
 def _step_row(result: Result, title: str) -> str:
     counts = [f"{WORDS[v]}: {count}" for v in VERDICTS if (count := result.count(v))]
-    told = [*([escape(result.reason)] if result.reason else []), *counts, f"{result.seconds:.0f} s"]
+    parts = [*([escape(result.reason)] if result.reason else []), *counts, f"{result.seconds:.0f} s"]
     named = f'<a href="#{result.step}">{result.step}</a>' if result.checks else result.step
     return (
         f'<tr><td>{named}: {escape(title)}</td><td class="{result.state}">{WORDS[result.state]}</td>'
-        f"<td>{' · '.join(text for text in told if text)}</td></tr>"
+        f"<td>{' · '.join(text for text in parts if text)}</td></tr>"
     )
 
 

@@ -1,4 +1,4 @@
-"""Where a step works and with what: its folders, its time, its Python, and what this machine has.
+"""The surroundings of a step: its folders, its time, its Python, and whether this machine has a GPU.
 
 Knows no step. A step's own files lie in `work`, which stays on the machine; only `out` is meant to be taken home.
 """
@@ -35,7 +35,7 @@ TRAINING = ("torch", "accelerate", "transformers", "tokenizers", "tqdm", "regex"
 ROOT = Path(__file__).resolve().parents[2]
 DRIVERS_PROGRAMS = "/usr/local/nvidia/bin"  # where containers get the driver's programs
 LEAST_S = 15.0  # nothing is started with less
-GRACE_S = 20.0  # a run that is told to stop writes its status and its traces first
+GRACE_S = 20.0  # a run that must stop first writes its status and its traces
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Place:
         return max(1.0, min(most, self.seconds_left))
 
     def environment(self) -> dict[str, str]:
-        """For everything that is started: runs go into the work folder; the Python knows its packages itself."""
+        """The environment of all programs: runs go into the work folder; PYTHONPATH is not needed."""
         ours = {"HARNESS_RUNS": str(self.work / "runs"), "PYTHONUNBUFFERED": "1", "COLUMNS": "120"}
         return {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | ours
 
@@ -73,7 +73,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Finished:
-    """A program that has ended; `code` is None when its time was over."""
+    """A program that has ended; `code` is None where its time was over."""
 
     code: int | None
     stdout: str
@@ -81,7 +81,7 @@ class Finished:
 
     @property
     def ending(self) -> str:
-        """The last thing it said, for a sentence about its failure."""
+        """The last line of its output, for a sentence about its failure."""
         lines = [line.strip() for line in (self.stderr or self.stdout).splitlines() if line.strip()]
         return lines[-1][:300] if lines else "it said nothing"
 
@@ -93,7 +93,7 @@ def run(
     log: Path | None = None,
     grace_s: float = GRACE_S,
 ) -> Finished:
-    """Run a program in a session of its own. At the end of its time it hears Ctrl-C, `grace_s` later SIGKILL."""
+    """Run a program in a session of its own. At the end of its time it gets SIGINT, and SIGKILL `grace_s` later."""
     with subprocess.Popen(
         [str(word) for word in argv],
         stdin=subprocess.DEVNULL,
@@ -140,7 +140,7 @@ def _append(log: Path, argv: Sequence[str | Path], stdout: str, stderr: str) -> 
 def has_gpu() -> bool:
     """Whether this machine shows an NVIDIA GPU; asks no PyTorch, which may be absent or built for CPUs.
 
-    Where nvidia-smi is missing the driver's own files tell, as they tell the harness.
+    Where nvidia-smi is missing, the driver's device files decide, as in the harness.
     """
     if os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1"):
         return False
@@ -161,14 +161,14 @@ def nvidia_smi() -> str | None:
 
 
 def require_packages(*modules: str) -> None:
-    """Raise LackError when one of these cannot be imported here."""
+    """Raises LackError: one of these cannot be imported here."""
     missing = [module for module in modules if importlib.util.find_spec(module) is None]
     if missing:
         raise LackError(f"the packages {', '.join(missing)} (step inventory names the command)")
 
 
 def require_success(done: Finished, what: str) -> Finished:
-    """Raise StepError when a program failed or its time was over."""
+    """Raises StepError: the program failed or its time was over."""
     if done.code is None:
         raise StepError(f"{what}: its time was over")
     if done.code != 0:

@@ -25,7 +25,7 @@ class Recorded(NamedTuple):
 
 
 def recorded(place: Place, case: str, seconds: float) -> Recorded:
-    """Run a loop, or take the trace that is there already, and have it reported. Raises StepError."""
+    """Run a loop, or take its earlier trace, and report it. Raises StepError: the loop failed or left no trace."""
     folder = place.work / "loops" / case
     trace, times = folder / "rank0.json.gz", folder / "times.json"
     if not times.is_file():

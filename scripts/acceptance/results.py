@@ -1,4 +1,4 @@
-"""What a step found, and the one JSON that holds it. Knows no GPU and no harness."""
+"""The result of a step, and the JSON file of all results. Knows no GPU and no harness."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 SCHEMA = 1
-# A check holds or not; `lacks`: this machine cannot show it; `seen`: a number that nobody expected to be anything.
+# `pass`, `fail`: a check holds or not; `lacks`: this machine cannot show it; `seen`: a number without an expectation.
 Verdict = Literal["pass", "fail", "lacks", "seen"]
 # `partial`: the time ended inside the step; `waiting`: it never began.
 State = Literal["done", "lacks", "failed", "partial", "waiting"]
@@ -27,7 +27,7 @@ class Check:
 
 @dataclass
 class Result:
-    """What one step found so far. `numbers` is whatever a reader may want to compute with."""
+    """The result of one step so far. `numbers`: values for later computations."""
 
     step: str
     state: State = "waiting"
@@ -49,7 +49,7 @@ class Result:
         self.checks.append(Check(name, "seen", said))
 
     def broke(self, name: str, error: object) -> None:
-        """Something that this step started failed; what else it can do is still worth doing."""
+        """Add a failure of something that this step started; the step goes on."""
         self.check(name, False, str(error))
         self.state, self.reason = "failed", f"{name}: {error}"
 
@@ -59,12 +59,12 @@ class Result:
             self.state, self.reason = "partial", why
 
     def count(self, verdict: Verdict) -> int:
-        """How many checks ended so."""
+        """How many checks have this verdict."""
         return sum(check.verdict == verdict for check in self.checks)
 
 
 def result_from(data: Mapping[str, Any]) -> Result:
-    """A result as it was written."""
+    """A result from its JSON object."""
     return Result(**{**data, "checks": [Check(**check) for check in data["checks"]]})
 
 
@@ -77,7 +77,7 @@ def write_json(path: Path, content: object) -> None:
 
 
 def read_json(path: Path) -> Any:
-    """The content of a JSON file, None where there is none that can be read."""
+    """The content of a JSON file; None where it cannot be read."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -85,12 +85,12 @@ def read_json(path: Path) -> Any:
 
 
 def write_result(path: Path, result: Result) -> None:
-    """Keep what a step found so far."""
+    """Write the result of a step so far."""
     write_json(path, asdict(result))
 
 
 def read_results(path: Path) -> dict[str, Result]:
-    """The results in an acceptance.json; none where it is absent or of another schema."""
+    """The results in an acceptance.json; empty where it is absent or of another schema."""
     content = read_json(path)
     if not isinstance(content, dict) or content.get("schema") != SCHEMA:
         return {}

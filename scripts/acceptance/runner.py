@@ -1,4 +1,4 @@
-"""One step after the other, each in a process of its own with its own time: what one does wrong reaches no other.
+"""Run one step after the other, each in its own process with its own time limit, so that a failure stays in its step.
 
 Keeps acceptance.json current after every step, so that nothing is lost when the whole is stopped.
 """
@@ -22,7 +22,7 @@ from results import Result, read_json, read_results, result_from, write_result, 
 from runs import forget
 from steps import STEPS, Step
 
-ENDING_S = 50.0  # a step that is told to stop first stops its run
+ENDING_S = 50.0  # a step that must stop first stops its run
 SIGNS = {"done": "done", "lacks": "lacks", "failed": "FAILED", "partial": "partly", "waiting": "not yet"}
 
 
@@ -36,7 +36,7 @@ class Runner:
         self._results = {step.name: known.get(step.name, Result(step.name)) for step in STEPS}
 
     def run(self, steps: list[Step], again: bool) -> int:
-        """Do these steps as far as the time goes; returns 1 when one failed or is not done yet, else 0."""
+        """Do these steps until the time is over; returns 1 where a step failed or is not done yet, else 0."""
         for step in steps:
             before = self._results[step.name]
             if before.state == "done" and not again:
@@ -59,12 +59,12 @@ class Runner:
         begin = time.monotonic()
         try:
             result = self._process(step, seconds)
-        except OSError as error:  # a full disk, say
+        except OSError as error:  # for example a full disk
             result = Result(step.name, "failed", f"{error.filename}: {error.strerror}")
         return replace(result, seconds=time.monotonic() - begin)
 
     def _process(self, step: Step, seconds: float) -> Result:
-        """A step's result, from its own process. It keeps to its time itself; the limit here is for one that hangs."""
+        """A step's result, from its own process. A step keeps to its time; the limit here is for one that hangs."""
         written = self._place.work / "results" / f"{step.name}.json"
         written.unlink(missing_ok=True)
         argv: list[str | Path] = [sys.executable, ROOT / "scripts" / "acceptance", self._place.out]
@@ -85,7 +85,7 @@ class Runner:
         self._say(f"{step.name}: {SIGNS[result.state]} in {result.seconds:.0f} s{why}")
 
     def _write(self) -> None:
-        """All that is taken home, after every step: whoever limits the whole may end it at any time."""
+        """Write all results after every step, as the whole command may be ended at any time."""
         results = list(self._results.values())
         write_results(self._document, results)
         titles = {step.name: step.title for step in STEPS}
@@ -106,7 +106,7 @@ class Runner:
 
 
 def _forget(place: Place, step: Step) -> None:
-    """What a step that is done again must not find."""
+    """Remove the earlier outputs of a step that is done again."""
     if step.name == "training":
         from step_training import LARGER, NAMES
 
@@ -120,7 +120,7 @@ def _forget(place: Place, step: Step) -> None:
 
 
 def do_step(step: Step, place: Place) -> int:
-    """The inside of a step's process: its result is written whatever happens."""
+    """Do the step in its own process, and write its result also after a failure."""
     result = Result(step.name)
     written: Path = place.work / "results" / f"{step.name}.json"
     try:

@@ -1,4 +1,4 @@
-"""Launches of the harness, as a student types them, and what they leave: a run's folder and its summary.
+"""Launches of the harness, as a student types them, and their results: a run's folder and its summary.
 
 Cases have names, and the runs that went well are kept in `work/runs.json`, so that later steps find them and a
 second start of the same command does not run them again.
@@ -21,7 +21,7 @@ WINDOW = ("--skip-steps", "6", "--wait-steps", "1", "--warmup-steps", "2", "--ac
 
 
 class Case(NamedTuple):
-    """One launch: a name, the words after `slurm.sh`, and how long it may take in seconds."""
+    """One launch: a name, the arguments of `slurm.sh`, and its time limit in seconds."""
 
     name: str
     words: tuple[str, ...]
@@ -29,7 +29,7 @@ class Case(NamedTuple):
 
 
 class Run(NamedTuple):
-    """A run that ended well."""
+    """A completed run."""
 
     name: str
     path: Path
@@ -42,19 +42,19 @@ class Run(NamedTuple):
 
 
 def sizes() -> tuple[str, ...]:
-    """The words that choose the model: Llama-3.2-1B with random weights, on a machine without GPU a tiny one."""
+    """The flags that choose the model: Llama-3.2-1B with random weights, on a machine without GPU a tiny one."""
     return ("--model", LARGE, "--random-weights") if has_gpu() else ("--model", TINY)
 
 
 def harness(place: Place, words: Sequence[str | Path], seconds: float) -> str:
-    """What a command of the harness printed. Raises StepError when it fails."""
+    """The output of a command of the harness. Raises StepError: the command failed."""
     argv = [place.python, "-I", "-m", "harness", *words]
     done = place.run(argv, seconds, place.out / "acceptance.log")
     return require_success(done, f"slurm.sh {' '.join(map(str, words))}").stdout
 
 
 def launched(place: Place, case: Case) -> Run:
-    """The run of a case: the one that is there already, else a new one. Raises StepError."""
+    """The run of a case: the completed one, else a new one. Raises StepError: the run did not complete."""
     known = find(place, case.name)
     if known is not None:
         return known
@@ -72,7 +72,7 @@ def launched(place: Place, case: Case) -> Run:
 
 
 def find(place: Place, name: str) -> Run | None:
-    """The run of a case, if it ended well and still is on this machine."""
+    """The run of a case, if it completed and is still on this machine."""
     known: dict[str, str] = read_json(place.work / "runs.json") or {}
     path = Path(known.get(name, ""))
     summary = read_json(path / "summary.json") if name in known else None
@@ -86,13 +86,13 @@ def all_runs(place: Place) -> list[Run]:
 
 
 def forget(place: Place, names: Sequence[str]) -> None:
-    """Let these cases run anew; their folders stay."""
+    """Forget the runs of these cases, so that they run again; their folders stay."""
     known = read_json(place.work / "runs.json") or {}
     write_json(place.work / "runs.json", {name: path for name, path in known.items() if name not in names})
 
 
 def required(place: Place, names: Sequence[str]) -> list[Run]:
-    """The runs of some cases that are there. Raises LackError when none is."""
+    """The completed runs of some cases. Raises LackError: there is no such run."""
     found = [run for name in names if (run := find(place, name)) is not None]
     if not found:
         raise LackError(f"the runs of step training, which are not in {place.work}: --only training --again")
@@ -116,7 +116,7 @@ def _keep(place: Place, name: str, path: str) -> None:
 
 
 def _why(place: Place, done: Finished, said: dict[str, Any] | None) -> str:
-    """Why a launch did not end well; what the training printed goes into our log."""
+    """Why a launch failed; the output of the training goes into our log."""
     if said is None:
         return "its time was over" if done.code is None else f"exit status {done.code}: {done.ending}"
     argv = [place.python, "-I", "-m", "harness", "logs", said["job_id"]]
@@ -127,7 +127,7 @@ def _why(place: Place, done: Finished, said: dict[str, Any] | None) -> str:
 
 
 def _last_object(printed: str) -> dict[str, Any] | None:
-    """The JSON that a launch prints last; None where it printed none."""
+    """The JSON that a launch prints last; None where there is no JSON."""
     lines = [line for line in printed.splitlines() if line.startswith("{")]
     return _object(lines[-1]) if lines else None
 

@@ -1,6 +1,6 @@
 """A Kineto trace made small and anonymous: some of its steps, without paths, hosts and users, under a size limit.
 
-Times keep every digit that the file has. What had to be left out is said, so that nobody takes it for the recording.
+Times keep every digit of the file. What is left out is written down: the result is not the full recording.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 LIMIT_BYTES = 1_000_000
 STEPS = 5
-# What names the machine and the person, or is the log of a moment: gone. The rest of the header is the hardware's.
+# Header fields that name the machine or the person, or log a moment, are removed. The others describe the hardware.
 DROPPED_KEYS = ("traceName", "host_name", "INFO", "WARNING", "ERROR", "VERBOSE", "trace_id")
 KEPT_ARGUMENTS = {
     *("External id", "correlation", "device", "stream", "context", "bytes", "cbid", "grid", "block", "dtype"),
@@ -29,7 +29,7 @@ KEPT_ARGUMENTS = {
 }
 PATH = re.compile(
     r"(?<![\w:<>/])/(?:[\w.+~@-]+/)+[\w.+~@-]*"
-)  # at least two parts: a lone slash is a division
+)  # at least two parts: a single slash is a division
 MARK = "\x00"
 NUMBER = re.compile(r'"\\u0000(-?[0-9.eE+-]+)"')
 
@@ -38,7 +38,7 @@ Event = dict[str, Any]
 
 
 class Scrubbed(NamedTuple):
-    """The packed trace, how many steps it has and what was left out of them."""
+    """The packed trace, its number of steps, and what was left out of them."""
 
     packed: bytes
     steps: int
@@ -46,7 +46,7 @@ class Scrubbed(NamedTuple):
 
 
 def scrubbed(path: Path, limit: int = LIMIT_BYTES, most_steps: int = STEPS) -> Scrubbed:
-    """The last steps of the trace in `path`, as much of them as fits. Raises ValueError when nothing does."""
+    """The last steps of the trace in `path`, as many as fit. Raises ValueError: no step fits."""
     with gzip.open(path, "rt", encoding="utf-8") as file:
         whole = json.load(file, parse_float=lambda text: MARK + text)
     trace = clean(last_steps(whole, most_steps), secrets())
@@ -84,7 +84,7 @@ def _without_operators(event: Event) -> Event | None:
     return None if event.get("cat") == "cpu_op" and not message else event
 
 
-# In the order in which a report misses it least: on a GPU it reads no operators but those of messages.
+# The least needed first: on a GPU a report reads only the operators of messages.
 THINNER: tuple[tuple[str, Callable[[Event], Event | None]], ...] = (
     ("", _as_it_is),
     ("arrows", _without_arrows),
@@ -95,7 +95,7 @@ THINNER: tuple[tuple[str, Callable[[Event], Event | None]], ...] = (
 
 @cache
 def secrets() -> tuple[str, ...]:
-    """Names of this machine and this user that must not be in a trace. `root` is everybody's, and in kernels' names.
+    """Names of this machine and this user that must not be in a trace. `root` is common, and part of kernels' names.
 
     Asks no name server, which may take many seconds to say nothing; the first part of a name is looked for by itself.
     """
@@ -112,7 +112,7 @@ def secrets() -> tuple[str, ...]:
 
 
 def clean(trace: Trace, names: Sequence[str]) -> Trace:
-    """The trace without what names a place or a person."""
+    """The trace without names of places and persons."""
     events = [_clean_event(event, names) for event in trace["traceEvents"]]
     header = {
         key: _clean(value, names) for key, value in trace.items() if key not in (*DROPPED_KEYS, "traceEvents")
@@ -143,7 +143,7 @@ def _clean_text(text: str, names: Sequence[str]) -> str:
 
 
 def leaks(packed: bytes, names: Sequence[str]) -> list[str]:
-    """Paths and names that still are in a packed trace, a few of them."""
+    """A few of the paths and names that are still in a packed trace."""
     text = gzip.decompress(packed).decode()
     found = [name for name in names if re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text)]
     strings = set(re.findall(r'"((?:[^"\\]|\\.)*)"', text))
@@ -161,7 +161,7 @@ def _is_step(event: Event) -> bool:
 
 
 def last_steps(trace: Trace, count: int) -> Trace:
-    """The trace from the start of its last `count` steps on; whole where it has no more."""
+    """The trace from the start of its last `count` steps; all of it where it has fewer."""
     found = marks(trace)
     if len(found) <= count:
         return trace
@@ -175,7 +175,7 @@ def _number(value: Any) -> float:
 
 
 def pack(trace: Trace) -> bytes:
-    """Gzipped JSON, one event a line, with the numbers as they were written, and the same bytes at every time."""
+    """Gzipped JSON, one event a line, with the numbers as they were written; the same bytes in every run."""
     text = "".join(_lines(trace))
     return gzip.compress(NUMBER.sub(r"\1", text).encode(), compresslevel=9, mtime=0)
 

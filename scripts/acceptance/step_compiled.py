@@ -1,4 +1,4 @@
-"""Step 6: CUDA graphs, torch.compile and FP8 in loops of our own: does the report tell the truth about them?"""
+"""Step 6: CUDA graphs, torch.compile and FP8 in loops of our own: are the reports of them true?"""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SECONDS = {"compile": 90.0}
 
 
 def compiled(place: Place, result: Result) -> None:
-    """Record each case and hold its report against the file."""
+    """Record each case and compare its report with the file."""
     require_packages("torch", *LAUNCHER)
     for case in CASES:
         if not has_gpu() and case not in ON_CPU:
@@ -66,10 +66,10 @@ def _against_the_file(place: Place, result: Result, case: str, run: Recorded) ->
 
 
 def _te(result: Result) -> bool:
-    """Whether FP8 as students will use it could be tried at all."""
+    """Whether FP8 can be tried here as students will use it."""
     try:
         require_packages("transformer_engine")
-    except Exception as error:  # noqa: BLE001 - a broken installation raises what it likes
+    except Exception as error:  # noqa: BLE001 - a broken installation may raise anything
         result.lacks("fp8 by Transformer Engine", str(error))
         return False
     result.seen("fp8 by Transformer Engine", "is installed; this step records PyTorch's own FP8 products")

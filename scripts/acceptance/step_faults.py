@@ -1,4 +1,4 @@
-"""Step 8: known faults, and what the report says of each: does it name it, and in the right milliseconds?
+"""Step 8: known faults: does the report name each of them, with the right milliseconds?
 
 A fault's cost is measured against the same training without it. Slow data loading and fp32 are options of exercise 1;
 the others are small loops of our own.
@@ -26,13 +26,13 @@ NANOSECONDS = {"ns": 1.0, "µs": 1e3, "ms": 1e6, "s": 1e9}
 
 
 class Fault(NamedTuple):
-    """A fault: the case that has it, the one that has it not, the words expected, and whether a GPU is needed."""
+    """A fault: the case with it, the case without it, the expected words, and whether it needs a GPU."""
 
     case: str
     without: str
     expected: str
     needs_gpu: bool
-    says_at_least: bool = False  # the report names no more than what is sure to go away
+    says_at_least: bool = False  # the report names only the part that surely goes away
 
 
 OF_RUNS = (
@@ -48,7 +48,7 @@ OF_LOOPS = (
 
 
 class Finding(NamedTuple):
-    """What the report calls the largest avoidable part; None where it names none."""
+    """The largest avoidable part that the report names; None where it names no part."""
 
     what: str | None
     each_ns: float | None
@@ -95,7 +95,7 @@ def _of_loop(place: Place, result: Result, fault: Fault) -> None:
 
 
 def finding(text: str) -> Finding:
-    """The largest avoidable part in the report's answer, which may be wrapped anywhere."""
+    """The largest avoidable part in the report's answer, whose lines may be wrapped anywhere."""
     found = LARGEST.search(" ".join(text.split()))
     if found is None:
         return Finding(None, None)
@@ -111,15 +111,15 @@ def _judge(result: Result, fault: Fault, said: Finding, cost_ns: float | None) -
     if not named or said.each_ns is None or cost_ns is None:
         return
     close = is_right(fault, said.each_ns, cost_ns)
-    told = f"{ms(said.each_ns)} by the report, {ms(cost_ns)} against {fault.without}"
+    compared = f"{ms(said.each_ns)} by the report, {ms(cost_ns)} against {fault.without}"
     if has_gpu():
-        result.check(f"{fault.case}: in the right milliseconds", close, told)
+        result.check(f"{fault.case}: in the right milliseconds", close, compared)
     else:
-        result.seen(f"{fault.case}: milliseconds", told)
+        result.seen(f"{fault.case}: milliseconds", compared)
 
 
 def is_right(fault: Fault, said_ns: float, cost_ns: float) -> bool:
-    """Whether what the report says is what the fault was measured to cost, within a quarter."""
+    """Whether the reported time is the measured cost of the fault, within 25 %."""
     too_much = said_ns > (1 + NOT_CLOSE) * cost_ns
     too_little = said_ns < (1 - NOT_CLOSE) * cost_ns
     return not too_much and (fault.says_at_least or not too_little)

@@ -1,4 +1,4 @@
-"""Step 0: which machine this is, and what it lacks. Asks every program once and imports PyTorch in a process apart."""
+"""Step 0: which machine this is, and what it lacks. Asks every program once; imports PyTorch in another process."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ text = open("pyproject.toml", encoding="utf-8").read()
 print(json.dumps([line for part in ("launcher", "train") for line in pins.requirements(text, part)]))
 """
 INSTALL = "python3 -m pip install --no-index --no-deps --target FOLDER WHEELS/*.whl"
-# What a package needs cannot be read before it is installed; these are the ones whose needs are easily forgotten.
+# The requirements of a package cannot be read before it is installed; these are often forgotten.
 NEEDS = {
     "accelerate": ("huggingface_hub", "safetensors"),
     "deepspeed": ("einops", "hjson", "msgpack", "ninja", "py-cpuinfo"),
@@ -49,7 +49,7 @@ print(json.dumps(said))
 
 
 def inventory(place: Place, result: Result) -> None:
-    """Fill in what is here."""
+    """Fill in the GPU, the programs and the packages."""
     result.numbers["machine"] = {
         "processor": platform.machine(),
         "system": platform.platform(),
@@ -101,7 +101,7 @@ def _nsys(place: Place, result: Result) -> None:
 
 
 def _packages(place: Place, result: Result) -> None:
-    """Those that pyproject.toml names, with the one command that brings what is missing."""
+    """The packages that pyproject.toml names, with the one command that installs the missing ones."""
     versions = {text: _version(text) for text in _requirements(place)}
     result.numbers["packages"] = {_name(text): version for text, version in versions.items()}
     result.numbers["extras"] = {name: importlib.util.find_spec(name) is not None for name in EXTRAS}
@@ -120,7 +120,7 @@ def _packages(place: Place, result: Result) -> None:
 
 
 def _requirements(place: Place) -> list[str]:
-    """What pyproject.toml asks for, as the door reads it; of a version for other Pythons the marker is left out."""
+    """The requirements in pyproject.toml, as the door reads them, without the markers of other Pythons."""
     done = require_success(place.run([sys.executable, "-c", ASK_PINS], 30), "reading pyproject.toml")
     found: list[str] = json.loads(done.stdout)
     names = {_name(requirement): requirement.partition(";")[0].strip() for requirement in found}
@@ -128,7 +128,7 @@ def _requirements(place: Place) -> list[str]:
 
 
 def lacking(asked: Iterable[str]) -> list[str]:
-    """Those requirements, and the ones behind them, of which no version is installed; each package once.
+    """The requirements of which no version is installed, also those of other requirements; each package once.
 
     A need with a marker is not followed: it is of an extra, or of another system or Python.
     """
@@ -145,7 +145,7 @@ def lacking(asked: Iterable[str]) -> list[str]:
 
 
 def _needs(package: str) -> list[str]:
-    """What a package says that it needs; where it is not installed, what we know."""
+    """The requirements of a package: its own list, or ours where it is not installed."""
     try:
         needed = metadata.requires(package) or []
     except metadata.PackageNotFoundError:

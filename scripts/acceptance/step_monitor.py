@@ -23,12 +23,12 @@ from results import Result
 HZ = 2
 GPU_LOAD_S, CPU_LOAD_S = 15, 6
 LOOPS = ROOT / "scripts" / "acceptance" / "loops.py"
-MOST_CPU_SHARE = 0.02  # of one core, of which the monitor may take so much
+MOST_CPU_SHARE = 0.02  # of one core: the most that the monitor may use
 SETTLE_S = 2.0  # at both ends of the load, whose samples are left out
 
 
 class Pair(NamedTuple):
-    """One quantity as both tools name it: how far apart the means may be, as a share and at least so much."""
+    """One quantity as both tools name it, with the allowed difference of the means: a share, and a least value."""
 
     ours: str
     theirs: str
@@ -53,7 +53,7 @@ FIELDS = [pair.theirs for pair in PAIRS]
 
 
 def monitor(place: Place, result: Result) -> None:
-    """Record a load with both, compare their means."""
+    """Record a load with both tools and compare their means."""
     require_packages("psutil", "torch")
     folder = place.work / "monitor"
     for old in folder.glob("*"):
@@ -80,7 +80,7 @@ def monitor(place: Place, result: Result) -> None:
 
 @contextmanager
 def _monitor(place: Place, folder: Path, result: Result) -> Iterator[None]:
-    """The monitor as the job's script starts it; afterwards what it cost."""
+    """Start the monitor as the job's script does; measure its cost at the end."""
     argv = [place.python, "-m", "harness.monitor", "record", "--out", folder, "--hz", str(HZ)]
     begin_s = time.monotonic()
     process = subprocess.Popen([str(word) for word in argv], env=place.environment(), cwd=ROOT)
@@ -100,7 +100,7 @@ def _monitor(place: Place, folder: Path, result: Result) -> Iterator[None]:
 
 
 def _fields(place: Place, program: str | None) -> list[str]:
-    """What this nvidia-smi can be asked: it refuses the whole question for one name that it does not know."""
+    """The names that this nvidia-smi knows: one unknown name makes it refuse the whole query."""
     for throttling in THROTTLING:
         argv = [program or "", f"--query-gpu={throttling}", "--format=csv,noheader", "-i", "0"]
         if program and place.run(argv, 30).code == 0:
@@ -110,7 +110,7 @@ def _fields(place: Place, program: str | None) -> list[str]:
 
 @contextmanager
 def _smi(place: Place, program: str | None, fields: list[str], path: Path) -> Iterator[None]:
-    """Ask nvidia-smi again and again meanwhile; each answer is a line of `path`, with the moment before it."""
+    """Ask nvidia-smi repeatedly meanwhile; each answer is a line of `path`, with the time before it."""
     if program is None:
         yield
         return
@@ -133,7 +133,7 @@ def _smi(place: Place, program: str | None, fields: list[str], path: Path) -> It
 
 
 def _our_samples(path: Path, begin_s: float, end_s: float) -> dict[str, list[float]]:
-    """Columns of device 0 between two moments of the wall clock; what the device did not say is left out."""
+    """Columns of device 0 between two times of the wall clock, without missing values."""
     with path.open(encoding="ascii") as file:
         rows = [row for row in csv.DictReader(file) if begin_s <= int(row["unix_ns"]) / 1e9 <= end_s]
     first = min((row["device"] for row in rows), default="0")
@@ -143,7 +143,7 @@ def _our_samples(path: Path, begin_s: float, end_s: float) -> dict[str, list[flo
 
 
 def _their_samples(path: Path, fields: list[str], begin_s: float, end_s: float) -> dict[str, list[str]]:
-    """nvidia-smi's columns between two moments of the wall clock."""
+    """nvidia-smi's columns between two times of the wall clock."""
     lines = [line.split(",") for line in path.read_text(encoding="utf-8").splitlines()]
     rows = [row[1:] for row in lines if len(row) == len(fields) + 1 and begin_s <= float(row[0]) <= end_s]
     return {name: [row[i].strip() for row in rows] for i, name in enumerate(fields)}
@@ -177,7 +177,7 @@ def _shown(value: float | None, pair: Pair) -> str:
 
 
 def _energy(result: Result, ours: dict[str, list[float]]) -> None:
-    """The counter's joules against power over the same samples."""
+    """Compare the energy counter with power × time over the same samples."""
     joules, watts = ours.get("energy_joules", []), ours.get("power_watts", [])
     stamps = ours.get("unix_ns", [])
     seconds = (stamps[-1] - stamps[0]) / 1e9 if len(stamps) > 1 else 0.0

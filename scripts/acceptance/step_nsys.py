@@ -17,7 +17,7 @@ NAME = "nsys"
 
 
 def nsys(place: Place, result: Result) -> None:
-    """Record with nsys and look at what our reader makes of it."""
+    """Record with nsys and check what our reader finds in it."""
     if shutil.which("nsys") is None:
         raise LackError("nsys on PATH")
     require_packages(*TRAINING)

@@ -16,7 +16,7 @@ WITH_KINETO = ("--profiler", "torch")
 
 
 def others(place: Place, result: Result) -> None:
-    """Run each case whose framework is here."""
+    """Run each case whose framework is installed."""
     require_packages(*TRAINING)
     common = (*sizes(), *SHORT, *WITH_KINETO)
     zero = ("-e", "2", *common, "--mixed-precision")

@@ -1,4 +1,4 @@
-"""Step 3: the report of each run of step 1, held against what must be so, and against what the run was made for."""
+"""Step 3: check the report of each run of step 1: what must always hold, and what the run shall show."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from summary_checks import check_precision, check_summary
 
 
 def reports(place: Place, result: Result) -> None:
-    """Check every run that is there, then the pairs."""
+    """Check every completed run, then the pairs of runs."""
     runs = {run.name: run for run in required(place, [*NAMES, LARGER])}
     for name, run in runs.items():
         check_summary(result, name, run.summary)
@@ -29,7 +29,7 @@ def reports(place: Place, result: Result) -> None:
 
 
 def sentences(report: str) -> str:
-    """The report's answer in one line: what stands between its head and its tables."""
+    """The report's answer in one line: the text between its head and its tables."""
     blocks = report.split("\n\n")
     return " ".join(blocks[1].split()) if len(blocks) > 1 else report
 
@@ -54,7 +54,7 @@ def _device(result: Result, name: str, summary: dict[str, Any]) -> None:
 
 
 def _data(result: Result, runs: dict[str, Run]) -> None:
-    """Waiting for data is the first cause of idle time where the loading is slow, and none where it is not."""
+    """Waiting for data is the first cause of idle time with slow loading, and no cause without it."""
     if "slow-data" not in runs or "bf16" not in runs:
         return
     slow, usual = (_share(runs[name].summary, "data loading") for name in ("slow-data", "bf16"))
@@ -69,7 +69,7 @@ def _share(summary: dict[str, Any], cause: str) -> float:
 
 
 def _checkpointing(result: Result, runs: dict[str, Run]) -> None:
-    """Activation checkpointing holds less memory, and its HFU counts what is computed twice."""
+    """Activation checkpointing needs less memory, and its HFU counts the recomputed FLOPs."""
     if "checkpointing" not in runs or "bf16" not in runs:
         return
     peaks = [first(runs[n].summary["training"]).get("peak_memory_bytes") for n in ("checkpointing", "bf16")]

@@ -66,7 +66,7 @@ def _truth(place: Place, result: Result, name: str, path: Path) -> dict[str, Any
 
 
 def check_truth(result: Result, name: str, summary: dict[str, Any], known: dict[str, Any]) -> None:
-    """Every number of the product's report of the same file, over the same window, to the nanosecond."""
+    """Compare every number with the product's report of the same file and window, to the nanosecond."""
     wrong: list[str] = []
     for number, expected in known["devices"].items():
         device: dict[str, Any] = next((d for d in summary["devices"] if str(d["device"]) == number), {})

@@ -21,7 +21,7 @@ LARGER = "bf16-large-batch"
 
 
 def cases() -> list[Case]:
-    """The five of the list; all beside fp32 in bf16, so that each differs from `bf16` in one thing."""
+    """The five cases; all but `fp32` in bf16, so that each differs from `bf16` in one thing."""
     common = ("-e", "1", *sizes(), "--profiler", "torch")
     bf16 = (*common, "--mixed-precision")
     return [
@@ -34,13 +34,13 @@ def cases() -> list[Case]:
 
 
 def larger() -> Case:
-    """What is tried where bf16 stays below the goal: four times the micro-batch under the same optimizer step."""
+    """The case to try where bf16 is below the goal: four times the micro-batch in the same optimizer step."""
     words = ("-e", "1", *sizes(), "--profiler", "torch", "--mixed-precision", *WINDOW)
     return Case(LARGER, (*words, "--micro-batch-size", "16"))
 
 
 def training(place: Place, result: Result) -> None:
-    """Run what is not there yet, as far as the time goes, and say what came out."""
+    """Run the missing cases until the time is over, and write their numbers."""
     require_packages(*TRAINING)
     found = {case.name: run for case in cases() if (run := _tried(place, result, case))}
     if not has_gpu():
@@ -65,7 +65,7 @@ def _tried(place: Place, result: Result, case: Case) -> Run | None:
 
 
 def figures(summary: dict[str, Any]) -> dict[str, Any]:
-    """The numbers of one run that this step is about."""
+    """The numbers of one run for this step."""
     job, rank = summary.get("efficiency") or {}, first(summary.get("training"))
     return {
         "step_ns": job.get("step_ns"),
@@ -84,7 +84,7 @@ def figures(summary: dict[str, Any]) -> dict[str, Any]:
 
 
 def unprofiled_step_ns(run: Run) -> float | None:
-    """The median step before the profiler is set up, without the first two: what profiling costs is the difference."""
+    """The median step before the profiler is set up, without the first two; the difference is the cost of profiling."""
     path = run.path / "metrics" / "rank0.jsonl"
     lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
     steps = [line["step_ns"] for line in lines if line.get("event") == "step" and line["phase"] == "skip"]
@@ -92,7 +92,7 @@ def unprofiled_step_ns(run: Run) -> float | None:
 
 
 def sentence(numbers: dict[str, Any]) -> str:
-    """The same in one line."""
+    """The numbers in one line."""
     alone = numbers.get("unprofiled_step_ns")
     step = f"step {ms(numbers['step_ns'])}" + (f" ({ms(alone)} unprofiled)" if alone else "")
     parts = [step, scaled(numbers["tokens_per_s"], "tokens/s")]

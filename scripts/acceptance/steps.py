@@ -12,7 +12,7 @@ from results import Result
 
 
 class Step(NamedTuple):
-    """A step: its name on the command line, what it shows, its time limit, and below which time it is not begun."""
+    """A step: its name on the command line, what it shows, its time limit, and the least time in which it can begin."""
 
     name: str
     title: str
@@ -20,7 +20,12 @@ class Step(NamedTuple):
     least_s: float
 
     def work(self, place: Place, result: Result) -> None:
-        """Do it. Raises LackError when this machine has not what it needs, StepError when something failed."""
+        """Do the step.
+
+        Raises:
+            LackError: this machine lacks something that the step needs.
+            StepError: something failed.
+        """
         function: Callable[[Place, Result], None] = getattr(import_module(f"step_{self.name}"), self.name)
         function(place, result)
 
@@ -39,7 +44,7 @@ STEPS = (
 
 
 def chosen(only: str | None) -> list[Step]:
-    """The steps named in `only`, in the list's order; all without. Raises AcceptanceError for an unknown name."""
+    """The steps named in `only`, in the list's order; without `only` all. Raises AcceptanceError: unknown name."""
     if only is None:
         return list(STEPS)
     names = [name.strip() for name in only.split(",") if name.strip()]

@@ -1,4 +1,4 @@
-"""What must hold of any report, asked of its summary as plain JSON: nothing here trusts the code that made it."""
+"""Checks that hold for any report, on its summary as plain JSON: independent of the code that made it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Summary = dict[str, Any]
 
 
 def check_summary(result: Result, name: str, summary: Summary) -> None:
-    """All that must hold whatever was run."""
+    """All checks that hold for any run."""
     _conservation(result, name, summary)
     _kinds(result, name, summary)
     _launches(result, name, summary)
@@ -27,7 +27,7 @@ def check_summary(result: Result, name: str, summary: Summary) -> None:
 
 
 def remainder(split: dict[str, Any]) -> int | None:
-    """Nanoseconds that a split has too many or too few; None where a part was withheld."""
+    """Difference between a window and the sum of its parts, in nanoseconds; None where a part was withheld."""
     parts = [split[key] for key in ("compute_ns", "exposed_communication_ns", "exposed_memory_ns", "idle_ns")]
     return None if None in parts else int(split["window_ns"]) - sum(map(int, parts))
 
@@ -47,7 +47,7 @@ def _conservation(result: Result, name: str, summary: Summary) -> None:
 
 
 def _kinds(result: Result, name: str, summary: Summary) -> None:
-    """At most a hundredth of the time is of no known kind, and the kernels behind it are named."""
+    """At most 1 % of the time is of unknown kind, and the check names its kernels."""
     total = sum(kind["duration_ns"] for kind in summary["kinds"])
     other = sum(kind["duration_ns"] for kind in summary["kinds"] if kind["kind"] == "other")
     share = other / total if total else 0.0
@@ -67,7 +67,7 @@ def _launches(result: Result, name: str, summary: Summary) -> None:
 
 
 def _idle(result: Result, name: str, summary: Summary) -> None:
-    """Causes add up to the idle time; which they are is for a reader."""
+    """The causes add up to the idle time; a reader judges which they are."""
     idle = sum(device["idle_ns"] or 0 for device in summary["devices"])
     causes = summary["idle_causes"]
     explained = sum(cause["duration_ns"] for cause in causes)
@@ -76,7 +76,7 @@ def _idle(result: Result, name: str, summary: Summary) -> None:
 
 
 def _clocks(result: Result, name: str, summary: Summary) -> None:
-    """A step in the trace against the training's own clock."""
+    """Compare a step in the trace with the training's own clock."""
     traced = (summary["steps"]["duration"] or {}).get("median_ns")
     timed = first(summary["training"]).get("median_step_ns")
     if traced and timed:
@@ -94,7 +94,7 @@ def _quality(result: Result, name: str, summary: Summary) -> None:
 
 
 def precisions(summary: Summary) -> dict[str, int]:
-    """Time of matrix products and attention by precision, nanoseconds; `unknown` where nothing says."""
+    """Time of matrix products and attention by precision, nanoseconds; `unknown` where it is not recorded."""
     found: dict[str, int] = {}
     for kind in summary["kinds"]:
         if kind["kind"] in ("gemm", "attention"):
@@ -104,7 +104,7 @@ def precisions(summary: Summary) -> dict[str, int]:
 
 
 def check_precision(result: Result, name: str, summary: Summary, wanted: str) -> None:
-    """Nearly all matrix products ran in the precision that was asked for."""
+    """Nearly all matrix products ran in the requested precision."""
     found = precisions(summary)
     total = sum(found.values())
     said = (

@@ -1,4 +1,4 @@
-"""What a Kineto trace of GPUs says about their time, by brute force from the decimals in the file.
+"""The time split of the GPUs in a Kineto trace, by brute force from the decimals in the file.
 
 It shares no line with the product: it reads JSON with the standard library and counts, boundary by boundary, what
 runs. Communication is a kernel with `nccl` in its name; copies and sets are memory; every other kernel computes.
@@ -20,7 +20,7 @@ MEMORY_CATEGORIES = ("gpu_memcpy", "gpu_memset")
 
 
 class Span(NamedTuple):
-    """A piece of work on one device, in integer nanoseconds."""
+    """An event on one device, in integer nanoseconds."""
 
     start_ns: int
     end_ns: int
@@ -37,7 +37,7 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def spans(trace: dict[str, Any]) -> list[Span]:
-    """All work on devices."""
+    """All events on devices."""
     return [
         Span(ns(e["ts"]), ns(e["ts"]) + ns(e["dur"]), _class(e), e["name"], int(e["args"]["device"]))
         for e in trace["traceEvents"]
@@ -56,7 +56,7 @@ def steps(trace: dict[str, Any]) -> list[tuple[int, int]]:
 
 
 def truth(trace: dict[str, Any]) -> dict[str, Any]:
-    """Everything that the product's report of this file can be held against; one device per key."""
+    """All numbers that can be compared with the product's report of this file; one device per key."""
     work = spans(trace)
     return {
         "devices": {
@@ -68,7 +68,7 @@ def truth(trace: dict[str, Any]) -> dict[str, Any]:
 
 
 def of_device(work: list[Span]) -> dict[str, int]:
-    """The split of one device from its first work's start to its last one's end."""
+    """The split of one device from the start of its first event to the end of its last one."""
     begin, end = min(s.start_ns for s in work), max(s.end_ns for s in work)
     return {"gpu_events": len(work), **split(work, begin, end)}
 
@@ -118,5 +118,5 @@ def _class(event: dict[str, Any]) -> str:
 
 
 def ns(microseconds: Decimal | int) -> int:
-    """Nanoseconds of a time in microseconds; a float64 would be off by some."""
+    """Nanoseconds of a time in microseconds, exactly; a float64 would be inexact."""
     return int(Decimal(microseconds) * 1000)

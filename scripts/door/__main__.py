@@ -1,7 +1,7 @@
 """Makes and refreshes the virtual environment that slurm.sh hands over to.
 
 Runs on the bare Python that slurm.sh found, so it imports the standard library only.
-Everything it says goes to stderr as one sentence a line: stdout belongs to the command that is about to run.
+It prints one sentence per line to stderr: stdout belongs to the command that runs next.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from say import say
 
 
 def main() -> int:
-    """Bring the environment up to date; 0 when it is, 1 after one sentence that says why not."""
+    """Bring the environment up to date; returns 0, or 1 after one sentence with the reason."""
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _interrupt)
     arguments = _parse()
@@ -46,7 +46,7 @@ def main() -> int:
 
 
 def _interrupt(number: int, _frame: object) -> None:
-    # One way out for Ctrl-C, scancel and a lost terminal: the lock and half a venv must not stay behind.
+    # Ctrl-C, scancel and a lost terminal end in the same way: the lock and an unfinished venv must not remain.
     raise KeyboardInterrupt(number)
 
 

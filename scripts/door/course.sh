@@ -5,8 +5,8 @@
 readonly COURSE_KEYS=(HARNESS_VENV HARNESS_RUNS HARNESS_SITE HARNESS_PYTHON HARNESS_PIP_ARGS)
 
 # read_course FILE ROOT: exports what the file sets and the environment does not, and which names that were in
-# HARNESS_COURSE. A wrong line ends the start, also where the environment has a value: it is wrong for everybody else.
-# Only a variable that this user lacks is no error then.
+# HARNESS_COURSE. A wrong line ends the start, also where the environment has a value: it is wrong for all others.
+# Only a missing variable of this user is not an error then.
 read_course() {
   local file=$1 root=$2 line key value number=0
   local -A seen=()
@@ -36,13 +36,13 @@ read_course() {
   export HARNESS_COURSE
 }
 
-# wrong WHAT WHY: says it with file and line, and ends.
+# wrong WHAT WHY: prints them with file and line, and exits.
 wrong() {
   say "$file line $number: $1 $2"
   exit 2
 }
 
-# As `read` does, the next two leave what they found in REPLY: $(…) would start a process for every line.
+# Like `read`, the next two functions set REPLY to their result: $(…) would start a process for every line.
 trim() {
   REPLY=${1#"${1%%[![:space:]]*}"}
   REPLY=${REPLY%"${REPLY##*[![:space:]]}"}

@@ -1,4 +1,4 @@
-"""The one way in which making the environment fails: a sentence for a person."""
+"""The error of making the environment: one sentence for a person."""
 
 
 class DoorError(Exception):

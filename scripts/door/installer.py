@@ -1,4 +1,4 @@
-"""uv, or venv and pip, as programs: run them, show what they do, and turn their failures into one sentence."""
+"""uv, or venv and pip, as programs: run them, show their progress, and turn their failures into one sentence."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ DOING = re.compile(r"^\s*(Collecting|Downloading|Building|Using cached)\b")
 
 
 def create(path: Path, beat: Callable[[], None]) -> None:
-    """An empty environment at `path`, with pip unless uv made it. Raises DoorError when this Python can make none."""
+    """Make an empty environment at `path`, with pip unless uv makes it. Raises DoorError: this Python cannot."""
     with Progress(f"making {path} with Python {sys.version.split()[0]}", beat):
         commands: list[list[str | Path]] = []
         if uv := uv_for(_users_arguments()):
@@ -60,7 +60,7 @@ def create(path: Path, beat: Callable[[], None]) -> None:
 
 
 def install(python: Path, wanted: dict[str, list[str]], beat: Callable[[], None]) -> None:
-    """Let uv or pip install all requirements in one resolution. Raises DoorError with its reason."""
+    """Let uv or pip install all requirements in one resolution. Raises DoorError: the installation failed, and why."""
     asked = sorted({requirement for part in wanted.values() for requirement in part})
     users = _users_arguments()
     uv = uv_for(users)
@@ -73,14 +73,14 @@ def install(python: Path, wanted: dict[str, list[str]], beat: Callable[[], None]
 
 
 def _uv(uv: Uv, python: Path) -> list[str | Path]:
-    # As pip: the best version of all indexes; and compiled, as who may only read could not keep what Python compiles.
+    # As pip: the best version of all indexes, and compiled: users who may only read cannot store compiled files.
     like_pip = ["--index-strategy", "unsafe-best-match", "--compile-bytecode"]
     quiet = ["--no-progress", "--color", "never"]
     return [uv.program, "pip", "install", "--python", python, *quiet, *like_pip, *uv.options]
 
 
 def _pip(python: Path) -> list[str | Path]:
-    """Raises DoorError where an environment that uv made cannot get pip."""
+    """The start of a pip command. Raises DoorError: uv made the environment, and pip cannot be added."""
     start: list[str | Path] = [python, "-I", "-m"]
     if not any(python.parents[1].glob("lib/python3*/site-packages/pip")):
         made = subprocess.run([*start, "ensurepip"], check=False, capture_output=True)
@@ -102,7 +102,7 @@ def _users_arguments() -> list[str]:
 
 
 def _run(command: list[str | Path], progress: Progress, settings: dict[str, str]) -> list[str] | None:
-    """None when it worked, else all that it said. `settings`: variables that it needs."""
+    """None on success, else the whole output. `settings`: environment variables that the command needs."""
     log: list[str] = []
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env={**os.environ, **settings}
@@ -137,7 +137,7 @@ def _reason(log: list[str], program: str) -> str:
 
 
 def _last_error(log: list[str]) -> str:
-    """pip's last line of an error, or all that uv says from its error on: a line for each cause."""
+    """pip's last error line, or uv's output from its error on, which has a line for each cause."""
     errors = [line for line in log if line.startswith("ERROR")]
     causes = list(dropwhile(lambda line: not re.match(r"error: |\s+×", line), log))
     return " ".join(errors[-1:] or causes or log[-1:]).removeprefix("ERROR: ").removeprefix("error: ")

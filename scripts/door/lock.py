@@ -18,7 +18,7 @@ from pathlib import Path
 from errors import DoorError
 from say import TICK_S, say
 
-SILENT_S = 60.0  # an owner that has not touched its lock for so long is dead: it does so every TICK_S
+SILENT_S = 60.0  # an owner that has not touched its lock for this time is dead: it touches it every TICK_S
 POLL_S = 0.5
 
 
@@ -41,7 +41,7 @@ class Owner:
 
     @classmethod
     def parse(cls, text: str) -> Owner:
-        """The owner that `str` wrote; an unreadable one is nobody."""
+        """The owner that `str` wrote; with pid 0 where the text is not one."""
         user, _, rest = text.partition("@")
         host, _, pid = rest.rpartition(":")
         return cls(user, host, int(pid) if pid.isdigit() else 0)
@@ -59,7 +59,7 @@ class Lock:
     @classmethod
     @contextlib.contextmanager
     def beside(cls, venv: Path) -> Iterator[Lock]:
-        """Hold the lock of `venv`, waiting for whoever has it. Raises DoorError if unwritable."""
+        """Hold the lock of `venv`; wait while another has it. Raises DoorError: its folder is not writable."""
         lock = cls(venv.with_name(venv.name + ".lock"))
         lock._acquire()
         try:
@@ -70,7 +70,7 @@ class Lock:
 
     def beat(self) -> None:
         """Show that the owner lives."""
-        with contextlib.suppress(OSError):  # someone took it over; the end of the work will tell
+        with contextlib.suppress(OSError):  # another process took the lock over
             os.utime(self.path, follow_symlinks=False)
 
     def _acquire(self) -> None:
@@ -107,7 +107,7 @@ class Lock:
         return False
 
     def _break(self, owner: str) -> None:
-        # Renaming decides who breaks it. Whoever moved a younger lock by mistake puts it back.
+        # Only one process can rename the lock. A process that moved a newer lock by mistake puts it back.
         aside = self.path.with_name(f"{self.path.name}.{Owner.me()}")
         with contextlib.suppress(FileNotFoundError):
             self.path.rename(aside)
@@ -119,7 +119,7 @@ class Lock:
 
 
 def _otherwise(lock: Path) -> str:
-    """What to do where we may not write: who shares an environment cannot bring it up to date."""
+    """What to do where we may not write: a user of a shared environment cannot bring it up to date."""
     own = "set HARNESS_VENV to a folder of your own, for example HARNESS_VENV=~/harness-venv."
     course, shared = os.environ.get("HARNESS_COURSE"), lock.with_suffix("")
     if course is not None and "HARNESS_VENV" in course.split():

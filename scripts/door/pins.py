@@ -1,4 +1,4 @@
-"""The dependency lists in pyproject.toml, read without a TOML parser, which Python 3.10 has not.
+"""The dependency lists in pyproject.toml, read without a TOML parser, which Python 3.10 lacks.
 
 Reads the shape this repository writes (one quoted requirement a line); a test holds it against a real parser.
 """
@@ -14,7 +14,7 @@ _REQUIREMENT = re.compile(r"""^\s+(?P<quote>["'])(?P<text>.*?)(?P=quote),?\s*(#.
 
 
 def requirements(pyproject: str, part: str) -> list[str]:
-    """What `part` needs: `launcher` is the dependencies, else an extra. Raises DoorError if unknown."""
+    """What `part` needs: `launcher` is the dependencies, else an extra. Raises DoorError: `part` is unknown."""
     table, name = ("project", "dependencies")
     if part != "launcher":
         table, name = ("project.optional-dependencies", part)

@@ -1,6 +1,6 @@
-"""What the environment should be, what it is, and the steps from one to the other.
+"""Compare the environment with pyproject.toml, and bring it up to date.
 
-A part (launcher, train, test) is done when its stamp says so. The stamp is written last and in one step, and
+A part (launcher, train, test) is installed when its stamp is valid. The stamp is written last and in one step, and
 holds what slurm.sh compares without starting a process: the place, the checkout and the text of pyproject.toml.
 """
 
@@ -37,7 +37,7 @@ class Venv:
 
     @property
     def building(self) -> Path:
-        """There while the environment is being changed, and after a change that broke off."""
+        """Exists while the environment is being changed, and after an interrupted change."""
         return self.path / "harness-building"
 
     def stamp(self, part: str) -> Path:
@@ -49,16 +49,16 @@ class Venv:
         return {path.name.removeprefix("harness-").removesuffix(".stamp"): path for path in found}
 
     def text(self, pyproject: str) -> str:
-        """What a valid stamp says."""
+        """The text of a valid stamp."""
         return f"{self.path}\n{self.root}\n{pyproject}"
 
 
 def refresh(venv: Venv, parts: list[str], beat: Callable[[], None]) -> None:
-    """Make `parts` present and as pyproject.toml asks; parts installed there earlier stay in step."""
+    """Install `parts` as pyproject.toml asks; update the parts that are installed already."""
     pyproject = (venv.root / "pyproject.toml").read_text(encoding="utf-8")
     parts = sorted({"launcher", *parts, *venv.stamps()})
     if all(_says(venv.stamp(part), venv.text(pyproject)) for part in parts):
-        return  # whoever had the lock before did it
+        return  # the previous owner of the lock did it
     wanted = {part: requirements(pyproject, part) for part in parts}
     if not _usable(venv):
         _make(venv, wanted, beat)
@@ -76,7 +76,7 @@ def refresh(venv: Venv, parts: list[str], beat: Callable[[], None]) -> None:
 
 
 def _warn_of_what_is_closed(venv: Venv) -> None:
-    """The checkout is for many: say at once what only the others would notice."""
+    """Warn the owner of a shared checkout of what only the other users would notice."""
     paths = (venv.path / "harness-python", venv.python.resolve())
     for sentence in dict.fromkeys(_who_is_kept_out(path, venv.path) for path in paths):
         if sentence:
@@ -98,7 +98,7 @@ def _who_is_kept_out(path: Path, venv: Path) -> str:
 def closed_to_others(path: Path) -> Path | None:
     """The folder on the way that others may not enter, or the program that they may not run.
 
-    One that is closed to all but its owner comes before one that is open to its group.
+    A path that only its owner may use comes before one that is open to its group.
     """
     way = [*reversed(path.absolute().parents), path]
     closed = [step for step in way if not step.stat().st_mode & stat.S_IXOTH]
@@ -138,7 +138,7 @@ def _runs(python: Path) -> bool:
 
 def _make(venv: Venv, wanted: dict[str, list[str]], beat: Callable[[], None]) -> None:
     if any(character in str(venv.path) for character in ":\n"):
-        # venv refuses the one, pip's scripts do not survive the other.
+        # venv refuses a colon, and the scripts of pip break at a newline.
         raise DoorError(f"no Python environment can live in {str(venv.path)!r}; set HARNESS_VENV.")
     if venv.path.is_symlink():
         raise DoorError(
@@ -163,7 +163,7 @@ def _update(venv: Venv, wanted: dict[str, list[str]], beat: Callable[[], None]) 
     try:
         installer.install(venv.python, wanted, beat)
     except DoorError:
-        venv.building.unlink()  # pip gave up by itself, so what worked before still does
+        venv.building.unlink()  # pip ended by itself: the environment works as before
         raise
 
 
@@ -186,7 +186,7 @@ def _site_packages(venv: Venv) -> Path:
 
 
 def _path_line(root: Path) -> str:
-    # A path as such would break at a newline and start code when it begins with "import"; its repr cannot.
+    # A plain path would break at a newline, and would be run as code if it began with "import"; its repr cannot.
     return f"import sys; sys.path.append({str(root)!r})\n"
 
 

@@ -1,4 +1,4 @@
-"""What a person sees while waiting: sentences on stderr, and that time passes for a reason."""
+"""The messages that a waiting person sees: sentences and progress on stderr."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from types import TracebackType
 
-TICK_S = 10.0  # often enough to believe that it lives, rare enough for a log file
+TICK_S = 10.0  # often enough to show that it works, rare enough for a log file
 TERMINAL_TICK_S = 1.0
 
 
@@ -20,7 +20,7 @@ def say(sentence: str) -> None:
 
 
 class Progress:
-    """Says every few seconds what goes on and for how long; `beat` is called at each tick."""
+    """Prints every few seconds what is done and for how long; `beat` is called at each tick."""
 
     def __init__(self, what: str, beat: Callable[[], None] = lambda: None) -> None:
         self.what = what

@@ -1,6 +1,6 @@
-"""uv in place of pip, where it is on PATH: what is set for pip, as uv's own options. Runs neither.
+"""uv in place of pip, where uv is on PATH: translates pip's settings to uv's options. Runs neither.
 
-pip is set up by files, by variables and by HARNESS_PIP_ARGS. Where one says what uv has no option for, pip must go.
+pip is set up by files, by variables and by HARNESS_PIP_ARGS. A setting without an option of uv needs pip.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ OPTIONS = {
 }
 SWITCHES = {"no-index", "no-cache-dir"}
 VARIABLES = {"cert": "SSL_CERT_FILE", "proxy": "ALL_PROXY"}
-# They do not change what is installed, nor from where.
+# Settings that change neither what is installed nor from where.
 HARMLESS = {"timeout", "default-timeout", "retries", "cache-dir", "progress-bar", "root-user-action"}
 HARMLESS_SWITCHES = {"disable-pip-version-check", "no-input", "no-color", "no-warn-script-location"}
 VALUED = {*OPTIONS, *VARIABLES, *HARMLESS}
@@ -30,7 +30,7 @@ SHORT = {"-i": "--index-url", "-f": "--find-links"}
 
 
 class Uv(NamedTuple):
-    """The program, and what makes it install from where pip would."""
+    """The program, with the options and variables that make it use pip's sources."""
 
     program: str
     options: list[str]
@@ -38,10 +38,10 @@ class Uv(NamedTuple):
 
 
 def uv_for(arguments: list[str]) -> Uv | None:
-    """uv as pip is set up here; None where there is no uv, or it cannot be set up so.
+    """uv with the settings of pip; None where there is no uv, or where it has no option for a setting.
 
     Args:
-        arguments: the user's own for pip.
+        arguments: the user's own arguments for pip.
     """
     program = shutil.which("uv")
     settings = [*_from_files(), *_from_variables(), *_from_words(arguments)]
@@ -85,7 +85,7 @@ def _from_variables() -> Iterator[Setting]:
 
 
 def _split(found: Iterable[Setting]) -> Iterator[Setting]:
-    """As in files and variables, where blanks stand between the values."""
+    """The settings of files and variables, in which blanks separate the values."""
     for name, text in found:
         for value in text.split():
             yield name.lower().replace("_", "-"), value
