@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The one door to the harness: finds a Python, makes .venv beside itself, hands every argument over.
+# The entrance to the harness: finds a Python, makes .venv beside this file, and passes every argument on.
 #
 #   bash slurm.sh -e 1                   launch an exercise (a first argument with a dash launches)
 #   bash slurm.sh report last            any other first argument is a command
@@ -9,13 +9,13 @@
 # HARNESS_VENV      another place for .venv             HARNESS_SITE      the site, as --site
 # HARNESS_RUNS      another place for the runs          Where many share this checkout: configs/course.env sets them.
 #
-# Once .venv stands, a start compares two texts and executes Python: students call this a hundred times a day on
-# login nodes. Everything slower is in scripts/door. docs/decisions/002-door.md says why it is made this way.
+# When .venv is complete, a start compares two texts and executes Python: students call this a hundred times a day on
+# login nodes. Everything slower is in scripts/door. docs/decisions/002-door.md gives the reasons.
 
-[ -n "${BASH_VERSION:-}" ] || exec bash "$0" "$@" # somebody will say `sh slurm.sh`
+[ -n "${BASH_VERSION:-}" ] || exec bash "$0" "$@" # some users type `sh slurm.sh`
 set -euo pipefail
 
-# What a Python must be: new enough (else 3), able to make environments (else 4).
+# A Python must be new enough (else status 3) and able to make environments (else 4).
 readonly PROBE='import sys
 sys.exit(3 if sys.version_info < (3, 10) else 0)'
 readonly PROBE_VENV='import sys, importlib.util as u
@@ -23,13 +23,13 @@ sys.exit(0 if u.find_spec("venv") and u.find_spec("ensurepip") or u.find_spec("v
 # 3.11 first: the pins of the train extra are tested with it; the newest Pythons lack wheels for some.
 readonly NAMES=(python3.11 python3.12 python3.13 python3.10 python3 python)
 
-# Python's exit status for: this needs the train extra, so install it and start me again (harness/common/errors.py).
+# Python's exit status where it needs the train extra: install it and start Python again (harness/common/errors.py).
 # PyTorch is a gigabyte, and only Python knows whether this machine itself is about to train.
 readonly NEEDS_TRAINING=88
 
 say() { printf 'slurm.sh: %s\n' "$*" >&2; }
 
-# place_of FILE: sets `folder` and `name` to where it really is, so that two ways into a shared folder are one .venv;
+# place_of FILE: sets `folder` and `name` to its real path, so that two paths into a shared folder give one .venv;
 # fails where we cannot enter that folder.
 place_of() {
   local file=$1 target
@@ -65,7 +65,7 @@ library_path='' # what a module's Python needs to find its own libpython
 runs() { "$@" -c "$PROBE" >/dev/null 2>&1; }
 makes_venvs() { "$@" -c "$PROBE_VENV" >/dev/null 2>&1; }
 
-# asked_python: HARNESS_PYTHON is an order, so a wrong one is an error and nothing else is tried.
+# asked_python: a wrong HARNESS_PYTHON is an error: no other Python is tried.
 asked_python() {
   if ! command -v -- "$HARNESS_PYTHON" >/dev/null; then
     say "HARNESS_PYTHON=$HARNESS_PYTHON: there is no such program."
@@ -89,8 +89,8 @@ python_on_path() {
   return 1
 }
 
-# site_files WORD...: first what may be the chosen site's file, any that a word or HARNESS_SITE names, then every other:
-# a module or an image exists only where it belongs.
+# site_files WORD...: first the files that a word or HARNESS_SITE may name, then all others: a module or an image exists
+# only on its own site.
 site_files() {
   local word
   for word in "$@" "${HARNESS_SITE-}"; do
@@ -157,7 +157,7 @@ python_in_a_container() {
   return 1
 }
 
-# python_of_debian: a bare Debian has python3 without venv and pip, or no Python; root may simply have them.
+# python_of_debian: a bare Debian has python3 without venv and pip, or no Python; root can install them.
 python_of_debian() {
   [ "${EUID:-1}" = 0 ] && command -v apt-get >/dev/null || return 1
   say "installing Debian's python3 and python3-venv with apt-get, as no Python here can make environments …"
@@ -181,8 +181,8 @@ find_python() {
   fi
 }
 
-# barrier_to FILE: sets `barrier` to what keeps us from it, and `file` to where its links lead: a folder we may not
-# enter, or the file itself; fails where nothing does, also where it is simply not there.
+# barrier_to FILE: sets `file` to the target of its links, and `barrier` to the folder that we may not enter, or to the
+# file that we may not run; fails where there is no barrier, also where the file does not exist.
 barrier_to() {
   local folder='' part rest
   file=$1
@@ -201,10 +201,10 @@ barrier_to() {
   [ -e "$file" ] && [[ ! -r $file || ! -x $file ]]
 }
 
-# reachable: another user's .venv that we may not use is said to be that. Making it anew could only fail, obscurely.
+# reachable: refuses another user's .venv that we may not use. To make it again would fail with an unclear message.
 reachable() {
   local file barrier place again own=''
-  printf -v place %q "$venv" # what is shown as a command must be one also where a path has blanks in it
+  printf -v place %q "$venv" # the commands shown must work also with blanks in a path
   printf -v again 'HARNESS_PYTHON=/usr/bin/python3 bash %q --install train' "$root/slurm.sh"
   [ -z "${HARNESS_VENV-}" ] || printf -v own 'HARNESS_VENV=%q ' "$HARNESS_VENV"
   if barrier_to "$venv/harness-python"; then
@@ -232,7 +232,7 @@ ensure() {
   "${python[@]}" -I "$root/scripts/door" "${options[@]}" launcher "$@" </dev/null || exit $?
 }
 
-# place_venv: sets `venv`: beside this file, or where HARNESS_VENV says.
+# place_venv: sets `venv`: beside this file, or the place that HARNESS_VENV names.
 place_venv() {
   venv=$root/.venv
   [ -n "${HARNESS_VENV-}" ] || return 0
@@ -249,7 +249,7 @@ main() {
   arguments=("$@")
   place_of "${BASH_SOURCE[0]}"
   root=$folder
-  unset HARNESS_COURSE # it is set wherever there is such a file, and nowhere else
+  unset HARNESS_COURSE # it is set only where there is such a file
   if [ -e "$root/configs/course.env" ]; then
     # shellcheck disable=SC1091  # checked on its own
     . "$root/scripts/door/course.sh"
@@ -264,7 +264,7 @@ main() {
   ensure
   if ! current train; then
     local code=0
-    set +e # as a condition, the command would not stop at its errors
+    set +e # as a condition, the command would not stop at an error
     (set -e; start "$@")
     code=$?
     set -e
@@ -276,9 +276,9 @@ main() {
 
 # start ARG...: hands over to Python, and does not return where Python lives outside of a container.
 start() {
-  # -I: neither the folder one stands in nor a module's PYTHONPATH may put another package before ours.
+  # -I: neither the current folder nor a module's PYTHONPATH may put another package before ours.
   local command=("$venv/harness-python" -I)
-  # In somebody else's checkout Python could not keep what it compiled, and would compile it at every start.
+  # In another user's checkout Python cannot store compiled files, and would compile at every start.
   [ -w "$root/harness" ] || [ ! -w "$venv" ] || command+=(-X "pycache_prefix=$venv/pycache")
   command+=(-m harness "$@")
   if [ -e "$venv/harness-container" ]; then
