@@ -141,11 +141,10 @@ def paraver(
         options = _as_options(out, engine, types, container, container_command)
         return _paraver_submitted(tokens, options, as_json)
     found = sources(tokens)
-    prefix = out or names.free_prefix(found.folder(), names.PARAVER)
+    prefix, notes = names.prefix_for(out, found.folder(), names.PARAVER)
     only_nsys = len(found.reports) == len(found.traces)
     if engine is ParaverEngine.nsys2prv and not only_nsys:
         raise RequestError("--engine nsys2prv: it reads nsys reports only; use --engine own for these traces")
-    notes = [] if out else names.kept(prefix, names.PARAVER)
     automatic = engine is ParaverEngine.auto and only_nsys and (container or installed())
     if engine is ParaverEngine.nsys2prv or automatic:
         image = (container_command, container) if container else None
@@ -240,7 +239,7 @@ def perfetto(tokens: TokensArgument, *, out: OutOption = None, as_json: JsonOpti
     if out is not None:
         names.refuse_taken(out, suffixes)
     found = sources(tokens)
-    prefix = out or names.free_prefix(found.folder(), suffixes)
+    prefix, notes = names.prefix_for(out, found.folder(), suffixes)
     target = prefix.with_name(prefix.name + suffixes[0])
     folders = found.run.monitors() if found.run else []
     recordings = [read(folder) for monitor in folders for folder in find(monitor)]
@@ -251,7 +250,7 @@ def perfetto(tokens: TokensArgument, *, out: OutOption = None, as_json: JsonOpti
         "events": done.events,
         "megabytes": round(done.path.stat().st_size / 1e6, 2),
     }
-    return _print(as_json, made, ([] if out else names.kept(prefix, suffixes)) + done.notes)
+    return _print(as_json, made, notes + done.notes)
 
 
 def _amount(name: str, value: float | str) -> str:

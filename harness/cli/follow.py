@@ -35,10 +35,9 @@ def follow(run: Run, quiet: bool, as_json: bool) -> int:
 
 def watch(run: Run, quiet: bool) -> State:
     """Wait until the run has ended, and show its output unless `quiet`; returns its state."""
-    state: State | None = None  # stays None when Ctrl-C stopped the run
     with _interruptible(run):
-        state = wait_for_end(run, [] if quiet else tails(run))
-    return state or state_of(run)
+        return wait_for_end(run, [] if quiet else tails(run))
+    return state_of(run)  # Ctrl-C stopped it
 
 
 def wait_for_end(run: Run, outputs: list[Tail]) -> State:
@@ -68,10 +67,8 @@ def _interruptible(run: Run) -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         if not backend_of_run(run).RUNS_HERE:
-            print(
-                f"\nstill running: slurm.sh logs {run.job_id} -f · slurm.sh cancel {run.job_id}",
-                file=sys.stderr,
-            )
+            next_commands = f"slurm.sh logs {run.job_id} -f · slurm.sh cancel {run.job_id}"
+            print(f"\nstill running: {next_commands}", file=sys.stderr)
             raise
         print("\nstopping: the traces so far are kept (a second Ctrl-C ends only this wait)", file=sys.stderr)
         cancel(run)

@@ -52,10 +52,8 @@ def again(lesson: Lesson, site: str | None) -> str:
 
 def answer_lines(one: RelationResult) -> list[str]:
     """A relation, its numbers with their units, and the reason where it does not hold."""
-    numbers = ", ".join(
-        f"{name} = {named(name, value) if METRIC.fullmatch(name) else rate(value)}"
-        for name, value in one.numbers.items()
-    )
+    shown = {n: named(n, value) if METRIC.fullmatch(n) else rate(value) for n, value in one.numbers.items()}
+    numbers = ", ".join(f"{name} = {text}" for name, text in shown.items())
     lines = [f"{MARK[one.outcome]} {one.relation.says}", f"    {numbers}"]
     return lines if one.outcome is Outcome.HOLDS else [*lines, f"    {one.outcome.value}: {one.why}"]
 
@@ -70,15 +68,13 @@ def what_to_do(
     found = [f"    {doubt['run']}: {doubt['what']} ({doubt['evidence']})" for doubt in doubts]
     lines = ["", "What was found in these recordings:", *found] if found else [""]
     if any(relation.depends_on_load for relation in failed):
-        lines += [
-            "Times change with what else runs on the machine. Run the same pair again when it is quiet:",
-            f"    {repeat}",
-        ]
+        lines.append(
+            "Times change with what else runs on the machine. Run the same pair again when it is quiet:"
+        )
+        lines.append(f"    {repeat}")
     if not all(relation.depends_on_load for relation in failed):
-        lines += [
-            "Counts and bytes do not depend on how busy the machine is. See what else differs:",
-            f"    {compare}",
-        ]
+        lines.append("Counts and bytes do not depend on how busy the machine is. See what else differs:")
+        lines.append(f"    {compare}")
     return lines
 
 

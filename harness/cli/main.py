@@ -18,15 +18,8 @@ from harness.common.paths import IN_CHECKOUT, PROGRAM
 
 # Refusals of a file system that a person can mend, with the exit code: 2 for a wrong name, 1 for a bad disk.
 REFUSALS = {
-    errno.ENAMETOOLONG: 2,
-    errno.EACCES: 2,
-    errno.EPERM: 2,
-    errno.ELOOP: 2,
-    errno.ENOSPC: 1,
-    errno.EDQUOT: 1,
-    errno.EROFS: 1,
-    errno.EIO: 1,
-    errno.ESTALE: 1,
+    **dict.fromkeys((errno.ENAMETOOLONG, errno.EACCES, errno.EPERM, errno.ELOOP), 2),
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.ESTALE), 1),
 }
 
 

@@ -102,11 +102,8 @@ def report(
     if as_json:
         sys.stdout.write(_json(summaries))
         return
-    sys.stdout.write(
-        "\n".join(map(render_hta, summaries))
-        if hta_compatible
-        else _text(paths, summaries, full, bool(written))
-    )
+    hta = "\n".join(map(render_hta, summaries)) if hta_compatible else None
+    sys.stdout.write(_text(paths, summaries, full, bool(written)) if hta is None else hta)
     if written:
         sys.stdout.write("\nThe page: " + ", ".join(map(str, written)) + "\n")
 

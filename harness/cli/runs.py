@@ -43,9 +43,8 @@ def status(run: RunArgument = "last", as_json: JsonOption = False) -> int:
     if reason:
         print(f"  {reason}")
     for node in nodes:
-        print(
-            f"  node {node.node} ({node.host}): exit {node.exit}, {(node.ended_ns - node.started_ns) / 1e9:.1f} s"
-        )
+        seconds = (node.ended_ns - node.started_ns) / 1e9
+        print(f"  node {node.node} ({node.host}): exit {node.exit}, {seconds:.1f} s")
     for name in own.missing if own else []:
         print(f"  missing: {name}")
     print(f"  {found.path}")
@@ -98,8 +97,6 @@ def cancel(run: RunArgument = "last", as_json: JsonOption = False) -> int:
     elif after in FINAL:
         print(f"{found.job_id}: {after}")
     else:
-        print(
-            f"{found.job_id} was asked to stop and is still {after}: {PROGRAM} status {found.job_id}",
-            file=sys.stderr,
-        )
+        waiting = f"was asked to stop and is still {after}: {PROGRAM} status {found.job_id}"
+        print(f"{found.job_id} {waiting}", file=sys.stderr)
     return 0 if after in FINAL else 1

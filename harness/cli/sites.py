@@ -53,10 +53,8 @@ def _list(as_json: bool) -> None:
         print(f"{PROGRAM}: {complaint}", file=sys.stderr)
     rows = [load_site(n) for n in site_names()]
     if as_json:
-        found = [
-            {"name": s.name, "description": s.description, "here": s.name == here.site.name} for s in rows
-        ]
-        print(json.dumps(found, indent=1))
+        texts = [{"name": s.name, "description": s.description} for s in rows]
+        print(json.dumps([row | {"here": row["name"] == here.site.name} for row in texts], indent=1))
         return
     width = max(len(s.name) for s in rows)
     for site in rows:

@@ -43,9 +43,8 @@ class Tail:
 def _unfinished(text: bytes) -> bytes:
     """The end of the text that may become a mark, or a mark whose line end has not come yet."""
     begun = _UNFINISHED.search(text)
-    marks = [
-        m for m in _MARKS.finditer(text) if m.end() == len(text) and m[0].count(b"\n") < m[0].count(b"USDT:")
-    ]
+    last = [m for m in _MARKS.finditer(text) if m.end() == len(text)]
+    marks = [m for m in last if m[0].count(b"\n") < m[0].count(b"USDT:")]
     starts = [m.start() for m in (begun, *marks) if m]
     return text[min(starts) :] if starts else b""
 

@@ -12,16 +12,14 @@ _NAME = "trace"
 Suffixes = tuple[str, ...]  # of the files that one export writes beside each other
 
 
-def free_prefix(folder: Path, suffixes: Suffixes) -> Path:
-    """The first of trace, trace-2, … in the folder that no file has yet; without a suffix."""
-    return _free(folder / _NAME, suffixes)
-
-
-def kept(prefix: Path, suffixes: Suffixes) -> list[str]:
-    """A note where `free_prefix` had to add a number."""
-    if prefix.name == _NAME:
-        return []
-    return [f"{_NAME}{suffixes[0]} was there already and is kept; --out PREFIX gives a name of your own"]
+def prefix_for(out: Path | None, folder: Path, suffixes: Suffixes) -> tuple[Path, list[str]]:
+    """Where to write, without a suffix, and notes: `out`, else the first free of trace, trace-2, … in the folder."""
+    prefix = out or _free(folder / _NAME, suffixes)
+    if out or prefix.name == _NAME:
+        return prefix, []
+    return prefix, [
+        f"{_NAME}{suffixes[0]} was there already and is kept; --out PREFIX gives a name of your own"
+    ]
 
 
 def refuse_taken(out: Path, suffixes: Suffixes) -> None:

@@ -102,7 +102,7 @@ def check_processes(folder: Path, names: Sequence[str]) -> list[_Processes | Non
     if all(each and not each.has_calls for each in known):
         raise WorkError(
             "nsys2prv reads CUDA calls and nsys recorded none, as on a machine without a GPU; "
-            "our own writer (--engine own) does without"
+            "our own writer (--engine own) does not need them"
         )
     seen: dict[int, str] = {}
     for each in filter(None, known):
@@ -167,9 +167,5 @@ def _rename_nodes(
         shutil.copyfileobj(old, new, 1 << 20)
     draft.replace(prv)
     levels = {"NODE": nodes, "THREAD": contents.rows["THREAD"]}
-    prv.with_suffix(".row").write_text(
-        "\n".join(
-            f"LEVEL {level} SIZE {len(names)}\n" + "\n".join(names) + "\n" for level, names in levels.items()
-        ),
-        encoding="utf-8",
-    )
+    texts = ("\n".join([f"LEVEL {level} SIZE {len(names)}", *names, ""]) for level, names in levels.items())
+    prv.with_suffix(".row").write_text("\n".join(texts), encoding="utf-8")

@@ -16,6 +16,7 @@ from harness.analysis.process.kinds import classify, load_rules
 from harness.analysis.process.lanes import lanes
 from harness.analysis.process.view import process_rank, processes
 from harness.analysis.summary import Clock
+from harness.common.errors import WorkError
 from harness.traces.trace import I64, U8, Activity, RangeKind, Trace
 
 UNKNOWN_NODE = "node0"
@@ -85,7 +86,11 @@ class ObjectModel:
 
 
 def build_model(traces: Sequence[Trace], hosts: Mapping[int, str] | None = None) -> ObjectModel:
-    """Tasks of all traces, sorted by rank. `hosts`: node name by rank, for traces that do not name their node."""
+    """Tasks of all traces, sorted by rank. `hosts`: node name by rank, for traces that do not name their node.
+
+    Raises:
+        WorkError: the traces hold nothing.
+    """
     traces = [_with_host(trace, hosts or {}) for trace in traces]
     offsets, absolute, notes = offsets_ns(traces)
     found = [
@@ -94,12 +99,14 @@ def build_model(traces: Sequence[Trace], hosts: Mapping[int, str] | None = None)
         for process in processes(trace)
     ]
     found.sort(key=lambda item: item[0])
+    if not found:
+        raise WorkError("there is nothing to write: the traces hold no events and no ranges")
     tasks = [_task(trace, process, offset) for _, trace, process, offset in found]
-    first = min((_first_ns(task) for task in tasks), default=0)
+    first = min(map(_first_ns, tasks))
     tasks = [replace(task, offset_ns=task.offset_ns - first) for task in tasks]
-    end = max((_last_ns(task) for task in tasks), default=0)
     nodes = list(dict.fromkeys(task.node for task in tasks))
-    return ObjectModel(tasks, nodes, end, first if absolute else None, notes)
+    notes += [note for trace in traces for note in trace.notes]
+    return ObjectModel(tasks, nodes, max(map(_last_ns, tasks)), first if absolute else None, notes)
 
 
 def offsets_ns(traces: Sequence[Trace]) -> tuple[list[int], bool, list[str]]:

@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import chain
 from pathlib import Path
 
 from harness.common.errors import WorkError
 from harness.export.objects import ObjectModel, RowKind, Task, TimelineRow, build_model
 from harness.export.prv_blocks import blocks_of
 from harness.export.prv_labels import Labels, event_types
-from harness.export.prv_records import Block, lines
+from harness.export.prv_records import lines
 from harness.export.prv_types import clean, pcf_text
 from harness.traces.trace import Trace
 
@@ -26,8 +27,6 @@ class ParaverFiles:
     """The three files and how much is in them."""
 
     prv: Path
-    pcf: Path
-    row: Path
     tasks: int
     threads: int
     records: int
@@ -47,39 +46,28 @@ def write_paraver(
         WorkError: there is nothing to write, or the folder cannot be written.
     """
     model = build_model(traces, hosts)
-    if not model.tasks:
-        raise WorkError("there is nothing to write: the traces hold no events and no ranges")
     labels = Labels.of(model.tasks)
     blocks = [
         block
         for index, task in enumerate(model.tasks)
         for block in blocks_of(task, index + 1, _cpu_of_rows(model, index), labels, model.end_ns)
     ]
-    texts = {
-        ".row": [row_text(model).encode()],
-        ".pcf": [pcf_text(event_types(labels)).encode()],
-        ".prv": _prv(model, blocks, when or datetime.now().astimezone()),
-    }
+    first_line = header(model, when or datetime.now().astimezone()).encode() + b"\n"
     try:
-        paths = {suffix: _write(out.with_name(out.name + suffix), text) for suffix, text in texts.items()}
+        _write(out.with_name(out.name + ".row"), [row_text(model).encode()])
+        _write(out.with_name(out.name + ".pcf"), [pcf_text(event_types(labels)).encode()])
+        prv = _write(out.with_name(out.name + ".prv"), chain([first_line], lines(blocks)))
     except OSError as error:
         raise WorkError(f"{out}.prv cannot be written: {error.strerror}") from error
     return ParaverFiles(
-        prv=paths[".prv"],
-        pcf=paths[".pcf"],
-        row=paths[".row"],
+        prv=prv,
         tasks=len(model.tasks),
         threads=sum(len(task.rows) for task in model.tasks),
         records=sum(len(block) for block in blocks),
         nodes=model.nodes,
         end_ns=model.end_ns,
-        notes=model.notes + [note for trace in traces for note in trace.notes],
+        notes=model.notes,
     )
-
-
-def _prv(model: ObjectModel, blocks: Sequence[Block], when: datetime) -> Iterable[bytes]:
-    yield header(model, when).encode() + b"\n"
-    yield from lines(blocks)
 
 
 def header(model: ObjectModel, when: datetime) -> str:
@@ -151,7 +139,6 @@ def _cpu_of_rows(model: ObjectModel, index: int) -> list[int]:
 def _write(path: Path, pieces: Iterable[bytes]) -> Path:
     draft = path.with_name(path.name + ".part")
     with draft.open("wb") as file:
-        for piece in pieces:
-            file.write(piece)
+        file.writelines(pieces)
     draft.replace(path)
     return path

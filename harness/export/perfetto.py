@@ -51,9 +51,7 @@ def write_perfetto(
         WorkError: there is nothing to write, or the folder cannot be written.
     """
     model = build_model(traces, hosts)
-    if not model.tasks:
-        raise WorkError("there is nothing to write: the traces hold no events and no ranges")
-    notes = model.notes + [note for trace in traces for note in trace.notes]
+    notes = list(model.notes)
     if recordings and model.epoch_ns is None:
         notes.append("the monitor's counters are left out: the traces do not say when they were recorded")
     draft = out.with_name(out.name + ".part")
@@ -154,16 +152,12 @@ def _slices(task: Task) -> list[_Slices]:
     """The slices of devices, then those of host threads: the two never share a row."""
     on_host = np.isin(task.trace.events.activity[task.events], (Activity.CPU_OP, Activity.CPU_COLLECTIVE))
     calls, ranges = task.trace.calls, task.trace.ranges
-    return [
-        _of_events(task, np.flatnonzero(~on_host)),
-        _joined(
-            [
-                _of_spans(ranges, _RANGE, task.ranges, task.range_row),
-                _host_events(task, np.flatnonzero(on_host)),
-                _of_spans(calls, _API, task.calls, task.call_row),
-            ]
-        ),
+    of_host = [
+        _of_spans(ranges, _RANGE, task.ranges, task.range_row),
+        _host_events(task, np.flatnonzero(on_host)),
+        _of_spans(calls, _API, task.calls, task.call_row),
     ]
+    return [_of_events(task, np.flatnonzero(~on_host)), _joined(of_host)]
 
 
 def _of_events(task: Task, which: I64) -> _Slices:

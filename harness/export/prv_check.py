@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 from harness.common.errors import WorkError
@@ -76,7 +77,7 @@ def read_rows(path: Path) -> dict[str, list[str]]:
     lines = iter(path.read_text(encoding="utf-8", errors="replace").splitlines())
     for line in lines:
         if match := _LEVEL.match(line):
-            names = [name for _, name in zip(range(int(match[2])), lines, strict=False)]
+            names = list(islice(lines, int(match[2])))
             if len(names) < int(match[2]):
                 raise WorkError(f"{path.name} is cut off in level {match[1]}")
             rows[match[1]] = names

@@ -32,22 +32,18 @@ class Labels:
     @staticmethod
     def of(tasks: Sequence[Task]) -> Labels:
         """Number all names of the tasks, in alphabetical order."""
-        shared: dict[int, list[str]] = {
-            EventType.API: _union(_names(task.trace, task.trace.calls.name[task.calls]) for task in tasks),
-            EventType.KERNEL: _union(_event_names(task, (COMPUTE, NOT_WORK)) for task in tasks),
-            EventType.NCCL: _union(_event_names(task, (COMMUNICATION,)) for task in tasks),
-            EventType.MEMORY: _union(set(memory_names(task)) for task in tasks),
+        shared: dict[int, list[set[str]]] = {
+            EventType.API: [_names(task.trace, task.trace.calls.name[task.calls]) for task in tasks],
+            EventType.KERNEL: [_event_names(task, (COMPUTE, NOT_WORK)) for task in tasks],
+            EventType.NCCL: [_event_names(task, (COMMUNICATION,)) for task in tasks],
+            EventType.MEMORY: [set(memory_names(task)) for task in tasks],
         }
         by_type: dict[int, dict[str, int]] = {}
-        used = 0
-        for number, names in shared.items():
-            by_type[number] = {name: used + index + 1 for index, name in enumerate(names)}
-            used += len(names)
+        for number, sets in shared.items():
+            by_type[number] = _numbered(sets, first=1 + sum(map(len, by_type.values())))
         domains = _union(_domains(task) for task in tasks)
         others = [domain for domain in domains if domain != NCCL_DOMAIN]
-        types: dict[str, int] = {
-            domain: EventType.RANGES + 100 * index for index, domain in enumerate(others)
-        }
+        types: dict[str, int] = {name: EventType.RANGES + 100 * i for i, name in enumerate(others)}
         types[NCCL_DOMAIN] = EventType.NCCL_REGIONS
         for number in (EventType.START_END, *types.values()):
             by_type[number] = _numbered(_range_names(task, number, types) for task in tasks)
@@ -117,5 +113,5 @@ def _union(sets: Iterable[set[str]]) -> list[str]:
     return sorted(set().union(*sets))
 
 
-def _numbered(sets: Iterable[set[str]]) -> dict[str, int]:
-    return {name: index + 1 for index, name in enumerate(_union(sets))}
+def _numbered(sets: Iterable[set[str]], first: int = 1) -> dict[str, int]:
+    return {name: number for number, name in enumerate(_union(sets), first)}
