@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from harness.analysis.metrics import metrics_by_name
 from harness.analysis.summary import Summary, Verdict
-from harness.format.format import named, rate
+from harness.format.format import metric_text, rate
 from harness.measure.stored import load_summary
 from harness.study.lessons import Lesson, Outcome, RelationResult, answers, lesson_command
 
@@ -52,8 +52,10 @@ def again(lesson: Lesson, site: str | None) -> str:
 
 def answer_lines(one: RelationResult) -> list[str]:
     """A relation, its numbers with their units, and the reason where it does not hold."""
-    shown = {n: named(n, value) if METRIC.fullmatch(n) else rate(value) for n, value in one.numbers.items()}
-    numbers = ", ".join(f"{name} = {text}" for name, text in shown.items())
+    numbers = ", ".join(
+        f"{name} = {metric_text(name, value) if METRIC.fullmatch(name) else rate(value)}"
+        for name, value in one.numbers.items()
+    )
     lines = [f"{MARK[one.outcome]} {one.relation.says}", f"    {numbers}"]
     return lines if one.outcome is Outcome.HOLDS else [*lines, f"    {one.outcome.value}: {one.why}"]
 

@@ -14,14 +14,14 @@ _WAITING = 0.5  # share of the collectives' time from which waiting, not transfe
 
 
 def communication(s: Summary) -> Avoidable | None:
-    """Exposed communication, and idle time that waits for it. What lies in a pipeline's bubble is the bubble's."""
+    """Exposed communication and idle time that waits for communication, without the part in a pipeline's bubble."""
     exposed = device_time.share(s.devices, "exposed_communication_ns")
     if exposed is None:
         return None
     share = exposed + (idle_share(s, "communication") or 0.0) - in_schedule(s)
     if share <= 0:
         return None
-    # Of a pipeline's waiting it is not known which part lies in the bubble.
+    # In a pipeline some waiting lies in the bubble, and how much is not known.
     waited = waiting_share(s) if s.pipeline is None else None
     what = "communication that nothing hides" + (", beside the pipeline's waiting" if s.pipeline else "")
     if waited is not None and waited > _WAITING:
@@ -30,11 +30,10 @@ def communication(s: Summary) -> Avoidable | None:
 
 
 def _communication_advice(s: Summary, waited: float | None) -> Advice:
-    """Why communication is exposed, and what to do about it: first what was switched off, then who is late."""
+    """Why communication is exposed, and what to do: first an option that was switched off, then a late rank."""
     asked, seen = asked_of(s), measured(s)
-    own = asked.on_purpose("communication", seen)
-    if own is not None:
-        return own
+    if (on_purpose := asked.on_purpose("communication", seen)) is not None:
+        return on_purpose
     if waited is not None and waited > _WAITING and s.stragglers:
         rank = s.stragglers[0].rank
         change = Change(f"see in the timeline what rank {rank} does before it arrives")

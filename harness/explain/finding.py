@@ -1,4 +1,4 @@
-"""What a rule of the answer finds, and what several rules read of a Summary. Knows no rule."""
+"""What a rule finds, and the numbers of a Summary that several rules read. Knows no rule."""
 
 from __future__ import annotations
 
@@ -10,15 +10,16 @@ from harness.analysis.summary import RankTraining, Summary
 from harness.experiment.advice import Change, MeasuredRun, Sharding
 from harness.experiment.base import Experiment
 from harness.format import device_time
+from harness.format.labels import are_cpus
 from harness.theory.memory import state_bytes
 
-_STRANGERS = Experiment(exercise=-1)
+_UNKNOWN = Experiment(exercise=-1)
 _ROOM = 0.9  # of a device's memory that may be filled
 
 
 @dataclass(frozen=True)
 class Avoidable:
-    """A part of the time that need not be. `share` is of the devices' window; `changes`, the better first."""
+    """Time that can be avoided. `share` is of the devices' window; `changes` begin with the best."""
 
     what: str
     share: float
@@ -27,18 +28,14 @@ class Avoidable:
 
 
 def asked_of(s: Summary) -> Experiment:
-    """The experiment as it was resolved; of a stranger's traces one that says nothing."""
-    return resolved(s) or _STRANGERS
+    """The experiment as it was resolved; for traces from elsewhere an experiment without options."""
+    return resolved(s) or _UNKNOWN
 
 
 def idle_share(s: Summary, cause: str) -> float | None:
-    """Of the window, over the devices whose idle time is known; None where it is of none."""
+    """The cause's share of the window, over the devices whose idle time is known; None: no device knows it."""
     total = sum(d.window_ns for d in device_time.with_known(s.devices, "idle_ns"))
     return sum(c.duration_ns for c in s.idle_causes if c.cause == cause) / total if total else None
-
-
-def on_cpu(s: Summary) -> bool:
-    return any(d.device_kind == "cpu" for d in s.devices)
 
 
 def slowest(s: Summary) -> RankTraining | None:
@@ -53,32 +50,33 @@ def micro_batch(s: Summary) -> int | None:
 
 def measured(s: Summary) -> MeasuredRun:
     """What an exercise's advice needs of the run's numbers."""
-    return MeasuredRun(on_cpu(s), micro_batch(s), partial(_fits, s))
+    return MeasuredRun(are_cpus(s.devices), micro_batch(s), partial(_has_room, s))
 
 
-def _fits(s: Summary, other: Sharding) -> bool:
-    """Whether what another sharding holds beyond this one would fit beside the measured peak. False: not known."""
+def _has_room(s: Summary, other: Sharding) -> bool:
+    """Whether another sharding fits into memory: the measured peak and the states that it holds more. False: not
+    known."""
     asked, first = asked_of(s), s.training[0] if s.training else None
     room = min((m.memory_total_bytes for m in s.monitor if m.memory_total_bytes), default=0)
     peak = max((t.peak_memory_bytes or 0 for t in s.training), default=0)
     if asked.sharding is None or first is None or not (first.parameters and peak and room):
         return False
     parameters, ranks = first.parameters, first.world_size or len(s.training)
-    both = (other, asked.sharding)
-    held = [state_bytes(parameters, ranks, sharding=one, bf16=asked.in_bf16).total for one in both]
-    return peak + held[0] - held[1] < _ROOM * room
+    held, holds = (
+        state_bytes(parameters, ranks, sharding=one, bf16=asked.in_bf16).total
+        for one in (other, asked.sharding)
+    )
+    return peak + held - holds < _ROOM * room
 
 
 def more_work(s: Summary, text: str) -> tuple[Change, ...]:
-    """Twice the micro-batch, where it is known."""
+    """Twice the micro-batch; nothing where the micro-batch is not known."""
     batch = micro_batch(s)
-    if batch is None:
-        return ()
-    return (Change(text, asked_of(s).more_work(batch, global_batch(s))),)
+    return (Change(text, asked_of(s).more_work(batch, global_batch(s))),) if batch is not None else ()
 
 
 def global_batch(s: Summary) -> int | None:
-    """Samples per iteration over all ranks: as asked for, else what a pipeline's micro-batches make."""
+    """Samples per iteration over all ranks: as asked for, else the product of a pipeline's micro-batches."""
     asked, p = asked_of(s), s.pipeline
     if asked.batch_per_iteration:
         return asked.batch_per_iteration

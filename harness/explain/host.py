@@ -1,21 +1,17 @@
-"""Rules about what the host makes a device wait for: data, launches, synchronisation, copies."""
+"""Rules about a device that waits for its host: for data, launches, synchronisation, copies."""
 
 from __future__ import annotations
 
 from harness.analysis.summary import Summary
 from harness.experiment.advice import IDLE_FOR_DATA, Advice, Change
-from harness.explain.finding import Avoidable, asked_of, idle_share, measured, more_work, on_cpu, slowest
+from harness.explain.finding import Avoidable, asked_of, idle_share, measured, more_work, slowest
 from harness.format import device_time
+from harness.format.labels import are_cpus
 
-_FASTER_DATA = Advice(
-    IDLE_FOR_DATA,
-    (
-        Change(
-            "more DataLoader workers, pinned memory and prefetching (num_workers, pin_memory, prefetch_factor)"
-        ),
-    ),
+_FASTER_DATA = Change(
+    "more DataLoader workers, pinned memory and prefetching (num_workers, pin_memory, prefetch_factor)"
 )
-PAGEABLE_NOTICEABLE = 0.005  # of the devices' time in pageable copies, from which pinning is worth a word
+PAGEABLE_NOTICEABLE = 0.005  # share of the devices' time in pageable copies, from which pinning is advised
 
 
 def data(s: Summary) -> Avoidable | None:
@@ -24,22 +20,22 @@ def data(s: Summary) -> Avoidable | None:
         share = _data_by_metrics(s)
     if not share:
         return None
-    own = asked_of(s).on_purpose("data", measured(s))
-    return Avoidable("waiting for data", share, *(own or _FASTER_DATA))
+    advice = asked_of(s).on_purpose("data", measured(s)) or Advice(IDLE_FOR_DATA, (_FASTER_DATA,))
+    return Avoidable("waiting for data", share, *advice)
 
 
 def _data_by_metrics(s: Summary) -> float:
-    """Of the step that `_where_by_metrics` tells about."""
+    """The share of data loading in the slowest rank's median step."""
     rank = slowest(s)
     return (rank.median_data_ns or 0) / rank.median_step_ns if rank and rank.median_step_ns else 0.0
 
 
-def launch(s: Summary) -> Avoidable | None:
+def launch_bound(s: Summary) -> Avoidable | None:
     share = idle_share(s, "launch-bound")
     if not share:
         return None
     what, why = "launch-bound idle time", "The host issues kernels more slowly than the device runs them."
-    if on_cpu(s):
+    if are_cpus(s.devices):
         what, why = "time between operators", "That is Python: the operators are too small to hide it."
     changes = (
         *more_work(s, "twice the micro-batch, so that each launch brings more work"),
@@ -50,13 +46,10 @@ def launch(s: Summary) -> Avoidable | None:
 
 def synchronisation(s: Summary) -> Avoidable | None:
     share = idle_share(s, "synchronisation")
-    gap = max(
-        (g for d in s.devices for g in d.longest_gaps if g.cause == "synchronisation"),
-        key=lambda g: g.duration_ns,
-        default=None,
-    )
     if not share:
         return None
+    gaps = (g for d in s.devices for g in d.longest_gaps if g.cause == "synchronisation")
+    gap = max(gaps, key=lambda g: g.duration_ns, default=None)
     where = f" The longest such gap is inside {gap.range}." if gap is not None and gap.range else ""
     why = f"The host waits for the device (.item(), a blocking copy, a synchronize) and launches nothing.{where}"
     change = Change("take the value out of the loop, or read it some steps later")
@@ -70,7 +63,7 @@ def memory(s: Summary) -> Avoidable | None:
     window = sum(d.window_ns for d in s.devices)
     pageable = sum(c.pageable_ns for c in s.copies if c.direction == "copy H2D")
     text = "pin the host buffers (pin_memory=True) and copy with non_blocking=True"
-    if pageable <= PAGEABLE_NOTICEABLE * window:  # the few bytes of an .item() are no reason to pin
+    if pageable <= PAGEABLE_NOTICEABLE * window:  # an .item() copies a few bytes: no reason to pin
         text = "copy on a stream of its own while kernels run (non_blocking=True, prefetching)"
     what, why = "copies that nothing hides", "The device only moves memory meanwhile."
     return Avoidable(what, share, why, (Change(text),))

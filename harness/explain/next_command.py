@@ -1,13 +1,13 @@
-"""The run again with some fields of its experiment changed: what the page and the terminal offer to paste.
+"""The command that runs a run again with some fields of its experiment changed, for page and terminal.
 
-A change is made to the validated experiment, so whatever was typed (a launch, a lesson, a rerun) the command asks for
-what is meant, and a change that breaks a rule between flags gives none. Knows no field's meaning.
+The change is made to the validated experiment, not to the typed command. A change that breaks a rule between flags
+gives no command. Knows no field's meaning.
 """
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from harness.analysis.expected import resolved
@@ -21,13 +21,13 @@ from harness.site.site import Site, load_site
 
 
 def is_ours(summary: Summary) -> bool:
-    """Whether it is a run that a command of ours can repeat."""
+    """Whether a command of this harness can repeat the run."""
     return _asked(summary) is not None
 
 
-def command(summary: Summary, fields: Fields) -> str | None:
-    """The summary's run again, changed. None: it is no run of ours, or so it would break a rule or be the
-    same run, or no flag asks for it at its site."""
+def changed_command(summary: Summary, fields: Fields) -> str | None:
+    """The command for the summary's run with these fields. None: the run is not one of ours, the change breaks a
+    rule or changes nothing, or no flag asks for it at its site."""
     asked = _asked(summary)
     if asked is None:
         return None
@@ -38,12 +38,12 @@ def command(summary: Summary, fields: Fields) -> str | None:
     words = command_of(changed, defaults=((summary.run or {}).get("site") or {}).get("defaults"))
     if words is None:
         return None
-    where, dashes, training = _parted(words)
-    return "bash " + shlex.join(["slurm.sh", *where, *place, *dashes, *training])
+    at = words.index("--") if "--" in words else len(words)
+    return "bash " + shlex.join(["slurm.sh", *words[:at], *place, *words[at:]])
 
 
 def in_lines(text: str, width: int) -> list[str]:
-    """A command as lines that can be pasted: broken between words, indented by two."""
+    """A command as lines to paste: broken between words, indented by two."""
     lines: list[str] = []
     for word in map(shlex.quote, shlex.split(text)):
         if lines and len(lines[-1]) + len(word) + 3 <= width:
@@ -61,7 +61,7 @@ def _asked(summary: Summary) -> Experiment | None:
 
 
 def _changed(asked: Experiment, fields: Fields) -> Experiment | None:
-    """None: a rule forbids it, or nothing would change."""
+    """The changed experiment. None: a rule forbids the change, or nothing changes."""
     if not set(fields) <= set(type(asked).model_fields):
         return None
     changed, _ = validate(type(asked), asked.model_dump() | dict(fields))
@@ -69,43 +69,37 @@ def _changed(asked: Experiment, fields: Fields) -> Experiment | None:
 
 
 def _fits(summary: Summary, changed: Experiment, fields: Fields) -> bool:
-    """Whether the rules hold that only the number of ranks and the model's defaults bring into play, as far as
-    those were recorded."""
+    """Whether the changed experiment also keeps the rules between its fields and the recorded defaults, which depend
+    on the number of ranks and the model."""
     whole, recorded = changed.model_dump(), resolved(summary)
     filled = recorded.model_dump() if recorded else {}
-    known = {n: v for n, v in filled.items() if whole[n] is None and n not in fields}
-    known.pop("global_batch_size", None)  # what was not asked for is fitted anew
-    return validate(type(changed), whole | known)[0] is not None
-
-
-def _parted(words: Sequence[str]) -> tuple[list[str], list[str], list[str]]:
-    """Before `--`, `--`, after it."""
-    at = words.index("--") if "--" in words else len(words)
-    return list(words[:at]), list(words[at : at + 1]), list(words[at + 1 :])
+    defaults = {n: v for n, v in filled.items() if whole[n] is None and n not in fields}
+    defaults.pop("global_batch_size", None)  # its default follows the changed fields
+    return validate(type(changed), whole | defaults)[0] is not None
 
 
 def _place(run: Mapping[str, Any]) -> list[str] | None:
-    """What was said about the site, as typed; a rerun says nothing, so its record does. None: it cannot be said."""
+    """The typed flags of the site; for a rerun, which has no flags, those of its record. None: no flags give it."""
     typed = [str(word) for word in run.get("command") or []]
     if typed[1:2] == ["rerun"]:
         return _recorded_place(run.get("site") or {})
     flags = {"--site", *(name for option in options_of(Site) for name in option.flag.names)}
-    said: list[str] = []
+    argv: list[str] = []
     for word, following in zip(typed, [*typed[1:], ""], strict=True):
         name, equals, _ = word.partition("=")
         if name in flags:
-            said += [word] if equals else [word, following]
-    return said
+            argv += [word] if equals else [word, following]
+    return argv
 
 
 def _recorded_place(site: Mapping[str, Any]) -> list[str] | None:
     try:
         usual = load_site(str(site.get("name")))
     except RequestError:
-        return None  # a site file of somebody's own: where it lies was not recorded
-    said = ["--site", usual.name]
+        return None  # a user's own site file: its path was not recorded
+    argv = ["--site", usual.name]
     for option in options_of(Site):
         value = site.get(option.field)
         if value is not None and value != getattr(usual, option.field):
-            said += [next(iter(option.flag.names)), str(value)]
-    return said
+            argv += [next(iter(option.flag.names)), str(value)]
+    return argv

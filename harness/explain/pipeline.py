@@ -1,4 +1,4 @@
-"""The rule about a pipeline's bubble. It owns the sends and receives in which a stage waits for another."""
+"""The rule about a pipeline's bubble, which includes the sends and receives in which a stage waits for another."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from harness.experiment.advice import Change
 from harness.explain.finding import Avoidable, global_batch
 from harness.format.format import percent
 
-_UNEVEN = 1.5  # a bubble so many times the schedule's own has another cause beside the schedule
-_MOSTLY = 0.5  # of what the bubble has beyond the schedule's own: from here unequal stages are the cause
+_UNEVEN = 1.5  # times the expected bubble: from here the bubble has another cause beside the schedule
+_MOSTLY = 0.5  # share of the unexpected bubble: from here unequal stages are the cause
 _WORTH_SAYING = 0.005  # of the time
 
 
 def bubble(s: Summary) -> Avoidable | None:
-    """What the stages do not work inside their schedules."""
+    """The time inside their schedules in which the stages do not work."""
     p = s.pipeline
     if p is None:
         return None
@@ -32,8 +32,8 @@ def bubble(s: Summary) -> Avoidable | None:
 
 
 def in_schedule(s: Summary) -> float:
-    """The share of the devices' time that is communication by its definition, and the schedule's: in its bubble, or
-    messages between stages beside a stage's work."""
+    """The communication that belongs to the schedule, as a share of the devices' time: in the bubble, or messages
+    between stages during a stage's work."""
     return _of_stages(s, lambda x: x.bubble_communication_ns + x.work_send_recv_ns)
 
 
@@ -43,7 +43,7 @@ def _of_stages(s: Summary, part: Callable[[PipelineStage], int]) -> float:
 
 
 def _as_communication(s: Summary) -> str:
-    """That the split above shows part of the bubble under another name."""
+    """A remark: the split shows a part of the bubble as communication."""
     share = _of_stages(s, lambda x: x.bubble_communication_ns)
     if share < _WORTH_SAYING:
         return ""
@@ -54,14 +54,12 @@ def _as_communication(s: Summary) -> str:
 
 
 def _slow_stage(p: Pipeline) -> PipelineStage | None:
-    """The stage for which the others wait, where stages of unequal work explain most of what the bubble has beyond
-    the schedule's own."""
+    """The stage for which the others wait; None unless unequal stages explain most of the unexpected bubble."""
     expected = p.expected_bubble_fraction
     if expected is None or not p.per_stage or p.mean_bubble_fraction <= _UNEVEN * expected:
         return None
     slow = max(p.per_stage, key=lambda x: x.schedule_busy_ns)
-    enough = _by_inequality(p, slow) >= _MOSTLY * (p.mean_bubble_fraction - expected)
-    return slow if enough else None
+    return slow if _by_inequality(p, slow) >= _MOSTLY * (p.mean_bubble_fraction - expected) else None
 
 
 def _by_inequality(p: Pipeline, slow: PipelineStage) -> float:
@@ -72,7 +70,7 @@ def _by_inequality(p: Pipeline, slow: PipelineStage) -> float:
 
 
 def _of_the_schedule(p: Pipeline) -> str:
-    """How much of the schedule is empty, and how much of that theory expects where all stages are known."""
+    """The empty share of the schedule, and the share that theory expects where all stages are known."""
     measured = f"It is {percent(p.mean_bubble_fraction)} of the schedule"
     if p.expected_bubble_fraction is None:
         return f"{measured}; how much of it has to be is not known, since stages may be missing"
@@ -82,7 +80,7 @@ def _of_the_schedule(p: Pipeline) -> str:
 
 
 def _of_the_window(stages: Sequence[PipelineStage]) -> float:
-    """The stages' bubble in their whole time, of which the schedule is a part: the optimizer is in no schedule."""
+    """The stages' bubble as a share of the window, which is longer than the schedule: it includes the optimizer."""
     empty = sum(stage.schedule_ns - stage.schedule_busy_ns for stage in stages)
     return empty / max(sum(stage.window_ns for stage in stages), 1)
 

@@ -1,7 +1,7 @@
 """The answer in two or three sentences: where a step's time goes, the largest avoidable part, what to try next.
 
-Rules over a Summary, nothing else; each rule (verdict_*.py) names its part, how much of the devices' time it is,
-and the change that a run of ours can make by its own flags. A rule that does not apply says nothing.
+Rules read a Summary only. Each rule names its part, the part's share of the devices' time, and the change that a run
+of this harness can make by its own flags. A rule that does not apply gives None.
 """
 
 from __future__ import annotations
@@ -14,45 +14,46 @@ from harness.analysis.summary import Summary, Verdict
 from harness.experiment.advice import Change
 from harness.explain.communication import communication
 from harness.explain.finding import Avoidable, slowest
-from harness.explain.host import data, launch, memory, synchronisation
-from harness.explain.next_command import command, is_ours
+from harness.explain.host import data, launch_bound, memory, synchronisation
+from harness.explain.next_command import changed_command, is_ours
 from harness.explain.pipeline import bubble
 from harness.explain.work import precision, straggler
 from harness.format import device_time
 from harness.format.format import duration, percent
+from harness.format.labels import are_cpus
 
 NOTICEABLE = 0.03  # a smaller share is not worth a change
 
 
 @dataclass(frozen=True)
-class Answer:
-    """`sentences` to read, `command` to paste (None: there is none to give)."""
+class Diagnosis:
+    """`sentences` to read, `command` to paste (None: no command applies)."""
 
     sentences: list[str]
     command: str | None = None
 
 
-def verdict(summary: Summary) -> Answer:
-    """Where the time goes and what to do about it. Never guesses: without devices and metrics it says so."""
+def verdict(summary: Summary) -> Diagnosis:
+    """Where the time goes and what to do about it. Without devices and metrics a sentence says that it is unknown."""
     doubt = _doubt(summary)
     where = _where(summary)
     if where is None:
-        return Answer([*doubt, "Nothing was recorded that tells where the time went."])
+        return Diagnosis([*doubt, "Nothing was recorded that tells where the time went."])
     found = sorted(avoidable(summary), key=lambda a: -a.share)
     if not found or found[0].share < NOTICEABLE:
-        return Answer([*doubt, where, _nothing(summary, found)])
+        return Diagnosis([*doubt, where, _nothing(summary, found)])
     top = found[0]
     change, next_command = _first_possible(summary, top.changes)
     ending = [f"Try next: {change.text}{':' if next_command else '.'}"] if change else []
-    return Answer([*doubt, where, _largest(summary, top), *ending], next_command)
+    return Diagnosis([*doubt, where, _largest(summary, top), *ending], next_command)
 
 
 def _first_possible(summary: Summary, changes: tuple[Change, ...]) -> tuple[Change | None, str | None]:
-    """The first change that a run of ours can make, with its command; a stranger's trace is told the first."""
+    """The first change that a run of ours can make, with its command; for traces from elsewhere the first change."""
     for change in changes:
         if change.fields is None or not is_ours(summary):
             return change, None
-        if (text := command(summary, change.fields)) is not None:
+        if (text := changed_command(summary, change.fields)) is not None:
             return change, text
     return None, None
 
@@ -73,15 +74,15 @@ def _where(s: Summary) -> str | None:
     total = sum(d.window_ns for d in s.devices)
     if not total:
         return _where_by_metrics(s)
-    told = [text for part in _PARTS if (text := _part(s, *part))]
+    shares = [text for part in _PARTS if (text := _part(s, *part))]
     step = s.steps.duration
     start = f"The window is {duration(total / len(s.devices))}"
-    if step:
-        start = f"{'One repetition' if _by_periodicity(s) else 'A step'} takes {duration(step.median_ns)}"
-        start += (
-            " (found by what repeats; it may be a layer, not a training step)" if _by_periodicity(s) else ""
-        )
-    return f"{start}: {', '.join(told)}{_of_how_many(s)}."
+    if step and by_periodicity(s.steps.source):
+        start = f"One repetition takes {duration(step.median_ns)}"
+        start += " (found by what repeats; it may be a layer, not a training step)"
+    elif step:
+        start = f"A step takes {duration(step.median_ns)}"
+    return f"{start}: {', '.join(shares)}{_of_how_many(s)}."
 
 
 _PARTS = (
@@ -93,7 +94,7 @@ _PARTS = (
 
 
 def _part(s: Summary, field: str, doing: str, noun: str) -> str:
-    """One part of the window in words; nothing where there is next to none of it."""
+    """One part of the window in words; empty for a very small part."""
     share = device_time.share(s.devices, field)
     if share is None:
         return f"{noun} not known"
@@ -101,13 +102,13 @@ def _part(s: Summary, field: str, doing: str, noun: str) -> str:
 
 
 def _of_how_many(s: Summary) -> str:
-    """Of which devices the shares are the mean, where there are several."""
+    """The number of devices whose mean the shares are; empty for one device."""
     every = len(s.devices)
     if every < 2:
         return ""
     of_each = {noun: len(device_time.with_known(s.devices, field)) for field, _, noun in _PARTS}
     partly = [f"; {noun} known of {count}" for noun, count in of_each.items() if 0 < count < every]
-    devices = "processes" if s.devices[0].device_kind == "cpu" else "devices"
+    devices = "processes" if are_cpus(s.devices) else "devices"
     return f" (mean of {every} {devices}{''.join(partly)})"
 
 
@@ -121,8 +122,8 @@ def _where_by_metrics(s: Summary) -> str | None:
         (rank.median_backward_ns, "backward"),
         (rank.median_optimizer_ns, "optimizer"),
     ]
-    told = [f"{duration(ns)} {what}" for ns, what in parts if ns]
-    return f"A step takes {duration(rank.median_step_ns)} by the training's own clock: {', '.join(told)}."
+    times = ", ".join(f"{duration(ns)} {what}" for ns, what in parts if ns)
+    return f"A step takes {duration(rank.median_step_ns)} by the training's own clock: {times}."
 
 
 def _nothing(s: Summary, found: list[Avoidable]) -> str:
@@ -137,22 +138,14 @@ def _nothing(s: Summary, found: list[Avoidable]) -> str:
 
 def _largest(s: Summary, top: Avoidable) -> str:
     step = s.steps.duration
-    each = f", about {duration(top.share * step.median_ns)} a {_unit(s)}" if step else ""
+    unit = "repetition" if by_periodicity(s.steps.source) else "step"
+    each = f", about {duration(top.share * step.median_ns)} a {unit}" if step else ""
     return f"The largest avoidable part is {top.what}: {percent(top.share)} of the time{each}. {top.why}"
-
-
-def _by_periodicity(s: Summary) -> bool:
-    """Whether nothing in the program said what a step is."""
-    return by_periodicity(s.steps.source)
-
-
-def _unit(s: Summary) -> str:
-    return "repetition" if _by_periodicity(s) else "step"
 
 
 _RULES: tuple[Callable[[Summary], Avoidable | None], ...] = (
     data,
-    launch,
+    launch_bound,
     synchronisation,
     communication,
     memory,

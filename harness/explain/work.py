@@ -1,11 +1,12 @@
-"""Rules about the work itself: its precision, and a rank that takes longer over it than the others."""
+"""Rules about the work itself: its precision, and a rank that needs more time for it than the others."""
 
 from __future__ import annotations
 
 from harness.analysis.summary import Summary
 from harness.experiment.advice import Change
-from harness.explain.finding import Avoidable, asked_of, on_cpu
+from harness.explain.finding import Avoidable, asked_of
 from harness.explain.next_command import is_ours
+from harness.format.labels import are_cpus
 from harness.theory.peaks import peak_flops_per_s
 
 
@@ -13,7 +14,7 @@ def precision(s: Summary) -> Avoidable | None:
     """fp32 products on a GPU: at least half of their time goes away with 16 bits."""
     total = sum(d.window_ns for d in s.devices)
     slow = sum(k.duration_ns for k in s.kinds if k.precision == "fp32") / 2
-    if on_cpu(s) or not slow or not total:
+    if are_cpus(s.devices) or not slow or not total:
         return None
     half = "fp16" if _without_bf16(s) else "bf16"
     why = (
@@ -36,7 +37,5 @@ def straggler(s: Summary) -> Avoidable | None:
     if score is None or rank is None or score <= 1:
         return None
     why = f"Its step takes {score:.2f} × the median rank's, and the others wait for it."
-    change = Change(
-        f"see in the timeline what rank {rank} does more of, and whether its node differs (slurm.sh -e 0)"
-    )
-    return Avoidable(f"rank {rank} being slower", 1 - 1 / score, why, (change,))
+    what = f"see in the timeline what rank {rank} does more of, and whether its node differs (slurm.sh -e 0)"
+    return Avoidable(f"rank {rank} being slower", 1 - 1 / score, why, (Change(what),))

@@ -9,7 +9,7 @@ from fractions import Fraction
 
 _MOST_STEPS = 10_000  # of a window: a rarer call is shown as a rate
 _ARGUMENTS = re.compile(r"\((?!anonymous|int\)|bool\)|unsigned|cudnn)")  # not casts in template arguments
-_END, _SEEN = 10, 6  # characters of a name's end, and of what tells it from others, that are shown
+_END, _SEEN = 10, 6  # shown characters of a name's end, and of the place where it differs from others
 
 
 def duration(ns: float | None) -> str:
@@ -67,7 +67,7 @@ def rate(value: float | None) -> str:
 
 
 def per_step(calls: float | None) -> str:
-    """How often something happens in a step; where that is less than once, in how many steps.
+    """How often something happens in a step; a rare event: in how many steps it happens.
 
     >>> per_step(17.0), per_step(0.0625), per_step(0.075), per_step(0.0), per_step(None)
     ('17', '1 in 16 steps', '3 in 40 steps', '0', '–')
@@ -94,14 +94,16 @@ _UNITS: tuple[tuple[str, Callable[[float], str]], ...] = (
 )
 
 
-def named(metric: str, value: float) -> str:
-    """A metric of a run with the unit that its name says; the names are those of analysis/metrics.py.
+def metric_text(metric: str, value: float) -> str:
+    """A metric of analysis/metrics.py with the unit that its name gives.
 
-    >>> named("a.step_ns", 3.064e7), named("b.data_loading_share", 0.28), named("b.all_gather_bytes", 189081088)
-    ('30.6 ms', '28.0 %', '189 MB')
-    >>> named("a.all_reduce_count", 17.0), named("a.tokens_per_s_per_rank", 21_400)
-    ('17', '21.4 ktokens/s')
-    >>> named("b.all_reduce_count", 0.0625)
+    >>> metric_text("a.step_ns", 3.064e7), metric_text("b.data_loading_share", 0.28)
+    ('30.6 ms', '28.0 %')
+    >>> metric_text("b.all_gather_bytes", 189081088), metric_text("a.tokens_per_s_per_rank", 21_400)
+    ('189 MB', '21.4 ktokens/s')
+    >>> metric_text("a.all_reduce_count", 17.0)
+    '17'
+    >>> metric_text("b.all_reduce_count", 0.0625)
     '1 in 16 steps'
     """
     name = metric.rpartition(".")[2]
@@ -109,23 +111,23 @@ def named(metric: str, value: float) -> str:
 
 
 def short(names: Sequence[str], width: int) -> list[str]:
-    """Kernels' names without return type and arguments, as `apart` gives them."""
+    """Kernels' names without return type and arguments, shortened as `apart` does it."""
     return apart([_ARGUMENTS.split(name.removeprefix("void "), 1)[0] or name for name in names], width)
 
 
 def apart(names: Sequence[str], width: int) -> list[str]:
-    """Names that fit, as `middle` gives them; where two would become one, what differs is kept if it fits.
+    """Names cut to a width as `middle` does it. Names that would become equal keep the place where they differ.
 
     >>> apart(["FSDP::pre_forward (blocks.9._checkpoint_wrapped_module)"], 44)
     ['FSDP::pre_forward (bloc…oint_wrapped_module)']
     >>> apart([f"FSDP::pre_forward (blocks.{n}._checkpoint_wrapped_module)" for n in (9, 10)], 44)
     ['FSDP::pre_forward (blocks.9._chec…ed_module)', 'FSDP::pre_forward (blocks.10._che…ed_module)']
     """
-    return list(map(_told_apart({name: middle(name, width) for name in names}, (), width).__getitem__, names))
+    return list(map(_distinct({name: middle(name, width) for name in names}, (), width).__getitem__, names))
 
 
-def _told_apart(shown: dict[str, str], places: tuple[int, ...], width: int) -> dict[str, str]:
-    """Texts by name; those of names that share one are made anew, with the first place where the names differ."""
+def _distinct(shown: dict[str, str], places: tuple[int, ...], width: int) -> dict[str, str]:
+    """Texts by name. Names with an equal text get a new one, which shows the first place where the names differ."""
     alike: dict[str, list[str]] = {}
     for name, text in shown.items():
         alike.setdefault(text, []).append(name)
@@ -133,7 +135,7 @@ def _told_apart(shown: dict[str, str], places: tuple[int, ...], width: int) -> d
         return shown  # there is no room for more
     for several in (found for found in alike.values() if len(found) > 1):
         further = (*places, _first_difference(several))
-        shown |= _told_apart({name: _with(name, further, width) for name in several}, further, width)
+        shown |= _distinct({name: _with(name, further, width) for name in several}, further, width)
     return shown
 
 
@@ -143,14 +145,14 @@ def _first_difference(names: Sequence[str]) -> int:
 
 
 def _with(name: str, places: tuple[int, ...], width: int) -> str:
-    """A name that fits, with what stands at these places, its end, and of its beginning what there is room for."""
+    """A name that fits: the text at these places, its end, and as much of its beginning as there is room for."""
     kept = [*((place - 1, place + _SEEN) for place in places), (len(name) - _END, len(name))]
-    texts = (_parts(name, [(0, start), *kept]) for start in range(width, 0, -1))
+    texts = (_spans(name, [(0, start), *kept]) for start in range(width, 0, -1))
     return next((text for text in texts if len(text) <= width), cut(name, width))
 
 
-def _parts(name: str, spans: list[tuple[int, int]]) -> str:
-    """Those parts of a name, in order, with … for what lies between."""
+def _spans(name: str, spans: list[tuple[int, int]]) -> str:
+    """These spans of a name, in order, with … in place of the text between."""
     text, shown = "", 0
     for start, end in sorted(spans):
         text += "…" * (start > shown) + name[max(start, shown) : max(end, shown)]

@@ -1,5 +1,5 @@
-"""Words that terminal, page and timeline must share: causes of idle time, what a device runs, how good a recording
-is. Knows no numbers."""
+"""Words that terminal, page and timeline share: causes of idle time, the work of a device, the quality of a recording.
+Knows no numbers."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ from collections.abc import Sequence
 
 from harness.analysis.summary import Device, Summary
 
-_ON_CPU = {
-    "launch-bound": "between operators"
-}  # nothing is launched there: it is Python from one to the next
+# A CPU launches nothing: the time is Python's, from one operator to the next.
+_ON_CPU = {"launch-bound": "between operators"}
 
 
 def cause_word(cause: str, cpu: bool) -> str:
-    """What a cause of idle time is called where it is shown.
+    """The name under which a cause of idle time is shown.
 
     >>> cause_word("launch-bound", cpu=True), cause_word("launch-bound", cpu=False)
     ('between operators', 'launch-bound')
@@ -22,17 +21,17 @@ def cause_word(cause: str, cpu: bool) -> str:
 
 
 def is_cpu(device: Device) -> bool:
-    """Whether operators stand in for kernels there."""
+    """Whether the device is a CPU, where operators take the place of kernels."""
     return device.device_kind == "cpu"
 
 
 def are_cpus(devices: Sequence[Device]) -> bool:
-    """Whether operators stand in for kernels on all of them (a job has one kind of device)."""
+    """Whether all devices are CPUs (a job has one kind of device)."""
     return bool(devices) and all(map(is_cpu, devices))
 
 
 def work_word(devices: Sequence[Device]) -> str:
-    """What a device runs: kernels, or operators where it is a CPU."""
+    """What the devices run: kernels, or operators on CPUs."""
     return "operators" if are_cpus(devices) else "kernels"
 
 
@@ -51,7 +50,7 @@ _FIELDS = {
 
 
 def field_word(field: str) -> str:
-    """What a field of the summary that may be withheld is called where people read it.
+    """The name under which people read a field of the summary that may be withheld.
 
     >>> field_word("collectives.waiting_ns"), field_word("of_a_later_version")
     ('waiting in collectives', 'of a later version')
@@ -60,7 +59,7 @@ def field_word(field: str) -> str:
 
 
 def recording(s: Summary) -> str:
-    """How far the recording can be believed; a run that was not asked for one has none to judge."""
+    """The verdict on the recording; a run without any recording has no verdict."""
     if s.sources or s.quality.findings:
         return s.quality.verdict.value
     return "none was asked for" if (s.run or {}).get("expects") == [] else "none"

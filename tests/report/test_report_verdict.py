@@ -30,7 +30,7 @@ from harness.analysis.summary import (
 from harness.cli.launch import launch_argv
 from harness.experiment.exercises import DDP, DeepSpeed, Experiment, Megatron
 from harness.experiment.parse import command_of
-from harness.explain.next_command import command, in_lines
+from harness.explain.next_command import changed_command, in_lines
 from harness.explain.rules import avoidable, verdict
 from harness.launch.job import resolve
 from harness.launch.resolve import Machine
@@ -341,11 +341,11 @@ def test_the_next_command_is_the_same_run_at_a_site_with_defaults_of_its_own() -
     usual = {"mixed_precision": True, "active_steps": 2, "skip_steps": 1}
     given = run(1, slow_dataloading=True)  # asked in fp32 with 20 profiled steps
     given["run"]["site"] = {"name": "ours", "defaults": usual}
-    assert command(summary(**given), {"slow_dataloading": False}) == (
+    assert changed_command(summary(**given), {"slow_dataloading": False}) == (
         "bash slurm.sh -e 1 -- --no-mixed-precision --skip-steps 10 --active-steps 20"
     )
     given["run"]["site"] = {"name": "ours", "defaults": {"slow_dataloading": True}}
-    assert command(summary(**given), {"slow_dataloading": False}) is None, "no flag says that there"
+    assert changed_command(summary(**given), {"slow_dataloading": False}) is None, "no flag says that there"
 
 
 def test_a_suggestion_that_breaks_a_rule_is_not_made() -> None:
@@ -439,7 +439,7 @@ def test_every_suggested_command_passes_a_dry_run_and_asks_for_another_run(
     )
     for found in avoidable(given):
         for change in found.changes:
-            if change.fields is None or (text := command(given, change.fields)) is None:
+            if change.fields is None or (text := changed_command(given, change.fields)) is None:
                 continue
             words = shlex.split(text)
             assert words[:2] == ["bash", "slurm.sh"]

@@ -8,7 +8,7 @@ from string import ascii_lowercase
 
 from harness.analysis.compare import Comparison, MetricChange, Ratio
 from harness.analysis.metrics import IDLE_LABEL
-from harness.format.format import duration, named, per_step, percent, rate, short
+from harness.format.format import duration, metric_text, per_step, percent, rate, short
 from harness.format.labels import cause_word
 from harness.report.elements import Table
 from harness.report.tables.catalogue import labels
@@ -175,7 +175,7 @@ def _names(pairs: Pairs) -> dict[str, None]:
 
 
 def _text(name: str, value: float) -> str:
-    return f"{value:,.0f}" if name in _BARE else named(name, value)
+    return f"{value:,.0f}" if name in _BARE else metric_text(name, value)
 
 
 def _cells(pairs: Pairs, name: str) -> Iterator[str]:
