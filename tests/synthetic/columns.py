@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -145,8 +146,7 @@ _DTYPES = {"I64": np.int64, "I32": np.int32, "U8": np.uint8}
 
 def _columns(part: Any, rows: list[dict[str, int]]) -> Any:
     """Rows as one of the trace's column sets, each column with the type the contract gives it."""
-    types = part.__annotations__
-    return part(**{c: np.array([r[c] for r in rows], _DTYPES[str(t)]) for c, t in types.items()})
+    return part(**{f.name: np.array([r[f.name] for r in rows], _DTYPES[str(f.type)]) for f in fields(part)})
 
 
 def event(name: str, start: int, end: int, **more: Any) -> dict[str, Any]:

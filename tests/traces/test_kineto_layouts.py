@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Iterator
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ def told(trace: Trace) -> dict[str, Any]:
     }
     for part in ("events", "calls", "ranges", "collectives"):
         columns = getattr(trace, part)
-        for column in columns.__slots__:
+        for column in (field.name for field in fields(columns)):
             values = getattr(columns, column).tolist()
             named = column in ("name", "kind", "dtype", "group", "domain") and (part, column) != (
                 "ranges",
