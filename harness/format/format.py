@@ -44,6 +44,19 @@ def amount(count: float | None, unit: str = "B") -> str:
     return f"{count:.3g} {unit}"
 
 
+def binary_size(count: float) -> str:
+    """Bytes with a binary prefix, as a benchmark writes message sizes.
+
+    >>> binary_size(512), binary_size(1024), binary_size(16 << 20), binary_size(1 << 30)
+    ('512 B', '1 KiB', '16 MiB', '1 GiB')
+    """
+    for unit in ("B", "KiB", "MiB"):
+        if count < 1024:
+            return f"{count:.4g} {unit}"
+        count /= 1024
+    return f"{count:.4g} GiB"
+
+
 def percent(share: float | None) -> str:
     """A share as a percentage with one decimal.
 

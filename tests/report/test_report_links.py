@@ -13,7 +13,7 @@ from harness.experiment.exercises import CommTests
 from harness.report.page import exercise_0
 from harness.report.page.communication import communication_section
 from harness.report.page.inputs import Inputs
-from harness.report.page.links import Links, links_of_run, links_of_site
+from harness.report.page.links import LinkResults, links_of_run, links_of_site
 from harness.report.page.run import quality_section
 from harness.run import Record, Run
 from harness.site.site import load_site
@@ -79,7 +79,7 @@ def a_message(group: int, size: int) -> MessageSize:
     )
 
 
-def found(summary: Summary) -> Links:
+def found(summary: Summary) -> LinkResults:
     return links_of_site(a_record("9-this-one", 9), summary)
 
 
@@ -96,7 +96,7 @@ def test_a_run_is_held_against_the_newest_that_measured_groups_like_its_own(
     tested: Path, nodes: int, per_node: int, groups: tuple[int, ...], expected: object
 ) -> None:
     links = found(a_summary(nodes, per_node, *groups))
-    assert [(f.scope, f.ranks, f.line and f.line.beta_ns_per_byte) for f in links.fits] == expected
+    assert [(f.scope, f.ranks, f.fit and f.fit.beta_ns_per_byte) for f in links.fits] == expected
     assert links.note == ""
 
 
@@ -133,7 +133,7 @@ def test_exercise_0_with_one_message_size_still_has_its_page(tested: Path) -> No
     )
     own = links_of_run(run)
     inputs = Inputs(tested=own.fits, verdict=own.verdict)
-    assert exercise_0.answer(inputs) == [
+    assert exercise_0.answer_sentences(inputs) == [
         "1 problem.",
         "Problem: slow.",
         "An all-reduce of all 8 ranks reaches 0.5 GB/s of bus bandwidth; more message sizes would tell what an empty "

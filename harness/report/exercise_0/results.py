@@ -1,4 +1,4 @@
-"""What exercise 0 left in a run's comm/ folder, checked as it is read: its results and its verdict. The only place
+"""The results and the verdict in the comm/ folder of a run of exercise 0, checked while they are read. The only place
 of the report that knows the shape of these files."""
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from harness.common.errors import WorkError
 from harness.run import Run
 
 
-class _Part(BaseModel):
+class _FilePart(BaseModel):
     """Only what the report shows; the files hold more."""
 
     model_config = ConfigDict(extra="ignore")
 
 
-class Point(_Part):
+class Point(_FilePart):
     """One message size."""
 
     message_bytes: int
@@ -29,7 +29,7 @@ class Point(_Part):
     share_of_link: float | None = None
 
 
-class Fit(_Part):
+class Fit(_FilePart):
     """time_ns = alpha_ns + beta_ns_per_byte · bytes."""
 
     alpha_ns: float
@@ -40,7 +40,7 @@ class Fit(_Part):
         return 1 / self.beta_ns_per_byte if self.beta_ns_per_byte > 0 else None
 
     def endless_bus_gb_per_s(self, kind: str, ranks: int) -> float | None:
-        """The same as bus bandwidth, so that it can stand beside a measured one."""
+        """The same as bus bandwidth, to compare it with a measured one."""
         endless, factor = self.endless_gb_per_s(), bus_factor(kind, ranks)
         return None if endless is None or factor is None else endless * factor
 
@@ -49,8 +49,9 @@ class Fit(_Part):
         return self.alpha_ns / self.beta_ns_per_byte if self.beta_ns_per_byte > 0 else None
 
 
-class Result(_Part):
-    """One collective in one scope; `reason`: why there are fewer points than asked for."""
+class Result(_FilePart):
+    """One collective in one scope; `reason`: why there are fewer points than asked for. Without `fit` there were too
+    few message sizes for a line."""
 
     collective: str
     scope: str  # intra | inter | world
@@ -58,9 +59,10 @@ class Result(_Part):
     points: list[Point] = []
     fit: Fit | None = None
     reason: str | None = None
+    run: str = ""  # the job id of the run that measured it; not in the file
 
 
-class Measured(_Part):
+class CollectiveResults(_FilePart):
     """collectives.json."""
 
     world_size: int | None = None
@@ -70,30 +72,38 @@ class Measured(_Part):
     results: list[Result]
 
 
-class Problem(_Part):
+class Problem(_FilePart):
     """One thing that the verdict found."""
 
     level: str
     message: str
 
 
-class LinkVerdict(_Part):
+class LinkVerdict(_FilePart):
     """verdict.json."""
 
     verdict: str
     findings: list[Problem]
 
 
-_File = TypeVar("_File", Measured, LinkVerdict)
+_File = TypeVar("_File", CollectiveResults, LinkVerdict)
 
 
-def read_measured(run_dir: Path) -> Measured | None:
-    """What was measured; None where the run left no such file. Raises WorkError when it is damaged."""
-    return _read(Run(run_dir).collectives, Measured)
+def read_results(run_dir: Path) -> CollectiveResults | None:
+    """The measured collectives; None: the run left no such file.
+
+    Raises:
+        WorkError: the file is damaged.
+    """
+    return _read(Run(run_dir).collectives, CollectiveResults)
 
 
 def read_verdict(run_dir: Path) -> LinkVerdict | None:
-    """The verdict over all nodes; None where the run left none. Raises WorkError when it is damaged."""
+    """The verdict over all nodes; None: the run left no such file.
+
+    Raises:
+        WorkError: the file is damaged.
+    """
     return _read(Run(run_dir).verdict, LinkVerdict)
 
 

@@ -1,4 +1,4 @@
-"""Exercise 0's answer for a terminal: the verdict over all nodes, and what each collective's link gives."""
+"""Exercise 0's answer for a terminal: the verdict over all nodes, and the bandwidth of each collective."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from textwrap import wrap
 
 from harness.common.errors import WorkError
 from harness.common.paths import PROGRAM
-from harness.format.format import duration, percent, rate
-from harness.report.exercise_0.results import Measured, Result, read_measured, read_verdict
+from harness.format.format import binary_size, duration, percent, rate
+from harness.report.exercise_0.results import CollectiveResults, Result, read_results, read_verdict
 from harness.run import Run
 from harness.traces.vocabulary import printable
 
-WIDTH = 79  # of everything but the path of the plot and what a program said
+WIDTH = 79  # of everything but the plot's path and the messages of other programs
 _HEAD = ("collective", "scope", "ranks", "largest", "bus GB/s", "of link", "α", "endless")
 _WIDTHS = (14, 5, 5, 9, 8, 7, 8, 7)
 _LEGEND = (
@@ -28,8 +28,8 @@ def is_comm_run(path: Path) -> bool:
 
 
 def render_comm(run_dir: Path, verdict_was_shown: bool = False) -> str:
-    """The essence of a run of exercise 0; what is missing or damaged is said. `verdict_was_shown`: its own output
-    was, and that ends with the verdict."""
+    """The verdict and the collectives of a run of exercise 0, or why one of them is missing. `verdict_was_shown`: the
+    run's own output was shown, which ends with the verdict."""
     shown = verdict_was_shown and Run(run_dir).verdict.is_file()
     verdict = [] if shown else [*_verdict(run_dir), ""]
     return "\n".join(map(printable, [*verdict, *_collectives(run_dir)])) + "\n"
@@ -37,37 +37,31 @@ def render_comm(run_dir: Path, verdict_was_shown: bool = False) -> str:
 
 def _verdict(run_dir: Path) -> list[str]:
     try:
-        said = read_verdict(run_dir)
+        read = read_verdict(run_dir)
     except WorkError as error:
         return [f"No verdict: {error}"]
-    if said is None:
+    if read is None:
         return [f"No verdict: the run ended before it ({PROGRAM} logs RUN)"]
-    findings = [line for f in said.findings for line in _wrapped(f"  {f.level}: {f.message}")]
-    return [*wrap(said.verdict, WIDTH), *findings]
+    texts = (f"  {f.level}: {f.message}" for f in read.findings)
+    findings = [line for text in texts for line in wrap(text, WIDTH, subsequent_indent="    ")]
+    return [*wrap(read.verdict, WIDTH), *findings]
 
 
 def _collectives(run_dir: Path) -> list[str]:
     try:
-        measured = read_measured(run_dir)
+        measured = read_results(run_dir)
     except WorkError as error:
         return [f"No collective can be shown: {error}"]
     if measured is None or not measured.results:
         why = f": {measured.reason}" if measured is not None and measured.reason else ""
         return [f"No collective was measured{why}"]
-    head = "  " + _columns(_HEAD)
-    rows = [f"  {_row(result)}" for result in measured.results]
     legend = _LEGEND + ("" if all(r.fit for r in measured.results if r.points) else " " + _NO_LINE)
-    plot = f"  plot: {run_dir / 'comm' / 'collectives.png'}"
-    return [
-        f"Collectives: {_where(measured)}",
-        head,
-        *rows,
-        *(f"  {x}" for x in wrap(legend, WIDTH - 2)),
-        plot,
-    ]
+    plot = f"plot: {run_dir / 'comm' / 'collectives.png'}"
+    lines = [_columns(_HEAD), *map(_row, measured.results), *wrap(legend, WIDTH - 2), plot]
+    return [f"Collectives: {_where(measured)}", *(f"  {line}" for line in lines)]
 
 
-def _where(measured: Measured) -> str:
+def _where(measured: CollectiveResults) -> str:
     ranks = f"{measured.world_size} ranks" if measured.world_size else None
     return ", ".join(filter(None, (ranks, measured.backend, measured.device_name)))
 
@@ -79,36 +73,11 @@ def _row(result: Result) -> str:
     last, fit = result.points[-1], result.fit
     endless = fit.endless_bus_gb_per_s(result.collective, result.ranks) if fit else None
     wrong = "" if all(p.correct for p in result.points) else "  WRONG RESULTS"
-    numbers = (
-        _size(last.message_bytes),
-        rate(last.busbw_gbytes_per_s),
-        percent(last.share_of_link),
-        duration(fit.alpha_ns) if fit else "–",
-        rate(endless),
-    )
-    return _columns((*place, *numbers)) + wrong
+    measured = (binary_size(last.message_bytes), rate(last.busbw_gbytes_per_s), percent(last.share_of_link))
+    return _columns((*place, *measured, duration(fit.alpha_ns if fit else None), rate(endless))) + wrong
 
 
 def _columns(cells: tuple[str, ...]) -> str:
     """Two names on the left, the rest on the right of their columns."""
-    pairs = zip(cells, _WIDTHS, strict=False)
-    return "  ".join(
-        f"{cell:<{width}}" if i < 2 else f"{cell:>{width}}" for i, (cell, width) in enumerate(pairs)
-    )
-
-
-def _size(count: float) -> str:
-    """A message's size as the benchmark's tables write it.
-
-    >>> _size(1024), _size(16 << 20), _size(1 << 30)
-    ('1 KiB', '16 MiB', '1 GiB')
-    """
-    for unit in ("B", "KiB", "MiB"):
-        if count < 1024:
-            return f"{count:.4g} {unit}"
-        count /= 1024
-    return f"{count:.4g} GiB"
-
-
-def _wrapped(text: str) -> list[str]:
-    return wrap(text, WIDTH, subsequent_indent="    ")
+    pairs = zip(cells, "<<>>>>>>", _WIDTHS, strict=False)
+    return "  ".join(f"{cell:{side}{width}}" for cell, side, width in pairs)

@@ -1,4 +1,4 @@
-"""The page's section about collectives: how much, how fast, who is waited for, beside what the links can do."""
+"""The page's section about collectives: time, bandwidth, waiting, and the bandwidth that exercise 0 measured."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from harness.analysis.summary import Collective, MessageSize, Summary
-from harness.format.format import amount, duration, percent
+from harness.format.format import amount, binary_size, duration, percent
 from harness.report.elements import Figure, Section, Table, table
-from harness.report.exercise_0.results import Fit
-from harness.report.page.inputs import Inputs, LinkFit
+from harness.report.exercise_0.results import Fit, Result
+from harness.report.page.inputs import Inputs
 from harness.report.palette import CAUSES, COLLECTIVES, COMMUNICATION, MARKS
 from harness.report.plots import plotly_json
 from harness.report.tables.catalogue import page_tables
@@ -41,7 +41,7 @@ def _label(c: Collective) -> str:
 
 
 def _labels(collectives: Sequence[Collective]) -> list[str]:
-    """Labels made distinct: two bars with one name would be drawn as one."""
+    """Distinct labels: Plotly draws two bars with one name as one bar."""
     labels: list[str] = []
     for c in collectives:
         label, n = _label(c), 2
@@ -81,7 +81,7 @@ def _histogram(s: Summary) -> Figure:
     kinds = list(dict.fromkeys(m.kind for m in sizes))
     buckets = sorted({_bucket(m.bytes) for m in sizes})
     span = range(buckets[0], buckets[-1] + 1)
-    labels = [_size(2**b) for b in span]
+    labels = [binary_size(2**b) for b in span]
     data: list[dict[str, Any]] = []
     for i, kind in enumerate(kinds):
         counts = [sum(m.count for m in sizes if m.kind == kind and _bucket(m.bytes) == b) for b in span]
@@ -100,40 +100,26 @@ def _bucket(size: int) -> int:
     return max(size, 1).bit_length() - 1
 
 
-def _size(size: int) -> str:
-    for unit, factor in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
-        if size >= factor:
-            return f"{size // factor} {unit}"
-    return f"{size} B"
-
-
-def _times(sizes: Sequence[MessageSize], links: Sequence[LinkFit]) -> Figure:
+def _times(sizes: Sequence[MessageSize], links: Sequence[Result]) -> Figure:
     """Transfer time against size, log-log, beside the lines that exercise 0 measured here."""
     data: list[dict[str, Any]] = []
     for i, kind in enumerate(dict.fromkeys(m.kind for m in sizes)):
-        points = [m for m in sizes if m.kind == kind]
-        color = _tone(i)
-        data.append(
-            plotly_json.line(
-                kind, [m.bytes for m in points], [m.median_transfer_ns / 1e3 for m in points], color
-            )
-            | {"mode": "markers", "marker": {"color": color, "size": 9, "symbol": MARKS[i % len(MARKS)]}}
-        )
-        data += [
-            _fit_line(f, f.line, sizes, color)
-            for f in links
-            if f.line is not None and f.kind == _FITTED_AS.get(kind, kind)
-        ]
-    x = plotly_json.axis("message size (bytes)", type="log", exponentformat="SI")
+        points, color = [m for m in sizes if m.kind == kind], _tone(i)
+        x, times = [m.bytes for m in points], [m.median_transfer_ns / 1e3 for m in points]
+        marker = {"color": color, "size": 9, "symbol": MARKS[i % len(MARKS)]}
+        data.append(plotly_json.line(kind, x, times, color, mode="markers") | {"marker": marker})
+        fitted = [(r, r.fit) for r in links if r.fit and r.collective == _FITTED_AS.get(kind, kind)]
+        data += [_fit_line(result, fit, sizes, color) for result, fit in fitted]
+    size = plotly_json.axis("message size (bytes)", type="log", exponentformat="SI")
     what, remark = _what_is_timed(sizes)
     y = plotly_json.axis(f"median {what.rstrip(',')} (µs)", type="log")
     beside = " Lines: α + β·bytes of exercise 0 on this site." if links else ""
     words = f"Median {what} of each message size, both axes logarithmic.{remark}{beside}"
-    return Figure("transfer-times", words, data, plotly_json.layout(x, y), 340)
+    return Figure("transfer-times", words, data, plotly_json.layout(size, y), 340)
 
 
 def _what_is_timed(sizes: Sequence[MessageSize]) -> tuple[str, str]:
-    """What the times are: transfer alone, or more where ranks could not be matched; and a remark where it depends."""
+    """What the times contain: transfer, or waiting too where ranks could not be matched; a remark if kinds differ."""
     waits = list(dict.fromkeys(m.kind for m in sizes if m.includes_waiting))
     if not waits:
         return "transfer time", ""
@@ -145,23 +131,28 @@ def _what_is_timed(sizes: Sequence[MessageSize]) -> tuple[str, str]:
     )
 
 
-def _fit_line(fit: LinkFit, line: Fit, sizes: Sequence[MessageSize], color: str) -> dict[str, Any]:
+def _fit_line(result: Result, fit: Fit, sizes: Sequence[MessageSize], color: str) -> dict[str, Any]:
     low, high = max(min(m.bytes for m in sizes), 1), max(m.bytes for m in sizes)
-    if high <= low:  # one size alone would be a line without length
+    if high <= low:  # a single size gives a line without length
         low, high = max(low // _AROUND, 1), low * _AROUND
     xs = [low * (high / low) ** (i / 20) for i in range(21)]
-    ys = [(line.alpha_ns + line.beta_ns_per_byte * x) / 1e3 for x in xs]
-    return plotly_json.line(f"{fit.kind} {fit.scope}, exercise 0", xs, ys, color) | {
-        "mode": "lines",
-        "line": {"color": color, "dash": "dot", "width": 1.5},
-    }
+    ys = [(fit.alpha_ns + fit.beta_ns_per_byte * x) / 1e3 for x in xs]
+    style = {"mode": "lines", "line": {"color": color, "dash": "dot", "width": 1.5}}
+    return plotly_json.line(f"{result.collective} {result.scope}, exercise 0", xs, ys, color) | style
 
 
-def _fits(links: Sequence[LinkFit]) -> list[Table]:
+def _fits(links: Sequence[Result]) -> list[Table]:
     rows = [
-        [f.kind, f.scope, str(f.ranks), duration(f.line.alpha_ns), inverse(f.line.beta_ns_per_byte), f.run]
-        for f in links
-        if f.line is not None
+        [
+            r.collective,
+            r.scope,
+            str(r.ranks),
+            duration(r.fit.alpha_ns),
+            inverse(r.fit.beta_ns_per_byte),
+            r.run,
+        ]
+        for r in links
+        if r.fit is not None
     ]
     head = ("collective", "scope", "ranks", "α", "1/β (alg)", "run")
     return table("What exercise 0 measured on this site: time = α + β·bytes", head, rows, left=2)

@@ -1,6 +1,6 @@
 """One self-contained report.html of one job: everything inlined, nothing fetched, readable without scripts.
 
-Composes; what is said is in the other modules here, how it looks in templates/report.
+This module only composes: the other modules here write the sections, templates/report holds their look.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import base64
 import gzip
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -25,7 +25,7 @@ from harness.format.labels import are_cpus, cause_word
 from harness.measure.condensed import Condensed
 from harness.report.elements import Figure, Page, Section
 from harness.report.page.communication import communication_section
-from harness.report.page.exercise_0 import answer, tests_section
+from harness.report.page.exercise_0 import answer_sentences, tests_section
 from harness.report.page.inputs import Inputs, gather
 from harness.report.page.links import links_of_run, links_of_site
 from harness.report.page.machine import host_section, machine_section
@@ -42,7 +42,7 @@ from harness.report.timeline.encode import pack_to_fit
 from harness.run import Run, write_atomically
 from harness.traces.progress import OnProgress, silent
 
-MOST_ROWS = 64  # of a table: a thousand ranks must not bury what stands below
+MOST_ROWS = 64  # shown rows of a table: the rows of a thousand ranks would hide the rest of the page
 _BEFORE: tuple[Callable[[Summary, Inputs], Section], ...] = (
     run_section,
     tests_section,
@@ -67,14 +67,14 @@ def write_page(
     *,
     progress: OnProgress = silent,
 ) -> None:
-    """Write the page of one job. `run`: its directory when it is one of ours; `ranks`: whose timeline, None
-    chooses; `condensed`: what was kept of the traces when they were measured, anything else is read again.
+    """Write the page of one job. `run`: its directory when it is one of ours. `ranks`: the ranks in the timeline;
+    None: a choice is made. `condensed`: data kept from measuring the traces; other traces are read again.
 
-    Raises WorkError when it cannot be written, or when Plotly's script is not installed.
+    Raises:
+        WorkError: the page cannot be written, or Plotly's script is not installed.
     """
-    write_atomically(
-        path, render_page(compose(summary, read_inputs(run, summary, ranks, condensed, progress=progress)))
-    )
+    inputs = read_inputs(run, summary, ranks, condensed, progress=progress)
+    write_atomically(path, render_page(compose(summary, inputs)))
 
 
 def read_inputs(
@@ -85,11 +85,12 @@ def read_inputs(
     *,
     progress: OnProgress = silent,
 ) -> Inputs:
-    """What the page needs besides the Summary, read from the run and from its condensed traces."""
+    """The page's data besides the Summary, read from the run and from its condensed traces."""
     inputs = gather(run)
     choice = choose(summary, ranks)
     drawn = draw(summary, choice, condensed, progress) if summary.devices else Drawn()
     communicates = any(d.communication_ns for d in summary.devices)
+    hidden = sorted(drawn.hidden.items(), key=lambda item: -item[1][0])  # the longest first
     clocks = {c.host: c.offset_ns for c in summary.clocks}
     left_out = notes(summary, choice, drawn.tracks)
     elsewhere, own = links_of_site(inputs.record, summary), links_of_run(run)
@@ -102,26 +103,22 @@ def read_inputs(
         left_out=list(dict.fromkeys([*inputs.left_out, *own.left_out, *elsewhere.left_out])),
         heat=heat_figure(drawn.bins, summary),
         gantt=gantt_figure(drawn.passes),
-        hidden=[(kind, *times) for kind, times in _longest_first(drawn.hidden)] if communicates else [],
+        hidden=[(kind, *times) for kind, times in hidden] if communicates else [],
         timeline=pack_to_fit(drawn.tracks, clocks, left_out) if drawn.tracks else b"",
     )
 
 
-def _longest_first(hidden: dict[str, tuple[int, int]]) -> list[tuple[str, tuple[int, int]]]:
-    return sorted(hidden.items(), key=lambda item: -item[1][0])
-
-
 def compose(summary: Summary, inputs: Inputs) -> Page:
-    """What the page says, without a word of HTML."""
+    """The content of the page, without HTML."""
     name, subtitle = title(summary, inputs)
-    said = verdict(summary)
+    diagnosis = verdict(summary)
     sections = [[_numbered(make(summary, inputs), summary) for make in part] for part in (_BEFORE, _AFTER)]
     before, after = ([x for x in part if _is_worth_showing(x, inputs)] for part in sections)
     return Page(
         title=name,
         subtitle=subtitle,
-        sentences=answer(inputs) or said.sentences,
-        command=said.command,
+        sentences=answer_sentences(inputs) or diagnosis.sentences,
+        command=diagnosis.command,
         quality=quality_section(summary),
         before=before,
         timeline=inputs.timeline,
@@ -131,18 +128,19 @@ def compose(summary: Summary, inputs: Inputs) -> Page:
 
 
 def _numbered(section: Section, s: Summary) -> Section:
-    """The section with the declared table under each figure that has none of its own."""
+    """The section with the declared table under each figure without a table."""
     numbered = [replace(f, table=f.table or figure_table(s, f.id)) for f in section.figures]
     return replace(section, figures=numbered)
 
 
 def _is_worth_showing(section: Section, inputs: Inputs) -> bool:
-    """What is missing from a training's page is said; exercise 0 trains nothing and misses nothing."""
+    """Whether the section has content, or a note about missing data, which exercise 0 does not have."""
     return section.has_content or (bool(section.note) and not inputs.tested)
 
 
 def render_page(page: Page) -> str:
     """The page as HTML, with its figures, styles and scripts inside."""
+    drawn = {f.id: {"data": f.data, "layout": f.layout, "height": f.height} for f in figures(page)}
     return (
         _environment()
         .get_template("report.html.j2")
@@ -156,7 +154,7 @@ def render_page(page: Page) -> str:
                 *KINDS.items(),
                 *((f"idle: {cause_word(c, page.on_cpu)}", color) for c, color in CAUSES.items()),
             ],
-            figures=packed(json.dumps({f.id: _drawn(f) for f in figures(page)}).encode()),
+            figures=packed(json.dumps(drawn).encode()),
             plotly=_plotly(),
         )
     )
@@ -167,19 +165,14 @@ def figures(page: Page) -> list[Figure]:
     return [f for section in (*page.before, *page.after) for f in section.figures]
 
 
-def _drawn(figure: Figure) -> dict[str, object]:
-    drawn = asdict(figure)
-    return {name: drawn[name] for name in ("data", "layout", "height")}
-
-
 def packed(content: bytes) -> str:
-    """gzip and base64: what a page carries of everything large. Base64 has no character that HTML knows."""
+    """Large data as a page carries it: gzip and base64, which has no character with a meaning in HTML."""
     return base64.b64encode(gzip.compress(content, 6, mtime=0)).decode("ascii")
 
 
 @cache
 def _plotly() -> str:
-    """Plotly's own script, packed. Found without importing the package, which would take half a second."""
+    """Plotly's own script, packed. The package is not imported: that takes half a second."""
     spec = find_spec("plotly")
     folder = Path(spec.origin).parent if spec is not None and spec.origin else None
     script = folder / "package_data" / "plotly.min.js" if folder else None
@@ -190,17 +183,16 @@ def _plotly() -> str:
 
 @cache
 def _environment() -> Environment:
-    environment = Environment(
+    return Environment(
         loader=FileSystemLoader(TEMPLATES),
         undefined=StrictUndefined,
         autoescape=True,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    return environment
 
 
 @cache
 def _part(name: str) -> Markup:
-    """A style or script of ours, as it is."""
+    """A style or script of templates/report, not escaped."""
     return Markup((TEMPLATES / "report" / name).read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""What the page needs besides the Summary: the run's records, and what is condensed from its traces."""
+"""The page's data besides the Summary: the run's records, and the data condensed from its traces."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from harness.measure.run_files import read_events
 from harness.monitor.errors import MonitorError
 from harness.monitor.samples import Recording, read
 from harness.report.elements import Figure
-from harness.report.exercise_0.results import Fit, LinkVerdict
+from harness.report.exercise_0.results import LinkVerdict, Result
 from harness.run import NodeStatus, Record, Run, Status
 
 
@@ -28,20 +28,8 @@ class StepRecord:
 
 
 @dataclass(frozen=True)
-class LinkFit:
-    """One collective in one scope, as a run of exercise 0 measured it."""
-
-    kind: str
-    scope: str  # intra | inter | world
-    ranks: int
-    line: Fit | None  # None: too few message sizes for one
-    run: str
-    points: Sequence[tuple[int, float, float]] = ()  # message bytes, nanoseconds, bus bandwidth in GB/s
-
-
-@dataclass(frozen=True)
 class Inputs:
-    """All optional: a page can be made of a Summary alone. `steps` by rank."""
+    """All fields are optional: a Summary alone makes a page. `steps` by rank."""
 
     run: Run | None = None
     record: Record | None = None
@@ -49,19 +37,19 @@ class Inputs:
     nodes: Sequence[NodeStatus] = ()
     steps: Mapping[int, Sequence[StepRecord]] = field(default_factory=dict)
     monitors: Sequence[Recording] = ()
-    links: Sequence[LinkFit] = ()  # of other runs on the same site, each with its line
-    links_note: str = ""  # why some group of this run has no line
-    tested: Sequence[LinkFit] = ()  # of this run, when it is exercise 0
-    verdict: LinkVerdict | None = None  # as above
-    left_out: Sequence[str] = ()  # a sentence for every damaged file of which nothing else speaks
+    links: Sequence[Result] = ()  # of other runs on the same site, each with its line
+    links_note: str = ""  # why a group of this run has no line
+    tested: Sequence[Result] = ()  # of this run, when it is exercise 0
+    verdict: LinkVerdict | None = None  # of this run, when it is exercise 0
+    left_out: Sequence[str] = ()  # a sentence for every damaged file that no finding names
     heat: Figure | None = None
     gantt: Figure | None = None
-    hidden: Sequence[tuple[str, int, int]] = ()  # kind, its time, of it beside communication; nanoseconds
+    hidden: Sequence[tuple[str, int, int]] = ()  # kind, its time, the part during communication; nanoseconds
     timeline: bytes = b""  # what report/timeline/encode.py packs; empty: no trace to draw
 
 
 def gather(run: Run | None) -> Inputs:
-    """What a run's directory says. What is missing or damaged there is left out: the Summary has judged it."""
+    """The data in a run's directory, without missing and damaged files: the Summary's findings name them."""
     if run is None:
         return Inputs()
     record, left_out = _record(run)
@@ -77,7 +65,7 @@ def gather(run: Run | None) -> Inputs:
 
 
 def _record(run: Run) -> tuple[Record | None, list[str]]:
-    """The record, or a sentence where it is damaged; neither where no record was written."""
+    """The record; of a damaged record None and a sentence; None alone where no record was written."""
     try:
         return (run.record if run.is_run else None), []
     except WorkError as error:
