@@ -35,6 +35,17 @@ def work_word(devices: Sequence[Device]) -> str:
     return "operators" if are_cpus(devices) else "kernels"
 
 
+def device_names(s: Summary) -> str:
+    """The names of the job's devices, as the trace or else the training gives them."""
+    traced = {d.name for d in s.devices if d.name}
+    return ", ".join(sorted(traced or {t.device_name for t in s.training if t.device_name}))
+
+
+def host_names(s: Summary) -> str:
+    """The job's first four hosts; empty where no host is known."""
+    return f"hosts {', '.join(s.hosts[:4])}{' …' if len(s.hosts) > 4 else ''}" if s.hosts else ""
+
+
 _FIELDS = {
     "idle_ns": "idle time",
     "busy_fraction": "share of busy time",

@@ -1,5 +1,5 @@
-"""A Summary as a notebook shows it: the answer, the split, what is doubtful. A few lines of HTML without script or
-style of its own; every text is escaped, since the names in a trace are somebody else's. Knows only the Summary."""
+"""A Summary as a notebook shows it: the answer, the split, the doubts. A few lines of HTML without script or style;
+every text is escaped, since a trace can contain any name. Knows only the Summary."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def _table(shown: Table, kept: list[int]) -> str:
 
 
 def _doubts(s: Summary) -> Iterable[str]:
-    """How far the recording can be believed, and why not further."""
+    """The verdict on the recording, with its reasons."""
     yield f"<p>Recording: {_text(recording(s))}</p>"
     found = sorted(s.quality.findings, key=lambda f: _SEVERITIES.index(f.severity))
     items = [f"{f.what}: {f.evidence}" for f in found[:MOST_FINDINGS]]

@@ -1,4 +1,4 @@
-"""What a page is made of: sections of tables and figures. Plain data; the template and the plotters draw it."""
+"""The elements of a page: sections of tables and figures. Plain data; the template and the plotters draw it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Link(str):
 
 @dataclass(frozen=True)
 class Table:
-    """Cells are text already, or a Link. The first `left` columns read from the left, numbers from the right."""
+    """Cells are text or a Link. The first `left` columns are aligned left, the others right."""
 
     caption: str
     head: Sequence[str]
@@ -30,7 +30,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Figure:
-    """One plot as Plotly's JSON, with what it shows in words and its numbers as a table.
+    """One plot as Plotly's JSON, with a sentence about it and its numbers as a table.
 
     `data` and `layout` use only bar, scatter, box, histogram and heatmap, so that matplotlib can draw them
     too (plots/png.py). Colours are those of the palette; a colour scale is named by its colour.
@@ -42,12 +42,12 @@ class Figure:
     layout: dict[str, Any]
     height: int = 320
     table: Table | None = None
-    wide: bool = False  # as wide as the page, not beside another
+    wide: bool = False  # as wide as the page, instead of beside another figure
 
 
 @dataclass(frozen=True)
 class Section:
-    """A headline, a sentence that says how to read what follows, and the parts. `note`: a remark below."""
+    """A headline, a sentence that says how to read the section, and its content. `note`: a remark below."""
 
     id: str
     title: str
@@ -59,7 +59,7 @@ class Section:
 
     @property
     def has_content(self) -> bool:
-        """Whether there is more than a remark."""
+        """Whether the section has more than a remark."""
         return bool(self.figures or self.tables or self.facts)
 
 
@@ -75,10 +75,10 @@ class Page:
     before: Sequence[Section]
     after: Sequence[Section]
     timeline: bytes = b""
-    on_cpu: bool = False  # no device of it is a GPU
+    on_cpu: bool = False  # all devices are CPUs
 
 
 def table(caption: str, head: Sequence[str], rows: Iterable[Sequence[str]], left: int = 1) -> list[Table]:
-    """The table in a list, or an empty list when it would have no rows."""
+    """The table in a list; an empty list when there are no rows."""
     cells = [list(row) for row in rows]
     return [Table(caption, head, cells, left)] if cells else []

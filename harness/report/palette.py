@@ -11,7 +11,7 @@ COMMUNICATION = "#e07b00"
 MEMORY = "#009e73"
 IDLE = "#9aa0a6"
 UNKNOWN = "#d8c8a8"  # withheld: neither busy nor idle
-OVERLAP = "#8e5ea2"  # compute and communication at once, where no stripes can show it
+OVERLAP = "#8e5ea2"  # compute and communication at once, in plots without stripes
 
 KINDS = {
     "gemm": "#1f6fb2",

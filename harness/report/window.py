@@ -1,5 +1,5 @@
-"""A device's window in parts that add up to it, each with its colour: bars of a report and of a comparison are drawn
-from the same. Knows no plot."""
+"""A device's window in parts that add up to it, each with its colour, for the bars of reports and comparisons. Knows no
+plot."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NOT_KNOWN = "not known"
 
 
 class WindowPart(NamedTuple):
-    """Its colour, and what it takes of a device's window; what was withheld is zero here and stands in `not known`."""
+    """The part's colour and its length in a device's window. A withheld number counts as zero, and in `not known`."""
 
     color: str
     ns: Callable[[Device], int]
@@ -46,6 +46,6 @@ PARTS: dict[str, WindowPart] = {
 
 
 def part_label(name: str, cpu: bool) -> str:
-    """What a part is called in a plot and a table."""
+    """The name of a part in a plot and a table."""
     cause = name.removeprefix("idle: ")
     return f"idle: {cause_word(cause, cpu)}" if cause != name else name

@@ -31,7 +31,7 @@ from harness.analysis.summary import (
 )
 from harness.cli.main import main
 from harness.common.errors import RequestError
-from harness.report.compare.terminal import render_comparison, render_comparisons
+from harness.report.compare.terminal import render_comparisons
 from harness.report.tables.terminal import render
 
 NAMES = ("a", "b")
@@ -127,7 +127,7 @@ def test_a_run_without_a_trace_has_lost_no_kernels() -> None:
 def test_a_handful_of_steps_decides_nothing(count: int, verdict: str) -> None:
     found = compare(a_summary([1000] * 9), a_summary([2000] * count), NAMES)
     assert found.step_time is not None and found.step_time.verdict == verdict
-    assert verdict in render_comparison(found)
+    assert verdict in render_comparisons([found])
 
 
 def test_kernels_that_appeared_and_vanished_are_named() -> None:
@@ -163,7 +163,7 @@ def test_a_kind_of_work_in_another_precision_is_named() -> None:
         ("bf16", 0.0, 0.75),
         ("fp32", 1.0, 0.25),
     ]
-    assert "gemm  bf16  0.0 %    75.0 %" in render_comparison(found)
+    assert "gemm  bf16  0.0 %    75.0 %" in render_comparisons([found])
     assert compare(a, a, NAMES).precisions == []
 
 
@@ -179,7 +179,7 @@ def test_of_several_runs_each_is_against_the_first() -> None:
 def test_collectives_are_told_even_where_no_size_is_recorded() -> None:
     a = a_summary([10] * 9)
     unknown = [c.model_copy(update={"bytes": None}) for c in a.collective_phases]
-    text = render_comparison(compare(a, a.model_copy(update={"collective_phases": unknown}), NAMES))
+    text = render_comparisons([compare(a, a.model_copy(update={"collective_phases": unknown}), NAMES)])
     (row,) = (line.split() for line in text.splitlines() if line.startswith("  all_reduce"))
     assert row[1:5] == ["1", "1", "0.00001", "–"]
 
@@ -190,7 +190,7 @@ def test_of_collectives_of_which_some_have_no_size_the_others_are_the_least() ->
     small = CollectivePhase(kind="all_reduce", phase="optimizer", count=9, duration_ns=1)
     more = [row.model_copy(update={"bytes": 9 * 2_490_000}) for row in a.collective_phases]
     b = a.model_copy(update={"collective_phases": [*more, small]})
-    text = render_comparison(compare(a, b, NAMES))
+    text = render_comparisons([compare(a, b, NAMES)])
     (row,) = (line for line in text.splitlines() if line.startswith("  all_reduce"))
     assert re.split(r"\s{2,}", row.strip())[1:5] == ["1", "2", "0.00001", "≥ 2.49"]
     assert "all_reduce_bytes" not in metrics_by_name(b)
@@ -213,7 +213,7 @@ def test_a_run_that_was_disturbed_makes_the_comparison_doubtful_with_its_reason(
     finding = Finding(severity=Verdict.DOUBTFUL, what=BUSY, evidence="n0: others at least 50 %")
     a, b = a_summary([20] * 9), a_summary([10] * 9)
     disturbed = a.model_copy(update={"quality": Quality(verdict=Verdict.DOUBTFUL, findings=[finding])})
-    text = render_comparison(compare(disturbed, b, NAMES))
+    text = render_comparisons([compare(disturbed, b, NAMES)])
     assert "b is 50.0 % faster, doubtful" in text
     assert f"doubtful: a: {BUSY}: n0: others at least 50 %" in text
     assert text.count(BUSY) == 1
@@ -266,7 +266,7 @@ def test_steps_of_ranks_are_paired_by_their_marks_and_else_from_the_last(
 
 
 def test_the_text_says_configuration_first_then_result() -> None:
-    text = render_comparison(compare(a_summary([10] * 9), a_summary([20] * 9), NAMES))
+    text = render_comparisons([compare(a_summary([10] * 9), a_summary([20] * 9), NAMES)])
     assert (
         text.index("Configuration")
         < text.index("Step time, mean over ranks")

@@ -1,4 +1,5 @@
-"""A step of several runs in parts that add up, and in words which part makes the difference. Knows no plot."""
+"""A step of several runs in parts that add up, and a sentence about the part that makes the difference. Knows no
+plot."""
 
 from __future__ import annotations
 
@@ -35,7 +36,7 @@ class StepParts:
 def steps_in_parts(
     labels: Sequence[str], summaries: Sequence[Summary], pairs: Sequence[Comparison]
 ) -> list[StepParts]:
-    """Of every run that has a trace's numbers: per step, or per 1,000 tokens where steps are of unlike size."""
+    """The parts of every run with a trace: per step, or per 1,000 tokens where the runs' steps differ in size."""
     per_token = is_per_token(summaries, pairs)
     return [
         StepParts(
@@ -51,13 +52,13 @@ def steps_in_parts(
 
 
 def is_per_token(summaries: Sequence[Summary], pairs: Sequence[Comparison]) -> bool:
-    """Whether steps are of unlike size, and how many tokens each takes is known of all."""
+    """Whether the runs' steps differ in size and every run's tokens per step are known."""
     return any(p.normalisation == "per token" for p in pairs) and all(map(tokens_per_step, summaries))
 
 
 def explained(found: Sequence[StepParts], index: int, per_token: bool) -> str:
-    """Which parts make the difference between the base and another run; nothing where no part is large,
-    or where a part that was withheld may be the one."""
+    """The parts that make the difference between the base and another run; empty where no part is large, or where a
+    withheld part can be the cause."""
     by_index = {run.index: run for run in found}
     if 0 not in by_index or index not in by_index:
         return ""
@@ -67,13 +68,12 @@ def explained(found: Sequence[StepParts], index: int, per_token: bool) -> str:
     whole = other.whole - base.whole
     changes = {name: other.parts[name] - base.parts[name] for name in PARTS}
     large = [name for name in changes if abs(changes[name]) > _WORTH_SAYING * abs(whole)]
-    large.sort(key=lambda name: -abs(changes[name]))
     if not large:
         return ""
+    large.sort(key=lambda name: -abs(changes[name]))
     text = ", ".join(f"{signed(changes[name])} ms {_words(name, other.cpu)}" for name in large[:3])
-    return (
-        f"The difference, {signed(whole)} ms per {'1,000 tokens' if per_token else 'step'}, is mostly {text}."
-    )
+    unit = "1,000 tokens" if per_token else "step"
+    return f"The difference, {signed(whole)} ms per {unit}, is mostly {text}."
 
 
 def _words(name: str, cpu: bool) -> str:
@@ -95,7 +95,7 @@ def _parts(s: Summary, tokens: float) -> dict[str, float]:
 
 
 def _withheld(devices: Sequence[Device]) -> frozenset[str]:
-    """Parts of which a device says nothing; of compute it does not say what of it hides communication."""
+    """Parts that a device withholds. Without its communication, the part of compute that hides it is withheld too."""
     found: set[str] = set()
     if len(with_known(devices, "exposed_communication_ns")) < len(devices):
         found |= {"compute", OVERLAPPED, "exposed communication", NOT_KNOWN}

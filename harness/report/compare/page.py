@@ -1,5 +1,5 @@
-"""The page of a comparison: what differs in configuration, then in result, and the runs' timelines one above the
-other. Summaries alone suffice; where the traces are still there, a step of each is drawn."""
+"""The page of a comparison: differences in configuration, then in results, and the runs' timelines one above the
+other. Summaries are enough; where the traces still exist, a step of each run is drawn."""
 
 from __future__ import annotations
 
@@ -13,7 +13,14 @@ from harness.format.format import middle
 from harness.report.compare.breakdown import explained, is_per_token, steps_in_parts
 from harness.report.compare.split import split_section
 from harness.report.compare.steps import steps_section
-from harness.report.compare.tables import configuration_table, is_clear, letters, remarks, result_table, said
+from harness.report.compare.tables import (
+    conclusion,
+    configuration_table,
+    is_clear,
+    letters,
+    remarks,
+    result_table,
+)
 from harness.report.compare.timelines import NO_TIMELINES, Timelines, timelines
 from harness.report.compare.work import collectives_section, kernels_section, kinds_section
 from harness.report.elements import Page, Section, table
@@ -24,7 +31,7 @@ from harness.traces.progress import OnProgress, silent
 
 @dataclass(frozen=True)
 class Compared:
-    """Runs and what was found: `pairs` hold the first run against each other one, in their order."""
+    """The compared runs; `pairs` hold the comparison of each other run with the first, in order."""
 
     names: Sequence[str]
     summaries: Sequence[Summary]
@@ -32,7 +39,7 @@ class Compared:
 
     @property
     def labels(self) -> list[str]:
-        """What the runs are called in plots: their letter, and the job's id or a name that is not too long."""
+        """The runs' names in plots: the letter, and the job's id or a shortened name."""
         return [
             f"{letter} · {job}" if (job := str((s.run or {}).get("job_id") or middle(name, 30))) else letter
             for letter, name, s in zip(letters(self.pairs), self.names, self.summaries, strict=True)
@@ -45,13 +52,13 @@ class Compared:
 
 
 def write_comparison(compared: Compared, path: Path, progress: OnProgress = silent) -> None:
-    """Write the page. Raises WorkError when it cannot be written."""
+    """Write the page. Raises WorkError: it cannot be written."""
     drawn = timelines(compared.labels, compared.summaries, progress)
     write_atomically(path, render_page(compose_comparison(compared, drawn)))
 
 
 def compose_comparison(compared: Compared, drawn: Timelines = NO_TIMELINES) -> Page:
-    """What the page says, without a word of HTML."""
+    """The content of the page, without HTML."""
     labels, summaries, pairs = compared.labels, compared.summaries, compared.pairs
     found, per_token = steps_in_parts(labels, summaries, pairs), is_per_token(summaries, pairs)
     before = [
@@ -86,25 +93,16 @@ def _sentence(letter: str, pair: Comparison, why: str) -> str:
     ratio = pair.step_time
     if ratio is None:
         return f"{letter}: step times were not recorded in both runs."
-    text = (
-        f"its median step takes {ratio.ratio:.3f} × a's (95 % interval {ratio.low:.3f} to {ratio.high:.3f})"
-    )
-    seen = said(ratio, letter, bool(pair.doubts))
-    if not is_clear(ratio):
-        return f"{letter}: {seen}; {text}."
-    return f"{seen}; {text}. {why}".rstrip()
+    interval = f"(95 % interval {ratio.low:.3f} to {ratio.high:.3f})"
+    text = f"{conclusion(ratio, letter, bool(pair.doubts))}; its median step takes {ratio.ratio:.3f} × a's {interval}."
+    return f"{text} {why}".rstrip() if is_clear(ratio) else f"{letter}: {text}"
 
 
 def _quality(compared: Compared) -> Section:
-    rows = [
-        [
-            letter,
-            name,
-            s.quality.verdict.value,
-            "; ".join(dict.fromkeys(f.what for f in s.quality.findings)) or "–",
-        ]
-        for letter, name, s in zip(letters(compared.pairs), compared.names, compared.summaries, strict=True)
-    ]
+    rows = []
+    for letter, name, s in zip(letters(compared.pairs), compared.names, compared.summaries, strict=True):
+        findings = "; ".join(dict.fromkeys(f.what for f in s.quality.findings))
+        rows.append([letter, name, s.quality.verdict.value, findings or "–"])
     how = "; ".join(dict.fromkeys(f"Compared {p.normalisation}: {p.why_normalised}" for p in compared.pairs))
     tables = table("The runs; a is the base", ("", "run", "recording", "findings"), rows, left=4)
     return Section(

@@ -1,4 +1,4 @@
-"""Where a step's time goes in several runs, side by side on one scale: the page's bars and their numbers."""
+"""The parts of a step in several runs, side by side on one scale: the page's bars and their numbers."""
 
 from __future__ import annotations
 
@@ -41,40 +41,29 @@ def split_section(found: Sequence[StepParts], per_token: bool) -> Section:
 
 
 def _bar(name: str, values: Sequence[float], labels: Sequence[str], unit: str, cpu: bool) -> dict[str, Any]:
-    said, striped = part_label(name, cpu), name == OVERLAPPED
-    bar = plotly_json.part_of_window(said, values, labels, PARTS[name].color, striped=striped)
-    return bar | {"hovertemplate": f"%{{y}}: %{{x:,.4~r}} {unit}<extra>{said}</extra>"}
+    label, striped = part_label(name, cpu), name == OVERLAPPED
+    bar = plotly_json.part_of_window(label, values, labels, PARTS[name].color, striped=striped)
+    return bar | {"hovertemplate": f"%{{y}}: %{{x:,.4~r}} {unit}<extra>{label}</extra>"}
 
 
 def _value(run: StepParts, name: str) -> str:
-    """Milliseconds; a dash for a part that was withheld whole."""
+    """Milliseconds; a dash for a part of which nothing is known."""
     return "–" if name in run.withheld and not run.parts[name] else rate(run.parts[name])
 
 
 def _difference(run: StepParts, base: StepParts, name: str) -> str:
-    """Milliseconds more than the base; a dash where either does not know all of the part."""
-    if name in run.withheld | base.withheld:
-        return "–"
-    return signed(run.parts[name] - base.parts[name])
+    """Milliseconds more than the base; a dash where one of the runs withholds the part."""
+    return "–" if name in run.withheld | base.withheld else signed(run.parts[name] - base.parts[name])
 
 
 def _numbers(found: Sequence[StepParts], shown: Sequence[str], unit: str) -> Table:
-    others = [run for run in found[1:] if found[0].index == 0]
-    names = [letter(run.index) for run in found]
-    rows = [
-        [
-            part_label(name, all(run.cpu for run in found)),
-            *(_value(run, name) for run in found),
-            *(_difference(run, found[0], name) for run in others),
-        ]
-        for name in shown
-    ]
-    rows.append(
-        [
-            "step",
-            *(rate(run.whole) for run in found),
-            *(signed(run.whole - found[0].whole) for run in others),
-        ]
-    )
+    others, cpu = [run for run in found[1:] if found[0].index == 0], all(run.cpu for run in found)
+    rows = []
+    for name in shown:
+        differences = (_difference(run, found[0], name) for run in others)
+        rows.append([part_label(name, cpu), *(_value(run, name) for run in found), *differences])
+    differences = (signed(run.whole - found[0].whole) for run in others)
+    rows.append(["step", *(rate(run.whole) for run in found), *differences])
+    names = (letter(run.index) for run in found)
     head = ("", *names, *(f"{letter(run.index)} − a" for run in others))
     return Table(f"Parts of the median step, {unit}", head, rows)

@@ -1,4 +1,4 @@
-"""The step times of several runs, and each run's ratio to the base with what may be concluded from it."""
+"""The step times of several runs, and each run's ratio to the base with its conclusion."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import numpy as np
 from harness.analysis.compare import Comparison, Ratio
 from harness.analysis.summary import Summary
 from harness.format.format import duration
-from harness.report.compare.tables import ONE_RUN_EACH, doubts, letters, said
+from harness.report.compare.tables import ONE_RUN_EACH, conclusion, doubts, letters
 from harness.report.elements import Figure, Section, table
 from harness.report.palette import of_series
 from harness.report.plots import plotly_json
 
-_FAR = 6.0  # interquartile ranges above the box: what is beyond would flatten the boxes of all runs
+_FAR = 6.0  # interquartile ranges above the box: a step beyond would flatten the boxes of all runs
 
 
 def steps_section(
@@ -32,7 +32,7 @@ def steps_section(
     ]
     rows = [
         [other, pair.normalisation, duration(r.a_ns), duration(r.b_ns), f"{r.steps_a} and {r.steps_b}",
-         f"{r.ratio:.3f}", f"{r.low:.3f} to {r.high:.3f}", said(r, other, bool(pair.doubts))]
+         f"{r.ratio:.3f}", f"{r.low:.3f} to {r.high:.3f}", conclusion(r, other, bool(pair.doubts))]
         for _, other, pair, r in ratios
     ]  # fmt: skip
     head = ("run", "", "median of a", "of this run", "steps", "ratio", "95 % interval", "")
@@ -43,7 +43,7 @@ def steps_section(
 
 
 def durations_ms(s: Summary) -> list[float]:
-    """Every profiled step of every rank, else those of the training's own clock."""
+    """Every profiled step of every rank, else the steps of the training's own clock."""
     traced = [ns for rank in s.steps.per_rank for ns in rank.durations_ns]
     return [ns / 1e6 for ns in traced or [ns for t in s.training for ns in t.step_durations_ns]]
 

@@ -1,5 +1,5 @@
-"""The tables of a comparison, of as many runs as there are: what the terminal and the page both show. The first run, a,
-is the base; every pair is another run against it."""
+"""The tables of a comparison of two or more runs, for terminal and page. The first run, a, is the base; every pair is
+another run against it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from harness.format.labels import cause_word
 from harness.report.elements import Table
 from harness.report.tables.catalogue import labels
 
-Row = tuple[str, ...]
 Pairs = Sequence[Comparison]
 
 SHOWN_KERNELS = 12
@@ -21,17 +20,17 @@ _BARE = frozenset({"tokens_per_s", "energy_joules"})  # their labels hold the un
 
 
 def letter(index: int) -> str:
-    """What the n-th run is called: a, b, … z, aa, bb, …"""
+    """The letter of the n-th run: a, b, … z, aa, bb, …"""
     return ascii_lowercase[index % 26] * (index // 26 + 1)
 
 
 def letters(pairs: Pairs) -> list[str]:
-    """Of the base and of every run against it."""
+    """The letters of the base and of every run against it."""
     return [letter(i) for i in range(len(pairs) + 1)]
 
 
 def configuration_table(pairs: Pairs) -> Table:
-    """The settings that not all runs share; without rows when they share all that is recorded."""
+    """The settings that differ between runs, as far as they were recorded."""
     differing = [{d.name: d for d in pair.configuration} for pair in pairs]
     rows = []
     for name in dict.fromkeys(name for found in differing for name in found):
@@ -42,24 +41,24 @@ def configuration_table(pairs: Pairs) -> Table:
 
 
 def result_table(pairs: Pairs) -> Table:
-    """The named numbers that have a label, per run, and each run's over the base's."""
-    known = _names(pairs)
+    """The numbers with a label, per run, and each run's over the base's."""
+    names = _names(pairs)
     rows = [
         (_label(pairs, label), *_cells(pairs, name), *_times(pairs, name))
         for name, label in labels().items()
-        if name in known and not (label.startswith(IDLE_LABEL) and _is_nothing(in_every_run(pairs, name)))
+        if name in names and not (label.startswith(IDLE_LABEL) and _is_nothing(in_every_run(pairs, name)))
     ]
     head = ("", *letters(pairs), *(f"{x} / a" for x in letters(pairs)[1:]))
     return Table("Numbers of each run, and over the base's", head, rows)
 
 
 def _is_nothing(shares: Sequence[float | None]) -> bool:
-    """Whether every run would show zero per cent."""
+    """Whether every run shows zero per cent."""
     return all((share or 0.0) < 0.0005 for share in shares)
 
 
 def _label(pairs: Pairs, label: str) -> str:
-    """A cause of idle time is called as the devices of the runs call it."""
+    """The label, where a cause of idle time has its name for the runs' kind of devices."""
     cause = label.removeprefix(IDLE_LABEL)
     return label if cause == label else IDLE_LABEL + cause_word(cause, all(pair.on_cpu for pair in pairs))
 
@@ -83,45 +82,39 @@ def _millions(pairs: Pairs, name: str) -> list[str]:
 
 
 def _sizes(pairs: Pairs, kind: str) -> list[str]:
-    """Megabytes of every run; at least so many where the size of some calls was not recorded."""
-    known = zip(_millions(pairs, f"{kind}_bytes"), _millions(pairs, f"{kind}_least_bytes"), strict=True)
-    return [f"≥ {at_least}" if size == "–" != at_least else size for size, at_least in known]
+    """Megabytes of every run; a lower bound (≥) where the size of some calls was not recorded."""
+    sizes = zip(_millions(pairs, f"{kind}_bytes"), _millions(pairs, f"{kind}_least_bytes"), strict=True)
+    return [f"≥ {at_least}" if size == "–" != at_least else size for size, at_least in sizes]
 
 
 def collective_kinds(pairs: Pairs) -> list[str]:
     """Kinds of collectives that any of the runs issued."""
-    known = _names(pairs)
-    return [n.removesuffix("_count") for n in known if n.endswith("_count")]
+    return [n.removesuffix("_count") for n in _names(pairs) if n.endswith("_count")]
 
 
-def kernel_rows(comparison: Comparison, other: str, most: int, width: int) -> list[Row]:
+def kernel_rows(comparison: Comparison, other: str, most: int, width: int) -> list[tuple[str, ...]]:
     """Kernels that only one of the two runs launched, the longest first."""
     shown = comparison.kernels[:most]
     return [
-        (
-            "only in " + ("a" if k.only_in == "a" else other),
-            percent(k.share),
-            k.precision or k.kind,
-            name,
-        )
+        (f"only in {'a' if k.only_in == 'a' else other}", percent(k.share), k.precision or k.kind, name)
         for k, name in zip(shown, short([k.name for k in shown], width), strict=True)
     ]
 
 
 def precision_table(comparison: Comparison, other: str) -> Table:
-    """Kinds of work whose precision is another one; without rows where all are the same."""
+    """Kinds of work whose precision differs between the two runs."""
     rows = [(p.kind, p.precision, percent(p.share_a), percent(p.share_b)) for p in comparison.precisions]
     caption = f"Precision that changed from a to {other}, share of the kind's time"
     return Table(caption, ("kind", "precision", "a", other), rows, left=2)
 
 
 def remarks(pairs: Pairs) -> list[str]:
-    """Every note once, under the letter that its run has among all."""
+    """Every note once, with its run's letter."""
     return _lettered(pairs, [pair.notes for pair in pairs])
 
 
 def _lettered(pairs: Pairs, of_each: Sequence[Sequence[str]]) -> list[str]:
-    """What is said of each pair, with b as the letter of its run among all."""
+    """Every text about the pairs once: a leading `b: `, as a pair names its second run, becomes the run's letter."""
     every = [
         f"{other}: {text.removeprefix('b: ')}" if text.startswith("b: ") else text
         for other, texts in zip(letters(pairs)[1:], of_each, strict=True)
@@ -136,18 +129,14 @@ ONE_RUN_EACH = (
 )
 
 
-def said(ratio: Ratio, other: str, doubtful: bool = False) -> str:
-    """What may be concluded about the step time."""
-    text = (
-        ratio.verdict
-        if not is_clear(ratio)
-        else f"{other} is {percent(abs(ratio.ratio - 1))} {ratio.verdict}"
-    )
-    return f"{text}, doubtful" if doubtful else text
+def conclusion(ratio: Ratio, other: str, doubtful: bool = False) -> str:
+    """The conclusion about the step time."""
+    text = f"{other} is {percent(abs(ratio.ratio - 1))} " if is_clear(ratio) else ""
+    return f"{text}{ratio.verdict}{', doubtful' if doubtful else ''}"
 
 
 def doubts(pairs: Pairs) -> list[str]:
-    """Why the times of some of the runs are not their own, each once, under the letter that its run has among all."""
+    """Every reason to doubt a run's times once, with the run's letter."""
     return _lettered(pairs, [pair.doubts for pair in pairs])
 
 
@@ -163,14 +152,14 @@ def medians(comparison: Comparison, ratio: Ratio) -> str:
 
 
 def in_every_run(pairs: Pairs, name: str) -> list[float | None]:
-    """One named number in every run, the base first."""
+    """One number in every run, the base first."""
     found = [next((c for c in pair.changes if c.name == name), None) for pair in pairs]
     base = next((c.a for c in found if c is not None), None)
     return [base, *(c.b if c is not None else base for c in found)]
 
 
 def _names(pairs: Pairs) -> dict[str, None]:
-    """Named numbers that are more than zero in any run."""
+    """The names of numbers that are not zero in every run."""
     return dict.fromkeys(c.name for pair in pairs for c in pair.changes if c.a or c.b)
 
 
@@ -183,7 +172,7 @@ def _cells(pairs: Pairs, name: str) -> Iterator[str]:
 
 
 def _times(pairs: Pairs, name: str) -> Iterator[str]:
-    """Over the base's, where that is not shown as zero."""
+    """Each run's value over the base's; empty where the base's is shown as zero."""
     for pair in pairs:
         change: MetricChange | None = next((c for c in pair.changes if c.name == name), None)
         seen = change is not None and change.a is not None and set("123456789") & set(_text(name, change.a))

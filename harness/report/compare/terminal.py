@@ -15,6 +15,7 @@ from harness.report.compare.tables import (
     SHOWN_KERNELS,
     Pairs,
     collective_table,
+    conclusion,
     configuration_table,
     doubts,
     is_clear,
@@ -24,7 +25,6 @@ from harness.report.compare.tables import (
     precision_table,
     remarks,
     result_table,
-    said,
 )
 from harness.report.elements import Table
 from harness.report.tables.screen import WIDTH, table
@@ -32,14 +32,9 @@ from harness.report.tables.screen import WIDTH, table
 _KERNEL_WIDTH = 70
 
 
-def render_comparison(comparison: Comparison) -> str:
-    """The comparison of two runs for a terminal."""
-    return render_comparisons([comparison])
-
-
 def render_comparisons(pairs: Pairs, summaries: Sequence[Summary] = ()) -> str:
     """The comparison for a terminal: one column for each run, b, c, … against a. With the runs' summaries it also
-    says which part of the step makes the difference."""
+    names the part of the step that makes the difference."""
     others = list(zip(letters(pairs)[1:], pairs, strict=True))
     blocks = [
         "\n".join(f"{x}: {name}" for x, name in zip(letters(pairs), names(pairs), strict=True)),
@@ -59,7 +54,7 @@ def render_comparisons(pairs: Pairs, summaries: Sequence[Summary] = ()) -> str:
 
 
 def names(pairs: Pairs) -> list[str]:
-    """Of the base and of every run against it."""
+    """The names of the base and of every run against it."""
     return [pairs[0].a, *(pair.b for pair in pairs)]
 
 
@@ -80,22 +75,20 @@ def _step_time(comparison: Comparison, other: str) -> str:
     text = (
         f"median {medians(comparison, ratio)}: ratio {other} / a {ratio.ratio:.3f}, "
         f"95 % interval {ratio.low:.3f} to {ratio.high:.3f} ({ratio.steps_a} and {ratio.steps_b} steps): "
-        f"{said(ratio, other, bool(comparison.doubts))}"
+        f"{conclusion(ratio, other, bool(comparison.doubts))}"
     )
-    return (
-        f"Step time, mean over ranks, {comparison.normalisation} ({comparison.why_normalised})"
-        + _indented(text)
-    )
+    title = f"Step time, mean over ranks, {comparison.normalisation} ({comparison.why_normalised})"
+    return title + _indented(text)
 
 
 def _how_sure(pairs: Pairs) -> str:
-    """What the intervals do not know, once, and why a run's times are not its own."""
+    """The limits of the intervals, once, and the reasons to doubt a run's times."""
     texts = [ONE_RUN_EACH] if any(pair.step_time for pair in pairs) else []
     return "".join(map(_indented, [*texts, *(f"doubtful: {doubt}" for doubt in doubts(pairs))]))
 
 
 def _whys(pairs: Pairs, summaries: Sequence[Summary]) -> list[str]:
-    """For each pair the line that says what made the difference; empty where nothing is to be said."""
+    """For each pair the sentence about the part that makes the difference; empty where no part is clear."""
     if not summaries:
         return [""] * len(pairs)
     found, per_token = steps_in_parts(letters(pairs), summaries, pairs), is_per_token(summaries, pairs)
@@ -107,7 +100,7 @@ def _whys(pairs: Pairs, summaries: Sequence[Summary]) -> list[str]:
 
 
 def _indented(text: str) -> str:
-    """Below a title, in as many lines as it takes."""
+    """The text in indented lines below a title."""
     return "".join(f"\n  {line}" for line in wrap(text, WIDTH - 2))
 
 
@@ -119,5 +112,5 @@ def _kernels(comparison: Comparison, other: str) -> str:
 
 
 def _titled(title: str, shown: Table) -> str:
-    """The table under another title than the page's, all its columns read from the left; empty without rows."""
+    """The table under a title of the terminal, all columns aligned left; empty without rows."""
     return "\n".join([title, *table(shown.head, shown.rows, left=len(shown.head))]) if shown.rows else ""

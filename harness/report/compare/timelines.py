@@ -13,12 +13,12 @@ from harness.report.timeline.encode import pack_to_fit
 from harness.traces.progress import OnProgress, silent
 
 _RANKS_EACH = 2  # of each run: the first and the last that all runs have
-_PROCESSES_EACH = 4  # of runs whose traces do not say their rank
+_PROCESSES_EACH = 4  # of runs whose traces do not give the rank
 
 
 @dataclass(frozen=True)
 class Timelines:
-    """`packed` is empty when there are not two runs to draw; `missing` then says why, or who is left out."""
+    """`packed` is empty when fewer than two runs can be drawn; `missing` says why, or which runs are left out."""
 
     packed: bytes
     missing: str
@@ -32,7 +32,7 @@ NO_TIMELINES = Timelines(
 def timelines(
     labels: Sequence[str], summaries: Sequence[Summary], progress: OnProgress = silent
 ) -> Timelines:
-    """The tracks of every run whose traces are still where its Summary found them."""
+    """The tracks of every run whose traces still exist at the paths in its Summary."""
     ranks = _shared(summaries)
     drawn: list[ProcessTrack] = []
     notes: list[str] = []
@@ -79,7 +79,7 @@ def _why(label: str, s: Summary) -> str:
 
 
 def _left_out(s: Summary, choice: Choice, tracks: Sequence[ProcessTrack]) -> Iterator[str]:
-    """What of the run is not drawn."""
+    """The parts of the run that are not drawn."""
     processes = len({(d.source, d.rank, d.pid) for d in s.devices})
     counted = max((len(r.durations_ns) for r in s.steps.per_rank), default=0)
     if len(tracks) < processes:
@@ -99,8 +99,8 @@ def _have_epochs(tracks: Sequence[ProcessTrack]) -> bool:
 
 
 def _from_zero(tracks: Sequence[ProcessTrack], offsets_ns: Mapping[str, int]) -> list[ProcessTrack]:
-    """The run's tracks on a clock that is 0 where the first of them begins, so that days between two runs are
-    not drawn. Without comparable clocks each track begins at 0."""
+    """The run's tracks on a clock that is 0 at the first track's begin, so that the days between two runs are not
+    drawn. Without comparable clocks each track begins at 0."""
     if not _have_epochs(tracks):
         return [replace(track, clock="", epoch_ns=-track.window[0]) for track in tracks]
     epochs = [(track.epoch_ns or 0) - offsets_ns.get(track.clock, 0) for track in tracks]

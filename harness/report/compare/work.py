@@ -23,7 +23,7 @@ from harness.report.palette import of_series
 from harness.report.plots import plotly_json
 from harness.report.tables.time import kind_label
 
-_SMALL = 0.003  # of all work: kinds below it in every run are left out
+_SMALL = 0.003  # share of all work: kinds below it in every run are left out
 _KERNELS = 20  # per run
 _KERNEL_WIDTH = 100
 
@@ -46,7 +46,7 @@ def kinds_section(
         for i, label, s in runs
     ]
     data = [
-        plotly_json.across(label, [known.get(kind, 0.0) for kind in kinds], kinds, of_series(i))
+        plotly_json.bars(label, [known.get(kind, 0.0) for kind in kinds], kinds, of_series(i))
         for i, label, known in times
     ]
     words = "Time per kind of work in one step of one rank, a bar per run; what overlaps counts twice."
@@ -65,7 +65,7 @@ def collectives_section(labels: Sequence[str], pairs: Sequence[Comparison]) -> S
     kinds = collective_kinds(pairs)
     times = {kind: in_every_run(pairs, f"{kind}_ns") for kind in kinds}
     data = [
-        plotly_json.across(label, [(times[kind][i] or 0.0) / 1e6 for kind in kinds], kinds, of_series(i))
+        plotly_json.bars(label, [(times[kind][i] or 0.0) / 1e6 for kind in kinds], kinds, of_series(i))
         for i, label in enumerate(labels)
     ]
     words = "Time in collectives per step of one rank, waiting for other ranks included; a bar per run."
@@ -91,7 +91,7 @@ def kernels_section(pairs: Sequence[Comparison]) -> Section:
 
 
 def _grouped(name: str, words: str, data: list[dict[str, Any]], axis: str, numbers: Table | None) -> Figure:
-    """Bars of all runs beside each other, in the order in which the runs are named."""
+    """Bars of all runs beside each other, in the order of the command line."""
     axes = plotly_json.layout(axis, plotly_json.NAMES, barmode="group")
     height = plotly_json.bars_height(max(len(data[0]["y"]) * (len(data) + 1) // 2, 2))
     return Figure(name, words, data, axes, height, numbers, wide=True)

@@ -62,9 +62,9 @@ def _wait_and_transfer(s: Summary) -> Figure:
     ]
     both = plotly_json.stripes(COMMUNICATION, CAUSES["communication"])
     data = [
-        plotly_json.across("transfer", transfer, labels, COMMUNICATION),
-        plotly_json.across("waiting for other ranks", waiting, labels, CAUSES["communication"]),
-        plotly_json.across("transfer and waiting, not told apart", whole, labels, "", marker=both),
+        plotly_json.bars("transfer", transfer, labels, COMMUNICATION),
+        plotly_json.bars("waiting for other ranks", waiting, labels, CAUSES["communication"]),
+        plotly_json.bars("transfer and waiting, not told apart", whole, labels, "", marker=both),
     ]
     axes = plotly_json.layout("time, all ranks (ms)", plotly_json.NAMES, barmode="stack")
     share = sum(c.waiting_ns or 0 for c in known) / max(sum(c.duration_ns for c in known), 1)

@@ -1,4 +1,4 @@
-"""The page's sections about the machine: what the monitor saw, memory, energy; and the host's launches."""
+"""The page's sections about the machine: the monitor's samples, energy, and the host's launches."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def _line(recording: Recording, device: Series, column: str, scale: float) -> di
 
 
 def _whole_machine(recording: Recording, column: str, scale: float) -> list[dict[str, Any]]:
-    """A dashed line where the source tells the job's processes from the machine."""
+    """A dashed line for the whole machine, where the source also measures the job's processes alone."""
     lines = (_line(recording, d, f"machine_{column}", scale) for d in recording.devices)
     style = {"name": "whole machine", "mode": "lines", "line": {"color": IDLE, "dash": "dash", "width": 1.3}}
     return [line | style for line in lines if line is not None]
@@ -108,17 +108,16 @@ def _energy(inputs: Inputs) -> list[Any]:
 def energy_within(device: Series, start_ns: int, end_ns: int) -> float | None:
     """Joules between two moments: differences of the device's counter, else power integrated by trapezoids.
 
-    Between samples both are taken as straight lines. None when the samples do not cover the stretch.
+    Both are straight lines between samples. None when the samples do not cover the whole time.
     """
-    if counted := counter(device):
-        ends = [_at(counted, t) for t in (start_ns, end_ns)]
-        return None if None in ends else (ends[1] or 0.0) - (ends[0] or 0.0)
-    power = device.points("power_watts")
-    ends = [_at(power, t) for t in (start_ns, end_ns)]
-    if None in ends:
+    counted = counter(device)
+    points = counted or device.points("power_watts")
+    first, last = _at(points, start_ns), _at(points, end_ns)
+    if first is None or last is None:
         return None
-    inside = [(t, w) for t, w in power if start_ns < t < end_ns]
-    return integrate([(start_ns, ends[0] or 0.0), *inside, (end_ns, ends[1] or 0.0)])
+    if counted:
+        return last - first
+    return integrate([(start_ns, first), *(p for p in points if start_ns < p[0] < end_ns), (end_ns, last)])
 
 
 def _at(points: Sequence[tuple[int, float]], moment_ns: int) -> float | None:

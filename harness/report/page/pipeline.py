@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from harness.analysis.summary import Summary
 from harness.report.elements import Figure, Section
 from harness.report.page.inputs import Inputs
@@ -22,29 +24,24 @@ def _stages(s: Summary) -> Figure:
     stages = s.pipeline.per_stage if s.pipeline else []
     labels = list(map(stage_label, stages))
 
-    def share(values: list[int]) -> list[float]:
+    def share(values: Iterable[int]) -> list[float]:
         return [round(100 * v / max(x.schedule_ns, 1), 2) for v, x in zip(values, stages, strict=True)]
 
+    busy, bubble = (x.schedule_busy_ns for x in stages), (x.schedule_ns - x.schedule_busy_ns for x in stages)
     data = [
-        plotly_json.share("busy", share([x.schedule_busy_ns for x in stages]), labels, COMPUTE),
-        plotly_json.share(
-            "bubble", share([x.schedule_ns - x.schedule_busy_ns for x in stages]), labels, IDLE
-        ),
+        plotly_json.percent_bars("busy", share(busy), labels, COMPUTE),
+        plotly_json.percent_bars("bubble", share(bubble), labels, IDLE),
     ]
     lines = _theory(s.pipeline.expected_bubble_fraction if s.pipeline else None)
-    axes = plotly_json.layout(
-        plotly_json.axis("share of the schedule (%)", range=[0, 100]),
-        plotly_json.NAMES,
-        barmode="stack",
-        shapes=lines,
-    )
+    x_axis = plotly_json.axis("share of the schedule (%)", range=[0, 100])
+    axes = plotly_json.layout(x_axis, plotly_json.NAMES, barmode="stack", shapes=lines)
     dotted = "; dotted: what the schedule alone would leave busy" if lines else ""
     words = f"Busy and bubble of each stage{dotted}."
     return Figure("pipeline-stages", words, data, axes, plotly_json.bars_height(len(stages)), wide=True)
 
 
 def _theory(expected: float | None) -> list[dict[str, object]]:
-    """A dotted line at what the schedule alone would leave busy; none where that is not known."""
+    """A dotted line at the share that the schedule alone leaves busy; no line where it is not known."""
     if expected is None:
         return []
     at = 100 * (1 - expected)

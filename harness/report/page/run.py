@@ -1,4 +1,4 @@
-"""The page's first facts: what was asked, where, when, with which versions, what became of it, and its files."""
+"""The page's first section: the command, site, time, versions and result of the run, and its files."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from harness.analysis.summary import Summary, Verdict
 from harness.common.paths import PROGRAM
 from harness.experiment.base import Experiment
 from harness.format.format import duration
-from harness.format.labels import field_word, recording
+from harness.format.labels import device_names, field_word, host_names, recording
 from harness.report.elements import Link, Section, Table, table
 from harness.report.page.inputs import Inputs
 from harness.run import when
@@ -21,33 +21,23 @@ _SIGNS = {Verdict.GOOD: "note", Verdict.DOUBTFUL: "doubtful", Verdict.UNUSABLE: 
 
 
 def title(s: Summary, inputs: Inputs) -> tuple[str, str]:
-    """What the page is about, and one line of who, where, how many."""
+    """The title of the page, and a line with ranks, devices, backend and hosts."""
     if inputs.run is not None:
         heading = s.experiment.heading if isinstance(s.experiment, Experiment) else "Run"
         name = f"{heading} · {inputs.run.name}"
     else:
         files = sorted({x.path for x in s.sources})
         name = Path(files[0]).name if len(files) == 1 else Path(files[0]).parent.name if files else "report"
-    devices = sorted(
-        {d.name for d in s.devices if d.name} or {t.device_name for t in s.training if t.device_name}
-    )
-    facts = [
-        f"{len(s.ranks)} of {s.world_size} ranks" if s.world_size else "",
-        ", ".join(devices),
-        s.backend or "",
-        f"hosts {', '.join(s.hosts[:4])}{' …' if len(s.hosts) > 4 else ''}" if s.hosts else "",
-    ]
-    return name, " · ".join(f for f in facts if f)
+    ranks = f"{len(s.ranks)} of {s.world_size} ranks" if s.world_size else ""
+    return name, " · ".join(filter(None, (ranks, device_names(s), s.backend, host_names(s))))
 
 
 def quality_section(s: Summary) -> Section:
-    """How far the numbers can be believed, with the evidence."""
+    """The verdict on the recording, with the evidence."""
     q = s.quality
     rows = [[_SIGNS[f.severity], f.what, f.evidence] for f in q.findings]
     rows += [["not given", field_word(w.field), w.reason] for w in q.withheld]
-    rows = [
-        list(row) for row in dict.fromkeys(map(tuple, rows))
-    ]  # two processes of one file may say the same
+    rows = list(map(list, dict.fromkeys(map(tuple, rows))))  # two processes of one file can give the same row
     if not s.sources and not rows:
         note = f"Recording: {recording(s)}."
         if s.training:
@@ -63,7 +53,7 @@ def quality_section(s: Summary) -> Section:
 
 
 def run_section(s: Summary, inputs: Inputs) -> Section:
-    """The run's record; for traces of others, the files that were read."""
+    """The run's record; for traces from elsewhere the files that were read."""
     facts = [(k, v) for k, v in _facts(s, inputs) if v]
     return Section(
         "run", "The run", facts=facts, tables=[*_nodes(inputs), *_files(inputs), *_sources(s, inputs)]
@@ -119,15 +109,10 @@ def _versions(s: Summary, inputs: Inputs) -> str:
 
 
 def _nodes(inputs: Inputs) -> list[Table]:
-    rows = [
-        [
-            str(n.node),
-            n.host,
-            "ok" if n.exit == 0 else f"exit code {n.exit}",
-            duration(n.ended_ns - n.started_ns),
-        ]
-        for n in inputs.nodes
-    ]
+    rows = []
+    for n in inputs.nodes:
+        status = "ok" if n.exit == 0 else f"exit code {n.exit}"
+        rows.append([str(n.node), n.host, status, duration(n.ended_ns - n.started_ns)])
     return table("Nodes", ("node", "host", "status", "ran"), rows, left=3)
 
 
@@ -164,13 +149,8 @@ def _openers(run: Path) -> Iterator[tuple[str, str]]:
 def _sources(s: Summary, inputs: Inputs) -> list[Table]:
     if inputs.run is not None:
         return []
-    rows = [
-        [
-            x.path,
-            "–" if x.rank is None else str(x.rank),
-            x.host or "–",
-            " ".join(filter(None, (x.tool, x.tool_version))),
-        ]
-        for x in s.sources
-    ]
+    rows = []
+    for x in s.sources:
+        tool = " ".join(filter(None, (x.tool, x.tool_version)))
+        rows.append([x.path, "–" if x.rank is None else str(x.rank), x.host or "–", tool])
     return table("Traces that were read", ("file", "rank", "host", "recorded by"), rows, left=4)

@@ -45,7 +45,7 @@ def _from_trace(by_rank: dict[str, list[float]]) -> list[Figure]:
     if max(map(len, by_rank.values())) > 2:
         return [_traced(by_rank), _distribution(by_rank)]
     ranks = list(by_rank)
-    data = [plotly_json.across("step time", [median(by_rank[r]) for r in ranks], ranks, SERIES[0])]
+    data = [plotly_json.bars("step time", [median(by_rank[r]) for r in ranks], ranks, SERIES[0])]
     words = "Median duration of the counted steps of each rank, milliseconds. "
     words += _range_in_words({r: ([0], v) for r, v in by_rank.items()})
     axes = plotly_json.layout("step time (ms)", plotly_json.NAMES, showlegend=False)
@@ -78,16 +78,12 @@ def _over_steps(recorded: dict[str, list[StepRecord]]) -> Figure:
 def _traced(by_rank: dict[str, list[float]]) -> Figure:
     series = {r: (list(range(len(v))), v) for r, v in by_rank.items()}
     words = "Duration of the counted steps of each rank, milliseconds. " + _range_in_words(series)
-    return Figure(
-        "step-time",
-        words,
-        _lines(series),
-        plotly_json.layout(_step_axis("counted step", series), "step time (ms)"),
-    )
+    axes = plotly_json.layout(_step_axis("counted step", series), "step time (ms)")
+    return Figure("step-time", words, _lines(series), axes)
 
 
 def _step_axis(title: str, series: dict[str, tuple[list[int], list[float]]]) -> dict[str, Any]:
-    """There is no half a step."""
+    """An axis of steps; few steps get a mark each, since half a step does not exist."""
     few = max(len(x) for x, _ in series.values()) <= _FEW
     return plotly_json.axis(title, **({"dtick": 1} if few else {}))
 
@@ -100,7 +96,7 @@ def _range_in_words(series: dict[str, tuple[list[int], list[float]]]) -> str:
 
 
 def _lines(series: dict[str, tuple[list[int], list[float]]]) -> list[dict[str, Any]]:
-    """A line per rank; of many ranks the median, the extremes, and the slowest rank."""
+    """A line per rank; for many ranks the median, the extremes, and the slowest rank."""
     if len(series) <= _MANY_RANKS:
         return [plotly_json.line(r, x, y, of_series(i)) for i, (r, (x, y)) in enumerate(series.items())]
     length = min(len(y) for _, y in series.values())
@@ -116,8 +112,8 @@ def _lines(series: dict[str, tuple[list[int], list[float]]]) -> list[dict[str, A
 
 
 def _phase_bands(steps: Sequence[StepRecord]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Shades behind the phases that the profiler is at work in, and their entries in the legend: words above the
-    bands would run into each other where a phase is a step or two."""
+    """Shades behind the phases in which the profiler works, and their entries in the legend. Words above the bands
+    would overlap where a phase has one or two steps."""
     shapes, named = [], []
     for phase, color in _SHADES.items():
         inside = [x.step for x in steps if x.phase == phase]

@@ -1,4 +1,4 @@
-"""The page's section about time: where each device's window went, and its longest gaps."""
+"""The page's section about time: the parts of each device's window, and its longest gaps."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ def split_section(s: Summary, inputs: Inputs) -> Section:
     return Section("split", "Where the time went", lead, figures, page_tables(s, "split"))
 
 
-def _bars(devices: Sequence[Device], labels: Sequence[str]) -> list[plotly_json.Trace]:
-    """The parts of every device's window, in per cent; those that are nowhere to be seen left out."""
+def _bars(devices: Sequence[Device], labels: Sequence[str]) -> list[plotly_json.PlotTrace]:
+    """The parts of every device's window in per cent, without parts that are too small to see."""
     cpu, data = are_cpus(devices), []
     for name, part in PARTS.items():
         percents = [round(100 * part.ns(d) / d.window_ns, 3) for d in devices]
-        said, striped = part_label(name, cpu), name == OVERLAPPED
-        data.append(plotly_json.part_of_window(said, percents, labels, part.color, striped=striped))
+        label, striped = part_label(name, cpu), name == OVERLAPPED
+        data.append(plotly_json.part_of_window(label, percents, labels, part.color, striped=striped))
     return [trace for trace in data if max(trace["x"]) >= 0.05]
 
 
@@ -55,15 +55,8 @@ def _split_figure(s: Summary, devices: Sequence[Device]) -> Figure:
     some = f"the {_MANY // 2} busiest and the {_MANY // 2} idlest of {of_all} devices"
     every = f"{of_all} device{'s' * (of_all > 1)}"
     words = f"Share of the window of {every if of_all == len(devices) else some}: " + _mean_words(devices)
-    return Figure(
-        "time-split",
-        words,
-        _bars(devices, labels),
-        axes,
-        plotly_json.bars_height(len(devices)),
-        SPLIT.of(labelled(devices, s), s),
-        wide=True,
-    )
+    data, height = _bars(devices, labels), plotly_json.bars_height(len(devices))
+    return Figure("time-split", words, data, axes, height, SPLIT.of(labelled(devices, s), s), wide=True)
 
 
 def _mean_words(devices: Sequence[Device]) -> str:

@@ -1,5 +1,4 @@
-"""The page's section about kernels: kinds with their precision, the longest kernels, what communication hides
-behind."""
+"""The page's section about kernels: kinds with their precision, the longest kernels, work that hides communication."""
 
 from __future__ import annotations
 
@@ -15,7 +14,7 @@ from harness.report.tables.time import kind_label
 
 
 def work_section(s: Summary, inputs: Inputs) -> Section:
-    """Which work fills the devices' time."""
+    """The work that fills the devices' time."""
     if not s.kinds:
         return Section("kernels", "Kernels", note="No kernel was recorded.")
     lead = f"Time of all {work_word(s.devices)} on all devices, added up: what overlaps counts twice. {_products(s)}"
@@ -26,7 +25,7 @@ def work_section(s: Summary, inputs: Inputs) -> Section:
 def _kinds(s: Summary) -> Figure:
     kinds = [k for k in s.kinds if k.share >= 0.0005]
     data = [
-        plotly_json.across(
+        plotly_json.bars(
             "time",
             [k.duration_ns / 1e6 for k in kinds],
             [kind_label(k) for k in kinds],
@@ -38,9 +37,7 @@ def _kinds(s: Summary) -> Figure:
         )
     ]
     axes = plotly_json.layout("time on all devices (ms)", plotly_json.NAMES, showlegend=False)
-    words = (
-        "Time by kind of work: " + ", ".join(f"{kind_label(k)} {percent(k.share)}" for k in kinds[:5]) + "."
-    )
+    words = f"Time by kind of work: {', '.join(f'{kind_label(k)} {percent(k.share)}' for k in kinds[:5])}."
     return Figure("kinds", words, data, axes, plotly_json.bars_height(len(kinds)))
 
 
@@ -51,16 +48,12 @@ def _products(s: Summary) -> str:
     if not products or not total:
         return ""
     whole = sum(k.duration_ns for k in products)
-    by = ", ".join(
-        f"{of(k.duration_ns, whole)} in {k.precision or 'a precision that was not recorded'}"
-        for k in products
-    )
+    unknown = "a precision that was not recorded"
+    by = ", ".join(f"{of(k.duration_ns, whole)} in {k.precision or unknown}" for k in products)
     return f"Matrix products (GEMM) are {of(whole, total)} of the time without communication; of it {by}."
 
 
 def _overlap(inputs: Inputs) -> list[Table]:
-    rows = [
-        [kind, duration(total), duration(beside), of(beside, total)] for kind, total, beside in inputs.hidden
-    ]
+    rows = [[kind, duration(whole), duration(part), of(part, whole)] for kind, whole, part in inputs.hidden]
     head = ("kind", "time", "beside communication", "share")
     return table("What runs while communication runs: the work that hides it", head, rows)

@@ -1,4 +1,4 @@
-"""Which page goes where: a run's own beside its summary, any other where it was asked for."""
+"""The place of each page: a run's page beside its summary, any other page where the user asked for it."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from harness.traces.progress import Progress
 
 
 def run_among(tokens: Sequence[str]) -> Run | None:
-    """The run that a request is about, where it names one and nothing else."""
+    """The run of a request that names one run and no other path."""
     paths = [resolve_path(token) for token in tokens]
     return Run(paths[0]) if len(paths) == 1 and is_run(paths[0]) else None
 
 
 def write_pages(
-    tokens: Sequence[str],
-    measured: Measurement,
-    asked: Path | None,
-    ranks: frozenset[int] | None = None,
+    tokens: Sequence[str], measured: Measurement, asked: Path | None, ranks: frozenset[int] | None = None
 ) -> list[Path]:
-    """Write the page of the one job there is: to `asked`, else into the run it is about, else nowhere.
+    """Write the page of a single job: to `asked`, else into its run; without both no page is written.
 
-    Several jobs get one page each, numbered, beside `asked`. Raises RequestError when `asked` is a folder,
-    WorkError when a page cannot be written where it was asked for.
+    Several jobs get one page each, numbered, beside `asked`.
+
+    Raises:
+        RequestError: `asked` is a folder, or a rank is not in the job.
+        WorkError: a page cannot be written.
     """
     if asked is not None and asked.is_dir():
         raise RequestError(f"--html {asked}: is a folder; give a file, as in --html {Run(asked).page}")
@@ -56,7 +56,7 @@ def _write(
     unknown = sorted((ranks or frozenset()) - set(summary.ranks))
     if unknown:
         least, most = min(summary.ranks, default=None), max(summary.ranks, default=None)
-        there = "no trace here says its rank" if least is None else f"the ranks are {least} to {most}"
+        there = "the traces give no rank" if least is None else f"the ranks are {least} to {most}"
         raise RequestError(f"--ranks {unknown[0]}: there is no such rank; {there}")
     with Progress("drawing the page") as progress:
         write_page(run, summary, path, ranks, condensed, progress=progress)
@@ -64,7 +64,11 @@ def _write(
 
 
 def write_pictures(tokens: Sequence[str], measured: Measurement, folder: Path) -> list[Path]:
-    """Every plot of every page as `folder`/<figure>.png. Raises WorkError when they cannot be written."""
+    """Every plot of every page as `folder`/<figure>.png.
+
+    Raises:
+        WorkError: the pictures cannot be written.
+    """
     from harness.report.plots.png import write_pngs
 
     run, (summaries, condensed) = run_among(tokens), measured

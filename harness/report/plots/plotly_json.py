@@ -1,4 +1,4 @@
-"""Small words for Plotly's JSON: bars, lines, axes with units. Pure data, Plotly itself is not imported."""
+"""Parts of Plotly's JSON: bars, lines, axes with units. Pure data, Plotly itself is not imported."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from harness.report.palette import COMMUNICATION
 
-Trace = dict[str, Any]
+PlotTrace = dict[str, Any]
 NAMES = {"autorange": "reversed", "automargin": True, "type": "category"}  # an axis of names, top to bottom
 
 
@@ -18,7 +18,7 @@ def axis(title: str, **more: Any) -> dict[str, Any]:
 
 
 def layout(x: str | dict[str, Any], y: str | dict[str, Any], **more: Any) -> dict[str, Any]:
-    """The layout of a plot with these axes; text given alone is the axis' title."""
+    """The layout of a plot with these axes; a text is the title of its axis."""
     return {
         "xaxis": axis(x) if isinstance(x, str) else x,
         "yaxis": axis(y) if isinstance(y, str) else y,
@@ -26,7 +26,7 @@ def layout(x: str | dict[str, Any], y: str | dict[str, Any], **more: Any) -> dic
     }
 
 
-def line(name: str, x: Sequence[Any], y: Sequence[Any], color: str, **more: Any) -> Trace:
+def line(name: str, x: Sequence[Any], y: Sequence[Any], color: str, **more: Any) -> PlotTrace:
     """A line; few points get a mark each."""
     mode = "lines+markers" if len(x) <= 80 else "lines"
     return {
@@ -42,7 +42,7 @@ def line(name: str, x: Sequence[Any], y: Sequence[Any], color: str, **more: Any)
 
 
 def band(low: float, high: float, color: str) -> dict[str, Any]:
-    """A shade behind a stretch of the x axis."""
+    """A shade behind a part of the x axis."""
     ends = {"xref": "x", "yref": "paper", "x0": low, "x1": high, "y0": 0, "y1": 1}
     return {
         "type": "rect",
@@ -54,7 +54,7 @@ def band(low: float, high: float, color: str) -> dict[str, Any]:
     }
 
 
-def across(name: str, values: Sequence[float], labels: Sequence[str], color: str, **more: Any) -> Trace:
+def bars(name: str, values: Sequence[float], labels: Sequence[str], color: str, **more: Any) -> PlotTrace:
     """Horizontal bars, one per label, in milliseconds unless `hovertemplate` says otherwise."""
     return {
         "type": "bar",
@@ -68,24 +68,20 @@ def across(name: str, values: Sequence[float], labels: Sequence[str], color: str
     }
 
 
-def share(name: str, percents: Sequence[float], labels: Sequence[str], color: str, **more: Any) -> Trace:
+def percent_bars(
+    name: str, percents: Sequence[float], labels: Sequence[str], color: str, **more: Any
+) -> PlotTrace:
     """Horizontal bars in per cent."""
-    return across(
-        name,
-        percents,
-        labels,
-        color,
-        hovertemplate=f"%{{y}}: %{{x:.1f}} %<extra>{escape(name)}</extra>",
-        **more,
-    )
+    hover = f"%{{y}}: %{{x:.1f}} %<extra>{escape(name)}</extra>"
+    return bars(name, percents, labels, color, hovertemplate=hover, **more)
 
 
 def part_of_window(
     name: str, percents: Sequence[float], labels: Sequence[str], color: str, *, striped: bool
-) -> Trace:
-    """Bars of one part of several windows. `striped`: communication's stripes, as it is hidden behind compute."""
+) -> PlotTrace:
+    """Bars of one part of several windows. `striped`: with the stripes of hidden communication."""
     more = {"marker": stripes(color, COMMUNICATION)} if striped else {}
-    return share(name, percents, labels, color, **more)
+    return percent_bars(name, percents, labels, color, **more)
 
 
 def stripes(color: str, across: str) -> dict[str, Any]:
@@ -94,7 +90,7 @@ def stripes(color: str, across: str) -> dict[str, Any]:
     return {"color": color, "pattern": pattern}
 
 
-def boxes(times: Iterable[tuple[str, Sequence[float], str]]) -> list[Trace]:
+def boxes(times: Iterable[tuple[str, Sequence[float], str]]) -> list[PlotTrace]:
     """A box with all its points for each name, its values and its colour."""
     return [
         {"type": "box", "name": name, "y": values, "boxpoints": "all", "jitter": 0.4, "pointpos": 0,

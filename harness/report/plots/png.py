@@ -1,6 +1,6 @@
 """The page's figures as PNG for slides, drawn by matplotlib from the same Plotly JSON.
 
-Knows the few kinds of trace that the page uses (elements.Figure) and nothing of what they mean.
+Knows the few kinds of Plotly traces that the page uses (elements.Figure), and not their meaning.
 """
 
 from __future__ import annotations
@@ -24,7 +24,11 @@ _Trace = dict[str, Any]
 
 
 def write_pngs(figures: Sequence[Figure], folder: Path, prefix: str = "") -> list[Path]:
-    """Write `folder`/<prefix><id>.png of each figure; returns the paths. Raises WorkError on a full disk."""
+    """Write `folder`/<prefix><id>.png of each figure; returns the paths.
+
+    Raises:
+        WorkError: the folder cannot be written.
+    """
     try:
         folder.mkdir(parents=True, exist_ok=True)
         return [_write(figure, folder / f"{prefix}{figure.id}.png") for figure in figures]

@@ -13,10 +13,11 @@ from harness.measure.tracks import Pass
 from harness.report.elements import Figure
 from harness.report.palette import COMMUNICATION, COMPUTE, KINDS, OVERLAP
 from harness.report.plots import plotly_json
+from harness.report.tables.pipeline import stage_label
 from harness.report.timeline.drawn import DeviceBins
 from harness.traces.trace import F64
 
-_MANY = 40  # rows that are named at most; the pointer names the others
+_MANY = 40  # most rows with a label; the pointer shows the names of the others
 
 
 def heat_figure(bins: Sequence[DeviceBins], s: Summary) -> Figure | None:
@@ -37,14 +38,8 @@ def heat_figure(bins: Sequence[DeviceBins], s: Summary) -> Figure | None:
     data = [
         _layer(name, color, rows, middles, labels, visible=name == "compute") for name, color, rows in layers
     ]
-    y = {
-        "autorange": "reversed",
-        "automargin": True,
-        "type": "category",
-        "nticks": _MANY,
-    }
     x = "time since each device's first profiled step (ms)"
-    axes = plotly_json.layout(x, y)
+    axes = plotly_json.layout(x, plotly_json.NAMES | {"nticks": _MANY})
     words = (
         f"Utilisation of {len(bins)} device{'s' * (len(bins) > 1)} over time, {bin_ms:.3g} ms a column; the "
         "buttons switch between compute, communication and both at once. Empty: the device's window has ended."
@@ -53,7 +48,7 @@ def heat_figure(bins: Sequence[DeviceBins], s: Summary) -> Figure | None:
 
 
 def _height(rows: int) -> int:
-    """Pixels that keep two rows from being huge and a thousand from being endless."""
+    """Pixels that suit two rows as well as a thousand."""
     return 150 + int(min(max(rows * (26 if rows <= 24 else 12 if rows <= 64 else 5), 60), 900))
 
 
@@ -80,15 +75,15 @@ def gantt_figure(passes: Sequence[Pass]) -> Figure | None:
     """Forward and backward of every micro-batch of one step, a row per stage."""
     if not passes:
         return None
-    stages = sorted({(p.stage, -1 if p.rank is None else p.rank) for p in passes})
-    label = {key: f"stage {key[0]}" + (f", rank {key[1]}" if key[1] >= 0 else "") for key in stages}
+    ordered = sorted(passes, key=lambda p: (p.stage, -1 if p.rank is None else p.rank))
+    stages = list(dict.fromkeys(map(stage_label, ordered)))
     data = []
     for forward, name, color in ((True, "forward", COMPUTE), (False, "backward", KINDS["optimizer"])):
         mine = [p for p in passes if p.forward is forward]
         lengths = [round((p.end_ns - p.start_ns) / 1e6, 4) for p in mine]
-        rows = [label[p.stage, -1 if p.rank is None else p.rank] for p in mine]
+        rows = list(map(stage_label, mine))
         data.append(
-            plotly_json.across(name, lengths, rows, color, base=[round(p.start_ns / 1e6, 4) for p in mine])
+            plotly_json.bars(name, lengths, rows, color, base=[round(p.start_ns / 1e6, 4) for p in mine])
             | {
                 "text": [str(p.number) for p in mine],
                 "textposition": "inside",
@@ -97,7 +92,7 @@ def gantt_figure(passes: Sequence[Pass]) -> Figure | None:
                 "marker": {"color": color, "line": {"color": "rgba(255,255,255,0.8)", "width": 0.7}},
             }
         )
-    y = {"type": "category", "categoryorder": "array", "categoryarray": [label[k] for k in stages],
+    y = {"type": "category", "categoryorder": "array", "categoryarray": stages,
          "autorange": "reversed", "automargin": True}  # fmt: skip
     x = "time since the step's start on each rank (ms)"
     axes = plotly_json.layout(x, y, barmode="overlay")

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 
 from harness.analysis.summary import PipelineStage, Summary
 from harness.format.format import duration, percent
+from harness.measure.tracks import Pass
 from harness.report.tables.table import Column, File, TableOf, plain
 
 
-def stage_label(x: PipelineStage) -> str:
-    """The stage, and its rank where that is known."""
+def stage_label(x: PipelineStage | Pass) -> str:
+    """The stage, and its rank where the rank is known."""
     return f"stage {x.stage}" + (f", rank {x.rank}" if x.rank is not None else "")
 
 
