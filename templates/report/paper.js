@@ -20,7 +20,7 @@ const Paper = {
     Paper.redraw();
   },
 
-  // At once, not with the next frame: between "before print" and the print there is none.
+  // At once, since no frame comes between "before print" and the print.
   redraw() {
     if (window.Plotly) Plots.drawAll();
     if (document.body.dataset.timeline) Timeline.forPaper();

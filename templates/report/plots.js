@@ -49,7 +49,7 @@ const Plots = {
     };
   },
 
-  // Lines of at most so many letters, broken between words; a word that is longer stays whole.
+  // Lines of limited length, broken between words; a longer word stays whole.
   wrapped(text, most) {
     const lines = [""];
     for (const word of text.split(" ")) {

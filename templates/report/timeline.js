@@ -637,7 +637,7 @@ const Timeline = {
     }
   },
 
-  // The step whose length is nearest to the median: what a look should begin with.
+  // The step whose length is nearest to the median, which is shown first.
   usualStep(strip = Timeline.strips[0]) {
     const lengths = strip.steps.map(([, start, end]) => end - start);
     const median = [...lengths].sort((a, b) => a - b)[lengths.length >> 1];

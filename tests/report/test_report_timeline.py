@@ -18,7 +18,7 @@ from harness.measure.condensed import BINS, MOST_TRACKS, condense_trace
 from harness.measure.request import Request, measure_request
 from harness.measure.tracks import KINDS, ProcessTrack
 from harness.report.plots.time import heat_figure
-from harness.report.timeline.drawn import MOST_EVENTS, Choice, Drawn, choose, draw
+from harness.report.timeline.drawn import MOST_EVENTS, Drawn, ShownRanks, choose, draw
 from harness.report.timeline.encode import pack, pack_to_fit
 from harness.traces import many as many_traces
 from harness.traces.open import open_trace
@@ -213,7 +213,7 @@ def test_devices_whose_windows_differ_in_length_share_the_heatmaps_bins() -> Non
         built = Built(path=f"{length}.json")
         built.event(0, 100, GEMM).event(length - 130, length, GEMM)
         (condensed,) = condense_trace(built.trace(), Window.GPU, load_rules())
-        choice = Choice(None, first_step=0, steps=1, events_each=9, bin_ns=5)
+        choice = ShownRanks(None, first_step=0, steps=1, events_each=9, bin_ns=5)
         path = f"{length}.json"
         summary = Summary(sources=[TraceSource(path=path, tool="made")])
         (bins,) = draw(summary, choice, [condensed]).bins

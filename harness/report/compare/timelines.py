@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from harness.analysis.summary import Summary
 from harness.measure.tracks import ProcessTrack
-from harness.report.timeline.drawn import Choice, choose, draw
+from harness.report.timeline.drawn import ShownRanks, choose, draw
 from harness.report.timeline.encode import pack_to_fit
 from harness.traces.progress import OnProgress, silent
 
@@ -78,7 +78,7 @@ def _why(label: str, s: Summary) -> str:
     return f"the traces of {label} are not at hand" if s.devices else f"no work of {label} was recorded"
 
 
-def _left_out(s: Summary, choice: Choice, tracks: Sequence[ProcessTrack]) -> Iterator[str]:
+def _left_out(s: Summary, choice: ShownRanks, tracks: Sequence[ProcessTrack]) -> Iterator[str]:
     """The parts of the run that are not drawn."""
     processes = len({(d.source, d.rank, d.pid) for d in s.devices})
     counted = max((len(r.durations_ns) for r in s.steps.per_rank), default=0)

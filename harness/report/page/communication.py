@@ -28,7 +28,7 @@ def communication_section(s: Summary, inputs: Inputs) -> Section:
         figures += [_histogram(s), _times(s.message_sizes, inputs.links)]
     lead = (
         "Waiting is the time beyond the fastest rank of the same collective: the others were not there yet. "
-        "Transfer is the rest; where not every rank was read or matched, the two cannot be told apart. "
+        "Transfer is the rest; where not every rank was read or matched, the two cannot be separated. "
         "Bus bandwidth as nccl-tests defines it. " + (f"{inputs.links_note}." if inputs.links_note else "")
     ).strip()
     tables = [*page_tables(s, "collectives"), *_fits(inputs.links)]
@@ -64,7 +64,7 @@ def _wait_and_transfer(s: Summary) -> Figure:
     data = [
         plotly_json.bars("transfer", transfer, labels, COMMUNICATION),
         plotly_json.bars("waiting for other ranks", waiting, labels, CAUSES["communication"]),
-        plotly_json.bars("transfer and waiting, not told apart", whole, labels, "", marker=both),
+        plotly_json.bars("transfer and waiting together", whole, labels, "", marker=both),
     ]
     axes = plotly_json.layout("time, all ranks (ms)", plotly_json.NAMES, barmode="stack")
     share = sum(c.waiting_ns or 0 for c in known) / max(sum(c.duration_ns for c in known), 1)

@@ -1,4 +1,4 @@
-"""Every table of the report in the terminal's order, and every file. What shows tables asks here and names none."""
+"""Every table of the report in the terminal's order, and every file. Other modules get the tables here."""
 
 from __future__ import annotations
 
@@ -25,11 +25,7 @@ _STEPS = File(
         for i, ns in enumerate(rank.durations_ns)
     ),
 )
-_WITHOUT_TABLE = (
-    _STEPS,
-    file_of("sources"),
-    *map(file_per_device, ("steps", "kinds", "idle_causes")),
-)
+_WITHOUT_TABLE = (_STEPS, file_of("sources"), *map(file_per_device, ("steps", "kinds", "idle_causes")))
 
 
 def files() -> Iterator[File]:
@@ -39,7 +35,7 @@ def files() -> Iterator[File]:
 
 
 def page_tables(s: Summary, section: str) -> list[Table]:
-    """The tables of one of the page's sections, those that have rows."""
+    """The tables with rows of one of the page's sections."""
     chosen = sorted((t for t in TABLES if t.section == section), key=lambda t: t.page_order)
     return [shown for shown in (t.on_page(s) for t in chosen) if shown.rows]
 
@@ -50,10 +46,10 @@ def figure_table(s: Summary, figure: str) -> Table | None:
 
 
 def numbers() -> list[Number]:
-    """What the tables declare for compare and --fail-if, beside the named numbers of analysis/metrics.py."""
+    """The tables' own numbers for compare and --fail-if, beside those of analysis/metrics.py."""
     return [number for table in TABLES for number in table.numbers]
 
 
 def labels() -> dict[str, str]:
-    """The line of a comparison for every named number that is worth one, in order."""
+    """The label of every number that has its line in a comparison, in order."""
     return LABELS | {number.name: number.label for number in numbers() if number.label}

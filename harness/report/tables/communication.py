@@ -1,5 +1,5 @@
-"""The tables about collectives. Every count is of one rank, and every mean is of one rank in one call: where ranks did
-unlike things, the cell says from what to what."""
+"""The tables about collectives. Every count is for one rank, every mean for one call of one rank; where ranks differ,
+the cell gives the range."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _group(groups: Sequence[str], width: int) -> list[str]:
 
 
 def calls(c: Collective) -> str:
-    """How often one rank called it; from fewest to most where ranks disagree.
+    """The calls of one rank; from fewest to most where ranks differ.
 
     >>> known = {"kind": "all_reduce", "duration_ns": 1, "mean_ns": 1, "count": 3, "ranks": 2}
     >>> calls(Collective(**known, min_rank_count=3, max_rank_count=3))
@@ -77,7 +77,7 @@ def _counted_steps(s: Summary) -> int:
 
 
 def _issued(s: Summary) -> list[tuple[CollectivePhase, int, bool]]:
-    """Each with what to divide it by for one rank in one step, or where there are no steps, for one rank."""
+    """Each with the divisor for one rank in one step, and whether there are steps; else the divisor for one rank."""
     steps = _counted_steps(s)
     return [(c, steps or len(s.steps.per_rank) or 1, bool(steps)) for c in s.collective_phases]
 
@@ -103,14 +103,14 @@ ISSUED = TableOf[tuple[CollectivePhase, int, bool]](
 
 
 def _size(c: CollectivePhase, each: int) -> str:
-    """Bytes; at least so many where the size of some calls was not recorded."""
+    """Bytes; a lower bound (≥) where the size of some calls was not recorded."""
     if c.bytes is not None:
         return amount(c.bytes / each)
     return f"≥ {amount(c.least_bytes / each)}" if c.least_bytes else "–"
 
 
 def time_word(row: MessageSize | CollectiveFit) -> str:
-    """What the time of a message is: its transfer, or more where ranks could not be matched."""
+    """What the time of a message contains: its transfer, or waiting too where ranks could not be matched."""
     return "time, waiting included" if row.includes_waiting else "transfer"
 
 

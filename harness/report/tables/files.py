@@ -11,11 +11,11 @@ from harness.analysis.summary import Summary
 from harness.common.errors import RequestError, WorkError
 from harness.common.paths import IN_CHECKOUT
 from harness.report.tables.catalogue import files
-from harness.report.tables.table import Record
+from harness.report.tables.table import FileRow
 
 
 def write_tables(summaries: Iterable[Summary], folder: Path, parquet: bool = False) -> list[Path]:
-    """Write every table that has rows; a column `job` tells several jobs apart.
+    """Write every table that has rows; the column `job` is the number of the job.
 
     Raises:
         RequestError: Parquet was asked for and pyarrow is not installed.
@@ -34,31 +34,31 @@ def write_tables(summaries: Iterable[Summary], folder: Path, parquet: bool = Fal
         raise WorkError(f"--{ending} {folder}: cannot be written ({error.strerror})") from error
 
 
-def _even(rows: Sequence[Record]) -> list[Record]:
-    """The columns that all rows have: what is a list in one row may be missing in another."""
+def _even(rows: Sequence[FileRow]) -> list[FileRow]:
+    """The rows with the columns that all rows have: a list in one row can be missing in another."""
     shared = set.intersection(*map(set, rows)) if rows else set()
     return [{name: value for name, value in row.items() if name in shared} for row in rows]
 
 
 def check_parquet() -> None:
-    """Raises RequestError where Parquet cannot be written: to ask before the work starts."""
+    """Check before the work starts that Parquet can be written. Raises RequestError: pyarrow is not installed."""
     if find_spec("pyarrow") is None:
         install = "bash slurm.sh --install tables" if IN_CHECKOUT else "pip install pyarrow"
         raise RequestError(f"--parquet needs pyarrow: run `{install}`, or use --csv")
 
 
-def _parquet_writer() -> Callable[[Path, list[Record]], Path]:
+def _parquet_writer() -> Callable[[Path, list[FileRow]], Path]:
     check_parquet()
     from pyarrow import Table, parquet
 
-    def write(path: Path, rows: list[Record]) -> Path:
+    def write(path: Path, rows: list[FileRow]) -> Path:
         parquet.write_table(Table.from_pylist(rows), path)
         return path
 
     return write
 
 
-def _write(path: Path, rows: list[Record]) -> Path:
+def _write(path: Path, rows: list[FileRow]) -> Path:
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, list(rows[0]))
         writer.writeheader()

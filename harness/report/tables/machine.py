@@ -12,11 +12,11 @@ from harness.analysis.summary import (
     RankTraining,
     Summary,
 )
+from harness.explain.host import PAGEABLE_NOTICEABLE
 from harness.format.format import amount, duration, percent, rate
 from harness.report.tables.table import Column, TableOf, file_of, file_per_device
 
 _MANY_RANKS = 16  # more than these are not all listed in a terminal
-_NOTICEABLE = 0.005  # share of the devices' time from which advice is worth a line
 _COUNTERS = 40
 _TENSOR = "tensor"
 _UNKNOWN = "not given: the peak of this device is not known"
@@ -42,13 +42,13 @@ LAUNCHES = TableOf[Launches](
 
 
 def _pin(s: Summary) -> list[str]:
-    """What to do about copies from pageable memory; an .item() is no reason to pin."""
+    """Advice about copies from pageable memory; an .item() is no reason to pin."""
     total = sum(d.window_ns for d in s.devices)
     return [
         f"  ! {c.pageable_count:,} copies {c.direction.removeprefix('copy ')} use pageable memory "
         f"({duration(c.pageable_ns)}): pin the host buffers (pin_memory=True)"
         for c in s.copies
-        if c.pageable_ns > _NOTICEABLE * total
+        if c.pageable_ns > PAGEABLE_NOTICEABLE * total
     ]
 
 
@@ -123,16 +123,14 @@ TRAINING = TableOf[RankTraining](
 
 
 def _speed(s: Summary) -> list[tuple[str, str]]:
-    """Throughput and what it is of the machine's peak; what is not known says why."""
+    """The throughput and its share of the machine's peak, or why the share is not given."""
     e = s.efficiency
     if e is None or e.tokens_per_s is None:
         return []
     peak = f"{percent(e.mfu)} of {amount(e.peak_flops_per_s, 'FLOP/s')} ({e.peak_source})"
+    together = f"{amount(e.tokens_per_s, 'tokens/s')}, {amount(e.samples_per_s, 'samples/s')}"
     return [
-        (
-            "all ranks together",
-            f"{amount(e.tokens_per_s, 'tokens/s')}, {amount(e.samples_per_s, 'samples/s')}",
-        ),
+        ("all ranks together", together),
         ("model FLOP/s of each device", amount(e.model_flops_per_s_per_device, "FLOP/s")),
         ("MFU", peak if e.mfu else _UNKNOWN),
         ("HFU", _hfu(e)),

@@ -1,5 +1,4 @@
-"""What a report is written on: lines of at most so many characters, tables cut to fit. Knows cells as text, no
-summary."""
+"""The screen of a terminal: lines of limited width, tables cut to fit. Knows cells as text, no summary."""
 
 from __future__ import annotations
 
@@ -11,34 +10,34 @@ from harness.format.format import apart, cut
 from harness.report.elements import Table
 from harness.traces.vocabulary import printable
 
-WIDTH = 118  # of what is written to a file; no sentence is longer on a wider screen
-NAME = 30  # characters of a name that are left before a column of numbers goes
+WIDTH = 118  # of a file's lines, and of sentences on a wider screen
+NAME = 30  # names are cut to this width before a column of numbers is left out
 _INDENT, _GAP = 2, 2
 
 
-class Command(str):
-    """A line of a command."""
+class CommandLine(str):
+    """A line of a command, which is never cut."""
 
 
 @dataclass
 class Screen:
-    """What is written on. `narrowed`: a table lost a column to it."""
+    """A screen of this width. `narrowed`: a table lost a column to the width."""
 
     width: int = WIDTH
     narrowed: bool = False
 
     def wrapped(self, text: str, indent: str = "    ") -> list[str]:
-        """The text in lines that fit and can be read; the second and later ones indented."""
+        """The text in lines that fit; the second and later ones indented."""
         width = min(self.width, WIDTH)
         return wrap(text, width, subsequent_indent=indent, break_on_hyphens=False)  # a flag stays whole
 
     def cut(self, line: str) -> str:
         """A line that fits; a command to paste stays whole."""
         text = printable(line)
-        return text if isinstance(line, Command) else cut(text, self.width)
+        return text if isinstance(line, CommandLine) else cut(text, self.width)
 
     def block(self, shown: Table, spare: Sequence[str] = ()) -> list[str]:
-        """A table under its caption, without the columns that do not fit; nothing where it has no rows."""
+        """A table under its caption, without the columns that do not fit; empty without rows."""
         if not shown.rows:
             return []
         here = fitted(shown, self.width, spare)
@@ -47,7 +46,7 @@ class Screen:
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]], left: int = 1) -> list[str]:
-    """Aligned columns under a head; the first `left` columns read from the left, numbers from the right."""
+    """Aligned columns under a head; the first `left` columns are aligned left, the others right."""
     cells = [list(row) for row in (head, *rows) if any(row)]
     widths = [max(len(row[i]) for row in cells) for i in range(len(head))]
     return [
@@ -62,8 +61,8 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]], left: int = 1) -> 
 def fitted(shown: Table, width: int, spare: Sequence[str] = ()) -> Table:
     """The table with lines of at most `width` characters, as far as its first two columns allow.
 
-    First the columns in `spare` go, the first of them first, and before them those without any value; then the
-    columns at the right end. Names are shortened last, and only to `NAME` characters.
+    Columns are left out in this order: columns without any value, the columns in `spare`, the columns at the right
+    end. Names are shortened last, and only to `NAME` characters.
     """
     widths = [max(map(len, column)) for column in zip(shown.head, *shown.rows, strict=True)]
     kept = _kept(shown, [min(w, NAME) if i < shown.left else w for i, w in enumerate(widths)], width, spare)
@@ -81,12 +80,11 @@ def fitted(shown: Table, width: int, spare: Sequence[str] = ()) -> Table:
 
 
 def _kept(shown: Table, least: Sequence[int], width: int, spare: Sequence[str]) -> list[int]:
-    """The columns that fit beside each other when each takes at least so much."""
+    """The columns that fit beside each other with at least these widths."""
     kept = list(range(len(shown.head)))
     empty = [i for i in kept[shown.left :] if all(row[i] == "–" for row in shown.rows)]
-    named = [shown.head.index(name) for name in spare if name in shown.head]
-    going = [*empty, *named, *reversed(kept[2:])]
-    for column in dict.fromkeys(going):
+    spared = [shown.head.index(name) for name in spare if name in shown.head]
+    for column in dict.fromkeys([*empty, *spared, *reversed(kept[2:])]):
         if _line(least[i] for i in kept) <= width:
             break
         kept.remove(column)
@@ -102,6 +100,6 @@ def _shortened(widths: dict[int, int], left: int, width: int) -> dict[int, int]:
 
 
 def _line(widths: Iterable[int]) -> int:
-    """The length of a line of columns so wide."""
+    """The length of a line of columns with these widths."""
     each = list(widths)
     return _INDENT + sum(each) + _GAP * (len(each) - 1)

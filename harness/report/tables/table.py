@@ -1,4 +1,4 @@
-"""How a table of the report is declared: once, for terminal, page, files and compare. Knows no table."""
+"""The declaration of a table: once, for terminal, page, files and compare. Knows no table."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from harness.analysis.summary import Summary, SummaryPart
 from harness.report.elements import Table
 
 R = TypeVar("R")
-Record = dict[str, Any]
+FileRow = dict[str, Any]
 OfSummary = Callable[[Summary], str]
 WHOLE = 1_000  # characters of a name that is cut only where the table is fitted to a terminal
 
@@ -41,16 +41,16 @@ class File:
     """One CSV or Parquet file: its name without the ending, and its records."""
 
     name: str
-    records: Callable[[Summary], Iterable[Record]]
+    records: Callable[[Summary], Iterable[FileRow]]
 
 
 def file_of(field: str) -> File:
-    """All rows of a list in the Summary."""
+    """A file with all rows of a list in the Summary."""
     return File(field, lambda s: map(plain, getattr(s, field)))
 
 
 def file_per_device(field: str) -> File:
-    """All rows of a list that each device has, with the device's rank and number."""
+    """A file with all rows of a list that each device has, with the device's rank and number."""
     return File(
         f"device_{field}",
         lambda s: (
@@ -59,8 +59,8 @@ def file_per_device(field: str) -> File:
     )
 
 
-def plain(row: SummaryPart) -> Record:
-    """The row's plain values; lists and tables inside it have files of their own, or none."""
+def plain(row: SummaryPart) -> FileRow:
+    """The row's plain values, without the lists and tables inside it."""
     return {k: v for k, v in row.model_dump(mode="json").items() if not isinstance(v, (list, dict))}
 
 
@@ -69,7 +69,7 @@ class TableOf(Generic[R]):
     """A table, declared once.
 
     `section` is the page's section that shows it; where a figure shows it, `figure` is that figure's id; a table with
-    neither is not on the page. `topic` is what the terminal's short form calls it when it names what `--full` shows.
+    neither is not on the page. `topic` is its name in the terminal's short form, in the list of what `--full` shows.
     """
 
     caption: str | OfSummary
@@ -84,10 +84,10 @@ class TableOf(Generic[R]):
     terminal_caption: OfSummary | None = None
     spare: Sequence[str] = ()  # columns that go first where the terminal is narrow
     most: int = WHOLE  # rows in the terminal; the page and the files have more
-    rest: str = ""  # what the terminal calls the rows beyond them
+    rest: str = ""  # the terminal's word for the rows beyond `most`
     advice: Callable[[Summary], Sequence[str]] = lambda s: ()  # sentences below it in the terminal
     file: File | None = None
-    numbers: Sequence[Number] = ()  # what compare and --fail-if know of it, beside analysis/metrics.py
+    numbers: Sequence[Number] = ()  # for compare and --fail-if, beside analysis/metrics.py
 
     def on_page(self, s: Summary) -> Table:
         """Every row, as the page shows it."""

@@ -1,5 +1,5 @@
-"""A Summary as text for a terminal so many characters wide: in short, or whole. The tables are those of the page, with
-the columns that fit. Knows no table but the split of the devices' time and the speed."""
+"""A Summary as text for a terminal: in short, or whole. The tables are the page's, with the columns that fit. Knows two
+tables only: the split of the devices' time and the speed."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from harness.explain.next_command import in_lines
 from harness.explain.rules import verdict
 from harness.format.device_time import busiest_and_idlest
 from harness.format.format import cut, duration
-from harness.format.labels import field_word, recording, work_word
+from harness.format.labels import device_names, field_word, host_names, recording, work_word
 from harness.report.tables import catalogue
 from harness.report.tables.machine import SPEED
-from harness.report.tables.screen import WIDTH, Command, Screen, table
+from harness.report.tables.screen import WIDTH, CommandLine, Screen, table
 from harness.report.tables.table import TableOf
 from harness.report.tables.time import SPLIT, labelled
 from harness.run import TRACE_FOLDERS
 from harness.traces.vocabulary import printable
 
 _MARKS = {Verdict.GOOD: "·", Verdict.DOUBTFUL: "?", Verdict.UNUSABLE: "!"}
-_MANY_DEVICES = 16, 10  # more than so many are shown as so many, the busiest and the idlest
+_MANY_DEVICES = 16, 10  # of more than 16 devices 10 are shown: the busiest and the idlest
 _FEW_DEVICES = 8, 6  # the same for the short form
 
 
@@ -40,9 +40,9 @@ def render(summary: Summary, width: int = WIDTH) -> str:
 
 
 def render_short(summary: Summary, width: int = WIDTH, whole: str = "--full", page: bool = True) -> str:
-    """The answer, the split, the doubt, the speed, and by what more is shown.
+    """The answer, the split, the doubts, the speed, and how to see more.
 
-    `whole` is what to type for it; `page` says whether a page was written.
+    `whole` is the option that shows the whole report; `page` says whether a page was written.
     """
     screen = Screen(width)
     blocks = [_header(summary, screen), _answer(summary, screen), _split(summary, screen, *_FEW_DEVICES)]
@@ -56,7 +56,7 @@ def render_short(summary: Summary, width: int = WIDTH, whole: str = "--full", pa
 
 
 def _table(declared: TableOf[Any], s: Summary, screen: Screen) -> list[str]:
-    """A table with what is said below it; nothing where it has no rows or is not for the terminal."""
+    """A table with its advice; empty where it has no rows or is not for the terminal."""
     rows = declared.rows(s) if declared.in_terminal(s) else ()
     shown = declared.of(rows[: declared.most], s, on_page=False)
     if declared.terminal_caption is not None:
@@ -68,7 +68,7 @@ def _table(declared: TableOf[Any], s: Summary, screen: Screen) -> list[str]:
 
 
 def _split(s: Summary, screen: Screen, most: int, shown: int) -> list[str]:
-    """The split of every device, or of the busiest and the idlest where there are many."""
+    """The split of every device, or of the busiest and the idlest of many."""
     chosen = busiest_and_idlest(s.devices, most, shown)
     block = screen.block(SPLIT.of(labelled(chosen, s), s, on_page=False), SPLIT.spare)
     half, every = len(chosen) // 2, len(s.devices)
@@ -82,27 +82,19 @@ def _joined(blocks: Iterable[list[str]], screen: Screen) -> str:
 
 
 def _header(s: Summary, screen: Screen) -> list[str]:
-    names = sorted(
-        {d.name for d in s.devices if d.name} or {t.device_name for t in s.training if t.device_name}
-    )
     files = sorted({x.path for x in s.sources})
-    facts = [
-        _read(s, files),
-        f"world size {s.world_size}" if s.world_size else "",
-        f"hosts {', '.join(s.hosts[:4])}{' …' if len(s.hosts) > 4 else ''}" if s.hosts else "",
-        ", ".join(names),
-        s.backend or "",
-    ]
+    size = f"world size {s.world_size}" if s.world_size else ""
+    facts = filter(None, (_read(s, files), size, host_names(s), device_names(s), s.backend))
     place = printable(_place(files) or (s.run or {}).get("job_id") or "run")
     if len(place) > screen.width:
         place = "…" + place[1 - screen.width :]  # the end of a path says most
-    return [place, *screen.wrapped("  " + " · ".join(f for f in facts if f), "  ")]
+    return [place, *screen.wrapped("  " + " · ".join(facts), "  ")]
 
 
 def _answer(s: Summary, screen: Screen) -> list[str]:
     answer = verdict(s)
     sentences = [line for sentence in answer.sentences for line in screen.wrapped(sentence, "")]
-    return sentences + [Command(line) for line in in_lines(answer.command or "", min(screen.width, WIDTH))]
+    return [*sentences, *map(CommandLine, in_lines(answer.command or "", min(screen.width, WIDTH)))]
 
 
 def _read(s: Summary, files: list[str]) -> str:
@@ -112,7 +104,7 @@ def _read(s: Summary, files: list[str]) -> str:
 
 
 def _place(files: list[str]) -> str:
-    """The file, or the folder that holds them all; of a run, its own directory."""
+    """The file, or the folder of several files; of a run its directory."""
     if not files:
         return ""
     folder = PurePath(files[0]).parent
@@ -172,7 +164,7 @@ def _over(s: Summary) -> str:
 
 
 def _speed(s: Summary, screen: Screen) -> list[str]:
-    """The job's speed in one sentence; nothing where it is not known."""
+    """The job's speed in one sentence; empty where it is not known."""
     rows = SPEED.rows(s)
     texts = [
         text if i == 0 else f"{name} {text}" for i, (name, text) in enumerate(rows) if i == 0 or name == "MFU"
@@ -191,7 +183,7 @@ def render_hta(summary: Summary) -> str:
         for h in summary.hta
     ]
     if not rows:
-        return "HolisticTraceAnalysis reads GPU traces of torch.profiler only; there is none here\n"
+        return "HolisticTraceAnalysis reads GPU traces of torch.profiler only; this job has no such trace\n"
     head = ("trace", "total µs", "idle µs", "compute µs", "non-compute µs", "overlap %")
     title = "As HolisticTraceAnalysis 0.5.0 counts (last step dropped, rounded to µs)"
     return "\n".join([title, *table(head, rows)]) + "\n"

@@ -14,7 +14,7 @@ _GAPS = 6
 
 
 def device_label(d: Device, devices: Sequence[Device]) -> str:
-    """The rank, and the device where that alone is not enough."""
+    """The rank, and the device where a rank has several."""
     who = f"rank {d.rank}" if d.rank is not None else "process" if is_cpu(d) else f"device {d.device}"
     several = len({(x.rank, x.device) for x in devices}) > len({x.rank for x in devices})
     return f"{who}, device {d.device}" if d.rank is not None and several else who
@@ -34,7 +34,7 @@ Labelled = tuple[str, Device]
 
 
 def labelled(devices: Sequence[Device], s: Summary) -> list[Labelled]:
-    """Some devices of a job, each under its label among all."""
+    """Some devices of a job, each with its label."""
     return [(device_label(d, s.devices), d) for d in devices]
 
 

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from harness.analysis.summary import (
-    KernelTime,
-    RangeTime,
-    Summary,
-)
+from harness.analysis.summary import KernelTime, RangeTime, Summary
 from harness.format.format import apart, duration, percent, short
 from harness.format.labels import work_word
 from harness.report.tables.table import Column, TableOf, file_of
 
-TOP = 12  # rows of a table whose tail says little
+TOP = 12  # shown rows of long tables
 _UNKNOWN = 8
 
 
@@ -23,11 +19,11 @@ def _work(s: Summary) -> str:
     return work_word(s.devices).removesuffix("s")
 
 
-_Range = tuple[RangeTime, bool]  # and whether the job has a device: without one no work can be shown
+_Range = tuple[RangeTime, bool]  # and whether the job has a device: without a device no work is shown
 
 
 def _ranges(s: Summary) -> list[_Range]:
-    """The program's own; operators of PyTorch are left out."""
+    """The program's own ranges, without the operators of PyTorch."""
     shown = [r for r in s.ranges if r.instances and not r.name.startswith("aten::")]
     return [(r, bool(s.devices)) for r in shown[:TOP]]
 

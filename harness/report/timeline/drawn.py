@@ -1,5 +1,5 @@
-"""What of the condensed traces a page shows: which ranks, which steps, the heatmap's bins, a pipeline's Gantt chart.
-Reads a trace only where nothing was condensed of it while it was measured."""
+"""The part of the condensed traces that a page shows: ranks, steps, the heatmap's bins, a pipeline's Gantt chart. Reads
+a trace only if it was not condensed when it was measured."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ MOST_EVENTS = 300_000  # of all tracks together: about 3 MB of a page
 
 
 @dataclass(frozen=True)
-class Choice:
-    """What to draw: ranks (None: every process), and which of the counted steps."""
+class ShownRanks:
+    """The shown ranks (None: every process) and the shown part of the counted steps."""
 
     ranks: frozenset[int] | None
     first_step: int
     steps: int
     events_each: int
     bin_ns: int
-    usual: int = 0  # of the shown steps the most usual one: whose pipeline is drawn
+    usual: int = 0  # the most usual of the shown steps, whose pipeline is drawn
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class DeviceBins:
 
 @dataclass
 class Drawn:
-    """What all traces give to the page. `hidden`: kind -> its time, of it in communication."""
+    """The drawing of all traces. `hidden`: kind -> its time, and the part of it during communication."""
 
     tracks: list[ProcessTrack] = field(default_factory=list)
     bins: list[DeviceBins] = field(default_factory=list)
@@ -53,11 +53,11 @@ class Drawn:
     hidden: dict[str, tuple[int, int]] = field(default_factory=dict)
 
 
-def choose(s: Summary, ranks: frozenset[int] | None = None, runs: int = 1) -> Choice:
-    """Ranks and steps that fit into a page of so many runs, from the Summary alone: no trace is read for it.
+def choose(s: Summary, ranks: frozenset[int] | None = None, runs: int = 1) -> ShownRanks:
+    """Ranks and steps that fit into a page of `runs` runs, from the Summary alone: no trace is read.
 
-    Shown by default: all ranks when they are few, else the first and last, the fastest and slowest, those
-    that others wait for, one of each stage, and evenly spread ones.
+    Shown by default: all ranks when they are few, else the first and last, the fastest and slowest, the
+    stragglers, one of each stage, and evenly spread ones.
     """
     known = [r for r in s.ranks if r is not None]
     chosen = ranks if ranks is not None else _worth_showing(s, known)
@@ -71,11 +71,11 @@ def choose(s: Summary, ranks: frozenset[int] | None = None, runs: int = 1) -> Ch
     longest = max((d.window_ns for d in s.devices), default=1)
     first = _most_usual(lengths, steps)
     usual = _most_usual(lengths[first : first + steps], 1)
-    return Choice(chosen, first, steps, each, max(-(-longest // BINS), 1), usual)
+    return ShownRanks(chosen, first, steps, each, max(-(-longest // BINS), 1), usual)
 
 
 def _most_usual(lengths: Sequence[int], steps: int) -> int:
-    """Where the `steps` consecutive steps begin whose median is nearest to that of all."""
+    """The first of the `steps` consecutive steps whose median is nearest to the median of all."""
     if len(lengths) <= steps:
         return 0
     usual = median(lengths)
@@ -99,23 +99,23 @@ def _worth_showing(s: Summary, known: Sequence[int]) -> frozenset[int] | None:
     return frozenset(list(dict.fromkeys(wanted))[:MOST_TRACKS])
 
 
-def notes(s: Summary, choice: Choice, tracks: Sequence[ProcessTrack]) -> list[str]:
-    """What of the job the timeline leaves out, and how to have it."""
-    told: list[str] = []
+def notes(s: Summary, choice: ShownRanks, tracks: Sequence[ProcessTrack]) -> list[str]:
+    """The parts of the job that the timeline leaves out, and how to see them."""
+    texts: list[str] = []
     if choice.ranks is not None and len(tracks) < len(s.ranks):
-        told.append(
+        texts.append(
             f"{len(tracks)} of {len(s.ranks)} ranks are here; {PROGRAM} report RUN --ranks 3,17 puts others in"
         )
     counted = max((len(r.durations_ns) for r in s.steps.per_rank), default=0)
     if choice.steps < counted:
-        told.append(f"{choice.steps} of {counted} counted steps are here, around the usual one")
-    return told
+        texts.append(f"{choice.steps} of {counted} counted steps are here, around the usual one")
+    return texts
 
 
 def draw(
-    s: Summary, choice: Choice, condensed: Sequence[Condensed] = (), progress: OnProgress = silent
+    s: Summary, choice: ShownRanks, condensed: Sequence[Condensed] = (), progress: OnProgress = silent
 ) -> Drawn:
-    """The choice drawn. What was not condensed is read, where its file is still there."""
+    """The choice drawn. A trace that was not condensed is read, if its file still exists."""
     at_hand = {
         path: [c for c in condensed if c.path == path] for path in dict.fromkeys(x.path for x in s.sources)
     }
@@ -138,12 +138,12 @@ def _number(rank: int | None) -> int:
     return -1 if rank is None else rank
 
 
-def _is_shown(rank: int | None, choice: Choice) -> bool:
+def _is_shown(rank: int | None, choice: ShownRanks) -> bool:
     return choice.ranks is None or rank in choice.ranks
 
 
-def _has(condensed: Sequence[Condensed], choice: Choice) -> bool:
-    """Whether a file's processes were condensed, each that is shown with its track."""
+def _has(condensed: Sequence[Condensed], choice: ShownRanks) -> bool:
+    """Whether a file's processes were condensed, with a track for each process that is shown."""
     return bool(condensed) and all(c.track or not _is_shown(c.rank, choice) for c in condensed)
 
 
@@ -170,14 +170,14 @@ def _bins(u: Utilisation, bin_ns: int) -> DeviceBins:
     return DeviceBins(u.rank, u.device, *shares)
 
 
-def _passes(track: ProcessTrack, choice: Choice) -> list[Pass]:
+def _passes(track: ProcessTrack, choice: ShownRanks) -> list[Pass]:
     """The micro-batches of the most usual of the shown steps."""
     at = choice.first_step + choice.usual
     return track.passes[at] if _is_shown(track.rank, choice) and at < len(track.passes) else []
 
 
-def _cut(track: ProcessTrack, choice: Choice) -> ProcessTrack | None:
-    """The chosen steps of a track, None where it is not shown. Device events beyond a page's share are cut off."""
+def _cut(track: ProcessTrack, choice: ShownRanks) -> ProcessTrack | None:
+    """The chosen steps of a track; None: it is not shown. Device events beyond a page's share are cut off."""
     if not _is_shown(track.rank, choice):
         return None
     steps = track.steps[choice.first_step : choice.first_step + choice.steps]
@@ -200,7 +200,7 @@ def _cut(track: ProcessTrack, choice: Choice) -> ProcessTrack | None:
 
 
 def _lanes_within(lanes: Sequence[Lane], low: int, high: int) -> Iterator[Lane]:
-    """What of the lanes touches the stretch. The first of several lanes has their label, whichever that is."""
+    """The events of the lanes between two times. The first lane that is left has the label of its group."""
     label = ""
     for lane in lanes:
         label = lane.label or label

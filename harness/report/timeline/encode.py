@@ -1,5 +1,5 @@
-"""Process tracks to the bytes that the page's timeline reads: a JSON head, then columns as planes of bytes, which gzip
-likes. The other half is templates/report/timeline.js."""
+"""Process tracks as the bytes that the page's timeline reads: a JSON head, then columns as planes of bytes, which
+compress well. templates/report/timeline.js reads them."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def pack_to_fit(
     notes: Sequence[str],
     most_bytes: int = MOST_BYTES,
 ) -> bytes:
-    """As `pack`, and no more than `most_bytes` once compressed: what is too much is cut off at the end."""
+    """As `pack`, with at most `most_bytes` after compression: the end of the tracks is cut off."""
     packed = pack(tracks, offsets_ns, notes)
     share = 1.0
     while len(packed) > most_bytes and (size := len(gzip.compress(packed, 1))) > most_bytes:
@@ -87,7 +87,7 @@ def _before(lane: Lane, end: int) -> Lane:
 def _origins(
     tracks: Sequence[ProcessTrack], offsets_ns: Mapping[str, int] | None
 ) -> tuple[list[int], list[str]]:
-    """What each track's times are counted from."""
+    """The zero of each track's times, and a remark where clocks cannot be compared."""
     if offsets_ns is None:
         return [track.window[0] for track in tracks], []
     if len(tracks) > 1 and any(track.epoch_ns is None for track in tracks):
@@ -159,5 +159,5 @@ def _columns(
 
 
 def _planes(column: NDArray[np.uint32]) -> bytes:
-    """All lowest bytes, then all second bytes …: like stands beside like."""
+    """All lowest bytes, then all second bytes …, so that similar bytes are neighbours."""
     return np.ascontiguousarray(column.astype("<u4").view(np.uint8).reshape(-1, 4).T).tobytes()
