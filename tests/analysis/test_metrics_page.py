@@ -40,7 +40,7 @@ def test_no_definition_outlives_its_field(name: str) -> None:
 
 
 def texts_of_findings() -> set[str]:
-    """Every text that the analysis gives as `what`: by that name, or first to `_doubt`."""
+    """Every text that the analysis gives as `what`: by that name, or first to `Finding.doubt`."""
     found: list[ast.AST] = []
     analysis = Path(inspect.getfile(summary)).parents[1]
     for module in (*analysis.rglob("*.py"), *(analysis.parent / "measure").rglob("*.py")):
@@ -50,7 +50,7 @@ def texts_of_findings() -> set[str]:
                     found.append(value)
                 case ast.Assign(targets=[ast.Name(id="what" | "LOST" | "BUSY" | "CROWDED")], value=value):
                     found.append(value)
-                case ast.Call(func=ast.Name(id="_doubt"), args=[first, *_]):
+                case ast.Call(func=ast.Attribute(attr="doubt"), args=[first, *_]):
                     found.append(first)
     constants = (leaf for value in found for leaf in ast.walk(value) if isinstance(leaf, ast.Constant))
     of_exercises = {cls.gpus_only[0] for cls in EXERCISES.values() if cls.gpus_only}
@@ -58,8 +58,8 @@ def texts_of_findings() -> set[str]:
 
 
 def test_every_finding_is_explained_and_no_explanation_outlives_its_finding() -> None:
-    told = section("Finding").split("|---|---|")[-1]
-    assert set(re.findall(r"^\| (.+?) \|", told, re.MULTILINE)) == texts_of_findings()
+    rows = section("Finding").split("|---|---|")[-1]
+    assert set(re.findall(r"^\| (.+?) \|", rows, re.MULTILINE)) == texts_of_findings()
 
 
 def test_every_number_carries_its_unit_in_its_name_or_is_a_count_or_a_share() -> None:

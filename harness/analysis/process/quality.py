@@ -162,8 +162,9 @@ def _numbered_modules(m: MeasuredProcess) -> dict[str, list[int]]:
 
 
 def _tool(part: RankPart) -> list[Finding]:
-    who, unread = _who(part), "the reader could not read everything"
-    found = [Finding.doubt(unread, f"{who}: {note}") for note in part.source.notes]
+    who = _who(part)
+    what = "the reader could not read everything"
+    found = [Finding.doubt(what, f"{who}: {note}") for note in part.source.notes]
     if part.dropped_events:
         found.append(Finding.doubt("the profiler dropped events", f"{who}: {part.dropped_events} dropped"))
     return found
