@@ -19,16 +19,16 @@ from harness.launch.render import render
 from harness.launch.resolve import Machine
 from harness.site.detection import visible_gpus
 from harness.site.site import Site, load_site
+from tests.launch.golden_scripts import merged, script_of
 from tests.launch.launch_shared import ROOT, SITES, Harness, anywhere
 
-GOLDEN = ROOT / "tests" / "golden"
 NASTY = 'it\'s a $(touch evil) `touch evil` "path" $HOME ${USER} $5; echo foo\n* ~ \\ &'
 
 ASKED: dict[str, Experiment] = {
-    "e0": CommTests(nodes=2),
-    "e1": DDP(mixed_precision=True, gradient_accumulation_steps=4),
-    "e2": DeepSpeed(nodes=2, overlap_comm=False),
-    "e3": Megatron(nodes=2, pp=2, tp=4, nsys2prv=True),
+    "0": CommTests(nodes=2),
+    "1": DDP(mixed_precision=True, gradient_accumulation_steps=4),
+    "2": DeepSpeed(nodes=2, overlap_comm=False),
+    "3": Megatron(nodes=2, pp=2, tp=4, nsys2prv=True),
 }
 
 
@@ -41,18 +41,21 @@ def on_laptop(asked: Experiment, site: Site) -> Experiment:
     return asked.model_copy(update={"gpus_per_node": 4}) if backend_of(site).RUNS_HERE else asked
 
 
-@pytest.mark.parametrize("site", SITES)
-@pytest.mark.parametrize("name", ASKED)
-def test_scripts_are_as_signed_off(site: str, name: str) -> None:
-    """After a deliberate change: HARNESS_WRITE_GOLDEN=1 pytest tests/launch, then read the diff."""
+def signed(site: str, exercise: str) -> str:
     machine = Machine(0, 2, True, f"{ROOT}/.venv/harness-python", f"{ROOT}/exercises")
     loaded = load_site(site)
-    text = script(on_laptop(ASKED[name], loaded), loaded, machine)
-    text = anywhere(text)
-    path = GOLDEN / f"{site}-{name}.sbatch"
+    return anywhere(script(on_laptop(ASKED[exercise], loaded), loaded, machine))
+
+
+@pytest.mark.parametrize("site", SITES)
+@pytest.mark.parametrize("exercise", ASKED)
+def test_scripts_are_as_signed_off(site: str, exercise: str) -> None:
+    """After a deliberate change: HARNESS_WRITE_GOLDEN=1 pytest tests/launch, then read the diff."""
+    golden = ROOT / "tests" / "golden" / f"{site}.txt"
     if os.environ.get("HARNESS_WRITE_GOLDEN"):
-        path.write_text(text, encoding="utf-8")
-    assert unwrapped(text) == unwrapped(path.read_text(encoding="utf-8"))
+        golden.write_text(merged({each: signed(site, each) for each in ASKED}), encoding="utf-8")
+    wanted = script_of(exercise, golden.read_text(encoding="utf-8"))
+    assert unwrapped(signed(site, exercise)) == unwrapped(wanted)
 
 
 def unwrapped(text: str) -> str:
@@ -74,7 +77,7 @@ def test_scripts_pass_shellcheck(site: str, machine: Machine, tmp_path: Path) ->
 
 def test_no_directive_is_empty(machine: Machine) -> None:
     for site in SITES:
-        for line in script(ASKED["e1"], load_site(site), machine).splitlines():
+        for line in script(ASKED["1"], load_site(site), machine).splitlines():
             assert not (line.startswith("#SBATCH") and line.rstrip().endswith("=")), line
 
 
@@ -299,7 +302,7 @@ def test_a_node_whose_last_word_does_not_fit_on_the_disk_said_nothing(tmp_path: 
 
 
 def test_dcgm_is_paused_on_every_node_and_let_go_afterwards() -> None:
-    text = script(ASKED["e1"], load_site("aws-p5"), Machine(0, 2, True, "python", "/runs"))
+    text = script(ASKED["1"], load_site("aws-p5"), Machine(0, 2, True, "python", "/runs"))
     on_node = text[text.index("on_node() {") : text.index("# ---- One launcher per node")]
     assert on_node.index("--pause") < on_node.index("train.py") < on_node.index("--resume")
 
@@ -308,7 +311,7 @@ def test_door_and_job_look_for_modules_in_the_same_places() -> None:
     def profiles(text: str) -> list[str]:
         return re.findall(r"\. (/etc/profile\.d/\w+\.sh)", text)
 
-    job = script(ASKED["e1"], load_site("leonardo"), Machine(0, 2, True, "python", "/runs"))
+    job = script(ASKED["1"], load_site("leonardo"), Machine(0, 2, True, "python", "/runs"))
     assert profiles(job) == profiles((ROOT / "slurm.sh").read_text()) != []
 
 
