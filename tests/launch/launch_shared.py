@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import socket
 import subprocess
@@ -18,6 +19,13 @@ ROOT = Path(__file__).resolve().parents[2]
 SITES = ["aws-p5", "juwels-booster", "jupiter", "leonardo", "local", "marenostrum5", "slurm"]
 
 Harness = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+def site_file(folder: Path, **fields: object) -> str:
+    """The path of a new file of a site x with these fields."""
+    path = folder / "site.yaml"
+    path.write_text(json.dumps({"name": "x", "description": "x"} | fields), encoding="utf-8")
+    return str(path)
 
 
 def anywhere(script: str) -> str:

@@ -15,7 +15,7 @@ from harness.launch.check import check, forewarnings
 from harness.launch.job import Job, resolve
 from harness.launch.resolve import Machine
 from harness.site.site import Site, load_site
-from tests.launch.launch_shared import ROOT, Harness, with_whole_paths
+from tests.launch.launch_shared import ROOT, Harness, site_file, with_whole_paths
 
 MISTRAL = "Mistral-7B-v0.1"
 
@@ -83,10 +83,9 @@ def test_all_that_is_missing_is_told_at_once(machine: Machine, tmp_path: Path) -
 
 
 def test_a_dry_run_warns_of_what_a_launch_would_stop_at(tmp_path: Path, harness: Harness) -> None:
-    site = tmp_path / "mine.yaml"
-    fields = {"container": {"image": "/no/training.sif"}, "models_dir": "/no", "data": "$NO_PLACE/data.json"}
-    site.write_text(yaml.safe_dump({"name": "x", "description": "x", "gpus": {"per_node": 4}} | fields))
-    done = harness("-e", "1", "--site", str(site), "--dry-run", NO_PLACE="")
+    container, data = {"image": "/no/training.sif"}, "$NO_PLACE/data.json"
+    site = site_file(tmp_path, gpus={"per_node": 4}, container=container, models_dir="/no", data=data)
+    done = harness("-e", "1", "--site", site, "--dry-run", NO_PLACE="")
     warned = [
         line for line in done.stderr.splitlines() if line.startswith("warning: a launch would stop here: ")
     ]
@@ -154,11 +153,8 @@ def test_a_megatron_prefix_takes_the_place_of_other_data(machine: Machine, tmp_p
     words = job.commands[0].argv
     assert "--data" not in words
     assert words[words.index("--data-path") + 1] == "/w/text"
-    own = (
-        at(machine, tmp_path, Megatron(tp=4, data="/my/alpaca.json"), megatron_data="/w/text")
-        .commands[0]
-        .argv
-    )
+    asked = Megatron(tp=4, data="/my/alpaca.json")
+    own = at(machine, tmp_path, asked, megatron_data="/w/text").commands[0].argv
     assert "--data-path" not in own
     assert own[own.index("--data") + 1] == "/my/alpaca.json"
 

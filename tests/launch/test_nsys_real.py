@@ -12,7 +12,7 @@ import pytest
 
 from harness.analysis.machine import BUSY, CROWDED
 from harness.launch.profilers.nsys import load_options, profile_argv, understood
-from tests.launch.launch_shared import ROOT
+from tests.launch.launch_shared import ROOT, site_file
 
 
 def said(nsys_folder: Path, *words: str) -> str:
@@ -59,14 +59,13 @@ def test_in_a_container_that_does_not_see_nsys_it_records_all_the_same(
 ) -> None:
     if subprocess.run(["unshare", "--mount", "true"], capture_output=True, check=False).returncode:
         pytest.skip("only root can hide a folder from a process")
-    container, image, site = (tmp_path / name for name in ("hiding", "image.sif", "site.yaml"))
+    container, image = tmp_path / "hiding", tmp_path / "image.sif"
     container.write_text(HIDING)
     container.chmod(0o755)
     image.touch()
     python = Path(sys.prefix) / "bin" / "python"
     said = {"command": str(container), "image": str(image), "arguments": ["exec"], "python": str(python)}
-    fields = {"name": "x", "description": "x", "scheduler": "local", "device": "auto", "container": said}
-    site.write_text(json.dumps(fields))
+    site = site_file(tmp_path, scheduler="local", device="auto", container=said)
     target = (nsys_folder / "nsys").resolve().parent
     # Debian's is in two places: the least folder that holds both.
     installed = os.path.commonpath([part.resolve() for part in target.parent.iterdir()])
@@ -76,7 +75,7 @@ def test_in_a_container_that_does_not_see_nsys_it_records_all_the_same(
         "PATH": f"{inside}{os.pathsep}{os.environ['PATH']}",
         "HARNESS_RUNS": str(tmp_path / "runs"),
     }
-    words = ["-e", "1", "-g", "1", "--site", str(site), "--profiler", "nsys", "--json"]
+    words = ["-e", "1", "-g", "1", "--site", site, "--profiler", "nsys", "--json"]
     elsewhere = ["unshare", "--mount", "bash", "-c", ELSEWHERE, "-", installed]
     argv = [*elsewhere, str(ROOT / "slurm.sh"), *words]
     done = subprocess.run(argv, env=env, capture_output=True, text=True, check=False, timeout=300)

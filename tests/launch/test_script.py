@@ -20,7 +20,7 @@ from harness.launch.resolve import Machine
 from harness.site.detection import visible_gpus
 from harness.site.site import Site, load_site
 from tests.launch.golden_scripts import merged, script_of
-from tests.launch.launch_shared import ROOT, SITES, Harness, anywhere
+from tests.launch.launch_shared import ROOT, SITES, Harness, anywhere, site_file
 
 NASTY = 'it\'s a $(touch evil) `touch evil` "path" $HOME ${USER} $5; echo foo\n* ~ \\ &'
 
@@ -251,23 +251,18 @@ def test_a_line_of_only_a_comment_is_a_line(tmp_path: Path) -> None:
 def test_a_line_that_bash_cannot_read_is_named_before_anybody_waits_for_it(
     tmp_path: Path, harness: Harness, lines: dict[str, list[str]], said: str
 ) -> None:
-    site = tmp_path / "site.yaml"
-    site.write_text(
-        json.dumps({"name": "x", "description": "x", "scheduler": "local", "device": "cpu"} | lines)
-    )
+    site = site_file(tmp_path, scheduler="local", device="cpu", **lines)
     for more in ([], ["--dry-run"]):
-        done = harness("-e", "1", "--site", str(site), *more)
+        done = harness("-e", "1", "--site", site, *more)
         assert done.returncode == 2
         assert f"site x: bash cannot read its {said} (" in done.stderr
         assert not (tmp_path / "runs").exists()
 
 
 def test_lines_that_are_one_command_together_are_read_so(tmp_path: Path, harness: Harness) -> None:
-    site = tmp_path / "site.yaml"
     setup = ["shopt -s extglob", "if true; then", "  echo !(é)", "fi"]
-    fields = {"name": "x", "description": "x", "scheduler": "local", "device": "cpu", "setup": setup}
-    site.write_text(json.dumps(fields))
-    assert harness("-e", "1", "--site", str(site), "--dry-run").returncode == 0
+    site = site_file(tmp_path, scheduler="local", device="cpu", setup=setup)
+    assert harness("-e", "1", "--site", site, "--dry-run").returncode == 0
 
 
 def test_a_sites_setup_may_name_a_variable_that_is_not_set(tmp_path: Path) -> None:

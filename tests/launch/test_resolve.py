@@ -1,0 +1,157 @@
+"""A request becomes a job by what its site and its machine have; what they do not have is refused or warned of."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+
+import pytest
+
+from harness.common.errors import RequestError
+from harness.experiment.exercises import DDP, Megatron
+from harness.launch.backends.registry import backend_of
+from harness.launch.job import resolve, warnings_of
+from harness.launch.render import render
+from harness.launch.resolve import Machine
+from harness.site.site import load_site, override
+from tests.launch.launch_shared import ROOT, SITES, Harness
+
+
+@pytest.mark.parametrize(("nodes", "gpus", "threads"), [(1, 1, 8), (1, 2, 4), (2, 2, 2), (4, 4, 1)])
+def test_the_nodes_a_machine_plays_share_its_cores(
+    machine: Machine, nodes: int, gpus: int, threads: int
+) -> None:
+    asked = DDP(nodes=nodes, gpus_per_node=gpus)
+    env = resolve(asked, load_site("local"), machine._replace(cores=8)).env
+    assert env["OMP_NUM_THREADS"] == str(threads)
+
+
+def test_a_sites_environment_holds_and_keeps_the_checkout(machine: Machine) -> None:
+    theirs = {"OMP_NUM_THREADS": "4", "PYTHONPATH": "$WORK/lib", "MY_FLAG": "1"}
+    site = load_site("local").model_copy(update={"env": theirs})
+    script = render(resolve(DDP(), site, machine))
+    exports = script[script.index("export PYTHONPATH") : script.index("MASTER_ADDR")]
+    code = f'WORK=/w\n{exports}\necho $OMP_NUM_THREADS $MY_FLAG; echo "$PYTHONPATH"'
+    said = subprocess.run(["bash", "-c", code], capture_output=True, text=True, check=True).stdout
+    assert said == f"4 1\n{ROOT}:/w/lib\n"
+
+
+def test_more_gpus_than_a_node_has_is_refused(machine: Machine) -> None:
+    with pytest.raises(RequestError, match="a node of leonardo has 4: use -g 4"):
+        resolve(DDP(gpus_per_node=8), load_site("leonardo"), machine)
+
+
+@pytest.mark.parametrize(
+    ("gpus", "resolved"), [(2, ("cuda", "nsys", 2, "llama-3.2-1b")), (0, ("cpu", "torch", 2, "tiny-llama"))]
+)
+def test_a_machine_runs_the_real_sizes_on_gpus_and_the_tiny_twin_without(
+    machine: Machine, gpus: int, resolved: tuple[str, str, int, str]
+) -> None:
+    job = resolve(DDP(), load_site("local"), machine._replace(gpus=gpus, has_nsys=gpus > 0))
+    assert job.model is not None
+    assert (job.device, job.profiler, job.experiment.gpus_per_node, job.model.name) == resolved
+
+
+def test_more_gpus_than_the_machine_has_are_refused(machine: Machine) -> None:
+    with pytest.raises(RequestError, match="needs 4 GPUs and this machine has 2"):
+        resolve(DDP(nodes=2), load_site("local"), machine._replace(gpus=2, has_nsys=True))
+
+
+def test_every_cluster_asks_for_more_cpus_than_its_launcher_needs(machine: Machine) -> None:
+    for name in SITES:
+        site = load_site(name)
+        if not backend_of(site).RUNS_HERE:
+            job = resolve(DDP(), site, machine)
+            assert (job.cpus_per_task or 1) >= 2 * (job.experiment.gpus_per_node or 1), name
+
+
+def test_without_a_promise_of_nsys_the_default_is_torch_and_says_so(machine: Machine) -> None:
+    bare, leonardo = load_site("slurm"), load_site("leonardo")
+    job = resolve(DDP(), bare, machine)
+    assert job.profiler == "torch"
+    assert any("neither this machine nor the site brings nsys" in w for w in warnings_of(job, {}))
+    for asked, site, here in [
+        (DDP(), leonardo, machine),
+        (DDP(), bare, machine._replace(has_nsys=True)),
+        (DDP(profiler="nsys"), bare, machine),
+    ]:
+        job = resolve(asked, site, here)
+        assert job.profiler == "nsys"
+        assert warnings_of(job, {}) == []
+
+
+def test_more_nodes_than_the_queue_lets_run_are_warned_of(machine: Machine) -> None:
+    leonardo = load_site("leonardo")
+    found = warnings_of(resolve(DDP(nodes=4), leonardo, machine), {})
+    assert [w for w in found if "-n 4 is more nodes than boost_qos_dbg lets run (2)" in w]
+    assert warnings_of(resolve(DDP(nodes=4), override(leonardo, {"qos": "normal"}), machine), {}) == []
+    assert warnings_of(resolve(DDP(nodes=2), leonardo, machine), {}) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "warned"),
+    [
+        ([], True),
+        (["-p", "boost_usr_prod"], True),  # as the site file says already
+        (["-p", "lrd_all_serial"], True),  # the QOS stays, and the limit is its own
+        (["-q", "boost_qos_dbg"], True),
+        (["-q", "normal"], False),
+    ],
+)
+def test_the_limit_stays_as_long_as_the_queue_that_sets_it(
+    harness: Harness, words: list[str], warned: bool
+) -> None:
+    done = harness("-n", "4", "-e", "1", "--site", "leonardo", *words, "--dry-run")
+    assert ("more nodes than boost_qos_dbg lets run (2)" in done.stderr) == warned, done.stderr
+
+
+def test_what_sbatch_would_read_elsewhere_is_said(machine: Machine) -> None:
+    job = resolve(DDP(), load_site("leonardo"), machine)
+    assert any("SBATCH_ACCOUNT=mine is not used" in w for w in warnings_of(job, {"SBATCH_ACCOUNT": "mine"}))
+    assert warnings_of(job, {"SBATCH_PARTITION": "boost_usr_prod", "SBATCH_RESERVATION": "x"}) == []
+
+
+@pytest.mark.parametrize(
+    ("asked", "sentence"),
+    [
+        (Megatron(tp=1, pp=3, gpus_per_node=3), "does not divide the 32 layers of mistral-7b"),
+        (Megatron(tp=1, pp=4, vpp=3, gpus_per_node=4), "--pp 4 × --vpp 3 = 12 does not divide the 32 layers"),
+        (Megatron(tp=3, pp=1, gpus_per_node=3, seq_length=3072), "does not divide the 32 attention heads"),
+        (Megatron(tp=1, ep=3, gpus_per_node=3, model="mixtral-8x7b"), "--ep 3 does not divide the 8 experts"),
+        (Megatron(tp=1, ep=2, gpus_per_node=2), "needs a mixture-of-experts model, and mistral-7b is dense"),
+        (Megatron(tp=4, gpus_per_node=4, seq_length=4095), "--seq-length 4095 is not a multiple of 4"),
+        (
+            Megatron(tp=1, pp=2, vpp=2, gpus_per_node=2, micro_batch_size=1, global_batch_size=3),
+            "needs a multiple of --pp 2 micro-batches per iteration and has 3",
+        ),
+    ],
+)
+def test_what_the_model_does_not_allow_is_named(machine: Machine, asked: Megatron, sentence: str) -> None:
+    site = load_site("slurm").model_copy(update={"gpus": load_site("aws-p5").gpus})
+    with pytest.raises(RequestError, match=re.escape(sentence)):
+        resolve(asked, site, machine)
+
+
+@pytest.mark.parametrize(
+    ("asked", "ranks"),
+    [
+        (Megatron(), 2),
+        (Megatron(tp=4), 4),
+        (Megatron(nodes=2, tp=4, pp=2), 4),
+        (Megatron(tp=1, pp=2), 2),
+        (Megatron(pp=3), 3),
+    ],
+)
+def test_a_laptop_starts_as_many_processes_as_the_parallelism_needs(
+    machine: Machine, asked: Megatron, ranks: int
+) -> None:
+    model = "tiny-mistral-deep"  # 24 layers
+    job = resolve(asked.model_copy(update={"model": model}), load_site("local"), machine)
+    assert job.experiment.gpus_per_node == ranks
+
+
+def test_tensor_parallelism_across_nodes_is_warned_of(machine: Machine) -> None:
+    job = resolve(Megatron(nodes=2, tp=8), load_site("leonardo"), machine)
+    assert any("cross the slow network" in w for w in warnings_of(job, {}))
+    assert any("CUDA_LAUNCH_BLOCKING=1" in w for w in warnings_of(job, {"CUDA_LAUNCH_BLOCKING": "1"}))
+    assert warnings_of(resolve(Megatron(nodes=2, tp=4, pp=2), load_site("leonardo"), machine), {}) == []
