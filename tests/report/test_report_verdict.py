@@ -38,6 +38,12 @@ from harness.report.tables.terminal import render
 from harness.site.site import load_site
 
 MS = 1_000_000
+FP32 = KindTime(kind="gemm", precision="fp32", count=1, duration_ns=90 * MS, share=1)
+MORE_MICRO_BATCHES = "bash slurm.sh -e 3 -- --tp 2 --pp 2 --global-batch-size 16"
+
+
+def equal(count: int, ns: int) -> Spread:
+    return Spread(count=count, median_ns=ns, min_ns=ns, max_ns=ns, p10_ns=ns, p90_ns=ns)
 
 
 def summary(
@@ -46,26 +52,13 @@ def summary(
     """One device of a window of 100 ms and steps of 10 ms; parts in milliseconds."""
     causes = [IdleCause(cause=c, duration_ns=ms * MS, share=0.0) for c, ms in (idle or {}).items()]
     device = Device(
-        window_ns=100 * MS,
-        compute_ns=compute * MS,
-        communication_ns=exposed * MS,
-        exposed_communication_ns=exposed * MS,
-        overlapped_communication_ns=0,
-        memory_ns=copying * MS,
-        exposed_memory_ns=copying * MS,
-        idle_ns=sum((idle or {}).values()) * MS,
-        rank=0,
-        device=0,
-        source="made",
-        gpu_events=1,
-        kernels=1,
-        idle_causes=causes,
-    )
-    spread = Spread(
-        count=10, median_ns=10 * MS, min_ns=10 * MS, max_ns=10 * MS, p10_ns=10 * MS, p90_ns=10 * MS
-    )
+        window_ns=100 * MS, compute_ns=compute * MS,
+        communication_ns=exposed * MS, exposed_communication_ns=exposed * MS, overlapped_communication_ns=0,
+        memory_ns=copying * MS, exposed_memory_ns=copying * MS, idle_ns=sum((idle or {}).values()) * MS,
+        rank=0, device=0, source="made", gpu_events=1, kernels=1, idle_causes=causes,
+    )  # fmt: skip
     given: dict[str, Any] = {"devices": [device], "idle_causes": causes} | more
-    given.setdefault("steps", Steps(source="made", counted=10, duration=spread))
+    given.setdefault("steps", Steps(source="made", counted=10, duration=equal(10, 10 * MS)))
     return Summary(**given)
 
 
@@ -83,8 +76,7 @@ def run(exercise: int, *flags: str, **asked: Any) -> dict[str, Any]:
     [("Tesla V100-SXM2-32GB", "fp16"), ("NVIDIA A100-SXM4-40GB", "bf16"), ("made up", "bf16")],
 )
 def test_no_precision_is_advised_that_the_device_does_not_have(name: str, half: str) -> None:
-    products = KindTime(kind="gemm", precision="fp32", count=1, duration_ns=90 * MS, share=1)
-    slow = summary(compute=100, kinds=[products])
+    slow = summary(compute=100, kinds=[FP32])
     on = slow.model_copy(update={"devices": [slow.devices[0].model_copy(update={"name": name})]})
     said = " ".join(verdict(on).sentences)
     assert half in said
@@ -111,42 +103,31 @@ def test_the_largest_avoidable_part_comes_with_its_time_per_step() -> None:
     [
         (
             summary(idle={"data loading": 40}, **run(1, "--slow-dataloading", slow_dataloading=True)),
-            "bash slurm.sh -e 1",
+            "-e 1",
         ),
-        (
-            summary(exposed=40, **run(2, "--", "--ds-no-overlap", overlap_comm=False)),
-            "bash slurm.sh -e 2",
-        ),
+        (summary(exposed=40, **run(2, "--", "--ds-no-overlap", overlap_comm=False)), "-e 2"),
         (
             summary(exposed=40, **run(2, "--ds-heavy-comm", heavy_comm=True, mixed_precision=True)),
-            "bash slurm.sh -e 2 -- --mixed-precision",
+            "-e 2 -- --mixed-precision",
         ),
         (
             summary(exposed=40, **run(1, "-n", "2", nodes=2)),
-            "bash slurm.sh -e 1 -n 2 -- --gradient-accumulation-steps 4",
+            "-e 1 -n 2 -- --gradient-accumulation-steps 4",
         ),
         (
             summary(idle={"launch-bound": 40}, **run(1, "--micro-batch-size=2", micro_batch_size=2)),
-            "bash slurm.sh -e 1 -- --micro-batch-size 4",
+            "-e 1 -- --micro-batch-size 4",
         ),
+        (summary(compute=100, kinds=[FP32], **run(2)), "-e 2 -- --mixed-precision"),
         (
-            summary(compute=100, kinds=[KindTime(kind="gemm", precision="fp32", count=1, duration_ns=90 * MS, share=1)],
-                    **run(2)),
-            "bash slurm.sh -e 2 -- --mixed-precision",
+            summary(compute=100, kinds=[FP32], **run(3, "--no-mixed-precision", mixed_precision=False)),
+            "-e 3 -- --mixed-precision",
         ),
-        (
-            summary(compute=100, kinds=[KindTime(kind="gemm", precision="fp32", count=1, duration_ns=90 * MS, share=1)],
-                    **run(3, "--no-mixed-precision", mixed_precision=False)),
-            "bash slurm.sh -e 3 -- --mixed-precision",
-        ),
-        (
-            summary(exposed=40, **run(3, "--tp", "4", tp=4)),
-            "bash slurm.sh -e 3 -- --tp 2",
-        ),
+        (summary(exposed=40, **run(3, "--tp", "4", tp=4)), "-e 3 -- --tp 2"),
     ],
-)  # fmt: skip
+)
 def test_the_next_command_is_the_run_with_one_thing_changed(given: Summary, command: str) -> None:
-    assert verdict(given).command == command
+    assert verdict(given).command == f"bash slurm.sh {command}"
 
 
 def pipeline(
@@ -162,24 +143,25 @@ def pipeline(
         for number, ns in enumerate(busy)
     ]  # fmt: skip
     return Pipeline(
-        stages=2,
-        microbatches=4,
-        virtual_stages=1,
-        expected_bubble_fraction=0.2,
-        mean_bubble_fraction=measured,
-        per_stage=stages,
-    )
+        stages=2, microbatches=4, virtual_stages=1, expected_bubble_fraction=0.2,
+        mean_bubble_fraction=measured, per_stage=stages,
+    )  # fmt: skip
+
+
+def pipelined(measured: float, exposed: int = 0, **stages: Any) -> Summary:
+    """A run of exercise 3 with such a pipeline."""
+    made = pipeline(measured, **stages)
+    return summary(exposed=exposed, pipeline=made, world_size=4, **run(3, "--pp", "2", pp=2, tp=2))
 
 
 def test_a_pipeline_that_its_schedule_leaves_empty_is_told_to_take_more_micro_batches() -> None:
-    answer = verdict(summary(pipeline=pipeline(0.25), world_size=4, **run(3, "--pp", "2", pp=2, tp=2)))
+    answer = verdict(pipelined(0.25))
     assert "the pipeline's bubble: 25.0 %" in answer.sentences[1]
-    assert answer.command == "bash slurm.sh -e 3 -- --tp 2 --pp 2 --global-batch-size 16"
+    assert answer.command == MORE_MICRO_BATCHES
 
 
 def test_a_pipeline_of_unequal_stages_is_told_which_is_slow() -> None:
-    unequal = pipeline(0.4, busy=(40, 80))
-    answer = verdict(summary(pipeline=unequal, world_size=4, **run(3, "--pp", "2", pp=2, tp=2)))
+    answer = verdict(pipelined(0.4, busy=(40, 80)))
     assert "the rest is waiting for stage 1, which works 80.0 % of it" in answer.sentences[1]
     assert "give stage 1 fewer layers" in answer.sentences[2]
     assert answer.command is None  # more micro-batches would not mend that
@@ -193,38 +175,33 @@ def test_a_bubble_is_weighed_in_the_whole_step_and_explained_in_its_schedule() -
 
 @pytest.mark.parametrize("measured", [0.25, 0.4])
 def test_equal_stages_are_told_to_take_more_micro_batches_however_large_the_bubble(measured: float) -> None:
-    equal = pipeline(measured, busy=(70, 70))
-    answer = verdict(summary(pipeline=equal, world_size=4, **run(3, "--pp", "2", pp=2, tp=2)))
+    answer = verdict(pipelined(measured, busy=(70, 70)))
     assert "fewer layers" not in " ".join(answer.sentences)
-    assert answer.command == "bash slurm.sh -e 3 -- --tp 2 --pp 2 --global-batch-size 16"
+    assert answer.command == MORE_MICRO_BATCHES
 
 
 def test_a_bubble_that_is_mostly_the_schedules_is_told_to_take_more_micro_batches_and_who_is_slow() -> None:
     """As with two stages and 8 micro-batches on two cores: 19.5 % where the schedule alone leaves 11.1 %."""
-    given = summary(pipeline=pipeline(0.36, busy=(56, 72)), world_size=4, **run(3, "--pp", "2", pp=2, tp=2))
-    answer = verdict(given)
+    answer = verdict(pipelined(0.36, busy=(56, 72)))
     assert "the rest is waiting for stage 1, which works 72.0 % of it" in answer.sentences[1]
-    assert answer.command == "bash slurm.sh -e 3 -- --tp 2 --pp 2 --global-batch-size 16"
+    assert answer.command == MORE_MICRO_BATCHES
 
 
 def test_communication_in_the_bubble_is_the_bubbles() -> None:
     """Two micro-batches of two stages: 45 ms of 100 communicate, 40 of them because a stage waits for the other."""
-    of_bubble = pipeline(0.375, busy=(60, 60), window_ns=100, communication=40)
-    given = summary(exposed=45, pipeline=of_bubble, world_size=4, **run(3, "--pp", "2", pp=2, tp=2))
+    given = pipelined(0.375, exposed=45, busy=(60, 60), communication=40)
     shares = {a.what: a.share for a in avoidable(given)}
     assert shares["communication that nothing hides, beside the pipeline's waiting"] == pytest.approx(0.05)
     assert shares["the pipeline's bubble"] == pytest.approx(0.4)
     answer = verdict(given)
     assert "40.0 % of the time, is shown as communication" in answer.sentences[1]
-    assert answer.command == "bash slurm.sh -e 3 -- --tp 2 --pp 2 --global-batch-size 16"
+    assert answer.command == MORE_MICRO_BATCHES
 
 
 def test_a_cpu_is_not_told_to_overlap_what_it_cannot_show() -> None:
     given = summary(exposed=40, **run(2, "--", "--ds-no-overlap", overlap_comm=False))
-    on_cpu = given.model_copy(
-        update={"devices": [d.model_copy(update={"device_kind": "cpu"}) for d in given.devices]}
-    )
-    answer = verdict(on_cpu)
+    on_cpu = given.devices[0].model_copy(update={"device_kind": "cpu"})
+    answer = verdict(given.model_copy(update={"devices": [on_cpu]}))
     assert "overlap" not in " ".join(answer.sentences[1:]).lower()
     assert answer.command == "bash slurm.sh -e 2 -- --micro-batch-size 4 --ds-no-overlap"
 
@@ -287,8 +264,7 @@ def test_a_run_without_a_trace_is_answered_from_its_metrics() -> None:
 
 
 def test_a_period_found_by_rhythm_is_not_called_a_step() -> None:
-    spread = Spread(count=30, median_ns=MS, min_ns=MS, max_ns=MS, p10_ns=MS, p90_ns=MS)
-    steps = Steps(source="periodicity of flash_fwd_kernel", counted=30, duration=spread)
+    steps = Steps(source="periodicity of flash_fwd_kernel", counted=30, duration=equal(30, MS))
     first, second, *_ = verdict(summary(steps=steps, idle={"data loading": 40})).sentences
     assert first.startswith(
         "One repetition takes 1.00 ms (found by what repeats; it may be a layer, not a training step): "
@@ -405,7 +381,7 @@ CAUSES: dict[str, dict[str, Any]] = {
     "communication": {"exposed": 40},
     "precision": {
         "compute": 100,
-        "kinds": [KindTime(kind="gemm", precision="fp32", count=1, duration_ns=90 * MS, share=1)],
+        "kinds": [FP32],
     },
 }  # fmt: skip
 EXPERIMENTS = [
