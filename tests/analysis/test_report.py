@@ -133,17 +133,14 @@ def test_hta_compatible_prints_only_htas_numbers(trace: Path, capsys: pytest.Cap
 
 
 def broken_file(folder: Path, how: str) -> Path:
-    path = (
-        folder / {"gzip": "rank0.json.gz", "text": "notes.json", "lfs": "a.json", "sqlite": "b.sqlite"}[how]
-    )
-    content = {
-        "gzip": gzip.compress(b'{"traceEvents": [' + b" " * 10_000)[:40],
-        "text": b"this is no trace",
-        "lfs": b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n",
-        "sqlite": b"SQLite format 3\0" + b"\0" * 100,
-    }
-    path.write_bytes(content[how])
-    return path
+    name, content = {
+        "gzip": ("rank0.json.gz", gzip.compress(b'{"traceEvents": [' + b" " * 10_000)[:40]),
+        "text": ("notes.json", b"this is no trace"),
+        "lfs": ("a.json", b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n"),
+        "sqlite": ("b.sqlite", b"SQLite format 3\0" + b"\0" * 100),
+    }[how]
+    (folder / name).write_bytes(content)
+    return folder / name
 
 
 @pytest.mark.parametrize("how", ["gzip", "text", "lfs", "sqlite"])
@@ -180,37 +177,16 @@ def test_a_run_gets_its_summary_json_with_training_beside_the_trace(
     (run / "torch").mkdir(parents=True)
     (run / "metrics").mkdir()
     events = [timed("ProfilerStep#1", "user_annotation", 0, 1000), kernel(0, 600, 1)]
-    (run / "torch" / "rank0.json").write_bytes(write_decimals(tmp_path, events).read_bytes())
-    (run / "torch" / "rank0.json.gz").write_bytes(gzip.compress((run / "torch" / "rank0.json").read_bytes()))
-    (run / "torch" / "rank0.json").unlink()
+    compressed = gzip.compress(write_decimals(tmp_path, events).read_bytes())
+    (run / "torch" / "rank0.json.gz").write_bytes(compressed)
+    start = {"event": "start", "rank": 0, "world_size": 1, "model": "tiny", "flops_per_token": 2.0}
+    step = {"event": "step", "tokens": 10, "samples": 1}
+    active = step | {"phase": "active", "step_ns": 1000, "data_ns": 250}
     lines = [
-        {
-            "event": "start",
-            "rank": 0,
-            "world_size": 1,
-            "model": "tiny",
-            "flops_per_token": 2.0,
-            "device": "cpu",
-        },
-        {"event": "step", "phase": "skip", "step_ns": 900, "tokens": 10, "samples": 1, "loss": 3.0},
-        {
-            "event": "step",
-            "phase": "active",
-            "step_ns": 1000,
-            "data_ns": 250,
-            "tokens": 10,
-            "samples": 1,
-            "loss": 2.0,
-        },
-        {
-            "event": "step",
-            "phase": "active",
-            "step_ns": 1000,
-            "data_ns": 250,
-            "tokens": 10,
-            "samples": 1,
-            "loss": 1.0,
-        },
+        start | {"device": "cpu"},
+        step | {"phase": "skip", "step_ns": 900, "loss": 3.0},
+        active | {"loss": 2.0},
+        active | {"loss": 1.0},
         {"event": "end", "status": "completed", "steps": 3},
     ]
     (run / "metrics" / "rank0.jsonl").write_text("\n".join(map(json.dumps, lines)) + '\n{"event": "st')

@@ -144,11 +144,6 @@ def test_no_mistake_hides_another(harness: Harness, words: list[str], parts: lis
     assert all(part in done.stderr for part in parts), done.stderr
 
 
-def test_a_second_pair_of_dashes_changes_nothing(harness: Harness) -> None:
-    done = harness("-e", "1", "--dry-run", "--", "--", "--mixed-precision")
-    assert done.returncode == 0, done.stderr
-
-
 def test_rules_that_a_wrong_value_decides_are_not_judged() -> None:
     found = complaints("-e=1", "--steps=x", "--active-steps=3")
     assert found == ["--steps: got 'x', takes a whole number ≥ 1 and ≤ 10000000"]

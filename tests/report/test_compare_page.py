@@ -1,30 +1,34 @@
-"""The parts of a comparison's page: one scale, one moment, and nothing said that the runs do not show."""
+"""The page of a comparison: results on one scale, timelines from the same moment, and nothing that no run shows."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from harness.analysis.compare import compare
+from harness.analysis.machine import CROWDED
 from harness.analysis.metrics import metrics_by_name
-from harness.analysis.summary import RankSteps, RankTraining, Summary
+from harness.analysis.summary import Finding, Quality, RankSteps, RankTraining, Summary, Verdict
 from harness.cli.main import main
 from harness.report.compare.breakdown import explained, is_per_token, steps_in_parts
+from harness.report.compare.page import Compared, compose_comparison
 from harness.report.compare.split import split_section
 from harness.report.compare.steps import steps_section
 from harness.report.compare.timelines import timelines
 from harness.report.compare.work import collectives_section, kernels_section, kinds_section
+from harness.report.page.compose import figures, render_page
 from tests.report.conftest import Made
-from tests.report.test_report_page import all_of, parse
+from tests.report.test_report_page import NAMESPACE, all_of, parse, unpacked
 from tests.synthetic.job import HOSTILE, STEP_US, STEPS, write_traces
 
 STEP_MS = STEP_US / 1000
 
 
 def changed(s: Summary, step_factor: float, tokens: int = 100) -> Summary:
-    """The same job with longer steps, all of it idle for an unknown reason, of so many tokens."""
+    """The same job with longer steps of `tokens` tokens; the added time is idle for an unknown reason."""
     assert s.steps.duration is not None
     spread = s.steps.duration.model_copy(
         update={"median_ns": round(step_factor * s.steps.duration.median_ns)}
@@ -58,7 +62,7 @@ def test_the_part_that_grew_is_what_makes_the_difference(made: Made) -> None:
     assert explained(found, 0, per_token=False) == ""
 
 
-def test_the_parts_add_up_to_the_step_that_the_comparison_tells(made: Made) -> None:
+def test_the_parts_add_up_to_the_step_of_the_comparison(made: Made) -> None:
     """Ranks with unlike steps: the median of all their steps is not that of the steps' means over ranks."""
     ranks = [
         RankSteps(rank=0, durations_ns=[10_000_000, 10_000_000, 30_000_000]),
@@ -92,7 +96,7 @@ def test_the_numbers_beside_the_bars_add_up(made: Made) -> None:
         assert sum(float(row[column]) for row in parts) == pytest.approx(float(whole[column]), rel=0.02)
 
 
-def test_one_step_far_away_does_not_flatten_the_others(made: Made) -> None:
+def test_one_very_long_step_does_not_flatten_the_others(made: Made) -> None:
     a = changed(made.summary, 1.0)
     rank = a.steps.per_rank[0].model_copy(update={"durations_ns": [1_000_000, 1_010_000] * 10 + [90_000_000]})
     b = a.model_copy(update={"steps": a.steps.model_copy(update={"per_rank": [rank]})})
@@ -130,7 +134,9 @@ def test_without_traces_the_page_says_why_there_is_no_timeline(made: Made, tmp_p
     assert main(["compare", *files, "--html", str(page)]) == 0
     tree = parse(page.read_text())
     assert not all_of(tree, "canvas")
-    (section,) = [e for e in all_of(tree, "section") if e.get("id") == "timelines"]
+    sections = {e.get("id"): e for e in all_of(tree, "section")}
+    assert {"configuration", "steps", "split", "results"} <= sections.keys()
+    section = sections["timelines"]
     assert "not at hand" in "".join(section.itertext())
 
 
@@ -158,6 +164,67 @@ def test_of_three_runs_those_with_traces_are_drawn(made: Made) -> None:
     assert drawn.packed and drawn.missing == "the traces of c are not at hand"
     empty = timelines(("a", "b"), (made.summary, Summary()))
     assert not empty.packed and "no work of b was recorded" in empty.missing
+
+
+@pytest.fixture
+def compared(made: Made) -> Compared:
+    """A base, a run half as slow again, and one that is the same."""
+    a, b, c = made.summary, changed(made.summary, 1.5), changed(made.summary, 1.0)
+    names = ("base", "slow", "same")
+    return Compared(names, (a, b, c), [compare(a, x, ("base", n)) for n, x in (("slow", b), ("same", c))])
+
+
+def test_the_comparison_comes_first_and_no_difference_is_called_that(compared: Compared) -> None:
+    first, second = compose_comparison(compared).sentences
+    assert first.startswith("b is 50.") and "slower; its median step takes 1.50" in first
+    assert second.startswith("c: no difference seen")
+
+
+def test_the_page_says_once_what_its_intervals_do_not_know_and_whose_times_are_doubtful(
+    compared: Compared,
+) -> None:
+    finding = Finding(severity=Verdict.DOUBTFUL, what=CROWDED, evidence="n0: 4 ranks on 2 cores")
+    a, b, c = compared.summaries
+    crowded = c.model_copy(update={"quality": Quality(verdict=Verdict.DOUBTFUL, findings=[finding])})
+    pairs = [compared.pairs[0], compare(a, crowded, ("base", "same"))]
+    page = compose_comparison(Compared(compared.names, (a, b, crowded), pairs))
+    (steps,) = [section for section in page.before if section.id == "steps"]
+    assert steps.lead.count("knows one run of each only") == 1
+    assert f"Doubtful: c: {CROWDED}: n0: 4 ranks on 2 cores." in steps.lead
+    first, second = page.sentences
+    assert "doubtful" not in first
+    assert second.startswith("c: no difference seen, doubtful")
+
+
+def test_parts_of_a_step_stand_on_one_scale_in_milliseconds(compared: Compared) -> None:
+    (split,) = [f for f in figures(compose_comparison(compared)) if f.id == "time-split"]
+    totals = [sum(trace["x"][run] for trace in split.data) for run in range(3)]
+    assert totals == pytest.approx([1.0, 1.5, 1.0], rel=0.01)
+
+
+def test_two_runs_stand_one_above_the_other_from_the_same_moment(pages: dict[str, Path]) -> None:
+    page = pages["comparison"]
+    shown = "".join(parse(page.read_text()).itertext())
+    assert "no difference seen" in shown, "the same job, measured again"
+    packed = unpacked(page, "timeline-data")
+    head = json.loads(packed[4 : 4 + int.from_bytes(packed[:4], "little")])
+    assert [(strip["run"], strip["steps"][0][1]) for strip in head["strips"]] == [
+        *[("a · one", 0)] * 2,
+        *[("b · two", 0)] * 2,
+    ]
+
+
+def test_jobs_are_called_by_their_ids(made: Made) -> None:
+    a, b = (made.summary.model_copy(update={"run": {"job_id": job}}) for job in ("local-1", "local-2"))
+    page = compose_comparison(Compared(("x", "y"), (a, b), [compare(a, b, ("x", "y"))]))
+    assert page.title == "Comparison of a · local-1 and b · local-2"
+
+
+def test_the_results_are_a_table_too(compared: Compared) -> None:
+    tree = parse(render_page(compose_comparison(compared)))
+    results = next(e for e in all_of(tree, "section") if e.get("id") == "results")
+    cells = ["".join(cell.itertext()) for cell in results.iter(NAMESPACE + "th")]
+    assert cells[:6] == ["", "a", "b", "c", "b / a", "c / a"]
 
 
 pytest.importorskip("websocket", reason="pip install websocket-client: it speaks with the browser")
@@ -209,7 +276,7 @@ def test_the_keys_take_every_run_to_its_next_step(browser: Browser) -> None:
     )
 
 
-def test_runs_are_told_apart_and_nothing_of_their_names_runs(browser: Browser) -> None:
+def test_runs_have_labels_of_their_own_and_no_name_runs_as_code(browser: Browser) -> None:
     labels = browser.evaluate(
         "[...document.querySelectorAll('#timeline-ranks button')].map(b => b.textContent)"
     )

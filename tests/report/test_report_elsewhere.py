@@ -18,6 +18,10 @@ def trace(tmp_path: Path) -> str:
     return str(write_traces(tmp_path, ranks=1)[0])
 
 
+def traces_for(command: str, trace: str) -> list[str]:
+    return [trace, trace] if command == "compare" else [trace]
+
+
 @pytest.mark.parametrize(
     ("command", "flag"),
     [
@@ -35,11 +39,19 @@ def test_a_place_that_cannot_be_written(
 ) -> None:
     place = tmp_path / "a file" / "a"
     place.parent.touch()
-    assert main([command, *[trace] * (1 + (command == "compare")), flag, str(place)]) == 1
+    assert main([command, *traces_for(command, trace), flag, str(place)]) == 1
     (said,) = (line for line in capsys.readouterr().err.splitlines() if line.startswith("slurm.sh: "))
     assert said.startswith(f"slurm.sh: {'' if flag == '--out' else flag + ' '}{place}")
     assert os.strerror(errno.ENOTDIR) in said
     assert "HARNESS_RUNS" not in said, "it has no effect there"
+
+
+@pytest.mark.parametrize("command", ["report", "compare"])
+def test_a_folder_is_no_file_for_a_page(
+    trace: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    assert main([command, *traces_for(command, trace), "--html", str(tmp_path)]) == 2
+    assert "is a folder; give a file" in capsys.readouterr().err
 
 
 def test_harness_runs_is_the_advice_where_it_says_where_to_write(

@@ -214,12 +214,6 @@ def test_a_table_of_a_thousand_ranks_is_cut_and_says_where_the_rest_is() -> None
     assert "936 more rows: slurm.sh report RUN --csv DIR" in "".join(steps.itertext())
 
 
-def test_a_folder_is_no_file_for_a_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    write_traces(tmp_path / "traces")
-    assert main(["report", str(tmp_path / "traces"), "--html", str(tmp_path)]) == 2
-    assert "is a folder; give a file" in capsys.readouterr().err
-
-
 def test_the_timeline_shows_the_ranks_that_were_asked_for(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import csv
 import doctest
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -37,7 +35,6 @@ from harness.report.page.inputs import Inputs
 from harness.report.palette import CAUSES, KINDS
 from harness.report.tables import communication
 from harness.report.tables.communication import COLLECTIVES, ISSUED
-from harness.report.tables.files import write_tables
 from harness.report.tables.terminal import render
 from harness.report.tables.work import RANGES
 from tests.report.conftest import Made
@@ -114,7 +111,7 @@ def exchanged(includes_waiting: bool) -> Summary:
     )
 
 
-def test_ranks_that_disagree_are_told_and_every_table_of_collectives_is_of_one_rank() -> None:
+def test_ranks_that_disagree_are_shown_and_every_table_of_collectives_is_of_one_rank() -> None:
     s = exchanged(includes_waiting=False)
     whole, issued = COLLECTIVES.on_page(s), ISSUED.on_page(s)
     assert (
@@ -154,54 +151,40 @@ def test_a_time_with_waiting_inside_is_not_called_transfer(waits: bool, word: st
     assert list(fits.rows[0][3:6]) == ["–", "–", "0.020"]
 
 
-def test_the_lead_above_the_bars_tells_what_green_is(made: Made) -> None:
+def test_the_lead_above_the_bars_says_what_green_is(made: Made) -> None:
     (split,) = [x for x in compose(made.summary, Inputs()).before if x.id == "split"]
     assert "Green: copies" in split.lead and "Everything right of it" not in split.lead
 
 
-def test_csv_holds_every_table_of_the_summary_that_has_rows(made: Made, tmp_path: Path) -> None:
-    lists = [name for name in Summary.model_fields if isinstance(getattr(Summary(), name), list)]
-    known = {*lists} - {"ranks", "hosts", "hta"}
-    written = {path.stem for path in write_tables([made.summary, exchanged(True)], tmp_path)}
-    assert {name for name in known if getattr(made.summary, name)} <= written
-    with (tmp_path / "collective_fits.csv").open() as file:
-        assert [row["r_squared"] for row in csv.DictReader(file)] == ["0.02"]
+def fsdp_ranges(names: list[str]) -> Summary:
+    """Ranges as FSDP names them."""
+    row = RangeTime(
+        name="", instances=2, host_ns=4, kernels=1, kernel_ns=1, own_kernel_ns=1, device_span_ns=1
+    )
+    return Summary(ranges=[row.model_copy(update={"name": name}) for name in names])
 
 
 def test_ranges_that_differ_are_shown_as_texts_that_differ() -> None:
-    """As FSDP names them; the width is the terminal's."""
     layers = [*range(5, 11)] * 2
     hooks = [
         f"FSDP::{hook}_forward (blocks.{n}._checkpoint_wrapped_module)"
         for hook, n in zip(["pre"] * 6 + ["post"] * 6, layers, strict=True)
     ]
-    ranges = [
-        RangeTime(
-            name=name, instances=2, host_ns=4, kernels=1, kernel_ns=1, own_kernel_ns=1, device_span_ns=1
-        )
-        for name in hooks
-    ]
     narrow = replace(RANGES.columns[0], page=44)
-    shown = narrow.cells(RANGES.rows(Summary(ranges=ranges)), on_page=True)
+    shown = narrow.cells(RANGES.rows(fsdp_ranges(hooks)), on_page=True)
     assert len(set(shown)) == len(hooks) == 12
     assert all(len(name) <= 44 and f"blocks.{n}." in name for name, n in zip(shown, layers, strict=True))
-    printed = render(Summary(ranges=ranges))
+    printed = render(fsdp_ranges(hooks))
     assert all(f"_forward (blocks.{n}." in printed for n in range(5, 11))
 
 
 @pytest.mark.parametrize("width", [80, 118])
-def test_ranges_that_differ_are_told_apart_in_a_terminal_that_cuts_them(width: int) -> None:
+def test_ranges_that_differ_look_different_in_a_terminal_that_cuts_them(width: int) -> None:
     names = [
         f"FSDP::pre_forward (_fsdp_wrapped_module.model.layers.{n}._checkpoint_wrapped_module)"
         for n in (9, 10, 11)
     ]
-    ranges = [
-        RangeTime(
-            name=name, instances=2, host_ns=4, kernels=1, kernel_ns=1, own_kernel_ns=1, device_span_ns=1
-        )
-        for name in names
-    ]
-    printed = [line for line in render(Summary(ranges=ranges), width).splitlines() if "FSDP" in line]
+    printed = [line for line in render(fsdp_ranges(names), width).splitlines() if "FSDP" in line]
     assert all(f".{n}." in line and len(line) <= width for n, line in zip((9, 10, 11), printed, strict=True))
 
 
