@@ -64,7 +64,7 @@ def test_a_wrong_request_is_one_sentence_and_writes_nothing(
 
 
 @pytest.mark.parametrize("python", ["/nowhere/python3", "/bin/false"])
-def test_what_is_no_python_is_named(python: str) -> None:
+def test_a_file_that_is_no_python_is_named(python: str) -> None:
     ran = Ran(python, "--list")
     assert (ran.code, ran.out) == (2, "")
     assert ran.err == f"gpu-acceptance: {python} is no Python 3.10 or newer: name one in HARNESS_PYTHON.\n"
@@ -80,7 +80,7 @@ def test_the_list_names_every_step_and_needs_no_package(bare_python: Path) -> No
     ]
 
 
-def test_a_machine_without_packages_is_told_the_one_command_that_brings_them(
+def test_a_machine_without_packages_gets_the_one_command_that_installs_them(
     bare_python: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "out"

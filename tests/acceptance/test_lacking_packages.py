@@ -38,7 +38,7 @@ def test_the_needs_of_a_missing_package_are_named_too(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize("package", NEEDS)
-def test_what_we_say_a_package_needs_it_needs(package: str) -> None:
+def test_the_needs_listed_for_a_package_are_its_real_needs(package: str) -> None:
     try:
         needed = metadata.requires(package) or []
     except metadata.PackageNotFoundError:

@@ -54,7 +54,7 @@ def test_a_wrong_unit_is_found(tmp_path: Path) -> None:
     assert told["sm_clock_mhz"][0] == "pass"
 
 
-def test_what_a_device_does_not_tell_is_not_taken_for_zero(tmp_path: Path) -> None:
+def test_a_value_that_a_device_does_not_give_is_not_taken_for_zero(tmp_path: Path) -> None:
     path = our_file(tmp_path, 600.0)
     path.write_text(path.read_text().replace(",600.0,", ",,"))
     result = Result("monitor")

@@ -98,7 +98,7 @@ def test_a_run_is_launched_checked_made_small_and_packed(place: Place) -> None:
         (("--data", "/nowhere.json"), "--data: /nowhere.json does not exist"),
     ],
 )
-def test_why_a_run_failed_is_told(place: Place, words: tuple[str, ...], said: str) -> None:
+def test_the_reason_of_a_failed_run_is_shown(place: Place, words: tuple[str, ...], said: str) -> None:
     with pytest.raises(StepError, match=re.escape(said)):
         launched(place, Case("broken", ("-e", "1", *WORDS, *words), seconds=600))
     assert find(place, "broken") is None

@@ -129,7 +129,7 @@ def test_a_large_trace_loses_first_what_a_report_misses_least(tmp_path: Path) ->
     assert sum(e["cat"] == "kernel" for e in kept) == 5
 
 
-def test_fewer_steps_are_the_last_resort_and_an_impossible_limit_is_said(tmp_path: Path) -> None:
+def test_steps_are_dropped_last_and_an_impossible_limit_is_an_error(tmp_path: Path) -> None:
     path = written(tmp_path / "trace.json.gz", training(steps=5))
     assert scrubbed(path, limit=len(scrubbed(path, most_steps=2).packed)).steps < 5
     with pytest.raises(ValueError, match="even one step is larger than 50 bytes"):

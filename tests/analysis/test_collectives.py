@@ -178,7 +178,7 @@ def test_a_line_through_the_points_is_given() -> None:
     assert not [w for w in found.quality.withheld if "collective_fits" in w.field]
 
 
-def test_times_of_ranks_that_were_not_matched_are_told_to_include_waiting() -> None:
+def test_times_of_unmatched_ranks_are_marked_as_including_waiting() -> None:
     matched = job(rank(0, [(0, 100)]), rank(1, [(50, 100)]))
     alone = job(rank(0, [(0, 100)]))
     assert [(m.median_transfer_ns, m.includes_waiting) for m in matched.message_sizes] == [(50, False)]
@@ -291,7 +291,7 @@ def test_clocks_in_unix_nanoseconds_are_compared_to_the_nanosecond() -> None:
     assert found.collectives[0].mean_start_skew_ns == 71
 
 
-def test_skew_is_told_even_where_no_process_says_which_rank_it_is() -> None:
+def test_clock_skew_is_reported_even_where_no_process_knows_its_rank() -> None:
     made = Made(source="nsys", path="node0.sqlite", world_size=2)
     for pid, late in ((10, 0), (20, 40)):
         made.collective(late, 100, size=MB, members=2)

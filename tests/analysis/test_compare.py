@@ -176,7 +176,7 @@ def test_of_several_runs_each_is_against_the_first() -> None:
     assert "only in c" in text and "only in b" not in text
 
 
-def test_collectives_are_told_even_where_no_size_is_recorded() -> None:
+def test_collectives_are_compared_even_where_no_size_is_recorded() -> None:
     a = a_summary([10] * 9)
     unknown = [c.model_copy(update={"bytes": None}) for c in a.collective_phases]
     text = render_comparisons([compare(a, a.model_copy(update={"collective_phases": unknown}), NAMES)])
@@ -221,7 +221,7 @@ def test_a_run_that_was_disturbed_makes_the_comparison_doubtful_with_its_reason(
     assert f"doubtful: c: {BUSY}" in render_comparisons(of_three)
 
 
-def test_facts_are_per_step_and_of_the_window() -> None:
+def test_metrics_are_per_step_and_of_the_window() -> None:
     known = metrics_by_name(a_summary([1000] * 10))
     assert known["all_reduce_count"] == 1
     assert known["all_reduce_bytes"] == 10
@@ -302,7 +302,7 @@ def test_fail_if_is_an_exit_code(
         assert "is a number; compare it with one, as in --fail-if 'step_time > 1.05'" in said
 
 
-def test_from_nought_to_something_is_infinitely_more(
+def test_from_zero_to_something_is_infinitely_more(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     files = []
@@ -317,7 +317,7 @@ def test_from_nought_to_something_is_infinitely_more(
     assert main([*argv, "idle_synchronisation_share > 1"]) == 0
 
 
-def test_a_fact_of_one_run_only_is_no_misspelt_name(
+def test_a_metric_of_one_run_only_is_no_misspelt_name(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     for name, kinds in (

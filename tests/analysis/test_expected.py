@@ -35,13 +35,13 @@ def run(training: dict[str, Any] | None = None, **asked: Any) -> dict[str, float
         ({"exercise": 3}, {}, {}),
     ],
 )  # fmt: skip
-def test_bytes_per_micro_batch_are_foretold(asked: Any, training: Any, expected: dict[str, float]) -> None:
+def test_bytes_per_micro_batch_are_predicted(asked: Any, training: Any, expected: dict[str, float]) -> None:
     found = {name: value for name, value in run(training, **asked).items() if name.startswith("expected_")}
     found.pop("expected_state_bytes", None)
     assert found == {f"expected_{kind}_bytes": size for kind, size in expected.items()}
 
 
-def test_the_models_state_is_foretold_with_hpzs_second_copy() -> None:
+def test_the_models_state_is_predicted_with_hpzs_second_copy() -> None:
     assert run(exercise=1)["expected_state_bytes"] == 16 * PARAMETERS
     sharded: dict[str, Any] = {"exercise": 2, "zero_stage": 3, "mixed_precision": True}
     assert run(**sharded, hpz_partition=4)["expected_state_bytes"] == 16 * PARAMETERS / 4
@@ -55,7 +55,7 @@ def test_parameters_take_the_bytes_of_their_type(dtype: str, size: int) -> None:
     assert run({"dtype": dtype})["parameter_bytes"] == size * PARAMETERS
 
 
-def test_a_step_is_the_same_median_in_facts_and_in_comparisons() -> None:
+def test_a_step_is_the_same_median_in_metrics_and_in_comparisons() -> None:
     steps = Steps(source="made", per_rank=[RankSteps(rank=0, durations_ns=[10, 20, 30, 100])])
     summary = Summary(steps=steps, world_size=4, efficiency=Efficiency(tokens_per_s=400.0))
     compared = compare(summary, summary, ("a", "b")).step_time

@@ -35,7 +35,7 @@ def test_a_gap_inside_a_synchronising_call_is_synchronisation() -> None:
     assert idle_of(made) == {"synchronisation": 30, "launch-bound": 10, "other": 10}
 
 
-def test_a_watchdog_that_waits_for_an_event_blocks_nobody() -> None:
+def test_a_watchdog_that_waits_for_an_event_is_no_synchronisation_of_the_training() -> None:
     made = Made().step(0, 100, 0).call(5, 40, "cudaEventSynchronize", thread=77)
     made.event(0, 10, launch_ns=0).event(60, 100, launch_ns=50)
     assert idle_of(made) == {"launch-bound": 40, "other": 10}

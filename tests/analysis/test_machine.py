@@ -135,7 +135,7 @@ def test_nodes_that_one_machine_plays_are_no_others_to_each_other(tmp_path: Path
     assert [f.what for f in said(apart, training)] == [BUSY, BUSY]
 
 
-def test_more_ranks_than_cores_are_said(tmp_path: Path) -> None:
+def test_more_ranks_than_cores_are_a_finding(tmp_path: Path) -> None:
     folders = [recorded(tmp_path / f"n0-{i}", [(50, 100)] * 5, host=f"n0-{i}") for i in range(2)]
     training = [*ranks(2, (1, 4), node=0), *ranks(2, (1, 4), node=1)]
     (found,) = said(folders, training)

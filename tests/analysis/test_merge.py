@@ -115,7 +115,7 @@ def jobs(*found: RankPart) -> list[list[str]]:
     return [[p.source.path for p in job] for job in group(found)]
 
 
-def test_files_are_one_job_when_their_world_says_so() -> None:
+def test_files_are_one_job_when_their_world_size_says_so() -> None:
     assert jobs(identified("a/r1", 1, 2), identified("a/r0", 0, 2)) == [["a/r0", "a/r1"]]
 
 
@@ -123,7 +123,7 @@ def test_files_without_a_world_stand_side_by_side() -> None:
     assert jobs(identified("a/x", None, None), identified("a/y", None, None)) == [["a/x"], ["a/y"]]
 
 
-def test_two_jobs_of_one_size_are_told_apart_by_their_folders() -> None:
+def test_two_jobs_of_one_size_are_separated_by_their_folders() -> None:
     files = [identified(f"{folder}/r{r}", r, 2) for folder in ("a", "b") for r in (0, 1)]
     assert jobs(*files) == [["a/r0", "a/r1"], ["b/r0", "b/r1"]]
 
@@ -132,7 +132,7 @@ def test_a_rank_recorded_twice_in_one_folder_is_not_merged_with_itself() -> None
     assert jobs(identified("a/x0", 0, 2), identified("a/y0", 0, 2)) == [["a/x0"], ["a/y0"]]
 
 
-def test_a_file_that_tells_a_rank_twice_is_a_job_of_its_own() -> None:
+def test_a_file_that_contains_a_rank_twice_is_a_job_of_its_own() -> None:
     found = [identified("a", 0, 2, pid=1), identified("a", 0, 2, pid=2), identified("b", 1, 2)]
     assert jobs(*found) == [["a", "a"], ["b"]]
 

@@ -87,7 +87,7 @@ def test_several_processes_of_one_report_are_several_ranks() -> None:
     assert [(d.rank, d.pid, d.compute_ns) for d in found.devices] == [(0, 111, 10), (1, 222, 11)]
 
 
-def test_waiting_inside_a_collective_is_told_apart_from_communication() -> None:
+def test_waiting_inside_a_collective_is_separated_from_its_transfer() -> None:
     ranks = []
     for rank, start in ((0, 0), (1, 960)):
         made = Made(rank=rank, world_size=2, path=f"rank{rank}", host="n", clock="unix")
@@ -205,7 +205,7 @@ def test_idle_stands_when_only_steps_before_or_after_the_window_are_empty() -> N
     assert summary_of(made).devices[0].idle_ns == 50
 
 
-def test_cuda_graphs_that_were_recorded_whole_are_told_and_overlap_is_not_known() -> None:
+def test_cuda_graphs_that_were_recorded_whole_are_reported_and_their_overlap_is_not_known() -> None:
     made = Made(source="nsys")
     for i in range(4):
         made.step(i * 100, i * 100 + 100, i)
@@ -226,7 +226,7 @@ def test_cuda_graphs_that_were_recorded_whole_are_told_and_overlap_is_not_known(
 
 
 @pytest.mark.parametrize(("until", "idle_ns"), [(300, 240), (200, None)])
-def test_a_cut_off_file_that_is_not_in_the_order_of_time_tells_no_idle_time(
+def test_a_cut_off_file_that_is_not_in_the_order_of_time_has_no_idle_time(
     until: int, idle_ns: int | None
 ) -> None:
     """A file whose last record starts at 300 holds all before it; one whose last starts at 200 holds some of what
@@ -255,7 +255,7 @@ def test_a_cut_off_file_that_is_not_in_the_order_of_time_tells_no_idle_time(
         ("forward", "nothing marks the steps"),
     ],
 )
-def test_a_rhythm_of_layers_is_not_taken_for_steps(module: str, what: str) -> None:
+def test_a_periodicity_of_layers_is_not_taken_for_steps(module: str, what: str) -> None:
     """Two steps of eight layers, and nothing but the attention kernel to tell a period."""
     made = Made()
     for i in range(16):

@@ -53,7 +53,7 @@ def test_iterations_are_the_outer_unit_when_both_are_marked() -> None:
     assert steps_of(made).source == "range iteration"
 
 
-def test_without_marks_the_evenly_recurring_kernel_gives_the_rhythm_and_says_so() -> None:
+def test_without_marks_a_periodic_kernel_gives_the_steps_and_is_named_as_their_source() -> None:
     made = Made()
     for i in range(8):
         made.event(i * 1000, i * 1000 + 5, "once_per_step")
@@ -75,7 +75,7 @@ def test_the_marks_of_a_worker_without_device_work_are_no_steps() -> None:
     assert (int(found.counted.sum()), found.window) == (4, (0, 40_000))
 
 
-def test_without_marks_or_rhythm_there_are_no_steps() -> None:
+def test_without_marks_or_periodicity_there_are_no_steps() -> None:
     assert steps_of(Made().event(0, 10).event(500, 510)).source == "none"
 
 

@@ -107,7 +107,7 @@ def test_a_training_that_was_killed_has_its_steps_and_no_status(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("tokens", ["x", [], float("nan"), 10**400])
-def test_a_line_with_something_else_than_a_number_is_left_out_and_told(
+def test_a_line_with_a_value_that_is_no_number_is_left_out_and_reported(
     tmp_path: Path, tokens: object
 ) -> None:
     step = {"event": "step", "step": 0, "unix_ns": 1, "step_ns": 5, "tokens": 7}

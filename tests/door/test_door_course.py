@@ -103,7 +103,7 @@ def read(tmp_path: Path, text: str, key: str, **environment: str) -> str:
     return done.stdout
 
 
-def test_a_variable_that_is_not_set_does_not_matter_to_who_has_set_the_setting(tmp_path: Path) -> None:
+def test_an_unset_variable_does_not_matter_where_the_user_has_set_the_setting(tmp_path: Path) -> None:
     for own in ("/mine", ""):
         assert read(tmp_path, "HARNESS_RUNS=$NO_SUCH_PLACE/x", "HARNESS_RUNS", HARNESS_RUNS=own) == own
 
@@ -137,7 +137,7 @@ def test_the_example_is_valid_as_it_is_and_with_its_comments_taken_away(checkout
         assert answer.stderr == "slurm.sh: HARNESS_PYTHON=/nonexistent: there is no such program.\n"
 
 
-def test_whoever_makes_an_environment_that_others_cannot_reach_hears_it(tmp_path: Path) -> None:
+def test_an_environment_that_others_cannot_reach_gives_a_warning_when_it_is_made(tmp_path: Path) -> None:
     (tmp_path / "configs").mkdir()
     (tmp_path / "configs" / "course.env").touch()
     closed = tmp_path / "closed"
@@ -260,7 +260,7 @@ def test_a_python_that_is_gone_is_not_called_closed(open_place: Path, wheels: Pa
 
 
 @as_nobody
-def test_who_shares_an_environment_that_lacks_something_hears_who_can_help(
+def test_users_of_a_shared_environment_that_lacks_something_are_shown_its_owner(
     open_place: Path, wheels: Path
 ) -> None:
     if subprocess.run(["/usr/bin/env", "python3", "-c", ""], user=NOBODY, check=False).returncode:

@@ -69,7 +69,7 @@ def test_an_unknown_extra_is_named(warm: Checkout) -> None:
     assert "'trian'" in answer.stderr
 
 
-def test_two_who_start_at_once_install_once(checkout: Checkout) -> None:
+def test_two_starts_at_once_install_once(checkout: Checkout) -> None:
     both = [checkout.start("status") for _ in range(2)]
     answers = [Answer(p.wait(120), *p.communicate()) for p in both]
     assert [answer.code for answer in answers] == [0, 0], answers
@@ -79,7 +79,7 @@ def test_two_who_start_at_once_install_once(checkout: Checkout) -> None:
     assert all(answer.said["alpha"] for answer in answers)
 
 
-def test_who_waits_is_told_for_whom(checkout: Checkout) -> None:
+def test_a_start_that_waits_names_the_process_that_it_waits_for(checkout: Checkout) -> None:
     lock = checkout.root / ".venv.lock"
     lock.symlink_to(f"anna@login7:{os.getpid()}")
     waiting = checkout.start("status")

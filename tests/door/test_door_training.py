@@ -13,7 +13,7 @@ from tests.door.door_checkout import Checkout
 ARGUMENTS = ["-e", "1", "--train", "two words", "*"]
 
 
-def test_what_needs_it_is_started_again_with_the_same_words(checkout: Checkout) -> None:
+def test_a_command_that_needs_it_is_started_again_with_the_same_arguments(checkout: Checkout) -> None:
     answer = checkout.run(*ARGUMENTS)
     assert answer.code == 0, answer.stderr
     assert answer.said["torch"]
@@ -27,7 +27,7 @@ def test_the_stand_in_answers_as_the_harness_does(warm: Checkout) -> None:
     assert f"sys.exit({TrainingNeeded.exit_code})" in (warm.root / "harness" / "__main__.py").read_text()
 
 
-def test_who_needs_it_still_is_not_started_for_ever(checkout: Checkout) -> None:
+def test_a_command_that_still_needs_it_is_not_started_again_and_again(checkout: Checkout) -> None:
     answer = checkout.run("--never")
     assert answer.code == TrainingNeeded.exit_code
     assert answer.stderr.count("this needs the training packages") == 2

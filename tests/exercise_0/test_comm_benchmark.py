@@ -162,7 +162,7 @@ def test_two_real_processes_measure_every_collective_and_all_are_right(tmp_path:
     assert done.stdout.count("busbw GB/s") == 6 and "WRONG" not in done.stdout
 
 
-def test_one_process_alone_is_told_so(tmp_path: Path) -> None:
+def test_one_process_alone_is_named_as_the_reason(tmp_path: Path) -> None:
     alone = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
     argv = [sys.executable, str(EXERCISE / "comm_tests.py"), "collectives", "--run-dir", str(tmp_path)]
     done = subprocess.run(argv, capture_output=True, text=True, check=False, env={**os.environ, **alone})

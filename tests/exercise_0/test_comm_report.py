@@ -55,7 +55,7 @@ def test_the_verdict_is_not_repeated_below_the_runs_own_output(tmp_path: Path) -
     assert "No verdict" in render_comm(folder, verdict_was_shown=True)
 
 
-def test_where_too_few_sizes_were_measured_for_a_line_that_is_said(tmp_path: Path) -> None:
+def test_too_few_sizes_for_a_line_are_reported_as_such(tmp_path: Path) -> None:
     one = {"collective": "all_reduce", "scope": "intra", "ranks": 4, "points": [a_point(1024)], "fit": None}
     text = render_comm(a_run(tmp_path, [one]))
     assert "1 KiB" in text and "Without α: too few message sizes" in " ".join(text.split())

@@ -154,7 +154,7 @@ def test_wrong_numbers_of_a_collective_are_a_problem_of_the_verdict() -> None:
     assert "with wrong results" in verdict_line([problem], [node], found)
 
 
-def test_a_tool_that_fails_says_what_it_said(tmp_path: Path) -> None:
+def test_the_message_of_a_tool_that_fails_is_shown(tmp_path: Path) -> None:
     node = record(tmp_path, p2p_read="no_driver.txt")
     assert "begins: NVIDIA-SMI has failed" in node["tests"]["p2p_read"]["reason"]
     assert node["tests"]["topology"]["reason"].endswith("ended with 3: no such thing")

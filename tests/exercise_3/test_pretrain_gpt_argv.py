@@ -43,7 +43,7 @@ def one_flag_per_line(words: list[str]) -> str:
         ("mixtral-8x7b-n2-tp2-ep4", "mixtral-8x7b", {"nodes": 2, "tp": 2, "ep": 4}),
     ],
 )
-def test_the_words_are_the_golden_ones(name: str, model: str, fields: dict[str, object]) -> None:
+def test_the_arguments_are_the_golden_ones(name: str, model: str, fields: dict[str, object]) -> None:
     """After a deliberate change: HARNESS_WRITE_GOLDEN=1 pytest tests/exercise_3, then read the diff."""
     path = GOLDEN / f"{name}.txt"
     if os.environ.get("HARNESS_WRITE_GOLDEN"):
@@ -51,7 +51,7 @@ def test_the_words_are_the_golden_ones(name: str, model: str, fields: dict[str, 
     assert one_flag_per_line(argv(model, fields)) == path.read_text()
 
 
-def test_megatron_computes_in_bf16_unless_it_is_told_not_to() -> None:
+def test_megatron_computes_in_bf16_unless_asked_for_fp32() -> None:
     """In fp32 the slides' iterations would take Leonardo 48 minutes, and its debug queue gives 30."""
     assert "--bf16" in argv("mistral-7b")
     assert "--bf16" not in argv("mistral-7b", {"mixed_precision": False})

@@ -108,7 +108,7 @@ def test_interleaving_waits_are_named_after_what_they_wait_for(interleaved: Run)
 
 
 @pytest.mark.parametrize(("flags", "beside_backward"), [((), True), (("--no-overlap",), False)])
-def test_gradients_are_reduced_beside_backward_unless_told_otherwise(
+def test_gradients_are_reduced_beside_backward_unless_overlap_is_off(
     tmp_path: Path, flags: tuple[object, ...], beside_backward: bool
 ) -> None:
     run = completed(train(tmp_path / "run", *SIZES, "--no-distributed-optimizer", *flags))

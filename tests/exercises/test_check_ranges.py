@@ -93,7 +93,7 @@ def test_what_is_left_of_steps_that_recording_cut_is_no_fault(
     )
 
 
-def test_no_trace_at_all_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_trace_at_all_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([str(tmp_path)]) == 2
     assert "has no trace: was the profiler started (GAP 2) and moved on (GAP 3)?" in capsys.readouterr().out
 
@@ -184,7 +184,7 @@ def test_an_export_without_any_range_misses_all_seven(
         ("profile_node0.sqlite", b"not a database, but a text of some length"),
     ],
 )
-def test_what_is_no_trace_is_one_sentence(
+def test_a_file_that_is_no_trace_is_one_sentence(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, content: bytes
 ) -> None:
     path = tmp_path / name

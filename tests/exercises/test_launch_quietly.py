@@ -46,7 +46,7 @@ def test_deepspeed_does_not_warn_of_the_gpus_a_laptop_lacks(tmp_path: Path) -> N
         ({"SLURM_NODEID": "1"}, False),
     ],
 )
-def test_what_a_training_is_at_is_said_once_for_all_ranks(
+def test_the_progress_of_a_training_is_printed_once_for_all_ranks(
     environment: dict[str, str],
     speaks: bool,
     monkeypatch: pytest.MonkeyPatch,

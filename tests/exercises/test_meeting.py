@@ -85,5 +85,5 @@ def test_ranks_meet_where_recording_begins_and_ends_and_nowhere_else(tmp_path: P
     )
 
 
-def test_who_leaves_inside_the_window_waits_for_nobody(tmp_path: Path) -> None:
+def test_a_rank_that_ends_inside_the_window_does_not_wait_for_the_others(tmp_path: Path) -> None:
     run(tmp_path, last_step=1, meetings=["step_begins 1"])

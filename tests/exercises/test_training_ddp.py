@@ -43,7 +43,7 @@ def data_share(run: Finished) -> float:
     return float(median(step["data_ns"] / step["step_ns"] for step in steps))
 
 
-def test_metrics_tell_the_run_from_start_to_end(default: Finished) -> None:
+def test_metrics_describe_the_run_from_start_to_end(default: Finished) -> None:
     assert default.code == 0, default.stderr[-3000:]
     for rank in (0, 1):
         start, *steps, end = default.metrics(rank)

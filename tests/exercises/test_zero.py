@@ -57,7 +57,7 @@ def test_hpz_gathers_in_backward_within_the_partition_only(hpz: Finished) -> Non
     ("run", "sharding", "tolerance"),
     [("ddp", "none", 0.01), ("zero2", "zero2", 0.01), ("zero3", "zero3", 0.2)],
 )
-def test_bytes_per_step_are_what_theory_says(
+def test_bytes_per_step_are_those_of_theory(
     run: str, sharding: Sharding, tolerance: float, request: pytest.FixtureRequest
 ) -> None:
     """Stage 3 keeps some layers between the passes or gathers them again, hence its tolerance."""
@@ -80,7 +80,7 @@ def test_every_stage_learns_what_ddp_learns(
         assert run.mean_losses() == pytest.approx(expected, abs=1e-3)
 
 
-def test_hpz_learns_what_ddp_learns_on_as_many_ranks(ddp_of_four: Finished, hpz: Finished) -> None:
+def test_hpz_learns_what_ddp_learns_on_the_same_number_of_ranks(ddp_of_four: Finished, hpz: Finished) -> None:
     assert hpz.mean_losses() == pytest.approx(ddp_of_four.mean_losses(), abs=1e-3)
 
 

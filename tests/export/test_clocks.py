@@ -28,7 +28,7 @@ def rank(
     return trace(events, collectives=told, rank=number, host=host)
 
 
-def test_a_node_whose_clock_is_ahead_is_shifted_back_and_that_is_said() -> None:
+def test_a_node_whose_clock_is_ahead_is_shifted_back_with_a_note() -> None:
     model = build_model([rank(0, "a", 0, jitter=2_000), rank(1, "b", 740_000, jitter=2_000)])
     assert abs(model.tasks[1].offset_ns - model.tasks[0].offset_ns + 740_000) < 3_000
     assert (
@@ -68,7 +68,7 @@ def test_a_recording_that_ended_earlier_is_compared_by_what_both_have() -> None:
     assert offsets == [0, -(10**6)] and "by the ends of 5 collectives" in note
 
 
-def test_the_exports_and_the_summary_tell_the_same_of_a_clock() -> None:
+def test_the_exports_and_the_summary_agree_on_a_clock() -> None:
     traces = [rank(0, "a", 0, jitter=2_000), rank(1, "b", 740_000, jitter=2_000)]
     parts = [part for one in traces for part in measure_trace(one, Window.GPU, load_rules())]
     assert {c.host: -c.offset_ns for c in summarise_job(parts).clocks} == {
@@ -82,7 +82,7 @@ def test_a_node_that_cannot_be_compared_is_named() -> None:
     assert "the clocks of b and a cannot be compared" in note
 
 
-def test_groups_that_share_a_name_are_told_apart_by_their_members() -> None:
+def test_groups_that_share_a_name_are_separated_by_their_members() -> None:
     """Both nodes call their own two ranks "tp"; what one ends has nothing to do with what the other does."""
     traces = [
         replace(rank(number, host, ahead), groups={"dp": members})
@@ -99,7 +99,7 @@ def test_a_node_is_compared_through_another_where_it_shares_nothing_with_the_fir
     assert offsets_ns(traces)[0] == [0, -500_000, -500_000, -800_000]
 
 
-def test_undated_traces_that_do_not_overlap_start_together_and_that_is_said() -> None:
+def test_undated_traces_that_do_not_overlap_start_together_with_a_note() -> None:
     pair = [trace([event("x", start, start + 5)], clock="trace") for start in (100, 900)]
     offsets, unix, notes = offsets_ns(pair)
     assert offsets == [-100, -900] and not unix and "do not say when" in notes[0]

@@ -60,7 +60,7 @@ def test_a_runs_paraver_trace_is_beside_its_traces_and_names_its_nodes(
     assert str(run / "torch" / "trace.prv") in said and "own engine, 2 tasks" in said
 
 
-def test_what_the_training_wrote_of_itself_may_be_damaged(run: Path) -> None:
+def test_the_metrics_of_the_training_may_be_damaged(run: Path) -> None:
     (run / "metrics/rank0.jsonl").write_text('{"event": "start", "rank": "x", "host": 1}\n')
     assert main(["paraver", str(run)]) == 0
     assert "rank 1 @ node8" in strict_prv.read(run / "torch" / "trace.prv").names["TASK"]
@@ -131,14 +131,14 @@ def test_a_folder_is_no_name_to_write_to(
     assert [p.name for p in here.rglob("*")] == ["results"]
 
 
-def test_files_and_folders_go_where_they_are_told(run: Path, tmp_path: Path) -> None:
+def test_files_and_folders_go_where_the_flag_says(run: Path, tmp_path: Path) -> None:
     assert main(["paraver", str(run / "torch"), "--out", str(tmp_path / "here")]) == 0
     assert (tmp_path / "here.prv").is_file() and not (run / "torch" / "trace.prv").exists()
     assert main(["perfetto", str(run / "torch/rank1.json.gz"), "--out", str(tmp_path / "one.json.gz")]) == 0
     assert (tmp_path / "one.json.gz").is_file()
 
 
-def test_what_was_written_is_said_with_units(
+def test_the_written_file_is_described_with_units(
     here: Path, run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert doctest.testmod(export).failed == 0

@@ -142,7 +142,7 @@ def test_a_trace_that_lacks_what_the_report_holds_is_refused(
         convert([report], bench.out, bench.tool())
 
 
-def test_an_old_nsys_is_asked_for_the_export_and_its_failure_is_told(tmp_path: Path) -> None:
+def test_an_old_nsys_is_asked_for_the_export_and_its_failure_is_shown(tmp_path: Path) -> None:
     bench = Bench(tmp_path, nsys="2023.4.4")
     with pytest.raises(WorkError, match=r"nsys could not export .*/lrdn1/profile.nsys-rep to sqlite"):
         convert([bench.report("lrdn1", 30)], bench.out, bench.tool())
@@ -154,7 +154,7 @@ def test_an_old_nsys_is_asked_for_the_export_and_its_failure_is_told(tmp_path: P
     assert not bench.calls_file.exists()
 
 
-def test_what_cannot_be_started_is_said(bench: Bench) -> None:
+def test_a_program_that_cannot_be_started_is_named(bench: Bench) -> None:
     report = bench.report("lrdn1", 30)
     fake_nsys2prv.make_export(report.with_suffix(".sqlite"), 30, "lrdn1")
     with pytest.raises(WorkError, match="no-such-program cannot be started"):
@@ -162,7 +162,7 @@ def test_what_cannot_be_started_is_said(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("nsys", ["2023.4.4", "2024.6.2"])
-def test_a_recording_without_cuda_calls_is_said_to_be_one(tmp_path: Path, nsys: str) -> None:
+def test_a_recording_without_cuda_calls_is_an_error_that_says_so(tmp_path: Path, nsys: str) -> None:
     bench = Bench(tmp_path, nsys=nsys)
     report = bench.report("laptop", 30)
     fake_nsys2prv.make_export(report.with_suffix(".sqlite"), 30, "laptop", calls=False)
@@ -171,7 +171,7 @@ def test_a_recording_without_cuda_calls_is_said_to_be_one(tmp_path: Path, nsys: 
     assert not bench.calls_file.exists()
 
 
-def test_a_recording_that_nsys2prv_exported_itself_tells_why_it_failed(bench: Bench) -> None:
+def test_a_recording_that_nsys2prv_exported_itself_shows_why_it_failed(bench: Bench) -> None:
     report = bench.report("laptop", 30)
     with pytest.raises(WorkError, match="nsys recorded none"):
         convert([report], bench.out, bench.tool("no-calls"))

@@ -13,7 +13,7 @@ from harness.export.nsys2prv import Tool, convert
 from tests.real_traces import real_trace
 
 
-def test_an_nsys_too_old_for_nsys2prv_is_said_to_be(nsys_folder: Path, tmp_path: Path) -> None:
+def test_an_nsys_too_old_for_nsys2prv_is_an_error_that_says_so(nsys_folder: Path, tmp_path: Path) -> None:
     report = tmp_path / "rank0.nsys-rep"
     shutil.copyfile(real_trace("nsys_a100_ddp_4gpu/rank0.nsys-rep"), report)
     tool = Tool(environ={**os.environ, "PATH": f"{nsys_folder}{os.pathsep}{os.environ['PATH']}"})

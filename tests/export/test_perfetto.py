@@ -157,7 +157,7 @@ def test_an_arrow_leads_from_the_launch_to_its_kernel(tmp_path: Path) -> None:
     assert gemm["args"] == {"correlation": 9}
 
 
-def test_a_collective_tells_its_kind_size_and_group(tmp_path: Path) -> None:
+def test_a_collective_has_its_kind_size_and_group(tmp_path: Path) -> None:
     told = [{"event": 0, "kind": "all_reduce", "bytes": 4096, "group": 'the "dp" group', "group_size": 8}]
     (found,) = slices(written([trace([event("ncclX", 0, 5)], collectives=told)], tmp_path), "communication")
     assert found["args"] == {
@@ -189,7 +189,7 @@ def test_the_monitors_samples_of_the_time_are_counters(tmp_path: Path) -> None:
     assert "monitor · lrdn1" in [e["args"]["name"] for e in events if e["name"] == "process_name"]
 
 
-def test_without_a_date_in_the_trace_the_monitor_is_left_out_and_that_is_said(tmp_path: Path) -> None:
+def test_without_a_date_in_the_trace_the_monitor_is_left_out_with_a_note(tmp_path: Path) -> None:
     undated = trace([event("gemm", 0, 50)], clock="trace")
     done = write_perfetto([undated], tmp_path / "t.json.gz", recordings=[monitor(0)])
     assert any("monitor's counters are left out" in note for note in done.notes)

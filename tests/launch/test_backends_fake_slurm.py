@@ -69,7 +69,7 @@ def test_a_second_submission_is_a_second_run(
     assert len(list((tmp_path / "runs" / "exercise_1_DDP" / "profiler").iterdir())) == 2
 
 
-def test_a_refusal_shows_sbatchs_own_words_and_leaves_nothing(
+def test_a_refusal_shows_sbatchs_own_message_and_leaves_nothing(
     programs: Path, site: str, harness: Harness, tmp_path: Path
 ) -> None:
     fake(programs, "sbatch", "echo 'sbatch: error: Invalid qos specification' >&2; exit 1")
@@ -130,7 +130,7 @@ def test_an_enclosing_jobs_variables_do_not_leak(programs: Path, site: str, harn
     )
 
 
-def test_what_the_script_says_cannot_be_overruled_from_outside(
+def test_directives_of_the_script_cannot_be_overruled_from_outside(
     programs: Path, site: str, harness: Harness
 ) -> None:
     """sbatch reads SBATCH_ variables after the script and before its command line."""
@@ -321,7 +321,7 @@ def test_a_task_has_left_the_queue_only_when_squeue_says_so(
     assert slurm_commands.in_queue(slurm_commands.JobId("4711_3")) == is_queued
 
 
-def test_who_does_not_answer_in_time_is_passed_over(
+def test_a_command_that_does_not_answer_in_time_is_passed_over(
     programs: Path, run: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(slurm_commands, "QUESTION_S", 2)
@@ -340,7 +340,7 @@ def test_who_does_not_answer_in_time_is_passed_over(
     assert (programs / "squeue.log").read_text() == "\n", "of many runs it is asked once"
 
 
-def test_accounting_that_lags_behind_is_believed_only_when_nobody_knows_better(
+def test_accounting_that_lags_behind_is_believed_only_without_a_better_source(
     programs: Path, run: Run
 ) -> None:
     """For seconds after a job's end sacct goes on saying that it pends or runs."""

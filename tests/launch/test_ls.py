@@ -79,7 +79,7 @@ def test_runs_that_are_left_out_are_counted(runs: Path, capsys: pytest.CaptureFi
     assert listed(capsys)[1] == ""
 
 
-def test_names_that_do_not_fit_are_shortened_and_that_is_said(
+def test_names_that_do_not_fit_are_shortened_with_a_note(
     runs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("COLUMNS", raising=False)  # tests that run side by side are given a width

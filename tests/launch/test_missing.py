@@ -77,7 +77,7 @@ def test_a_file_where_a_folder_is_needed_is_called_that(machine: Machine, tmp_pa
     assert f"the checkpoint {tmp_path}/Llama-3.2-1B exists but is not a folder" in said
 
 
-def test_all_that_is_missing_is_told_at_once(machine: Machine, tmp_path: Path) -> None:
+def test_all_that_is_missing_is_named_at_once(machine: Machine, tmp_path: Path) -> None:
     said = complaint(at(machine, tmp_path, DDP(data="/no/a"), models_dir="/no", nsys="nosuch")).splitlines()
     assert len(said) == 3
 
@@ -102,7 +102,7 @@ def test_a_dry_run_warns_of_what_a_launch_would_stop_at(tmp_path: Path, harness:
     assert "would" not in harness("-e", "1", "--dry-run").stderr
 
 
-def test_a_dry_run_says_where_a_launch_would_first_install_with_a_stand_in_for_a_missing_torch(
+def test_with_a_stand_in_for_a_missing_torch_a_dry_run_says_that_a_launch_would_first_install_it(
     machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("harness.launch.check.importlib.util.find_spec", lambda _: None)
@@ -160,7 +160,7 @@ def test_a_megatron_prefix_takes_the_place_of_other_data(machine: Machine, tmp_p
 
 
 @pytest.mark.parametrize("name", ["a,b.json", "a:b.json"])
-def test_a_name_that_no_bind_can_say_is_refused(machine: Machine, tmp_path: Path, name: str) -> None:
+def test_a_name_that_cannot_be_a_bind_is_refused(machine: Machine, tmp_path: Path, name: str) -> None:
     with pytest.raises(RequestError, match="cannot bind a path with a comma or a colon"):
         at(machine, tmp_path, DDP(data=f"/data/{name}"))
 
@@ -178,7 +178,7 @@ def test_megatron_lm_runs_in_its_own_image(machine: Machine, tmp_path: Path) -> 
         at(machine, tmp_path, asked.model_copy(update={"profiler": "torch"}), container=container)
 
 
-def test_a_checkpoint_without_weights_is_told_before_the_queue(machine: Machine, tmp_path: Path) -> None:
+def test_a_checkpoint_without_weights_is_refused_before_the_queue(machine: Machine, tmp_path: Path) -> None:
     """Its numbers alone are enough for random weights."""
     sizes = yaml.safe_load((ROOT / "configs/models/tiny-llama.yaml").read_text()) | {"model_type": "llama"}
     folder = tmp_path / "mine"

@@ -68,7 +68,7 @@ def test_a_renamed_option_gets_the_name_this_one_knows() -> None:
     assert warnings == []
 
 
-def test_what_it_cannot_trace_is_left_out_and_said() -> None:
+def test_options_that_it_cannot_trace_are_left_out_with_a_warning() -> None:
     argv, warnings = profile_argv(OLD, load_options("megatron"), "out", has_gpu=True)
     assert "--trace=cuda,nvtx,osrt,cudnn,cublas" in argv
     assert warnings == ["this nsys (2022.4.2) cannot trace ucx: left out"]
@@ -118,7 +118,7 @@ def test_whether_gpu_metrics_can_be_had_is_read_from_nsyss_own_list(said: str, r
 
 
 @pytest.mark.parametrize(("said", "sampled"), [(LISTED, True), (REFUSED, False)])
-def test_with_a_fake_nsys_metrics_nobody_may_read_do_not_stop_the_training(
+def test_with_a_fake_nsys_metrics_that_may_not_be_read_do_not_stop_the_training(
     tmp_path: Path, said: str, sampled: bool
 ) -> None:
     help_text = (TRACE.format(more="") + "    --gpu-metrics-devices=\n" + COMMON).replace("'", "")
@@ -147,7 +147,7 @@ def test_a_node_without_nsys_says_what_to_do(tmp_path: Path) -> None:
     assert "nsys is not on this node's PATH: load its module" in done.stderr
 
 
-def test_a_node_with_a_fake_nsys_prints_words_apart_by_nul(tmp_path: Path) -> None:
+def test_a_node_with_a_fake_nsys_prints_arguments_separated_by_nul(tmp_path: Path) -> None:
     help_text = f"{TRACE.format(more='')}{COMMON}".replace("'", "")
     nsys = tmp_path / "nsys"
     nsys.write_text(

@@ -161,7 +161,7 @@ def test_a_number_is_written_in_plain_digits(flag: str, number: str) -> None:
     "word",
     ["--seed=4294967200", "--steps=10000001", "--seq-length=1" + "0" * 30, "--micro-batch-size=99999999"],
 )
-def test_a_number_that_no_training_could_take_is_told_before_the_queue(word: str) -> None:
+def test_a_number_that_no_training_could_take_is_refused_before_the_queue(word: str) -> None:
     assert len(complaints("-e=1", "--no-profile", word)) == 1
     assert "; the nearest is " in complaints("-e=1", "--no-profile", word)[0]
 
@@ -184,7 +184,7 @@ def test_contradicting_switches_are_refused_in_any_order(
     assert all(name in done.stderr for name in named)
 
 
-def test_the_same_thing_said_twice_is_no_contradiction() -> None:
+def test_the_same_switch_given_twice_is_no_contradiction() -> None:
     ddp = asked("-e=1", "--profiler=none", "--no-profile", "--mixed-precision", "--mixed-precision")
     assert isinstance(ddp, DDP)
     assert (ddp.profiler, ddp.mixed_precision) == ("none", True)
@@ -239,7 +239,7 @@ def test_the_monitor_takes_what_the_request_takes_and_no_more(hz: float) -> None
     assert f"--monitor-hz: got '{beyond}'" in complaints("-e=1", f"--monitor-hz={beyond}")[0]
 
 
-def test_switches_set_what_their_names_say() -> None:
+def test_switches_set_the_fields_that_they_name() -> None:
     zero = asked("-e=2", "--ds-no-overlap", "--ds-stage2")
     assert isinstance(zero, DeepSpeed)
     assert (zero.overlap_comm, zero.zero_stage) == (False, 2)
@@ -256,7 +256,7 @@ def test_flags_stand_before_or_after_the_dashes(harness: Harness) -> None:
     assert "--slow-dataloading" in before.stdout
 
 
-def test_every_option_is_in_the_help_with_its_words(harness: Harness) -> None:
+def test_every_option_is_in_the_help_with_its_text(harness: Harness) -> None:
     page = " ".join(harness("--help").stdout.split())
     for cls in EXERCISES.values():
         for option in options_of(cls):

@@ -105,7 +105,7 @@ def test_the_limit_stays_as_long_as_the_queue_that_sets_it(
     assert ("more nodes than boost_qos_dbg lets run (2)" in done.stderr) == warned, done.stderr
 
 
-def test_what_sbatch_would_read_elsewhere_is_said(machine: Machine) -> None:
+def test_a_variable_that_sbatch_would_read_instead_is_warned_of(machine: Machine) -> None:
     job = resolve(DDP(), load_site("leonardo"), machine)
     assert any("SBATCH_ACCOUNT=mine is not used" in w for w in warnings_of(job, {"SBATCH_ACCOUNT": "mine"}))
     assert warnings_of(job, {"SBATCH_PARTITION": "boost_usr_prod", "SBATCH_RESERVATION": "x"}) == []

@@ -138,7 +138,7 @@ def kept_by(run: Run, pid: int) -> None:
     (run.controller_dir / f"{pid}_submitted.pkl").touch()
 
 
-def test_a_run_without_a_word_is_queued_as_long_as_somebody_keeps_it(tmp_path: Path) -> None:
+def test_a_run_without_a_status_is_queued_while_its_process_lives(tmp_path: Path) -> None:
     run = a_run(tmp_path, "local-1")
     assert local.state(run) == "queued", "its controller is being started"
     keeper = subprocess.Popen(["sleep", "60", "/a/link/to/.local/1"], stderr=subprocess.DEVNULL)
@@ -155,7 +155,7 @@ def test_a_run_without_a_word_is_queued_as_long_as_somebody_keeps_it(tmp_path: P
     assert local.state(run) == "unknown", "its processes are on another machine"
 
 
-def test_a_run_whose_controller_lives_can_be_stopped_before_its_first_word(tmp_path: Path) -> None:
+def test_a_run_whose_controller_lives_can_be_stopped_before_its_first_status(tmp_path: Path) -> None:
     run = a_run(tmp_path, "local-1")
     keeper = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)", "/x/.local/1"])
     kept_by(run, keeper.pid)
@@ -202,7 +202,7 @@ def test_the_trainings_own_exit_status_counts(tmp_path: Path) -> None:
     assert [n.exit for n in run.record.nodes] == [143, 7]
 
 
-def test_a_node_that_said_nothing_is_a_failure(tmp_path: Path) -> None:
+def test_a_node_without_a_status_is_a_failure(tmp_path: Path) -> None:
     run = a_run(tmp_path, "1", nodes=2)
     node(run, 0, 0)
     assert outcome.record_end(run, 0, "") == 1
@@ -231,7 +231,7 @@ def test_the_reason_names_the_state(tmp_path: Path, reason: str, state: str) -> 
 
 
 @pytest.mark.parametrize(("expects", "state"), [([], "completed"), (["torch/rank0.json.gz"], "timeout")])
-def test_a_warning_that_comes_when_all_is_done_takes_nothing_back(
+def test_a_warning_that_comes_after_the_end_changes_nothing(
     tmp_path: Path, expects: list[str], state: str
 ) -> None:
     run = a_run(tmp_path, "1", expects)
@@ -242,7 +242,7 @@ def test_a_warning_that_comes_when_all_is_done_takes_nothing_back(
     assert status.state == state
 
 
-def test_a_last_word_that_cannot_be_written_is_one_sentence(
+def test_a_final_status_that_cannot_be_written_is_one_sentence(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert outcome.main([str(tmp_path / "gone"), "started"]) == 1
@@ -287,7 +287,7 @@ def test_a_run_that_went_well_without_a_report_of_nsys_says_why_that_probably_is
     assert reason in harness("status").stdout
 
 
-def test_ls_and_status_speak_of_a_run_whose_process_is_gone(tmp_path: Path, harness: Harness) -> None:
+def test_ls_and_status_show_a_run_whose_process_is_gone(tmp_path: Path, harness: Harness) -> None:
     run = a_run(tmp_path / "runs", "local-1")
     outcome.record_start(run)
     status = run.status()
@@ -298,7 +298,7 @@ def test_ls_and_status_speak_of_a_run_whose_process_is_gone(tmp_path: Path, harn
     assert harness("cancel").returncode == 1
 
 
-def test_cores_are_counted_where_the_system_does_not_say_which_are_ours(
+def test_cores_are_counted_where_the_system_does_not_list_those_of_the_process(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """As on macOS."""

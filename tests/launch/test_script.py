@@ -117,13 +117,13 @@ def test_the_parent_of_a_site_path_keeps_its_variables() -> None:
     assert parent(from_site("$PREFIX")) is None
 
 
-def test_a_word_read_here_names_what_is_not_set() -> None:
+def test_a_path_read_here_names_the_variable_that_is_not_set() -> None:
     word = from_site("$A/${B}/c")
     assert read_here(word, {"A": "/x", "B": "y"}) == ("/x/y/c", [])
     assert read_here(word, {"A": "/x"}).unset == ["B"]
 
 
-def test_what_cannot_be_a_word_is_refused() -> None:
+def test_text_that_cannot_be_an_argument_is_refused() -> None:
     with pytest.raises(ValueError, match="NUL"):
         quote("a\0b")
     with pytest.raises(ValueError, match="not the name of a shell variable"):
@@ -288,7 +288,7 @@ def test_a_node_that_is_stopped_while_it_sets_itself_up_trains_nothing(tmp_path:
     assert json.loads((tmp_path / "node-status" / "1.json").read_text())["exit"] == 143
 
 
-def test_a_node_whose_last_word_does_not_fit_on_the_disk_said_nothing(tmp_path: Path) -> None:
+def test_a_node_whose_status_does_not_fit_on_the_disk_has_no_status(tmp_path: Path) -> None:
     (tmp_path / "node-status").mkdir()
     (tmp_path / "node-status" / ".1").symlink_to("/dev/full")
     done = node_of(with_lines(tmp_path), tmp_path)

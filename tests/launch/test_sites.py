@@ -191,7 +191,7 @@ def test_the_site_to_copy_shows_fields_that_are_valid_once_the_comment_sign_is_g
     assert plain.account is None and plain.container is None and plain.data is None
 
 
-def test_the_site_that_a_course_sets_is_said_to_come_from_its_file() -> None:
+def test_the_site_that_a_course_sets_is_shown_with_its_file() -> None:
     environ = {"HARNESS_SITE": "leonardo", "HARNESS_COURSE": " HARNESS_RUNS HARNESS_SITE"}
     assert choose_site(None, environ).reason == "HARNESS_SITE in configs/course.env"
     assert choose_site(None, environ | {"HARNESS_COURSE": " HARNESS_RUNS"}).reason == "HARNESS_SITE"
@@ -267,7 +267,7 @@ def test_sites_lists_and_shows(harness: Harness) -> None:
     assert harness("sites", "leonrdo").returncode == 2
 
 
-def test_a_sites_environment_cannot_name_what_the_script_sets_or_is_told() -> None:
+def test_a_sites_environment_cannot_name_what_the_script_sets_or_gets() -> None:
     shell = "".join((ROOT / "templates" / n).read_text("utf-8") for n in ("job.j2", "slurm.j2", "local.j2"))
     shell = re.sub(r"(?s){##.*?##}|{%.*?%}|{{.*?}}", "0", shell)
     code = re.sub(r"(?m)(?<!\S)#.*$", "", shell)

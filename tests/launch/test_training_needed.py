@@ -32,7 +32,7 @@ def no_torch(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         ["lesson", "1a", "--again", "--answer"],
     ],
 )
-def test_what_trains_here_says_so_and_does_nothing(
+def test_a_training_on_this_machine_asks_for_the_packages_and_does_nothing_else(
     words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(words) == NEEDED

@@ -43,7 +43,7 @@ def test_with_a_fake_pynvml_the_drivers_own_memory_is_left_out_as_nvidia_smi_doe
 
 
 @pytest.mark.parametrize("old", [OldBindings, OldCall, OldDriver])
-def test_with_a_fake_old_pynvml_or_driver_used_memory_is_what_they_can_say(old: type[FakeNvml]) -> None:
+def test_with_a_fake_old_pynvml_or_driver_used_memory_is_what_they_report(old: type[FakeNvml]) -> None:
     source = NvmlSource(old(FakeDevice(memory_used=2**30, memory_reserved=600 * 2**20)))
     assert rows_of(source)[0]["memory_used_bytes"] == 2**30 + 600 * 2**20
     assert source.describe()["devices"][0]["memory_total_bytes"] == 141 * 2**30

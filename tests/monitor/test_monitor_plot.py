@@ -58,7 +58,7 @@ def test_power_has_its_energy_in_the_title_and_in_each_legend_entry(write_sample
         ("_utilization", "utilisation not available on this machine"),
     ],
 )
-def test_what_was_not_measured_is_said_instead_of_drawn(
+def test_an_unmeasured_quantity_is_named_instead_of_drawn(
     write_samples: Write, draw: str, sentence: str
 ) -> None:
     panel = panel_of(write_samples(GPU_COLUMNS, [[None, None, None]] * 3))

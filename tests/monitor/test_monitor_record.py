@@ -214,9 +214,7 @@ class Worked(NamedTuple):
 
 
 @pytest.mark.parametrize(("age_s", "spent_s"), [(0.0, 5.0), (3600.0, 0.0)])
-def test_of_a_process_that_is_new_only_what_it_did_since_the_last_sample_counts(
-    age_s: float, spent_s: float
-) -> None:
+def test_of_a_new_process_only_the_work_since_the_last_sample_counts(age_s: float, spent_s: float) -> None:
     """A young one did all of it since; when an old one that was found late did it is not known."""
     found: set[Any] = set()
     source = processes.ProcessSource(SimpleNamespace(), None)  # type: ignore[arg-type]

@@ -176,7 +176,7 @@ def test_its_help_lists_what_works_there(installed: Installed) -> None:
 @pytest.mark.parametrize(
     "words", [["-e", "1"], ["-e", "1", "--dry-run"], ["rerun", "last"], ["lesson", "1a"]]
 )
-def test_launching_says_that_it_needs_the_checkout(installed: Installed, words: list[str]) -> None:
+def test_a_launch_says_that_it_needs_the_checkout(installed: Installed, words: list[str]) -> None:
     before = installed.files()
     done = installed(*words)
     assert (done.returncode, done.stdout) == (2, "")
@@ -199,7 +199,7 @@ def test_parquet_without_pyarrow_is_refused_before_anything_is_written(
 @pytest.mark.parametrize(
     ("words", "named"), [(["report", "nowhere"], "there is no path 'nowhere'"), (["repor"], "report")]
 )
-def test_a_mistake_is_told_without_advice_that_only_a_checkout_can_follow(
+def test_an_error_has_no_advice_that_only_a_checkout_can_follow(
     installed: Installed, words: list[str], named: str
 ) -> None:
     done = installed(*words)

@@ -100,7 +100,7 @@ def test_a_run_is_held_against_the_newest_that_measured_groups_like_its_own(
     assert links.note == ""
 
 
-def test_where_none_matches_that_is_said_with_the_command(
+def test_where_no_run_matches_the_page_says_so_with_the_command(
     tested: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     summary = a_summary(4, 4, 16, sizes=(1024,))

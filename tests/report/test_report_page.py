@@ -77,7 +77,7 @@ def test_hostile_names_are_text_and_nothing_else(made: Made) -> None:
     assert not all_of(tree, "i") and not all_of(tree, "b")
 
 
-def test_every_plot_is_told_in_words_too(made: Made) -> None:
+def test_every_plot_has_a_text_too(made: Made) -> None:
     shown = all_of(parse(made.page.read_text()), "figure")
     assert len(shown) >= 5
     for figure in shown:
@@ -193,7 +193,7 @@ def test_a_run_without_a_profile_shows_its_steps_by_phase(tmp_path: Path) -> Non
     )
 
 
-def test_mfu_is_told_with_its_peak_and_where_that_is_from_or_not_at_all() -> None:
+def test_mfu_is_shown_with_its_peak_and_the_source_of_the_peak_or_not_at_all() -> None:
     known = Efficiency(
         tokens_per_s=1000, mfu=0.41, peak_flops_per_s=312e12, peak_source="the device table, bf16"
     )
@@ -231,7 +231,7 @@ def test_the_timeline_shows_the_ranks_that_were_asked_for(
     assert "as in --ranks 0,3" in capsys.readouterr().err
 
 
-def test_the_page_of_exercise_0_tells_the_links(tmp_path: Path) -> None:
+def test_the_page_of_exercise_0_shows_the_links(tmp_path: Path) -> None:
     fit = {"alpha_ns": 2000.0, "beta_ns_per_byte": 0.05}
     points = [
         {

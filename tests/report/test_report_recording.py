@@ -74,14 +74,14 @@ def test_a_report_kept_only_as_its_export_is_not_missing(tmp_path: Path) -> None
     assert not [f for f in summary.quality.findings if "trace is missing" in f.what or f.what == "no trace"]
 
 
-def test_a_run_without_a_profile_was_asked_for_none(tmp_path: Path) -> None:
+def test_a_run_that_asked_for_no_profile_misses_none(tmp_path: Path) -> None:
     summary, terminal, page = told(a_run(tmp_path / "run", []))
     assert summary.quality.verdict is Verdict.GOOD
     assert "Recording: none was asked for" in terminal and "Recording: none was asked for" in page
 
 
 @pytest.mark.parametrize("content", ['{"exper', '{"job": {"expects": [-1]}}', '{"site": "leonardo"}', "[]"])
-def test_a_damaged_record_is_told_and_the_rest_is_shown(tmp_path: Path, content: str) -> None:
+def test_a_damaged_record_is_named_and_the_rest_is_shown(tmp_path: Path, content: str) -> None:
     run = a_run(tmp_path / "run", [])
     (run / "run.json").write_text(content)
     summary, terminal, _ = told(run)
@@ -100,7 +100,7 @@ def test_a_training_steers_no_terminal(tmp_path: Path) -> None:
     assert all(map(str.isprintable, terminal.splitlines()))
 
 
-def test_a_finding_is_told_whole_with_how_often_before_why() -> None:
+def test_a_finding_is_shown_whole_with_its_count_before_its_reason() -> None:
     evidence = "/a/long/path/" * 8 + "trace.json: is a Git LFS pointer: fetch it with `git lfs pull`"
     findings = [Finding(severity=Verdict.DOUBTFUL, what="a trace cannot be read", evidence=evidence)] * 2
     withheld = [Withheld(field="idle_ns", reason="because " * 30 + "of that")]

@@ -37,5 +37,5 @@ def test_what_is_no_summary_of_this_version_is_not_compared(tmp_path: Path, cont
     assert said.endswith("`slurm.sh report RUN` writes it anew from the traces")
 
 
-def test_every_summary_tells_its_version() -> None:
+def test_every_summary_has_its_version() -> None:
     assert '"schema_version":1' in Summary().model_dump_json()

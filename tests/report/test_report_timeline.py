@@ -118,7 +118,7 @@ def test_clocks_that_run_ahead_are_set_back(drawn: Drawn) -> None:
     assert [strip["steps"][0][1] for strip in moved["strips"]] == [250_000, 0]
 
 
-def test_clocks_that_cannot_be_compared_are_said_to_be(drawn: Drawn) -> None:
+def test_clocks_that_cannot_be_compared_give_a_note(drawn: Drawn) -> None:
     lost = [ProcessTrack(**{**_fields(strip), "epoch_ns": None}) for strip in drawn.tracks]
     head = read(pack(lost, {}))
     assert "clocks cannot be compared" in head["notes"][0]

@@ -83,7 +83,7 @@ def test_no_precision_is_advised_that_the_device_does_not_have(name: str, half: 
     assert {"fp16": "bf16", "bf16": "fp16"}[half] not in said
 
 
-def test_the_shares_and_the_step_are_told_first() -> None:
+def test_the_shares_and_the_step_come_first() -> None:
     first = verdict(summary(compute=60, exposed=25, copying=5, idle={"other": 10})).sentences[0]
     assert first == (
         "A step takes 10.0 ms: 60.0 % computing, 25.0 % communicating with nothing computed meanwhile, "
@@ -154,13 +154,13 @@ def pipelined(measured: float, exposed: int = 0, **stages: Any) -> Summary:
     return summary(exposed=exposed, pipeline=made, world_size=4, **run(3, "--pp", "2", pp=2, tp=2))
 
 
-def test_a_pipeline_that_its_schedule_leaves_empty_is_told_to_take_more_micro_batches() -> None:
+def test_a_pipeline_that_its_schedule_leaves_empty_gets_the_advice_to_take_more_micro_batches() -> None:
     answer = verdict(pipelined(0.25))
     assert "the pipeline's bubble: 25.0 %" in answer.sentences[1]
     assert answer.command == MORE_MICRO_BATCHES
 
 
-def test_a_pipeline_of_unequal_stages_is_told_which_is_slow() -> None:
+def test_the_slow_stage_of_an_unequal_pipeline_is_named() -> None:
     answer = verdict(pipelined(0.4, busy=(40, 80)))
     assert "the rest is waiting for stage 1, which works 80.0 % of it" in answer.sentences[1]
     assert "give stage 1 fewer layers" in answer.sentences[2]
@@ -174,20 +174,24 @@ def test_a_bubble_is_weighed_in_the_whole_step_and_explained_in_its_schedule() -
 
 
 @pytest.mark.parametrize("measured", [0.25, 0.4])
-def test_equal_stages_are_told_to_take_more_micro_batches_however_large_the_bubble(measured: float) -> None:
+def test_equal_stages_get_the_advice_to_take_more_micro_batches_however_large_the_bubble(
+    measured: float,
+) -> None:
     answer = verdict(pipelined(measured, busy=(70, 70)))
     assert "fewer layers" not in " ".join(answer.sentences)
     assert answer.command == MORE_MICRO_BATCHES
 
 
-def test_a_bubble_that_is_mostly_the_schedules_is_told_to_take_more_micro_batches_and_who_is_slow() -> None:
+def test_a_bubble_mostly_of_the_schedule_gets_the_advice_of_more_micro_batches_and_names_the_slow_stage() -> (
+    None
+):
     """As with two stages and 8 micro-batches on two cores: 19.5 % where the schedule alone leaves 11.1 %."""
     answer = verdict(pipelined(0.36, busy=(56, 72)))
     assert "the rest is waiting for stage 1, which works 72.0 % of it" in answer.sentences[1]
     assert answer.command == MORE_MICRO_BATCHES
 
 
-def test_communication_in_the_bubble_is_the_bubbles() -> None:
+def test_communication_inside_the_bubble_counts_as_bubble() -> None:
     """Two micro-batches of two stages: 45 ms of 100 communicate, 40 of them because a stage waits for the other."""
     given = pipelined(0.375, exposed=45, busy=(60, 60), communication=40)
     shares = {a.what: a.share for a in avoidable(given)}
@@ -198,7 +202,7 @@ def test_communication_in_the_bubble_is_the_bubbles() -> None:
     assert answer.command == MORE_MICRO_BATCHES
 
 
-def test_a_cpu_is_not_told_to_overlap_what_it_cannot_show() -> None:
+def test_a_cpu_gets_no_advice_on_overlap_which_it_cannot_show() -> None:
     given = summary(exposed=40, **run(2, "--", "--ds-no-overlap", overlap_comm=False))
     on_cpu = given.devices[0].model_copy(update={"device_kind": "cpu"})
     answer = verdict(given.model_copy(update={"devices": [on_cpu]}))
@@ -206,7 +210,7 @@ def test_a_cpu_is_not_told_to_overlap_what_it_cannot_show() -> None:
     assert answer.command == "bash slurm.sh -e 2 -- --micro-batch-size 4 --ds-no-overlap"
 
 
-def test_waiting_for_one_rank_is_called_that() -> None:
+def test_waiting_for_one_rank_is_named_with_the_rank() -> None:
     collective = Collective(
         kind="all_reduce", count=1, ranks=2, duration_ns=10, mean_ns=5, waiting_ns=9, transfer_ns=1
     )
@@ -234,19 +238,19 @@ def test_someone_elses_trace_gets_advice_and_no_command() -> None:
     assert "torch.compile" in answer.sentences[-1]
 
 
-def test_nothing_avoidable_is_said_as_such() -> None:
+def test_a_run_with_nothing_avoidable_gets_no_advice() -> None:
     answer = verdict(summary(compute=99, idle={"launch-bound": 1}))
     assert "No part that a rule calls avoidable" in answer.sentences[-1]
     assert answer.command is None
 
 
-def test_an_unusable_recording_is_said_before_any_number() -> None:
+def test_an_unusable_recording_is_named_before_any_number() -> None:
     finding = Finding(severity=Verdict.UNUSABLE, what="events are missing", evidence="7 of 9")
     answer = verdict(summary(quality=Quality(verdict=Verdict.UNUSABLE, findings=[finding])))
     assert answer.sentences[0] == "Do not build on these numbers: events are missing (7 of 9)."
 
 
-def test_without_a_trace_the_share_of_loading_is_that_of_the_step_told() -> None:
+def test_without_a_trace_the_share_of_loading_belongs_to_the_step_that_is_shown() -> None:
     """A mean over all steps counts the first, slow ones; the sentence before has the slowest rank's median step."""
     slow = RankTraining(rank=0, median_step_ns=60 * MS, median_data_ns=3 * MS, data_fraction=0.3)
     fast = RankTraining(rank=1, median_step_ns=50 * MS, median_data_ns=20 * MS, data_fraction=0.4)
@@ -263,7 +267,7 @@ def test_a_run_without_a_trace_is_answered_from_its_metrics() -> None:
     assert "waiting for data: 40.0 %" in answer.sentences[1]
 
 
-def test_a_period_found_by_rhythm_is_not_called_a_step() -> None:
+def test_a_period_found_by_periodicity_is_not_called_a_step() -> None:
     steps = Steps(source="periodicity of flash_fwd_kernel", counted=30, duration=equal(30, MS))
     first, second, *_ = verdict(summary(steps=steps, idle={"data loading": 40})).sentences
     assert first.startswith(
@@ -276,14 +280,14 @@ def test_nothing_recorded_is_no_answer() -> None:
     assert verdict(Summary()).sentences == ["Nothing was recorded that tells where the time went."]
 
 
-def test_pageable_copies_are_told_to_be_pinned() -> None:
+def test_pageable_copies_get_the_advice_to_pin() -> None:
     copy = Copy(direction="copy H2D", count=1, bytes=1, duration_ns=MS, pageable_ns=MS, pageable_count=1)
     (found,) = [a for a in avoidable(summary(copying=40, copies=[copy])) if a.what.startswith("copies")]
     assert "pin_memory=True" in found.changes[0].text
     assert found.share == pytest.approx(0.4)
 
 
-def test_the_terminal_says_the_answer_before_the_recordings_quality() -> None:
+def test_the_terminal_shows_the_answer_before_the_recordings_quality() -> None:
     text = render(summary(idle={"data loading": 40}, **run(1, "--slow-dataloading", slow_dataloading=True)))
     assert text.index("A step takes") < text.index("bash slurm.sh -e 1") < text.index("Recording: ")
 
@@ -336,7 +340,7 @@ def test_buckets_of_heavy_communication_are_large() -> None:
     assert "large on purpose: messages come few and late" in answer.sentences[1]
 
 
-def test_zero_is_never_told_to_accumulate() -> None:
+def test_zero_never_gets_the_advice_to_accumulate() -> None:
     """It reduces in every micro-batch: accumulation would change nothing."""
     given = run(2, nodes=2)
     given["run"]["resolved"] = {

@@ -86,7 +86,7 @@ def test_a_rank_that_does_not_know_its_idle_time_does_not_thin_that_of_the_other
     [(NO_IDLE, "idle time not known", "idle –"),
      (NO_COMMUNICATION, "communication not known", "exposed communication –")],
 )  # fmt: skip
-def test_what_no_rank_knows_is_said_and_drawn_as_not_known(
+def test_a_number_that_no_rank_knows_is_shown_and_drawn_as_not_known(
     without: dict[str, object], said: str, other: str
 ) -> None:
     job = a_job(a_device(0, **without), a_device(1, **without))
@@ -98,7 +98,7 @@ def test_what_no_rank_knows_is_said_and_drawn_as_not_known(
     assert [sum(bar["x"][i] for bar in figure.data) for i in range(2)] == pytest.approx([100, 100])
 
 
-def test_nobody_says_that_the_kernels_are_all_that_is_left_where_something_was_withheld() -> None:
+def test_kernels_are_not_called_the_largest_part_where_a_part_was_withheld() -> None:
     job = a_job(a_device(0, compute_ns=80 * MS, **NO_IDLE, **NO_COMMUNICATION))
     ending = "the kernels themselves, and communication and idle time, of which nothing is known."
     assert verdict(job).sentences[-1].endswith(ending)

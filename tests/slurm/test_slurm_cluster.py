@@ -100,7 +100,7 @@ def test_a_slow_link_is_slow(slurm: Slurm, tmp_path: Path) -> None:
     assert float(megabits_per_second) < 60
 
 
-def test_a_wrong_word_to_the_script_is_a_usage(tmp_path: Path) -> None:
+def test_a_wrong_argument_of_the_script_prints_its_usage(tmp_path: Path) -> None:
     for words in ([], ["begin"], ["start"], ["start", str(tmp_path / "c"), "--nodes", "two"]):
         assert subprocess.run([SCRIPT, *words], capture_output=True, check=False).returncode in {1, 2}
     assert not (tmp_path / "c").exists()

@@ -128,7 +128,7 @@ def test_every_node_was_watched_and_plotted(completed: Submitted) -> None:
         assert peak > 400 * 2**20, "the monitor saw the launcher only, not the training"
 
 
-def test_run_json_says_what_ran_where_and_how_it_ended(completed: Submitted) -> None:
+def test_run_json_records_what_ran_where_and_how_it_ended(completed: Submitted) -> None:
     record = completed.read("run.json")
     assert record["job_id"] == completed.job_id
     assert record["experiment"]["nodes"] == 2
@@ -163,7 +163,7 @@ def test_ls_lists_it_and_cancelling_it_now_changes_nothing(completed: Submitted,
     assert door.status(completed.job_id)["state"] == "completed"
 
 
-def test_a_job_that_slurm_has_forgotten_is_what_it_said_itself(completed: Submitted, door: Door) -> None:
+def test_a_job_that_slurm_has_forgotten_has_its_own_status(completed: Submitted, door: Door) -> None:
     """squeue, sacct and scontrol know no job 99999; its status.json does, and without that nobody does."""
     forgotten = door.runs / "exercise_1_DDP" / "profiler" / "forgotten-99999"
     shutil.copytree(completed.path, forgotten)
@@ -191,7 +191,7 @@ def test_exercise_0_measures_between_the_nodes(door: Door) -> None:
 # --- runs that end otherwise -------------------------------------------------------------------------------------
 
 
-def test_cancelled_it_keeps_what_it_has_and_says_so(door: Door) -> None:
+def test_a_cancelled_run_keeps_its_results_and_its_status_is_cancelled(door: Door) -> None:
     run = door.submit(door.site("plain"), *ENDLESS)
     assert door.status(run.job_id)["state"] in {"queued", "running"}
     door.slurm.wait_running(run.job_id)
@@ -336,7 +336,7 @@ def test_flags_before_and_after_the_two_dashes_reach_the_training(with_killed_mo
 
 
 @pytest.mark.parametrize("silent", [("squeue", "scontrol"), ("squeue", "sacct")])
-def test_the_state_comes_from_whoever_of_slurms_commands_still_knows(
+def test_the_state_comes_from_the_slurm_command_that_still_knows_it(
     with_killed_monitors: Submitted, door_accounting: Door, tmp_path: Path, silent: tuple[str, str]
 ) -> None:
     """status.json is moved away, so that nobody but the one command left can know."""
@@ -357,7 +357,7 @@ def test_the_state_comes_from_whoever_of_slurms_commands_still_knows(
         (tmp_path / "status.json").rename(own)
 
 
-def test_a_refusal_is_sbatchs_own_words_and_leaves_nothing(door_accounting: Door) -> None:
+def test_a_refusal_is_sbatchs_own_message_and_leaves_nothing(door_accounting: Door) -> None:
     before = sorted(door_accounting.runs.rglob("*"))
     refused = door_accounting(*TWO_NODES, "--site", door_accounting.site("nobody"), "-a", "nobody", *SHORT)
     assert refused.returncode == 1
@@ -390,7 +390,7 @@ def test_a_job_of_a_named_cluster_is_looked_for_and_cancelled_there(door_account
     assert door_accounting.status(run.job_id)["state"] == "cancelled"
 
 
-def test_a_node_that_dies_is_told_from_a_training_that_fails(door_accounting: Door) -> None:
+def test_a_node_that_dies_is_not_taken_for_a_training_that_fails(door_accounting: Door) -> None:
     slurm = door_accounting.slurm
     run = door_accounting.submit(door_accounting.site("account", account="demo"), *ENDLESS)
     try:

@@ -61,7 +61,7 @@ def test_a_wrong_name_gets_the_nearest() -> None:
         evaluate("step_tim > 1", {"step_time": 1.0})
 
 
-def test_a_fact_that_was_not_measured_is_not_a_mistake() -> None:
+def test_a_metric_that_was_not_measured_is_not_a_mistake() -> None:
     with pytest.raises(Unanswerable, match=r"^b\.bubble was not measured$"):
         evaluate("b.bubble < a.bubble", RUNS)
     with pytest.raises(Unanswerable, match=r"^it divides by zero$"):

@@ -193,7 +193,7 @@ def test_a_run_that_the_other_side_cannot_agree_with_is_not_half_a_pair(tmp_path
     assert paired("1a", [completed(tmp_path, "2", DDP())], load_site("leonardo"))[:2] == (None, None)
 
 
-def test_one_more_hint_is_offered_until_there_is_none() -> None:
+def test_one_more_hint_is_offered_until_the_last_one_is_shown() -> None:
     assert [_next(2, given) for given in range(3)] == [
         "--hint · --answer",
         "--hint --hint · --answer",
@@ -252,7 +252,7 @@ def test_what_a_lesson_varies_is_not_left_open(tmp_path: Path) -> None:
     assert found.b is not None
 
 
-def test_an_answer_tells_its_numbers_with_their_units() -> None:
+def test_an_answer_shows_its_numbers_with_their_units() -> None:
     numbers = {
         "a.step_ns": 3.064e7,
         "b.data_loading_share": 0.281,

@@ -74,7 +74,7 @@ def test_a_compressed_file_cut_off_gives_what_could_be_unpacked(tmp_path: Path) 
     assert trace.notes == ["the compressed file ends in the middle; what came before was read"]
 
 
-def test_damaged_compression_is_said(tmp_path: Path) -> None:
+def test_damaged_compression_is_an_error_that_says_so(tmp_path: Path) -> None:
     packed = bytearray(gzip.compress(kineto.kineto_text(RECORDS * 50)))
     packed[len(packed) // 2 :] = b"no deflate block looks like this" * 100
     path = write(tmp_path / "t.json.gz", bytes(packed))
@@ -103,7 +103,7 @@ def test_compressed_reads_like_plain_and_in_several_members(tmp_path: Path) -> N
     ],
     ids=["empty", "lfs", "text", "other json", "half a header", "half a gzip header"],
 )
-def test_what_is_no_trace_is_one_sentence(tmp_path: Path, data: bytes, says: str) -> None:
+def test_a_file_that_is_no_trace_is_one_sentence(tmp_path: Path, data: bytes, says: str) -> None:
     for name in ("t.json", "t.json.gz"):
         assert says in sentence(write(tmp_path / name, data))
 
@@ -172,7 +172,7 @@ def test_a_trace_without_any_work_says_so(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("layout", sorted(kineto.LAYOUTS))
-def test_a_file_of_several_processes_is_said_to_be_one(tmp_path: Path, layout: str) -> None:
+def test_a_file_of_several_processes_is_an_error_that_says_so(tmp_path: Path, layout: str) -> None:
     """Ranks' files put together: correlation numbers count per process, so launches of one may be another's."""
     records = kineto.gpu_step()
     others = [

@@ -96,7 +96,7 @@ def test_ranges_of_the_first_profilers_are_operators_with_a_number_sign(tmp_path
     assert event_names(trace) == ["x"]
 
 
-def test_every_device_is_read_and_told_apart(tmp_path: Path) -> None:
+def test_every_device_is_read_and_kept_separate(tmp_path: Path) -> None:
     records = [kineto.kernel(f"on {d}", 1_000 + d, 10, device=d) for d in (2, 0, 1)]
     records[0]["args"].pop("device")  # then the process id is the device's
     trace = read(tmp_path, records)
@@ -142,7 +142,7 @@ def test_old_times_count_from_1970(tmp_path: Path) -> None:
     assert (trace.identity.clock, trace.identity.epoch_ns) == ("unix", 0)
 
 
-def test_a_rank_that_the_file_does_not_tell_is_in_its_name(tmp_path: Path) -> None:
+def test_a_rank_that_the_file_does_not_contain_is_in_its_name(tmp_path: Path) -> None:
     path = kineto.kineto(tmp_path / "rank-12.json", kineto.gpu_step(), header={})
     assert open_trace(path).identity.rank == 12
 

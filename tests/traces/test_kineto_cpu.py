@@ -75,7 +75,7 @@ def test_an_operator_that_outlives_its_caller_by_rounding_is_cut_to_it(tmp_path:
     ]  # fmt: skip
 
 
-def test_an_operators_whole_span_is_known_even_where_others_take_its_first_and_last_instant(
+def test_an_operators_whole_span_is_known_even_where_callees_take_its_first_and_last_instant(
     tmp_path: Path,
 ) -> None:
     records = [
@@ -132,7 +132,7 @@ def test_a_collective_of_several_groups_goes_to_the_one_of_its_size(tmp_path: Pa
     assert c.group[1] == -1
 
 
-def test_a_tensor_without_dimensions_is_one_element_and_a_number_is_none(tmp_path: Path) -> None:
+def test_a_tensor_without_dimensions_is_one_element_and_a_number_has_no_elements(tmp_path: Path) -> None:
     """As DeepSpeed reduces the norm of its gradients; without types nothing tells one from the other."""
     asked = {"Input Dims": [[[]], [], []], "Input type": ["TensorList", "", "Scalar"]}
     done = {"Input Dims": [[]], "Input type": ["float"]}

@@ -159,7 +159,9 @@ DECOYS = [
 
 @pytest.mark.parametrize("layout", kineto.LAYOUTS)
 @pytest.mark.parametrize("args", [args for _, args in DECOYS], ids=[name for name, _ in DECOYS])
-def test_what_only_looks_like_a_record_is_none(tmp_path: Path, layout: str, args: dict[str, Any]) -> None:
+def test_text_that_only_looks_like_a_record_is_no_record(
+    tmp_path: Path, layout: str, args: dict[str, Any]
+) -> None:
     records = [kineto.operator("aten::mm", 5_000, 10), *kineto.gpu_step(), kineto.said("range", 7_000, 10)]
     records[0]["args"] = records[-1]["args"] = args
     trace = open_trace(kineto.kineto(tmp_path / "t.json", records, layout))

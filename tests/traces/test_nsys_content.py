@@ -245,7 +245,7 @@ def test_a_communicator_is_not_the_world_of_a_process_that_says_another_rank(tmp
         ("ncclBroadcast", "ncclDevKernel_Broadcast_RING_LL", "broadcast", 100),
     ],
 )
-def test_where_nccl_tells_one_ranks_part_the_message_is_all_of_them(
+def test_where_nccl_records_one_ranks_part_the_message_is_all_parts(
     tmp_path: Path, call: str, kernel: str, kind: str, size: int
 ) -> None:
     made = Nsys()
@@ -391,7 +391,7 @@ def test_the_clocks_zero_moves_with_the_export(
     assert read(tmp_path, made).identity.epoch_ns == epoch_ns
 
 
-def test_our_own_outermost_range_tells_the_rank(tmp_path: Path) -> None:
+def test_our_own_outermost_range_gives_the_rank(tmp_path: Path) -> None:
     made = nsys.nsys_step()
     made.range("epoch_0-rank_3", 500, 99_000)
     assert read(tmp_path, made).identity.rank == 3

@@ -73,7 +73,7 @@ def test_what_a_process_held_before_the_recording_is_not_known_so_neither_is_its
     assert read(tmp_path, made).peak_memory_bytes == {}, "more was freed than was seen to be allocated"
 
 
-def test_each_process_of_a_report_has_the_rank_that_nccl_told_it(tmp_path: Path) -> None:
+def test_each_process_of_a_report_has_the_rank_that_nccl_gave_it(tmp_path: Path) -> None:
     made = Nsys()
     for pid, rank in ((100, 1), (200, 0)):
         world = {"NCCL communicator ID": 77, "No. of ranks": 2, "Rank": rank}

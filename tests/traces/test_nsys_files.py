@@ -57,7 +57,7 @@ def test_damaged_pages_never_become_numbers(tmp_path: Path) -> None:
     [(b"", "is empty"), (b"no database at all, but long enough to be read as one" * 9, "nsys export"),
      (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "git lfs pull")],
 )  # fmt: skip
-def test_what_is_no_export_is_one_sentence(tmp_path: Path, data: bytes, says: str) -> None:
+def test_a_file_that_is_no_export_is_one_sentence(tmp_path: Path, data: bytes, says: str) -> None:
     (tmp_path / "t.sqlite").write_bytes(data)
     assert says in sentence(tmp_path / "t.sqlite")
 

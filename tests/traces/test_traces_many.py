@@ -83,7 +83,7 @@ def test_of_a_report_and_its_own_export_one_is_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("workers", [1, 3])
-def test_results_keep_the_order_and_broken_files_are_said(tmp_path: Path, workers: int) -> None:
+def test_results_keep_the_order_and_broken_files_are_named(tmp_path: Path, workers: int) -> None:
     files = ranks(tmp_path, 5)
     files[2].write_text("no trace")
     seen: list[tuple[int, int]] = []
@@ -100,12 +100,12 @@ def kill_the_worker(trace: Trace) -> int:
     os._exit(9)
 
 
-def test_a_worker_that_is_killed_is_said(tmp_path: Path) -> None:
+def test_a_worker_that_is_killed_is_an_error_that_says_so(tmp_path: Path) -> None:
     results = map_traces(ranks(tmp_path, 3), kill_the_worker, workers=2)
     assert all(isinstance(r, TraceError) and "worker process was killed" in str(r) for r in results)
 
 
-def test_a_worker_that_dies_while_files_are_handed_out_is_said(
+def test_a_worker_that_dies_while_files_are_handed_out_is_an_error_that_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = process_pool
