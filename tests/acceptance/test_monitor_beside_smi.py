@@ -40,18 +40,18 @@ def compared(folder: Path, watts: float) -> dict[str, tuple[str, str]]:
 
 
 def test_two_tools_that_agree_are_found_to_agree(tmp_path: Path) -> None:
-    told = compared(tmp_path, watts=610.0)
+    results = compared(tmp_path, watts=610.0)
     names = [pair.ours for pair in step_monitor.PAIRS]
-    assert {told[name][0] for name in [*names, "energy_joules"]} == {"pass"}
-    assert told["memory_used_bytes"][1] == "ours 1.0737e+09 B, nvidia-smi's 1.0737e+09 B"
-    assert told["energy_joules"][1].startswith("the counter 5490 J, power × time 5490 J")
-    assert "0x0000000000000004" in told["throttling"][1]
+    assert {results[name][0] for name in [*names, "energy_joules"]} == {"pass"}
+    assert results["memory_used_bytes"][1] == "ours 1.0737e+09 B, nvidia-smi's 1.0737e+09 B"
+    assert results["energy_joules"][1].startswith("the counter 5490 J, power × time 5490 J")
+    assert "0x0000000000000004" in results["throttling"][1]
 
 
 def test_a_wrong_unit_is_found(tmp_path: Path) -> None:
-    told = compared(tmp_path, watts=0.61)
-    assert told["power_watts"] == ("fail", "ours 0.61 W, nvidia-smi's 600 W")
-    assert told["sm_clock_mhz"][0] == "pass"
+    results = compared(tmp_path, watts=0.61)
+    assert results["power_watts"] == ("fail", "ours 0.61 W, nvidia-smi's 600 W")
+    assert results["sm_clock_mhz"][0] == "pass"
 
 
 def test_a_value_that_a_device_does_not_give_is_not_taken_for_zero(tmp_path: Path) -> None:

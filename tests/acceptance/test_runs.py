@@ -68,9 +68,9 @@ def test_a_run_is_launched_checked_made_small_and_packed(place: Place) -> None:
     step_reports.reports(place, checked)
     assert checked.state == "partial"
     assert "bf16, bf16-gas16" in checked.reason
-    told = verdicts(checked)
-    assert (told["fp32: conservation"], told["fp32: precision fp32"]) == ("pass", "pass")
-    assert told["fp32: the device is a GPU"] == "lacks"
+    results = verdicts(checked)
+    assert (results["fp32: conservation"], results["fp32: precision fp32"]) == ("pass", "pass")
+    assert results["fp32: the device is a GPU"] == "lacks"
     said = {check.name: check.said for check in checked.checks}
     assert said["fp32: the answer"].startswith("A step takes ")
 
@@ -108,9 +108,9 @@ def test_the_reason_of_a_failed_run_is_shown(place: Place, words: tuple[str, ...
 def test_a_loop_of_ours_is_recorded_reported_and_its_stall_named(place: Place) -> None:
     case = Result("compiled")
     step_compiled.compiled(place, case)
-    told = verdicts(case)
-    assert (told["eager: runs and is reported"], told["eager: conservation"]) == ("pass", "pass")
-    assert told["graphs"] == told["fp8"] == "lacks"
+    results = verdicts(case)
+    assert (results["eager: runs and is reported"], results["eager: conservation"]) == ("pass", "pass")
+    assert results["graphs"] == results["fp8"] == "lacks"
     for attempt in range(ATTEMPTS):  # what else this machine does can stall the loop longer than its data do
         case_folder = place.work / "loops" / "fault-data-stall"
         if attempt:

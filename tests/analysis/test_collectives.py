@@ -167,8 +167,11 @@ def test_a_line_that_is_no_latency_and_no_bandwidth_is_withheld(times: dict[int,
     found = job(at_sizes(times))
     (fit,) = found.collective_fits
     assert (fit.points, fit.alpha_ns, fit.beta_ns_per_byte) == (3, None, None)
-    told = ("collective_fits.alpha_ns, beta_ns_per_byte", f"all_reduce of 1 ranks, waiting included: {why}")
-    assert told in [(w.field, w.reason) for w in found.quality.withheld]
+    withheld = (
+        "collective_fits.alpha_ns, beta_ns_per_byte",
+        f"all_reduce of 1 ranks, waiting included: {why}",
+    )
+    assert withheld in [(w.field, w.reason) for w in found.quality.withheld]
 
 
 def test_a_line_through_the_points_is_given() -> None:
@@ -192,8 +195,8 @@ def test_a_bus_bandwidth_is_withheld_with_its_reason_where_ranks_without_a_group
     """Three ranks of the world, of which two are read, or all and one at another time."""
     ranks = [rank(r, [(0, 100)] if r < 2 else [(300, 400)], 3, members=-1) for r in range(read)]
     for made in ranks:
-        for told in made.collectives:
-            told["group"] = -1
+        for collective in made.collectives:
+            collective["group"] = -1
     found = job(*ranks)
     (row,) = found.collectives
     assert row.algorithm_bandwidth_gb_per_s is not None

@@ -191,9 +191,9 @@ def test_collectives_inside_a_stages_work_stay_communication() -> None:
                 row["end_ns"], row["end_ns"] + 500, "gloo:all_reduce", activity=Activity.CPU_COLLECTIVE
             )
     found = job(ranks)
-    (told,) = [a for a in avoidable(found) if a.what.startswith("communication that nothing hides")]
+    (part,) = [a for a in avoidable(found) if a.what.startswith("communication that nothing hides")]
     window = sum(d.window_ns for d in found.devices)
-    assert told.share == pytest.approx(2 * 3 * 4 * 500 / window, abs=1e-3)
+    assert part.share == pytest.approx(2 * 3 * 4 * 500 / window, abs=1e-3)
 
 
 def read(ranks: list[int], microbatches: int, stages: int) -> Summary:

@@ -166,8 +166,12 @@ def test_a_report_that_knows_no_rank_learns_it_from_the_training_of_that_process
     made = Made(source="nsys", path="run/nsys/profile_node0.sqlite", host="n0")
     made.event(0, 10, process=111).event(0, 10, process=222, device=1)
     parts = measure_trace(made.trace(), Window.GPU, load_rules())
-    told = [training(0, pid=222, host="n0"), training(1, pid=111, host="n0"), training(2, pid=111, host="n1")]
-    named = [name_rank(part, told) for part in parts]
+    trainings = [
+        training(0, pid=222, host="n0"),
+        training(1, pid=111, host="n0"),
+        training(2, pid=111, host="n1"),
+    ]
+    named = [name_rank(part, trainings) for part in parts]
     assert [(p.source.pid, p.source.rank, p.devices[0].rank, p.launches.rank) for p in named] == [
         (111, 1, 1, 1),
         (222, 0, 0, 0),
@@ -212,8 +216,8 @@ def test_a_lost_report_of_one_node_is_noticed_by_what_the_training_says(tmp_path
 def test_a_cpu_run_of_zero_says_that_overlap_needs_a_gpu(tmp_path: Path) -> None:
     (tmp_path / "metrics").mkdir()
     write(tmp_path / "metrics" / "rank0.jsonl", [{"event": "start", "rank": 0, "backend": "gloo"}])
-    for exercise, told in ((1, 0), (2, 1)):
+    for exercise, findings in ((1, 0), (2, 1)):
         (tmp_path / "run.json").write_text(json.dumps({"job_id": "1", "experiment": {"exercise": exercise}}))
         (found,) = summarise([], runs=[tmp_path])
-        assert len([f for f in found.quality.findings if "hides behind computation" in f.what]) == told
+        assert len([f for f in found.quality.findings if "hides behind computation" in f.what]) == findings
         assert found.quality.verdict is Verdict.GOOD

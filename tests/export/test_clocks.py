@@ -24,8 +24,8 @@ def rank(
     noise = np.random.default_rng(number).integers(-jitter, jitter + 1, steps).tolist()
     ends = [BASE + 1_000_000 * (step + 1) + ahead_ns + noise[step] for step in range(steps)]
     events = [event("ncclKernel", end - 50_000 * (number + 1), end) for end in ends]
-    told = [{"event": i, "kind": kind, "bytes": 4096 + i, "group": "dp"} for i in range(steps)]
-    return trace(events, collectives=told, rank=number, host=host)
+    calls = [{"event": i, "kind": kind, "bytes": 4096 + i, "group": "dp"} for i in range(steps)]
+    return trace(events, collectives=calls, rank=number, host=host)
 
 
 def test_a_node_whose_clock_is_ahead_is_shifted_back_with_a_note() -> None:

@@ -134,8 +134,8 @@ def test_a_process_that_helps_the_only_rank_of_a_report_is_not_that_rank() -> No
 
 def test_a_collective_carries_its_kind_size_and_group(tmp_path: Path) -> None:
     events = [event("ncclDevKernel_AllReduce_Sum_f32_RING_LL", 0, 50), event("ncclKernel_Broadcast", 60, 70)]
-    told = [{"event": 0, "kind": "all_reduce", "bytes": 4096, "group": "dp", "group_size": 8}]
-    prv = written([trace(events, collectives=told)], tmp_path)
+    calls = [{"event": 0, "kind": "all_reduce", "bytes": 4096, "group": "dp", "group_size": 8}]
+    prv = written([trace(events, collectives=calls)], tmp_path)
     first, second = prv.extras
     assert prv.value_labels[EventType.COLLECTIVE][first[EventType.COLLECTIVE]] == "all_reduce"
     assert prv.value_labels[EventType.COLLECTIVE_GROUP][first[EventType.COLLECTIVE_GROUP]] == "dp"

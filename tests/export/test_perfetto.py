@@ -158,8 +158,8 @@ def test_an_arrow_leads_from_the_launch_to_its_kernel(tmp_path: Path) -> None:
 
 
 def test_a_collective_has_its_kind_size_and_group(tmp_path: Path) -> None:
-    told = [{"event": 0, "kind": "all_reduce", "bytes": 4096, "group": 'the "dp" group', "group_size": 8}]
-    (found,) = slices(written([trace([event("ncclX", 0, 5)], collectives=told)], tmp_path), "communication")
+    calls = [{"event": 0, "kind": "all_reduce", "bytes": 4096, "group": 'the "dp" group', "group_size": 8}]
+    (found,) = slices(written([trace([event("ncclX", 0, 5)], collectives=calls)], tmp_path), "communication")
     assert found["args"] == {
         "collective": "all_reduce",
         "message bytes": 4096,

@@ -202,7 +202,7 @@ def test_of_a_job_that_never_began_slurm_says_why(programs: Path, run: Run, harn
 
 
 @pytest.mark.parametrize(
-    ("refusal", "told"),
+    ("refusal", "explained"),
     [
         ("CPU count per node can not be satisfied", True),
         ("Requested node configuration is not available", True),
@@ -210,13 +210,13 @@ def test_of_a_job_that_never_began_slurm_says_why(programs: Path, run: Run, harn
     ],
 )
 def test_a_refusal_of_the_cpus_says_where_their_number_comes_from(
-    programs: Path, site: str, harness: Harness, refusal: str, told: bool
+    programs: Path, site: str, harness: Harness, refusal: str, explained: bool
 ) -> None:
     with Path(site).open("a", encoding="utf-8") as file:
         file.write("cpus_per_gpu: 8\n")
     fake(programs, "sbatch", f"echo 'sbatch: error: {refusal}' >&2; exit 1")
     said = harness("-e", "1", "--site", site).stderr
-    assert ("(the job asks for 8 CPUs per node: cpus_per_gpu in the site file)" in said) == told, said
+    assert ("(the job asks for 8 CPUs per node: cpus_per_gpu in the site file)" in said) == explained, said
 
 
 def test_status_says_why_a_job_waits(programs: Path, run: Run, harness: Harness) -> None:

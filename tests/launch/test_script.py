@@ -168,8 +168,8 @@ def local_gpus(nodes: int, gpus: int) -> str:
 
 
 def test_the_nodes_a_machine_plays_share_the_gpus_it_may_use() -> None:
-    told = f"CUDA_VISIBLE_DEVICES=4,GPU-a1,6,7\n{local_gpus(2, 2)}\necho $CUDA_VISIBLE_DEVICES"
-    code = f"for NODE in 0 1; do {told}; done"
+    commands = f"CUDA_VISIBLE_DEVICES=4,GPU-a1,6,7\n{local_gpus(2, 2)}\necho $CUDA_VISIBLE_DEVICES"
+    code = f"for NODE in 0 1; do {commands}; done"
     said = subprocess.run(["bash", "-c", code], capture_output=True, text=True, check=True).stdout
     assert said.split() == ["4,GPU-a1", "6,7"]
 

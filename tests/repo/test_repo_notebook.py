@@ -182,10 +182,10 @@ def test_the_kinds_sums_are_those_of_the_summary(folder: Path) -> None:
     summary = harness.analyse(folder, window="gpu")
     table = polars.DataFrame(harness.events(folder))
     sums = dict(table.group_by("kind").agg(polars.col("duration_ns").sum()).iter_rows())
-    told: dict[str, int] = {}
+    by_kind: dict[str, int] = {}
     for row in summary.kinds:
-        told[row.kind] = told.get(row.kind, 0) + row.duration_ns
-    assert sums == told
+        by_kind[row.kind] = by_kind.get(row.kind, 0) + row.duration_ns
+    assert sums == by_kind
 
 
 def test_on_a_cpu_an_operator_that_another_interrupts_is_several_rows_of_one_correlation(

@@ -176,7 +176,7 @@ def test_a_step_can_be_chosen(browser: Browser) -> None:
 
 def test_crowded_columns_sum_to_what_they_hide(browser: Browser) -> None:
     """Level of detail: the columns of a lane zoomed far out tell its whole time, none twice."""
-    told = browser.evaluate(
+    sums = browser.evaluate(
         "(() => { Timeline.go(-2e8, 4e8); Timeline.view.from = -2e8; Timeline.view.to = 4e8; Timeline.draw();"
         "const lane = Timeline.rows.find((r) => r.lane && r.lane.group === 'stream').lane; let sum = 0;"
         "const column = Timeline.column; Timeline.column = (l, i, j) => { const c = column(l, i, j);"
@@ -185,7 +185,7 @@ def test_crowded_columns_sum_to_what_they_hide(browser: Browser) -> None:
         "let whole = 0; for (let i = 0; i < lane.n; i++) whole += lane.end[i] - lane.start[i];"
         "return [sum, whole]; })()"
     )
-    assert told[0] == told[1] > 0
+    assert sums[0] == sums[1] > 0
 
 
 def test_light_and_dark_change_the_plots_too(browser: Browser) -> None:

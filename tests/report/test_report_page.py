@@ -197,13 +197,13 @@ def test_mfu_is_shown_with_its_peak_and_the_source_of_the_peak_or_not_at_all() -
     known = Efficiency(
         tokens_per_s=1000, mfu=0.41, peak_flops_per_s=312e12, peak_source="the device table, bf16"
     )
-    for efficiency, told in (
+    for efficiency, shown in (
         (known, "41.0 % of 312 TFLOP/s (the device table, bf16)"),
         (Efficiency(tokens_per_s=1000), "not given: the peak of this device is not known"),
     ):
         page = render_page(compose(Summary(training=[RankTraining(rank=0)], efficiency=efficiency), Inputs()))
         cells = ["".join(e.itertext()) for e in all_of(parse(page), "td")]
-        assert cells[cells.index("MFU") + 1] == told
+        assert cells[cells.index("MFU") + 1] == shown
 
 
 def test_a_table_of_a_thousand_ranks_is_cut_and_says_where_the_rest_is() -> None:

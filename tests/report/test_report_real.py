@@ -55,7 +55,7 @@ def test_the_page_of_a_real_trace_works(name: str, tmp_path: Path, browser: Brow
     browser.wait("document.body.dataset.timeline === 'ready'")
     for factor in (1, 7, 60, 900):
         browser.evaluate(f"Timeline.fitAll(); Timeline.zoom({factor}); Timeline.draw()")
-    told = browser.evaluate("Timeline.totals(...Timeline.whole).map(([, parts]) => parts.length)")
-    assert told and all(count > 1 for count in told)
+    counts = browser.evaluate("Timeline.totals(...Timeline.whole).map(([, parts]) => parts.length)")
+    assert counts and all(count > 1 for count in counts)
     browser.wait("document.body.dataset.plots === 'ready'")
     assert browser.problems == []

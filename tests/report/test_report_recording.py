@@ -1,4 +1,4 @@
-"""A trace that is not there is said to be missing, or that none was asked for; what is doubtful is told whole."""
+"""A trace that is not there is said to be missing, or that none was asked for; what is doubtful is shown whole."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def a_run(folder: Path, expects: list[str], state: str = "completed") -> Path:
     return folder
 
 
-def told(run: Path) -> tuple[Summary, str, str]:
+def shown(run: Path) -> tuple[Summary, str, str]:
     """The summary, and what terminal and page say about its recording."""
     (summary,) = measure_jobs([run])
     quality = compose(summary, Inputs()).quality
@@ -45,7 +45,7 @@ def told(run: Path) -> tuple[Summary, str, str]:
 )
 def test_a_trace_that_was_asked_for_and_is_not_there_is_missing(tmp_path: Path, state: str, why: str) -> None:
     run = a_run(tmp_path / "run", ["nsys/profile_node0.nsys-rep", "nsys/profile_node1.nsys-rep"], state)
-    summary, terminal, page = told(run)
+    summary, terminal, page = shown(run)
     assert summary.quality.verdict is Verdict.DOUBTFUL
     for text in (terminal, page):
         assert "Recording: doubtful" in text and "Recording: good" not in text
@@ -61,7 +61,7 @@ def test_an_empty_trace_is_missing_and_the_others_are_named_as_read(tmp_path: Pa
     for file in write_traces(run / "torch", ranks=1):
         file.rename(file.with_name("rank0.json.gz"))
     (run / "torch/rank1.json.gz").write_bytes(b"")
-    summary, terminal, _ = told(run)
+    summary, terminal, _ = shown(run)
     assert "? a trace is missing: torch/rank1.json.gz is missing" in terminal
     assert summary.sources
 
@@ -70,12 +70,12 @@ def test_a_report_kept_only_as_its_export_is_not_missing(tmp_path: Path) -> None
     run = a_run(tmp_path / "run", ["nsys/profile_node0.nsys-rep"])
     (run / "nsys").mkdir()
     (run / "nsys/profile_node0.sqlite").write_bytes(b"SQLite format 3\0")
-    summary, _, _ = told(run)
+    summary, _, _ = shown(run)
     assert not [f for f in summary.quality.findings if "trace is missing" in f.what or f.what == "no trace"]
 
 
 def test_a_run_that_asked_for_no_profile_misses_none(tmp_path: Path) -> None:
-    summary, terminal, page = told(a_run(tmp_path / "run", []))
+    summary, terminal, page = shown(a_run(tmp_path / "run", []))
     assert summary.quality.verdict is Verdict.GOOD
     assert "Recording: none was asked for" in terminal and "Recording: none was asked for" in page
 
@@ -84,7 +84,7 @@ def test_a_run_that_asked_for_no_profile_misses_none(tmp_path: Path) -> None:
 def test_a_damaged_record_is_named_and_the_rest_is_shown(tmp_path: Path, content: str) -> None:
     run = a_run(tmp_path / "run", [])
     (run / "run.json").write_text(content)
-    summary, terminal, _ = told(run)
+    summary, terminal, _ = shown(run)
     assert "? the run's record cannot be read: run.json: " in terminal
     assert summary.training and summary.run is None
     facts = dict(next(s for s in compose(summary, gather(Run(run))).before if s.id == "run").facts)
@@ -95,7 +95,7 @@ def test_a_training_steers_no_terminal(tmp_path: Path) -> None:
     run = a_run(tmp_path / "run", [])
     start = {"event": "start", "rank": 0, "device_name": "\x1b[31mA100\r\n"}
     (run / "metrics/rank0.jsonl").write_text(json.dumps(start))
-    _, terminal, _ = told(run)
+    _, terminal, _ = shown(run)
     assert "[31mA100" in terminal
     assert all(map(str.isprintable, terminal.splitlines()))
 

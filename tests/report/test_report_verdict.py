@@ -254,9 +254,9 @@ def test_without_a_trace_the_share_of_loading_belongs_to_the_step_that_is_shown(
     """A mean over all steps counts the first, slow ones; the sentence before has the slowest rank's median step."""
     slow = RankTraining(rank=0, median_step_ns=60 * MS, median_data_ns=3 * MS, data_fraction=0.3)
     fast = RankTraining(rank=1, median_step_ns=50 * MS, median_data_ns=20 * MS, data_fraction=0.4)
-    told, largest, *_ = verdict(Summary(training=[slow, fast])).sentences
-    assert "A step takes 60.0 ms" in told
-    assert "3.00 ms loading data" in told
+    step, largest, *_ = verdict(Summary(training=[slow, fast])).sentences
+    assert "A step takes 60.0 ms" in step
+    assert "3.00 ms loading data" in step
     assert "waiting for data: 5.0 % of the time" in largest
 
 

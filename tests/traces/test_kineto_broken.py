@@ -147,9 +147,9 @@ TIMELESS = [("dur", None), ("dur", kineto.Number("-1")), ("dur", "soon"), ("ts",
 
 @pytest.mark.parametrize("layout", kineto.LAYOUTS)
 def test_records_without_a_time_are_left_out_and_counted(tmp_path: Path, layout: str) -> None:
-    told = {"Collective name": "allreduce", "In msg nelems": 4, "Out msg nelems": 4, "dtype": "Float"}
+    arguments = {"Collective name": "allreduce", "In msg nelems": 4, "Out msg nelems": 4, "dtype": "Float"}
     bad = [
-        kineto.kernel("ncclDevKernel_AllReduce_Sum_f32_RING_LL()", 5_000, 10, **told),
+        kineto.kernel("ncclDevKernel_AllReduce_Sum_f32_RING_LL()", 5_000, 10, **arguments),
         kineto.call("cudaLaunchKernel", 5_000, 10),
         kineto.said("ProfilerStep#9", 5_000, 10),
         kineto.operator("record_param_comms", 5_000, 10),
@@ -157,7 +157,7 @@ def test_records_without_a_time_are_left_out_and_counted(tmp_path: Path, layout:
     for key, value in TIMELESS:
         odd = [record | {key: value} for record in bad]
         missing = [{k: v for k, v in record.items() if k != key} for record in bad]
-        good = kineto.kernel("ncclDevKernel_AllGather_RING_LL()", 9_000, 10, **told)
+        good = kineto.kernel("ncclDevKernel_AllGather_RING_LL()", 9_000, 10, **arguments)
         path = kineto.kineto(tmp_path / "t.json", [*odd, *kineto.gpu_step(), good, *missing], layout)
         trace = open_trace(path)
         assert (len(trace.events), len(trace.calls), len(trace.ranges)) == (5, 2, 2), (key, value)

@@ -136,10 +136,10 @@ def test_a_tensor_without_dimensions_is_one_element_and_a_number_has_no_elements
     """As DeepSpeed reduces the norm of its gradients; without types nothing tells one from the other."""
     asked = {"Input Dims": [[[]], [], []], "Input type": ["TensorList", "", "Scalar"]}
     done = {"Input Dims": [[]], "Input type": ["float"]}
-    for told, size in (({}, 4), ({"Input type": None}, -1)):
+    for changed, size in (({}, 4), ({"Input type": None}, -1)):
         records = [
-            kineto.operator("c10d::allreduce_", 0, 10, **asked | told),
-            kineto.record("user_annotation", "gloo:all_reduce", 20, 30, pid=50, tid=2, **done | told),
+            kineto.operator("c10d::allreduce_", 0, 10, **asked | changed),
+            kineto.record("user_annotation", "gloo:all_reduce", 20, 30, pid=50, tid=2, **done | changed),
         ]
         assert read(tmp_path, records).collectives.bytes.tolist() == [size]
 
@@ -181,13 +181,13 @@ def test_recorded_operators_cover_the_time_in_operators_once(recorded: list[Path
     """Against the JSON itself, thread by thread: no overlap, nothing lost, dtypes known."""
     trace = open_trace(recorded[0])
     e = trace.events
-    told = json.loads(recorded[0].read_text())["traceEvents"]
+    records = json.loads(recorded[0].read_text())["traceEvents"]
     issues = ("c10d::", "record_param_comms")
     main = max(e.stream.tolist(), key=e.stream.tolist().count)
     own = (e.activity == Activity.CPU_OP) & (e.stream == main)
     assert own.sum() > 100
     assert (e.start_ns[own][1:] >= e.end_ns[own][:-1]).all(), "two operators at once on one thread"
-    rows = [r for r in told if r.get("cat") == "cpu_op" and r["tid"] == main]
+    rows = [r for r in records if r.get("cat") == "cpu_op" and r["tid"] == main]
     start = np.array([round(r["ts"] * 1000) for r in rows])
     end = start + np.array([round(r["dur"] * 1000) for r in rows])
     computes = np.array([not r["name"].startswith(issues) for r in rows])
@@ -209,16 +209,18 @@ def test_a_recorded_trace_packed_or_dumped_anew_is_the_same(recorded: list[Path]
 
 
 def test_the_report_counts_operators_as_often_as_the_recorded_file_holds_them(recorded: list[Path]) -> None:
-    told = json.loads(recorded[0].read_text())["traceEvents"]
-    raw = Counter(r["name"] for r in told if r.get("cat") == "cpu_op" and not r["name"].startswith("c10d::"))
+    records = json.loads(recorded[0].read_text())["traceEvents"]
+    raw = Counter(
+        r["name"] for r in records if r.get("cat") == "cpu_op" and not r["name"].startswith("c10d::")
+    )
     del raw["record_param_comms"]
     shown = {k.name: k for k in measure([recorded[0]], window="gpu").kernels}
     calling = [name for name in raw if name in shown and raw[name] > 1]
     assert len(calling) > 10
     for name in calling:
         assert shown[name].count <= raw[name], "only those on the collectives' own threads are left out"
-    main = max(told, key=lambda r: r.get("name") == "aten::addmm")["tid"]
-    elsewhere = {r["name"] for r in told if r.get("cat") == "cpu_op" and r["tid"] != main}
+    main = max(records, key=lambda r: r.get("name") == "aten::addmm")["tid"]
+    elsewhere = {r["name"] for r in records if r.get("cat") == "cpu_op" and r["tid"] != main}
     alone = {name: raw[name] for name in calling if name not in elsewhere}
     assert {name: shown[name].count for name in alone} == alone
     assert sum(k.duration_ns for k in shown.values()) == sum(

@@ -22,7 +22,7 @@ from harness.traces.vocabulary import printable
 from tests.synthetic import kineto
 
 
-def told(trace: Trace) -> dict[str, Any]:
+def content(trace: Trace) -> dict[str, Any]:
     """What a trace tells, with names instead of their indices."""
     parts: dict[str, Any] = {
         "identity": (trace.identity.rank, trace.identity.world_size, trace.identity.epoch_ns)
@@ -43,9 +43,9 @@ def told(trace: Trace) -> dict[str, Any]:
 
 @pytest.mark.parametrize("layout", kineto.LAYOUTS)
 def test_every_layout_reads_the_same(tmp_path: Path, layout: str) -> None:
-    reference = told(open_trace(kineto.kineto(tmp_path / "reference.json", kineto.gpu_step())))
+    reference = content(open_trace(kineto.kineto(tmp_path / "reference.json", kineto.gpu_step())))
     assert reference["events.name"][0] == "void gemm<float, 2>(float*)"
-    assert told(open_trace(kineto.kineto(tmp_path / "t.json", kineto.gpu_step(), layout))) == reference
+    assert content(open_trace(kineto.kineto(tmp_path / "t.json", kineto.gpu_step(), layout))) == reference
 
 
 @pytest.mark.parametrize("layout", kineto.LAYOUTS)
@@ -54,9 +54,9 @@ def test_records_may_lie_across_blocks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, layout: str, block_bytes: int
 ) -> None:
     path = kineto.kineto(tmp_path / "t.json", kineto.gpu_step(), layout)
-    whole = told(open_trace(path))
+    whole = content(open_trace(path))
     monkeypatch.setattr(blocks, "BLOCK_BYTES", block_bytes)
-    assert told(open_trace(path)) == whole
+    assert content(open_trace(path)) == whole
 
 
 @pytest.mark.parametrize("layout", kineto.LAYOUTS)
@@ -65,7 +65,7 @@ def test_a_record_of_thousands_of_blocks_is_looked_at_a_few_times_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, layout: str, long_bytes: int
 ) -> None:
     records, looks = kineto.gpu_step(), 0
-    whole = told(open_trace(kineto.kineto(tmp_path / "short.json", records, layout)))
+    whole = content(open_trace(kineto.kineto(tmp_path / "short.json", records, layout)))
     nested = [{"n": number} for number in range(9_000)]
     records[2:2] = [{"ph": "M", "name": "blocks", "pid": 1, "tid": 1, "args": {"nested": nested}}]
     path = kineto.kineto(tmp_path / "long.json", records, layout)
@@ -79,7 +79,7 @@ def test_a_record_of_thousands_of_blocks_is_looked_at_a_few_times_only(
         monkeypatch.setattr(module, "more", counted)
     monkeypatch.setattr(framing, "_LONG_BYTES", long_bytes)
     monkeypatch.setattr(blocks, "BLOCK_BYTES", 50)
-    assert told(open_trace(path)) == whole
+    assert content(open_trace(path)) == whole
     assert path.stat().st_size / 50 > 2_000 > 10 * looks
 
 
@@ -93,9 +93,9 @@ def test_parts_read_by_several_processes_are_the_whole(
     for i in range(8):
         records.insert(13 * i, kineto.kernel(f"ncclDevKernel_{i}", 10**15 + i * 10**6 + 7, 3, **nccl))
     path = kineto.kineto(tmp_path / "t.json", records, layout)
-    whole = told(open_trace(path))
+    whole = content(open_trace(path))
     monkeypatch.setattr(fill, "_PART_BYTES", part_bytes)
-    assert told(open_trace(path, workers=3)) == whole
+    assert content(open_trace(path, workers=3)) == whole
 
 
 @settings(max_examples=25, deadline=None)
@@ -125,8 +125,8 @@ def test_dense_and_sparse_stretches_read_as_the_exact_way_does(
     folder = tmp_path_factory.mktemp("dense")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(blocks, "BLOCK_BYTES", block_bytes)
-        exact = told(open_trace(kineto.kineto(folder / "t.json", records, "compact")))
-        assert told(open_trace(kineto.kineto(folder / "t.json", records, "torch 1.9"))) == exact
+        exact = content(open_trace(kineto.kineto(folder / "t.json", records, "compact")))
+        assert content(open_trace(kineto.kineto(folder / "t.json", records, "torch 1.9"))) == exact
 
 
 FAST = {"torch 1.9", "torch 2.13", "keys the other way round", "indented by 1", "indented by 2", "indented by tabs",

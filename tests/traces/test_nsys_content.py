@@ -198,13 +198,13 @@ def test_a_collective_has_the_payload_of_the_call_that_launched_it(tmp_path: Pat
 
 
 def joined(made: Nsys, pid: int, group: str, size: int, rank: int) -> None:
-    told = {"NCCL communicator ID": group, "No. of ranks": size, "Rank": rank}
-    made.range("ncclCommInitRank", 1, 1, pid=pid, tid=pid, payload=told)
+    communicator = {"NCCL communicator ID": group, "No. of ranks": size, "Rank": rank}
+    made.range("ncclCommInitRank", 1, 1, pid=pid, tid=pid, payload=communicator)
 
 
 def world(tmp_path: Path, made: Nsys) -> tuple[int | None, dict[int, int]]:
-    told = read(tmp_path, made).identity
-    return told.world_size, told.ranks
+    identity = read(tmp_path, made).identity
+    return identity.world_size, identity.ranks
 
 
 def test_the_largest_communicator_is_the_world_where_all_are_in_it(tmp_path: Path) -> None:
@@ -268,13 +268,13 @@ def test_parts_that_travel_in_one_kernel_are_all_ranks_too(tmp_path: Path) -> No
     assert [c[:2] for c in collectives(read(tmp_path, made))] == [("all_gather", 240)]
 
 
-@pytest.mark.parametrize(("told", "says"), [("false", 1), ("true", 0), (None, 0)])
+@pytest.mark.parametrize(("included", "says"), [("false", 1), ("true", 0), (None, 0)])
 def test_an_export_without_nccls_sizes_says_how_to_have_them(
-    tmp_path: Path, told: str | None, says: int
+    tmp_path: Path, included: str | None, says: int
 ) -> None:
     made = Nsys()
-    if told is not None:
-        made.add("META_DATA_EXPORT", name="EXPORT_PARAM_INCLUDE_JSON", value=told)
+    if included is not None:
+        made.add("META_DATA_EXPORT", name="EXPORT_PARAM_INCLUDE_JSON", value=included)
     made.kernel("k", 1, 2)
     assert read(tmp_path, made).notes == [], "without NCCL there is nothing to miss"
     made.range("ncclAllReduce", 100, 20)
