@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-settings.register_profile("unhurried", deadline=None)  # a busy machine fails no property
+settings.register_profile("unhurried", deadline=None)  # no property fails because the machine is busy
 settings.load_profile("unhurried")
 
 
 @pytest.fixture(scope="session")
 def nsys_folder() -> Path:
-    """The folder of a real nsys, to be put on a PATH; skips where there is none."""
+    """The folder of a real nsys, for a PATH; skips on a machine without nsys."""
     places = [*os.environ["PATH"].split(os.pathsep), str(Path(sys.prefix) / "nsys")]
     found = shutil.which("nsys", path=os.pathsep.join(places))
     if found is None:

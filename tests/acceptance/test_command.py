@@ -1,4 +1,4 @@
-"""The command itself: refuses nonsense, survives its steps, says what is missing, goes on where it was."""
+"""The command itself: it refuses wrong requests, survives a step that dies, names what is missing, and continues."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ FIELDS = [*step_monitor.FIELDS, "clocks_event_reasons.active"]
 
 
 def our_file(folder: Path, watts: float) -> Path:
-    """Twenty samples of a device under load, ten before and ten in it."""
+    """Twenty samples of a device: ten before the load and ten under it."""
     path = folder / "samples.csv"
     rows = [f"{n * SECOND},0,1000,0,80.0,{n * 80.0},30,345" for n in range(10)]
     rows += [f"{n * SECOND},0,{2**30},98,{watts},{800 + (n - 10) * watts},60,1755" for n in range(10, 20)]
@@ -22,7 +22,7 @@ def our_file(folder: Path, watts: float) -> Path:
 
 
 def their_file(folder: Path) -> Path:
-    """Answers of nvidia-smi, each after the moment of asking; one time it could not answer."""
+    """Answers of nvidia-smi, each with its time; one answer is an error."""
     path = folder / "nvidia-smi.csv"
     idle, busy = "0, 80.00, 1, 345, 30, 0x0000000000000001", "97, 600.00, 1024, 1755, 60, 0x0000000000000004"
     lines = [f"{n}.5,{idle if n < 10 else busy}" for n in range(20)]

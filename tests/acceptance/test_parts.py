@@ -44,7 +44,7 @@ def test_its_python_finds_the_packages_of_this_one_whatever_pythonpath_says(
 
 def test_a_program_that_outlasts_its_time_hears_ctrl_c_first(tmp_path: Path) -> None:
     heard = tmp_path / "heard"
-    # Python, unlike bash, hears SIGINT also where whoever runs the tests in the background ignores it.
+    # Unlike bash, Python handles SIGINT also where the parent process ignores it.
     code = (
         "import signal, sys, time, pathlib\n"
         "signal.signal(signal.SIGINT, lambda *_: (pathlib.Path(sys.argv[1]).touch(), sys.exit(3)))\n"

@@ -45,7 +45,7 @@ WORDS = (
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
-    """An empty place with time enough."""
+    """An empty folder for the results, without a limit that a test could reach."""
     pytest.importorskip("torch", reason="training needs PyTorch")
     folder = tmp_path_factory.mktemp("acceptance")
     (folder / "out").mkdir()

@@ -20,7 +20,7 @@ from tests.synthetic.one_gpu import event, training, written
 
 
 def telling() -> dict[str, Any]:
-    """A trace that says where it was made, and by whom."""
+    """A trace that contains the place, the host and the user of its recording."""
     trace = training()
     trace["traceEvents"].append(
         event(
@@ -66,7 +66,7 @@ def test_paths_hosts_and_users_are_gone(monkeypatch: pytest.MonkeyPatch, tmp_pat
 
 
 def asked_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    """This machine's names are asked once; here they change, and no later test may see them."""
+    """The names of this machine are cached; a test changes them, and no later test may see its names."""
     monkeypatch.setattr("scrub.secrets", cache(secrets.__wrapped__))
 
 

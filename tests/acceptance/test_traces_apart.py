@@ -1,4 +1,4 @@
-"""Of several traces one that cannot be made small costs the others nothing."""
+"""A trace that cannot be made small does not affect the others."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.synthetic.one_gpu import summary_of, training, written
 def test_one_trace_that_cannot_be_made_small_leaves_the_others_and_their_truth(
     tmp_path: Path, monkeypatch: MonkeyPatch
 ) -> None:
-    """No launch here: the runs are folders, and the product's report is asked in this process."""
+    """Nothing is launched: the runs are folders, and the report is made in this process."""
     monkeypatch.setattr(step_traces, "report", lambda _place, path, *_: summary_of(path))
     about = {
         "device_name": "GPU",

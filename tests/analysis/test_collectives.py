@@ -1,4 +1,4 @@
-"""The same collective is found on every rank; waiting is told from transfer, also across clocks that
+"""The same collective is found on every rank; waiting and transfer are separated, also across clocks that
 disagree."""
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def test_a_ranks_calls_per_step_are_those_of_its_phases_however_many_ranks_were_
 
 
 def test_the_bytes_of_all_messages_are_those_that_are_known() -> None:
-    """One tiny call without a size leaves its kind without bytes, and the sum as it is."""
+    """A small call without a size: its kind has no bytes, and the sum of all bytes does not change."""
     found = job(rank(0, [(0, 100), (200, 300)]), rank(1, [(0, 100), (200, 300)]))
     unsized = CollectivePhase(kind="all_reduce", phase="optimizer", count=2, bytes=None, duration_ns=2)
     steps = Steps(source="made", per_rank=[RankSteps(rank=r, durations_ns=[300]) for r in (0, 1)])
@@ -145,7 +145,7 @@ def test_bytes_across_nodes_are_those_of_one_rank_in_one_step(kinds: tuple[str, 
 
 
 def at_sizes(times: dict[int, int]) -> Made:
-    """One rank, alone in its world, with an all-reduce of each size."""
+    """A world of one rank, with an all-reduce of each size."""
     made, begin = Made(rank=0, world_size=1), 0
     for size, ns in times.items():
         made.collective(begin, begin + ns, size=size, members=1)
@@ -192,7 +192,7 @@ def test_times_of_unmatched_ranks_are_marked_as_including_waiting() -> None:
 def test_a_bus_bandwidth_is_withheld_with_its_reason_where_ranks_without_a_group_cannot_be_matched(
     read: int,
 ) -> None:
-    """Three ranks of the world, of which two are read, or all and one at another time."""
+    """A world of three ranks: two are read, or all three of which one was recorded at another time."""
     ranks = [rank(r, [(0, 100)] if r < 2 else [(300, 400)], 3, members=-1) for r in range(read)]
     for made in ranks:
         for collective in made.collectives:
@@ -207,7 +207,7 @@ def test_a_bus_bandwidth_is_withheld_with_its_reason_where_ranks_without_a_group
 def test_what_agrees_in_no_order_is_refused_before_any_order_is_tried(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Recordings on two clocks are compared at every place: a place that cannot be it must cost no more than a look."""
+    """Two recordings are compared at every offset: an offset that cannot match must be cheap to refuse."""
     reference = np.arange(400)
     swapped, other = reference.copy(), reference.copy()
     swapped[[100, 101]] = swapped[[101, 100]]
@@ -236,7 +236,7 @@ def test_a_rank_whose_recording_began_later_is_matched_by_the_ends() -> None:
 def test_recordings_of_equal_length_that_began_a_step_apart_are_paired_by_what_they_moved(
     clock: str, ahead: int
 ) -> None:
-    """Rank 1 recorded steps 1 to 5 of which rank 0 recorded 0 to 4: four are shared, not five."""
+    """Rank 0 recorded steps 0 to 4, rank 1 recorded steps 1 to 5: they share four steps, not five."""
 
     def steps(number: int, first: int, late: int, shift: int) -> Made:
         made = rank(number, [], clock=clock if number else "node0")
@@ -249,7 +249,7 @@ def test_recordings_of_equal_length_that_began_a_step_apart_are_paired_by_what_t
 
 
 def test_neighbours_that_began_in_another_order_on_another_rank_are_still_pairs() -> None:
-    """Two gathers in flight at once: which of them a thread begins first is chance."""
+    """Two gathers at the same time: the order in which a thread begins them is random."""
     ranks = []
     for number in (0, 1):
         made = rank(number, [(i * 1000, i * 1000 + 100) for i in range(9)])
@@ -281,7 +281,7 @@ def test_collectives_of_other_sizes_or_types_are_no_pair(other: dict[str, Any]) 
 
 
 def test_clocks_in_unix_nanoseconds_are_compared_to_the_nanosecond() -> None:
-    """Beside 1.7e18 a float64 is 256 ns coarse."""
+    """At 1.7e18 the resolution of a float64 is 256 ns."""
     ranks = []
     for number, ahead in ((0, 0), (1, 12_345)):
         made = Made(rank=number, world_size=2, path=f"rank{number}.json", host=f"node{number}")
@@ -348,7 +348,7 @@ def test_a_send_is_counted_but_never_compared_with_a_receive() -> None:
 
 
 def test_a_fused_send_and_receive_is_each_ranks_own_too() -> None:
-    """A pipeline's middle stage exchanges more often than its ends; in none of it do all ranks meet."""
+    """The middle stage of a pipeline exchanges more often than the others; no exchange has all ranks."""
     calls = {0: 1, 1: 3, 2: 2}
     ranks = [
         rank(r, [(100 * i, 100 * i + 10) for i in range(n)], 3, kind="send_recv") for r, n in calls.items()
@@ -370,7 +370,7 @@ MS = 10**6
 
 
 def on_one_host(ahead_ms: int, late_ms: int = 0, kind: str = "all_reduce") -> Summary:
-    """Two ranks of one host in short collectives every 20 ms. The second's clock is ahead; in turn one of the ranks
+    """Two ranks of one host in short collectives every 20 ms. The second clock is ahead; by turns one of the ranks
     sees late that the collective ended, as on a machine without a free core."""
     made = [rank(number, []) for number in range(2)]
     for i in range(20):

@@ -136,7 +136,7 @@ def test_kernels_that_appeared_and_vanished_are_named() -> None:
 
 
 def with_kernels(shares: dict[str, float]) -> Summary:
-    """A run whose table of kernels is as long as it gets."""
+    """A run with the longest possible table of kernels."""
     table = [a_kernel(name).model_copy(update={"share": share}) for name, share in shares.items()]
     return a_summary([1]).model_copy(update={"kernels": table[:TOP_KERNELS]})
 
@@ -185,7 +185,7 @@ def test_collectives_are_compared_even_where_no_size_is_recorded() -> None:
 
 
 def test_of_collectives_of_which_some_have_no_size_the_others_are_the_least() -> None:
-    """As in ZeRO-2: gradients of known size, and one small call that does not tell its own."""
+    """As in ZeRO-2: gradients of known size, and one small call of unknown size."""
     a = a_summary([10] * 9)
     small = CollectivePhase(kind="all_reduce", phase="optimizer", count=9, duration_ns=1)
     more = [row.model_copy(update={"bytes": 9 * 2_490_000}) for row in a.collective_phases]
@@ -232,7 +232,7 @@ def test_metrics_are_per_step_and_of_the_window() -> None:
 
 
 def left_out(names: list[list[str]], durations: list[list[int]]) -> Summary:
-    """A job whose ranks counted steps of these names."""
+    """A job whose ranks recorded steps with these names."""
     devices = [
         a_summary([1])
         .devices[0]
@@ -287,7 +287,7 @@ def test_step_time_is_a_name_for_conditions() -> None:
         ("no_such > 1", 2),
         ("step_time", 2),
         ("2 * 3", 2),
-        ("memory_share > 1.1", 0),  # nought in both
+        ("memory_share > 1.1", 0),  # zero in both
     ],
 )
 def test_fail_if_is_an_exit_code(
@@ -312,7 +312,7 @@ def test_from_zero_to_something_is_infinitely_more(
     argv = ["compare", *map(str, files), "--fail-if"]
     assert main([*argv, "idle_data_loading_share > 1.1"]) == 1
     (row,) = [line.split() for line in capsys.readouterr().out.splitlines() if "idle: data loading" in line]
-    assert row[3:] == ["0.0", "%", "20.0", "%"]  # no ratio: it would be no number
+    assert row[3:] == ["0.0", "%", "20.0", "%"]  # no ratio: a division by zero
     assert main([*argv, "idle_data_loading_share < 1.1"]) == 0
     assert main([*argv, "idle_synchronisation_share > 1"]) == 0
 
@@ -332,7 +332,7 @@ def test_a_metric_of_one_run_only_is_no_misspelt_name(
 
 
 def with_idle(step_ns: int, loading: int, launching: int, device: str = "gpu") -> Summary:
-    """Steps of which so many nanoseconds are idle by two causes; the rest is compute."""
+    """Steps with idle time of two causes, in nanoseconds; the rest is compute."""
     s = a_summary([step_ns] * 9)
     causes = [
         IdleCause(cause=cause, duration_ns=9 * ns, share=0.5)

@@ -62,7 +62,7 @@ class Done:
 
 
 class Cancelled:
-    """A task whose end submitit knows."""
+    """A task whose end submitit sees."""
 
     job_id = "7_0"
 
@@ -74,7 +74,7 @@ class Cancelled:
 
 
 class Forgotten:
-    """A task that left the queue of a cluster without accounts: submitit waits for it for ever."""
+    """A task that left the queue of a cluster without accounting: submitit never sees its end."""
 
     job_id = "7_0"
 

@@ -16,7 +16,7 @@ PARAMETERS = 1000
 
 
 def run(training: dict[str, Any] | None = None, **asked: Any) -> dict[str, float]:
-    """The facts of a run of 4 ranks."""
+    """The metrics of a run of 4 ranks."""
     first = RankTraining(
         **({"rank": 0, "parameters": PARAMETERS, "gradient_accumulation_steps": 1} | (training or {}))
     )
@@ -66,7 +66,7 @@ def test_a_step_is_the_same_median_in_metrics_and_in_comparisons() -> None:
 
 @pytest.mark.parametrize("cls", EXERCISES.values())
 def test_a_summary_says_what_was_asked_word_for_word_as_the_record_does(cls: type[Experiment]) -> None:
-    """Also of an older or a newer record; what no class of ours describes stays as it was."""
+    """Also for an older or a newer record; a field that no class describes is kept."""
     recorded = cls(**{"nodes": 2}).model_dump(mode="json")
     older = {"exercise": recorded["exercise"], "nodes": 2}
     for kept, ours in (

@@ -152,7 +152,7 @@ def test_only_a_bare_name_like_a_class_of_python_is_taken_for_one(name: str, kin
 
 
 def test_waiting_in_a_python_function_is_no_computation() -> None:
-    """As tensor parallelism on a CPU: the function waits for its reduce-scatter, which nothing hides then."""
+    """As in tensor parallelism on a CPU: the function waits for its reduce-scatter, which no work hides."""
     made = Made().event(0, 10, "aten::mm", activity=Activity.CPU_OP, stream=1)
     made.event(10, 100, "_ReduceScatterToSequenceParallelRegion", activity=Activity.CPU_OP, stream=1)
     made.event(20, 90, "gloo:all_reduce", activity=Activity.CPU_COLLECTIVE, stream=2)

@@ -37,7 +37,7 @@ def recorded(
     host: str = "n0",
     machine: str = "one",
 ) -> Path:
-    """A monitor's folder with a sample a second, the first of which knows no rate."""
+    """A monitor's folder with one sample per second; the first sample has no rate."""
     folder.mkdir(parents=True)
     device = {"index": 0, "name": f"job on {cores} CPUs", "memory_total_bytes": None}
     meta = {
@@ -83,7 +83,7 @@ def test_others_on_the_cores_during_the_profiled_steps_make_a_run_doubtful(tmp_p
 def test_what_went_on_before_and_after_the_profiled_steps_does_not_count(
     tmp_path: Path, seconds: list[tuple[float, float]], steps: tuple[float, float]
 ) -> None:
-    """Others worked while it started; processes that had just begun were not the job's yet; it had ended at last."""
+    """Other processes work while the job starts; new processes do not belong to the job yet; the job ends last."""
     assert said([recorded(tmp_path / "m", seconds)], ranks(2, steps)) == []
 
 
@@ -106,21 +106,21 @@ def test_without_samples_of_the_steps_the_whole_job_is_judged(
 
 
 def test_others_on_cores_that_the_job_does_not_need_are_no_doubt(tmp_path: Path) -> None:
-    """Sixteen cores: half of them are others', and two ranks have the rest."""
+    """Sixteen cores: other processes use half of them, two ranks use the rest."""
     assert said([recorded(tmp_path / "a", [(12, 62)] * 5, 16, 16)], ranks(2, (1, 4))) == []
     (found,) = said([recorded(tmp_path / "b", [(12, 62)] * 5, 16, 16)], ranks(10, (1, 4)))
     assert found.what == BUSY
 
 
 def test_others_on_cores_that_the_job_may_not_use_are_no_doubt(tmp_path: Path) -> None:
-    """Bound to 2 of 16 cores and using both; the other 14 may be full."""
+    """The ranks are bound to 2 of 16 cores and use both; other processes may use the other 14."""
     assert said([recorded(tmp_path / "a", [(100, 100)] * 5, 2, 16)], ranks(2, (1, 4))) == []
     (found,) = said([recorded(tmp_path / "b", [(50, 100)] * 5, 2, 16)], ranks(2, (1, 4)))
     assert "others at least 50 %" in found.evidence
 
 
 def test_ranks_that_the_monitor_did_not_see_are_no_others(tmp_path: Path) -> None:
-    """Started by a program outside of the job's own processes."""
+    """The ranks are children of a program outside of the job."""
     assert said([recorded(tmp_path / "a", [(0.5, 99)] * 5)], ranks(2, (1, 4))) == []
     (found,) = said([recorded(tmp_path / "many cores", [(1.2, 100)] * 5, 128, 128)], ranks(2, (1, 4)))
     assert found.what == BUSY

@@ -142,7 +142,7 @@ def test_device_time_goes_to_the_phase_of_training_that_launched_it() -> None:
 
 
 def test_ranges_of_autograds_thread_lie_in_the_main_threads_backward() -> None:
-    """NCCL's, cuBLAS' and hooks' own ranges must not take device time out of the backward pass."""
+    """The ranges of NCCL, cuBLAS and hooks must not take device time from the backward pass."""
     made = Made().range(0, 100, "batch_0").range(40, 90, "backward")
     made.range(50, 60, "ncclAllReduce", thread=AUTOGRAD).range(52, 58, "c10d", thread=AUTOGRAD)
     made.range(85, 95, "outlives the backward", thread=AUTOGRAD)

@@ -19,7 +19,7 @@ def piece(made: Made, start: int, end: int, name: str, number: int) -> None:
 
 @pytest.fixture
 def part() -> RankPart:
-    """Two products, the first cut by a view and by the end of a range; and one that began before the window."""
+    """Two products, the first cut by a view and by the end of a range; a third product begins before the window."""
     made = Made()
     piece(made, 0, 10, "aten::mm", 0)
     piece(made, 10, 12, "aten::t", 1)

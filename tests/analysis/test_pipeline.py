@@ -49,7 +49,7 @@ def schedule(stages: int, microbatches: int) -> dict[tuple[int, str, int], tuple
 
 
 def cpu_rank(stage: int, stages: int, microbatches: int, iterations: int = 3) -> Made:
-    """A CPU trace of one stage: it waits in recv ranges for what is not there yet."""
+    """A CPU trace of one stage: it waits in recv ranges for messages of its neighbours."""
     made = Made(rank=stage, world_size=stages, path=f"rank{stage}.json", host="n", clock="unix")
     done = schedule(stages, microbatches)
     period = max(end for _, end in done.values()) + 500
@@ -67,7 +67,7 @@ def cpu_rank(stage: int, stages: int, microbatches: int, iterations: int = 3) ->
 
 
 def gpu_rank(stage: int, stages: int, microbatches: int, lag: int, iterations: int = 3) -> Made:
-    """A GPU trace of one stage, whose device runs so far behind the marks of its host."""
+    """A GPU trace of one stage; its device runs `lag` nanoseconds after the marks of its host."""
     made = Made(rank=stage, world_size=stages, path=f"rank{stage}.json", host="n", clock="unix")
     done = schedule(stages, microbatches)
     period = max(end for _, end in done.values()) + 500
@@ -145,7 +145,7 @@ def test_messages_that_wait_for_another_stage_are_counted_as_bubble_alone(
     window = sum(d.window_ns for d in found.devices)
     exposed = sum(d.exposed_communication_ns for d in found.devices)
     assert exposed > 0.9 * sum(s.schedule_ns - s.schedule_busy_ns for s in found.pipeline.per_stage)
-    outside = stages * 3 * 100  # what of the all-reduces lies after the schedules' end
+    outside = stages * 3 * 100  # the part of the all-reduces after the end of the schedules
     assert shares["communication that nothing hides"] == pytest.approx(outside / window)
     assert shares["the pipeline's bubble"] + outside / window == pytest.approx(
         (exposed + sum(c.duration_ns for c in found.idle_causes if c.cause == "communication")) / window
@@ -197,7 +197,7 @@ def test_collectives_inside_a_stages_work_stay_communication() -> None:
 
 
 def read(ranks: list[int], microbatches: int, stages: int) -> Summary:
-    """A job of whose ranks, one per stage, only some were read."""
+    """A job with one rank per stage; only some ranks were read."""
     made = [cpu_rank(s, stages, microbatches) for s in ranks]
     parts = [part for m in made for part in measure_trace(m.trace(), Window.STEPS, RULES)]
     return summarise_job(parts)

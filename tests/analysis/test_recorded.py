@@ -38,7 +38,7 @@ def pipeline_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 @pytest.fixture(scope="module")
 def pipelined(pipeline_run: Run) -> Summary:
-    """What is measured of it."""
+    """The Summary of the pipeline's run."""
     return measure([pipeline_run.folder])
 
 
@@ -46,7 +46,7 @@ def test_two_ranks_of_ddp_are_one_job_of_cpu_devices_with_every_step(ddp: Summar
     assert (ddp.ranks, ddp.world_size, ddp.backend) == ([0, 1], 2, "gloo")
     assert [d.device_kind for d in ddp.devices] == ["cpu", "cpu"]
     assert [len(r.durations_ns) for r in ddp.steps.per_rank] == [3, 3]
-    # A busy machine may put one rank aside as its window opens; that both have the same steps is held below.
+    # A busy machine may stop one rank when its window opens; a test below checks that both have the same steps.
     apart = "ranks were not profiled over the same steps"
     assert [f for f in ddp.quality.findings if f.severity is not Verdict.GOOD and f.what != apart] == []
     assert len({tuple(step.step for step in device.steps) for device in ddp.devices}) == 1
@@ -96,7 +96,7 @@ def test_a_recorded_pipeline_shows_its_stages_and_a_bubble(pipelined: Summary, p
 
 
 def empty_share(run: Run) -> float:
-    """Of the stages' schedules, by the training's own ranges."""
+    """By the ranges of the stages' schedules."""
     empty = whole = 0.0
     for iteration in range(3):
         work = [

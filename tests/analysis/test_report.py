@@ -1,4 +1,4 @@
-"""`slurm.sh report` prints what the Summary says, and says so when it cannot."""
+"""`slurm.sh report` prints what the Summary says, or one sentence when it cannot."""
 
 from __future__ import annotations
 

@@ -229,7 +229,7 @@ def test_cuda_graphs_that_were_recorded_whole_are_reported_and_their_overlap_is_
 def test_a_cut_off_file_that_is_not_in_the_order_of_time_has_no_idle_time(
     until: int, idle_ns: int | None
 ) -> None:
-    """A file whose last record starts at 300 holds all before it; one whose last starts at 200 holds some of what
+    """A file whose last record starts at 300 is complete up to there; a last record at 200 can miss some of what
     began later."""
     made = Made().step(0, 1000, 0)
     for i in range(4):

@@ -109,7 +109,7 @@ def test_work_after_the_window_is_what_is_known_to_have_been_launched_inside() -
 
     assert after(390) == 40
     assert after(420) == 0
-    assert after(-1) == 0, "nobody knows when it was launched"
+    assert after(-1) == 0, "its launch is not known"
 
 
 def test_a_range_that_never_closed_is_a_cut_off_step() -> None:

@@ -191,7 +191,7 @@ def test_a_run_inside_a_folder_brings_its_training_along(tmp_path: Path) -> None
 
 
 def test_a_lost_report_of_one_node_is_noticed_by_what_the_training_says(tmp_path: Path) -> None:
-    """Node 0's report alone knows of two processes; metrics/ says that there are four."""
+    """The report of node 0 has two processes; metrics/ has four."""
     (tmp_path / "metrics").mkdir()
     for rank in range(4):
         start = {"event": "start", "rank": rank, "world_size": 4, "pid": 100 + rank}

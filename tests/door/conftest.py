@@ -20,7 +20,7 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def checkout(tmp_path: Path, wheels: Path) -> Checkout:
-    """A checkout nobody has started yet, in a folder with a hostile name."""
+    """A new checkout without an environment, in a folder with a hostile name."""
     return make_checkout(tmp_path / HOSTILE, wheels)
 
 

@@ -32,7 +32,7 @@ train = [
 line-length = 110
 """
 
-# Answers what it was asked, once it has what it needs to train where it was asked to.
+# Prints its arguments; before a training on this machine it asks for the training packages.
 STAND_IN = """\
 import json, os, sys
 def has(name):
@@ -53,7 +53,7 @@ sys.exit(7 if "--fail" in sys.argv else 0)
 
 @dataclass(frozen=True)
 class Answer:
-    """What one start of slurm.sh did."""
+    """The result of one start of slurm.sh."""
 
     code: int
     stdout: str
@@ -61,7 +61,7 @@ class Answer:
 
     @property
     def said(self) -> dict[str, Any]:
-        """What the stand-in found; a start that did not reach it has nothing to say."""
+        """What the stand-in wrote; an error for a start that did not reach it."""
         assert self.stdout, self.stderr
         answer: dict[str, Any] = json.loads(self.stdout)
         return answer

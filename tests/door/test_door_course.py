@@ -72,7 +72,7 @@ def test_what_a_user_has_set_wins_also_when_it_is_empty(shared: Checkout, own: s
             (
                 f"HARNESS_VENV=/dev/null/${own}",
                 f"HARNESS_VENV needs ${own}, which is not set here",
-            )  # slurm.sh's own
+            )  # of slurm.sh itself
             for own in ("root", "folder", "name", "key", "line", "found", "BASH_VERSION")
         ),
         ("HARNESS_RUNS=/x\nHARNESS_RUNS=/y", "line 2: HARNESS_RUNS stands there twice, first in line 1"),
@@ -83,7 +83,7 @@ def test_a_wrong_line_is_one_sentence_and_nothing_is_made(
 ) -> None:
     before = sorted(checkout.root.rglob("*"))
     written(checkout, text)
-    # The user's own setting would win, and the line is wrong for everybody else all the same.
+    # The user's own setting would win; the line is still wrong for all other users.
     answer = checkout.run("status", cwd=checkout.root, HARNESS_RUNS="/mine")
     assert answer.code == 2 and answer.stdout == ""
     assert sentence in answer.stderr and len(answer.stderr.splitlines()) == 1
@@ -92,7 +92,7 @@ def test_a_wrong_line_is_one_sentence_and_nothing_is_made(
 
 
 def read(tmp_path: Path, text: str, key: str, **environment: str) -> str:
-    """What a file of this text sets `key` to; its folder is that of the checkout."""
+    """The value that a file with this text gives to `key`; the file is in the checkout."""
     file = tmp_path / "course.env"
     file.write_text(text, encoding="utf-8")
     program = 'set -euo pipefail; . "$1"; read_course "$2" "${2%/*}"; printf %s "${!3-unset}"'
@@ -151,7 +151,7 @@ def test_an_environment_that_others_cannot_reach_gives_a_warning_when_it_is_made
 
 
 def warned(venv: Path, root: Path) -> str:
-    """What is said after the environment was made."""
+    """The output after the environment was made."""
     program = (
         "import sys; from pathlib import Path; from refresh import Venv, _warn_of_what_is_closed as warn; "
         "warn(Venv(path=Path(sys.argv[1]), root=Path(sys.argv[2])))"
@@ -201,7 +201,7 @@ def start_as_nobody(checkout: Checkout, **changes: str) -> str:
 
 
 def built_by_root(checkout: Checkout, python: Path) -> Path:
-    """What an environment looks like from outside: its starter, and the link to the Python it was made with."""
+    """An environment as other users see it: its program, and the link to the Python that made it."""
     starter = checkout.venv / "harness-python"
     starter.parent.mkdir()
     starter.touch()

@@ -128,7 +128,7 @@ def test_an_ended_installation_leaves_nothing(checkout: Checkout) -> None:
     ended.communicate()
     deadline = time.monotonic() + 30
     while leftovers(checkout) and time.monotonic() < deadline:
-        time.sleep(0.05)  # the shell is gone at once, the installer cleans up behind it
+        time.sleep(0.05)  # the shell ends at once, the installer cleans up afterwards
     assert leftovers(checkout) == []
 
 
@@ -221,7 +221,7 @@ def test_a_copied_checkout_makes_its_own(checkout: Checkout, tmp_path: Path) -> 
 def test_a_link_to_another_checkouts_environment_is_named(
     checkout: Checkout, warm: Checkout, tmp_path: Path
 ) -> None:
-    """And neither the link nor what it leads to is touched."""
+    """The link and its target are not changed."""
     warm.run("status")
     checkout.venv.symlink_to(warm.venv)
     refused = checkout.run("status", **NO_NETWORK)
@@ -279,7 +279,7 @@ def test_the_checkout_itself_may_live_there(tmp_path: Path, wheels: Path, name: 
 
 
 def test_the_real_launcher_installs_in_a_fresh_checkout(checkout: Checkout, tmp_path: Path) -> None:
-    """The only test here that asks a package index, for the launcher's true dependencies."""
+    """The only test here that uses a package index, for the real dependencies of the launcher."""
     root = tmp_path / "fresh" / checkout.root.name
     listed = [
         "git",

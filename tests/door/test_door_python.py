@@ -101,8 +101,8 @@ def test_any_site_s_module_will_do_when_none_is_named(bare: Checkout, tmp_path: 
 
 @pytest.fixture
 def contained(bare: Checkout, bare_path: Path, tmp_path: Path) -> Checkout:
-    """A machine whose only Python is in an image, and a stand-in for what starts images."""
-    # It starts what comes after the image, where there is a Python inside, and no Slurm.
+    """A machine with a Python only in an image, and a stand-in for the program that starts images."""
+    # It starts the command after the image; inside there is a Python and no Slurm.
     inside = f'shift 6; [ "$1" != python3 ] || {{ shift; set -- "{sys.executable}" "$@"; }}; exec "$@"'
     path = 'PATH="$APPTAINERENV_PREPEND_PATH${APPTAINERENV_PREPEND_PATH:+:}${PATH%:*}"; export PATH'
     program(bare_path / "apptainer", f'#!/bin/sh\necho "$6" >>"{tmp_path}/images"\n{path}\n{inside}\n')
@@ -179,7 +179,7 @@ def public_folder() -> Iterator[Path]:
 
 @pytest.fixture
 def others(public_folder: Path, wheels: Path) -> Checkout:
-    """Somebody else's checkout, seen by a user who may only read it."""
+    """The checkout of another user, who may only read it."""
     if os.geteuid() != 0 or not Path("/usr/bin/python3").exists() or not shutil.which("setpriv"):
         pytest.skip("needs root, setpriv and the system's Python to become another user")
     shutil.copytree(wheels, public_folder / "wheels")
@@ -192,7 +192,7 @@ def others(public_folder: Path, wheels: Path) -> Checkout:
 
 
 class AsNobody(Checkout):
-    """The same, started by a user with no rights."""
+    """The same checkout, started by a user without rights."""
 
     def command(self, *arguments: str) -> list[str]:
         become = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]

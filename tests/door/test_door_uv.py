@@ -101,7 +101,7 @@ def test_uv_is_set_up_as_pip_is_or_not_taken_with_a_stand_in_for_uv(
     plain = {name: text for name, text in os.environ.items() if not name.startswith("PIP_")}
     own = {name: text.format(here=tmp_path) for name, text in settings.items()}
     environment = {**plain, "PIP_CONFIG_FILE": os.devnull, "PATH": str(tmp_path), **own}
-    if "PIP_CONFIG_FILE" in settings:  # beside it, this machine's own files would be read
+    if "PIP_CONFIG_FILE" in settings:  # elsewhere uv would read the files of this machine
         environment |= {
             "HOME": str(tmp_path),
             "XDG_CONFIG_HOME": str(tmp_path),

@@ -203,7 +203,7 @@ def test_a_wrong_request_is_one_sentence_and_exit_code_2(
 
 @pytest.mark.parametrize("command", [("topology", "--node", "0"), ("collectives",)])
 def test_a_folder_that_cannot_be_made_is_a_wrong_request(tmp_path: Path, command: tuple[str, ...]) -> None:
-    """Said before anything is measured, without a traceback."""
+    """The error comes before a measurement, without a traceback."""
     (tmp_path / "file").write_text("")
     argv = [sys.executable, str(SCRIPT), *command, "--run-dir", str(tmp_path / "file" / "run")]
     torchrun = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}

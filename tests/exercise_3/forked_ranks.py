@@ -52,7 +52,7 @@ def _train(order: dict[str, Any], rank: int) -> None:
 
 
 def _exit_status(ranks: list[int]) -> int:
-    """That of the rank that failed first; the others are then stopped, as a launcher does."""
+    """The exit status of the rank that failed first; the others are then stopped, as a launcher does."""
     first, running = 0, set(ranks)
     while running:
         pid, status = os.wait()
@@ -68,9 +68,9 @@ def _exit_status(ranks: list[int]) -> int:
 if __name__ == "__main__":
     runtime.order_launches()
     cpu_shim.install()  # megatron looks for CUDA while it is imported
-    cpu_shim.__dict__["install"] = lambda: None  # for good: each rank inherits it
+    cpu_shim.__dict__["install"] = lambda: None  # not undone: each rank inherits it
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # megatron lists NVIDIA's packages that it does without
+        warnings.simplefilter("ignore")  # megatron warns of each optional package of NVIDIA
         from exercises.exercise_3_MegatronLM import data, engine, iteration_metrics, stage_ranges  # noqa: F401
 
     serve()

@@ -109,7 +109,7 @@ def train_launched(folder: Path, *flags: object) -> Run:
 def train(
     folder: Path, *flags: object, processes: int = 2, model: str = "tiny-mistral", first: bool = False
 ) -> Run:
-    """Train to the end without a launcher. `first`: before all else on this machine, where that is allowed."""
+    """Train to the end without a launcher. `first`: with the highest priority, where that is allowed."""
     log = folder.with_suffix(".log")
     order = {"processes": processes, "port": free_port(), "log": str(log), "first": first}
     server = _ranks()
@@ -132,6 +132,6 @@ def _ranks() -> subprocess.Popen[str]:
 
 
 def completed(run: Run) -> Run:
-    """`run`, after making sure that it went well."""
+    """`run`; an assertion fails where it did not end well."""
     assert run.exit_code == 0, run.output[-3000:]
     return run

@@ -11,7 +11,7 @@ from tests.exercise_3.megatron_runs import Run, Span, completed, train
 
 TOLERANCE = 0.05
 ATTEMPTS = 6
-ENOUGH = 2  # iterations of those seen: stages that take turns never come near
+ENOUGH = 2  # of the iterations: stages that run one after the other never reach it
 WINDOW = ("--skip", 0, "--wait", 0, "--warmup", 1, "--active", 3, "--profiler", "torch")
 
 
@@ -52,7 +52,7 @@ def measured_bubbles(run: Run, stages: int = 2) -> list[float]:
 def test_measured_bubble_is_the_predicted_one(tmp_path: Path, microbatches: int) -> None:
     expected = 1 / (microbatches + 1)
     seen: list[float] = []
-    for attempt in range(ATTEMPTS):  # what else this machine does can stall a stage: then once more
+    for attempt in range(ATTEMPTS):  # other work on this machine can delay a stage: then a second attempt
         flags = ("--pp", 2, "--global-batch-size", microbatches, *WINDOW)
         folder = tmp_path / f"attempt{attempt}"
         run = completed(train(folder, *flags, model="tiny-mistral-deep", first=True))

@@ -23,7 +23,7 @@ def test_the_queue_is_set_before_anything_asks_for_a_gpu(monkeypatch: pytest.Mon
         seen.append(os.environ.get("CUDA_DEVICE_MAX_CONNECTIONS"))
         return False
 
-    monkeypatch.setenv("CUDA_DEVICE_MAX_CONNECTIONS", "")  # so that it is put back afterwards
+    monkeypatch.setenv("CUDA_DEVICE_MAX_CONNECTIONS", "")  # the test restores it afterwards
     monkeypatch.delenv("CUDA_DEVICE_MAX_CONNECTIONS")
     monkeypatch.setattr(torch.cuda, "is_available", asked)
     monkeypatch.setattr(

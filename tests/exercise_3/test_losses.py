@@ -41,7 +41,7 @@ def test_one_process_learns(alone: Run) -> None:
     assert len(losses) == 6
     assert (
         losses[-1] < losses[0] - 0.1
-    )  # else every comparison below would hold for a model that stands still
+    )  # otherwise the comparisons below would hold for a model that does not learn
 
 
 def test_losses_do_not_depend_on_tensor_and_sequence_parallelism(alone: Run, tensor_parallel: Run) -> None:

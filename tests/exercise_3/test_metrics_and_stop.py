@@ -28,7 +28,7 @@ PATIENCE_S = 300
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """Two pipeline stages, all defaults but the size."""
+    """Two pipeline stages, with all defaults except the size."""
     folder = tmp_path_factory.mktemp("metrics") / "run"
     return completed(train_launched(folder, "--pp", 2, "--seq-length", 32, "--micro-batch-size", 2))
 

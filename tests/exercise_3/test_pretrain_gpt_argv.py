@@ -1,4 +1,4 @@
-"""`--engine megatron-lm`: what NVIDIA's pretrain_gpt.py is asked, word by word."""
+"""`--engine megatron-lm`: the argv of NVIDIA's pretrain_gpt.py."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LOGIN = Machine(gpus=0, cores=8, has_nsys=False, python="python3", runs_dir="/ru
 def argv(
     model: str, fields: dict[str, object] | None = None, *, profile: bool = True, mock_data: bool = True
 ) -> list[str]:
-    """As Leonardo, four GPUs per node, completes what was asked."""
+    """The experiment as resolved on Leonardo, with four GPUs per node."""
     sizes, _, _ = find_model(model)
     asked = Megatron.model_validate({"engine": "megatron-lm"} | (fields or {}))
     fitted = resolve_defaults(asked, load_site("leonardo"), LOGIN, "cuda", Chosen(sizes))

@@ -48,7 +48,7 @@ def test_an_epoch_has_every_sequence_once_and_the_next_another_order(prefix: Pat
 
 
 def test_an_epochs_order_is_drawn_once(prefix: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Drawn for every sample, it took 100 ms each with a corpus of millions."""
+    """An order drawn for every sample took 100 ms per sample with a corpus of millions."""
     drawn: list[int] = []
     draw = torch.randperm
 

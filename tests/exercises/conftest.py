@@ -10,14 +10,14 @@ from harness.experiment.deepspeed import DeepSpeed
 from harness.launch.exercises.deepspeed_config import Stage, deepspeed_config
 from tests.exercises.launching import ROOT, Finished, train
 
-# Steps 2 to 4 are recorded. The learning rate is high, so that losses that agree have something to agree on.
+# Steps 2 to 4 are recorded. The learning rate is high, so that the losses change from step to step.
 WINDOW = ["--skip", "0", "--wait", "1", "--warmup", "1", "--active", "3", "--profiler", "torch"]
 LEARNING = ["--learning-rate", "1e-3", "--lr-warmup-steps", "1"]
 
 
 @pytest.fixture(scope="session")
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One set of weights of the tiny Mistral that every training starts from."""
+    """The weights of the tiny Mistral from which every training starts."""
     pytest.importorskip("torch", reason="training needs PyTorch")
     from exercises.utils.models import load_model_config, save_random_weights
 
@@ -61,7 +61,7 @@ def ddp(tmp_path_factory: pytest.TempPathFactory, checkpoint: Path) -> Finished:
 
 @pytest.fixture(scope="session")
 def ddp_of_four(tmp_path_factory: pytest.TempPathFactory, checkpoint: Path) -> Finished:
-    """DDP on four ranks, hpZ's counterpart."""
+    """DDP on four ranks, to compare with hpZ."""
     return _ddp(tmp_path_factory, checkpoint, 4)
 
 

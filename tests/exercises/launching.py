@@ -83,7 +83,7 @@ def train(
     try:
         _, stderr = started.communicate(timeout=TIMEOUT_S)
     finally:
-        started.terminate()  # the launcher ends its ranks; nothing happens when it is done
+        started.terminate()  # the launcher ends its ranks; no effect after its end
     return Finished(started.returncode, stderr, folder)
 
 
@@ -97,7 +97,7 @@ def wait_for(condition: Callable[[], bool], started: subprocess.Popen[str]) -> N
 
 
 def free_port() -> int:
-    """A TCP port that nobody listens on just now."""
+    """A TCP port without a listener."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

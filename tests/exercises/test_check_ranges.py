@@ -82,7 +82,7 @@ def test_a_range_outside_its_step_is_named(tmp_path: Path, capsys: pytest.Captur
 def test_what_is_left_of_steps_that_recording_cut_is_no_fault(
     tmp_path: Path, write: Callable[..., Path]
 ) -> None:
-    """The first step has lost its beginning and the last its end, and with them their own ranges."""
+    """The recording cuts the first step's beginning and the last step's end, so both lose their step ranges."""
     first = [
         r for r in whole_step(15) if r[0] in {"backward", "optimizer_step", "scheduler_step", "zero_grad"}
     ]
@@ -163,7 +163,7 @@ def test_the_check_says_what_it_needs(capsys: pytest.CaptureFixture[str]) -> Non
 def test_an_export_without_any_range_misses_all_seven(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """nsys makes the table of ranges with the first of them."""
+    """nsys creates the table of ranges with the first range."""
     path = tmp_path / "profile_node0.sqlite"
     with sqlite3.connect(path) as connection:
         connection.execute("CREATE TABLE StringIds (id INTEGER, value TEXT)")

@@ -1,4 +1,4 @@
-"""Data workers in a job that a batch system signals: they outlive its SIGTERM and obey their training's."""
+"""Data workers ignore the SIGTERM of a batch system and end when their training ends."""
 
 from __future__ import annotations
 

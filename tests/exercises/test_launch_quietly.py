@@ -1,4 +1,4 @@
-"""What a launch on a CPU prints before the training does: what it is at, and no warning."""
+"""A launch on a CPU prints its progress before the training starts, and no warning."""
 
 from __future__ import annotations
 

@@ -13,8 +13,8 @@ import pytest
 pytest.importorskip("torch", reason="the training scripts need PyTorch")
 
 ROOT = Path(__file__).resolve().parents[2]
-# Rank 1 is late for everything: for a meeting by a while, for all else until rank 0 has gone on without it. Each rank
-# writes down when it came and when it went on, so a rank that waits where nobody should meet never gets there.
+# Rank 1 is always late: for a barrier by a moment, elsewhere until rank 0 has continued without it. Each rank
+# writes when it arrives and when it continues, so a rank that waits where there is no barrier never arrives.
 RANK = """
 import json, sys, time
 from pathlib import Path
@@ -59,7 +59,7 @@ Times = dict[str, tuple[int, int]]
 
 
 def run(folder: Path, last_step: int, meetings: list[str]) -> list[Times]:
-    """Both ranks' times, after they went as far as the last step."""
+    """The times of both ranks, after the last step."""
     env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
     env["GLOO_SOCKET_IFNAME"] = "lo"
     ranks = [

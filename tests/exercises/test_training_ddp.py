@@ -127,7 +127,7 @@ def test_the_students_version_trains_as_it_is_and_leaves_no_trace(tmp_path: Path
 
 
 def test_a_copy_of_the_students_version_runs_from_anywhere(tmp_path: Path) -> None:
-    """As `--script ~/my_train.py` starts it: from the checkout, which it finds by PYTHONPATH."""
+    """As `--script ~/my_train.py` starts it: in the checkout, which is on PYTHONPATH."""
     mine = tmp_path / "my_train.py"
     shutil.copy(ROOT / "exercises/exercise_1_DDP/train_todo.py", mine)
     done = subprocess.run(

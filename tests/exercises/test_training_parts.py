@@ -250,7 +250,7 @@ def test_every_model_file_loads_and_names_a_tiny_twin(path: Path) -> None:
     ("name", "tokens", "teraflops"), [("mistral-7b", 4096, 201.1), ("llama-3.2-1b", 2048, 16.83)]
 )
 def test_flops_are_what_a_flop_counter_found(name: str, tokens: int, teraflops: float) -> None:
-    """Mistral: counted over a fake model with eager attention. Llama: counted 15.185 without attention's 1.649."""
+    """Mistral: counted with a fake model and eager attention. Llama: 15.185 counted, without 1.649 of attention."""
     config = load_model_config(ROOT / f"configs/models/{name}.yaml")
     assert config.flops_per_token(tokens) * tokens / 1e12 == pytest.approx(teraflops, rel=0.02)
 

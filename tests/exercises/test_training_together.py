@@ -1,4 +1,4 @@
-"""Ranks that drift apart are caught, and ranks that are told to stop stop together: two real processes each."""
+"""Ranks whose parameters differ are detected, and a signal stops all ranks together: two real processes each."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def _stop_of_one(rank: int, lead: int) -> int:
             assert stop.exit_code == 143
             return step
         if step % lead == lead - 1:
-            torch.distributed.barrier()  # what an optimizer step is to training
+            torch.distributed.barrier()  # like an optimizer step in a training
     return -1
 
 

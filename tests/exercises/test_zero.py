@@ -60,7 +60,7 @@ def test_hpz_gathers_in_backward_within_the_partition_only(hpz: Finished) -> Non
 def test_bytes_per_step_are_those_of_theory(
     run: str, sharding: Sharding, tolerance: float, request: pytest.FixtureRequest
 ) -> None:
-    """Stage 3 keeps some layers between the passes or gathers them again, hence its tolerance."""
+    """Stage 3 keeps some layers between the passes or gathers them again: the tolerance is larger."""
     finished: Finished = request.getfixturevalue(run)
     found: Counter[str] = Counter()
     for call in collectives(finished.folder, 0):

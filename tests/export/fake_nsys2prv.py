@@ -1,4 +1,4 @@
-"""Stands in for nsys2prv in tests: takes its command line, writes a trace in its form, or misbehaves as it can.
+"""Stands in for nsys2prv in tests: takes its command line, writes a trace in its form, or fails in one of its ways.
 
 FAKE: ok | traceback | no-calls | nothing | no-events | no-row | garbage. It writes what it was called with to
 calls.json, and makes an export for each report that has none, as the real one does with nsys.
@@ -59,7 +59,7 @@ def main() -> int:
 
 
 def exported(export: Path) -> list[int]:
-    """The processes in an export; one is made, of the report's own text "pid@host", where there is none."""
+    """The processes of an export; without a table of processes, one from the report's text "pid@host"."""
     if not export.exists():
         pid, _, host = export.with_suffix(".nsys-rep").read_text().partition("@")
         make_export(export, int(pid), host)

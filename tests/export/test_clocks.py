@@ -20,7 +20,7 @@ BASE = 1_700_000_000_000_000_000
 def rank(
     number: int, host: str, ahead_ns: int, *, jitter: int = 0, steps: int = 12, kind: str = "all_reduce"
 ) -> Trace:
-    """A rank whose all-reduces end every millisecond, on a clock that is `ahead_ns` off."""
+    """A rank whose all-reduces end every millisecond, on a clock that is `ahead_ns` ahead."""
     noise = np.random.default_rng(number).integers(-jitter, jitter + 1, steps).tolist()
     ends = [BASE + 1_000_000 * (step + 1) + ahead_ns + noise[step] for step in range(steps)]
     events = [event("ncclKernel", end - 50_000 * (number + 1), end) for end in ends]
@@ -83,7 +83,7 @@ def test_a_node_that_cannot_be_compared_is_named() -> None:
 
 
 def test_groups_that_share_a_name_are_separated_by_their_members() -> None:
-    """Both nodes call their own two ranks "tp"; what one ends has nothing to do with what the other does."""
+    """Both nodes call the group of their own two ranks "tp"; the collectives of the two groups are independent."""
     traces = [
         replace(rank(number, host, ahead), groups={"dp": members})
         for number, host, ahead, members in ((0, "a", 0, [0, 1]), (2, "b", 3_000_000, [2, 3]))

@@ -1,4 +1,4 @@
-"""`slurm.sh paraver` and `perfetto`: where the result goes, which engine writes it, what a person is told."""
+"""`slurm.sh paraver` and `perfetto`: where the result goes, which engine writes it, and what is printed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def kineto(path: Path, rank: int) -> Path:
 
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
-    """A run's folder as a run leaves it: two ranks' traces and what the training wrote about itself."""
+    """The folder of a run: the traces of two ranks and the metrics of the training."""
     folder = tmp_path / "Tiny-local-1"
     for rank in (0, 1):
         kineto(folder / f"torch/rank{rank}.json.gz", rank)

@@ -1,4 +1,4 @@
-"""`slurm.sh paraver --submit`, against a stand-in for sbatch: the job converts as was asked, wherever it is run."""
+"""`slurm.sh paraver --submit`, against a stand-in for sbatch: the job converts as requested, in any folder."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Harness = Callable[..., "subprocess.CompletedProcess[str]"]
 
 @pytest.fixture
 def harness(tmp_path: Path) -> Harness:
-    """The command line, run in tmp_path, with an sbatch that writes down what it is to run."""
+    """The command line, run in tmp_path, with an sbatch that records the script it gets."""
     programs = {"sbatch": SBATCH, "squeue": "exit 1", "sacct": "exit 1", "scontrol": "exit 1"}
     for name, body in programs.items():
         (tmp_path / name).write_text(f"#!/bin/sh\n{body}\n")

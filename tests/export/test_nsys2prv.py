@@ -1,4 +1,4 @@
-"""nsys2prv is called so that it cannot do what it does silently wrong, and its result is believed only when checked."""
+"""nsys2prv is called in a way that avoids its silent errors, and its result is checked before it is used."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What our guard says of a real nsys that nsys2prv cannot work with."""
+"""The error for a real nsys that nsys2prv cannot use."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ KERNEL_TYPES = (EventType.KERNEL, EventType.NCCL)
 
 
 def time_by_kernel(traces: list[Trace]) -> dict[str, int]:
-    """Summed duration of each compute and communication event by name, as the traces have it."""
+    """Summed duration of the compute and communication events by name, from the traces."""
     total: dict[str, int] = defaultdict(int)
     for each in traces:
         events = each.events

@@ -1,6 +1,6 @@
-"""Paraver's makers read what we write: BSC's trace tools parse every record of it and find the labels.
+"""The trace tools of BSC, which makes Paraver, parse every record that we write and find the labels.
 
-They check the syntax; order, objects and conservation are `strict_prv`'s.
+They check the syntax; `strict_prv` checks order, objects and conservation.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.skipif(PTD is None, reason="pertalde has no wheel for t
 
 
 def ptd(command: str, *words: str | Path) -> str:
-    """What one of BSC's tools says, errors and all."""
+    """The output of one of BSC's tools, with its errors."""
     done = subprocess.run([str(PTD), command, *words], capture_output=True, text=True, check=False)
     return f"{done.stdout}{done.stderr}"
 

@@ -12,7 +12,7 @@ from harness.export.prv_types import TYPE_LABELS, EventType, ranges_label
 
 FOLDER = Path(__file__).parents[2] / "configs" / "paraver"
 VIEWS = sorted(FOLDER.glob("*.cfg"))
-# Names as Paraver's kernel spells them; a misspelt one makes it drop the whole view.
+# Names as Paraver's kernel spells them; a misspelt name makes it ignore the whole view.
 LEVEL_FUNCTIONS = {"Adding", "Maximum", "Active Thd", "Last Evt Val", "All", "="}
 COMPOSE_FUNCTIONS = {"As Is", "Sign", "1-Sign", "Stacked Val"}
 OPERATIONS = {"add", "product", "substract", "divide", "maximum", "minimum", "different"}

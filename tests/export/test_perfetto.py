@@ -1,4 +1,4 @@
-"""The Perfetto file holds every event of every rank on one clock, to the nanosecond, under names a person reads."""
+"""The Perfetto file holds every event of every rank on one clock, to the nanosecond, under readable names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tests of the launch wing share: command lines run as a user runs them, in a place of their own."""
+"""What the tests of the launch share: command lines run as a user runs them, in a folder of their own."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ def site_file(folder: Path, **fields: object) -> str:
 
 
 def anywhere(script: str) -> str:
-    """The script as it would be in a checkout at /checkout: a name with a space is quoted, that one is not."""
+    """The script of a checkout at /checkout. The path of this checkout may be quoted; /checkout is not."""
     quoted = re.sub(f"'{re.escape(str(ROOT))}([^'\n]*)'", r"/checkout\1", script)
     return quoted.replace(str(ROOT), "/checkout")
 

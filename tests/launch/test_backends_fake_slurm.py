@@ -1,6 +1,6 @@
 """The Slurm backend against stand-ins for sbatch and its friends: refusals, leaks, disagreeing answers.
 
-The real thing is in tests/slurm; what a real controller cannot be made to do on demand is here.
+tests/slurm has a real Slurm; here is what a real controller does not do on demand.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def test_an_sbatch_that_names_no_id_is_a_failure(
 def test_a_job_of_another_cluster_is_looked_for_and_cancelled_there(
     programs: Path, site: str, harness: Harness
 ) -> None:
-    """The default cluster may count another job by the same number."""
+    """The default cluster may have another job with the same number."""
     fake(programs, "sbatch", "echo '4711;mpp3'")
     said = json.loads(harness("-e", "1", "--site", site, "--json").stdout)
     assert said["job_id"] == "4711"
@@ -103,7 +103,7 @@ def test_a_job_of_another_cluster_is_looked_for_and_cancelled_there(
     assert slurm.state(run) == "node_fail"
     fake(programs, "sacct", f"{there} echo COMPLETED;; *) echo FAILED;; esac")
     assert slurm.state(run) == "completed"
-    # The real one says which cluster it speaks of.
+    # The real sacct names the cluster.
     fake(programs, "squeue", f"{there} echo CLUSTER: mpp3; echo PENDING;; *) echo RUNNING;; esac")
     assert slurm.state(run) == "queued"
     assert slurm.why(run, "queued") == "PENDING"
@@ -147,7 +147,7 @@ def test_directives_of_the_script_cannot_be_overruled_from_outside(
 def test_a_sites_own_sbatch_lines_mean_on_the_command_line_what_they_mean_in_the_script(
     programs: Path, site: str, harness: Harness
 ) -> None:
-    """sbatch splits, unquotes and strips of comments what a script says, and nothing of its command line."""
+    """sbatch splits and unquotes the directives of a script and removes their comments, but not on its command line."""
     fake(programs, "sbatch", 'printf "%s\\n" "$@" >$0.argv; echo 4711')
     lines = ["--reservation my_res", '--comment="two words"', "--constraint=a100   # note"]
     with Path(site).open("a", encoding="utf-8") as file:
@@ -343,7 +343,7 @@ def test_a_command_that_does_not_answer_in_time_is_passed_over(
 def test_accounting_that_lags_behind_is_believed_only_without_a_better_source(
     programs: Path, run: Run
 ) -> None:
-    """For seconds after a job's end sacct goes on saying that it pends or runs."""
+    """For seconds after the end of a job sacct still shows it as pending or running."""
     fake(programs, "sacct", "echo RUNNING")
     assert slurm.state(run) == "running"
     run.write_status(Status(state="completed", exit_code=0))

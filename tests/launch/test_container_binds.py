@@ -1,4 +1,4 @@
-"""What nsys tells its child to load is bound into the container, and nothing that is there already."""
+"""The libraries that nsys loads into its child are bound into the container; what is there already is not."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LIBRARY = f"{NSYS}/target-linux-x64/libToolsInjection64.so"
 
 
 def become(*words: str, **environ: str) -> subprocess.CompletedProcess[str]:
-    """What a container that only prints its words is told, the last of them being the image and a program."""
+    """The arguments of a container that only prints them; the last two are the image and a program."""
     argv = [
         sys.executable,
         "-I",

@@ -1,4 +1,4 @@
-"""Ctrl-C on a terminal is for the command that follows a run; the run itself hears of it from there."""
+"""Ctrl-C on a terminal interrupts the command that follows a run; that command then ends the run."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ touch done
 
 
 def on_a_terminal(argv: list[str], *pressed_when: Path) -> str:
-    """What a program prints on a terminal of its own, where Ctrl-C is pressed as soon as some files are there."""
+    """The output of a program on a terminal of its own, where Ctrl-C is pressed as soon as these files exist."""
     child, terminal = pty.fork()
     if child == 0:
         os.chdir(ROOT)
-        signal.signal(signal.SIGINT, signal.SIG_DFL)  # whoever runs the tests in the background ignores it
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # a parent process in the background ignores it
         os.execv(argv[0], argv)
     end = time.monotonic() + 120
     while missing := [file for file in pressed_when if not file.exists()]:
@@ -54,7 +54,7 @@ def on_a_terminal(argv: list[str], *pressed_when: Path) -> str:
     try:
         while new := os.read(terminal, 4096):
             said += new
-    except OSError:  # how a terminal whose last program has ended says so
+    except OSError:  # a terminal without a program answers with an error
         pass
     os.waitpid(child, 0)
     os.close(terminal)

@@ -1,17 +1,14 @@
-"""`logs` of a run that was moved away from its logs says so."""
+"""`logs` of a run without a log says why: its folder was moved, or nothing is printed yet."""
 
 from __future__ import annotations
 
-import socket
-import time
 from pathlib import Path
 
 import pytest
 
 from harness.cli.main import main
-from harness.experiment.exercises import DDP
-from harness.run import Record, Run, Stage, State, Status
-from harness.site.site import load_site
+from harness.run import State, Status
+from tests.launch.launch_shared import a_run
 
 
 @pytest.mark.parametrize(
@@ -26,14 +23,6 @@ def test_no_logs_are_explained_by_the_runs_state(
     said: str,
 ) -> None:
     monkeypatch.setenv("HARNESS_RUNS", str(tmp_path))
-    asked = DDP()
-    record = Record(
-        job_id="local-1", backend="local", experiment=asked, site=load_site("local"), job={}, command=[],
-        git={}, versions={}, user="x", submit_host=socket.gethostname(), created_ns=time.time_ns(),
-    )  # fmt: skip
-    with Stage(tmp_path / asked.folder) as stage:
-        Run(stage.path).write_record(record)
-        run = stage.publish("x-local-1", "local-1")
-    run.write_status(Status(state=state))
+    a_run(tmp_path, "local-1").write_status(Status(state=state))
     assert main(["logs", "local-1"]) == 0
     assert said in capsys.readouterr().err

@@ -82,7 +82,7 @@ def test_runs_that_are_left_out_are_counted(runs: Path, capsys: pytest.CaptureFi
 def test_names_that_do_not_fit_are_shortened_with_a_note(
     runs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delenv("COLUMNS", raising=False)  # tests that run side by side are given a width
+    monkeypatch.delenv("COLUMNS", raising=False)  # parallel tests get a width
     run = a_run(runs, "local-1")
     run.path.rename(run.path.with_name("tiny-llama-local-1-n1-g2-mbs2-gas1-mixed0-actckpt0"))
     assert listed(capsys)[0][1].endswith("tiny-llama-local-1-n1-g2-mbs2-gas1-mixed0-actckpt0")

@@ -1,4 +1,4 @@
-"""What a request names and is not there is told before anybody queues for it; paths mean what they did where typed."""
+"""A missing file is named before the job is queued; a path belongs to the folder where it was typed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MISTRAL = "Mistral-7B-v0.1"
 
 
 def at(machine: Machine, tmp_path: Path, asked: Experiment, **fields: object) -> Job:
-    """The job at a cluster whose container is there."""
+    """The job at a cluster whose container exists."""
     image = tmp_path / "training.sif"
     image.touch()
     container = {"image": str(image)}
@@ -179,7 +179,7 @@ def test_megatron_lm_runs_in_its_own_image(machine: Machine, tmp_path: Path) -> 
 
 
 def test_a_checkpoint_without_weights_is_refused_before_the_queue(machine: Machine, tmp_path: Path) -> None:
-    """Its numbers alone are enough for random weights."""
+    """Its config.json is enough for random weights."""
     sizes = yaml.safe_load((ROOT / "configs/models/tiny-llama.yaml").read_text()) | {"model_type": "llama"}
     folder = tmp_path / "mine"
     folder.mkdir()

@@ -25,7 +25,7 @@ def the_model(machine: Machine, path: Path) -> Job:
 
 
 def test_a_users_model_file_is_trained_as_it_was_judged(machine: Machine, tmp_path: Path) -> None:
-    """What it leaves out is filled in, and 1e-5, which YAML reads as text, is a number."""
+    """A field that it omits gets its default; 1e-5, which YAML reads as text, is a number."""
     lines = [line for line in TINY.splitlines() if not line.startswith(("tiny_twin", "num_local", "num_exp"))]
     mine = tmp_path / "mine.yaml"
     mine.write_text("\n".join(lines).replace("1.0e-5", "1e-5"))
@@ -105,7 +105,7 @@ def test_a_users_large_model_gets_the_buckets_of_a_large_model(
 def test_the_training_scripts_know_a_users_large_model_as_large(
     machine: Machine, tmp_path: Path, kind: str
 ) -> None:
-    """Exercise 2 writes only a miniature's random weights down, and exercise 3 scales only a miniature's buckets."""
+    """Exercise 2 writes random weights only of a miniature; exercise 3 scales buckets only of a miniature."""
     models = pytest.importorskip("exercises.utils.models")
     job = resolve(DeepSpeed(model=str(seven_billion(tmp_path, kind))), load_site("local"), machine)
     (tmp_path / "model.yaml").write_text(job.files["model.yaml"])
@@ -115,7 +115,7 @@ def test_the_training_scripts_know_a_users_large_model_as_large(
 
 
 def test_a_users_model_file_trains_no_weights_of_the_site(machine: Machine, tmp_path: Path) -> None:
-    """A site's checkpoint has its own sizes: those of the file would be passed over."""
+    """The checkpoint of a site has sizes of its own: the sizes of the file would be ignored."""
     site = load_site("local").model_copy(update={"models_dir": "/models"})
     ours = resolve(DDP(model="mistral-7b"), site, machine)
     mine = resolve(DDP(model=str(seven_billion(tmp_path, "file"))), site, machine)

@@ -1,4 +1,4 @@
-"""nsys is asked what it understands, and only gets that. The texts are stand-ins for three generations of nsys."""
+"""nsys gets only options that its help lists. The help texts are stand-ins for three generations of nsys."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_a_wrong_option_file_is_one_sentence(tmp_path: Path, text: str, sentence
 
 LISTED = "Possible --gpu-metrics-devices values are:\n    0: NVIDIA A100 PCI[0]\n    all: Select all supported GPUs\n"
 NONE_LISTED = "Some GPUs are not supported:\n    0: Volta GV100 | Quadro GV100 PCI[0000:17:00.0]\n"
-# What nsys 2022.4.2 says on a machine without a GPU.
+# The output of nsys 2022.4.2 on a machine without a GPU.
 NO_GPU = "Possible --gpu-metrics-device values are:\n\tNVIDIA GPUs not found, feature is not available\n"
 REFUSED = "Insufficient privilege, see https://developer.nvidia.com/ERR_NVGPUCTRPERM\n"
 

@@ -1,4 +1,4 @@
-"""A real nsys on this machine, as a student without a GPU may have it: asked what it can, then recording a training."""
+"""A real nsys on a machine without a GPU, as a student may have it: its help is read, then it records a training."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.launch.launch_shared import ROOT, site_file
 
 
 def said(nsys_folder: Path, *words: str) -> str:
-    """What nsys prints."""
+    """The output of nsys."""
     return subprocess.run([nsys_folder / "nsys", *words], capture_output=True, text=True, check=True).stdout
 
 
@@ -67,7 +67,7 @@ def test_in_a_container_that_does_not_see_nsys_it_records_all_the_same(
     said = {"command": str(container), "image": str(image), "arguments": ["exec"], "python": str(python)}
     site = site_file(tmp_path, scheduler="local", device="auto", container=said)
     target = (nsys_folder / "nsys").resolve().parent
-    # Debian's is in two places: the least folder that holds both.
+    # Debian installs it in two folders: the deepest folder that contains both.
     installed = os.path.commonpath([part.resolve() for part in target.parent.iterdir()])
     inside = Path("/media/nsys") / target.relative_to(installed)
     env = {
@@ -82,7 +82,7 @@ def test_in_a_container_that_does_not_see_nsys_it_records_all_the_same(
     assert done.returncode == 0, done.stderr[-3000:]
     run = json.loads(done.stdout)
     assert (Path(run["path"]) / "nsys" / "profile_node0.nsys-rep").stat().st_size > 10_000
-    # Of steps that a busy machine made slow the first may be taken for warm-up: then fewer are counted.
+    # On a busy machine the first steps can look like warm-up: then fewer steps are counted.
     assert json.loads(Path(run["summary"]).read_text())["steps"]["found"] == 20
 
 

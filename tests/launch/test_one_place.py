@@ -1,6 +1,6 @@
 """A new exercise is its two modules and one list; a new flag of an exercise is one field of its class.
 
-Each is added to a copy of harness/, as a developer adds it, and then asked of the command line.
+Each is added to a copy of harness/, as a developer adds it, and then used on the command line.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ FLAG = """
         False, "gradients lie in one flat buffer"
     )
 """
-# A lesson about the new field, the runs that may be its sides, and two runs beside each other.
+# A lesson on the new field, the runs that can answer it, and a comparison of two runs.
 ASKED_IN_PYTHON = """
 import sys
 from harness.analysis.compare import settings
@@ -105,7 +105,7 @@ def with_a_flag_of_ddp(tree: Path) -> None:
 
 
 class Added(NamedTuple):
-    """A change of the harness, and what it brings."""
+    """A change of the harness, and its effects."""
 
     change: Callable[[Path], None]
     exercise: str

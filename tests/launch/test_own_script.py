@@ -27,7 +27,7 @@ def job(machine: Machine, script: str, site: str = "leonardo") -> Job:
 
 
 def trained_with(found: Job) -> str:
-    """The script among the words of the training."""
+    """The script in the argv of the training."""
     return next(word for word in map(shown, found.commands[0].argv) if word.endswith(".py"))
 
 

@@ -16,7 +16,7 @@ from harness.experiment.parse import all_options, build_experiment
 from harness.monitor.record import HZ_RANGE
 from tests.launch.launch_shared import ROOT, Harness
 
-LONG = "/" + "x" * 300  # as unreadable as a folder one may not enter, and so for root too
+LONG = "/" + "x" * 300  # cannot be read, also not by root
 
 
 def asked(*words: str) -> object:

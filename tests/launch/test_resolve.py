@@ -1,4 +1,4 @@
-"""A request becomes a job by what its site and its machine have; what they do not have is refused or warned of."""
+"""A request is resolved for a site and a machine; what they cannot run is refused or warned of."""
 
 from __future__ import annotations
 
@@ -92,8 +92,8 @@ def test_more_nodes_than_the_queue_lets_run_are_warned_of(machine: Machine) -> N
     ("words", "warned"),
     [
         ([], True),
-        (["-p", "boost_usr_prod"], True),  # as the site file says already
-        (["-p", "lrd_all_serial"], True),  # the QOS stays, and the limit is its own
+        (["-p", "boost_usr_prod"], True),  # the same as in the site file
+        (["-p", "lrd_all_serial"], True),  # the QOS stays, and the limit belongs to the QOS
         (["-q", "boost_qos_dbg"], True),
         (["-q", "normal"], False),
     ],

@@ -1,4 +1,4 @@
-"""A run is never overwritten, never lost, and found by whatever a person calls it."""
+"""A run is never overwritten, never lost, and found by its id, name or path."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_a_write_that_fails_leaves_the_old_file(tmp_path: Path, monkeypatch: pyt
 
 @contextmanager
 def disk_of(kilobytes: int, folder: Path) -> Iterator[Path]:
-    """A file system of so many kilobytes."""
+    """A file system of a size in kilobytes."""
     folder.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", f"size={kilobytes}k", "none", str(folder)]
     if subprocess.run(mount, capture_output=True, check=False).returncode:
@@ -109,7 +109,7 @@ def test_a_full_disk_is_one_sentence_and_leaves_nothing(tmp_path: Path, harness:
 
 
 def test_a_disk_that_fills_when_the_run_starts_ends_it(tmp_path: Path, harness_process: Harness) -> None:
-    """On the smallest disk that the script and its record fit on, its first status does not fit: nobody may wait."""
+    """The smallest disk for the script and its record has no room for its first status: the run must end."""
     for kilobytes in range(12, 64, 4):  # a file takes a page at least, and a page has 4 KiB
         with disk_of(kilobytes, tmp_path / f"disk{kilobytes}") as disk:
             done = harness_process("-e", "1", HARNESS_RUNS=str(disk))
@@ -121,7 +121,7 @@ def test_a_disk_that_fills_when_the_run_starts_ends_it(tmp_path: Path, harness_p
 
 
 def test_the_jobs_python_is_the_one_of_the_environment_we_run_in(tmp_path: Path) -> None:
-    """HARNESS_VENV may have put it anywhere."""
+    """The folder depends on HARNESS_VENV."""
     venv.create(tmp_path / "el se", symlinks=True, with_pip=False)
     wrapper = tmp_path / "el se" / "harness-python"
     wrapper.touch()
@@ -133,7 +133,7 @@ def test_the_jobs_python_is_the_one_of_the_environment_we_run_in(tmp_path: Path)
 
 
 def kept_by(run: Run, pid: int) -> None:
-    """What submitit leaves when it has started the controller `pid`."""
+    """The files that submitit writes when it starts the controller `pid`."""
     run.controller_dir.mkdir(parents=True)
     (run.controller_dir / f"{pid}_submitted.pkl").touch()
 
@@ -168,7 +168,7 @@ def test_a_run_whose_controller_lives_can_be_stopped_before_its_first_status(tmp
 def test_a_time_limit_without_a_warning_ends_a_local_run_as_a_timeout(
     harness_process: Harness, tmp_path: Path
 ) -> None:
-    """As a limit of less than four seconds, with more time for a busy machine to begin."""
+    """Like a limit of less than four seconds, with more time for the start on a busy machine."""
     described = yaml.safe_load((ROOT / "configs/sites/local.yaml").read_text(encoding="utf-8"))
     path = tmp_path / "unwarned.yaml"
     path.write_text(yaml.safe_dump(described | {"signal_seconds": 0}), encoding="utf-8")
@@ -209,7 +209,7 @@ def test_a_node_without_a_status_is_a_failure(tmp_path: Path) -> None:
 
 
 def test_what_a_node_could_not_write_is_passed_over(tmp_path: Path) -> None:
-    """A full disk leaves an empty file, and an editor its own: the run can be read all the same."""
+    """A full disk leaves an empty file, an editor a temporary one: the run can still be read."""
     run = a_run(tmp_path, "1", nodes=2)
     node(run, 1, 0)
     (run.path / "node-status" / "0.json").touch()
@@ -292,7 +292,9 @@ def test_ls_and_status_show_a_run_whose_process_is_gone(tmp_path: Path, harness:
     outcome.record_start(run)
     status = run.status()
     assert status is not None
-    run.write_status(status.model_copy(update={"pid": os.getpid()}))  # alive, and not this run's script
+    run.write_status(
+        status.model_copy(update={"pid": os.getpid()})
+    )  # a live process, not the script of this run
     assert "unknown" in harness("ls").stdout
     assert json.loads(harness("status", "--json").stdout)["state"] == "unknown"
     assert harness("cancel").returncode == 1
@@ -301,7 +303,7 @@ def test_ls_and_status_show_a_run_whose_process_is_gone(tmp_path: Path, harness:
 def test_cores_are_counted_where_the_system_does_not_list_those_of_the_process(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """As on macOS."""
+    """Like macOS."""
     monkeypatch.delattr(os, "sched_getaffinity")
     assert this_machine().cores == usable_cores() == os.cpu_count()
     assert worker_count([Path("rank0.json")] * 999, memory_budget_bytes=1 << 50) == os.cpu_count()

@@ -1,4 +1,4 @@
-"""The script is what a cluster's engineer would sign: golden files, shellcheck, and nothing a shell could misread."""
+"""The script is fit for an engineer's approval: golden files, shellcheck, and nothing that a shell could misread."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def script(asked: Experiment, site: Site, machine: Machine) -> str:
 
 
 def on_laptop(asked: Experiment, site: Site) -> Experiment:
-    """tp 4 needs four ranks on a node, which a two-core machine does not start by default."""
+    """tp 4 needs four ranks on a node; a machine of two cores starts two by default."""
     return asked.model_copy(update={"gpus_per_node": 4}) if backend_of(site).RUNS_HERE else asked
 
 
@@ -59,7 +59,7 @@ def test_scripts_are_as_signed_off(site: str, exercise: str) -> None:
 
 
 def unwrapped(text: str) -> str:
-    """Where a long command is broken depends on the length of the checkout's own path."""
+    """Line breaks of a long command depend on the length of the checkout's path."""
     return re.sub(r" \\\n +", " ", text)
 
 
@@ -131,7 +131,7 @@ def test_text_that_cannot_be_an_argument_is_refused() -> None:
 
 
 def test_hostile_paths_run_as_text(tmp_path: Path) -> None:
-    """The script really runs, in a folder and with a data file called NASTY, with stand-ins for every program."""
+    """The script runs in a folder named NASTY, with stand-ins for all programs."""
     place = tmp_path / NASTY
     place.mkdir()
     python = place / "python"
@@ -179,7 +179,7 @@ def test_the_nodes_a_machine_plays_share_the_gpus_it_may_use() -> None:
     [
         ("2,3,5", ["2", "3", "5"]),
         (" GPU-a, MIG-b ,2", ["GPU-a", "MIG-b", "2"]),
-        ("0,-1,1", ["0"]),  # CUDA reads no further than to the first that names no GPU
+        ("0,-1,1", ["0"]),  # CUDA reads up to the first entry that names no GPU
         ("0,,1", ["0"]),
         *((none, []) for none in ("", "-1", "NoDevFiles", "none")),
     ],
@@ -202,14 +202,14 @@ def start_node(text: str, tmp_path: Path) -> subprocess.Popen[str]:
 
 
 def node_of(text: str, tmp_path: Path) -> subprocess.CompletedProcess[str]:
-    """What became of a node that nobody stopped."""
+    """The result of a node that was not stopped."""
     node = start_node(text, tmp_path)
     out, err = node.communicate(timeout=60)
     return subprocess.CompletedProcess(node.args, node.returncode, out, err)
 
 
 def with_lines(tmp_path: Path, **lines: list[str]) -> str:
-    """The script of a small training at a site with such lines."""
+    """The script of a small training at a site with these lines."""
     fields = {"name": "x", "description": "x", "device": "cpu", "profiler": "none"} | lines
     machine = Machine(0, 2, False, str(tmp_path / "python"), str(tmp_path))
     return script(DDP(gpus_per_node=1), Site.model_validate(fields), machine)

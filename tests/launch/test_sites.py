@@ -1,4 +1,4 @@
-"""A site is a validated file: found by name or path, its errors named with the nearest field, its schema checked in."""
+"""A site is a validated file: found by name or path; errors name the nearest field; its schema is checked in."""
 
 from __future__ import annotations
 
@@ -275,7 +275,9 @@ def test_a_sites_environment_cannot_name_what_the_script_sets_or_gets() -> None:
     names |= set(re.findall(r"\b(?:for \(*|mapfile .*?-t )(\w+) ", code))
     names |= {w for line in re.findall(r"\n *local ([^\n$(]*)", code) for w in re.findall(r"[a-z]+", line)}
     names |= set(re.findall(r"\$\{?((?:SLURM|HARNESS)_\w+)", code))
-    assert names - {"PYTHONPATH", "CUDA_VISIBLE_DEVICES"} == SCRIPTS_OWN  # these two keep what the site says
+    assert (
+        names - {"PYTHONPATH", "CUDA_VISIBLE_DEVICES"} == SCRIPTS_OWN
+    )  # these two keep the value of the site
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Every command printed on the workshop's slides asks the two clusters it was taught on for what it should."""
+"""Every command on the workshop's slides gives the argv, directives and environment that it should."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ EXPECTED: dict[str, Any] = yaml.safe_load((ROOT / "tests/golden/slides.yaml").re
 
 
 def pairs(*lists: Iterable[str]) -> dict[str, str]:
-    """`name=value` lines as a mapping, where the later lists win."""
+    """`name=value` lines as a mapping; later lists win."""
     return {name: value for lines in lists for name, _, value in (line.partition("=") for line in lines)}
 
 
@@ -45,7 +45,7 @@ def test_the_slides_command_asks_for_this(
     monkeypatch.setenv("HARNESS_RUNS", f"{ROOT}/exercises")
     command = slide["command"].split()
     assert main(["--dry-run", *command]) == 0
-    usual = quote(f"{ROOT}/.venv/harness-python")  # HARNESS_VENV may have put it elsewhere
+    usual = quote(f"{ROOT}/.venv/harness-python")  # HARNESS_VENV can name another folder
     script = anywhere(capsys.readouterr().out.replace(quote(this_machine().python), usual))
 
     there, nodes = EXPECTED["sites"][site], slide.get("nodes", 1)

@@ -1,4 +1,4 @@
-"""Output that cannot be written is one sentence; output that nobody reads any more is nothing."""
+"""Output that cannot be written is one sentence; a closed pipe is no error."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
 
 
 def harness(tmp_path: Path, command: tuple[str, ...], stdout: int) -> subprocess.CompletedProcess[str]:
-    """With stdout buffered, as a student's is."""
+    """With buffered stdout, as on a terminal of a student."""
     env = {**os.environ, "HARNESS_RUNS": str(tmp_path), "HARNESS_SITE": "local", "PYTHONUNBUFFERED": ""}
     argv = [sys.executable, "-m", "harness", *command]
     return subprocess.run(

@@ -1,4 +1,4 @@
-"""What a run prints is shown as it comes; only the marks that PyTorch's profiler writes for tracing tools are not."""
+"""The output of a run is shown as it comes, without the marks that PyTorch's profiler writes for tracing tools."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ BAR = "  0%|          | 0/36 [00:00<?, ?it/s]"
 
 
 def shown(log: Path, *pieces: str) -> str:
-    """What is shown of a log that grows by these pieces, with a look after each and one when the run has ended."""
+    """What is shown of a log that grows by these pieces: it is read after each piece and at the end of the run."""
     return shown_bytes(log, *(piece.encode() for piece in pieces))
 
 
 def shown_bytes(log: Path, *pieces: bytes) -> str:
-    """As `shown`, of pieces that may end within a character."""
+    """As `shown`, for pieces that may end inside a character."""
     out = io.StringIO()
     tail = Tail(log, out)
     for piece in pieces:

@@ -1,4 +1,4 @@
-"""A run on this machine needs the training packages: slurm.sh brings them when Python's exit status says so."""
+"""A run on this machine needs the training packages: Python asks for them by exit status, slurm.sh installs them."""
 
 from __future__ import annotations
 
@@ -52,9 +52,9 @@ def test_a_training_on_this_machine_asks_for_the_packages_and_does_nothing_else(
         ["lesson", "1a", "--answer"],
         ["lesson", "1a", "--no-run"],
         ["lesson", "--site", "local"],
-        ["-e", "1", "--site", "slurm", "-g", "1"],  # there the nodes train
+        ["-e", "1", "--site", "slurm", "-g", "1"],  # there the training runs on the nodes
         ["-e", "5"],
-        ["-e", "1", "--data", "/no/data.json"],  # a wrong request first: it costs no download
+        ["-e", "1", "--data", "/no/data.json"],  # a wrong request is refused before the download
     ],
 )
 def test_nothing_else_does(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:

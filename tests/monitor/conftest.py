@@ -53,7 +53,7 @@ def write_samples(tmp_path: Path) -> Write:
 
 @pytest.fixture
 def start() -> Iterator[Callable[..., subprocess.Popen[str]]]:
-    """Starts a program (the monitor, with no other words; modules in `first` win) and leaves none behind."""
+    """Starts a program (by default the monitor; modules in `first` come first on its path) and ends it afterwards."""
     running: list[subprocess.Popen[str]] = []
 
     def popen(

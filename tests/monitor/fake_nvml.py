@@ -1,4 +1,4 @@
-"""A stand-in for pynvml: the functions that the monitor calls, answering as each fake device is told to."""
+"""A stand-in for pynvml: the functions that the monitor calls, answering with the values of each fake device."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class FakeDevice:
 
 
 class FakeNvml:
-    """The module itself, as new bindings on a new driver are."""
+    """The module itself, like new bindings on a new driver."""
 
     NVML_ERROR_NOT_SUPPORTED = 3
     NVML_ERROR_FUNCTION_NOT_FOUND = 13
@@ -108,7 +108,7 @@ class FakeNvml:
 
 
 class OldBindings(FakeNvml):
-    """Bindings that know one version of the memory's description."""
+    """Bindings with one version of the memory query."""
 
     @property
     def nvmlMemory_v2(self) -> int:  # type: ignore[override]  # as a name that is not there
@@ -116,7 +116,7 @@ class OldBindings(FakeNvml):
 
 
 class OldCall(FakeNvml):
-    """Bindings that have the number of version 2 and take no version."""
+    """Bindings with the constant of version 2 and without a version argument."""
 
     def nvmlDeviceGetMemoryInfo(self, device: FakeDevice) -> SimpleNamespace:  # type: ignore[override]
         return super().nvmlDeviceGetMemoryInfo(device)

@@ -1,4 +1,4 @@
-"""NVIDIA devices. Here there is none: a fake pynvml answers, held against the real module."""
+"""NVIDIA devices, without a GPU: a fake pynvml answers, and is compared with the real module."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pictures: what they say, and that nothing lies on top of anything else."""
+"""The pictures: their text, and that no part covers another."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The recording: what it writes, when it ends, and what is left when it is killed."""
+"""The recording: what it writes, when it ends, and which samples remain when it is killed."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def test_ends_when_the_watched_training_is_killed_even_before_it_is_reaped(
     workload = start_workload(start)
     monitor = start("record", "--out", tmp_path, "--hz", "10", "--pid", workload.pid)
     wait_for_samples(tmp_path, 1)
-    os.kill(workload.pid, signal.SIGKILL)  # a zombie from here on: nobody waits for it
+    os.kill(workload.pid, signal.SIGKILL)  # from now on a zombie: its parent does not wait for it
     assert monitor.wait(10) == 0
 
 
@@ -195,7 +195,7 @@ def test_a_line_that_was_cut_off_costs_no_sample_but_its_own(
 
 
 class Worked(NamedTuple):
-    """Stands in for a process that has had so many CPU seconds since so long ago."""
+    """Stands in for a process of an age and a CPU time in seconds."""
 
     cpu_s: float
     age_s: float
@@ -215,7 +215,7 @@ class Worked(NamedTuple):
 
 @pytest.mark.parametrize(("age_s", "spent_s"), [(0.0, 5.0), (3600.0, 0.0)])
 def test_of_a_new_process_only_the_work_since_the_last_sample_counts(age_s: float, spent_s: float) -> None:
-    """A young one did all of it since; when an old one that was found late did it is not known."""
+    """All work of a young process is new; when an old process that was found late worked is not known."""
     found: set[Any] = set()
     source = processes.ProcessSource(SimpleNamespace(), None)  # type: ignore[arg-type]
     source._measure(found)
@@ -225,7 +225,7 @@ def test_of_a_new_process_only_the_work_since_the_last_sample_counts(age_s: floa
 
 
 def test_looking_for_processes_takes_time_that_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One busy core stays one busy core, however long the search among the machine's processes takes."""
+    """One busy core stays one busy core, however long the scan of the process table takes."""
     now_s = [100.0]
     monkeypatch.setattr(processes, "time", SimpleNamespace(monotonic=lambda: now_s[0], time=time.time))
 
@@ -267,7 +267,7 @@ class Clock:
 @pytest.mark.parametrize(
     ("cost_s", "expected_s"),
     [
-        (0.3, [100, 101, 102, 103, 104]),  # sleeping "a second" each time would have drifted to 105.2
+        (0.3, [100, 101, 102, 103, 104]),  # sleeping one second each time would give 105.2
         (1.5, [100, 102, 104, 106, 108]),  # slower than the rate: whole ticks are left out
     ],
 )

@@ -1,4 +1,4 @@
-"""From samples to numbers: energy, peaks, and files that are not what they should be."""
+"""From samples to numbers: energy, peaks, and damaged files."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def test_nodes_are_found_below_the_runs_folder(write_samples: Write) -> None:
 
 @pytest.fixture
 def powercap(tmp_path: Path) -> Path:
-    """Two packages as the kernel shows them, one with a part below it, and a `psys` that holds them both."""
+    """Two packages as the kernel shows them, one with a subzone, and a `psys` zone that contains both."""
     for name, label in [("0", "package-0"), ("0:0", "core"), ("1", "package-1"), ("2", "psys")]:
         folder = tmp_path / f"intel-rapl:{name}"
         folder.mkdir()

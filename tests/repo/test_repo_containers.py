@@ -1,4 +1,4 @@
-"""The images are built elsewhere, so here their definitions are held against the pins, the sites and the docs."""
+"""The images are built elsewhere, so here their definitions are compared with the pins, the sites and the docs."""
 
 from __future__ import annotations
 

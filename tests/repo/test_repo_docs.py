@@ -1,4 +1,4 @@
-"""What the documents say is still so: links lead somewhere, commands exist, every dependency has its reason."""
+"""The documents are true: links have targets, commands exist, every dependency has its reason."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def documents() -> list[Path]:
 
 
 def prose(path: Path) -> str:
-    """A document without its code, in which brackets mean other things."""
+    """A document without its code, where brackets have other meanings."""
     text = re.sub(r"^```.*?^```", "", path.read_text(encoding="utf-8"), flags=re.M | re.S)
     return re.sub(r"`[^`\n]*`", "", text)
 
@@ -83,7 +83,7 @@ def test_commands_name_files_and_subcommands_that_exist(path: Path) -> None:
     for command in commands(path):
         words = re.split(r"\s+", command.split(" #")[0].strip())
         program, first = words[0], (words[1] if len(words) > 1 else "-")
-        # A dash launches; capitals and dots stand for what the reader fills in.
+        # A dash begins a launch; capitals and dots stand for a value of the reader.
         free = first.startswith("-") or not re.fullmatch(r"[a-z]+", first)
         known = first in COMMANDS or program != "slurm.sh"
         if not (ROOT / program).exists() or not (free or known):
@@ -92,7 +92,7 @@ def test_commands_name_files_and_subcommands_that_exist(path: Path) -> None:
 
 
 def launches() -> list[str]:
-    """Every launch that a page tells its reader to type, once; what the reader must fill in first is left out."""
+    """Every launch on a page, once; launches that the reader must complete are left out."""
     found = {
         command.split(" #")[0].strip().removeprefix("slurm.sh ")
         for path in DOCUMENTS

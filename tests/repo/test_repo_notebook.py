@@ -1,4 +1,4 @@
-"""What a notebook does with our numbers: shows a Summary, and gives tables and events to pandas and polars."""
+"""In a notebook: a Summary shows itself, and its tables and events go to pandas and polars."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_many_ranks_and_no_rank_are_shown_briefly(folder: Path) -> None:
 
 
 def filled(annotation: Any, number: int) -> Any:
-    """A value of a field's type with something in every place; None where `number` is 0 and it may be."""
+    """A value of a field's type with every part filled; None where `number` is 0 and the type allows it."""
     inner = get_args(annotation)
     if type(None) in inner:
         return None if number == 0 else filled(inner[-2], number)  # of an experiment, the mapping
@@ -211,7 +211,7 @@ def test_on_a_cpu_an_operator_that_another_interrupts_is_several_rows_of_one_cor
 def test_two_nodes_reports_of_a_run_are_one_frame_with_the_ranks_that_the_training_wrote_down(
     tmp_path: Path,
 ) -> None:
-    """nsys makes one report per node, and its processes need not say their ranks."""
+    """nsys makes one report per node; its processes may have no rank."""
     (tmp_path / "nsys").mkdir()
     (tmp_path / "metrics").mkdir()
     (tmp_path / "run.json").write_text("{}")

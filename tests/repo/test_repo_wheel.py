@@ -1,6 +1,6 @@
 """The wheel: built from the repository's files, installed where there is no checkout, and used as its command.
 
-The environment holds what the wheel declares and what that needs, nothing else: linked from the tests' own, so that
+The environment has only what the wheel declares and its needs: linked from the tests' own environment, so that
 nothing is fetched.
 """
 
@@ -71,7 +71,7 @@ def declared(wheel: Path) -> list[str]:
 
 
 def link(found: Distribution, packages: Path) -> None:
-    """What a distribution put beside the tests' packages, seen from another environment."""
+    """The files of a distribution in the tests' environment, relative to another environment."""
     tops = {file.parts[0] for file in found.files or []} - {"..", "__pycache__"}
     for top in tops:
         if not (packages / top).exists():
@@ -92,7 +92,7 @@ class Installed:
         return run(self.venv / "bin" / program, *words, cwd=self.folder, env=kept)
 
     def files(self) -> list[str]:
-        """What lies in the folder and in the installed package, but for what Python compiled."""
+        """The files in the folder and in the installed package, without compiled Python."""
         places = (self.folder, *self.venv.glob("lib/python3*/site-packages/harness"))
         return sorted(str(f) for place in places for f in place.rglob("*") if "__pycache__" not in f.parts)
 

@@ -1,4 +1,4 @@
-"""One job for all tests of the page, measured and written once; and a page of every sort."""
+"""One job for all tests of the page, measured and written once; and a page of each sort."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
 
 @pytest.fixture(scope="session")
 def pages(made: Made, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """A page of every sort by its name: a report, a comparison, the communication tests."""
+    """A page of each sort by its name: a report, a comparison, the communication tests."""
     folder = tmp_path_factory.mktemp("pages")
     for name in ("one", "two"):
         write_traces(folder / name)
@@ -53,7 +53,7 @@ def pages(made: Made, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Pat
 
 
 class Named(Run):
-    """A run whose record need not be whole."""
+    """A run with an incomplete record."""
 
     job_id = "7"
 

@@ -1,4 +1,4 @@
-"""The page at work in a real browser: no error, no request, and every way to move about."""
+"""The page at work in a real browser: no error, no request, and every way to move in the timeline."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def browser(made: Made) -> Iterator[Browser]:
 
 @pytest.fixture(autouse=True)
 def fresh(browser: Browser) -> None:
-    """Everything shown, nothing chosen, the pointer away; the canvas in the window's middle."""
+    """Everything is shown, nothing is chosen, the pointer is elsewhere; the canvas is in the middle of the window."""
     browser.evaluate(
         "Timeline.canvas.scrollIntoView({behavior: 'instant', block: 'center'});"
         "Timeline.choose(null); Timeline.fitAll(); Timeline.canvas.focus({preventScroll: true}); Timeline.draw()"
@@ -76,7 +76,7 @@ def test_hostile_names_ran_nothing(browser: Browser) -> None:
 
 
 def hold(browser: Browser, key: str, until: str) -> None:
-    """A key pressed until it has had its effect; nothing moves once it is up."""
+    """A key is pressed until it has its effect; after its release nothing moves."""
     event = "document.dispatchEvent(new KeyboardEvent('{}', {{key: '{}', bubbles: true}}))"
     two_frames = "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
     browser.evaluate(event.format("keydown", key))
@@ -175,7 +175,7 @@ def test_a_step_can_be_chosen(browser: Browser) -> None:
 
 
 def test_crowded_columns_sum_to_what_they_hide(browser: Browser) -> None:
-    """Level of detail: the columns of a lane zoomed far out tell its whole time, none twice."""
+    """Level of detail: the columns of a lane that is zoomed out add up to its whole time."""
     sums = browser.evaluate(
         "(() => { Timeline.go(-2e8, 4e8); Timeline.view.from = -2e8; Timeline.view.to = 4e8; Timeline.draw();"
         "const lane = Timeline.rows.find((r) => r.lane && r.lane.group === 'stream').lane; let sum = 0;"

@@ -28,7 +28,7 @@ DOCS = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text(encoding="u
 
 
 class Wakeup(SummaryPart):
-    """The row of an analysis that only this test knows."""
+    """The row of an analysis that exists only in this test."""
 
     rank: int
     late_ns: int
@@ -118,7 +118,7 @@ def test_every_list_of_the_summary_and_of_a_device_has_a_file() -> None:
 
 
 def test_a_column_that_is_a_list_in_some_rows_only_is_in_no_file(tmp_path: Path) -> None:
-    """As of a run in which one rank stopped before it profiled."""
+    """Like a run in which one rank stopped before it profiled."""
     rows = [{"rank": 0, "profiled_unix_ns": (1, 2)}, {"rank": 1, "profiled_unix_ns": None}]
     write_tables([Summary.model_validate({"training": rows})], tmp_path)
     with (tmp_path / "training.csv").open() as file:

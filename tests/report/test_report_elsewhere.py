@@ -1,4 +1,4 @@
-"""What cannot be written where it was asked for is one sentence: the flag, the place, no advice that does not help."""
+"""A file that cannot be written is one sentence with the flag and the path, and no advice that does not help."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run is held against what exercise 0 measured in groups like its own, and lines in the plot have a length."""
+"""A run is compared with what exercise 0 measured in groups of the same shape; lines in the plot have a length."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def measured(scope: str, ranks: int, beta: float | None = 0.05) -> dict[str, Any
 
 @pytest.fixture
 def tested(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where runs are, with four of exercise 0 on the site: two nodes, then newer ones of one node and of gloo."""
+    """A folder of runs with four of exercise 0: on two nodes, and newer ones on one node and with gloo."""
     monkeypatch.setenv("HARNESS_RUNS", str(tmp_path))
     (tmp_path / "exercise_0_Communication_Tests/profiler").mkdir(parents=True)
     of_two = [measured("intra", 4, 0.01), measured("inter", 2, 0.04), measured("world", 8, 0.08)]
@@ -55,7 +55,7 @@ def a_run(root: Path, name: str, backend: str, results: list[dict[str, Any]]) ->
 
 
 def a_summary(nodes: int, per_node: int, *groups: int, sizes: tuple[int, ...] = ()) -> Summary:
-    """A training on so many nodes whose all-reduces run in groups of those sizes."""
+    """A training on a number of nodes whose all-reduces run in groups of these sizes."""
     return Summary(
         experiment={"exercise": 1, "nodes": nodes, "gpus_per_node": per_node},
         world_size=nodes * per_node,
@@ -86,7 +86,7 @@ def found(summary: Summary) -> LinkResults:
 @pytest.mark.parametrize(
     ("nodes", "per_node", "groups", "expected"),
     [
-        (2, 4, (8,), [("world", 8, 0.08)]),  # not the newer run of one node, nor the one over gloo
+        (2, 4, (8,), [("world", 8, 0.08)]),  # not the newer run on one node, and not the run with gloo
         (1, 4, (4,), [("intra", 4, 0.02)]),  # the newest of them
         (2, 4, (4, 8), [("intra", 4, 0.02), ("world", 8, 0.08)]),  # sharded inside a node, reduced over all
         (2, 1, (2,), [("inter", 2, 0.04)]),
@@ -111,7 +111,7 @@ def test_where_no_run_matches_the_page_says_so_with_the_command(
     assert links.note in communication_section(summary, Inputs(links_note=links.note)).lead
     monkeypatch.setenv("HARNESS_RUNS", str(tested / "empty"))
     links = found(summary)
-    assert not links.fits and links.note == ""  # exercise 0 never ran: nothing to hold against
+    assert not links.fits and links.note == ""  # no run of exercise 0: nothing to compare with
 
 
 @pytest.mark.parametrize("sizes", [(4096,), (1024, 65536)])

@@ -262,7 +262,9 @@ def test_a_damaged_run_of_exercise_0_on_the_same_site_is_named_and_costs_nothing
     (other / "run.json").write_text('{"site": {"name": "here"}}')
     results = {"results": [{"collective": "all_reduce", "fit": {"alpha_ns": 1}}]}
     (other / "comm/collectives.json").write_text(json.dumps(results))
-    record: Any = SimpleNamespace(site=SimpleNamespace(name="here"))  # all it asks of a record
+    record: Any = SimpleNamespace(
+        site=SimpleNamespace(name="here")
+    )  # the only fields of a record that it reads
     reduced = Collective(kind="all_reduce", group_size=2, count=1, ranks=2, duration_ns=1, mean_ns=1)
     asked = {"exercise": 1, "nodes": 1, "gpus_per_node": 2}
     found = links_of_site(record, Summary(experiment=asked, collectives=[reduced]))

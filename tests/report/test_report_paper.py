@@ -20,7 +20,7 @@ pytest.importorskip("websocket", reason="pip install websocket-client: it speaks
 from benchmarks.chromium import Browser, find_chromium
 
 Picture = npt.NDArray[np.int16]
-MARGIN_PT = 30  # of the 34 that the sheet has: what is nearer to its edge was cut or is about to be
+MARGIN_PT = 30  # of the 34 points of margin: a word closer to the edge is cut or almost cut
 BACKWARD = "#d3bfe4"  # the timeline's colour of backward passes, which no plot has
 COLOURS = {
     "report": (COMMUNICATION, BACKWARD),
@@ -95,7 +95,7 @@ def test_a_dark_page_is_printed_light_with_every_plot_and_every_column(
 
 
 def expected(page: Path) -> list[str]:
-    """The words that are on paper: heads of tables, captions, and the titles of the plots' axes."""
+    """The words that must be on paper: heads of tables, captions, and the titles of the plots' axes."""
     program = find_chromium()
     assert program is not None
     with Browser(program) as browser:

@@ -1,4 +1,4 @@
-"""What a plot offers its reader, on every sort of page: buttons that stay on the page, one stop of the Tab key, and
+"""The plots on every sort of page: buttons that stay on the page, one stop of the Tab key, and
 a narrow window in which nothing is cut."""
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def test_a_plot_is_one_stop_of_the_tab_key(wide: Browser, pages: dict[str, Path]
     stops: list[str] = []
     for _ in range(200):
         wide.key("Tab")
-        # The plot whose element, or whose button, has the focus; "" for what is no part of a plot.
+        # The plot whose element or button has the focus; "" outside of all plots.
         stop = wide.evaluate(
             "(() => { const at = document.activeElement, figure = at.closest('figure');"
             "if (visited.has(at)) return 'the end'; visited.add(at);"

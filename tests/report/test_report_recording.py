@@ -1,4 +1,4 @@
-"""A trace that is not there is said to be missing, or that none was asked for; what is doubtful is shown whole."""
+"""A report says that a trace is missing, or that no trace was requested; each doubt is shown whole."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.synthetic.job import write_traces
 
 
 def a_run(folder: Path, expects: list[str], state: str = "completed") -> Path:
-    """A run that trained, and was to leave these reports."""
+    """A run that trained and should leave these reports."""
     (folder / "metrics").mkdir(parents=True)
     (folder / "metrics/rank0.jsonl").write_text('{"event": "start", "rank": 0, "world_size": 1}\n')
     record: dict[str, Any] = {"job_id": "local-1", "experiment": {"exercise": 1}, "job": {"expects": expects}}

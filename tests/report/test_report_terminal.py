@@ -44,7 +44,7 @@ def test_what_the_first_screen_leaves_out_is_named_and_is_in_the_whole(made: Mad
         ("collectives", "Collectives in the window"),
     ):
         assert name in short and caption not in short and caption in whole
-    assert "the monitor" not in short  # this run had none
+    assert "the monitor" not in short  # this run has no monitor
     nothing = render_short(Summary())
     assert "More:" not in nothing
 

@@ -163,7 +163,7 @@ def test_what_only_waits_or_dispatches_hides_nothing() -> None:
 
 
 def opened_by(command: list[str], monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The names of the traces that a command opens, once for each time."""
+    """The names of the traces that a command opens, once for each opening."""
     opened: list[str] = []
 
     def counting(path: Path, **options: Any) -> Any:
@@ -225,7 +225,7 @@ def test_devices_whose_windows_differ_in_length_share_the_heatmaps_bins() -> Non
 
 
 def many(ranks: int, events: int, steps: int) -> Summary:
-    """A Summary of many ranks, each with its steps a little longer than the last's."""
+    """A Summary of many ranks; the steps of each rank are a little longer than those of the rank before."""
     devices = [
         Device(window_ns=100, compute_ns=0, communication_ns=0, exposed_communication_ns=0, memory_ns=0,
                overlapped_communication_ns=0, exposed_memory_ns=0, idle_ns=100, rank=rank, device=0,

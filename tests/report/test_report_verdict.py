@@ -63,7 +63,7 @@ def summary(
 
 
 def run(exercise: int, *flags: str, **asked: Any) -> dict[str, Any]:
-    """What a Summary of a run of ours adds."""
+    """The fields of a Summary that only a run of the harness has."""
     return {
         "run": {"command": ["slurm.sh", "-e", str(exercise), *flags]},
         "experiment": {"exercise": exercise} | asked,
@@ -164,7 +164,7 @@ def test_the_slow_stage_of_an_unequal_pipeline_is_named() -> None:
     answer = verdict(pipelined(0.4, busy=(40, 80)))
     assert "the rest is waiting for stage 1, which works 80.0 % of it" in answer.sentences[1]
     assert "give stage 1 fewer layers" in answer.sentences[2]
-    assert answer.command is None  # more micro-batches would not mend that
+    assert answer.command is None  # more micro-batches would not help
 
 
 def test_a_bubble_is_weighed_in_the_whole_step_and_explained_in_its_schedule() -> None:
@@ -218,7 +218,7 @@ def test_waiting_for_one_rank_is_named_with_the_rank() -> None:
     answer = verdict(summary(exposed=40, collectives=[collective], stragglers=[straggler], **run(1)))
     assert "90.0 % of it waiting for the last rank" in answer.sentences[1]
     assert "rank 3" in answer.sentences[1]
-    assert answer.command is None  # no flag of ours makes a slow node fast
+    assert answer.command is None  # no flag makes a slow node fast
 
 
 def test_waiting_is_a_share_of_all_communication_in_the_answer_as_in_comparisons() -> None:
@@ -341,7 +341,7 @@ def test_buckets_of_heavy_communication_are_large() -> None:
 
 
 def test_zero_never_gets_the_advice_to_accumulate() -> None:
-    """It reduces in every micro-batch: accumulation would change nothing."""
+    """ZeRO reduces in every micro-batch: accumulation would change nothing."""
     given = run(2, nodes=2)
     given["run"]["resolved"] = {
         "exercise": 2,

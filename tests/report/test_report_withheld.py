@@ -1,4 +1,4 @@
-"""What was withheld is shown as not known, by a name that people read, and never counted as zero."""
+"""What was withheld is shown as not known, by a readable name, and never counted as zero."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from harness.report.window import NOT_KNOWN
 
 ROOT = Path(__file__).parents[2]
 MS = 1_000_000
-IN_PARTS = (  # what quality.py withholds of a part, as pairs of a field and a reason
+IN_PARTS = (  # what quality.py withholds from a part, as pairs of a field and a reason
     "idle_ns",
     "busy_fraction",
     "communication_ns",
@@ -52,7 +52,7 @@ NO_COMMUNICATION = dict.fromkeys(
 
 
 def a_device(rank: int, **without: object) -> Device:
-    """Of 100 ms: 30 compute, 20 communication alone, 50 idle for want of launches."""
+    """Of 100 ms: 30 compute, 20 exposed communication, 50 idle (launch-bound)."""
     cause = IdleCause(cause="launch-bound", duration_ns=50 * MS, share=1.0)
     whole = Device(
         rank=rank, device=0, source="made", gpu_events=1, kernels=1, window_ns=100 * MS, compute_ns=30 * MS,

@@ -191,7 +191,7 @@ write_configuration() {
   write_hosts >"$DIR/etc/hosts"
   make_gpus
   write_slurm_conf >"$SLURM_CONF"
-  # 22.05 dies of cgroup v2 without systemd and cannot be told to leave cgroups alone; v1 with a mount point of our
+  # 22.05 dies of cgroup v2 without systemd and has no option to ignore cgroups; v1 with a mount point of our
   # own loads everywhere and does nothing, as nothing above asks for cgroups.
   printf 'CgroupPlugin=cgroup/v1\nCgroupMountpoint=%s\n' "$DIR/cgroup" >"$DIR/etc/cgroup.conf"
   (
@@ -372,7 +372,7 @@ end() { # SIGNAL PID…
   wait_for 10 none_alive "$@" || kill -KILL "$@" 2>/dev/null || true
 }
 
-# The controller first, so that nothing new starts; the jobs need no grace, nobody will look at them again.
+# The controller first, so that nothing new starts; the jobs need no time to end, their output is not read.
 stop() {
   local name pids
   [[ -d $DIR/run ]] || return 0

@@ -1,4 +1,4 @@
-"""Two clusters for the tests, started when first asked for and always ended."""
+"""Two clusters for the tests, started at their first use and always ended."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The tests' own Slurm as an object: submit, wait, ask, and the environment in which its commands work.
 
-It knows Slurm's commands and nothing of the harness, so that it can judge what the harness says about a job.
+It knows Slurm's commands and nothing of the harness, so that it can check what the harness says about a job.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 
 SCRIPT = Path(__file__).with_name("cluster.sh")
 NOT_POSSIBLE_HERE = 3  # cluster.sh's exit code for "this machine does not allow it"
-PATIENCE_S = 600.0  # for what must come, however busy the machine is; no test claims how long it takes
+PATIENCE_S = 600.0  # a limit for a busy machine; no test claims how long something takes
 UNFINISHED = {"PENDING", "CONFIGURING", "RUNNING", "COMPLETING", "SUSPENDED", "REQUEUED"}
 _OUTER_JOB = re.compile(r"^(SLURM|SLURMD|SBATCH|SRUN|SALLOC|SQUEUE|SINFO|SCANCEL)_")
 
@@ -25,7 +25,7 @@ class NotPossibleHereError(Exception):
 
 
 def wait_until(condition: Callable[[], object], what: str, timeout_s: float = PATIENCE_S) -> None:
-    """Returns when the condition holds; fails, saying what was waited for."""
+    """Returns when the condition holds; fails with the name of the condition."""
     end_s = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < end_s, f"waited {timeout_s:g} s for {what}"
@@ -40,7 +40,7 @@ class Slurm:
 
     @property
     def env(self) -> dict[str, str]:
-        """This process' environment with this cluster, and no other, in it."""
+        """The environment of this process with this cluster only."""
         outer = {name: value for name, value in os.environ.items() if not _OUTER_JOB.match(name)}
         return {**outer, "SLURM_CONF": str(self.root / "etc" / "slurm.conf")}
 
@@ -51,7 +51,7 @@ class Slurm:
         timeout_s: float = PATIENCE_S,
         env: Mapping[str, str] | None = None,
     ) -> subprocess.CompletedProcess[str]:
-        """A command on the login node; what it wrote is in the error when it should have worked."""
+        """A command on the login node; the error of a command that failed contains its output."""
         done = subprocess.run(
             list(map(str, argv)),
             env={**self.env, **(env or {})},
@@ -69,7 +69,7 @@ class Slurm:
         return self.run("sbatch", "--parsable", *argv).stdout.strip()
 
     def job(self, job_id: str) -> dict[str, str]:
-        """scontrol's own words about a job: JobState, ExitCode, Reason …"""
+        """The fields of scontrol about a job: JobState, ExitCode, Reason …"""
         words = self.run("scontrol", "--oneliner", "show", "job", job_id).stdout.split()
         return dict(word.split("=", 1) for word in words if "=" in word)
 

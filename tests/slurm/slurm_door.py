@@ -1,4 +1,4 @@
-"""`bash slurm.sh` as a student types it on the tests' cluster, and what a run then is on disk."""
+"""`bash slurm.sh` as a student types it on the tests' cluster, and the run on disk."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ SHORT = (
     "--seq-length",
     "64",
 )
-# Ends by being stopped, with the profiler at work from the third step on. Long sequences make slow steps: a trace of
+# Runs until it is stopped; the profiler records from the third step on. Long sequences make slow steps: a trace of
 # few steps is written quickly, and a stopped job has seconds.
 ENDLESS = (
     "--skip-steps",
@@ -74,19 +74,19 @@ class Submitted:
         return {node["host"]: node["exit"] for node in said}
 
     def events(self, rank: int) -> list[dict[str, Any]]:
-        """What a rank's training wrote so far; a line that is being written is left out."""
+        """The metrics of a rank so far, without an incomplete line."""
         path = self.path / "metrics" / f"rank{rank}.jsonl"
         lines = path.read_text().split("\n")[:-1] if path.exists() else []
         return [json.loads(line) for line in lines]
 
     def active_steps(self, rank: int) -> int:
-        """How many profiled steps it has done."""
+        """The number of profiled steps so far."""
         return sum(event.get("phase") == "active" for event in self.events(rank))
 
 
 @dataclass(frozen=True)
 class Door:
-    """slurm.sh on one cluster; runs go to `runs`, whose name is one that unquoted scripts break on."""
+    """slurm.sh on one cluster; runs go to `runs`, whose name breaks scripts without quotes."""
 
     slurm: Slurm
     runs: Path
@@ -104,7 +104,7 @@ class Door:
     def __call__(
         self, *words: str | Path, env: dict[str, str] | None = None
     ) -> subprocess.CompletedProcess[str]:
-        """slurm.sh with these words."""
+        """slurm.sh with these arguments."""
         argv = ("bash", REPOSITORY / "slurm.sh", *words)
         return self.slurm.run(*argv, check=False, timeout_s=900, env={**self.env, **(env or {})})
 

@@ -72,7 +72,7 @@ def test_with_accounting_a_wrong_account_is_refused(slurm_accounting: Slurm, tmp
 
 
 def test_a_slow_link_is_slow(slurm: Slurm, tmp_path: Path) -> None:
-    """4 MB at 40 Mbit/s take 0.8 s; without the limit a few milliseconds. The burst lets 0.13 MB through."""
+    """4 MB at 40 Mbit/s take 0.8 s; without the limit a few milliseconds. The first 0.13 MB are not limited."""
     script = tmp_path / "job.sh"
     code = tmp_path / "send.py"
     code.write_text(

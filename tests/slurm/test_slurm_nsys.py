@@ -1,6 +1,6 @@
 """A real nsys on the real cluster: each node records its own training, and a report survives whatever ends the run.
 
-Without a GPU nsys records ranges and calls into the operating system; the options of the CUDA side are not tried here.
+Without a GPU nsys records ranges and calls into the operating system; the options for CUDA are not tested here.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ NODES = (0, 1)
 
 @pytest.fixture(scope="module")
 def recorded(door: Door, nsys_folder: Path) -> tuple[Submitted, dict[str, str]]:
-    """A run over both nodes that nsys watched to its end, and the environment that has nsys."""
+    """A run over both nodes that nsys recorded to its end, and an environment with nsys."""
     path = {"PATH": f"{nsys_folder}{os.pathsep}{door.slurm.env['PATH']}"}
     site = door.site("with-nsys", env={**path, "TOKENIZERS_PARALLELISM": "false"})
     words = ("-e", "1", "-n", "2", "--profiler", "nsys", "--site", site, "--json", "--wait", "--", *SHORT)
@@ -33,7 +33,7 @@ def recorded(door: Door, nsys_folder: Path) -> tuple[Submitted, dict[str, str]]:
 
 
 def ranges(report: Path, nsys: Path, folder: Path) -> Counter[str]:
-    """How often each range is in a report, by nsys' own export."""
+    """The count of each range in a report, from the export of nsys."""
     out = folder / f"{report.stem}.sqlite"
     argv = [str(nsys / "nsys"), "export", "--type", "sqlite", "--output", str(out), str(report)]
     subprocess.run(argv, check=True, capture_output=True)

@@ -19,7 +19,7 @@ from tests.slurm.slurm_door import ENDLESS, REPOSITORY, SHORT, TWO_NODES, Door, 
 pytestmark = [pytest.mark.slurm, pytest.mark.train]
 
 NODES = ("node1", "node2")
-# Every rank waits for the other, then leaves with 7, so that neither is ended because the other was first.
+# Every rank waits for the other, then exits with 7, so that no rank is ended because the other failed first.
 EXIT_7 = """
 import os, pathlib, sys, time
 if "LOCAL_RANK" in os.environ and any(word.endswith("train.py") for word in sys.orig_argv):
@@ -30,7 +30,7 @@ if "LOCAL_RANK" in os.environ and any(word.endswith("train.py") for word in sys.
         time.sleep(0.05)
     os._exit(7)
 """
-# One rank leaves in the middle of its work; the other finds its neighbour gone and fails too, two seconds later.
+# One rank exits in the middle of its work; the other loses its neighbour and fails too, two seconds later.
 EXIT_7_ON_RANK_1 = """
 import atexit, os, pathlib, sys, threading, time
 def leave():
@@ -164,7 +164,7 @@ def test_ls_lists_it_and_cancelling_it_now_changes_nothing(completed: Submitted,
 
 
 def test_a_job_that_slurm_has_forgotten_has_its_own_status(completed: Submitted, door: Door) -> None:
-    """squeue, sacct and scontrol know no job 99999; its status.json does, and without that nobody does."""
+    """squeue, sacct and scontrol do not know job 99999; only its status.json does."""
     forgotten = door.runs / "exercise_1_DDP" / "profiler" / "forgotten-99999"
     shutil.copytree(completed.path, forgotten)
     try:
@@ -200,20 +200,20 @@ def test_a_cancelled_run_keeps_its_results_and_its_status_is_cancelled(door: Doo
     assert door("cancel", run.job_id).returncode == 0
     assert door.slurm.wait(run.job_id) == "CANCELLED"
     assert door.status(run.job_id)["state"] == "cancelled"
-    wait_until(lambda: run.read("status.json")["state"] == "cancelled", "the job's own last word")
+    wait_until(lambda: run.read("status.json")["state"] == "cancelled", "the job's final status")
     assert min(steps_in(run.path / "torch" / f"rank{rank}.json.gz") for rank in range(2)) >= 2
     assert run.events(0)[-1]["status"] == "stopped"
 
 
 def test_warned_of_its_time_limit_it_closes_its_traces_and_ends_by_itself(door: Door) -> None:
-    """The warning is sent by hand here: Slurm looks at time limits every 30 seconds only.
+    """The test sends the warning: Slurm checks time limits only every 30 seconds.
 
     The site's own line is a step too, so that the training is not the job's first.
     """
     run = door.submit(door.site("own-step", setup=["srun true"]), *ENDLESS)
     wait_for_active_steps(run)
     door.slurm.run("scancel", "--batch", "--signal=USR1", run.job_id)
-    assert door.slurm.wait(run.job_id) == "FAILED"  # a job that was cut short is no success for `afterok`
+    assert door.slurm.wait(run.job_id) == "FAILED"  # a stopped job is no success for `afterok`
     assert door.status(run.job_id)["state"] == "timeout"
     assert min(steps_in(run.path / "torch" / f"rank{rank}.json.gz") for rank in range(2)) >= 2
     assert run.node_exits() == {"node1": 143, "node2": 143}
@@ -339,7 +339,7 @@ def test_flags_before_and_after_the_two_dashes_reach_the_training(with_killed_mo
 def test_the_state_comes_from_the_slurm_command_that_still_knows_it(
     with_killed_monitors: Submitted, door_accounting: Door, tmp_path: Path, silent: tuple[str, str]
 ) -> None:
-    """status.json is moved away, so that nobody but the one command left can know."""
+    """status.json is moved away, so that only the remaining command can know the state."""
     for name in silent:
         (tmp_path / name).write_text("#!/bin/sh\necho slurm_load_jobs error >&2\nexit 1\n")
         (tmp_path / name).chmod(0o755)
@@ -380,7 +380,7 @@ def test_a_qos_limit_is_a_queued_run_whose_reason_is_slurms(door_accounting: Doo
 
 
 def test_a_job_of_a_named_cluster_is_looked_for_and_cancelled_there(door_accounting: Door) -> None:
-    """The cluster's commands take the name, and say it back."""
+    """The cluster's commands take the name and print it."""
     site = door_accounting.site("named", account="demo", sbatch=["--clusters=testcluster"])
     run = door_accounting.submit(site, *ENDLESS)
     assert run.read("run.json")["cluster"] == "testcluster"
@@ -400,9 +400,7 @@ def test_a_node_that_dies_is_not_taken_for_a_training_that_fails(door_accounting
         assert slurm.wait(run.job_id) == "NODE_FAIL"
         assert door_accounting.status(run.job_id)["state"] == "node_fail"
     finally:
-        slurm.run(
-            "scontrol", "update", "nodename=node2", "state=resume", check=False
-        )  # it may be back already
+        slurm.run("scontrol", "update", "nodename=node2", "state=resume", check=False)  # it may be up again
 
 
 def test_a_paraver_trace_can_be_a_job_of_its_own_that_waits_for_the_run(door: Door) -> None:

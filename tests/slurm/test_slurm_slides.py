@@ -23,7 +23,7 @@ ATTEMPTS = 3  # a busy machine can make either run slower
 
 @pytest.fixture(scope="module")
 def runs(door: Door) -> dict[str, Submitted]:
-    """All commands, submitted at once; Slurm decides who runs when."""
+    """All commands, submitted at once; Slurm decides the order."""
     door.slurm.run("scontrol", "create", "PartitionName=boost_usr_prod", "Nodes=ALL", "MaxTime=60")
     site = {exercise: site_for(door, exercise) for exercise in range(4)}
     found = {}

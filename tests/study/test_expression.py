@@ -1,4 +1,4 @@
-"""Expressions answer what they say, refuse everything else, and tell a missing fact from a wrong one."""
+"""Expressions are evaluated as written, refuse everything else, and separate a missing metric from a wrong one."""
 
 from __future__ import annotations
 

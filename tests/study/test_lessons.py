@@ -1,4 +1,4 @@
-"""Lessons are files that say what they ask, find the student's own pair, and answer from its numbers."""
+"""Lessons are files: they state their question, find the student's own pair of runs, and answer from its numbers."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_each_section_that_asks_something_has_the_lesson_of_its_name() -> None:
 
 @pytest.mark.parametrize("name", ALL)
 def test_a_lesson_is_about_its_section(name: str) -> None:
-    """Both speak of the setting that the lesson changes."""
+    """Both name the setting that the lesson changes."""
     lesson = load_lesson(name)
     flags = {
         "slow_dataloading": "loading",
@@ -160,7 +160,7 @@ def paired(name: str, runs: list[Run], site: Site) -> tuple[str | None, str | No
 
 
 def test_a_missing_run_agrees_with_the_one_there_is(tmp_path: Path) -> None:
-    """And once it is made, the two are the pair that is found."""
+    """Once the missing run is made, the two runs are the pair."""
     site = load_site("local")
     of_four = completed(tmp_path, "1", DDP(micro_batch_size=4))
     a, b, pair = paired("1a", [of_four], site)
@@ -208,7 +208,7 @@ def test_a_run_of_another_script_is_not_the_lessons(tmp_path: Path) -> None:
 
 
 def test_a_run_that_left_no_trace_is_not_half_a_pair(tmp_path: Path) -> None:
-    """As when train_todo.py was copied over train.py: it trains, and nobody starts the profiler."""
+    """Like train_todo.py copied over train.py: it trains and does not start the profiler."""
     there, empty = completed(tmp_path, "1", DDP()), completed(tmp_path, "2", DDP())
     empty.write_status(Status(state="completed", missing=["torch/rank0.json.gz"]))
     assert paired("1a", [there, empty], load_site("local"))[:2] == ("1", None)

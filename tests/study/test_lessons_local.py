@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.train, pytest.mark.timed]
 
 @cache
 def undisturbed() -> tuple[str, ...]:
-    """Before everything else on this machine, where that is allowed: the lessons compare times."""
+    """With the highest priority, where that is allowed: the lessons compare times."""
     first = ("chrt", "--rr", "1")
     allowed = (
         shutil.which("chrt")
@@ -44,7 +44,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def short(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """This machine with a shorter window, for what needs no long one: bytes and settings are those of every step."""
+    """This machine with a shorter window for lessons on bytes and settings, which are the same in every step."""
     site = yaml.safe_load((ROOT / "configs/sites/local.yaml").read_text(encoding="utf-8"))
     window = {"skip_steps": 1, "wait_steps": 0, "warmup_steps": 1, "active_steps": 3}
     path = tmp_path_factory.mktemp("site") / "short.yaml"
@@ -110,7 +110,7 @@ def test_an_answer_without_runs_says_what_to_run(tmp_path: Path) -> None:
 
 
 def test_again_starts_the_pair_anew_although_there_is_one(tmp_path: Path) -> None:
-    """At a place where every job fails at once: what is started is seen, and nothing trains."""
+    """At a site where every job fails at once: a start is seen, and nothing trains."""
     site = yaml.safe_load((ROOT / "configs/sites/local.yaml").read_text(encoding="utf-8"))
     path, runs = tmp_path / "failing.yaml", tmp_path / "runs"
     path.write_text(yaml.safe_dump(site | {"setup": ["exit 3"]}), encoding="utf-8")

@@ -90,7 +90,7 @@ def _dumped(value: Any, **how: Any) -> str:
 
 
 def _marked(value: Any) -> Any:
-    """Marks Numbers, so that their quotes can be taken off again."""
+    """Marks Numbers, so that their quotes can be removed later."""
     if isinstance(value, Number):
         return "\0#" + value
     if isinstance(value, dict):
@@ -181,7 +181,7 @@ def kineto(path: Path, records: Iterable[Record], layout: str = "torch 1.9", **m
 
 
 def gpu_step(first_ns: int = 4_458_676_988_068_751_123) -> list[Record]:
-    """A little of everything that a GPU's trace holds, with answers that are easy to see."""
+    """One event of each sort of a GPU trace, with simple known answers."""
     t = first_ns
     return [
         {"name": "process_name", "ph": "M", "ts": at(t), "pid": 50, "tid": 0, "args": {"name": "python"}},

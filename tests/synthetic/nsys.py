@@ -142,7 +142,7 @@ class Nsys:
 
 
 def nsys_step() -> Nsys:
-    """A little of everything that an nsys export holds."""
+    """One row of each sort of an nsys export."""
     made = Nsys()
     made.add("TARGET_INFO_GPU", vmId=1, id=1, name="NVIDIA A100", cuDevice=0)
     made.range("batch_0", 1_000, 90_000)

@@ -1,1 +1,1 @@
-"""The readers' tests, and the trace files that they and other tests make."""
+"""The tests of the readers of traces."""

@@ -17,7 +17,7 @@ COLLECTIVES = ["all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_t
 
 
 def record(folder: Path) -> list[Path]:
-    """Record a trace per rank into `folder`; raises CalledProcessError with what a rank said."""
+    """Record a trace per rank into `folder`; raises CalledProcessError with the output of a rank."""
     command = [sys.executable, __file__, str(folder)]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     ranks = [

@@ -1,4 +1,4 @@
-"""Broken files: one sentence that says what, and whatever came before the break."""
+"""Broken files: one sentence with the reason, and the events before the break."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_damaged_compression_is_an_error_that_says_so(tmp_path: Path) -> None:
     path = write(tmp_path / "t.json.gz", bytes(packed))
     try:
         said = open_trace(path).notes[0]
-    except TraceError as error:  # what came out before the damage was noticed need not be JSON
+    except TraceError as error:  # the text before the damage may be no JSON
         said = str(error)
     assert "damaged" in said
 

@@ -34,7 +34,7 @@ def spans(trace: Trace) -> list[tuple[str, int, int]]:
 
 
 def innermost_ns(start: NDArray[np.int64], end: NDArray[np.int64], computes: NDArray[np.bool_]) -> int:
-    """Time in which the innermost span computes, the slow and obvious way: instant after instant."""
+    """Time in which the innermost span computes, by brute force: instant after instant."""
     instants = np.unique(np.concatenate([start, end]))
     total = 0
     for begins, ends in zip(instants[:-1].tolist(), instants[1:].tolist(), strict=True):
@@ -133,7 +133,7 @@ def test_a_collective_of_several_groups_goes_to_the_one_of_its_size(tmp_path: Pa
 
 
 def test_a_tensor_without_dimensions_is_one_element_and_a_number_has_no_elements(tmp_path: Path) -> None:
-    """As DeepSpeed reduces the norm of its gradients; without types nothing tells one from the other."""
+    """As DeepSpeed reduces the norm of its gradients; without types the two cannot be separated."""
     asked = {"Input Dims": [[[]], [], []], "Input type": ["TensorList", "", "Scalar"]}
     done = {"Input Dims": [[]], "Input type": ["float"]}
     for changed, size in (({}, 4), ({"Input type": None}, -1)):

@@ -23,7 +23,7 @@ from tests.synthetic import kineto
 
 
 def content(trace: Trace) -> dict[str, Any]:
-    """What a trace tells, with names instead of their indices."""
+    """The content of a trace, with names instead of their indices."""
     parts: dict[str, Any] = {
         "identity": (trace.identity.rank, trace.identity.world_size, trace.identity.epoch_ns)
     }

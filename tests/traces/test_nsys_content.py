@@ -1,4 +1,4 @@
-"""What an nsys export tells: kernels, launches, ranges, collectives, counters; with any table or column missing."""
+"""The content of an nsys export: kernels, launches, ranges, collectives, counters; with any table or column missing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Processes and the GPUs of their machine: which is whose, what it held, and which rank ran there."""
+"""Processes and the GPUs of their machine: GPU, peak memory and rank of each process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A clock that began after the recording did: times below zero, where -1 must not be taken for "not known"."""
+"""A clock that began after the recording: times are below zero, and -1 must not mean "not known"."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def nsys_from(path: Path, first_ns: int) -> Trace:
 
 
 def columns(trace: Trace) -> dict[str, Any]:
-    """Every column, with its times told from the trace's first."""
+    """Every column; times are relative to the first time of the trace."""
     parts: dict[str, Any] = {
         "events": trace.events,
         "calls": trace.calls,

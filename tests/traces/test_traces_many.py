@@ -1,4 +1,4 @@
-"""Files and folders of traces: found in order, read in turn or in a pool, the broken ones said."""
+"""Files and folders of traces: found in order, read in turn or in a pool; broken files are named."""
 
 from __future__ import annotations
 

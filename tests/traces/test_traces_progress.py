@@ -1,4 +1,4 @@
-"""Whatever is read says how far it has come."""
+"""Every reader reports its progress."""
 
 from __future__ import annotations
 
