@@ -85,7 +85,7 @@ class ObjectModel:
     notes: list[str]
 
 
-def build_model(traces: Sequence[Trace], hosts: Mapping[int, str] | None = None) -> ObjectModel:
+def build_object_model(traces: Sequence[Trace], hosts: Mapping[int, str] | None = None) -> ObjectModel:
     """Tasks of all traces, sorted by rank. `hosts`: node name by rank, for traces that do not name their node.
 
     Raises:

@@ -14,7 +14,7 @@ from itertools import chain
 from pathlib import Path
 
 from harness.common.errors import WorkError
-from harness.export.objects import ObjectModel, RowKind, Task, TimelineRow, build_model
+from harness.export.objects import ObjectModel, RowKind, Task, TimelineRow, build_object_model
 from harness.export.prv_blocks import blocks_of
 from harness.export.prv_labels import Labels, event_types
 from harness.export.prv_records import lines
@@ -45,7 +45,7 @@ def write_paraver(
     Raises:
         WorkError: there is nothing to write, or the folder cannot be written.
     """
-    model = build_model(traces, hosts)
+    model = build_object_model(traces, hosts)
     labels = Labels.of(model.tasks)
     blocks = [
         block

@@ -17,7 +17,7 @@ from isal import igzip
 
 from harness.analysis.process.breakdown import COMMUNICATION, COMPUTE, MEMORY, NOT_WORK
 from harness.common.errors import WorkError
-from harness.export.objects import ObjectModel, RowKind, Task, TimelineRow, build_model
+from harness.export.objects import ObjectModel, RowKind, Task, TimelineRow, build_object_model
 from harness.monitor.samples import Recording
 from harness.traces.operators import operators
 from harness.traces.trace import I32, I64, U8, Activity, Calls, Events, Ranges, Trace
@@ -50,7 +50,7 @@ def write_perfetto(
     Raises:
         WorkError: there is nothing to write, or the folder cannot be written.
     """
-    model = build_model(traces, hosts)
+    model = build_object_model(traces, hosts)
     notes = list(model.notes)
     if recordings and model.epoch_ns is None:
         notes.append("the monitor's counters are left out: the traces do not say when they were recorded")

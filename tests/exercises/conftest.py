@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from harness.experiment.deepspeed import DeepSpeed
-from harness.launch.exercises.deepspeed_config import Stage, deepspeed_config
+from harness.launch.exercises.deepspeed_config import ZeroStage, deepspeed_config
 from tests.exercises.launching import ROOT, Finished, train
 
 # Steps 2 to 4 are recorded. The learning rate is high, so that the losses change from step to step.
@@ -37,7 +37,7 @@ def _ddp(factory: pytest.TempPathFactory, checkpoint: Path, processes: int) -> F
 def _zero(
     factory: pytest.TempPathFactory,
     checkpoint: Path,
-    stage: Stage,
+    stage: ZeroStage,
     processes: int = 2,
     hpz: int | None = None,
 ) -> Finished:

@@ -10,7 +10,7 @@ from harness.analysis.job.summarise import summarise_job
 from harness.analysis.process.kinds import load_rules
 from harness.analysis.process.measure import measure_trace
 from harness.analysis.summary import Window
-from harness.export.objects import build_model, offsets_ns
+from harness.export.objects import build_object_model, offsets_ns
 from harness.traces.trace import Trace
 from tests.synthetic.columns import event, trace
 
@@ -29,7 +29,7 @@ def rank(
 
 
 def test_a_node_whose_clock_is_ahead_is_shifted_back_with_a_note() -> None:
-    model = build_model([rank(0, "a", 0, jitter=2_000), rank(1, "b", 740_000, jitter=2_000)])
+    model = build_object_model([rank(0, "a", 0, jitter=2_000), rank(1, "b", 740_000, jitter=2_000)])
     assert abs(model.tasks[1].offset_ns - model.tasks[0].offset_ns + 740_000) < 3_000
     assert (
         len(model.notes) == 1

@@ -15,7 +15,7 @@ from harness.analysis.process.breakdown import COMMUNICATION, MEMORY
 from harness.analysis.process.kinds import classify, load_rules
 from harness.analysis.process.lanes import lanes
 from harness.common.errors import WorkError
-from harness.export.objects import build_model
+from harness.export.objects import build_object_model
 from harness.export.paraver import write_paraver
 from harness.export.prv_types import EventType, ThreadState, clean
 from harness.measure.paths import measure_one as measure
@@ -128,7 +128,7 @@ def test_a_process_has_the_rank_that_its_report_knows_of_it(tmp_path: Path) -> N
 
 def test_a_process_that_helps_the_only_rank_of_a_report_is_not_that_rank() -> None:
     events = [event("k", 1_000, 2_000, pid=1), event("decode", 1_500, 1_600, pid=2)]
-    model = build_model([trace(events, host="n", rank=0, ranks={1: 0})])
+    model = build_object_model([trace(events, host="n", rank=0, ranks={1: 0})])
     assert [task.label for task in model.tasks] == ["rank 0", "process 2"]
 
 
