@@ -47,7 +47,10 @@ def name_rank(part: RankPart, training: Sequence[RankTraining]) -> RankPart:
         update={
             "source": part.source.model_copy(update={"rank": rank}),
             "devices": [d.model_copy(update={"rank": rank}) for d in part.devices],
-            "launches": part.launches and part.launches.model_copy(update={"rank": rank}),
+            "rows": {
+                field: [row | {"rank": rank} if "rank" in row else row for row in rows]
+                for field, rows in part.rows.items()
+            },
         }
     )
 

@@ -172,7 +172,9 @@ def test_a_report_that_knows_no_rank_learns_it_from_the_training_of_that_process
         training(2, pid=111, host="n1"),
     ]
     named = [name_rank(part, trainings) for part in parts]
-    assert [(p.source.pid, p.source.rank, p.devices[0].rank, p.launches.rank) for p in named] == [
+    assert [
+        (p.source.pid, p.source.rank, p.devices[0].rank, p.rows["launches"][0]["rank"]) for p in named
+    ] == [
         (111, 1, 1, 1),
         (222, 0, 0, 0),
     ]

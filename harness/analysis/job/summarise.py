@@ -18,6 +18,7 @@ from harness.analysis.process.part import RankPart, unpack_tables
 from harness.analysis.process.phases import PhaseSums, phase_table
 from harness.analysis.process.pipeline import pipeline, withheld_theory
 from harness.analysis.process.ranges import RangeSums, range_table
+from harness.analysis.process.rows import rows_of_job
 from harness.analysis.process.steps import by_periodicity
 from harness.analysis.summary import (
     TOP_KERNELS,
@@ -83,9 +84,9 @@ def summarise_job(parts: Sequence[RankPart], world_size: int | None = None) -> S
         stragglers=collective_table.stragglers(job, clocks),
         clocks=sorted(clocks.values(), key=lambda c: c.host) if len(clocks) > 1 else [],
         pipeline=pipe,
-        launches=[part.launches for part in parts if part.launches is not None],
         copies=merge_copies([part.copies for part in parts]),
         hta=[part.hta for part in parts if part.hta is not None],
+        **rows_of_job(part.rows for part in parts),
     )
 
 

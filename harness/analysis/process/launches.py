@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.analysis.process.kinds import MEMSET, copy_label
-from harness.analysis.process.view import View
+from harness.analysis.process.prepared import MeasuredProcess, extent_of
 from harness.analysis.summary import ApiTime, Copy, Launches
 from harness.traces.trace import Activity, Calls, Events
 
@@ -16,18 +16,17 @@ SHORT_KERNEL_NS = 10_000  # below this, launching costs about as much as running
 _TOP_CALLS = 10
 
 
-def launch_statistics(
-    view: View, chosen: NDArray[np.bool_], window: tuple[int, int], steps: int
-) -> Launches | None:
-    """Statistics of the kernels marked `chosen` and of the calls that started in the window; None without kernels."""
+def of_process(measured: MeasuredProcess, chosen: NDArray[np.bool_]) -> list[Launches]:
+    """Statistics of the kernels marked `chosen` and of the calls that started in the window; none without kernels."""
+    view, steps = measured.view, int(measured.steps.counted.sum())
     events = view.events
     kernels = chosen & (events.activity == Activity.KERNEL)
     durations = (events.end_ns - events.start_ns)[kernels]
     if len(durations) == 0:
-        return None
+        return []
     launched = kernels & (events.launch_ns >= 0)
     delays = events.start_ns[launched] - events.launch_ns[launched]
-    return Launches(
+    launches = Launches(
         rank=view.rank,
         kernels=len(durations),
         kernels_per_step=len(durations) / steps if steps else None,
@@ -37,8 +36,9 @@ def launch_statistics(
         with_known_launch=len(delays),
         median_delay_ns=round(float(np.median(delays))) if len(delays) else None,
         p90_delay_ns=round(float(np.quantile(delays, 0.9))) if len(delays) else None,
-        calls=_api_times(view.calls, view.names, window),
+        calls=_api_times(view.calls, view.names, extent_of(measured.windows)),
     )
+    return [launches]
 
 
 def _api_times(calls: Calls, names: list[str], window: tuple[int, int]) -> list[ApiTime]:

@@ -18,6 +18,7 @@ from harness.analysis.process.prepared import (
     prepare_process,
     range_of_events,
 )
+from harness.analysis.process.rows import rows_of_process
 from harness.analysis.process.steps import NO_STEPS, ProcessSteps
 from harness.analysis.process.view import View, views
 from harness.analysis.summary import TraceSource, Window
@@ -69,7 +70,7 @@ def _part(measured: MeasuredProcess, window: Window) -> RankPart:
         epoch_ns=view.epoch_ns,
         events=len(view.events),
         devices=devices,
-        launches=launches.launch_statistics(view, chosen, (start, end), int(measured.steps.counted.sum())),
+        rows=rows_of_process(measured, chosen),
         copies=launches.copies(view.events, chosen),
         stage=_stage(measured),
         dropped_events=view.trace.dropped_events,

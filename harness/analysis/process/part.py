@@ -17,12 +17,12 @@ from pydantic import ConfigDict, Field
 from harness.analysis.process.collective_rows import CollectiveRows, Key
 from harness.analysis.process.pipeline import StagePart
 from harness.analysis.process.ranges import RangeSums
+from harness.analysis.process.rows import RowsByField
 from harness.analysis.summary import (
     Copy,
     Device,
     Finding,
     HtaSplit,
-    Launches,
     SummaryPart,
     TraceSource,
     Window,
@@ -58,7 +58,7 @@ class RankPart(SummaryPart):
     epoch_ns: int | None = None
     events: int
     devices: list[Device] = Field(default_factory=list)
-    launches: Launches | None = None
+    rows: RowsByField = Field(default_factory=dict)
     copies: list[Copy] = Field(default_factory=list)
     stage: StagePart | None = None
     findings: list[Finding] = Field(default_factory=list)
