@@ -1,7 +1,7 @@
 """How many bytes data-parallel training communicates per optimizer step, by collective and by part of the step.
 
 Messages are counted as nccl-tests counts them, by the larger of input and output, which is also what our traces
-report; `wire_bytes` says what a rank then sends.
+report.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from harness.common.bus_factor import bus_factor
 from harness.experiment.advice import Sharding
 
 CollectiveKind = Literal["all_reduce", "all_gather", "reduce_scatter"]
@@ -24,11 +23,6 @@ class Traffic:
     part: StepPart
     group_size: int
     message_bytes: float  # of all messages of this kind together
-
-    @property
-    def wire_bytes(self) -> float:
-        """The bytes that each rank sends at least."""
-        return self.message_bytes * bus_factor(self.kind, self.group_size)
 
 
 def traffic_per_step(
@@ -66,20 +60,3 @@ def traffic_per_step(
         Traffic("all_gather", "backward", hpz if hpz > 1 else ranks, each),
         Traffic("reduce_scatter", "backward", ranks, each),
     ]
-
-
-def bytes_into_a_node(traffic: Traffic, ranks_per_node: int) -> float:
-    """Bytes that must reach each node from the others, at least, for a group laid out node by node.
-
-    0 if the group fits into one node. A gather brings in the shards of the other nodes; a reduction brings in the other
-    nodes' sums for the shards of the node's ranks; an all-reduce does both.
-
-    >>> bytes_into_a_node(Traffic("all_gather", "forward", 8, 1e9), 4)
-    500000000.0
-    """
-    nodes = -(-traffic.group_size // ranks_per_node)
-    share = (nodes - 1) / nodes
-    if traffic.kind == "all_gather":
-        return traffic.message_bytes * share
-    owned = traffic.message_bytes / nodes * (nodes - 1)
-    return owned + (traffic.message_bytes * share if traffic.kind == "all_reduce" else 0.0)
