@@ -91,7 +91,7 @@ def _missing(run: Run, expected: Sequence[str]) -> list[Finding]:
     more = f" and {len(lost) - 1} more are missing" if len(lost) > 1 else " is missing"
     status, why = run.status(), "the job has not recorded its end"
     if status is None or status.state not in ("queued", "running"):
-        why = f"the program started no profiler, or `{PROGRAM} logs RUN` has what it said"
+        why = f"the program started no profiler, or the profiler failed: see `{PROGRAM} logs RUN`"
     return [Finding.doubt(what, f"{lost[0]}{more}; {why}")]
 
 

@@ -130,8 +130,8 @@ def wheel(folder: Path, name: str, version: str = "1.0") -> None:
         archive.writestr(f"{info}/RECORD", "")
 
 
-def make_checkout(root: Path, wheels: Path) -> Checkout:
-    """The real door at `root`, a stand-in behind it."""
+def make_checkout(root: Path, wheels: Path, uv_folder: Path | None = None) -> Checkout:
+    """The real door at `root`, a stand-in behind it. Its packages come with pip, or with the uv of `uv_folder`."""
     (root / "harness").mkdir(parents=True)
     (root / "harness" / "__init__.py").touch()
     (root / "harness" / "__main__.py").write_text(STAND_IN)
@@ -141,11 +141,16 @@ def make_checkout(root: Path, wheels: Path) -> Checkout:
     shutil.copytree(ROOT / "scripts" / "door", root / "scripts" / "door", ignore=ignore)
     shutil.copytree(ROOT / "configs" / "sites", root / "configs" / "sites")
     environment = {
-        k: v for k, v in os.environ.items() if not k.startswith(("HARNESS_", "SLURM_", "PIP_", "VIRTUAL"))
+        k: v
+        for k, v in os.environ.items()
+        if not k.startswith(("HARNESS_", "SLURM_", "PIP_", "UV_", "VIRTUAL"))
     }
     environment |= {
         "HARNESS_PYTHON": sys.executable,
         "HARNESS_PIP_ARGS": f"--no-index --find-links '{wheels}'",
         "HARNESS_SITE": "slurm",
     }
+    if uv_folder is not None:
+        path = f"{uv_folder}:{environment['PATH']}"
+        environment |= {"PATH": path, "PIP_CONFIG_FILE": os.devnull, "UV_HTTP_RETRIES": "0"}
     return Checkout(root, environment)

@@ -32,9 +32,11 @@ def written(checkout: Checkout, text: str) -> Checkout:
 
 
 @pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory, wheels: Path) -> Checkout:
+def shared(tmp_path_factory: pytest.TempPathFactory, wheels: Path, uv_folder: Path) -> Checkout:
     """A checkout whose environment the file places; only pip's options and the Python are the user's own."""
-    made = written(make_checkout(tmp_path_factory.mktemp("course") / "it's shared", wheels), COURSE)
+    made = written(
+        make_checkout(tmp_path_factory.mktemp("course") / "it's shared", wheels, uv_folder), COURSE
+    )
     own = {name: text for name, text in made.environment.items() if name != "HARNESS_SITE"}
     return Checkout(made.root, own | {"USER": "anna", "PLACE": "/scratch $HOME"})
 

@@ -32,13 +32,13 @@ def wait_for(path: Path) -> None:
         time.sleep(0.01)
 
 
-def test_the_first_start_makes_it_and_says_so(checkout: Checkout) -> None:
-    first = checkout.run("status")
+def test_the_first_start_makes_it_and_says_so(with_pip: Checkout) -> None:
+    first = with_pip.run("status")
     assert first.code == 0, first.stderr
     assert first.said["alpha"], "the launcher's dependency is missing"
     assert not first.said["torch"], "the training extra was not asked for"
-    assert f"making {checkout.venv}" in first.stderr
-    assert leftovers(checkout) == [".venv"]
+    assert f"making {with_pip.venv}" in first.stderr
+    assert leftovers(with_pip) == [".venv"]
 
 
 def test_a_changed_pyproject_refreshes_it(checkout: Checkout) -> None:
@@ -69,8 +69,8 @@ def test_an_unknown_extra_is_named(warm: Checkout) -> None:
     assert "'trian'" in answer.stderr
 
 
-def test_two_starts_at_once_install_once(checkout: Checkout) -> None:
-    both = [checkout.start("status") for _ in range(2)]
+def test_two_starts_at_once_install_once(with_pip: Checkout) -> None:
+    both = [with_pip.start("status") for _ in range(2)]
     answers = [Answer(p.wait(120), *p.communicate()) for p in both]
     assert [answer.code for answer in answers] == [0, 0], answers
     assert sum(answer.installed_something for answer in answers) == 1 + sum(
@@ -109,37 +109,37 @@ def test_a_silent_lock_of_another_host_is_taken_over(checkout: Checkout) -> None
     assert checkout.run("status").code == 0
 
 
-def test_a_killed_installation_is_done_again(checkout: Checkout) -> None:
-    killed = checkout.start("status")
-    wait_for(checkout.venv / "harness-building")
+def test_a_killed_installation_is_done_again(with_pip: Checkout) -> None:
+    killed = with_pip.start("status")
+    wait_for(with_pip.venv / "harness-building")
     os.killpg(killed.pid, signal.SIGKILL)
     killed.communicate()
-    assert (checkout.venv / "harness-building").exists(), "it was over before it could be killed"
-    again = checkout.run("status")
+    assert (with_pip.venv / "harness-building").exists(), "it was over before it could be killed"
+    again = with_pip.run("status")
     assert again.code == 0, again.stderr
     assert again.said["alpha"]
-    assert leftovers(checkout) == [".venv"]
+    assert leftovers(with_pip) == [".venv"]
 
 
-def test_an_ended_installation_leaves_nothing(checkout: Checkout) -> None:
-    ended = checkout.start("status")
-    wait_for(checkout.venv / "harness-building")
+def test_an_ended_installation_leaves_nothing(with_pip: Checkout) -> None:
+    ended = with_pip.start("status")
+    wait_for(with_pip.venv / "harness-building")
     os.killpg(ended.pid, signal.SIGTERM)
     ended.communicate()
     deadline = time.monotonic() + 30
-    while leftovers(checkout) and time.monotonic() < deadline:
+    while leftovers(with_pip) and time.monotonic() < deadline:
         time.sleep(0.05)  # the shell ends at once, the installer cleans up afterwards
-    assert leftovers(checkout) == []
+    assert leftovers(with_pip) == []
 
 
-def test_no_network_is_one_sentence_that_names_the_way_out(checkout: Checkout) -> None:
-    answer = checkout.run("-e", "1", **NO_NETWORK)
+def test_no_network_is_one_sentence_that_names_the_way_out(with_pip: Checkout) -> None:
+    answer = with_pip.run("-e", "1", **NO_NETWORK)
     last = answer.stderr.splitlines()[-1]
     assert answer.code == 1
     assert last.startswith("slurm.sh: no package index can be reached")
     assert "HARNESS_PIP_ARGS" in last
     assert "Traceback" not in answer.stderr
-    assert leftovers(checkout) == []
+    assert leftovers(with_pip) == []
 
 
 class _Index(BaseHTTPRequestHandler):
@@ -182,15 +182,15 @@ def broken_index() -> Iterator[str]:
 
 @pytest.mark.parametrize("place", ["stalled", "reset"])
 def test_an_index_that_breaks_off_is_one_that_cannot_be_reached(
-    checkout: Checkout, broken_index: str, place: str
+    with_pip: Checkout, broken_index: str, place: str
 ) -> None:
     asked = f"--index-url {broken_index}/{place} --timeout 1 --retries 0 --no-cache-dir"
-    answer = checkout.run("status", HARNESS_PIP_ARGS=asked)
+    answer = with_pip.run("status", HARNESS_PIP_ARGS=asked)
     assert answer.code == 1
     assert answer.stderr.splitlines()[-1].startswith("slurm.sh: no package index can be reached"), (
         answer.stderr
     )
-    assert leftovers(checkout) == []
+    assert leftovers(with_pip) == []
 
 
 def test_a_refresh_without_network_keeps_what_worked(checkout: Checkout) -> None:
@@ -201,9 +201,9 @@ def test_a_refresh_without_network_keeps_what_worked(checkout: Checkout) -> None
     assert not checkout.run("status", **NO_NETWORK).installed_something
 
 
-def test_a_package_that_does_not_exist_is_named(checkout: Checkout) -> None:
-    checkout.depend_on("door-gamma")
-    answer = checkout.run("status")
+def test_a_package_that_does_not_exist_is_named(with_pip: Checkout) -> None:
+    with_pip.depend_on("door-gamma")
+    answer = with_pip.run("status")
     assert answer.code == 1
     assert "door-gamma" in answer.stderr.splitlines()[-1]
 
@@ -232,12 +232,12 @@ def test_a_link_to_another_checkouts_environment_is_named(
     assert warm.run("status", **NO_NETWORK).code == 0
 
 
-def test_an_environment_made_by_hand_is_kept(checkout: Checkout) -> None:
-    python = checkout.environment["HARNESS_PYTHON"]
-    subprocess.run([python, "-m", "venv", checkout.venv], check=True)
-    mark = checkout.venv / "mine"
+def test_an_environment_made_by_hand_is_kept(with_pip: Checkout) -> None:
+    python = with_pip.environment["HARNESS_PYTHON"]
+    subprocess.run([python, "-m", "venv", with_pip.venv], check=True)
+    mark = with_pip.venv / "mine"
     mark.touch()
-    answer = checkout.run("status")
+    answer = with_pip.run("status")
     assert answer.code == 0, answer.stderr
     assert answer.said["alpha"]
     assert mark.exists()
@@ -271,8 +271,8 @@ def test_a_path_where_no_environment_can_live_is_named(checkout: Checkout, tmp_p
 
 
 @pytest.mark.parametrize("name", ["a:b", "a\nb\n"])
-def test_the_checkout_itself_may_live_there(tmp_path: Path, wheels: Path, name: str) -> None:
-    odd = make_checkout(tmp_path / name, wheels)
+def test_the_checkout_itself_may_live_there(tmp_path: Path, wheels: Path, uv_folder: Path, name: str) -> None:
+    odd = make_checkout(tmp_path / name, wheels, uv_folder)
     answer = odd.run("status", HARNESS_VENV=str(tmp_path / "venv"))
     assert answer.code == 0, answer.stderr
     assert str(odd.root) in answer.said["path"]

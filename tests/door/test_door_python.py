@@ -31,10 +31,11 @@ def old_python(path: Path) -> Path:
 
 
 @pytest.fixture
-def bare_path(tmp_path: Path) -> Path:
-    """A PATH with the shell's tools and a Python that is too old, as many clusters' own is."""
+def bare_path(tmp_path: Path, uv_folder: Path) -> Path:
+    """A PATH with the shell's tools, uv, and a Python that is too old, as many clusters' own is."""
     folder = tmp_path / "bin"
     old_python(folder / "python3")
+    (folder / "uv").symlink_to(uv_folder / "uv")
     for tool in TOOLS:
         where = shutil.which(tool)
         assert where, tool

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -14,45 +13,22 @@ import pytest
 from tests.door.door_checkout import ROOT, Checkout
 
 
-@pytest.fixture(scope="session")
-def uv_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the real uv in it, this machine's or the package index's."""
-    folder = tmp_path_factory.mktemp("uv")
-    if found := shutil.which("uv"):
-        (folder / "uv").symlink_to(found)
-        return folder
-    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(folder), "uv"]
-    if subprocess.run(command, check=False, capture_output=True).returncode:
-        pytest.skip("there is no uv here, and no package index that has it")
-    return folder / "bin"
-
-
-@pytest.fixture
-def with_uv(checkout: Checkout, uv_folder: Path) -> Checkout:
-    changes = {
-        "PATH": f"{uv_folder}:{checkout.environment['PATH']}",
-        "UV_HTTP_RETRIES": "0",
-        "PIP_CONFIG_FILE": os.devnull,
-    }
-    return Checkout(checkout.root, {**checkout.environment, **changes})
-
-
-def test_uv_makes_it_and_pip_can_go_on(with_uv: Checkout, checkout: Checkout) -> None:
-    assert with_uv.run("status").said["alpha"]
-    assert "uv = " in (with_uv.venv / "pyvenv.cfg").read_text()
-    assert with_uv.run("--train").said["torch"]
-    assert not list(with_uv.venv.glob("lib/*/site-packages/pip"))
+def test_uv_makes_it_and_pip_can_go_on(checkout: Checkout) -> None:
+    assert checkout.run("status").said["alpha"]
+    assert "uv = " in (checkout.venv / "pyvenv.cfg").read_text()
+    assert checkout.run("--train").said["torch"]
+    assert not list(checkout.venv.glob("lib/*/site-packages/pip"))
     checkout.depend_on("door-beta")
-    assert checkout.run("status").said["beta"], "without uv on PATH"
+    assert checkout.run("status", PATH=os.environ["PATH"]).said["beta"], "without uv on PATH"
 
 
-def test_what_uv_cannot_do_is_one_sentence(with_uv: Checkout) -> None:
-    unreachable = with_uv.run("status", HARNESS_PIP_ARGS="--index-url http://127.0.0.1:9/")
+def test_what_uv_cannot_do_is_one_sentence(checkout: Checkout) -> None:
+    unreachable = checkout.run("status", HARNESS_PIP_ARGS="--index-url http://127.0.0.1:9/")
     assert unreachable.code == 1
     assert unreachable.stderr.splitlines()[-1].startswith("slurm.sh: no package index can be reached")
-    assert not with_uv.venv.exists()
-    with_uv.depend_on("door-gamma")
-    missing = with_uv.run("status")
+    assert not checkout.venv.exists()
+    checkout.depend_on("door-gamma")
+    missing = checkout.run("status")
     assert missing.code == 1
     assert missing.stderr.splitlines()[-1].startswith("slurm.sh: uv could not install")
     assert "door-gamma" in missing.stderr.splitlines()[-1]

@@ -39,7 +39,7 @@ def shown(run: Path) -> tuple[Summary, str, str]:
 @pytest.mark.parametrize(
     ("state", "why"),
     [
-        ("completed", "the program started no profiler, or `slurm.sh logs"),
+        ("completed", "the program started no profiler, or the"),
         ("running", "has not recorded its end"),
     ],
 )
