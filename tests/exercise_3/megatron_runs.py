@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property
 from pathlib import Path
-from threading import Timer
 from typing import Any
 
-from tests.exercises.launching import free_port, trace_events
+from tests.exercises.launching import ROOT, TIMEOUT_S, environment, free_port, launch_forked, trace_events
 
-ROOT = Path(__file__).resolve().parents[2]
-TIMEOUT_S = 300
 SCRIPT = ROOT / "exercises" / "exercise_3_MegatronLM" / "train.py"
 MODELS = ROOT / "configs" / "models"
 
@@ -71,34 +68,18 @@ def _read_spans(path: Path) -> list[Span]:
 
 def command(folder: Path, *flags: object, processes: int = 2, model: str = "tiny-mistral") -> list[str]:
     """The launch of one training on this machine."""
-    launcher = [
-        "-m",
-        "exercises.utils.launch",
-        "torchrun",
-        "--nnodes",
-        "1",
-        "--node-rank",
-        "0",
-        "--master-addr",
-        "127.0.0.1",
-    ]
-    where = ["--nproc-per-node", str(processes), "--master-port", str(free_port())]
-    return [sys.executable, *launcher, *where, str(SCRIPT), *_words(folder, model, flags)]
+    arguments = _arguments(folder, flags, processes=processes, model=model)
+    return [sys.executable, "-m", "exercises.utils.launch", "torchrun", *arguments]
 
 
-def _words(folder: Path, model: str, flags: tuple[object, ...]) -> list[str]:
-    words = ["--run-dir", folder, "--model", MODELS / f"{model}.yaml", "--device", "cpu", *flags]
-    return list(map(str, words))
-
-
-def environment() -> dict[str, str]:
-    """What the harness sets for a training on this machine's CPU."""
-    ours = {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "GLOO_SOCKET_IFNAME": "lo"}
-    return {**os.environ, **ours, "CUDA_VISIBLE_DEVICES": ""}
+def _arguments(folder: Path, flags: Iterable[object], *, processes: int, model: str) -> list[str]:
+    machine = ("--nnodes", 1, "--node-rank", 0, "--master-addr", "127.0.0.1", "--master-port", free_port())
+    where = ("--run-dir", folder, "--model", MODELS / f"{model}.yaml", "--device", "cpu")
+    return list(map(str, (*machine, "--nproc-per-node", processes, SCRIPT, *where, *flags)))
 
 
 def train_launched(folder: Path, *flags: object) -> Run:
-    """Train to the end under the launcher that the harness uses."""
+    """Train to the end, each rank as a new interpreter."""
     done = subprocess.run(
         command(folder, *flags), cwd=ROOT, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         text=True, timeout=TIMEOUT_S, check=False,
@@ -109,26 +90,9 @@ def train_launched(folder: Path, *flags: object) -> Run:
 def train(
     folder: Path, *flags: object, processes: int = 2, model: str = "tiny-mistral", first: bool = False
 ) -> Run:
-    """Train to the end without a launcher. `first`: with the highest priority, where that is allowed."""
-    log = folder.with_suffix(".log")
-    order = {"processes": processes, "port": free_port(), "log": str(log), "first": first}
-    server = _ranks()
-    assert server.stdin is not None and server.stdout is not None
-    too_long = Timer(TIMEOUT_S, server.kill)
-    too_long.start()
-    print(json.dumps({**order, "words": _words(folder, model, flags)}), file=server.stdin, flush=True)
-    code = server.stdout.readline()
-    too_long.cancel()
-    return Run(folder, int(code), log.read_text())
-
-
-@cache
-def _ranks() -> subprocess.Popen[str]:
-    """The process that forks ranks: it ends with this one, which holds its input."""
-    argv = [sys.executable, "-m", "tests.exercise_3.forked_ranks"]
-    return subprocess.Popen(
-        argv, cwd=ROOT, env=environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
+    """Train to the end with forked ranks. `first`: with the highest priority, where that is allowed."""
+    arguments = _arguments(folder, flags, processes=processes, model=model)
+    return Run(folder, *launch_forked("torchrun", arguments, folder, first))
 
 
 def completed(run: Run) -> Run:

@@ -10,16 +10,14 @@ from pathlib import Path
 import pytest
 
 from tests.exercise_3.megatron_runs import (
-    ROOT,
     SCRIPT,
     Run,
     command,
     completed,
-    environment,
     train,
     train_launched,
 )
-from tests.exercises.launching import wait_for
+from tests.exercises.launching import ROOT, environment, wait_for
 
 pytestmark = pytest.mark.train
 
@@ -105,7 +103,6 @@ def test_sigterm_ends_it_after_a_step_with_everything_written(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("flags", "sentence"),
     [
-        (("--pp", 3), "--tp 1 × --pp 3 × --cp 1 = 3 does not divide the world size 2"),
         (("--gradient-accumulation-steps", 4), "set --global-batch-size instead"),
         (("--data-path", "/nowhere/text"), "--data-path /nowhere/text: there is no /nowhere/text.idx"),
     ],
@@ -116,6 +113,12 @@ def test_a_request_that_does_not_fit_is_one_sentence_and_exit_2(
     run = train(tmp_path / "run", *flags)
     assert run.exit_code == 2
     assert sentence in run.output
+
+
+def test_a_refusal_under_the_launcher_has_no_traceback(tmp_path: Path) -> None:
+    run = train_launched(tmp_path / "run", "--pp", 3)
+    assert run.exit_code == 2
+    assert "--tp 1 × --pp 3 × --cp 1 = 3 does not divide the world size 2" in run.output
     assert "Traceback" not in run.output
 
 

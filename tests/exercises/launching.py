@@ -1,4 +1,4 @@
-"""Starts training scripts as a launcher would, and reads what they leave: metrics and Kineto traces."""
+"""Starts training scripts with the launchers that the harness uses, and reads what they leave: metrics and traces."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from math import prod
 from pathlib import Path
+from threading import Timer
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -51,21 +53,16 @@ def start(
     processes: int = 2,
     config: str = "ddp",
 ) -> subprocess.Popen[str]:
-    """Start a script of `exercises` under accelerate's launcher on this machine's CPU."""
-    launcher = [sys.executable, "-m", "accelerate.commands.accelerate_cli", "launch"]
-    launcher += ["--config_file", str(ROOT / f"configs/accelerate/{config}.yaml")]
-    launcher += ["--num_processes", str(processes), "--main_process_port", str(free_port())]
-    script_and_model = [
-        str(ROOT / "exercises" / script),
-        "--model",
-        str(ROOT / f"configs/models/{model}.yaml"),
-    ]
+    """Start a script of `exercises` under accelerate on this machine's CPU, each rank as a new interpreter."""
+    arguments = _accelerate_arguments(
+        script, folder, options, model=model, processes=processes, config=config
+    )
     return subprocess.Popen(
-        [*launcher, *script_and_model, "--device", "cpu", "--run-dir", str(folder), *options],
+        [sys.executable, "-m", "exercises.utils.launch", "accelerate", *arguments],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "ACCELERATE_USE_CPU": "true"},
+        env=environment(),
         cwd=folder.parent,
     )
 
@@ -78,13 +75,52 @@ def train(
     processes: int = 2,
     config: str = "ddp",
 ) -> Finished:
-    """As `start`, and wait for the end."""
-    started = start(script, folder, *options, model=model, processes=processes, config=config)
-    try:
-        _, stderr = started.communicate(timeout=TIMEOUT_S)
-    finally:
-        started.terminate()  # the launcher ends its ranks; no effect after its end
-    return Finished(started.returncode, stderr, folder)
+    """As `start`, with forked ranks, and wait for the end."""
+    arguments = _accelerate_arguments(
+        script, folder, options, model=model, processes=processes, config=config
+    )
+    code, log = launch_forked("accelerate", arguments, folder)
+    return Finished(code, log, folder)
+
+
+def _accelerate_arguments(
+    script: str, folder: Path, options: Iterable[str], *, model: str, processes: int, config: str
+) -> list[str]:
+    return [
+        *("--config_file", str(ROOT / f"configs/accelerate/{config}.yaml")),
+        *("--num_processes", str(processes), "--main_process_port", str(free_port())),
+        *(str(ROOT / "exercises" / script), "--model", str(ROOT / f"configs/models/{model}.yaml")),
+        *("--device", "cpu", "--run-dir", str(folder), *options),
+    ]
+
+
+def environment() -> dict[str, str]:
+    """What the harness sets for a training on this machine's CPU."""
+    ours = {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "GLOO_SOCKET_IFNAME": "lo"}
+    return {**os.environ, **ours, "CUDA_VISIBLE_DEVICES": "", "ACCELERATE_USE_CPU": "true"}
+
+
+def launch_forked(launcher: str, arguments: list[str], folder: Path, first: bool = False) -> tuple[int, str]:
+    """Exit status and log of a launch whose ranks are forked. `first`: with the highest priority, where allowed."""
+    log = folder.with_suffix(".log")
+    order = {"arguments": arguments, "folder": str(folder.parent), "log": str(log), "first": first}
+    server = _server(launcher)
+    assert server.stdin is not None and server.stdout is not None
+    too_long = Timer(TIMEOUT_S, server.kill)
+    too_long.start()
+    print(json.dumps(order), file=server.stdin, flush=True)
+    code = server.stdout.readline()
+    too_long.cancel()
+    return int(code), log.read_text(encoding="utf-8")
+
+
+@cache
+def _server(launcher: str) -> subprocess.Popen[str]:
+    """The process that starts launchers: it ends with this one, which holds its input."""
+    argv = [sys.executable, "-m", "tests.exercises.forked_ranks", launcher]
+    return subprocess.Popen(
+        argv, cwd=ROOT, env=environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
 
 
 def wait_for(condition: Callable[[], bool], started: subprocess.Popen[str]) -> None:
