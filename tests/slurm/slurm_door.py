@@ -26,30 +26,14 @@ SITE: dict[str, Any] = {
 }
 TWO_NODES = ("-e", "1", "-n", "2")
 SHORT = (
-    "--skip-steps",
-    "1",
-    "--wait-steps",
-    "1",
-    "--warmup-steps",
-    "1",
-    "--active-steps",
-    "3",
-    "--seq-length",
-    "64",
+    *("--skip-steps", "1", "--wait-steps", "1", "--warmup-steps", "1", "--active-steps", "3"),
+    *("--seq-length", "64"),
 )
-# Runs until it is stopped; the profiler records from the third step on. Long sequences make slow steps: a trace of
-# few steps is written quickly, and a stopped job has seconds.
+# Runs until it is stopped; the profiler records from the third step on. A trace of few steps is written quickly, and a
+# stopped job has seconds.
 ENDLESS = (
-    "--skip-steps",
-    "1",
-    "--wait-steps",
-    "0",
-    "--warmup-steps",
-    "1",
-    "--active-steps",
-    "9999",
-    "--seq-length",
-    "512",
+    *("--script", str(Path(__file__).with_name("unhurried_train.py")), "--seq-length", "64"),
+    *("--skip-steps", "1", "--wait-steps", "0", "--warmup-steps", "1", "--active-steps", "9999"),
 )
 
 
