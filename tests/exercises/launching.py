@@ -19,6 +19,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 TIMEOUT_S = 300
+UNHURRIED = Path(__file__).with_name("unhurried_train.py")
 
 
 @dataclass(frozen=True)

@@ -34,6 +34,7 @@ from harness.run import (
 )
 from harness.site.site import load_site
 from harness.traces.many import worker_count
+from tests.exercises.launching import UNHURRIED
 from tests.launch.launch_shared import ROOT, Harness, a_run
 
 
@@ -173,7 +174,7 @@ def test_a_time_limit_without_a_warning_ends_a_local_run_as_a_timeout(
     path = tmp_path / "unwarned.yaml"
     path.write_text(yaml.safe_dump(described | {"signal_seconds": 0}), encoding="utf-8")
     words = ("-e", "1", "-g", "1", "--site", str(path), "--time", "0:00:12", "--active-steps", "9999")
-    done = harness_process(*words)
+    done = harness_process(*words, "--script", str(UNHURRIED))
     assert done.returncode == 1
     assert "timeout: " in done.stderr, done.stderr
 

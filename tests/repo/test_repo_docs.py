@@ -143,6 +143,11 @@ def test_ci_runs_the_documented_command() -> None:
     assert "bash scripts/test" in (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
 
 
+def test_the_tests_of_slurm_are_where_the_command_looks_for_them() -> None:
+    marked = [path for path in (ROOT / "tests").rglob("*.py") if "pytest.mark." + "slurm" in path.read_text()]
+    assert {path.parent for path in marked} == {ROOT / "tests" / "slurm"}
+
+
 def test_every_benchmark_says_what_it_shows() -> None:
     page = (ROOT / "benchmarks/README.md").read_text(encoding="utf-8")
     scripts = {path.name for path in (ROOT / "benchmarks").glob("*.py") if path.name != "__init__.py"}

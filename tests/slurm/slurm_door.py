@@ -10,6 +10,7 @@ from typing import Any
 
 import yaml
 
+from tests.exercises.launching import UNHURRIED
 from tests.slurm.slurm_cluster import Slurm
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -32,7 +33,7 @@ SHORT = (
 # Runs until it is stopped; the profiler records from the third step on. A trace of few steps is written quickly, and a
 # stopped job has seconds.
 ENDLESS = (
-    *("--script", str(Path(__file__).with_name("unhurried_train.py")), "--seq-length", "64"),
+    *("--script", str(UNHURRIED), "--seq-length", "64"),
     *("--skip-steps", "1", "--wait-steps", "0", "--warmup-steps", "1", "--active-steps", "9999"),
 )
 
