@@ -11,6 +11,7 @@ from harness.analysis.process.part import RankPart
 from harness.analysis.summary import Finding, RankTraining, Summary
 from harness.common.errors import WorkError
 from harness.measure.run_contents import read_contents, training_world_size, with_contents, with_findings
+from harness.replay.answer import replay_job
 
 NO_TRACE = "no trace was found: give a run, a trace file or a folder of them"
 
@@ -29,13 +30,19 @@ def summarise(
     beside = {run: read_contents(Path(run)) for run in {*map(str, runs), *(p.run for p in parts if p.run)}}
     ranked = [name_rank(part, beside[part.run].training) if part.run else part for part in parts]
     worlds = {run: training_world_size(own.training) for run, own in beside.items()}
-    jobs = [(job[0].run, summarise_job(job, worlds.get(job[0].run or ""))) for job in group(ranked)]
+    jobs = [(job[0].run, _one_job(job, worlds.get(job[0].run or ""))) for job in group(ranked)]
     traced = {run for run, _ in jobs}
     jobs += [(run, Summary()) for run in sorted(beside) if run not in traced]
     if not jobs:
         raise WorkError("; ".join(f.evidence for f in broken) or NO_TRACE)
     complete = [summary if run is None else with_contents(summary, beside[run]) for run, summary in jobs]
     return [with_findings(summary, broken) for summary in complete]
+
+
+def _one_job(parts: Sequence[RankPart], world_size: int | None) -> Summary:
+    """The summary of one job with its replay."""
+    replayed, lost = replay_job(parts, world_size)
+    return summarise_job(parts, world_size).model_copy(update={"replay": replayed, "findings": lost})
 
 
 def name_rank(part: RankPart, training: Sequence[RankTraining]) -> RankPart:

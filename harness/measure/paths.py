@@ -15,6 +15,8 @@ from harness.analysis.summary import Finding, Summary, Verdict, Window
 from harness.common.errors import RequestError
 from harness.measure.condensed import Condensed
 from harness.measure.jobs import summarise
+from harness.replay.packed import pack_graph
+from harness.replay.process import process_graph
 from harness.run import TRACE_FOLDERS, Run
 from harness.traces import Trace, TraceError, find_traces, map_traces
 from harness.traces.progress import OnProgress, silent
@@ -107,7 +109,8 @@ def _measure_trace(
     parts: list[RankPart] = []
     condensed: list[Condensed] = []
     for part, measured in measured_processes(trace, window, rules, hta):
-        parts.append(part)
+        graph = pack_graph(process_graph(measured))
+        parts.append(part.model_copy(update={"graph": graph}))
         condensed += condense(measured) if condense else []
     return parts, condensed
 

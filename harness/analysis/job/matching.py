@@ -58,6 +58,7 @@ class MatchedGroup:
     start_ns: I64
     end_ns: I64
     inside: NDArray[np.bool_]  # (n,) started inside every rank's window
+    row: I64  # (r, n) each rank's own numbers of the rows
     whole_job: bool = True  # every rank of the job was read, as far as its world size is recorded
 
     @property
@@ -314,5 +315,13 @@ def _tables(group: Group, placed: list[_Placed]) -> MatchedGroup:
     inside = np.all([p.part.started_inside(row) for row, p in zip(start, placed, strict=True)], axis=0)
     epoch = np.array([p.part.epoch_ns or 0 for p in placed])[:, None]
     return MatchedGroup(
-        group, [p.part for p in placed], rows[0].keys, rows[0].key, size, start + epoch, end + epoch, inside
+        group,
+        [p.part for p in placed],
+        rows[0].keys,
+        rows[0].key,
+        size,
+        start + epoch,
+        end + epoch,
+        inside,
+        np.stack([r.row for r in rows]),
     )

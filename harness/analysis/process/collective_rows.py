@@ -39,11 +39,13 @@ class CollectiveRows:
     start_ns: I64
     end_ns: I64
     phase: I8  # index into phases.PHASES
+    row: I64  # its number among all of the rank's collectives
 
     def at(self, chosen: slice | NDArray[np.bool_ | np.int64]) -> CollectiveRows:
         """The chosen rows, by slice, mask or index."""
         key, size, phase = self.key[chosen], self.bytes[chosen], self.phase[chosen]
-        return CollectiveRows(self.keys, key, size, self.start_ns[chosen], self.end_ns[chosen], phase)
+        start, end = self.start_ns[chosen], self.end_ns[chosen]
+        return CollectiveRows(self.keys, key, size, start, end, phase, self.row[chosen])
 
 
 def rows(view: View, kinds: Kinds, ranges: tuple[Nesting, I64] | None = None) -> CollectiveRows:
@@ -51,10 +53,7 @@ def rows(view: View, kinds: Kinds, ranges: tuple[Nesting, I64] | None = None) ->
 
     `ranges`: their nesting and the owner of each event, from which the phases come; without them every phase is 0."""
     recorded, events = view.collectives, view.events
-    with_arguments = recorded.event[recorded.event >= 0]
-    bare = kinds.event_class == COMMUNICATION  # a new array: safe to change
-    bare[with_arguments] = False
-    bare_at = np.flatnonzero(bare)
+    bare_at = _without_arguments(view, kinds)
     keys: dict[Key, int] = {}
     key = np.concatenate([_recorded_keys(view, keys), _bare_keys(view, bare_at, keys)]).astype(np.int32)
     size = np.concatenate([recorded.bytes, np.full(len(bare_at), -1, np.int64)])
@@ -63,7 +62,24 @@ def rows(view: View, kinds: Kinds, ranges: tuple[Nesting, I64] | None = None) ->
     order = np.argsort(start, kind="stable")
     event = np.concatenate([recorded.event, bare_at])[order]
     phase = _phases(view, *ranges, (event, start[order])) if ranges else np.zeros(len(order), np.int8)
-    return CollectiveRows(list(keys), key[order], size[order], start[order], end[order], phase)
+    row = np.arange(len(order))
+    return CollectiveRows(list(keys), key[order], size[order], start[order], end[order], phase, row)
+
+
+def row_events(view: View, kinds: Kinds) -> I64:
+    """The event of each row of `rows`, in its order; -1: the device side was not recorded."""
+    bare_at = _without_arguments(view, kinds)
+    start = np.concatenate([view.collectives.start_ns, view.events.start_ns[bare_at]])
+    event = np.concatenate([view.collectives.event, bare_at])
+    return event[np.argsort(start, kind="stable")]
+
+
+def _without_arguments(view: View, kinds: Kinds) -> I64:
+    """Events that communicate and have no message of their own."""
+    recorded = view.collectives
+    bare = kinds.event_class == COMMUNICATION  # a new array: safe to change
+    bare[recorded.event[recorded.event >= 0]] = False
+    return np.flatnonzero(bare)
 
 
 def _phases(view: View, nesting: Nesting, owner: I64, moments: tuple[I64, I64]) -> I8:

@@ -41,6 +41,11 @@ class HostTime:
     waiting: Intervals
 
 
+def blocks(call: str) -> bool:
+    """Whether a call of the device's library holds its thread until the device has done something."""
+    return _SYNC.search(call) is not None
+
+
 def awaits_communication(name: str) -> bool:
     """Whether an operator of a CPU trace only starts or awaits a collective."""
     return _COMMUNICATION_CALL.search(name) is not None

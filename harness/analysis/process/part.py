@@ -69,6 +69,7 @@ class RankPart(SummaryPart):
     phases: dict[str, tuple[int, int, int | None, int | None]] = Field(default_factory=dict)
     tables: bytes = b""
     collectives: bytes = b""
+    graph: bytes = b""  # as harness/replay packs it
 
     @property
     def key(self) -> tuple[int, str, int]:
@@ -122,7 +123,10 @@ def unpack_rows(packed: bytes) -> CollectiveRows:
     columns = np.frombuffer(raw[4 + size :], "<i8").astype(np.int64).reshape(5, -1)
     start = np.cumsum(columns[2])
     phase = columns[4].astype(np.int8)
-    return CollectiveRows(keys, columns[0].astype(np.int32), columns[1], start, start + columns[3], phase)
+    row = np.arange(len(start))
+    return CollectiveRows(
+        keys, columns[0].astype(np.int32), columns[1], start, start + columns[3], phase, row
+    )
 
 
 def merge_parts(*groups: Sequence[RankPart]) -> list[RankPart]:

@@ -32,6 +32,9 @@ from harness.analysis.summary.machine import Efficiency as Efficiency
 from harness.analysis.summary.machine import Launches as Launches
 from harness.analysis.summary.machine import MonitorDevice as MonitorDevice
 from harness.analysis.summary.machine import RankTraining as RankTraining
+from harness.analysis.summary.replay import Replay as Replay
+from harness.analysis.summary.replay import TimeLost as TimeLost
+from harness.analysis.summary.replay import WhatIf as WhatIf
 from harness.analysis.summary.time import Device as Device
 from harness.analysis.summary.time import Gap as Gap
 from harness.analysis.summary.time import HtaSplit as HtaSplit
@@ -59,6 +62,7 @@ class Summary(SummaryPart):
 
     schema_version: Literal[1] = SCHEMA_VERSION
     quality: Quality = Field(default_factory=Quality)
+    findings: list[TimeLost] = Field(default_factory=list)
     window: Window = Window.STEPS
     run: dict[str, Any] | None = None
     experiment: Recorded = None
@@ -88,6 +92,7 @@ class Summary(SummaryPart):
     efficiency: Efficiency | None = None
     monitor: list[MonitorDevice] = Field(default_factory=list)
     hta: list[HtaSplit] = Field(default_factory=list)
+    replay: Replay | None = None
 
     def _repr_html_(self) -> str | None:
         return None if Summary.as_html is None else Summary.as_html(self)

@@ -1,0 +1,105 @@
+"""A job replayed: how well, what its causes cost, what changes would bring. The one way in for other rooms."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from harness.analysis.process.part import RankPart
+from harness.analysis.process.phases import PHASES
+from harness.analysis.summary import Replay, TimeLost, WhatIf
+from harness.replay.job import JobGraph, join_job
+from harness.replay.packed import unpack_graph
+from harness.replay.scene import Scene
+from harness.replay.solve import NoOrderError
+from harness.replay.suspect import Gain, Suspect, gains
+from harness.replay.suspects import suspects
+from harness.replay.what_ifs import WHAT_IFS, ideal_network
+
+MOST_ERROR = 0.02  # of the step, above which nothing is answered
+NOTICEABLE = 0.03  # of the step; a smaller loss is not told
+WORTH = 0.005  # of the step; a smaller change is not listed
+
+
+def replay_job(
+    parts: Sequence[RankPart], world_size: int | None = None
+) -> tuple[Replay | None, list[TimeLost]]:
+    """The replay of one job and the causes of lost time, largest first; None where its parts have no graphs."""
+    graphs = [graph for part in parts if (graph := unpack_graph(part.graph)) is not None]
+    job = join_job(graphs, parts, world_size)
+    if job is None:
+        return None, []
+    try:
+        return _answer(Scene(job))
+    except NoOrderError:
+        return None, []
+
+
+def _answer(scene: Scene) -> tuple[Replay, list[TimeLost]]:
+    job = scene.job
+    again = float(job.replay(job.lengths[None, :]).mean())
+    error = abs(again - scene.step_ns) / scene.step_ns
+    replayed = Replay(
+        steps=job.step_begin.shape[1],
+        processes=scene.processes,
+        step_ns=round(scene.step_ns),
+        replayed_ns=round(again),
+        error=error,
+        alone=job.alone,
+    )
+    if error > MOST_ERROR:
+        return replayed, []
+    suspected = suspects(scene)
+    kinds = [(kind, lengths) for kind in WHAT_IFS if (lengths := kind.edit(scene)) is not None]
+    edits = [ideal_network(scene), *(s.lengths for s in suspected), *(lengths for _, lengths in kinds)]
+    ideal, *rest = gains(scene, edits)
+    of_suspects, of_kinds = rest[: len(suspected)], rest[len(suspected) :]
+    lost = [_told(scene, s, g) for s, g in zip(suspected, of_suspects, strict=True)]
+    what_ifs = [
+        WhatIf(
+            name=kind.name,
+            meaning=kind.meaning,
+            step_ns=round(scene.step_ns - gain.mean_ns),
+            low_ns=round(scene.step_ns - gain.high_ns),
+            high_ns=round(scene.step_ns - gain.low_ns),
+            gain=gain.mean_ns / scene.step_ns,
+            bound=kind.bound,
+        )
+        for (kind, _), gain in zip(kinds, of_kinds, strict=True)
+        if gain.mean_ns > WORTH * scene.step_ns
+    ]
+    replayed = replayed.model_copy(
+        update={
+            "ideal_network_ns": round(scene.step_ns - ideal.mean_ns),
+            "what_ifs": sorted(what_ifs, key=lambda w: w.step_ns),
+        }
+    )
+    told = [found for found in lost if found.low_ns > 0 and found.share >= NOTICEABLE]
+    return replayed, sorted(told, key=lambda found: -found.lost_ns)
+
+
+def _told(scene: Scene, suspect: Suspect, gain: Gain) -> TimeLost:
+    at_ns, at_rank = _instant(scene.job, suspect)
+    return TimeLost(
+        cause=suspect.cause.value,
+        ranks=[scene.job.processes[p].rank for p in suspect.processes],
+        phase=None if suspect.phase is None else PHASES[suspect.phase],
+        every=suspect.every,
+        lost_ns=round(gain.mean_ns),
+        low_ns=round(gain.low_ns),
+        high_ns=round(gain.high_ns),
+        share=gain.mean_ns / scene.step_ns,
+        evidence=suspect.evidence,
+        at_ns=at_ns,
+        at_rank=at_rank,
+    )
+
+
+def _instant(job: JobGraph, suspect: Suspect) -> tuple[int | None, int | None]:
+    """The beginning of the first step that it hits, on the clock of the first process that does it."""
+    hits = np.flatnonzero(suspect.steps)
+    if not len(hits):
+        return None, None
+    process = job.processes[suspect.processes[0]]
+    return int(process.time_ns[process.step_begin[hits[0]]]), process.rank

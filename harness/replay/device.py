@@ -1,0 +1,265 @@
+"""The streams of a process's devices in its graph.
+
+A kernel begins when it was launched, when the one before it on its stream has ended, and when what it waits for on
+another stream has; how much later it began than the last of these is kept as its gap. Kernels between two nodes of a
+stream are not nodes themselves: what they add up to is the length of the arcs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.analysis.process.breakdown import MEMORY, NOT_WORK
+from harness.analysis.process.collective_rows import row_events
+from harness.analysis.process.prepared import MeasuredProcess
+from harness.replay.build import Builder
+from harness.replay.crossings import Crossings, find_crossings, host_waits
+from harness.replay.lane import HostLane
+from harness.replay.sorts import Sort, slot
+from harness.replay.timeline import Amounts, from_table
+from harness.traces.trace import I64
+
+LATENCY_SHARE = 0.1  # the percentile of launch latencies that is the latency itself; what is more is waiting
+_SORTS = (Sort.DEVICE_WORK, Sort.DEVICE_PRODUCT, Sort.DEVICE_COPY, Sort.DEVICE_GAP)
+_PRODUCTS = ("gemm", "attention")
+
+
+@dataclass(frozen=True)
+class Streams:
+    """n events by (stream, start). `row`: in the process's events. `previous_ns`: when the stream was free, -1 for the
+    first of a stream. `index`: a number per stream of a device. `message`: it is a row of collectives."""
+
+    row: NDArray[np.intp]
+    start_ns: I64
+    end_ns: I64
+    launch_ns: I64
+    index: I64
+    previous_ns: I64
+    message: NDArray[np.bool_]
+
+    @property
+    def first(self) -> NDArray[np.bool_]:
+        return self.previous_ns < 0
+
+
+def on_gpu(
+    m: MeasuredProcess, window: tuple[int, int], builder: Builder, lane: HostLane
+) -> tuple[I64, I64, I64]:
+    """Adds the streams of the window. Returns the nodes where each row of the process's collectives arrives and where
+    it ends, and the nodes of the streams' last ends."""
+    event = row_events(m.view, m.kinds)
+    streams = _streams(m, window, event)
+    arrive, done = np.full((2, len(event)), -1, np.int64)
+    if not len(streams.row):
+        return arrive, done, np.empty(0, np.int64)
+    crossings = find_crossings(streams)
+    waits = host_waits(m, window, streams)
+    begins = streams.message | _marked(crossings.target, len(streams.row))
+    last = np.flatnonzero(np.diff(streams.index, append=-1))
+    ends = (
+        _marked(last, len(streams.row))
+        | streams.message
+        | _marked(crossings.source, len(streams.row))
+        | _marked(waits.source, len(streams.row))
+    )
+    start_node = np.full(len(streams.row), -1, np.int64)
+    end_node = start_node.copy()
+    start_node[begins] = builder.add_nodes(streams.start_ns[begins])
+    end_node[ends] = builder.add_nodes(streams.end_ns[ends])
+    _add_host_waits(builder, lane, waits, end_node, streams)
+    _add_crossings(builder, crossings, start_node, end_node, streams)
+    chain = _Chain.of(m, streams, crossings)
+    chain.add_arcs(builder, lane, start_node, end_node)
+    place = np.full(len(m.view.events) + 1, -1, np.int64)
+    place[streams.row] = np.arange(len(streams.row))
+    at = place[event]
+    known = at >= 0
+    arrive[known], done[known] = start_node[at[known]], end_node[at[known]]
+    return arrive, done, end_node[last]
+
+
+def _streams(m: MeasuredProcess, window: tuple[int, int], message_events: I64) -> Streams:
+    events = m.view.events
+    inside = (
+        (events.start_ns >= window[0]) & (events.start_ns < window[1]) & (m.kinds.event_class != NOT_WORK)
+    )
+    rows_ = np.flatnonzero(inside)
+    rows_ = rows_[
+        np.lexsort((events.end_ns[rows_], events.start_ns[rows_], events.stream[rows_], events.device[rows_]))
+    ]
+    device, stream = events.device[rows_], events.stream[rows_]
+    changes = (
+        np.append(True, (device[1:] != device[:-1]) | (stream[1:] != stream[:-1]))
+        if len(rows_)
+        else np.empty(0, bool)
+    )
+    index = np.cumsum(changes) - 1
+    start, end = events.start_ns[rows_], events.end_ns[rows_]
+    reach = _reach(end, index)
+    previous = np.where(changes, -1, np.concatenate([[-1], reach[:-1]])) if len(rows_) else start
+    message = np.zeros(len(events) + 1, np.bool_)
+    message[message_events] = True
+    return Streams(
+        rows_, start, np.maximum(end, reach), events.launch_ns[rows_], index, previous, message[rows_]
+    )
+
+
+def _reach(end: I64, index: I64) -> I64:
+    """The latest end so far on each event's own stream."""
+    if not len(end):
+        return end
+    low = int(end.min())
+    span = int(end.max()) - low + 1
+    return np.maximum.accumulate((end - low) + index * span) - index * span + low
+
+
+def _marked(rows_: I64, n: int) -> NDArray[np.bool_]:
+    marked = np.zeros(n, np.bool_)
+    marked[rows_] = True
+    return marked
+
+
+def _add_host_waits(
+    builder: Builder, lane: HostLane, waits: Crossings, end_node: I64, streams: Streams
+) -> None:
+    """The host goes on when what it waited for has ended. `target` are moments here: when the calls returned."""
+    nodes = lane.mark(builder, waits.target, waits.since)
+    arcs = builder.add_arcs(end_node[waits.source], nodes)
+    builder.give_slot(arcs, slot(Sort.WAIT_TAIL), waits.target - streams.end_ns[waits.source])
+
+
+def _add_crossings(
+    builder: Builder, crossings: Crossings, start_node: I64, end_node: I64, streams: Streams
+) -> None:
+    arcs = builder.add_arcs(end_node[crossings.source], start_node[crossings.target])
+    gap = streams.start_ns[crossings.target] - streams.end_ns[crossings.source]
+    tight = gap <= streams.start_ns[crossings.target] - _free_ns(streams)[crossings.target]
+    builder.give_slot(arcs, slot(Sort.DEVICE_GAP), np.where(tight, gap, 0))
+
+
+def _free_ns(streams: Streams) -> I64:
+    """When each event could have begun, as far as its launch and its own stream are concerned."""
+    return np.maximum(streams.launch_ns, streams.previous_ns)
+
+
+@dataclass(frozen=True)
+class _Chain:
+    """Each event's place on a stream that never idles.
+
+    table: (n, sorts), what lies between the first event's start and its own. own: (n, sorts), of itself. latency: from
+    its launch to its start at the earliest."""
+
+    streams: Streams
+    table: NDArray[np.int64]
+    own: NDArray[np.int64]
+    latency: I64
+
+    @staticmethod
+    def of(m: MeasuredProcess, streams: Streams, crossings: Crossings) -> _Chain:
+        launched = streams.launch_ns >= 0
+        delay = streams.start_ns - streams.launch_ns
+        waited = streams.start_ns - streams.previous_ns
+        latency = _low(delay[launched & (streams.launch_ns >= streams.previous_ns)])
+        between = _low(waited[~streams.first & (streams.launch_ns < streams.previous_ns)])
+        latency_of = np.where(launched, np.minimum(latency, delay), 0)
+        between_of = np.where(streams.first, 0, np.minimum(between, waited))
+        could = np.maximum(
+            np.where(launched, streams.launch_ns + latency_of, -1),
+            np.where(streams.first, -1, streams.previous_ns + between_of),
+        )
+        could[crossings.target] = np.maximum(could[crossings.target], streams.end_ns[crossings.source])
+        rest = np.where(could >= 0, streams.start_ns - could, 0)
+        gap = np.where(streams.first, 0, between_of + rest)
+        own = np.zeros((len(gap), len(_SORTS)), np.int64)
+        own[np.arange(len(gap)), _sort_of(m)[streams.row]] = streams.end_ns - streams.start_ns
+        before = np.zeros_like(own)
+        before[:, _SORTS.index(Sort.DEVICE_GAP)] = gap
+        steps = before.copy()
+        steps[1:] += own[:-1]
+        return _Chain(streams, np.cumsum(steps, axis=0), own, latency_of + rest)
+
+    def add_arcs(self, builder: Builder, lane: HostLane, start_node: I64, end_node: I64) -> None:
+        """Arcs from each node of a stream to the next, and from the host's nodes over the launches between them."""
+        n = len(start_node)
+        position = np.concatenate(
+            [2 * np.flatnonzero(start_node >= 0), 2 * np.flatnonzero(end_node >= 0) + 1]
+        )
+        position.sort()
+        event = position // 2
+        is_end = position % 2 == 1
+        node = np.where(is_end, end_node[event], start_node[event])
+        place = self.table[event] + np.where(is_end[:, None], self.own[event], 0)
+        same = np.flatnonzero(
+            (self.streams.index[event[1:]] == self.streams.index[event[:-1]]) & ~self._alone(event, is_end)
+        )
+        arcs = builder.add_arcs(node[same], node[same + 1])
+        builder.give(from_table(arcs, [slot(s) for s in _SORTS], place[same + 1] - place[same]))
+        # the node that each launch leads to: the first at or after its event's start
+        to = np.searchsorted(position, 2 * np.arange(n))
+        launched = np.flatnonzero((self.streams.launch_ns >= 0) & (to < len(position)))
+        launched = launched[self.streams.index[launched] == self.streams.index[event[to[launched]]]]
+        self._launch_arcs(builder, lane, launched, to[launched], (node, place))
+
+    def _alone(self, event: I64, is_end: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Pairs of nodes that are start and end of one message: the job joins them."""
+        pair: NDArray[np.bool_] = (
+            (event[1:] == event[:-1]) & ~is_end[:-1] & is_end[1:] & self.streams.message[event[1:]]
+        )
+        return pair
+
+    def _launch_arcs(
+        self, builder: Builder, lane: HostLane, launched: I64, to: I64, nodes: tuple[I64, I64]
+    ) -> None:
+        """Arcs to the nodes at `to`; nodes: all nodes of streams, and their places in the chain (n, sorts)."""
+        node, place = nodes
+        hosts, times, _ = lane.ordered()
+        if not len(hosts) or not len(launched):
+            return
+        since = np.searchsorted(times, self.streams.launch_ns[launched], side="right") - 1
+        launched, to, since = launched[since >= 0], to[since >= 0], since[since >= 0]
+        if not len(launched):
+            return
+        tail = place[to] - self.table[launched]
+        length = self.streams.launch_ns[launched] - times[since] + self.latency[launched] + tail.sum(axis=1)
+        chosen = _representatives(to * len(times) + since, length, self.streams.launch_ns[launched])
+        launched, to, since, tail = launched[chosen], to[chosen], since[chosen], tail[chosen]
+        arcs = builder.add_arcs(hosts[since], node[to])
+        builder.give(lane.tiles.between(times[since], self.streams.launch_ns[launched], arcs))
+        tail = tail.copy()
+        tail[:, _SORTS.index(Sort.DEVICE_GAP)] += self.latency[launched]
+        builder.give(from_table(arcs, [slot(s) for s in _SORTS], tail))
+
+
+def _representatives(group: I64, length: I64, launch: I64) -> NDArray[np.intp]:
+    """Of each group of launches the longest way, and those of the first and last launch: other lengths make others of
+    them the longest."""
+    chosen = []
+    for key in (length, launch, -launch):
+        order = np.lexsort((key, group))
+        last = np.append(group[order][1:] != group[order][:-1], True)
+        chosen.append(order[last])
+    return np.unique(np.concatenate(chosen))
+
+
+def _low(values: I64) -> int:
+    return max(int(np.quantile(values, LATENCY_SHARE)), 0) if len(values) else 0
+
+
+def _sort_of(m: MeasuredProcess) -> NDArray[np.intp]:
+    table = np.array(
+        [
+            _SORTS.index(Sort.DEVICE_PRODUCT if kind in _PRODUCTS else Sort.DEVICE_WORK)
+            for kind, _ in m.kinds.labels
+        ]
+        or [0]
+    )
+    found: NDArray[np.intp] = np.where(
+        m.kinds.event_class == MEMORY, _SORTS.index(Sort.DEVICE_COPY), table[m.kinds.code]
+    )
+    return found
+
+
+__all__ = ["Amounts", "Streams", "on_gpu"]

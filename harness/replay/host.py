@@ -1,0 +1,149 @@
+"""The host of one process as tiles: its operators or its calls, and what lies between them."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.analysis.process.kinds import HOST
+from harness.analysis.process.phases import phase_of_moments, phases
+from harness.analysis.process.prepared import MeasuredProcess
+from harness.replay.recurrence import median_of_each, recurring
+from harness.replay.sorts import N_PHASES, Sort
+from harness.replay.timeline import Tiles
+from harness.traces.trace import I64, Activity, Calls
+
+STALL_NS = 500_000  # a shorter stretch is no stall
+STALL_OF_STEP = 0.01
+_PRODUCTS = ("gemm", "attention")
+_HELD_FACTOR = (
+    1.5  # an operator that takes this many times its usual time was held up, if it also took STALL_NS more
+)
+
+
+def host_tiles(m: MeasuredProcess, window: tuple[int, int]) -> Tiles:
+    """The main thread's tiles of a CPU trace; else the tiles of all threads that call the device's library, as one."""
+    start, end, sort, name = _operators(m) if m.view.on_cpu else _calls(m)
+    start, end, sort, name = _disjoint(
+        *(c[(end > window[0]) & (start < window[1])] for c in (start, end, sort, name))
+    )
+    edge = _edges(window, start, end, _range_borders(m, window))
+    work = np.searchsorted(start, edge[:-1], side="right") - 1
+    inside = (work >= 0) & (edge[:-1] < np.append(end, 0)[work])
+    work = np.where(inside, work, -1)
+    sort = np.append(sort, Sort.HOST_GAP)[work]
+    phase = _phase_of(m, edge[:-1])
+    step = np.searchsorted(m.steps.start_ns, edge[:-1], side="right")
+    same = recurring(step, np.append(name, -1)[work] * N_PHASES + phase, edge[:-1])
+    usual = _usual(np.diff(edge), sort == Sort.HOST_GAP, phase, same, _least_stall(m))
+    excess = np.where(sort == Sort.HOST_GAP, Sort.HOST_STALL, Sort.HOST_HELD)
+    return Tiles(edge, _slots(sort, phase), usual, _slots(excess, phase))
+
+
+def working_operators(m: MeasuredProcess) -> tuple[I64, I64]:
+    """Start and end of the main thread's operators that compute, in order: a host that is in one waits for nothing."""
+    start, end, sort, _ = _operators(m)
+    keep = sort != Sort.HOST_GAP
+    start, end = start[keep], np.maximum.accumulate(end[keep])
+    return start, end
+
+
+def feeding_calls(m: MeasuredProcess) -> NDArray[np.intp]:
+    """The rows of the calls on threads that launch work, and on the main thread."""
+    calls, events = m.view.calls, m.view.events
+    threads = np.unique(events.launch_thread[events.launch_thread >= 0])
+    main = m.nesting.main_thread
+    return np.flatnonzero(np.isin(calls.thread, threads if main is None else np.append(threads, main)))
+
+
+def main_thread(m: MeasuredProcess) -> int | None:
+    """The thread with the steps; without ranges the thread with most operators."""
+    if m.nesting.main_thread is not None:
+        return m.nesting.main_thread
+    operators = m.view.events.stream[m.view.events.activity == Activity.CPU_OP]
+    if not len(operators):
+        return None
+    threads, counts = np.unique(operators, return_counts=True)
+    return int(threads[np.argmax(counts)])
+
+
+def _operators(m: MeasuredProcess) -> tuple[I64, I64, I64, I64]:
+    events, labels = m.view.events, m.kinds.labels
+    rows = np.flatnonzero((events.activity == Activity.CPU_OP) & (events.stream == main_thread(m)))
+    rows = rows[np.argsort(events.start_ns[rows], kind="stable")]
+    table = np.array([int(_sort_of(kind)) for kind, _ in labels] or [0], np.int64)
+    return (
+        events.start_ns[rows],
+        events.end_ns[rows],
+        table[m.kinds.code[rows]],
+        events.name[rows].astype(np.int64),
+    )
+
+
+def _sort_of(kind: str) -> Sort:
+    """An operator that is Python (a node of autograd, a module's hook) is no work of its own."""
+    if kind == HOST:
+        return Sort.HOST_GAP
+    return Sort.HOST_PRODUCT if kind in _PRODUCTS else Sort.HOST_WORK
+
+
+def _calls(m: MeasuredProcess) -> tuple[I64, I64, I64, I64]:
+    calls: Calls = m.view.calls
+    rows = feeding_calls(m)
+    gap = np.full(len(rows), Sort.HOST_GAP, np.int64)
+    return calls.start_ns[rows], calls.end_ns[rows], gap, calls.name[rows].astype(np.int64)
+
+
+def _disjoint(start: I64, end: I64, sort: I64, name: I64) -> tuple[I64, I64, I64, I64]:
+    """Stretches in order, each from where the one before ended; empty ones are left out."""
+    if not len(start):
+        return start, end, sort, name
+    reach = np.maximum.accumulate(end)
+    start = np.maximum(start, np.concatenate([start[:1], reach[:-1]]))
+    keep = end > start
+    return start[keep], end[keep], sort[keep], name[keep]
+
+
+def _edges(window: tuple[int, int], *moments: I64) -> I64:
+    every = np.concatenate([np.array(window, np.int64), *moments])
+    every = every[(every >= window[0]) & (every <= window[1])]
+    every.sort()
+    distinct: I64 = every[np.append(True, every[1:] > every[:-1])]
+    return distinct
+
+
+def _range_borders(m: MeasuredProcess, window: tuple[int, int]) -> I64:
+    main = m.nesting.main
+    if main is None:
+        return np.empty(0, np.int64)
+    return np.concatenate([main.start_ns, main.end_ns])
+
+
+def _phase_of(m: MeasuredProcess, moments: I64) -> I64:
+    main = m.nesting.main
+    if main is None:
+        return np.full(len(moments), N_PHASES - 1, np.int64)
+    table = phases(m.view.ranges, m.view.names, m.nesting)
+    found: I64 = phase_of_moments(main.of(moments), table).astype(np.int64)
+    return found
+
+
+def _least_stall(m: MeasuredProcess) -> int:
+    counted = m.steps.counted
+    if not counted.any():
+        return STALL_NS
+    return max(STALL_NS, int(STALL_OF_STEP * np.median((m.steps.end_ns - m.steps.start_ns)[counted])))
+
+
+def _usual(length: I64, gap: NDArray[np.bool_], phase: I64, same: I64, least: int) -> I64:
+    """The part of each tile that is usual: of a long gap the median gap of its phase, of an operator that was held up
+    the median of the same operator in all steps, else all of it."""
+    middle = np.empty_like(length)
+    middle[gap] = median_of_each(phase[gap], length[gap])
+    middle[~gap] = median_of_each(same[~gap], length[~gap])
+    factor = np.where(gap, 1.0, _HELD_FACTOR)
+    return np.where((length > factor * middle) & (length - middle > least), middle, length)
+
+
+def _slots(sort: I64, phase: I64) -> NDArray[np.int16]:
+    return (sort * N_PHASES + phase).astype(np.int16)

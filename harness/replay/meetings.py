@@ -1,0 +1,150 @@
+"""Where the ranks of a job wait for each other: a collective is done after its last rank arrived, and its transfer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from harness.analysis.job.matching import MatchedGroup
+from harness.analysis.process.part import RankPart, unpack_rows
+from harness.replay.sorts import Sort, slot
+from harness.replay.timeline import Amounts
+from harness.traces.trace import I64
+from harness.traces.vocabulary import POINT_TO_POINT
+
+EARLY_NS = (
+    100_000  # by how much clocks and spans may be wrong before "done before the last arrived" is believed
+)
+Process = tuple[str, int | None]  # its trace and its pid
+
+
+class Nodes(NamedTuple):
+    """A process and the nodes where each row of its collectives arrives and is done, -1: not in its graph."""
+
+    process: Process
+    arrive: I64
+    done: I64
+
+
+class Messages(NamedTuple):
+    """One row per rank's part in a collective that was joined: its arc of transfer, its size and time."""
+
+    arc: I64
+    bytes: I64
+    ns: I64
+
+
+class _Shared(NamedTuple):
+    """n collectives of r ranks: their places among the processes, each one's rows (r, n), and the sizes (n)."""
+
+    places: list[int]
+    rows: I64
+    bytes: I64
+
+
+@dataclass
+class Meetings:
+    """The nodes and arcs between processes, as columns that grow."""
+
+    time: I64
+    nodes: int
+    arcs: int
+    times: list[I64] = field(default_factory=list)
+    source: list[I64] = field(default_factory=list)
+    target: list[I64] = field(default_factory=list)
+    process: list[I64] = field(default_factory=list)
+    amounts: list[Amounts] = field(default_factory=list)
+    found: list[Messages] = field(default_factory=list)
+    alone_count: int = 0
+
+    def join(self, places: list[int], arrive: I64, done: I64, size: I64) -> None:
+        """Collectives with nodes (r, n) of r processes. One that lies outside a rank's window is not joined."""
+        whole = (arrive >= 0).all(axis=0)
+        for place, own, end in zip(places, arrive, done, strict=True):
+            kept = ~whole & (own >= 0)
+            self.alone(place, own[kept], end[kept])
+        arrive, done, size = arrive[:, whole], done[:, whole], size[whole]
+        last = self.time[arrive].max(axis=0, initial=0)
+        hub = np.arange(self.nodes, self.nodes + len(last))
+        self.nodes += len(hub)
+        self.times.append(last)
+        for place, own, end in zip(places, arrive, done, strict=True):
+            transfer = self.time[end] - last
+            waits = transfer >= -EARLY_NS
+            self._add(place, own, hub, np.zeros(len(hub), np.int64))
+            ns = np.maximum(transfer[waits], 0)
+            self.found.append(Messages(self._add(place, hub[waits], end[waits], ns), size[waits], ns))
+            self.alone(place, own[~waits], end[~waits])
+
+    def alone(self, place: int, arrive: I64, done: I64) -> None:
+        """Collectives of one process that wait for nobody that is known."""
+        self.alone_count += len(arrive)
+        self._add(place, arrive, done, self.time[done] - self.time[arrive])
+
+    def messages(self) -> Messages:
+        """All that were joined."""
+        none = Messages(*(np.empty(0, np.int64),) * 3)
+        return Messages(*(np.concatenate(column) for column in zip(none, *self.found, strict=True)))
+
+    def _add(self, place: int, source: I64, target: I64, ns: I64) -> I64:
+        arcs = np.arange(self.arcs, self.arcs + len(source))
+        self.arcs += len(source)
+        self.source.append(source)
+        self.target.append(target)
+        self.process.append(np.full(len(source), place))
+        kept = ns != 0
+        of = np.full(int(kept.sum()), slot(Sort.TRANSFER), np.int16)
+        self.amounts.append(Amounts(arcs[kept], of, ns[kept]))
+        return arcs
+
+
+def join_messages(
+    time: I64, arcs: int, nodes: Sequence[Nodes], matched: Sequence[MatchedGroup], parts: Sequence[RankPart]
+) -> Meetings:
+    """The meetings of processes whose nodes are at `time`; new nodes and arcs are numbered after theirs."""
+    meetings = Meetings(time, len(time), arcs)
+    place = {own.process: i for i, own in enumerate(nodes)}
+    free = [own.arrive >= 0 for own in nodes]
+    for shared in [*_groups(matched, place), *_pairs(parts, place)]:
+        of = list(zip(shared.places, shared.rows, strict=True))
+        arrive = np.stack([nodes[i].arrive[rows] for i, rows in of])
+        meetings.join(shared.places, arrive, np.stack([nodes[i].done[rows] for i, rows in of]), shared.bytes)
+        for i, rows in of:
+            free[i][rows] = False
+    for i, mask in enumerate(free):
+        meetings.alone(i, nodes[i].arrive[mask], nodes[i].done[mask])
+    return meetings
+
+
+def _groups(matched: Sequence[MatchedGroup], place: dict[Process, int]) -> Iterator[_Shared]:
+    """Groups whose ranks all have a graph."""
+    for m in matched:
+        members = [place.get((part.source.path, part.source.pid), -1) for part in m.parts]
+        if min(members) >= 0:
+            yield _Shared(members, m.row, m.bytes)
+
+
+def _pairs(parts: Sequence[RankPart], place: dict[Process, int]) -> Iterator[_Shared]:
+    """Sends and receives of two processes: the k-th send of one is the k-th receive of the other."""
+    tables = [
+        (place[key], unpack_rows(p.collectives))
+        for p in parts
+        if (key := (p.source.path, p.source.pid)) in place
+    ]
+    found = []
+    for i, rows in tables:
+        kinds = np.array(
+            [POINT_TO_POINT.index(k.kind) if k.kind in POINT_TO_POINT else -1 for k in rows.keys]
+        )
+        of = kinds[rows.key] if len(rows.key) else rows.key
+        if (of >= 0).any():
+            found.append((i, rows, [np.flatnonzero(of == kind) for kind in range(len(POINT_TO_POINT))]))
+    if len(found) != 2:
+        return
+    (a, rows, own), (b, _, other) = found
+    for sends, receives in ((own[0], other[1]), (own[1], other[0])):
+        if len(sends) and len(sends) == len(receives):
+            yield _Shared([a, b], np.stack([sends, receives]), rows.bytes[sends])

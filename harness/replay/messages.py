@@ -1,0 +1,167 @@
+"""Collectives of a CPU trace in its graph: issued by the host, carried out by a thread of the backend, and waited for.
+
+The trace does not record the waiting. It is a stretch without an operator that ends when the collective does. Where in
+the program it is, is learned from the instances that were waited for; a collective that was done by then was waited for
+at the same place all the same."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.analysis.process.collective_rows import CollectiveRows, row_events, rows
+from harness.analysis.process.prepared import MeasuredProcess
+from harness.replay.build import Builder
+from harness.replay.host import main_thread, working_operators
+from harness.replay.lane import HostLane
+from harness.replay.recurrence import recurring
+from harness.replay.sorts import Sort, slot
+from harness.traces.trace import I64
+from harness.traces.vocabulary import POINT_TO_POINT
+
+WAITED_NS = 20_000  # a shorter stretch before the end of a collective may be chance
+TAIL_NS = 3_000_000  # the host goes on this soon after the end of what it waited for
+
+
+@dataclass(frozen=True)
+class _Host:
+    """Operators of the host that compute (it waits in none of them), and the borders of its tiles."""
+
+    start_ns: I64
+    end_ns: I64
+    edge: I64
+
+    def place(self, time_ns: I64) -> I64:
+        """How many operators began before each moment."""
+        return np.searchsorted(self.start_ns, time_ns, side="right")
+
+    def free(self, place: I64) -> tuple[I64, I64]:
+        """The stretch before the operator at each place in which no operator runs."""
+        last = np.iinfo(np.int64).max // 4
+        start = np.concatenate([[0], self.end_ns])[place]
+        return start, np.append(self.start_ns, last)[place]
+
+    def next_edge(self, time_ns: I64) -> I64:
+        """The first border at or after each moment."""
+        return self.edge[np.minimum(np.searchsorted(self.edge, time_ns, side="left"), len(self.edge) - 1)]
+
+    def longest_tile(self, start_ns: int, end_ns: int) -> tuple[int, int]:
+        """The longest of the tiles between two moments."""
+        edges = self.edge[(self.edge >= start_ns) & (self.edge <= end_ns)]
+        if len(edges) < 2:
+            return start_ns, end_ns
+        longest = int(np.argmax(np.diff(edges)))
+        return int(edges[longest]), int(edges[longest + 1])
+
+    def edge_before(self, time_ns: I64) -> I64:
+        """The last border before each moment."""
+        return self.edge[np.maximum(np.searchsorted(self.edge, time_ns, side="left") - 1, 0)]
+
+
+def on_cpu(
+    m: MeasuredProcess, window: tuple[int, int], builder: Builder, lane: HostLane
+) -> tuple[I64, I64, I64]:
+    """Adds issue, arrival, end and waiting of each collective in the window; returns the nodes of arrival and end per
+    row of the process's collectives, -1 outside, and the nodes of all ends."""
+    table, event = rows(m.view, m.kinds), row_events(m.view, m.kinds)
+    inside = np.flatnonzero((table.start_ns >= window[0]) & (table.end_ns <= window[1]))
+    arrive, done = np.full((2, len(event)), -1, np.int64)
+    if not len(inside):
+        return arrive, done, np.empty(0, np.int64)
+    host = _Host(*working_operators(m), lane.tiles.edge)
+    table, event = table.at(inside), event[inside]
+    issued = np.where(event >= 0, m.view.events.launch_ns[event], -1)
+    blocking = _on_thread(m, event, main_thread(m)) & _point_to_point(table)
+    issued = np.where(blocking | (issued < window[0]), table.start_ns, np.minimum(issued, table.start_ns))
+    nodes = lane.mark(builder, issued)
+    arrive[inside] = builder.add_nodes(table.start_ns)
+    waits = _waits(m, host, table, issued, blocking)
+    done[inside] = builder.add_nodes(waits.end_ns)
+    arcs = builder.add_arcs(nodes, arrive[inside])
+    builder.give_slot(arcs, slot(Sort.START_OF_MESSAGE), table.start_ns - issued)
+    _add_waits(builder, lane, done[inside], waits)
+    return arrive, done, done[inside]
+
+
+def _on_thread(m: MeasuredProcess, event: I64, thread: int | None) -> NDArray[np.bool_]:
+    on: NDArray[np.bool_] = np.where(event >= 0, m.view.events.stream[event], -1) == (
+        -2 if thread is None else thread
+    )
+    return on
+
+
+def _point_to_point(table: CollectiveRows) -> NDArray[np.bool_]:
+    sends = np.array([key.kind in POINT_TO_POINT for key in table.keys])
+    return sends[table.key]
+
+
+@dataclass(frozen=True)
+class _Waits:
+    """When the host went on after each of n collectives (-1: not known), from when it waited, and the end.
+
+    since_ns: the same moment as resumed_ns where it did not wait. end_ns: when the collective was done; its own record
+    may be late, on a thread that has to wait for a core.
+    """
+
+    resumed_ns: I64
+    since_ns: I64
+    end_ns: I64
+
+
+def _waits(
+    m: MeasuredProcess, host: _Host, table: CollectiveRows, issued: I64, blocking: NDArray[np.bool_]
+) -> _Waits:
+    """Seen waiting counts as seen; other instances of the same place in a step are waited for where the longest waiting
+    of that place was seen."""
+    end = table.end_ns
+    at = host.place(end)
+    free_from, free_to = host.free(at)
+    resumed = host.next_edge(end)
+    since = np.maximum(host.edge_before(end), issued)
+    free = (free_from <= end) & (end <= free_to)
+    seen = free & (end - since >= WAITED_NS) & (resumed - end <= TAIL_NS) | blocking
+    place = at - host.place(issued)
+    usual = _usual_place(_recurring(m, table, issued), place, np.where(seen, end - since, 0))
+    there = np.minimum(host.place(issued) + np.maximum(usual, 0), len(host.start_ns))
+    begins, ends = host.free(there)
+    begins = np.maximum(begins, issued)
+    passed = (usual >= 0) & ~seen & (end <= ends)
+    resumed = np.where(seen, resumed, np.where(passed, host.next_edge(np.maximum(begins, end)), -1))
+    since = np.where(seen, since, np.where(end <= begins, resumed, np.maximum(begins, host.edge_before(end))))
+    late = np.flatnonzero((usual >= 0) & ~seen & (end > ends))
+    for i in late.tolist():
+        since[i], resumed[i] = host.longest_tile(int(begins[i]), int(ends[i]))
+    done = end.copy()
+    done[late] = np.maximum(np.minimum(end, resumed)[late], table.start_ns[late])
+    return _Waits(resumed, since, done)
+
+
+def _recurring(m: MeasuredProcess, table: CollectiveRows, issued: I64) -> I64:
+    """A number per collective, the same for those that are the same call of the program in every step: of one kind and
+    size, and in a step the same one of them."""
+    alike = np.unique(np.stack([table.key.astype(np.int64), table.bytes]), axis=1, return_inverse=True)[
+        1
+    ].reshape(-1)
+    return recurring(np.searchsorted(m.steps.start_ns, issued, side="right"), alike, issued)
+
+
+def _usual_place(call: I64, place: I64, waited: I64) -> I64:
+    """The place of the longest waiting of each call; -1 for calls that were never waited for."""
+    usual = np.full(int(call.max(initial=0)) + 1, -1, np.int64)
+    order = np.argsort(waited, kind="stable")
+    order = order[waited[order] > 0]
+    usual[call[order]] = place[order]  # the last one written is the longest
+    return usual[call]
+
+
+def _add_waits(builder: Builder, lane: HostLane, done: I64, waits: _Waits) -> None:
+    known = np.flatnonzero(waits.resumed_ns >= np.maximum(waits.end_ns, 0))
+    resumed, end = waits.resumed_ns[known], waits.end_ns[known]
+    since = np.minimum(waits.since_ns[known], resumed)
+    nodes = lane.mark(builder, resumed, since)
+    waited, tail = since < end, resumed - end
+    usual = int(np.median(tail[waited])) if waited.any() else 0
+    arcs = builder.add_arcs(done[known], nodes)
+    builder.give_slot(arcs, slot(Sort.WAIT_TAIL), np.where(waited, tail, np.minimum(tail, usual)))

@@ -1,0 +1,54 @@
+"""A job's graph with its time by process, step and slot: what rules look at to suspect a cause."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.replay.job import JobGraph
+from harness.replay.sorts import N_PHASES, SLOTS, Sort
+
+HOST_SORTS = (Sort.HOST_WORK, Sort.HOST_PRODUCT, Sort.HOST_GAP, Sort.HOST_STALL, Sort.HOST_HELD)
+WORK_SORTS = (Sort.HOST_WORK, Sort.HOST_PRODUCT, Sort.DEVICE_WORK, Sort.DEVICE_PRODUCT)
+F64 = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Scene:
+    """One job before any rule has looked at it."""
+
+    job: JobGraph
+
+    @cached_property
+    def time_ns(self) -> NDArray[np.int64]:
+        """Nanoseconds by process, step and slot, shape (p, s, SLOTS)."""
+        job = self.job
+        p, s = job.step_begin.shape
+        step = job.step[job.amounts.arc]
+        inside = step >= 0
+        of = (job.process[job.amounts.arc] * s + step) * SLOTS + job.amounts.slot
+        sums = np.bincount(of[inside], job.amounts.ns[inside].astype(np.float64), p * s * SLOTS)
+        return sums.reshape(p, s, SLOTS).astype(np.int64)
+
+    @cached_property
+    def step_ns(self) -> float:
+        """The mean of the counted steps."""
+        return float(self.job.measured.mean())
+
+    def of(self, sorts: tuple[Sort, ...], phase: int | None = None) -> NDArray[np.int64]:
+        """Nanoseconds of these sorts, in one phase or in all, by process and step."""
+        found: NDArray[np.int64] = self.time_ns[:, :, slots(sorts, phase)].sum(axis=2)
+        return found
+
+    @property
+    def processes(self) -> int:
+        return len(self.job.processes)
+
+
+def slots(sorts: tuple[Sort, ...], phase: int | None = None) -> list[int]:
+    """The slots of some sorts, in one phase or in all."""
+    chosen = range(N_PHASES) if phase is None else (phase,)
+    return [sort * N_PHASES + p for sort in sorts for p in chosen]

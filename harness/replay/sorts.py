@@ -1,0 +1,44 @@
+"""The sorts of time that an arc of the graph is made of, so that an edit is a factor per sort.
+
+A *slot* is a sort in a phase; device time is not split by phases, since a kernel runs when its phase may be over.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from harness.analysis.process.phases import PHASES
+
+N_PHASES = len(PHASES)
+
+
+class Sort(IntEnum):
+    """What a stretch of an arc's time was."""
+
+    HOST_WORK = 0  # operators of a CPU trace that are no matrix product
+    HOST_PRODUCT = 1  # operators of a CPU trace that are matrix products or attention
+    HOST_GAP = (
+        2  # the host between operators, or between the calls of a trace with a GPU: Python and launching
+    )
+    HOST_STALL = 3  # of one stretch without an operator or call, what is longer than usual
+    HOST_HELD = 4  # of one operator, what is longer than the same operator in other steps
+    WAIT_TAIL = 5  # from the end of what the host waited for until it goes on
+    DEVICE_WORK = 6
+    DEVICE_PRODUCT = 7
+    DEVICE_COPY = 8
+    DEVICE_GAP = 9  # launch latency, and between kernels of a stream
+    START_OF_MESSAGE = 10  # from the issue of a collective until its backend takes part in it
+    TRANSFER = 11  # from the last rank's arrival until the collective is done
+
+
+SLOTS = len(Sort) * N_PHASES
+
+
+def slot(sort: int, phase: int = N_PHASES - 1) -> int:
+    """The slot of a sort in a phase, an index into PHASES; device time is in the last one."""
+    return sort * N_PHASES + phase
+
+
+def slots_of(sort: int) -> slice:
+    """All slots of a sort."""
+    return slice(sort * N_PHASES, (sort + 1) * N_PHASES)

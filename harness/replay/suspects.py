@@ -1,0 +1,131 @@
+"""The rules: each looks at a job's time and names what it suspects. A rule is one function; `RULES` names them all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.analysis.process.phases import PHASES
+from harness.replay.scene import F64, WORK_SORTS, Scene, slots
+from harness.replay.sorts import Sort
+from harness.replay.suspect import Cause, Suspect, culprits, hit
+
+STALLED = (Sort.HOST_STALL,)
+HELD = (Sort.HOST_STALL, Sort.HOST_HELD)
+FORWARD, BACKWARD, OPTIMIZER, DATA, _, OTHER = range(len(PHASES))
+_STALLS = {
+    FORWARD: Cause.HOST_STALL,
+    BACKWARD: Cause.HOST_STALL,
+    OPTIMIZER: Cause.HOST_STALL,
+    OTHER: Cause.CHECKPOINT,
+}
+LEAST = 0.02  # of a step: less is not looked at
+SLOW_DATA = 0.03  # of a step, from which loading data costs time also where no single wait is long
+_BY_CHANCE = 3.0  # times what is expected where a process is stopped at any moment
+_UNEVEN = 1.08  # a rank's work over the other ranks', from which it has more
+_SPREAD = 0.5  # how much the excess of two phases may differ to be called the same
+
+
+def suspects(scene: Scene) -> list[Suspect]:
+    """What every rule suspects."""
+    return [found for rule in RULES for found in rule(scene)]
+
+
+def data(scene: Scene) -> Iterator[Suspect]:
+    """The host waits in data loading."""
+    sorts: tuple[Sort, ...] = HELD
+    if scene.of((Sort.HOST_GAP,), DATA).mean() > SLOW_DATA * scene.step_ns:
+        sorts = (Sort.HOST_GAP, Sort.HOST_WORK, *HELD)
+    yield from _without(scene, Cause.DATA_STALL, slots(sorts, DATA), DATA)
+
+
+def host(scene: Scene) -> Iterator[Suspect]:
+    """The host stands still in a phase, between operators."""
+    own = _own_stalls(scene)
+    for phase, cause in _STALLS.items():
+        processes = tuple(np.flatnonzero(own[:, phase]).tolist())
+        if processes:
+            yield from _without(scene, cause, slots(STALLED, phase), phase, processes)
+
+
+def stopped(scene: Scene) -> Iterator[Suspect]:
+    """A process stands still anywhere, also inside operators."""
+    own = _own_stalls(scene)
+    for process in culprits(scene.of((Sort.HOST_HELD,)).sum(axis=1)):
+        chance = [phase for phase in _STALLS if not own[process, phase]]
+        chosen = [*slots((Sort.HOST_HELD,)), *(s for phase in chance for s in slots(STALLED, phase))]
+        yield from _without(scene, Cause.PAUSE, chosen, None, (process,))
+
+
+def _own_stalls(scene: Scene) -> NDArray[np.bool_]:
+    """Whether a process's stalls in a phase (processes, phases) are more than a process that is stopped at any moment
+    has there: then its operators are held up in proportion."""
+    held = scene.of((Sort.HOST_HELD,)).sum(axis=1)
+    work = scene.of((Sort.HOST_WORK, Sort.HOST_PRODUCT)).sum(axis=1)
+    own = np.zeros((scene.processes, len(PHASES)), np.bool_)
+    for phase in range(len(PHASES)):
+        gap = scene.of((Sort.HOST_GAP,), phase).sum(axis=1)
+        by_chance = held * gap / np.maximum(work, 1)
+        own[:, phase] = scene.of(STALLED, phase).sum(axis=1) > _BY_CHANCE * by_chance
+    return own
+
+
+def uneven(scene: Scene) -> Iterator[Suspect]:
+    """One rank has more work than the others."""
+    if scene.processes < 2:
+        return
+    phases = [scene.of(WORK_SORTS, phase).mean(axis=1) for phase in (FORWARD, BACKWARD)]
+    for process in range(scene.processes):
+        others = [p for p in range(scene.processes) if p != process]
+        own = np.array([by[process] for by in phases])
+        usual = np.array([np.median(by[others]) for by in phases])
+        if own.sum() < _UNEVEN * usual.sum() or not usual.all():
+            continue
+        more = own - usual
+        only_forward = more[1] < _SPREAD * more[0] * usual[1] / usual[0]
+        cause = Cause.EXTRA_COMPUTE if only_forward else Cause.LONG_SEQUENCES
+        gap = scene.of((Sort.HOST_GAP,)).mean(axis=1)
+        if not only_forward and gap[process] > _UNEVEN * np.median(gap[others]):
+            cause = Cause.NOISY_NEIGHBOUR
+        factor = scene.job.unchanged()
+        for phase, mine, theirs in zip((FORWARD, BACKWARD), own, usual, strict=True):
+            factor[process, slots(WORK_SORTS, phase)] = min(theirs / mine, 1.0)
+        yield Suspect(
+            cause,
+            (process,),
+            FORWARD if only_forward else None,
+            _more_than_usual(scene, process, others),
+            scene.job.scaled(factor),
+            f"{own.sum() / usual.sum():.2f} times the work of the other ranks",
+        )
+
+
+def _more_than_usual(scene: Scene, process: int, others: list[int]) -> NDArray[np.bool_]:
+    work = scene.of(WORK_SORTS, FORWARD) + scene.of(WORK_SORTS, BACKWARD)
+    more: F64 = work[process] - np.median(work[others], axis=0)
+    return hit(np.maximum(more, 0))
+
+
+def _without(
+    scene: Scene, cause: Cause, chosen: list[int], phase: int | None, processes: tuple[int, ...] | None = None
+) -> Iterator[Suspect]:
+    """The suspicion that the time in these slots is lost, where there is enough of it."""
+    time = scene.time_ns[:, :, chosen].sum(axis=2)
+    among = range(scene.processes) if processes is None else processes
+    total = time.sum(axis=1)
+    culprit = tuple(p for p in culprits(total) if p in among)
+    if not culprit or time[list(culprit)].mean() < LEAST * scene.step_ns:
+        return
+    factor = scene.job.unchanged()
+    for process in culprit:
+        factor[process, chosen] = 0
+    by_step = time[list(culprit)].max(axis=0)
+    steps = hit(by_step)
+    each = float(by_step[steps].mean()) / 1e6
+    evidence = f"{each:.1f} ms in {int(steps.sum())} of {len(steps)} steps"
+    yield Suspect(cause, culprit, phase, steps, scene.job.scaled(factor), evidence)
+
+
+RULES: tuple[Callable[[Scene], Iterator[Suspect]], ...] = (data, host, stopped, uneven)
