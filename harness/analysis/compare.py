@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from harness.analysis.machine import disturbances
 from harness.analysis.metrics import Number, metrics_by_name, step_durations_ns, tokens_per_step
+from harness.analysis.scaling import Scaling, scaling
 from harness.analysis.summary import TOP_KERNELS, KernelTime, Summary
 from harness.common.errors import RequestError
 from harness.experiment.exercises import EXERCISES, Experiment
@@ -106,6 +107,24 @@ class Comparison(ComparisonPart):
     doubts: list[str] = Field(default_factory=list)  # what else used the machine while a run was measured
     notes: list[str]
     on_cpu: bool = False  # all devices of both
+    scaling: list[Scaling] = Field(
+        default_factory=list
+    )  # a's and b's, where a series' runs differ in devices
+
+
+def compare_series(
+    runs: Sequence[tuple[str, Summary]], force: bool = False, numbers: Sequence[Number] = ()
+) -> list[Comparison]:
+    """Every run but the first against the first, with their places in the series of all. Raises RequestError as
+    `compare` does."""
+    (base, a), others = runs[0], runs[1:]
+    pairs = [compare(a, b, (base, name), force, numbers) for name, b in others]
+    rows = scaling([name for name, _ in runs], [s for _, s in runs])
+    if not rows:
+        return pairs
+    return [
+        pair.model_copy(update={"scaling": [rows[0], row]}) for pair, row in zip(pairs, rows[1:], strict=True)
+    ]
 
 
 def compare(

@@ -101,8 +101,12 @@ def _by_name(summary: Summary, per_rank: list[list[int]]) -> list[list[int]]:
 
 def tokens_per_step(summary: Summary) -> float | None:
     """Tokens of all ranks in one step; None where the training did not record them."""
-    counted = [t for t in summary.training if t.tokens and t.steps_counted]
-    return sum(t.tokens / t.steps_counted for t in counted if t.tokens) or None
+    return sum(t.tokens / t.steps_counted for t in summary.training if t.tokens and t.steps_counted) or None
+
+
+def samples_per_step(summary: Summary) -> float | None:
+    """Samples of all ranks in one step; None where the training did not record them."""
+    return sum(t.samples / t.steps_counted for t in summary.training if t.samples and t.steps_counted) or None
 
 
 def _steps(summary: Summary) -> Iterator[tuple[str, float | None]]:

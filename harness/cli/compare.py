@@ -39,7 +39,7 @@ def compare(
     ] = False,
 ) -> int:
     """What differs between runs: configuration first, then results."""
-    from harness.analysis.compare import compare as compare_summaries
+    from harness.analysis.compare import compare_series
     from harness.measure.stored import load_summary
     from harness.report.compare.terminal import render_comparisons
     from harness.report.tables.catalogue import numbers
@@ -47,8 +47,7 @@ def compare(
     if len(runs) < 2:
         raise RequestError(f"compare: give at least two runs, e.g. {PROGRAM} compare local-1 local-2")
     found = [load_summary(token) for token in runs]
-    (base, a), declared = found[0], numbers()
-    pairs = [compare_summaries(a, b, (base, name), force, declared) for name, b in found[1:]]
+    pairs = compare_series(found, force, numbers())
     if html is not None:
         _write_page(found, pairs, html)
     if as_json:

@@ -111,6 +111,7 @@ def report(
 def _text(paths: list[str], summaries: list[Summary], full: bool, page: bool) -> str:
     from harness.cli.screen import columns
     from harness.measure.request import resolve_path
+    from harness.report.compare.terminal import render_series
     from harness.report.exercise_0.terminal import is_comm_run, render_comm
     from harness.report.tables.screen import WIDTH
     from harness.report.tables.terminal import render, render_short
@@ -118,9 +119,9 @@ def _text(paths: list[str], summaries: list[Summary], full: bool, page: bool) ->
     tests = [path for path in map(resolve_path, paths) if is_comm_run(path)]
     if len(tests) == len(paths):
         return "\n".join(map(render_comm, tests))
-    if full:
-        return "\n".join(render(s, columns(WIDTH)) for s in summaries)
-    return "\n".join(render_short(s, columns(WIDTH), page=page) for s in summaries)
+    width = columns(WIDTH)
+    texts = [render(s, width) if full else render_short(s, width, page=page) for s in summaries]
+    return "\n".join([*texts, *filter(None, [render_series(summaries, width)])])
 
 
 def _wants_page(html: Path | None, window: WindowChoice, refused: bool) -> bool:

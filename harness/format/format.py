@@ -100,7 +100,7 @@ _UNITS: tuple[tuple[str, Callable[[float], str]], ...] = (
     (r"_ns$", duration),
     (r"_ns_per_token$", lambda ns: f"{duration(ns)} a token"),
     (r"_bytes$|^bytes_", amount),
-    (r"_share(_|$)|_fraction$|bubble$|^mfu$", percent),
+    (r"_share(_|$)|_fraction$|bubble$|^mfu$|_efficiency$|^load_balance$", percent),
     (r"_count$", per_step),
     (r"^tokens_per_s(_per_rank)?$", lambda value: amount(value, "tokens/s")),
     (r"_joules$", lambda value: amount(value, "J")),

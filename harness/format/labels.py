@@ -56,6 +56,7 @@ _FIELDS = {
     "collectives.waiting_ns": "waiting in collectives",
     "collectives.bus_bandwidth_gb_per_s": "bus bandwidth of collectives",
     "collective_fits.alpha_ns, beta_ns_per_byte": "latency α and bandwidth 1/β",
+    "pop": "efficiency as POP defines it",
     "pipeline.stages, expected_bubble_fraction": "the pipeline's stages and the bubble that theory expects",
 }
 

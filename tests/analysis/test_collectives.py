@@ -84,7 +84,7 @@ def test_ranks_that_take_turns_to_be_last_are_no_stragglers() -> None:
 def test_waiting_is_withheld_when_a_member_was_not_read() -> None:
     found = job(rank(0, [(0, 100)], 4), rank(1, [(0, 90)], 4))
     assert [c.waiting_ns for c in found.collectives] == [None]
-    assert [w.field for w in found.quality.withheld] == ["collectives.waiting_ns"]
+    assert [w.field for w in found.quality.withheld] == ["collectives.waiting_ns", "pop"]
     assert any(f.what == "ranks are missing" for f in found.quality.findings)
 
 

@@ -212,6 +212,7 @@ def test_a_lost_report_of_one_node_is_noticed_by_what_the_training_says(tmp_path
     assert {w.field for w in found.quality.withheld} == {
         "collectives.waiting_ns",
         "collectives.bus_bandwidth_gb_per_s",
+        "pop",
     }
 
 

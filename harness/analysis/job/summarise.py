@@ -11,6 +11,7 @@ from harness.analysis.job import collective_table, grouping
 from harness.analysis.job.clocks import align_clocks
 from harness.analysis.job.collective_fit import collective_phases, fits, withheld_fits
 from harness.analysis.job.matching import JobCollectives, match_collectives
+from harness.analysis.job.pop import pop_efficiency
 from harness.analysis.process.device import kind_table
 from harness.analysis.process.idle import cause_table
 from harness.analysis.process.launches import merge_copies
@@ -57,11 +58,17 @@ def summarise_job(parts: Sequence[RankPart], world_size: int | None = None) -> S
     sizes = collective_table.message_sizes(job)
     collectives = collective_table.tabulate(job, clocks)
     pipe = _pipeline(parts, clocks, size)
+    pop, without_pop = pop_efficiency(devices, parts[0].window, _unread(parts, size, devices))
     return Summary(
         quality=_quality(
             parts,
             grouping.judge_job(parts, size, job, clocks),
-            [*_withheld(parts, job, size, collectives), *withheld_fits(sizes), *withheld_theory(pipe)],
+            [
+                *_withheld(parts, job, size, collectives),
+                *withheld_fits(sizes),
+                *withheld_theory(pipe),
+                *without_pop,
+            ],
         ),
         window=parts[0].window,
         sources=[part.source for part in parts],
@@ -71,6 +78,7 @@ def summarise_job(parts: Sequence[RankPart], world_size: int | None = None) -> S
         backend=next((part.backend for part in parts if part.backend), None),
         steps=_steps(parts),
         devices=devices,
+        pop=pop,
         kinds=kind_table(_sum_kinds(devices)),
         kernels=kernels,
         unclassified=unclassified,
@@ -116,6 +124,15 @@ def _withheld(
             "the size of a group was not recorded, and its ranks were not all read, or could not be matched"
         )
         yield Withheld(field="collectives.bus_bandwidth_gb_per_s", reason=reason)
+
+
+def _unread(parts: Sequence[RankPart], world_size: int | None, devices: Sequence[Device]) -> str:
+    """How many ranks were not read, as a reason; empty: all were, as far as is known."""
+    if len(parts) < (world_size or 1):
+        return f"{len(parts)} of {world_size} ranks were read, and the device with most work may be missing"
+    if world_size is None and len(devices) == 1 and devices[0].communication_ns:
+        return "one device was read, and those with which it communicates were not"
+    return ""
 
 
 def _steps(parts: Sequence[RankPart]) -> Steps:

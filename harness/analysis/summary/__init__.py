@@ -35,6 +35,7 @@ from harness.analysis.summary.machine import RankTraining as RankTraining
 from harness.analysis.summary.replay import Replay as Replay
 from harness.analysis.summary.replay import TimeLost as TimeLost
 from harness.analysis.summary.replay import WhatIf as WhatIf
+from harness.analysis.summary.pop import PopEfficiency as PopEfficiency
 from harness.analysis.summary.time import Device as Device
 from harness.analysis.summary.time import Gap as Gap
 from harness.analysis.summary.time import HtaSplit as HtaSplit
@@ -73,6 +74,7 @@ class Summary(SummaryPart):
     backend: str | None = None
     steps: Steps = Field(default_factory=lambda: Steps(source="none"))
     devices: list[Device] = Field(default_factory=list)
+    pop: PopEfficiency | None = None
     kinds: list[KindTime] = Field(default_factory=list)
     kernels: list[KernelTime] = Field(default_factory=list)
     unclassified: list[KernelTime] = Field(default_factory=list)

@@ -11,6 +11,7 @@ from harness.analysis.compare import Comparison
 from harness.analysis.summary import Summary
 from harness.format.format import middle
 from harness.report.compare.breakdown import explained, is_per_token, steps_in_parts
+from harness.report.compare.series import rows_of, series_notes, series_table
 from harness.report.compare.split import split_section
 from harness.report.compare.steps import steps_section
 from harness.report.compare.tables import (
@@ -66,6 +67,7 @@ def compose_comparison(compared: Compared, drawn: Timelines = NO_TIMELINES) -> P
         steps_section(labels, summaries, pairs),
         split_section(found, per_token),
         _results(compared),
+        _efficiency(compared),
     ]
     before += [] if drawn.packed else [Section("timelines", "Timelines", note=drawn.missing)]
     after = [
@@ -119,3 +121,13 @@ def _configuration(compared: Compared) -> Section:
 def _results(compared: Compared) -> Section:
     shown = result_table(compared.pairs)
     return Section("results", "Results", tables=[shown] if shown.rows else [])
+
+
+def _efficiency(compared: Compared) -> Section:
+    """The efficiencies of a series on unlike numbers of devices; empty for other runs."""
+    title, pairs = "Efficiency over the series", compared.pairs
+    if not pairs[0].scaling:
+        return Section("efficiency", title)
+    rows = rows_of(pairs)
+    lead = " ".join(f"{note}." for note in series_notes(letters(pairs), compared.summaries, rows))
+    return Section("efficiency", title, lead, tables=[series_table(letters(pairs), compared.summaries, rows)])

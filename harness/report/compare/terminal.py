@@ -8,8 +8,10 @@ from dataclasses import replace
 from textwrap import wrap
 
 from harness.analysis.compare import Comparison
+from harness.analysis.scaling import scaling
 from harness.analysis.summary import Summary
 from harness.report.compare.breakdown import explained, is_per_token, steps_in_parts
+from harness.report.compare.series import CAPTION, rows_of, series_notes, series_table
 from harness.report.compare.tables import (
     ONE_RUN_EACH,
     SHOWN_KERNELS,
@@ -20,6 +22,7 @@ from harness.report.compare.tables import (
     doubts,
     is_clear,
     kernel_rows,
+    letter,
     letters,
     medians,
     precision_table,
@@ -27,7 +30,8 @@ from harness.report.compare.tables import (
     result_table,
 )
 from harness.report.elements import Table
-from harness.report.tables.screen import WIDTH, table
+from harness.report.tables.screen import WIDTH, Screen, table
+from harness.report.tables.terminal import place_of
 
 _KERNEL_WIDTH = 70
 
@@ -45,12 +49,26 @@ def render_comparisons(pairs: Pairs, summaries: Sequence[Summary] = ()) -> str:
         )
         + _how_sure(pairs),
         _titled("Results", result_table(pairs)),
+        _efficiency(pairs, summaries),
         _titled("Collectives, per rank and step", collective_table(pairs)),
         *(_precisions(pair, other) for other, pair in others),
         *(_kernels(pair, other) for other, pair in others),
         "\n".join(f"note: {note}" for note in remarks(pairs)),
     ]
     return "\n\n".join(b for b in blocks if b) + "\n"
+
+
+def render_series(summaries: Sequence[Summary], width: int = WIDTH) -> str:
+    """The efficiencies of several reported jobs, side by side; empty unless two are known."""
+    known = [s for s in summaries if s.pop is not None]
+    if len(known) < 2:
+        return ""
+    places, screen = [place_of(s) for s in known], Screen(width)
+    short = [letter(i) for i in range(len(known))]
+    rows = scaling(short, known)
+    notes = [line for note in series_notes(short, known, rows) for line in screen.wrapped(f"  {note}", "  ")]
+    legend = [screen.cut(f"{x}: {place}") for x, place in zip(short, places, strict=True)]
+    return "\n".join([*legend, *screen.block(series_table(short, known, rows)), *notes]) + "\n"
 
 
 def names(pairs: Pairs) -> list[str]:
@@ -102,6 +120,16 @@ def _whys(pairs: Pairs, summaries: Sequence[Summary]) -> list[str]:
 def _indented(text: str) -> str:
     """The text in indented lines below a title."""
     return "".join(f"\n  {line}" for line in wrap(text, WIDTH - 2))
+
+
+def _efficiency(pairs: Pairs, summaries: Sequence[Summary]) -> str:
+    """The efficiencies of a series on unlike numbers of devices; empty for other runs."""
+    if not pairs[0].scaling:
+        return ""
+    rows = rows_of(pairs)
+    return _titled(CAPTION, series_table(letters(pairs), summaries, rows)) + "".join(
+        map(_indented, series_notes(letters(pairs), summaries, rows))
+    )
 
 
 def _kernels(comparison: Comparison, other: str) -> str:

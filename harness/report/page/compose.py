@@ -25,6 +25,7 @@ from harness.format.labels import are_cpus, cause_word
 from harness.measure.condensed import Condensed
 from harness.report.elements import Figure, Page, Section
 from harness.report.page.communication import communication_section
+from harness.report.page.efficiency import efficiency_section
 from harness.report.page.exercise_0 import answer_sentences, tests_section
 from harness.report.page.inputs import Inputs, gather
 from harness.report.page.links import links_of_run, links_of_site
@@ -48,6 +49,7 @@ _BEFORE: tuple[Callable[[Summary, Inputs], Section], ...] = (
     tests_section,
     steps_section,
     split_section,
+    efficiency_section,
 )
 _AFTER: tuple[Callable[[Summary, Inputs], Section], ...] = (
     work_section,

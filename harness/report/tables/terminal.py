@@ -15,6 +15,7 @@ from harness.format.device_time import busiest_and_idlest
 from harness.format.format import cut, duration
 from harness.format.labels import device_names, field_word, host_names, recording, work_word
 from harness.report.tables import catalogue
+from harness.report.tables.efficiency import efficiency_words
 from harness.report.tables.machine import SPEED
 from harness.report.tables.screen import WIDTH, CommandLine, Screen, table
 from harness.report.tables.table import TableOf
@@ -46,7 +47,7 @@ def render_short(summary: Summary, width: int = WIDTH, whole: str = "--full", pa
     """
     screen = Screen(width)
     blocks = [_header(summary, screen), _answer(summary, screen), _split(summary, screen, *_FEW_DEVICES)]
-    blocks += [_quality(summary, screen), _speed(summary, screen)]
+    blocks += [_quality(summary, screen), [*_speed(summary, screen), *_efficiency(summary, screen)]]
     further = [t.topic for t in catalogue.TABLES if t.topic and _table(t, summary, screen)]
     topics = dict.fromkeys(work_word(summary.devices) if name == "kernels" else name for name in further)
     timeline = ", with a timeline" if summary.sources else ""
@@ -82,13 +83,23 @@ def _joined(blocks: Iterable[list[str]], screen: Screen) -> str:
 
 
 def _header(s: Summary, screen: Screen) -> list[str]:
-    files = sorted({x.path for x in s.sources})
+    files = files_of(s)
     size = f"world size {s.world_size}" if s.world_size else ""
     facts = filter(None, (_read(s, files), size, host_names(s), device_names(s), s.backend))
-    place = printable(_place(files) or (s.run or {}).get("job_id") or "run")
+    place = place_of(s)
     if len(place) > screen.width:
         place = "…" + place[1 - screen.width :]  # the end of a path says most
     return [place, *screen.wrapped("  " + " · ".join(facts), "  ")]
+
+
+def files_of(s: Summary) -> list[str]:
+    """The traces that were read, each once."""
+    return sorted({x.path for x in s.sources})
+
+
+def place_of(s: Summary) -> str:
+    """What the summary is about: a file or a folder; of a run its directory, without a trace its id."""
+    return printable(_place(files_of(s)) or str((s.run or {}).get("job_id") or "run"))
 
 
 def _answer(s: Summary, screen: Screen) -> list[str]:
@@ -170,6 +181,11 @@ def _speed(s: Summary, screen: Screen) -> list[str]:
         text if i == 0 else f"{name} {text}" for i, (name, text) in enumerate(rows) if i == 0 or name == "MFU"
     ]
     return screen.wrapped(f"Speed: {'; '.join(texts)}", "  ") if rows else []
+
+
+def _efficiency(s: Summary, screen: Screen) -> list[str]:
+    words = efficiency_words(s)
+    return screen.wrapped(f"{words}.", "  ") if words else []
 
 
 def render_hta(summary: Summary) -> str:

@@ -1,0 +1,121 @@
+"""A series of runs: compute per unit of work against the smallest run, and why that is not known."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from harness.analysis.compare import compare_series
+from harness.analysis.job.pop import Times, from_times
+from harness.analysis.scaling import how_it_scales, scaling
+from harness.analysis.summary import RankTraining, Summary
+from harness.report.compare.page import Compared, compose_comparison
+from harness.report.compare.terminal import render_comparisons, render_series
+
+STEPS = 5
+
+
+def run(devices: int, useful_ns: int, work: int | None, of: str = "tokens", **more: Any) -> Summary:
+    """`devices` devices that compute `useful_ns` each in every step of 1,000 ns; `work` tokens of all in a step."""
+    each = Times(useful_ns * STEPS, useful_ns * STEPS, 1000 * STEPS)
+    counts: dict[str, Any] = {of: work * STEPS // devices} if work else {}
+    training = [RankTraining(rank=r, steps_counted=STEPS, **counts, **more) for r in range(devices)]
+    return Summary(pop=from_times([each] * devices, STEPS), training=training)
+
+
+def names(*runs: Summary) -> list[str]:
+    return [f"run {i}" for i in range(len(runs))]
+
+
+def test_strong_scaling_counts_all_compute_of_the_same_work_against_the_smallest_run() -> None:
+    """4 devices compute 250 each in place of 900 in one: 1,000 in all."""
+    runs = run(4, 250, 64), run(1, 900, 64), run(2, 450, 64)
+    four, one, two = rows = scaling(names(*runs), runs)
+    assert [row.devices for row in rows] == [4, 1, 2]
+    assert four.computation_scalability == pytest.approx(0.9)
+    assert four.global_efficiency == pytest.approx(0.9 * 0.25)
+    assert (one.computation_scalability, two.computation_scalability) == (1.0, 1.0)
+    assert one.global_efficiency == pytest.approx(0.9)
+    assert how_it_scales(rows).startswith("strong")
+
+
+@pytest.mark.parametrize("of", ["tokens", "samples"])
+def test_weak_scaling_counts_compute_per_unit_of_work(of: str) -> None:
+    runs = run(1, 400, 10, of), run(8, 500, 80, of)
+    rows = scaling(names(*runs), runs)
+    assert [row.unit for row in rows] == [of, of]
+    assert rows[1].computation_scalability == pytest.approx(0.8)
+    assert how_it_scales(rows).startswith("weak")
+
+
+def test_a_series_that_is_neither_is_counted_per_token() -> None:
+    runs = run(1, 400, 10), run(2, 400, 30)
+    rows = scaling(names(*runs), runs)
+    assert rows[1].computation_scalability == pytest.approx(400 / 10 / (2 * 400 / 30))
+    assert how_it_scales(rows) == "neither strong nor weak scaling: compute is counted per token"
+
+
+def reasons(*runs: Summary) -> set[str | None]:
+    rows = scaling(names(*runs), runs)
+    assert rows and all(row.computation_scalability is None and row.global_efficiency is None for row in rows)
+    assert how_it_scales(rows) == "" or rows[0].work_per_step is not None
+    return {row.unknown for row in rows}
+
+
+def test_unknown_work_is_said_and_not_guessed() -> None:
+    assert reasons(run(1, 400, 10), run(2, 400, None)) == {
+        "the tokens or samples of a step are not recorded for run 1"
+    }
+    assert reasons(run(1, 400, 10), run(2, 400, 10, "samples")) == {
+        "some runs record tokens, the others samples"
+    }
+
+
+def test_runs_of_other_models_are_no_series() -> None:
+    assert reasons(run(1, 4, 1, model="a"), run(2, 4, 1, model="b")) == {
+        "the runs train several models: a, b"
+    }
+
+
+def test_a_run_without_efficiencies_is_in_the_series_with_its_reason() -> None:
+    without = run(4, 400, 40).model_copy(update={"pop": None})
+    runs = run(1, 400, 10), without, run(2, 500, 20)
+    rows = scaling(names(*runs), runs)
+    assert [row.computation_scalability for row in rows] == [1.0, None, pytest.approx(0.8)]
+    assert rows[1].unknown == "its efficiencies are not known"
+
+
+def test_runs_on_as_many_devices_are_no_series() -> None:
+    runs = run(2, 400, 10), run(2, 500, 10)
+    assert scaling(names(*runs), runs) == []
+
+
+def test_every_pair_of_a_comparison_knows_its_place_in_the_whole_series() -> None:
+    runs = run(4, 250, 64), run(1, 900, 64), run(2, 500, 64)
+    pairs = compare_series(list(zip("abc", runs, strict=True)))
+    assert [[row.run for row in pair.scaling] for pair in pairs] == [["a", "b"], ["a", "c"]]
+    assert pairs[1].scaling[1].computation_scalability == pytest.approx(0.9), "against b, which is smallest"
+
+
+def test_terminal_page_and_report_show_the_series_side_by_side() -> None:
+    runs = run(1, 900, 64), run(4, 250, 64)
+    pairs = compare_series(list(zip("ab", runs, strict=True)))
+    (section,) = [
+        x for x in compose_comparison(Compared(("a", "b"), runs, pairs)).before if x.id == "efficiency"
+    ]
+    (table,) = section.tables
+    shown = {row[0]: list(row[1:]) for row in table.rows}
+    assert shown["devices"] == ["1", "4"] and shown["tokens per step"] == ["64", "64"]
+    assert shown["· computation scalability"] == ["100.0 %", "90.0 %"]
+    assert shown["global efficiency"] == ["90.0 %", "22.5 %"]
+    assert shown["· · · transfer"] == ["not known", "not known"]
+    assert "Strong scaling" in section.lead and "ideal network was not replayed" in section.lead
+    for text in (render_comparisons(pairs, runs), render_series(runs)):
+        lines = [line.split() for line in text.splitlines()]
+        assert ["·", "computation", "scalability", "100.0", "%", "90.0", "%"] in lines
+        assert "Strong scaling" in text and "Serialisation and transfer are not known for a, b" in text
+
+
+def test_one_job_alone_is_no_series_in_a_report() -> None:
+    assert render_series([run(1, 900, 64)]) == ""

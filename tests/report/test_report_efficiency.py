@@ -1,0 +1,94 @@
+"""The efficiencies of one job in terminal, page, file and comparison: all factors, and why one is not known."""
+
+from __future__ import annotations
+
+import csv
+from math import prod
+from pathlib import Path
+
+import pytest
+
+from harness.analysis.compare import compare, ratios
+from harness.analysis.job.pop import with_ideal_network
+from harness.analysis.summary import PopEfficiency, Summary, Withheld
+from harness.analysis.summary.pop import NO_REPLAY
+from harness.report.page.compose import compose
+from harness.report.page.inputs import Inputs
+from harness.report.tables import catalogue
+from harness.report.tables.efficiency import EFFICIENCY
+from harness.report.tables.files import write_tables
+from harness.report.tables.terminal import render, render_short
+from tests.report.conftest import Made
+
+
+def known(s: Summary) -> PopEfficiency:
+    assert s.pop is not None
+    return s.pop
+
+
+def replayed(s: Summary) -> Summary:
+    """With an ideal network half of the loss to communication is gone."""
+    p = known(s)
+    ideal_ns = round(p.elapsed_ns * (1 + p.communication) / 2)
+    return s.model_copy(update={"pop": with_ideal_network(p, ideal_ns)})
+
+
+def cells(s: Summary) -> dict[str, list[str]]:
+    return {row[0]: list(row[1:]) for row in EFFICIENCY.on_page(s).rows}
+
+
+def test_terminal_and_page_name_every_factor_and_why_one_is_not_known(made: Made) -> None:
+    (section,) = [x for x in compose(made.summary, Inputs()).before if x.id == "efficiency"]
+    (table,) = section.tables
+    whole = render(made.summary)
+    for row in table.rows:
+        assert any(line.split() == " ".join(row).split() for line in whole.splitlines()), row
+    assert cells(made.summary)["· · transfer"] == ["not known", NO_REPLAY]
+    assert "Only compute is useful" in section.lead and "operators stand in" not in section.lead
+    assert "operators stand in" not in whole
+
+
+def test_with_a_replay_all_factors_are_percentages(made: Made) -> None:
+    shown = cells(replayed(made.summary))
+    assert all(value.endswith(" %") for value, _ in shown.values()) and len(shown) == 6
+    assert NO_REPLAY not in render(replayed(made.summary))
+
+
+def test_the_first_screen_has_the_product_in_one_line(made: Made) -> None:
+    p = known(made.summary)
+    (line,) = (x for x in render_short(made.summary).splitlines() if x.startswith("Parallel efficiency"))
+    whole, *factors = (float(word) for word in line.split() if word[0].isdigit())
+    assert whole == pytest.approx(100 * prod(f / 100 for f in factors), abs=0.2)
+    assert whole == pytest.approx(100 * p.parallel, abs=0.06)
+    alone = made.summary.model_copy(update={"pop": p.model_copy(update={"devices": 1})})
+    assert "Parallel efficiency" not in render_short(alone), "one device: the split says it all"
+
+
+def test_where_it_is_withheld_no_table_is_shown_and_the_reason_is(made: Made) -> None:
+    quality = made.summary.quality.model_copy(
+        update={"withheld": [Withheld(field="pop", reason="2 of 4 were read")]}
+    )
+    s = made.summary.model_copy(update={"pop": None, "quality": quality})
+    assert "not given: efficiency as POP defines it: 2 of 4 were read" in render(s)
+    assert "parallel efficiency" not in render(s)
+    assert "efficiency" not in [x.id for x in compose(s, Inputs()).before]
+
+
+def test_the_file_has_all_digits_and_the_times(made: Made, tmp_path: Path) -> None:
+    write_tables([made.summary, replayed(made.summary)], tmp_path)
+    with (tmp_path / "pop.csv").open() as file:
+        first, second = csv.DictReader(file)
+    p = known(made.summary)
+    assert float(first["parallel"]) == p.parallel and int(first["max_active_ns"]) == p.max_active_ns
+    assert first["transfer"] == "" and float(second["transfer"]) < 1
+
+
+def test_compare_holds_each_efficiency_against_the_base(made: Made) -> None:
+    pair = compare(made.summary, replayed(made.summary), ("a", "b"), numbers=catalogue.numbers())
+    found = ratios(pair)
+    assert found["parallel_efficiency"] == found["orchestration_efficiency"] == 1.0
+    assert found["transfer_efficiency"] is None, "a was not replayed"
+    assert (
+        next(c.b for c in pair.changes if c.name == "transfer_efficiency")
+        == known(replayed(made.summary)).transfer
+    )
