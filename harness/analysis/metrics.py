@@ -179,9 +179,10 @@ def _collectives(summary: Summary) -> Iterator[tuple[str, float | None]]:
 
 
 def waiting_share(summary: Summary) -> float | None:
-    """Waiting as a share of the time of all collectives, sends and receives; None where no waiting was measured."""
+    """Waiting as a share of the time of all collectives, sends and receives, without what they wait for a profiler;
+    None where no waiting was measured."""
     waiting = [c.waiting_ns for c in summary.collectives if c.waiting_ns is not None]
-    duration = sum(c.duration_ns for c in summary.collectives)
+    duration = sum(c.duration_ns - c.profiler_ns for c in summary.collectives)
     return sum(waiting) / duration if duration and waiting else None
 
 

@@ -42,6 +42,7 @@ class _Sums:
     duration_ns: int = 0
     spans: int = 0
     waiting_ns: int | None = None
+    profiler_ns: int = 0
     skew_ns: int = 0
     skewed: int = 0  # instances whose skew could be measured
     transfer_time_ns: int = 0  # once per instance: what bandwidth is computed from
@@ -85,11 +86,13 @@ def _add_matched(s: _Sums, m: MatchedGroup, chosen: I64, clocks: dict[str, Clock
     s.bytes += int(np.maximum(m.bytes[chosen], 0).sum())
     s.transfer_time_ns += int(fastest.sum())
     if len(m.parts) > 1 and m.complete:
-        s.waiting_ns = (s.waiting_ns or 0) + int((duration - fastest).sum())
-        start = _aligned_starts(m, chosen, clocks)
+        own, waits = ~m.of_profiler[chosen], (duration - fastest).sum(axis=0)
+        s.waiting_ns = (s.waiting_ns or 0) + int(waits[own].sum())
+        s.profiler_ns += int(waits[~own].sum())
+        start = _aligned_starts(m, chosen[own], clocks)
         if start is not None:
             s.skew_ns += int((start.max(axis=0) - start.min(axis=0)).sum())
-            s.skewed += len(chosen)
+            s.skewed += start.shape[1]
             _count_last(s, m, start)
 
 
@@ -158,8 +161,11 @@ def _row(key: Key, s: _Sums) -> Collective:
         duration_ns=s.duration_ns,
         mean_ns=round(s.duration_ns / s.spans),
         waiting_ns=s.waiting_ns,
-        transfer_ns=None if s.waiting_ns is None else s.duration_ns - s.waiting_ns,
-        waiting_fraction=None if s.waiting_ns is None else s.waiting_ns / max(s.duration_ns, 1),
+        transfer_ns=None if s.waiting_ns is None else s.duration_ns - s.waiting_ns - s.profiler_ns,
+        waiting_fraction=None
+        if s.waiting_ns is None
+        else s.waiting_ns / max(s.duration_ns - s.profiler_ns, 1),
+        profiler_ns=s.profiler_ns,
         mean_start_skew_ns=round(s.skew_ns / s.skewed) if s.skewed else None,
         algorithm_bandwidth_gb_per_s=algorithm,
         bus_bandwidth_gb_per_s=algorithm * factor if algorithm is not None and factor is not None else None,
@@ -220,7 +226,7 @@ def stragglers(job: JobCollectives, clocks: dict[str, Clock]) -> list[Straggler]
     share: defaultdict[int, float] = defaultdict(float)
     skew, time = 0, 0
     for m in job.matched:
-        chosen = np.flatnonzero(m.inside)
+        chosen = np.flatnonzero(m.inside & ~m.of_profiler)
         if len(m.parts) < 2 or not m.complete or not len(chosen):
             continue
         if (start := _aligned_starts(m, chosen, clocks)) is None:

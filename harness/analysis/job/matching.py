@@ -59,6 +59,9 @@ class MatchedGroup:
     end_ns: I64
     inside: NDArray[np.bool_]  # (n,) started inside every rank's window
     row: I64  # (r, n) each rank's own numbers of the rows
+    of_profiler: NDArray[
+        np.bool_
+    ]  # (n,) waits for a rank's profiler, not for its work; see profiler_waits.py
     whole_job: bool = True  # every rank of the job was read, as far as its world size is recorded
 
     @property
@@ -324,4 +327,5 @@ def _tables(group: Group, placed: list[_Placed]) -> MatchedGroup:
         end + epoch,
         inside,
         np.stack([r.row for r in rows]),
+        np.zeros(n, np.bool_),
     )

@@ -12,6 +12,7 @@ from harness.analysis.job.clocks import align_clocks
 from harness.analysis.job.collective_fit import collective_phases, fits, withheld_fits
 from harness.analysis.job.matching import JobCollectives, match_collectives
 from harness.analysis.job.pop import pop_efficiency
+from harness.analysis.job.profiler_waits import without_profilers
 from harness.analysis.process.device import kind_table
 from harness.analysis.process.idle import cause_table
 from harness.analysis.process.launches import merge_copies
@@ -53,6 +54,7 @@ def summarise_job(parts: Sequence[RankPart], world_size: int | None = None) -> S
     size = grouping.world_size(parts, world_size)
     job = match_collectives(parts, size)
     clocks = align_clocks(parts, job.matched)
+    job, of_profilers = without_profilers(job, parts, clocks)
     kernels, unclassified, ranges = _tables(parts)
     devices = [device for part in parts for device in part.devices]
     sizes = collective_table.message_sizes(job)
@@ -62,7 +64,7 @@ def summarise_job(parts: Sequence[RankPart], world_size: int | None = None) -> S
     return Summary(
         quality=_quality(
             parts,
-            grouping.judge_job(parts, size, job, clocks),
+            [*grouping.judge_job(parts, size, job, clocks), *of_profilers],
             [
                 *_withheld(parts, job, size, collectives),
                 *withheld_fits(sizes),

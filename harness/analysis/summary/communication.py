@@ -24,6 +24,7 @@ class Collective(SummaryPart):
     waiting_ns: int | None = None
     transfer_ns: int | None = None
     waiting_fraction: float | None = None
+    profiler_ns: int = 0
     mean_start_skew_ns: int | None = None
     algorithm_bandwidth_gb_per_s: float | None = None
     bus_bandwidth_gb_per_s: float | None = None

@@ -10,7 +10,7 @@ from harness.format.format import amount, binary_size, duration, percent
 from harness.report.elements import Figure, Section, Table, table
 from harness.report.exercise_0.results import Fit, Result
 from harness.report.page.inputs import Inputs
-from harness.report.palette import CAUSES, COLLECTIVES, COMMUNICATION, MARKS
+from harness.report.palette import CAUSES, COLLECTIVES, COMMUNICATION, IDLE, MARKS
 from harness.report.plots import plotly_json
 from harness.report.tables.catalogue import page_tables
 from harness.report.tables.communication import SHOWN, inverse
@@ -57,17 +57,17 @@ def _wait_and_transfer(s: Summary) -> Figure:
     known = [c for c in chosen if c.waiting_ns is not None]
     waiting = [(c.waiting_ns or 0) / 1e6 for c in chosen]
     whole = [0.0 if c.waiting_ns is not None else c.duration_ns / 1e6 for c in chosen]
-    transfer = [
-        max(c.duration_ns - (c.waiting_ns or 0), 0) / 1e6 if c.waiting_ns is not None else 0.0 for c in chosen
-    ]
+    transfer = [(c.transfer_ns or 0) / 1e6 for c in chosen]
+    profiler = [c.profiler_ns / 1e6 for c in chosen]
     both = plotly_json.stripes(COMMUNICATION, CAUSES["communication"])
     data = [
         plotly_json.bars("transfer", transfer, labels, COMMUNICATION),
         plotly_json.bars("waiting for other ranks", waiting, labels, CAUSES["communication"]),
+        plotly_json.bars("waiting for a profiler", profiler, labels, IDLE),
         plotly_json.bars("transfer and waiting together", whole, labels, "", marker=both),
     ]
     axes = plotly_json.layout("time, all ranks (ms)", plotly_json.NAMES, barmode="stack")
-    share = sum(c.waiting_ns or 0 for c in known) / max(sum(c.duration_ns for c in known), 1)
+    share = sum(c.waiting_ns or 0 for c in known) / max(sum(c.duration_ns - c.profiler_ns for c in known), 1)
     words = f"Time in collectives by kind. {percent(share)} of it is waiting for other ranks." if known else (
         "Time in collectives by kind; waiting for other ranks is part of it: the ranks could not be matched."
     )  # fmt: skip
