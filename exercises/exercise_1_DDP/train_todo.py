@@ -19,7 +19,7 @@ import sys
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))  # `exercises` is found from anywhere
 
@@ -41,6 +41,7 @@ from exercises.utils.capture import Capture, open_capture
 from exercises.utils.data import TokenBatch, check_vocabulary, load_vocabulary
 from exercises.utils.describe import describe
 from exercises.utils.errors import run_script
+from exercises.utils.faults.inject import injected
 from exercises.utils.loaders import on_the_fly_loader, prepared_loader
 from exercises.utils.ranges import annotate  # noqa: F401 - for the gaps
 from exercises.utils.stop import StopRequest
@@ -52,6 +53,7 @@ from harness.common.metrics_lines import StartLine, StepLine
 class DDPArguments(TrainingArguments):
     """Exercise 1's own option."""
 
+    exercise: ClassVar[int | None] = 1
     slow_dataloading: bool
 
 
@@ -78,7 +80,7 @@ def main() -> int:
     training = build(arguments, stop)
     writer = metrics.MetricsWriter(arguments.run_dir, training.description)
     capture = open_capture(arguments, training.accelerator.process_index)
-    with writer, capture:
+    with writer, capture, injected(training, training.model, training.optimizer) as training:  # --fault
         train(training, writer, capture)
         if stop.asked:
             writer.stopped("SIGTERM")

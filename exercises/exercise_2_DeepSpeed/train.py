@@ -14,7 +14,7 @@ import itertools
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # `exercises` is found from anywhere
 
@@ -32,6 +32,7 @@ from exercises.utils.capture import Capture, open_capture
 from exercises.utils.data import TokenBatch, check_vocabulary, load_vocabulary
 from exercises.utils.describe import describe
 from exercises.utils.errors import run_script
+from exercises.utils.faults.inject import injected
 from exercises.utils.loaders import prepared_loader
 from exercises.utils.ranges import annotate
 from exercises.utils.stop import StopRequest
@@ -44,6 +45,7 @@ from harness.common.model_config import ModelConfig
 class DeepSpeedArguments(TrainingArguments):
     """Exercise 2's own option."""
 
+    exercise: ClassVar[int | None] = 2
     deepspeed_config: Path
 
 
@@ -69,7 +71,7 @@ def main() -> int:
     training = build(arguments, stop)
     writer = metrics.MetricsWriter(arguments.run_dir, training.description)
     capture = open_capture(arguments, training.accelerator.process_index)
-    with writer, capture:
+    with writer, capture, injected(training, training.engine, training.engine) as training:  # --fault
         train(training, writer, capture)
         if stop.asked:
             writer.stopped("SIGTERM")

@@ -6,9 +6,11 @@ import argparse
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import ClassVar
 
 from exercises.utils.arguments import TrainingArguments, parse_arguments, positive
 from harness.common.errors import RequestError
+from harness.common.faults import Setup
 from harness.common.megatron_layout import (
     BatchSizes,
     Layout,
@@ -24,6 +26,7 @@ from harness.common.profile_window import PRE_TRAINING
 class MegatronArguments(TrainingArguments):
     """The options of exercise 3."""
 
+    exercise: ClassVar[int | None] = 3
     tp: int
     pp: int
     cp: int
@@ -33,6 +36,10 @@ class MegatronArguments(TrainingArguments):
     distributed_optimizer: bool
     overlap: bool
     data_path: Path | None
+
+    @property
+    def fault_setup(self) -> Setup:
+        return super().fault_setup._replace(stages=self.pp)
 
     def layout(self, world: int) -> Layout:
         """The requested parallel layout, with `world` processes."""

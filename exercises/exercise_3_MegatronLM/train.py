@@ -47,7 +47,7 @@ def main() -> int:
 
     announce("starting the process group and importing megatron-core")
     device = runtime.start(arguments.on_cpu)
-    from exercises.exercise_3_MegatronLM import data, engine, iteration_metrics
+    from exercises.exercise_3_MegatronLM import data, engine, faulty, iteration_metrics
 
     engine.start_groups(layout, arguments.seed)
     announce("building the model and reading the data")
@@ -55,7 +55,11 @@ def main() -> int:
     prefix = data.prefix_of(arguments, model.vocab_size)
     samples = data.Samples(prefix, batch.seq_length, model.vocab_size, arguments.seed)
     start = iteration_metrics.start_line(arguments, model, layout, training, device)
-    with MetricsWriter(arguments.run_dir, start) as writer, open_capture(arguments, rank) as capture:
+    with (
+        MetricsWriter(arguments.run_dir, start) as writer,
+        open_capture(arguments, rank) as capture,
+        faulty.injected(arguments, training, samples),  # --fault
+    ):
         train(arguments, training, samples, stop=stop, capture=capture, writer=writer)
     dist.destroy_process_group()
     return stop.exit_code

@@ -6,13 +6,16 @@ An exercise adds its own options by subclassing `TrainingArguments` and passing 
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 import torch
 
+from exercises.utils.faults.asked import fault, refuse_misfits
+from harness.common.faults import Fault, Setup
 from harness.common.profile_window import FINE_TUNING, ProfileWindow
 
 DATASETS = Path(__file__).resolve().parents[1] / "datasets"
@@ -22,8 +25,9 @@ DEFAULT_TOKENIZER = DATASETS / "tokenizer"
 
 @dataclass(frozen=True)
 class TrainingArguments:
-    """The options of every training script."""
+    """The options of every training script. exercise: its number, on which some faults depend."""
 
+    exercise: ClassVar[int | None] = None
     run_dir: Path
     model: Path
     checkpoint: Path | None
@@ -46,6 +50,7 @@ class TrainingArguments:
     profile_memory: bool
     device: str
     seed: int
+    faults: list[Fault]
 
     @property
     def window(self) -> ProfileWindow:
@@ -62,6 +67,12 @@ class TrainingArguments:
         """Steps to train: `--steps`, else to the end of the window."""
         return self.window.end if self.steps is None else self.steps
 
+    @property
+    def fault_setup(self) -> Setup:
+        """What faults must fit to."""
+        world_size = int(os.environ.get("WORLD_SIZE", "1"))
+        return Setup(self.exercise, world_size, self.mixed_precision, self.micro_batch_size)
+
 
 Arguments = TypeVar("Arguments", bound=TrainingArguments)
 
@@ -72,7 +83,11 @@ def parse_arguments(
     declare: Callable[[argparse.ArgumentParser], None] | None = None,
     argv: Sequence[str] | None = None,
 ) -> Arguments:
-    """Parse the command line into `kind`, with the exercise's own options. Exits with 2 for a wrong one."""
+    """Parse the command line into `kind`, with the exercise's own options. Exits with 2 for a wrong one.
+
+    Raises:
+        RequestError: a fault cannot work in this training.
+    """
     parser = argparse.ArgumentParser(
         description=description, formatter_class=argparse.ArgumentDefaultsHelpFormatter
     )
@@ -84,7 +99,9 @@ def parse_arguments(
     namespace = parser.parse_args(argv)
     if namespace.random_weights and namespace.checkpoint is not None:
         parser.error("--random-weights and --checkpoint exclude each other: weights come from one place")
-    return kind(**vars(namespace))
+    arguments = kind(**vars(namespace))
+    refuse_misfits(arguments.faults, arguments.fault_setup, "cpu" if arguments.on_cpu else "cuda")
+    return arguments
 
 
 def positive(text: str) -> int:
@@ -130,6 +147,10 @@ def _declare_training(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--steps", type=positive, help="batches to train; default: to the end of the window")
     group.add_argument("--device", choices=("auto", "cpu"), default="auto", help="auto: CUDA where it works")
     group.add_argument("--seed", type=natural, default=1234, help="of weights and data order")
+    group.add_argument(
+        "--fault", dest="faults", type=fault, action="append", default=[], metavar="NAME[,KEY=VALUE…]",
+        help="inject this fault; can be repeated",
+    )  # fmt: skip
 
 
 def _declare_capture(parser: argparse.ArgumentParser) -> None:

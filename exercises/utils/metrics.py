@@ -71,13 +71,27 @@ class StepTimer:
         )
 
 
+class JsonLines:
+    """A file of JSON objects, one per line, to which lines are added."""
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._file = path.open("a", buffering=1, encoding="utf-8")
+
+    def write(self, line: Mapping[str, object]) -> None:
+        """Add one line."""
+        self._file.write(json.dumps(line) + "\n")
+
+    def close(self) -> None:
+        """No line follows."""
+        self._file.close()
+
+
 class MetricsWriter:
     """Appends lines to `metrics/rank<R>.jsonl`; as a context manager it also writes the `end` line."""
 
     def __init__(self, run_dir: Path, start: StartLine) -> None:
-        path = metrics_file(run_dir, start.rank)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self._file = path.open("a", buffering=1, encoding="utf-8")
+        self._lines = JsonLines(metrics_file(run_dir, start.rank))
         self._rank = start.rank
         self._steps = 0
         self._stop_reason: str | None = None
@@ -103,10 +117,10 @@ class MetricsWriter:
             status, reason = "stopped", self._stop_reason
         end = EndLine(self._rank, status, reason, self._steps)
         self._write("end", {**asdict(end), "unix_ns": time.time_ns()})
-        self._file.close()
+        self._lines.close()
 
     def _write(self, event: str, line: Mapping[str, object]) -> None:
-        self._file.write(json.dumps({"event": event, **line}) + "\n")
+        self._lines.write({"event": event, **line})
 
 
 def rank_of_process() -> tuple[int, int, int]:

@@ -21,12 +21,13 @@ class Declared(NamedTuple):
     names: tuple[str, ...]
     takes_value: bool
     help: str
+    repeats: bool = False  # every value counts, not only the last
 
 
 class LaunchLine(NamedTuple):
-    """What was typed. `given`: the last spelling of each parameter that was typed → its last value, or True."""
+    """What was typed. `given`: the last spelling of each parameter → its last value, or all its values, or True."""
 
-    given: dict[str, str | bool]
+    given: dict[str, str | tuple[str, ...] | bool]
     unknown: list[str]  # arguments that are neither a parameter nor the value of an unknown flag
     complaints: list[str]  # a sentence for each flag whose value is missing or not allowed
 
@@ -54,7 +55,7 @@ def declared() -> dict[str, Declared]:
 def _parameters(option: Option) -> Iterator[Declared]:
     valued = tuple(name for name, meaning in option.flag.names.items() if meaning is VALUE)
     if valued:
-        yield Declared(valued, True, option.help)
+        yield Declared(valued, True, option.help, option.flag.repeats)
     for name in option.flag.names:
         if name not in valued:
             yield Declared((name,), False, option.help)
@@ -78,8 +79,13 @@ def read_line(argv: list[str], flags: Mapping[str, Declared]) -> LaunchLine:
         elif value is None and (not words or _is_flag(words[0], flags)):
             line.complaints.append(f"{name} requires an argument")
         else:
-            line.given[flags[name].names[-1]] = words.popleft() if value is None else value
+            _take(line, flags[name], words.popleft() if value is None else value)
     return line
+
+
+def _take(line: LaunchLine, flag: Declared, value: str) -> None:
+    before = line.given.get(flag.names[-1], ()) if flag.repeats else ()
+    line.given[flag.names[-1]] = (*before, value) if isinstance(before, tuple) and flag.repeats else value
 
 
 def _parted(word: str, flags: Mapping[str, Declared]) -> tuple[str, str | None]:

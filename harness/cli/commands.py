@@ -32,6 +32,9 @@ COMMANDS = {
     ),
     "paraver": Entry("harness.cli.export", "a Paraver trace (.prv .pcf .row) of a run"),
     "perfetto": Entry("harness.cli.export", "one Perfetto trace of all ranks of a run"),
+    "faults": Entry(
+        "harness.cli.faults", "what --fault can inject into a training, to see what it looks like"
+    ),
     "sites": Entry("harness.cli.sites", "the sites known, or one in full"),
 }
 

@@ -74,7 +74,7 @@ def _option_line(option: Option, default: object = ..., text: str = "") -> str:
     default = option.default if default is ... else default
     takes_value = VALUE in option.flag.names.values()
     left = option.spelling + (f" {option.flag.metavar}" if takes_value else "")
-    shown = takes_value and default is not None and not isinstance(default, bool)
+    shown = takes_value and default is not None and not isinstance(default, bool | tuple)
     return _line(left, (text or option.help) + (f" [{default}]" if shown else ""))
 
 

@@ -34,13 +34,19 @@ def _exercise(number: int) -> Iterator[str]:
     yield from ("| flag | takes | default | name | |", "|---|---|---|---|---|")
     for option in options_of(cls):
         if option.field != "exercise":
-            takes = allowed(option.info) if option.flag.metavar else "–"
+            takes = _takes(option)
             tag = option.flag.tag or ""
             yield f"| `{option.spelling}` | {takes} | {_default(option)} | {tag} | {option.help} |"
 
 
 def _default(option: Option) -> str:
-    return "" if option.default is None or isinstance(option.default, bool) else f"`{option.default}`"
+    return "" if option.default is None or isinstance(option.default, bool | tuple) else f"`{option.default}`"
+
+
+def _takes(option: Option) -> str:
+    if option.flag.repeats:
+        return f"`{option.flag.metavar}`, any number of times"
+    return allowed(option.info) if option.flag.metavar else "–"
 
 
 if __name__ == "__main__":

@@ -10,8 +10,10 @@ from collections.abc import Iterator, Mapping, Set
 from dataclasses import astuple
 from typing import Annotated, ClassVar, Literal, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
+from harness.common.errors import RequestError
+from harness.common.faults import Setup, misfits, parse_fault
 from harness.common.profile_window import FINE_TUNING, ProfileWindow
 from harness.experiment.advice import IDLE_LINKS, Advice, Fields, MeasuredRun, Sharding
 from harness.experiment.options import BATCH, SIZE, VALUE, Flag, options_of, switch, tags_of, value
@@ -21,6 +23,16 @@ MOST = 10_000_000
 Count = Annotated[int, Field(ge=1, le=MOST)]
 CountOrZero = Annotated[int, Field(ge=0, le=MOST)]
 PRECISIONS = {"--mixed-precision": True, "--no-mixed-precision": False}
+
+
+def _canonical(text: str) -> str:
+    try:
+        return str(parse_fault(text))
+    except RequestError as error:
+        raise ValueError(str(error)) from None
+
+
+FaultText = Annotated[str, AfterValidator(_canonical)]
 
 
 class Broken(NamedTuple):
@@ -172,6 +184,9 @@ class Training(Experiment):
     nsys2prv: bool = switch("--nsys2prv", free=True).option(
         False, "convert the reports to a Paraver trace afterwards"
     )
+    faults: tuple[FaultText, ...] = value(
+        "--fault", metavar="NAME[,KEY=VALUE…]", tag="fault-", tag_if_on=True, train="--fault", repeats=True
+    ).option((), "inject a fault, to see what it looks like; `slurm.sh faults` lists them")
 
     @property
     def in_bf16(self) -> bool:
@@ -185,8 +200,16 @@ class Training(Experiment):
     def window(self) -> ProfileWindow:
         return ProfileWindow(self.skip_steps, self.wait_steps, self.warmup_steps, self.active_steps)
 
+    @property
+    def fault_setup(self) -> Setup:
+        """What faults must fit to."""
+        return Setup(self.exercise, self.world_size, self.mixed_precision, self.micro_batch_size)
+
     def broken_rules(self) -> Iterator[Broken]:
         yield from super().broken_rules()
+        joined = {"faults", "nodes", "gpus_per_node", "mixed_precision", "micro_batch_size"}
+        for sentence in misfits(map(parse_fault, self.faults), self.fault_setup):
+            yield Broken(joined, sentence)
         if self.activation_checkpointing and self.mixed_precision is False:
             yield Broken(
                 {"activation_checkpointing", "mixed_precision"},

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Annotated, ClassVar, Literal
 
+from harness.common.faults import Setup
 from harness.common.megatron_layout import BatchSizes, Layout, layout_misfits
 from harness.common.profile_window import PRE_TRAINING
 from harness.experiment.advice import FEWER_MESSAGES, IDLE_LINKS, Advice, Change, Fields, MeasuredRun
@@ -83,6 +84,10 @@ class Megatron(Training):
         return self.stage_ranks * self.pp
 
     @property
+    def fault_setup(self) -> Setup:
+        return super().fault_setup._replace(stages=self.pp)
+
+    @property
     def batch_per_iteration(self) -> int | None:
         return self.global_batch_size
 
@@ -106,6 +111,11 @@ class Megatron(Training):
 
     def broken_rules(self) -> Iterator[Broken]:
         yield from super().broken_rules()
+        if self.faults and self.uses_megatron_lm:
+            yield Broken(
+                {"faults", "engine"},
+                "--fault works in our own training scripts, and --engine megatron-lm runs Megatron-LM's: drop one",
+            )
         if self.world_size is None:
             return
         batch = self.batch if self.micro_batch_size and self.global_batch_size else None

@@ -48,6 +48,7 @@ class Flag:
     compared: a comparison of two runs shows the field.
     path: made absolute, as the job runs in another folder.
     train: the training script's argument, where the field reaches the script as one.
+    repeats: it may be given several times; the field is the tuple of all values.
     """
 
     names: Mapping[str, object]
@@ -60,6 +61,7 @@ class Flag:
     compared: bool = True
     path: bool = False
     train: str | None = None
+    repeats: bool = False
     group: str = "training"  # "where" options are shown once, above the exercises
 
     def option(self, default: Default, meaning: str, **limits: Any) -> Default:
@@ -110,6 +112,8 @@ class Option:
         """The training script's arguments for `value`; none when it is switched off or unset."""
         if self.flag.train is None or value is None or value is False:
             return []
+        if isinstance(value, tuple):
+            return [word for each in value for word in (self.flag.train, str(each))]
         return [self.flag.train] if value is True else [self.flag.train, str(value)]
 
 
@@ -123,6 +127,8 @@ def tags_of(asked: BaseModel) -> str:
 def _short(value: object) -> str:
     if isinstance(value, str):  # of a path, the characters that a folder's name may have
         return re.sub(r"\W", "_", PurePosixPath(value).stem, flags=re.ASCII)[:_LONGEST_TAG]
+    if isinstance(value, tuple):  # of values with settings, the names
+        return "+".join(dict.fromkeys(str(each).partition(",")[0] for each in value))
     return str(int(value)) if isinstance(value, bool) else str(value)
 
 

@@ -66,14 +66,30 @@ def build_experiment(
 def validate(cls: type[Experiment], given: Given) -> tuple[Experiment | None, list[str]]:
     """`given` as an experiment of `cls`, and a sentence for everything wrong with it (rules included)."""
     bad = {o.field for o in options_of(cls) if _is_number(o.info) and not _plain(given.get(o.field))}
+    own: dict[str, list[str]] = {}
     try:
         draft = cls(**_without(given, bad))
     except ValidationError as error:
         bad |= {str(e["loc"][0]) for e in error.errors()}
+        own = _own_sentences(error)
         draft = cls(**_without(given, bad))
-    errors = [_field_sentence(cls, name, word) for name, word in given.items() if name in bad]
+    errors = [
+        sentence
+        for name, word in given.items()
+        if name in bad
+        for sentence in _field_sentences(cls, name, word, own.get(name))
+    ]
     errors += [rule.sentence for rule in draft.broken_rules() if not rule.fields & bad]
     return (None if errors else draft), errors
+
+
+def _own_sentences(error: ValidationError) -> dict[str, list[str]]:
+    """Field → what its own validators said, for the fields that have some."""
+    found: dict[str, list[str]] = {}
+    for each in error.errors():
+        if each["type"] == "value_error":
+            found.setdefault(str(each["loc"][0]), []).append(str(each["ctx"]["error"]))
+    return found
 
 
 def _without(given: Given, names: Set[str]) -> dict[str, Any]:
@@ -130,6 +146,8 @@ def _written(option: Option, value: object) -> list[str] | None:
         if meaning is not VALUE and meaning == value:
             return [name]
     spelled = [name for name, meaning in option.flag.names.items() if meaning is VALUE]
+    if isinstance(value, tuple):
+        return [word for each in value for word in (spelled[0], str(each))]
     return [spelled[0], str(value)] if spelled and value is not None else None
 
 
@@ -172,6 +190,9 @@ def _fields(cls: type[Experiment], pairs: list[tuple[str, Any]]) -> tuple[dict[s
             wrong.append(_misplaced_sentence(cls, name))
         elif name not in ("-e", "--exercise"):
             field, fixed = own[name].field, own[name].flag.names[name]
+            if own[name].flag.repeats:
+                given[field] = (*given.get(field, ()), *((word,) if isinstance(word, str) else word))
+                continue
             meant = word if fixed is VALUE else fixed
             typed = f"{name} {word}" if fixed is VALUE else name
             if given.setdefault(field, meant) != meant:
@@ -201,9 +222,13 @@ def _unknown_sentence(word: str, known: Iterable[str]) -> str:
     return f"unknown flag {name}" + (f": did you mean {near}?" if near else " (see --help for all flags)")
 
 
-def _field_sentence(cls: type[Experiment], field: int | str, word: object) -> str:
+def _field_sentences(
+    cls: type[Experiment], field: int | str, word: object, own: list[str] | None
+) -> list[str]:
+    """What is wrong with a field: what its own validators said, else what it takes."""
     option = next(o for o in options_of(cls) if o.field == field)
-    return f"{option.spelling}: got {str(word)!r}, takes {allowed(option.info)}{_hint(option.info, word)}"
+    usual = f"got {str(word)!r}, takes {allowed(option.info)}{_hint(option.info, word)}"
+    return [f"{option.spelling}: {said}" for said in own or [usual]]
 
 
 def allowed(info: FieldInfo) -> str:

@@ -38,7 +38,7 @@ def test_any_line_is_a_request_or_sentences(argv: list[str]) -> None:
 @given(st.sampled_from(VALUED), values.filter(lambda value: not value.startswith("-")))
 def test_joined_and_spaced_spellings_mean_the_same(name: str, value: str) -> None:
     spaced = read_line([name, value], FLAGS)
-    assert spaced.given == {FLAGS[name].names[-1]: value}
+    assert spaced.given == {FLAGS[name].names[-1]: (value,) if FLAGS[name].repeats else value}
     assert read_line([f"{name}={value}"], FLAGS) == spaced
     if len(name) == 2 and value and not value.startswith("="):
         assert read_line([name + value], FLAGS) == spaced
@@ -46,7 +46,8 @@ def test_joined_and_spaced_spellings_mean_the_same(name: str, value: str) -> Non
 
 @given(st.sampled_from(VALUED), st.integers(max_value=-1), st.sampled_from(SWITCHES))
 def test_a_negative_number_is_a_value_and_a_flag_is_not(name: str, number: int, switch: str) -> None:
-    assert read_line([name, str(number)], FLAGS).given == {FLAGS[name].names[-1]: str(number)}
+    kept: object = (str(number),) if FLAGS[name].repeats else str(number)
+    assert read_line([name, str(number)], FLAGS).given == {FLAGS[name].names[-1]: kept}
     line = read_line([name, switch], FLAGS)
     assert line.given == {FLAGS[switch].names[-1]: True}
     assert line.complaints == [f"{name} requires an argument"]
@@ -60,6 +61,11 @@ def test_two_dashes_change_nothing_wherever_they_stand(argv: list[str], data: st
 
 def test_the_last_of_two_values_holds_however_each_is_spelled() -> None:
     assert read_line(["-n", "1", "--nodes=3", "-n2"], FLAGS).given == {"--nodes": "2"}
+
+
+def test_a_flag_that_repeats_keeps_all_its_values_in_order() -> None:
+    line = read_line(["--fault", "b", "-n", "1", "--fault=a", "--fault", "b"], FLAGS)
+    assert line.given == {"--fault": ("b", "a", "b"), "--nodes": "1"}
 
 
 @pytest.mark.parametrize(

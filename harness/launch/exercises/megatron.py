@@ -62,6 +62,7 @@ class MegatronLaunch(TrainingLaunch[Megatron]):
         }
 
     def misfits(self, asked: Megatron, resolved: Megatron | None, target: Target) -> Iterator[str]:
+        yield from super().misfits(asked, resolved, target)
         if target.checkpoint is not None and not asked.random_weights:
             yield (
                 f"--model {target.checkpoint} is a checkpoint, and exercise 3 trains from random weights only: add "

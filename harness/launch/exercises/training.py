@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import yaml
 
+from harness.common.faults import parse_fault, wrong_device
 from harness.common.paths import expanded
 from harness.experiment.base import Training
 from harness.experiment.model import model_names
@@ -35,6 +36,9 @@ class TrainingLaunch(Launch[Trained]):
             "seq_length": asked.seq_length or usual.seq_length,
             "micro_batch_size": asked.micro_batch_size or usual.micro_batch_size,
         }
+
+    def misfits(self, asked: Trained, resolved: Trained | None, target: Target) -> Iterator[str]:
+        yield from wrong_device(map(parse_fault, asked.faults), target.device)
 
     def data(self, asked: Trained, site: Site) -> Word | None:
         return asked.data or (from_site(site.data) if site.data else None)

@@ -1,0 +1,66 @@
+"""Injects the faults of `--fault` into a training, from its first step to its last. Knows no fault by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from importlib import import_module
+from typing import Any, Protocol, TypeVar
+
+import torch
+
+from exercises.utils.arguments import TrainingArguments
+from exercises.utils.faults.moments import Moments, WatchedLoader, watch_model, watch_update
+from exercises.utils.faults.target import Target
+from exercises.utils.metrics import JsonLines, rank_of_process
+from harness.common.faults import Fault, faults_file
+
+
+class Training(Protocol):
+    """What the trainings with a data loader share."""
+
+    @property
+    def arguments(self) -> TrainingArguments: ...
+
+    @property
+    def loader(self) -> Any: ...
+
+
+Trained = TypeVar("Trained", bound=Training)
+
+
+@contextmanager
+def injected(training: Trained, model: Any, optimizer: Any) -> Iterator[Trained]:
+    """The training with the faults that were asked for; without `--fault`, as it is.
+
+    A step is one batch of its loader; `optimizer.step()` updates the parameters of `model`.
+    """
+    if not training.arguments.faults:
+        yield training
+        return
+    with ExitStack() as until:
+        moments = Moments()
+        watch_model(model, moments, until)
+        watch_update(optimizer, moments, until)
+        inject_all(training.arguments, [model], moments, until)
+        yield replace(training, loader=WatchedLoader(training.loader, moments))  # type: ignore[type-var]  # a dataclass
+
+
+def inject_all(arguments: TrainingArguments, models: list[Any], moments: Moments, until: ExitStack) -> None:
+    """Start every fault that concerns this rank; `moments` must be announced."""
+    rank = rank_of_process()[0]
+    lines = JsonLines(faults_file(arguments.run_dir, rank))
+    until.callback(lines.close)
+    device = torch.device("cpu" if arguments.on_cpu else "cuda")
+    target = Target(rank, device, arguments.run_dir, models, moments, lines, until)
+    for fault in arguments.faults:
+        if fault.concerns(rank):
+            injector_of(fault)(fault, target)
+
+
+def injector_of(fault: Fault) -> Callable[[Fault, Target], None]:
+    """The `inject` of the module that has the fault's name."""
+    module = import_module(f"{__package__}.{fault.name.replace('-', '_')}")
+    inject: Callable[[Fault, Target], None] = module.inject
+    return inject

@@ -1,0 +1,105 @@
+"""The moments of a step at which faults act, and how the parts of a training announce them.
+
+Knows modules, loaders and optimizers of PyTorch; knows no fault.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any, Literal
+
+from torch import nn
+
+Moment = Literal["load", "forward", "backward", "optimizer", "updated"]
+
+
+class Moments:
+    """Counts the steps of a training and calls what waits for a moment, the first time that a step comes to it.
+
+    step: the number of the current step; -1 before the first.
+    """
+
+    def __init__(self) -> None:
+        self.step = -1
+        self._at_begin: list[Callable[[], None]] = []
+        self._waiting: dict[Moment, list[Callable[[], None]]] = {}
+        self._reached: set[Moment] = set()
+
+    def at_begin(self, action: Callable[[], None]) -> None:
+        """Call `action` when a step begins."""
+        self._at_begin.append(action)
+
+    def at(self, moment: Moment, action: Callable[[], None]) -> None:
+        """Call `action` in every step that comes to `moment`."""
+        self._waiting.setdefault(moment, []).append(action)
+
+    def begin(self) -> None:
+        """A step begins."""
+        self.step += 1
+        self._reached.clear()
+        for action in self._at_begin:
+            action()
+
+    def reach(self, moment: Moment) -> None:
+        """The step comes to `moment`, perhaps again, as with several micro-batches."""
+        if moment not in self._reached:
+            self._reached.add(moment)
+            for action in self._waiting.get(moment, ()):
+                action()
+
+
+class WatchedLoader:
+    """A data loader whose steps begin with the batches that it gives."""
+
+    def __init__(self, loader: Any, moments: Moments) -> None:
+        self._loader, self._moments = loader, moments
+
+    def __len__(self) -> int:
+        return len(self._loader)
+
+    def __iter__(self) -> Iterator[Any]:
+        for batch in self._loader:  # the end of an epoch, which gives no batch, is no step
+            self._moments.begin()
+            self._moments.reach("load")
+            yield batch
+
+
+def watch_model(model: nn.Module, moments: Moments, until: ExitStack) -> None:
+    """Announce the forward of `model`, and the backward of the loss in its output, `until` it is closed."""
+
+    def before_forward(*_: object) -> None:
+        moments.reach("forward")
+
+    def after_forward(_module: nn.Module, _inputs: object, output: Any) -> None:
+        output.loss.register_hook(lambda _gradient: moments.reach("backward"))
+
+    until.callback(model.register_forward_pre_hook(before_forward).remove)
+    until.callback(model.register_forward_hook(after_forward).remove)
+
+
+def watch_update(optimizer: Any, moments: Moments, until: ExitStack) -> None:
+    """Announce the begin and the end of `optimizer.step()`, `until` it is closed."""
+
+    def announced(step: Callable[..., Any]) -> Callable[..., Any]:
+        def watched(*args: Any, **kwargs: Any) -> Any:
+            moments.reach("optimizer")
+            result = step(*args, **kwargs)
+            moments.reach("updated")
+            return result
+
+        return watched
+
+    wrap(optimizer, "step", announced, until)
+
+
+def wrap(
+    owner: object, name: str, wrapper: Callable[[Callable[..., Any]], Callable[..., Any]], until: ExitStack
+) -> None:
+    """Replace the function `name` of an object or module by its `wrapper`, `until` it is closed."""
+    original, own = getattr(owner, name), name in vars(owner)
+    vars(owner)[name] = wrapper(original)
+    if own:
+        until.callback(vars(owner).update, {name: original})
+    else:
+        until.callback(vars(owner).pop, name)

@@ -1,0 +1,86 @@
+"""`slurm.sh faults`: what `--fault` can inject, or one fault with its keys."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict
+from textwrap import wrap
+from typing import Annotated, Any
+
+import typer
+
+from harness.cli.options import JsonOption
+from harness.cli.screen import columns
+from harness.common.errors import RequestError, nearest
+from harness.common.faults import FAULTS, FaultKind, Key
+from harness.common.paths import PROGRAM
+
+HEAD = ("fault", "keys", "exercise", "on", "what happens")
+DEVICES = {"cpu": "CPU", "cuda": "GPU"}
+WIDTH = 118
+
+
+def faults(
+    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="show this one with its keys")] = None,
+    as_json: JsonOption = False,
+) -> int:
+    """List the faults that --fault injects into a training; show one with its keys."""
+    kinds = list(FAULTS.values()) if name is None else [_named(name)]
+    if as_json:
+        print(json.dumps([as_data(kind) for kind in kinds], indent=1))
+        return 0
+    print("\n".join(_table(kinds, columns(WIDTH))))
+    if name is None:
+        print(
+            f"as in slurm.sh -e 1 --fault {kinds[0].name},ms=50; {PROGRAM} faults NAME shows the keys of one"
+        )
+    else:
+        print("\n".join(["", *_keys(kinds[0])]))
+    return 0
+
+
+def _named(name: str) -> FaultKind:
+    if name not in FAULTS:
+        near = nearest(name, FAULTS)
+        hint = f": did you mean {near}?" if near else f": there are {', '.join(FAULTS)}"
+        raise RequestError(f"there is no fault {name!r}{hint}")
+    return FAULTS[name]
+
+
+def as_data(kind: FaultKind) -> dict[str, Any]:
+    """A fault as JSON has it."""
+    shown = ("name", "usage", "meaning", "recorded", "exercises", "devices")
+    return {name: getattr(kind, name) for name in shown} | {"keys": [_key_data(key) for key in kind.keys]}
+
+
+def _key_data(key: Key) -> dict[str, Any]:
+    return {**asdict(key), "takes": key.takes}
+
+
+def where(kind: FaultKind) -> tuple[str, str]:
+    """The exercises and the devices, for a table."""
+    return " ".join(map(str, kind.exercises)), " ".join(DEVICES[device] for device in kind.devices)
+
+
+def _table(kinds: list[FaultKind], width: int) -> Iterator[str]:
+    rows = [HEAD, *((k.name, _short_keys(k), *where(k), k.meaning) for k in kinds)]
+    wide = [max(len(row[column]) for row in rows) for column in range(len(HEAD) - 1)]
+    before = sum(wide) + 2 * len(wide)
+    for row in rows:
+        left = "".join(f"{cell:<{size}}  " for cell, size in zip(row, wide, strict=False))
+        lines = wrap(row[-1], max(width - before, 30), break_on_hyphens=False)
+        yield from (f"{left if number == 0 else ' ' * before}{line}" for number, line in enumerate(lines))
+
+
+def _short_keys(kind: FaultKind) -> str:
+    return " ".join(f"{key.name}={key.default or '…'}" for key in kind.keys) or "–"
+
+
+def _keys(kind: FaultKind) -> Iterator[str]:
+    yield f"--fault {kind.usage}"
+    for key in kind.keys:
+        default = "must be given" if key.default is None else f"default {key.default}"
+        yield f"  {key.name}  {key.meaning}: {key.takes} ({default})"
+    if kind.recorded:
+        yield f"faults/rank<R>.jsonl of the run has, per step: {kind.recorded}, in nanoseconds"

@@ -1,0 +1,122 @@
+"""Each fault takes the time that it says, in the steps and on the rank that it says, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("accelerate", reason="the training scripts need their libraries")
+
+from exercises.utils.faults.inject import injected, injector_of
+from harness.common.errors import RequestError
+from harness.common.faults import FAULTS, parse_fault
+from tests.common.test_faults_declared import example
+from tests.exercises.small_training import arguments, prepared, train
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_every_fault_has_its_injector(name: str) -> None:
+    assert callable(injector_of(parse_fault(example(name))))
+
+
+def test_no_module_injects_what_is_not_declared() -> None:
+    from exercises.utils import faults
+
+    modules = Path(faults.__file__).parent.glob("*.py")
+    injectors = {path.stem.replace("_", "-") for path in modules if "\ndef inject(" in path.read_text()}
+    assert injectors == set(FAULTS)
+
+
+def test_without_faults_the_training_stays_as_it_is(tmp_path: Path) -> None:
+    training = prepared(arguments(tmp_path), steps=1)
+    with injected(training, training.model, training.optimizer) as same:
+        assert same is training
+        assert not training.model._forward_pre_hooks
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_afterwards_no_hook_is_left(tmp_path: Path) -> None:
+    training = prepared(arguments(tmp_path, "host-stall,ms=1", "pause,ms=1"), steps=1)
+    with injected(training, training.model, training.optimizer) as faulty:
+        assert faulty.model._forward_pre_hooks
+        assert "step" in vars(training.optimizer)
+    assert not training.model._forward_pre_hooks
+    assert not training.model._forward_hooks
+    assert "step" not in vars(training.optimizer) or "fault" not in training.optimizer.step.__module__
+
+
+@pytest.mark.parametrize(
+    ("fault", "phase"),
+    [
+        ("data-stall,ms=10", "load"),
+        ("host-stall,ms=10", "forward"),
+        ("host-stall,ms=10,in=backward", "backward"),
+        ("host-stall,ms=10,in=optimizer", "optimizer"),
+        ("extra-compute,ms=10", "forward"),
+    ],
+)
+def test_it_takes_its_time_in_its_phase_of_each_kth_step(tmp_path: Path, fault: str, phase: str) -> None:
+    seen = train(tmp_path, f"{fault},every=3", steps=7)
+    name = fault.partition(",")[0]
+    assert [(line["step"], line["fault"], line["rank"]) for line in seen.lines] == [
+        (2, name, 0),
+        (5, name, 0),
+    ]
+    for line in seen.lines:
+        assert 10_000_000 <= line["ns"] <= seen.phase(phase)[line["step"]]
+        assert abs(time.time_ns() - line["unix_ns"]) < 60e9
+
+
+def test_another_rank_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("RANK", "1")
+    seen = train(tmp_path, "data-stall,ms=1,rank=0", "host-stall,ms=1,rank=1", steps=2)
+    assert [(line["fault"], line["rank"]) for line in seen.lines] == [("host-stall", 1)] * 2
+    assert (tmp_path / "faults" / "rank1.jsonl").exists()
+
+
+def test_the_fault_comes_once_per_step_whatever_the_number_of_micro_batches(tmp_path: Path) -> None:
+    training = prepared(arguments(tmp_path, "host-stall,ms=1"), steps=1)
+    with injected(training, training.model, training.optimizer) as faulty:
+        for batch in faulty.loader:
+            for _ in range(4):
+                faulty.model(batch)
+    assert len((tmp_path / "faults" / "rank0.jsonl").read_text().splitlines()) == 1
+
+
+def test_a_pause_stops_the_whole_process_within_the_training(tmp_path: Path) -> None:
+    begin_ns = time.perf_counter_ns()
+    seen = train(tmp_path, "host-stall,ms=30", "pause,ms=40,every=2", steps=6)
+    took_ns = time.perf_counter_ns() - begin_ns
+    pauses = seen.of("pause")
+    assert 2 <= len(pauses) <= 3, "the last one may not have begun before the end"
+    assert all(line["ns"] >= 40_000_000 for line in pauses)
+    assert took_ns >= sum(line["ns"] for line in pauses) + 30_000_000
+    assert {line["step"] for line in pauses} <= set(range(1, 6))
+
+
+def test_a_stopped_process_goes_on_when_its_stopper_is_asked_to_end() -> None:
+    from exercises.utils.faults.side_process import SideProcess
+
+    stopper = SideProcess("stopper", os.getpid())
+    os.kill(stopper.pid, signal.SIGTERM)  # as a batch system sends it to every process of a job
+    stopper.send("0 10000000")
+    while not (reports := list(stopper.received())):
+        time.sleep(0.001)
+    stopper.send("60000000000 10000000")  # would begin in a minute
+    begin = time.monotonic()
+    stopper.close()
+    assert time.monotonic() - begin < 30
+    assert int(reports[0].split()[1]) >= 10_000_000
+
+
+def test_a_script_started_by_hand_refuses_what_cannot_work(tmp_path: Path) -> None:
+    with pytest.raises(RequestError, match="there is no rank 3, the ranks are 0 to 0"):
+        arguments(tmp_path, "pause,ms=5,rank=3")
+    with pytest.raises(SystemExit) as ended:
+        arguments(tmp_path, "pause")
+    assert ended.value.code == 2

@@ -1,0 +1,74 @@
+"""Each exercise really trains with faults: its metrics show the time that the faults say they took."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import pytest
+
+from harness.experiment.deepspeed import DeepSpeed
+from harness.launch.exercises.deepspeed_config import deepspeed_config
+from tests.exercise_3 import megatron_runs
+from tests.exercises.launching import train
+
+pytestmark = pytest.mark.train
+
+FAULTS = (
+    "data-stall,ms=300,rank=1,every=3",
+    "host-stall,ms=200,in=backward,rank=0,every=2",
+    "pause,ms=100,every=4",
+)
+OPTIONS = ("--steps", "8", *(word for fault in FAULTS for word in ("--fault", fault)))
+
+
+def lines(folder: Path, what: str, rank: int) -> list[dict[str, Any]]:
+    text = (folder / what / f"rank{rank}.jsonl").read_text(encoding="utf-8")
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def check(folder: Path) -> None:
+    """Every injection is in the phase and the step that it names."""
+    for rank in (0, 1):
+        steps = [line for line in lines(folder, "metrics", rank) if line["event"] == "step"]
+        injected = lines(folder, "faults", rank)
+        found = {
+            name: [line for line in injected if line["fault"] == name]
+            for name in ("data-stall", "host-stall")
+        }
+        assert [line["step"] for line in found["data-stall"]] == ([2, 5] if rank == 1 else [])
+        assert [line["step"] for line in found["host-stall"]] == ([1, 3, 5, 7] if rank == 0 else [])
+        pauses = [line for line in injected if line["fault"] == "pause"]
+        assert pauses and all(line["ns"] >= 100_000_000 for line in pauses)
+        assert all(
+            steps[line["step"]]["data_ns"] >= line["ns"] >= 300_000_000 for line in found["data-stall"]
+        )
+        assert all(
+            steps[line["step"]]["backward_ns"] >= line["ns"] >= 200_000_000 for line in found["host-stall"]
+        )
+        untouched = [step["data_ns"] for step in steps if step["step"] not in (2, 5)]
+        assert median(untouched) < 300_000_000
+
+
+def test_exercise_1(tmp_path: Path) -> None:
+    run = train("exercise_1_DDP/train.py", tmp_path / "run", *OPTIONS, model="tiny-llama")
+    assert run.code == 0, run.stderr[-3000:]
+    check(run.folder)
+
+
+def test_exercise_2(tmp_path: Path) -> None:
+    config = tmp_path / "ds_config.json"
+    config.write_text(deepspeed_config(DeepSpeed(), tiny=True, auto_batch=True).to_json())
+    words = [*OPTIONS, "--deepspeed-config", str(config)]
+    run = train("exercise_2_DeepSpeed/train.py", tmp_path / "run", *words, config="deepspeed")
+    assert run.code == 0, run.stderr[-3000:]
+    check(run.folder)
+
+
+def test_exercise_3(tmp_path: Path) -> None:
+    """Both ranks of a pipeline read data: the first for the tokens, the last for the labels."""
+    words = ["--iters", *OPTIONS[1:], "--pp", "2", "--global-batch-size", "2"]
+    run = megatron_runs.completed(megatron_runs.train(tmp_path / "run", *words))
+    check(run.folder)
