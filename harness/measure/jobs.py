@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from harness.analysis.job.grouping import group
+from harness.analysis.job.pop import with_ideal_network
 from harness.analysis.job.summarise import summarise_job
 from harness.analysis.process.part import RankPart
 from harness.analysis.summary import Finding, RankTraining, Summary
@@ -42,7 +43,12 @@ def summarise(
 def _one_job(parts: Sequence[RankPart], world_size: int | None) -> Summary:
     """The summary of one job with its replay."""
     replayed, lost = replay_job(parts, world_size)
-    return summarise_job(parts, world_size).model_copy(update={"replay": replayed, "findings": lost})
+    summary = summarise_job(parts, world_size)
+    pop = summary.pop
+    if pop is not None and replayed is not None and replayed.ideal_network_ns is not None:
+        ideal = round(pop.elapsed_ns * replayed.ideal_network_ns / replayed.step_ns)
+        pop = with_ideal_network(pop, ideal)
+    return summary.model_copy(update={"replay": replayed, "findings": lost, "pop": pop})
 
 
 def name_rank(part: RankPart, training: Sequence[RankTraining]) -> RankPart:
