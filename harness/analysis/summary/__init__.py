@@ -32,10 +32,10 @@ from harness.analysis.summary.machine import Efficiency as Efficiency
 from harness.analysis.summary.machine import Launches as Launches
 from harness.analysis.summary.machine import MonitorDevice as MonitorDevice
 from harness.analysis.summary.machine import RankTraining as RankTraining
+from harness.analysis.summary.pop import PopEfficiency as PopEfficiency
 from harness.analysis.summary.replay import Replay as Replay
 from harness.analysis.summary.replay import TimeLost as TimeLost
 from harness.analysis.summary.replay import WhatIf as WhatIf
-from harness.analysis.summary.pop import PopEfficiency as PopEfficiency
 from harness.analysis.summary.time import Device as Device
 from harness.analysis.summary.time import Gap as Gap
 from harness.analysis.summary.time import HtaSplit as HtaSplit
