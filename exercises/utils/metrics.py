@@ -21,6 +21,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from exercises.utils.host_counters import HostCounters
 from harness.common.metrics_lines import EndLine, Process, StartLine, StepLine, metrics_file
 from harness.common.profile_window import ProfileWindow
 
@@ -95,12 +96,13 @@ class MetricsWriter:
         self._rank = start.rank
         self._steps = 0
         self._stop_reason: str | None = None
+        self._counters = HostCounters()
         self._write("start", {**asdict(start), **asdict(_process(start.device)), "unix_ns": time.time_ns()})
 
     def step(self, step: StepLine) -> None:
         """Write one step."""
         self._steps += 1
-        self._write("step", {"rank": self._rank, **asdict(step)})
+        self._write("step", {"rank": self._rank, **asdict(step), **asdict(self._counters.of_step())})
 
     def stopped(self, reason: str) -> None:
         """Training stops early on request; the `end` line gives the reason."""
@@ -117,6 +119,7 @@ class MetricsWriter:
             status, reason = "stopped", self._stop_reason
         end = EndLine(self._rank, status, reason, self._steps)
         self._write("end", {**asdict(end), "unix_ns": time.time_ns()})
+        self._counters.close()
         self._lines.close()
 
     def _write(self, event: str, line: Mapping[str, object]) -> None:
@@ -152,8 +155,14 @@ def _process(device: str) -> Process:
         pid=os.getpid(),
         device_name=torch.cuda.get_device_name() if on_cuda else _cpu_name(),
         peak_memory_of="device" if on_cuda else "process",
+        cores=_cores(),
         versions={"python": platform.python_version(), **_package_versions()},
     )
+
+
+def _cores() -> list[int]:
+    """The cores that this process may use; empty where the system does not say."""
+    return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
 
 
 def _cpu_name() -> str:

@@ -34,13 +34,14 @@ class StartLine:
 
 @dataclass(frozen=True)
 class Process:
-    """Where a rank runs. peak_memory_of: "device", or without a GPU "process"."""
+    """Where a rank runs. peak_memory_of: "device", or without a GPU "process". cores: those that it may use."""
 
     node: int
     host: str
     pid: int
     device_name: str
     peak_memory_of: str
+    cores: list[int]
     versions: dict[str, str]
 
 
@@ -68,6 +69,17 @@ class StepLine:
 
 
 @dataclass(frozen=True)
+class StepCounters:
+    """Also on a step's line: what the training's thread lost to others since the line before.
+
+    core_wait_ns: it was ready to run and had no core; None: not counted here. collector_ns: Python collected garbage.
+    """
+
+    core_wait_ns: int | None
+    collector_ns: int
+
+
+@dataclass(frozen=True)
 class EndLine:
     """How the training ended: "completed", "stopped" on request or "failed", and why if not completed."""
 
@@ -77,7 +89,8 @@ class EndLine:
     steps: int
 
 
-STEP_COUNTS = tuple(field.name for field in fields(StepLine) if field.type == "int")
+_COUNTS = ("int", "int | None")
+STEP_COUNTS = tuple(f.name for line in (StepLine, StepCounters) for f in fields(line) if f.type in _COUNTS)
 START_FIELDS = tuple(field.name for line in (StartLine, Process) for field in fields(line))
 
 

@@ -31,7 +31,10 @@ def summarise(
     beside = {run: read_contents(Path(run)) for run in {*map(str, runs), *(p.run for p in parts if p.run)}}
     ranked = [name_rank(part, beside[part.run].training) if part.run else part for part in parts]
     worlds = {run: training_world_size(own.training) for run, own in beside.items()}
-    jobs = [(job[0].run, _one_job(job, worlds.get(job[0].run or ""))) for job in group(ranked)]
+    jobs = []
+    for job in group(ranked):
+        run = job[0].run
+        jobs.append((run, _one_job(job, worlds.get(run or ""), beside[run].training if run else ())))
     traced = {run for run, _ in jobs}
     jobs += [(run, Summary()) for run in sorted(beside) if run not in traced]
     if not jobs:
@@ -40,9 +43,9 @@ def summarise(
     return [with_findings(summary, broken) for summary in complete]
 
 
-def _one_job(parts: Sequence[RankPart], world_size: int | None) -> Summary:
+def _one_job(parts: Sequence[RankPart], world_size: int | None, training: Sequence[RankTraining]) -> Summary:
     """The summary of one job with its replay."""
-    replayed, lost = replay_job(parts, world_size)
+    replayed, lost = replay_job(parts, world_size, training)
     summary = summarise_job(parts, world_size)
     pop = summary.pop
     if pop is not None and replayed is not None and replayed.ideal_network_ns is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from statistics import median
+from statistics import fmean, median
 from typing import Any
 
 from pydantic import ValidationError
@@ -98,12 +98,19 @@ def _training(start: dict[str, Any], events: Sequence[dict[str, Any]]) -> RankTr
         last_loss=losses[-1] if losses else None,
         losses=losses,
         profiled_unix_ns=_span([s for s in steps if s.get("phase") == _PHASES[0]]),
+        core_wait_ns=_mean(counted, "core_wait_ns"),
+        collector_ns=_mean(counted, "collector_ns"),
         peak_memory_bytes=max(_values(steps, "peak_memory_bytes"), default=None),
     )
 
 
 def _values(steps: Iterable[dict[str, Any]], field: str) -> list[int]:
     return [int(s[field]) for s in steps if isinstance(s.get(field), (int, float))]
+
+
+def _mean(steps: Iterable[dict[str, Any]], field: str) -> int | None:
+    values = _values(steps, field)
+    return round(fmean(values)) if values else None
 
 
 def _median(steps: Iterable[dict[str, Any]], field: str) -> int | None:

@@ -8,7 +8,7 @@ import numpy as np
 
 from harness.analysis.process.part import RankPart
 from harness.analysis.process.phases import PHASES
-from harness.analysis.summary import Replay, TimeLost, WhatIf
+from harness.analysis.summary import RankTraining, Replay, TimeLost, WhatIf
 from harness.replay.job import JobGraph, join_job
 from harness.replay.packed import unpack_graph
 from harness.replay.scene import Scene
@@ -23,7 +23,7 @@ WORTH = 0.005  # of the step; a smaller change is not listed
 
 
 def replay_job(
-    parts: Sequence[RankPart], world_size: int | None = None
+    parts: Sequence[RankPart], world_size: int | None = None, training: Sequence[RankTraining] = ()
 ) -> tuple[Replay | None, list[TimeLost]]:
     """The replay of one job and the causes of lost time, largest first; None where its parts have no graphs."""
     graphs = [graph for part in parts if (graph := unpack_graph(part.graph)) is not None]
@@ -31,7 +31,7 @@ def replay_job(
     if job is None:
         return None, []
     try:
-        return _answer(Scene(job))
+        return _answer(Scene(job, {own.rank: own for own in training}))
     except NoOrderError:
         return None, []
 

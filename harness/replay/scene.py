@@ -2,25 +2,33 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
+from harness.analysis.summary import RankTraining
 from harness.replay.job import JobGraph
 from harness.replay.sorts import N_PHASES, SLOTS, Sort
+from harness.traces.trace import F64
 
 HOST_SORTS = (Sort.HOST_WORK, Sort.HOST_PRODUCT, Sort.HOST_GAP, Sort.HOST_STALL, Sort.HOST_HELD)
 WORK_SORTS = (Sort.HOST_WORK, Sort.HOST_PRODUCT, Sort.DEVICE_WORK, Sort.DEVICE_PRODUCT)
-F64 = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class Scene:
-    """One job before any rule has looked at it."""
+    """One job before any rule has looked at it. training: what its ranks recorded about themselves."""
 
     job: JobGraph
+    training: Mapping[int, RankTraining] = field(default_factory=dict)
+
+    def counted_ns(self, counter: str) -> F64:
+        """A counter of each rank's host, per step, mean over steps; 0 where a rank did not record it."""
+        of = (self.training.get(-1 if p.rank is None else p.rank) for p in self.job.processes)
+        return np.array([getattr(own, counter, None) or 0 for own in of], np.float64)
 
     @cached_property
     def time_ns(self) -> NDArray[np.int64]:

@@ -26,6 +26,7 @@ class Cause(str, Enum):
     EXTRA_COMPUTE = "extra-compute"
     LONG_SEQUENCES = "long-sequences"
     NOISY_NEIGHBOUR = "noisy-neighbour"
+    GARBAGE = "gc"
     UNEVEN_STAGES = "uneven-stages"
     SLOW_LINK = "slow-link"
     SMALL_BUCKETS = "small-buckets"

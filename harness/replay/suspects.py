@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from harness.analysis.process.phases import PHASES
-from harness.replay.scene import F64, WORK_SORTS, Scene, slots
+from harness.replay.scene import WORK_SORTS, Scene, slots
 from harness.replay.sorts import Sort
 from harness.replay.suspect import Cause, Suspect, culprits, hit
+from harness.traces.trace import F64
 
 STALLED = (Sort.HOST_STALL,)
 HELD = (Sort.HOST_STALL, Sort.HOST_HELD)
@@ -24,6 +26,7 @@ _STALLS = {
 LEAST = 0.02  # of a step: less is not looked at
 SLOW_DATA = 0.03  # of a step, from which loading data costs time also where no single wait is long
 _BY_CHANCE = 3.0  # times what is expected where a process is stopped at any moment
+_MOST = 0.5
 _UNEVEN = 1.08  # a rank's work over the other ranks', from which it has more
 _SPREAD = 0.5  # how much the excess of two phases may differ to be called the same
 
@@ -47,7 +50,10 @@ def host(scene: Scene) -> Iterator[Suspect]:
     for phase, cause in _STALLS.items():
         processes = tuple(np.flatnonzero(own[:, phase]).tolist())
         if processes:
-            yield from _without(scene, cause, slots(STALLED, phase), phase, processes)
+            yield from (
+                replace(found, cause=Cause.GARBAGE) if _collected(scene, found, phase) else found
+                for found in _without(scene, cause, slots(STALLED, phase), phase, processes)
+            )
 
 
 def stopped(scene: Scene) -> Iterator[Suspect]:
@@ -56,7 +62,21 @@ def stopped(scene: Scene) -> Iterator[Suspect]:
     for process in culprits(scene.of((Sort.HOST_HELD,)).sum(axis=1)):
         chance = [phase for phase in _STALLS if not own[process, phase]]
         chosen = [*slots((Sort.HOST_HELD,)), *(s for phase in chance for s in slots(STALLED, phase))]
-        yield from _without(scene, Cause.PAUSE, chosen, None, (process,))
+        cause = Cause.NOISY_NEIGHBOUR if _without_core(scene, process, chosen) else Cause.PAUSE
+        yield from _without(scene, cause, chosen, None, (process,))
+
+
+def _without_core(scene: Scene, process: int, chosen: list[int]) -> bool:
+    """Whether most of what held a process up was waiting for a core, by the operating system's own count."""
+    held = scene.time_ns[process][:, chosen].sum(axis=1).mean()
+    return bool(scene.counted_ns("core_wait_ns")[process] > _MOST * held)
+
+
+def _collected(scene: Scene, found: Suspect, phase: int) -> bool:
+    """Whether Python's collector ran for most of the time of a stall."""
+    stalled = scene.of(STALLED, phase).mean(axis=1)
+    collector = scene.counted_ns("collector_ns")
+    return all(collector[p] > _MOST * stalled[p] for p in found.processes)
 
 
 def _own_stalls(scene: Scene) -> NDArray[np.bool_]:

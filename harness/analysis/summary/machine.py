@@ -85,6 +85,9 @@ class RankTraining(SummaryPart):
     losses: list[float] = Field(default_factory=list)
     profiled_unix_ns: tuple[int, int] | None = None
     peak_memory_bytes: int | None = None
+    cores: list[int] = Field(default_factory=list)
+    core_wait_ns: int | None = None
+    collector_ns: int | None = None
 
 
 class Efficiency(SummaryPart):
