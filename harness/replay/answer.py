@@ -9,13 +9,15 @@ import numpy as np
 from harness.analysis.process.part import RankPart
 from harness.analysis.process.phases import PHASES
 from harness.analysis.summary import RankTraining, Replay, TimeLost, WhatIf
+from harness.replay import network
+from harness.replay.edits import Edited, gains
 from harness.replay.job import JobGraph, join_job
 from harness.replay.packed import unpack_graph
 from harness.replay.scene import Scene
 from harness.replay.solve import NoOrderError
-from harness.replay.suspect import Gain, Suspect, gains
+from harness.replay.suspect import Gain, Suspect
 from harness.replay.suspects import suspects
-from harness.replay.what_ifs import WHAT_IFS, ideal_network
+from harness.replay.what_ifs import WHAT_IFS, WhatIfKind
 
 MOST_ERROR = 0.02  # of the step, above which nothing is answered
 NOTICEABLE = 0.03  # of the step; a smaller loss is not told
@@ -51,22 +53,17 @@ def _answer(scene: Scene) -> tuple[Replay, list[TimeLost]]:
     if error > MOST_ERROR:
         return replayed, []
     suspected = suspects(scene)
-    kinds = [(kind, lengths) for kind in WHAT_IFS if (lengths := kind.edit(scene)) is not None]
-    edits = [ideal_network(scene), *(s.lengths for s in suspected), *(lengths for _, lengths in kinds)]
+    kinds = [(kind, edited) for kind in WHAT_IFS if (edited := kind.edit(scene)) is not None]
+    edits = [
+        Edited(network.ideal(scene)),
+        *(Edited(s.lengths) for s in suspected),
+        *(edited for _, edited in kinds),
+    ]
     ideal, *rest = gains(scene, edits)
-    of_suspects, of_kinds = rest[: len(suspected)], rest[len(suspected) :]
-    lost = [_told(scene, s, g) for s, g in zip(suspected, of_suspects, strict=True)]
+    lost = [_told(scene, s, g) for s, g in zip(suspected, rest, strict=False)]
     what_ifs = [
-        WhatIf(
-            name=kind.name,
-            meaning=kind.meaning,
-            step_ns=round(scene.step_ns - gain.mean_ns),
-            low_ns=round(scene.step_ns - gain.high_ns),
-            high_ns=round(scene.step_ns - gain.low_ns),
-            gain=gain.mean_ns / scene.step_ns,
-            bound=kind.bound,
-        )
-        for (kind, _), gain in zip(kinds, of_kinds, strict=True)
+        _what_if(scene, kind, edited, gain)
+        for (kind, edited), gain in zip(kinds, rest[len(suspected) :], strict=True)
         if gain.mean_ns > WORTH * scene.step_ns
     ]
     replayed = replayed.model_copy(
@@ -75,11 +72,28 @@ def _answer(scene: Scene) -> tuple[Replay, list[TimeLost]]:
             "what_ifs": sorted(what_ifs, key=lambda w: w.step_ns),
         }
     )
-    told = [found for found in lost if found.low_ns > 0 and found.share >= NOTICEABLE]
-    return replayed, sorted(told, key=lambda found: -found.lost_ns)
+    told = [
+        found for found in lost if (found.low_ns is None or found.low_ns > 0) and found.share >= NOTICEABLE
+    ]
+    return replayed, sorted(told, key=lambda found: (found.standing, -found.lost_ns))
+
+
+def _what_if(scene: Scene, kind: WhatIfKind, edited: Edited, gain: Gain) -> WhatIf:
+    step_ns, margin = scene.step_ns - gain.mean_ns, gain.margin()
+    return WhatIf(
+        name=kind.name,
+        meaning=kind.meaning,
+        step_ns=round(step_ns),
+        low_ns=None if margin is None else round(step_ns - margin),
+        high_ns=None if margin is None else round(step_ns + margin),
+        gain=gain.mean_ns / scene.step_ns,
+        bound=kind.bound,
+        per=edited.per,
+    )
 
 
 def _told(scene: Scene, suspect: Suspect, gain: Gain) -> TimeLost:
+    interval = gain.interval()
     at_ns, at_rank = _instant(scene.job, suspect)
     return TimeLost(
         cause=suspect.cause.value,
@@ -87,9 +101,10 @@ def _told(scene: Scene, suspect: Suspect, gain: Gain) -> TimeLost:
         phase=None if suspect.phase is None else PHASES[suspect.phase],
         every=suspect.every,
         lost_ns=round(gain.mean_ns),
-        low_ns=round(gain.low_ns),
-        high_ns=round(gain.high_ns),
+        low_ns=None if interval is None else round(interval[0]),
+        high_ns=None if interval is None else round(interval[1]),
         share=gain.mean_ns / scene.step_ns,
+        standing=suspect.standing,
         evidence=suspect.evidence,
         at_ns=at_ns,
         at_rank=at_rank,

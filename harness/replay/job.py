@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from harness.analysis.job.clocks import align_clocks
 from harness.analysis.job.matching import match_collectives
 from harness.analysis.process.part import RankPart
-from harness.replay.meetings import Messages, Nodes, join_messages
+from harness.replay.meetings import Call, Messages, Nodes, join_messages
 from harness.replay.process import ProcessGraph
 from harness.replay.solve import Schedule, schedule, solve
 from harness.replay.sorts import SLOTS
@@ -37,6 +37,7 @@ class JobGraph:
     step_begin: I64
     step_end: I64
     messages: Messages
+    calls: list[Call]
     alone: int
 
     @property
@@ -68,10 +69,15 @@ class JobGraph:
         found: I64 = moments[:, self.step_end] - moments[:, self.step_begin]
         return found
 
-    def scaled(self, factor: F64) -> I64:
-        """Every arc's length with each slot's time multiplied; factor of shape (processes, SLOTS)."""
+    def scaled(self, factor: F64, steps: NDArray[np.bool_] | None = None) -> I64:
+        """Every arc's length with each slot's time multiplied; factor of shape (processes, SLOTS).
+
+        steps: only in these of the counted steps."""
         a = self.amounts
-        kept = a.ns * factor[self.process[a.arc], a.slot]
+        by = factor[self.process[a.arc], a.slot]
+        if steps is not None:
+            by = np.where(np.append(steps, False)[self.step[a.arc]], by, 1)
+        kept = a.ns * by
         return np.rint(np.bincount(a.arc, kept, self.arcs)).astype(np.int64)
 
     def unchanged(self) -> F64:
@@ -117,6 +123,7 @@ def join_job(
         step_begin=begin,
         step_end=end,
         messages=meetings.messages(),
+        calls=meetings.calls,
         alone=meetings.alone_count,
     )
 

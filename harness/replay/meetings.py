@@ -30,19 +30,29 @@ class Nodes(NamedTuple):
 
 
 class Messages(NamedTuple):
-    """One row per rank's part in a collective that was joined: its arc of transfer, its size and time."""
+    """One row per rank's part in a collective that was joined: its arc of transfer, its size and time, and its call, an
+    index into `Meetings.calls`."""
 
     arc: I64
     bytes: I64
     ns: I64
+    call: I64
+
+
+class Call(NamedTuple):
+    """A kind of collective, and the phase of training (an index into PHASES) that issues it."""
+
+    kind: str
+    phase: int
 
 
 class _Shared(NamedTuple):
-    """n collectives of r ranks: their places among the processes, each one's rows (r, n), and the sizes (n)."""
+    """n collectives of r ranks: their places among the processes, each one's rows (r, n), the sizes and calls (n)."""
 
     places: list[int]
     rows: I64
     bytes: I64
+    calls: list[Call]
 
 
 @dataclass
@@ -59,14 +69,17 @@ class Meetings:
     amounts: list[Amounts] = field(default_factory=list)
     found: list[Messages] = field(default_factory=list)
     alone_count: int = 0
+    calls: list[Call] = field(default_factory=list)
 
-    def join(self, places: list[int], arrive: I64, done: I64, size: I64) -> None:
+    def join(self, shared: _Shared, arrive: I64, done: I64) -> None:
         """Collectives with nodes (r, n) of r processes. One that lies outside a rank's window is not joined."""
+        places = shared.places
         whole = (arrive >= 0).all(axis=0)
         for place, own, end in zip(places, arrive, done, strict=True):
             kept = ~whole & (own >= 0)
             self.alone(place, own[kept], end[kept])
-        arrive, done, size = arrive[:, whole], done[:, whole], size[whole]
+        arrive, done, size = arrive[:, whole], done[:, whole], shared.bytes[whole]
+        call = self._numbers(shared.calls)[whole]
         last = self.time[arrive].max(axis=0, initial=0)
         hub = np.arange(self.nodes, self.nodes + len(last))
         self.nodes += len(hub)
@@ -76,7 +89,8 @@ class Meetings:
             waits = transfer >= -EARLY_NS
             self._add(place, own, hub, np.zeros(len(hub), np.int64))
             ns = np.maximum(transfer[waits], 0)
-            self.found.append(Messages(self._add(place, hub[waits], end[waits], ns), size[waits], ns))
+            arcs = self._add(place, hub[waits], end[waits], ns)
+            self.found.append(Messages(arcs, size[waits], ns, call[waits]))
             self.alone(place, own[~waits], end[~waits])
 
     def alone(self, place: int, arrive: I64, done: I64) -> None:
@@ -86,8 +100,14 @@ class Meetings:
 
     def messages(self) -> Messages:
         """All that were joined."""
-        none = Messages(*(np.empty(0, np.int64),) * 3)
+        none = Messages(*(np.empty(0, np.int64),) * 4)
         return Messages(*(np.concatenate(column) for column in zip(none, *self.found, strict=True)))
+
+    def _numbers(self, calls: list[Call]) -> I64:
+        """Each call's index; new ones are added."""
+        self.calls += [call for call in dict.fromkeys(calls) if call not in self.calls]
+        index = {call: i for i, call in enumerate(self.calls)}
+        return np.array([index[call] for call in calls], np.int64)
 
     def _add(self, place: int, source: I64, target: I64, ns: I64) -> I64:
         arcs = np.arange(self.arcs, self.arcs + len(source))
@@ -111,7 +131,7 @@ def join_messages(
     for shared in [*_groups(matched, place), *_pairs(parts, place)]:
         of = list(zip(shared.places, shared.rows, strict=True))
         arrive = np.stack([nodes[i].arrive[rows] for i, rows in of])
-        meetings.join(shared.places, arrive, np.stack([nodes[i].done[rows] for i, rows in of]), shared.bytes)
+        meetings.join(shared, arrive, np.stack([nodes[i].done[rows] for i, rows in of]))
         for i, rows in of:
             free[i][rows] = False
     for i, mask in enumerate(free):
@@ -124,7 +144,8 @@ def _groups(matched: Sequence[MatchedGroup], place: dict[Process, int]) -> Itera
     for m in matched:
         members = [place.get((part.source.path, part.source.pid), -1) for part in m.parts]
         if min(members) >= 0:
-            yield _Shared(members, m.row, m.bytes)
+            kinds = [m.keys[key].kind for key in m.key]
+            yield _Shared(members, m.row, m.bytes, list(map(Call, kinds, m.phase.tolist())))
 
 
 def _pairs(parts: Sequence[RankPart], place: dict[Process, int]) -> Iterator[_Shared]:
@@ -147,4 +168,5 @@ def _pairs(parts: Sequence[RankPart], place: dict[Process, int]) -> Iterator[_Sh
     (a, rows, own), (b, _, other) = found
     for sends, receives in ((own[0], other[1]), (own[1], other[0])):
         if len(sends) and len(sends) == len(receives):
-            yield _Shared([a, b], np.stack([sends, receives]), rows.bytes[sends])
+            calls = [Call("send", int(phase)) for phase in rows.phase[sends]]
+            yield _Shared([a, b], np.stack([sends, receives]), rows.bytes[sends], calls)

@@ -8,11 +8,12 @@ from enum import Enum
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.replay.scene import Scene
-from harness.traces.trace import I64
+from harness.traces.trace import F64, I64
 
 RESAMPLES = 400
 SEED = 12345
+FEWEST = 3  # steps of which an interval is given
+_NORMAL = 1.96
 _HIT = 0.5  # a step, or a rank, belongs to a cause from this share of the largest on
 
 
@@ -36,7 +37,8 @@ class Cause(str, Enum):
 @dataclass(frozen=True)
 class Suspect:
     """A cause at its place. processes: indices of those that do it. phase: index into PHASES, None: in no single one.
-    steps: which of the counted steps it hits. lengths: every arc's length without it. evidence: numbers in words."""
+    steps: which of the counted steps it hits. lengths: every arc's length without it. evidence: numbers in words.
+    standing: it is the program's usual course, which a change of the experiment improves; no departure from it."""
 
     cause: Cause
     processes: tuple[int, ...]
@@ -44,6 +46,7 @@ class Suspect:
     steps: NDArray[np.bool_]
     lengths: I64
     evidence: str
+    standing: bool = False
 
     @property
     def every(self) -> int | None:
@@ -53,11 +56,38 @@ class Suspect:
 
 @dataclass(frozen=True)
 class Gain:
-    """Nanoseconds that a step would take less, mean over the counted steps, with its 95 % interval."""
+    """Nanoseconds that a step would take less: by counted step, and the step before and after, each of n steps."""
 
-    mean_ns: float
-    low_ns: float
-    high_ns: float
+    before: F64
+    after: F64
+
+    @property
+    def mean_ns(self) -> float:
+        """The mean over the counted steps."""
+        return float((self.before - self.after).mean())
+
+    def interval(self) -> tuple[float, float] | None:
+        """The 95 % interval of the mean gain; None with fewer than three steps.
+
+        Percentile bootstrap over steps. Source: Efron, Bootstrap methods, 1979."""
+        if len(self.before) < FEWEST:
+            return None
+        low, high = np.quantile(_means(self.before - self.after), (0.025, 0.975))
+        return float(low), float(high)
+
+    def margin(self) -> float | None:
+        """How far from `after` the mean step of another run may lie, 95 %; None with fewer than three steps.
+
+        Both this run and the other one have steps that differ: the variances of the two means add up."""
+        if len(self.before) < FEWEST:
+            return None
+        return float(_NORMAL * np.hypot(_means(self.before).std(), _means(self.after).std()))
+
+
+def _means(by_step: F64) -> F64:
+    draw = np.random.default_rng(SEED).integers(0, len(by_step), (RESAMPLES, len(by_step)))
+    means: F64 = by_step[draw].mean(axis=1)
+    return means
 
 
 def period(hits: NDArray[np.bool_]) -> int | None:
@@ -79,22 +109,6 @@ def culprits(by_process: NDArray[np.int64] | NDArray[np.float64]) -> tuple[int, 
     return tuple(np.flatnonzero((by_process >= _HIT * largest) & (by_process > 0)).tolist())
 
 
-def gains(scene: Scene, lengths: list[I64]) -> list[Gain]:
-    """What the job gains with each of these lengths of its arcs."""
-    if not lengths:
-        return []
-    replayed = scene.job.replay(np.stack([scene.job.lengths, *lengths])).mean(axis=1)
-    saved = replayed[0][None, :] - replayed[1:]
-    return [interval(row) for row in saved[:, settled(saved.shape[1]) :]]
-
-
 def settled(steps: int) -> int:
     """How many first steps not to look at: at the first, ranks are as far apart as they were before the recording."""
     return 1 if steps > 3 else 0
-
-
-def interval(by_step: NDArray[np.float64]) -> Gain:
-    """Mean over steps, with the 95 % interval of its bootstrap. Source: Efron, 1979, percentile method."""
-    draw = np.random.default_rng(SEED).integers(0, len(by_step), (RESAMPLES, len(by_step)))
-    low, high = np.quantile(by_step[draw].mean(axis=1), (0.025, 0.975))
-    return Gain(float(by_step.mean()), float(low), float(high))

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.analysis.process.phases import PHASES
+from harness.replay.network import larger_buckets, small_buckets
 from harness.replay.scene import WORK_SORTS, Scene, slots
 from harness.replay.sorts import Sort
 from harness.replay.suspect import Cause, Suspect, culprits, hit
@@ -28,6 +29,9 @@ SLOW_DATA = 0.03  # of a step, from which loading data costs time also where no 
 _BY_CHANCE = 3.0  # times what is expected where a process is stopped at any moment
 _MOST = 0.5
 _UNEVEN = 1.08  # a rank's work over the other ranks', from which it has more
+_HEAVIER = 0.15  # a step's work above the median step's, from which it has more
+_MUCH_MORE = 1.5  # a stage's forward over the others', from which its layers are not the reason
+_LAUNCHING = 0.1  # of a step between operators, from which the operators are called small
 _SPREAD = 0.5  # how much the excess of two phases may differ to be called the same
 
 
@@ -93,39 +97,102 @@ def _own_stalls(scene: Scene) -> NDArray[np.bool_]:
 
 
 def uneven(scene: Scene) -> Iterator[Suspect]:
-    """One rank has more work than the others."""
+    """One rank has more work than the others, or one stage of a pipeline than the other stages."""
     if scene.processes < 2:
         return
-    phases = [scene.of(WORK_SORTS, phase).mean(axis=1) for phase in (FORWARD, BACKWARD)]
+    work = np.stack([scene.of(WORK_SORTS, phase).mean(axis=1) for phase in (FORWARD, BACKWARD)])
     for process in range(scene.processes):
         others = [p for p in range(scene.processes) if p != process]
-        own = np.array([by[process] for by in phases])
-        usual = np.array([np.median(by[others]) for by in phases])
-        if own.sum() < _UNEVEN * usual.sum() or not usual.all():
+        own, usual = work[:, process], np.median(work[:, others], axis=1)
+        if not usual.all() or own.sum() < _UNEVEN * usual.sum():
             continue
-        more = own - usual
-        only_forward = more[1] < _SPREAD * more[0] * usual[1] / usual[0]
-        cause = Cause.EXTRA_COMPUTE if only_forward else Cause.LONG_SEQUENCES
-        gap = scene.of((Sort.HOST_GAP,)).mean(axis=1)
-        if not only_forward and gap[process] > _UNEVEN * np.median(gap[others]):
-            cause = Cause.NOISY_NEIGHBOUR
+        cause, phase = _kind_of_more(scene, process, others, own / usual)
         factor = scene.job.unchanged()
-        for phase, mine, theirs in zip((FORWARD, BACKWARD), own, usual, strict=True):
-            factor[process, slots(WORK_SORTS, phase)] = min(theirs / mine, 1.0)
+        for place, ratio in zip((FORWARD, BACKWARD), usual / own, strict=True):
+            factor[process, slots(WORK_SORTS, place)] = min(ratio, 1.0)
         yield Suspect(
             cause,
             (process,),
-            FORWARD if only_forward else None,
+            phase,
             _more_than_usual(scene, process, others),
             scene.job.scaled(factor),
-            f"{own.sum() / usual.sum():.2f} times the work of the other ranks",
+            f"{own.sum() / usual.sum():.2f} times the work of the other {_members(scene)}",
+            standing=cause is Cause.UNEVEN_STAGES,
         )
+
+
+def _members(scene: Scene) -> str:
+    return "stages" if _in_pipeline(scene) else "ranks"
+
+
+def _in_pipeline(scene: Scene) -> bool:
+    return any(call.kind == "send" for call in scene.job.calls)
+
+
+def _kind_of_more(scene: Scene, process: int, others: list[int], ratio: F64) -> tuple[Cause, int | None]:
+    """What makes a rank's work larger, by its ratio to the others' in forward and backward.
+
+    More to compute in forward alone is not of the batch, whose backward would be larger too. Where the time between
+    operators is larger as well, it is the core that is slower, and not the work that is more."""
+    only_forward = ratio[1] - 1 < _SPREAD * (ratio[0] - 1)
+    if _in_pipeline(scene):
+        extra = only_forward and ratio[0] > _MUCH_MORE
+        return (Cause.EXTRA_COMPUTE, FORWARD) if extra else (Cause.UNEVEN_STAGES, None)
+    if only_forward:
+        return Cause.EXTRA_COMPUTE, FORWARD
+    gap = scene.of((Sort.HOST_GAP,)).mean(axis=1)
+    slower = gap[process] > _UNEVEN * np.median(gap[others])
+    return (Cause.NOISY_NEIGHBOUR if slower else Cause.LONG_SEQUENCES), None
 
 
 def _more_than_usual(scene: Scene, process: int, others: list[int]) -> NDArray[np.bool_]:
     work = scene.of(WORK_SORTS, FORWARD) + scene.of(WORK_SORTS, BACKWARD)
     more: F64 = work[process] - np.median(work[others], axis=0)
     return hit(np.maximum(more, 0))
+
+
+def heavier(scene: Scene) -> Iterator[Suspect]:
+    """Some steps have more work than the others."""
+    for process in range(scene.processes):
+        work = scene.of(WORK_SORTS, FORWARD)[process]
+        usual = float(np.median(work))
+        steps = work > usual + max(_HEAVIER * usual, LEAST * scene.step_ns)
+        if not usual or not 1 < np.count_nonzero(steps) <= len(steps) // 2:
+            continue
+        factor = scene.job.unchanged()
+        factor[process, slots(WORK_SORTS, FORWARD)] = usual / work[steps].mean()
+        more = (float(work[steps].mean()) - usual) / 1e6
+        yield Suspect(
+            Cause.EXTRA_COMPUTE,
+            (process,),
+            FORWARD,
+            steps,
+            scene.job.scaled(factor, steps),
+            f"{more:.1f} ms more in {np.count_nonzero(steps)} of {len(steps)} steps",
+        )
+
+
+def tiny(scene: Scene) -> Iterator[Suspect]:
+    """The host needs much time between operators, or between launches."""
+    chosen = [s for phase in (FORWARD, BACKWARD, OPTIMIZER) for s in slots((Sort.HOST_GAP,), phase)]
+    for found in _without(scene, Cause.TINY_KERNELS, chosen, None):
+        between = float(scene.time_ns[:, :, chosen].sum(axis=2).mean())
+        if between > _LAUNCHING * scene.step_ns:
+            said = f"{between / scene.step_ns:.0%} of a step between operators"
+            yield replace(found, evidence=said, standing=True)
+
+
+def buckets(scene: Scene) -> Iterator[Suspect]:
+    """Gradients travel in many small messages."""
+    edited, small = larger_buckets(scene), small_buckets(scene)
+    if edited is None or small is None:
+        return
+    everyone, steps = tuple(range(scene.processes)), scene.job.measured.shape[1]
+    each, size = np.count_nonzero(small) / scene.job.measured.size, scene.job.messages.bytes[small].mean()
+    said = f"{each:.0f} messages of {size / 1e3:.0f} kB in each step"
+    yield Suspect(
+        Cause.SMALL_BUCKETS, everyone, BACKWARD, np.ones(steps, np.bool_), edited.lengths, said, standing=True
+    )
 
 
 def _without(
@@ -148,4 +215,12 @@ def _without(
     yield Suspect(cause, culprit, phase, steps, scene.job.scaled(factor), evidence)
 
 
-RULES: tuple[Callable[[Scene], Iterator[Suspect]], ...] = (data, host, stopped, uneven)
+RULES: tuple[Callable[[Scene], Iterator[Suspect]], ...] = (
+    data,
+    host,
+    stopped,
+    uneven,
+    heavier,
+    tiny,
+    buckets,
+)

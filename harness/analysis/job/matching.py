@@ -59,6 +59,7 @@ class MatchedGroup:
     end_ns: I64
     inside: NDArray[np.bool_]  # (n,) started inside every rank's window
     row: I64  # (r, n) each rank's own numbers of the rows
+    phase: NDArray[np.int8]  # (n,) of the first rank, an index into phases.PHASES
     of_profiler: NDArray[
         np.bool_
     ]  # (n,) waits for a rank's profiler, not for its work; see profiler_waits.py
@@ -327,5 +328,6 @@ def _tables(group: Group, placed: list[_Placed]) -> MatchedGroup:
         end + epoch,
         inside,
         np.stack([r.row for r in rows]),
+        rows[0].phase,
         np.zeros(n, np.bool_),
     )

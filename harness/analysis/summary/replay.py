@@ -8,7 +8,8 @@ from harness.analysis.summary.base import SummaryPart
 
 
 class TimeLost(SummaryPart):
-    """One cause of lost time. Times per step, mean over the counted steps, nanoseconds, with a 95 % interval.
+    """One cause of lost time. Times per step, mean over the counted steps, nanoseconds, with a 95 % interval (None: of
+    fewer than three steps).
 
     lost_ns: the measured step minus the step replayed without the cause. ranks: those that do it, not those that wait
     for them. phase: where in a step, None: in no single phase. every: k, where it recurs in every k-th step. at_ns: an
@@ -20,8 +21,8 @@ class TimeLost(SummaryPart):
     phase: str | None = None
     every: int | None = None
     lost_ns: int
-    low_ns: int
-    high_ns: int
+    low_ns: int | None = None
+    high_ns: int | None = None
     share: float  # of the step
     standing: bool = False  # it is the program's usual course, and no departure from it
     at_ns: int | None = None
@@ -30,13 +31,16 @@ class TimeLost(SummaryPart):
 
 
 class WhatIf(SummaryPart):
-    """The step with one thing changed. `bound`: the step can be no shorter, and no run is expected to reach it."""
+    """The step with one thing changed. `bound`: the step can be no shorter, and no run is expected to reach it.
+
+    low_ns, high_ns: where the mean step of such a run lies, 95 %; None: of fewer than three steps.
+    """
 
     name: str
     meaning: str
     step_ns: int
-    low_ns: int
-    high_ns: int
+    low_ns: int | None = None
+    high_ns: int | None = None
     gain: float  # share of the step
     bound: bool = False
     per: int = 1  # micro-batches of now in the changed step, by which step_ns is divided
