@@ -22,6 +22,7 @@ class Builder:
     source: list[I64] = field(default_factory=list)
     target: list[I64] = field(default_factory=list)
     amounts: list[Amounts] = field(default_factory=list)
+    repeated: list[I64] = field(default_factory=list)
     nodes: int = 0
     arcs: int = 0
 
@@ -37,6 +38,10 @@ class Builder:
         self.source.append(source)
         self.target.append(target)
         return np.arange(first, self.arcs)
+
+    def repeat(self, arcs: I64) -> None:
+        """These arcs' time is also that of other arcs: it must not be added up."""
+        self.repeated.append(arcs)
 
     def give(self, amounts: Amounts) -> None:
         """Lengthen arcs."""

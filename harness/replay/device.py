@@ -227,6 +227,7 @@ class _Chain:
         chosen = _representatives(to * len(times) + since, length, self.streams.launch_ns[launched])
         launched, to, since, tail = launched[chosen], to[chosen], since[chosen], tail[chosen]
         arcs = builder.add_arcs(hosts[since], node[to])
+        builder.repeat(arcs)
         builder.give(lane.tiles.between(times[since], self.streams.launch_ns[launched], arcs))
         tail = tail.copy()
         tail[:, _SORTS.index(Sort.DEVICE_GAP)] += self.latency[launched]

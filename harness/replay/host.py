@@ -136,10 +136,12 @@ def _least_stall(m: MeasuredProcess) -> int:
 
 
 def _usual(length: I64, gap: NDArray[np.bool_], phase: I64, same: I64, least: int) -> I64:
-    """The part of each tile that is usual: of a long gap the median gap of its phase, of an operator that was held up
-    the median of the same operator in all steps, else all of it."""
+    """The part of each tile that is usual: of a long gap the median gap of its phase, or of all phases if that is less;
+    of an operator that was held up the median of the same operator in all steps, else all of it."""
     middle = np.empty_like(length)
-    middle[gap] = median_of_each(phase[gap], length[gap])
+    middle[gap] = np.minimum(
+        median_of_each(phase[gap], length[gap]), np.median(length[gap]) if gap.any() else 0
+    )
     middle[~gap] = median_of_each(same[~gap], length[~gap])
     factor = np.where(gap, 1.0, _HELD_FACTOR)
     return np.where((length > factor * middle) & (length - middle > least), middle, length)

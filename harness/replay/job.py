@@ -23,6 +23,7 @@ from harness.traces.trace import F64, I64
 @dataclass(frozen=True)
 class JobGraph:
     """All processes' nodes and arcs; times are aligned. process: of each arc, the process of its target.
+    repeated: arcs whose time is also that of others.
 
     step: of each arc, the step in which its target lies, -1 outside. step_begin, step_end: shape (processes, steps),
     the nodes of the steps that all processes counted. alone: collectives whose other ranks are not known."""
@@ -33,6 +34,7 @@ class JobGraph:
     target: I64
     amounts: Amounts
     process: I64
+    repeated: I64
     step: I64
     step_begin: I64
     step_end: I64
@@ -119,6 +121,7 @@ def join_job(
         target=target,
         amounts=joined([*arcs.amounts, *meetings.amounts]),
         process=process,
+        repeated=np.concatenate(arcs.repeated),
         step=_steps_of(time[target], process, time[end]),
         step_begin=begin,
         step_end=end,
@@ -140,6 +143,7 @@ class _Arcs:
     target: list[I64]
     amounts: list[Amounts]
     process: list[I64]
+    repeated: list[I64]
     count: int
 
 
@@ -153,6 +157,7 @@ def _arcs_of(graphs: Sequence[ProcessGraph], first: list[int]) -> _Arcs:
             for g, n in zip(graphs, before, strict=False)
         ],
         [np.full(len(g.source), i) for i, g in enumerate(graphs)],
+        [g.repeated + n for g, n in zip(graphs, before, strict=False)],
         before[-1],
     )
 

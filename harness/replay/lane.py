@@ -34,11 +34,13 @@ class HostLane:
         return nodes
 
     def ordered(self) -> tuple[I64, I64, I64]:
-        """Node, moment and beginning of waiting of all nodes so far, in order of time."""
+        """Node, moment and beginning of waiting of all nodes so far, in order of time.
+
+        At one moment, the end of waiting comes first."""
         node, time, since = (
             np.concatenate([np.empty(0, np.int64), *c]) for c in (self.node, self.time, self.since)
         )
-        order = np.argsort(time, kind="stable")
+        order = np.lexsort((since >= time, time))
         return node[order], time[order], since[order]
 
     def close(self, builder: Builder) -> None:

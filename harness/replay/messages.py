@@ -22,6 +22,7 @@ from harness.traces.trace import I64
 from harness.traces.vocabulary import POINT_TO_POINT
 
 WAITED_NS = 20_000  # a shorter stretch before the end of a collective may be chance
+NEXT_NS = 300_000  # a thread begins its next collective this soon
 TAIL_NS = 3_000_000  # the host goes on this soon after the end of what it waited for
 
 
@@ -79,10 +80,33 @@ def on_cpu(
     arrive[inside] = builder.add_nodes(table.start_ns)
     waits = _waits(m, host, table, issued, blocking)
     done[inside] = builder.add_nodes(waits.end_ns)
+    thread = np.where(event >= 0, m.view.events.stream[event], -1)
+    queued = _queued(thread, table.start_ns, issued, waits.end_ns)
+    delay = table.start_ns - issued
+    usual = int(np.median(delay[queued < 0])) if (queued < 0).any() else 0
     arcs = builder.add_arcs(nodes, arrive[inside])
-    builder.give_slot(arcs, slot(Sort.START_OF_MESSAGE), table.start_ns - issued)
+    builder.give_slot(
+        arcs, slot(Sort.START_OF_MESSAGE), np.where(queued < 0, delay, np.minimum(delay, usual))
+    )
+    behind = np.flatnonzero(queued >= 0)
+    arcs = builder.add_arcs(done[inside][queued[behind]], arrive[inside][behind])
+    ns = table.start_ns[behind] - waits.end_ns[queued[behind]]
+    builder.give_slot(arcs, slot(Sort.START_OF_MESSAGE), ns)
     _add_waits(builder, lane, done[inside], waits)
     return arrive, done, done[inside]
+
+
+def _queued(thread: I64, start: I64, issued: I64, end: I64) -> I64:
+    """For each collective the one before it on its thread, if it was issued while that one ran; -1: it did not wait for
+    the thread."""
+    order = np.lexsort((start, thread))
+    before = np.concatenate([[-1], order[:-1]])
+    same = (before >= 0) & (thread[before] == thread[order]) & (thread[order] >= 0)
+    waited = same & (issued[order] < end[before]) & (start[order] >= end[before])
+    waited &= start[order] - end[before] <= NEXT_NS
+    found = np.full(len(order), -1, np.int64)
+    found[order[waited]] = before[waited]
+    return found
 
 
 def _on_thread(m: MeasuredProcess, event: I64, thread: int | None) -> NDArray[np.bool_]:

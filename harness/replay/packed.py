@@ -11,7 +11,7 @@ import numpy as np
 from harness.replay.process import ProcessGraph
 from harness.replay.timeline import Amounts
 
-_COLUMNS = ("time_ns", "source", "target", "step_begin", "step_end", "arrive", "done")
+_COLUMNS = ("time_ns", "source", "target", "repeated", "step_begin", "step_end", "arrive", "done")
 _FACTS = ("rank", "path", "pid", "clock", "epoch_ns", "on_cpu", "marked", "step_names")
 
 

@@ -20,9 +20,10 @@ from harness.traces.trace import I64
 class ProcessGraph:
     """n nodes, k arcs. Times are on the process's own clock; `epoch_ns` as in View.
 
-    step_begin, step_end: the nodes of the counted steps. arrive, done: the nodes of each row of the process's
-    collectives (collective_rows.py) where it arrives and where it has its result, -1 where they lie outside the window;
-    the arc between them is left to the job, which knows the other ranks. own_ns: the row's measured length."""
+    repeated: arcs whose time is also that of others. step_begin, step_end: the nodes of the counted steps. arrive, done:
+    the nodes of each row of the process's collectives (collective_rows.py) where it arrives and where it has its
+    result, -1 where they lie outside the window; the arc between them is the job's, which knows the other ranks.
+    """
 
     rank: int | None
     path: str
@@ -35,6 +36,7 @@ class ProcessGraph:
     source: I64
     target: I64
     amounts: Amounts
+    repeated: I64
     step_names: list[str]
     step_begin: I64
     step_end: I64
@@ -68,6 +70,7 @@ def process_graph(m: MeasuredProcess) -> ProcessGraph | None:
         source=source,
         target=target,
         amounts=amounts,
+        repeated=np.concatenate([np.empty(0, np.int64), *builder.repeated]),
         step_names=span.names,
         step_begin=begin,
         step_end=end,

@@ -36,7 +36,9 @@ class Scene:
         job = self.job
         p, s = job.step_begin.shape
         step = job.step[job.amounts.arc]
-        inside = step >= 0
+        again = np.zeros(job.arcs, np.bool_)
+        again[job.repeated] = True
+        inside = (step >= 0) & ~again[job.amounts.arc]
         of = (job.process[job.amounts.arc] * s + step) * SLOTS + job.amounts.slot
         sums = np.bincount(of[inside], job.amounts.ns[inside].astype(np.float64), p * s * SLOTS)
         return sums.reshape(p, s, SLOTS).astype(np.int64)

@@ -1,0 +1,138 @@
+"""A job replayed with one thing changed takes as long as the same job simulated with it changed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.analysis.summary import RankTraining
+from tests.replay.replaying import replayed, step_with
+from tests.synthetic.simulated import MS, US, Costs, CpuJob, GpuJob
+
+COSTS = Costs()
+LATE = {(1, step): 20 * MS for step in range(COSTS.steps)}
+THIRD = {(0, step): 30 * MS for step in (1, 4, 7)}
+
+
+def usually(costs: Costs) -> float:
+    return CpuJob(costs).mean_step_ns()
+
+
+@given(
+    late=st.dictionaries(
+        st.tuples(st.integers(0, 2), st.integers(0, 4)), st.integers(0, 40 * MS), max_size=6
+    ),
+    transfer=st.integers(1, 30 * MS),
+    messages=st.integers(1, 4),
+    phase=st.sampled_from(("data", "forward", "backward", "optimizer", "between")),
+)
+def test_replayed_unchanged_it_takes_as_long_as_measured(
+    late: dict[tuple[int, int], int], transfer: int, messages: int, phase: str
+) -> None:
+    costs = Costs(3, 5, stalls=late, stalled=phase, transfer_ns=transfer, messages=messages)
+    replay, _ = replayed(CpuJob(costs).traces())
+    assert replay.step_ns == pytest.approx(CpuJob(costs).mean_step_ns(first=0), abs=1)
+    assert replay.error < 1e-6
+
+
+@pytest.mark.parametrize(
+    ("phase", "named"), [("forward", "forward"), ("backward", "backward"), ("optimizer", "optimizer")]
+)
+def test_a_rank_that_stands_still_is_charged_with_what_all_ranks_wait(phase: str, named: str) -> None:
+    slow = replace(COSTS, stalls=LATE, stalled=phase)
+    _, lost = replayed(CpuJob(slow).traces())
+    assert (lost[0].cause, lost[0].ranks, lost[0].phase, lost[0].every) == ("host-stall", [1], named, 1)
+    assert lost[0].lost_ns == pytest.approx(usually(slow) - usually(COSTS), rel=0.02)
+
+
+def test_what_recurs_every_third_step_is_found_with_its_mean_cost() -> None:
+    slow = replace(COSTS, stalls=THIRD, stalled="optimizer")
+    _, lost = replayed(CpuJob(slow).traces())
+    assert (lost[0].cause, lost[0].ranks, lost[0].every) == ("host-stall", [0], 3)
+    assert lost[0].lost_ns == pytest.approx(usually(slow) - usually(COSTS), rel=0.05)
+
+
+def test_loading_data_and_time_between_phases_have_their_own_causes() -> None:
+    everyone = {(rank, step): 15 * MS for rank in range(2) for step in range(COSTS.steps)}
+    for phase, cause in (("data", "data-stall"), ("between", "checkpoint")):
+        slow = replace(COSTS, stalls=everyone, stalled=phase)
+        _, lost = replayed(CpuJob(slow).traces())
+        assert (lost[0].cause, lost[0].ranks) == (cause, [0, 1])
+        assert lost[0].lost_ns == pytest.approx(15 * MS, rel=0.15)
+
+
+def test_a_process_that_is_stopped_inside_its_operators_was_paused_or_had_no_core() -> None:
+    stopped = replace(COSTS, held={(1, step): 25 * MS for step in (1, 3, 6)})
+    _, lost = replayed(CpuJob(stopped).traces())
+    assert (lost[0].cause, lost[0].ranks, lost[0].phase) == ("pause", [1], None)
+    assert lost[0].lost_ns == pytest.approx(usually(stopped) - usually(COSTS), rel=0.05)
+    waited = [RankTraining(rank=1, core_wait_ns=9 * MS)]
+    _, lost = replayed(CpuJob(stopped).traces(), waited)
+    assert (lost[0].cause, lost[0].ranks) == ("noisy-neighbour", [1])
+
+
+def test_one_rank_with_more_to_compute_is_told_from_one_with_longer_sequences() -> None:
+    more = replace(COSTS, more={(1, step): 12 for step in range(COSTS.steps)})
+    longer = replace(COSTS, factor={1: 1.6})
+    for costs, cause in ((more, "extra-compute"), (longer, "long-sequences")):
+        replay, lost = replayed(CpuJob(costs).traces())
+        assert (lost[0].cause, lost[0].ranks) == (cause, [1])
+        assert lost[0].lost_ns == pytest.approx(usually(costs) - usually(COSTS), rel=0.05)
+        assert step_with(replay, "rank-like-others") == pytest.approx(usually(COSTS), rel=0.02)
+
+
+def test_more_to_compute_in_every_second_step_is_found() -> None:
+    more = replace(COSTS, more={(1, step): 12 for step in (1, 3, 5, 7)})
+    _, lost = replayed(CpuJob(more).traces())
+    assert (lost[0].cause, lost[0].every) == ("extra-compute", 2)
+
+
+def test_a_healthy_job_has_no_departure_from_its_usual_course() -> None:
+    _, lost = replayed(CpuJob(COSTS).traces())
+    assert [found.cause for found in lost if not found.standing] == []
+
+
+def test_messages_that_take_no_time_and_accumulated_gradients() -> None:
+    slow = replace(COSTS, transfer_ns=12 * MS, steps=9)
+    replay, _ = replayed(CpuJob(slow).traces())
+    assert step_with(replay, "free-communication") == pytest.approx(
+        usually(replace(slow, transfer_ns=0)), rel=0.01
+    )
+    accumulated = CpuJob(replace(slow, accumulation=2)).mean_step_ns(first=1)
+    assert step_with(replay, "gas-x2") == pytest.approx(accumulated, rel=0.02)
+    assert replay.ideal_network_ns == step_with(replay, "free-communication")
+
+
+def test_gradients_in_one_bucket_in_place_of_many() -> None:
+    many = replace(COSTS, messages=16, transfer_ns=2 * MS)
+    traces = CpuJob(many).traces()
+    for trace in traces:
+        trace.collectives.bytes[:] = 5000
+    replay, lost = replayed(traces)
+    found = next(cause for cause in lost if cause.cause == "small-buckets")
+    assert found.standing and "16 messages of 5 kB" in found.evidence
+    assert step_with(replay, "one-bucket") == pytest.approx(usually(replace(many, messages=1)), rel=0.05)
+
+
+def test_on_gpus_the_slower_of_host_and_device_decides() -> None:
+    """Launches of 10 µs hide behind kernels of 100 µs; launches of 200 µs do not."""
+    for launch, kernel in ((10 * US, 100 * US), (200 * US, 100 * US)):
+        job = GpuJob(launch_ns=launch, kernel_ns=kernel)
+        replay, _ = replayed(job.traces())
+        assert replay.step_ns == pytest.approx(job.mean_step_ns(first=0), abs=1)
+        free = GpuJob(launch_ns=launch, kernel_ns=kernel, transfer_ns=0).mean_step_ns()
+        assert replay.ideal_network_ns == pytest.approx(free, rel=0.02)
+        faster = GpuJob(launch_ns=launch, kernel_ns=kernel // 2).mean_step_ns()
+        products = [what.step_ns for what in replay.what_ifs if what.name == "products-x2"]
+        assert (products or [replay.step_ns])[0] == pytest.approx(faster, rel=0.03)
+
+
+def test_on_gpus_a_late_host_is_charged_with_the_other_ranks_waiting() -> None:
+    late = {(1, step): 8 * MS for step in range(6)}
+    slow = GpuJob(late=late)
+    _, lost = replayed(slow.traces())
+    assert (lost[0].cause, lost[0].ranks) == ("checkpoint", [1])
+    assert lost[0].lost_ns == pytest.approx(slow.mean_step_ns() - GpuJob().mean_step_ns(), rel=0.05)
