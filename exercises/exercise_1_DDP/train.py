@@ -35,12 +35,15 @@ from exercises.utils.capture import Capture, open_capture
 from exercises.utils.data import TokenBatch, check_vocabulary, load_vocabulary
 from exercises.utils.describe import describe
 from exercises.utils.errors import run_script
+from exercises.utils.faults import pageable, small_buckets
 from exercises.utils.faults.inject import injected
 from exercises.utils.loaders import on_the_fly_loader, prepared_loader
 from exercises.utils.ranges import annotate
 from exercises.utils.stop import StopRequest
 from exercises.utils.synchronisation import SynchronisationCheck, require_every_process
 from harness.common.metrics_lines import StartLine, StepLine
+
+DDP_BUCKET_BYTES = 25 * 2**20  # PyTorch's own default
 
 
 @dataclass(frozen=True)
@@ -122,9 +125,16 @@ def make_accelerator(arguments: DDPArguments) -> Accelerator:
             num_steps=arguments.gradient_accumulation_steps,
             sync_with_dataloader=False,  # no early optimizer step at the end of an epoch
         ),
-        dataloader_config=DataLoaderConfiguration(non_blocking=not arguments.slow_dataloading),
+        dataloader_config=DataLoaderConfiguration(
+            non_blocking=pageable.setting(arguments.faults, not arguments.slow_dataloading)
+        ),
         # The only buffers are the rotary tables. They never change, so DDP need not send them before every forward.
-        kwargs_handlers=[DistributedDataParallelKwargs(broadcast_buffers=False)],
+        kwargs_handlers=[
+            DistributedDataParallelKwargs(
+                broadcast_buffers=False,
+                bucket_cap_mb=small_buckets.setting(arguments.faults, DDP_BUCKET_BYTES) / 2**20,
+            )
+        ],
     )
 
 

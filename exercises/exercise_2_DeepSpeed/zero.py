@@ -16,6 +16,7 @@ from accelerate import Accelerator, DeepSpeedPlugin  # type: ignore[import-untyp
 from accelerate.utils import InitProcessGroupKwargs  # type: ignore[import-untyped]
 
 from exercises.utils.arguments import TrainingArguments
+from exercises.utils.faults import fp32, small_buckets
 from harness.common.errors import RequestError
 
 
@@ -52,9 +53,20 @@ def fill_in(config: dict[str, Any], arguments: TrainingArguments) -> dict[str, A
         _require_same(f"{flag} {value}", filled[key] == value, f"{key}: {config.get(key)}")
     precision, recompute = uses_bf16(config), checkpoints_activations(config)
     _require_same("--mixed-precision", precision or not arguments.mixed_precision, "bf16 disabled")
+    _apply_faults(filled, arguments)
     recompute_agrees = recompute or not arguments.activation_checkpointing
     _require_same("--activation-checkpointing", recompute_agrees, "no activation_checkpointing")
     return filled
+
+
+def _apply_faults(config: dict[str, Any], arguments: TrainingArguments) -> None:
+    if uses_bf16(config) and not fp32.setting(arguments.faults, True):
+        config["bf16"] = {"enabled": False}
+    zero = config["zero_optimization"]
+    size_bytes = small_buckets.setting(arguments.faults, None)
+    if size_bytes is not None:  # DeepSpeed counts parameters
+        gradients = size_bytes // (2 if uses_bf16(config) else 4)
+        config["zero_optimization"] = {**zero, "reduce_bucket_size": max(1, gradients)}
 
 
 def _require_same(flag: str, agrees: bool, in_file: str) -> None:

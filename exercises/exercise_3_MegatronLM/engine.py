@@ -29,6 +29,7 @@ from torch import Tensor
 from exercises.exercise_3_MegatronLM import model, weights
 from exercises.exercise_3_MegatronLM.data import MicroBatch
 from exercises.exercise_3_MegatronLM.options import MegatronArguments
+from exercises.utils.faults import small_buckets
 from harness.common.megatron_layout import BatchSizes, Layout
 from harness.common.model_config import ModelConfig
 
@@ -112,7 +113,7 @@ class Engine:
 def build(arguments: MegatronArguments, sizes: ModelConfig, layout: Layout, batch: BatchSizes) -> Engine:
     """Build the engine, with initial weights that do not depend on `layout`."""
     config = model.transformer_config(
-        sizes, layout, arguments.mixed_precision, arguments.activation_checkpointing
+        sizes, layout, arguments.mixed_precision, arguments.activation_checkpointing, arguments.faults
     )
     chunks = model.build_chunks(sizes, config, layout, batch.seq_length)
     weights.initialise(chunks, arguments.seed)
@@ -131,7 +132,7 @@ def _data_parallel(
         # Only a distributed optimizer gathers parameters.
         overlap_param_gather=arguments.overlap and arguments.distributed_optimizer,
         grad_reduce_in_fp32=arguments.mixed_precision,
-        bucket_size=BUCKET_OF_A_TINY_MODEL if tiny else None,
+        bucket_size=_bucket_size(arguments, tiny),
     )
     replicas = [
         DistributedDataParallel(config, ddp, chunk, disable_bucketing=place > 0)
@@ -142,6 +143,13 @@ def _data_parallel(
         no_sync = [replica.no_sync for replica in replicas]
         config.no_sync_func = no_sync if len(replicas) > 1 else no_sync[0]
     return replicas
+
+
+def _bucket_size(arguments: MegatronArguments, tiny: bool) -> int | None:
+    """Parameters of a bucket of gradients, which travel in fp32; None: megatron's default."""
+    usual_bytes = 4 * BUCKET_OF_A_TINY_MODEL if tiny else None
+    size_bytes = small_buckets.setting(arguments.faults, usual_bytes)
+    return None if size_bytes is None else size_bytes // 4
 
 
 def _optimizer_config(arguments: MegatronArguments, config: TransformerConfig) -> OptimizerConfig:

@@ -5,6 +5,7 @@ Knows megatron-core's configuration; knows nothing of data, optimizer or profili
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -21,6 +22,8 @@ from megatron.core.transformer.transformer_block import TransformerBlockSubmodul
 from torch import nn
 
 from exercises.exercise_3_MegatronLM.attention import FusedAttention
+from exercises.utils.faults import uneven_stages
+from harness.common.faults import Fault
 from harness.common.megatron_layout import Layout
 from harness.common.model_config import ModelConfig
 
@@ -31,7 +34,7 @@ def transformer_engine_works() -> bool:
 
 
 def transformer_config(
-    model: ModelConfig, layout: Layout, mixed_precision: bool, recompute: bool
+    model: ModelConfig, layout: Layout, mixed_precision: bool, recompute: bool, faults: Sequence[Fault] = ()
 ) -> TransformerConfig:
     """megatron-core's configuration of this model under this layout."""
     dtype = torch.bfloat16 if mixed_precision else torch.float32
@@ -39,6 +42,7 @@ def transformer_config(
     return TransformerConfig(
         **_sizes(model),
         **_parallelism(layout),
+        **uneven_stages.setting(faults, model.num_hidden_layers, layout.pp),
         **(_experts(model) if model.num_local_experts > 1 else {}),
         **(_recomputation() if recompute else {}),
         bf16=mixed_precision,

@@ -39,7 +39,7 @@ class MegatronArguments(TrainingArguments):
 
     @property
     def fault_setup(self) -> Setup:
-        return super().fault_setup._replace(stages=self.pp)
+        return super().fault_setup._replace(stages=self.pp, virtual_stages=self.vpp)
 
     def layout(self, world: int) -> Layout:
         """The requested parallel layout, with `world` processes."""

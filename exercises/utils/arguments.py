@@ -8,12 +8,13 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import ClassVar, TypeVar
 
 import torch
 
+from exercises.utils.faults import fp32
 from exercises.utils.faults.asked import fault, refuse_misfits
 from harness.common.faults import Fault, Setup
 from harness.common.profile_window import FINE_TUNING, ProfileWindow
@@ -101,7 +102,7 @@ def parse_arguments(
         parser.error("--random-weights and --checkpoint exclude each other: weights come from one place")
     arguments = kind(**vars(namespace))
     refuse_misfits(arguments.faults, arguments.fault_setup, "cpu" if arguments.on_cpu else "cuda")
-    return arguments
+    return replace(arguments, mixed_precision=fp32.setting(arguments.faults, arguments.mixed_precision))
 
 
 def positive(text: str) -> int:

@@ -25,6 +25,7 @@ from exercises.utils.data import (
     encode_example,
     load_instructions,
 )
+from exercises.utils.faults import pageable
 from exercises.utils.python_tokenizer import PythonTokenizer, UnsupportedTokenizerError
 from harness.common.errors import RequestError
 
@@ -34,7 +35,8 @@ def prepared_loader(
 ) -> DataLoader[TokenBatch]:
     """Tokenised once before training; worker processes collate batches ahead of time into pinned memory."""
     encoded = [encode_example(each, vocabulary, seq_length) for each in _enough_examples(arguments)]
-    return _loader(arguments, encoded, workers=_workers(), pin_memory=not arguments.on_cpu)
+    pin_memory = pageable.setting(arguments.faults, not arguments.on_cpu)
+    return _loader(arguments, encoded, workers=_workers(), pin_memory=pin_memory)
 
 
 def on_the_fly_loader(

@@ -28,7 +28,7 @@ Steps count from 0, as in the metrics; an iteration of exercise 3 is one step. `
 2·K-th, and so on: steps K−1, 2·K−1, … Where a step has several micro-batches, the fault comes with the first. `rank`
 counts the ranks of the whole job; `all` is every rank.
 
-Written from `harness/common/faults.py`; a test keeps it so.
+Written from `harness/common/declared_faults.py`; a test keeps it so.
 """
 RECORD = """\
 ## How much was really injected

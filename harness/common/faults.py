@@ -1,199 +1,18 @@
-"""The faults that `--fault NAME[,key=value…]` injects into a training: each declared once, with what it needs.
-
-The command line, its refusals, the help, `slurm.sh faults`, docs/faults.md and the training scripts derive from
-`FAULTS`. The injector of a fault is the module of its name in exercises/utils/faults. Knows no framework.
-"""
+"""Faults as they are asked for: read from words, refused where they cannot work, and what they record."""
 
 from __future__ import annotations
 
-import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
+from harness.common.declared_faults import FAULTS
 from harness.common.errors import RequestError, nearest
+from harness.common.fault_kinds import CPU_AND_GPU, Fault, FaultKind, Key, Setup
 
-CPU_AND_GPU = ("cpu", "cuda")
-TRAININGS = (1, 2, 3)
-LARGEST_RANK = 640_000
-
-
-@dataclass(frozen=True)
-class Key:
-    """What a fault takes: a number between `least` and `most`, or one of `words`.
-
-    default: as it would be typed; None: it must be given. whole: the number has no fraction.
-    """
-
-    name: str
-    meaning: str
-    default: str | None = None
-    least: float = 0
-    most: float = 0
-    whole: bool = True
-    words: tuple[str, ...] = ()
-
-    @property
-    def takes(self) -> str:
-        """What may stand behind `=`, in words."""
-        noun = "a whole number" if self.whole else "a number"
-        number = [f"{noun} ≥ {self.least:g} and ≤ {self.most:.0f}"] if self.most else []
-        return " or ".join([*number, *self.words])
-
-    @property
-    def shown(self) -> str:
-        """The key with its default, as a usage line has it."""
-        return f",{self.name}=…" if self.default is None else f"[,{self.name}={self.default}]"
-
-    def read(self, word: str) -> str:
-        """`word` as it is kept: numbers without zeros that say nothing.
-
-        Raises RequestError: the key does not take it; the sentence has the nearest value that it takes.
-        """
-        if word in self.words:
-            return word
-        number = float(word) if re.fullmatch(r"-?[0-9]*\.?[0-9]+", word) else None
-        allowed = number is not None and not (self.whole and "." in word)
-        if self.most and number is not None and allowed and self.least <= number <= self.most:
-            return f"{number:.12g}"
-        raise RequestError(f"{self.name} takes {self.takes}, not {word!r}{self._hint(word, number)}")
-
-    def _hint(self, word: str, number: float | None) -> str:
-        near = nearest(word, self.words)
-        if near:
-            return f": did you mean {near}?"
-        if number is None or not self.most:
-            return ""
-        closest = min(max(number, self.least), self.most)
-        return f"; the nearest is {round(closest) if self.whole else closest:.12g}"
-
-
-class Setup(NamedTuple):
-    """The training that a fault is asked for; None: not known yet. stages: of the pipeline."""
-
-    exercise: int | None
-    world_size: int | None = None
-    mixed_precision: bool | None = None
-    micro_batch_size: int | None = None
-    stages: int = 1
-
-
-class Need(NamedTuple):
-    """What a fault needs to have an effect, and the sentence where it is not so."""
-
-    holds: Callable[[Setup], bool]
-    sentence: str
-
-
-@dataclass(frozen=True)
-class FaultKind:
-    """A fault as it is declared.
-
-    meaning: what happens, for students. recorded: what its lines in faults/rank<R>.jsonl count; empty: there are none.
-    """
-
-    name: str
-    meaning: str
-    keys: tuple[Key, ...] = ()
-    recorded: str = ""
-    exercises: tuple[int, ...] = TRAININGS
-    devices: tuple[str, ...] = CPU_AND_GPU
-    needs: tuple[Need, ...] = ()
-
-    @property
-    def usage(self) -> str:
-        """As it is typed: keys in brackets may be left out."""
-        return "".join([self.name, *(key.shown for key in self.keys)])
-
-    def key(self, name: str) -> Key | None:
-        """The key of that name."""
-        return next((key for key in self.keys if key.name == name), None)
-
-
-@dataclass(frozen=True)
-class Fault:
-    """A fault as it was asked for. values: of every key, as typed or by default."""
-
-    kind: FaultKind
-    values: Mapping[str, str]
-
-    @property
-    def name(self) -> str:
-        return self.kind.name
-
-    def __str__(self) -> str:
-        """The shortest text that asks for it."""
-        given = (key.name for key in self.kind.keys if self.values[key.name] != key.default)
-        return ",".join([self.name, *(f"{name}={self.values[name]}" for name in given)])
-
-    def count(self, key: str) -> int:
-        """The value of a key that takes a whole number."""
-        return int(self.values[key])
-
-    def ns(self, key: str = "ms") -> int:
-        """The value of a key in milliseconds, in nanoseconds."""
-        return round(float(self.values[key]) * 1e6)
-
-    @property
-    def rank(self) -> int | None:
-        """The rank that it happens to; None: to all."""
-        word = self.values.get("rank", "all")
-        return None if word == "all" else int(word)
-
-    def concerns(self, rank: int) -> bool:
-        """Whether it happens to `rank`."""
-        return self.rank in (None, rank)
-
-    def due(self, step: int) -> bool:
-        """Whether it happens in `step` (the first is 0): with every=K in the K-th, the 2·K-th, …"""
-        return (step + 1) % int(self.values.get("every", "1")) == 0
-
-
-def _ms(meaning: str) -> Key:
-    return Key("ms", meaning, least=0.001, most=60_000, whole=False)
-
-
-def _rank(default: str | None = "all") -> Key:
-    return Key("rank", "the rank that it happens to", default, most=LARGEST_RANK, words=("all",))
-
-
-EVERY = Key("every", "K: in the K-th step, the 2·K-th, …", "1", least=1, most=1_000_000)
-PHASES = ("forward", "backward", "optimizer")
-
-_ALL = (
-    FaultKind(
-        "data-stall",
-        "the step's first batch comes late: the data loading sleeps",
-        (_ms("how much later it comes"), _rank(), EVERY),
-        "the sleep",
-    ),
-    FaultKind(
-        "host-stall",
-        "the host thread stands still inside a phase: it launches nothing",
-        (
-            _ms("how long it stands still"),
-            Key("in", "the phase; in steps without it nothing happens", "forward", words=PHASES),
-            _rank(),
-            EVERY,
-        ),
-        "the sleep",
-    ),
-    FaultKind(
-        "extra-compute",
-        "the step's first forward does additional matrix products",
-        (_ms("how long they compute; on a GPU about"), _rank(), EVERY),
-        "the products, on the device",
-    ),
-    FaultKind(
-        "pause",
-        "the whole process is stopped, at another moment of each step (SIGSTOP … SIGCONT)",
-        (_ms("how long it is stopped"), _rank(), EVERY),
-        "the time between the two signals",
-    ),
-)
-FAULTS: dict[str, FaultKind] = {kind.name: kind for kind in _ALL}
+__all__ = ["CPU_AND_GPU", "FAULTS", "Fault", "FaultKind", "FaultLine", "Key", "Setup", "faults_file",
+           "layers_at_the_end", "misfits", "parse_fault", "wrong_device"]  # fmt: skip
 
 
 def parse_fault(text: str) -> Fault:
@@ -282,6 +101,20 @@ def wrong_device(faults: Iterable[Fault], device: str) -> Iterator[str]:
                 f"--fault {fault.name} has no effect on {here}, where this training runs: drop it; those that work "
                 f"there are {', '.join(others)}"
             )
+
+
+def layers_at_the_end(fault: Fault, layers: int, stages: int) -> int:
+    """With uneven-stages, the layers of the stage that has more; `layers` of the whole model divide into `stages`.
+
+    Raises RequestError: the other stages would have no layer left.
+    """
+    each, given = layers // stages, fault.count("layers")
+    if given >= each:
+        raise RequestError(
+            f"--fault {fault}: each of the {stages} stages has {each} of the {layers} layers and must keep one: "
+            + (f"the nearest is layers={each - 1}" if each > 1 else "use a deeper model, or fewer stages")
+        )
+    return each + given * (stages - 1)
 
 
 @dataclass(frozen=True)

@@ -85,7 +85,7 @@ class Megatron(Training):
 
     @property
     def fault_setup(self) -> Setup:
-        return super().fault_setup._replace(stages=self.pp)
+        return super().fault_setup._replace(stages=self.pp, virtual_stages=self.vpp)
 
     @property
     def batch_per_iteration(self) -> int | None:

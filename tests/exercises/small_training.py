@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -70,11 +70,16 @@ def prepared(asked: Arguments, steps: int) -> Training:
     return Training(asked, [torch.ones(4, 8)] * steps, model, torch.optim.SGD(model.parameters(), lr=0.01))
 
 
-def train(folder: Path, *faults: str, steps: int = 6, extra: tuple[str, ...] = ()) -> Seen:
+def train(
+    folder: Path, *faults: str, steps: int = 6, after_step: Callable[[int], object] = lambda _step: None
+) -> Seen:
     """Train as exercise 1 does: one batch is one step."""
-    training = prepared(arguments(folder, *faults, extra=extra), steps)
+    training = prepared(arguments(folder, *faults), steps)
+    seen = []
     with injected(training, training.model, training.optimizer) as faulty:
-        seen = list(loop(faulty))
+        for number, step in enumerate(loop(faulty)):
+            seen.append(step)
+            after_step(number)
     files = (folder / "faults").glob("rank*.jsonl")
     lines = [json.loads(line) for path in files for line in path.read_text().splitlines()]
     return Seen(lines, seen, folder)

@@ -52,23 +52,50 @@ def check(folder: Path) -> None:
         assert median(untouched) < 300_000_000
 
 
-def test_exercise_1(tmp_path: Path) -> None:
-    run = train("exercise_1_DDP/train.py", tmp_path / "run", *OPTIONS, model="tiny-llama")
+def asking(*faults: str) -> list[str]:
+    return [word for fault in faults for word in ("--fault", fault)]
+
+
+def of_each_step(folder: Path, fault: str, rank: int) -> list[int]:
+    """What a fault took from each step, in nanoseconds."""
+    return [line["ns"] for line in lines(folder, "faults", rank) if line["fault"] == fault]
+
+
+def test_exercise_1_with_a_slow_link_below_ddp(tmp_path: Path) -> None:
+    more = asking("slow-link,ms=150,rank=1", "small-buckets,kb=600")
+    run = train("exercise_1_DDP/train.py", tmp_path / "run", *OPTIONS, *more, model="tiny-llama")
     assert run.code == 0, run.stderr[-3000:]
     check(run.folder)
+    delays = of_each_step(run.folder, "slow-link", rank=1)
+    assert len(delays) == 8
+    # 1.2 MB of gradients in buckets of 0.6, which DDP makes anew after the first step.
+    assert all(ns >= 2 * 150_000_000 for ns in delays[1:])
+    assert all(step["backward_ns"] >= ns for ns, step in zip(delays, run.steps(1), strict=True))
+    assert of_each_step(run.folder, "slow-link", rank=0) == []
 
 
-def test_exercise_2(tmp_path: Path) -> None:
+def test_exercise_2_with_checkpoints_of_shards(tmp_path: Path) -> None:
     config = tmp_path / "ds_config.json"
     config.write_text(deepspeed_config(DeepSpeed(), tiny=True, auto_batch=True).to_json())
-    words = [*OPTIONS, "--deepspeed-config", str(config)]
+    words = [
+        *OPTIONS,
+        *asking("checkpoint,rank=all,every=4", "tiny-kernels"),
+        "--deepspeed-config",
+        str(config),
+    ]
     run = train("exercise_2_DeepSpeed/train.py", tmp_path / "run", *words, config="deepspeed")
     assert run.code == 0, run.stderr[-3000:]
     check(run.folder)
+    assert [len(of_each_step(run.folder, "checkpoint", rank)) for rank in (0, 1)] == [2, 2]
+    assert list(run.folder.glob("checkpoint-rank*")) == []
 
 
-def test_exercise_3(tmp_path: Path) -> None:
+def test_exercise_3_with_a_longer_last_stage(tmp_path: Path) -> None:
     """Both ranks of a pipeline read data: the first for the tokens, the last for the labels."""
-    words = ["--iters", *OPTIONS[1:], "--pp", "2", "--global-batch-size", "2"]
+    words = ["--iters", *OPTIONS[1:], *asking("uneven-stages"), "--pp", "2", "--global-batch-size", "2"]
     run = megatron_runs.completed(megatron_runs.train(tmp_path / "run", *words))
     check(run.folder)
+    first, last = (run.lines(rank)[0]["parameters_of_rank"] for rank in (0, 1))
+    table = 1024 * 128  # of embeddings in the first stage, of the output in the last
+    layer = (last - table) / 3
+    assert first - table == pytest.approx(layer, rel=0.01), "one layer against three"

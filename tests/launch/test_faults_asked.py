@@ -64,6 +64,13 @@ def test_the_record_and_the_command_bring_them_back() -> None:
         (["-e", "1", "--fault", "pause,ms=5,rank=99"], "there is no rank 99"),
         (["-e", "0", "--fault", "pause,ms=5"], "takes no training flags"),
         (["-e", "3", "--engine", "megatron-lm", "--site", "leonardo", "--fault", "pause,ms=5"], "drop one"),
+        (["-e", "1", "--fault", "sync"], "--fault sync has no effect on the CPU, where this training runs: drop it"),
+        (["-e", "1", "--fault", "fp32"], "--fault fp32: the training computes in fp32 anyway: add --mixed-precision"),
+        (["-e", "3", "--fault", "fp32"], "--fault fp32: the training computes in fp32 anyway"),
+        (["-e", "3", "--fault", "tiny-kernels"], "works in exercise 1 and 2, not in exercise 3: drop it or use -e 1"),
+        (["-e", "3", "--fault", "uneven-stages"], "a pipeline of one stage has no other: add --pp 2"),
+        (["-e", "3", "--pp", "2", "--fault", "uneven-stages,layers=2"], "must keep one: the nearest is layers=1"),
+        (["-e", "1", "-g", "1", "--fault", "slow-link,ms=1,rank=0"], "a single rank sends no messages"),
         (["faults", "pauze"], "there is no fault 'pauze': did you mean pause?"),
     ],
 )  # fmt: skip

@@ -17,6 +17,11 @@ def fault(text: str) -> Fault:
         raise argparse.ArgumentTypeError(str(error)) from None
 
 
+def find(faults: Sequence[Fault], name: str) -> Fault | None:
+    """The fault of that name, if it was asked for."""
+    return next((fault for fault in faults if fault.name == name), None)
+
+
 def refuse_misfits(faults: Sequence[Fault], setup: Setup, device: str) -> None:
     """Raises RequestError: a fault cannot work in this training on `device` (cpu or cuda)."""
     sentences = [*misfits(faults, setup), *wrong_device(faults, device)]

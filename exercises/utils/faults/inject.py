@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from importlib import import_module
+from types import ModuleType
 from typing import Any, Protocol, TypeVar
 
 import torch
@@ -60,7 +61,15 @@ def inject_all(arguments: TrainingArguments, models: list[Any], moments: Moments
 
 
 def injector_of(fault: Fault) -> Callable[[Fault, Target], None]:
-    """The `inject` of the module that has the fault's name."""
-    module = import_module(f"{__package__}.{fault.name.replace('-', '_')}")
-    inject: Callable[[Fault, Target], None] = module.inject
+    """The `inject` of the fault's module, which does nothing where the training asks for a `setting` instead."""
+    module = module_of(fault.name)
+    inject: Callable[[Fault, Target], None] = getattr(module, "inject", _built_in)
     return inject
+
+
+def module_of(name: str) -> ModuleType:
+    """The module that has the fault's name."""
+    return import_module(f"{__package__}.{name.replace('-', '_')}")
+
+
+def _built_in(fault: Fault, target: Target) -> None: ...

@@ -25,6 +25,7 @@ class Moments:
         self._at_begin: list[Callable[[], None]] = []
         self._waiting: dict[Moment, list[Callable[[], None]]] = {}
         self._reached: set[Moment] = set()
+        self._changes: list[Callable[[Any], Any]] = []
 
     def at_begin(self, action: Callable[[], None]) -> None:
         """Call `action` when a step begins."""
@@ -33,6 +34,16 @@ class Moments:
     def at(self, moment: Moment, action: Callable[[], None]) -> None:
         """Call `action` in every step that comes to `moment`."""
         self._waiting.setdefault(moment, []).append(action)
+
+    def change_batches(self, change: Callable[[Any], Any]) -> None:
+        """Give the training what `change` makes of each batch."""
+        self._changes.append(change)
+
+    def changed(self, batch: Any) -> Any:
+        """The batch after all changes."""
+        for change in self._changes:
+            batch = change(batch)
+        return batch
 
     def begin(self) -> None:
         """A step begins."""
@@ -62,7 +73,7 @@ class WatchedLoader:
         for batch in self._loader:  # the end of an epoch, which gives no batch, is no step
             self._moments.begin()
             self._moments.reach("load")
-            yield batch
+            yield self._moments.changed(batch)
 
 
 def watch_model(model: nn.Module, moments: Moments, until: ExitStack) -> None:
@@ -96,10 +107,10 @@ def watch_update(optimizer: Any, moments: Moments, until: ExitStack) -> None:
 def wrap(
     owner: object, name: str, wrapper: Callable[[Callable[..., Any]], Callable[..., Any]], until: ExitStack
 ) -> None:
-    """Replace the function `name` of an object or module by its `wrapper`, `until` it is closed."""
-    original, own = getattr(owner, name), name in vars(owner)
-    vars(owner)[name] = wrapper(original)
-    if own:
-        until.callback(vars(owner).update, {name: original})
+    """Replace the function `name` of an object, class or module by its `wrapper`, `until` it is closed."""
+    own = vars(owner).get(name)  # as it is kept: what `getattr` gives of a class may be bound otherwise
+    setattr(owner, name, wrapper(getattr(owner, name)))
+    if own is None:
+        until.callback(delattr, owner, name)
     else:
-        until.callback(vars(owner).pop, name)
+        until.callback(setattr, owner, name, own)

@@ -9,6 +9,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Literal
 
+from harness.common.errors import RequestError
+from harness.common.faults import layers_at_the_end, parse_fault
 from harness.common.megatron_layout import model_misfits, usual_global_batch
 from harness.experiment.megatron import Megatron
 from harness.launch.argv import Word, from_site
@@ -73,6 +75,7 @@ class MegatronLaunch(TrainingLaunch[Megatron]):
         if resolved is not None and target.model is not None:
             layout, batch = resolved.layout, resolved.batch
             yield from model_misfits(layout, batch, target.model, pads_vocabulary=resolved.uses_megatron_lm)
+            yield from _stages_without_layers(resolved, target.model.num_hidden_layers)
         if asked.uses_megatron_lm:
             yield from _megatron_lm_rules(asked, target)
 
@@ -105,6 +108,15 @@ class MegatronLaunch(TrainingLaunch[Megatron]):
                 f"{source}: {why} as PREFIX.bin and PREFIX.idx: give yours with --data-path, or --data FILE to have "
                 "one built"
             )
+
+
+def _stages_without_layers(asked: Megatron, layers: int) -> Iterator[str]:
+    for fault in map(parse_fault, asked.faults):
+        if fault.name == "uneven-stages" and layers % asked.pp == 0:
+            try:
+                layers_at_the_end(fault, layers, asked.pp)
+            except RequestError as error:
+                yield str(error)
 
 
 def _megatron_lm_rules(asked: Megatron, target: Target) -> Iterator[str]:

@@ -180,4 +180,6 @@ def _times(pairs: Pairs, name: str) -> Iterator[str]:
 
 
 def _plain(value: object) -> str:
+    if isinstance(value, tuple | list):
+        return " ".join(map(str, value)) or "–"
     return "–" if value is None else str(value)

@@ -1,0 +1,158 @@
+"""The faults that `--fault NAME[,key=value…]` injects into a training: each declared once, with what it needs.
+
+The command line, its refusals, the help, `slurm.sh faults`, docs/faults.md and the training scripts derive from
+`FAULTS`. The injector of a fault is the module of its name in exercises/utils/faults. Knows no framework.
+"""
+
+from __future__ import annotations
+
+from harness.common.fault_kinds import LARGEST_RANK, FaultKind, Key, Need
+
+
+def _ms(meaning: str) -> Key:
+    return Key("ms", meaning, least=0.001, most=60_000, whole=False)
+
+
+def _rank(default: str | None = "all") -> Key:
+    return Key("rank", "the rank that it happens to", default, most=LARGEST_RANK, words=("all",))
+
+
+EVERY = Key("every", "K: in the K-th step, the 2·K-th, …", "1", least=1, most=1_000_000)
+PHASES = ("forward", "backward", "optimizer")
+
+NO_BF16 = "the training computes in fp32 anyway: add --mixed-precision, or drop the fault"
+
+_TIMED = (
+    FaultKind(
+        "data-stall",
+        "the step's first batch comes late: the data loading sleeps",
+        (_ms("how much later it comes"), _rank(), EVERY),
+        "the sleep",
+    ),
+    FaultKind(
+        "host-stall",
+        "the host thread stands still inside a phase: it launches nothing",
+        (
+            _ms("how long it stands still"),
+            Key("in", "the phase; in steps without it nothing happens", "forward", words=PHASES),
+            _rank(),
+            EVERY,
+        ),
+        "the sleep",
+    ),
+    FaultKind(
+        "extra-compute",
+        "the step's first forward does additional matrix products",
+        (_ms("how long they compute; on a GPU about"), _rank(), EVERY),
+        "the products, on the device",
+    ),
+    FaultKind(
+        "pause",
+        "the whole process is stopped, at another moment of each step (SIGSTOP … SIGCONT)",
+        (_ms("how long it is stopped"), _rank(), EVERY),
+        "the time between the two signals",
+    ),
+    FaultKind(
+        "checkpoint",
+        "the model's state is written into a file after the optimizer's step; the training waits",
+        (_rank("0"), EVERY),
+        "the writing",
+    ),
+    FaultKind(
+        "gc",
+        "Python's garbage collector goes through a large heap in forward: about 100 ms for the objects of "
+        "PyTorch and 20 ms for each 100 thousand more, on a server of 2023",
+        (Key("objects", "more objects on the heap, in thousands", "500", most=100_000), _rank(), EVERY),
+        "the collecting",
+    ),
+    FaultKind(
+        "noisy-neighbour",
+        "other processes use the cores of a rank, at its own priority; they end with the training",
+        (Key("procs", "how many, each on one core at a time", "1", least=1, most=1024), _rank()),
+        "how long the thread that trains waited for a core",
+    ),
+    FaultKind(
+        "pinned-together",
+        "all ranks of a node are bound to one core",
+        (),
+        "how long the thread that trains waited for the core",
+    ),
+    FaultKind(
+        "slow-link",
+        "each message of a rank starts late: by the latency and by its bytes over the bandwidth",
+        (
+            _ms("the latency"),
+            Key(
+                "mbps",
+                "the bandwidth in 10⁶ bit/s",
+                "unlimited",
+                0.001,
+                1e7,
+                whole=False,
+                words=("unlimited",),
+            ),
+            _rank(None),
+        ),
+        "the delays of all messages of the step",
+        needs=(
+            Need(
+                lambda setup: setup.world_size != 1,
+                "a single rank sends no messages: ask for more with -g or -n",
+            ),
+        ),
+    ),
+)
+_SETTINGS = (
+    FaultKind(
+        "sync",
+        "the host waits for the GPU after each layer's forward: nothing is launched ahead",
+        recorded="the waiting",
+        devices=("cuda",),
+    ),
+    FaultKind(
+        "small-buckets",
+        "gradients travel in many small messages: DDP's, DeepSpeed's and Megatron's buckets have this size",
+        (Key("kb", "the size of a bucket in KiB; a larger parameter has its own", least=1, most=1_000_000),),
+    ),
+    FaultKind(
+        "pageable",
+        "batches are not pinned, and the host waits for each copy to the GPU",
+        exercises=(1, 2),
+        devices=("cuda",),
+    ),
+    FaultKind(
+        "fp32",
+        "the training computes in fp32 although bf16 is asked for",
+        needs=(Need(lambda setup: setup.mixed_precision is not False, NO_BF16),),
+    ),
+    FaultKind(
+        "tiny-kernels",
+        "each micro-batch is computed sample by sample: the same result by many small operators",
+        exercises=(1, 2),
+        needs=(
+            Need(
+                lambda setup: setup.micro_batch_size != 1, "a sample cannot be cut: use --micro-batch-size 2"
+            ),
+        ),
+    ),
+    FaultKind(
+        "long-sequences",
+        "the samples of one rank are longer than those of the others",
+        (Key("times", "how many times as long", "2", least=2, most=64), _rank(None)),
+        exercises=(1, 2),
+    ),
+    FaultKind(
+        "uneven-stages",
+        "one end of the pipeline has more layers: each other stage gives it some",
+        (
+            Key("stage", "the end that gets them", "last", words=("first", "last")),
+            Key("layers", "how many each other stage gives", "1", least=1, most=1000),
+        ),
+        exercises=(3,),
+        needs=(
+            Need(lambda setup: setup.stages > 1, "a pipeline of one stage has no other: add --pp 2"),
+            Need(lambda setup: setup.virtual_stages == 1, "interleaved stages have equal layers: drop --vpp"),
+        ),
+    ),
+)
+FAULTS: dict[str, FaultKind] = {kind.name: kind for kind in (*_TIMED, *_SETTINGS)}

@@ -1,0 +1,146 @@
+"""What a fault is: its keys, what it needs, and one that was asked for. Knows no fault by name, and no framework."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from harness.common.errors import RequestError, nearest
+
+CPU_AND_GPU = ("cpu", "cuda")
+TRAININGS = (1, 2, 3)
+LARGEST_RANK = 640_000
+
+
+@dataclass(frozen=True)
+class Key:
+    """What a fault takes: a number between `least` and `most`, or one of `words`.
+
+    default: as it would be typed; None: it must be given. whole: the number has no fraction.
+    """
+
+    name: str
+    meaning: str
+    default: str | None = None
+    least: float = 0
+    most: float = 0
+    whole: bool = True
+    words: tuple[str, ...] = ()
+
+    @property
+    def takes(self) -> str:
+        """What may stand behind `=`, in words."""
+        noun = "a whole number" if self.whole else "a number"
+        number = [f"{noun} ≥ {self.least:g} and ≤ {self.most:.0f}"] if self.most else []
+        return " or ".join([*number, *self.words])
+
+    @property
+    def shown(self) -> str:
+        """The key with its default, as a usage line has it."""
+        return f",{self.name}=…" if self.default is None else f"[,{self.name}={self.default}]"
+
+    def read(self, word: str) -> str:
+        """`word` as it is kept: numbers without zeros that say nothing.
+
+        Raises RequestError: the key does not take it; the sentence has the nearest value that it takes.
+        """
+        if word in self.words:
+            return word
+        number = float(word) if re.fullmatch(r"-?[0-9]*\.?[0-9]+", word) else None
+        allowed = number is not None and not (self.whole and "." in word)
+        if self.most and number is not None and allowed and self.least <= number <= self.most:
+            return f"{number:.12g}"
+        raise RequestError(f"{self.name} takes {self.takes}, not {word!r}{self._hint(word, number)}")
+
+    def _hint(self, word: str, number: float | None) -> str:
+        near = nearest(word, self.words)
+        if near:
+            return f": did you mean {near}?"
+        if number is None or not self.most:
+            return ""
+        closest = min(max(number, self.least), self.most)
+        return f"; the nearest is {round(closest) if self.whole else closest:.12g}"
+
+
+class Setup(NamedTuple):
+    """The training that a fault is asked for; None: not known yet. stages: of the pipeline; virtual: per rank."""
+
+    exercise: int | None
+    world_size: int | None = None
+    mixed_precision: bool | None = None
+    micro_batch_size: int | None = None
+    stages: int = 1
+    virtual_stages: int = 1
+
+
+class Need(NamedTuple):
+    """What a fault needs to have an effect, and the sentence where it is not so."""
+
+    holds: Callable[[Setup], bool]
+    sentence: str
+
+
+@dataclass(frozen=True)
+class FaultKind:
+    """A fault as it is declared.
+
+    meaning: what happens, for students. recorded: what its lines in faults/rank<R>.jsonl count; empty: there are none.
+    """
+
+    name: str
+    meaning: str
+    keys: tuple[Key, ...] = ()
+    recorded: str = ""
+    exercises: tuple[int, ...] = TRAININGS
+    devices: tuple[str, ...] = CPU_AND_GPU
+    needs: tuple[Need, ...] = ()
+
+    @property
+    def usage(self) -> str:
+        """As it is typed: keys in brackets may be left out."""
+        return "".join([self.name, *(key.shown for key in self.keys)])
+
+    def key(self, name: str) -> Key | None:
+        """The key of that name."""
+        return next((key for key in self.keys if key.name == name), None)
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A fault as it was asked for. values: of every key, as typed or by default."""
+
+    kind: FaultKind
+    values: Mapping[str, str]
+
+    @property
+    def name(self) -> str:
+        return self.kind.name
+
+    def __str__(self) -> str:
+        """The shortest text that asks for it."""
+        given = (key.name for key in self.kind.keys if self.values[key.name] != key.default)
+        return ",".join([self.name, *(f"{name}={self.values[name]}" for name in given)])
+
+    def count(self, key: str) -> int:
+        """The value of a key that takes a whole number."""
+        return int(self.values[key])
+
+    def ns(self, key: str = "ms") -> int:
+        """The value of a key in milliseconds, in nanoseconds."""
+        return round(float(self.values[key]) * 1e6)
+
+    @property
+    def rank(self) -> int | None:
+        """The rank that it happens to; None: to all."""
+        word = self.values.get("rank", "all")
+        return None if word == "all" else int(word)
+
+    def concerns(self, rank: int) -> bool:
+        """Whether it happens to `rank`."""
+        return self.rank in (None, rank)
+
+    def due(self, step: int) -> bool:
+        """Whether it happens in `step` (the first is 0): with every=K in the K-th, the 2·K-th, …"""
+        return (step + 1) % int(self.values.get("every", "1")) == 0
