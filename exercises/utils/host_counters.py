@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import gc
+import os
 import time
 from pathlib import Path
 
-from harness.common.metrics_lines import StepCounters
+from harness.common.metrics_lines import StepCounters, as_ranges
 
 SCHEDULER = Path(
     "/proc/thread-self/schedstat"
 )  # time on a core, time ready and waiting for one, both in ns; slices
+FILES = Path("/proc/self/io")  # its second line: wchar, the bytes that write calls were given
 
 
 class HostCounters:
@@ -19,22 +21,21 @@ class HostCounters:
     def __init__(self) -> None:
         self._collected_ns = 0
         self._collecting_since = 0
-        self._last = (_waited_ns(), 0)
+        self._last = self._now()
         gc.callbacks.append(self._collector)
 
     def of_step(self) -> StepCounters:
         """What was counted since the last time, or since the beginning."""
-        waited, collected = now = (_waited_ns(), self._collected_ns)
-        before, self._last = self._last, now
-        known = waited is not None and before[0] is not None
-        return StepCounters(
-            core_wait_ns=waited - before[0] if known else None,  # type: ignore[operator]  # both are known
-            collector_ns=collected - before[1],
-        )
+        before, self._last = self._last, self._now()
+        waited, collected, written = (_less(now, then) for now, then in zip(self._last, before, strict=True))
+        return StepCounters(waited, collected or 0, written, _cores())
 
     def close(self) -> None:
         """Count no more."""
         gc.callbacks.remove(self._collector)
+
+    def _now(self) -> tuple[int | None, int, int | None]:
+        return _number(SCHEDULER, 1), self._collected_ns, _number(FILES, 3)
 
     def _collector(self, phase: str, info: object) -> None:
         now = time.perf_counter_ns()
@@ -44,9 +45,17 @@ class HostCounters:
             self._collected_ns += now - self._collecting_since
 
 
-def _waited_ns() -> int | None:
-    """How long this thread was ready to run and had no core; None where the kernel does not count it."""
+def _cores() -> str | None:
+    return as_ranges(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None
+
+
+def _less(now: int | None, then: int | None) -> int | None:
+    return None if now is None or then is None else now - then
+
+
+def _number(file: Path, word: int) -> int | None:
+    """A number in a file of the kernel; None where there is none."""
     try:
-        return int(SCHEDULER.read_text(encoding="ascii").split()[1])
+        return int(file.read_text(encoding="ascii").split()[word])
     except (OSError, ValueError, IndexError):
         return None

@@ -155,14 +155,8 @@ def _process(device: str) -> Process:
         pid=os.getpid(),
         device_name=torch.cuda.get_device_name() if on_cuda else _cpu_name(),
         peak_memory_of="device" if on_cuda else "process",
-        cores=_cores(),
         versions={"python": platform.python_version(), **_package_versions()},
     )
-
-
-def _cores() -> list[int]:
-    """The cores that this process may use; empty where the system does not say."""
-    return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
 
 
 def _cpu_name() -> str:

@@ -5,6 +5,7 @@ A line is `{"event": "start" | "step" | "end", …}` with the fields of its clas
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from pathlib import Path
 
@@ -34,14 +35,13 @@ class StartLine:
 
 @dataclass(frozen=True)
 class Process:
-    """Where a rank runs. peak_memory_of: "device", or without a GPU "process". cores: those that it may use."""
+    """Where a rank runs. peak_memory_of: "device", or without a GPU "process"."""
 
     node: int
     host: str
     pid: int
     device_name: str
     peak_memory_of: str
-    cores: list[int]
     versions: dict[str, str]
 
 
@@ -72,11 +72,40 @@ class StepLine:
 class StepCounters:
     """Also on a step's line: what the training's thread lost to others since the line before.
 
-    core_wait_ns: it was ready to run and had no core; None: not counted here. collector_ns: Python collected garbage.
+    core_wait_ns: it was ready to run and had no core. collector_ns: Python collected garbage. written_bytes: by the
+    whole process, to files and sockets. cores: those that the thread may use now, as in "0-3,8". None: the system does
+    not say it.
     """
 
     core_wait_ns: int | None
     collector_ns: int
+    written_bytes: int | None
+    cores: str | None
+
+
+def as_ranges(numbers: Iterable[int]) -> str:
+    """Numbers as the kernel writes lists of cores.
+
+    >>> as_ranges([0, 1, 2, 8])
+    '0-2,8'
+    """
+    runs: list[list[int]] = []
+    for number in sorted(numbers):
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1][1:] = [number]
+        else:
+            runs.append([number])
+    return ",".join("-".join(map(str, run)) for run in runs)
+
+
+def how_many(ranges: str) -> int:
+    """How many numbers `as_ranges` wrote.
+
+    >>> how_many("0-2,8")
+    4
+    """
+    ends = [[int(number) for number in run.split("-")] for run in ranges.split(",")]
+    return sum(run[-1] - run[0] + 1 for run in ends)
 
 
 @dataclass(frozen=True)

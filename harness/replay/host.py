@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from harness.analysis.process.collective_rows import row_events
 from harness.analysis.process.kinds import HOST
 from harness.analysis.process.phases import phase_of_moments, phases
 from harness.analysis.process.prepared import MeasuredProcess
@@ -15,6 +16,7 @@ from harness.traces.trace import I64, Activity, Calls
 
 STALL_NS = 500_000  # a shorter stretch is no stall
 STALL_OF_STEP = 0.01
+ISSUED_NS = 400_000  # a message is issued this soon before or after the next operator
 _PRODUCTS = ("gemm", "attention")
 _HELD_FACTOR = (
     1.5  # an operator that takes this many times its usual time was held up, if it also took STALL_NS more
@@ -37,6 +39,7 @@ def host_tiles(m: MeasuredProcess, window: tuple[int, int]) -> Tiles:
     same = recurring(step, np.append(name, -1)[work] * N_PHASES + phase, edge[:-1])
     usual = _usual(np.diff(edge), sort == Sort.HOST_GAP, phase, same, _least_stall(m))
     excess = np.where(sort == Sort.HOST_GAP, Sort.HOST_STALL, Sort.HOST_HELD)
+    excess[(sort == Sort.HOST_GAP) & _before_message(m, edge[1:])] = Sort.HOST_SENDING
     return Tiles(edge, _slots(sort, phase), usual, _slots(excess, phase))
 
 
@@ -92,6 +95,17 @@ def _calls(m: MeasuredProcess) -> tuple[I64, I64, I64, I64]:
     rows = feeding_calls(m)
     gap = np.full(len(rows), Sort.HOST_GAP, np.int64)
     return calls.start_ns[rows], calls.end_ns[rows], gap, calls.name[rows].astype(np.int64)
+
+
+def _before_message(m: MeasuredProcess, moment: I64) -> NDArray[np.bool_]:
+    """Whether a message is issued at about each moment."""
+    event = row_events(m.view, m.kinds)
+    issued = np.sort(m.view.events.launch_ns[event[event >= 0]])
+    if not m.view.on_cpu or not len(issued):
+        return np.zeros(len(moment), np.bool_)
+    after = np.minimum(np.searchsorted(issued, moment - ISSUED_NS), len(issued) - 1)
+    near: NDArray[np.bool_] = np.abs(issued[after] - moment) <= ISSUED_NS
+    return near
 
 
 def _disjoint(start: I64, end: I64, sort: I64, name: I64) -> tuple[I64, I64, I64, I64]:

@@ -20,8 +20,8 @@ from harness.traces.trace import I64
 class ProcessGraph:
     """n nodes, k arcs. Times are on the process's own clock; `epoch_ns` as in View.
 
-    repeated: arcs whose time is also that of others. step_begin, step_end: the nodes of the counted steps. arrive, done:
-    the nodes of each row of the process's collectives (collective_rows.py) where it arrives and where it has its
+    repeated: arcs whose time is also that of others. step_begin, step_end: the nodes of the counted steps. arrive,
+    done: the nodes of each row of the process's collectives (collective_rows.py) where it arrives and where it has its
     result, -1 where they lie outside the window; the arc between them is the job's, which knows the other ranks.
     """
 

@@ -14,7 +14,14 @@ from harness.replay.job import JobGraph
 from harness.replay.sorts import N_PHASES, SLOTS, Sort
 from harness.traces.trace import F64
 
-HOST_SORTS = (Sort.HOST_WORK, Sort.HOST_PRODUCT, Sort.HOST_GAP, Sort.HOST_STALL, Sort.HOST_HELD)
+HOST_SORTS = (
+    Sort.HOST_WORK,
+    Sort.HOST_PRODUCT,
+    Sort.HOST_GAP,
+    Sort.HOST_STALL,
+    Sort.HOST_HELD,
+    Sort.HOST_SENDING,
+)
 WORK_SORTS = (Sort.HOST_WORK, Sort.HOST_PRODUCT, Sort.DEVICE_WORK, Sort.DEVICE_PRODUCT)
 
 
@@ -25,10 +32,15 @@ class Scene:
     job: JobGraph
     training: Mapping[int, RankTraining] = field(default_factory=dict)
 
-    def counted_ns(self, counter: str) -> F64:
-        """A counter of each rank's host, per step, mean over steps; 0 where a rank did not record it."""
-        of = (self.training.get(-1 if p.rank is None else p.rank) for p in self.job.processes)
-        return np.array([getattr(own, counter, None) or 0 for own in of], np.float64)
+    def recorded(self, process: int) -> RankTraining | None:
+        """What a process recorded about itself."""
+        rank = self.job.processes[process].rank
+        return None if rank is None else self.training.get(rank)
+
+    def counted(self, counter: str) -> F64:
+        """A counter of each process, per step, mean over steps; 0 where a process did not record it."""
+        every = (self.recorded(process) for process in range(self.processes))
+        return np.array([getattr(own, counter, None) or 0 for own in every], np.float64)
 
     @cached_property
     def time_ns(self) -> NDArray[np.int64]:

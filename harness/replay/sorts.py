@@ -22,13 +22,14 @@ class Sort(IntEnum):
     )
     HOST_STALL = 3  # of one stretch without an operator or call, what is longer than usual
     HOST_HELD = 4  # of one operator, what is longer than the same operator in other steps
-    WAIT_TAIL = 5  # from the end of what the host waited for until it goes on
-    DEVICE_WORK = 6
-    DEVICE_PRODUCT = 7
-    DEVICE_COPY = 8
-    DEVICE_GAP = 9  # launch latency, and between kernels of a stream
-    START_OF_MESSAGE = 10  # from the issue of a collective until its backend takes part in it
-    TRANSFER = 11  # from the last rank's arrival until the collective is done
+    HOST_SENDING = 5  # of the stretch right before a message is issued, what is longer than usual
+    WAIT_TAIL = 6  # from the end of what the host waited for until it goes on
+    DEVICE_WORK = 7
+    DEVICE_PRODUCT = 8
+    DEVICE_COPY = 9
+    DEVICE_GAP = 10  # launch latency, and between kernels of a stream
+    START_OF_MESSAGE = 11  # from the issue of a collective until its backend takes part in it
+    TRANSFER = 12  # from the last rank's arrival until the collective is done
 
 
 SLOTS = len(Sort) * N_PHASES

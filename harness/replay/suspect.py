@@ -31,6 +31,7 @@ class Cause(str, Enum):
     UNEVEN_STAGES = "uneven-stages"
     SLOW_LINK = "slow-link"
     SMALL_BUCKETS = "small-buckets"
+    PINNED_TOGETHER = "pinned-together"
     TINY_KERNELS = "tiny-kernels"
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.analysis.process.phases import PHASES
+from harness.common.metrics_lines import how_many
 from harness.replay.network import larger_buckets, small_buckets
 from harness.replay.scene import WORK_SORTS, Scene, slots
 from harness.replay.sorts import Sort
@@ -18,12 +19,8 @@ from harness.traces.trace import F64
 STALLED = (Sort.HOST_STALL,)
 HELD = (Sort.HOST_STALL, Sort.HOST_HELD)
 FORWARD, BACKWARD, OPTIMIZER, DATA, _, OTHER = range(len(PHASES))
-_STALLS = {
-    FORWARD: Cause.HOST_STALL,
-    BACKWARD: Cause.HOST_STALL,
-    OPTIMIZER: Cause.HOST_STALL,
-    OTHER: Cause.CHECKPOINT,
-}
+STALLING = (FORWARD, BACKWARD, OPTIMIZER, OTHER)
+CHECKPOINT_BYTES = 100_000  # written per step, of which a training's own lines are a thousandth
 LEAST = 0.02  # of a step: less is not looked at
 SLOW_DATA = 0.03  # of a step, from which loading data costs time also where no single wait is long
 _BY_CHANCE = 3.0  # times what is expected where a process is stopped at any moment
@@ -51,36 +48,53 @@ def data(scene: Scene) -> Iterator[Suspect]:
 def host(scene: Scene) -> Iterator[Suspect]:
     """The host stands still in a phase, between operators."""
     own = _own_stalls(scene)
-    for phase, cause in _STALLS.items():
+    for phase in STALLING:
         processes = tuple(np.flatnonzero(own[:, phase]).tolist())
         if processes:
-            yield from (
-                replace(found, cause=Cause.GARBAGE) if _collected(scene, found, phase) else found
-                for found in _without(scene, cause, slots(STALLED, phase), phase, processes)
-            )
+            for found in _without(scene, Cause.HOST_STALL, slots(STALLED, phase), phase, processes):
+                yield replace(found, cause=_kind_of_stall(scene, found))
+
+
+def _kind_of_stall(scene: Scene, found: Suspect) -> Cause:
+    """What the process's own counters say about a stall: Python's collector ran, or much was written meanwhile."""
+    who = list(found.processes)
+    stalled = scene.of(STALLED, found.phase).mean(axis=1)[who]
+    if (scene.counted("collector_ns")[who] > _MOST * stalled).all():
+        return Cause.GARBAGE
+    written = scene.counted("written_bytes")[who]
+    return Cause.CHECKPOINT if (written > CHECKPOINT_BYTES).all() else Cause.HOST_STALL
+
+
+def sending(scene: Scene) -> Iterator[Suspect]:
+    """A rank's messages start late: it has come to them, and they are not issued."""
+    chosen = slots((Sort.HOST_SENDING,))
+    yield from _without(scene, Cause.SLOW_LINK, chosen, None)
 
 
 def stopped(scene: Scene) -> Iterator[Suspect]:
     """A process stands still anywhere, also inside operators."""
     own = _own_stalls(scene)
     for process in culprits(scene.of((Sort.HOST_HELD,)).sum(axis=1)):
-        chance = [phase for phase in _STALLS if not own[process, phase]]
+        chance = [phase for phase in STALLING if not own[process, phase]]
         chosen = [*slots((Sort.HOST_HELD,)), *(s for phase in chance for s in slots(STALLED, phase))]
-        cause = Cause.NOISY_NEIGHBOUR if _without_core(scene, process, chosen) else Cause.PAUSE
+        cause = _neighbour(scene, process) if _without_core(scene, process, chosen) else Cause.PAUSE
         yield from _without(scene, cause, chosen, None, (process,))
 
 
 def _without_core(scene: Scene, process: int, chosen: list[int]) -> bool:
     """Whether most of what held a process up was waiting for a core, by the operating system's own count."""
     held = scene.time_ns[process][:, chosen].sum(axis=1).mean()
-    return bool(scene.counted_ns("core_wait_ns")[process] > _MOST * held)
+    return bool(scene.counted("core_wait_ns")[process] > _MOST * held)
 
 
-def _collected(scene: Scene, found: Suspect, phase: int) -> bool:
-    """Whether Python's collector ran for most of the time of a stall."""
-    stalled = scene.of(STALLED, phase).mean(axis=1)
-    collector = scene.counted_ns("collector_ns")
-    return all(collector[p] > _MOST * stalled[p] for p in found.processes)
+def _neighbour(scene: Scene, process: int) -> Cause:
+    """Who had the core: another rank of this job that is bound to the same too few cores, or somebody else."""
+    own = scene.recorded(process)
+    if own is None or own.cores is None:
+        return Cause.NOISY_NEIGHBOUR
+    others = (scene.recorded(p) for p in range(scene.processes))
+    sharing = [o for o in others if o is not None and o.host == own.host and o.cores == own.cores]
+    return Cause.PINNED_TOGETHER if len(sharing) > how_many(own.cores) else Cause.NOISY_NEIGHBOUR
 
 
 def _own_stalls(scene: Scene) -> NDArray[np.bool_]:

@@ -57,7 +57,7 @@ def test_what_recurs_every_third_step_is_found_with_its_mean_cost() -> None:
 
 def test_loading_data_and_time_between_phases_have_their_own_causes() -> None:
     everyone = {(rank, step): 15 * MS for rank in range(2) for step in range(COSTS.steps)}
-    for phase, cause in (("data", "data-stall"), ("between", "checkpoint")):
+    for phase, cause in (("data", "data-stall"), ("between", "host-stall")):
         slow = replace(COSTS, stalls=everyone, stalled=phase)
         _, lost = replayed(CpuJob(slow).traces())
         assert (lost[0].cause, lost[0].ranks) == (cause, [0, 1])
@@ -134,5 +134,5 @@ def test_on_gpus_a_late_host_is_charged_with_the_other_ranks_waiting() -> None:
     late = {(1, step): 8 * MS for step in range(6)}
     slow = GpuJob(late=late)
     _, lost = replayed(slow.traces())
-    assert (lost[0].cause, lost[0].ranks) == ("checkpoint", [1])
+    assert (lost[0].cause, lost[0].ranks) == ("host-stall", [1])
     assert lost[0].lost_ns == pytest.approx(slow.mean_step_ns() - GpuJob().mean_step_ns(), rel=0.05)

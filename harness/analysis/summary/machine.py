@@ -85,9 +85,10 @@ class RankTraining(SummaryPart):
     losses: list[float] = Field(default_factory=list)
     profiled_unix_ns: tuple[int, int] | None = None
     peak_memory_bytes: int | None = None
-    cores: list[int] = Field(default_factory=list)
+    cores: str | None = None
     core_wait_ns: int | None = None
     collector_ns: int | None = None
+    written_bytes: int | None = None
 
 
 class Efficiency(SummaryPart):
