@@ -12,7 +12,7 @@ from harness.common.metrics_lines import StepCounters, as_ranges
 SCHEDULER = Path(
     "/proc/thread-self/schedstat"
 )  # time on a core, time ready and waiting for one, both in ns; slices
-FILES = Path("/proc/self/io")  # its second line: wchar, the bytes that write calls were given
+FILES = Path("/proc/self/io")  # its sixth line: write_bytes, what was written to files of a disk
 
 
 class HostCounters:
@@ -35,7 +35,7 @@ class HostCounters:
         gc.callbacks.remove(self._collector)
 
     def _now(self) -> tuple[int | None, int, int | None]:
-        return _number(SCHEDULER, 1), self._collected_ns, _number(FILES, 3)
+        return _number(SCHEDULER, 1), self._collected_ns, _number(FILES, 11)
 
     def _collector(self, phase: str, info: object) -> None:
         now = time.perf_counter_ns()

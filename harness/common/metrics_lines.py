@@ -73,7 +73,7 @@ class StepCounters:
     """Also on a step's line: what the training's thread lost to others since the line before.
 
     core_wait_ns: it was ready to run and had no core. collector_ns: Python collected garbage. written_bytes: by the
-    whole process, to files and sockets. cores: those that the thread may use now, as in "0-3,8". None: the system does
+    whole process, to files of a disk. cores: those that the thread may use now, as in "0-3,8". None: the system does
     not say it.
     """
 

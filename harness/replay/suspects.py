@@ -28,6 +28,8 @@ _MOST = 0.5
 _UNEVEN = 1.08  # a rank's work over the other ranks', from which it has more
 _HEAVIER = 0.15  # a step's work above the median step's, from which it has more
 _MUCH_MORE = 1.5  # a stage's forward over the others', from which its layers are not the reason
+_WAITING = 0.05  # of a step without a core, from which it is looked at
+_RUNNING = (Sort.HOST_WORK, Sort.HOST_PRODUCT, Sort.HOST_GAP)
 _LAUNCHING = 0.1  # of a step between operators, from which the operators are called small
 _SPREAD = 0.5  # how much the excess of two phases may differ to be called the same
 
@@ -72,19 +74,41 @@ def sending(scene: Scene) -> Iterator[Suspect]:
 
 
 def stopped(scene: Scene) -> Iterator[Suspect]:
-    """A process stands still anywhere, also inside operators."""
-    own = _own_stalls(scene)
+    """A process stands still anywhere, also inside operators, and not because it has no core."""
+    held = scene.of((Sort.HOST_HELD,)).mean(axis=1)
+    waited = scene.counted("core_wait_ns")
     for process in culprits(scene.of((Sort.HOST_HELD,)).sum(axis=1)):
-        chance = [phase for phase in STALLING if not own[process, phase]]
-        chosen = [*slots((Sort.HOST_HELD,)), *(s for phase in chance for s in slots(STALLED, phase))]
-        cause = _neighbour(scene, process) if _without_core(scene, process, chosen) else Cause.PAUSE
-        yield from _without(scene, cause, chosen, None, (process,))
+        if waited[process] < _MOST * held[process]:
+            yield from _without(scene, Cause.PAUSE, _held_slots(scene, process), None, (process,))
 
 
-def _without_core(scene: Scene, process: int, chosen: list[int]) -> bool:
-    """Whether most of what held a process up was waiting for a core, by the operating system's own count."""
-    held = scene.time_ns[process][:, chosen].sum(axis=1).mean()
-    return bool(scene.counted("core_wait_ns")[process] > _MOST * held)
+def _held_slots(scene: Scene, process: int) -> list[int]:
+    """Operators that were held up, and stalls that a process stopped at any moment has by chance."""
+    own = _own_stalls(scene)[process]
+    chance = [slot for phase in STALLING if not own[phase] for slot in slots(STALLED, phase)]
+    return [*slots((Sort.HOST_HELD,)), *chance]
+
+
+def without_core(scene: Scene) -> Iterator[Suspect]:
+    """Processes are ready to run and have no core, by the operating system's own count."""
+    waited = scene.counted("core_wait_ns")
+    processes = tuple(p for p in culprits(waited) if waited[p] > _WAITING * scene.step_ns)
+    if not processes:
+        return
+    factor = scene.job.unchanged()
+    for process in processes:
+        chosen = [*slots(_RUNNING), *_held_slots(scene, process)]
+        mine = float(scene.time_ns[process][:, chosen].sum(axis=1).mean())
+        factor[process, chosen] = max(1 - waited[process] / max(mine, 1.0), 0.0)
+    each = waited[list(processes)].mean() / 1e6
+    yield Suspect(
+        _neighbour(scene, processes[0]),
+        processes,
+        None,
+        np.ones(scene.job.measured.shape[1], np.bool_),
+        scene.job.scaled(factor),
+        f"ready to run and without a core for {each:.1f} ms of each step",
+    )
 
 
 def _neighbour(scene: Scene, process: int) -> Cause:
@@ -232,7 +256,9 @@ def _without(
 RULES: tuple[Callable[[Scene], Iterator[Suspect]], ...] = (
     data,
     host,
+    sending,
     stopped,
+    without_core,
     uneven,
     heavier,
     tiny,
