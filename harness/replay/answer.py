@@ -21,6 +21,8 @@ from harness.replay.what_ifs import WHAT_IFS, WhatIfKind
 
 MOST_ERROR = 0.02  # of the step, above which nothing is answered
 NOTICEABLE = 0.03  # of the step; a smaller loss is not told
+IRREGULAR = 0.08  # of the step, for a loss that comes in few steps and at no regular distance
+MOSTLY = 0.6  # of the steps
 WORTH = 0.005  # of the step; a smaller change is not listed
 
 
@@ -60,7 +62,7 @@ def _answer(scene: Scene) -> tuple[Replay, list[TimeLost]]:
         *(edited for _, edited in kinds),
     ]
     ideal, *rest = gains(scene, edits)
-    lost = [_told(scene, s, g) for s, g in zip(suspected, rest, strict=False)]
+    lost = [_told(scene, s, g) for s, g in zip(suspected, rest, strict=False) if _stands_out(scene, s, g)]
     what_ifs = [
         _what_if(scene, kind, edited, gain)
         for (kind, edited), gain in zip(kinds, rest[len(suspected) :], strict=True)
@@ -72,10 +74,16 @@ def _answer(scene: Scene) -> tuple[Replay, list[TimeLost]]:
             "what_ifs": sorted(what_ifs, key=lambda w: w.step_ns),
         }
     )
-    told = [
-        found for found in lost if (found.low_ns is None or found.low_ns > 0) and found.share >= NOTICEABLE
-    ]
-    return replayed, sorted(told, key=lambda found: (found.standing, -found.lost_ns))
+    return replayed, sorted(lost, key=lambda found: (found.standing, -found.lost_ns))
+
+
+def _stands_out(scene: Scene, suspect: Suspect, gain: Gain) -> bool:
+    """Whether a loss is more than chance: its interval is above 0, and what hits few steps, at no regular distance, is
+    large."""
+    interval = gain.interval()
+    share = gain.mean_ns / scene.step_ns
+    regular = suspect.every is not None or suspect.steps.mean() >= MOSTLY
+    return (interval is None or interval[0] > 0) and share >= (NOTICEABLE if regular else IRREGULAR)
 
 
 def _what_if(scene: Scene, kind: WhatIfKind, edited: Edited, gain: Gain) -> WhatIf:
