@@ -72,7 +72,7 @@ class TrainingArguments:
     def fault_setup(self) -> Setup:
         """What faults must fit to."""
         world_size = int(os.environ.get("WORLD_SIZE", "1"))
-        return Setup(self.exercise, world_size, self.mixed_precision, self.micro_batch_size)
+        return Setup(self.exercise, world_size, self.mixed_precision, self.micro_batch_size, self.total_steps)
 
 
 Arguments = TypeVar("Arguments", bound=TrainingArguments)

@@ -26,7 +26,8 @@ exercise, a device on which it has no effect) is refused before anything starts.
 
 Steps count from 0, as in the metrics; an iteration of exercise 3 is one step. `every=K` means the K-th step, the
 2·K-th, and so on: steps K−1, 2·K−1, … Where a step has several micro-batches, the fault comes with the first. `rank`
-counts the ranks of the whole job; `all` is every rank.
+counts the ranks of the whole job; `all` is every rank. A step without the phase of a fault stays as it is: there is no
+optimizer's step while gradients accumulate in exercise 1, and the stages in the middle of a pipeline read no batches.
 
 Written from `harness/common/declared_faults.py`; a test keeps it so.
 """

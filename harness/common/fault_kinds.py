@@ -71,6 +71,7 @@ class Setup(NamedTuple):
     world_size: int | None = None
     mixed_precision: bool | None = None
     micro_batch_size: int | None = None
+    steps: int | None = None
     stages: int = 1
     virtual_stages: int = 1
 
@@ -132,6 +133,11 @@ class Fault:
         return round(float(self.values[key]) * 1e6)
 
     @property
+    def every(self) -> int:
+        """K: it happens in the K-th step, the 2·K-th, …"""
+        return int(self.values.get("every", "1"))
+
+    @property
     def rank(self) -> int | None:
         """The rank that it happens to; None: to all."""
         word = self.values.get("rank", "all")
@@ -143,4 +149,4 @@ class Fault:
 
     def due(self, step: int) -> bool:
         """Whether it happens in `step` (the first is 0): with every=K in the K-th, the 2·K-th, …"""
-        return (step + 1) % int(self.values.get("every", "1")) == 0
+        return (step + 1) % self.every == 0

@@ -71,6 +71,11 @@ def misfits(faults: Iterable[Fault], setup: Setup) -> Iterator[str]:
             yield (
                 f"--fault {fault}: there is no rank {fault.rank}, the ranks are 0 to {last}: the nearest is rank={last}"
             )
+        if setup.steps is not None and fault.every > setup.steps:
+            yield (
+                f"--fault {fault}: it would never happen in a training of {setup.steps} steps: the nearest is "
+                f"every={setup.steps}"
+            )
         yield from (f"--fault {fault}: {need.sentence}" for need in fault.kind.needs if not need.holds(setup))
     yield from _repeated(asked)
 

@@ -16,7 +16,7 @@ from harness.common.errors import RequestError
 from harness.common.faults import Setup, misfits, parse_fault
 from harness.common.profile_window import FINE_TUNING, ProfileWindow
 from harness.experiment.advice import IDLE_LINKS, Advice, Fields, MeasuredRun, Sharding
-from harness.experiment.options import BATCH, SIZE, VALUE, Flag, options_of, switch, tags_of, value
+from harness.experiment.options import BATCH, FAULT, SIZE, VALUE, Flag, options_of, switch, tags_of, value
 
 # Larger than any profiled run, and small enough for every 32-bit count behind it.
 MOST = 10_000_000
@@ -185,7 +185,13 @@ class Training(Experiment):
         False, "convert the reports to a Paraver trace afterwards"
     )
     faults: tuple[FaultText, ...] = value(
-        "--fault", metavar="NAME[,KEY=VALUE…]", tag="fault-", tag_if_on=True, train="--fault", repeats=True
+        "--fault",
+        metavar="NAME[,KEY=VALUE…]",
+        tag="fault-",
+        tag_place=FAULT,
+        tag_if_on=True,
+        train="--fault",
+        repeats=True,
     ).option((), "inject a fault, to see what it looks like; `slurm.sh faults` lists them")
 
     @property
@@ -203,11 +209,21 @@ class Training(Experiment):
     @property
     def fault_setup(self) -> Setup:
         """What faults must fit to."""
-        return Setup(self.exercise, self.world_size, self.mixed_precision, self.micro_batch_size)
+        steps = self.window.end if self.steps is None else self.steps
+        return Setup(self.exercise, self.world_size, self.mixed_precision, self.micro_batch_size, steps)
 
     def broken_rules(self) -> Iterator[Broken]:
         yield from super().broken_rules()
-        joined = {"faults", "nodes", "gpus_per_node", "mixed_precision", "micro_batch_size"}
+        joined = {
+            "faults",
+            "nodes",
+            "gpus_per_node",
+            "mixed_precision",
+            "micro_batch_size",
+            "steps",
+            "skip_steps",
+        }
+        joined |= {"wait_steps", "warmup_steps", "active_steps"}
         for sentence in misfits(map(parse_fault, self.faults), self.fault_setup):
             yield Broken(joined, sentence)
         if self.activation_checkpointing and self.mixed_precision is False:

@@ -24,8 +24,8 @@ VALUE = object()
 """In `Flag.names`: this spelling takes a value (the other spellings set a fixed one)."""
 
 
-SIZE, BATCH, SETTING = range(3)
-"""Where a tag stands in a run's name, as on the slides: the ranks, the batch, then the settings."""
+SIZE, BATCH, SETTING, FAULT = range(4)
+"""Where a tag stands in a run's name, as on the slides: the ranks, the batch, the settings; then injected faults."""
 
 
 def setting(default: Default, meaning: str, **limits: Any) -> Default:

@@ -90,6 +90,13 @@ def test_a_rank_must_be_there() -> None:
     assert refusals("pause,ms=1,rank=2", setup=Setup(exercise=1)) == [], "the world size is not known yet"
 
 
+def test_a_fault_that_would_never_come_is_refused() -> None:
+    twelve_steps = TWO_RANKS._replace(steps=12)
+    assert refusals("pause,ms=1,every=12", setup=twelve_steps) == []
+    (said,) = refusals("pause,ms=1,every=13", setup=twelve_steps)
+    assert "it would never happen in a training of 12 steps: the nearest is every=12" in said
+
+
 def test_a_fault_comes_twice_only_with_another_rank_step_or_phase() -> None:
     assert refusals("pause,ms=1,rank=0", "pause,ms=1,rank=1") == []
     assert refusals("pause,ms=1", "pause,ms=1,every=1") == ["--fault pause,ms=1 is given 2 times: drop one"]

@@ -11,6 +11,8 @@ import pytest
 
 pytest.importorskip("accelerate", reason="the training scripts need their libraries")
 
+import torch
+
 from exercises.utils.faults.inject import injected, module_of
 from harness.common.errors import RequestError
 from harness.common.faults import FAULTS
@@ -114,6 +116,29 @@ def test_a_stopped_process_goes_on_when_its_stopper_is_asked_to_end() -> None:
     stopper.close()
     assert time.monotonic() - begin < 30
     assert int(reports[0].split()[1]) >= 10_000_000
+
+
+def names_of_the_trace(folder: Path, *faults: str) -> set[str]:
+    """The names of all events that torch.profiler records of a training."""
+    with torch.profiler.profile(record_shapes=True) as profile:
+        train(folder, *faults, steps=2)
+    return {event.name for event in profile.events()}
+
+
+def test_a_trace_has_no_name_that_gives_a_fault_away(tmp_path: Path) -> None:
+    plain = names_of_the_trace(tmp_path)
+    hidden = (
+        "data-stall,ms=1",
+        "host-stall,ms=1",
+        "pause,ms=1",
+        "gc,objects=1",
+        "pinned-together",
+        "noisy-neighbour",
+    )
+    assert names_of_the_trace(tmp_path, *hidden) == plain
+    more = names_of_the_trace(tmp_path, "extra-compute,ms=1", "checkpoint") - plain
+    assert all(name.startswith(("aten::", "[memory]")) for name in more)
+    assert "aten::mm" in more | plain
 
 
 def test_a_script_started_by_hand_refuses_what_cannot_work(tmp_path: Path) -> None:

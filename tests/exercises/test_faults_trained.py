@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import pytest
@@ -17,11 +16,11 @@ from tests.exercises.launching import train
 pytestmark = pytest.mark.train
 
 FAULTS = (
-    "data-stall,ms=300,rank=1,every=3",
-    "host-stall,ms=200,in=backward,rank=0,every=2",
-    "pause,ms=100,every=4",
+    "data-stall,ms=150,rank=1,every=3",
+    "host-stall,ms=100,in=backward,rank=0,every=2",
+    "pause,ms=50,every=2",
 )
-OPTIONS = ("--steps", "8", *(word for fault in FAULTS for word in ("--fault", fault)))
+OPTIONS = ("--steps", "6", *(word for fault in FAULTS for word in ("--fault", fault)))
 
 
 def lines(folder: Path, what: str, rank: int) -> list[dict[str, Any]]:
@@ -39,17 +38,15 @@ def check(folder: Path) -> None:
             for name in ("data-stall", "host-stall")
         }
         assert [line["step"] for line in found["data-stall"]] == ([2, 5] if rank == 1 else [])
-        assert [line["step"] for line in found["host-stall"]] == ([1, 3, 5, 7] if rank == 0 else [])
+        assert [line["step"] for line in found["host-stall"]] == ([1, 3, 5] if rank == 0 else [])
         pauses = [line for line in injected if line["fault"] == "pause"]
-        assert pauses and all(line["ns"] >= 100_000_000 for line in pauses)
+        assert pauses and all(line["ns"] >= 50_000_000 for line in pauses)
         assert all(
-            steps[line["step"]]["data_ns"] >= line["ns"] >= 300_000_000 for line in found["data-stall"]
+            steps[line["step"]]["data_ns"] >= line["ns"] >= 150_000_000 for line in found["data-stall"]
         )
         assert all(
-            steps[line["step"]]["backward_ns"] >= line["ns"] >= 200_000_000 for line in found["host-stall"]
+            steps[line["step"]]["backward_ns"] >= line["ns"] >= 100_000_000 for line in found["host-stall"]
         )
-        untouched = [step["data_ns"] for step in steps if step["step"] not in (2, 5)]
-        assert median(untouched) < 300_000_000
 
 
 def asking(*faults: str) -> list[str]:
@@ -62,14 +59,14 @@ def of_each_step(folder: Path, fault: str, rank: int) -> list[int]:
 
 
 def test_exercise_1_with_a_slow_link_below_ddp(tmp_path: Path) -> None:
-    more = asking("slow-link,ms=150,rank=1", "small-buckets,kb=600")
+    more = asking("slow-link,ms=60,rank=1", "small-buckets,kb=600")
     run = train("exercise_1_DDP/train.py", tmp_path / "run", *OPTIONS, *more, model="tiny-llama")
     assert run.code == 0, run.stderr[-3000:]
     check(run.folder)
     delays = of_each_step(run.folder, "slow-link", rank=1)
-    assert len(delays) == 8
+    assert len(delays) == 6
     # 1.2 MB of gradients in buckets of 0.6, which DDP makes anew after the first step.
-    assert all(ns >= 2 * 150_000_000 for ns in delays[1:])
+    assert all(ns >= 2 * 60_000_000 for ns in delays[1:])
     assert all(step["backward_ns"] >= ns for ns, step in zip(delays, run.steps(1), strict=True))
     assert of_each_step(run.folder, "slow-link", rank=0) == []
 
@@ -79,7 +76,7 @@ def test_exercise_2_with_checkpoints_of_shards(tmp_path: Path) -> None:
     config.write_text(deepspeed_config(DeepSpeed(), tiny=True, auto_batch=True).to_json())
     words = [
         *OPTIONS,
-        *asking("checkpoint,rank=all,every=4", "tiny-kernels"),
+        *asking("checkpoint,rank=all,every=3", "tiny-kernels"),
         "--deepspeed-config",
         str(config),
     ]

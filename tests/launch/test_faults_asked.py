@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from pydantic import TypeAdapter
 
+from harness.analysis.compare import compare
+from harness.analysis.summary import Summary
 from harness.cli.main import main
 from harness.common.errors import RequestError
 from harness.common.faults import FAULTS
@@ -15,6 +17,7 @@ from harness.experiment.exercises import DDP, DeepSpeed, Experiment, Megatron, R
 from harness.experiment.parse import all_options, build_experiment, command_of
 from harness.launch.job import Job, resolve
 from harness.launch.resolve import Machine
+from harness.report.compare.tables import configuration_table
 from harness.site.site import load_site
 
 ASKED = ("data-stall,ms=20,rank=1", "pause,ms=5")
@@ -42,6 +45,7 @@ def test_each_training_script_gets_the_faults_as_arguments(
 def test_the_run_s_name_has_the_faults_names(laptop: Machine) -> None:
     plain, faulty = job(DDP(), laptop), job(DDP(faults=(*ASKED, "pause,ms=7,rank=0")), laptop)
     assert faulty.run_name[1] == f"{plain.run_name[1]}-fault-data-stall+pause"
+    assert job(DeepSpeed(faults=ASKED), laptop).run_name[1].endswith("-ZeRO3-fault-data-stall+pause")
 
 
 def test_the_record_and_the_command_bring_them_back() -> None:
@@ -64,6 +68,7 @@ def test_the_record_and_the_command_bring_them_back() -> None:
         (["-e", "1", "--fault", "pause,ms=5,rank=99"], "there is no rank 99"),
         (["-e", "0", "--fault", "pause,ms=5"], "takes no training flags"),
         (["-e", "3", "--engine", "megatron-lm", "--site", "leonardo", "--fault", "pause,ms=5"], "drop one"),
+        (["-e", "1", "--active-steps", "4", "--fault", "pause,ms=5,every=21"], "steps: the nearest is every=20"),
         (["-e", "1", "--fault", "sync"], "--fault sync has no effect on the CPU, where this training runs: drop it"),
         (["-e", "1", "--fault", "fp32"], "--fault fp32: the training computes in fp32 anyway: add --mixed-precision"),
         (["-e", "3", "--fault", "fp32"], "--fault fp32: the training computes in fp32 anyway"),
@@ -87,6 +92,13 @@ def test_a_wrong_fault_is_refused_in_one_sentence(
     (line,) = (line for line in capsys.readouterr().err.splitlines() if not line.startswith("site:"))
     assert sentence in line
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_comparison_shows_which_faults_each_run_had() -> None:
+    faulty, plain = Summary(experiment=DDP(faults=ASKED)), Summary(experiment=DDP())
+    compared = compare(faulty, plain, ("a", "b"))
+    shown = configuration_table([compared])
+    assert shown.rows == [("faults", "data-stall,ms=20,rank=1 pause,ms=5", "–")]
 
 
 def test_every_wrong_fault_of_a_request_is_named() -> None:

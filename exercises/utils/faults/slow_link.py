@@ -38,7 +38,7 @@ SENDING = {
 
 
 def inject(fault: Fault, target: Target) -> None:
-    """Sleep before each message. The thread that sends waits, as it does for a link that takes nothing more."""
+    """Sleep before each message, in the thread that sends it: of another thread a trace shows no operators."""
     link = _Link(fault, target)
     for name, place in SENDING.items():
         if hasattr(ProcessGroup, name):
