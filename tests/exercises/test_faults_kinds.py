@@ -93,6 +93,7 @@ def test_gc_collects_a_heap_of_the_asked_size(tmp_path: Path) -> None:
         if phase == "stop" and info["generation"] == 2:
             collected.append(len(gc.get_objects()))
 
+    gc.collect()
     before = len(gc.get_objects())
     gc.callbacks.append(count)
     try:

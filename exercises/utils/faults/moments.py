@@ -61,7 +61,7 @@ class Moments:
 
 
 class WatchedLoader:
-    """A data loader whose steps begin with the batches that it gives."""
+    """A data loader with whose batches the steps begin."""
 
     def __init__(self, loader: Any, moments: Moments) -> None:
         self._loader, self._moments = loader, moments
@@ -70,10 +70,13 @@ class WatchedLoader:
         return len(self._loader)
 
     def __iter__(self) -> Iterator[Any]:
-        for batch in self._loader:  # the end of an epoch, which gives no batch, is no step
+        batches = iter(self._loader)
+        for _ in range(len(self)):
             self._moments.begin()
+            batch = next(batches)
             self._moments.reach("load")
             yield self._moments.changed(batch)
+        yield from batches  # none is left: this ends the loader's epoch
 
 
 def watch_model(model: nn.Module, moments: Moments, until: ExitStack) -> None:
