@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from harness.analysis.summary import Summary
 from harness.experiment.advice import IDLE_FOR_DATA, Advice, Change
+from harness.explain.causes import CAUSES
 from harness.explain.finding import Avoidable, asked_of, idle_share, measured, more_work, slowest
 from harness.format import device_time
 from harness.format.labels import are_cpus
 
-_FASTER_DATA = Change(
-    "more DataLoader workers, pinned memory and prefetching (num_workers, pin_memory, prefetch_factor)"
-)
+_FASTER_DATA = Change(CAUSES["data-stall"].advice)
 PAGEABLE_NOTICEABLE = 0.005  # share of the devices' time in pageable copies, from which pinning is advised
 
 

@@ -28,18 +28,22 @@ def is_ours(summary: Summary) -> bool:
 def changed_command(summary: Summary, fields: Fields) -> str | None:
     """The command for the summary's run with these fields. None: the run is not one of ours, the change breaks a
     rule or changes nothing, or no flag asks for it at its site."""
-    asked = _asked(summary)
-    if asked is None:
-        return None
-    changed = _changed(asked, fields)
-    place = _place(summary.run or {})
-    if changed is None or place is None or not _fits(summary, changed, fields):
+    changed = changed_experiment(summary, fields)
+    if changed is None or (place := _place(summary.run or {})) is None:
         return None
     words = command_of(changed, defaults=((summary.run or {}).get("site") or {}).get("defaults"))
     if words is None:
         return None
     at = words.index("--") if "--" in words else len(words)
     return "bash " + shlex.join(["slurm.sh", *words[:at], *place, *words[at:]])
+
+
+def changed_experiment(summary: Summary, fields: Fields) -> Experiment | None:
+    """The experiment of the summary's run with these fields. None: the run is not one of ours, or the change breaks a
+    rule or changes nothing."""
+    asked = _asked(summary)
+    changed = None if asked is None else _changed(asked, fields)
+    return changed if changed is not None and _fits(summary, changed, fields) else None
 
 
 def in_lines(text: str, width: int) -> list[str]:

@@ -1,4 +1,6 @@
-"""The answer in two or three sentences: where a step's time goes, the largest avoidable part, what to try next.
+"""The answer in a few sentences: the cause that loses most time, where a step's time goes, what to try next.
+
+Causes come from the replay. Where it names none, a rule names the largest avoidable part of the devices' time.
 
 Rules read a Summary only. Each rule names its part, the part's share of the devices' time, and the change that a run
 of this harness can make by its own flags. A rule that does not apply gives None.
@@ -7,7 +9,7 @@ of this harness can make by its own flags. A rule that does not apply gives None
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from harness.analysis.process.steps import by_periodicity
 from harness.analysis.summary import Summary, Verdict
@@ -17,6 +19,12 @@ from harness.explain.finding import Avoidable, slowest
 from harness.explain.host import data, launch_bound, memory, synchronisation
 from harness.explain.next_command import changed_command, is_ours
 from harness.explain.pipeline import bubble
+from harness.explain.time_lost import (
+    MOST_FURTHER,
+    changes_for,
+    further_sentence,
+    main_sentences,
+)
 from harness.explain.work import precision, straggler
 from harness.format import device_time
 from harness.format.format import duration, percent
@@ -27,10 +35,11 @@ NOTICEABLE = 0.03  # a smaller share is not worth a change
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """`sentences` to read, `command` to paste (None: no command applies)."""
+    """`sentences` to read, `command` to paste (None: no command applies), `further` to read after it."""
 
     sentences: list[str]
     command: str | None = None
+    further: list[str] = field(default_factory=list)
 
 
 def verdict(summary: Summary) -> Diagnosis:
@@ -39,13 +48,29 @@ def verdict(summary: Summary) -> Diagnosis:
     where = _where(summary)
     if where is None:
         return Diagnosis([*doubt, "Nothing was recorded that tells where the time went."])
+    if summary.findings:
+        return _of_causes(summary, doubt, where)
     found = sorted(avoidable(summary), key=lambda a: -a.share)
     if not found or found[0].share < NOTICEABLE:
         return Diagnosis([*doubt, where, _nothing(summary, found)])
     top = found[0]
-    change, next_command = _first_possible(summary, top.changes)
-    ending = [f"Try next: {change.text}{':' if next_command else '.'}"] if change else []
+    ending, next_command = _try_next(summary, top.changes)
     return Diagnosis([*doubt, where, _largest(summary, top), *ending], next_command)
+
+
+def _of_causes(summary: Summary, doubt: list[str], where: str) -> Diagnosis:
+    """The cause that loses most time comes first, whatever the devices did meanwhile; causes that are the program's
+    usual course come after departures from it, as the replay sorts them."""
+    first, *others = summary.findings
+    ending, next_command = _try_next(summary, changes_for(summary, first))
+    further = [further_sentence(summary, found) for found in others[:MOST_FURTHER]]
+    return Diagnosis([*doubt, main_sentences(summary, first), *ending], next_command, [where, *further])
+
+
+def _try_next(summary: Summary, changes: tuple[Change, ...]) -> tuple[list[str], str | None]:
+    """The sentence that says what to try, if anything, and its command."""
+    change, command = _first_possible(summary, changes)
+    return [f"Try next: {change.text}{':' if command else '.'}"] if change else [], command
 
 
 def _first_possible(summary: Summary, changes: tuple[Change, ...]) -> tuple[Change | None, str | None]:

@@ -26,6 +26,28 @@ def duration(ns: float | None) -> str:
     return f"{ns:.0f} ns"
 
 
+def duration_range(low_ns: float | None, high_ns: float | None) -> str:
+    """Two durations; a shared unit stands once. A dash where either is not known.
+
+    >>> duration_range(20_100_000, 24_900_000), duration_range(900_000, 1_100_000), duration_range(None, None)
+    ('20.1 to 24.9 ms', '900 µs to 1.10 ms', '–')
+    """
+    if low_ns is None or high_ns is None:
+        return "–"
+    low, high = duration(low_ns), duration(high_ns)
+    unit = high.rpartition(" ")[2]
+    return f"{low.removesuffix(f' {unit}')} to {high}"
+
+
+def ordinal(number: int) -> str:
+    """
+    >>> [ordinal(n) for n in (1, 2, 3, 4, 11, 12, 22, 113)]
+    ['1st', '2nd', '3rd', '4th', '11th', '12th', '22nd', '113th']
+    """
+    teen = 10 <= number % 100 <= 20
+    return f"{number}{'th' if teen else {1: 'st', 2: 'nd', 3: 'rd'}.get(number % 10, 'th')}"
+
+
 def _three_digits(value: float) -> str:
     return f"{value:,.{2 if abs(value) < 9.995 else 1 if abs(value) < 99.95 else 0}f}"
 

@@ -18,9 +18,28 @@ class Link(str):
         return link
 
 
+class Moment(str):
+    """A cell that leads to an instant in the timeline: on the clock of this rank's trace, nanoseconds."""
+
+    href: str
+    rank: int | None
+    at_ns: int
+
+    def __new__(cls, text: str, rank: int | None, at_ns: int) -> Moment:
+        moment = str.__new__(cls, text)
+        moment.href, moment.rank, moment.at_ns = "#timeline", rank, at_ns
+        return moment
+
+
+class Command(str):
+    """A command in a table, or the head above commands: reads from the left, and wraps."""
+
+    is_command = True
+
+
 @dataclass(frozen=True)
 class Table:
-    """Cells are text or a Link. The first `left` columns are aligned left, the others right."""
+    """Cells are text, a Link, a Moment or a Command. The first `left` columns are aligned left, the others right."""
 
     caption: str
     head: Sequence[str]
@@ -76,6 +95,8 @@ class Page:
     after: Sequence[Section]
     timeline: bytes = b""
     on_cpu: bool = False  # all devices are CPUs
+    further: Sequence[str] = ()  # sentences after the command
+    moment: Moment | None = None  # where the timeline shows what the first sentence says
 
 
 def table(caption: str, head: Sequence[str], rows: Iterable[Sequence[str]], left: int = 1) -> list[Table]:

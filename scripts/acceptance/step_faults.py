@@ -22,6 +22,9 @@ LARGEST = re.compile(
     r"The largest avoidable part is (?P<what>.+?): (?P<share>[\d.]+) % of the time"
     r"(?:, about (?P<number>[\d.,]+) (?P<unit>ns|µs|ms|s) a \w+)?"
 )
+LOST = re.compile(
+    r" loses? (?P<number>[\d.,]+) (?P<unit>ns|µs|ms|s) of (?:each|the) [^:]+: (?P<what>[^(]+), [^,(]+ \("
+)
 NANOSECONDS = {"ns": 1.0, "µs": 1e3, "ms": 1e6, "s": 1e9}
 
 
@@ -48,7 +51,7 @@ OF_LOOPS = (
 
 
 class Finding(NamedTuple):
-    """The largest avoidable part that the report names; None where it names no part."""
+    """The cause of lost time that the report names first, else the largest avoidable part; None: it names neither."""
 
     what: str | None
     each_ns: float | None
@@ -95,8 +98,9 @@ def _of_loop(place: Place, result: Result, fault: Fault) -> None:
 
 
 def finding(text: str) -> Finding:
-    """The largest avoidable part in the report's answer, whose lines may be wrapped anywhere."""
-    found = LARGEST.search(" ".join(text.split()))
+    """What the report's answer names first; its lines may be wrapped anywhere."""
+    whole = " ".join(text.split())
+    found = LOST.search(whole) or LARGEST.search(whole)
     if found is None:
         return Finding(None, None)
     each = float(found["number"].replace(",", "")) * NANOSECONDS[found["unit"]] if found["number"] else None
@@ -106,7 +110,7 @@ def finding(text: str) -> Finding:
 def _judge(result: Result, fault: Fault, said: Finding, cost_ns: float | None) -> None:
     result.numbers[fault.case] = {"said": said.what, "said_ns": said.each_ns, "measured_ns": cost_ns}
     named = said.what is not None and re.search(fault.expected, said.what, re.IGNORECASE) is not None
-    text = f"the report names {said.what or 'no avoidable part'}, {ms(said.each_ns)} a step"
+    text = f"the report names {said.what or 'nothing avoidable'}, {ms(said.each_ns)} a step"
     result.check(f"{fault.case}: is named", named, text)
     if not named or said.each_ns is None or cost_ns is None:
         return

@@ -659,6 +659,21 @@ const Timeline = {
     if (next >= 0 && next < steps.length) Timeline.showStep(next);
   },
 
+  // A link to an instant: the step around it. Without steps, or where the step is not among the shown ones, it says so.
+  toMoment({ at, rank }) {
+    const strip = Timeline.strips.find((s) => String(s.rank ?? "") === rank);
+    if (!strip) return Timeline.say(`rank ${rank} is not among the shown ranks: slurm.sh report RUN --ranks ${rank} shows it`);
+    const index = Timeline.strips.indexOf(strip);
+    if (!Timeline.shown.has(index)) document.querySelectorAll("#timeline-ranks button")[index].click();
+    const moment = Number(BigInt(at) - BigInt(strip.origin_ns)) / Timeline.unit_ns;
+    const step = strip.steps.findIndex(([, start, end]) => moment >= start && moment < end);
+    if (step < 0) return Timeline.say("this step is not among those shown here");
+    Timeline.showStep(step);
+    Timeline.say(`${strip.steps[step][0]} of rank ${rank}`);
+  },
+
+  say(text) { Timeline.said.textContent = text; },
+
   async start() {
     Timeline.canvas = document.getElementById("timeline-canvas");
     if (!Timeline.canvas) return;
@@ -681,6 +696,7 @@ const Timeline = {
     Timeline.layout();
     Timeline.listen();
     if (Timeline.strips[0].run) Runs.start(); else Timeline.showStep(Timeline.usualStep());
+    for (const link of document.querySelectorAll("a[data-at]")) link.addEventListener("click", () => Timeline.toMoment(link.dataset));
     Timeline.sayNotes();
     document.body.dataset.timeline = "ready";
   },

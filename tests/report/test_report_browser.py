@@ -215,3 +215,25 @@ def test_the_page_is_as_wide_as_its_window(browser: Browser, tmp_path: Path) -> 
     assert browser.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
     browser.screenshot(tmp_path / "page.png")
     assert (tmp_path / "page.png").stat().st_size > 10_000
+
+
+def test_a_click_on_a_cause_shows_the_first_step_that_it_hits(browser: Browser, made: Made) -> None:
+    found = made.summary.findings[0]
+    assert found.every == 1, "so it is the first step"
+    for link in ("#verdict a[data-at]", "#help a[data-at]"):
+        browser.evaluate(
+            "Timeline.showStep(2); document.querySelectorAll('#timeline-ranks button')[0].click()"
+        )
+        browser.evaluate(f"document.querySelector('{link}').click()")
+        first, end = browser.evaluate("Timeline.strips[0].steps[0].slice(1)")
+        begin, last = browser.evaluate("[Timeline.view.from, Timeline.view.to]")
+        assert begin <= first < end <= last < 2 * end - first
+        assert browser.evaluate("Timeline.shown.has(0)"), "a hidden rank is shown again"
+        assert browser.evaluate("Timeline.said.textContent") == "ProfilerStep#0 of rank 0"
+
+
+def test_a_cause_of_a_rank_that_is_not_shown_says_how_to_see_it(browser: Browser) -> None:
+    browser.evaluate("Timeline.toMoment({at: '0', rank: '7'})")
+    assert "--ranks 7" in browser.evaluate("Timeline.said.textContent")
+    browser.evaluate("Timeline.toMoment({at: '999999999999999999999', rank: '1'})")
+    assert browser.evaluate("Timeline.said.textContent") == "this step is not among those shown here"

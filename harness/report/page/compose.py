@@ -27,6 +27,7 @@ from harness.report.elements import Figure, Page, Section
 from harness.report.page.communication import communication_section
 from harness.report.page.efficiency import efficiency_section
 from harness.report.page.exercise_0 import answer_sentences, tests_section
+from harness.report.page.help import help_section
 from harness.report.page.inputs import Inputs, gather
 from harness.report.page.links import links_of_run, links_of_site
 from harness.report.page.machine import host_section, machine_section
@@ -38,6 +39,7 @@ from harness.report.page.work import work_section
 from harness.report.palette import CAUSES, KINDS
 from harness.report.plots.time import gantt_figure, heat_figure
 from harness.report.tables.catalogue import figure_table
+from harness.report.tables.replay import first_moment
 from harness.report.timeline.drawn import Drawn, choose, draw, notes
 from harness.report.timeline.encode import pack_to_fit
 from harness.run import Run, write_atomically
@@ -47,6 +49,7 @@ MOST_ROWS = 64  # shown rows of a table: the rows of a thousand ranks would hide
 _BEFORE: tuple[Callable[[Summary, Inputs], Section], ...] = (
     run_section,
     tests_section,
+    help_section,
     steps_section,
     split_section,
     efficiency_section,
@@ -113,14 +116,16 @@ def read_inputs(
 def compose(summary: Summary, inputs: Inputs) -> Page:
     """The content of the page, without HTML."""
     name, subtitle = title(summary, inputs)
-    diagnosis = verdict(summary)
+    diagnosis, tested = verdict(summary), answer_sentences(inputs)
     sections = [[_numbered(make(summary, inputs), summary) for make in part] for part in (_BEFORE, _AFTER)]
     before, after = ([x for x in part if _is_worth_showing(x, inputs)] for part in sections)
     return Page(
         title=name,
         subtitle=subtitle,
-        sentences=answer_sentences(inputs) or diagnosis.sentences,
+        sentences=tested or diagnosis.sentences,
         command=diagnosis.command,
+        further=[] if tested else diagnosis.further,
+        moment=first_moment(summary) if inputs.timeline else None,
         quality=quality_section(summary),
         before=before,
         timeline=inputs.timeline,

@@ -105,7 +105,9 @@ def place_of(s: Summary) -> str:
 def _answer(s: Summary, screen: Screen) -> list[str]:
     answer = verdict(s)
     sentences = [line for sentence in answer.sentences for line in screen.wrapped(sentence, "")]
-    return [*sentences, *map(CommandLine, in_lines(answer.command or "", min(screen.width, WIDTH)))]
+    further = [line for sentence in answer.further for line in screen.wrapped(sentence, "")]
+    command = map(CommandLine, in_lines(answer.command or "", min(screen.width, WIDTH)))
+    return [*sentences, *command, *further]
 
 
 def _read(s: Summary, files: list[str]) -> str:

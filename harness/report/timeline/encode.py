@@ -116,6 +116,7 @@ def _head(track: ProcessTrack, origin: int, unit_ns: int) -> dict[str, Any]:
         "run": track.run,
         "host": track.host,
         "path": track.path,
+        "origin_ns": str(origin),  # a number of JavaScript has 53 bits
         "window": [at(track.window[0]), at(track.window[1])],
         "steps": [[name, at(start), at(end)] for name, start, end in track.steps],
         "lanes": [

@@ -1,0 +1,19 @@
+"""Whether a replay answers, in words."""
+
+from __future__ import annotations
+
+from harness.analysis.summary import Replay
+from harness.format.format import percent
+from harness.replay.answer import MOST_ERROR
+
+
+def why_no_answer(replay: Replay | None) -> str | None:
+    """Why there is no answer; None: there is one."""
+    if replay is None:
+        return "nothing can be replayed: the traces have no steps with work, or there is no trace"
+    if replay.error > MOST_ERROR:
+        return (
+            f"the replay differs from the run by {percent(replay.error)} of the step: no answer "
+            f"(at most {percent(MOST_ERROR)} is allowed)"
+        )
+    return None

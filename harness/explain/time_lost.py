@@ -1,0 +1,127 @@
+"""Causes of lost time in sentences: who loses how much of each step, by what, and what to try. Waiting is charged to
+the ranks that are waited for. Knows the replay's numbers, not how they were found."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from harness.analysis.summary import Summary, TimeLost
+from harness.experiment.advice import Change
+from harness.explain.asked_faults import without_faults
+from harness.explain.causes import CAUSES, CauseWords
+from harness.explain.finding import asked_of, measured, more_work
+from harness.format.format import duration, duration_range, ordinal
+
+MOST_NAMED = 4  # ranks in a sentence
+MOST_FURTHER = 2  # findings after the first
+
+
+def words_of(found: TimeLost) -> CauseWords:
+    """The cause's words; for a cause of a later version its name."""
+    unknown = found.cause.replace("-", " ")
+    return CAUSES.get(found.cause) or CauseWords(unknown, unknown, unknown, "look at it in the timeline")
+
+
+def main_sentences(s: Summary, found: TimeLost) -> str:
+    """Who loses how much of a step and by what, and who waits for it."""
+    who, one = _who(s, found), _is_one(found)
+    lose = "loses" if one else "lose"
+    what = f"{_does(found)}, {_when(found)} ({_certainty(found)})"
+    waits = f" The other {_others(s, found)} for {'it' if one else 'them'}." if _others(s, found) else ""
+    return f"{who} {lose} {duration(found.lost_ns)} of {_whole(s, found)}: {what}.{waits}"
+
+
+def further_sentence(s: Summary, found: TimeLost) -> str:
+    """A smaller cause in one line."""
+    lose = "loses" if _is_one(found) else "lose"
+    interval = "" if found.low_ns is None else f" ({duration_range(found.low_ns, found.high_ns)})"
+    return f"Also: {_lower(_who(s, found))} {lose} {duration(found.lost_ns)}{interval}: {_does(found)}, {_when(found)}."
+
+
+def changes_for(s: Summary, found: TimeLost) -> tuple[Change, ...]:
+    """What to try, the best first: what the run itself made slow, then what its exercise can do, then advice."""
+    words, changes = words_of(found), list[Change]()
+    if (fields := without_faults(s, (found.cause,), found.phase, found.ranks)) is not None:
+        changes.append(Change(f"the same run without the fault that it asked for, {found.cause}", fields))
+    if words.purpose and (advice := asked_of(s).on_purpose(words.purpose, measured(s))) is not None:
+        changes += advice.changes
+    if words.more_work:
+        changes += more_work(s, "twice the micro-batch, so that each operator has more work")
+    who = _lower(_who(s, found))
+    return (*changes, Change(words.advice.format(phase=_place(found), who=who)))
+
+
+def period_words(every: int | None) -> str:
+    """In which steps; empty without a period.
+
+    >>> period_words(1), period_words(3), period_words(None)
+    ('in every step', 'in every 3rd step', '')
+    """
+    if every is None:
+        return ""
+    return "in every step" if every == 1 else f"in every {ordinal(every)} step"
+
+
+def _when(found: TimeLost) -> str:
+    """Its period, else what was seen."""
+    return period_words(found.every) or found.evidence
+
+
+def _certainty(found: TimeLost) -> str:
+    if found.low_ns is None:
+        return "too few steps to say how much another step would differ"
+    return f"{duration_range(found.low_ns, found.high_ns)}; 95 % interval"
+
+
+def _whole(s: Summary, found: TimeLost) -> str:
+    whole = s.replay.step_ns if s.replay else round(found.lost_ns / found.share)
+    return f"each {duration(whole)} step (mean)" if s.steps.duration else f"the {duration(whole)} recorded"
+
+
+def _does(found: TimeLost) -> str:
+    words = words_of(found)
+    return (words.one if _is_one(found) else words.many).format(phase=_place(found))
+
+
+def _place(found: TimeLost) -> str:
+    return f" in {found.phase}" if found.phase not in (None, "other") else ""
+
+
+def _is_one(found: TimeLost) -> bool:
+    return len(found.ranks) < 2
+
+
+def _who(s: Summary, found: TimeLost) -> str:
+    """The ranks as a sentence's subject."""
+    ranks = found.ranks
+    if None in ranks or not ranks:
+        return "The process" if len(ranks) < 2 else f"{len(ranks)} processes"
+    if len(ranks) == 1:
+        return f"Rank {ranks[0]}"
+    if len(ranks) == _processes(s):
+        return "Both ranks" if len(ranks) == 2 else f"All {len(ranks)} ranks"
+    return f"Ranks {_listed(list(map(str, ranks)))}"
+
+
+def _listed(names: Sequence[str]) -> str:
+    """
+    >>> _listed(["0", "1", "2"]), _listed(list("abcdefg"))
+    ('0, 1 and 2', 'a, b, c, d and 3 more')
+    """
+    shown, more = names[:MOST_NAMED], len(names) - MOST_NAMED
+    last = f"{more} more" if more > 0 else shown[-1]
+    return f"{', '.join(shown if more > 0 else shown[:-1])} and {last}"
+
+
+def _others(s: Summary, found: TimeLost) -> str:
+    """Those that wait, with their verb; empty where nobody does."""
+    count = _processes(s) - len(found.ranks)
+    return "" if count < 1 else "rank waits" if count == 1 else "ranks wait"
+
+
+def _processes(s: Summary) -> int:
+    return s.replay.processes if s.replay else max(len(s.ranks), 1)
+
+
+def _lower(subject: str) -> str:
+    return subject[0].lower() + subject[1:]

@@ -1,0 +1,86 @@
+"""The tables of the replay: what causes lose time, and what changes would bring."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from harness.analysis.summary import Summary, TimeLost, WhatIf
+from harness.explain.time_lost import period_words, words_of
+from harness.explain.what_if_commands import command_of_what_if
+from harness.format.format import duration, duration_range, percent
+from harness.report.elements import Command, Moment
+from harness.report.tables.table import Column, File, TableOf, file_of, plain
+
+
+class Changed(NamedTuple):
+    """A what-if, and its command, where there is one."""
+
+    what_if: WhatIf
+    command: str | None
+
+
+def changed_rows(s: Summary) -> Sequence[Changed]:
+    """The what-ifs, best first."""
+    return [Changed(w, command_of_what_if(s, w)) for w in (s.replay.what_ifs if s.replay else [])]
+
+
+def first_moment(s: Summary) -> Moment | None:
+    """A link to the largest cause in the timeline."""
+    return _moment("see it in the timeline", s.findings[0]) if s.findings else None
+
+
+def _moment(text: str, found: TimeLost) -> Moment | None:
+    return Moment(text, found.at_rank, found.at_ns) if found.at_ns is not None else None
+
+
+def _cause(x: TimeLost) -> str:
+    label = words_of(x).label
+    return _moment(label, x) or label
+
+
+def _ranks(found: TimeLost) -> str:
+    return ", ".join("?" if rank is None else str(rank) for rank in found.ranks)
+
+
+def _period(found: TimeLost) -> str:
+    return period_words(found.every) or "none"
+
+
+LOST = TableOf[TimeLost](
+    caption="Causes of lost time: what a step would save without each of them alone. They do not add up",
+    rows=lambda s: s.findings,
+    columns=(
+        Column("cause", _cause),
+        Column("ranks", _ranks),
+        Column("where", lambda x: x.phase or "–"),
+        Column("lost per step", lambda x: duration(x.lost_ns)),
+        Column("95 % interval", lambda x: duration_range(x.low_ns, x.high_ns)),
+        Column("of the step", lambda x: percent(x.share)),
+        Column("period", _period),
+        Column("seen", lambda x: x.evidence),
+    ),
+    left=3,
+    section="help",
+    topic="causes of lost time",
+    spare=("seen", "period"),
+    file=file_of("findings"),
+)
+
+WHAT_IFS = TableOf[Changed](
+    caption="What the work of a step would take with one thing changed",
+    rows=changed_rows,
+    columns=(
+        Column("change", lambda x: x.what_if.meaning),
+        Column("step", lambda x: duration(x.what_if.step_ns)),
+        Column("95 % interval", lambda x: duration_range(x.what_if.low_ns, x.what_if.high_ns)),
+        Column("gain", lambda x: percent(x.what_if.gain)),
+        Column("kind", lambda x: "a bound" if x.what_if.bound else "prediction"),
+        Column(Command("command"), lambda x: Command(x.command or "–")),
+    ),
+    section="help",
+    page_order=1,
+    topic="what would help",
+    spare=("command",),
+    file=File("what_ifs", lambda s: map(plain, s.replay.what_ifs if s.replay else [])),
+)

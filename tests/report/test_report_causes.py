@@ -1,0 +1,224 @@
+"""The report's first sentence is the cause that loses most time: who, how much, by what, and what to try."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.analysis.summary import Replay, Summary, TimeLost, WhatIf
+from harness.common.faults import FAULTS
+from harness.explain.causes import CAUSES
+from harness.explain.rules import verdict
+from harness.explain.what_if_commands import FIELDS, command_of_what_if
+from harness.replay.suspect import Cause
+from harness.replay.what_ifs import WHAT_IFS
+from harness.report.brief import brief
+from harness.report.elements import Moment
+from harness.report.page.compose import compose, render_page
+from harness.report.page.inputs import Inputs
+from harness.report.tables.files import write_tables
+from harness.report.tables.terminal import render, render_short
+from tests.report.conftest import Made
+from tests.report.test_report_verdict import MS, run, summary
+
+
+def lost(cause: str = "host-stall", ms: float = 22.7, **more: Any) -> TimeLost:
+    given: dict[str, Any] = {
+        "ranks": [1], "phase": "forward", "every": 1, "share": ms / 90.1, "evidence": "20.6 ms in 19 of 20 steps",
+        "low_ns": round((ms - 2.6) * MS), "high_ns": round((ms + 2.2) * MS), "at_ns": 5, "at_rank": 1,
+    }  # fmt: skip
+    return TimeLost(cause=cause, lost_ns=round(ms * MS), **given | more)
+
+
+def replay(steps: int = 20, processes: int = 4, error: float = 0.0, *what_ifs: WhatIf) -> Replay:
+    ns = round(90.1 * MS)
+    return Replay(
+        steps=steps, processes=processes, step_ns=ns, replayed_ns=ns, error=error, what_ifs=list(what_ifs)
+    )
+
+
+def what_if(name: str, **more: Any) -> WhatIf:
+    given: dict[str, Any] = {"step_ns": 70 * MS, "low_ns": 68 * MS, "high_ns": 72 * MS, "gain": 0.22}
+    return WhatIf(name=name, meaning=name, **given | more)
+
+
+def job(*findings: TimeLost, replayed: Replay | None = None, **more: Any) -> Summary:
+    return summary(
+        findings=list(findings), replay=replayed or replay(), idle={"launch-bound": 40}, **run(1) | more
+    )
+
+
+def faulty(*faults: str) -> dict[str, Any]:
+    return run(1, "--fault", *faults, faults=faults)
+
+
+def test_every_cause_and_every_fault_has_its_words() -> None:
+    assert {cause.value for cause in Cause} | set(FAULTS) <= set(CAUSES)
+
+
+def test_every_what_if_says_which_option_makes_it() -> None:
+    assert {kind.name for kind in WHAT_IFS} == set(FIELDS)
+
+
+def test_the_largest_loss_comes_first_whatever_the_devices_did() -> None:
+    answer = verdict(job(lost(), lost("data-stall", 3, phase="data loading")))
+    assert answer.sentences[0] == (
+        "Rank 1 loses 22.7 ms of each 90.1 ms step (mean): its host stands still in forward, in every step "
+        "(20.1 to 24.9 ms; 95 % interval). The other ranks wait for it."
+    )
+    where, further = answer.further
+    assert where.startswith("A step takes 10.0 ms: ")
+    assert further == (
+        "Also: rank 1 loses 3.00 ms (400 µs to 5.20 ms): its host stands still, waiting for data, in every step."
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"every": 3}, "in forward, in every 3rd step ("),
+        ({"every": None}, "in forward, 20.6 ms in 19 of 20 steps ("),
+        ({"ranks": [0, 1, 2, 3]}, "All 4 ranks lose 22.7 ms of each 90.1 ms step (mean): their hosts stand still"),
+        ({"ranks": [1, 2]}, "Ranks 1 and 2 lose"),
+        ({"ranks": [0, 1, 3]}, "The other rank waits for them."),
+        ({"ranks": [None]}, "The process loses"),
+    ],
+)  # fmt: skip
+def test_who_loses_and_in_which_steps(given: dict[str, Any], said: str) -> None:
+    assert said in verdict(job(lost(**given))).sentences[0]
+
+
+def test_all_ranks_wait_for_nobody() -> None:
+    assert "wait for" not in verdict(job(lost(ranks=[0, 1, 2, 3]))).sentences[0]
+
+
+def test_few_steps_have_no_interval() -> None:
+    unknown = {"low_ns": None, "high_ns": None}
+    answer = verdict(job(lost(**unknown), lost(ms=3, **unknown), replayed=replay(steps=1)))
+    assert "(too few steps to say how much another step would differ)" in answer.sentences[0]
+    assert "Also: rank 1 loses 3.00 ms: " in answer.further[1]
+
+
+def test_the_usual_course_of_the_program_stays_behind_what_departs_from_it() -> None:
+    """As the replay sorts them."""
+    usual = lost("tiny-kernels", 40, standing=True, ranks=[0, 1, 2, 3], phase=None)
+    assert "stands still in forward" in verdict(job(lost(), usual)).sentences[0]
+
+
+def test_at_most_two_further_causes_are_told() -> None:
+    assert len(verdict(job(*(lost(ms=ms) for ms in (9, 8, 7, 6)))).further) == 3
+
+
+@pytest.mark.parametrize(
+    ("found", "given", "command"),
+    [
+        (lost(), faulty("host-stall,ms=20,rank=1"), "-e 1"),
+        (
+            lost(),
+            faulty("data-stall,ms=5", "host-stall,ms=20", "host-stall,ms=9,in=backward"),
+            "-e 1 -- --fault data-stall,ms=5 --fault host-stall,ms=9,in=backward",
+        ),
+        (lost(), faulty("host-stall,ms=20,rank=0"), None),  # the fault is another rank's
+        (
+            lost("data-stall"),
+            run(1, "--slow-dataloading", slow_dataloading=True),
+            "-e 1",
+        ),
+        (lost("tiny-kernels"), run(1), "-e 1 -- --micro-batch-size 4"),
+        (lost("pause"), run(1), None),
+    ],
+)
+def test_the_next_command_is_the_run_without_what_it_made_slow(
+    found: TimeLost, given: dict[str, Any], command: str | None
+) -> None:
+    answer = verdict(job(found, **given))
+    assert answer.command == (command and f"bash slurm.sh {command}")
+    assert answer.sentences[-1].endswith(":" if command else ".")
+
+
+def test_without_a_cause_the_largest_avoidable_part_is_told() -> None:
+    assert "The largest avoidable part is launch-bound" in verdict(job()).sentences[1]
+
+
+def test_a_cause_of_a_later_version_is_told_by_its_name() -> None:
+    assert (
+        "loses 22.7 ms of each 90.1 ms step (mean): cosmic rays"
+        in verdict(job(lost("cosmic-rays"))).sentences[0]
+    )
+
+
+def test_terminal_and_notebook_have_the_command_between_the_cause_and_the_rest() -> None:
+    given = job(lost(), **faulty("host-stall,ms=20"))
+    for text in (render_short(given), brief(given)):
+        places = [text.index(part) for part in ("Rank 1 loses", "slurm.sh -e 1", "A step takes")]
+        assert places == sorted(places)
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "command"),
+    [
+        (
+            "no-stall-forward",
+            faulty("host-stall,ms=9,in=backward", "host-stall,ms=20"),
+            "--fault host-stall,ms=9,in=backward",
+        ),
+        ("gas-x4", run(1, gradient_accumulation_steps=2), "--gradient-accumulation-steps 8"),
+        ("micro-batch-x2", run(1), "--micro-batch-size 4"),
+        ("no-data-stall", faulty("data-stall,ms=9"), ""),
+        ("no-data-stall", run(1, "--slow-dataloading", slow_dataloading=True), ""),
+        ("rank-like-others", faulty("extra-compute,ms=9,rank=1"), ""),
+        ("products-x2", run(1), "--mixed-precision"),
+        ("products-x2", run(1, mixed_precision=True), None),
+        ("no-data-stall", run(1), None),
+        ("free-communication", run(1), None),
+    ],
+)
+def test_a_what_if_has_the_command_that_makes_it(
+    name: str, given: dict[str, Any], command: str | None
+) -> None:
+    expected = None if command is None else " -- ".join(filter(None, ("bash slurm.sh -e 1", command)))
+    assert command_of_what_if(job(**given), what_if(name)) == expected
+
+
+def test_a_cpu_is_promised_nothing_of_bf16() -> None:
+    given = job()
+    on_cpu = given.devices[0].model_copy(update={"device_kind": "cpu"})
+    assert command_of_what_if(given.model_copy(update={"devices": [on_cpu]}), what_if("products-x2")) is None
+
+
+def test_terminal_page_and_files_have_both_tables(tmp_path: Path) -> None:
+    given = job(
+        lost(),
+        replayed=replay(20, 4, 0.0, what_if("no-stall-forward"), what_if("no-host-gaps", bound=True)),
+        **faulty("host-stall,ms=20"),
+    )
+    (section,) = [x for x in compose(given, Inputs()).before if x.id == "help"]
+    causes, changes = section.tables
+    assert list(causes.rows[0])[:5] == ["host stands still", "1", "forward", "22.7 ms", "20.1 to 24.9 ms"]
+    assert [row[-2:] for row in changes.rows] == [("prediction", "bash slurm.sh -e 1"), ("a bound", "–")]
+    whole = render(given, 160)
+    assert "host stands still  1      forward" in whole and "bash slurm.sh -e 1" in whole
+    write_tables([given], tmp_path)
+    with (tmp_path / "findings.csv").open() as file:
+        assert next(csv.DictReader(file))["lost_ns"] == str(round(22.7 * MS))
+    with (tmp_path / "what_ifs.csv").open() as file:
+        assert [row["bound"] for row in csv.DictReader(file)] == ["False", "True"]
+
+
+def test_a_replay_that_does_not_repeat_the_run_says_so_and_answers_nothing() -> None:
+    (section,) = [x for x in compose(job(replayed=replay(error=0.031)), Inputs()).before if x.id == "help"]
+    assert not section.tables
+    assert "the replay differs from the run by 3.1 % of the step: no answer" in section.note
+
+
+def test_a_cause_on_the_page_leads_to_its_step(made: Made) -> None:
+    """The browser's test clicks it."""
+    found = made.summary.findings[0]
+    cell = next(x for x in compose(made.summary, Inputs()).before if x.id == "help").tables[0].rows[0][0]
+    assert isinstance(cell, Moment) and (cell.rank, cell.at_ns) == (found.at_rank, found.at_ns)
+    page = compose(made.summary, Inputs(timeline=b"packed"))
+    assert f'<a href="#timeline" data-at="{found.at_ns}" data-rank="0">see it in' in render_page(page)
+    assert compose(made.summary, Inputs()).moment is None, "no timeline to show it in"
