@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from harness.analysis.summary import Summary
+    from harness.analysis.summary import Replay, Summary
     from harness.measure.events import EventColumn
     from harness.run import Run
 
@@ -40,6 +40,27 @@ def analyse(what: Run | Path | str, window: str = "steps") -> Summary:
     return measure_one([_path(what)], window)
 
 
+def what_if(what: Run | Path | str) -> Replay:
+    """What a step would take with one thing changed: `what_ifs`, best first; docs/whatif.md says how to read them.
+
+    Args:
+        what: as for `analyse`.
+
+    Raises:
+        RequestError: the files belong to several jobs.
+        WorkError: nothing can be read, or the replay does not repeat the run.
+    """
+    from harness.common.errors import WorkError
+    from harness.explain.replayed import why_no_answer
+    from harness.measure.paths import measure_one
+
+    replay = measure_one([_path(what)]).replay
+    why = why_no_answer(replay)
+    if replay is None or why is not None:
+        raise WorkError(f"{_path(what)}: {why}")
+    return replay
+
+
 def events(what: Run | Path | str) -> dict[str, EventColumn]:
     """Every event of the devices, of all ranks: columns that pandas.DataFrame and polars.DataFrame take as they are.
 
@@ -59,4 +80,4 @@ def _path(what: Run | Path | str) -> Path | str:
     return what if isinstance(what, str | Path) else what.path
 
 
-__all__ = ["analyse", "events", "load_run"]
+__all__ = ["analyse", "events", "load_run", "what_if"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from harness.common.paths import PROGRAM
@@ -15,6 +15,7 @@ class Entry(NamedTuple):
     module: str
     help: str
     launches: bool = False  # it starts trainings, so it needs the checkout
+    optional: Mapping[str, str] = {}  # an option whose number may be left out, and what it then is
 
 
 COMMANDS = {
@@ -29,6 +30,11 @@ COMMANDS = {
         "harness.cli.lesson",
         "the exercises' questions, with hints and the answer from your own runs",
         launches=True,
+    ),
+    "whatif": Entry(
+        "harness.cli.whatif",
+        "what a step would take with one thing changed; --verify makes the run and compares",
+        optional={"--verify": "1"},
     ),
     "paraver": Entry("harness.cli.export", "a Paraver trace (.prv .pcf .row) of a run"),
     "perfetto": Entry("harness.cli.export", "one Perfetto trace of all ranks of a run"),
@@ -46,7 +52,9 @@ def run_command(name: str, function: Callable[..., object], argv: list[str]) -> 
     app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
     app.command(name, context_settings={"help_option_names": ["-h", "--help"]})(function)
     try:
-        result = app(argv, prog_name=f"{PROGRAM} {name}", standalone_mode=False)
+        result = app(
+            _completed(argv, COMMANDS[name].optional), prog_name=f"{PROGRAM} {name}", standalone_mode=False
+        )
     except SystemExit as leaving:
         if isinstance(leaving.__context__, BrokenPipeError):  # Typer would call a closed pipe a failure
             raise leaving.__context__ from None
@@ -57,3 +65,13 @@ def run_command(name: str, function: Callable[..., object], argv: list[str]) -> 
         print(f"{PROGRAM} {name}: {error.format_message()} (see {PROGRAM} {name} --help)", file=sys.stderr)
         return 2
     return result if isinstance(result, int) else 0
+
+
+def _completed(argv: list[str], optional: Mapping[str, str]) -> list[str]:
+    """The arguments with the numbers that were left out: Typer has no option with an optional value."""
+    following = [*argv[1:], ""]
+    return [
+        each
+        for word, after in zip(argv, following, strict=False)
+        for each in ([word, optional[word]] if word in optional and not after.isdigit() else [word])
+    ]

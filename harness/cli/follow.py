@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from harness.cli.tail import Tail
-from harness.common.errors import HarnessError
+from harness.common.errors import HarnessError, WorkError
 from harness.launch.backends.registry import backend_of_run
 from harness.launch.submit import cancel, state_of, why
 from harness.run import FINAL, Run, State
@@ -38,6 +38,15 @@ def watch(run: Run, quiet: bool) -> State:
     with _interruptible(run):
         return wait_for_end(run, [] if quiet else tails(run))
     return state_of(run)  # Ctrl-C stopped it
+
+
+def complete(run: Run, quiet: bool) -> None:
+    """Wait until the run has ended, and write its report. Raises WorkError: it did not complete."""
+    state = watch(run, quiet)
+    print(f"{state}: {run.path}", file=sys.stderr)
+    if state != "completed":
+        raise WorkError(f"{run.job_id} did not complete ({state}): slurm.sh logs {run.job_id}")
+    write_report(run)
 
 
 def wait_for_end(run: Run, outputs: list[Tail]) -> State:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import typer
 
 from harness.cli.options import JsonOption
-from harness.common.errors import RequestError, TrainingNeeded, WorkError
+from harness.common.errors import RequestError, TrainingNeeded
 
 if TYPE_CHECKING:
     from harness.experiment.exercises import Experiment
@@ -175,6 +175,7 @@ def _question(asked: LessonAtSite, found: Found) -> None:
 
 def _run_missing(asked: LessonAtSite, found: Found, quiet: bool) -> Found:
     """Both runs; the missing ones are started now, all at once where a scheduler queues them."""
+    from harness.cli.follow import complete
     from harness.launch.backends.registry import backend_of
     from harness.launch.submit import prepare, submit
     from harness.study.lessons import Found
@@ -187,23 +188,13 @@ def _run_missing(asked: LessonAtSite, found: Found, quiet: bool) -> Found:
             run = submit(prepare(experiment, asked.site), shlex.split(typed)[1:])  # noqa: PLW2901 - it was missing
             print(f"{run.job_id}: {run.path}", file=sys.stderr)
             if backend_of(asked.site).RUNS_HERE:
-                _complete(run, quiet)
+                complete(run, quiet)
             else:
                 unfinished.append(run)
         runs.append(run)
     for run in unfinished:
-        _complete(run, quiet)
+        complete(run, quiet)
     return Found(*runs)
-
-
-def _complete(run: Run, quiet: bool) -> None:
-    from harness.cli.follow import watch, write_report
-
-    state = watch(run, quiet)
-    print(f"{state}: {run.path}", file=sys.stderr)
-    if state != "completed":
-        raise WorkError(f"{run.job_id} did not complete ({state}): slurm.sh logs {run.job_id}")
-    write_report(run)
 
 
 def _answer(asked: LessonAtSite, found: Found, as_json: bool) -> int:

@@ -10,7 +10,7 @@ from harness.cli.command_line import DRY_RUN
 from harness.cli.launch import Behaviour, go
 from harness.cli.options import JsonOption
 from harness.experiment.parse import command_of
-from harness.run import find_run
+from harness.run import Record, find_run
 from harness.site.detection import SiteChoice
 
 
@@ -26,7 +26,11 @@ def rerun(
     """Run a run.json again: the same experiment at the same site, as a new run."""
     record = find_run(run).record
     choice = SiteChoice(site=record.site, reason=f"run.json of {record.job_id}")
-    typed = record.command[1:2] and record.command[1].startswith("-")  # else a lesson or a program started it
+    return go(record.experiment, choice, Behaviour(None, dry_run, wait, follow, json_), again(record))
+
+
+def again(record: Record) -> list[str]:
+    """The command that asks for the same run: as it was typed, unless a lesson or a program started it."""
+    typed = record.command[1:2] and record.command[1].startswith("-")
     asked = command_of(record.experiment, record.site.name, record.site.defaults)
-    command = record.command if typed else ["slurm.sh", *(asked or ["rerun", record.job_id])]
-    return go(record.experiment, choice, Behaviour(None, dry_run, wait, follow, json_), command)
+    return record.command if typed else ["slurm.sh", *(asked or ["rerun", record.job_id])]

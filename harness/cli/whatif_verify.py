@@ -1,0 +1,89 @@
+"""`slurm.sh whatif --verify`: makes the two runs of a what-if, one after the other, and prints what came of it."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from harness.analysis.summary import Summary
+from harness.cli.follow import complete
+from harness.cli.rerun import again
+from harness.common.errors import RequestError
+from harness.common.paths import IN_CHECKOUT
+from harness.experiment.exercises import Experiment
+from harness.format.format import duration, duration_range
+from harness.launch.check import require_training
+from harness.launch.submit import prepare, submit
+from harness.measure.stored import load_summary
+from harness.run import Run, find_run
+from harness.site.site import Site
+from harness.study.predictions import Trial, Verified, verify
+
+
+class Pair(NamedTuple):
+    """The run as it was, made again, and the run with the change."""
+
+    unchanged: Run
+    changed: Run
+
+
+def make_runs(token: str, trial: Trial, quiet: bool) -> Pair:
+    """Start both and wait for their ends; nothing is overwritten.
+
+    Raises:
+        RequestError: this is an installation without the launcher, or a run cannot be made.
+        WorkError: a run did not complete.
+    """
+    if not IN_CHECKOUT:
+        raise RequestError("--verify: launching needs the checkout: run `bash slurm.sh whatif` there")
+    record = find_run(token).record
+    first = _made(record.experiment, record.site, again(record), quiet)
+    return Pair(first, _made(trial.changed, record.site, shlex.split(trial.command)[1:], quiet))
+
+
+def _made(experiment: Experiment, site: Site, command: list[str], quiet: bool) -> Run:
+    prepared = prepare(experiment, site)
+    require_training(prepared.job, os.environ)
+    print(f"\nrunning: bash {shlex.join(command)}", file=sys.stderr)
+    run = submit(prepared, command)
+    print(f"{run.job_id}: {run.path}", file=sys.stderr)
+    complete(run, quiet)
+    return run
+
+
+def _outcome(s: Summary, trial: Trial, made: Pair) -> Verified:
+    unchanged, changed = (load_summary(str(run.path))[1] for run in made)
+    return verify(s, trial.what_if, unchanged, changed)
+
+
+def lines_of(s: Summary, trial: Trial, made: Pair) -> Iterator[str]:
+    """The prediction, its interval, and the measured step, in words."""
+    found = _outcome(s, trial, made)
+    held = {True: "the interval held", False: "the interval did not hold", None: "there is no interval"}[
+        found.held
+    ]
+    yield f"\nverified: {trial.what_if.meaning}"
+    yield f"  unchanged, {made.unchanged.job_id}: {duration(found.unchanged_ns)} a step"
+    interval = (
+        "" if found.held is None else f" ({duration_range(found.low_ns, found.high_ns)}, 95 % interval)"
+    )
+    yield f"  predicted for it: {duration(found.predicted_ns)}{interval}"
+    per = trial.what_if.per
+    share = f", 1/{per} of its step, which does {per} times the work" if per > 1 else ""
+    yield f"  measured, {made.changed.job_id}: {duration(found.measured_ns)}{share}: {held}"
+
+
+def row_of(s: Summary, trial: Trial, made: Pair) -> dict[str, Any]:
+    """The same as JSON has it."""
+    found = _outcome(s, trial, made)
+    runs = {"unchanged_run": made.unchanged.job_id, "changed_run": made.changed.job_id}
+    return {
+        "name": trial.what_if.name,
+        "command": trial.command,
+        **runs,
+        **found._asdict(),
+        "held": found.held,
+    }

@@ -1,0 +1,201 @@
+"""`slurm.sh whatif`: the table, its commands, refusals, and predictions held against runs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness import what_if as replayed
+from harness.analysis.summary import Summary
+from harness.cli import whatif_verify
+from harness.cli.commands import COMMANDS
+from harness.cli.main import main
+from harness.common.errors import RequestError, WorkError
+from harness.experiment.exercises import DDP, Experiment
+from harness.run import Run
+from harness.study.predictions import trials, verify
+from tests.report.test_report_causes import faulty, job, replay, what_if
+from tests.report.test_report_verdict import MS
+from tests.study.test_lessons import completed
+from tests.synthetic.job import write_traces
+
+STALLED = faulty("host-stall,ms=20")
+CHANGES = (what_if("no-host-gaps", bound=True), what_if("no-stall-forward"), what_if("gas-x2", per=2))
+
+
+def stepping(ms: float) -> Summary:
+    """A run whose step takes so long."""
+    return Summary(replay=replay().model_copy(update={"step_ns": round(ms * MS)}))
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """A completed run with a stored summary."""
+    monkeypatch.setenv("HARNESS_RUNS", str(tmp_path))
+    made = completed(tmp_path, "local-1", DDP(gpus_per_node=2, faults=STALLED["experiment"]["faults"]))
+    stored = job(replayed=replay(20, 4, 0.0, *CHANGES), **STALLED)
+    made.summary.write_text(stored.model_dump_json(), encoding="utf-8")
+    return made
+
+
+def said(capsys: pytest.CaptureFixture[str]) -> str:
+    return capsys.readouterr().out
+
+
+def test_each_change_that_an_option_makes_has_its_command_below(
+    run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["whatif", "local-1"]) == 0
+    lines = said(capsys).splitlines()
+    row = next(i for i, line in enumerate(lines) if line.startswith("  no-stall-forward"))
+    assert lines[row].split() == [
+        "no-stall-forward",
+        "70.0",
+        "ms",
+        "68.0",
+        "to",
+        "72.0",
+        "ms",
+        "22.0",
+        "%",
+        "prediction",
+    ]
+    assert lines[row + 1].strip() == "bash slurm.sh -e 1"
+    assert lines[row - 1].split()[-2:] == ["a", "bound"], "a bound has no command"
+
+
+def test_json_has_every_number_and_command(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["whatif", "local-1", "--json"]) == 0
+    told = json.loads(said(capsys))
+    assert told["no_answer"] is None and told["error"] == 0
+    assert [change["command"] for change in told["what_ifs"]] == [
+        None,
+        "bash slurm.sh -e 1",
+        "bash slurm.sh -e 1 -- --fault host-stall,ms=20 --gradient-accumulation-steps 2",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("replay_of_run", "words"),
+    [
+        (
+            replay(error=0.034),
+            "the replay differs from the run by 3.4 % of the step: no answer (at most 2.0 % is",
+        ),
+        (None, "nothing can be replayed"),
+    ],
+)
+def test_a_replay_that_differs_from_the_run_gives_no_answer(
+    run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str], replay_of_run: Any, words: str
+) -> None:
+    path = tmp_path / "summary.json"
+    path.write_text(job().model_copy(update={"replay": replay_of_run}).model_dump_json(), encoding="utf-8")
+    assert main(["whatif", str(path)]) == 1
+    assert words in " ".join(said(capsys).split())
+
+
+def test_traces_of_any_origin_are_answered_without_commands(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_traces(tmp_path / "traces")
+    assert main(["whatif", str(tmp_path / "traces")]) == 0
+    text = said(capsys)
+    assert "no waiting for data" in text and "slurm.sh" not in text
+    names = [change.name for change in replayed(tmp_path / "traces").what_ifs]
+    assert "no-data-stall" in names
+    with pytest.raises(RequestError, match="no option of this run"):
+        trials(job(replayed=replay()), 1)
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["local-1", "local-1", "--verify"], "--verify makes runs of one run: give one, not 2"),
+        (["local-1", "--verify", "0"], "'--verify': Input should be greater than or equal to 1"),
+        (["local-2"], "there is no run 'local-2'"),
+    ],
+)
+def test_a_wrong_request_is_one_sentence(
+    run: Run, capsys: pytest.CaptureFixture[str], words: list[str], sentence: str
+) -> None:
+    assert main(["whatif", *words]) == 2
+    assert sentence in capsys.readouterr().err
+
+
+def test_only_changes_that_an_option_makes_are_verified() -> None:
+    found = trials(job(replayed=replay(20, 4, 0.0, *CHANGES), **STALLED), 3)
+    assert [trial.what_if.name for trial in found] == ["no-stall-forward", "gas-x2"]
+    assert [trial.changed for trial in found] == [
+        DDP(),
+        DDP(faults=("host-stall,ms=20",), gradient_accumulation_steps=2),
+    ]
+
+
+@pytest.mark.parametrize(("measured", "held"), [(76, True), (80, False), (74, False)])
+def test_the_prediction_is_scaled_to_the_unchanged_run(measured: float, held: bool) -> None:
+    """That run is 11 % slower than the one that was replayed: so are the prediction and its interval."""
+    predicted = job(replayed=replay())
+    found = verify(predicted, what_if("no-stall-forward"), stepping(100), stepping(measured))
+    assert found.predicted_ns == pytest.approx(70 / 90.1 * 100 * MS)
+    assert found.low_ns == pytest.approx(68 / 90.1 * 100 * MS)
+    assert found.high_ns == pytest.approx(72 / 90.1 * 100 * MS)
+    assert found.held is held
+
+
+def test_a_larger_step_is_measured_by_the_work_of_one_of_now() -> None:
+    found = verify(job(replayed=replay()), what_if("gas-x2", per=2), stepping(90.1), stepping(140))
+    assert found.measured_ns == 70 * MS and found.held
+
+
+def test_without_an_interval_nothing_holds() -> None:
+    unknown = what_if("gas-x2", low_ns=None, high_ns=None)
+    assert verify(job(replayed=replay()), unknown, stepping(90), stepping(70)).held is None
+    with pytest.raises(WorkError, match="its step is not known"):
+        verify(job(replayed=replay()), unknown, stepping(90), Summary())
+
+
+@pytest.fixture
+def launched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[Experiment, list[str]]]]:
+    """What was launched; each run takes 100 ms a step, without the fault 77 ms."""
+    asked: list[tuple[Experiment, list[str]]] = []
+
+    def make(experiment: Experiment, site: object, command: list[str], quiet: bool) -> Run:
+        asked.append((experiment, command))
+        made = completed(tmp_path, f"local-{1 + len(asked)}", experiment)
+        slow = getattr(experiment, "faults", ())
+        made.summary.write_text(stepping(100 if slow else 77).model_dump_json(), encoding="utf-8")
+        return made
+
+    monkeypatch.setattr(whatif_verify, "_made", make)
+    yield asked
+
+
+def test_verifying_makes_an_unchanged_run_then_the_changed_one(
+    run: Run, launched: list[tuple[Experiment, list[str]]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["whatif", "--verify", "local-1"]) == 0
+    (same, again), (changed, command) = launched
+    assert (
+        same == run.record.experiment and again[:3] == ["slurm.sh", "-e", "1"] and "host-stall,ms=20" in again
+    )
+    assert changed == DDP() and command == ["slurm.sh", "-e", "1"]
+    assert said(capsys).splitlines()[-4:] == [
+        "verified: no-stall-forward",
+        "  unchanged, local-2: 100 ms a step",
+        "  predicted for it: 77.7 ms (75.5 to 79.9 ms, 95 % interval)",
+        "  measured, local-3: 77.0 ms: the interval held",
+    ]
+
+
+def test_verified_numbers_are_in_the_json(
+    run: Run, launched: list[tuple[Experiment, list[str]]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["whatif", "local-1", "--verify", "2", "--json"]) == 0
+    first, second = json.loads(said(capsys))["verified"]
+    assert (first["unchanged_run"], first["changed_run"], first["held"]) == ("local-2", "local-3", True)
+    assert second["name"] == "gas-x2" and len(launched) == 4
+    assert COMMANDS["whatif"].optional == {"--verify": "1"}
