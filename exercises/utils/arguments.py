@@ -15,7 +15,7 @@ from typing import ClassVar, TypeVar
 import torch
 
 from exercises.utils.faults import fp32
-from exercises.utils.faults.asked import fault, refuse_misfits
+from exercises.utils.faults.asked import fault, refuse_misfits, sealed_faults
 from harness.common.faults import Fault, Setup
 from harness.common.profile_window import FINE_TUNING, ProfileWindow
 
@@ -100,6 +100,7 @@ def parse_arguments(
     namespace = parser.parse_args(argv)
     if namespace.random_weights and namespace.checkpoint is not None:
         parser.error("--random-weights and --checkpoint exclude each other: weights come from one place")
+    namespace.faults = [*namespace.faults, *sealed_faults(namespace.run_dir)]
     arguments = kind(**vars(namespace))
     refuse_misfits(arguments.faults, arguments.fault_setup, "cpu" if arguments.on_cpu else "cuda")
     return replace(arguments, mixed_precision=fp32.setting(arguments.faults, arguments.mixed_precision))

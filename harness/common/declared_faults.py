@@ -6,7 +6,7 @@ The command line, its refusals, the help, `slurm.sh faults`, docs/faults.md and 
 
 from __future__ import annotations
 
-from harness.common.fault_kinds import LARGEST_RANK, FaultKind, Key, Need
+from harness.common.fault_kinds import LARGEST_RANK, FaultKind, InMystery, Key, Need
 
 
 def _ms(meaning: str) -> Key:
@@ -28,6 +28,7 @@ _TIMED = (
         "the step's first batch comes late: the data loading sleeps",
         (_ms("how much later it comes"), _rank(), EVERY),
         "the sleep",
+        mystery=InMystery("which phase of a step grew: is the device short of work before forward begins?"),
     ),
     FaultKind(
         "host-stall",
@@ -39,18 +40,25 @@ _TIMED = (
             EVERY,
         ),
         "the sleep",
+        mystery=InMystery("in one phase the host calls no operator for a while, always at the same place"),
     ),
     FaultKind(
         "extra-compute",
         "the step's first forward does additional matrix products",
         (_ms("how long they compute; on a GPU about"), _rank(), EVERY),
         "the products, on the device",
+        mystery=InMystery(
+            "one rank has more operators than the others: compare how often each is called", one_rank=True
+        ),
     ),
     FaultKind(
         "pause",
         "the whole process is stopped, at another moment of each step (SIGSTOP … SIGCONT)",
         (_ms("how long it is stopped"), _rank(), EVERY),
         "the time between the two signals",
+        mystery=InMystery(
+            "the gap comes at another moment of each such step, also in the middle of an operator"
+        ),
     ),
     FaultKind(
         "checkpoint",

@@ -84,10 +84,25 @@ class Need(NamedTuple):
 
 
 @dataclass(frozen=True)
+class InMystery:
+    """How a mystery hides a fault whose key `ms` is its size.
+
+    hint: for a student who named another cause. least, most: its time in a mean step, as a share of a usual step.
+    one_rank: it shows where one of several ranks has it.
+    """
+
+    hint: str
+    least: float = 0.25
+    most: float = 0.5
+    one_rank: bool = False
+
+
+@dataclass(frozen=True)
 class FaultKind:
     """A fault as it is declared.
 
     meaning: what happens, for students. recorded: what its lines in faults/rank<R>.jsonl count; empty: there are none.
+    mystery: None where it is never drawn for one.
     """
 
     name: str
@@ -97,6 +112,7 @@ class FaultKind:
     exercises: tuple[int, ...] = TRAININGS
     devices: tuple[str, ...] = CPU_AND_GPU
     needs: tuple[Need, ...] = ()
+    mystery: InMystery | None = None
 
     @property
     def usage(self) -> str:

@@ -35,6 +35,17 @@ def _canonical(text: str) -> str:
 FaultText = Annotated[str, AfterValidator(_canonical)]
 
 
+class Mystery(BaseModel):
+    """Faults that a run withholds. commitment: as harness.common.mystery has it, for who wants to be sure of them
+    later; sealed: the faults, for the training alone."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    level: Literal[1, 2, 3]
+    commitment: str
+    sealed: str
+
+
 class Broken(NamedTuple):
     """A rule that does not hold: the fields it joins and the sentence for the user."""
 
@@ -193,6 +204,11 @@ class Training(Experiment):
         train="--fault",
         repeats=True,
     ).option((), "inject a fault, to see what it looks like; `slurm.sh faults` lists them")
+    mystery: Mystery | None = None  # no flag sets it: `slurm.sh mystery` draws it
+
+    def name(self, model: str | None) -> tuple[str, str]:
+        before, after = super().name(model)
+        return before, after if self.mystery is None else f"{after}-mystery{self.mystery.level}"
 
     @property
     def in_bf16(self) -> bool:

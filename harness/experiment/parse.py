@@ -113,8 +113,11 @@ def command_of(
 ) -> list[str] | None:
     """The words after `slurm.sh` that ask for this experiment, as on the slides: training flags after `--`.
 
-    site: as given to `--site`. defaults: the site's own. None: a default differs and no flag takes it back.
+    site: as given to `--site`. defaults: the site's own. None: a default differs and no flag takes it back, or the
+    experiment is a mystery, which no flags ask for.
     """
+    if isinstance(experiment, Training) and experiment.mystery is not None:
+        return None
     where: list[str] = ["-e", str(experiment.exercise)]
     training: list[str] = []
     usual = _usual(type(experiment), defaults or {})

@@ -57,6 +57,8 @@ _FIELDS = {
     "collectives.bus_bandwidth_gb_per_s": "bus bandwidth of collectives",
     "collective_fits.alpha_ns, beta_ns_per_byte": "latency α and bandwidth 1/β",
     "pop": "efficiency as POP defines it",
+    "findings": "the causes of lost time",
+    "replay.what_ifs": "what a change would bring",
     "pipeline.stages, expected_bubble_fraction": "the pipeline's stages and the bubble that theory expects",
 }
 

@@ -11,6 +11,7 @@ from harness.analysis.job.summarise import summarise_job
 from harness.analysis.process.part import RankPart
 from harness.analysis.summary import Finding, RankTraining, Summary
 from harness.common.errors import WorkError
+from harness.measure.mystery import without_diagnosis
 from harness.measure.run_contents import read_contents, training_world_size, with_contents, with_findings
 from harness.replay.answer import replay_job
 
@@ -39,7 +40,10 @@ def summarise(
     jobs += [(run, Summary()) for run in sorted(beside) if run not in traced]
     if not jobs:
         raise WorkError("; ".join(f.evidence for f in broken) or NO_TRACE)
-    complete = [summary if run is None else with_contents(summary, beside[run]) for run, summary in jobs]
+    complete = [
+        summary if run is None else without_diagnosis(with_contents(summary, beside[run]), Path(run))
+        for run, summary in jobs
+    ]
     return [with_findings(summary, broken) for summary in complete]
 
 

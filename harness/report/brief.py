@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from html import escape
 
 from harness.analysis.summary import Summary, Verdict
-from harness.explain.rules import verdict
+from harness.explain.answer import answer
 from harness.format.device_time import busiest_and_idlest
 from harness.format.labels import field_word, recording
 from harness.report.elements import Table
@@ -22,13 +22,13 @@ _SEVERITIES = (Verdict.UNUSABLE, Verdict.DOUBTFUL, Verdict.GOOD)
 
 def brief(summary: Summary) -> str:
     """The HTML of one job, some twenty lines however many ranks it has."""
-    answer = verdict(summary)
-    command = [f"<pre>{_text(answer.command)}</pre>"] if answer.command else []
+    said = answer(summary)
+    command = [f"<pre>{_text(said.command)}</pre>"] if said.command else []
     # The class keeps a notebook from setting a name with two dollar signs as a formula.
     return "\n".join(
         [
             '<div class="tex2jax_ignore mathjax_ignore">',
-            *(f"<p>{_text(sentence)}</p>" for sentence in answer.sentences),
+            *(f"<p>{_text(sentence)}</p>" for sentence in said.sentences),
             *command,
             *(f"<p>{_text(sentence)}</p>" for sentence in answer.further),
             *_split(summary),

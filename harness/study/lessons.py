@@ -198,6 +198,7 @@ def _is_plain(one: Found, plain: ExperimentPair) -> bool:
 def _fixed_fields(pair: ExperimentPair) -> set[str]:
     """The fields a run must share: those the lesson sets on either side, and those a lesson never leaves open."""
     never_open = {option.field for option in options_of(type(pair.a)) if not option.flag.free}
+    never_open |= {"mystery"} & type(pair.a).model_fields.keys()
     return never_open | pair.a.model_fields_set | pair.b.model_fields_set
 
 

@@ -1,12 +1,15 @@
-"""The faults of a training script's command line: parsed, and refused where they cannot work."""
+"""The faults of a training script: of its command line, or sealed in the run of a mystery; refused where they cannot
+work."""
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from pathlib import Path
 
 from harness.common.errors import RequestError
 from harness.common.faults import Fault, Setup, misfits, parse_fault, wrong_device
+from harness.common.mystery import Secret, sealed_file
 
 
 def fault(text: str) -> Fault:
@@ -20,6 +23,17 @@ def fault(text: str) -> Fault:
 def find(faults: Sequence[Fault], name: str) -> Fault | None:
     """The fault of that name, if it was asked for."""
     return next((fault for fault in faults if fault.name == name), None)
+
+
+def sealed_faults(run_dir: Path) -> list[Fault]:
+    """The faults of a mystery; none in other runs. Raises RequestError: their file was changed."""
+    path = sealed_file(run_dir)
+    if not path.is_file():
+        return []
+    try:
+        return [parse_fault(text) for text in Secret.open(path.read_text(encoding="utf-8")).faults]
+    except (ValueError, RequestError):
+        raise RequestError(f"{path}: it was changed: start the mystery anew") from None
 
 
 def refuse_misfits(faults: Sequence[Fault], setup: Setup, device: str) -> None:

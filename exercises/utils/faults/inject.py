@@ -13,9 +13,10 @@ import torch
 
 from exercises.utils.arguments import TrainingArguments
 from exercises.utils.faults.moments import Moments, WatchedLoader, watch_model, watch_update
+from exercises.utils.faults.records import lines_of
 from exercises.utils.faults.target import Target
-from exercises.utils.metrics import JsonLines, rank_of_process
-from harness.common.faults import Fault, faults_file
+from exercises.utils.metrics import rank_of_process
+from harness.common.faults import Fault
 
 
 class Training(Protocol):
@@ -51,7 +52,7 @@ def injected(training: Trained, model: Any, optimizer: Any) -> Iterator[Trained]
 def inject_all(arguments: TrainingArguments, models: list[Any], moments: Moments, until: ExitStack) -> None:
     """Start every fault that concerns this rank; `moments` must be announced."""
     rank = rank_of_process()[0]
-    lines = JsonLines(faults_file(arguments.run_dir, rank))
+    lines = lines_of(arguments.run_dir, rank)
     until.callback(lines.close)
     device = torch.device("cpu" if arguments.on_cpu else "cuda")
     target = Target(rank, device, arguments.run_dir, models, moments, lines, until)

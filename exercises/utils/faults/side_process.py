@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -10,13 +11,20 @@ from collections.abc import Iterator
 from pathlib import Path
 
 # PR_SET_PDEATHSIG (1) with SIGKILL (9): the kernel ends this process when the thread that started it is gone, which
-# may have been before. Then the module runs.
+# may have been before. Then the module runs. Its words come by the input, byte by byte as what follows is the
+# module's: a list of processes is not to tell what a mystery does.
 START = """
-import ctypes, os, runpy, sys
+import ctypes, json, os, runpy, sys
 ctypes.CDLL(None).prctl(1, 9)
-if os.getppid() != int(sys.argv.pop(1)):
+if os.getppid() != int(sys.argv[1]):
     sys.exit()
-sys.argv = sys.argv[1:]
+line = b""
+while not line.endswith(b"\\n"):
+    byte = os.read(0, 1)
+    if not byte:
+        sys.exit()
+    line += byte
+sys.argv = json.loads(line)
 runpy.run_path(sys.argv[0], run_name="__main__")
 """
 
@@ -26,8 +34,7 @@ class SideProcess:
 
     def __init__(self, module: str, *arguments: object) -> None:
         script = Path(__file__).with_name(f"{module}.py")
-        words = [str(os.getpid()), str(script), *map(str, arguments)]
-        argv = [sys.executable, "-I", "-S", "-c", START, *words]
+        argv = [sys.executable, "-I", "-S", "-c", START, str(os.getpid())]
         # A batch system sends SIGTERM to every process of a job: what follows is the training's affair alone.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT})
         try:
@@ -38,6 +45,7 @@ class SideProcess:
         self._answers = self._process.stdout.fileno()
         self._pending = b""
         os.set_blocking(self._answers, False)
+        self.send(json.dumps([str(script), *map(str, arguments)]))
 
     @property
     def pid(self) -> int:

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from exercises.utils.faults.moments import Moment, Moments
-from exercises.utils.metrics import JsonLines
+from exercises.utils.faults.records import Lines
 from harness.common.faults import Fault, FaultLine
 
 
@@ -28,7 +28,7 @@ class Target:
     run_dir: Path
     models: list[Any]
     moments: Moments
-    lines: JsonLines
+    lines: Lines
     until: ExitStack
 
     def when_due(self, moment: Moment, fault: Fault, action: Callable[[], None]) -> None:

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import yaml
 
 from harness.common.faults import parse_fault, wrong_device
+from harness.common.mystery import sealed_file
 from harness.common.paths import expanded
 from harness.experiment.base import Training
 from harness.experiment.model import model_names
@@ -64,6 +65,8 @@ def training_plan(asked: Training, place: Place, argv: list[Word], files: dict[s
     if place.model is not None and place.model_file is None:
         given = {name: value for name, value in asdict(place.model).items() if value is not None}
         files["model.yaml"] = yaml.safe_dump(given, sort_keys=False)
+    if asked.mystery is not None:
+        files[sealed_file(Path()).name] = asked.mystery.sealed
     convert: list[Word] = [place.launcher_python, "-m", "harness", "paraver", join(RUN_DIR)]
     after = [Command("Paraver trace", convert, contained=False, decisive=False)] if asked.nsys2prv else []
     training = Command("training", argv, observed=place.profiler == "nsys")

@@ -20,7 +20,7 @@ from markupsafe import Markup
 from harness.analysis.summary import Summary
 from harness.common.errors import WorkError
 from harness.common.paths import TEMPLATES
-from harness.explain.rules import verdict
+from harness.explain.answer import answer
 from harness.format.labels import are_cpus, cause_word
 from harness.measure.condensed import Condensed
 from harness.report.elements import Figure, Page, Section
@@ -116,7 +116,7 @@ def read_inputs(
 def compose(summary: Summary, inputs: Inputs) -> Page:
     """The content of the page, without HTML."""
     name, subtitle = title(summary, inputs)
-    diagnosis, tested = verdict(summary), answer_sentences(inputs)
+    diagnosis, tested = answer(summary), answer_sentences(inputs)
     sections = [[_numbered(make(summary, inputs), summary) for make in part] for part in (_BEFORE, _AFTER)]
     before, after = ([x for x in part if _is_worth_showing(x, inputs)] for part in sections)
     return Page(

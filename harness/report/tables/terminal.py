@@ -9,8 +9,8 @@ from pathlib import PurePath
 from typing import Any
 
 from harness.analysis.summary import Finding, Summary, Verdict
+from harness.explain.answer import answer
 from harness.explain.next_command import in_lines
-from harness.explain.rules import verdict
 from harness.format.device_time import busiest_and_idlest
 from harness.format.format import cut, duration
 from harness.format.labels import device_names, field_word, host_names, recording, work_word
@@ -103,10 +103,10 @@ def place_of(s: Summary) -> str:
 
 
 def _answer(s: Summary, screen: Screen) -> list[str]:
-    answer = verdict(s)
-    sentences = [line for sentence in answer.sentences for line in screen.wrapped(sentence, "")]
-    further = [line for sentence in answer.further for line in screen.wrapped(sentence, "")]
-    command = map(CommandLine, in_lines(answer.command or "", min(screen.width, WIDTH)))
+    said = answer(s)
+    sentences = [line for sentence in said.sentences for line in screen.wrapped(sentence, "")]
+    further = [line for sentence in said.further for line in screen.wrapped(sentence, "")]
+    command = map(CommandLine, in_lines(said.command or "", min(screen.width, WIDTH)))
     return [*sentences, *command, *further]
 
 

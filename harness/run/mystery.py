@@ -1,0 +1,139 @@
+"""What a mystery keeps in its run: the answers in the order given, and after its end the secret itself."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict
+
+from harness.common.faults import FaultLine
+from harness.common.mystery import Secret, sealed_file, unseal
+from harness.experiment.base import Mystery, Training
+from harness.run.files import disk_error, read_json_lines, write_atomically
+
+
+class Answer(BaseModel):
+    """What a student says. ranks: None: all. phase: None: not said. ms: in a step that it hits."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    cause: str
+    ms: float
+    ranks: tuple[int, ...] | None = None
+    phase: str | None = None
+    every: int = 1
+
+
+class AnswerLine(BaseModel):
+    """A line of an answers file; a board needs no other file. answer: None: here the mystery was revealed."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    unix_ns: int
+    student: str
+    run: str
+    exercise: int
+    world_size: int
+    mystery: Mystery
+    answer: Answer | None = None
+
+
+def answers_file(run: Path) -> Path:
+    """Where answers are kept."""
+    return run / "mystery-answers.jsonl"
+
+
+def add_answer(run: Path, line: AnswerLine) -> None:
+    """Append a line: what is there stays. Raises DiskError."""
+    path = answers_file(run)
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        try:
+            os.write(descriptor, f"{line.model_dump_json()}\n".encode())
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        raise disk_error(path, error) from None
+
+
+def read_answers(path: Path) -> list[AnswerLine]:
+    """Every line of an answers file that is one, oldest first."""
+    return list(_lines(path)) if path.is_file() else []
+
+
+def _lines(path: Path) -> Iterator[AnswerLine]:
+    for line in read_json_lines(path):
+        try:
+            yield AnswerLine.model_validate(line)
+        except ValueError:
+            continue
+
+
+def before_reveal(lines: list[AnswerLine]) -> list[AnswerLine]:
+    """The answers that count: those before the mystery was revealed."""
+    end = next((number for number, line in enumerate(lines) if line.answer is None), len(lines))
+    return lines[:end]
+
+
+class Revealed(BaseModel):
+    """The file that ends a mystery: only who can open the secret can write it."""
+
+    faults: tuple[str, ...]
+    salt: str
+    without: str | None = None  # the name of the run without the faults
+
+
+def revealed_file(run: Path) -> Path:
+    """Where the secret is after the end."""
+    return run / "mystery-revealed.json"
+
+
+def read_revealed(run: Path) -> Revealed | None:
+    """The end of a mystery; None before it."""
+    try:
+        return Revealed.model_validate_json(revealed_file(run).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+
+
+def write_revealed(run: Path, revealed: Revealed) -> None:
+    """End the mystery. Raises DiskError."""
+    write_atomically(revealed_file(run), revealed.model_dump_json(indent=1) + "\n")
+
+
+def is_hidden(run: Path, asked: object) -> bool:
+    """Whether the run is a mystery that was not revealed. asked: its experiment, as far as its record can be read."""
+    committed = {asked.mystery.commitment} if isinstance(asked, Training) and asked.mystery else set()
+    if sealed_file(run).is_file():
+        committed.add(_commitment_of(sealed_file(run)))
+    revealed = read_revealed(run)
+    told = Secret(revealed.faults, revealed.salt).commitment if revealed else None
+    return bool(committed - {told})
+
+
+def _commitment_of(path: Path) -> str:
+    try:
+        return Secret.open(path.read_text(encoding="utf-8")).commitment
+    except (OSError, ValueError):
+        return ""  # it was changed: no secret has this commitment
+
+
+def unseal_records(run: Path) -> None:
+    """Write faults/rank<R>.jsonl from its sealed lines. Raises DiskError."""
+    for path in sorted((run / "faults").glob("rank*.sealed")):
+        try:
+            lines = unseal(path.read_text(encoding="ascii")).decode()
+        except ValueError:  # cut short, as where the disk was full
+            continue
+        write_atomically(path.with_suffix(".jsonl"), lines)
+
+
+def injected(run: Path) -> list[FaultLine]:
+    """What was injected, after it was revealed."""
+    names = set(asdict(FaultLine(0, "", 0, 0, 0)))
+    files = sorted((run / "faults").glob("rank*.jsonl"))
+    return [FaultLine(**line) for path in files for line in read_json_lines(path) if set(line) == names]
