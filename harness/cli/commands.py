@@ -16,6 +16,7 @@ class Entry(NamedTuple):
     help: str
     launches: bool = False  # it starts trainings, so it needs the checkout
     optional: Mapping[str, str] = {}  # an option whose number may be left out, and what it then is
+    reads_words: bool = False  # its function takes the words after its name, and reads them itself
 
 
 COMMANDS = {
@@ -35,6 +36,12 @@ COMMANDS = {
         "harness.cli.whatif",
         "what a step would take with one thing changed; --verify makes the run and compares",
         optional={"--verify": "1"},
+    ),
+    "mystery": Entry(
+        "harness.cli.mystery",
+        "a training that is slow for a reason that you find: start one, answer, reveal, class",
+        launches=True,
+        reads_words=True,
     ),
     "paraver": Entry("harness.cli.export", "a Paraver trace (.prv .pcf .row) of a run"),
     "perfetto": Entry("harness.cli.export", "one Perfetto trace of all ranks of a run"),

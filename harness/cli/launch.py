@@ -40,12 +40,18 @@ def launch_argv(argv: list[str]) -> int:
     given: dict[str, Any] = line.given
     if "--help" in given or not any(line):
         return _help(given.get("--site"))
-    behaviour = Behaviour(**{k: v for k in Behaviour._fields if (v := given.get(f"--{k.replace('_', '-')}"))})
+    behaviour = behaviour_of(line)
     experiment, choice = request_of(line)
     from harness.launch.exercises.base import launch_of
 
     launch_of(experiment).refuse_ambiguous(experiment, given)  # a record's or a site's word is the exercise's
     return go(experiment, choice, behaviour, ["slurm.sh", *argv])
+
+
+def behaviour_of(line: LaunchLine) -> Behaviour:
+    """How the command line wants the command to behave."""
+    given: dict[str, Any] = line.given
+    return Behaviour(**{k: v for k in Behaviour._fields if (v := given.get(f"--{k.replace('_', '-')}"))})
 
 
 def _help(site: str | None) -> int:

@@ -73,7 +73,7 @@ def lesson(
     hints = lesson_here.hints
     missing = again or found.a is None or found.b is None
     reading = bool(hint or answer or as_json)
-    if missing and lacks_training(here) and _wants_runs(again or run, reading, here):
+    if missing and lacks_training(here) and wants_runs(again or run, reading, here):
         raise TrainingNeeded  # before the question: slurm.sh installs the packages and starts the lesson again
     if not (answer or as_json):
         _question(asked, found)
@@ -81,7 +81,7 @@ def lesson(
             print(f"hint {number} of {len(hints)}: {text}")
     if again:
         found = Found(None, None)
-    if missing and _wants_runs(again or run, reading, here):
+    if missing and wants_runs(again or run, reading, here):
         found = _run_missing(asked, found, quiet=as_json)
         missing = False
     if answer:
@@ -114,7 +114,7 @@ def _paired(lesson: Lesson, runs: list[Run], here: Site) -> tuple[ExperimentPair
     return pair_with(pair, found, plain), found
 
 
-def _wants_runs(asked: bool | None, only_reading: bool, site: Site) -> bool:
+def wants_runs(asked: bool | None, only_reading: bool, site: Site) -> bool:
     """Runs here cost nothing and are started; runs on a cluster cost the account, so a person is asked."""
     from harness.launch.backends.registry import backend_of
 

@@ -87,7 +87,8 @@ def _dispatch(argv: list[str]) -> int:
             file=sys.stderr,
         )  # fmt: skip
         return 2
-    return run_command(name, getattr(import_module(COMMANDS[name].module), name), argv[1:])
+    function = getattr(import_module(COMMANDS[name].module), name)
+    return int(function(argv[1:])) if COMMANDS[name].reads_words else run_command(name, function, argv[1:])
 
 
 def _launches(argv: list[str]) -> bool:

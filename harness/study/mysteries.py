@@ -1,0 +1,132 @@
+"""Mysteries: faults drawn from a seed, sealed into an experiment, opened again. Neither launches nor prints."""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from random import Random
+from typing import Any, Literal, NamedTuple
+
+from harness.common.errors import RequestError
+from harness.common.faults import FAULTS, Fault, FaultKind, InMystery, Setup, parse_fault
+from harness.common.mystery import Secret
+from harness.experiment.base import Mystery, Training
+from harness.experiment.model import Model
+
+Level = Literal[1, 2, 3]
+LEVELS = {
+    1: "one cause, on all ranks, in each step",
+    2: "one cause, on one rank or in every k-th step",
+    3: "two causes at once",
+}
+RECURRING = (2, 3)  # k of every k-th step
+LEAST_STEPS = 18  # recorded: every third step is seen six times
+
+# Milliseconds of a step of the miniature models on two cores, measured; a mystery need not fit better than that.
+_CPU_STEP_MS = {1: 100.0, 2: 240.0, 3: 1000.0}
+_GPU_FLOPS_PER_S = {True: 250e12, False: 40e12}  # assumed of one device in bf16 and in fp32
+_LEAST_GPU_STEP_MS = 20.0  # a shorter step is bound by the host
+
+
+class Place(NamedTuple):
+    """Where a mystery will run, as far as its size depends on it. step_ms: a usual step without faults."""
+
+    setup: Setup
+    device: str
+    step_ms: float
+
+
+def place_of(asked: Training, device: str, model: Model | None) -> Place:
+    """The place of a resolved experiment; device: cpu or cuda."""
+    return Place(asked.fault_setup, device, _usual_step_ms(asked, device, model))
+
+
+def _usual_step_ms(asked: Training, device: str, model: Model | None) -> float:
+    if device == "cpu" or model is None:
+        return _CPU_STEP_MS.get(asked.exercise, max(_CPU_STEP_MS.values()))
+    ranks, seq_length = asked.world_size or 1, asked.seq_length or model.defaults.seq_length
+    samples = (asked.batch_per_iteration or (asked.micro_batch_size or 1) * ranks) / ranks
+    flops = model.flops_per_token(seq_length) * seq_length * samples
+    return max(1e3 * flops / _GPU_FLOPS_PER_S[asked.in_bf16], _LEAST_GPU_STEP_MS)
+
+
+def draw(seed: int, level: Level, place: Place) -> Secret:
+    """The faults of a mystery; the same for the same arguments.
+
+    Raises:
+        RequestError: too few faults work there.
+    """
+    setup, device, _ = place
+    drawn_for = f"{seed}/{level}/{setup.exercise}/{setup.world_size}/{device}"
+    chance = Random(drawn_for)
+    kinds = [(kind, how) for kind in FAULTS.values() if (how := _fits(kind, level, place)) is not None]
+    count = 2 if level == 3 else 1
+    if len(kinds) < count:
+        raise RequestError(f"--level {level}: too few faults work in this training: use --level 1")
+    chosen = chance.sample(kinds, count)
+    faults = tuple(str(_drawn(kind, how, level, place, chance)) for kind, how in chosen)
+    return Secret(faults, sha256(f"salt/{drawn_for}".encode()).hexdigest()[:32])
+
+
+def _fits(kind: FaultKind, level: Level, place: Place) -> InMystery | None:
+    """How a fault is hidden there; None: it does not work there, or would not show."""
+    how, setup = kind.mystery, place.setup
+    if how is None or setup.exercise not in kind.exercises or place.device not in kind.devices:
+        return None
+    if how.one_rank and (level == 1 or (setup.world_size or 1) < 2):
+        return None
+    return how if all(need.holds(setup) for need in kind.needs) else None
+
+
+def _drawn(kind: FaultKind, how: InMystery, level: Level, place: Place, chance: Random) -> Fault:
+    ranks = place.setup.world_size or 1
+    one_rank, every = _narrowed(how, level, ranks, chance)
+    ms = place.step_ms * chance.uniform(how.least, how.most) * every
+    words = [f"ms={ms:.1f}"]
+    words += [f"{key.name}={chance.choice(key.words)}" for key in kind.keys if key.words and not key.most]
+    words += [f"rank={chance.randrange(ranks)}"] if one_rank and ranks > 1 else []
+    words += [f"every={every}"] if every > 1 else []
+    return parse_fault(",".join([kind.name, *words]))
+
+
+def _narrowed(how: InMystery, level: Level, ranks: int, chance: Random) -> tuple[bool, int]:
+    """Whether it comes on one rank only, and in every which step."""
+    if level == 1:
+        return False, 1
+    if level == 3:
+        return how.one_rank or chance.random() < 0.5, 1
+    one_rank, recurring = chance.choice([(True, False), (False, True), (True, True)])
+    if ranks == 1:
+        return False, chance.choice(RECURRING)
+    return one_rank or how.one_rank, chance.choice(RECURRING) if recurring else 1
+
+
+def with_mystery(asked: Training, level: Level, secret: Secret, resolved: Training) -> Training:
+    """The experiment with a secret, of the size that `resolved` has; where no flag says how many steps, enough to see a
+    period."""
+    fixed: dict[str, Any] = {
+        "mystery": Mystery(level=level, commitment=secret.commitment, sealed=secret.sealed),
+        "gpus_per_node": resolved.gpus_per_node,
+    }
+    if level == 2 and not {"active_steps", "steps"} & asked.model_fields_set:
+        fixed["active_steps"] = max(asked.active_steps, LEAST_STEPS)
+    return asked.model_copy(update=fixed)
+
+
+def without_mystery(asked: Training) -> Training:
+    """The same training without the faults."""
+    return asked.model_copy(update={"mystery": None})
+
+
+def open_mystery(mystery: Mystery) -> Secret:
+    """The secret of a mystery.
+
+    Raises:
+        RequestError: the record was changed after the run.
+    """
+    try:
+        secret = Secret.open(mystery.sealed)
+    except ValueError as error:
+        raise RequestError(f"the mystery cannot be opened: {error}") from None
+    if secret.commitment != mystery.commitment:
+        raise RequestError("the mystery cannot be opened: its commitment is that of another one")
+    return secret
