@@ -1,0 +1,110 @@
+"""A real mystery: submitted as a user's, trained with the words of its own script, reported, answered, revealed."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("accelerate", reason="the training scripts need their libraries")
+
+from harness.cli.main import main
+from harness.common.faults import parse_fault
+from harness.common.mystery import Secret
+from harness.launch.argv import read_here
+from harness.launch.backends import local
+from harness.launch.job import resolve
+from harness.launch.submit import this_machine
+from harness.measure.stored import load_summary
+from harness.run import Run, Status, find_run
+from tests.exercises.launching import free_port, launch_forked
+
+pytestmark = pytest.mark.train
+
+SHORT = ("--skip-steps", "1", "--wait-steps", "0", "--warmup-steps", "1", "--active-steps", "5")
+SEED = "2"  # draws the fault below
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """A mystery that has trained. Its ranks are forked; all else is as a user's command does it."""
+    monkeypatch.setenv("HARNESS_RUNS", str(tmp_path))
+    monkeypatch.setenv("HARNESS_SITE", "local")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    monkeypatch.setattr(local, "start_controller", _train_here)
+    assert main(["mystery", "-e", "1", "-g", "2", "--seed", SEED, "--profiler", "torch", *SHORT]) == 0
+    return find_run("last")
+
+
+def _train_here(script: Path, *_: object, **__: object) -> None:
+    """Run the command of the job's script, instead of the script."""
+    run = Run(script.parent)
+    job = resolve(run.record.experiment, run.record.site, this_machine())
+    here = {
+        "RUN_DIR": str(run.path),
+        "NODE": "0",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(free_port()),
+    }
+    words = [read_here(word, here).text for word in job.commands[0].argv]
+    code, log = launch_forked("accelerate", words[words.index("accelerate") + 1 :], run.path)
+    assert code == 0, log[-3000:]
+    run.write_status(Status(state="completed"))
+
+
+def contents(root: Path) -> Iterator[tuple[str, str]]:
+    """Every file as text, unpacked, with what a page carries in packed form."""
+    for path in sorted(root.rglob("*")):
+        if not path.is_file():
+            continue
+        raw = path.read_bytes()
+        text = (gzip.decompress(raw) if path.suffix == ".gz" else raw).decode(errors="replace")
+        yield path.name, text
+        for packed in re.findall(r"H4sI[A-Za-z0-9+/=]{40,}", text) if path.suffix == ".html" else []:
+            yield f"in {path.name}", gzip.decompress(base64.b64decode(packed)).decode(errors="replace")
+
+
+def test_nothing_tells_before_the_end_and_everything_after(
+    run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = run.record.experiment
+    assert asked.mystery is not None  # type: ignore[union-attr]  # exercise 0 has none
+    (text,) = Secret.open(asked.mystery.sealed).faults  # type: ignore[union-attr]
+    fault = parse_fault(text)
+    assert fault.name == "host-stall", "another seed: this name stands in no file by chance"
+
+    for words in (["ls"], ["status", "last"], ["report", "last", "--full"], ["report", "last", "--json"]):
+        assert main(words) == 0
+    assert main(["compare", str(run.path), str(run.path)]) == 0
+    said = capsys.readouterr()
+    shown = [("the terminal", said.out + said.err), *contents(tmp_path)]
+    assert {"rank0.json.gz", "rank1.sealed", "report.html", "run.json", "summary.json", "in report.html"} <= {
+        name for name, _ in shown
+    }
+    numbers = (f"ms={fault.values['ms']}", str(fault.ns()))
+    telling = ("host-stall", "host_stall", "no-stall", *numbers)
+    assert [(name, word) for name, content in shown for word in telling if word in content] == []
+    assert "This run is a mystery" in said.out
+    hidden = load_summary(str(run.path))[1]
+    assert hidden.replay is not None
+    assert (hidden.findings, hidden.replay.what_ifs) == ([], [])
+
+    phase = ("--phase", fault.values["in"])
+    assert (
+        main(["mystery", "answer", "last", "--cause", "host-stall", "--ms", fault.values["ms"], *phase]) == 0
+    )
+    assert main(["mystery", "reveal", "last", "--no-run"]) == 0
+    told = capsys.readouterr().out
+    assert "answer 1 to local-1: 100 of 100" in told
+    assert f"it was  {text}: " in told
+    lines = [json.loads(line) for line in (run.path / "faults" / "rank1.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in lines] == list(range(7))
+    assert all(line["ns"] >= fault.ns() for line in lines)
+    assert "findings" not in [w.field for w in load_summary(str(run.path))[1].quality.withheld]
+    assert main(["report", "last"]) == 0
+    assert "This run is a mystery" not in capsys.readouterr().out
