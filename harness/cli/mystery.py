@@ -22,6 +22,7 @@ PARTS = {
 LEVEL = "1: one cause, on all ranks; 2: on one rank or in every k-th step; 3: two causes [1]"
 SEED = "the same number draws the same mystery; without it, one that nobody knows"
 OWN = (Declared(("--level",), True, LEVEL), Declared(("--seed",), True, SEED))
+NEXT = "slurm.sh mystery answer RUN --cause … --ms … · slurm.sh mystery reveal RUN"
 REFUSED = {
     "--fault": "a mystery draws its own faults",
     "--script": "a mystery trains the exercise's own script",
@@ -41,11 +42,25 @@ def mystery(words: list[str]) -> int:
     if not words or {"-h", "--help"} & set(words):
         print(_help())
         return 0
-    if not words[0].startswith("-"):
-        near = nearest(words[0], PARTS)
+    if words[0].startswith("-"):
+        return _start(words)
+    near = nearest(words[0], PARTS)
+    if near or len(words) > 1:
         hint = f": did you mean {near}?" if near else f": there are {', '.join(PARTS)}"
         raise RequestError(f"mystery: there is no part {words[0]!r}{hint}; to start one, begin with -e 1")
-    return _start(words)
+    return _show(words[0])
+
+
+def _show(token: str) -> int:
+    """Print what may be known of a mystery, and the answers so far."""
+    from harness.cli.mystery_asked import asked_of
+    from harness.study.mysteries import LEVELS
+
+    asked = asked_of(token)
+    print(f"{asked.run.job_id}: a mystery of level {asked.mystery.level}: {LEVELS[asked.mystery.level]}")
+    print(f"  its commitment (SHA-256): {asked.mystery.commitment}")
+    print("\n".join([*asked.answer_lines(), f"next: {NEXT.replace('RUN', asked.run.job_id)}"]))
+    return 0
 
 
 def _help() -> str:
@@ -55,6 +70,7 @@ def _help() -> str:
         [
             "Usage: slurm.sh mystery -e EXERCISE [--level 1|2|3] [--seed N] [FLAGS OF A LAUNCH]",
             *(f"       slurm.sh mystery {name} {text}" for name, (_, text) in PARTS.items()),
+            "       slurm.sh mystery RUN: the answers so far",
             "",
             *(f"  {name:<{width}} {text}" for name, text in flags),
             "",

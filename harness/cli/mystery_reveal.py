@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, NamedTuple
 
-from harness.cli.mystery_answer import Asked, RunArgument, RunFlag, asked_of
+from harness.cli.mystery_asked import Asked, RunArgument, RunFlag, asked_of
 from harness.cli.options import JsonOption
 from harness.common.errors import RequestError
 from harness.run import Run
@@ -56,7 +56,11 @@ def reveal(asked: Asked, start: bool | None, as_json: bool) -> int:
     found = _told(asked.faults, summary)
     before = _without(summary, found)
     if not as_json:
-        print("\n".join([*_truth(asked), *_diagnosis(found), *_prediction(before)]))
+        print(
+            "\n".join(
+                [*_truth(asked), *_diagnosis(asked, found), *_prediction(before, _unnamed(asked, found))]
+            )
+        )
     healthy = _healthy(asked, start, as_json)
     plain = load_summary(str(healthy.path))[1] if healthy else None
     measured = before._replace(measured_ns=plain.replay.step_ns if plain and plain.replay else None)
@@ -80,12 +84,16 @@ def _end(asked: Asked) -> None:
 
 def _told(faults: tuple[Fault, ...], summary: Summary | None) -> list[TimeLost]:
     """What the harness itself found of these faults."""
-    names = {fault.name for fault in faults}
-    return [found for found in (summary.findings if summary else []) if found.cause in names]
+    found = summary.findings if summary else []
+    return [one for one in found if any(_is_same(one, fault) for fault in faults)]
+
+
+def _is_same(found: TimeLost, fault: Fault) -> bool:
+    return found.cause == fault.name and (fault.rank is None or fault.rank in found.ranks)
 
 
 def _without(summary: Summary | None, found: list[TimeLost]) -> Without:
-    """The step minus what the replay says is lost by the causes."""
+    """The step minus what the replay says is lost by the causes that it found."""
     if summary is None or summary.replay is None:
         return Without(None, None, None, None)
     step = summary.replay.step_ns
@@ -132,17 +140,12 @@ def _truth(asked: Asked) -> Iterator[str]:
         took = [line.ns for line in lines if line.fault == fault.name]
         measured = f" (injected {len(took)} times, median {median(took) / 1e6:.1f} ms)" if took else ""
         yield f"  it was  {fault}: {fault.kind.meaning}{measured}"
-    for number, answer in enumerate(asked.answers, 1):
-        ranks = "all" if answer.ranks is None else ",".join(map(str, answer.ranks))
-        phase = f" --phase {answer.phase}" if answer.phase else ""
-        yield (
-            f"  answer {number}: {answer.cause} --ms {answer.ms:g} --rank {ranks} --every {answer.every}{phase}"
-        )
+    yield from asked.answer_lines()
 
 
-def _diagnosis(found: list[TimeLost]) -> Iterator[str]:
-    if not found:
-        yield "The harness's own diagnosis does not name it."
+def _diagnosis(asked: Asked, found: list[TimeLost]) -> Iterator[str]:
+    for fault in _unnamed(asked, found):
+        yield f"  the harness's diagnosis does not name {fault.name}"
     for one in found:
         ranks = ",".join(str(rank) for rank in one.ranks)
         low, high = one.low_ns / 1e6, one.high_ns / 1e6
@@ -152,12 +155,17 @@ def _diagnosis(found: list[TimeLost]) -> Iterator[str]:
         )
 
 
-def _prediction(step: Without) -> Iterator[str]:
+def _unnamed(asked: Asked, found: list[TimeLost]) -> list[Fault]:
+    return [fault for fault in asked.faults if not any(_is_same(one, fault) for one in found)]
+
+
+def _prediction(step: Without, unnamed: list[Fault]) -> Iterator[str]:
     if step.step_ns is not None:
         yield f"step with it: {step.step_ns / 1e6:.1f} ms"
     if step.predicted_ns is not None and step.low_ns is not None and step.high_ns is not None:
         low, high = step.low_ns / 1e6, step.high_ns / 1e6
-        yield f"step without it, by the replay: {step.predicted_ns / 1e6:.1f} ms ({low:.1f} to {high:.1f})"
+        what = "what it named" if unnamed else "it"
+        yield f"step without {what}, by the replay: {step.predicted_ns / 1e6:.1f} ms ({low:.1f} to {high:.1f})"
 
 
 def _comparison(step: Without, healthy: Run) -> str:

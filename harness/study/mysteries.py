@@ -28,11 +28,12 @@ _LEAST_GPU_STEP_MS = 20.0  # a shorter step is bound by the host
 
 
 class Place(NamedTuple):
-    """Where a mystery will run, as far as its size depends on it. step_ms: a usual step without faults."""
+    """Where a mystery will run. step_ms: a usual step without faults. rank: that of causes on one rank."""
 
     setup: Setup
     device: str
     step_ms: float
+    rank: int = 0
 
 
 def place_of(asked: Training, device: str, model: Model | None) -> Place:
@@ -55,7 +56,7 @@ def draw(seed: int, level: Level, place: Place) -> Secret:
     Raises:
         RequestError: too few faults work there.
     """
-    setup, device, _ = place
+    setup, device = place.setup, place.device
     drawn_for = f"{seed}/{level}/{setup.exercise}/{setup.world_size}/{device}"
     chance = Random(drawn_for)
     kinds = [(kind, how) for kind in FAULTS.values() if (how := _fits(kind, level, place)) is not None]
@@ -63,7 +64,10 @@ def draw(seed: int, level: Level, place: Place) -> Secret:
     if len(kinds) < count:
         raise RequestError(f"--level {level}: too few faults work in this training: use --level 1")
     chosen = chance.sample(kinds, count)
-    faults = tuple(str(_drawn(kind, how, level, place, chance)) for kind, how in chosen)
+    rank = chance.randrange(
+        setup.world_size or 1
+    )  # of both causes: on different ranks one hides behind the other
+    faults = tuple(str(_drawn(kind, how, level, place._replace(rank=rank), chance)) for kind, how in chosen)
     return Secret(faults, sha256(f"salt/{drawn_for}".encode()).hexdigest()[:32])
 
 
@@ -83,7 +87,7 @@ def _drawn(kind: FaultKind, how: InMystery, level: Level, place: Place, chance: 
     ms = place.step_ms * chance.uniform(how.least, how.most) * every
     words = [f"ms={ms:.1f}"]
     words += [f"{key.name}={chance.choice(key.words)}" for key in kind.keys if key.words and not key.most]
-    words += [f"rank={chance.randrange(ranks)}"] if one_rank and ranks > 1 else []
+    words += [f"rank={place.rank}"] if one_rank and ranks > 1 else []
     words += [f"every={every}"] if every > 1 else []
     return parse_fault(",".join([kind.name, *words]))
 

@@ -70,6 +70,9 @@ def test_each_level_is_what_it_says() -> None:
     assert {f.rank for f in drawn[2]} == {None, 0, 1}
     pairs = [draw(seed, 3, TWO).faults for seed in SEEDS]
     assert all(parse_fault(one).name != parse_fault(other).name for one, other in pairs)
+    ranks = [{parse_fault(text).rank for text in pair} - {None} for pair in pairs]
+    assert max(map(len, ranks)) == 1, "on two ranks one would hide behind the other"
+    assert {0} in ranks and {1} in ranks
 
 
 def test_every_fault_for_mysteries_is_drawn() -> None:
@@ -263,6 +266,11 @@ def test_answers_are_kept_in_order_until_the_end(tmp_path: Path, capsys: pytest.
     assert say(run, "--cause", "pause", "--ms", "60") == 0
     assert "answer 1 to 7: 60 of 100" in capsys.readouterr().out
     first = answers_file(run.path).read_text()
+    assert main(["mystery", str(run.path)]) == 0
+    shown_run = capsys.readouterr().out
+    assert "7: a mystery of level 1: one cause, on all ranks" in shown_run
+    assert "answer 1: pause --ms 60 --rank all --every 1" in shown_run
+    assert "data-stall" not in shown_run
     assert say(run, "--cause", "data-stal", "--ms", "60") == 2
     assert answers_file(run.path).read_text() == first, "nothing was written"
     assert say(run, "--cause", "data-stall", "--ms", "60", "--json") == 0
