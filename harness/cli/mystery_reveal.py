@@ -148,10 +148,12 @@ def _diagnosis(asked: Asked, found: list[TimeLost]) -> Iterator[str]:
         yield f"  the harness's diagnosis does not name {fault.name}"
     for one in found:
         ranks = ",".join(str(rank) for rank in one.ranks)
-        low, high = one.low_ns / 1e6, one.high_ns / 1e6
+        interval = ""
+        if one.low_ns is not None and one.high_ns is not None:
+            interval = f" ({one.low_ns / 1e6:.1f} to {one.high_ns / 1e6:.1f})"
         yield (
-            f"  the harness's diagnosis: {one.cause} on rank {ranks}, {one.lost_ns / 1e6:.1f} ms lost per step "
-            f"({low:.1f} to {high:.1f}): {one.evidence}"
+            f"  the harness's diagnosis: {one.cause} on rank {ranks}, {one.lost_ns / 1e6:.1f} ms lost per step"
+            f"{interval}: {one.evidence}"
         )
 
 

@@ -7,12 +7,26 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.common.declared_faults import FAULTS
+from harness.common.declared_faults import FAULTS, PHASES
 from harness.common.errors import RequestError, nearest
-from harness.common.fault_kinds import CPU_AND_GPU, Fault, FaultKind, Key, Setup
+from harness.common.fault_kinds import CPU_AND_GPU, Fault, FaultKind, InMystery, Key, Setup
 
-__all__ = ["CPU_AND_GPU", "FAULTS", "Fault", "FaultKind", "FaultLine", "Key", "Setup", "faults_file",
-           "layers_at_the_end", "misfits", "parse_fault", "wrong_device"]  # fmt: skip
+__all__ = [
+    "CPU_AND_GPU",
+    "FAULTS",
+    "PHASES",
+    "Fault",
+    "FaultKind",
+    "FaultLine",
+    "InMystery",
+    "Key",
+    "Setup",
+    "faults_file",
+    "layers_at_the_end",
+    "misfits",
+    "parse_fault",
+    "wrong_device",
+]  # fmt: skip
 
 
 def parse_fault(text: str) -> Fault:

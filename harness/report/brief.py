@@ -30,7 +30,7 @@ def brief(summary: Summary) -> str:
             '<div class="tex2jax_ignore mathjax_ignore">',
             *(f"<p>{_text(sentence)}</p>" for sentence in said.sentences),
             *command,
-            *(f"<p>{_text(sentence)}</p>" for sentence in answer.further),
+            *(f"<p>{_text(sentence)}</p>" for sentence in said.further),
             *_split(summary),
             *_doubts(summary),
             "</div>",
