@@ -286,6 +286,14 @@ def test_answers_are_kept_in_order_until_the_end(tmp_path: Path, capsys: pytest.
     ]  # fmt: skip
 
 
+def test_the_last_answer_may_ask_for_the_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = made(tmp_path, "7", ("data-stall,ms=60",))
+    assert say(run, "--cause", "data-stall", "--ms", "60", "--reveal", "--no-run", "--json") == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["faults"], told["points"], told["without"]) == (["data-stall,ms=60"], 100, None)
+    assert revealed_file(run.path).is_file()
+
+
 def test_what_is_no_mystery_says_how_to_start_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = completed(tmp_path, "7", DDP())
     assert say(run, "--cause", "pause", "--ms", "5") == 2

@@ -94,17 +94,28 @@ def test_nothing_tells_before_the_end_and_everything_after(
     assert hidden.replay is not None
     assert (hidden.findings, hidden.replay.what_ifs) == ([], [])
 
+    for part in (run.path / "torch", run.path / "torch" / "rank0.json.gz"):
+        assert main(["report", str(part)]) == 0
+        assert "This run is a mystery" in capsys.readouterr().out, "nor does a part of the run tell"
+
     phase = ("--phase", fault.values["in"])
     assert (
         main(["mystery", "answer", "last", "--cause", "host-stall", "--ms", fault.values["ms"], *phase]) == 0
     )
-    assert main(["mystery", "reveal", "last", "--no-run"]) == 0
+    assert main(["mystery", "reveal", "last"]) == 0
     told = capsys.readouterr().out
     assert "answer 1 to local-1: 100 of 100" in told
     assert f"it was  {text}: " in told
+    assert re.search(r"^step without it, measured: [0-9.]+ ms \(local-2\)", told, re.M)
     lines = [json.loads(line) for line in (run.path / "faults" / "rank1.jsonl").read_text().splitlines()]
     assert [line["step"] for line in lines] == list(range(7))
     assert all(line["ns"] >= fault.ns() for line in lines)
     assert "findings" not in [w.field for w in load_summary(str(run.path))[1].quality.withheld]
-    assert main(["report", "last"]) == 0
+    assert main(["report", str(run.path)]) == 0
     assert "This run is a mystery" not in capsys.readouterr().out
+
+    without = find_run("local-2")
+    assert without.record.experiment == asked.model_copy(update={"mystery": None})
+    assert not (without.path / "faults").exists()
+    assert main(["mystery", "reveal", str(run.path), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["without"] == "local-2", "it is run once"
