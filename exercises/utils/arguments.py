@@ -100,9 +100,9 @@ def parse_arguments(
     namespace = parser.parse_args(argv)
     if namespace.random_weights and namespace.checkpoint is not None:
         parser.error("--random-weights and --checkpoint exclude each other: weights come from one place")
-    namespace.faults = [*namespace.faults, *sealed_faults(namespace.run_dir)]
     arguments = kind(**vars(namespace))
     refuse_misfits(arguments.faults, arguments.fault_setup, "cpu" if arguments.on_cpu else "cuda")
+    arguments.faults.extend(sealed_faults(arguments.run_dir))  # no refusal names them: the launch checked them
     return replace(arguments, mixed_precision=fp32.setting(arguments.faults, arguments.mixed_precision))
 
 

@@ -19,7 +19,7 @@ LEVELS = {
     3: "two causes at once",
 }
 RECURRING = (2, 3)  # k of every k-th step
-LEAST_STEPS = 18  # recorded: every third step is seen six times
+LEAST_STEPS, USUAL_STEPS = 9, 18  # recorded at level 2: every third step is seen three times, or six
 
 # Milliseconds of a step of the miniature models on two cores, measured; a mystery need not fit better than that.
 _CPU_STEP_MS = {1: 100.0, 2: 240.0, 3: 1000.0}
@@ -106,13 +106,22 @@ def _narrowed(how: InMystery, level: Level, ranks: int, chance: Random) -> tuple
 
 def with_mystery(asked: Training, level: Level, secret: Secret, resolved: Training) -> Training:
     """The experiment with a secret, of the size that `resolved` has; where no flag says how many steps, enough to see a
-    period."""
+    period.
+
+    Raises:
+        RequestError: the flags ask for too few steps.
+    """
     fixed: dict[str, Any] = {
         "mystery": Mystery(level=level, commitment=secret.commitment, sealed=secret.sealed),
         "gpus_per_node": resolved.gpus_per_node,
     }
     if level == 2 and not {"active_steps", "steps"} & asked.model_fields_set:
-        fixed["active_steps"] = max(asked.active_steps, LEAST_STEPS)
+        fixed["active_steps"] = max(asked.active_steps, USUAL_STEPS)
+    elif level == 2 and asked.active_steps < LEAST_STEPS:
+        raise RequestError(
+            f"--level 2: {asked.active_steps} recorded steps do not show what comes in every third one: the nearest "
+            f"is --active-steps {LEAST_STEPS}"
+        )
     return asked.model_copy(update=fixed)
 
 

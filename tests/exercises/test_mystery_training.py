@@ -58,3 +58,9 @@ def test_a_list_of_processes_does_not_say_what_a_side_process_does() -> None:
         stopper.close()
     assert words and "stopper" not in words
     assert "faults" not in words
+
+
+def test_no_refusal_names_a_hidden_fault(tmp_path: Path) -> None:
+    """A fault that cannot work here, as in a run folder that was moved to another machine."""
+    run = hide(tmp_path / "run", "pause,ms=5,rank=7")
+    assert [str(fault) for fault in arguments(run).faults] == ["pause,ms=5,rank=7"]

@@ -116,7 +116,9 @@ def test_a_run_s_name_says_its_level_and_no_more() -> None:
 def test_a_period_can_be_seen_unless_the_steps_were_asked_for() -> None:
     secret, two = Secret(("pause,ms=5,every=3",), "00"), Megatron(gpus_per_node=2)
     assert with_mystery(Megatron(), 2, secret, two).active_steps == 18
-    assert with_mystery(Megatron(active_steps=7), 2, secret, two).active_steps == 7
+    assert with_mystery(Megatron(active_steps=9), 2, secret, two).active_steps == 9
+    with pytest.raises(RequestError, match="the nearest is --active-steps 9"):
+        with_mystery(Megatron(active_steps=8), 2, secret, two)
     assert with_mystery(Megatron(), 1, secret, two).active_steps == Megatron().active_steps
 
 
