@@ -73,7 +73,7 @@ def _jobs(paths: list[str]) -> list[Summary]:
 def _lines(s: Summary) -> Iterator[str]:
     """The table, with each change's command below its row."""
     from harness.cli.screen import columns
-    from harness.explain.replayed import why_no_answer
+    from harness.explain.replayed import has_marked_steps, why_no_answer
     from harness.format.format import duration, percent
     from harness.report.tables.replay import WHAT_IFS
     from harness.report.tables.screen import WIDTH, Screen
@@ -84,10 +84,10 @@ def _lines(s: Summary) -> Iterator[str]:
     if replay is None or refusal is not None:
         yield from screen.wrapped(refusal or "")
         return
-    yield (
-        f"A step takes {duration(replay.step_ns)} (mean of {replay.steps}); replayed with nothing changed "
-        f"{duration(replay.replayed_ns)}, {percent(replay.error)} off."
-    )
+    mean = f" (mean of {replay.steps})" if replay.steps > 1 else ""
+    whole = "A step takes" if has_marked_steps(s) else "No steps are marked, so all that was recorded is one:"
+    again = f"replayed with nothing changed {duration(replay.replayed_ns)}, {percent(replay.error)} off"
+    yield f"{whole} {duration(replay.step_ns)}{mean}; {again}."
     yield ""
     rows = WHAT_IFS.rows(s)
     if not rows:
@@ -122,12 +122,12 @@ def _as_data(s: Summary) -> dict[str, Any]:
 
 
 def _verified(token: str, s: Summary, most: int, as_json: bool) -> list[dict[str, Any]]:
-    from harness.cli.whatif_verify import lines_of, make_runs, row_of
+    from harness.cli.whatif_verify import lines_of, make_runs, record_of, row_of
     from harness.study.predictions import trials
 
-    rows = []
-    for trial in trials(s, most):
-        made = make_runs(token, trial, quiet=as_json)
+    rows, planned, record = [], trials(s, most), record_of(token)
+    for trial in planned:
+        made = make_runs(record, trial, quiet=as_json)
         rows.append(row_of(s, trial, made))
         if not as_json:
             print("\n".join(lines_of(s, trial, made)), flush=True)

@@ -18,7 +18,7 @@ from harness.format.format import duration, duration_range
 from harness.launch.check import require_training
 from harness.launch.submit import prepare, submit
 from harness.measure.stored import load_summary
-from harness.run import Run, find_run
+from harness.run import Record, Run, find_run
 from harness.site.site import Site
 from harness.study.predictions import Trial, Verified, verify
 
@@ -30,16 +30,24 @@ class Pair(NamedTuple):
     changed: Run
 
 
-def make_runs(token: str, trial: Trial, quiet: bool) -> Pair:
-    """Start both and wait for their ends; nothing is overwritten.
+def record_of(token: str) -> Record:
+    """The record of the run whose what-ifs are verified; `last` is another run once one was made.
 
     Raises:
-        RequestError: this is an installation without the launcher, or a run cannot be made.
-        WorkError: a run did not complete.
+        RequestError: this is an installation without the launcher, or there is no such run.
     """
     if not IN_CHECKOUT:
         raise RequestError("--verify: launching needs the checkout: run `bash slurm.sh whatif` there")
-    record = find_run(token).record
+    return find_run(token).record
+
+
+def make_runs(record: Record, trial: Trial, quiet: bool) -> Pair:
+    """Start both and wait for their ends; nothing is overwritten.
+
+    Raises:
+        RequestError: a run cannot be made.
+        WorkError: a run did not complete.
+    """
     first = _made(record.experiment, record.site, again(record), quiet)
     return Pair(first, _made(trial.changed, record.site, shlex.split(trial.command)[1:], quiet))
 

@@ -98,8 +98,8 @@ CAUSES: dict[str, CauseWords] = {
     ),
     "tiny-kernels": CauseWords(
         "many small operators",
-        "its operators are small, and the time between them is Python's",
-        "their operators are small, and the time between them is Python's",
+        "its operators are small: much of its host's time passes between them",
+        "their operators are small: much of their hosts' time passes between them",
         "larger batches, fused operators (torch.compile) or CUDA graphs",
         more_work=True,
     ),

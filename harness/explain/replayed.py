@@ -1,8 +1,9 @@
-"""Whether a replay answers, in words."""
+"""Whether a replay answers, in words, and what its step is."""
 
 from __future__ import annotations
 
-from harness.analysis.summary import Replay
+from harness.analysis.process.steps import by_periodicity
+from harness.analysis.summary import Replay, Summary
 from harness.format.format import percent
 from harness.replay.answer import MOST_ERROR
 
@@ -17,3 +18,8 @@ def why_no_answer(replay: Replay | None) -> str | None:
             f"(at most {percent(MOST_ERROR)} is allowed)"
         )
     return None
+
+
+def has_marked_steps(s: Summary) -> bool:
+    """Whether a replayed step is a step; else it is all that was recorded."""
+    return s.steps.duration is not None and not by_periodicity(s.steps.source)

@@ -10,6 +10,7 @@ from harness.experiment.advice import Change
 from harness.explain.asked_faults import without_faults
 from harness.explain.causes import CAUSES, CauseWords
 from harness.explain.finding import asked_of, measured, more_work
+from harness.explain.replayed import has_marked_steps
 from harness.format.format import duration, duration_range, ordinal
 
 MOST_NAMED = 4  # ranks in a sentence
@@ -75,7 +76,7 @@ def _certainty(found: TimeLost) -> str:
 
 def _whole(s: Summary, found: TimeLost) -> str:
     whole = s.replay.step_ns if s.replay else round(found.lost_ns / found.share)
-    return f"each {duration(whole)} step (mean)" if s.steps.duration else f"the {duration(whole)} recorded"
+    return f"each {duration(whole)} step (mean)" if has_marked_steps(s) else f"the {duration(whole)} recorded"
 
 
 def _does(found: TimeLost) -> str:

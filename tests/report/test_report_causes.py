@@ -102,6 +102,13 @@ def test_few_steps_have_no_interval() -> None:
     assert "Also: rank 1 loses 3.00 ms: " in answer.further[1]
 
 
+def test_what_was_recorded_without_marked_steps_is_no_step() -> None:
+    given = job(lost())
+    steps = given.steps.model_copy(update={"duration": None})
+    said = verdict(given.model_copy(update={"steps": steps})).sentences[0]
+    assert said.startswith("Rank 1 loses 22.7 ms of the 90.1 ms recorded: its host")
+
+
 def test_the_usual_course_of_the_program_stays_behind_what_departs_from_it() -> None:
     """As the replay sorts them."""
     usual = lost("tiny-kernels", 40, standing=True, ranks=[0, 1, 2, 3], phase=None)

@@ -194,8 +194,11 @@ def test_verifying_makes_an_unchanged_run_then_the_changed_one(
 def test_verified_numbers_are_in_the_json(
     run: Run, launched: list[tuple[Experiment, list[str]]], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["whatif", "local-1", "--verify", "2", "--json"]) == 0
+    assert main(["whatif", "last", "--verify", "2", "--json"]) == 0
     first, second = json.loads(said(capsys))["verified"]
     assert (first["unchanged_run"], first["changed_run"], first["held"]) == ("local-2", "local-3", True)
-    assert second["name"] == "gas-x2" and len(launched) == 4
+    assert second["name"] == "gas-x2"
+    assert [asked for asked, _ in launched[::2]] == 2 * [run.record.experiment], (
+        "`last` stays the run that it was"
+    )
     assert COMMANDS["whatif"].optional == {"--verify": "1"}
