@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from harness.analysis.process.phases import PHASES
 from harness.analysis.summary import Summary, WhatIf
-from harness.common.faults import PHASES
 from harness.experiment.advice import Fields
 from harness.explain.asked_faults import without_faults
 from harness.explain.finding import asked_of, global_batch, measured, micro_batch
@@ -25,11 +25,12 @@ def _prompt_data(s: Summary) -> Fields | None:
 
 
 def _unstalled(phase: str) -> FieldsOf:
-    return lambda s: without_faults(s, ("host-stall",), phase)
+    names = ("host-stall", "gc") if phase == "forward" else ("host-stall",)  # where the fault `gc` collects
+    return lambda s: without_faults(s, names, phase)
 
 
 def _even(s: Summary) -> Fields | None:
-    return without_faults(s, ("extra-compute", "long-sequences", "noisy-neighbour"))
+    return without_faults(s, ("extra-compute", "long-sequences", "noisy-neighbour", "uneven-stages"))
 
 
 def _bf16(s: Summary) -> Fields | None:
@@ -65,7 +66,7 @@ def _no_option(s: Summary) -> Fields | None:
 
 FIELDS: dict[str, FieldsOf] = {
     "no-data-stall": _prompt_data,
-    **{f"no-stall-{phase}": _unstalled(phase) for phase in PHASES},
+    **{f"no-stall-{phase}": _unstalled(phase) for phase in PHASES[:3]},  # forward, backward, optimizer
     "rank-like-others": _even,
     "gas-x2": _accumulated(2),
     "gas-x4": _accumulated(4),
