@@ -54,11 +54,11 @@ def what_if(what: Run | Path | str) -> Replay:
     from harness.explain.replayed import why_no_answer
     from harness.measure.paths import measure_one
 
-    replay = measure_one([_path(what)]).replay
-    why = why_no_answer(replay)
-    if replay is None or why is not None:
+    summary = measure_one([_path(what)])
+    why = why_no_answer(summary)
+    if summary.replay is None or why is not None:
         raise WorkError(f"{_path(what)}: {why}")
-    return replay
+    return summary.replay
 
 
 def events(what: Run | Path | str) -> dict[str, EventColumn]:

@@ -44,7 +44,7 @@ def whatif(
     if verify and len(paths) > 1:
         raise RequestError(f"--verify makes runs of one run: give one, not {len(paths)}")
     summaries = _jobs(paths)
-    answered = all(why_no_answer(s.replay) is None for s in summaries)
+    answered = all(why_no_answer(s) is None for s in summaries)
     if not as_json:
         print("\n\n".join("\n".join(_lines(s)) for s in summaries), flush=True)
     verified = _verified(paths[0], summaries[0], verify, as_json) if verify and answered else []
@@ -80,7 +80,7 @@ def _lines(s: Summary) -> Iterator[str]:
     from harness.report.tables.terminal import place_of
 
     yield place_of(s)
-    screen, refusal, replay = Screen(columns(WIDTH)), why_no_answer(s.replay), s.replay
+    screen, refusal, replay = Screen(columns(WIDTH)), why_no_answer(s), s.replay
     if replay is None or refusal is not None:
         yield from screen.wrapped(refusal or "")
         return
@@ -118,7 +118,7 @@ def _as_data(s: Summary) -> dict[str, Any]:
 
     told = {} if s.replay is None else s.replay.model_dump(mode="json")
     changes = [row.what_if.model_dump(mode="json") | {"command": row.command} for row in WHAT_IFS.rows(s)]
-    return {"of": place_of(s), "no_answer": why_no_answer(s.replay), **told, "what_ifs": changes}
+    return {"of": place_of(s), "no_answer": why_no_answer(s), **told, "what_ifs": changes}
 
 
 def _verified(token: str, s: Summary, most: int, as_json: bool) -> list[dict[str, Any]]:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from harness import what_if as replayed
-from harness.analysis.summary import Summary
+from harness.analysis.summary import Summary, Withheld
 from harness.cli import whatif_verify
 from harness.cli.commands import COMMANDS
 from harness.cli.main import main
@@ -96,6 +96,18 @@ def test_a_replay_that_differs_from_the_run_gives_no_answer(
     path.write_text(job().model_copy(update={"replay": replay_of_run}).model_dump_json(), encoding="utf-8")
     assert main(["whatif", str(path)]) == 1
     assert words in " ".join(said(capsys).split())
+
+
+def test_a_mystery_is_not_told(run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    whole = job(replayed=replay(20, 4, 0.0, *CHANGES), **STALLED)
+    quality = whole.quality.model_copy(
+        update={"withheld": [Withheld(field="replay.what_ifs", reason="find it")]}
+    )
+    path = tmp_path / "summary.json"
+    path.write_text(whole.model_copy(update={"quality": quality}).model_dump_json(), encoding="utf-8")
+    assert main(["whatif", str(path)]) == 1
+    text = said(capsys)
+    assert "find it" in text and "no-stall-forward" not in text
 
 
 def test_traces_of_any_origin_are_answered_without_commands(

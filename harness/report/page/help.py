@@ -18,5 +18,5 @@ _LEAD = (
 def help_section(s: Summary, inputs: Inputs) -> Section:
     """Both tables; where the replay does not repeat the run, a note that says so."""
     tables = page_tables(s, "help")
-    note = (why_no_answer(s.replay) or "") if s.replay is not None else ""
+    note = (why_no_answer(s) or "") if s.replay is not None else ""
     return Section("help", "What would help", _LEAD if tables else "", tables=tables, note=note)
