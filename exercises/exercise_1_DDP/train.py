@@ -43,8 +43,6 @@ from exercises.utils.stop import StopRequest
 from exercises.utils.synchronisation import SynchronisationCheck, require_every_process
 from harness.common.metrics_lines import StartLine, StepLine
 
-DDP_BUCKET_BYTES = 25 * 2**20  # PyTorch's own default
-
 
 @dataclass(frozen=True)
 class DDPArguments(TrainingArguments):
@@ -130,10 +128,7 @@ def make_accelerator(arguments: DDPArguments) -> Accelerator:
         ),
         # The only buffers are the rotary tables. They never change, so DDP need not send them before every forward.
         kwargs_handlers=[
-            DistributedDataParallelKwargs(
-                broadcast_buffers=False,
-                bucket_cap_mb=small_buckets.setting(arguments.faults, DDP_BUCKET_BYTES) / 2**20,
-            )
+            DistributedDataParallelKwargs(broadcast_buffers=False, **small_buckets.of_ddp(arguments.faults))
         ],
     )
 

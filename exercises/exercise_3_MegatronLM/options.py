@@ -39,7 +39,9 @@ class MegatronArguments(TrainingArguments):
 
     @property
     def fault_setup(self) -> Setup:
-        return super().fault_setup._replace(stages=self.pp, virtual_stages=self.vpp)
+        usual = super().fault_setup
+        replicas = self.layout(usual.world_size or 1).dp
+        return usual._replace(replicas=replicas, stages=self.pp, virtual_stages=self.vpp)
 
     def layout(self, world: int) -> Layout:
         """The requested parallel layout, with `world` processes."""

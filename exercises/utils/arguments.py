@@ -71,8 +71,9 @@ class TrainingArguments:
     @property
     def fault_setup(self) -> Setup:
         """What faults must fit to."""
-        world_size = int(os.environ.get("WORLD_SIZE", "1"))
-        return Setup(self.exercise, world_size, self.mixed_precision, self.micro_batch_size, self.total_steps)
+        ranks = int(os.environ.get("WORLD_SIZE", "1"))
+        sizes = (self.mixed_precision, self.micro_batch_size, self.total_steps)
+        return Setup(self.exercise, ranks, *sizes, replicas=ranks)
 
 
 Arguments = TypeVar("Arguments", bound=TrainingArguments)

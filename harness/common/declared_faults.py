@@ -21,6 +21,9 @@ EVERY = Key("every", "K: in the K-th step, the 2·K-th, …", "1", least=1, most
 PHASES = ("forward", "backward", "optimizer")
 
 NO_BF16 = "the training computes in fp32 anyway: add --mixed-precision, or drop the fault"
+ONE_REPLICA = (
+    "the model has one replica, so no gradients travel: ask for more ranks (-g, -n) or a smaller --tp or --pp"
+)
 
 _TIMED = (
     FaultKind(
@@ -121,6 +124,7 @@ _SETTINGS = (
         "small-buckets",
         "gradients travel in many small messages: DDP's, DeepSpeed's and Megatron's buckets have this size",
         (Key("kb", "the size of a bucket in KiB; a larger parameter has its own", least=1, most=1_000_000),),
+        needs=(Need(lambda setup: setup.replicas != 1, ONE_REPLICA),),
     ),
     FaultKind(
         "pageable",

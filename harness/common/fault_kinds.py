@@ -65,13 +65,17 @@ class Key:
 
 
 class Setup(NamedTuple):
-    """The training that a fault is asked for; None: not known yet. stages: of the pipeline; virtual: per rank."""
+    """The training that a fault is asked for; None: not known yet.
+
+    replicas: of the model, between which gradients travel. stages: of the pipeline; virtual_stages: per rank.
+    """
 
     exercise: int | None
     world_size: int | None = None
     mixed_precision: bool | None = None
     micro_batch_size: int | None = None
     steps: int | None = None
+    replicas: int | None = None
     stages: int = 1
     virtual_stages: int = 1
 

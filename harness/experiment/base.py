@@ -226,22 +226,13 @@ class Training(Experiment):
     def fault_setup(self) -> Setup:
         """What faults must fit to."""
         steps = self.window.end if self.steps is None else self.steps
-        return Setup(self.exercise, self.world_size, self.mixed_precision, self.micro_batch_size, steps)
+        ranks = self.world_size
+        return Setup(self.exercise, ranks, self.mixed_precision, self.micro_batch_size, steps, replicas=ranks)
 
     def broken_rules(self) -> Iterator[Broken]:
         yield from super().broken_rules()
-        joined = {
-            "faults",
-            "nodes",
-            "gpus_per_node",
-            "mixed_precision",
-            "micro_batch_size",
-            "steps",
-            "skip_steps",
-        }
-        joined |= {"wait_steps", "warmup_steps", "active_steps"}
         for sentence in misfits(map(parse_fault, self.faults), self.fault_setup):
-            yield Broken(joined, sentence)
+            yield Broken({"faults", "nodes", "gpus_per_node", "steps", "active_steps"}, sentence)
         if self.activation_checkpointing and self.mixed_precision is False:
             yield Broken(
                 {"activation_checkpointing", "mixed_precision"},

@@ -85,7 +85,8 @@ class Megatron(Training):
 
     @property
     def fault_setup(self) -> Setup:
-        return super().fault_setup._replace(stages=self.pp, virtual_stages=self.vpp)
+        replicas = self.layout.dp if self.world_size and self.tp else None
+        return super().fault_setup._replace(replicas=replicas, stages=self.pp, virtual_stages=self.vpp)
 
     @property
     def batch_per_iteration(self) -> int | None:

@@ -124,7 +124,12 @@ def test_a_fault_works_on_its_devices_only(name: str) -> None:
 @pytest.mark.parametrize("name", FAULTS)
 def test_what_a_fault_needs_is_said_where_it_is_missing(name: str) -> None:
     bare = Setup(
-        FAULTS[name].exercises[0], world_size=1, mixed_precision=False, micro_batch_size=1, virtual_stages=2
+        FAULTS[name].exercises[0],
+        world_size=1,
+        mixed_precision=False,
+        micro_batch_size=1,
+        replicas=1,
+        virtual_stages=2,
     )
     asked = [Fault(FAULTS[name], {**parse_fault(example(name)).values, "rank": "all"})]
     said = list(misfits(asked, bare))

@@ -116,6 +116,7 @@ def test_a_stopped_process_goes_on_when_its_stopper_is_asked_to_end() -> None:
     stopper.close()
     assert time.monotonic() - begin < 30
     assert int(reports[0].split()[1]) >= 10_000_000
+    assert list(stopper.received()) == [], "no stop begins after the end"
 
 
 def names_of_the_trace(folder: Path, *faults: str) -> set[str]:

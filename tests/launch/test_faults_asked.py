@@ -75,6 +75,7 @@ def test_the_record_and_the_command_bring_them_back() -> None:
         (["-e", "3", "--fault", "tiny-kernels"], "works in exercise 1 and 2, not in exercise 3: drop it or use -e 1"),
         (["-e", "3", "--fault", "uneven-stages"], "a pipeline of one stage has no other: add --pp 2"),
         (["-e", "3", "--pp", "2", "--fault", "uneven-stages,layers=2"], "must keep one: the nearest is layers=1"),
+        (["-e", "3", "--tp", "2", "--fault", "small-buckets,kb=8"], "has one replica, so no gradients travel"),
         (["-e", "1", "-g", "1", "--fault", "slow-link,ms=1,rank=0"], "a single rank sends no messages"),
         (["faults", "pauze"], "there is no fault 'pauze': did you mean pause?"),
     ],
