@@ -103,7 +103,9 @@ def parse_arguments(
         parser.error("--random-weights and --checkpoint exclude each other: weights come from one place")
     arguments = kind(**vars(namespace))
     refuse_misfits(arguments.faults, arguments.fault_setup, "cpu" if arguments.on_cpu else "cuda")
-    arguments.faults.extend(sealed_faults(arguments.run_dir))  # no refusal names them: the launch checked them
+    arguments.faults.extend(
+        sealed_faults(arguments.run_dir)
+    )  # no refusal names them: the launch checked them
     return replace(arguments, mixed_precision=fp32.setting(arguments.faults, arguments.mixed_precision))
 
 

@@ -60,7 +60,9 @@ def run_command(name: str, function: Callable[..., object], argv: list[str]) -> 
     app.command(name, context_settings={"help_option_names": ["-h", "--help"]})(function)
     try:
         result = app(
-            _completed(argv, COMMANDS[name].optional), prog_name=f"{PROGRAM} {name}", standalone_mode=False
+            _completed(argv, COMMANDS[name.split(maxsplit=1)[0]].optional),
+            prog_name=f"{PROGRAM} {name}",
+            standalone_mode=False,
         )
     except SystemExit as leaving:
         if isinstance(leaving.__context__, BrokenPipeError):  # Typer would call a closed pipe a failure
