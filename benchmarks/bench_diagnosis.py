@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import random
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
@@ -61,9 +62,8 @@ def run(out: Path, exercises: Sequence[int], seeds: Sequence[int], minutes: floa
     until = time.monotonic() + 60 * minutes
     done = {_key(record) for record in read(out)}
     for seed in seeds:
-        columns = [[(exercise, fault) for fault in faults(exercise)] for exercise in exercises]
-        longest = max(map(len, columns))
-        cases = [column[i] for i in range(longest) for column in columns if i < len(column)]
+        cases = [(exercise, fault) for exercise in exercises for fault in faults(exercise)]
+        random.Random(seed).shuffle(cases)  # so that a part of them is a sample of all
         for number, (exercise, fault) in enumerate(cases):
             for asked in (None, fault):
                 record = {"exercise": exercise, "seed": seed, "fault": asked, "pair": number}

@@ -100,7 +100,7 @@ def _training(start: dict[str, Any], events: Sequence[dict[str, Any]]) -> RankTr
         profiled_unix_ns=_span([s for s in steps if s.get("phase") == _PHASES[0]]),
         core_wait_ns=_mean(counted, "core_wait_ns"),
         collector_ns=_mean(counted, "collector_ns"),
-        written_bytes=_mean(counted, "written_bytes"),
+        written_bytes=_mean_without_largest(counted, "written_bytes"),
         cores=next((str(s["cores"]) for s in reversed(counted) if s.get("cores")), None),
         peak_memory_bytes=max(_values(steps, "peak_memory_bytes"), default=None),
     )
@@ -112,6 +112,12 @@ def _values(steps: Iterable[dict[str, Any]], field: str) -> list[int]:
 
 def _mean(steps: Iterable[dict[str, Any]], field: str) -> int | None:
     values = _values(steps, field)
+    return round(fmean(values)) if values else None
+
+
+def _mean_without_largest(steps: Iterable[dict[str, Any]], field: str) -> int | None:
+    """Without the step in which the profiler writes its trace."""
+    values = sorted(_values(steps, field))[:-1]
     return round(fmean(values)) if values else None
 
 

@@ -15,7 +15,8 @@ from harness.replay.timeline import Tiles
 from harness.traces.trace import I64, Activity, Calls
 
 STALL_NS = 500_000  # a shorter stretch is no stall
-STALL_OF_STEP = 0.01
+STALL_OF_STEP = 0.002
+SENDING_MOSTLY = 0.3  # of the messages: a stall before few of them is not the link's
 ISSUED_NS = 400_000  # a message is issued this soon before or after the next operator
 _PRODUCTS = ("gemm", "attention")
 _HELD_FACTOR = (
@@ -39,7 +40,9 @@ def host_tiles(m: MeasuredProcess, window: tuple[int, int]) -> Tiles:
     same = recurring(step, np.append(name, -1)[work] * N_PHASES + phase, edge[:-1])
     usual = _usual(np.diff(edge), sort == Sort.HOST_GAP, phase, same, _least_stall(m))
     excess = np.where(sort == Sort.HOST_GAP, Sort.HOST_STALL, Sort.HOST_HELD)
-    excess[(sort == Sort.HOST_GAP) & _before_message(m, edge[1:])] = Sort.HOST_SENDING
+    sending = (sort == Sort.HOST_GAP) & (np.diff(edge) > usual) & _before_message(m, edge[1:])
+    if sending.sum() >= SENDING_MOSTLY * _messages(m, window):
+        excess[sending] = Sort.HOST_SENDING
     return Tiles(edge, _slots(sort, phase), usual, _slots(excess, phase))
 
 
@@ -95,6 +98,12 @@ def _calls(m: MeasuredProcess) -> tuple[I64, I64, I64, I64]:
     rows = feeding_calls(m)
     gap = np.full(len(rows), Sort.HOST_GAP, np.int64)
     return calls.start_ns[rows], calls.end_ns[rows], gap, calls.name[rows].astype(np.int64)
+
+
+def _messages(m: MeasuredProcess, window: tuple[int, int]) -> int:
+    """How many messages begin in the window."""
+    started = m.view.events.start_ns[m.view.events.activity == Activity.CPU_COLLECTIVE]
+    return int(((started >= window[0]) & (started < window[1])).sum())
 
 
 def _before_message(m: MeasuredProcess, moment: I64) -> NDArray[np.bool_]:
