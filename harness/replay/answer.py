@@ -15,14 +15,13 @@ from harness.replay.job import JobGraph, join_job
 from harness.replay.packed import unpack_graph
 from harness.replay.scene import Scene
 from harness.replay.solve import NoOrderError
-from harness.replay.suspect import Gain, Suspect
+from harness.replay.suspect import Gain, Suspect, is_regular
 from harness.replay.suspects import suspects
 from harness.replay.what_ifs import WHAT_IFS, WhatIfKind
 
 MOST_ERROR = 0.02  # of the step, above which nothing is answered
 NOTICEABLE = 0.03  # of the step; a smaller loss is not told
 IRREGULAR = 0.08  # of the step, for a loss that comes in few steps and at no regular distance
-MOSTLY = 0.6  # of the steps
 WORTH = 0.005  # of the step; a smaller change is not listed
 
 
@@ -82,8 +81,8 @@ def _stands_out(scene: Scene, suspect: Suspect, gain: Gain) -> bool:
     large."""
     interval = gain.interval()
     share = gain.mean_ns / scene.step_ns
-    regular = suspect.every is not None or suspect.steps.mean() >= MOSTLY
-    return (interval is None or interval[0] > 0) and share >= (NOTICEABLE if regular else IRREGULAR)
+    least = NOTICEABLE if is_regular(suspect.steps) else IRREGULAR
+    return (interval is None or interval[0] > 0) and share >= least
 
 
 def _what_if(scene: Scene, kind: WhatIfKind, edited: Edited, gain: Gain) -> WhatIf:

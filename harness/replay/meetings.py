@@ -7,8 +7,10 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from harness.analysis.job.matching import MatchedGroup
+from harness.analysis.process.collective_rows import CollectiveRows
 from harness.analysis.process.part import RankPart, unpack_rows
 from harness.replay.sorts import Sort, slot
 from harness.replay.timeline import Amounts
@@ -18,6 +20,8 @@ from harness.traces.vocabulary import POINT_TO_POINT
 EARLY_NS = (
     100_000  # by how much clocks and spans may be wrong before "done before the last arrived" is believed
 )
+TOGETHER_NS = 500_000  # ends of one collective on two processes
+WAITED_NS = 300_000  # a shorter collective may be one process's own
 Process = tuple[str, int | None]  # its trace and its pid
 
 
@@ -134,6 +138,13 @@ def join_messages(
         meetings.join(shared, arrive, np.stack([nodes[i].done[rows] for i, rows in of]))
         for i, rows in of:
             free[i][rows] = False
+    for shared in _by_ends(time, nodes, parts, place, free):
+        (a, b), (own, other) = shared.places, shared.rows
+        arrive, done = (
+            np.stack([getattr(nodes[a], n)[own], getattr(nodes[b], n)[other]]) for n in ("arrive", "done")
+        )
+        meetings.join(shared, arrive, done)
+        free[a][own] = free[b][other] = False
     for i, mask in enumerate(free):
         meetings.alone(i, nodes[i].arrive[mask], nodes[i].done[mask])
     return meetings
@@ -170,3 +181,50 @@ def _pairs(parts: Sequence[RankPart], place: dict[Process, int]) -> Iterator[_Sh
         if len(sends) and len(sends) == len(receives):
             calls = [Call("send", int(phase)) for phase in rows.phase[sends]]
             yield _Shared([a, b], np.stack([sends, receives]), rows.bytes[sends], calls)
+
+
+def _by_ends(
+    time: I64,
+    nodes: Sequence[Nodes],
+    parts: Sequence[RankPart],
+    place: dict[Process, int],
+    free: Sequence[NDArray[np.bool_]],
+) -> Iterator[_Shared]:
+    """What is left of two processes and was waited for: collectives of one kind and size that ended together.
+
+    The record has no group for them, and other groups' collectives of the same kind lie between."""
+    tables = {place[key]: unpack_rows(p.collectives) for p in parts if (key := _process(p)) in place}
+    if len(nodes) != 2 or len(tables) != 2:
+        return
+    left = [np.flatnonzero(mask) for mask in free]
+    ends = [time[nodes[i].done[rows]] for i, rows in enumerate(left)]
+    if not len(left[0]) or not len(left[1]):
+        return
+    nearest = np.clip(np.searchsorted(ends[1], ends[0]), 1, max(len(ends[1]) - 1, 1))
+    nearest = np.minimum(nearest, len(ends[1]) - 1)
+    before = np.maximum(nearest - 1, 0)
+    nearest = np.where(
+        np.abs(ends[1][before] - ends[0]) < np.abs(ends[1][nearest] - ends[0]), before, nearest
+    )
+    own, other = left[0], left[1][nearest]
+    long = np.maximum(ends[0] - time[nodes[0].arrive[own]], ends[1][nearest] - time[nodes[1].arrive[other]])
+    good = (np.abs(ends[1][nearest] - ends[0]) <= TOGETHER_NS) & (long >= WAITED_NS)
+    good &= _alike(tables[0], own) == _alike(tables[1], other)
+    _, first = np.unique(other, return_index=True)
+    once = np.zeros(len(other), np.bool_)
+    once[first] = True
+    own, other = own[good & once], other[good & once]
+    if len(own):
+        rows = tables[0]
+        calls = [Call(rows.keys[k].kind, int(p)) for k, p in zip(rows.key[own], rows.phase[own], strict=True)]
+        yield _Shared([0, 1], np.stack([own, other]), rows.bytes[own], calls)
+
+
+def _alike(rows: CollectiveRows, chosen: I64) -> NDArray[np.str_]:
+    """Kind and size of each row, as texts to compare between processes."""
+    kinds = np.array([key.kind for key in rows.keys])
+    return np.char.add(np.char.add(kinds[rows.key[chosen]], " "), rows.bytes[chosen].astype(str))
+
+
+def _process(part: RankPart) -> Process:
+    return part.source.path, part.source.pid

@@ -12,6 +12,7 @@ from harness.traces.trace import F64, I64
 
 RESAMPLES = 400
 SEED = 12345
+MOSTLY = 0.6  # of the steps
 FEWEST = 3  # steps of which an interval is given
 _NORMAL = 1.96
 _HIT = 0.5  # a step, or a rank, belongs to a cause from this share of the largest on
@@ -95,6 +96,11 @@ def period(hits: NDArray[np.bool_]) -> int | None:
     """The distance between hits, where it is always the same and there are at least three of them."""
     apart = np.diff(np.flatnonzero(hits))
     return int(apart[0]) if len(apart) > 1 and (apart == apart[0]).all() else None
+
+
+def is_regular(hits: NDArray[np.bool_]) -> bool:
+    """Whether steps are hit at a regular distance, or most of them."""
+    return period(hits) is not None or float(hits.mean()) >= MOSTLY
 
 
 def hit(by_step: NDArray[np.int64] | NDArray[np.float64]) -> NDArray[np.bool_]:

@@ -13,7 +13,7 @@ from harness.common.metrics_lines import how_many
 from harness.replay.network import larger_buckets, small_buckets
 from harness.replay.scene import WORK_SORTS, Scene, slots
 from harness.replay.sorts import Sort
-from harness.replay.suspect import Cause, Suspect, culprits, hit
+from harness.replay.suspect import Cause, Suspect, culprits, hit, is_regular
 from harness.traces.trace import F64
 
 STALLED = (Sort.HOST_STALL,)
@@ -24,6 +24,7 @@ CHECKPOINT_BYTES = 100_000  # written per step, of which a training's own lines 
 LEAST = 0.02  # of a step: less is not looked at
 SLOW_DATA = 0.03  # of a step, from which loading data costs time also where no single wait is long
 _BY_CHANCE = 3.0  # times what is expected where a process is stopped at any moment
+_COMPARABLE = 0.25  # of a phase's stalls, those of another phase
 _MOST = 0.5
 _UNEVEN = 1.08  # a rank's work over the other ranks', from which it has more
 _HEAVIER = 0.15  # a step's work above the median step's, from which it has more
@@ -74,12 +75,14 @@ def sending(scene: Scene) -> Iterator[Suspect]:
 
 
 def stopped(scene: Scene) -> Iterator[Suspect]:
-    """A process stands still anywhere, also inside operators, and not because it has no core."""
-    held = scene.of((Sort.HOST_HELD,)).mean(axis=1)
+    """Processes stand still anywhere, also inside operators, and not because they have no core."""
     waited = scene.counted("core_wait_ns")
-    for process in culprits(scene.of((Sort.HOST_HELD,)).sum(axis=1)):
-        if waited[process] < _MOST * held[process]:
-            yield from _without(scene, Cause.PAUSE, _held_slots(scene, process), None, (process,))
+    held = np.array(
+        [scene.time_ns[p][:, _held_slots(scene, p)].sum(axis=1).mean() for p in range(scene.processes)]
+    )
+    processes = tuple(p for p in culprits(held) if waited[p] < _MOST * held[p])
+    if processes and held[list(processes)].mean() > LEAST * scene.step_ns:
+        yield _taken_out(scene, Cause.PAUSE, None, {p: _held_slots(scene, p) for p in processes})
 
 
 def _held_slots(scene: Scene, process: int) -> list[int]:
@@ -122,15 +125,22 @@ def _neighbour(scene: Scene, process: int) -> Cause:
 
 
 def _own_stalls(scene: Scene) -> NDArray[np.bool_]:
-    """Whether a process's stalls in a phase (processes, phases) are more than a process that is stopped at any moment
-    has there: then its operators are held up in proportion."""
+    """Whether a process's stalls in a phase (processes, phases) belong to that phase.
+
+    A process that is stopped at any moment has stalls in every phase, in proportion to the time between operators, and
+    none of them at regular steps."""
     held = scene.of((Sort.HOST_HELD,)).sum(axis=1)
     work = scene.of((Sort.HOST_WORK, Sort.HOST_PRODUCT)).sum(axis=1)
-    own = np.zeros((scene.processes, len(PHASES)), np.bool_)
+    stalls = np.stack([scene.of(STALLED, phase) for phase in range(len(PHASES))], axis=1)
+    total = stalls.sum(axis=2)
+    own = np.zeros(total.shape, np.bool_)
     for phase in range(len(PHASES)):
-        gap = scene.of((Sort.HOST_GAP,), phase).sum(axis=1)
-        by_chance = held * gap / np.maximum(work, 1)
-        own[:, phase] = scene.of(STALLED, phase).sum(axis=1) > _BY_CHANCE * by_chance
+        by_chance = held * scene.of((Sort.HOST_GAP,), phase).sum(axis=1) / np.maximum(work, 1)
+        own[:, phase] = total[:, phase] > _BY_CHANCE * by_chance
+    for process, phase in zip(*np.nonzero(own), strict=True):
+        others = max(total[process, other] for other in STALLING if other != phase)
+        hits = hit(stalls[process, phase])
+        own[process, phase] = is_regular(hits) or others < _COMPARABLE * total[process, phase]
     return own
 
 
@@ -239,18 +249,21 @@ def _without(
     """The suspicion that the time in these slots is lost, where there is enough of it."""
     time = scene.time_ns[:, :, chosen].sum(axis=2)
     among = range(scene.processes) if processes is None else processes
-    total = time.sum(axis=1)
-    culprit = tuple(p for p in culprits(total) if p in among)
-    if not culprit or time[list(culprit)].mean() < LEAST * scene.step_ns:
-        return
+    culprit = tuple(p for p in culprits(time.sum(axis=1)) if p in among)
+    if culprit and time[list(culprit)].mean() >= LEAST * scene.step_ns:
+        yield _taken_out(scene, cause, phase, dict.fromkeys(culprit, chosen))
+
+
+def _taken_out(scene: Scene, cause: Cause, phase: int | None, chosen: dict[int, list[int]]) -> Suspect:
+    """The job without the time in some slots of some processes."""
     factor = scene.job.unchanged()
-    for process in culprit:
-        factor[process, chosen] = 0
-    by_step = time[list(culprit)].max(axis=0)
+    for process, of in chosen.items():
+        factor[process, of] = 0
+    by_step = np.stack([scene.time_ns[p][:, of].sum(axis=1) for p, of in chosen.items()]).max(axis=0)
     steps = hit(by_step)
     each = float(by_step[steps].mean()) / 1e6
     evidence = f"{each:.1f} ms in {int(steps.sum())} of {len(steps)} steps"
-    yield Suspect(cause, culprit, phase, steps, scene.job.scaled(factor), evidence)
+    return Suspect(cause, tuple(chosen), phase, steps, scene.job.scaled(factor), evidence)
 
 
 RULES: tuple[Callable[[Scene], Iterator[Suspect]], ...] = (
