@@ -91,9 +91,15 @@ def _line(record: Record) -> str:
     found = (
         f"{first[0]['cause']} {first[0]['ranks']} {first[0]['lost_ns'] / 1e6:.1f} ms" if first else "nothing"
     )
-    lost = max(record["injected_ns"].values(), default=0) / 1e6
+    lost = injected_ns(record) / 1e6
     step = record["step_ns"] / 1e6
     return f"{record['exercise']} {record['fault']}: step {step:.1f} ms, injected {lost:.1f}, {found}"
+
+
+def injected_ns(record: Record) -> float:
+    """What a step lost: what its ranks lost at once, in a pipeline what its stages lost one after the other."""
+    lost = record["injected_ns"].values()
+    return sum(lost) if record["exercise"] == 3 else max(lost, default=0)
 
 
 def departures(record: Record) -> list[Record]:
@@ -120,7 +126,7 @@ def tables(records: Sequence[Record]) -> Iterator[str]:
 
 def _share(record: Record) -> float:
     """The injected time over the step; where a fault records none, that it is large."""
-    lost = max(record["injected_ns"].values(), default=0)
+    lost = injected_ns(record)
     return lost / record["step_ns"] if lost else 1.0
 
 
@@ -146,7 +152,7 @@ def _place_is_right(record: Record, found: Record) -> bool:
 def _lost(large: Sequence[Record]) -> Iterator[str]:
     errors = []
     for record in large:
-        cause, injected = record["fault"].split(",")[0], max(record["injected_ns"].values(), default=0)
+        cause, injected = record["fault"].split(",")[0], injected_ns(record)
         named = [found for found in departures(record) if found["cause"] == cause]
         if named and injected and cause != "pinned-together":
             errors.append(

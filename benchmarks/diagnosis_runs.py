@@ -79,11 +79,12 @@ def _record(summary: Summary) -> Record:
 
 
 def _injected(folder: Path, exercise: int) -> dict[str, float]:
-    """What each rank lost per profiled step, by its own record."""
-    first, last = SKIP[exercise] + 1, SKIP[exercise] + 1 + STEPS[exercise]
+    """What each rank lost per step, by its own record, in the steps that a finding's mean is about: all profiled ones
+    but the first."""
+    first, last = SKIP[exercise] + 2, SKIP[exercise] + 1 + STEPS[exercise]
     lost: defaultdict[str, float] = defaultdict(float)
     for path in sorted((folder / "faults").glob("rank*.jsonl")):
         for line in map(json.loads, path.read_text(encoding="utf-8").splitlines()):
             if first <= line["step"] < last:
-                lost[str(line["rank"])] += line["ns"] / STEPS[exercise]
+                lost[str(line["rank"])] += line["ns"] / (last - first)
     return dict(lost)

@@ -72,7 +72,7 @@ def test_a_run_is_launched_checked_made_small_and_packed(place: Place) -> None:
     assert (results["fp32: conservation"], results["fp32: precision fp32"]) == ("pass", "pass")
     assert results["fp32: the device is a GPU"] == "lacks"
     said = {check.name: check.said for check in checked.checks}
-    assert said["fp32: the answer"].startswith("A step takes ")
+    assert "A step takes " in said["fp32: the answer"]
 
     small = Result("traces")
     step_traces.traces(place, small)
@@ -123,8 +123,8 @@ def test_a_loop_of_ours_is_recorded_reported_and_its_stall_named(place: Place) -
             "the loop sleeps so long in each step"
         )
         said = step_faults.finding(stalled.text)
-        if said.what == "waiting for data":
+        if said.what is not None and "waiting for data" in said.what:
             break
-    assert said.what == "waiting for data"
+    assert said.what is not None and "waiting for data" in said.what
     assert said.each_ns is not None
     assert find(place, "fault-data-stall") is None, "a loop is no run"
