@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from harness.analysis.process.part import RankPart
 from harness.analysis.process.phases import PHASES
@@ -76,10 +77,14 @@ def _answer(scene: Scene) -> tuple[Replay, list[TimeLost]]:
     return replayed, sorted(lost, key=lambda found: (found.standing, -found.lost_ns))
 
 
+def _apart(suspect: Suspect) -> NDArray[np.bool_] | None:
+    return None if suspect.every is None else suspect.steps
+
+
 def _stands_out(scene: Scene, suspect: Suspect, gain: Gain) -> bool:
     """Whether a loss is more than chance: its interval is above 0, and what hits few steps, at no regular distance, is
     large."""
-    interval = gain.interval()
+    interval = gain.interval(_apart(suspect))
     share = gain.mean_ns / scene.step_ns
     least = NOTICEABLE if is_regular(suspect.steps) else IRREGULAR
     return (interval is None or interval[0] > 0) and share >= least
@@ -100,7 +105,7 @@ def _what_if(scene: Scene, kind: WhatIfKind, edited: Edited, gain: Gain) -> What
 
 
 def _told(scene: Scene, suspect: Suspect, gain: Gain) -> TimeLost:
-    interval = gain.interval()
+    interval = gain.interval(_apart(suspect))
     at_ns, at_rank = _instant(scene.job, suspect)
     return TimeLost(
         cause=suspect.cause.value,

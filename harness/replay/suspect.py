@@ -13,6 +13,7 @@ from harness.traces.trace import F64, I64
 RESAMPLES = 400
 SEED = 12345
 MOSTLY = 0.6  # of the steps
+FEW = 12  # steps of which two hits may be a period
 FEWEST = 3  # steps of which an interval is given
 _NORMAL = 1.96
 _HIT = 0.5  # a step, or a rank, belongs to a cause from this share of the largest on
@@ -68,13 +69,17 @@ class Gain:
         """The mean over the counted steps."""
         return float((self.before - self.after).mean())
 
-    def interval(self) -> tuple[float, float] | None:
+    def interval(self, hits: NDArray[np.bool_] | None = None) -> tuple[float, float] | None:
         """The 95 % interval of the mean gain; None with fewer than three steps.
 
-        Percentile bootstrap over steps. Source: Efron, Bootstrap methods, 1979."""
-        if len(self.before) < FEWEST:
+        Percentile bootstrap over steps. hits: of all steps, those at a regular distance that have the gain; they are
+        drawn apart from the others, since how many they are is no chance. Source: Efron, Bootstrap methods, 1979."""
+        saved = self.before - self.after
+        if len(saved) < FEWEST:
             return None
-        low, high = np.quantile(_means(self.before - self.after), (0.025, 0.975))
+        apart = np.zeros(len(saved), np.bool_) if hits is None else hits[-len(saved) :]
+        means = sum(_means(saved[of]) * of.mean() for of in (apart, ~apart) if of.any())
+        low, high = np.quantile(means, (0.025, 0.975))
         return float(low), float(high)
 
     def margin(self) -> float | None:
@@ -93,9 +98,15 @@ def _means(by_step: F64) -> F64:
 
 
 def period(hits: NDArray[np.bool_]) -> int | None:
-    """The distance between hits, where it is always the same and there are at least three of them."""
-    apart = np.diff(np.flatnonzero(hits))
-    return int(apart[0]) if len(apart) > 1 and (apart == apart[0]).all() else None
+    """The distance between hits, where it is always the same and there are at least three of them; of few steps, two
+    are enough where no third one fits."""
+    at = np.flatnonzero(hits)
+    apart = np.diff(at)
+    if not len(apart) or (apart != apart[0]).any():
+        return None
+    k = int(apart[0])
+    whole = at[0] < k and at[-1] + k >= len(hits)
+    return k if len(apart) > 1 or (len(hits) <= FEW and k > 1 and whole) else None
 
 
 def is_regular(hits: NDArray[np.bool_]) -> bool:

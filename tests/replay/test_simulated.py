@@ -55,6 +55,16 @@ def test_what_recurs_every_third_step_is_found_with_its_mean_cost() -> None:
     assert lost[0].lost_ns == pytest.approx(usually(slow) - usually(COSTS), rel=0.05)
 
 
+def test_of_six_steps_two_hits_are_a_period() -> None:
+    """With so few steps the interval is wide, since ranks lose in different steps; it does not reach 0."""
+    usual = replace(COSTS, steps=6)
+    slow = replace(usual, stalls={(0, step): 30 * MS for step in (2, 5)}, stalled="optimizer")
+    _, lost = replayed(CpuJob(slow).traces())
+    assert (lost[0].cause, lost[0].every) == ("host-stall", 3)
+    assert lost[0].low_ns is not None and lost[0].low_ns > lost[0].lost_ns / 2
+    assert lost[0].lost_ns == pytest.approx(usually(slow) - usually(usual), rel=0.05)
+
+
 def test_loading_data_and_time_between_phases_have_their_own_causes() -> None:
     everyone = {(rank, step): 15 * MS for rank in range(2) for step in range(COSTS.steps)}
     for phase, cause in (("data", "data-stall"), ("between", "host-stall")):
