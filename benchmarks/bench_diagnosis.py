@@ -42,7 +42,6 @@ OTHERS = {
     3: ("slow-link,ms=10,rank=1", "pinned-together"),
 }
 LARGE = 0.1  # of the step: smaller faults are not counted
-OF_PHASE = {"forward", "backward", "optimizer"}
 
 
 def faults(exercise: int) -> Iterator[str]:
@@ -149,22 +148,25 @@ def _place_is_right(record: Record, found: Record) -> bool:
     return bool(found["ranks"] == ranks and asked.get("in", found["phase"]) == found["phase"])
 
 
+def _charged_ns(record: Record) -> float:
+    """What the report charges to the injected cause."""
+    cause = record["fault"].split(",")[0]
+    return float(sum(found["lost_ns"] for found in departures(record) if found["cause"] == cause))
+
+
 def _lost(large: Sequence[Record]) -> Iterator[str]:
     errors = []
     for record in large:
-        cause, injected = record["fault"].split(",")[0], injected_ns(record)
-        named = [found for found in departures(record) if found["cause"] == cause]
-        if named and injected and cause != "pinned-together":
-            errors.append(
-                (abs(sum(found["lost_ns"] for found in named) - injected) / injected, record["fault"])
-            )
+        injected, found = injected_ns(record), _charged_ns(record)
+        if found and injected and record["fault"] != "pinned-together":
+            errors.append((abs(found - injected) / injected, record["fault"]))
     if errors:
         within = sum(error <= 0.2 for error, _ in errors)
         yield (
             f"lost time within 20 % of what was injected: {within} of {len(errors)}; "
             f"median error {median(error for error, _ in errors):.1%}"
         )
-        yield from (f"  {error:.0%} off: {fault}" for error, fault in sorted(errors, reverse=True)[:5])
+        yield from _worst(errors)
 
 
 def _predicted(large: Sequence[Record], healthy: Sequence[Record]) -> Iterator[str]:
@@ -172,11 +174,10 @@ def _predicted(large: Sequence[Record], healthy: Sequence[Record]) -> Iterator[s
     beside = {(record["exercise"], record["seed"], record["pair"]): record["step_ns"] for record in healthy}
     errors = []
     for record in large:
-        cause = record["fault"].split(",")[0]
-        named = [found for found in departures(record) if found["cause"] == cause]
+        charged = _charged_ns(record)
         truth = beside.get((record["exercise"], record["seed"], record["pair"]))
-        if named and truth:
-            predicted = record["step_ns"] - sum(found["lost_ns"] for found in named)
+        if charged and truth:
+            predicted = record["step_ns"] - charged
             errors.append((abs(predicted - truth) / truth, record["fault"]))
     if errors:
         within = sum(error <= 0.1 for error, _ in errors)
@@ -184,7 +185,11 @@ def _predicted(large: Sequence[Record], healthy: Sequence[Record]) -> Iterator[s
             f"step without the cause against the healthy run beside it: median error "
             f"{median(error for error, _ in errors):.1%}, within 10 % in {within} of {len(errors)}"
         )
-        yield from (f"  {error:.0%} off: {fault}" for error, fault in sorted(errors, reverse=True)[:5])
+        yield from _worst(errors)
+
+
+def _worst(errors: list[tuple[float, str]]) -> Iterator[str]:
+    yield from (f"  {error:.0%} off: {fault}" for error, fault in sorted(errors, reverse=True)[:5])
 
 
 def main() -> None:

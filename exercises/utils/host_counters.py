@@ -35,7 +35,7 @@ class HostCounters:
         gc.callbacks.remove(self._collector)
 
     def _now(self) -> tuple[int | None, int, int | None]:
-        return _number(SCHEDULER, 1), self._collected_ns, _number(FILES, 11)
+        return waited_ns(), self._collected_ns, _number(FILES, 11)
 
     def _collector(self, phase: str, info: object) -> None:
         now = time.perf_counter_ns()
@@ -43,6 +43,11 @@ class HostCounters:
             self._collecting_since = now
         else:
             self._collected_ns += now - self._collecting_since
+
+
+def waited_ns() -> int | None:
+    """How long the calling thread has waited for a core since it began; None where Linux does not count it."""
+    return _number(SCHEDULER, 1)
 
 
 def _cores() -> str | None:

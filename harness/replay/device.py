@@ -19,7 +19,7 @@ from harness.replay.build import Builder
 from harness.replay.crossings import Crossings, find_crossings, host_waits
 from harness.replay.lane import HostLane
 from harness.replay.sorts import Sort, slot
-from harness.replay.timeline import Amounts, from_table
+from harness.replay.timeline import from_table
 from harness.traces.trace import I64
 
 LATENCY_SHARE = 0.1  # the percentile of launch latencies that is the latency itself; what is more is waiting
@@ -261,6 +261,3 @@ def _sort_of(m: MeasuredProcess) -> NDArray[np.intp]:
         m.kinds.event_class == MEMORY, _SORTS.index(Sort.DEVICE_COPY), table[m.kinds.code]
     )
     return found
-
-
-__all__ = ["Amounts", "Streams", "on_gpu"]

@@ -28,7 +28,6 @@ from exercises.utils import models
 from exercises.utils.arguments import parse_arguments
 from exercises.utils.data import IGNORED
 from exercises.utils.faults import (
-    core_wait,
     fp32,
     pageable,
     slow_link,
@@ -40,6 +39,7 @@ from exercises.utils.faults import (
 from exercises.utils.faults.inject import injected
 from exercises.utils.faults.moments import Moments
 from exercises.utils.faults.target import Target
+from exercises.utils.host_counters import SCHEDULER
 from exercises.utils.metrics import JsonLines
 from harness.common.errors import RequestError
 from harness.common.faults import parse_fault
@@ -123,7 +123,7 @@ def test_neighbours_burn_the_cores_of_their_rank_until_it_ends(tmp_path: Path) -
     assert len(set(during)) == 2
     assert not set(during) & set(children())
     waits = seen.of("noisy-neighbour")
-    assert [line["step"] for line in waits] == ([0, 1, 2] if core_wait.COUNTS.exists() else [])
+    assert [line["step"] for line in waits] == ([0, 1, 2] if SCHEDULER.exists() else [])
     assert all(line["ns"] >= 0 for line in waits)
 
 

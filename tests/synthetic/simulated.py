@@ -39,7 +39,23 @@ class Costs:
     factor: Mapping[int, float] = field(default_factory=dict)
 
 
-class CpuJob:
+class _Job:
+    """What a simulation leaves: a recording and the steps' times of each rank."""
+
+    made: list[Made]
+    step_ns: list[list[int]]
+
+    def traces(self) -> list[Trace]:
+        """One trace per rank."""
+        return [made.trace() for made in self.made]
+
+    def mean_step_ns(self, first: int = 1) -> float:
+        """Mean over ranks and steps, without the first ones."""
+        every = [ns for rank in self.step_ns for ns in rank[first:]]
+        return sum(every) / len(every)
+
+
+class CpuJob(_Job):
     """A data-parallel training without a GPU: gradients are reduced in backward, and every rank waits at its end."""
 
     def __init__(self, costs: Costs) -> None:
@@ -52,15 +68,6 @@ class CpuJob:
         self.step_ns: list[list[int]] = [[] for _ in range(costs.ranks)]
         for step in range(costs.steps):
             self._step(step)
-
-    def traces(self) -> list[Trace]:
-        """One trace per rank."""
-        return [made.trace() for made in self.made]
-
-    def mean_step_ns(self, first: int = 1) -> float:
-        """Mean over ranks and steps, without the first ones."""
-        every = [ns for rank in self.step_ns for ns in rank[first:]]
-        return sum(every) / len(every)
 
     def _step(self, step: int) -> None:
         c = self.costs
@@ -138,7 +145,7 @@ class CpuJob:
             self.made[rank].range(begin - 1, self.now[rank], "backward", kind=RangeKind.ANNOTATION)
 
 
-class GpuJob:
+class GpuJob(_Job):
     """A data-parallel training on GPUs: the host launches, a stream computes, another one reduces the gradients."""
 
     def __init__(
@@ -167,15 +174,6 @@ class GpuJob:
         self.step_ns: list[list[int]] = [[] for _ in range(ranks)]
         for step in range(steps):
             self._step(step)
-
-    def traces(self) -> list[Trace]:
-        """One trace per rank."""
-        return [made.trace() for made in self.made]
-
-    def mean_step_ns(self, first: int = 1) -> float:
-        """Mean over ranks and steps, without the first ones."""
-        every = [ns for rank in self.step_ns for ns in rank[first:]]
-        return sum(every) / len(every)
 
     def _step(self, step: int) -> None:
         begins, ready, launched, busy = list(self.now), [], [], []
