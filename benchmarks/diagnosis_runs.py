@@ -1,7 +1,11 @@
 """Trainings with and without a fault, for bench_diagnosis.py: what was injected, and what the report found.
 
 The launchers are the real ones; ranks are forked from a process that has imported PyTorch, which saves most of a small
-training's time.
+training's time. Each run keeps its folder, so that a later version can measure it again:
+
+    OUT/RUN/asked.json   a Case
+    OUT/RUN/run/         what the training left: traces, metrics, the faults' records
+    OUT/RUN/found.json   what the report found in it
 """
 
 from __future__ import annotations
@@ -9,73 +13,141 @@ from __future__ import annotations
 import json
 import shutil
 import sys
-import tempfile
 from collections import defaultdict
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from harness.analysis.summary import Summary
+from harness.analysis.process.part import RankPart
+from harness.analysis.summary import RankTraining, Window
 from harness.experiment.deepspeed import DeepSpeed
 from harness.launch.exercises.deepspeed_config import deepspeed_config
-from harness.measure.paths import measure_one
+from harness.measure.jobs import summarise
+from harness.measure.paths import measure_files, trace_files
+from harness.replay.edits import Edited, gains
+from harness.replay.job import join_job
+from harness.replay.packed import unpack_graph
+from harness.replay.scene import Scene
+from harness.replay.suspects import suspects
 from tests.exercise_3 import megatron_runs
 from tests.exercises.launching import train
 
-SKIP, STEPS = {1: 6, 2: 4, 3: 2}, {1: 24, 2: 12, 3: 6}
-Record = dict[str, Any]
+SKIP, STEPS = {1: 6, 2: 4, 3: 2}, {1: 24, 2: 12, 3: 9}
+Found = dict[str, Any]
 
 
-@contextmanager
-def trained(exercise: int, seed: int, *words: str) -> Iterator[Path]:
-    """The folder of one training with two ranks; it is removed afterwards. Raises RuntimeError: it failed."""
-    place = Path(tempfile.mkdtemp(prefix="diagnosis-"))
-    window = ("--skip", SKIP[exercise], "--wait", 0, "--warmup", 1, "--active", STEPS[exercise])
-    options = [str(word) for word in ("--seed", seed, *window, "--profiler", "torch", *words)]
-    try:
-        code, log = _start(exercise, place / "run", options)
-        if code:
-            raise RuntimeError(f"exercise {exercise} with {' '.join(options)} failed:\n{log[-2000:]}")
-        yield place / "run"
-    finally:
-        shutil.rmtree(place, ignore_errors=True)
+@dataclass(frozen=True)
+class Case:
+    """One training. pair: the runs that are compared with each other. words: more options of the script."""
+
+    exercise: int
+    ranks: int
+    seed: int
+    pair: str
+    fault: str | None
+    words: tuple[str, ...] = ()
+
+    @property
+    def folder(self) -> str:
+        """The name of its folder."""
+        what = "+".join(filter(None, (self.fault, *self.words))) or "healthy"
+        return f"e{self.exercise}x{self.ranks}-s{self.seed}-{self.pair}-{what.replace('--', '')}"
+
+    @property
+    def injected(self) -> dict[str, str]:
+        """The keys of its fault."""
+        words = self.fault.split(",")[1:] if self.fault else []
+        return dict(word.split("=") for word in words)
 
 
-def _start(exercise: int, folder: Path, options: list[str]) -> tuple[int, str]:
-    if exercise == 3:
-        run = megatron_runs.train(folder, *options, "--pp", "2", "--global-batch-size", "16")
+def make(case: Case, out: Path) -> Found:
+    """Train, and measure. What was begun and not ended is made anew. Raises RuntimeError: the training failed."""
+    place = out / case.folder
+    shutil.rmtree(place, ignore_errors=True)
+    place.mkdir(parents=True)
+    window = ("--skip", SKIP[case.exercise], "--wait", 0, "--warmup", 1, "--active", STEPS[case.exercise])
+    fault = ("--fault", case.fault) if case.fault else ()
+    options = ("--seed", case.seed, *window, "--profiler", "torch", *fault, *case.words)
+    code, log = _train(case, place / "run", [str(word) for word in options])
+    if code:
+        raise RuntimeError(f"{case.folder} failed:\n{log[-2000:]}")
+    shutil.rmtree(place / "run" / "checkpoint", ignore_errors=True)
+    (place / "asked.json").write_text(json.dumps(asdict(case)), encoding="utf-8")
+    return measure(place)
+
+
+def kept(out: Path) -> Iterator[tuple[Case, Path]]:
+    """The runs that were made, in the order in which they were."""
+    for path in sorted(out.glob("*/asked.json"), key=lambda path: path.stat().st_mtime_ns):
+        asked = json.loads(path.read_text(encoding="utf-8"))
+        yield Case(**{**asked, "words": tuple(asked["words"])}), path.parent
+
+
+def _train(case: Case, folder: Path, options: list[str]) -> tuple[int, str]:
+    if case.exercise == 3:
+        batch = () if "--global-batch-size" in options else ("--global-batch-size", "16")
+        run = megatron_runs.train(folder, *options, "--pp", "2", *batch, processes=case.ranks)
         return run.exit_code, run.output
-    if exercise == 1:
-        done = train("exercise_1_DDP/train.py", folder, *options, model="tiny-llama")
+    if case.exercise == 1:
+        done = train("exercise_1_DDP/train.py", folder, *options, model="tiny-llama", processes=case.ranks)
         return done.code, done.stderr
     config = folder.parent / "ds_config.json"
     config.write_text(deepspeed_config(DeepSpeed(), tiny=True, auto_batch=True).to_json())
     words = [*options, "--deepspeed-config", str(config)]
-    done = train("exercise_2_DeepSpeed/train.py", folder, *words, config="deepspeed")
+    done = train("exercise_2_DeepSpeed/train.py", folder, *words, config="deepspeed", processes=case.ranks)
     return done.code, done.stderr
 
 
-def observed(exercise: int, seed: int, fault: str | None, words: tuple[str, ...] = ()) -> Record:
-    """One training, measured: step, findings and what-ifs as the report has them, and what was really injected."""
-    asked = ("--fault", fault) if fault else ()
-    with trained(exercise, seed, *asked, *words) as folder:
-        summary = measure_one([folder])
-        record = _record(summary)
-        record["injected_ns"] = _injected(folder, exercise)
-    return {"exercise": exercise, "seed": seed, "fault": fault, **record}
-
-
-def _record(summary: Summary) -> Record:
+def measure(place: Path) -> Found:
+    """Step, findings and what-ifs as the report has them, and what was really injected."""
+    asked = json.loads((place / "asked.json").read_text(encoding="utf-8"))
+    read = measure_files(trace_files([place / "run"]), Window.STEPS, workers=1)
+    (summary,) = summarise(read.parts, read.broken, [place / "run"])
     replay = summary.replay
     assert replay is not None, "the traces gave no replay"
-    return {
+    found: Found = {
         "step_ns": replay.step_ns,
         "error": replay.error,
+        "model_work_ns": replay.model_work_ns,
         "findings": [found.model_dump() for found in summary.findings],
-        "what_ifs": [what.model_dump() for what in replay.what_ifs],
+        "what_ifs": {what.name: what.model_dump() for what in replay.what_ifs},
+        "injected_ns": _injected(place / "run", asked["exercise"]),
+        **_replayed(read.parts, summary.training, (asked["fault"] or "").split(",")[0]),
     }
+    (place / "found.json").write_text(json.dumps(found), encoding="utf-8")
+    return found
+
+
+def _replayed(parts: Sequence[RankPart], training: Sequence[RankTraining], cause: str) -> Found:
+    """What the report does not say: where a fault hits some steps at a regular distance, those steps replayed without
+    it beside the other steps of the same run."""
+    graphs = [graph for part in parts if (graph := unpack_graph(part.graph)) is not None]
+    job = join_job(graphs, parts, None)
+    assert job is not None, "the traces gave no replay"
+    scene = Scene(job, {own.rank: own for own in training})
+    found: Found = {}
+    for suspect in suspects(scene):
+        if suspect.cause.value != cause or suspect.every in (None, 1):
+            continue
+        gain = gains(scene, [Edited(suspect.lengths)])[0]
+        hits = suspect.steps[-len(gain.before) :]
+        others = gain.before[~hits]
+        noise = float(np.hypot(_deviation(gain.after[hits]), _deviation(others)))
+        found["in_run"] = {
+            "predicted_ns": gain.after[hits].mean(),
+            "measured_ns": others.mean(),
+            "deviation_ns": noise,
+        }
+    return found
+
+
+def _deviation(steps: np.ndarray[Any, np.dtype[np.float64]]) -> float:
+    """Of the mean."""
+    return float(steps.std(ddof=1) / np.sqrt(len(steps))) if len(steps) > 1 else float("nan")
 
 
 def _injected(folder: Path, exercise: int) -> dict[str, float]:

@@ -1,11 +1,16 @@
-"""What this rank's host thread lost while it trained: to other threads on its cores, and to Python's collector."""
+"""What this rank's host thread lost while it trained: to other threads on its cores, to Python's collector, to whoever
+stopped its process."""
 
 from __future__ import annotations
 
 import gc
 import os
+import signal
+import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
 
 from harness.common.metrics_lines import StepCounters, as_ranges
 
@@ -21,21 +26,30 @@ class HostCounters:
     def __init__(self) -> None:
         self._collected_ns = 0
         self._collecting_since = 0
+        self._continued = 0
         self._last = self._now()
         gc.callbacks.append(self._collector)
+        self._handled = _handle_continuing(self._count_continuing)
 
     def of_step(self) -> StepCounters:
         """What was counted since the last time, or since the beginning."""
         before, self._last = self._last, self._now()
-        waited, collected, written = (_less(now, then) for now, then in zip(self._last, before, strict=True))
-        return StepCounters(waited, collected or 0, written, _cores())
+        waited, collected, written, continued = (
+            _less(now, then) for now, then in zip(self._last, before, strict=True)
+        )
+        return StepCounters(waited, collected or 0, written, continued if self._handled else None, _cores())
 
     def close(self) -> None:
         """Count no more."""
         gc.callbacks.remove(self._collector)
+        if self._handled:
+            signal.signal(signal.SIGCONT, signal.SIG_DFL)
 
-    def _now(self) -> tuple[int | None, int, int | None]:
-        return waited_ns(), self._collected_ns, _number(FILES, 11)
+    def _now(self) -> tuple[int | None, int, int | None, int]:
+        return waited_ns(), self._collected_ns, _number(FILES, 11), self._continued
+
+    def _count_continuing(self, signum: int, frame: object) -> None:
+        self._continued += 1
 
     def _collector(self, phase: str, info: object) -> None:
         now = time.perf_counter_ns()
@@ -43,6 +57,15 @@ class HostCounters:
             self._collecting_since = now
         else:
             self._collected_ns += now - self._collecting_since
+
+
+def _handle_continuing(handler: Callable[[int, FrameType | None], None]) -> bool:
+    """Whether SIGCONT, which continues a stopped process, calls `handler` from now on: nobody else may handle it."""
+    free = signal.getsignal(signal.SIGCONT) is signal.SIG_DFL
+    if not free or threading.current_thread() is not threading.main_thread():
+        return False
+    signal.signal(signal.SIGCONT, handler)
+    return True
 
 
 def waited_ns() -> int | None:

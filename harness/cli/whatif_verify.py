@@ -22,6 +22,8 @@ from harness.run import Record, Run, find_run
 from harness.site.site import Site
 from harness.study.predictions import Trial, Verified, verify
 
+_NOTICEABLE = 0.02
+
 
 class Pair(NamedTuple):
     """The run as it was, made again, and the run with the change."""
@@ -80,6 +82,9 @@ def lines_of(s: Summary, trial: Trial, made: Pair) -> Iterator[str]:
     )
     yield f"  predicted for it: {duration(found.predicted_ns)}{interval}"
     per = trial.what_if.per
+    if abs(found.slower - 1) > _NOTICEABLE:
+        longer = "longer" if found.slower > 1 else "shorter"
+        yield f"    its operators, which are the same, took {abs(found.slower - 1):.0%} {longer} than there: counted in"
     share = f", 1/{per} of its step, which does {per} times the work" if per > 1 else ""
     yield f"  measured, {made.changed.job_id}: {duration(found.measured_ns)}{share}: {held}"
 

@@ -73,13 +73,15 @@ class StepCounters:
     """Also on a step's line: what the training's thread lost to others since the line before.
 
     core_wait_ns: it was ready to run and had no core. collector_ns: Python collected garbage. written_bytes: by the
-    whole process, to files of a disk. cores: those that the thread may use now, as in "0-3,8". None: the system does
+    whole process, to files of a disk. continued: how often the process went on after it had been stopped, as a batch
+    system that suspends jobs stops it. cores: those that the thread may use now, as in "0-3,8". None: the system does
     not say it.
     """
 
     core_wait_ns: int | None
     collector_ns: int
     written_bytes: int | None
+    continued: int | None
     cores: str | None
 
 

@@ -100,6 +100,7 @@ def _training(start: dict[str, Any], events: Sequence[dict[str, Any]]) -> RankTr
         profiled_unix_ns=_span([s for s in steps if s.get("phase") == _PHASES[0]]),
         core_wait_ns=_mean(counted, "core_wait_ns"),
         collector_ns=_mean(counted, "collector_ns"),
+        continued=sum(_values(counted, "continued")) if counted else None,
         written_bytes=_mean_without_largest(counted, "written_bytes"),
         cores=next((str(s["cores"]) for s in reversed(counted) if s.get("cores")), None),
         peak_memory_bytes=max(_values(steps, "peak_memory_bytes"), default=None),

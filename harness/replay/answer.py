@@ -16,13 +16,17 @@ from harness.replay.job import JobGraph, join_job
 from harness.replay.packed import unpack_graph
 from harness.replay.scene import Scene
 from harness.replay.solve import NoOrderError
-from harness.replay.suspect import Gain, Suspect, is_regular
+from harness.replay.sorts import BACKWARD, FORWARD, Sort
+from harness.replay.suspect import NORMAL, Gain, Suspect, is_regular
 from harness.replay.suspects import suspects
 from harness.replay.what_ifs import WHAT_IFS, WhatIfKind
 
 MOST_ERROR = 0.02  # of the step, above which nothing is answered
 NOTICEABLE = 0.03  # of the step; a smaller loss is not told
 IRREGULAR = 0.08  # of the step, for a loss that comes in few steps and at no regular distance
+BETWEEN_RUNS = (
+    0.05  # of the step: by how much two runs differ on CPUs beyond their steps' noise (docs/diagnosis.md)
+)
 WORTH = 0.005  # of the step; a smaller change is not listed
 
 
@@ -50,6 +54,7 @@ def _answer(scene: Scene) -> tuple[Replay, list[TimeLost]]:
         step_ns=round(scene.step_ns),
         replayed_ns=round(again),
         error=error,
+        model_work_ns=_model_work(scene),
         alone=job.alone,
     )
     if error > MOST_ERROR:
@@ -77,8 +82,18 @@ def _answer(scene: Scene) -> tuple[Replay, list[TimeLost]]:
     return replayed, sorted(lost, key=lambda found: (found.standing, -found.lost_ns))
 
 
+def _model_work(scene: Scene) -> int | None:
+    """Median over steps, mean over ranks; None without such work."""
+    host = scene.of((Sort.HOST_WORK, Sort.HOST_PRODUCT), FORWARD) + scene.of(
+        (Sort.HOST_WORK, Sort.HOST_PRODUCT), BACKWARD
+    )
+    kernels = scene.of((Sort.DEVICE_WORK, Sort.DEVICE_PRODUCT))
+    work = kernels if kernels.any() else host
+    return round(float(np.median(work.mean(axis=0)))) or None
+
+
 def _apart(suspect: Suspect) -> NDArray[np.bool_] | None:
-    return None if suspect.every is None else suspect.steps
+    return suspect.steps if suspect.every is not None or suspect.counted else None
 
 
 def _stands_out(scene: Scene, suspect: Suspect, gain: Gain) -> bool:
@@ -86,12 +101,14 @@ def _stands_out(scene: Scene, suspect: Suspect, gain: Gain) -> bool:
     large."""
     interval = gain.interval(_apart(suspect))
     share = gain.mean_ns / scene.step_ns
-    least = NOTICEABLE if is_regular(suspect.steps) else IRREGULAR
+    least = NOTICEABLE if suspect.counted or is_regular(suspect.steps) else IRREGULAR
     return (interval is None or interval[0] > 0) and share >= least
 
 
 def _what_if(scene: Scene, kind: WhatIfKind, edited: Edited, gain: Gain) -> WhatIf:
     step_ns, margin = scene.step_ns - gain.mean_ns, gain.margin()
+    if margin is not None and scene.job.processes[0].on_cpu:
+        margin = float(np.hypot(margin, NORMAL * BETWEEN_RUNS * step_ns))
     return WhatIf(
         name=kind.name,
         meaning=kind.meaning,
@@ -100,6 +117,7 @@ def _what_if(scene: Scene, kind: WhatIfKind, edited: Edited, gain: Gain) -> What
         high_ns=None if margin is None else round(step_ns + margin),
         gain=gain.mean_ns / scene.step_ns,
         bound=kind.bound,
+        same_work=kind.same_work,
         per=edited.per,
     )
 

@@ -7,10 +7,9 @@ import numpy as np
 from harness.analysis.process.phases import PHASES
 from harness.replay.edits import Edit, Edited, in_pairs
 from harness.replay.scene import HOST_SORTS, Scene, slots
-from harness.replay.sorts import Sort
+from harness.replay.sorts import BACKWARD, FORWARD, OPTIMIZER, SENDING, Sort
 from harness.replay.suspect import settled
 
-FORWARD, BACKWARD, OPTIMIZER = range(3)
 NEVER = -(10**15)  # an arc of this length makes nothing wait
 _WORK = (Sort.HOST_WORK, Sort.HOST_PRODUCT, Sort.DEVICE_WORK, Sort.DEVICE_PRODUCT, Sort.DEVICE_COPY)
 
@@ -53,6 +52,6 @@ def more_in_pipeline(scene: Scene) -> Edited | None:
     Megatron-LM, 2021, section 2.2."""
     if not any(call.kind == "send" for call in scene.job.calls):
         return None
-    phases = (FORWARD, BACKWARD, PHASES.index("send/recv"))
+    phases = (FORWARD, BACKWARD, SENDING)
     busy = sum(scene.of(HOST_SORTS, phase).mean(axis=1) for phase in phases)
     return Edited(scene.job.lengths, per=2, extra_ns=float(np.max(busy)))

@@ -36,6 +36,32 @@ def without(scene: Scene, chosen: list[int], left: float = 0.0) -> Edited | None
     return Edited(scene.job.scaled(factors))
 
 
+def with_less(scene: Scene, process: int, chosen: list[int], less_ns: NDArray[np.float64]) -> I64:
+    """Every arc's length where a process has so much less time in these slots, by step. It is taken from each step's
+    longest arcs, since what is more than usual is at one place more often than everywhere."""
+    job, amounts = scene.job, scene.job.amounts
+    lengths: I64 = job.lengths.copy()
+    mine = np.isin(amounts.slot, chosen) & (job.process[amounts.arc] == process)
+    arc, which = np.unique(amounts.arc[mine], return_inverse=True)
+    ns = np.bincount(which, amounts.ns[mine], len(arc)).astype(np.int64)
+    for step in np.flatnonzero(less_ns > 0).tolist():
+        here = job.step[arc] == step
+        most = longest_of(ns[here], int(less_ns[step]))
+        lengths[arc[here]] -= np.maximum(ns[here] - most, 0)
+    return lengths
+
+
+def longest_of(ns: I64, less: int) -> int:
+    """The longest that any of these may be for all of them to be shorter by `less` together."""
+    ordered = np.sort(ns)[::-1]
+    ranks = np.arange(1, len(ordered) + 1)
+    saved = np.cumsum(ordered) - ranks * np.append(ordered[1:], 0)  # when the first k are cut to the next one
+    k = int(np.searchsorted(saved, less))
+    if k >= len(ordered):
+        return 0
+    return int((ordered[: k + 1].sum() - less) // (k + 1))
+
+
 def in_pairs(steps: int, k: int, skipped: int) -> NDArray[np.bool_]:
     """The last steps that make whole groups of k, without the first `skipped`."""
     counted = np.zeros(steps, np.bool_)

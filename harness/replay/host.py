@@ -18,6 +18,10 @@ STALL_NS = 500_000  # a shorter stretch is no stall
 STALL_OF_STEP = 0.002
 SENDING_MOSTLY = 0.3  # of the messages: a stall before few of them is not the link's
 ISSUED_NS = 400_000  # a message is issued this soon before or after the next operator
+_FEWEST_STEPS = 3  # to know what recurs
+_ALIKE = 0.5  # of the longest stall of a place: those that are compared with it
+_MOST = 0.5  # of these
+_BY_CHANCE = 3.0  # times what is expected where a process is stopped at any moment
 _PRODUCTS = ("gemm", "attention")
 _HELD_FACTOR = (
     1.5  # an operator that takes this many times its usual time was held up, if it also took STALL_NS more
@@ -38,9 +42,12 @@ def host_tiles(m: MeasuredProcess, window: tuple[int, int]) -> Tiles:
     phase = _phase_of(m, edge[:-1])
     step = np.searchsorted(m.steps.start_ns, edge[:-1], side="right")
     same = recurring(step, np.append(name, -1)[work] * N_PHASES + phase, edge[:-1])
-    usual = _usual(np.diff(edge), sort == Sort.HOST_GAP, phase, same, _least_stall(m))
-    excess = np.where(sort == Sort.HOST_GAP, Sort.HOST_STALL, Sort.HOST_HELD)
-    sending = (sort == Sort.HOST_GAP) & (np.diff(edge) > usual) & _before_message(m, edge[1:])
+    gap = sort == Sort.HOST_GAP
+    usual = _usual(np.diff(edge), gap, phase, same, least_stall(counted_steps(m)))
+    after = np.maximum.accumulate(np.where(gap, -1, np.arange(len(gap))))  # the operator before each gap
+    place = np.append(same, -1)[after] * N_PHASES + phase
+    excess = np.where(_at_places(np.diff(edge), usual, gap, place, step), Sort.HOST_STALL, Sort.HOST_HELD)
+    sending = gap & (np.diff(edge) > usual) & _before_message(m, edge[1:])
     if sending.sum() >= SENDING_MOSTLY * _messages(m, window):
         excess[sending] = Sort.HOST_SENDING
     return Tiles(edge, _slots(sort, phase), usual, _slots(excess, phase))
@@ -151,11 +158,14 @@ def _phase_of(m: MeasuredProcess, moments: I64) -> I64:
     return found
 
 
-def _least_stall(m: MeasuredProcess) -> int:
-    counted = m.steps.counted
-    if not counted.any():
-        return STALL_NS
-    return max(STALL_NS, int(STALL_OF_STEP * np.median((m.steps.end_ns - m.steps.start_ns)[counted])))
+def least_stall(step_ns: I64) -> int:
+    """What is shorter is no stall, where steps take so long."""
+    return max(STALL_NS, int(STALL_OF_STEP * np.median(step_ns))) if step_ns.size else STALL_NS
+
+
+def counted_steps(m: MeasuredProcess) -> I64:
+    """How long the counted steps take."""
+    return (m.steps.end_ns - m.steps.start_ns)[m.steps.counted]
 
 
 def _usual(length: I64, gap: NDArray[np.bool_], phase: I64, same: I64, least: int) -> I64:
@@ -168,6 +178,25 @@ def _usual(length: I64, gap: NDArray[np.bool_], phase: I64, same: I64, least: in
     middle[~gap] = median_of_each(same[~gap], length[~gap])
     factor = np.where(gap, 1.0, _HELD_FACTOR)
     return np.where((length > factor * middle) & (length - middle > least), middle, length)
+
+
+def _at_places(length: I64, usual: I64, gap: NDArray[np.bool_], place: I64, step: I64) -> NDArray[np.bool_]:
+    """Which gaps lie where the program is longer than usual in several steps, and more often than by chance.
+
+    What stops a process at any moment finds it at a place by the place's usual share of the time. A trace of few steps
+    cannot tell: each of its gaps counts as such a place."""
+    if len(np.unique(step)) < _FEWEST_STEPS:
+        return gap
+    excess = length - usual
+    found = np.zeros(len(gap), np.bool_)
+    for candidate in np.unique(place[gap & (excess > 0)]).tolist():
+        here = gap & (place == candidate)
+        alike = excess >= _ALIKE * excess[here].max()
+        mine, all_of_them = np.count_nonzero(alike & here), np.count_nonzero(alike)
+        by_chance = all_of_them * usual[here].sum() / usual.sum()
+        if mine > _MOST * all_of_them or (mine > 1 and mine > _BY_CHANCE * by_chance + 1):
+            found |= here
+    return found
 
 
 def _slots(sort: I64, phase: I64) -> NDArray[np.int16]:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from harness.analysis.job.clocks import align_clocks
 from harness.analysis.job.matching import match_collectives
 from harness.analysis.process.part import RankPart
+from harness.replay.host import least_stall
 from harness.replay.meetings import Call, Messages, Nodes, join_messages
 from harness.replay.process import ProcessGraph
 from harness.replay.solve import Schedule, schedule, solve
@@ -111,6 +112,7 @@ def join_job(
         np.stack([getattr(g, name)[:steps] + n for g, n in zip(graphs, first, strict=False)])
         for name in ("step_begin", "step_end")
     )
+    least = least_stall(time[end] - time[begin])
     time = np.concatenate([time, *meetings.times])
     process = np.concatenate([*arcs.process, *meetings.process])
     target = np.concatenate([*arcs.target, *meetings.target])
@@ -119,7 +121,7 @@ def join_job(
         time_ns=time,
         source=np.concatenate([*arcs.source, *meetings.source]),
         target=target,
-        amounts=joined([*arcs.amounts, *meetings.amounts]),
+        amounts=joined([*arcs.amounts, *meetings.amounts, meetings.held_up(least)]),
         process=process,
         repeated=np.concatenate(arcs.repeated),
         step=_steps_of(time[target], process, time[end]),

@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 from harness.analysis.job.matching import MatchedGroup
 from harness.analysis.process.collective_rows import CollectiveRows
 from harness.analysis.process.part import RankPart, unpack_rows
+from harness.replay.recurrence import median_of_each
 from harness.replay.sorts import Sort, slot
-from harness.replay.timeline import Amounts
+from harness.replay.timeline import Amounts, joined
 from harness.traces.trace import I64
 from harness.traces.vocabulary import POINT_TO_POINT
 
@@ -22,6 +23,7 @@ EARLY_NS = (
 )
 TOGETHER_NS = 500_000  # ends of one collective on two processes
 WAITED_NS = 300_000  # a shorter collective may be one process's own
+_HELD_FACTOR = 2  # a transfer of so many times the usual one was held up, if it is also a stall
 Process = tuple[str, int | None]  # its trace and its pid
 
 
@@ -107,6 +109,18 @@ class Meetings:
         none = Messages(*(np.empty(0, np.int64),) * 4)
         return Messages(*(np.concatenate(column) for column in zip(none, *self.found, strict=True)))
 
+    def held_up(self, least: int) -> Amounts:
+        """Moves what a transfer took beyond the usual of its call and size to TRANSFER_HELD, if it is a stall."""
+        found = self.messages()
+        alike = np.unique(np.stack([found.call, found.bytes]), axis=1, return_inverse=True)[1].reshape(-1)
+        usual = median_of_each(alike, found.ns)
+        held = (found.ns > _HELD_FACTOR * usual) & (found.ns - usual > least)
+        arcs, ns = found.arc[held], (found.ns - usual)[held]
+        less, more = (
+            np.full(len(arcs), slot(sort), np.int16) for sort in (Sort.TRANSFER, Sort.TRANSFER_HELD)
+        )
+        return joined([Amounts(arcs, less, -ns), Amounts(arcs, more, ns)])
+
     def _numbers(self, calls: list[Call]) -> I64:
         """Each call's index; new ones are added."""
         self.calls += [call for call in dict.fromkeys(calls) if call not in self.calls]
@@ -132,7 +146,7 @@ def join_messages(
     meetings = Meetings(time, len(time), arcs)
     place = {own.process: i for i, own in enumerate(nodes)}
     free = [own.arrive >= 0 for own in nodes]
-    for shared in [*_groups(matched, place), *_pairs(parts, place)]:
+    for shared in [*_groups(matched, place), *_pairs(time, nodes, parts, place)]:
         of = list(zip(shared.places, shared.rows, strict=True))
         arrive = np.stack([nodes[i].arrive[rows] for i, rows in of])
         meetings.join(shared, arrive, np.stack([nodes[i].done[rows] for i, rows in of]))
@@ -159,28 +173,43 @@ def _groups(matched: Sequence[MatchedGroup], place: dict[Process, int]) -> Itera
             yield _Shared(members, m.row, m.bytes, list(map(Call, kinds, m.phase.tolist())))
 
 
-def _pairs(parts: Sequence[RankPart], place: dict[Process, int]) -> Iterator[_Shared]:
-    """Sends and receives of two processes: the k-th send of one is the k-th receive of the other."""
-    tables = [
-        (place[key], unpack_rows(p.collectives))
-        for p in parts
-        if (key := (p.source.path, p.source.pid)) in place
-    ]
-    found = []
-    for i, rows in tables:
-        kinds = np.array(
-            [POINT_TO_POINT.index(k.kind) if k.kind in POINT_TO_POINT else -1 for k in rows.keys]
-        )
-        of = kinds[rows.key] if len(rows.key) else rows.key
-        if (of >= 0).any():
-            found.append((i, rows, [np.flatnonzero(of == kind) for kind in range(len(POINT_TO_POINT))]))
-    if len(found) != 2:
-        return
-    (a, rows, own), (b, _, other) = found
-    for sends, receives in ((own[0], other[1]), (own[1], other[0])):
-        if len(sends) and len(sends) == len(receives):
+def _pairs(
+    time: I64, nodes: Sequence[Nodes], parts: Sequence[RankPart], place: dict[Process, int]
+) -> Iterator[_Shared]:
+    """Sends and receives: the k-th send of one process is the k-th receive of another.
+
+    A record does not name the other one. Of two processes it is known; of more it is the one for which no receive ends
+    before its send begins, and which is done soonest after both began."""
+    of_all: list[tuple[int, CollectiveRows, list[I64]]] = []
+    for part in parts:
+        if _process(part) in place:
+            rows = unpack_rows(part.collectives)
+            kinds = np.array([*(key.kind for key in rows.keys), ""])[rows.key]
+            of_all.append((place[_process(part)], rows, [np.flatnonzero(kinds == k) for k in POINT_TO_POINT]))
+    of_all = [of for of in of_all if any(len(rows) for rows in of[2])]
+    taken: set[int] = set()
+    for a, rows, (sends, *_) in of_all:
+        others = [
+            (_done_after(time, nodes[a], sends, nodes[b], receives) if len(of_all) > 2 else 0, b, receives)
+            for b, _, (_, receives, *_) in of_all
+            if b != a and b not in taken and 0 < len(sends) == len(receives)
+        ]
+        possible = [other for other in others if other[0] is not None]
+        if possible:
+            _, b, receives = min(possible, key=lambda other: other[:2])
+            taken.add(b)
             calls = [Call("send", int(phase)) for phase in rows.phase[sends]]
             yield _Shared([a, b], np.stack([sends, receives]), rows.bytes[sends], calls)
+
+
+def _done_after(time: I64, own: Nodes, sends: I64, other: Nodes, receives: I64) -> float | None:
+    """How long after both began receives usually end, in ns; None where one ends before its send begins."""
+    inside = (own.arrive[sends] >= 0) & (other.arrive[receives] >= 0)
+    begin, meant = time[own.arrive[sends[inside]]], time[other.arrive[receives[inside]]]
+    end = time[other.done[receives[inside]]]
+    if not len(end) or (end < begin - EARLY_NS).any():
+        return None
+    return float(np.median(end - np.maximum(begin, meant)))
 
 
 def _by_ends(

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from harness.analysis.process.collective_rows import CollectiveRows, row_events, rows
 from harness.analysis.process.prepared import MeasuredProcess
 from harness.replay.build import Builder
-from harness.replay.host import main_thread, working_operators
+from harness.replay.host import counted_steps, least_stall, main_thread, working_operators
 from harness.replay.lane import HostLane
 from harness.replay.recurrence import recurring
 from harness.replay.sorts import Sort, slot
@@ -23,6 +23,7 @@ from harness.traces.vocabulary import POINT_TO_POINT
 
 WAITED_NS = 20_000  # a shorter stretch before the end of a collective may be chance
 NEXT_NS = 300_000  # a thread begins its next collective this soon
+_HELD_FACTOR = 2  # a delay of so many times the usual one was held up, if it is also a stall
 TAIL_NS = 3_000_000  # the host goes on this soon after the end of what it waited for
 
 
@@ -85,14 +86,13 @@ def on_cpu(
     delay = table.start_ns - issued
     usual = int(np.median(delay[queued < 0])) if (queued < 0).any() else 0
     arcs = builder.add_arcs(nodes, arrive[inside])
-    builder.give_slot(
-        arcs, slot(Sort.START_OF_MESSAGE), np.where(queued < 0, delay, np.minimum(delay, usual))
-    )
+    least = least_stall(counted_steps(m))
+    _give(builder, arcs, Sort.START_OF_MESSAGE, np.where(queued < 0, delay, np.minimum(delay, usual)), least)
     behind = np.flatnonzero(queued >= 0)
     arcs = builder.add_arcs(done[inside][queued[behind]], arrive[inside][behind])
     ns = table.start_ns[behind] - waits.end_ns[queued[behind]]
     builder.give_slot(arcs, slot(Sort.START_OF_MESSAGE), ns)
-    _add_waits(builder, lane, done[inside], waits)
+    _add_waits(builder, lane, done[inside], waits, least)
     return arrive, done, done[inside]
 
 
@@ -180,7 +180,15 @@ def _usual_place(call: I64, place: I64, waited: I64) -> I64:
     return usual[call]
 
 
-def _add_waits(builder: Builder, lane: HostLane, done: I64, waits: _Waits) -> None:
+def _give(builder: Builder, arcs: I64, sort: Sort, ns: I64, least: int) -> None:
+    """Lengthen arcs of one sort; what is more than usual is time in which something held it up."""
+    usual = int(np.median(ns)) if len(ns) else 0
+    held = np.where((ns > _HELD_FACTOR * usual) & (ns - usual > least), ns - usual, 0)
+    builder.give_slot(arcs, slot(sort), ns - held)
+    builder.give_slot(arcs, slot(Sort.WAIT_HELD), held)
+
+
+def _add_waits(builder: Builder, lane: HostLane, done: I64, waits: _Waits, least: int) -> None:
     known = np.flatnonzero(waits.resumed_ns >= np.maximum(waits.end_ns, 0))
     resumed, end = waits.resumed_ns[known], waits.end_ns[known]
     since = np.minimum(waits.since_ns[known], resumed)
@@ -188,4 +196,4 @@ def _add_waits(builder: Builder, lane: HostLane, done: I64, waits: _Waits) -> No
     waited, tail = since < end, resumed - end
     usual = int(np.median(tail[waited])) if waited.any() else 0
     arcs = builder.add_arcs(done[known], nodes)
-    builder.give_slot(arcs, slot(Sort.WAIT_TAIL), np.where(waited, tail, np.minimum(tail, usual)))
+    _give(builder, arcs, Sort.WAIT_TAIL, np.where(waited, tail, np.minimum(tail, usual)), least)

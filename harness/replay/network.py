@@ -21,7 +21,7 @@ _REDUCES = ("all_reduce", "reduce_scatter")
 def ideal(scene: Scene) -> I64:
     """Every arc's length where messages take no time: ranks still wait for each other."""
     factors = scene.job.unchanged()
-    factors[:, slots((Sort.TRANSFER,))] = 0
+    factors[:, slots((Sort.TRANSFER, Sort.TRANSFER_HELD))] = 0
     return scene.job.scaled(factors)
 
 

@@ -10,6 +10,7 @@ from enum import IntEnum
 from harness.analysis.process.phases import PHASES
 
 N_PHASES = len(PHASES)
+FORWARD, BACKWARD, OPTIMIZER, DATA, SENDING, OTHER = range(N_PHASES)  # indices into PHASES
 
 
 class Sort(IntEnum):
@@ -20,8 +21,8 @@ class Sort(IntEnum):
     HOST_GAP = (
         2  # the host between operators, or between the calls of a trace with a GPU: Python and launching
     )
-    HOST_STALL = 3  # of one stretch without an operator or call, what is longer than usual
-    HOST_HELD = 4  # of one operator, what is longer than the same operator in other steps
+    HOST_STALL = 3  # of a stretch without an operator or call, what is longer than usual; so in several steps
+    HOST_HELD = 4  # the same where other steps have none; of an operator, what is longer than in other steps
     HOST_SENDING = 5  # of the stretch right before a message is issued, what is longer than usual
     WAIT_TAIL = 6  # from the end of what the host waited for until it goes on
     DEVICE_WORK = 7
@@ -30,6 +31,8 @@ class Sort(IntEnum):
     DEVICE_GAP = 10  # launch latency, and between kernels of a stream
     START_OF_MESSAGE = 11  # from the issue of a collective until its backend takes part in it
     TRANSFER = 12  # from the last rank's arrival until the collective is done
+    TRANSFER_HELD = 13  # of it, what is longer than the same collective takes in other steps
+    WAIT_HELD = 14  # of the start of a message and of the tail of a wait, what is longer than usual
 
 
 SLOTS = len(Sort) * N_PHASES

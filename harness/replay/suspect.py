@@ -15,7 +15,7 @@ SEED = 12345
 MOSTLY = 0.6  # of the steps
 FEW = 12  # steps of which two hits may be a period
 FEWEST = 3  # steps of which an interval is given
-_NORMAL = 1.96
+NORMAL = 1.96
 _HIT = 0.5  # a step, or a rank, belongs to a cause from this share of the largest on
 
 
@@ -41,7 +41,8 @@ class Cause(str, Enum):
 class Suspect:
     """A cause at its place. processes: indices of those that do it. phase: index into PHASES, None: in no single one.
     steps: which of the counted steps it hits. lengths: every arc's length without it. evidence: numbers in words.
-    standing: it is the program's usual course, which a change of the experiment improves; no departure from it."""
+    standing: it is the program's usual course, which a change of the experiment improves; no departure from it.
+    counted: its process counted how often it came, so that this is no chance."""
 
     cause: Cause
     processes: tuple[int, ...]
@@ -50,6 +51,7 @@ class Suspect:
     lengths: I64
     evidence: str
     standing: bool = False
+    counted: bool = False
 
     @property
     def every(self) -> int | None:
@@ -88,7 +90,7 @@ class Gain:
         Both this run and the other one have steps that differ: the variances of the two means add up."""
         if len(self.before) < FEWEST:
             return None
-        return float(_NORMAL * np.hypot(_means(self.before).std(), _means(self.after).std()))
+        return float(NORMAL * np.hypot(_means(self.before).std(), _means(self.after).std()))
 
 
 def _means(by_step: F64) -> F64:

@@ -12,18 +12,21 @@ from harness.analysis.process.phases import PHASES
 from harness.replay import batches, network
 from harness.replay.edits import Edit, Edited, without
 from harness.replay.scene import Scene, slots
-from harness.replay.sorts import Sort
-from harness.replay.suspects import BACKWARD, DATA, FORWARD, HELD, OPTIMIZER, STALLED, uneven
+from harness.replay.sorts import BACKWARD, DATA, FORWARD, OPTIMIZER, Sort
+from harness.replay.stalls import HELD, STALLED
+from harness.replay.uneven_work import uneven
 
 
 @dataclass(frozen=True)
 class WhatIfKind:
-    """One change. `bound`: no run reaches it; it says how much there is to gain at most."""
+    """One change. `bound`: no run reaches it; it says how much there is to gain at most. same_work: it leaves the
+    model's operators as they are."""
 
     name: str
     meaning: str
     edit: Edit
     bound: bool = False
+    same_work: bool = True
 
 
 def _without(sorts: tuple[Sort, ...], phase: int) -> Callable[[Scene], Edited | None]:
@@ -53,7 +56,12 @@ WHAT_IFS: tuple[WhatIfKind, ...] = (
         )
         for phase in (FORWARD, BACKWARD, OPTIMIZER)
     ),
-    WhatIfKind("rank-like-others", "the slowest rank's work as large as the others'", _like_the_others),
+    WhatIfKind(
+        "rank-like-others",
+        "the slowest rank's work as large as the others'",
+        _like_the_others,
+        same_work=False,
+    ),
     WhatIfKind(
         "no-host-gaps",
         "no time between operators, as with CUDA graphs or larger kernels",
@@ -63,7 +71,10 @@ WHAT_IFS: tuple[WhatIfKind, ...] = (
     WhatIfKind("gas-x2", "gradients reduced half as often (accumulation × 2)", batches.accumulated(2)),
     WhatIfKind("gas-x4", "gradients reduced a quarter as often (accumulation × 4)", batches.accumulated(4)),
     WhatIfKind(
-        "micro-batch-x2", "twice the micro-batch, in operators that take twice as long", batches.larger
+        "micro-batch-x2",
+        "twice the micro-batch, in operators that take twice as long",
+        batches.larger,
+        same_work=False,
     ),
     WhatIfKind("micro-batches-x2", "twice the micro-batches through the pipeline", batches.more_in_pipeline),
     WhatIfKind("one-bucket", "gradients in buckets of 25 MB", network.larger_buckets),
@@ -75,5 +86,10 @@ WHAT_IFS: tuple[WhatIfKind, ...] = (
     ),
     WhatIfKind("bandwidth-x2", "twice the bandwidth, by the job's own α and β", network.changed(1, 0.5)),
     WhatIfKind("latency-half", "half the latency, by the job's own α and β", network.changed(0.5, 1)),
-    WhatIfKind("products-x2", "matrix products twice as fast, as bf16 may make them", _faster_products),
+    WhatIfKind(
+        "products-x2",
+        "matrix products twice as fast, as bf16 may make them",
+        _faster_products,
+        same_work=False,
+    ),
 )

@@ -20,13 +20,15 @@ class Trial(NamedTuple):
 
 
 class Verified(NamedTuple):
-    """A prediction beside its two runs. Nanoseconds per step, means; predicted: for a run as the unchanged one."""
+    """A prediction beside its two runs. Nanoseconds per step, means; predicted: for a run as the unchanged one, whose
+    operators take `slower` times as long as the unchanged one's."""
 
     unchanged_ns: float
     predicted_ns: float
     low_ns: float | None
     high_ns: float | None
     measured_ns: float
+    slower: float
 
     @property
     def held(self) -> bool | None:
@@ -59,18 +61,30 @@ def _trial(s: Summary, what_if: WhatIf) -> Trial | None:
 def verify(s: Summary, what_if: WhatIf, unchanged: Summary, changed: Summary) -> Verified:
     """The prediction scaled to the unchanged run, beside the changed one's step for the same work.
 
+    Where the change leaves the model's operators as they are, what they take in both runs tells how far the machine was
+    slower in one of them, and the prediction is scaled by that, too.
+
     Raises:
         WorkError: a run has no steps that could be replayed.
     """
     replay, now, then = _replay(s), _replay(unchanged), _replay(changed)
-    scale = now.step_ns / replay.step_ns
+    slower = _slower(what_if, now, then)
+    scale = slower * now.step_ns / replay.step_ns
     return Verified(
         unchanged_ns=now.step_ns,
         predicted_ns=scale * what_if.step_ns,
         low_ns=None if what_if.low_ns is None else scale * what_if.low_ns,
         high_ns=None if what_if.high_ns is None else scale * what_if.high_ns,
         measured_ns=then.step_ns / what_if.per,
+        slower=slower,
     )
+
+
+def _slower(what_if: WhatIf, unchanged: Replay, changed: Replay) -> float:
+    """How much longer the same operators took in the changed run; 1 where they are not the same."""
+    if not what_if.same_work or not unchanged.model_work_ns or not changed.model_work_ns:
+        return 1.0
+    return changed.model_work_ns / what_if.per / unchanged.model_work_ns
 
 
 def _replay(s: Summary) -> Replay:

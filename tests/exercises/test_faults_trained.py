@@ -41,6 +41,9 @@ def check(folder: Path) -> None:
         assert [line["step"] for line in found["host-stall"]] == ([1, 3, 5] if rank == 0 else [])
         pauses = [line for line in injected if line["fault"] == "pause"]
         assert pauses and all(line["ns"] >= 50_000_000 for line in pauses)
+        assert sum(step["continued"] for step in steps) in (len(pauses) - 1, len(pauses)), (
+            "the last may be late"
+        )
         assert all(
             steps[line["step"]]["data_ns"] >= line["ns"] >= 150_000_000 for line in found["data-stall"]
         )

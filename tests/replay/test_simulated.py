@@ -79,9 +79,25 @@ def test_a_process_that_is_stopped_inside_its_operators_was_paused_or_had_no_cor
     _, lost = replayed(CpuJob(stopped).traces())
     assert (lost[0].cause, lost[0].ranks, lost[0].phase) == ("pause", [1], None)
     assert lost[0].lost_ns == pytest.approx(usually(stopped) - usually(COSTS), rel=0.05)
-    waited = [RankTraining(rank=1, core_wait_ns=9 * MS)]
+    waited = [RankTraining(rank=1, core_wait_ns=16 * MS)]
     _, lost = replayed(CpuJob(stopped).traces(), waited)
     assert (lost[0].cause, lost[0].ranks) == ("noisy-neighbour", [1])
+
+
+def test_a_process_that_is_stopped_between_its_operators_has_no_stall_of_its_own() -> None:
+    """Each time it is between two others: the program has no stall there in other steps."""
+    stopped = replace(COSTS, strays={(1, step): 25 * MS for step in (1, 3, 6)})
+    _, lost = replayed(CpuJob(stopped).traces())
+    assert (lost[0].cause, lost[0].ranks, lost[0].phase) == ("pause", [1], None)
+    assert lost[0].lost_ns == pytest.approx(usually(stopped) - usually(COSTS), rel=0.05)
+
+
+def test_a_process_that_counted_its_stops_is_charged_with_what_it_held_up_of_messages() -> None:
+    stopped = replace(COSTS, strays={(1, 1): 25 * MS, (1, 4): 25 * MS}, late={2: 25 * MS, 6: 25 * MS})
+    counted = [RankTraining(rank=0, continued=0), RankTraining(rank=1, continued=4)]
+    _, lost = replayed(CpuJob(stopped).traces(), counted)
+    assert (lost[0].cause, lost[0].ranks) == ("pause", [1])
+    assert lost[0].lost_ns == pytest.approx(usually(stopped) - usually(COSTS), rel=0.05)
 
 
 def test_one_rank_with_more_to_compute_is_told_from_one_with_longer_sequences() -> None:
@@ -98,6 +114,7 @@ def test_more_to_compute_in_every_second_step_is_found() -> None:
     more = replace(COSTS, more={(1, step): 12 for step in (1, 3, 5, 7)})
     _, lost = replayed(CpuJob(more).traces())
     assert (lost[0].cause, lost[0].every) == ("extra-compute", 2)
+    assert lost[0].lost_ns == pytest.approx(usually(more) - usually(COSTS), rel=0.05)
 
 
 def test_a_healthy_job_has_no_departure_from_its_usual_course() -> None:

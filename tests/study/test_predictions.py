@@ -163,6 +163,18 @@ def test_a_larger_step_is_measured_by_the_work_of_one_of_now() -> None:
     assert found.measured_ns == 70 * MS and found.held
 
 
+@pytest.mark.parametrize(("same", "expected"), [(True, 70 * 1.2), (False, 70)])
+def test_the_prediction_is_scaled_by_what_the_same_operators_took(same: bool, expected: float) -> None:
+    now, then = stepping(90.1), stepping(168)
+    for run, ms in ((now, 40), (then, 96)):
+        assert run.replay is not None
+        run.replay = run.replay.model_copy(update={"model_work_ns": ms * MS})
+    twice = what_if("micro-batches-x2", per=2, same_work=same)
+    found = verify(job(replayed=replay()), twice, now, then)
+    assert found.predicted_ns == pytest.approx(expected * MS)
+    assert found.measured_ns == 84 * MS and found.slower == pytest.approx(1.2 if same else 1)
+
+
 def test_without_an_interval_nothing_holds() -> None:
     unknown = what_if("gas-x2", low_ns=None, high_ns=None)
     assert verify(job(replayed=replay()), unknown, stepping(90), stepping(70)).held is None

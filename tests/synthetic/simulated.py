@@ -18,8 +18,9 @@ Where = tuple[int, int]  # rank, step
 class Costs:
     """What a step of every rank costs, in nanoseconds; extra costs by (rank, step).
 
-    stalls: of the host at the begin of `stalled`; held: of the operator in the middle of forward; more: further
-    operators in forward; factor: of all operators of a rank.
+    stalls: of the host at the begin of `stalled`; held: of the operator in the middle of forward; strays: of the host
+    between operators of forward, each step after another one; late: of the last message of a step, by the step alone;
+    more: further operators in forward; factor: of all operators of a rank.
     """
 
     ranks: int = 2
@@ -35,6 +36,8 @@ class Costs:
     stalled: str = "forward"
     stalls: Mapping[Where, int] = field(default_factory=dict)
     held: Mapping[Where, int] = field(default_factory=dict)
+    strays: Mapping[Where, int] = field(default_factory=dict)
+    late: Mapping[int, int] = field(default_factory=dict)
     more: Mapping[Where, int] = field(default_factory=dict)
     factor: Mapping[int, float] = field(default_factory=dict)
 
@@ -79,7 +82,7 @@ class CpuJob(_Job):
             issued.append(self._compute("backward", rank, step))
         reduces = step % c.accumulation == c.accumulation - 1
         if reduces:
-            self._reduce(issued)
+            self._reduce(issued, c.late.get(step, 0))
         for rank in range(c.ranks):
             if reduces:
                 begin = self.now[rank]
@@ -110,7 +113,8 @@ class CpuJob(_Job):
         for i in range(count):
             held = c.held.get((rank, step), 0) if phase == "forward" and i == c.operators // 2 else 0
             self._operator(rank, MM if i % 2 else ADD, round(c.operator_ns * c.factor.get(rank, 1)) + held)
-            self.now[rank] += c.gap_ns
+            stray = phase == "forward" and i == (5 * step + 2) % c.operators
+            self.now[rank] += c.gap_ns + (c.strays.get((rank, step), 0) if stray else 0)
             if count - i <= c.messages:
                 issued.append(self.now[rank] - 10 * US)
         self._range(phase, rank, begin)
@@ -129,12 +133,12 @@ class CpuJob(_Job):
             launch_thread=MAIN,
         )
 
-    def _reduce(self, issued: list[list[int]]) -> None:
+    def _reduce(self, issued: list[list[int]], late_ns: int) -> None:
         """All messages one after the other; then the ranks go on."""
         free = 0
-        for calls in zip(*issued, strict=True):
+        for number, calls in enumerate(zip(*issued, strict=True), 1):
             arrived = [max(call + 50 * US, free) for call in calls]
-            free = max(arrived) + self.costs.transfer_ns
+            free = max(arrived) + self.costs.transfer_ns + (late_ns if number == len(issued[0]) else 0)
             for rank, made in enumerate(self.made):
                 made.collective(arrived[rank], free, size=1 << 20, members=self.costs.ranks)
                 span = {"activity": Activity.CPU_COLLECTIVE, "stream": GLOO_THREAD, "launch_thread": MAIN}

@@ -88,6 +88,7 @@ class RankTraining(SummaryPart):
     cores: str | None = None
     core_wait_ns: int | None = None
     collector_ns: int | None = None
+    continued: int | None = None
     written_bytes: int | None = None
 
 

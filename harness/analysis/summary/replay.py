@@ -44,6 +44,9 @@ class WhatIf(SummaryPart):
     gain: float  # share of the step
     bound: bool = False
     per: int = 1  # micro-batches of now in the changed step, by which step_ns is divided
+    same_work: bool = (
+        False  # the model's operators are the same with it: what they take tells runs' machines apart
+    )
 
 
 class Replay(SummaryPart):
@@ -58,5 +61,8 @@ class Replay(SummaryPart):
     replayed_ns: int
     error: float
     ideal_network_ns: int | None = None  # the step with messages that take no time
+    model_work_ns: int | None = (
+        None  # operators of forward and backward on CPUs, kernels on GPUs; median step
+    )
     alone: int = 0  # collectives whose other ranks are not known
     what_ifs: list[WhatIf] = Field(default_factory=list)

@@ -1,0 +1,130 @@
+"""Rules about a host that stands still: for data, in a phase, before a message, stopped, or without a core."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from harness.common.metrics_lines import how_many
+from harness.replay.scene import Scene, slots
+from harness.replay.sorts import BACKWARD, DATA, FORWARD, OPTIMIZER, OTHER, Sort
+from harness.replay.suspect import Cause, Suspect, culprits
+from harness.replay.taken_out import LEAST, taken_out, without_time
+
+STALLED = (Sort.HOST_STALL,)
+HELD = (Sort.HOST_STALL, Sort.HOST_HELD)
+STALLING = (FORWARD, BACKWARD, OPTIMIZER, OTHER)
+CHECKPOINT_BYTES = 100_000  # written per step, of which a training's own lines are a thousandth
+SLOW_DATA = 0.05  # of a step: loading data takes some time in every program
+_MOST = 0.5
+_WAITING = 0.25  # of a step without a core: less is usual where ranks have few cores for their threads
+_RUNNING = (Sort.HOST_WORK, Sort.HOST_PRODUCT, Sort.HOST_GAP)
+
+
+def data(scene: Scene) -> Iterator[Suspect]:
+    """The host waits in data loading, also where no single wait is long."""
+    least = SLOW_DATA * scene.step_ns
+    sorts: tuple[Sort, ...] = HELD
+    if scene.of((Sort.HOST_GAP,), DATA).mean() > least:
+        sorts = (Sort.HOST_GAP, Sort.HOST_WORK, *HELD)
+    if scene.of(sorts, DATA).mean(axis=1).max() > least:
+        yield from without_time(scene, Cause.DATA_STALL, slots(sorts, DATA), DATA)
+
+
+def host(scene: Scene) -> Iterator[Suspect]:
+    """The host stands still in a phase, between operators."""
+    for phase in STALLING:
+        for found in without_time(scene, Cause.HOST_STALL, slots(STALLED, phase), phase):
+            yield replace(found, cause=_kind_of_stall(scene, found))
+
+
+def _kind_of_stall(scene: Scene, found: Suspect) -> Cause:
+    """What the process's own counters say about a stall: Python's collector ran, or much was written meanwhile."""
+    who = list(found.processes)
+    stalled = scene.of(STALLED, found.phase).mean(axis=1)[who]
+    if (scene.counted("collector_ns")[who] > _MOST * stalled).all():
+        return Cause.GARBAGE
+    written = scene.counted("written_bytes")[who]
+    return Cause.CHECKPOINT if (written > CHECKPOINT_BYTES).all() else Cause.HOST_STALL
+
+
+def sending(scene: Scene) -> Iterator[Suspect]:
+    """A rank's messages start late: it has come to them, and they are not issued."""
+    chosen = slots((Sort.HOST_SENDING,))
+    yield from without_time(scene, Cause.SLOW_LINK, chosen, None)
+
+
+def stopped(scene: Scene) -> Iterator[Suspect]:
+    """Processes stand still anywhere, also inside operators, and not because they have no core."""
+    held, waited = scene.of((Sort.HOST_HELD,)).mean(axis=1), scene.counted("core_wait_ns")
+    continued = scene.counted("continued")
+    if continued.any():
+        yield from _continued(scene, tuple(np.flatnonzero(continued > _MOST * continued.max()).tolist()))
+        return
+    processes = tuple(p for p in culprits(held) if waited[p] < _MOST * held[p])
+    if processes and held[list(processes)].mean() > LEAST * scene.step_ns:
+        yield taken_out(scene, Cause.PAUSE, None, dict.fromkeys(processes, slots((Sort.HOST_HELD,))))
+
+
+def _continued(scene: Scene, processes: tuple[int, ...]) -> Iterator[Suspect]:
+    """Processes that were stopped and continued, by their own count. They hold up their own operators and all ranks'
+    messages; what was held up for less than half a usual stop was so for another reason."""
+    job, count = scene.job, int(scene.counted("continued")[list(processes)].max())
+    amounts = job.amounts
+    host = np.isin(amounts.slot, slots((Sort.HOST_HELD,))) & np.isin(job.process[amounts.arc], processes)
+    held = host | np.isin(amounts.slot, slots((Sort.TRANSFER_HELD, Sort.WAIT_HELD)))
+    by_arc = np.bincount(amounts.arc[held], amounts.ns[held], job.arcs)
+    step = job.step
+    longest = np.zeros(job.measured.shape[1])
+    np.maximum.at(longest, step[step >= 0], by_arc[step >= 0])
+    recorded = scene.recorded(processes[0])
+    share = min(count / max(recorded.steps_counted if recorded else 0, count, 1), 1.0)
+    usual = float(np.median(np.sort(longest)[::-1][: max(round(share * len(longest)), 1)]))
+    less = np.where(by_arc >= _MOST * usual, by_arc, 0)
+    hits = longest >= _MOST * usual
+    if usual < LEAST * scene.step_ns:
+        return
+    yield Suspect(
+        Cause.PAUSE,
+        processes,
+        None,
+        hits,
+        job.lengths - np.rint(less).astype(np.int64),
+        f"{usual / 1e6:.1f} ms in {np.count_nonzero(hits)} of {len(hits)} steps; "
+        f"continued (SIGCONT) {count} times while recorded",
+        counted=True,
+    )
+
+
+def without_core(scene: Scene) -> Iterator[Suspect]:
+    """Processes are ready to run and have no core, by the operating system's own count."""
+    waited = scene.counted("core_wait_ns")
+    processes = tuple(p for p in culprits(waited) if waited[p] > _WAITING * scene.step_ns)
+    if not processes:
+        return
+    factor = scene.job.unchanged()
+    for process in processes:
+        chosen = slots((*_RUNNING, Sort.HOST_HELD))
+        mine = float(scene.time_ns[process][:, chosen].sum(axis=1).mean())
+        factor[process, chosen] = max(1 - waited[process] / max(mine, 1.0), 0.0)
+    each = waited[list(processes)].mean() / 1e6
+    yield Suspect(
+        _neighbour(scene, processes[0]),
+        processes,
+        None,
+        np.ones(scene.job.measured.shape[1], np.bool_),
+        scene.job.scaled(factor),
+        f"ready to run and without a core for {each:.1f} ms of each step",
+    )
+
+
+def _neighbour(scene: Scene, process: int) -> Cause:
+    """Who had the core: another rank of this job that is bound to the same too few cores, or somebody else."""
+    own = scene.recorded(process)
+    if own is None or own.cores is None:
+        return Cause.NOISY_NEIGHBOUR
+    others = (scene.recorded(p) for p in range(scene.processes))
+    sharing = [o for o in others if o is not None and o.host == own.host and o.cores == own.cores]
+    return Cause.PINNED_TOGETHER if len(sharing) > how_many(own.cores) else Cause.NOISY_NEIGHBOUR
