@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -53,7 +54,9 @@ def test_faults_that_were_changed_start_nothing(tmp_path: Path) -> None:
 def test_a_list_of_processes_does_not_say_what_a_side_process_does() -> None:
     stopper = SideProcess("stopper", os.getpid())
     try:
-        words = Path(f"/proc/{stopper.pid}/cmdline").read_text()
+        words, until = "", time.monotonic() + 30
+        while not words and time.monotonic() < until:  # a process that has just begun has none yet
+            words = Path(f"/proc/{stopper.pid}/cmdline").read_text()
     finally:
         stopper.close()
     assert words and "stopper" not in words
