@@ -22,6 +22,7 @@ EARLY_NS = (
     100_000  # by how much clocks and spans may be wrong before "done before the last arrived" is believed
 )
 TOGETHER_NS = 500_000  # ends of one collective on two processes
+_IMPOSSIBLE = 0.1  # of the receives may end before their send begins: a record may be late
 WAITED_NS = 300_000  # a shorter collective may be one process's own
 _HELD_FACTOR = 2  # a transfer of so many times the usual one was held up, if it is also a stall
 Process = tuple[str, int | None]  # its trace and its pid
@@ -178,8 +179,8 @@ def _pairs(
 ) -> Iterator[_Shared]:
     """Sends and receives: the k-th send of one process is the k-th receive of another.
 
-    A record does not name the other one. Of two processes it is known; of more it is the one for which no receive ends
-    before its send begins, and which is done soonest after both began."""
+    A record does not name the other one. Of two processes it is known; of more it is the one whose receives do not end
+    before the sends begin, and end soonest after both began."""
     of_all: list[tuple[int, CollectiveRows, list[I64]]] = []
     for part in parts:
         if _process(part) in place:
@@ -187,29 +188,31 @@ def _pairs(
             kinds = np.array([*(key.kind for key in rows.keys), ""])[rows.key]
             of_all.append((place[_process(part)], rows, [np.flatnonzero(kinds == k) for k in POINT_TO_POINT]))
     of_all = [of for of in of_all if any(len(rows) for rows in of[2])]
-    taken: set[int] = set()
-    for a, rows, (sends, *_) in of_all:
-        others = [
-            (_done_after(time, nodes[a], sends, nodes[b], receives) if len(of_all) > 2 else 0, b, receives)
-            for b, _, (_, receives, *_) in of_all
-            if b != a and b not in taken and 0 < len(sends) == len(receives)
-        ]
-        possible = [other for other in others if other[0] is not None]
-        if possible:
-            _, b, receives = min(possible, key=lambda other: other[:2])
-            taken.add(b)
+    possible = [
+        (after, i, j)
+        for i, (a, _, (sends, *_)) in enumerate(of_all)
+        for j, (b, _, (_, receives, *_)) in enumerate(of_all)
+        if i != j and 0 < len(sends) == len(receives)
+        if (after := done_after(time, nodes[a], sends, nodes[b], receives)) is not None or len(of_all) == 2
+    ]
+    senders, receivers = set[int](), set[int]()
+    for _, i, j in sorted(possible, key=lambda found: found[0] or 0):
+        if i not in senders and j not in receivers:
+            senders.add(i)
+            receivers.add(j)
+            (a, rows, (sends, *_)), (b, _, (_, receives, *_)) = of_all[i], of_all[j]
             calls = [Call("send", int(phase)) for phase in rows.phase[sends]]
             yield _Shared([a, b], np.stack([sends, receives]), rows.bytes[sends], calls)
 
 
-def _done_after(time: I64, own: Nodes, sends: I64, other: Nodes, receives: I64) -> float | None:
-    """How long after both began receives usually end, in ns; None where one ends before its send begins."""
+def done_after(time: I64, own: Nodes, sends: I64, other: Nodes, receives: I64) -> float | None:
+    """How long after both began receives usually end, in ns; None where too many end before their send begins."""
     inside = (own.arrive[sends] >= 0) & (other.arrive[receives] >= 0)
     begin, meant = time[own.arrive[sends[inside]]], time[other.arrive[receives[inside]]]
     end = time[other.done[receives[inside]]]
-    if not len(end) or (end < begin - EARLY_NS).any():
+    if not len(end) or np.count_nonzero(end < begin - EARLY_NS) > _IMPOSSIBLE * len(end):
         return None
-    return float(np.median(end - np.maximum(begin, meant)))
+    return float(np.median(np.maximum(end - np.maximum(begin, meant), 0)))
 
 
 def _by_ends(
