@@ -6,11 +6,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from harness.common.metrics_lines import how_many
 from harness.replay.scene import Scene, slots
 from harness.replay.sorts import BACKWARD, DATA, FORWARD, OPTIMIZER, OTHER, Sort
-from harness.replay.suspect import Cause, Suspect, culprits
+from harness.replay.suspect import Cause, Suspect, culprits, hit, is_regular
 from harness.replay.taken_out import LEAST, taken_out, without_time
 
 STALLED = (Sort.HOST_STALL,)
@@ -30,13 +31,16 @@ def data(scene: Scene) -> Iterator[Suspect]:
     if scene.of((Sort.HOST_GAP,), DATA).mean() > least:
         sorts = (Sort.HOST_GAP, Sort.HOST_WORK, *HELD)
     if scene.of(sorts, DATA).mean(axis=1).max() > least:
-        yield from without_time(scene, Cause.DATA_STALL, slots(sorts, DATA), DATA)
+        found = without_time(scene, Cause.DATA_STALL, slots(sorts, DATA), DATA)
+        yield from (own for own in found if not _of_stops(scene, DATA)[list(own.processes)].all())
 
 
 def host(scene: Scene) -> Iterator[Suspect]:
     """The host stands still in a phase, between operators."""
     for phase in STALLING:
         for found in without_time(scene, Cause.HOST_STALL, slots(STALLED, phase), phase):
+            if _of_stops(scene, phase)[list(found.processes)].all():
+                continue
             yield replace(found, cause=_kind_of_stall(scene, found))
 
 
@@ -68,13 +72,23 @@ def stopped(scene: Scene) -> Iterator[Suspect]:
         yield taken_out(scene, Cause.PAUSE, None, dict.fromkeys(processes, slots((Sort.HOST_HELD,))))
 
 
+def _of_stops(scene: Scene, phase: int) -> NDArray[np.bool_]:
+    """Which processes counted stops and stand still in a phase at no regular steps: there, too, they were stopped."""
+    regular = [is_regular(hit(by_step)) for by_step in scene.of(HELD, phase)]
+    found: NDArray[np.bool_] = (scene.counted("continued") > 0) & ~np.array(regular)
+    return found
+
+
 def _continued(scene: Scene, processes: tuple[int, ...]) -> Iterator[Suspect]:
     """Processes that were stopped and continued, by their own count. They hold up their own operators and all ranks'
     messages; what was held up for less than half a usual stop was so for another reason."""
     job, count = scene.job, int(scene.counted("continued")[list(processes)].max())
     amounts = job.amounts
-    host = np.isin(amounts.slot, slots((Sort.HOST_HELD,))) & np.isin(job.process[amounts.arc], processes)
-    held = host | np.isin(amounts.slot, slots((Sort.TRANSFER_HELD, Sort.WAIT_HELD)))
+    held = np.isin(amounts.slot, slots((Sort.HOST_HELD,))) & np.isin(job.process[amounts.arc], processes)
+    for phase in (DATA, *STALLING):
+        own = np.flatnonzero(_of_stops(scene, phase))
+        held |= np.isin(amounts.slot, slots(STALLED, phase)) & np.isin(job.process[amounts.arc], own)
+    held |= np.isin(amounts.slot, slots((Sort.TRANSFER_HELD, Sort.WAIT_HELD)))
     by_arc = np.bincount(amounts.arc[held], amounts.ns[held], job.arcs)
     step = job.step
     longest = np.zeros(job.measured.shape[1])

@@ -100,6 +100,20 @@ def test_a_process_that_counted_its_stops_is_charged_with_what_it_held_up_of_mes
     assert lost[0].lost_ns == pytest.approx(usually(stopped) - usually(COSTS), rel=0.05)
 
 
+def test_a_stop_that_falls_into_data_loading_is_no_slow_data() -> None:
+    """Twice of four times it is there by chance."""
+    stopped = replace(
+        COSTS,
+        strays={(1, 1): 25 * MS, (1, 6): 25 * MS},
+        stalls={(1, 3): 25 * MS, (1, 4): 25 * MS},
+        stalled="data",
+    )
+    counted = [RankTraining(rank=0, continued=0), RankTraining(rank=1, continued=4)]
+    _, lost = replayed(CpuJob(stopped).traces(), counted)
+    assert [found.cause for found in lost if not found.standing] == ["pause"]
+    assert lost[0].lost_ns == pytest.approx(usually(stopped) - usually(COSTS), rel=0.05)
+
+
 def test_one_rank_with_more_to_compute_is_told_from_one_with_longer_sequences() -> None:
     more = replace(COSTS, more={(1, step): 12 for step in range(COSTS.steps)})
     longer = replace(COSTS, factor={1: 1.6})
