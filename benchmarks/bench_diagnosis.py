@@ -14,6 +14,7 @@ import argparse
 import json
 import time
 from collections.abc import Iterable
+from dataclasses import replace
 from multiprocessing import Pool
 from pathlib import Path
 
@@ -33,9 +34,10 @@ def make_all(out: Path, wanted: Iterable[Case], minutes: float) -> None:
             print(line(case, make(case, out)), flush=True)
 
 
-def measure_again(out: Path) -> None:
-    """Every kept run by the code of today, as many at once as there are cores."""
-    cases, places = zip(*kept(out), strict=True)
+def measure_again(out: Path, only: str) -> None:
+    """The kept runs by the code of today, as many at once as there are cores."""
+    chosen = [(case, place) for case, place in kept(out) if only in case.folder]
+    cases, places = zip(*chosen, strict=True)
     with Pool() as pool:
         for case, found in zip(cases, pool.imap(measure, places), strict=True):
             print(line(case, found), flush=True)
@@ -59,18 +61,31 @@ def main() -> None:
     parser.add_argument("--exercises", type=int, nargs="+", default=[1, 2, 3])
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--seeds", type=int, nargs="+", default=[1])
-    parser.add_argument("--only", default="", help="pairs whose first run has this in its name")
+    parser.add_argument(
+        "--only", default="", help="pairs whose first run has this in its name; of --measure: runs"
+    )
+    parser.add_argument(
+        "--turns", type=int, default=1, help="how often each pair is made, before and after in turn"
+    )
+    parser.add_argument("--what-ifs", action="store_true", help="pairs that hold a what-if against runs")
     parser.add_argument("--minutes", type=float, default=1e6)
     asked = parser.parse_args()
     if asked.make:
         chosen = (pair for seed in asked.seeds for pair in pairs(asked.exercises, asked.ranks, seed))
-        wanted = (case for pair in chosen if asked.only in pair[0].folder for case in pair)
+        wanted = (
+            replace(case, turn=turn)
+            for pair in chosen
+            if asked.only in pair[0].folder and (not asked.what_ifs or diagnosis_tables.what_if_of(pair[0]))
+            for turn in range(asked.turns)
+            for case in pair
+        )
         make_all(asked.out, wanted, asked.minutes)
     if asked.measure:
-        measure_again(asked.out)
+        measure_again(asked.out, asked.only)
     runs = [
         (case, json.loads((place / "found.json").read_text(encoding="utf-8")))
         for case, place in kept(asked.out)
+        if (place / "found.json").is_file()  # else it is being made
     ]
     for each in diagnosis_tables.tables(runs):
         print(each)

@@ -108,8 +108,10 @@ def synthetic(kernels: int) -> Trace:
             np.full(len(ranges), -1, np.int32), np.zeros(len(ranges), np.uint8),
         ),
         collectives=Collectives(
-            told, np.full(len(told), 42, np.int32), np.full(len(told), 1 << 20), np.full(len(told), -1, np.int32),
-            np.full(len(told), 43, np.int32), np.full(len(told), 4, np.int32), start[told], (start + length)[told],
+            start_ns=start[told], end_ns=(start + length)[told], event=told,
+            kind=np.full(len(told), 42, np.int32), bytes=np.full(len(told), 1 << 20),
+            dtype=np.full(len(told), -1, np.int32), group=np.full(len(told), 43, np.int32),
+            group_size=np.full(len(told), 4, np.int32), peer=np.full(len(told), -1, np.int32),
         ),
     )  # fmt: skip
 

@@ -42,7 +42,8 @@ Found = dict[str, Any]
 
 @dataclass(frozen=True)
 class Case:
-    """One training. pair: the runs that are compared with each other. words: more options of the script."""
+    """One training. pair: the runs that are compared with each other. words: more options of the script. turn: which
+    time it is made."""
 
     exercise: int
     ranks: int
@@ -50,12 +51,14 @@ class Case:
     pair: str
     fault: str | None
     words: tuple[str, ...] = ()
+    turn: int = 0
 
     @property
     def folder(self) -> str:
         """The name of its folder."""
         what = "+".join(filter(None, (self.fault, *self.words))) or "healthy"
-        return f"e{self.exercise}x{self.ranks}-s{self.seed}-{self.pair}-{what.replace('--', '')}"
+        again = f"-again{self.turn}" if self.turn else ""
+        return f"e{self.exercise}x{self.ranks}-s{self.seed}-{self.pair}-{what.replace('--', '')}{again}"
 
     @property
     def injected(self) -> dict[str, str]:

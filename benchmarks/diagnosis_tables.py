@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from statistics import mean, median
@@ -141,56 +142,75 @@ def _in_run(large: Runs) -> Iterator[str]:
 WHAT_IF_OF = {
     "data-stall": "no-data-stall",
     "long-sequences": "rank-like-others",
-    "extra-compute": "rank-like-others",
     "small-buckets": "one-bucket",
+    "pause": "no-pause",
+    "gc": "no-stall-forward",
+    "noisy-neighbour": "own-cores",
+    "pinned-together": "own-cores",
 }
 
 
 class Verified(NamedTuple):
-    """A prediction held against the run with the change. same: by what the model's operators took in both runs."""
+    """A prediction held against runs with the change. same: by what the model's operators took in both; None: they are
+    not the same. limit: only one end is predicted."""
 
     folder: str
     error: float
     same: float | None
     held: bool
+    limit: bool
 
 
 def _beside(runs: Runs) -> Iterator[str]:
-    """What-ifs against the run with the change."""
-    by_pair: defaultdict[tuple[object, ...], list[tuple[Case, Found]]] = defaultdict(list)
+    """What-ifs against runs with the change, the means of all turns of a pair."""
+    pairs: defaultdict[tuple[object, ...], list[tuple[Case, Found]]] = defaultdict(list)
     for case, found in runs:
-        by_pair[case.exercise, case.ranks, case.seed, case.pair].append((case, found))
+        pairs[case.exercise, case.ranks, case.seed, case.pair].append((case, found))
     checked: defaultdict[str, list[Verified]] = defaultdict(list)
-    for pair in by_pair.values():
-        if len(pair) == 2 and (verified := _verified(pair[0][0], pair[0][1], pair[1][1])):
-            checked[_what_if_of(pair[0][0])].append(verified)
-    every = [verified for of in checked.values() for verified in of]
+    for pair in pairs.values():
+        case = pair[0][0]
+        sides = [[f for c, f in pair if (c.fault, c.words) == side] for side in _sides(pair)]
+        if len(sides) == 2 and len(sides[0]) == len(sides[1]) and (told := _verified(case, *sides)):
+            checked[what_if_of(case)].append(told)
+    every = [told for of in checked.values() for told in of]
     for name, of in [*sorted(checked.items()), ("all", every)]:
-        same = [(v.same, v.folder) for v in of if v.same is not None]
-        yield (
-            f"what-if {name}: within 10 %: {_summed([(v.error, v.folder) for v in of], 0.1)}; "
-            + (
-                f"by the operators of both runs: {_summed(same, 0.1)}, mean {mean(e for e, _ in same):+.1%}; "
-                if same
-                else ""
-            )
-            + f"interval held in {sum(v.held for v in of)} of {len(of)}"
+        predicted = [told for told in of if not told.limit]
+        best = [(told.error if told.same is None else told.same, told.folder) for told in predicted]
+        whole = [(told.error, told.folder) for told in predicted]
+        yield f"what-if {name}: interval held in {sum(told.held for told in of)} of {len(of)}" + (
+            f"; within 10 %: {_summed(best, 0.1)}, mean {mean(e for e, _ in best):+.1%}; "
+            f"not scaled by operators: {_summed(whole, 0.1)}"
+            if predicted
+            else f"; a bound, or at most so long: {', '.join(f'{told.error:+.0%}' for told in of)}"
         )
-        yield from _worst(same or [(v.error, v.folder) for v in of])
+        yield from _worst(best)
 
 
-def _verified(case: Case, before: Found, after: Found) -> Verified | None:
-    """As harness/study/predictions.py does it, with one run before. None: no such what-if, or too small a fault."""
-    predicted = before["what_ifs"].get(_what_if_of(case))
-    if predicted is None or (case.fault and _share(case, before) < LARGE):
+def _sides(pair: Runs) -> Sequence[tuple[str | None, tuple[str, ...]]]:
+    """The two experiments of a pair, in the order in which they were made first."""
+    return list(dict.fromkeys((case.fault, case.words) for case, _ in pair))
+
+
+def _verified(case: Case, before: Sequence[Found], after: Sequence[Found]) -> Verified | None:
+    """As harness/study/predictions.py does it, means of all turns. None: no such what-if, or too small a fault."""
+    every = [found["what_ifs"].get(what_if_of(case)) for found in before]
+    predicted = [told for told in every if told is not None]
+    if len(predicted) < len(every) or (case.fault and mean(_share(case, found) for found in before) < LARGE):
         return None
-    measured = after["step_ns"] / predicted["per"]
-    slower = (
-        after["model_work_ns"] / predicted["per"] / before["model_work_ns"] if predicted["same_work"] else 1
+    told = predicted[0]
+    measured = mean(found["step_ns"] for found in after) / told["per"]
+    work = [mean(found["model_work_ns"] for found in side) for side in (before, after)]
+    slower = work[1] / told["per"] / work[0] if told["same_work"] else 1
+    low = mean(each["low_ns"] or 0 for each in predicted) * slower
+    high = mean(each["high_ns"] or math.inf for each in predicted) * slower
+    error = mean(each["step_ns"] for each in predicted) / measured
+    return Verified(
+        case.folder,
+        error - 1,
+        error * slower - 1 if told["same_work"] else None,
+        low <= measured <= high,
+        told["bound"] or told["at_most"],
     )
-    held = predicted["low_ns"] * slower <= measured <= predicted["high_ns"] * slower
-    error = predicted["step_ns"] / measured
-    return Verified(case.folder, error - 1, error * slower - 1 if predicted["same_work"] else None, held)
 
 
 def _healthy(healthy: Runs) -> Iterator[str]:
@@ -206,11 +226,14 @@ def _healthy(healthy: Runs) -> Iterator[str]:
         yield f"a healthy run beside the one of its exercise before it: within 10 %: {_summed(differences, 0.1)}"
 
 
-def _what_if_of(case: Case) -> str:
+def what_if_of(case: Case) -> str:
+    """The what-if that the second run of its pair makes true; empty: none does."""
     if not case.fault:
         return case.pair.split(".")[0]
     if _cause(case) == "host-stall":
         return f"no-stall-{case.injected['in']}"
+    if _cause(case) == "extra-compute":
+        return "no-extra-compute" if "every" in case.injected else "rank-like-others"
     return WHAT_IF_OF.get(_cause(case), "")
 
 

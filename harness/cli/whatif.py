@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from harness.report.tables.screen import Screen
 
 MOST_VERIFIED = 20
+MOST_TIMES = 20
 
 
 def whatif(
@@ -36,6 +37,15 @@ def whatif(
             show_default=False,
         ),
     ] = None,
+    times: Annotated[
+        int,
+        typer.Option(
+            metavar="K",
+            min=1,
+            max=MOST_TIMES,
+            help="with --verify: make both runs K times in turn, and compare the means",
+        ),
+    ] = 1,
     as_json: JsonOption = False,
 ) -> int:
     """What a step would take with one thing changed, best first, by a replay of the run's events."""
@@ -43,11 +53,13 @@ def whatif(
 
     if verify and len(paths) > 1:
         raise RequestError(f"--verify makes runs of one run: give one, not {len(paths)}")
+    if times > 1 and not verify:
+        raise RequestError(f"--times {times} is how often --verify makes its runs: add --verify, or drop it")
     summaries = _jobs(paths)
     answered = all(why_no_answer(s) is None for s in summaries)
     if not as_json:
         print("\n\n".join("\n".join(_lines(s)) for s in summaries), flush=True)
-    verified = _verified(paths[0], summaries[0], verify, as_json) if verify and answered else []
+    verified = _verified(paths[0], summaries[0], (verify, times), as_json) if verify and answered else []
     if as_json:
         rows = [_as_data(s) for s in summaries]
         if verify:
@@ -73,7 +85,7 @@ def _jobs(paths: list[str]) -> list[Summary]:
 def _lines(s: Summary) -> Iterator[str]:
     """The table, with each change's command below its row."""
     from harness.cli.screen import columns
-    from harness.explain.replayed import has_marked_steps, why_no_answer
+    from harness.explain.replayed import has_marked_steps, what_is_not_charged, why_no_answer
     from harness.format.format import duration, percent
     from harness.report.tables.replay import WHAT_IFS
     from harness.report.tables.screen import WIDTH, Screen
@@ -88,6 +100,7 @@ def _lines(s: Summary) -> Iterator[str]:
     whole = "A step takes" if has_marked_steps(s) else "No steps are marked, so all that was recorded is one:"
     again = f"replayed with nothing changed {duration(replay.replayed_ns)}, {percent(replay.error)} off"
     yield f"{whole} {duration(replay.step_ns)}{mean}; {again}."
+    yield from screen.wrapped(what_is_not_charged(s) or "")
     yield ""
     rows = WHAT_IFS.rows(s)
     if not rows:
@@ -121,13 +134,15 @@ def _as_data(s: Summary) -> dict[str, Any]:
     return {"of": place_of(s), "no_answer": why_no_answer(s), **told, "what_ifs": changes}
 
 
-def _verified(token: str, s: Summary, most: int, as_json: bool) -> list[dict[str, Any]]:
+def _verified(token: str, s: Summary, asked: tuple[int, int], as_json: bool) -> list[dict[str, Any]]:
+    """asked: how many changes, and how many runs of each."""
     from harness.cli.whatif_verify import lines_of, make_runs, record_of, row_of
     from harness.study.predictions import trials
 
+    most, times = asked
     rows, planned, record = [], trials(s, most), record_of(token)
     for trial in planned:
-        made = make_runs(record, trial, quiet=as_json)
+        made = make_runs(record, trial, times, quiet=as_json)
         rows.append(row_of(s, trial, made))
         if not as_json:
             print("\n".join(lines_of(s, trial, made)), flush=True)

@@ -1,4 +1,4 @@
-"""`slurm.sh whatif --verify`: makes the two runs of a what-if, one after the other, and prints what came of it."""
+"""`slurm.sh whatif --verify`: makes the runs of a what-if, without and with it in turn, and prints what came of it."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from harness.study.predictions import Trial, Verified, verify
 _NOTICEABLE = 0.02
 
 
-class Pair(NamedTuple):
-    """The run as it was, made again, and the run with the change."""
+class Made(NamedTuple):
+    """The runs as it was, made again, and the runs with the change."""
 
-    unchanged: Run
-    changed: Run
+    unchanged: list[Run]
+    changed: list[Run]
 
 
 def record_of(token: str) -> Record:
@@ -43,15 +43,18 @@ def record_of(token: str) -> Record:
     return find_run(token).record
 
 
-def make_runs(record: Record, trial: Trial, quiet: bool) -> Pair:
-    """Start both and wait for their ends; nothing is overwritten.
+def make_runs(record: Record, trial: Trial, times: int, quiet: bool) -> Made:
+    """Start each so many times in turn, and wait for their ends; nothing is overwritten.
 
     Raises:
         RequestError: a run cannot be made.
         WorkError: a run did not complete.
     """
-    first = _made(record.experiment, record.site, again(record), quiet)
-    return Pair(first, _made(trial.changed, record.site, shlex.split(trial.command)[1:], quiet))
+    made = Made([], [])
+    for _ in range(times):
+        made.unchanged.append(_made(record.experiment, record.site, again(record), quiet))
+        made.changed.append(_made(trial.changed, record.site, shlex.split(trial.command)[1:], quiet))
+    return made
 
 
 def _made(experiment: Experiment, site: Site, command: list[str], quiet: bool) -> Run:
@@ -64,19 +67,23 @@ def _made(experiment: Experiment, site: Site, command: list[str], quiet: bool) -
     return run
 
 
-def _outcome(s: Summary, trial: Trial, made: Pair) -> Verified:
-    unchanged, changed = (load_summary(str(run.path))[1] for run in made)
+def _outcome(s: Summary, trial: Trial, made: Made) -> Verified:
+    unchanged, changed = ([load_summary(str(run.path))[1] for run in runs] for runs in made)
     return verify(s, trial.what_if, unchanged, changed)
 
 
-def lines_of(s: Summary, trial: Trial, made: Pair) -> Iterator[str]:
+def _names(runs: list[Run]) -> str:
+    return f"mean of {', '.join(run.job_id for run in runs)}" if len(runs) > 1 else runs[0].job_id
+
+
+def lines_of(s: Summary, trial: Trial, made: Made) -> Iterator[str]:
     """The prediction, its interval, and the measured step, in words."""
     found = _outcome(s, trial, made)
     held = {True: "the interval held", False: "the interval did not hold", None: "there is no interval"}[
         found.held
     ]
     yield f"\nverified: {trial.what_if.meaning}"
-    yield f"  unchanged, {made.unchanged.job_id}: {duration(found.unchanged_ns)} a step"
+    yield f"  unchanged, {_names(made.unchanged)}: {duration(found.unchanged_ns)} a step"
     interval = (
         "" if found.held is None else f" ({duration_range(found.low_ns, found.high_ns)}, 95 % interval)"
     )
@@ -86,17 +93,17 @@ def lines_of(s: Summary, trial: Trial, made: Pair) -> Iterator[str]:
         longer = "longer" if found.slower > 1 else "shorter"
         yield f"    its operators, which are the same, took {abs(found.slower - 1):.0%} {longer} than there: counted in"
     share = f", 1/{per} of its step, which does {per} times the work" if per > 1 else ""
-    yield f"  measured, {made.changed.job_id}: {duration(found.measured_ns)}{share}: {held}"
+    yield f"  measured, {_names(made.changed)}: {duration(found.measured_ns)}{share}: {held}"
 
 
-def row_of(s: Summary, trial: Trial, made: Pair) -> dict[str, Any]:
+def row_of(s: Summary, trial: Trial, made: Made) -> dict[str, Any]:
     """The same as JSON has it."""
     found = _outcome(s, trial, made)
-    runs = {"unchanged_run": made.unchanged.job_id, "changed_run": made.changed.job_id}
     return {
         "name": trial.what_if.name,
         "command": trial.command,
-        **runs,
+        "unchanged_runs": [run.job_id for run in made.unchanged],
+        "changed_runs": [run.job_id for run in made.changed],
         **found._asdict(),
         "held": found.held,
     }

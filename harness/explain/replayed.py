@@ -7,6 +7,8 @@ from harness.analysis.summary import Summary
 from harness.format.format import percent
 from harness.replay.answer import MOST_ERROR
 
+_MUCH = 0.1  # of the step
+
 
 def why_no_answer(s: Summary) -> str | None:
     """Why there is no answer; None: there is one."""
@@ -22,6 +24,17 @@ def why_no_answer(s: Summary) -> str | None:
             f"(at most {percent(MOST_ERROR)} is allowed)"
         )
     return None
+
+
+def what_is_not_charged(s: Summary) -> str | None:
+    """Which waiting has nobody who causes it, in words, where it is much."""
+    replay = s.replay
+    if replay is None or not replay.steps or replay.unknown_ns < _MUCH * replay.step_ns:
+        return None
+    return (
+        f"{percent(replay.unknown_ns / replay.step_ns)} of the step pass in collectives with ranks that were not read, "
+        "or that the traces do not tell: if one of those came late, nobody is charged with it."
+    )
 
 
 def has_marked_steps(s: Summary) -> bool:

@@ -29,8 +29,8 @@ def _unstalled(phase: str) -> FieldsOf:
     return lambda s: without_faults(s, names, phase)
 
 
-def _even(s: Summary) -> Fields | None:
-    return without_faults(s, ("extra-compute", "long-sequences", "noisy-neighbour", "uneven-stages"))
+def _without(*names: str) -> FieldsOf:
+    return lambda s: without_faults(s, names)
 
 
 def _bf16(s: Summary) -> Fields | None:
@@ -56,10 +56,6 @@ def _more_micro_batches(s: Summary) -> Fields | None:
     return {"global_batch_size": 2 * batch} if batch else None
 
 
-def _larger_buckets(s: Summary) -> Fields | None:
-    return without_faults(s, ("small-buckets",))
-
-
 def _no_option(s: Summary) -> Fields | None:
     return None
 
@@ -67,12 +63,17 @@ def _no_option(s: Summary) -> Fields | None:
 FIELDS: dict[str, FieldsOf] = {
     "no-data-stall": _prompt_data,
     **{f"no-stall-{phase}": _unstalled(phase) for phase in PHASES[:3]},  # forward, backward, optimizer
-    "rank-like-others": _even,
+    "no-stall-between": _without("checkpoint"),
+    "no-pause": _without("pause"),
+    "own-cores": _without("pinned-together", "noisy-neighbour"),
+    "no-late-messages": _without("slow-link"),
+    "no-extra-compute": _without("extra-compute"),
+    "rank-like-others": _without("extra-compute", "long-sequences", "noisy-neighbour", "uneven-stages"),
     "gas-x2": _accumulated(2),
     "gas-x4": _accumulated(4),
     "micro-batch-x2": _larger_micro_batch,
     "micro-batches-x2": _more_micro_batches,
-    "one-bucket": _larger_buckets,
+    "one-bucket": _without("small-buckets"),
     "products-x2": _bf16,
     "no-host-gaps": _no_option,
     "free-communication": _no_option,

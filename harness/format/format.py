@@ -27,13 +27,16 @@ def duration(ns: float | None) -> str:
 
 
 def duration_range(low_ns: float | None, high_ns: float | None) -> str:
-    """Two durations; a shared unit stands once. A dash where either is not known.
+    """Two durations; a shared unit stands once. A dash where no end is known.
 
-    >>> duration_range(20_100_000, 24_900_000), duration_range(900_000, 1_100_000), duration_range(None, None)
-    ('20.1 to 24.9 ms', '900 µs to 1.10 ms', '–')
+    >>> duration_range(20_100_000, 24_900_000), duration_range(900_000, 1_100_000)
+    ('20.1 to 24.9 ms', '900 µs to 1.10 ms')
+    >>> duration_range(None, 5_000_000), duration_range(5_000_000, None), duration_range(None, None)
+    ('up to 5.00 ms', 'from 5.00 ms', '–')
     """
     if low_ns is None or high_ns is None:
-        return "–"
+        known = high_ns if low_ns is None else low_ns
+        return "–" if known is None else f"{'up to' if low_ns is None else 'from'} {duration(known)}"
     low, high = duration(low_ns), duration(high_ns)
     unit = high.rpartition(" ")[2]
     return f"{low.removesuffix(f' {unit}')} to {high}"

@@ -13,6 +13,7 @@ from harness.analysis.summary import RankTraining, Replay, TimeLost, WhatIf
 from harness.replay import network
 from harness.replay.edits import Edited, gains
 from harness.replay.job import JobGraph, join_job
+from harness.replay.meetings import EARLY, WAITED_NS
 from harness.replay.packed import unpack_graph
 from harness.replay.scene import Scene
 from harness.replay.solve import NoOrderError
@@ -35,13 +36,15 @@ def replay_job(
 ) -> tuple[Replay | None, list[TimeLost]]:
     """The replay of one job and the causes of lost time, largest first; None where its parts have no graphs."""
     graphs = [graph for part in parts if (graph := unpack_graph(part.graph)) is not None]
-    job = join_job(graphs, parts, world_size)
-    if job is None:
-        return None, []
-    try:
-        return _answer(Scene(job, {own.rank: own for own in training}))
-    except NoOrderError:
-        return None, []
+    for early in (EARLY, 0.0):  # where waiting goes round in a circle, fewer records are believed
+        job = join_job(graphs, parts, world_size, early)
+        if job is None:
+            break
+        try:
+            return _answer(Scene(job, {own.rank: own for own in training}))
+        except NoOrderError:
+            continue
+    return None, []
 
 
 def _answer(scene: Scene) -> tuple[Replay, list[TimeLost]]:
@@ -56,6 +59,7 @@ def _answer(scene: Scene) -> tuple[Replay, list[TimeLost]]:
         error=error,
         model_work_ns=_model_work(scene),
         alone=job.alone,
+        unknown_ns=_unknown_ns(job),
     )
     if error > MOST_ERROR:
         return replayed, []
@@ -92,6 +96,15 @@ def _model_work(scene: Scene) -> int | None:
     return round(float(np.median(work.mean(axis=0)))) or None
 
 
+def _unknown_ns(job: JobGraph) -> int:
+    """Collectives with ranks that are not known, where they are long enough to be waited in: per step, of the rank with
+    the most."""
+    inside = job.unknown[job.step[job.unknown] >= 0]
+    ns = job.lengths[inside]
+    by_process = np.bincount(job.process[inside], np.where(ns >= WAITED_NS, ns, 0), len(job.processes))
+    return int(by_process.max() / job.step_begin.shape[1])
+
+
 def _apart(suspect: Suspect) -> NDArray[np.bool_] | None:
     return suspect.steps if suspect.every is not None or suspect.counted else None
 
@@ -106,17 +119,19 @@ def _stands_out(scene: Scene, suspect: Suspect, gain: Gain) -> bool:
 
 
 def _what_if(scene: Scene, kind: WhatIfKind, edited: Edited, gain: Gain) -> WhatIf:
-    step_ns, margin = scene.step_ns - gain.mean_ns, gain.margin()
-    if margin is not None and scene.job.processes[0].on_cpu:
+    step_ns, margin, on_cpu = scene.step_ns - gain.mean_ns, gain.margin(), scene.job.processes[0].on_cpu
+    at_most = kind.more_on_cpus and on_cpu
+    if margin is not None and on_cpu:
         margin = float(np.hypot(margin, NORMAL * BETWEEN_RUNS * step_ns))
     return WhatIf(
         name=kind.name,
         meaning=kind.meaning,
         step_ns=round(step_ns),
-        low_ns=None if margin is None else round(step_ns - margin),
-        high_ns=None if margin is None else round(step_ns + margin),
+        low_ns=None if margin is None or at_most else round(step_ns - margin),
+        high_ns=None if margin is None or kind.bound else round(step_ns + margin),
         gain=gain.mean_ns / scene.step_ns,
         bound=kind.bound,
+        at_most=at_most,
         same_work=kind.same_work,
         per=edited.per,
     )

@@ -23,9 +23,7 @@ _ALIKE = 0.5  # of the longest stall of a place: those that are compared with it
 _MOST = 0.5  # of these
 _BY_CHANCE = 3.0  # times what is expected where a process is stopped at any moment
 _PRODUCTS = ("gemm", "attention")
-_HELD_FACTOR = (
-    1.5  # an operator that takes this many times its usual time was held up, if it also took STALL_NS more
-)
+_OPERATOR_HELD = 1.5  # times its usual time, from which an operator was held up, if it is also a stall
 
 
 def host_tiles(m: MeasuredProcess, window: tuple[int, int]) -> Tiles:
@@ -176,7 +174,7 @@ def _usual(length: I64, gap: NDArray[np.bool_], phase: I64, same: I64, least: in
         median_of_each(phase[gap], length[gap]), np.median(length[gap]) if gap.any() else 0
     )
     middle[~gap] = median_of_each(same[~gap], length[~gap])
-    factor = np.where(gap, 1.0, _HELD_FACTOR)
+    factor = np.where(gap, 1.0, _OPERATOR_HELD)
     return np.where((length > factor * middle) & (length - middle > least), middle, length)
 
 

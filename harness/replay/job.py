@@ -13,7 +13,7 @@ from harness.analysis.job.clocks import align_clocks
 from harness.analysis.job.matching import match_collectives
 from harness.analysis.process.part import RankPart
 from harness.replay.host import least_stall
-from harness.replay.meetings import Call, Messages, Nodes, join_messages
+from harness.replay.meetings import EARLY, Call, Meetings, Messages, Nodes, join_messages
 from harness.replay.process import ProcessGraph
 from harness.replay.solve import Schedule, schedule, solve
 from harness.replay.sorts import SLOTS
@@ -27,7 +27,8 @@ class JobGraph:
     repeated: arcs whose time is also that of others.
 
     step: of each arc, the step in which its target lies, -1 outside. step_begin, step_end: shape (processes, steps),
-    the nodes of the steps that all processes counted. alone: collectives whose other ranks are not known."""
+    the nodes of the steps that all processes counted. alone: collectives with no
+    other rank that is known. unknown: the arcs of these, and of collectives with some rank that is not known."""
 
     processes: list[ProcessGraph]
     time_ns: I64
@@ -42,6 +43,7 @@ class JobGraph:
     messages: Messages
     calls: list[Call]
     alone: int
+    unknown: I64
 
     @property
     def arcs(self) -> int:
@@ -89,9 +91,10 @@ class JobGraph:
 
 
 def join_job(
-    graphs: Sequence[ProcessGraph], parts: Sequence[RankPart], world_size: int | None
+    graphs: Sequence[ProcessGraph], parts: Sequence[RankPart], world_size: int | None, early: float = EARLY
 ) -> JobGraph | None:
-    """One graph of a job's processes; None without a step. `parts`: of the same processes."""
+    """One graph of a job's processes; None without a step. `parts`: of the same processes. early: by how much of its
+    waiting a process may seem to go on before the last one arrived."""
     graphs = sorted(graphs, key=lambda g: (-1 if g.rank is None else g.rank, g.path, g.pid or -1))
     steps = min((len(g.step_begin) for g in graphs), default=0)
     if not steps:
@@ -107,7 +110,7 @@ def join_job(
         for g, n in zip(graphs, first, strict=False)
     ]
     arcs = _arcs_of(graphs, first)
-    meetings = join_messages(time, arcs.count, nodes, matched, parts)
+    meetings = join_messages(Meetings(time, len(time), arcs.count, early), nodes, matched, parts)
     begin, end = (
         np.stack([getattr(g, name)[:steps] + n for g, n in zip(graphs, first, strict=False)])
         for name in ("step_begin", "step_end")
@@ -130,6 +133,7 @@ def join_job(
         messages=meetings.messages(),
         calls=meetings.calls,
         alone=meetings.alone_count,
+        unknown=np.concatenate([np.empty(0, np.int64), *meetings.unknown]),
     )
 
 

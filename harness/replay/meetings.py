@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from harness.analysis.job.matching import MatchedGroup
 from harness.analysis.process.collective_rows import CollectiveRows
 from harness.analysis.process.part import RankPart, unpack_rows
-from harness.replay.recurrence import median_of_each
+from harness.replay.recurrence import held_up, median_of_each
 from harness.replay.sorts import Sort, slot
 from harness.replay.timeline import Amounts, joined
 from harness.traces.trace import I64
@@ -21,10 +21,11 @@ from harness.traces.vocabulary import POINT_TO_POINT
 EARLY_NS = (
     100_000  # by how much clocks and spans may be wrong before "done before the last arrived" is believed
 )
+EARLY = 0.1  # the same, of the time that a process waited for it
 TOGETHER_NS = 500_000  # ends of one collective on two processes
+_TOGETHER = 0.02  # the same, of the time that one of them waited for it
 _IMPOSSIBLE = 0.1  # of the receives may end before their send begins: a record may be late
 WAITED_NS = 300_000  # a shorter collective may be one process's own
-_HELD_FACTOR = 2  # a transfer of so many times the usual one was held up, if it is also a stall
 Process = tuple[str, int | None]  # its trace and its pid
 
 
@@ -53,22 +54,26 @@ class Call(NamedTuple):
     phase: int
 
 
-class _Shared(NamedTuple):
-    """n collectives of r ranks: their places among the processes, each one's rows (r, n), the sizes and calls (n)."""
+class Shared(NamedTuple):
+    """n collectives of r ranks: their places among the processes, each one's rows (r, n), the sizes and calls (n).
+    whole: no other rank takes part."""
 
     places: list[int]
     rows: I64
     bytes: I64
     calls: list[Call]
+    whole: bool = True
 
 
 @dataclass
 class Meetings:
-    """The nodes and arcs between processes, as columns that grow."""
+    """The nodes and arcs between processes, as columns that grow. early: as EARLY. unknown: arcs of collectives in
+    which ranks wait that are not known; alone_count: how many have no other rank at all."""
 
     time: I64
     nodes: int
     arcs: int
+    early: float = EARLY
     times: list[I64] = field(default_factory=list)
     source: list[I64] = field(default_factory=list)
     target: list[I64] = field(default_factory=list)
@@ -76,9 +81,10 @@ class Meetings:
     amounts: list[Amounts] = field(default_factory=list)
     found: list[Messages] = field(default_factory=list)
     alone_count: int = 0
+    unknown: list[I64] = field(default_factory=list)
     calls: list[Call] = field(default_factory=list)
 
-    def join(self, shared: _Shared, arrive: I64, done: I64) -> None:
+    def join(self, shared: Shared, arrive: I64, done: I64) -> None:
         """Collectives with nodes (r, n) of r processes. One that lies outside a rank's window is not joined."""
         places = shared.places
         whole = (arrive >= 0).all(axis=0)
@@ -93,17 +99,19 @@ class Meetings:
         self.times.append(last)
         for place, own, end in zip(places, arrive, done, strict=True):
             transfer = self.time[end] - last
-            waits = transfer >= -EARLY_NS
+            waits = transfer >= -np.maximum(EARLY_NS, self.early * (self.time[end] - self.time[own]))
             self._add(place, own, hub, np.zeros(len(hub), np.int64))
-            ns = np.maximum(transfer[waits], 0)
+            ns = transfer[waits]
             arcs = self._add(place, hub[waits], end[waits], ns)
             self.found.append(Messages(arcs, size[waits], ns, call[waits]))
+            if not shared.whole:
+                self.unknown.append(arcs)
             self.alone(place, own[~waits], end[~waits])
 
     def alone(self, place: int, arrive: I64, done: I64) -> None:
         """Collectives of one process that wait for nobody that is known."""
         self.alone_count += len(arrive)
-        self._add(place, arrive, done, self.time[done] - self.time[arrive])
+        self.unknown.append(self._add(place, arrive, done, self.time[done] - self.time[arrive]))
 
     def messages(self) -> Messages:
         """All that were joined."""
@@ -114,9 +122,8 @@ class Meetings:
         """Moves what a transfer took beyond the usual of its call and size to TRANSFER_HELD, if it is a stall."""
         found = self.messages()
         alike = np.unique(np.stack([found.call, found.bytes]), axis=1, return_inverse=True)[1].reshape(-1)
-        usual = median_of_each(alike, found.ns)
-        held = (found.ns > _HELD_FACTOR * usual) & (found.ns - usual > least)
-        arcs, ns = found.arc[held], (found.ns - usual)[held]
+        more_ns = held_up(found.ns, median_of_each(alike, found.ns), least)
+        arcs, ns = found.arc[more_ns > 0], more_ns[more_ns > 0]
         less, more = (
             np.full(len(arcs), slot(sort), np.int16) for sort in (Sort.TRANSFER, Sort.TRANSFER_HELD)
         )
@@ -141,10 +148,10 @@ class Meetings:
 
 
 def join_messages(
-    time: I64, arcs: int, nodes: Sequence[Nodes], matched: Sequence[MatchedGroup], parts: Sequence[RankPart]
+    meetings: Meetings, nodes: Sequence[Nodes], matched: Sequence[MatchedGroup], parts: Sequence[RankPart]
 ) -> Meetings:
-    """The meetings of processes whose nodes are at `time`; new nodes and arcs are numbered after theirs."""
-    meetings = Meetings(time, len(time), arcs)
+    """All meetings of these processes, added to `meetings`; new nodes and arcs are numbered after theirs."""
+    time = meetings.time
     place = {own.process: i for i, own in enumerate(nodes)}
     free = [own.arrive >= 0 for own in nodes]
     for shared in [*_groups(matched, place), *_pairs(time, nodes, parts, place)]:
@@ -165,44 +172,68 @@ def join_messages(
     return meetings
 
 
-def _groups(matched: Sequence[MatchedGroup], place: dict[Process, int]) -> Iterator[_Shared]:
+def _groups(matched: Sequence[MatchedGroup], place: dict[Process, int]) -> Iterator[Shared]:
     """Groups whose ranks all have a graph."""
     for m in matched:
         members = [place.get((part.source.path, part.source.pid), -1) for part in m.parts]
         if min(members) >= 0:
             kinds = [m.keys[key].kind for key in m.key]
-            yield _Shared(members, m.row, m.bytes, list(map(Call, kinds, m.phase.tolist())))
+            yield Shared(members, m.row, m.bytes, list(map(Call, kinds, m.phase.tolist())), m.complete)
 
 
 def _pairs(
     time: I64, nodes: Sequence[Nodes], parts: Sequence[RankPart], place: dict[Process, int]
-) -> Iterator[_Shared]:
-    """Sends and receives: the k-th send of one process is the k-th receive of another.
+) -> Iterator[Shared]:
+    """Sends and receives: the k-th send of one process to another is the k-th receive of that one.
 
-    A record does not name the other one. Of two processes it is known; of more it is the one whose receives do not end
-    before the sends begin, and end soonest after both began."""
-    of_all: list[tuple[int, CollectiveRows, list[I64]]] = []
-    for part in parts:
-        if _process(part) in place:
-            rows = unpack_rows(part.collectives)
-            kinds = np.array([*(key.kind for key in rows.keys), ""])[rows.key]
-            of_all.append((place[_process(part)], rows, [np.flatnonzero(kinds == k) for k in POINT_TO_POINT]))
-    of_all = [of for of in of_all if any(len(rows) for rows in of[2])]
+    Of two processes it is known who that is. Of more it is one that both name; where they do not, which may be since
+    their group counts its ranks anew, it is the one whose receives do not end before the sends begin, and end soonest
+    after both began."""
+    sends, receives = (
+        [line for part in parts if _process(part) in place for line in _lines(part, place, kind)]
+        for kind in POINT_TO_POINT[:2]
+    )
+    two = len({line.place for line in [*sends, *receives]}) == 2
     possible = [
-        (after, i, j)
-        for i, (a, _, (sends, *_)) in enumerate(of_all)
-        for j, (b, _, (_, receives, *_)) in enumerate(of_all)
-        if i != j and 0 < len(sends) == len(receives)
-        if (after := done_after(time, nodes[a], sends, nodes[b], receives)) is not None or len(of_all) == 2
+        (not _name_each_other(a, b), after or 0.0, i, j)
+        for i, a in enumerate(sends)
+        for j, b in enumerate(receives)
+        if a.place != b.place and len(a.rows) == len(b.rows)
+        if (after := done_after(time, nodes[a.place], a.rows, nodes[b.place], b.rows)) is not None or two
     ]
-    senders, receivers = set[int](), set[int]()
-    for _, i, j in sorted(possible, key=lambda found: found[0] or 0):
-        if i not in senders and j not in receivers:
-            senders.add(i)
-            receivers.add(j)
-            (a, rows, (sends, *_)), (b, _, (_, receives, *_)) = of_all[i], of_all[j]
-            calls = [Call("send", int(phase)) for phase in rows.phase[sends]]
-            yield _Shared([a, b], np.stack([sends, receives]), rows.bytes[sends], calls)
+    sent, received = set[int](), set[int]()
+    for *_, i, j in sorted(possible):
+        if i not in sent and j not in received:
+            sent.add(i)
+            received.add(j)
+            a, b = sends[i], receives[j]
+            calls = [Call("send", int(phase)) for phase in a.phase]
+            yield Shared([a.place, b.place], np.stack([a.rows, b.rows]), a.bytes, calls)
+
+
+class _Line(NamedTuple):
+    """The sends, or the receives, of a process with one other: its place, its rank and the peer's, rows, sizes and
+    phases."""
+
+    place: int
+    rank: int | None
+    peer: int
+    rows: I64
+    bytes: I64
+    phase: NDArray[np.int8]
+
+
+def _lines(part: RankPart, place: dict[Process, int], kind: str) -> Iterator[_Line]:
+    """Of one kind, one for each peer."""
+    rows = unpack_rows(part.collectives)
+    of_kind = np.array([*(key.kind == kind for key in rows.keys), False])[rows.key]
+    for peer in np.unique(rows.peer[of_kind]).tolist():
+        mine = np.flatnonzero(of_kind & (rows.peer == peer))
+        yield _Line(place[_process(part)], part.source.rank, peer, mine, rows.bytes[mine], rows.phase[mine])
+
+
+def _name_each_other(a: _Line, b: _Line) -> bool:
+    return a.peer == b.rank and b.peer == a.rank
 
 
 def done_after(time: I64, own: Nodes, sends: I64, other: Nodes, receives: I64) -> float | None:
@@ -221,7 +252,7 @@ def _by_ends(
     parts: Sequence[RankPart],
     place: dict[Process, int],
     free: Sequence[NDArray[np.bool_]],
-) -> Iterator[_Shared]:
+) -> Iterator[Shared]:
     """What is left of two processes and was waited for: collectives of one kind and size that ended together.
 
     The record has no group for them, and other groups' collectives of the same kind lie between."""
@@ -229,27 +260,37 @@ def _by_ends(
     if len(nodes) != 2 or len(tables) != 2:
         return
     left = [np.flatnonzero(mask) for mask in free]
-    ends = [time[nodes[i].done[rows]] for i, rows in enumerate(left)]
-    if not len(left[0]) or not len(left[1]):
-        return
-    nearest = np.clip(np.searchsorted(ends[1], ends[0]), 1, max(len(ends[1]) - 1, 1))
-    nearest = np.minimum(nearest, len(ends[1]) - 1)
-    before = np.maximum(nearest - 1, 0)
-    nearest = np.where(
-        np.abs(ends[1][before] - ends[0]) < np.abs(ends[1][nearest] - ends[0]), before, nearest
+    alike = [_alike(tables[i], rows) for i, rows in enumerate(left)]
+    for same in np.intersect1d(alike[0], alike[1]):
+        own, other = ended_together(
+            time, nodes, *(rows[a == same] for rows, a in zip(left, alike, strict=True))
+        )
+        if len(own):
+            rows = tables[0]
+            kind = rows.keys[int(rows.key[own[0]])].kind
+            calls = [Call(kind, int(phase)) for phase in rows.phase[own]]
+            yield Shared([0, 1], np.stack([own, other]), rows.bytes[own], calls)
+
+
+def ended_together(time: I64, nodes: Sequence[Nodes], own: I64, other: I64) -> tuple[I64, I64]:
+    """The rows of two processes that were waited for, and whose ends are next to each other; the longer the waiting,
+    the further apart, since a record may be late."""
+    ends, others = time[nodes[0].done[own]], time[nodes[1].done[other]]
+    order = np.argsort(others, kind="stable")
+    other, others = other[order], others[order]
+    after = np.clip(np.searchsorted(others, ends), 0, len(others) - 1)
+    before = np.maximum(after - 1, 0)
+    nearest = np.where(np.abs(others[before] - ends) < np.abs(others[after] - ends), before, after)
+    long = np.maximum(
+        ends - time[nodes[0].arrive[own]], others[nearest] - time[nodes[1].arrive[other[nearest]]]
     )
-    own, other = left[0], left[1][nearest]
-    long = np.maximum(ends[0] - time[nodes[0].arrive[own]], ends[1][nearest] - time[nodes[1].arrive[other]])
-    good = (np.abs(ends[1][nearest] - ends[0]) <= TOGETHER_NS) & (long >= WAITED_NS)
-    good &= _alike(tables[0], own) == _alike(tables[1], other)
-    _, first = np.unique(other, return_index=True)
-    once = np.zeros(len(other), np.bool_)
-    once[first] = True
-    own, other = own[good & once], other[good & once]
-    if len(own):
-        rows = tables[0]
-        calls = [Call(rows.keys[k].kind, int(p)) for k, p in zip(rows.key[own], rows.phase[own], strict=True)]
-        yield _Shared([0, 1], np.stack([own, other]), rows.bytes[own], calls)
+    apart = np.abs(others[nearest] - ends)
+    good = (apart <= np.maximum(TOGETHER_NS, _TOGETHER * long)) & (long >= WAITED_NS)
+    found = np.flatnonzero(good)
+    found = found[np.argsort(apart[found], kind="stable")]
+    _, first = np.unique(nearest[found], return_index=True)  # of several with one end, the nearest
+    found = np.sort(found[first])
+    return own[found], other[nearest[found]]
 
 
 def _alike(rows: CollectiveRows, chosen: I64) -> NDArray[np.str_]:

@@ -16,20 +16,20 @@ from harness.analysis.process.prepared import MeasuredProcess
 from harness.replay.build import Builder
 from harness.replay.host import counted_steps, least_stall, main_thread, working_operators
 from harness.replay.lane import HostLane
-from harness.replay.recurrence import recurring
+from harness.replay.recurrence import held_up, recurring
 from harness.replay.sorts import Sort, slot
 from harness.traces.trace import I64
 from harness.traces.vocabulary import POINT_TO_POINT
 
 WAITED_NS = 20_000  # a shorter stretch before the end of a collective may be chance
 NEXT_NS = 300_000  # a thread begins its next collective this soon
-_HELD_FACTOR = 2  # a delay of so many times the usual one was held up, if it is also a stall
 TAIL_NS = 3_000_000  # the host goes on this soon after the end of what it waited for
 
 
 @dataclass(frozen=True)
 class _Host:
-    """Operators of the host that compute (it waits in none of them), and the borders of its tiles."""
+    """Operators of the host that compute (it waits in none of them), and the borders of its tiles and of messages on
+    its own thread."""
 
     start_ns: I64
     end_ns: I64
@@ -72,10 +72,11 @@ def on_cpu(
     arrive, done = np.full((2, len(event)), -1, np.int64)
     if not len(inside):
         return arrive, done, np.empty(0, np.int64)
-    host = _Host(*working_operators(m), lane.tiles.edge)
     table, event = table.at(inside), event[inside]
     issued = np.where(event >= 0, m.view.events.launch_ns[event], -1)
     blocking = _on_thread(m, event, main_thread(m)) & _point_to_point(table)
+    calls = np.concatenate([table.start_ns[blocking], table.end_ns[blocking]])
+    host = _Host(*working_operators(m), np.union1d(lane.tiles.edge, calls))
     issued = np.where(blocking | (issued < window[0]), table.start_ns, np.minimum(issued, table.start_ns))
     nodes = lane.mark(builder, issued)
     arrive[inside] = builder.add_nodes(table.start_ns)
@@ -183,7 +184,7 @@ def _usual_place(call: I64, place: I64, waited: I64) -> I64:
 def _give(builder: Builder, arcs: I64, sort: Sort, ns: I64, least: int) -> None:
     """Lengthen arcs of one sort; what is more than usual is time in which something held it up."""
     usual = int(np.median(ns)) if len(ns) else 0
-    held = np.where((ns > _HELD_FACTOR * usual) & (ns - usual > least), ns - usual, 0)
+    held = held_up(ns, usual, least)
     builder.give_slot(arcs, slot(sort), ns - held)
     builder.give_slot(arcs, slot(Sort.WAIT_HELD), held)
 

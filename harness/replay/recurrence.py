@@ -1,10 +1,12 @@
-"""The same call of a program in every step: the n-th of its kind in its step."""
+"""The same call of a program in every step: the n-th of its kind in its step, and what it takes beyond its usual."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from harness.traces.trace import I64
+
+_HELD_FACTOR = 2  # what takes so many times its usual time was held up, if it is also a stall
 
 
 def recurring(step: I64, kind: I64, moment: I64) -> I64:
@@ -32,3 +34,8 @@ def median_of_each(group: I64, values: I64) -> I64:
     found = np.empty(len(order), np.int64)
     found[order] = np.repeat((low + high) // 2, counts)
     return found
+
+
+def held_up(ns: I64, usual: I64 | int, least: int) -> I64:
+    """What each of n durations has beyond the usual one; 0 where that is less than `least`, or no more than chance."""
+    return np.where((ns > _HELD_FACTOR * usual) & (ns - usual > least), ns - usual, 0)

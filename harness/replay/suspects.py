@@ -10,7 +10,8 @@ from harness.replay.standing import buckets, tiny
 from harness.replay.suspect import Suspect
 from harness.replay.uneven_work import heavier, uneven
 
-RULES: tuple[Callable[[Scene], Iterator[Suspect]], ...] = (
+Rule = Callable[[Scene], Iterator[Suspect]]
+RULES: tuple[Rule, ...] = (
     data,
     host,
     sending,

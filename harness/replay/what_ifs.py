@@ -1,6 +1,7 @@
 """What may be changed in a replay: each entry has its edit of the arcs' lengths.
 
-`WHAT_IFS` names them all. An edit that does not apply to a job gives None.
+`WHAT_IFS` names them all. An edit that does not apply to a job gives None. Where a rule looks for a cause, the change
+takes out what the rule found.
 """
 
 from __future__ import annotations
@@ -8,33 +9,44 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
+
 from harness.analysis.process.phases import PHASES
 from harness.replay import batches, network
 from harness.replay.edits import Edit, Edited, without
 from harness.replay.scene import Scene, slots
-from harness.replay.sorts import BACKWARD, DATA, FORWARD, OPTIMIZER, Sort
-from harness.replay.stalls import HELD, STALLED
-from harness.replay.uneven_work import uneven
+from harness.replay.sorts import BACKWARD, DATA, FORWARD, OPTIMIZER, OTHER, Sort
+from harness.replay.stalls import HELD, STALLED, sending, stopped, without_core
+from harness.replay.suspects import Rule
+from harness.replay.uneven_work import heavier, uneven
 
 
 @dataclass(frozen=True)
 class WhatIfKind:
     """One change. `bound`: no run reaches it; it says how much there is to gain at most. same_work: it leaves the
-    model's operators as they are."""
+    model's operators as they are. more_on_cpus: where messages are sent by the cores that compute, a run gains more,
+    since they then compute faster, too."""
 
     name: str
     meaning: str
     edit: Edit
     bound: bool = False
     same_work: bool = True
+    more_on_cpus: bool = False
 
 
 def _without(sorts: tuple[Sort, ...], phase: int) -> Callable[[Scene], Edited | None]:
     return lambda scene: without(scene, slots(sorts, phase))
 
 
-def _like_the_others(scene: Scene) -> Edited | None:
-    return next((Edited(found.lengths) for found in uneven(scene)), None)
+def _without_found(rule: Rule) -> Edit:
+    """The job without any of what a rule suspects."""
+
+    def edit(scene: Scene) -> Edited | None:
+        found = [suspect.lengths for suspect in rule(scene)]
+        return Edited(np.minimum.reduce(found)) if found else None
+
+    return edit
 
 
 def _no_gaps(scene: Scene) -> Edited | None:
@@ -56,10 +68,21 @@ WHAT_IFS: tuple[WhatIfKind, ...] = (
         )
         for phase in (FORWARD, BACKWARD, OPTIMIZER)
     ),
+    WhatIfKind("no-stall-between", "no stall between the phases", _without(STALLED, OTHER)),
+    WhatIfKind("no-pause", "no process stopped", _without_found(stopped)),
+    WhatIfKind(
+        "own-cores",
+        "a core for every process that is ready to run",
+        _without_found(without_core),
+        bound=True,
+        same_work=False,
+    ),
+    WhatIfKind("no-late-messages", "messages sent at once", _without_found(sending)),
+    WhatIfKind("no-extra-compute", "no step with more work than the others", _without_found(heavier)),
     WhatIfKind(
         "rank-like-others",
-        "the slowest rank's work as large as the others'",
-        _like_the_others,
+        "every rank's work as small as the others'",
+        _without_found(uneven),
         same_work=False,
     ),
     WhatIfKind(
@@ -77,7 +100,7 @@ WHAT_IFS: tuple[WhatIfKind, ...] = (
         same_work=False,
     ),
     WhatIfKind("micro-batches-x2", "twice the micro-batches through the pipeline", batches.more_in_pipeline),
-    WhatIfKind("one-bucket", "gradients in buckets of 25 MB", network.larger_buckets),
+    WhatIfKind("one-bucket", "gradients in buckets of 25 MB", network.larger_buckets, more_on_cpus=True),
     WhatIfKind(
         "free-communication",
         "messages that take no time; ranks still wait for each other",

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+from statistics import mean
 from typing import NamedTuple
 
 from harness.analysis.summary import Replay, Summary, WhatIf
@@ -20,8 +23,8 @@ class Trial(NamedTuple):
 
 
 class Verified(NamedTuple):
-    """A prediction beside its two runs. Nanoseconds per step, means; predicted: for a run as the unchanged one, whose
-    operators take `slower` times as long as the unchanged one's."""
+    """A prediction beside its runs, without and with the change. Nanoseconds per step, means; predicted: for a run as
+    the unchanged one, whose operators take `slower` times as long as the unchanged one's."""
 
     unchanged_ns: float
     predicted_ns: float
@@ -32,10 +35,11 @@ class Verified(NamedTuple):
 
     @property
     def held(self) -> bool | None:
-        """Whether the interval has the measured step; None: there is no interval."""
-        if self.low_ns is None or self.high_ns is None:
+        """Whether the interval, which may have one end, has the measured step; None: there is no interval."""
+        if self.low_ns is None and self.high_ns is None:
             return None
-        return self.low_ns <= self.measured_ns <= self.high_ns
+        low, high = self.low_ns or 0, math.inf if self.high_ns is None else self.high_ns
+        return low <= self.measured_ns <= high
 
 
 def trials(s: Summary, most: int) -> list[Trial]:
@@ -58,16 +62,16 @@ def _trial(s: Summary, what_if: WhatIf) -> Trial | None:
     return Trial(what_if, changed, command) if changed is not None and command is not None else None
 
 
-def verify(s: Summary, what_if: WhatIf, unchanged: Summary, changed: Summary) -> Verified:
-    """The prediction scaled to the unchanged run, beside the changed one's step for the same work.
+def verify(s: Summary, what_if: WhatIf, unchanged: Sequence[Summary], changed: Sequence[Summary]) -> Verified:
+    """The prediction scaled to the unchanged runs, beside the changed ones' step for the same work; means of the runs.
 
-    Where the change leaves the model's operators as they are, what they take in both runs tells how far the machine was
+    Where the change leaves the model's operators as they are, what they take in both tells how far the machine was
     slower in one of them, and the prediction is scaled by that, too.
 
     Raises:
         WorkError: a run has no steps that could be replayed.
     """
-    replay, now, then = _replay(s), _replay(unchanged), _replay(changed)
+    replay, now, then = _replay(s), _mean(unchanged), _mean(changed)
     slower = _slower(what_if, now, then)
     scale = slower * now.step_ns / replay.step_ns
     return Verified(
@@ -80,11 +84,24 @@ def verify(s: Summary, what_if: WhatIf, unchanged: Summary, changed: Summary) ->
     )
 
 
-def _slower(what_if: WhatIf, unchanged: Replay, changed: Replay) -> float:
-    """How much longer the same operators took in the changed run; 1 where they are not the same."""
-    if not what_if.same_work or not unchanged.model_work_ns or not changed.model_work_ns:
+class _Runs(NamedTuple):
+    """Means of runs, nanoseconds per step. work_ns: of the model's operators, None where a run does not know it."""
+
+    step_ns: float
+    work_ns: float | None
+
+
+def _mean(runs: Sequence[Summary]) -> _Runs:
+    replays = [_replay(s) for s in runs]
+    work = [found.model_work_ns for found in replays if found.model_work_ns]
+    return _Runs(mean(found.step_ns for found in replays), mean(work) if len(work) == len(runs) else None)
+
+
+def _slower(what_if: WhatIf, unchanged: _Runs, changed: _Runs) -> float:
+    """How much longer the same operators took in the changed runs; 1 where they are not the same."""
+    if not what_if.same_work or not unchanged.work_ns or not changed.work_ns:
         return 1.0
-    return changed.model_work_ns / what_if.per / unchanged.model_work_ns
+    return changed.work_ns / what_if.per / unchanged.work_ns
 
 
 def _replay(s: Summary) -> Replay:

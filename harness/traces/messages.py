@@ -17,7 +17,10 @@ UNKNOWN_KIND = "unknown"
 
 @dataclass(slots=True)
 class Message:
-    """One collective; None and -1: not recorded. Tools record its size in bytes or in elements."""
+    """One collective; None and -1: not recorded. Tools record its size in bytes or in elements.
+
+    peer: of a send or receive, the other rank, as its group or the job counts.
+    """
 
     kind: str | None
     dtype: str | None = None
@@ -26,6 +29,7 @@ class Message:
     recorded_bytes: int = -1
     group: str | None = None
     group_size: int = -1
+    peer: int = -1
 
     @property
     def bytes(self) -> int:
@@ -73,6 +77,7 @@ def collectives(
         dtype=np.array([names[m.dtype] if m.dtype else -1 for m in messages], np.int32)[which],
         group=np.array([names[m.group] if m.group else -1 for m in messages], np.int32)[which],
         group_size=np.array([m.group_size for m in messages], np.int32)[which],
+        peer=np.array([m.peer for m in messages], np.int32)[which],
         start_ns=events.start_ns[event],
         end_ns=events.end_ns[event],
     )

@@ -113,6 +113,9 @@ class Collectives(Spans):
     dtype: I32  # index into Trace.names
     group: I32  # index into Trace.names: the communicator's name or id
     group_size: I32
+    peer: (
+        I32  # the other rank of a send or receive, in its group (gloo) or in the job (NCCL); -1: not recorded
+    )
 
 
 @dataclass(frozen=True, slots=True)

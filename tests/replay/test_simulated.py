@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from harness.analysis.summary import RankTraining
 from tests.replay.replaying import replayed, step_with
-from tests.synthetic.simulated import MS, US, Costs, CpuJob, GpuJob
+from tests.synthetic.simulated import MS, US, Costs, CpuJob, GpuJob, PipelineJob
 
 COSTS = Costs()
 LATE = {(1, step): 20 * MS for step in range(COSTS.steps)}
@@ -67,21 +67,27 @@ def test_of_six_steps_two_hits_are_a_period() -> None:
 
 def test_loading_data_and_time_between_phases_have_their_own_causes() -> None:
     everyone = {(rank, step): 15 * MS for rank in range(2) for step in range(COSTS.steps)}
-    for phase, cause in (("data", "data-stall"), ("between", "host-stall")):
+    for phase, cause, change in (
+        ("data", "data-stall", "no-data-stall"),
+        ("between", "host-stall", "no-stall-between"),
+    ):
         slow = replace(COSTS, stalls=everyone, stalled=phase)
-        _, lost = replayed(CpuJob(slow).traces())
+        replay, lost = replayed(CpuJob(slow).traces())
         assert (lost[0].cause, lost[0].ranks) == (cause, [0, 1])
+        assert step_with(replay, change) == pytest.approx(usually(COSTS), rel=0.03)
         assert lost[0].lost_ns == pytest.approx(15 * MS, rel=0.15)
 
 
 def test_a_process_that_is_stopped_inside_its_operators_was_paused_or_had_no_core() -> None:
     stopped = replace(COSTS, held={(1, step): 25 * MS for step in (1, 3, 6)})
-    _, lost = replayed(CpuJob(stopped).traces())
+    replay, lost = replayed(CpuJob(stopped).traces())
     assert (lost[0].cause, lost[0].ranks, lost[0].phase) == ("pause", [1], None)
     assert lost[0].lost_ns == pytest.approx(usually(stopped) - usually(COSTS), rel=0.05)
+    assert step_with(replay, "no-pause") == pytest.approx(usually(COSTS), rel=0.03)
     waited = [RankTraining(rank=1, core_wait_ns=16 * MS)]
-    _, lost = replayed(CpuJob(stopped).traces(), waited)
+    replay, lost = replayed(CpuJob(stopped).traces(), waited)
     assert (lost[0].cause, lost[0].ranks) == ("noisy-neighbour", [1])
+    assert step_with(replay, "own-cores") == replay.step_ns - lost[0].lost_ns
 
 
 def test_a_process_that_is_stopped_between_its_operators_has_no_stall_of_its_own() -> None:
@@ -126,9 +132,10 @@ def test_one_rank_with_more_to_compute_is_told_from_one_with_longer_sequences() 
 
 def test_more_to_compute_in_every_second_step_is_found() -> None:
     more = replace(COSTS, more={(1, step): 12 for step in (1, 3, 5, 7)})
-    _, lost = replayed(CpuJob(more).traces())
+    replay, lost = replayed(CpuJob(more).traces())
     assert (lost[0].cause, lost[0].every) == ("extra-compute", 2)
     assert lost[0].lost_ns == pytest.approx(usually(more) - usually(COSTS), rel=0.05)
+    assert step_with(replay, "no-extra-compute") == pytest.approx(usually(COSTS), rel=0.02)
 
 
 def test_a_healthy_job_has_no_departure_from_its_usual_course() -> None:
@@ -147,6 +154,12 @@ def test_messages_that_take_no_time_and_accumulated_gradients() -> None:
     assert replay.ideal_network_ns == step_with(replay, "free-communication")
 
 
+def test_one_rank_of_a_job_waits_for_ranks_that_are_not_known() -> None:
+    replay, _ = replayed(CpuJob(replace(COSTS, stalls={(1, 3): 16 * MS})).traces()[:1])
+    assert replay.unknown_ns == pytest.approx(COSTS.transfer_ns + 16 * MS / COSTS.steps, rel=0.05)
+    assert replayed(CpuJob(COSTS).traces())[0].unknown_ns == 0
+
+
 def test_gradients_in_one_bucket_in_place_of_many() -> None:
     many = replace(COSTS, messages=16, transfer_ns=2 * MS)
     traces = CpuJob(many).traces()
@@ -156,6 +169,22 @@ def test_gradients_in_one_bucket_in_place_of_many() -> None:
     found = next(cause for cause in lost if cause.cause == "small-buckets")
     assert found.standing and "16 messages of 5 kB" in found.evidence
     assert step_with(replay, "one-bucket") == pytest.approx(usually(replace(many, messages=1)), rel=0.05)
+    change = next(what for what in replay.what_ifs if what.name == "one-bucket")
+    assert change.at_most and change.low_ns is None and change.high_ns, "on CPUs a run gains more"
+
+
+@pytest.mark.parametrize("stage", range(4))
+def test_a_stage_of_a_pipeline_waits_for_both_neighbours(stage: int) -> None:
+    usual, slow = PipelineJob(stages=4), PipelineJob(stages=4, factor={stage: 1.5})
+    replay, lost = replayed(slow.traces())
+    assert (lost[0].cause, lost[0].ranks) == ("uneven-stages", [stage])
+    assert lost[0].lost_ns == pytest.approx(slow.mean_step_ns() - usual.mean_step_ns(), rel=0.05)
+    assert replay.unknown_ns == 0
+
+
+def test_without_a_peer_s_name_a_stage_between_two_others_is_not_joined() -> None:
+    replay, _ = replayed(PipelineJob(stages=4, named=False).traces())
+    assert replay.unknown_ns > 0.1 * replay.step_ns
 
 
 def test_on_gpus_the_slower_of_host_and_device_decides() -> None:

@@ -177,6 +177,12 @@ def test_terminal_and_notebook_have_the_command_between_the_cause_and_the_rest()
         ("no-data-stall", faulty("data-stall,ms=9"), ""),
         ("no-data-stall", run(1, "--slow-dataloading", slow_dataloading=True), ""),
         ("rank-like-others", faulty("extra-compute,ms=9,rank=1"), ""),
+        ("no-extra-compute", faulty("extra-compute,ms=9,every=3"), ""),
+        ("no-pause", faulty("pause,ms=9", "gc"), "--fault gc"),
+        ("own-cores", faulty("pinned-together"), ""),
+        ("no-late-messages", faulty("slow-link,ms=9,rank=0"), ""),
+        ("no-stall-between", faulty("checkpoint"), ""),
+        ("one-bucket", faulty("small-buckets,kb=4"), ""),
         ("products-x2", run(1), "--mixed-precision"),
         ("products-x2", run(1, mixed_precision=True), None),
         ("no-data-stall", run(1), None),
@@ -219,6 +225,13 @@ def test_a_replay_that_does_not_repeat_the_run_says_so_and_answers_nothing() -> 
     (section,) = [x for x in compose(job(replayed=replay(error=0.031)), Inputs()).before if x.id == "help"]
     assert not section.tables
     assert "the replay differs from the run by 3.1 % of the step: no answer" in section.note
+
+
+def test_waiting_that_is_charged_to_nobody_is_said() -> None:
+    alone = replay().model_copy(update={"unknown_ns": round(18 * MS)})
+    (section,) = [x for x in compose(job(lost(), replayed=alone), Inputs()).before if x.id == "help"]
+    assert section.tables
+    assert section.note.startswith("20.0 % of the step pass in collectives with ranks that were not read")
 
 
 def test_a_cause_on_the_page_leads_to_its_step(made: Made) -> None:

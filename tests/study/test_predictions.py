@@ -129,6 +129,7 @@ def test_traces_of_any_origin_are_answered_without_commands(
         (["local-1", "local-1", "--verify"], "--verify makes runs of one run: give one, not 2"),
         (["local-1", "--verify", "0"], "'--verify': Input should be greater than or equal to 1"),
         (["local-2"], "there is no run 'local-2'"),
+        (["local-1", "--times", "3"], "--times 3 is how often --verify makes its runs: add --verify"),
     ],
 )
 def test_a_wrong_request_is_one_sentence(
@@ -151,7 +152,7 @@ def test_only_changes_that_an_option_makes_are_verified() -> None:
 def test_the_prediction_is_scaled_to_the_unchanged_run(measured: float, held: bool) -> None:
     """That run is 11 % slower than the one that was replayed: so are the prediction and its interval."""
     predicted = job(replayed=replay())
-    found = verify(predicted, what_if("no-stall-forward"), stepping(100), stepping(measured))
+    found = verify(predicted, what_if("no-stall-forward"), [stepping(100)], [stepping(measured)])
     assert found.predicted_ns == pytest.approx(70 / 90.1 * 100 * MS)
     assert found.low_ns == pytest.approx(68 / 90.1 * 100 * MS)
     assert found.high_ns == pytest.approx(72 / 90.1 * 100 * MS)
@@ -159,7 +160,7 @@ def test_the_prediction_is_scaled_to_the_unchanged_run(measured: float, held: bo
 
 
 def test_a_larger_step_is_measured_by_the_work_of_one_of_now() -> None:
-    found = verify(job(replayed=replay()), what_if("gas-x2", per=2), stepping(90.1), stepping(140))
+    found = verify(job(replayed=replay()), what_if("gas-x2", per=2), [stepping(90.1)], [stepping(140)])
     assert found.measured_ns == 70 * MS and found.held
 
 
@@ -170,16 +171,28 @@ def test_the_prediction_is_scaled_by_what_the_same_operators_took(same: bool, ex
         assert run.replay is not None
         run.replay = run.replay.model_copy(update={"model_work_ns": ms * MS})
     twice = what_if("micro-batches-x2", per=2, same_work=same)
-    found = verify(job(replayed=replay()), twice, now, then)
+    found = verify(job(replayed=replay()), twice, [now], [then])
     assert found.predicted_ns == pytest.approx(expected * MS)
     assert found.measured_ns == 84 * MS and found.slower == pytest.approx(1.2 if same else 1)
 
 
+def test_a_bound_holds_above() -> None:
+    bound = what_if("own-cores", bound=True, high_ns=None)
+    assert verify(job(replayed=replay()), bound, [stepping(90.1)], [stepping(80)]).held
+    assert not verify(job(replayed=replay()), bound, [stepping(90.1)], [stepping(40)]).held
+
+
+def test_what_is_at_most_so_long_holds_below() -> None:
+    fewer = what_if("one-bucket", low_ns=None, at_most=True)
+    assert verify(job(replayed=replay()), fewer, [stepping(90.1)], [stepping(40)]).held
+    assert not verify(job(replayed=replay()), fewer, [stepping(90.1)], [stepping(80)]).held
+
+
 def test_without_an_interval_nothing_holds() -> None:
     unknown = what_if("gas-x2", low_ns=None, high_ns=None)
-    assert verify(job(replayed=replay()), unknown, stepping(90), stepping(70)).held is None
+    assert verify(job(replayed=replay()), unknown, [stepping(90)], [stepping(70)]).held is None
     with pytest.raises(WorkError, match="its step is not known"):
-        verify(job(replayed=replay()), unknown, stepping(90), Summary())
+        verify(job(replayed=replay()), unknown, [stepping(90)], [Summary()])
 
 
 @pytest.fixture
@@ -215,12 +228,24 @@ def test_verifying_makes_an_unchanged_run_then_the_changed_one(
     ]
 
 
+def test_several_runs_are_made_in_turn_and_their_means_compared(
+    run: Run, launched: list[tuple[Experiment, list[str]]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["whatif", "local-1", "--verify", "--times", "2"]) == 0
+    assert [bool(getattr(asked, "faults", ())) for asked, _ in launched] == [True, False, True, False]
+    unchanged, _, measured = said(capsys).splitlines()[-3:]
+    assert unchanged == "  unchanged, mean of local-2, local-4: 100 ms a step"
+    assert measured == "  measured, mean of local-3, local-5: 77.0 ms: the interval held"
+    two = verify(job(replayed=replay()), what_if("gas-x2"), [stepping(90), stepping(110)], [stepping(50)] * 2)
+    assert two.unchanged_ns == 100 * MS
+
+
 def test_verified_numbers_are_in_the_json(
     run: Run, launched: list[tuple[Experiment, list[str]]], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["whatif", "last", "--verify", "2", "--json"]) == 0
     first, second = json.loads(said(capsys))["verified"]
-    assert (first["unchanged_run"], first["changed_run"], first["held"]) == ("local-2", "local-3", True)
+    assert (first["unchanged_runs"], first["changed_runs"], first["held"]) == (["local-2"], ["local-3"], True)
     assert second["name"] == "gas-x2"
     assert [asked for asked, _ in launched[::2]] == 2 * [run.record.experiment], (
         "`last` stays the run that it was"

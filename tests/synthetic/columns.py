@@ -103,6 +103,7 @@ class Made:
         size: int = -1,
         group: str = "0",
         members: int = -1,
+        peer: int = -1,
     ) -> Made:
         """An NCCL kernel with its arguments."""
         self.event(start, end, NCCL)
@@ -114,6 +115,7 @@ class Made:
                 "dtype": self.name("bfloat16"),
                 "group": self.name(group),
                 "group_size": members,
+                "peer": peer,
                 "start_ns": start,
                 "end_ns": end,
             }
@@ -185,6 +187,6 @@ def trace(
     for row in collectives:
         named = {c: made.name(row[c]) if c in row else -1 for c in ("kind", "dtype", "group")}
         span = {c: made.events[row["event"]][c] for c in ("start_ns", "end_ns")}
-        made.collectives.append({"bytes": -1, "group_size": -1} | row | named | span)
+        made.collectives.append({"bytes": -1, "group_size": -1, "peer": -1} | row | named | span)
     made.extra["metrics"] = list(metrics)
     return made.trace()

@@ -43,8 +43,9 @@ class Costs:
 
 
 class _Job:
-    """What a simulation leaves: a recording and the steps' times of each rank."""
+    """What a simulation leaves: a recording and the steps' times of each rank. now: the moment on each."""
 
+    now: list[int]
     made: list[Made]
     step_ns: list[list[int]]
 
@@ -56,6 +57,22 @@ class _Job:
         """Mean over ranks and steps, without the first ones."""
         every = [ns for rank in self.step_ns for ns in rank[first:]]
         return sum(every) / len(every)
+
+    def _range(self, name: str, rank: int, begin: int) -> None:
+        self.made[rank].range(begin, self.now[rank], name, kind=RangeKind.ANNOTATION)
+
+    def _operator(self, rank: int, name: str, ns: int) -> None:
+        begin = self.now[rank]
+        self.now[rank] += ns
+        self.made[rank].event(
+            begin,
+            self.now[rank],
+            name,
+            activity=Activity.CPU_OP,
+            stream=MAIN,
+            launch_ns=begin,
+            launch_thread=MAIN,
+        )
 
 
 class CpuJob(_Job):
@@ -101,9 +118,6 @@ class CpuJob(_Job):
         self.now[rank] += ns
         self._range(name, rank, begin)
 
-    def _range(self, name: str, rank: int, begin: int) -> None:
-        self.made[rank].range(begin, self.now[rank], name, kind=RangeKind.ANNOTATION)
-
     def _compute(self, phase: str, rank: int, step: int) -> list[int]:
         """Its operators; returns when messages were issued."""
         c, issued = self.costs, []
@@ -120,19 +134,6 @@ class CpuJob(_Job):
         self._range(phase, rank, begin)
         return issued
 
-    def _operator(self, rank: int, name: str, ns: int) -> None:
-        begin = self.now[rank]
-        self.now[rank] += ns
-        self.made[rank].event(
-            begin,
-            self.now[rank],
-            name,
-            activity=Activity.CPU_OP,
-            stream=MAIN,
-            launch_ns=begin,
-            launch_thread=MAIN,
-        )
-
     def _reduce(self, issued: list[list[int]], late_ns: int) -> None:
         """All messages one after the other; then the ranks go on."""
         free = 0
@@ -147,6 +148,66 @@ class CpuJob(_Job):
             begin = self.now[rank]
             self.now[rank] = max(self.now[rank], free + 30 * US)
             self.made[rank].range(begin - 1, self.now[rank], "backward", kind=RangeKind.ANNOTATION)
+
+
+class PipelineJob(_Job):
+    """Stages on CPUs, all micro-batches forward and then all of them backward; each waits for its neighbour's message.
+
+    factor: of all operators of a stage. named: whether a message's record says with whom it is.
+    """
+
+    def __init__(
+        self,
+        *,
+        stages: int = 3,
+        steps: int = 6,
+        micro_batches: int = 4,
+        operator_ns: int = 3 * MS,
+        factor: Mapping[int, float] | None = None,
+        named: bool = True,
+    ) -> None:
+        self.micro_batches, self.operator_ns, self.named = micro_batches, operator_ns, named
+        self.factor = factor or {}
+        self.now = [100 * MS] * stages
+        self.made = [
+            Made(rank=r, world_size=stages, path=f"stage{r}.json", host="node", clock="unix", pid=100 + r)
+            for r in range(stages)
+        ]
+        self.step_ns: list[list[int]] = [[] for _ in range(stages)]
+        for step in range(steps):
+            begins = list(self.now)
+            self._pass("forward", 1)
+            self._pass("backward", -1)
+            for rank, made in enumerate(self.made):
+                made.step(begins[rank], self.now[rank], step)
+                self.step_ns[rank].append(self.now[rank] - begins[rank])
+
+    def _pass(self, phase: str, way: int) -> None:
+        """All micro-batches through all stages."""
+        stages, sent = len(self.made), [0] * self.micro_batches
+        for rank in range(stages)[::way]:
+            begin = self.now[rank]
+            for i in range(self.micro_batches):
+                if 0 <= rank - way < stages:
+                    self._message("recv", rank, rank - way, max(self.now[rank], sent[i] + 200 * US))
+                for name in (MM, ADD):
+                    self._operator(rank, name, round(self.operator_ns * self.factor.get(rank, 1)))
+                sent[i] = self.now[rank]
+                if 0 <= rank + way < stages:
+                    self._message("send", rank, rank + way, self.now[rank] + 30 * US)
+            self._range(phase, rank, begin)
+
+    def _message(self, kind: str, rank: int, peer: int, end: int) -> None:
+        begin, made = self.now[rank], self.made[rank]
+        self.now[rank] = end + 10 * US
+        made.collective(begin, end, kind, size=1 << 16, peer=peer if self.named else -1)
+        made.events[-1] |= {
+            "name": made.name(f"gloo:{kind}"),
+            "activity": Activity.CPU_COLLECTIVE,
+            "stream": MAIN,
+            "launch_ns": begin,
+            "launch_thread": MAIN,
+        }
 
 
 class GpuJob(_Job):

@@ -79,6 +79,16 @@ def test_the_last_step_is_kept_and_the_gpus_shadow_of_a_range_is_not(tmp_path: P
     assert trace.ranges.kind.tolist() == [RangeKind.STEP] * 3
 
 
+def test_a_send_and_a_receive_say_with_whom(tmp_path: Path) -> None:
+    kernel = "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)"
+    sends = ARGUMENTS | {"Collective name": "send", "Dst Rank": 2}
+    receives = ARGUMENTS | {"Collective name": "recv", "Src Rank": "0"}
+    records = [kineto.kernel(kernel, 1_000, 10, **sends), kineto.kernel(kernel, 2_000, 10, **receives)]
+    trace = read(tmp_path, [*records, kineto.kernel(NCCL, 3_000, 10, **ARGUMENTS)])
+    assert [collective(trace, row)[0] for row in range(3)] == ["send", "recv", "all_reduce"]
+    assert trace.collectives.peer.tolist() == [2, 0, -1]
+
+
 @pytest.mark.parametrize("layout", ["torch 1.9", "compact"])
 def test_ranges_of_the_first_profilers_are_operators_with_a_number_sign(tmp_path: Path, layout: str) -> None:
     stack = {"Call stack": "train.py(1): <module>; # a comment"}

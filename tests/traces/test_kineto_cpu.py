@@ -132,6 +132,21 @@ def test_a_collective_of_several_groups_goes_to_the_one_of_its_size(tmp_path: Pa
     assert c.group[1] == -1
 
 
+@pytest.mark.parametrize(
+    ("values", "peer"),
+    [(["", "", "1", "0"], 1), (["", "", "?", "0"], -1), ([], -1), ("none", -1), ([""] * 3, -1)],
+)
+def test_a_send_on_a_cpu_says_with_whom(tmp_path: Path, values: object, peer: int) -> None:
+    shapes = {"Input Dims": [[[8]], [], [], []], "Input type": ["TensorList", "", "Scalar", "Scalar"]}
+    asked = {"Input Dims": [[8]], "Input type": ["float"]}
+    records = [
+        kineto.operator("c10d::send", 0, 10, **shapes, **{"Concrete Inputs": values}),
+        kineto.operator("gloo:send", 20, 30, cat="user_annotation", **asked),
+    ]
+    c = read(tmp_path, records).collectives
+    assert (c.bytes.tolist(), c.peer.tolist()) == ([32], [peer])
+
+
 def test_a_tensor_without_dimensions_is_one_element_and_a_number_has_no_elements(tmp_path: Path) -> None:
     """As DeepSpeed reduces the norm of its gradients; without types the two cannot be separated."""
     asked = {"Input Dims": [[[]], [], []], "Input type": ["TensorList", "", "Scalar"]}

@@ -31,7 +31,8 @@ class Key:
 
 @dataclass(frozen=True)
 class CollectiveRows:
-    """n collectives of one rank in start order: `key` indexes `keys`; bytes are -1 where not recorded."""
+    """n collectives of one rank in start order: `key` indexes `keys`; bytes and the peer of a send or receive are -1
+    where not recorded."""
 
     keys: list[Key]
     key: I32
@@ -40,12 +41,13 @@ class CollectiveRows:
     end_ns: I64
     phase: I8  # index into phases.PHASES
     row: I64  # its number among all of the rank's collectives
+    peer: I32
 
     def at(self, chosen: slice | NDArray[np.bool_ | np.int64]) -> CollectiveRows:
         """The chosen rows, by slice, mask or index."""
         key, size, phase = self.key[chosen], self.bytes[chosen], self.phase[chosen]
         start, end = self.start_ns[chosen], self.end_ns[chosen]
-        return CollectiveRows(self.keys, key, size, start, end, phase, self.row[chosen])
+        return CollectiveRows(self.keys, key, size, start, end, phase, self.row[chosen], self.peer[chosen])
 
 
 def rows(view: View, kinds: Kinds, ranges: tuple[Nesting, I64] | None = None) -> CollectiveRows:
@@ -56,14 +58,19 @@ def rows(view: View, kinds: Kinds, ranges: tuple[Nesting, I64] | None = None) ->
     bare_at = _without_arguments(view, kinds)
     keys: dict[Key, int] = {}
     key = np.concatenate([_recorded_keys(view, keys), _bare_keys(view, bare_at, keys)]).astype(np.int32)
-    size = np.concatenate([recorded.bytes, np.full(len(bare_at), -1, np.int64)])
+    size, peer = (
+        np.concatenate([column, np.full(len(bare_at), -1, column.dtype)])
+        for column in (recorded.bytes, recorded.peer)
+    )
     start = np.concatenate([recorded.start_ns, events.start_ns[bare_at]])
     end = np.concatenate([recorded.end_ns, events.end_ns[bare_at]])
     order = np.argsort(start, kind="stable")
     event = np.concatenate([recorded.event, bare_at])[order]
     phase = _phases(view, *ranges, (event, start[order])) if ranges else np.zeros(len(order), np.int8)
     row = np.arange(len(order))
-    return CollectiveRows(list(keys), key[order], size[order], start[order], end[order], phase, row)
+    return CollectiveRows(
+        list(keys), key[order], size[order], start[order], end[order], phase, row, peer[order]
+    )
 
 
 def row_events(view: View, kinds: Kinds) -> I64:

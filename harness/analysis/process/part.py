@@ -110,6 +110,7 @@ def pack_rows(rows: CollectiveRows) -> bytes:
         np.diff(rows.start_ns, prepend=0),
         rows.end_ns - rows.start_ns,
         rows.phase.astype(np.int64),
+        rows.peer.astype(np.int64),
     ]
     body = np.concatenate(columns).astype("<i8").tobytes()
     return zlib.compress(len(head).to_bytes(4, "little") + head + body, 1)
@@ -120,12 +121,12 @@ def unpack_rows(packed: bytes) -> CollectiveRows:
     raw = zlib.decompress(packed)
     size = int.from_bytes(raw[:4], "little")
     keys = [Key(k, g, n, d, tuple(r) if r else None) for k, g, n, d, r in json.loads(raw[4 : 4 + size])]
-    columns = np.frombuffer(raw[4 + size :], "<i8").astype(np.int64).reshape(5, -1)
+    columns = np.frombuffer(raw[4 + size :], "<i8").astype(np.int64).reshape(6, -1)
     start = np.cumsum(columns[2])
-    phase = columns[4].astype(np.int8)
+    phase, peer = columns[4].astype(np.int8), columns[5].astype(np.int32)
     row = np.arange(len(start))
     return CollectiveRows(
-        keys, columns[0].astype(np.int32), columns[1], start, start + columns[3], phase, row
+        keys, columns[0].astype(np.int32), columns[1], start, start + columns[3], phase, row, peer
     )
 
 

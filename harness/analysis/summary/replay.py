@@ -33,7 +33,8 @@ class TimeLost(SummaryPart):
 class WhatIf(SummaryPart):
     """The step with one thing changed. `bound`: the step can be no shorter, and no run is expected to reach it.
 
-    low_ns, high_ns: where the mean step of such a run lies, 95 %; None: of fewer than three steps.
+    at_most: the step is no longer, and shorter by what no replay can know. low_ns, high_ns: where the mean step of such
+    a run lies, 95 %; None: of fewer than three steps, or no such end is known.
     """
 
     name: str
@@ -43,6 +44,7 @@ class WhatIf(SummaryPart):
     high_ns: int | None = None
     gain: float  # share of the step
     bound: bool = False
+    at_most: bool = False
     per: int = 1  # micro-batches of now in the changed step, by which step_ns is divided
     same_work: bool = (
         False  # the model's operators are the same with it: what they take tells runs' machines apart
@@ -65,4 +67,5 @@ class Replay(SummaryPart):
         None  # operators of forward and backward on CPUs, kernels on GPUs; median step
     )
     alone: int = 0  # collectives whose other ranks are not known
+    unknown_ns: int = 0  # what a step waits in collectives with a rank that is not known
     what_ifs: list[WhatIf] = Field(default_factory=list)

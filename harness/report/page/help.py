@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from harness.analysis.summary import Summary
-from harness.explain.replayed import why_no_answer
+from harness.explain.replayed import what_is_not_charged, why_no_answer
 from harness.report.elements import Section
 from harness.report.page.inputs import Inputs
 from harness.report.tables.catalogue import page_tables
@@ -16,7 +16,7 @@ _LEAD = (
 
 
 def help_section(s: Summary, inputs: Inputs) -> Section:
-    """Both tables; where the replay does not repeat the run, a note that says so."""
+    """Both tables; a note where the replay does not repeat the run, or cannot charge all waiting."""
     tables = page_tables(s, "help")
-    note = (why_no_answer(s) or "") if s.replay is not None else ""
+    note = (why_no_answer(s) or what_is_not_charged(s) or "") if s.replay is not None else ""
     return Section("help", "What would help", _LEAD if tables else "", tables=tables, note=note)

@@ -47,6 +47,12 @@ def _period(found: TimeLost) -> str:
     return period_words(found.every) or "none"
 
 
+def _kind(x: WhatIf) -> str:
+    if x.bound:
+        return "a bound"
+    return "at most so long" if x.at_most else "prediction"
+
+
 LOST = TableOf[TimeLost](
     caption="Causes of lost time: what a step would save without each of them alone. They do not add up",
     rows=lambda s: s.findings,
@@ -75,7 +81,7 @@ WHAT_IFS = TableOf[Changed](
         Column("step", lambda x: duration(x.what_if.step_ns)),
         Column("95 % interval", lambda x: duration_range(x.what_if.low_ns, x.what_if.high_ns)),
         Column("gain", lambda x: percent(x.what_if.gain)),
-        Column("kind", lambda x: "a bound" if x.what_if.bound else "prediction"),
+        Column("kind", lambda x: _kind(x.what_if)),
         Column(Command("command"), lambda x: Command(x.command or "–")),
     ),
     section="help",

@@ -13,6 +13,7 @@ from harness.traces.kineto.records import MessageArgs, integer
 from harness.traces.messages import Message
 from harness.traces.vocabulary import collective_kind, dtype_name
 
+_TO_ONE = ("c10d::send", "c10d::recv_")
 _OUTPUT_THEN_INPUT = ("c10d::_allgather_base_", "c10d::_reduce_scatter_base_", "c10d::alltoall_base_")
 
 
@@ -27,6 +28,7 @@ def from_arguments(name: str, args: MessageArgs) -> Message:
             integer(args.elements_out),
             group=None if args.group is None else str(args.group),
             group_size=integer(args.group_size),
+            peer=integer(args.receiver if args.receiver is not None else args.sender),
         )
     return _from_shapes(name, args)
 
@@ -42,7 +44,16 @@ def _from_shapes(name: str, args: MessageArgs) -> Message:
     if name in _OUTPUT_THEN_INPUT and first > 0 and second > 0:
         ratio = max(first, second) // min(first, second)
         return Message(kind, dtype, second, first, group_size=ratio if kind != "all_to_all" else -1)
-    return Message(kind, dtype, first, first)
+    return Message(kind, dtype, first, first, peer=_peer(args.values) if name in _TO_ONE else -1)
+
+
+def _peer(values: msgspec.Raw) -> int:
+    """The other rank among the values of an operator's arguments: tensors, group, rank, tag."""
+    try:
+        arguments = msgspec.json.decode(values, type=list[str])
+        return int(arguments[2])
+    except (msgspec.ValidationError, IndexError, ValueError):
+        return -1
 
 
 def _element_counts(shapes: msgspec.Raw, types: Sequence[str]) -> list[int]:

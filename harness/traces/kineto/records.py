@@ -99,6 +99,9 @@ class MessageArgs(msgspec.Struct, gc=False):
     dtype: str | None = None
     shapes: msgspec.Raw = msgspec.field(name="Input Dims", default=msgspec.Raw(b"[]"))
     types: list[str] | None = msgspec.field(name="Input type", default=None)
+    values: msgspec.Raw = msgspec.field(name="Concrete Inputs", default=msgspec.Raw(b"[]"))
+    sender: int | str | None = msgspec.field(name="Src Rank", default=None)
+    receiver: int | str | None = msgspec.field(name="Dst Rank", default=None)
 
 
 class MessageRecord(msgspec.Struct, gc=False):
