@@ -14,7 +14,7 @@ from harness.cli.rerun import again
 from harness.common.errors import RequestError
 from harness.common.paths import IN_CHECKOUT
 from harness.experiment.exercises import Experiment
-from harness.format.format import duration, duration_range
+from harness.format.format import duration, duration_range, percent
 from harness.launch.check import require_training
 from harness.launch.submit import prepare, submit
 from harness.measure.stored import load_summary
@@ -90,8 +90,9 @@ def lines_of(s: Summary, trial: Trial, made: Made) -> Iterator[str]:
     yield f"  predicted for it: {duration(found.predicted_ns)}{interval}"
     per = trial.what_if.per
     if abs(found.slower - 1) > _NOTICEABLE:
-        longer = "longer" if found.slower > 1 else "shorter"
-        yield f"    its operators, which are the same, took {abs(found.slower - 1):.0%} {longer} than there: counted in"
+        more = "more" if found.slower > 1 else "less"
+        by = percent(abs(found.slower - 1))
+        yield f"    the same operators took {by} {more} time with the change: counted in"
     share = f", 1/{per} of its step, which does {per} times the work" if per > 1 else ""
     yield f"  measured, {_names(made.changed)}: {duration(found.measured_ns)}{share}: {held}"
 
