@@ -107,7 +107,7 @@ def _continued(scene: Scene, processes: tuple[int, ...]) -> Iterator[Suspect]:
         hits,
         job.lengths - np.rint(less).astype(np.int64),
         f"{usual / 1e6:.1f} ms in {np.count_nonzero(hits)} of {len(hits)} steps; "
-        f"continued (SIGCONT) {count} times while recorded",
+        f"{count} times continued (SIGCONT)",
         counted=True,
     )
 
