@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -194,21 +194,41 @@ def _pairs(
         for kind in POINT_TO_POINT[:2]
     )
     two = len({line.place for line in [*sends, *receives]}) == 2
-    possible = [
-        (not _name_each_other(a, b), after or 0.0, i, j)
-        for i, a in enumerate(sends)
-        for j, b in enumerate(receives)
-        if a.place != b.place and len(a.rows) == len(b.rows)
-        if (after := done_after(time, nodes[a.place], a.rows, nodes[b.place], b.rows)) is not None or two
-    ]
-    sent, received = set[int](), set[int]()
-    for *_, i, j in sorted(possible):
-        if i not in sent and j not in received:
-            sent.add(i)
-            received.add(j)
-            a, b = sends[i], receives[j]
-            calls = [Call("send", int(phase)) for phase in a.phase]
-            yield Shared([a.place, b.place], np.stack([a.rows, b.rows]), a.bytes, calls)
+
+    def after(i: int, j: int) -> float | None:
+        a, b = sends[i], receives[j]
+        if a.place == b.place or len(a.rows) != len(b.rows):
+            return None
+        found = done_after(time, nodes[a.place], a.rows, nodes[b.place], b.rows)
+        return 0.0 if found is None and two else found
+
+    for i, j in _partners(sends, receives, after).items():
+        a, b = sends[i], receives[j]
+        calls = [Call("send", int(phase)) for phase in a.phase]
+        yield Shared([a.place, b.place], np.stack([a.rows, b.rows]), a.bytes, calls)
+
+
+def _partners(
+    sends: Sequence[_Line], receives: Sequence[_Line], after: Callable[[int, int], float | None]
+) -> dict[int, int]:
+    """For each line of sends that of its receives, by index: first those that name each other, then the others by
+    time."""
+    found: dict[int, int] = {}
+    free = set(range(len(receives)))
+
+    def take(pairs: Iterable[tuple[int, int]]) -> None:
+        for i, j in pairs:
+            if i not in found and j in free:
+                found[i] = j
+                free.remove(j)
+
+    by_names: dict[tuple[int | None, int | None], int] = {(b.peer, b.rank): j for j, b in enumerate(receives)}
+    named = ((i, by_names.get((a.rank, a.peer))) for i, a in enumerate(sends))
+    take((i, j) for i, j in named if j is not None and after(i, j) is not None)
+    left = [i for i in range(len(sends)) if i not in found]
+    possible = [(ns, i, j) for i in left for j in free if (ns := after(i, j)) is not None]
+    take((i, j) for _, i, j in sorted(possible))
+    return found
 
 
 class _Line(NamedTuple):
@@ -230,10 +250,6 @@ def _lines(part: RankPart, place: dict[Process, int], kind: str) -> Iterator[_Li
     for peer in np.unique(rows.peer[of_kind]).tolist():
         mine = np.flatnonzero(of_kind & (rows.peer == peer))
         yield _Line(place[_process(part)], part.source.rank, peer, mine, rows.bytes[mine], rows.phase[mine])
-
-
-def _name_each_other(a: _Line, b: _Line) -> bool:
-    return a.peer == b.rank and b.peer == a.rank
 
 
 def done_after(time: I64, own: Nodes, sends: I64, other: Nodes, receives: I64) -> float | None:
@@ -260,6 +276,8 @@ def _by_ends(
     if len(nodes) != 2 or len(tables) != 2:
         return
     left = [np.flatnonzero(mask) for mask in free]
+    if not len(left[0]) or not len(left[1]):
+        return
     alike = [_alike(tables[i], rows) for i, rows in enumerate(left)]
     for same in np.intersect1d(alike[0], alike[1]):
         own, other = ended_together(

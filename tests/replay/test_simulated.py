@@ -160,6 +160,13 @@ def test_one_rank_of_a_job_waits_for_ranks_that_are_not_known() -> None:
     assert replayed(CpuJob(COSTS).traces())[0].unknown_ns == 0
 
 
+def test_two_processes_that_send_nothing_are_replayed_side_by_side() -> None:
+    traces = CpuJob(replace(COSTS, messages=0)).traces()
+    assert not any(len(trace.collectives) for trace in traces)
+    replay, _ = replayed(traces)
+    assert replay.error < 1e-6 and replay.unknown_ns == 0
+
+
 def test_gradients_in_one_bucket_in_place_of_many() -> None:
     many = replace(COSTS, messages=16, transfer_ns=2 * MS)
     traces = CpuJob(many).traces()
