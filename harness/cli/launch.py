@@ -100,7 +100,8 @@ def go(experiment: Experiment, choice: SiteChoice, behaviour: Behaviour, command
     """Launch the experiment, or print what a launch would do; returns the exit code."""
     from harness.launch.check import forewarnings, require_training
     from harness.launch.job import warnings_of
-    from harness.launch.submit import prepare, script_of, submit
+    from harness.launch.submit import prepare, script_of
+    from harness.study.start import start_run
 
     print(f"site: {choice.site.name} ({choice.reason})", file=sys.stderr)
     prepared = prepare(experiment, choice.site)
@@ -112,7 +113,7 @@ def go(experiment: Experiment, choice: SiteChoice, behaviour: Behaviour, command
         return 0
     require_training(job, os.environ)
     _warn(warnings_of(job, os.environ))
-    return after_submission(submit(prepared, command), behaviour)
+    return after_submission(start_run(prepared, command), behaviour)
 
 
 def _warn(warnings: list[str]) -> None:

@@ -177,15 +177,16 @@ def _run_missing(asked: LessonAtSite, found: Found, quiet: bool) -> Found:
     """Both runs; the missing ones are started now, all at once where a scheduler queues them."""
     from harness.cli.follow import complete
     from harness.launch.backends.registry import backend_of
-    from harness.launch.submit import prepare, submit
+    from harness.launch.submit import prepare
     from harness.study.lessons import Found
+    from harness.study.start import start_run
 
     runs, unfinished = [], []
     for experiment, run in ((asked.pair.a, found.a), (asked.pair.b, found.b)):
         if run is None:
             typed = asked.command(experiment)
             print(f"\nrunning: {typed}", file=sys.stderr)
-            run = submit(prepare(experiment, asked.site), shlex.split(typed)[1:])  # noqa: PLW2901 - it was missing
+            run = start_run(prepare(experiment, asked.site), shlex.split(typed)[1:])  # noqa: PLW2901 - it was missing
             print(f"{run.job_id}: {run.path}", file=sys.stderr)
             if backend_of(asked.site).RUNS_HERE:
                 complete(run, quiet)

@@ -109,8 +109,9 @@ def _healthy(asked: Asked, start: bool | None, quiet: bool) -> Run | None:
     from harness.cli.lesson import wants_runs
     from harness.experiment.parse import command_of
     from harness.launch.check import lacks_training
-    from harness.launch.submit import prepare, submit
+    from harness.launch.submit import prepare
     from harness.study.mysteries import without_mystery
+    from harness.study.start import start_run
 
     revealed, site = read_revealed(asked.run.path), asked.run.record.site
     before = Run(Path(revealed.without)) if revealed is not None and revealed.without else None
@@ -125,7 +126,7 @@ def _healthy(asked: Asked, start: bool | None, quiet: bool) -> Run | None:
     plain = without_mystery(asked.experiment)
     words = command_of(plain, None, site.defaults) or ["mystery", "reveal", asked.run.job_id]
     print(f"\nrunning: {shlex.join(['bash', 'slurm.sh', *words])}", file=sys.stderr)
-    run = submit(prepare(plain, site), ["slurm.sh", *words])
+    run = start_run(prepare(plain, site), ["slurm.sh", *words])
     print(f"{run.job_id}: {run.path}", file=sys.stderr)
     complete(run, quiet)
     if revealed is not None:

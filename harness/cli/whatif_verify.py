@@ -16,11 +16,12 @@ from harness.common.paths import IN_CHECKOUT
 from harness.experiment.exercises import Experiment
 from harness.format.format import duration, duration_range, percent
 from harness.launch.check import require_training
-from harness.launch.submit import prepare, submit
+from harness.launch.submit import prepare
 from harness.measure.stored import load_summary
 from harness.run import Record, Run, find_run
 from harness.site.site import Site
 from harness.study.predictions import Trial, Verified, verify
+from harness.study.start import start_run
 
 _NOTICEABLE = 0.02
 
@@ -61,7 +62,7 @@ def _made(experiment: Experiment, site: Site, command: list[str], quiet: bool) -
     prepared = prepare(experiment, site)
     require_training(prepared.job, os.environ)
     print(f"\nrunning: bash {shlex.join(command)}", file=sys.stderr)
-    run = submit(prepared, command)
+    run = start_run(prepared, command)
     print(f"{run.job_id}: {run.path}", file=sys.stderr)
     complete(run, quiet)
     return run

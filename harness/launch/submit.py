@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,7 +26,7 @@ from harness.launch.outcome import why_nothing_was_recorded
 from harness.launch.render import render
 from harness.launch.resolve import Machine
 from harness.monitor.cores import usable_cores
-from harness.run import FINAL, Record, Run, Stage, State, runs_root, write_atomically
+from harness.run import FINAL, Part, Record, Run, Stage, State, runs_root, write_atomically
 from harness.site.detection import visible_gpus
 from harness.site.site import Site
 
@@ -66,8 +67,12 @@ def script_of(job: Job) -> str:
     return text
 
 
-def submit(prepared: Prepared, command: list[str]) -> Run:
-    """Start a prepared launch; returns its run, which then exists on disk. command: as typed.
+def submit(
+    prepared: Prepared, command: list[str], part: Part | None = None, files: Mapping[str, str] | None = None
+) -> Run:
+    """Start a prepared launch; returns its run, which then exists on disk.
+
+    command: as typed. part: of which series of runs it is one. files: texts to keep in the run beside the job's own.
 
     Raises:
         RequestError: a file that it names does not exist; nothing was written.
@@ -78,11 +83,11 @@ def submit(prepared: Prepared, command: list[str]) -> Run:
     text = script_of(job)
     with Stage(Path(job.output_dir)) as stage:
         write_atomically(Run(stage.path).script, text)
-        for name, content in job.files.items():
+        for name, content in {**job.files, **(files or {})}.items():
             write_atomically(stage.path / name, content)
         asked = Submission(
             stage=stage,
-            record=_record(prepared, command),
+            record=_record(prepared, command, part),
             name_for=job.name_for,
             directives=job.directives,
             cpus_per_task=job.cpus_per_task,
@@ -116,7 +121,7 @@ def cancel(run: Run) -> State:
     return before
 
 
-def _record(prepared: Prepared, command: list[str]) -> Record:
+def _record(prepared: Prepared, command: list[str], part: Part | None) -> Record:
     job = prepared.job
     return Record(
         job_id="",
@@ -130,6 +135,7 @@ def _record(prepared: Prepared, command: list[str]) -> Record:
         user=_user(),
         submit_host=socket.gethostname(),
         created_ns=time.time_ns(),
+        part=part,
     )
 
 

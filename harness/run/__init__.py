@@ -2,7 +2,7 @@
 
 from harness.run.files import disk_error, naming_flag, read_json_lines, runs_root, write_atomically
 from harness.run.find import all_runs, find_run, no_runs
-from harness.run.record import FINAL, NodeStatus, Record, State, Status, when
+from harness.run.record import FINAL, NodeStatus, Part, Record, State, Status, when
 from harness.run.run import TRACE_FOLDERS, Run
 from harness.run.stage import Stage, claim_local_id, release_local_id
 
@@ -10,6 +10,7 @@ __all__ = [
     "FINAL",
     "TRACE_FOLDERS",
     "NodeStatus",
+    "Part",
     "Record",
     "Run",
     "Stage",

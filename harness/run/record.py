@@ -40,6 +40,20 @@ class Status(BaseModel):
     ended_ns: int | None = None
 
 
+class Part(BaseModel):
+    """A run's place among runs that were asked for together: a sweep, a reference, the two sides of a check.
+
+    series: the whole's own name, as no other has it. point: the setting, the same text for the same setting.
+    repeat: which of the runs with that setting, from 0.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
+
+    series: str
+    point: str
+    repeat: int = 0
+
+
 class Record(BaseModel):
     """run.json: enough to start the run again and to explain it later."""
 
@@ -58,6 +72,7 @@ class Record(BaseModel):
     user: str
     submit_host: str
     created_ns: int
+    part: Part | None = None
     status: Status | None = None
     nodes: list[NodeStatus] = []
 
