@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from jinja2 import Environment, FileSystemBytecodeCache, FileSystemLoader, Stric
 
 from harness.common.paths import TEMPLATES
 from harness.launch.argv import quote, quote_all
+from harness.launch.backends.protocol import Joint
 from harness.launch.backends.registry import backend_of
 from harness.launch.job import Job
 
@@ -41,6 +43,12 @@ def _environment(folder: Path) -> Environment:
     environment.filters["q"] = quote
     environment.filters["argv"] = quote_all
     return environment
+
+
+def render_joint(jobs: Sequence[Job], joint: Joint) -> str:
+    """The script of one submission that starts the scripts of all these jobs."""
+    template = _environment(joint.template.parent).get_template(joint.template.name)
+    return template.render(jobs=jobs, directives=joint.directives)
 
 
 def render(job: Job) -> str:

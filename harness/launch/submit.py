@@ -11,19 +11,20 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
 
 from harness.common.paths import ROOT
 from harness.experiment.exercises import Experiment
-from harness.launch.backends.protocol import Submission
+from harness.launch.backends.protocol import Submission, Together
 from harness.launch.backends.registry import backend_of, backend_of_run
 from harness.launch.check import check, check_script
 from harness.launch.exercises.base import launch_of
 from harness.launch.job import Job, resolve
 from harness.launch.outcome import why_nothing_was_recorded
-from harness.launch.render import render
+from harness.launch.render import render, render_joint
 from harness.launch.resolve import Machine
 from harness.monitor.cores import usable_cores
 from harness.run import FINAL, Part, Record, Run, Stage, State, runs_root, write_atomically
@@ -82,18 +83,63 @@ def submit(
     check(job, os.environ)
     text = script_of(job)
     with Stage(Path(job.output_dir)) as stage:
-        write_atomically(Run(stage.path).script, text)
-        for name, content in {**job.files, **(files or {})}.items():
-            write_atomically(stage.path / name, content)
-        asked = Submission(
-            stage=stage,
-            record=_record(prepared, command, part),
-            name_for=job.name_for,
-            directives=job.directives,
-            cpus_per_task=job.cpus_per_task,
-            gpus=(job.experiment.world_size or 0) if job.device == "cuda" else 0,
-        )
+        asked = _staged(stage, Start(prepared, command, part, files or {}), text)
         return backend_of(job.site).submit(asked)
+
+
+class Start(NamedTuple):
+    """One of the runs that are submitted together; as the arguments of `submit`."""
+
+    prepared: Prepared
+    command: list[str]
+    part: Part | None = None
+    files: Mapping[str, str] = {}
+
+
+def go_together(jobs: Sequence[Job]) -> bool:
+    """Whether these jobs can be one submission: the same exercise at the same site, with the same resources."""
+    return len({(job.output_dir, job.site.model_dump_json(), *job.directives) for job in jobs}) == 1
+
+
+def submit_together(starts: Sequence[Start], way: Together, at_once: int | None = None) -> list[Run]:
+    """Submit launches that go together as one array, or one after the other in one allocation; returns their runs.
+
+    at_once: of an array, the most that run at a time.
+
+    Raises:
+        RequestError: a file that they name does not exist, or their backend has no queue; nothing was written.
+        WorkError: the backend refused, or a write failed; nothing is left behind.
+        ValueError: they do not go together.
+    """
+    jobs = [start.prepared.job for start in starts]
+    if not go_together(jobs):
+        raise ValueError("jobs with unlike resources cannot be one submission")
+    first = jobs[0]
+    joint = backend_of(first.site).joint(way, first.site, first.directives, len(jobs), at_once)
+    for job in jobs:
+        check(job, os.environ)
+    texts = [script_of(job) for job in jobs]
+    with ExitStack() as stages:
+        folders = [stages.enter_context(Stage(Path(first.output_dir))) for _ in jobs]
+        asked = [_staged(*each) for each in zip(folders, starts, texts, strict=True)]
+        script = folders[0].path / f"{way}.sbatch"
+        write_atomically(script, render_joint(jobs, joint))
+        return backend_of(first.site).submit_together(asked, joint, script)
+
+
+def _staged(stage: Stage, start: Start, script: str) -> Submission:
+    job = start.prepared.job
+    write_atomically(Run(stage.path).script, script)
+    for name, content in {**job.files, **start.files}.items():
+        write_atomically(stage.path / name, content)
+    return Submission(
+        stage=stage,
+        record=_record(start.prepared, start.command, start.part),
+        name_for=job.name_for,
+        directives=job.directives,
+        cpus_per_task=job.cpus_per_task,
+        gpus=(job.experiment.world_size or 0) if job.device == "cuda" else 0,
+    )
 
 
 def state_of(run: Run, silent: set[str] | None = None) -> State:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Mapping
@@ -89,6 +90,13 @@ def scontrol(job: JobId, silent: set[str]) -> dict[str, str]:
     if asked is None or asked.returncode != 0:
         return {}
     return dict(part.split("=", 1) for part in asked.stdout.split() if "=" in part)
+
+
+def max_array_size() -> int:
+    """The most tasks of one array that the controller accepts; 0 where it does not say, or allows none."""
+    asked = _question(set(), "scontrol", "show", "config")
+    found = re.search(r"^MaxArraySize\s*=\s*(\d+)", asked.stdout, re.MULTILINE) if asked else None
+    return int(found[1]) if found else 0
 
 
 def in_queue(job: JobId) -> bool:

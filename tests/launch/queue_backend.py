@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from harness.experiment.exercises import Experiment
 from harness.launch.argv import Word
 from harness.launch.backends.local import free_port
-from harness.launch.backends.protocol import Submission
+from harness.launch.backends.protocol import Joint, Submission, Together
 from harness.run import Run, State
 from harness.site.site import Site
 
@@ -44,6 +44,18 @@ def submit(asked: Submission) -> Run:
     with logs(run)[0].open("wb") as log:
         jobs[number] = subprocess.Popen(argv, env=environment, stdout=log, stderr=log, start_new_session=True)
     return run
+
+
+def joint(_way: Together, _site: Site, _lines: list[str], _runs: int, _at_once: int | None) -> Joint:
+    raise NotImplementedError
+
+
+def submit_together(_asked: Sequence[Submission], _joint: Joint, _script: Path) -> list[Run]:
+    raise NotImplementedError
+
+
+def most_together(_way: Together) -> int:
+    return 0
 
 
 def submit_after(_run: Run, _argv: list[Word], _over: bool) -> str:

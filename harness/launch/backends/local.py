@@ -11,7 +11,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -20,7 +20,7 @@ from harness.common.errors import RequestError, WorkError
 from harness.common.paths import TEMPLATES
 from harness.experiment.exercises import Experiment
 from harness.launch.argv import Word
-from harness.launch.backends.protocol import Submission
+from harness.launch.backends.protocol import Joint, Submission, Together
 from harness.run import Run, State, claim_local_id, disk_error, release_local_id, runs_root
 from harness.site.detection import visible_gpus
 from harness.site.site import Site
@@ -100,6 +100,21 @@ def submit_after(_run: Run, _argv: list[Word], _over: bool) -> str:
     raise RequestError(
         "--submit: give one run that was submitted to Slurm; any other is converted here without it"
     )
+
+
+def joint(_way: Together, _site: Site, _directives: list[str], _runs: int, _at_once: int | None) -> Joint:
+    """Raises RequestError: this backend has no queue."""
+    raise RequestError("this machine has no queue: its runs are started one after the other")
+
+
+def submit_together(_asked: Sequence[Submission], _joint: Joint, _script: Path) -> list[Run]:
+    """Raises RequestError: this backend has no queue."""
+    raise RequestError("this machine has no queue: its runs are started one after the other")
+
+
+def most_together(_way: Together) -> int:
+    """Zero: this backend has no queue."""
+    return 0
 
 
 def start_controller(

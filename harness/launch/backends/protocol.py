@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 from harness.experiment.exercises import Experiment
 from harness.launch.argv import Word
 from harness.run import Record, Run, Stage, State
 from harness.site.site import Site
+
+Together = Literal["array", "series"]
+"""Many runs in one submission: a job each, queued as one; or one after the other in one allocation."""
 
 
 class Submission(NamedTuple):
@@ -21,6 +24,14 @@ class Submission(NamedTuple):
     directives: list[str]
     cpus_per_task: int | None
     gpus: int  # of all nodes
+
+
+class Joint(NamedTuple):
+    """A submission of many runs: the template of its own script, its options, and the id of its run of a number."""
+
+    template: Path
+    directives: list[str]
+    job_id: Callable[[str, int], str]
 
 
 class Backend(Protocol):
@@ -53,6 +64,25 @@ class Backend(Protocol):
         Raises:
             WorkError: the backend refused, or a write failed; nothing is left behind.
         """
+
+    def joint(
+        self, way: Together, site: Site, directives: list[str], runs: int, at_once: int | None, /
+    ) -> Joint:
+        """How `runs` runs with these directives become one submission. at_once: of an array, the most that run.
+
+        Raises:
+            RequestError: this backend has no queue.
+        """
+
+    def submit_together(self, asked: Sequence[Submission], joint: Joint, script: Path, /) -> list[Run]:
+        """Queue staged runs as one submission; returns them published. script: made from the joint's template.
+
+        Raises:
+            WorkError: the backend refused, or a write failed; nothing is left behind.
+        """
+
+    def most_together(self, way: Together, /) -> int:
+        """The most runs that one submission may hold; 0: this backend has no queue."""
 
     def submit_after(self, run: Run, argv: list[Word], over: bool, /) -> str:
         """Queue one command that begins when the run has ended; returns the job's id. over: it has ended.

@@ -1,24 +1,30 @@
-"""The Slurm backend: submit, state, cancel, by the site's own commands. Knows runs, not how they are resolved."""
+"""The Slurm backend: submit, state, cancel, by the site's own commands. Knows runs, not how they are resolved.
+
+A run's id is its job's; of an array `JOB_TASK`, as Slurm writes it; of several runs in one allocation `JOB-NUMBER`.
+"""
 
 from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from harness.common.errors import WorkError
 from harness.common.paths import TEMPLATES
 from harness.experiment.exercises import Experiment
 from harness.launch.argv import Word, quote_all
-from harness.launch.backends.protocol import Submission
-from harness.run import FINAL, Run, State, disk_error
+from harness.launch.backends.protocol import Joint, Submission, Together
+from harness.run import FINAL, Run, Stage, State, Status, disk_error
 from harness.site.site import Site
-from harness.site.slurm_commands import JobId, sacct, sbatch, scancel, scontrol, squeue
+from harness.site.slurm_commands import JobId, max_array_size, sacct, sbatch, scancel, scontrol, squeue
 
 TEMPLATE = TEMPLATES / "slurm.j2"
 RUNS_HERE = False
 POLL_S = 2.0  # a controller serves hundreds of students
+BETWEEN_S = 30  # of an allocation's limit, for what lies between two of its runs
+MOST_IN_SERIES = 1000
 
 AFTER_TIME = "00:30:00"  # a conversion takes seconds per hundred thousand kernels
 # Site lines with the size of a training, which a process that only converts does not need.
@@ -131,13 +137,60 @@ def submit(asked: Submission) -> Run:
         raise WorkError(f"job {job.number} was cancelled again: {why}") from None
 
 
-def _options(workdir: Path, lines: list[str]) -> list[str]:
+def joint(way: Together, site: Site, lines: list[str], runs: int, at_once: int | None) -> Joint:
+    """An array of tasks, or an allocation for the sum of the runs' time limits."""
+    kept = [line for line in lines if not line.startswith(("--output=", "--time="))]
+    if way == "array":
+        most = f"%{at_once}" if at_once else ""
+        own = [f"--time={site.time}", f"--array=0-{runs - 1}{most}", "--output=logs/slurm-%A_%a.out"]
+        return Joint(TEMPLATES / "slurm_array.j2", kept + own, lambda job, number: f"{job}_{number}")
+    own = [f"--time={_clock(runs * (site.time_s + BETWEEN_S))}", "--output=logs/slurm-%j.out"]
+    return Joint(TEMPLATES / "slurm_series.j2", kept + own, lambda job, number: f"{job}-{number}")
+
+
+def _clock(seconds: int) -> str:
+    """A time limit as sbatch reads it, rounded up to minutes."""
+    minutes = -(-seconds // 60)
+    return f"{minutes // 1440}-{minutes // 60 % 24:02}:{minutes % 60:02}:00"
+
+
+def submit_together(asked: Sequence[Submission], joint: Joint, script: Path) -> list[Run]:
+    """Submit the script that starts all the staged runs; returns them.
+
+    Raises:
+        WorkError: sbatch refused; or a run could not be written, and the job was cancelled again.
+    """
+    log = joint.directives[-1].removeprefix("--output=logs/")
+    job = sbatch(*_options(asked[0].stage.output_dir, joint.directives, log), str(script))
+    made: list[tuple[Stage, Run]] = []
+    try:
+        for number, each in enumerate(asked):
+            job_id, stage = joint.job_id(job.number, number), each.stage
+            Run(stage.path).write_record(
+                each.record.model_copy(update={"job_id": job_id, "cluster": job.cluster})
+            )
+            made.append((stage, stage.publish(each.name_for(job_id), job_id)))
+    except (OSError, WorkError) as error:
+        scancel(job)
+        for stage, run in made:
+            stage.withdraw(run)
+        why = error if isinstance(error, WorkError) else disk_error(asked[0].stage.output_dir, error)
+        raise WorkError(f"job {job.number} was cancelled again: {why}") from None
+    return [run for _, run in made]
+
+
+def most_together(way: Together) -> int:
+    """Slurm's own limit of an array's size; an allocation has none."""
+    return max_array_size() if way == "array" else MOST_IN_SERIES
+
+
+def _options(workdir: Path, lines: list[str], log: str = "slurm-%j.out") -> list[str]:
     """The script's directives again, for the command line, where SBATCH_ variables cannot overrule them.
 
     Split and unquoted as sbatch reads them in the script. Only the log's path is absolute, as sbatch would read a `%`
     in a folder's name as a pattern.
     """
-    return [f"--chdir={workdir}", *_words(lines), _output(workdir / "logs" / "slurm-%j.out")]
+    return [f"--chdir={workdir}", *_words(lines), _output(workdir / "logs" / log)]
 
 
 def _asked_cpus(asked: Submission, refusal: str) -> str:
@@ -175,7 +228,7 @@ def submit_after(run: Run, argv: list[Word], over: bool) -> str:
         "partition": site.partition,
         "qos": site.qos,
         "chdir": str(run.log_dir),
-        "dependency": None if over else f"afterany:{run.job_id}",
+        "dependency": None if over else f"afterany:{job_of(run).number}",
         "kill-on-invalid-dep": None if over else "yes",
         "clusters": run.record.cluster,  # the one that knows the job to wait for
     }
@@ -191,7 +244,26 @@ def state(run: Run, silent: set[str] | None = None) -> State:
     silent: the programs that did not answer in time so far, which are not asked again. A caller that lists many runs
     gives the same set for each.
     """
-    job, silent = job_of(run), set() if silent is None else silent
+    found = _state_of_job(run, set() if silent is None else silent)
+    return _in_allocation(run, found) if _shares_allocation(run) else found
+
+
+def _shares_allocation(run: Run) -> bool:
+    return "-" in run.job_id
+
+
+def _in_allocation(run: Run, allocation: State) -> State:
+    """The state of one of several runs in an allocation: its own word, else what the allocation's state leaves it."""
+    own = run.status()
+    if own is not None and own.state in FINAL:
+        return own.state
+    if allocation == "running":
+        return "running" if own is not None else "queued"
+    return "failed" if allocation == "completed" else allocation  # the allocation ended, and the run had not
+
+
+def _state_of_job(run: Run, silent: set[str]) -> State:
+    job = job_of(run)
     if (word := squeue(job, "%T", silent)) is not None:
         return _refined(_state_named(word), run)
     accounted = _state_named(sacct(job, silent))
@@ -219,6 +291,8 @@ def why(run: Run, state: State) -> str:
     """Slurm's reason why a queued job waits, or why a failed job did not begin; empty without a reason."""
     job = job_of(run)
     if state == "queued":
+        if _shares_allocation(run) and _state_of_job(run, set()) == "running":
+            return "runs before it in the same allocation have not ended"
         reason = squeue(job, "%r", set())
         return "" if reason in (None, "None") else str(reason)  # "None": Slurm has not looked at it yet
     if state == "failed" and run.status() is None:
@@ -228,19 +302,21 @@ def why(run: Run, state: State) -> str:
 
 
 def cancel(run: Run) -> None:
-    """Cancel the job.
+    """Cancel the job; of several runs in one allocation, all that have not ended.
 
     Raises:
         WorkError: scancel refused, with its own sentence.
     """
     scancel(job_of(run))
+    if run.status() is None:  # a controller without accounts forgets a task that never began at once
+        run.write_status(Status(state="cancelled", ended_ns=time.time_ns()))
 
 
 def job_of(run: Run) -> JobId:
-    """The run's job."""
-    return JobId(run.job_id, run.record.cluster)
+    """The run's job, which several runs may share."""
+    return JobId(run.job_id.partition("-")[0], run.record.cluster)
 
 
 def logs(run: Run) -> list[Path]:
     """The file for what Slurm itself prints: a cancellation, a time limit."""
-    return [run.scheduler_log]
+    return [run.scheduler_log.with_name(f"slurm-{job_of(run).number}.out")]
