@@ -104,17 +104,16 @@ def write_report(run: Run) -> tuple[list[Summary], bool]:
 
     Returns the summaries, and whether the page was written.
     """
-    from harness.measure.request import Request, measure_request
-    from harness.report.exercise_0.terminal import is_comm_run
+    from harness.study.finish import can_be_measured, measured
 
-    if not (run.traces() or run.metrics() or is_comm_run(run.path)):
+    if not can_be_measured(run):
         return [], False
     try:
-        measured = measure_request(Request(tokens=[str(run.path)], page=True))
+        found = measured(run, page=True)
     except HarnessError as error:
         print(f"no report: {error}", file=sys.stderr)
         return [], False
-    return measured.summaries, _write_page(run, measured)
+    return found.summaries, _write_page(run, found)
 
 
 def _text(run: Run, summaries: list[Summary], shown: bool, page: bool) -> str:

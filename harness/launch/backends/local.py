@@ -21,7 +21,7 @@ from harness.common.paths import TEMPLATES
 from harness.experiment.exercises import Experiment
 from harness.launch.argv import Word
 from harness.launch.backends.protocol import Joint, Submission, Together
-from harness.run import Run, State, claim_local_id, disk_error, release_local_id, runs_root
+from harness.run import Run, State, claim_local_id, disk_error, release_local_id, runs_root, write_atomically
 from harness.site.detection import visible_gpus
 from harness.site.site import Site
 
@@ -54,6 +54,7 @@ def run_and_pass_signals(script: str, environment: dict[str, str]) -> int:
     return process.wait()
 
 
+SUBMITTER = "submitter"  # in the controller's folder: the process that starts it
 STARTING_S = 60  # between a run's publication and its controller's start lie the imports of submitit
 
 
@@ -82,6 +83,7 @@ def submit(asked: Submission) -> Run:
     job_id, folder = claim_local_id(runs_root())
     run = None
     try:
+        write_atomically(folder / SUBMITTER, str(os.getpid()))
         Run(stage.path).write_record(asked.record.model_copy(update={"job_id": job_id}))
         run = stage.publish(asked.name_for(job_id), job_id)
         start_controller(
@@ -183,10 +185,22 @@ def _state_before_it_began(run: Run) -> State:
     if _is_elsewhere(run):
         return "unknown"
     young = time.time_ns() - run.record.created_ns < STARTING_S * 1_000_000_000
-    if _is_kept(run) or (young and _controller(run) is None):
+    if _is_kept(run) or (young and _controller(run) is None and _submitter_lives(run)):
         return "queued"
     own = run.status()  # as in `state`
     return own.state if own is not None else "failed"
+
+
+def _submitter_lives(run: Run) -> bool:
+    """False when the process that would start the run's controller was killed."""
+    try:
+        pid = int((run.controller_dir / SUBMITTER).read_text(encoding="ascii"))
+    except (OSError, ValueError):
+        return True  # it does not say who it is
+    try:
+        return b") Z " not in Path(f"/proc/{pid}/stat").read_bytes()
+    except OSError:
+        return False
 
 
 def why(run: Run, state: State) -> str:

@@ -1,0 +1,105 @@
+"""Where each point of a series stands, from its runs on disk and their states. Starts nothing."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
+
+from harness.common.errors import RequestError, WorkError
+from harness.launch.submit import state_of
+from harness.run import FINAL, Run, State
+from harness.study.campaign.points import Slot, Task
+
+Stands = Literal["to do", "running", "done", "failed"]
+# Of a run that may still be running; `unknown` is a scheduler that does not answer.
+OPEN: frozenset[State] = frozenset({"queued", "running", "unknown"})
+
+
+class Seen(NamedTuple):
+    """A run of the series and its state. began: its script started."""
+
+    run: Run
+    state: State
+    began: bool
+
+    @property
+    def slot(self) -> Slot:
+        return slot_of(self.run)
+
+
+class Standing(NamedTuple):
+    """A task's place, and the run that decides it. kept: earlier runs of it that do not count."""
+
+    task: Task
+    stands: Stands
+    run: Run | None = None
+    state: State | None = None
+    kept: tuple[Seen, ...] = ()
+
+
+def slot_of(run: Run) -> Slot:
+    """The place that the run was made for."""
+    part = run.record.part
+    return Slot(part.point, part.repeat) if part else Slot("", 0)
+
+
+def began(run: Run) -> bool:
+    """Whether the run's script ever started: its first act is to open its log."""
+    return run.status() is not None or run.out.exists()
+
+
+def seen(run: Run, silent: set[str] | None = None) -> Seen:
+    """The run with its state now. silent: programs that did not answer, which are not asked again."""
+    own = run.record.status
+    if own is not None and own.state in FINAL:
+        return Seen(run, own.state, began=True)
+    try:
+        state = state_of(run, silent)
+    except WorkError:  # the backend of another installation
+        state = "unknown"
+    return Seen(run, state, began(run))
+
+
+def standings(tasks: Sequence[Task], runs: Sequence[Seen]) -> list[Standing]:
+    """Each task's place. runs: of the whole series, oldest first.
+
+    A completed run makes it done; a run that waits or runs, or may (unknown), is waited for. A run that never began, as
+    its submitter was killed, or that was cancelled is kept, and the task is to do. Any other end is a failure.
+    """
+    own: dict[Slot, list[Seen]] = defaultdict(list)
+    for each in runs:
+        own[each.slot].append(each)
+    return [_standing(task, own[task.point.slot]) for task in tasks]
+
+
+def _standing(task: Task, runs: list[Seen]) -> Standing:
+    for stands, states in (("done", {"completed"}), ("running", OPEN)):
+        for each in runs:
+            if each.state in states:
+                others = tuple(other for other in runs if other is not each)
+                return Standing(task, stands, each.run, each.state, others)  # type: ignore[arg-type]  # a literal
+    if not runs or not runs[-1].began or runs[-1].state == "cancelled":
+        return Standing(task, "to do", kept=tuple(runs))
+    return Standing(task, "failed", runs[-1].run, runs[-1].state, tuple(runs[:-1]))
+
+
+def refuse_other_settings(series: str, places: Sequence[Standing]) -> None:
+    """Raises RequestError: runs of this series were made with other settings for the same points."""
+    for place in places:
+        asked, site = place.task.prepared.asked, place.task.point.site.name
+        for run in [*([place.run] if place.run else []), *(each.run for each in place.kept)]:
+            if run.record.experiment != asked or run.record.site.name != site:
+                raise RequestError(
+                    f"series {series}: its run {run.job_id} for {place.task.point.slot} was made with other settings "
+                    f"({_difference(run, place.task)}): give this one another name with --name"
+                )
+
+
+def _difference(run: Run, task: Task) -> str:
+    before, now = run.record.experiment.model_dump(), task.prepared.asked.model_dump()
+    changed = [
+        f"{name} {before.get(name)}, now {value}" for name, value in now.items() if before.get(name) != value
+    ]
+    site = run.record.site.name
+    return ", ".join(changed) or f"site {site}, now {task.point.site.name}"

@@ -1,0 +1,100 @@
+"""What the tests of many runs share: points, runs as they would lie on disk, and runs that only sleep.
+
+`quick_runs` takes the place of submitit's controller: a shell that waits for its record as the controller does, then
+writes the status that a job writes, and trains nothing. All else is the local backend's.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.experiment.exercises import DDP
+from harness.launch.backends import local
+from harness.run import NodeStatus, Part, Record, Run, Stage, State, Status
+from harness.site.site import Site, load_site, override
+from harness.study.campaign.points import Point, Task, prepared
+
+SECOND_NS = 1_000_000_000
+
+SCRIPT = """
+run=$1 folder=$2 seconds=$3
+for ((i = 0; i < 100; i++)); do [[ -e $folder/$$_submitted.pkl ]] && break; sleep 0.02; done
+[[ -e $folder/$$_submitted.pkl ]] || exit 1
+write() { printf '%s' "$1" >"$run/.s" && mv "$run/.s" "$run/status.json"; }
+started=$(date +%s%N)
+write '{"state": "running", "pid": '$$', "host": "'$(hostname)'", "started_ns": '$started'}'
+trap 'write "{\\"state\\": \\"cancelled\\", \\"started_ns\\": $started, \\"ended_ns\\": $(date +%s%N)}"; exit' TERM
+sleep "$seconds" & wait
+write '{"state": "completed", "started_ns": '$started', "ended_ns": '$(date +%s%N)'}'
+"""
+
+
+def site(time_limit: str = "00:10:00") -> Site:
+    """This machine without GPUs."""
+    return override(load_site("local").model_copy(update={"device": "cpu"}), {"time": time_limit})
+
+
+def point(size: int, repeat: int = 0, time_limit: str = "00:10:00", ranks: int = 1) -> Point:
+    asked = DDP(gpus_per_node=ranks, micro_batch_size=size, profiler="none")
+    return Point(f"micro_batch_size={size}", asked, site(time_limit), repeat, ["slurm.sh", "-e", "1"])
+
+
+def tasks(count: int, time_limit: str = "00:10:00", ranks: int = 1) -> list[Task]:
+    return prepared([point(size, time_limit=time_limit, ranks=ranks) for size in range(1, count + 1)])
+
+
+def a_run(
+    root: Path, task: Task, state: State | None, *, number: int, took_s: float = 60.0, series: str = "s"
+) -> Run:
+    """A run of the point as it lies on disk after this end; None: it never began."""
+    now = time.time_ns() - 3600 * SECOND_NS
+    experiment: Any = task.prepared.asked
+    record = Record(
+        job_id=f"local-{number}", backend="local", experiment=experiment, site=task.point.site,
+        job=task.prepared.job.as_json(), command=[], git={}, versions={}, user="someone",
+        submit_host=socket.gethostname(), created_ns=now + number, part=task.point.part(series),
+    )  # fmt: skip
+    with Stage(root / "exercise_1_DDP") as stage:
+        Run(stage.path).write_record(record)
+        run = stage.publish(f"run-{number}", record.job_id)
+    if state is not None:
+        end = Status(state=state, started_ns=now, ended_ns=now + round(took_s * SECOND_NS))
+        run.write_status(end)
+        run.write_record(record.model_copy(update={"status": end, "nodes": list[NodeStatus]()}))
+    return run
+
+
+def quick_runs(patch: pytest.MonkeyPatch, seconds: float) -> None:
+    """From now on, a local run sleeps for so long and completes."""
+
+    def start(script: Path, _job_id: str, folder: Path, **_: object) -> None:
+        words: Sequence[str] = (
+            "bash",
+            "-c",
+            SCRIPT,
+            str(script),
+            str(script.parent),
+            str(folder),
+            str(seconds),
+        )
+        quiet = subprocess.DEVNULL
+        process = subprocess.Popen(words, start_new_session=True, stdout=quiet, stderr=quiet)
+        (folder / f"{process.pid}_submitted.pkl").touch()
+
+    patch.setattr(local, "start_controller", start)
+    patch.setattr(local, "POLL_S", 0.02)
+    patch.setattr("harness.launch.submit._git_state", lambda: {})
+    os.environ.setdefault("HARNESS_SITE", "local")
+
+
+def part_of(run: Run) -> Part:
+    assert run.record.part is not None
+    return run.record.part

@@ -1,0 +1,289 @@
+"""Where the points of a series stand, what it may cost, and how its drive goes on: from runs on disk alone."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.common.errors import HarnessError, RequestError, WorkError
+from harness.run import Run, State, Status
+from harness.study.campaign import drive
+from harness.study.campaign.budget import affordable, cost_ns, estimate, why_too_much
+from harness.study.campaign.drive import Change, Limits, carry_out, survey, to_make
+from harness.study.campaign.points import HOUR_NS, Task, prepared
+from harness.study.campaign.series import checked_name, runs_of, series_folder
+from harness.study.campaign.standing import Seen, seen, standings
+from harness.study.campaign.unheard import GIVES_UP_NS, submitting, unheard_ns
+from tests.study.campaign_shared import SECOND_NS, a_run, part_of, point, tasks
+
+
+@pytest.fixture
+def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("HARNESS_RUNS", str(tmp_path))
+    return tmp_path
+
+
+def stands(wanted: Sequence[Task], found: Sequence[Run]) -> list[str]:
+    return [place.stands for place in standings(wanted, [seen(run) for run in found])]
+
+
+@pytest.mark.parametrize(
+    ("ends", "place"),
+    [
+        ([], "to do"),
+        (["completed"], "done"),
+        (["failed"], "failed"),
+        (["timeout"], "failed"),
+        (["node_fail"], "failed"),
+        (["cancelled"], "to do"),
+        ([None], "to do"),
+        (["failed", "completed"], "done"),
+        (["completed", "failed"], "done"),
+        (["failed", None], "to do"),
+        (["cancelled", "failed"], "failed"),
+    ],
+)
+def test_a_points_runs_on_disk_say_whether_it_is_done(
+    runs: Path, ends: list[State | None], place: str
+) -> None:
+    (task,) = tasks(1)
+    found = [a_run(runs, task, end, number=i) for i, end in enumerate(ends)]
+    assert stands([task], found) == [place]
+    (standing,) = standings([task], list(map(seen, found)))
+    assert len(standing.kept) + (standing.run is not None) == len(ends), "each run is kept and stated"
+
+
+def test_a_run_whose_scheduler_does_not_answer_is_not_made_again(runs: Path) -> None:
+    (task,) = tasks(1)
+    run = a_run(runs, task, None, number=1)
+    (standing,) = standings([task], [Seen(run, "unknown", began=True)])
+    assert standing.stands == "running"
+
+
+def test_runs_of_another_series_repeat_or_point_count_for_nothing(runs: Path) -> None:
+    first, second, other = prepared([point(1), point(1, repeat=1), point(2)])
+    found = [
+        a_run(runs, first, "completed", number=1, series="s2"),
+        a_run(runs, second, "completed", number=2),
+    ]
+    assert stands([first, second, other], runs_of("s")) == ["to do", "done", "to do"]
+    assert [run.path for run in runs_of("s2")] == [found[0].path]
+
+
+def test_a_series_made_with_other_settings_is_refused_with_the_field(runs: Path) -> None:
+    (task,) = tasks(1)
+    a_run(runs, task, "completed", number=1)
+    changed = task.point._replace(experiment=task.point.experiment.model_copy(update={"seed": 7}))
+    with pytest.raises(RequestError, match=r"local-1 .*\(seed 1234, now 7\).*--name"):
+        survey("s", prepared([changed]))
+    longer = task.point._replace(site=task.point.site.model_copy(update={"time": "00:01:00"}))
+    survey("s", prepared([longer]))
+
+
+def test_points_that_cannot_run_are_all_named_before_anything_starts() -> None:
+    cuda = point(1).site.model_copy(update={"device": "cuda"})
+    with pytest.raises(RequestError) as refused:
+        prepared([point(1), point(2)._replace(site=cuda), point(3)._replace(site=cuda), point(1)])
+    said = str(refused.value)
+    assert "micro_batch_size=2: " in said
+    assert "micro_batch_size=3: " in said
+    assert "micro_batch_size=1 stands there twice" in said
+
+
+@pytest.mark.parametrize("name", ["", "a b", "../x", ".x", "x/y", "é", "x" * 81])
+def test_a_series_name_is_a_folders_name(name: str) -> None:
+    with pytest.raises(RequestError, match=r"^--name: got "):
+        checked_name(name, "--name")
+
+
+# ---- The budget
+
+
+def test_a_run_costs_its_devices_times_its_time(runs: Path) -> None:
+    (task,) = tasks(1, "00:10:00", ranks=2)
+    assert task.worst_ns == 2 * 600 * SECOND_NS
+    assert cost_ns(seen(a_run(runs, task, "completed", number=1, took_s=90))) == 2 * 90 * SECOND_NS
+    assert cost_ns(seen(a_run(runs, task, "failed", number=2, took_s=5))) == 2 * 5 * SECOND_NS
+    assert cost_ns(seen(a_run(runs, task, None, number=3))) == 0, "it never began"
+    lost = a_run(runs, task, None, number=4)
+    lost.write_status(Status(state="node_fail", started_ns=1))
+    assert cost_ns(Seen(lost, "node_fail", began=True)) == task.worst_ns, "nobody knows when it ended"
+    assert cost_ns(Seen(lost, "queued", began=False)) == task.worst_ns, "all of it may still come"
+
+
+@given(
+    cap=st.integers(0, 5000),
+    committed=st.integers(0, 5000),
+    most=st.integers(-1, 6),
+    limits=st.lists(st.integers(1, 1200), max_size=8),
+)
+def test_what_may_start_never_passes_the_cap_and_leaves_out_nothing_that_fits(
+    cap: int, committed: int, most: int, limits: list[int]
+) -> None:
+    (task,) = tasks(1)
+    queue = [_with_limit(task, limit) for limit in limits]
+    ready = affordable(queue, committed * SECOND_NS, cap * SECOND_NS, most)
+    assert ready == queue[: len(ready)]
+    total = committed + sum(limits[: len(ready)])
+    assert not ready or total <= cap
+    if len(ready) < min(len(queue), max(0, most)):
+        assert total + limits[len(ready)] > cap
+    assert affordable(queue, committed, None, most) == queue[: max(0, most)]
+
+
+def _with_limit(task: Task, seconds: int) -> Task:
+    clock = f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"
+    site = task.point.site.model_copy(update={"time": clock})
+    return task._replace(point=task.point._replace(site=site))
+
+
+def test_the_plan_expects_the_mean_of_earlier_runs(runs: Path) -> None:
+    wanted = prepared([point(1), point(1, repeat=1), point(2), point(3)])
+    for number, (task, took) in enumerate(zip(wanted[:2], (60, 120), strict=True)):
+        a_run(runs, task, "completed", number=number, took_s=took)
+    places, found = survey("s", wanted)
+    told = estimate(places, found, to_make(places, False))
+    assert told.spent_ns == 180 * SECOND_NS
+    assert told.worst_ns == 2 * 600 * SECOND_NS
+    assert told.expected_ns == 2 * 90 * SECOND_NS
+    assert estimate(places, [], wanted[2:])[3] == 2 * 90 * SECOND_NS
+    assert estimate(standings(wanted, []), [], wanted).expected_ns is None
+
+
+def test_the_sentence_before_the_cap_has_the_numbers() -> None:
+    (task,) = tasks(1, "00:30:00", ranks=2)
+    said = why_too_much(task, round(3.25 * HOUR_NS), 4 * HOUR_NS)
+    assert "3.25 device hours are spent" in said
+    assert "(micro_batch_size=1) may take 2 × 00:30:00 = 1.00, and --max-gpu-hours is 4.00" in said
+
+
+def test_a_submission_that_nothing_was_heard_of_costs_the_minute_in_which_its_job_gives_up(
+    runs: Path,
+) -> None:
+    folder = series_folder("s")
+    folder.mkdir(parents=True)
+    (task,) = tasks(1, ranks=2)
+    with pytest.raises(KeyboardInterrupt), submitting(folder, task, runs_here=False):
+        raise KeyboardInterrupt
+    assert unheard_ns(folder, []) == 2 * GIVES_UP_NS
+    followed = a_run(runs, task, "completed", number=1)
+    followed.write_record(followed.record.model_copy(update={"created_ns": time.time_ns()}))
+    assert unheard_ns(folder, [followed]) == 0, "its run is there"
+    with pytest.raises(WorkError), submitting(folder, task, runs_here=False):
+        raise WorkError("sbatch refused")
+    with submitting(folder, task, runs_here=False):
+        pass
+    assert len(list(folder.glob("*.json"))) == 1
+
+
+# ---- The drive, with a carrier that plays a cluster
+
+
+class Cluster:
+    """A carrier whose runs end as told: one poll after the start, at most `most` at once."""
+
+    poll_s = 0.0
+    runs_here = False
+
+    def __init__(self, root: Path, ends: Sequence[State | HarnessError], most: int = 1) -> None:
+        self.root, self.ends, self.most = root, list(ends), most
+        self.ending: dict[str, State] = {}
+        self.started = list[str]()
+        self.running = set[str]()
+        self.most_seen = 0
+
+    def room(self, active: int) -> int:
+        return self.most - active
+
+    def start(self, series: str, ready: Sequence[Task]) -> list[Run]:
+        end = self.ends.pop(0)
+        if isinstance(end, HarnessError):
+            raise end
+        number = 100 + len(runs_of(series))
+        run = a_run(self.root, ready[0], None, number=number, series=series)
+        self.started.append(str(ready[0].point.slot))
+        self.running.add(run.name)
+        self.most_seen = max(self.most_seen, len(self.running))
+        self.ending[run.name] = end
+        return [run]
+
+    def state(self, run: Run) -> State:
+        if run.status() is None:
+            run.write_status(Status(state="running", started_ns=0))
+            return "running"
+        end = self.ending.get(run.name, "completed")
+        self.running.discard(run.name)
+        run.write_status(Status(state=end, started_ns=0, ended_ns=30 * SECOND_NS))
+        return end
+
+    def stop(self, run: Run) -> None:
+        raise AssertionError(run.name)
+
+
+def told(
+    root: Path, wanted: Sequence[Task], cluster: Cluster, limits: Limits
+) -> tuple[list[Change], drive.Outcome]:
+    said = list[Change]()
+    return said, carry_out("s", wanted, limits, said.append, cluster)
+
+
+def test_a_point_that_fails_is_kept_and_named_and_the_others_are_made(runs: Path) -> None:
+    cluster = Cluster(runs, ["completed", "failed", "completed"])
+    said, outcome = told(runs, tasks(3), cluster, Limits())
+    assert [place.task.point.key for place in outcome.failed] == ["micro_batch_size=2"]
+    assert len(cluster.started) == 3
+    assert said[-1].counts == {"done": 2, "running": 0, "to do": 0, "failed": 1}
+
+
+def test_failures_are_made_again_only_on_request_and_only_once(runs: Path) -> None:
+    told(runs, tasks(2), Cluster(runs, ["failed", "completed"]), Limits())
+    idle = Cluster(runs, [])
+    assert not told(runs, tasks(2), idle, Limits())[1].complete
+    again = Cluster(runs, ["failed"])
+    assert not told(runs, tasks(2), again, Limits(retry_failed=True))[1].complete
+    assert told(runs, tasks(2), Cluster(runs, ["completed"]), Limits(retry_failed=True))[1].complete
+    assert sorted(part_of(run).point for run in runs_of("s")).count("micro_batch_size=1") == 3
+
+
+def test_no_more_runs_at_once_than_asked(runs: Path) -> None:
+    cluster = Cluster(runs, ["completed"] * 7, most=3)
+    assert told(runs, tasks(7), cluster, Limits())[1].complete
+    assert cluster.most_seen == 3
+
+
+def test_it_stops_before_the_cap_counting_what_runs_and_goes_on_with_a_larger_one(runs: Path) -> None:
+    # Each run's limit is 600 s and it takes 30 s, so after n runs 30 n + 600 must fit.
+    cap = (600 + 2 * 30) / 3600
+    cluster = Cluster(runs, ["completed"] * 5, most=2)
+    _, outcome = told(runs, tasks(5), cluster, Limits(max_device_hours=cap))
+    assert "stopped before the cap" in outcome.stopped
+    assert len(cluster.started) == 3
+    assert cluster.most_seen == 1, "two limits at once would not fit"
+    assert told(runs, tasks(5), cluster, Limits(max_device_hours=2 * cap))[1].complete
+
+
+def test_a_full_queue_is_asked_again_when_a_run_has_ended(runs: Path) -> None:
+    cluster = Cluster(runs, ["completed", WorkError("QOSMaxSubmitJobPerUserLimit"), "completed"], most=2)
+    assert told(runs, tasks(2), cluster, Limits())[1].complete
+
+
+def test_three_refusals_in_a_row_end_the_drive_with_the_schedulers_sentence(runs: Path) -> None:
+    cluster = Cluster(runs, [WorkError("Invalid account")] * 9)
+    said, outcome = told(runs, tasks(9), cluster, Limits())
+    assert outcome.stopped.endswith("Invalid account")
+    assert [change.what for change in said] == ["refused"] * 3
+    assert len(cluster.ends) == 6
+
+
+def test_a_run_that_nobody_knows_any_more_fails_its_point_after_a_while(
+    runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(drive, "UNKNOWN_S", 0.0)
+    cluster = Cluster(runs, ["unknown", "completed"])
+    _, outcome = told(runs, tasks(1), cluster, Limits())
+    assert [place.state for place in outcome.failed] == ["unknown"]

@@ -1,0 +1,155 @@
+"""A series whose driver is killed with SIGKILL and started again: nothing lost, nothing twice, the cap never passed."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import random
+import signal
+from collections import Counter
+from collections.abc import Callable, Sequence
+from multiprocessing.context import ForkProcess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.common.errors import WorkError
+from harness.launch.backends import local
+from harness.run import Run, Stage
+from harness.study.campaign.budget import cost_ns
+from harness.study.campaign.drive import Limits, Outcome, carry_out
+from harness.study.campaign.points import HOUR_NS, Task
+from harness.study.campaign.series import driving, runs_of
+from harness.study.campaign.standing import seen
+from tests.study.campaign_shared import SECOND_NS, part_of, quick_runs, tasks
+
+FORK = multiprocessing.get_context(
+    "fork"
+)  # a driver that has imported everything is killed early and late alike
+SERIES = "killed"
+
+
+@pytest.fixture(autouse=True)
+def _quick(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HARNESS_RUNS", str(tmp_path / "runs"))
+    quick_runs(monkeypatch, 0.1)
+
+
+def drive(all_tasks: Sequence[Task], limits: Limits) -> Outcome:
+    return carry_out(SERIES, all_tasks, limits, lambda _: None)
+
+
+def driver(all_tasks: Sequence[Task], limits: Limits) -> ForkProcess:
+    process = FORK.Process(target=drive, args=(all_tasks, limits))
+    process.start()
+    return process
+
+
+def completed() -> list[tuple[str, int]]:
+    ended = [each for each in map(seen, runs_of(SERIES)) if each.state == "completed"]
+    return sorted((each.slot.key, each.slot.repeat) for each in ended)
+
+
+def only_sleepers_that_never_began_are_kept() -> bool:
+    return all(each.state == "completed" or not each.began for each in map(seen, runs_of(SERIES)))
+
+
+def cap_held_at_every_start(cap_ns: int) -> bool:
+    """When a run was made, what the earlier ones took and its own limit were within the cap."""
+    runs = [seen(run) for run in runs_of(SERIES)]
+    spent = [cost_ns(each) for each in runs]
+    limits = [each.run.record.site.time_s * SECOND_NS for each in runs]
+    return all(sum(spent[:i]) + limits[i] <= cap_ns for i in range(len(runs)))
+
+
+def test_killed_at_20_random_moments_no_point_is_lost_none_is_made_twice_and_the_cap_holds() -> None:
+    wanted, moments = tasks(24, "00:00:20"), random.Random(11)
+    limits = Limits(max_device_hours=40 / 3600)  # 24 × 0.1 s, and one run's limit of 20 s
+    killed = 0
+    for _ in range(20):
+        process = driver(wanted, limits)
+        process.join(moments.uniform(0, 0.2))
+        killed += process.is_alive()
+        process.kill()
+        process.join()
+    assert killed == 20, "each was at work"
+    assert drive(wanted, limits).complete
+    assert completed() == [(task.point.key, 0) for task in sorted(wanted, key=lambda t: t.point.key)]
+    assert only_sleepers_that_never_began_are_kept()
+    assert cap_held_at_every_start(limits.cap_ns)
+
+
+def test_killed_and_resumed_it_stops_before_a_cap_that_is_too_small_for_all() -> None:
+    wanted, moments = tasks(12, "00:00:20"), random.Random(12)
+    limits = Limits(max_device_hours=20.5 / 3600)
+    for _ in range(6):
+        process = driver(wanted, limits)
+        process.join(moments.uniform(0, 0.3))
+        process.kill()
+        process.join()
+    outcome = drive(wanted, limits)
+    assert "stopped before the cap" in outcome.stopped
+    assert 0 < Counter(place.stands for place in outcome.places)["done"] < 12
+    assert sum(cost_ns(seen(run)) for run in runs_of(SERIES)) <= 20.5 / 3600 * HOUR_NS
+    assert cap_held_at_every_start(limits.cap_ns)
+
+
+def dies() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def dies_after(function: Callable[..., Any]) -> Callable[..., Any]:
+    def changed(*words: Any, **named: Any) -> None:
+        function(*words, **named)
+        dies()
+
+    return changed
+
+
+@pytest.mark.parametrize("where", ["staged", "published", "started"])
+def test_killed_between_two_steps_of_a_submission_the_point_is_made_once(
+    where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted, limits = tasks(2), Limits()
+    with pytest.MonkeyPatch.context() as patch:
+        if where == "started":
+            patch.setattr(local, "start_controller", dies_after(local.start_controller))
+        else:
+            change = dies_after(Stage.publish) if where == "published" else lambda *_: dies()
+            patch.setattr(Stage, "publish", change)
+        process = driver(wanted, limits)
+        process.join()
+    assert process.exitcode == -signal.SIGKILL
+    left = {"staged": 0, "published": 1, "started": 1}[where]
+    assert len(runs_of(SERIES)) == left
+    assert drive(wanted, limits).complete
+    assert completed() == [(task.point.key, 0) for task in wanted]
+    assert len(runs_of(SERIES)) == 2 + (where == "published"), "what never began is kept"
+
+
+def test_only_one_process_drives_a_series_and_a_killed_ones_lock_is_gone() -> None:
+    wanted = tasks(3)
+    process = driver(wanted, Limits())
+    while not runs_of(SERIES):
+        process.join(0.01)
+    with pytest.raises(WorkError, match=rf"driven by process {process.pid} on "), driving(SERIES):
+        pass
+    process.kill()
+    process.join()
+    assert drive(wanted, Limits()).complete
+
+
+def test_a_run_that_goes_on_while_its_driver_is_dead_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    quick_runs(monkeypatch, 0.5)
+    wanted = tasks(1)
+    process = driver(wanted, Limits())
+    while not (runs := runs_of(SERIES)) or not runs[0].status():
+        process.join(0.01)
+    process.kill()
+    process.join()
+    said = list[str]()
+    assert carry_out(SERIES, wanted, Limits(), lambda change: said.append(change.what)).complete
+    assert said[0] == "waiting for"
+    (only,) = runs_of(SERIES)
+    assert part_of(Run(only.path)).point == "micro_batch_size=1"
