@@ -168,15 +168,15 @@ def test_a_submission_that_nothing_was_heard_of_costs_the_minute_in_which_its_jo
     folder = series_folder("s")
     folder.mkdir(parents=True)
     (task,) = tasks(1, ranks=2)
-    with pytest.raises(KeyboardInterrupt), submitting(folder, task, runs_here=False):
+    with pytest.raises(KeyboardInterrupt), submitting(folder, [task], runs_here=False):
         raise KeyboardInterrupt
     assert unheard_ns(folder, []) == 2 * GIVES_UP_NS
     followed = a_run(runs, task, "completed", number=1)
     followed.write_record(followed.record.model_copy(update={"created_ns": time.time_ns()}))
     assert unheard_ns(folder, [followed]) == 0, "its run is there"
-    with pytest.raises(WorkError), submitting(folder, task, runs_here=False):
+    with pytest.raises(WorkError), submitting(folder, [task], runs_here=False):
         raise WorkError("sbatch refused")
-    with submitting(folder, task, runs_here=False):
+    with submitting(folder, [task], runs_here=False):
         pass
     assert len(list(folder.glob("*.json"))) == 1
 
@@ -199,6 +199,9 @@ class Cluster:
 
     def room(self, active: int) -> int:
         return self.most - active
+
+    def together(self, ready: Sequence[Task]) -> int:
+        return 1
 
     def start(self, series: str, ready: Sequence[Task]) -> list[Run]:
         end = self.ends.pop(0)

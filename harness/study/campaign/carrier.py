@@ -1,18 +1,20 @@
-"""How the runs of a series get onto a machine: a protocol, and the chain, which submits the next when one ends.
+"""How the runs of a series get onto a machine: a protocol; the chain, which submits the next when one ends; the array.
 
 A carrier knows neither budget nor order: the drive gives it the tasks that may start now.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from itertools import takewhile
 from typing import Protocol
 
+from harness.common.errors import WorkError
 from harness.launch.backends.registry import backend_of
-from harness.launch.submit import cancel, state_of
+from harness.launch.submit import Start, cancel, go_together, state_of
 from harness.run import Run, State
 from harness.study.campaign.points import Task
-from harness.study.start import start_run
+from harness.study.start import start_run, start_together
 
 
 class Carrier(Protocol):
@@ -29,8 +31,11 @@ class Carrier(Protocol):
     def room(self, active: int) -> int:
         """How many more tasks it takes, while so many of its runs have not ended."""
 
+    def together(self, tasks: Sequence[Task]) -> int:
+        """How many of the first of these tasks, at least one, go into one submission."""
+
     def start(self, series: str, tasks: Sequence[Task]) -> list[Run]:
-        """Start the first one or more of `tasks`, at most `room`; returns their runs in order.
+        """Start tasks that go together, or the first ones of them; returns their runs in order.
 
         Raises:
             RequestError, WorkError: nothing was started.
@@ -46,23 +51,71 @@ class Carrier(Protocol):
 class Chain:
     """One submission per task, at most so many at once; the next when one has ended."""
 
-    def __init__(
-        self, tasks: Sequence[Task], most_at_once: int, start: Callable[..., Run] = start_run
-    ) -> None:
+    def __init__(self, tasks: Sequence[Task], most_at_once: int) -> None:
         backends = [backend_of(task.point.site) for task in tasks]
         self.runs_here = any(backend.RUNS_HERE for backend in backends)
         self.poll_s = max((backend.POLL_S for backend in backends), default=0.0)
-        self._most, self._start = most_at_once, start
+        self._most = most_at_once
 
     def room(self, active: int) -> int:
         return self._most - active
 
+    def together(self, tasks: Sequence[Task]) -> int:
+        return 1
+
     def start(self, series: str, tasks: Sequence[Task]) -> list[Run]:
         point, ready = tasks[0]
-        return [self._start(ready, point.command, point.part(series))]
+        return [start_run(ready, point.command, point.part(series))]
 
     def state(self, run: Run) -> State:
         return state_of(run)
 
     def stop(self, run: Run) -> None:
         cancel(run)
+
+
+class Arrays:
+    """One Slurm array at a time, of the first tasks that go together; after a refusal, a chain.
+
+    A cluster that limits how many jobs a user may queue counts each task of an array.
+    """
+
+    runs_here = False
+
+    def __init__(self, tasks: Sequence[Task], most_at_once: int, largest: int) -> None:
+        self._chain = Chain(tasks, most_at_once)
+        self.poll_s = self._chain.poll_s
+        self._most, self._largest = most_at_once, largest
+
+    def room(self, active: int) -> int:
+        if self._largest < 2:
+            return self._chain.room(active)
+        return 0 if active else self._largest
+
+    def together(self, tasks: Sequence[Task]) -> int:
+        jobs = [task.prepared.job for task in tasks[: self._largest]]
+        return sum(1 for _ in takewhile(lambda job: go_together([jobs[0], job]), jobs))
+
+    def start(self, series: str, tasks: Sequence[Task]) -> list[Run]:
+        if len(tasks) == 1:
+            return self._chain.start(series, tasks)
+        starts = [Start(ready, point.command, point.part(series)) for point, ready in tasks]
+        try:
+            return start_together(starts, "array", self._most)
+        except WorkError:
+            self._largest = 1
+            return self._chain.start(series, tasks)
+
+    def state(self, run: Run) -> State:
+        return self._chain.state(run)
+
+    def stop(self, run: Run) -> None:
+        self._chain.stop(run)
+
+
+def carrier_for(tasks: Sequence[Task], most_at_once: int) -> Carrier:
+    """An array where the backend has them, else a chain."""
+    largest = min((backend_of(task.point.site).most_together("array") for task in tasks), default=0)
+    return (
+        Arrays(tasks, most_at_once, largest) if largest > 1 and len(tasks) > 1 else Chain(tasks, most_at_once)
+    )

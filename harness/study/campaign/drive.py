@@ -15,7 +15,7 @@ from typing import NamedTuple
 from harness.common.errors import HarnessError, RequestError
 from harness.run import FINAL, Run, State
 from harness.study.campaign.budget import affordable, cost_ns, why_too_much
-from harness.study.campaign.carrier import Carrier, Chain
+from harness.study.campaign.carrier import Carrier, carrier_for
 from harness.study.campaign.points import HOUR_NS, Slot, Task
 from harness.study.campaign.series import driving, runs_of
 from harness.study.campaign.standing import (
@@ -107,7 +107,7 @@ def carry_out(
         WorkError: another process drives it, or its folder cannot be written.
     """
     with driving(series) as folder:
-        drive = _Drive(folder, tasks, limits, tell, carrier or Chain(tasks, limits.most_at_once))
+        drive = _Drive(folder, tasks, limits, tell, carrier or carrier_for(tasks, limits.most_at_once))
         try:
             stopped = drive.go()
         except KeyboardInterrupt:
@@ -222,8 +222,9 @@ class _Drive:
         return sum(cost_ns(Seen(run, "running", began=True)) for run in self.active.values())
 
     def _submit(self, ready: Sequence[Task]) -> str:
+        ready = ready[: self.carrier.together(ready)]
         try:
-            with submitting(self.folder, ready[0], self.carrier.runs_here):
+            with submitting(self.folder, ready, self.carrier.runs_here):
                 runs = self.carrier.start(self.series, ready)
         except HarnessError as error:
             return self._refused(error)

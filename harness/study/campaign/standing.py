@@ -46,7 +46,8 @@ def slot_of(run: Run) -> Slot:
 
 def began(run: Run) -> bool:
     """Whether the run's script ever started: its first act is to open its log."""
-    return run.status() is not None or run.out.exists()
+    own = run.status()
+    return (own is not None and own.started_ns is not None) or run.out.exists()
 
 
 def seen(run: Run, silent: set[str] | None = None) -> Seen:

@@ -23,15 +23,14 @@ _PENDING = "submitting-*.json"
 
 
 @contextmanager
-def submitting(folder: Path, task: Task, runs_here: bool) -> Iterator[None]:
+def submitting(folder: Path, tasks: Sequence[Task], runs_here: bool) -> Iterator[None]:
     """Note a submission to a queue while it is under way. On this machine there is no job without a run."""
     if runs_here:
         yield
         return
     note = folder / f"submitting-{time.time_ns()}-{os.getpid()}.json"
-    write_atomically(
-        note, json.dumps({"devices": task.devices, "since_ns": time.time_ns(), "point": task.point.key})
-    )
+    devices = {str(task.point.slot): task.devices for task in tasks}
+    write_atomically(note, json.dumps({"since_ns": time.time_ns(), "devices": devices}))
     try:
         yield
     except HarnessError:  # refused: there is no job
@@ -41,16 +40,14 @@ def submitting(folder: Path, task: Task, runs_here: bool) -> Iterator[None]:
 
 
 def unheard_ns(folder: Path, runs: Sequence[Run]) -> int:
-    """Device nanoseconds of jobs that may have waited for nothing, one per note that no run followed."""
+    """Device nanoseconds of jobs that may have waited for nothing, for each task that no run followed."""
     return sum(_cost(note, runs) for note in folder.glob(_PENDING))
 
 
 def _cost(note: Path, runs: Sequence[Run]) -> int:
     with suppress(OSError, ValueError, KeyError, TypeError):
         told = json.loads(note.read_text(encoding="utf-8"))
-        since, key = int(told["since_ns"]), told["point"]
-        followed = any(
-            slot_of(run).key == key and 0 <= run.record.created_ns - since < GIVES_UP_NS for run in runs
-        )
-        return 0 if followed else int(told["devices"]) * GIVES_UP_NS
+        since = int(told["since_ns"])
+        followed = {str(slot_of(run)) for run in runs if 0 <= run.record.created_ns - since < GIVES_UP_NS}
+        return sum(int(n) * GIVES_UP_NS for slot, n in told["devices"].items() if slot not in followed)
     return 0
