@@ -43,6 +43,12 @@ COMMANDS = {
         launches=True,
         reads_words=True,
     ),
+    "sweep": Entry(
+        "harness.cli.sweep",
+        "every combination of a file's settings as runs, within a budget, and what was measured at each",
+        launches=True,
+        reads_words=True,
+    ),
     "paraver": Entry("harness.cli.export", "a Paraver trace (.prv .pcf .row) of a run"),
     "perfetto": Entry("harness.cli.export", "one Perfetto trace of all ranks of a run"),
     "faults": Entry(

@@ -54,7 +54,7 @@ def build_experiment(
     if number is None:
         raise RequestError("\n".join([complaint, *errors, *_wrong_for_every_exercise(pairs)]))
     cls = EXERCISES[number]
-    given, misplaced = _fields(cls, pairs)
+    given, misplaced = flags_as_fields(cls, pairs)
     usual = {name: value for name, value in (defaults or {}).items() if name in cls.model_fields}
     experiment, wrong = validate(cls, usual | given)
     errors += [*misplaced, *wrong]
@@ -65,6 +65,19 @@ def build_experiment(
 
 def validate(cls: type[Experiment], given: Given) -> tuple[Experiment | None, list[str]]:
     """`given` as an experiment of `cls`, and a sentence for everything wrong with it (rules included)."""
+    draft, bad, errors = _drafted(cls, given)
+    errors += [rule.sentence for rule in draft.broken_rules() if not rule.fields & bad]
+    return (None if errors else draft), errors
+
+
+def values_of(cls: type[Experiment], given: Given) -> tuple[dict[str, Any], list[str]]:
+    """`given` as the fields' own values, and a sentence for each that its field does not take; no rule is asked."""
+    draft, bad, errors = _drafted(cls, given)
+    return {name: getattr(draft, name) for name in given if name not in bad}, errors
+
+
+def _drafted(cls: type[Experiment], given: Given) -> tuple[Experiment, set[str], list[str]]:
+    """The experiment without the fields whose values are wrong, their names, and a sentence for each."""
     bad = {o.field for o in options_of(cls) if _is_number(o.info) and not _plain(given.get(o.field))}
     own: dict[str, list[str]] = {}
     try:
@@ -79,8 +92,7 @@ def validate(cls: type[Experiment], given: Given) -> tuple[Experiment | None, li
         if name in bad
         for sentence in _field_sentences(cls, name, word, own.get(name))
     ]
-    errors += [rule.sentence for rule in draft.broken_rules() if not rule.fields & bad]
-    return (None if errors else draft), errors
+    return draft, bad, errors
 
 
 def _own_sentences(error: ValidationError) -> dict[str, list[str]]:
@@ -171,7 +183,7 @@ def _wrong_for_every_exercise(pairs: list[tuple[str, Any]]) -> list[str]:
     """The errors in the flags that all exercises take, where the exercise is not known."""
     cls, options = next(iter(EXERCISES.values())), all_options()
     shared = [(name, word) for name, word in pairs if len(options.get(name, ())) == len(EXERCISES)]
-    given, wrong = _fields(cls, shared)
+    given, wrong = flags_as_fields(cls, shared)
     return [*wrong, *validate(cls, given)[1]]
 
 
@@ -183,7 +195,8 @@ def _nearest_number(word: str) -> str:
     return f"; nearest is {min(EXERCISES, key=lambda n: abs(n - wanted))}"
 
 
-def _fields(cls: type[Experiment], pairs: list[tuple[str, Any]]) -> tuple[dict[str, Any], list[str]]:
+def flags_as_fields(cls: type[Experiment], pairs: list[tuple[str, Any]]) -> tuple[dict[str, Any], list[str]]:
+    """Flags with their values as fields of `cls`, and a sentence for each that it does not have."""
     own = {name: option for option in options_of(cls) for name in option.flag.names}
     given: dict[str, Any] = {}
     spelled: dict[str, str] = {}

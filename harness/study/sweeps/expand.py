@@ -1,0 +1,155 @@
+"""A sweep's file at a site, expanded to points: every combination, validated, with all errors at once.
+
+Starts nothing and knows no run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from harness.common.errors import RequestError
+from harness.experiment.exercises import Experiment
+from harness.experiment.options import VALUE, options_of
+from harness.experiment.parse import command_of, validate
+from harness.launch.submit import Prepared, prepare
+from harness.site.site import Site, override
+from harness.study.campaign.points import Point, Task
+from harness.study.sweeps.axes import SITE_FIELDS, Settings, exercise_of, fields_of, varying
+from harness.study.sweeps.request import Sweep
+
+_NAMED = 3  # points that a message names
+
+
+class LeftOut(NamedTuple):
+    """A combination that is no point, and why."""
+
+    key: str
+    why: str
+
+
+class Expanded(NamedTuple):
+    """A sweep's points at a site. settings: by key, the value of each option that varies. repeats: of each point."""
+
+    sweep: Sweep
+    site: Site
+    tasks: list[Task]
+    settings: dict[str, Settings]
+    left_out: list[LeftOut]
+    repeats: int
+
+
+class _Common(NamedTuple):
+    """What all points share. given: the site's defaults, and the file's base above them. place: words of the site."""
+
+    cls: type[Experiment]
+    site: Site
+    given: Settings
+    seeds: Sequence[int | None]
+    repeats: int
+    place: list[str]
+
+
+def expand(
+    sweep: Sweep, site: Site, site_word: str | None = None, changes: Mapping[str, Any] | None = None
+) -> Expanded:
+    """The points of the sweep at the site.
+
+    site_word: as given to --site. changes: the site's options from the command line, which stand above the file's.
+
+    Raises:
+        RequestError: something in the file is wrong, or the rules refuse a combination; a line for each thing.
+    """
+    cls = exercise_of(sweep)
+    varies, wrong = varying(sweep, cls)
+    asked = {name: value for name, value in sweep.base.items() if name in SITE_FIELDS}
+    try:
+        here = override(site, asked | dict(changes or {}))
+    except RequestError as error:
+        raise _refusal(sweep, [*wrong, *str(error).splitlines()]) from None
+    if wrong:
+        raise _refusal(sweep, wrong)
+    own = fields_of(cls)
+    given = {name: value for name, value in {**here.defaults, **sweep.base}.items() if name in own}
+    common = _Common(cls, here, given, varies.seeds or [None], sweep.repeats, _place(site_word, site, here))
+    found = Expanded(sweep, here, [], {}, [], sweep.repeats * len(common.seeds))
+    refused: dict[str, list[str]] = {}
+    for settings in varies.combinations():
+        for line in _add(found, common, settings, varies.exclude):
+            refused.setdefault(line, []).append(key_of(settings))
+    if refused:
+        raise _refusal(sweep, [_with_points(line, keys) for line, keys in refused.items()])
+    if not found.tasks:
+        why = dict.fromkeys(left.why for left in found.left_out)
+        raise _refusal(sweep, ["no combination is left: each is excluded or refused by the rules", *why])
+    return found
+
+
+def key_of(settings: Settings) -> str:
+    """A point's name, the same for the same settings: `micro_batch_size=2 mixed_precision=true`."""
+    return " ".join(f"{name}={value_text(value)}" for name, value in settings.items()) or "base"
+
+
+def value_text(value: Any) -> str:
+    """An option's value as a sweep's file writes it."""
+    if isinstance(value, tuple | list):
+        return "+".join(map(str, value)) or "none"
+    return str(value).lower() if value is None or isinstance(value, bool) else str(value)
+
+
+def _refusal(sweep: Sweep, lines: Sequence[str]) -> RequestError:
+    return RequestError("\n".join(f"sweep {sweep.name}: {line}" for line in dict.fromkeys(lines)))
+
+
+def _with_points(line: str, keys: Sequence[str]) -> str:
+    more = f" and {len(keys) - _NAMED} more" if len(keys) > _NAMED else ""
+    return f"{line} (at {'; '.join(keys[:_NAMED])}{more}; exclude it, or say skip_invalid: true)"
+
+
+def _add(found: Expanded, common: _Common, settings: Settings, exclude: Sequence[Settings]) -> list[str]:
+    """Add a combination to what was found; returns why it is none, where that is an error."""
+    key = key_of(settings)
+    if any(all(settings[name] == value for name, value in rule.items()) for rule in exclude):
+        found.left_out.append(LeftOut(key, "excluded"))
+        return []
+    tasks, errors = _tasks(common, settings, key)
+    if errors and found.sweep.skip_invalid:
+        found.left_out.append(LeftOut(key, " · ".join(errors)))
+        return []
+    found.settings[key] = settings
+    found.tasks.extend(tasks)
+    return errors
+
+
+def _tasks(common: _Common, settings: Settings, key: str) -> tuple[list[Task], list[str]]:
+    """A combination's runs: one per seed and repeat; or why it cannot run."""
+    tasks: list[Task] = []
+    for seed in common.seeds:
+        given = common.given | settings | ({} if seed is None else {"seed": seed})
+        asked, errors = validate(common.cls, given)
+        if asked is None:
+            return [], errors
+        try:
+            ready = prepare(asked, common.site)
+        except RequestError as error:
+            return [], str(error).splitlines()
+        tasks += [_task(common, ready, key, len(tasks) + number) for number in range(common.repeats)]
+    return tasks, []
+
+
+def _task(common: _Common, ready: Prepared, key: str, repeat: int) -> Task:
+    words = command_of(ready.asked, None, common.site.defaults) or []
+    where = words.index("--") if "--" in words else len(words)
+    command = ["slurm.sh", *words[:where], *common.place, *words[where:]]
+    return Task(Point(key, ready.asked, common.site, repeat, command), ready)
+
+
+def _place(site_word: str | None, site: Site, here: Site) -> list[str]:
+    """The words that name the site and what is changed of it."""
+    words = ["--site", site_word] if site_word is not None else []
+    for option in options_of(Site):
+        value = getattr(here, option.field)
+        if value != getattr(site, option.field):
+            spelled = [name for name, meaning in option.flag.names.items() if meaning is VALUE]
+            words += [spelled[-1], str(value)]
+    return words

@@ -1,0 +1,110 @@
+"""A series' own copy of its request, so that it goes on as it began. It says what was asked, never what is done."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from harness.common.errors import RequestError, WorkError, nearest
+from harness.run import write_atomically
+from harness.site.site import Site
+from harness.study.campaign.series import series_folder, series_root
+from harness.study.sweeps.request import Sweep, is_path, read_sweep, shipped_sweep, sweep_names
+
+Kind = Literal["sweep", "scaling"]
+
+
+class Stored(BaseModel):
+    """request.json of a series' folder. site_word: as given to --site. scaling: what only that command knows."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    kind: Kind = "sweep"
+    sweep: Sweep
+    site: Site
+    site_word: str | None = None
+    scaling: dict[str, Any] = {}
+
+
+class Asked(NamedTuple):
+    """A sweep by name or file. stored: of its series, where that began already."""
+
+    series: str
+    sweep: Sweep
+    stored: Stored | None
+
+
+def request_file(series: str) -> Path:
+    """Where a series keeps its request."""
+    return series_folder(series) / "request.json"
+
+
+def stored_request(series: str) -> Stored | None:
+    """The request of a series; None where it has none.
+
+    Raises:
+        WorkError: the file cannot be read.
+    """
+    path = request_file(series)
+    try:
+        return Stored.model_validate_json(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValidationError) as error:
+        raise WorkError(f"{path} cannot be read: {str(error).splitlines()[0]}") from None
+
+
+def store_request(series: str, request: Stored) -> None:
+    """Keep the request. Raises DiskError."""
+    request_file(series).parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(request_file(series), request.model_dump_json(indent=1) + "\n")
+
+
+def all_series() -> list[str]:
+    """The series that there are, by name."""
+    return sorted(path.parent.name for path in series_root().glob("*/request.json"))
+
+
+def asked_sweep(word: str, name: str | None) -> Asked:
+    """The sweep that a word means: a file, a series that began, or one that comes with the harness.
+
+    name: of the series, where it shall be another than the sweep's own.
+
+    Raises:
+        RequestError: there is no such sweep, or its file is wrong.
+    """
+    if is_path(word):
+        sweep = read_sweep(word)
+        return Asked(name or sweep.name, sweep, stored_request(name or sweep.name))
+    if name is None and (found := stored_request(word)) is not None:
+        return Asked(word, found.sweep, found)
+    path = shipped_sweep(word)
+    if path is None:
+        known = [*sweep_names(), *all_series()]
+        near = nearest(word, known)
+        raise RequestError(
+            f"sweep: there is no sweep {word!r}; there are {', '.join(known)}, or give the path of a sweep file"
+            + (f": did you mean {near}?" if near else "")
+        )
+    return Asked(name or word, read_sweep(path), stored_request(name or word))
+
+
+def refuse_another(series: str, stored: Stored | None, sweep: Sweep, site: Site) -> None:
+    """Raises RequestError: the series began with another request or at another site."""
+    if stored is None:
+        return
+    if stored.site.name != site.name:
+        raise RequestError(
+            f"series {series} began at site {stored.site.name}, not {site.name}: give this one another name with --name"
+        )
+    before, now = stored.sweep.model_dump(), sweep.model_dump()
+    changed = [
+        field for field in now if now[field] != before[field] and field not in ("title", "show", "name")
+    ]
+    if changed:
+        raise RequestError(
+            f"series {series} began with another {' and '.join(changed)}: `slurm.sh sweep {series}` goes on with that, "
+            "or give this one another name with --name"
+        )
