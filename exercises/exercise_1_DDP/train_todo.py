@@ -36,14 +36,14 @@ from tqdm import tqdm  # type: ignore[import-untyped]
 
 from exercises.utils import metrics, models
 from exercises.utils.announce import announce
-from exercises.utils.arguments import TrainingArguments, parse_arguments
+from exercises.utils.arguments import parse_arguments
 from exercises.utils.capture import Capture, open_capture
 from exercises.utils.data import TokenBatch, check_vocabulary, load_vocabulary
 from exercises.utils.describe import describe
 from exercises.utils.errors import run_script
 from exercises.utils.faults import pageable, small_buckets
 from exercises.utils.faults.inject import injected
-from exercises.utils.loaders import on_the_fly_loader, prepared_loader
+from exercises.utils.loaders import LoaderArguments, declare_workers, on_the_fly_loader, prepared_loader
 from exercises.utils.ranges import annotate  # noqa: F401 - for the gaps
 from exercises.utils.stop import StopRequest
 from exercises.utils.synchronisation import SynchronisationCheck, require_every_process
@@ -51,7 +51,7 @@ from harness.common.metrics_lines import StartLine, StepLine
 
 
 @dataclass(frozen=True)
-class DDPArguments(TrainingArguments):
+class DDPArguments(LoaderArguments):
     """Exercise 1's own option."""
 
     exercise: ClassVar[int | None] = 1
@@ -140,9 +140,10 @@ def make_accelerator(arguments: DDPArguments) -> Accelerator:
 
 
 def declare_options(parser: Any) -> None:
-    """Exercise 1's own option."""
+    """Exercise 1's own options."""
     slow = "tokenise on the fly in the main process, without workers and pinned memory"
     parser.add_argument("--slow-dataloading", action="store_true", help=slow)
+    declare_workers(parser)
 
 
 def train(training: TrainingState, writer: metrics.MetricsWriter, capture: Capture) -> None:

@@ -27,13 +27,13 @@ from tqdm import tqdm  # type: ignore[import-untyped]
 from exercises.exercise_2_DeepSpeed import zero
 from exercises.utils import metrics, models
 from exercises.utils.announce import announce
-from exercises.utils.arguments import TrainingArguments, parse_arguments
+from exercises.utils.arguments import parse_arguments
 from exercises.utils.capture import Capture, open_capture
 from exercises.utils.data import TokenBatch, check_vocabulary, load_vocabulary
 from exercises.utils.describe import describe
 from exercises.utils.errors import run_script
 from exercises.utils.faults.inject import injected
-from exercises.utils.loaders import prepared_loader
+from exercises.utils.loaders import LoaderArguments, declare_workers, prepared_loader
 from exercises.utils.ranges import annotate
 from exercises.utils.stop import StopRequest
 from exercises.utils.synchronisation import SynchronisationCheck, require_every_process
@@ -42,7 +42,7 @@ from harness.common.model_config import ModelConfig
 
 
 @dataclass(frozen=True)
-class DeepSpeedArguments(TrainingArguments):
+class DeepSpeedArguments(LoaderArguments):
     """Exercise 2's own option."""
 
     exercise: ClassVar[int | None] = 2
@@ -82,8 +82,9 @@ def main() -> int:
 
 
 def declare_options(parser: Any) -> None:
-    """Exercise 2's own option."""
+    """Exercise 2's own options."""
     parser.add_argument("--deepspeed-config", type=Path, required=True, help="a file of configs/deepspeed")
+    declare_workers(parser)
 
 
 def build(arguments: DeepSpeedArguments, stop: StopRequest) -> TrainingState:

@@ -9,13 +9,13 @@ import os
 import signal
 import threading
 from collections.abc import Sequence
-from dataclasses import replace
-from typing import cast
+from dataclasses import dataclass, replace
+from typing import Any, cast
 
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-from exercises.utils.arguments import TrainingArguments
+from exercises.utils.arguments import TrainingArguments, natural
 from exercises.utils.data import (
     Instruction,
     OnTheFlyDataset,
@@ -30,13 +30,27 @@ from exercises.utils.python_tokenizer import PythonTokenizer, UnsupportedTokeniz
 from harness.common.errors import RequestError
 
 
+@dataclass(frozen=True)
+class LoaderArguments(TrainingArguments):
+    """The options of a training whose batches come from here. dataloader_workers: None: as many as suit the cores."""
+
+    dataloader_workers: int | None
+
+
+def declare_workers(parser: Any) -> None:
+    """The loaders' option."""
+    workers = "processes per rank that prepare batches ahead of time; 0: the training does; default: 1 or 2"
+    parser.add_argument("--dataloader-workers", type=natural, help=workers)
+
+
 def prepared_loader(
-    arguments: TrainingArguments, vocabulary: Vocabulary, seq_length: int
+    arguments: LoaderArguments, vocabulary: Vocabulary, seq_length: int
 ) -> DataLoader[TokenBatch]:
     """Tokenised once before training; worker processes collate batches ahead of time into pinned memory."""
     encoded = [encode_example(each, vocabulary, seq_length) for each in _enough_examples(arguments)]
+    workers = _workers() if arguments.dataloader_workers is None else arguments.dataloader_workers
     pin_memory = pageable.setting(arguments.faults, not arguments.on_cpu)
-    return _loader(arguments, encoded, workers=_workers(), pin_memory=pin_memory)
+    return _loader(arguments, encoded, workers=workers, pin_memory=pin_memory)
 
 
 def on_the_fly_loader(

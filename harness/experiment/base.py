@@ -252,6 +252,13 @@ class Training(Experiment):
             )
 
 
+Workers = Annotated[
+    Annotated[int, Field(ge=0, le=64)] | None,
+    Field(
+        description="processes per rank that load data ahead; 0: the training itself (default: 1 or 2, by cores)"
+    ),
+    value("--dataloader-workers", tag="workers", free=True, train="--dataloader-workers"),
+]
 Accumulation = Annotated[
     Count,
     Field(description="micro-batches per optimizer step"),

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated, ClassVar, Literal
 
 from harness.experiment.advice import IDLE_FOR_DATA, Advice, Change, MeasuredRun, Sharding
-from harness.experiment.base import Accumulation, Training
+from harness.experiment.base import Accumulation, Broken, Training, Workers
 from harness.experiment.options import switch, value
 
 
@@ -18,6 +19,7 @@ class DDP(Training):
 
     exercise: Annotated[Literal[1], value("-e", "--exercise", group="where")] = 1
     gradient_accumulation_steps: Accumulation = 1
+    dataloader_workers: Workers = None
     slow_dataloading: bool = switch(
         "--slow-dataloading", tag="slowdl", tag_if_on=True, train="--slow-dataloading"
     ).option(False, "tokenise on the fly in the main process, without workers or pinned memory")
@@ -28,6 +30,14 @@ class DDP(Training):
     @property
     def sharding(self) -> Sharding:
         return "none"
+
+    def broken_rules(self) -> Iterator[Broken]:
+        yield from super().broken_rules()
+        if self.slow_dataloading and self.dataloader_workers:
+            yield Broken(
+                {"slow_dataloading", "dataloader_workers"},
+                "--slow-dataloading loads without workers, and --dataloader-workers asks for some: drop one",
+            )
 
     def on_purpose(self, cause: Literal["communication", "data"], seen: MeasuredRun) -> Advice | None:
         if cause != "data" or not self.slow_dataloading:
