@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from harness.study.sweeps.stored import Asked
 
 FURTHER = (
+    Declared(("--repeats",), True, "runs per point, where it shall be another number than the file's"),
     Declared(("--plot",), True, "the measured value that --png shows [the first of the file's show]"),
     Declared(("--against",), True, "the option on the plot's horizontal axis [the first that varies]"),
 )
@@ -121,7 +122,7 @@ def _expanded(asked: Asked, words: Words) -> Expanded:
     site_fields = {name: option.field for option in options_of(Site) for name in option.flag.names}
     changes = {site_fields[name]: value for name, value in words.launch.items() if name in site_fields}
     flags = [(name, value) for name, value in words.launch.items() if name not in site_fields]
-    changed = _with_flags(asked.sweep, flags)
+    changed = _with_repeats(_with_flags(asked.sweep, flags), words.further.get("--repeats"))
     refuse_another(asked.series, stored, changed, site)
     return expand(changed, site, word, changes)
 
@@ -139,6 +140,14 @@ def _with_flags(sweep: Sweep, flags: list[tuple[str, Any]]) -> Sweep:
     if wrong:
         raise RequestError("\n".join(wrong))
     return sweep.model_copy(update={"base": {**sweep.base, **given}}) if given else sweep
+
+
+def _with_repeats(sweep: Sweep, word: str | None) -> Sweep:
+    if word is None:
+        return sweep
+    if not (word.isascii() and word.isdigit() and 0 < int(word) <= 1000):
+        raise RequestError(f"--repeats: got {word!r}, takes a whole number from 1 to 1000")
+    return sweep.model_copy(update={"repeats": int(word)})
 
 
 def _check_targets(words: Words) -> None:
@@ -193,10 +202,9 @@ def _run(found: Expanded, plan: Plan, words: Words) -> int:
         if plan.to_make and not confirmed(plan, words.wanted):
             print("nothing was started", file=sys.stderr)
             return 0
-        if stored_request(plan.series) is None:
-            store_request(
-                plan.series, Stored(sweep=found.sweep, site=found.site, site_word=words.wanted.site)
-            )
+        before = stored_request(plan.series)
+        word = before.site_word if before else words.wanted.site
+        store_request(plan.series, Stored(sweep=found.sweep, site=found.site, site_word=word))
         outcome = make(plan, f"slurm.sh sweep {plan.series}")
     return _answer(found, plan_of(plan.series, plan.tasks, plan.limits), outcome, words)
 

@@ -124,7 +124,7 @@ def _add(found: Expanded, common: _Common, settings: Settings, exclude: Sequence
 def _tasks(common: _Common, settings: Settings, key: str) -> tuple[list[Task], list[str]]:
     """A combination's runs: one per seed and repeat; or why it cannot run."""
     tasks: list[Task] = []
-    for seed in common.seeds:
+    for place, seed in enumerate(common.seeds):
         given = common.given | settings | ({} if seed is None else {"seed": seed})
         asked, errors = validate(common.cls, given)
         if asked is None:
@@ -133,8 +133,9 @@ def _tasks(common: _Common, settings: Settings, key: str) -> tuple[list[Task], l
             ready = prepare(asked, common.site)
         except RequestError as error:
             return [], str(error).splitlines()
-        tasks += [_task(common, ready, key, len(tasks) + number) for number in range(common.repeats)]
-    return tasks, []
+        each = len(common.seeds)  # so that more repeats keep the places of those that there are
+        tasks += [_task(common, ready, key, place + number * each) for number in range(common.repeats)]
+    return sorted(tasks, key=lambda task: task.point.repeat), []
 
 
 def _task(common: _Common, ready: Prepared, key: str, repeat: int) -> Task:

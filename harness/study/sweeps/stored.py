@@ -13,6 +13,7 @@ from harness.site.site import Site
 from harness.study.campaign.series import series_folder, series_root
 from harness.study.sweeps.request import Sweep, is_path, read_sweep, shipped_sweep, sweep_names
 
+_MAY_CHANGE = ("title", "show", "name", "repeats")  # other runs are not asked for, only more or fewer
 Kind = Literal["sweep", "scaling"]
 
 
@@ -100,9 +101,7 @@ def refuse_another(series: str, stored: Stored | None, sweep: Sweep, site: Site)
             f"series {series} began at site {stored.site.name}, not {site.name}: give this one another name with --name"
         )
     before, now = stored.sweep.model_dump(), sweep.model_dump()
-    changed = [
-        field for field in now if now[field] != before[field] and field not in ("title", "show", "name")
-    ]
+    changed = [field for field in now if now[field] != before[field] and field not in _MAY_CHANGE]
     if changed:
         raise RequestError(
             f"series {series} began with another {' and '.join(changed)}: `slurm.sh sweep {series}` goes on with that, "
