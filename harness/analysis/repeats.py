@@ -89,3 +89,24 @@ def over_runs(metrics: Sequence[Metrics]) -> dict[str, Repeated]:
     names = dict.fromkeys(name for each in metrics for name in each)
     found = {name: repeated([each[name] for each in metrics if name in each]) for name in names}
     return {name: value for name, value in found.items() if value is not None}
+
+
+def ratio_of(values: Sequence[float], base: Sequence[float]) -> Repeated | None:
+    """The ratio of two independent samples' geometric means with its interval; None without values, or one ≤ 0.
+
+    exp(d ± t · √(s²/n + s²/n)) of the logarithms, t with Welch's degrees of freedom, rounded down (Welch 1947). Without
+    two values on each side there is no interval. n: of the smaller sample.
+    """
+    if not values or not base or min(*values, *base) <= 0:
+        return None
+    logs, base_logs = [math.log(v) for v in values], [math.log(v) for v in base]
+    middle, n = mean(logs) - mean(base_logs), min(len(logs), len(base_logs))
+    if n < 2:
+        return Repeated(mean=math.exp(middle), n=n)
+    parts = [(stdev(each) ** 2 / len(each), len(each) - 1) for each in (logs, base_logs)]
+    variance = sum(part for part, _ in parts)
+    if variance == 0:
+        return Repeated(mean=math.exp(middle), n=n, low=math.exp(middle), high=math.exp(middle))
+    degrees = variance**2 / sum(part**2 / free for part, free in parts)
+    half = t_quantile(max(1, math.floor(degrees + 1e-9))) * math.sqrt(variance)
+    return Repeated(mean=math.exp(middle), n=n, low=math.exp(middle - half), high=math.exp(middle + half))

@@ -234,7 +234,7 @@ def closing_lines(outcome: Outcome, again: str) -> Iterator[str]:
         yield f"make them again: {again} --retry-failed"
 
 
-def state_rows(plan: Plan) -> list[dict[str, Any]]:
+def state_rows(places: Sequence[Standing]) -> list[dict[str, Any]]:
     """Each task with where it stands, as JSON has it."""
     return [
         {
@@ -247,7 +247,7 @@ def state_rows(plan: Plan) -> list[dict[str, Any]]:
             "devices": place.task.devices,
             "command": place.task.point.command,
         }
-        for place in plan.places
+        for place in places
     ]
 
 

@@ -49,6 +49,12 @@ COMMANDS = {
         launches=True,
         reads_words=True,
     ),
+    "scaling": Entry(
+        "harness.cli.scaling",
+        "one training on more and more nodes: speed-up, efficiency, and what limits them",
+        launches=True,
+        reads_words=True,
+    ),
     "paraver": Entry("harness.cli.export", "a Paraver trace (.prv .pcf .row) of a run"),
     "perfetto": Entry("harness.cli.export", "one Perfetto trace of all ranks of a run"),
     "faults": Entry(

@@ -1,0 +1,209 @@
+"""`slurm.sh scaling`: which field keeps the work, speed-up and efficiency with intervals, and what limits them."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.analysis.job.pop import Times, from_times
+from harness.analysis.repeats import Repeated
+from harness.analysis.scaling_study import Size, limits, what_limits
+from harness.analysis.summary import Efficiency, RankTraining, Summary
+from harness.cli.main import main
+from harness.common.errors import RequestError
+from harness.experiment.exercises import EXERCISES
+from harness.run import all_runs
+from harness.site.site import load_site
+from harness.study.scaling.request import Axis, Mode, Study, sizes_of, study_sweep
+from harness.study.sweeps.expand import expand
+from harness.study.sweeps.request import Sweep
+from tests.study.campaign_shared import a_run, site
+
+
+def sweep_of(
+    exercise: int, mode: Mode, sizes: list[int], axis: Axis = "gpus_per_node", **given: Any
+) -> Sweep:
+    return study_sweep(Study(EXERCISES[exercise], given, axis, sizes, mode, 3), site())
+
+
+def samples_of_a_step(sweep: Sweep) -> list[int]:
+    """Samples of all ranks between two updates, at each size."""
+    asked = [task.prepared.job.experiment.model_dump() for task in expand(sweep, site()).tasks[::3]]
+    ranks = [one["nodes"] * one["gpus_per_node"] for one in asked]
+    return [
+        one.get("global_batch_size") or one["micro_batch_size"] * one["gradient_accumulation_steps"] * n
+        for one, n in zip(asked, ranks, strict=True)
+    ]
+
+
+def test_weak_scaling_keeps_the_work_of_each_rank() -> None:
+    sweep = sweep_of(1, "weak", [1, 2, 4], micro_batch_size=3)
+    assert sweep.zip == {"gpus_per_node": [1, 2, 4]}
+    assert samples_of_a_step(sweep) == [3, 6, 12]
+
+
+def test_strong_scaling_splits_the_micro_batch() -> None:
+    sweep = sweep_of(1, "strong", [1, 2, 4], micro_batch_size=8)
+    assert sweep.zip == {"gpus_per_node": [1, 2, 4], "micro_batch_size": [8, 4, 2]}
+    assert samples_of_a_step(sweep) == [8, 8, 8]
+
+
+def test_strong_scaling_accumulates_less_before_it_makes_the_micro_batch_smaller() -> None:
+    sweep = sweep_of(2, "strong", [1, 2, 4, 8], micro_batch_size=2, gradient_accumulation_steps=4)
+    assert sweep.zip["gradient_accumulation_steps"] == [4, 2, 1, 1]
+    assert sweep.zip["micro_batch_size"] == [2, 2, 2, 1]
+    assert samples_of_a_step(sweep) == [8, 8, 8, 8]
+
+
+def test_strong_scaling_that_does_not_divide_is_refused_with_a_batch_that_does() -> None:
+    with pytest.raises(RequestError) as refused:
+        sweep_of(1, "strong", [1, 2, 3, 4], micro_batch_size=2)
+    assert str(refused.value) == (
+        "--strong: 2 samples a step (micro-batch 2 × accumulation 1 × 1 ranks) cannot be split over 3, 4 ranks: "
+        "start with --micro-batch-size 12"
+    )
+
+
+def test_megatron_keeps_its_global_batch_or_lets_it_grow_and_its_tensor_parallel_size_stays() -> None:
+    strong = sweep_of(3, "strong", [1, 2, 4], "nodes", gpus_per_node=2, global_batch_size=16)
+    assert (strong.base["global_batch_size"], strong.base["tp"]) == (16, 2)
+    assert samples_of_a_step(strong) == [16, 16, 16]
+    weak = sweep_of(3, "weak", [1, 2, 4], "nodes", gpus_per_node=2, global_batch_size=16, tp=1)
+    assert weak.zip["global_batch_size"] == [16, 32, 64]
+    assert weak.base["tp"] == 1
+
+
+def test_a_cluster_is_scaled_over_its_nodes() -> None:
+    sweep = study_sweep(Study(EXERCISES[2], {}, "nodes", [1, 2, 4, 8], "weak", 1), load_site("leonardo"))
+    found = expand(sweep, load_site("leonardo"), "leonardo")
+    assert [task.devices for task in found.tasks] == [4, 8, 16, 32]
+    assert found.tasks[3].point.command == ["slurm.sh", "-e", "2", "-n", "8", "--site", "leonardo"]
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [("1", "1 is one size"), ("1,2,2", "2 stands there twice"), ("1,x", "takes numbers"), ("0,1", "takes")],
+)
+def test_sizes_are_numbers_and_at_least_two(text: str, sentence: str) -> None:
+    with pytest.raises(RequestError, match=sentence):
+        sizes_of("--nodes", text)
+
+
+def mean(value: float) -> Repeated:
+    return Repeated(mean=value, n=1)
+
+
+def a_size(devices: int, efficiency: float, **values: float) -> Size:
+    return Size(
+        point=f"n={devices}", settings={}, devices=devices, runs=["r"], unit="tokens/s", efficiency=mean(efficiency),
+        values={name: mean(value) for name, value in values.items()},
+    )  # fmt: skip
+
+
+WELL = {
+    "load_balance": 0.99,
+    "serialisation": 0.98,
+    "transfer": 0.97,
+    "orchestration": 0.95,
+    "communication": 0.95,
+}
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"load_balance": 0.6}, "unequal work: load balance is 0.61 times"),
+        ({"transfer": 0.5}, "the messages themselves, which take time to send: transfer is 0.52 times"),
+        ({"serialisation": 0.5}, "ranks that wait for each other"),
+        ({"orchestration": 0.4}, "devices that wait for their host"),
+        ({"computation_scalability": 0.55}, "the same work takes more computing time"),
+        ({}, "no factor of its efficiency lost more than 3 %"),
+    ],
+)
+def test_one_sentence_names_the_factor_that_fell_most(changed: dict[str, float], words: str) -> None:
+    said = what_limits([a_size(1, 1.0, **WELL), a_size(8, 0.5, **(WELL | changed))])
+    assert said.startswith("on 8 devices each does 50 % of what one of 1 does; ")
+    assert words in said
+
+
+def test_communication_counts_whole_where_its_factors_are_not_known() -> None:
+    found = limits([a_size(1, 1.0, communication=1.0), a_size(4, 0.5, communication=0.4, serialisation=0.5)])
+    assert [limit.name for limit in found] == ["communication"]
+    assert "traces do not say" in what_limits([a_size(1, 1.0), a_size(2, 0.9)])
+    assert "fewer than two sizes" in what_limits([a_size(1, 1.0)])
+
+
+def summary(devices: int, speed: float, useful_ns: int) -> Summary:
+    each = Times(useful_ns * 5, useful_ns * 5, 5000)
+    training = [RankTraining(rank=r, steps_counted=5, tokens=640 // devices) for r in range(devices)]
+    pop = from_times([each] * devices, 5)
+    return Summary(world_size=devices, efficiency=Efficiency(tokens_per_s=speed), pop=pop, training=training)
+
+
+@pytest.fixture
+def words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """A study of which every run is there: two devices are 1.6 times as fast, four twice, ± 1 %."""
+    monkeypatch.setenv("HARNESS_RUNS", str(tmp_path / "runs"))
+    here = tmp_path / "here.yaml"
+    here.write_text(json.dumps({"name": "here", "description": "x", "scheduler": "local", "device": "cpu"}))
+    monkeypatch.setenv("HARNESS_SITE", str(here))
+    found = expand(sweep_of(1, "strong", [1, 2, 4], micro_batch_size=4), load_site(str(here)))
+    for number, task in enumerate(found.tasks):
+        run = a_run(tmp_path / "runs", task, "completed", number=number, series=found.sweep.name)
+        speed = {1: 1000, 2: 1600, 4: 2000}[task.devices] * (0.99, 1.0, 1.01)[task.point.repeat]
+        useful = {1: 900, 2: 500, 4: 400}[task.devices]
+        run.summary.write_text(summary(task.devices, speed, useful).model_dump_json(), encoding="utf-8")
+    return ["-e", "1", "--gpus", "1,2,4", "--strong", "--micro-batch-size", "4"]
+
+
+def test_the_study_shows_speed_up_efficiency_their_intervals_and_what_explains_them(
+    words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = len(all_runs())
+    assert main(["scaling", *words, "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    ups = [size["speed_up"] for size in told["sizes"]]
+    assert [round(up["mean"], 6) for up in ups] == [1.0, 1.6, 2.0]
+    assert ups[0]["low"] is None
+    assert ups[2]["low"] < 2.0 < ups[2]["high"] < 2.1
+    assert [round(size["efficiency"]["mean"], 6) for size in told["sizes"]] == [1.0, 0.8, 0.5]
+    # 640 tokens in each step: one device computes 900, four 400 each.
+    assert told["sizes"][2]["values"]["computation_scalability"]["mean"] == pytest.approx(900 / 1600)
+    assert "what costs most is devices that wait for their host" in told["limit"]
+    assert len(all_runs()) == before
+
+    assert main(["scaling", *words, "--csv", str(tmp_path / "t.csv"), "--png", str(tmp_path / "t.png")]) == 0
+    said = capsys.readouterr().out
+    row = next(line for line in said.splitlines() if line.split()[:1] == ["4"])
+    assert "2.00 (1.9" in row
+    assert "50.0 % (4" in row
+    assert "What explains it" in said
+    rows = list(csv.DictReader((tmp_path / "t.csv").open(encoding="utf-8")))
+    assert [row["devices"] for row in rows] == ["1", "2", "4"]
+    assert float(rows[1]["efficiency"]) == pytest.approx(0.8)
+    assert (tmp_path / "t.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    ("asked", "sentence"),
+    [
+        (["-e", "0", "--nodes", "1,2"], "-e 0: it trains nothing: use -e 1, -e 2 or -e 3"),
+        (["-e", "1"], "the sizes are missing: --nodes 1,2,4,8, or --gpus 1,2,4 on one node"),
+        (["--nodes", "1,2"], "-e/--exercise: got '', there are"),
+        (["-e", "1", "--nodes", "1,2", "--strong", "--weak"], "--strong and --weak exclude each other"),
+        (["-e", "1", "--nodes", "1,2", "--gpus", "1,2"], "a study has one of them"),
+        (["-e", "1", "--gpus", "1,2", "-g", "2"], "drop -g"),
+        (["-e", "1", "--nodes", "1,2", "--tp", "2"], "--tp belongs to exercise 3"),
+        (["nothing"], "there is no study 'nothing'; to begin one"),
+        (["-e", "1", "--nodes", "1,2", "--stong"], "unknown flag --stong: did you mean --strong?"),
+    ],
+)
+def test_a_wrong_study_is_one_sentence(
+    asked: list[str], sentence: str, words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["scaling", *asked]) == 2
+    assert sentence in capsys.readouterr().err
