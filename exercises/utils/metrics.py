@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import re
 import resource
 import socket
 import time
@@ -154,8 +155,13 @@ def _process(device: str) -> Process:
         host=socket.gethostname(),
         pid=os.getpid(),
         device_name=torch.cuda.get_device_name() if on_cuda else _cpu_name(),
+        host_cpu=_cpu_name(),
         peak_memory_of="device" if on_cuda else "process",
-        versions={"python": platform.python_version(), **_package_versions()},
+        versions={
+            "python": platform.python_version(),
+            **_package_versions(),
+            **(_cuda_versions() if on_cuda else {}),
+        },
     )
 
 
@@ -172,3 +178,14 @@ def _package_versions() -> dict[str, str]:
         with suppress(metadata.PackageNotFoundError):
             versions[package] = metadata.version(package)
     return versions
+
+
+def _cuda_versions() -> dict[str, str]:
+    """Of CUDA and NCCL as PyTorch was built with them, and of the kernel's driver, where it says so."""
+    found = {"cuda": torch.version.cuda}
+    if dist.is_nccl_available():  # type: ignore[no-untyped-call]
+        found["nccl"] = ".".join(map(str, torch.cuda.nccl.version()))  # type: ignore[no-untyped-call]
+    with suppress(OSError):
+        text = Path("/proc/driver/nvidia/version").read_text(encoding="utf-8")
+        found["nvidia driver"] = next(iter(re.findall(r"\b\d+\.\d+(?:\.\d+)?\b", text)), None)
+    return {name: version for name, version in found.items() if version}

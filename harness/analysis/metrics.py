@@ -114,6 +114,7 @@ def _steps(summary: Summary) -> Iterator[tuple[str, float | None]]:
     step = median(durations) if durations else None
     tokens = tokens_per_step(summary)
     yield "step_ns", step
+    yield "mean_step_ns", sum(durations) / len(durations) if durations else None
     yield "tokens_per_step", tokens
     yield "step_ns_per_token", step / tokens if step and tokens else None
     speed = summary.efficiency.tokens_per_s if summary.efficiency else None

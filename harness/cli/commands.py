@@ -27,6 +27,11 @@ COMMANDS = {
     "rerun": Entry("harness.cli.rerun", "run a run.json again", launches=True),
     "report": Entry("harness.cli.report", "where the time went, from a run or from any traces"),
     "compare": Entry("harness.cli.compare", "what differs between runs, in configuration and in result"),
+    "check": Entry(
+        "harness.cli.check",
+        "is B worse than A? by several runs of each; it may say that it cannot tell",
+        reads_words=True,
+    ),
     "lesson": Entry(
         "harness.cli.lesson",
         "the exercises' questions, with hints and the answer from your own runs",

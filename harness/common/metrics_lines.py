@@ -35,12 +35,14 @@ class StartLine:
 
 @dataclass(frozen=True)
 class Process:
-    """Where a rank runs. peak_memory_of: "device", or without a GPU "process"."""
+    """Where a rank runs. host_cpu: the name of its host's processor. peak_memory_of: "device", or without a GPU
+    "process". versions: of the packages, and on a GPU of CUDA, NCCL and the driver."""
 
     node: int
     host: str
     pid: int
     device_name: str
+    host_cpu: str
     peak_memory_of: str
     versions: dict[str, str]
 

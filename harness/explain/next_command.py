@@ -29,9 +29,19 @@ def changed_command(summary: Summary, fields: Fields) -> str | None:
     """The command for the summary's run with these fields. None: the run is not one of ours, the change breaks a
     rule or changes nothing, or no flag asks for it at its site."""
     changed = changed_experiment(summary, fields)
-    if changed is None or (place := _place(summary.run or {})) is None:
+    return None if changed is None else _command(summary, changed)
+
+
+def same_command(summary: Summary) -> str | None:
+    """The command for the summary's run again. None: the run is not one of ours, or no flag asks for it at its site."""
+    asked = _asked(summary)
+    return None if asked is None else _command(summary, asked)
+
+
+def _command(summary: Summary, asked: Experiment) -> str | None:
+    if (place := _place(summary.run or {})) is None:
         return None
-    words = command_of(changed, defaults=((summary.run or {}).get("site") or {}).get("defaults"))
+    words = command_of(asked, defaults=((summary.run or {}).get("site") or {}).get("defaults"))
     if words is None:
         return None
     at = words.index("--") if "--" in words else len(words)

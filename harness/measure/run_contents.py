@@ -149,6 +149,7 @@ def _run_facts(record: dict[str, Any]) -> dict[str, Any]:
     return {key: record.get(key) for key in _SHOWN_OF_RECORD} | {
         "site": {key: site.get(key) for key in shown},
         "resolved": job.get("experiment"),
+        "image": job.get("image"),
     }
 
 

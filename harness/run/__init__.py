@@ -1,7 +1,7 @@
 """A run on disk: its directory, its record, how it is staged and found again."""
 
 from harness.run.files import disk_error, naming_flag, read_json_lines, runs_root, write_atomically
-from harness.run.find import all_runs, find_run, no_runs
+from harness.run.find import all_runs, find_run, no_runs, part_of
 from harness.run.record import FINAL, NodeStatus, Part, Record, State, Status, when
 from harness.run.run import TRACE_FOLDERS, Run
 from harness.run.stage import Stage, claim_local_id, release_local_id
@@ -22,6 +22,7 @@ __all__ = [
     "find_run",
     "naming_flag",
     "no_runs",
+    "part_of",
     "read_json_lines",
     "release_local_id",
     "runs_root",

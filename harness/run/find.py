@@ -7,6 +7,7 @@ from pathlib import Path
 from harness.common.errors import RequestError, WorkError, nearest
 from harness.common.paths import IN_CHECKOUT, PROGRAM, expanded
 from harness.run.files import runs_root
+from harness.run.record import Part
 from harness.run.run import Run
 
 
@@ -67,5 +68,13 @@ def find_run(token: str, root: Path | None = None) -> Run:
 def _safe_id(run: Run) -> str | None:
     try:
         return run.job_id
+    except WorkError:
+        return None
+
+
+def part_of(run: Run) -> Part | None:
+    """Of which series a run is; None where it is of none, or its record is lost."""
+    try:
+        return run.record.part
     except WorkError:
         return None

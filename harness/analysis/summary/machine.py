@@ -55,6 +55,7 @@ class RankTraining(SummaryPart):
     backend: str | None = None
     device: str | None = None
     device_name: str | None = None
+    host_cpu: str | None = None
     model: str | None = None
     parameters: int | None = None
     dtype: str | None = None

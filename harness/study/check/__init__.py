@@ -1,0 +1,1 @@
+"""`slurm.sh check`: two commands held against each other by several runs of each."""

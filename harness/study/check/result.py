@@ -1,0 +1,201 @@
+"""Two sides compared: values, keys and the verdict as one document. Neither launches nor prints."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from math import exp, log
+from statistics import fmean
+from typing import Any, Literal, NamedTuple
+
+from pydantic import BaseModel, ConfigDict
+
+from harness.analysis.change.effect import CONFIDENCE, POWER
+from harness.analysis.change.key import differences, key_of, unrecorded
+from harness.analysis.change.verdict import Judged, Verdict, judge
+from harness.analysis.compare import settings
+from harness.analysis.machine import disturbances
+from harness.analysis.metrics import Number
+from harness.format.format import percent
+from harness.study.check.sides import Side
+from harness.study.check.values import MEAN_STEP, STEP, Metric, Value, choose_metric, lacking, values
+
+_OTHER_KEYS = {"device", "hosts", "world_size", "model", "seq_length"}  # settings that the key has, too
+
+
+class ResultPart(BaseModel):
+    """A piece of the result."""
+
+    model_config = ConfigDict(extra="forbid", ser_json_inf_nan="strings")
+
+
+class RunValue(ResultPart):
+    """One run's number; doubts: what else used the machine while it was measured."""
+
+    run: str
+    value: float
+    doubts: list[str]
+
+
+class SideValues(ResultPart):
+    """One side: as it was asked for, its runs, and their geometric mean, since ratios are judged."""
+
+    asked: str
+    runs: list[RunValue]
+    mean: float | None
+
+
+class Differing(ResultPart):
+    """One thing that differs between the sides, or inside of one."""
+
+    name: str
+    a: Any
+    b: Any
+
+
+class Checked(ResultPart):
+    """B against A. ratio: B / A with its 95 % interval. smallest_seen: the smallest change, as a share, that such runs
+    see nine times in ten. run_deviation: of one run, as a share. needed_runs: of each side, that would tell. next: the
+    command that makes them."""
+
+    schema_version: Literal[1] = 1
+    verdict: Verdict
+    why: str
+    metric: str
+    worse_is: Literal["more", "less"]
+    fail_above: float
+    a: SideValues
+    b: SideValues
+    ratio: float | None
+    low: float | None
+    high: float | None
+    confidence: float = CONFIDENCE
+    smallest_seen: float | None
+    power: float = POWER
+    run_deviation: float | None
+    in_blocks: bool
+    needed_runs: int | None
+    next: str | None = None
+    key_differs: list[Differing]
+    asked_differently: list[Differing]
+    notes: list[str]
+
+
+class Question(NamedTuple):
+    """The share by which B may be worse, the metric (None: the step time), and the metrics that tables add."""
+
+    fail_above: float
+    metric: str | None = None
+    numbers: Sequence[Number] = ()
+
+
+def check_sides(a: Side, b: Side, asked: Question) -> Checked:
+    """B against A; nothing is judged where the runs' hardware or software differs.
+
+    Raises:
+        RequestError: there is no such metric, or neither more nor less of it is worse.
+    """
+    metric = choose_metric((a, b), asked.metric, asked.numbers)
+    of_a, of_b = (values(side, metric.name, asked.numbers) for side in (a, b))
+    judged = _judged(of_a, of_b, asked.fail_above, metric)
+    keys = [[key_of(run.summary) for run in side.runs] for side in (a, b)]
+    differs = differences(*keys)
+    found = judged.found
+    low, high = found.interval if found else (None, None)
+    lost = [*lacking(a, of_a, metric.name), *lacking(b, of_b, metric.name)]
+    notes = [
+        *filter(None, [metric.note]),
+        *a.notes,
+        *b.notes,
+        *lost,
+        *_unrecorded(unrecorded(*keys)),
+        *_commits(a, b),
+    ]
+    return Checked(
+        verdict=Verdict.NOT_COMPARABLE if differs else judged.verdict,
+        why="A and B did not run on the same hardware and software" if differs else judged.why,
+        metric=metric.name,
+        worse_is="more" if metric.more_is_worse else "less",
+        fail_above=asked.fail_above,
+        a=_side(a, of_a),
+        b=_side(b, of_b),
+        ratio=found.ratio if found else _ratio_of_means(of_a, of_b),
+        low=low,
+        high=high,
+        smallest_seen=found.smallest_seen if found else None,
+        run_deviation=exp(found.deviation) - 1 if found else None,
+        in_blocks=bool(found and found.in_blocks),
+        needed_runs=None if differs else judged.needed,
+        key_differs=[Differing(name=name, a=x, b=y) for name, (x, y) in differs.items()],
+        asked_differently=list(_asked_differently(a, b)),
+        notes=[*notes, *([] if differs else _other_steps(a, b, asked, metric, judged))],
+    )
+
+
+def _judged(of_a: Sequence[Value], of_b: Sequence[Value], fail_above: float, metric: Metric) -> Judged:
+    if zero := next((each for each in (*of_a, *of_b) if each.value <= 0), None):
+        why = f"{metric.name} is {zero.value:g} in {zero.run.name}: there is no ratio"
+        return Judged(Verdict.UNKNOWN, why, None)
+    a, b = ([each.sample for each in side] for side in (of_a, of_b))
+    return judge(a, b, fail_above, metric.more_is_worse)
+
+
+def _side(side: Side, found: Sequence[Value]) -> SideValues:
+    runs = [
+        RunValue(
+            run=each.run.name,
+            value=each.value,
+            doubts=[f"{doubt.what}: {doubt.evidence}" for doubt in disturbances(each.run.summary)],
+        )
+        for each in found
+    ]
+    return SideValues(asked=side.words, runs=runs, mean=_mean(found))
+
+
+def _mean(found: Sequence[Value]) -> float | None:
+    positive = found and all(each.value > 0 for each in found)
+    return exp(fmean(log(each.value) for each in found)) if positive else None
+
+
+def _ratio_of_means(of_a: Sequence[Value], of_b: Sequence[Value]) -> float | None:
+    a, b = _mean(of_a), _mean(of_b)
+    return b / a if a and b else None
+
+
+def _unrecorded(names: Sequence[str]) -> list[str]:
+    if not names:
+        return []
+    return [f"not every run recorded its {', '.join(names)}: whether these are the same is not known"]
+
+
+def _commits(a: Side, b: Side) -> list[str]:
+    """Where runs of one side were started from unlike commits of this harness, its own change may be in the spread."""
+    found = []
+    for letter, side in (("A", a), ("B", b)):
+        commits = {((run.summary.run or {}).get("git") or {}).get("commit") for run in side.runs} - {None}
+        if len(commits) > 1:
+            found.append(f"the runs of {letter} were started from {len(commits)} commits of this checkout")
+    return found
+
+
+def _asked_differently(a: Side, b: Side) -> Iterator[Differing]:
+    """What was asked, by the first run of each side."""
+    if not a.runs or not b.runs:
+        return
+    of_a, of_b = (settings(side.runs[0].summary) for side in (a, b))
+    for name in dict.fromkeys([*of_a, *of_b]):
+        if name not in _OTHER_KEYS and of_a.get(name) != of_b.get(name):
+            yield Differing(name=name, a=of_a.get(name), b=of_b.get(name))
+
+
+def _other_steps(a: Side, b: Side, asked: Question, metric: Metric, judged: Judged) -> list[str]:
+    """A sentence where the mean step tells what the median does not: a change that hits few of the steps."""
+    if metric.name != STEP:
+        return []
+    of_a, of_b = (values(side, MEAN_STEP, ()) for side in (a, b))
+    of_means = _judged(of_a, of_b, asked.fail_above, Metric(MEAN_STEP, True))
+    if of_means.verdict is not Verdict.WORSE or judged.verdict is Verdict.WORSE or of_means.found is None:
+        return []
+    return [
+        f"the mean step is {percent(of_means.found.ratio - 1)} worse beyond doubt, the median step is not: some steps "
+        f"are slower, most are not; --metric {MEAN_STEP} judges that"
+    ]
