@@ -17,7 +17,7 @@ from harness.launch.check import require_training
 from harness.launch.exercises.base import launch_of
 from harness.launch.submit import prepare
 from harness.run import Run, State
-from harness.study.check.order import Point
+from harness.study.check.order import Point, slots
 from harness.study.check.series import (
     Made,
     Request,
@@ -78,8 +78,9 @@ def make_sides(
     """
     series = existing(resume, requests) if resume else new_series()
     again = _command(requests, each, options, series.name)
+    order = " ".join(slot.point.upper() for slot in slots(each))
     print(
-        f"{series.name}: {2 * each} runs in turn, A B B A B A A B …; to go on where it stops: {again}",
+        f"{series.name}: {2 * each} runs in turn, {order}; should it stop, this goes on: {again}",
         file=sys.stderr,
     )
     sides = {point: Side(shlex.join(request.words), [], []) for point, request in requests.items()}

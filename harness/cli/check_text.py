@@ -96,7 +96,13 @@ def _next(checked: Checked, width: int) -> Iterator[str]:
         )
         yield from _wrapped(text, width)
         return
-    yield f"about {checked.needed_runs} runs of each would tell" + (":" if checked.next else "")
+    known = checked.low is not None
+    text = (
+        f"about {checked.needed_runs} runs of each would tell"
+        if known
+        else f"begin with {checked.needed_runs} of each"
+    )
+    yield text + (":" if checked.next else "")
     if checked.next:
         yield f"  {checked.next}"
 

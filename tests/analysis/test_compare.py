@@ -172,7 +172,7 @@ def test_of_several_runs_each_is_against_the_first() -> None:
     pairs = [compare(base, twice, ("one", "two")), compare(base, other, ("one", "three"))]
     text = render_comparisons(pairs)
     assert text.startswith("a: one\nb: two\nc: three\n")
-    assert "b is 100.0 % slower" in text and "c is 50.0 % faster" in text
+    assert "b's steps are 100.0 % slower" in text and "c's steps are 50.0 % faster" in text
     assert "only in c" in text and "only in b" not in text
 
 
@@ -205,6 +205,7 @@ def test_the_interval_says_once_that_it_knows_one_run_of_each() -> None:
     pairs = [compare(base, twice, ("one", "two")), compare(base, same, ("one", "three"))]
     text = render_comparisons(pairs)
     assert text.count("knows one run of each only") == 1
+    assert "one run each cannot say whether the command does: slurm.sh check A B" in " ".join(text.split())
     assert text.index("95 % interval") < text.index("knows one run of each only") < text.index("Results")
     assert "doubtful" not in text
 
@@ -214,7 +215,7 @@ def test_a_run_that_was_disturbed_makes_the_comparison_doubtful_with_its_reason(
     a, b = a_summary([20] * 9), a_summary([10] * 9)
     disturbed = a.model_copy(update={"quality": Quality(verdict=Verdict.DOUBTFUL, findings=[finding])})
     text = render_comparisons([compare(disturbed, b, NAMES)])
-    assert "b is 50.0 % faster, doubtful" in text
+    assert "b's steps are 50.0 % faster, doubtful" in " ".join(text.split())
     assert f"doubtful: a: {BUSY}: n0: others at least 50 %" in text
     assert text.count(BUSY) == 1
     of_three = [compare(a, x, ("one", "more")) for x in (b, disturbed)]
@@ -272,7 +273,7 @@ def test_the_text_says_configuration_first_then_result() -> None:
         < text.index("Step time, mean over ranks")
         < text.index("Collectives, per rank")
     )
-    assert "b is 100.0 % slower" in text
+    assert "b's steps are 100.0 % slower" in text
 
 
 def test_step_time_is_a_name_for_conditions() -> None:

@@ -176,7 +176,7 @@ def compared(made: Made) -> Compared:
 
 def test_the_comparison_comes_first_and_no_difference_is_called_that(compared: Compared) -> None:
     first, second = compose_comparison(compared).sentences
-    assert first.startswith("b is 50.") and "slower; its median step takes 1.50" in first
+    assert first.startswith("b's steps are 50.") and "slower; its median step takes 1.50" in first
     assert second.startswith("c: no difference seen")
 
 

@@ -8,6 +8,7 @@ from string import ascii_lowercase
 
 from harness.analysis.compare import Comparison, MetricChange, Ratio
 from harness.analysis.metrics import IDLE_LABEL
+from harness.common.paths import PROGRAM
 from harness.format.format import duration, metric_text, per_step, percent, rate, short
 from harness.format.labels import cause_word
 from harness.report.elements import Table
@@ -124,14 +125,14 @@ def _lettered(pairs: Pairs, of_each: Sequence[Sequence[str]]) -> list[str]:
 
 
 ONE_RUN_EACH = (
-    "The interval knows one run of each only: the same command again may give a ratio outside of it. "
-    "Repeat both runs before you build on a small difference."
+    "The interval knows one run of each only: it says whether their steps differ; one run each cannot say whether the "
+    f"command does: {PROGRAM} check A B takes several runs of each, or makes them."
 )
 
 
 def conclusion(ratio: Ratio, other: str, doubtful: bool = False) -> str:
-    """The conclusion about the step time."""
-    text = f"{other} is {percent(abs(ratio.ratio - 1))} " if is_clear(ratio) else ""
+    """The conclusion about the steps of one run of each."""
+    text = f"{other}'s steps are {percent(abs(ratio.ratio - 1))} " if is_clear(ratio) else ""
     return f"{text}{ratio.verdict}{', doubtful' if doubtful else ''}"
 
 

@@ -1,0 +1,123 @@
+"""How often `slurm.sh check` is wrong: a command against itself, and against itself with +5 % and +10 % of a step.
+
+    python benchmarks/bench_check.py --keep FOLDER --minutes 30          # make trainings on this machine as it is
+    python benchmarks/bench_check.py --keep FOLDER --minutes 30 --busy   # beside one that uses a core now and then
+    python benchmarks/bench_check.py --keep FOLDER                       # the numbers of docs/check.md
+
+A later start with the same folder goes on where the earlier one stopped. A comparison takes the trainings of as many
+rounds in a row as a side has runs; those that begin at different rounds share trainings, so the table also says how
+many share none. Anything else that runs on the machine is in these numbers, too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
+from math import exp, log
+from pathlib import Path
+from statistics import fmean, median, stdev
+
+import numpy as np
+from check_pool import KINDS, Trained, kept, make, neighbour
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from harness.analysis.change.effect import Sample
+from harness.analysis.change.verdict import Verdict, judge
+from harness.analysis.compare import bootstrap_ratio
+
+FAIL_ABOVE = 0.05
+RUNS = (2, 3, 4, 6, 8)
+SAME = ("healthy", "healthy again")
+PAIRS = {
+    "the same command": (SAME, SAME[::-1]),
+    "+5 %": (("healthy", "+5 %"),),
+    "+10 %": (("healthy", "+10 %"),),
+}
+CONDITIONS = ("as it is", "busy")
+Round = dict[str, Trained]
+
+
+def whole_rounds(pool: Sequence[Trained]) -> list[Round]:
+    """The rounds of which no training is missing, in order."""
+    rounds: dict[int, Round] = {}
+    for each in pool:
+        rounds.setdefault(each.round, {})[each.kind] = each
+    return [rounds[number] for number in sorted(rounds) if len(rounds[number]) == len(KINDS)]
+
+
+def verdicts(rounds: Sequence[Round], sides: tuple[str, str], runs: int) -> Iterator[Verdict]:
+    """Of every so many rounds in a row."""
+    for first in range(len(rounds) - runs + 1):
+        chosen = rounds[first : first + runs]
+        a, b = ([Sample(r[side].median_ns, i // 2) for i, r in enumerate(chosen)] for side in sides)
+        yield judge(a, b, FAIL_ABOVE).verdict
+
+
+def rows(rounds: Sequence[Round], condition: str) -> Iterator[str]:
+    """One row for each pair of kinds and number of runs."""
+    for name, pairs in PAIRS.items():
+        for runs in RUNS:
+            found = Counter(v for sides in pairs for v in verdicts(rounds, sides, runs))
+            total = sum(found.values())
+            if not total:
+                continue
+            shares = " | ".join(
+                f"{100 * found[v] / total:.0f} %" for v in (Verdict.WORSE, Verdict.UNKNOWN, Verdict.FINE)
+            )
+            apart = len(rounds) // runs * len(pairs)
+            yield f"| {condition} | {name} | {runs} | {total} ({apart}) | {shares} |"
+
+
+def spread(rounds: Sequence[Round], condition: str) -> str:
+    """How much trainings vary, what was injected, and what their steps alone would say."""
+    healthy = [float(np.log(r[kind].median_ns)) for r in rounds for kind in SAME]
+    usual = float(np.exp(median(healthy)))
+    near = [float(np.log(r[SAME[0]].median_ns / r[SAME[1]].median_ns)) for r in rounds]
+    by_steps = [bootstrap_ratio(*(np.array(r[kind].steps_ns) for kind in SAME)) for r in rounds]
+    called = sum(low > 1 or high < 1 for low, high in by_steps)
+    return (
+        f"{condition}: {len(rounds)} rounds; healthy step {usual / 1e6:.1f} ms, one training differs from the next by "
+        f"{100 * stdev(near) / 2**0.5:.1f} % (inside of a round) or {100 * stdev(healthy):.1f} % (of all); "
+        f"{', '.join(_slower(rounds, kind, usual) for kind, share in KINDS.items() if share)}; "
+        f"by the steps of one training each, {called} of {len(rounds)} pairs of the same command differ"
+    )
+
+
+def _slower(rounds: Sequence[Round], kind: str, usual_ns: float) -> str:
+    """What a kind of training slept in each step, and how much longer its step took."""
+    slept = median(r[kind].injected_ns for r in rounds) / usual_ns
+    took = exp(fmean(log(r[kind].median_ns / r["healthy"].median_ns) for r in rounds)) - 1
+    return f"{kind} slept {100 * slept:.1f} % and took {100 * took:.1f} %"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--keep", type=Path, required=True, metavar="FOLDER", help="where the measurements are kept"
+    )
+    parser.add_argument("--minutes", type=float, default=0, help="make trainings for so long")
+    parser.add_argument("--busy", action="store_true", help="while another program uses a core now and then")
+    parser.add_argument("--ranks", type=int, default=2)
+    asked = parser.parse_args()
+    if asked.minutes:
+        with neighbour() if asked.busy else nullcontext():
+            make(asked.keep / CONDITIONS[asked.busy], time.monotonic() + 60 * asked.minutes, asked.ranks)
+    pools = {name: rounds for name in CONDITIONS if len(rounds := whole_rounds(kept(asked.keep / name))) > 1}
+    for name, rounds in pools.items():
+        print(spread(rounds, name))
+    print(
+        "\n| machine | B against A | runs of each | comparisons (apart) | worse | cannot tell | same or better |"
+    )
+    print("|---|---|---|---|---|---|---|")
+    for name, rounds in pools.items():
+        print("\n".join(rows(rounds, name)))
+
+
+if __name__ == "__main__":
+    main()
