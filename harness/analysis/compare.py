@@ -1,8 +1,8 @@
 """Summary × Summary: what differs in configuration, then what differs in result. Traces are not needed.
 
 Two runs differ when the distributions of their steps do: the ratio of medians with a bootstrap 95 % interval
-(percentile bootstrap, Efron & Tibshirani 1993, chapter 13), and "no difference seen" when that interval spans 1. Whether
-the commands differ, one run of each does not say: that is analysis/change.
+(percentile bootstrap, Efron & Tibshirani 1993, chapter 13), and "no difference seen" when that interval spans 1.
+Whether the commands differ, one run of each does not say: that is analysis/change.
 """
 
 from __future__ import annotations

@@ -86,10 +86,10 @@ def command(
         raise RequestError(f"{'--runs' if runs else '--resume'} is for launches in quotes, as in {EXAMPLE}")
     asked = [*_unless(fail_above, USUAL_SHARE, "--fail-above"), *_unless(metric, None, "--metric")]
     if all(launches):
-        from harness.cli.check_runs import make_sides, requests_of
+        from harness.cli.check_runs import launches_of, make_sides
 
-        requests = requests_of([shlex.split(word) for word in (a, b)])
-        sides, series = make_sides(requests, runs or USUAL_RUNS, resume, asked, as_json)
+        asked_for = launches_of([shlex.split(word) for word in (a, b)])
+        sides, series = make_sides(asked_for, runs or USUAL_RUNS, resume, asked)
         asked += ["--resume", series]
     else:
         from harness.study.check.sides import sides_of_runs

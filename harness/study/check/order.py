@@ -7,37 +7,34 @@ four begin with the other side, so that neither is always the first to follow a 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import islice
-from typing import Literal, NamedTuple
+from itertools import count, islice
+from typing import NamedTuple
 
-Point = Literal["a", "b"]
-BLOCKS: tuple[tuple[Point, ...], ...] = (("a", "b", "b", "a"), ("b", "a", "a", "b"))
-BLOCK_RUNS = len(BLOCKS[0])
+SIDES = ("a", "b")
+BLOCKS = (("a", "b", "b", "a"), ("b", "a", "a", "b"))
+OF_A_SIDE = len(BLOCKS[0]) // len(SIDES)  # runs of a side in a block
 
 
 class Slot(NamedTuple):
-    """One run to be made: of which side, the how manieth of it from 0, in which block."""
+    """One run to be made: of which side, and the how manieth of it, from 0."""
 
-    point: Point
+    side: str
     repeat: int
-    block: int
 
 
 def slots(each: int) -> list[Slot]:
     """The runs of both sides, `each` times each, in order. With more runs the first ones stay the same."""
-    return list(islice(_endless(), 2 * each))
+    return list(islice(_endless(), len(SIDES) * each))
 
 
-def block_of(point: str, repeat: int) -> int:
-    """The block of a side's run, which is two of each side."""
-    return repeat // (BLOCK_RUNS // 2)
+def block_of(repeat: int) -> int:
+    """The block of a side's run."""
+    return repeat // OF_A_SIDE
 
 
 def _endless() -> Iterator[Slot]:
-    made = {"a": 0, "b": 0}
-    block = 0
-    while True:
-        for point in BLOCKS[block % len(BLOCKS)]:
-            yield Slot(point, made[point], block)
-            made[point] += 1
-        block += 1
+    for block in count():
+        made = dict.fromkeys(SIDES, block * OF_A_SIDE)
+        for side in BLOCKS[block % len(BLOCKS)]:
+            yield Slot(side, made[side])
+            made[side] += 1

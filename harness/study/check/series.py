@@ -1,59 +1,90 @@
-"""The runs of a check that makes its own: which are there, which are made now, and in which order. Prints nothing.
+"""The runs of a check that makes its own: in turn, under one name, and found again by it. Prints nothing.
 
-A run says in its record of which check it is (`Part`), so nothing else need be kept: a check that was interrupted finds
-its runs again, waits for one that still runs, and makes the others.
+The campaign makes them, waits for them and resumes; here is their order, and what must agree before one is made.
 """
 
 from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from harness.common.errors import RequestError, nearest
+from harness.common.errors import RequestError, WorkError, nearest
 from harness.common.paths import PROGRAM
-from harness.experiment.exercises import Training
+from harness.experiment.exercises import Experiment, Training
 from harness.launch.job import Job
-from harness.launch.submit import Prepared, state_of
-from harness.run import FINAL, Part, Run, State, all_runs, part_of
-from harness.study.check.order import Point, Slot, slots
-from harness.study.start import start_run
+from harness.run import all_runs, part_of
+from harness.site.site import Site
+from harness.study.campaign.drive import Change, Limits, Outcome, carry_out
+from harness.study.campaign.points import Point, Task, prepared
+from harness.study.campaign.series import runs_of
+from harness.study.check.order import SIDES, slots
 
-MOST_FAILED = 2  # of a side before any of it completed: the next would fail, too
+MOST_FAILED = 2  # of a side of which none completed: the next would fail, too
 
 
-class Request(NamedTuple):
-    """One side as a launch. words: as typed behind `slurm.sh`."""
+class Launch(NamedTuple):
+    """One side as it was asked for. words: as typed behind `slurm.sh`."""
 
     words: list[str]
-    prepared: Prepared
+    experiment: Experiment
+    site: Site
 
 
-class Made(NamedTuple):
-    """A run of a check that has ended. number: its place in the order, from 0. kept: it was there before."""
-
-    slot: Slot
-    number: int
-    run: Run
-    state: State
-    kept: bool
+Launches = Mapping[str, Launch]
+"""a and b."""
 
 
-def refuse_unlike(requests: Mapping[Point, Request]) -> None:
-    """Raises RequestError: runs of these two could not be judged, whatever they took. It is said before any is made."""
-    a, b = (_sort(request.prepared.job) for request in requests.values())
-    for name, of_a in a.items():
-        if of_a != b[name]:
-            raise RequestError(
-                f"check: A has {name} {of_a} and B {b[name]}: make them the same, or look "
-                f"at two runs with {PROGRAM} compare"
-            )
-    if not all(isinstance(request.prepared.asked, Training) for request in requests.values()):
+def new_series() -> str:
+    """The name of a check, as no other has it."""
+    return time.strftime("check-%Y%m%d-%H%M%S-") + secrets.token_hex(2)
+
+
+def known_series(name: str) -> str:
+    """The name, if there are runs of it. Raises RequestError: there are none."""
+    if runs_of(name):
+        return name
+    near = nearest(name, {part.series for run in all_runs() if (part := part_of(run)) is not None})
+    hint = f": did you mean {near}?" if near else ""
+    raise RequestError(f"--resume {name}: there is no run of such a check{hint}")
+
+
+def tasks_of(launches: Launches, each: int) -> list[Task]:
+    """The runs of both sides, `each` times each, in the order in which they are made.
+
+    Raises:
+        RequestError: a side cannot run at its site, or steps of the two could not be judged against each other.
+    """
+    points = [
+        Point(
+            slot.side,
+            launches[slot.side].experiment,
+            launches[slot.side].site,
+            slot.repeat,
+            ["slurm.sh", *launches[slot.side].words],
+        )
+        for slot in slots(each)
+    ]
+    tasks = prepared(points)
+    _refuse_unlike({task.point.key: task.prepared.job for task in tasks})
+    return tasks
+
+
+def _refuse_unlike(jobs: Mapping[str, Job]) -> None:
+    if not all(isinstance(job.experiment, Training) for job in jobs.values()):
         raise RequestError("check: only trainings have steps: use -e 1, -e 2 or -e 3")
+    a, b = (_sort(jobs[side]) for side in SIDES)
+    differing = [f"{name} {of_a} and B {b[name]}" for name, of_a in a.items() if of_a != b[name]]
+    if differing:
+        raise RequestError(
+            f"check: A has {'; A has '.join(differing)}: make them the same, or look at two runs with {PROGRAM} compare"
+        )
 
 
 def _sort(job: Job) -> dict[str, str]:
+    """What two jobs must share for their steps to be judged, as far as it is known before they run."""
     asked = job.experiment
     return {
         "exercise": str(asked.exercise),
@@ -64,103 +95,28 @@ def _sort(job: Job) -> dict[str, str]:
     }
 
 
-Wait = Callable[[Run], State]
-MakeRuns = Callable[[Sequence[tuple[Slot, Request]], str], Iterator[tuple[Slot, Run, State]]]
-"""Runs in an order, of a series; each is given when it has ended."""
-
-
-class Series(NamedTuple):
-    """A check's own name, and the runs that it has: (side, repeat) → the newest."""
-
-    name: str
-    there: Mapping[tuple[str, int], Run]
-
-
-def new_series() -> Series:
-    """A check that has no runs yet, with a name as no other has it."""
-    return Series(time.strftime("check-%Y%m%d-%H%M%S-") + secrets.token_hex(2), {})
-
-
-def one_after_the_other(wait: Wait) -> MakeRuns:
-    """Each run as a job of its own, started when the one before it has ended."""
-
-    def make(wanted: Sequence[tuple[Slot, Request]], series: str) -> Iterator[tuple[Slot, Run, State]]:
-        for slot, request in wanted:
-            part = Part(series=series, point=slot.point, repeat=slot.repeat)
-            run = start_run(request.prepared, ["slurm.sh", *request.words], part)
-            yield slot, run, wait(run)
-
-    return make
-
-
-def existing(series: str, requests: Mapping[Point, Request]) -> Series:
-    """A series that was begun, with its runs.
+def make_runs(series: str, tasks: list[Task], tell: Callable[[Change], None]) -> Outcome:
+    """Make the runs of the series that are not done, one after the other; those that failed before are made again.
 
     Raises:
-        RequestError: there is no such series, or its runs are of other requests.
+        RequestError: the series was made of other launches.
+        WorkError: a side only fails, or another process makes these runs.
     """
-    found: dict[tuple[str, int], Run] = {}
-    names: dict[str, None] = {}
-    for run in all_runs():
-        part = part_of(run)
-        if part is not None:
-            names[part.series] = None
-        if part is not None and part.series == series:
-            found[part.point, part.repeat] = run
-            _require_same(run, part, requests)
-    if not found:
-        near = nearest(series, names)
-        raise RequestError(
-            f"--resume {series}: there is no run of such a check"
-            + (f": did you mean {near}?" if near else "")
-        )
-    return Series(series, found)
+    failed: Counter[str] = Counter()
+
+    def watch(change: Change) -> None:
+        tell(change)
+        if change.what in _FAILED:
+            failed[change.slot.key] += 1
+        elif change.what == "completed":
+            failed[change.slot.key] = -len(tasks)
+        if failed[change.slot.key] >= MOST_FAILED:
+            where = f": {PROGRAM} logs {change.run.job_id}" if change.run else f": {change.note}"
+            raise WorkError(
+                f"{change.slot.key.upper()} failed {MOST_FAILED} times, and was not tried again{where}"
+            )
+
+    return carry_out(series, tasks, Limits(retry_failed=True), watch)
 
 
-def _require_same(run: Run, part: Part, requests: Mapping[Point, Request]) -> None:
-    request = requests.get(part.point)  # type: ignore[call-overload]  # another series has other points
-    asked, site = run.record.experiment, run.record.site
-    if request is None or request.prepared.asked != asked or request.prepared.job.site != site:
-        raise RequestError(
-            f"--resume {part.series}: {run.job_id} was made of another request or site; give A and B as they were, or "
-            "leave out --resume"
-        )
-
-
-def make_series(
-    requests: Mapping[Point, Request],
-    each: int,
-    series: Series,
-    make: MakeRuns,
-    wait: Wait,
-) -> Iterator[Made]:
-    """The runs of both sides, `each` of each, in order: those that are there and completed, and the others made now.
-
-    Ends early where a run was cancelled, or a side only fails. Raises as `start_run` does.
-    """
-    order = slots(each)
-    kept = {
-        slot: run
-        for slot in order
-        if (run := series.there.get((slot.point, slot.repeat))) and _completes(run, wait)
-    }
-    for slot, run in kept.items():
-        yield Made(slot, order.index(slot), run, "completed", kept=True)
-    worked = {slot.point for slot in kept}
-    failed: list[Point] = []
-    wanted = [(slot, requests[slot.point]) for slot in order if slot not in kept]
-    for slot, run, state in make(wanted, series.name):
-        yield Made(slot, order.index(slot), run, state, kept=False)
-        if state == "completed":
-            worked.add(slot.point)
-        else:
-            failed.append(slot.point)
-        hopeless = slot.point not in worked and failed.count(slot.point) >= MOST_FAILED
-        if state == "cancelled" or hopeless:
-            return
-
-
-def _completes(run: Run, wait: Wait) -> bool:
-    """Whether the run completed; one that still runs is waited for."""
-    state = state_of(run)
-    return (state if state in FINAL else wait(run)) == "completed"
+_FAILED = ("failed", "timeout", "node_fail", "refused")

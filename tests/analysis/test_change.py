@@ -1,0 +1,247 @@
+"""A verdict on change: the run is the sample, it is seldom wrong, and it refuses what it cannot know."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from math import exp, log
+from statistics import NormalDist
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.analysis.change.effect import Effect, Sample, effect
+from harness.analysis.change.key import differences, key_of, unrecorded
+from harness.analysis.change.metric import more_is_worse
+from harness.analysis.change.student import t_below, t_quantile
+from harness.analysis.change.verdict import Verdict, judge
+from harness.analysis.metrics import LABELS
+from harness.analysis.summary import RankTraining, Summary, TraceSource
+from harness.report.tables.catalogue import labels
+from harness.study.check.order import block_of, slots
+
+TIMES = 300  # simulated checks of each kind
+
+
+@pytest.mark.parametrize(
+    ("df", "usual", "power"),  # of the tables in every textbook
+    [
+        (1, 12.706, 3.078),
+        (2, 4.303, 1.886),
+        (3, 3.182, 1.638),
+        (5, 2.571, 1.476),
+        (10, 2.228, 1.372),
+        (30, 2.042, 1.310),
+        (120, 1.980, 1.289),
+    ],
+)
+def test_quantiles_of_t_are_those_of_the_tables(df: int, usual: float, power: float) -> None:
+    assert t_quantile(0.975, df) == pytest.approx(usual, abs=6e-4)
+    assert t_quantile(0.9, df) == pytest.approx(power, abs=6e-4)
+
+
+def test_with_many_degrees_of_freedom_t_is_normal() -> None:
+    assert t_quantile(0.975, 1e6) == pytest.approx(NormalDist().inv_cdf(0.975), abs=1e-5)
+
+
+@given(st.floats(0.5, 200), st.floats(0.51, 0.999))
+def test_a_quantile_is_where_the_probability_is_reached(df: float, probability: float) -> None:
+    assert t_below(t_quantile(probability, df), df) == pytest.approx(probability, abs=1e-9)
+
+
+def samples(*values: float) -> list[Sample]:
+    return [Sample(value) for value in values]
+
+
+def in_blocks(*values: float) -> list[Sample]:
+    return [Sample(value, block_of(i)) for i, value in enumerate(values)]
+
+
+def found(a: list[Sample], b: list[Sample]) -> Effect:
+    result = effect(a, b)
+    assert result is not None
+    return result
+
+
+def test_the_interval_is_that_of_welch_done_by_hand() -> None:
+    """Logarithms 0 and 0.02 against 0.1 and 0.14: means 0.01 and 0.12; variances 0.0002 and 0.0008."""
+    one = found(samples(1, exp(0.02)), samples(exp(0.1), exp(0.14)))
+    assert one.log_ratio == pytest.approx(0.11)
+    assert one.error == pytest.approx((0.0002 / 2 + 0.0008 / 2) ** 0.5)
+    assert one.df == pytest.approx(0.0005**2 / (0.0001**2 + 0.0004**2))
+
+
+def test_a_jump_between_blocks_changes_nothing() -> None:
+    a, b = in_blocks(100, 101, 100, 102), in_blocks(111, 110, 112, 110)
+    jumped = [[s._replace(value=s.value * (1.5 if s.block else 1)) for s in side] for side in (a, b)]
+    before, after = found(a, b), found(*jumped)
+    assert after.interval == pytest.approx(before.interval)
+    assert before.df == 5
+    without = found(*(samples(*(s.value for s in side)) for side in jumped))
+    assert without.interval[0] < 0.8 and before.interval[0] > 1.05
+
+
+def test_an_even_drift_favours_no_side() -> None:
+    times = {side: [Sample(100 * exp(0.01 * i), block_of(s.repeat)) for i, s in enumerate(slots(4)) if s.side == side]
+             for side in "ab"}  # fmt: skip
+    assert found(times["a"], times["b"]).log_ratio == pytest.approx(0)
+
+
+def test_the_smallest_change_seen_is_seen_nine_times_in_ten() -> None:
+    chance, seen = random.Random(1), 0
+    truth = 0.02 * (2 / 6) ** 0.5 * (t_quantile(0.975, 8) + t_quantile(0.9, 8))
+    for _ in range(1000):
+        logs = [(s, chance.gauss(truth * (s.side == "b"), 0.02)) for s in slots(6)]
+        a, b = ([Sample(exp(x), block_of(s.repeat)) for s, x in logs if s.side == side] for side in "ab")
+        seen += found(a, b).interval[0] > 1
+    assert 870 <= seen <= 960
+
+
+def simulated(
+    each: int, deviation: float, change: float, *, blocks: bool = True, jolts: float = 0.0
+) -> Counter[Verdict]:
+    """Verdicts on runs that differ by `deviation` while the machine drifts up to 1 % from run to run; a share `jolts`
+    of the runs is up to half as slow again."""
+    chance = random.Random(each)
+    verdicts: Counter[Verdict] = Counter()
+    for _ in range(TIMES):
+        drift = chance.uniform(-0.01, 0.01)
+        sides: dict[str, list[Sample]] = {"a": [], "b": []}
+        for i, slot in enumerate(slots(each)):
+            jolt = log(1 + chance.uniform(0, 0.5)) if chance.random() < jolts else 0.0
+            value = (
+                100 * exp(chance.gauss(0, deviation) + drift * i + jolt) * (1 + change * (slot.side == "b"))
+            )
+            sides[slot.side].append(Sample(value, block_of(slot.repeat) if blocks else None))
+        verdicts[judge(sides["a"], sides["b"], 0.05).verdict] += 1
+    return verdicts
+
+
+@pytest.mark.parametrize("each", [2, 3, 4, 8])
+@pytest.mark.parametrize("deviation", [0.01, 0.02, 0.05])
+@pytest.mark.parametrize(("blocks", "jolts"), [(True, 0), (False, 0), (True, 0.2)])
+def test_a_command_against_itself_is_seldom_called_worse(
+    each: int, deviation: float, blocks: bool, jolts: float
+) -> None:
+    verdicts = simulated(each, deviation, 0, blocks=blocks, jolts=jolts)
+    assert verdicts[Verdict.WORSE] <= 0.05 * TIMES
+
+
+@pytest.mark.parametrize(("each", "deviation"), [(2, 0.01), (4, 0.02), (6, 0.03), (8, 0.04)])
+def test_ten_per_cent_are_seen_with_enough_runs(each: int, deviation: float) -> None:
+    assert simulated(each, deviation, 0.1)[Verdict.WORSE] >= 0.9 * TIMES
+
+
+@pytest.mark.parametrize("each", [2, 4, 8])
+@pytest.mark.parametrize("deviation", [0.01, 0.03, 0.05])
+@pytest.mark.parametrize("change", [0.05, 0.1])
+def test_what_is_worse_by_more_than_allowed_is_seldom_called_fine(
+    each: int, deviation: float, change: float
+) -> None:
+    assert simulated(each, deviation, change)[Verdict.FINE] <= 0.05 * TIMES
+
+
+def test_runs_that_could_not_have_seen_it_do_not_pass_for_fine() -> None:
+    """Their interval ends below 5 %, and yet they would not have seen 5 %."""
+    lucky = judge(samples(100, 104, 102, 106), samples(96, 100, 98, 102), 0.05)
+    assert lucky.found is not None and lucky.found.interval[1] < 1.05 < 1 + lucky.found.smallest_seen
+    assert lucky.verdict is Verdict.UNKNOWN and "would not have seen a change of 5 %" in lucky.why
+
+
+@pytest.mark.parametrize(
+    ("b", "verdict", "why"),
+    [
+        ((100.5, 100.4, 99.5, 99.8), Verdict.FINE, "not worse by 5 %"),
+        ((80, 81, 80, 82), Verdict.FINE, "better beyond doubt"),
+        ((110, 111, 110, 112), Verdict.WORSE, "worse beyond doubt"),
+        ((102.0, 102.1, 102.3, 102.2), Verdict.FINE, "not worse by 5 %"),
+        ((104.5, 105.3, 105.0, 104.4), Verdict.UNKNOWN, "whether by more than 5 %"),
+        ((90, 120, 100, 108), Verdict.UNKNOWN, "both no change and a change of 5 %"),
+    ],
+)
+def test_each_verdict_has_its_reason(b: tuple[float, ...], verdict: Verdict, why: str) -> None:
+    judged = judge(samples(100, 100.3, 99.8, 100.1), samples(*b), 0.05)
+    assert (judged.verdict, why in judged.why) == (verdict, True), judged.why
+
+
+def test_one_run_of_a_side_says_nothing_however_many_the_other_has() -> None:
+    judged = judge(samples(100), samples(150, 150, 151), 0.05)
+    assert judged.verdict is Verdict.UNKNOWN and judged.found is None and judged.needed
+    assert judged.why.startswith("A has 1 run and B 3 runs: the steps of one run cannot say")
+
+
+def test_runs_of_unlike_blocks_cannot_be_held_against_each_other() -> None:
+    assert effect([Sample(1, 0), Sample(1.1, 0)], [Sample(1, 1), Sample(1.2, 1)]) is None
+
+
+def test_where_less_is_worse_the_same_rule_holds_the_other_way_round() -> None:
+    slow, fast = samples(80, 81, 80, 82), samples(100, 101, 100, 102)
+    assert judge(fast, slow, 0.05, worse_is_more=False).verdict is Verdict.WORSE
+    assert judge(slow, fast, 0.05, worse_is_more=False).verdict is Verdict.FINE
+    assert judge(fast, slow, 0.05).verdict is Verdict.FINE
+
+
+def test_numbers_that_never_vary_are_judged_as_they_are() -> None:
+    assert judge(samples(7, 7), samples(7, 7), 0.05).verdict is Verdict.FINE
+    assert judge(samples(7, 7), samples(8, 8), 0.05).verdict is Verdict.WORSE
+    with pytest.raises(ValueError, match="above zero"):
+        judge(samples(0, 1), samples(1, 1), 0.05)
+
+
+def test_the_runs_that_are_named_as_needed_would_tell() -> None:
+    a, b = in_blocks(100, 103, 98, 101), in_blocks(101, 99, 104, 98)
+    judged = judge(a, b, 0.05)
+    assert judged.verdict is Verdict.UNKNOWN and judged.needed is not None and judged.needed > 4
+    times = judged.needed // 4 + 1
+    more = [[s._replace(block=s.block + 2 * i) for i in range(times) for s in side] for side in (a, b)]
+    assert judge(more[0], more[1], 0.05).verdict is not Verdict.UNKNOWN
+
+
+def test_runs_that_differ_by_just_what_is_allowed_are_never_told_apart() -> None:
+    judged = judge(samples(100, 102, 98, 101), samples(105, 107, 103, 106), 0.05)
+    assert judged.verdict is Verdict.UNKNOWN and judged.needed is None
+
+
+def test_every_number_that_compare_shows_has_a_worse_side_or_is_neutral_on_purpose() -> None:
+    neutral = {name for name in labels() if more_is_worse(name) is None}
+    assert {name for name in neutral if not name.startswith(("expected_", "gemm_"))} == {"compute_share"}
+    assert (
+        more_is_worse("step_ns")
+        and more_is_worse("peak_memory_bytes")
+        and more_is_worse("exposed_communication_share")
+    )
+    assert more_is_worse("tokens_per_s") is False and more_is_worse("mfu") is False
+    assert set(LABELS) <= set(labels())
+
+
+def a_run(device: str = "NVIDIA A100", tool: str = "nsys", **versions: str) -> Summary:
+    ranks = [
+        RankTraining(rank=r, device_name=device, versions={"torch": "2.7", **versions}) for r in range(2)
+    ]
+    return Summary(training=ranks, sources=[TraceSource(path="x", tool=tool)], world_size=2, hosts=["n0"])
+
+
+@pytest.mark.parametrize(
+    ("other", "name", "b"),
+    [
+        (a_run(device="NVIDIA H100"), "devices", "2 × NVIDIA H100"),
+        (a_run(tool="torch.profiler"), "profiler", "torch.profiler"),
+        (a_run(torch="2.8"), "torch", "2.8"),
+        (a_run().model_copy(update={"world_size": 4}), "ranks", "4"),
+        (a_run().model_copy(update={"hosts": ["n0", "n1"]}), "nodes", "2"),
+        (a_run().model_copy(update={"run": {"image": "/new.sif"}}), "container image", None),
+    ],
+)
+def test_hardware_and_software_are_the_key(other: Summary, name: str, b: str | None) -> None:
+    keys = [key_of(a_run())], [key_of(other)]
+    if b is None:  # what only one of them recorded is said, and differs in nothing that is known
+        assert differences(*keys) == {} and unrecorded(*keys) == [name]
+    else:
+        assert {n: values[1] for n, values in differences(*keys).items()} == {name: b}
+
+
+def test_runs_of_one_side_must_agree_too() -> None:
+    keys = [key_of(a_run(nccl="2.21")), key_of(a_run(nccl="2.25"))]
+    assert differences(keys, [keys[0]]) == {"nccl": ("2.21 or 2.25", "2.21")}
+    assert differences([keys[0]], [keys[0]]) == {}
