@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Any
 
 from harness.analysis.expected import resolved
@@ -99,7 +100,7 @@ def _place(run: Mapping[str, Any]) -> list[str] | None:
         return _recorded_place(run.get("site") or {})
     flags = {"--site", *(name for option in options_of(Site) for name in option.flag.names)}
     argv: list[str] = []
-    for word, following in zip(typed, [*typed[1:], ""], strict=True):
+    for word, following in pairwise([*typed, ""]):
         name, equals, _ = word.partition("=")
         if name in flags:
             argv += [word] if equals else [word, following]

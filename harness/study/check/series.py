@@ -102,6 +102,7 @@ def make_runs(series: str, tasks: list[Task], tell: Callable[[Change], None]) ->
         RequestError: the series was made of other launches.
         WorkError: a side only fails, or another process makes these runs.
     """
+    _refuse_other_launches(series, tasks)
     failed: Counter[str] = Counter()
 
     def watch(change: Change) -> None:
@@ -117,6 +118,17 @@ def make_runs(series: str, tasks: list[Task], tell: Callable[[Change], None]) ->
             )
 
     return carry_out(series, tasks, Limits(retry_failed=True), watch)
+
+
+def _refuse_other_launches(series: str, tasks: list[Task]) -> None:
+    asked = {task.point.key: (task.prepared.asked, task.point.site.name) for task in tasks}
+    for run in runs_of(series):
+        part = part_of(run)
+        if part is None or asked.get(part.point) != (run.record.experiment, run.record.site.name):
+            raise RequestError(
+                f"--resume {series}: its run {run.job_id} was made of another launch: give A and B as they were, or "
+                "leave out --resume"
+            )
 
 
 _FAILED = ("failed", "timeout", "node_fail", "refused")
