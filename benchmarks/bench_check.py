@@ -5,8 +5,9 @@
     python benchmarks/bench_check.py --keep FOLDER                       # the numbers of docs/check.md
 
 A later start with the same folder goes on where the earlier one stopped. A comparison takes the trainings of as many
-rounds in a row as a side has runs; those that begin at different rounds share trainings, so the table also says how
-many share none. Anything else that runs on the machine is in these numbers, too.
+rounds in a row as a side has runs. Those that begin at different rounds share trainings: the table also says how many
+share none. Where A and B are the same command, each block is taken both as A B B A and as B A A B. Anything else that
+runs on the machine is in these numbers, too.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
+from itertools import product
 from math import exp, log
 from pathlib import Path
 from statistics import fmean, median, stdev
@@ -32,11 +34,7 @@ from harness.analysis.compare import bootstrap_ratio
 FAIL_ABOVE = 0.05
 RUNS = (2, 3, 4, 6, 8)
 SAME = ("healthy", "healthy again")
-PAIRS = {
-    "the same command": (SAME, SAME[::-1]),
-    "+5 %": (("healthy", "+5 %"),),
-    "+10 %": (("healthy", "+10 %"),),
-}
+PAIRS = {"the same command": SAME, "+5 %": ("healthy", "+5 %"), "+10 %": ("healthy", "+10 %")}
 CONDITIONS = ("as it is", "busy")
 Round = dict[str, Trained]
 
@@ -51,25 +49,28 @@ def whole_rounds(pool: Sequence[Trained]) -> list[Round]:
 
 def verdicts(rounds: Sequence[Round], sides: tuple[str, str], runs: int) -> Iterator[Verdict]:
     """Of every so many rounds in a row."""
+    blocks = -(-runs // 2)
+    turns = list(product((False, True), repeat=blocks)) if sides == SAME else [(False,) * blocks]
     for first in range(len(rounds) - runs + 1):
-        chosen = rounds[first : first + runs]
-        a, b = ([Sample(r[side].median_ns, i // 2) for i, r in enumerate(chosen)] for side in sides)
-        yield judge(a, b, FAIL_ABOVE).verdict
+        for turned in turns:
+            a, b = [], []
+            for i, found in enumerate(rounds[first : first + runs]):
+                of_a, of_b = reversed(sides) if turned[i // 2] else sides
+                a.append(Sample(found[of_a].median_ns, i // 2))
+                b.append(Sample(found[of_b].median_ns, i // 2))
+            yield judge(a, b, FAIL_ABOVE).verdict
 
 
 def rows(rounds: Sequence[Round], condition: str) -> Iterator[str]:
     """One row for each pair of kinds and number of runs."""
-    for name, pairs in PAIRS.items():
+    for name, sides in PAIRS.items():
         for runs in RUNS:
-            found = Counter(v for sides in pairs for v in verdicts(rounds, sides, runs))
+            found = Counter(verdicts(rounds, sides, runs))
             total = sum(found.values())
-            if not total:
-                continue
-            shares = " | ".join(
-                f"{100 * found[v] / total:.0f} %" for v in (Verdict.WORSE, Verdict.UNKNOWN, Verdict.FINE)
-            )
-            apart = len(rounds) // runs * len(pairs)
-            yield f"| {condition} | {name} | {runs} | {total} ({apart}) | {shares} |"
+            if total:
+                told = (Verdict.WORSE, Verdict.UNKNOWN, Verdict.FINE)
+                shares = " | ".join(f"{100 * found[v] / total:.1f} %" for v in told)
+                yield f"| {condition} | {name} | {runs} | {total} ({len(rounds) // runs}) | {shares} |"
 
 
 def spread(rounds: Sequence[Round], condition: str) -> str:
@@ -88,10 +89,10 @@ def spread(rounds: Sequence[Round], condition: str) -> str:
 
 
 def _slower(rounds: Sequence[Round], kind: str, usual_ns: float) -> str:
-    """What a kind of training slept in each step, and how much longer its step took."""
-    slept = median(r[kind].injected_ns for r in rounds) / usual_ns
+    """How long a kind of training computed more in each step, and how much longer its step took."""
+    more = median(r[kind].injected_ns for r in rounds) / usual_ns
     took = exp(fmean(log(r[kind].median_ns / r["healthy"].median_ns) for r in rounds)) - 1
-    return f"{kind} slept {100 * slept:.1f} % and took {100 * took:.1f} %"
+    return f"{kind} computed {100 * more:.1f} % and took {100 * took:.1f} % more"
 
 
 def main() -> None:

@@ -1,9 +1,10 @@
 """The pool of trainings that bench_check.py judges: healthy ones and slower ones in turn, by the real launcher.
 
 A round is four trainings: healthy, +5 %, +10 %, healthy again; every other round in the opposite order. So two rounds
-have each pair of kinds in the order A B B A. What makes a training slower is a sleep in each step whose size is the
-share of the healthy step, as the last healthy trainings measured it. Ranks are forked from a process that has imported
-PyTorch. One line per training is kept in OUT/CONDITION/runs.jsonl.
+have each pair of kinds in the order A B B A. What makes a training slower is more computing in each step, for that
+share of the healthy step as the last healthy trainings measured it. (A sleep would not do: on a busy machine another
+program takes the core meanwhile, and the step loses more than the sleep.) Ranks are forked from a process that has
+imported PyTorch. One line per training is kept in OUT/CONDITION/runs.jsonl.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ REMEMBERED = 8  # healthy trainings whose median is the healthy step
 
 @dataclass(frozen=True)
 class Trained:
-    """One training. round: -1 before the first. injected_ns: the sleep of a mean step, as the training recorded it."""
+    """One training. round: -1 before the first. injected_ns: what it computed more per step, as it recorded."""
 
     round: int
     kind: str
@@ -87,11 +88,11 @@ def _keep(folder: Path, done: Trained) -> Trained:
     return done
 
 
-def _train(number: int, kind: str, sleep_ns: float, ranks: int) -> Trained:
+def _train(number: int, kind: str, more_ns: float, ranks: int) -> Trained:
     """Raises RuntimeError: the training failed."""
     place = Path(mkdtemp(prefix="bench-check-"))
     window = ("--skip", SKIPPED, "--wait", 0, "--warmup", WARM_UP, "--active", STEPS)
-    fault = ("--fault", f"data-stall,ms={sleep_ns / 1e6:.4f}") if sleep_ns else ()
+    fault = ("--fault", f"extra-compute,ms={more_ns / 1e6:.4f}") if more_ns else ()
     options = map(str, ("--seed", 1, *window, "--profiler", "none", *fault))
     began = time.time_ns()
     done = train("exercise_1_DDP/train.py", place / "run", *options, model="tiny-llama", processes=ranks)

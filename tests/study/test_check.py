@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -11,10 +12,15 @@ from typing import Any
 import pytest
 
 from harness.cli.main import main
-from harness.common.errors import RequestError
+from harness.common.errors import RequestError, WorkError
 from harness.experiment.exercises import DDP
+from harness.launch.submit import Start
 from harness.run import Part, Run, all_runs
+from harness.site.site import load_site
+from harness.study.campaign.carrier import Chain
+from harness.study.check.carrier import carrier_for
 from harness.study.check.order import block_of, slots
+from harness.study.check.series import Launch, tasks_of
 from harness.study.check.sides import sides_of_runs
 from tests.study.check_shared import Killed, stand_in_for_training, write_metrics
 from tests.study.test_lessons import completed
@@ -297,3 +303,33 @@ def test_a_side_that_only_fails_is_not_tried_for_ever(
     said = capsys.readouterr().err
     assert "B failed 2 times, and was not tried again: slurm.sh logs local-3" in said
     assert "its runs are kept, and this goes on: slurm.sh check" in said
+
+
+def test_with_a_stand_in_for_sbatch_all_runs_share_an_allocation_else_a_block_does_else_each_has_its_own(
+    runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def alone() -> list[Run]:
+        asked.append("alone")
+        return [Run(runs)]
+
+    def refuse_above(most: int) -> None:
+        def start(starts: Sequence[Start], way: str) -> list[Run]:
+            asked.append("".join(start.part.point for start in starts))
+            if len(starts) > most:
+                raise WorkError("sbatch: time limit exceeds the partition's")
+            return [Run(runs)] * len(starts)
+
+        asked.clear()
+        monkeypatch.setattr("harness.study.check.carrier.start_together", start)
+
+    monkeypatch.setattr(Chain, "start", lambda *_: alone())
+    launch = Launch(["-e", "1"], DDP(nodes=2), load_site("leonardo"))
+    tasks = tasks_of({"a": launch, "b": launch}, 3)
+    for most, expected in ((6, ["abbaba"]), (4, ["abbaba", "abba"]), (1, ["abbaba", "abba", "alone"])):
+        carrier = carrier_for(tasks)
+        refuse_above(most)
+        assert carrier.together(tasks) == 6 and carrier.room(1) == 0
+        carrier.start("s", tasks)
+        assert asked == expected

@@ -20,6 +20,7 @@ from harness.site.site import Site
 from harness.study.campaign.drive import Change, Limits, Outcome, carry_out
 from harness.study.campaign.points import Point, Task, prepared
 from harness.study.campaign.series import runs_of
+from harness.study.check.carrier import carrier_for
 from harness.study.check.order import SIDES, slots
 
 MOST_FAILED = 2  # of a side of which none completed: the next would fail, too
@@ -96,7 +97,7 @@ def _sort(job: Job) -> dict[str, str]:
 
 
 def make_runs(series: str, tasks: list[Task], tell: Callable[[Change], None]) -> Outcome:
-    """Make the runs of the series that are not done, one after the other; those that failed before are made again.
+    """Make the runs of the series that are not done, in order; those that failed before are made again.
 
     Raises:
         RequestError: the series was made of other launches.
@@ -111,13 +112,13 @@ def make_runs(series: str, tasks: list[Task], tell: Callable[[Change], None]) ->
             failed[change.slot.key] += 1
         elif change.what == "completed":
             failed[change.slot.key] = -len(tasks)
-        if failed[change.slot.key] >= MOST_FAILED:
+        if failed[change.slot.key] >= MOST_FAILED and not change.counts["running"]:
             where = f": {PROGRAM} logs {change.run.job_id}" if change.run else f": {change.note}"
             raise WorkError(
                 f"{change.slot.key.upper()} failed {MOST_FAILED} times, and was not tried again{where}"
             )
 
-    return carry_out(series, tasks, Limits(retry_failed=True), watch)
+    return carry_out(series, tasks, Limits(retry_failed=True), watch, carrier_for(tasks))
 
 
 def _refuse_other_launches(series: str, tasks: list[Task]) -> None:
