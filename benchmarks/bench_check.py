@@ -3,6 +3,7 @@
     python benchmarks/bench_check.py --keep FOLDER --minutes 30          # make trainings on this machine as it is
     python benchmarks/bench_check.py --keep FOLDER --minutes 30 --busy   # beside one that uses a core now and then
     python benchmarks/bench_check.py --keep FOLDER                       # the numbers of docs/check.md
+    python benchmarks/bench_check.py --keep FOLDER --simulate            # runs that differ by a known amount instead
 
 A later start with the same folder goes on where the earlier one stopped. A comparison takes the trainings of as many
 rounds in a row as a side has runs. Those that begin at different rounds share trainings: the table also says how many
@@ -13,6 +14,7 @@ runs on the machine is in these numbers, too.
 from __future__ import annotations
 
 import argparse
+import random
 import sys
 import time
 from collections import Counter
@@ -35,6 +37,10 @@ FAIL_ABOVE = 0.05
 RUNS = (2, 3, 4, 6, 8)
 SAME = ("healthy", "healthy again")
 PAIRS = {"the same command": SAME, "+5 %": ("healthy", "+5 %"), "+10 %": ("healthy", "+10 %")}
+HEAD = """
+| machine | B against A | runs of each | comparisons (apart) | worse | cannot tell | same or better |
+|---|---|---|---|---|---|---|"""
+SIMULATED, DEVIATIONS = 4000, (0.01, 0.02, 0.03, 0.05)
 CONDITIONS = ("as it is", "busy")
 Round = dict[str, Trained]
 
@@ -47,11 +53,13 @@ def whole_rounds(pool: Sequence[Trained]) -> list[Round]:
     return [rounds[number] for number in sorted(rounds) if len(rounds[number]) == len(KINDS)]
 
 
-def verdicts(rounds: Sequence[Round], sides: tuple[str, str], runs: int) -> Iterator[Verdict]:
-    """Of every so many rounds in a row."""
+def verdicts(rounds: Sequence[Round], sides: tuple[str, str], runs: int, apart: bool) -> Iterator[Verdict]:
+    """Of every so many rounds in a row; apart: only of those that share none."""
     blocks = -(-runs // 2)
-    turns = list(product((False, True), repeat=blocks)) if sides == SAME else [(False,) * blocks]
-    for first in range(len(rounds) - runs + 1):
+    turns = (
+        list(product((False, True), repeat=blocks)) if sides == SAME and not apart else [(False,) * blocks]
+    )
+    for first in range(0, len(rounds) - runs + 1, runs if apart else 1):
         for turned in turns:
             a, b = [], []
             for i, found in enumerate(rounds[first : first + runs]):
@@ -61,11 +69,11 @@ def verdicts(rounds: Sequence[Round], sides: tuple[str, str], runs: int) -> Iter
             yield judge(a, b, FAIL_ABOVE).verdict
 
 
-def rows(rounds: Sequence[Round], condition: str) -> Iterator[str]:
+def rows(rounds: Sequence[Round], condition: str, apart: bool = False) -> Iterator[str]:
     """One row for each pair of kinds and number of runs."""
     for name, sides in PAIRS.items():
         for runs in RUNS:
-            found = Counter(verdicts(rounds, sides, runs))
+            found = Counter(verdicts(rounds, sides, runs, apart))
             total = sum(found.values())
             if total:
                 told = (Verdict.WORSE, Verdict.UNKNOWN, Verdict.FINE)
@@ -95,6 +103,19 @@ def _slower(rounds: Sequence[Round], kind: str, usual_ns: float) -> str:
     return f"{kind} computed {100 * more:.1f} % and took {100 * took:.1f} % more"
 
 
+def simulated(deviation: float) -> list[Round]:
+    """Trainings that differ by `deviation` while the machine drifts by a tenth of that from one to the next."""
+    chance, drift, rounds = random.Random(1), 0.0, []
+    for number in range(SIMULATED):
+        made: Round = {}
+        for kind in KINDS if number % 2 == 0 else reversed(KINDS):
+            drift += chance.gauss(0, deviation / 10)
+            ns = 1e8 * exp(drift + chance.gauss(0, deviation)) * (1 + KINDS[kind])
+            made[kind] = Trained(number, kind, 0, (ns,), 0)
+        rounds.append(made)
+    return rounds
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -104,18 +125,21 @@ def main() -> None:
     )
     parser.add_argument("--minutes", type=float, default=0, help="make trainings for so long")
     parser.add_argument("--busy", action="store_true", help="while another program uses a core now and then")
+    parser.add_argument("--simulate", action="store_true", help="no trainings: numbers drawn at random")
     parser.add_argument("--ranks", type=int, default=2)
     asked = parser.parse_args()
+    if asked.simulate:
+        print(HEAD)
+        for deviation in DEVIATIONS:
+            print("\n".join(rows(simulated(deviation), f"simulated, {100 * deviation:.0f} %", apart=True)))
+        return
     if asked.minutes:
         with neighbour() if asked.busy else nullcontext():
             make(asked.keep / CONDITIONS[asked.busy], time.monotonic() + 60 * asked.minutes, asked.ranks)
     pools = {name: rounds for name in CONDITIONS if len(rounds := whole_rounds(kept(asked.keep / name))) > 1}
     for name, rounds in pools.items():
         print(spread(rounds, name))
-    print(
-        "\n| machine | B against A | runs of each | comparisons (apart) | worse | cannot tell | same or better |"
-    )
-    print("|---|---|---|---|---|---|---|")
+    print(HEAD)
     for name, rounds in pools.items():
         print("\n".join(rows(rounds, name)))
 

@@ -96,6 +96,8 @@ def _next(checked: Checked, width: int) -> Iterator[str]:
         )
         yield from _wrapped(text, width)
         return
+    if _mostly_disturbed(checked):
+        yield from _wrapped("others used the machine during most runs: first run it when they do not", width)
     known = checked.low is not None
     text = (
         f"about {checked.needed_runs} runs of each would tell"
@@ -105,6 +107,11 @@ def _next(checked: Checked, width: int) -> Iterator[str]:
     yield text + (":" if checked.next else "")
     if checked.next:
         yield f"  {checked.next}"
+
+
+def _mostly_disturbed(checked: Checked) -> bool:
+    runs = [*checked.a.runs, *checked.b.runs]
+    return 2 * sum(bool(run.doubts) for run in runs) > len(runs)
 
 
 def _wrapped(text: str, width: int) -> list[str]:
