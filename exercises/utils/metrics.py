@@ -183,7 +183,7 @@ def _package_versions() -> dict[str, str]:
 def _cuda_versions() -> dict[str, str]:
     """Of CUDA and NCCL as PyTorch was built with them, and of the kernel's driver, where it says so."""
     found = {"cuda": torch.version.cuda}
-    if dist.is_nccl_available():  # type: ignore[no-untyped-call]
+    if dist.is_nccl_available():
         found["nccl"] = ".".join(map(str, torch.cuda.nccl.version()))  # type: ignore[no-untyped-call]
     with suppress(OSError):
         text = Path("/proc/driver/nvidia/version").read_text(encoding="utf-8")
