@@ -65,6 +65,11 @@ COMMANDS = {
     "faults": Entry(
         "harness.cli.faults", "what --fault can inject into a training, to see what it looks like"
     ),
+    "doctor": Entry(
+        "harness.cli.doctor",
+        "the day before: is all there that a course needs, and if not, the command that mends it",
+        launches=True,
+    ),
     "sites": Entry("harness.cli.sites", "the sites known, or one in full"),
 }
 

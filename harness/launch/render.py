@@ -53,5 +53,9 @@ def render_joint(jobs: Sequence[Job], joint: Joint) -> str:
 
 def render(job: Job) -> str:
     """The job's script, for its site's backend. Raises RequestError: the backend is unknown."""
-    template = backend_of(job.site).TEMPLATE
-    return _environment(template.parent).get_template(template.name).render(job=job)
+    return render_template(backend_of(job.site).TEMPLATE, job=job)
+
+
+def render_template(template: Path, **values: object) -> str:
+    """A template of ours, or one that extends or includes ours, with these values."""
+    return _environment(template.parent).get_template(template.name).render(**values)

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from harness.common.errors import WorkError
+from harness.common.programs import Answer
+from harness.common.programs import ask as ask_program
 
 KEPT = frozenset({"SLURM_CONF", "SLURM_CLUSTERS", "SLURM_TIME_FORMAT"})
 LEAKING = ("SLURM_", "SLURMD_", "SRUN_", "SALLOC_", "PMI_", "PMIX_")
@@ -105,6 +107,11 @@ def in_queue(job: JobId) -> bool:
     if asked is None or asked.returncode:
         return asked is None or "Invalid job id" not in asked.stderr
     return _first_line(asked) is not None
+
+
+def ask(*argv: str, limit_s: float = QUESTION_S) -> Answer:
+    """One of Slurm's commands as typed, for who reads its words; its status says also that it is not there."""
+    return ask_program(argv, limit_s, clean_environment())
 
 
 def controller_answers() -> bool:

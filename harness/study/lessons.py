@@ -143,6 +143,14 @@ def load_lesson(name_or_path: str) -> Lesson:
         ) from None
 
 
+def course_experiments() -> list[Experiment]:
+    """The experiments of all lessons, each once: what a student of the whole course runs."""
+    asked: list[Experiment] = []
+    for lesson in map(load_lesson, lesson_names()):
+        asked += [each for each in (lesson.a, lesson.b) if each not in asked]
+    return asked
+
+
 def find_pair(
     pair: ExperimentPair, runs: list[Run], plain: ExperimentPair | None = None, site: str | None = None
 ) -> Found:

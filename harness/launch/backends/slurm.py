@@ -13,12 +13,13 @@ from pathlib import Path
 
 from harness.common.errors import WorkError
 from harness.common.paths import TEMPLATES
+from harness.common.programs import Answer
 from harness.experiment.exercises import Experiment
 from harness.launch.argv import Word, quote_all
 from harness.launch.backends.protocol import Joint, Submission, Together
 from harness.run import FINAL, Run, Stage, State, Status, disk_error
 from harness.site.site import Site
-from harness.site.slurm_commands import JobId, max_array_size, sacct, sbatch, scancel, scontrol, squeue
+from harness.site.slurm_commands import JobId, ask, max_array_size, sacct, sbatch, scancel, scontrol, squeue
 
 TEMPLATE = TEMPLATES / "slurm.j2"
 RUNS_HERE = False
@@ -191,6 +192,20 @@ def _options(workdir: Path, lines: list[str], log: str = "slurm-%j.out") -> list
     in a folder's name as a pattern.
     """
     return [f"--chdir={workdir}", *_words(lines), _output(workdir / "logs" / log)]
+
+
+def submit_script(workdir: Path, lines: list[str], script: Path) -> JobId:
+    """Submit a script that is no run's, with a run's directives. `workdir`/logs must be there.
+
+    Raises:
+        WorkError: sbatch refused, with its own sentence.
+    """
+    return sbatch(*_options(workdir, lines), str(script))
+
+
+def trial(workdir: Path, lines: list[str]) -> Answer:
+    """What `sbatch --test-only` says of a job with these directives: it is judged, and nothing is submitted."""
+    return ask("sbatch", "--test-only", *_options(workdir, lines), "--wrap=true")
 
 
 def _asked_cpus(asked: Submission, refusal: str) -> str:

@@ -74,7 +74,7 @@ def understood(version_text: str, help_text: str) -> Nsys:
 def profile_argv(nsys: Nsys, options: Options, output: str, has_gpu: bool) -> tuple[list[str], list[str]]:
     """`nsys profile …` without the program to run, and a warning for each option that was left out."""
     argv, warnings = ["nsys", "profile"], []
-    blind = has_gpu and nsys.no_metrics != "" and _wants_metrics(options)
+    blind = has_gpu and nsys.no_metrics != "" and wants_metrics(options)
     warnings += [f"no GPU metrics here ({nsys.no_metrics}): left out, all else is recorded"] * blind
     for name, wanted in options.items():
         if wanted is None or (name in GPU_ONLY and not has_gpu) or (blind and name in METRICS):
@@ -89,7 +89,7 @@ def profile_argv(nsys: Nsys, options: Options, output: str, has_gpu: bool) -> tu
     return [*argv, f"--output={output}"], warnings
 
 
-def _wants_metrics(options: Options) -> bool:
+def wants_metrics(options: Options) -> bool:
     return any(options.get(name) for name in METRICS)
 
 
@@ -163,7 +163,7 @@ def main(argv: list[str]) -> int:
     config, output, device = argv
     try:
         options, has_gpu, nsys = load_options(config), device == "gpu", ask_installed()
-        if has_gpu and _wants_metrics(options):
+        if has_gpu and wants_metrics(options):
             nsys = nsys._replace(no_metrics=ask_metrics(nsys))
         words, warnings = profile_argv(nsys, options, output, has_gpu)
     except HarnessError as error:

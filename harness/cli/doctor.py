@@ -1,0 +1,130 @@
+"""`slurm.sh doctor`: the day before, look at all that a course needs; one line per check, with what mends it."""
+
+from __future__ import annotations
+
+import json
+import sys
+import textwrap
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from harness.cli.options import JsonOption
+from harness.cli.screen import columns
+from harness.common.errors import RequestError
+
+if TYPE_CHECKING:
+    from harness.doctor.result import Line
+    from harness.site.site import Site
+
+WIDTH = 120  # without a terminal
+LEFT, NAME = 9, 15  # characters of the level and of the check's name
+
+HELP = """Look, the day before, at all that a course needs: Slurm, container, packages, profilers, data, space.
+
+One line per check: ok; warning (a run works, and something is lost); problem (a run would fail); unseen (it cannot be
+looked at from here). Below a warning or a problem stands the command that mends it.
+
+Exit status: 0 ok, also with warnings and with what is unseen; 1 a problem; 2 the request was wrong."""
+
+
+def _printed(line: Line, width: int) -> Iterator[str]:
+    """One line of the list, wrapped, with its remedy below."""
+    result = line.result
+    hosts = f"{_named(line.hosts)}: " if line.hosts else ""
+    head = f"{result.level.value:<{LEFT}}{line.check:<{NAME}}"
+    indent = " " * len(head)
+    text = hosts + (result.found if result.what == line.check else f"{result.what}: {result.found}")
+    yield from textwrap.wrap(
+        text,
+        width,
+        initial_indent=head,
+        subsequent_indent=indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    if result.remedy:
+        yield f"{indent}→ {result.remedy}"  # never wrapped: it is there to be copied
+
+
+def _named(hosts: tuple[str, ...]) -> str:
+    return ", ".join(hosts) if len(hosts) <= 4 else f"{hosts[0]} … {hosts[-1]} ({len(hosts)} nodes)"
+
+
+def doctor(
+    *,
+    site: Annotated[str | None, typer.Option("--site", help="site: a name, or a site file")] = None,
+    in_job: Annotated[
+        bool, typer.Option("--in-job", help="look from the compute nodes too, in a job of a minute")
+    ] = False,
+    students: Annotated[
+        int, typer.Option("--students", min=1, help="how many share this disk: for the space that they need")
+    ] = 1,
+    nodes: Annotated[
+        int | None, typer.Option("-n", "--nodes", min=1, help="nodes to look from with --in-job [2]")
+    ] = None,
+    patience: Annotated[
+        int,
+        typer.Option("--patience", min=1, metavar="MINUTES", help="how long --in-job may wait in the queue"),
+    ] = 10,
+    account: Annotated[str | None, typer.Option("-a", "--account", help="as for a launch")] = None,
+    partition: Annotated[str | None, typer.Option("-p", "--partition", help="as for a launch")] = None,
+    qos: Annotated[str | None, typer.Option("-q", "--queue", help="as for a launch")] = None,
+    time: Annotated[str | None, typer.Option("--time", metavar="HH:MM:SS", help="as for a launch")] = None,
+    as_json: JsonOption = False,
+) -> int:
+    from harness.doctor.checks import examine
+    from harness.doctor.in_job import Wanted, look_after, nodes_for
+    from harness.doctor.result import Level, worst
+    from harness.doctor.surroundings import Course, look_around
+    from harness.site.detection import choose_site
+    from harness.site.site import override
+    from harness.study.lessons import course_experiments
+
+    if nodes is not None and not in_job:
+        raise RequestError("-n/--nodes: only with --in-job, which looks from so many nodes")
+    choice = choose_site(site)
+    given = {"account": account, "partition": partition, "qos": qos, "time": time}
+    place = override(choice.site, {name: value for name, value in given.items() if value is not None})
+    print(f"site: {place.name} ({choice.reason})", file=sys.stderr)
+    course = Course(students, len(course_experiments()))
+    around = look_around(place, course=course)
+    lines: list[Line] = []
+    for line in examine(around, node_follows=in_job):
+        _show(line, lines, as_json)
+    if in_job:
+        wanted = Wanted(place, nodes or nodes_for(place), course, 60.0 * patience)
+        for line in look_after(lines, around, wanted, lambda said: print(said, file=sys.stderr, flush=True)):
+            _show(line, lines, as_json)
+    print(json.dumps(_as_json(place, lines), indent=1) if as_json else _sum(lines))
+    return 1 if worst(lines) is Level.PROBLEM else 0
+
+
+doctor.__doc__ = HELP
+
+
+def _show(line: Line, lines: list[Line], quiet: bool) -> None:
+    """Print each line when it is known: a container takes a minute to start."""
+    lines.append(line)
+    if not quiet:
+        print("\n".join(_printed(line, columns(WIDTH))), flush=True)
+
+
+def _sum(lines: list[Line]) -> str:
+    counts = [(level, sum(line.result.level == level for line in lines)) for level in _levels(lines)]
+    words = {"ok": "ok", "unseen": "not seen from here"}
+    parts = [f"{count} {words.get(level, level + 's' * (count > 1))}" for level, count in counts]
+    return "\n" + ", ".join(parts)
+
+
+def _levels(lines: list[Line]) -> list[str]:
+    present = {line.result.level.value for line in lines}
+    return [level for level in ("problem", "warning", "unseen", "ok") if level in present]
+
+
+def _as_json(site: Site, lines: list[Line]) -> dict[str, Any]:
+    from harness.doctor.result import worst
+
+    rows = [{"check": line.check, "hosts": list(line.hosts), **line.result._asdict()} for line in lines]
+    return {"site": site.name, "worst": worst(lines).value, "lines": rows}

@@ -1,0 +1,109 @@
+"""The list of checks: each one function, with its name and from where it can look. Prints nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Literal, NamedTuple
+
+from harness.doctor import (
+    clocks,
+    container,
+    files,
+    gpu,
+    machine,
+    profiling,
+    reservation,
+    slurm,
+    software,
+    space,
+    variables,
+)
+from harness.doctor.result import Line, Result, problem, unseen
+from harness.doctor.surroundings import Surroundings
+
+IN_JOB = "cannot be seen from the login node: slurm.sh doctor --in-job"
+
+
+class Check(NamedTuple):
+    """What is looked at, and where: on the login node, on a compute node, or on both. A machine that is both does all.
+
+    `concerns`: whether it matters at this site. `queue`: only where Slurm runs the jobs.
+    """
+
+    name: str
+    where: Literal["login", "node", "both"]
+    look: Callable[[Surroundings], Iterable[Result]]
+    concerns: Callable[[Surroundings], bool] = lambda _: True
+    queue: bool = False
+
+
+def _contained(around: Surroundings) -> bool:
+    return around.site.container is not None
+
+
+def _on_gpus(around: Surroundings) -> bool:
+    return around.uses_gpus
+
+
+def _with_nsys(around: Surroundings) -> bool:
+    return around.job is not None and around.job.profiler == "nsys"
+
+
+def _names_interface(around: Surroundings) -> bool:
+    return around.site.network.interface is not None
+
+
+def _request(around: Surroundings) -> Iterator[Result]:
+    for sentence in around.refusals:
+        yield problem(
+            f"exercise 1 at {around.site.name}", sentence, "bash slurm.sh -e 1 --dry-run   # the same refusal"
+        )
+
+
+CHECKS = (
+    # First, as the nodes of a job meet there.
+    Check("meeting", "node", clocks.meeting, lambda around: around.uses_slurm),
+    Check("python", "both", software.python),
+    Check("request", "login", _request),
+    Check("commands", "login", slurm.commands, queue=True),
+    Check("controller", "login", slurm.controller, queue=True),
+    Check("partition", "login", slurm.partition, queue=True),
+    Check("nodes", "login", slurm.nodes, queue=True),
+    Check("reservation", "login", reservation.reservation, queue=True),
+    Check("submission", "login", slurm.submission, queue=True),
+    Check("variables", "both", variables.variables),
+    Check("runs folder", "both", files.runs_folder),
+    Check("disk", "login", space.disk),
+    Check("quota", "login", space.quota),
+    Check("inputs", "both", files.inputs),
+    Check("container", "both", container.container, _contained),
+    Check("load", "node", machine.load),
+    Check("cores", "node", machine.cores),
+    Check("packages", "both", container.packages),
+    Check("shared memory", "node", machine.shared_memory),
+    Check("gpus", "node", gpu.gpus, _on_gpus),
+    Check("torch", "node", gpu.torch_and_driver, _on_gpus),
+    Check("interface", "node", machine.interface, _names_interface),
+    Check("temporary", "node", files.temporary),
+    Check("nsys", "both", profiling.nsys),
+    Check("gpu metrics", "node", profiling.gpu_metrics, _on_gpus),
+    Check("cpu samples", "node", profiling.cpu_samples, _with_nsys),
+    Check("nsys2prv", "login", software.nsys2prv),
+    Check("time service", "node", clocks.synchronised, lambda around: around.uses_slurm),
+)
+
+
+def examine(around: Surroundings, node_follows: bool = False) -> Iterator[Line]:
+    """Every check that can look from here, and a line for each that cannot.
+
+    node_follows: the compute nodes will be asked, so that no line names what only they can see.
+    """
+    for check in CHECKS:
+        if not check.concerns(around) or (check.queue and not around.uses_slurm):
+            continue
+        if around.place == "login" and check.where == "node":
+            if not node_follows:
+                yield Line(check.name, unseen(check.name, IN_JOB))
+        elif around.place != "node" or check.where != "login":
+            for result in check.look(around):
+                yield Line(check.name, result)

@@ -1,0 +1,118 @@
+"""The container and the training packages in it, or in .venv: what the training starts. Judges what programs said."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from harness.common.programs import Answer
+from harness.doctor.result import Result, ok, problem, unseen, warning
+from harness.doctor.surroundings import Surroundings
+from harness.launch.argv import Word, read_here, shown
+from harness.launch.job import Job
+from harness.launch.lookup import why_missing
+
+INSIDE = Path(__file__).with_name("inside.py")
+INSIDE_S = 75.0  # a container's first start on a cold parallel file system takes most of a minute
+NEEDED_BY = {
+    "torch": "all exercises",
+    "accelerate": "exercises 1 and 2",
+    "transformers": "exercises 1 and 2",
+    "deepspeed": "exercise 2",
+    "megatron.core": "exercise 3",
+}
+INSTALL = "bash slurm.sh --install train"
+
+
+def container(around: Surroundings) -> Iterator[Result]:
+    """The container's command and images."""
+    job = around.job
+    if around.site.container is None or job is None:
+        return
+    command = around.site.container.command
+    path = around.which(command)
+    if path is not None:
+        yield ok(command, path)
+    elif around.prepares:
+        yield unseen(command, "not on PATH before the job loads the site's modules: slurm.sh doctor --in-job")
+    else:
+        yield problem(
+            command, "is not on PATH", "module avail apptainer singularity   # then modules: in the site file"
+        )
+    yield _image(job.image, around.environ)
+
+
+def _image(image: Word | None, environ: Mapping[str, str]) -> Result:
+    path = image or ""
+    if why := why_missing(path, environ, "file"):
+        build = (
+            "apptainer build training.sif containers/training.def   # then container.image in the site file"
+        )
+        return problem("container image", why, build)
+    here = Path(read_here(path, environ).text)
+    try:
+        with here.open("rb") as file:
+            empty = not file.read(1)
+    except OSError as error:
+        return problem(shown(path), f"cannot be read ({error.strerror})", f"chmod a+r {here}   # its owner")
+    if empty:
+        return problem(shown(path), "is an empty file", f"apptainer build {here} containers/training.def")
+    return ok("container image", shown(path))
+
+
+def packages(around: Surroundings) -> Iterator[Result]:
+    """The training packages, really imported by the Python that trains, in the container if there is one."""
+    if around.job is None:
+        return
+    if around.site.container is not None and around.which(around.site.container.command) is None:
+        if around.place == "login":
+            yield unseen("import torch, …", "the container cannot be started here: slurm.sh doctor --in-job")
+        return
+    if around.site.container is not None and why_missing(around.job.image or "", around.environ, "file"):
+        return  # the check of the container says it
+    yield from packages_verdict(asked_inside(around, around.job), around.site.container is not None)
+
+
+def asked_inside(around: Surroundings, job: Job) -> Answer:
+    """What inside.py prints, run by the Python that trains. Asked once for all checks."""
+    python = around.site.container.python if around.site.container else job.python
+    words = [read_here(word, around.environ).text for word in job.container]
+    return around.once("inside", lambda: around.ask(*words, python, str(INSIDE), limit_s=INSIDE_S))
+
+
+def inside_of(answer: Answer) -> dict[str, Any] | None:
+    """What inside.py found; None where it printed nothing of its own."""
+    for line in reversed(answer.out.splitlines()):
+        if line.startswith('{"modules"'):
+            try:
+                found: dict[str, Any] = json.loads(line)
+            except ValueError:
+                return None
+            return found
+    return None
+
+
+def packages_verdict(answer: Answer, contained: bool) -> Iterator[Result]:
+    """Which exercises can train, from what inside.py printed."""
+    what = "import in the container" if contained else "import"
+    rebuild = "apptainer build training.sif containers/training.def"
+    remedy = rebuild if contained else INSTALL
+    found = inside_of(answer)
+    if found is None:
+        again = "apptainer exec IMAGE python3 -c 'import torch'   # shows why" if contained else remedy
+        yield problem(what, f"the training's Python gave no answer: {answer.reason}", again)
+        return
+    modules = found["modules"]
+    working = [f"{name} {said['version']}" for name, said in modules.items() if "version" in said]
+    for name, said in modules.items():
+        if "error" in said:
+            judged = problem if name == "torch" else warning
+            found_text = f"cannot be imported ({said['error']}): {NEEDED_BY[name]} cannot train"
+            yield judged(f"{what} {name}", found_text, remedy)
+        elif said.get("foreign"):
+            why = f"comes from {said['foreign']}, your own packages, and hides the container's"
+            yield warning(f"{what} {name}", why, "export PYTHONNOUSERSITE=1   # or in env: of the site file")
+    if working:
+        yield ok(what, ", ".join(working))

@@ -1,0 +1,197 @@
+"""The same checks from the compute nodes: a short job at the site, waited for, and its nodes' answers in one list.
+
+The answers come back through the runs' folder, as a run's traces do.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from harness.common.errors import RequestError, WorkError
+from harness.common.paths import TEMPLATES
+from harness.doctor.node import Asked, Report, asked_file, report_file
+from harness.doctor.result import Level, Line, ok, problem, unseen, worst
+from harness.doctor.surroundings import Course, Surroundings, look_around
+from harness.launch.backends.slurm import POLL_S, submit_script
+from harness.launch.job import Job
+from harness.launch.render import render_template
+from harness.run import disk_error, runs_root, write_atomically
+from harness.site.site import Site, override
+from harness.site.slurm_commands import JobId, in_queue, scancel, squeue
+
+TIME = "00:02:00"
+NEEDED_FIRST = frozenset({"request", "commands", "controller", "partition", "submission", "runs folder"})
+USUAL_NODES = 2
+FOLDER = ".doctor"  # in the runs' folder
+GRACE_S = 20.0  # a shared file system may show an answer this much later than the queue forgets the job
+SAY_EVERY_S = 30.0
+
+Say = Callable[[str], None]
+
+
+class Wanted(NamedTuple):
+    """A look from the nodes: of how many, for what course, and how long it may wait in the queue."""
+
+    site: Site
+    nodes: int
+    course: Course
+    patience_s: float
+
+
+def nodes_for(site: Site) -> int:
+    """Two nodes, or one where the site's queue allows no more."""
+    return min(USUAL_NODES, site.max_nodes or USUAL_NODES)
+
+
+def look_after(before: list[Line], around: Surroundings, wanted: Wanted, say: Say) -> Iterator[Line]:
+    """The nodes' lines, where the checks before let hope that a job can run; else a line that says why there are none.
+
+    Ctrl-C cancels the job.
+    """
+    if around.place == "here":
+        yield Line(
+            "job", ok("--in-job", "this machine is the compute node, and the checks above looked at it")
+        )
+    elif not around.uses_slurm:
+        yield Line(
+            "job", unseen("--in-job", f"the doctor submits to Slurm only, not to {around.site.scheduler}")
+        )
+    elif worst([line for line in before if line.check in NEEDED_FIRST]) is Level.PROBLEM:
+        yield Line("job", unseen("--in-job", "nothing was submitted: first mend the problems above"))
+    else:
+        try:
+            yield from look_in_job(wanted, say)
+        except (RequestError, WorkError) as error:
+            again = f"bash slurm.sh doctor --in-job -n {max(1, wanted.nodes - 1)}"
+            yield Line("job", problem(f"a job on {wanted.nodes} nodes", str(error), again))
+
+
+def look_in_job(wanted: Wanted, say: Say) -> list[Line]:
+    """Submit, wait and collect; a Ctrl-C cancels the job. say: gets a sentence when something has changed.
+
+    Raises:
+        RequestError: the site resolves no job, or a folder's name cannot be used.
+        WorkError: a file cannot be written, or sbatch refuses.
+    """
+    quick = override(wanted.site, {"time": TIME, "signal_seconds": 0})
+    around = look_around(quick, "login", wanted.course, wanted.nodes)
+    if around.job is None:
+        raise RequestError("\n".join(around.refusals))
+    folder = _staged(wanted, around.job)
+    try:
+        job = submit_script(folder, [*around.job.directives, "--job-name=doctor"], folder / "job.sbatch")
+    except WorkError:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    say(f"job {job.number} on {wanted.nodes} node{'s' * (wanted.nodes > 1)}, for two minutes at most")
+    try:
+        stopped = _wait(job, folder, wanted, say)
+    except KeyboardInterrupt:
+        _withdraw(job, folder)
+        say(f"job {job.number} was cancelled")
+        raise
+    return _collected(job, folder, wanted.nodes, stopped)
+
+
+def _staged(wanted: Wanted, job: Job) -> Path:
+    """A folder of its own with the script and the question."""
+    folder = runs_root() / FOLDER / f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
+    asked = Asked(site=wanted.site, nodes=wanted.nodes, course=wanted.course)
+    try:
+        (folder / "logs").mkdir(parents=True)
+    except OSError as error:
+        raise disk_error(folder, error) from None
+    text = render_template(TEMPLATES / "doctor.j2", job=job, folder=str(folder), runs=str(runs_root()))
+    write_atomically(folder / "job.sbatch", text)
+    write_atomically(asked_file(folder), asked.model_dump_json(indent=1))
+    return folder
+
+
+def _withdraw(job: JobId, folder: Path) -> None:
+    with suppress(WorkError):  # it may have ended
+        scancel(job)
+    shutil.rmtree(folder, ignore_errors=True)
+    _remove_if_empty(folder.parent)
+
+
+def _remove_if_empty(folder: Path) -> None:
+    with suppress(OSError):  # another one's answers are in it
+        folder.rmdir()
+
+
+def _wait(job: JobId, folder: Path, wanted: Wanted, say: Say) -> str:
+    """Wait for every node's answer; returns why it was not waited for any longer, empty when all are there."""
+    began_s, said_s, shown, gone_s = time.monotonic(), 0.0, "", None
+    while not all(report_file(folder, node).exists() for node in range(wanted.nodes)):
+        now_s = time.monotonic()
+        state = squeue(job, "%T", set())
+        if state == "PENDING" and now_s - began_s > wanted.patience_s:
+            reason = squeue(job, "%r", set()) or "no reason given"
+            with suppress(WorkError):  # it may have begun
+                scancel(job)
+            minutes = f"{wanted.patience_s / 60:g} min"
+            return f"it was still queued after {minutes} (Slurm says {reason}) and was cancelled"
+        if state is None and not in_queue(job):
+            gone_s = gone_s or now_s
+            if now_s - gone_s > GRACE_S or _ended(folder):
+                return "it left the queue"
+        if state is not None and (state != shown or now_s - said_s > SAY_EVERY_S):
+            say(f"job {job.number}: {state.lower()}, {now_s - began_s:.0f} s")
+            shown, said_s = state, now_s
+        time.sleep(min(POLL_S, 1.0))
+    return ""
+
+
+def _ended(folder: Path) -> bool:
+    """Whether the log says that the job failed: then no answer is on its way."""
+    return any(path.stat().st_size for path in (folder / "logs").glob("slurm-*.out"))
+
+
+def _collected(job: JobId, folder: Path, nodes: int, stopped: str) -> list[Line]:
+    """The nodes' lines, equal ones once. The folder is kept where an answer is missing."""
+    reports = list(_reports(folder, nodes))
+    lines = merged(reports)
+    if len(reports) == nodes:
+        shutil.rmtree(folder, ignore_errors=True)
+        _remove_if_empty(folder.parent)
+        return [Line("job", ok(f"job {job.number}", f"all {nodes} nodes answered")), *lines]
+    why = f"{len(reports)} of {nodes} nodes answered: {stopped}{_last_words(folder)}"
+    again = f"cat {folder}/logs/slurm-{job.number}.out"
+    if "still queued" in stopped:
+        again = "bash slurm.sh doctor --in-job --patience 60   # minutes; or a reservation, in sbatch: of the site file"
+    return [Line("job", problem(f"job {job.number}", why, again)), *lines]
+
+
+def _reports(folder: Path, nodes: int) -> Iterator[Report]:
+    for node in range(nodes):
+        try:
+            yield Report.model_validate_json(report_file(folder, node).read_text(encoding="utf-8"))
+        except (OSError, ValueError):  # it is counted as missing
+            continue
+
+
+def _last_words(folder: Path) -> str:
+    texts = [
+        path.read_text(encoding="utf-8", errors="replace") for path in (folder / "logs").glob("slurm-*.out")
+    ]
+    lines = [line.strip() for text in texts for line in text.splitlines() if line.strip()]
+    return f"; its log says: {lines[-1]}" if lines else ""
+
+
+def merged(reports: Iterable[Report]) -> list[Line]:
+    """All nodes' lines by check; a line that several nodes gave stands once, with their names."""
+    hosts: dict[Line, list[str]] = {}
+    order: list[str] = []
+    for report in reports:
+        for line in report.lines:
+            hosts.setdefault(line, []).append(report.host)
+            if line.check not in order:
+                order.append(line.check)
+    lines = [line._replace(hosts=tuple(names)) for line, names in hosts.items()]
+    return sorted(lines, key=lambda line: order.index(line.check))

@@ -1,0 +1,68 @@
+"""What the training's Python can import, run by that Python, which may be a container's. Prints one line of JSON.
+
+Runs by its path and with the standard library only: the container knows nothing of the harness.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import site
+import sys
+from typing import Any
+
+MODULES = ("torch", "accelerate", "transformers", "deepspeed", "megatron.core")
+
+
+def imported(name: str) -> dict[str, str]:
+    """The module's version, and the user's own folder where it comes from there; or why it cannot be imported."""
+    try:
+        module = importlib.import_module(name)
+    except Exception as error:  # noqa: BLE001 - a broken package may raise anything
+        text = str(error).strip().splitlines()
+        return {"error": f"{type(error).__name__}: {text[0] if text else ''}"[:300]}
+    found = {"version": str(getattr(module, "__version__", "of unknown version"))}
+    own = site.getusersitepackages()
+    if str(getattr(module, "__file__", "")).startswith(own + os.sep):
+        found["foreign"] = own
+    return found
+
+
+def cuda() -> dict[str, Any]:
+    """What torch sees of the GPUs: the CUDA that it was built with, how many, and the error when it sees none."""
+    torch = importlib.import_module("torch")
+    found: dict[str, Any] = {"built": torch.version.cuda, "count": 0, "error": ""}
+    if found["built"]:
+        try:
+            torch.cuda.init()
+            found["count"] = torch.cuda.device_count()
+        except (RuntimeError, AssertionError) as error:
+            found["error"] = str(error).strip().splitlines()[0][:300]
+    return found
+
+
+def shared_memory() -> dict[str, int]:
+    """Bytes of /dev/shm: in all, and free."""
+    try:
+        disk = os.statvfs("/dev/shm")
+    except OSError:
+        return {}
+    return {"total_bytes": disk.f_blocks * disk.f_frsize, "free_bytes": disk.f_bavail * disk.f_frsize}
+
+
+def main() -> int:
+    """Print what there is."""
+    modules = {name: imported(name) for name in MODULES}
+    found = {
+        "modules": modules,
+        "python": sys.version.split()[0],
+        "cuda": cuda() if "version" in modules["torch"] else None,
+        "shared_memory": shared_memory(),
+    }
+    print("\n" + json.dumps(found), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
