@@ -12,16 +12,15 @@ from harness.doctor import (
     gpu,
     machine,
     profiling,
+    qos,
     reservation,
     slurm,
     software,
     space,
     variables,
 )
-from harness.doctor.result import Line, Result, problem, unseen
+from harness.doctor.result import IN_JOB, Line, Result, problem, unseen
 from harness.doctor.surroundings import Surroundings
-
-IN_JOB = "cannot be seen from the login node: slurm.sh doctor --in-job"
 
 
 class Check(NamedTuple):
@@ -67,10 +66,11 @@ CHECKS = (
     Check("request", "login", _request),
     Check("commands", "login", slurm.commands, queue=True),
     Check("controller", "login", slurm.controller, queue=True),
-    Check("partition", "login", slurm.partition, queue=True),
-    Check("nodes", "login", slurm.nodes, queue=True),
-    Check("reservation", "login", reservation.reservation, queue=True),
-    Check("submission", "login", slurm.submission, queue=True),
+    Check("partition", "login", slurm.partition, slurm.answers, queue=True),
+    Check("nodes", "login", slurm.nodes, slurm.answers, queue=True),
+    Check("reservation", "login", reservation.reservation, slurm.answers, queue=True),
+    Check("qos", "login", qos.qos, slurm.answers, queue=True),
+    Check("submission", "login", slurm.submission, slurm.answers, queue=True),
     Check("variables", "both", variables.variables),
     Check("runs folder", "both", files.runs_folder),
     Check("disk", "login", space.disk),
@@ -103,7 +103,8 @@ def examine(around: Surroundings, node_follows: bool = False) -> Iterator[Line]:
             continue
         if around.place == "login" and check.where == "node":
             if not node_follows:
-                yield Line(check.name, unseen(check.name, IN_JOB))
+                yield Line(check.name, unseen(check.name, f"cannot be seen from the login node: {IN_JOB}"))
         elif around.place != "node" or check.where != "login":
             for result in check.look(around):
-                yield Line(check.name, result)
+                if not (node_follows and result.found.endswith(IN_JOB)):
+                    yield Line(check.name, result)

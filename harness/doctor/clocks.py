@@ -50,7 +50,7 @@ def _compared(host: str, port: int) -> Iterator[Result]:
 
 def reached_verdict(where: str, came: int, expected: int) -> Result:
     """Whether all other nodes reached the first one."""
-    what = f"this node at {where}"
+    what = where
     if came < expected:
         remedy = "ip -brief address   # on the nodes; then network.interface and network.host_suffix in the site file"
         return problem(what, f"{came} of {expected} other nodes reached it", remedy)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.common.programs import Answer
-from harness.doctor.result import Result, ok, problem, unseen, warning
+from harness.doctor.result import IN_JOB, Result, ok, problem, unseen, warning
 from harness.doctor.surroundings import Surroundings
 from harness.launch.argv import Word, read_here, shown
 from harness.launch.job import Job
@@ -36,7 +36,7 @@ def container(around: Surroundings) -> Iterator[Result]:
     if path is not None:
         yield ok(command, path)
     elif around.prepares:
-        yield unseen(command, "not on PATH before the job loads the site's modules: slurm.sh doctor --in-job")
+        yield unseen(command, f"not on PATH before the job loads the site's modules: {IN_JOB}")
     else:
         yield problem(
             command, "is not on PATH", "module avail apptainer singularity   # then modules: in the site file"
@@ -63,23 +63,29 @@ def _image(image: Word | None, environ: Mapping[str, str]) -> Result:
 
 
 def packages(around: Surroundings) -> Iterator[Result]:
-    """The training packages, really imported by the Python that trains, in the container if there is one."""
+    """The training packages, imported by the Python that trains, in the container if there is one."""
     if around.job is None:
         return
     if around.site.container is not None and around.which(around.site.container.command) is None:
         if around.place == "login":
-            yield unseen("import torch, …", "the container cannot be started here: slurm.sh doctor --in-job")
+            yield unseen("import torch, …", f"the container cannot be started here: {IN_JOB}")
         return
     if around.site.container is not None and why_missing(around.job.image or "", around.environ, "file"):
         return  # the check of the container says it
-    yield from packages_verdict(asked_inside(around, around.job), around.site.container is not None)
+    where = " in the container" if around.site.container is not None else ""
+    what = ("installed" if around.place == "login" else "imported") + where
+    yield from packages_verdict(asked_inside(around, around.job), what)
 
 
 def asked_inside(around: Surroundings, job: Job) -> Answer:
-    """What inside.py prints, run by the Python that trains. Asked once for all checks."""
+    """What inside.py prints, run by the Python that trains. Asked once for all checks.
+
+    On a login node it only looks what is installed: many of them have too little memory for an import.
+    """
     python = around.site.container.python if around.site.container else job.python
     words = [read_here(word, around.environ).text for word in job.container]
-    return around.once("inside", lambda: around.ask(*words, python, str(INSIDE), limit_s=INSIDE_S))
+    how = "installed" if around.place == "login" else "import"
+    return around.once("inside", lambda: around.ask(*words, python, str(INSIDE), how, limit_s=INSIDE_S))
 
 
 def inside_of(answer: Answer) -> dict[str, Any] | None:
@@ -94,9 +100,9 @@ def inside_of(answer: Answer) -> dict[str, Any] | None:
     return None
 
 
-def packages_verdict(answer: Answer, contained: bool) -> Iterator[Result]:
-    """Which exercises can train, from what inside.py printed."""
-    what = "import in the container" if contained else "import"
+def packages_verdict(answer: Answer, what: str) -> Iterator[Result]:
+    """Which exercises can train, from what inside.py printed. what: how it looked, and where."""
+    contained = what.endswith("container")
     rebuild = "apptainer build training.sif containers/training.def"
     remedy = rebuild if contained else INSTALL
     found = inside_of(answer)
@@ -109,10 +115,10 @@ def packages_verdict(answer: Answer, contained: bool) -> Iterator[Result]:
     for name, said in modules.items():
         if "error" in said:
             judged = problem if name == "torch" else warning
-            found_text = f"cannot be imported ({said['error']}): {NEEDED_BY[name]} cannot train"
-            yield judged(f"{what} {name}", found_text, remedy)
+            found_text = f"is not usable ({said['error']}): {NEEDED_BY[name]} cannot train"
+            yield judged(f"{name} {what}", found_text, remedy)
         elif said.get("foreign"):
             why = f"comes from {said['foreign']}, your own packages, and hides the container's"
-            yield warning(f"{what} {name}", why, "export PYTHONNOUSERSITE=1   # or in env: of the site file")
+            yield warning(f"{name} {what}", why, "export PYTHONNOUSERSITE=1   # or in env: of the site file")
     if working:
         yield ok(what, ", ".join(working))

@@ -21,9 +21,10 @@ def inputs(around: Surroundings) -> Iterator[Result]:
     """Data and checkpoints of exercises 1 to 3, read as the training will."""
     named = _named(around)
     for what, (word, wanted, remedy) in named.items():
-        why = why_missing(word, around.environ, wanted) or _unreadable(
-            Path(read_here(word, around.environ).text), wanted
-        )
+        path = Path(read_here(word, around.environ).text)
+        kinds: tuple[Wanted, ...] = ("folder", "weights") if wanted == "weights" else (wanted,)
+        missing = (why_missing(word, around.environ, kind) for kind in kinds)
+        why = next(filter(None, missing), "") or _unreadable(path, wanted)
         yield problem(what, why, remedy) if why else ok(what, shown(word))
     if around.jobs and not named:
         yield ok(

@@ -87,7 +87,7 @@ def look_in_job(wanted: Wanted, say: Say) -> list[Line]:
     try:
         job = submit_script(folder, [*around.job.directives, "--job-name=doctor"], folder / "job.sbatch")
     except WorkError:
-        shutil.rmtree(folder, ignore_errors=True)
+        _remove(folder)
         raise
     say(f"job {job.number} on {wanted.nodes} node{'s' * (wanted.nodes > 1)}, for two minutes at most")
     try:
@@ -116,13 +116,13 @@ def _staged(wanted: Wanted, job: Job) -> Path:
 def _withdraw(job: JobId, folder: Path) -> None:
     with suppress(WorkError):  # it may have ended
         scancel(job)
+    _remove(folder)
+
+
+def _remove(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
-    _remove_if_empty(folder.parent)
-
-
-def _remove_if_empty(folder: Path) -> None:
-    with suppress(OSError):  # another one's answers are in it
-        folder.rmdir()
+    with suppress(OSError):  # another one's answers are beside it
+        folder.parent.rmdir()
 
 
 def _wait(job: JobId, folder: Path, wanted: Wanted, say: Say) -> str:
@@ -158,12 +158,12 @@ def _collected(job: JobId, folder: Path, nodes: int, stopped: str) -> list[Line]
     reports = list(_reports(folder, nodes))
     lines = merged(reports)
     if len(reports) == nodes:
-        shutil.rmtree(folder, ignore_errors=True)
-        _remove_if_empty(folder.parent)
+        _remove(folder)
         return [Line("job", ok(f"job {job.number}", f"all {nodes} nodes answered")), *lines]
     why = f"{len(reports)} of {nodes} nodes answered: {stopped}{_last_words(folder)}"
     again = f"cat {folder}/logs/slurm-{job.number}.out"
     if "still queued" in stopped:
+        _remove(folder)
         again = "bash slurm.sh doctor --in-job --patience 60   # minutes; or a reservation, in sbatch: of the site file"
     return [Line("job", problem(f"job {job.number}", why, again)), *lines]
 
@@ -181,7 +181,10 @@ def _last_words(folder: Path) -> str:
         path.read_text(encoding="utf-8", errors="replace") for path in (folder / "logs").glob("slurm-*.out")
     ]
     lines = [line.strip() for text in texts for line in text.splitlines() if line.strip()]
-    return f"; its log says: {lines[-1]}" if lines else ""
+    own = [
+        line for line in lines if not line.startswith(("srun:", "slurmstepd:"))
+    ]  # those only repeat the status
+    return f"; its log says: {(own or lines)[-1]}" if lines else ""
 
 
 def merged(reports: Iterable[Report]) -> list[Line]:

@@ -6,6 +6,8 @@ Runs by its path and with the standard library only: the container knows nothing
 from __future__ import annotations
 
 import importlib
+import importlib.metadata
+import importlib.util
 import json
 import os
 import site
@@ -27,6 +29,16 @@ def imported(name: str) -> dict[str, str]:
     if str(getattr(module, "__file__", "")).startswith(own + os.sep):
         found["foreign"] = own
     return found
+
+
+def installed(name: str) -> dict[str, str]:
+    """As `imported`, without running the package: whether it is there, and its version."""
+    distribution = {"megatron.core": "megatron-core"}.get(name, name)
+    try:
+        return {"version": importlib.metadata.version(distribution)}
+    except importlib.metadata.PackageNotFoundError:
+        there = importlib.util.find_spec(name.partition(".")[0]) is not None
+        return {"version": "of unknown version"} if there else {"error": "is not installed"}
 
 
 def cuda() -> dict[str, Any]:
@@ -52,12 +64,13 @@ def shared_memory() -> dict[str, int]:
 
 
 def main() -> int:
-    """Print what there is."""
-    modules = {name: imported(name) for name in MODULES}
+    """`import`, or `installed` to import nothing: print what there is."""
+    imports = sys.argv[1] == "import"
+    modules = {name: (imported if imports else installed)(name) for name in MODULES}
     found = {
         "modules": modules,
         "python": sys.version.split()[0],
-        "cuda": cuda() if "version" in modules["torch"] else None,
+        "cuda": cuda() if imports and "version" in modules["torch"] else None,
         "shared_memory": shared_memory(),
     }
     print("\n" + json.dumps(found), flush=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator, Mapping
 
 from harness.doctor.container import asked_inside, inside_of
@@ -74,8 +75,7 @@ def interface(around: Surroundings) -> Iterator[Result]:
     """The network interface that the site names."""
     name = around.site.network.interface
     if name is not None:
-        folder = around.root / "sys/class/net"
-        there = sorted(path.name for path in folder.glob("*"))
+        there = [each for _, each in socket.if_nameindex()]
         yield interface_verdict(name, there, around.read(f"sys/class/net/{name}/operstate"))
 
 

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 
 from harness.common.errors import RequestError
-from harness.doctor.result import Result, ok, problem, unseen, warning
+from harness.doctor.result import IN_JOB, Result, ok, problem, unseen, warning
 from harness.doctor.surroundings import Surroundings
 from harness.launch.profilers.nsys import (
     Nsys,
@@ -45,15 +45,15 @@ def nsys(around: Surroundings) -> Iterator[Result]:
 
 
 def _without_nsys(around: Surroundings, records: bool) -> Result:
+    if not records and not around.uses_gpus:
+        return ok("nsys", "is not here, and runs on a CPU are recorded with torch.profiler")
     if around.prepares:
-        return unseen("nsys", "not on PATH before the job loads the site's modules: slurm.sh doctor --in-job")
+        return unseen("nsys", f"not on PATH before the job loads the site's modules: {IN_JOB}")
     if records:
         load = "module avail nsight cuda   # then modules: in the site file, or profiler: torch"
         return problem("nsys", "is not on PATH, and the site's runs are recorded with it", load)
-    if around.uses_gpus:
-        load = "module avail nsight cuda   # then modules: in the site file"
-        return warning("nsys", "is not on PATH: torch.profiler records, without the GPU's counters", load)
-    return ok("nsys", "is not here, and runs on a CPU are recorded with torch.profiler")
+    load = "module avail nsight cuda   # then modules: in the site file"
+    return warning("nsys", "is not on PATH: torch.profiler records, without the GPU's counters", load)
 
 
 def installed_nsys(around: Surroundings) -> Nsys | str:

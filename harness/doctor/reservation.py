@@ -19,7 +19,7 @@ SHOW = "scontrol show reservation"
 def reservation(around: Surroundings) -> Iterator[Result]:
     """Each reservation that a job of the site asks for."""
     name = named(around.site, around.environ)
-    if name is not None and around.which("scontrol") is not None:
+    if name is not None:
         answer = ask("scontrol", "--oneliner", "show", "reservation", name)
         who = (around.user, around.site.account)
         yield reservation_verdict(name, answer, who, datetime.now())
@@ -51,12 +51,12 @@ def reservation_verdict(name: str, answer: Answer, who: tuple[str, str | None], 
     if ends is not None and ends <= now:
         return problem(what, f"ended at {ends:%Y-%m-%d %H:%M}", f"{SHOW}   # then sbatch: in the site file")
     if found.get("State") != "ACTIVE" and begins is not None and begins > now:
-        wait = "bash slurm.sh doctor   # again when it has begun; to run before, take it out of sbatch: in the site file"
+        wait = "bash slurm.sh doctor   # again when it has begun; or leave it out of sbatch: in the site file"
         return warning(what, f"begins at {begins:%Y-%m-%d %H:%M}: jobs wait until then", wait)
     if found.get("State") != "ACTIVE":
         return problem(what, f"is {found.get('State', 'of unknown state')}", f"{SHOW} {name}")
     until = f" until {ends:%Y-%m-%d %H:%M}" if ends else ""
-    return ok(what, f"is active{until}, {found.get('NodeCnt', '?')} nodes")
+    return ok(what, f"is active{until}, nodes {found.get('Nodes', 'not named')}")
 
 
 def lets_in(fields: Mapping[str, str], who: tuple[str, str | None]) -> bool:

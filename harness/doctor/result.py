@@ -5,6 +5,8 @@ from __future__ import annotations
 from enum import Enum
 from typing import NamedTuple
 
+IN_JOB = "slurm.sh doctor --in-job"  # what sees it
+
 
 class Level(str, Enum):
     """How bad it is. `unseen`: it could not be looked at from here, which is no fault."""

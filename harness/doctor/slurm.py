@@ -9,7 +9,8 @@ from pathlib import Path
 
 from harness.common.errors import nearest
 from harness.common.programs import Answer
-from harness.doctor.result import Result, ok, problem, unseen, warning
+from harness.doctor.reservation import named
+from harness.doctor.result import Level, Result, ok, problem, unseen, warning
 from harness.doctor.slurm_words import clock_text, fields_of, seconds_of
 from harness.doctor.surroundings import Surroundings
 from harness.launch.backends.slurm import trial
@@ -54,7 +55,17 @@ def commands(around: Surroundings) -> Iterator[Result]:
 def controller(around: Surroundings) -> Iterator[Result]:
     """Whether slurmctld answers."""
     if around.which("scontrol") is not None:
-        yield controller_verdict(ask("scontrol", "ping", limit_s=PING_S))
+        yield controller_verdict(_ping(around))
+
+
+def _ping(around: Surroundings) -> Answer:
+    return around.once("ping", lambda: ask("scontrol", "ping", limit_s=PING_S))
+
+
+def answers(around: Surroundings) -> bool:
+    """Whether Slurm's commands are here, and the controller answers them."""
+    here = all(map(around.which, NEEDED))
+    return here and controller_verdict(_ping(around)).level is Level.OK
 
 
 def controller_verdict(answer: Answer) -> Result:
@@ -67,8 +78,6 @@ def controller_verdict(answer: Answer) -> Result:
 
 def partition(around: Surroundings) -> Iterator[Result]:
     """The partition that the site names, else the cluster's default one."""
-    if around.which("scontrol") is None:
-        return
     named = [around.site.partition] if around.site.partition else []
     answer = ask("scontrol", "--oneliner", "show", "partition", *named)
     yield partition_verdict(answer, around.site, around.nodes, _partitions())
@@ -116,8 +125,6 @@ def partition_verdict(answer: Answer, site: Site, nodes: int, others: list[str])
 
 def nodes(around: Surroundings) -> Iterator[Result]:
     """Whether any node of the partition works."""
-    if around.which("sinfo") is None:
-        return
     named = [f"--partition={around.site.partition}"] if around.site.partition else []
     answer = ask("sinfo", "--noheader", "--format=%T %D", *named)
     if answer.code == 0 and answer.out.strip():
@@ -140,10 +147,11 @@ def nodes_verdict(printed: str, wanted: int) -> Result:
 
 def submission(around: Surroundings) -> Iterator[Result]:
     """A real request of exercise 1, judged by sbatch and not submitted."""
-    if around.job is None or around.which("sbatch") is None:
+    if around.job is None:
         return
-    yield submission_verdict(trial(Path(around.job.output_dir), around.job.directives))
-    if around.site.account and around.which("scontrol") is not None:
+    answer = trial(Path(around.job.output_dir), around.job.directives)
+    yield submission_verdict(answer, waits_for=named(around.site, around.environ))
+    if around.site.account:
         config = ask("scontrol", "show", "config")
         if re.search(r"AccountingStorageType\s*=\s*(accounting_storage/none|\(null\))", config.out):
             yield unseen(
@@ -151,13 +159,15 @@ def submission(around: Surroundings) -> Iterator[Result]:
             )
 
 
-def submission_verdict(answer: Answer) -> Result:
-    """Whether sbatch would take the job, from `sbatch --test-only`."""
+def submission_verdict(answer: Answer, waits_for: str | None = None) -> Result:
+    """Whether sbatch would take the job, from `sbatch --test-only`. waits_for: the reservation that the job names."""
     what = "sbatch --test-only of exercise 1"
     said = (answer.err or answer.out).strip()
     if answer.code == 0:
         start = re.search(r"to start at (\S+) .*", said)
         return ok(what, f"would be taken, to start at {start[1]}" if start else "would be taken")
+    if waits_for and "Invalid time specified" in said:  # sbatch itself takes such a job, and it waits
+        return unseen(what, f"cannot be judged before reservation {waits_for} begins")
     lines = [re.sub(r"^(sbatch: )?(error: )?(allocation failure: )?", "", line) for line in said.splitlines()]
     text = "; ".join(dict.fromkeys(line for line in lines if line)) or answer.reason
     remedy = next(

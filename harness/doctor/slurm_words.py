@@ -54,3 +54,13 @@ def names_of(text: str) -> list[str]:
     (['anna', '-bert'], [])
     """
     return [] if text in ("", "(null)") else text.split(",")
+
+
+def gpus_of(tres: str) -> int | None:
+    """The GPUs in a limit of sacctmgr, whatever their type; None where it does not limit them.
+
+    >>> gpus_of("cpu=32,gres/gpu=8,node=2"), gpus_of("node=2")
+    (8, None)
+    """
+    found = [part.partition("=")[2] for part in tres.split(",") if part.startswith("gres/gpu=")]
+    return int(found[0]) if found and found[0].isdigit() else None

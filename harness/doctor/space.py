@@ -42,7 +42,9 @@ def disk(around: Surroundings) -> Iterator[Result]:
     """Free space for all students' runs."""
     size = size_of_runs(all_runs(around.runs), around.uses_gpus)
     place = existing(around.runs)
-    yield disk_verdict(place, shutil.disk_usage(place).free, size, around.course)
+    usage = shutil.disk_usage(place)
+    if usage.total:  # the kernel's own folders have none, and nothing can be written there
+        yield disk_verdict(place, usage.free, size, around.course)
 
 
 def size_of_runs(runs: list[Run], on_gpus: bool) -> RunSize:

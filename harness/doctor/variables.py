@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 from harness.doctor.result import Level, Result, ok, warning
-from harness.doctor.surroundings import Surroundings
+from harness.doctor.surroundings import Place, Surroundings
 from harness.launch.argv import read_here
 from harness.launch.backends.slurm import SBATCH_VARIABLES
 from harness.launch.job import Job
@@ -55,7 +55,7 @@ RULES = (
 
 def variables(around: Surroundings) -> Iterator[Result]:
     """The environment that a training would have: this one, and the site's above it."""
-    found = [*spoilt(around.environ, around.site), *_sites_python_path(around.site)]
+    found = [*spoilt(around.environ, around.site, around.place), *_sites_python_path(around.site)]
     if around.uses_slurm and around.place == "login":
         found += overruled(around.environ, around.site)
     if around.job is not None:
@@ -63,15 +63,16 @@ def variables(around: Surroundings) -> Iterator[Result]:
     yield from found or [ok("environment", f"none of {len(RULES)} variables that spoil measurements is set")]
 
 
-def spoilt(environ: Mapping[str, str], site: Site) -> Iterator[Result]:
+def spoilt(environ: Mapping[str, str], site: Site, place: Place = "login") -> Iterator[Result]:
     """A result for each rule that the environment, or the site's `env`, breaks."""
     for rule in RULES:
         value = site.env.get(rule.name, environ.get(rule.name, ""))
         if rule.spoils(value):
-            sites = rule.name in site.env
-            remedy = (
-                f"bash slurm.sh sites {site.name}   # take it out of env:" if sites else f"unset {rule.name}"
-            )
+            remedy = f"unset {rule.name}"
+            if rule.name in site.env:
+                remedy = f"bash slurm.sh sites {site.name}   # take it out of env:"
+            elif place == "node":
+                remedy += "   # in your shell, or in a line or module of the site file"
             yield Result(rule.level, f"{rule.name}={value}", rule.why, remedy)
 
 

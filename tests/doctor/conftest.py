@@ -1,0 +1,21 @@
+"""A healthy cluster for each test: stand-ins for Slurm, nsys and the container; real files and variables."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.doctor.healthy import Cluster
+
+OURS = ("SBATCH_", "SLURM_", "NCCL_", "TORCH_", "OMP_", "CUDA_", "PYTHONHOME", "LD_PRELOAD")
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cluster:
+    for name in [name for name in os.environ if name.startswith(OURS)]:
+        monkeypatch.delenv(name)
+    monkeypatch.setattr("os.geteuid", lambda: 1000)  # root may read the GPU's counters
+    monkeypatch.setattr("harness.doctor.machine.usable_cores", lambda: 32)
+    return Cluster(tmp_path, monkeypatch).build()

@@ -1,0 +1,165 @@
+"""A healthy cluster of stand-in programs and real files, into which a test plants a fault."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from harness.doctor.checks import examine
+from harness.doctor.result import Level, Line
+from harness.doctor.surroundings import Course, Place, Surroundings, look_around
+from harness.site.site import load_site
+
+PARTITION = "PartitionName=gpu Default=YES MaxTime=1-00:00:00 TotalNodes=4 State=UP"
+RESERVATION = (
+    "ReservationName=course StartTime=2020-01-01T09:00:00 EndTime=2099-01-01T13:00:00 Nodes=node[1-4] "
+    "NodeCnt=4 Users=anna Accounts=(null) State=ACTIVE"
+)
+INSIDE: dict[str, Any] = {
+    "modules": {
+        name: {"version": "1.0"}
+        for name in ("torch", "accelerate", "transformers", "deepspeed", "megatron.core")
+    },
+    "python": "3.12.3",
+    "cuda": {"built": "12.6", "count": 4, "error": ""},
+    "shared_memory": {"total_bytes": 64 << 30, "free_bytes": 63 << 30},
+}
+NSYS_FLAGS = [
+    "trace",
+    "cuda-memory-usage",
+    "gpuctxsw",
+    "gpu-metrics-devices",
+    "gpu-metrics-frequency",
+    "capture-range",
+    "capture-range-end",
+    "cudabacktrace",
+    "stats",
+]
+TRACES = "         Possible values are cuda, nvtx, osrt, cudnn, cublas, ucx."
+
+
+def nsys_help(flags: Iterable[str] = NSYS_FLAGS) -> str:
+    """The output of `nsys profile --help` of an nsys with these options."""
+    return "\n".join(f"    --{flag}=\n{TRACES if flag == 'trace' else '         text'}" for flag in flags)
+
+
+def nsys(
+    version: str = "2024.6.2", flags: Iterable[str] = NSYS_FLAGS, metrics: str = "0: NVIDIA A100"
+) -> str:
+    """The body of an nsys."""
+    return f"""case "$*" in
+*metrics*help) echo 'Possible --gpu-metrics-devices values are:
+{metrics}';;
+*--help) echo '{nsys_help(flags)}';;
+*) echo 'NVIDIA Nsight Systems version {version}.0-1';;
+esac"""
+
+
+def scontrol(partition: str = PARTITION, reservation: str = RESERVATION, ping: str = "is UP") -> str:
+    """The body of a scontrol."""
+    return f"""case "$*" in
+ping) echo 'Slurmctld(primary) at head {ping}';;
+*partition*) {partition if partition.startswith("echo") else f"echo '{partition}'"};;
+*reservation*) {reservation if reservation.startswith("echo") else f"echo '{reservation}'"};;
+*config*) echo 'AccountingStorageType = accounting_storage/slurmdbd';;
+esac"""
+
+
+def inside(**changes: Any) -> str:
+    """The body of a container command whose Python finds this."""
+    return f"echo '{json.dumps(INSIDE | changes)}'"
+
+
+PROGRAMS = {
+    "sbatch": "echo 'sbatch: Job 17 to start at 2026-11-24T09:00:00 using 128 processors on nodes node1' >&2",
+    "srun": "", "squeue": "", "scancel": "", "sacct": "", "nsys2prv": "",
+    "scontrol": scontrol(),
+    "sinfo": 'case "$*" in *%R*) echo gpu; echo debug;; *) echo "idle 3"; echo "down* 1";; esac',
+    "sacctmgr": "echo '7-00:00:00||gres/gpu=16'",
+    "apptainer": inside(),
+    "nsys": nsys(),
+    "quota": "echo 'Disk quotas for user anna (uid 7):'; echo ' / 1000000 0 900000000 - 5000 0 100000 -'",
+    "chronyc": "echo 'Leap status     : Normal'",
+}  # fmt: skip
+SYSTEM = {
+    "proc/loadavg": "0.10 0.10 0.10 1/100 7",
+    "proc/cpuinfo": "processor\t: 0\n" * 32,
+    "proc/sys/kernel/perf_event_paranoid": "1",
+    "proc/driver/nvidia/params": "Mobile: 4294967295\nRmProfilingAdminOnly: 0",
+    "proc/driver/nvidia/version": "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15  Tue Mar  5 2024",
+}
+
+
+@dataclass
+class Cluster:
+    """Programs, files, a site and variables, as a user of the cluster sees them."""
+
+    folder: Path
+    patch: pytest.MonkeyPatch
+    site: dict[str, Any] = field(default_factory=dict)
+    course: Course = field(default_factory=Course)
+
+    def build(self) -> Cluster:
+        """Everything that a healthy cluster has."""
+        for name in ("bin", "system", "data"):
+            (self.folder / name).mkdir()
+        for name, body in PROGRAMS.items():
+            self.program(name, body)
+        for name, text in SYSTEM.items():
+            self.file(f"system/{name}", text)
+        self.file("data/alpaca.json", "[]")
+        self.file("training.sif", "an image")
+        self.variables(
+            PATH=f"{self.folder}/bin", HARNESS_RUNS=f"{self.folder}/runs", CUDA_VISIBLE_DEVICES="0,1,2,3",
+            TMPDIR=str(self.folder),
+        )  # fmt: skip
+        self.site = {
+            "name": "test", "description": "x", "partition": "gpu", "account": "demo", "qos": "normal",
+            "gpus": {"per_node": 4}, "cpus_per_node": 32, "time": "00:30:00", "sbatch": ["--reservation=course"],
+            "container": {"command": "apptainer", "image": f"{self.folder}/training.sif"},
+            "network": {"interface": "lo"}, "data": f"{self.folder}/data/alpaca.json", "profiler": "nsys",
+        }  # fmt: skip
+        return self
+
+    def program(self, name: str, body: str) -> None:
+        path = self.folder / "bin" / name
+        path.write_text(f"#!/bin/sh\n{body}\n")
+        path.chmod(0o755)
+
+    def without_program(self, name: str) -> None:
+        (self.folder / "bin" / name).unlink()
+
+    def file(self, name: str, text: str) -> Path:
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        return path
+
+    def variables(self, **values: str) -> None:
+        for name, value in values.items():
+            self.patch.setenv(name, value)
+
+    def surroundings(self, place: Place) -> Surroundings:
+        file = self.file("site.yaml", yaml.safe_dump(self.site))
+        around = look_around(load_site(str(file)), place, self.course)
+        around = replace(around, root=self.folder / "system")
+        around.__dict__["user"] = "anna"
+        return around
+
+    def lines(self) -> list[Line]:
+        """What the doctor says from the login node and from a compute node."""
+        return [line for place in ("login", "node") for line in self._from(place)]  # type: ignore[arg-type]
+
+    def _from(self, place: Place) -> list[Line]:
+        return list(examine(self.surroundings(place), node_follows=True))
+
+
+def faulty(lines: Iterable[Line]) -> list[Line]:
+    """The warnings and problems."""
+    return [line for line in lines if line.result.level in (Level.WARNING, Level.PROBLEM)]

@@ -1,0 +1,152 @@
+"""`slurm.sh doctor` as it is typed: one line each, the remedy below, an exit status that says the worst."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from threading import Thread
+
+import pytest
+
+from harness.cli.main import main
+from harness.doctor.clocks import offset_from, offset_verdict, reached_verdict, serve
+from harness.doctor.in_job import merged
+from harness.doctor.node import Report
+from harness.doctor.result import Level, Line, ok, warning
+from harness.doctor.space import quota_of_lfs, size_of_runs
+from harness.launch.backends.local import free_port
+from harness.study.lessons import course_experiments
+from tests.doctor.healthy import Cluster, inside
+from tests.launch.launch_shared import a_run
+
+Printed = pytest.CaptureFixture[str]
+
+
+def local_site(cluster: Cluster) -> str:
+    """A site of this machine alone, with the stand-in for the container."""
+    container = f"{{command: apptainer, image: {cluster.folder}/training.sif}}"
+    text = f"name: here\ndescription: x\nscheduler: local\ndevice: cpu\ncontainer: {container}\n"
+    return str(cluster.file("here.yaml", text))
+
+
+def test_each_line_has_a_level_a_check_and_what_was_found_and_problems_their_remedy_below(
+    cluster: Cluster, capsys: Printed
+) -> None:
+    cluster.variables(CUDA_LAUNCH_BLOCKING="1")
+    assert main(["doctor", "--site", local_site(cluster)]) == 0, "a warning is no failure"
+    lines = capsys.readouterr().out.splitlines()
+    assert any(re.match(r"ok +python +\S", line) for line in lines)
+    (index,) = (
+        i for i, line in enumerate(lines) if re.match(r"warning +variables +CUDA_LAUNCH_BLOCKING=1", line)
+    )
+    assert "→ unset CUDA_LAUNCH_BLOCKING" in "\n".join(lines[index : index + 3])
+    assert re.search(r"^\d+ warnings?, (\d+ not seen from here, )?\d+ ok$", lines[-1])
+
+
+def test_a_problem_is_exit_status_1_and_json_has_it_whole(cluster: Cluster, capsys: Printed) -> None:
+    site = local_site(cluster)
+    cluster.program("apptainer", inside(modules={"torch": {"error": "OSError: no libcudart"}}))
+    assert main(["doctor", "--json", "--site", site]) == 1
+    said = json.loads(capsys.readouterr().out)
+    assert (said["site"], said["worst"]) == ("here", "problem")
+    (found,) = (line for line in said["lines"] if line["level"] == "problem")
+    assert found["check"] == "packages"
+    assert "no libcudart" in found["found"]
+    assert found["remedy"].startswith("apptainer build")
+
+
+def test_on_a_machine_without_a_queue_the_compute_node_is_this_one(cluster: Cluster, capsys: Printed) -> None:
+    assert main(["doctor", "--in-job", "--site", local_site(cluster)]) == 0
+    said = capsys.readouterr().out
+    assert "this machine is the compute node" in said
+    assert "submission" not in said
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["--students", "0"], "0 is not in the range"),
+        (["--nodes", "2"], "only with --in-job"),
+        (["--site", "leonado"], "did you mean leonardo?"),
+        (["--site", "slurm", "-p", "a b"], "-p/--partition"),
+        (["--sites"], "--sites"),
+    ],
+)
+def test_a_wrong_request_is_one_sentence_and_exit_status_2(
+    words: list[str], sentence: str, capsys: Printed
+) -> None:
+    assert main(["doctor", *words]) == 2
+    complaint = capsys.readouterr().err
+    assert sentence in complaint
+    assert "Traceback" not in complaint
+
+
+def test_nothing_is_left_behind(cluster: Cluster) -> None:
+    site = local_site(cluster)
+    before = sorted(path for path in cluster.folder.rglob("*"))
+    main(["doctor", "--site", site])
+    assert sorted(path for path in cluster.folder.rglob("*")) == before
+
+
+def test_the_space_is_that_of_the_runs_that_there_are(tmp_path: Path) -> None:
+    assert "guess" in size_of_runs([], on_gpus=True).source
+    runs = [a_run(tmp_path, f"local-{number}") for number in (1, 2, 3)]
+    for run, size in zip(runs, (1_000_000, 2_000_000, 9_000_000), strict=True):
+        (run.path / "torch").mkdir()
+        (run.path / "torch" / "rank0.json.gz").write_bytes(bytes(size))
+    measured = size_of_runs(runs, on_gpus=True)
+    assert 2_000_000 < measured.bytes_per_run < 2_100_000
+    assert measured.source == "median of the newest 3 here"
+
+
+def test_a_course_is_every_lessons_experiments_once() -> None:
+    experiments = course_experiments()
+    assert len(experiments) >= 10
+    assert all(experiments.count(each) == 1 for each in experiments)
+
+
+@pytest.mark.parametrize(
+    ("printed", "limit_bytes"),
+    [
+        ("/a/very/long/folder\n      5 0 20 - 1 0 0 -", 20480),
+        ("/scratch 25* 10 20 6d 1 0 0 -", 20480),
+        ("/scratch 5 10 0 - 1 0 0 -", 10240),
+        ("/scratch 5 0 0 - 1 0 0 -", 0),
+    ],
+)
+def test_lustres_quota_is_read_with_a_long_path_a_grace_time_and_a_soft_limit(
+    printed: str, limit_bytes: int
+) -> None:
+    assert quota_of_lfs(printed).limit_bytes == limit_bytes
+    assert quota_of_lfs("error: cannot resolve") is None
+
+
+def test_nodes_meet_and_a_clock_is_known_to_half_a_round_trip() -> None:
+    port = free_port()
+    came: list[int] = []
+    server = Thread(target=lambda: came.append(serve(port, 1, 30)))
+    server.start()
+    offset_ns, round_trip_ns = offset_from("127.0.0.1", port, 30)
+    server.join()
+    assert came == [1]
+    assert abs(offset_ns) <= round_trip_ns // 2 + 1, "it is the same clock"
+    assert offset_verdict(offset_ns, round_trip_ns).level is Level.OK
+
+
+def test_nodes_that_do_not_meet_and_clocks_that_disagree_are_said() -> None:
+    port = free_port()
+    assert serve(port, 1, 0.05) == 0
+    with pytest.raises(OSError, match="refused"):
+        offset_from("127.0.0.1", port, 0)
+    assert reached_verdict("node1:20000", 0, 1).level is Level.PROBLEM
+    assert offset_verdict(3_000_000_000, 200_000).level is Level.WARNING
+    assert offset_verdict(3_000_000_000, 8_000_000_000).level is Level.OK, "so slow an answer tells nothing"
+
+
+def test_what_several_nodes_say_alike_stands_once_with_their_names() -> None:
+    both, second = Line("python", ok("python", "3.11")), Line("load", warning("load", "31", "top"))
+    lines = merged([Report(node=0, host="a", lines=[both]), Report(node=1, host="b", lines=[both, second])])
+    assert [(line.check, line.hosts) for line in lines] == [("python", ("a", "b")), ("load", ("b",))]
+    back = Report.model_validate_json(Report(node=0, host="a", lines=[second]).model_dump_json())
+    assert back.lines == [second]

@@ -1,0 +1,63 @@
+"""The doctor on a real Slurm: its commands' own words, and the nodes' answers through the shared folder."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.slurm.slurm_door import Door
+
+pytestmark = pytest.mark.slurm
+
+
+def asked(door: Door, site: Path, *words: str) -> tuple[int, list[dict[str, Any]]]:
+    """The exit status, and the lines."""
+    done = door("doctor", "--json", "--site", site, *words)
+    assert done.stdout, done.stderr
+    return done.returncode, json.loads(done.stdout)["lines"]
+
+
+def found(lines: list[dict[str, Any]], check: str) -> str:
+    """The level of a check, what it found and the remedy."""
+    return "; ".join(
+        f"{line['level']} {line['what']}: {line['found']} → {line['remedy']}"
+        for line in lines
+        if line["check"] == check
+    )
+
+
+def test_a_wrong_partition_account_and_qos_are_told_apart(door_accounting: Door) -> None:
+    site = door_accounting.site("course", account="demo")
+    code, lines = asked(door_accounting, site, "-p", "gpuu", "--in-job")
+    assert code == 1
+    assert "problem partition gpuu" in found(lines, "partition")
+    assert "did you mean gpu?" in found(lines, "partition")
+    assert "nothing was submitted" in found(lines, "job")
+    _, lines = asked(door_accounting, site, "-a", "nobody", "-q", "debug", "--time", "02:00:00")
+    assert "Invalid account" in found(lines, "submission")
+    assert "sacctmgr show associations" in found(lines, "submission")
+    assert "lets a job run for 00:30:00" in found(lines, "qos"), (
+        "sbatch takes such a job, which then waits for ever"
+    )
+
+
+def test_both_nodes_answer_from_a_job_meet_and_leave_nothing_behind(door_accounting: Door) -> None:
+    site = door_accounting.site(
+        "course-faulty", account="demo", network={"interface": "ib7"}, env={"NCCL_DEBUG": "TRACE"}
+    )
+    code, lines = asked(door_accounting, site, "--in-job")
+    assert code == 1
+    assert "all 2 nodes answered" in found(lines, "job")
+    assert "ok submission" not in found(lines, "job")
+    (interface,) = (line for line in lines if line["check"] == "interface")
+    assert (interface["level"], interface["hosts"]) == ("problem", ["node1", "node2"])
+    meeting = [line for line in lines if line["check"] == "meeting"]
+    assert {host for line in meeting for host in line["hosts"]} == {"node1", "node2"}
+    assert {line["level"] for line in meeting} == {"ok"}
+    assert any(line["what"] == "clock" and line["hosts"] == ["node2"] for line in meeting)
+    assert "imported: torch" in found(lines, "packages")
+    assert {line["check"] for line in lines if line["level"] == "problem"} == {"interface"}
+    assert not list(door_accounting.runs.glob(".doctor*"))
