@@ -93,10 +93,13 @@ CHECKS = (
 )
 
 
-def examine(around: Surroundings, node_follows: bool = False) -> Iterator[Line]:
+def examine(
+    around: Surroundings, node_follows: bool = False, begin: Callable[[str], None] = lambda _: None
+) -> Iterator[Line]:
     """Every check that can look from here, and a line for each that cannot.
 
-    node_follows: the compute nodes will be asked, so that no line names what only they can see.
+    node_follows: the compute nodes will be asked, so that no line names what only they can see. begin: gets the name of
+    each check before it looks.
     """
     for check in CHECKS:
         if not check.concerns(around) or (check.queue and not around.uses_slurm):
@@ -105,6 +108,7 @@ def examine(around: Surroundings, node_follows: bool = False) -> Iterator[Line]:
             if not node_follows:
                 yield Line(check.name, unseen(check.name, f"cannot be seen from the login node: {IN_JOB}"))
         elif around.place != "node" or check.where != "login":
+            begin(check.name)
             for result in check.look(around):
                 if not (node_follows and result.found.endswith(IN_JOB)):
                     yield Line(check.name, result)

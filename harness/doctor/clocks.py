@@ -15,6 +15,7 @@ from contextlib import suppress
 from harness.common.programs import Answer
 from harness.doctor.result import Result, ok, problem, unseen, warning
 from harness.doctor.surroundings import Surroundings
+from harness.format.format import duration
 
 MEETING_S = 25.0  # the nodes' Pythons start seconds apart on a cold file system
 QUESTIONS = 8
@@ -59,7 +60,8 @@ def reached_verdict(where: str, came: int, expected: int) -> Result:
 
 def offset_verdict(offset_ns: int, round_trip_ns: int) -> Result:
     """Whether this node's clock agrees with the first one's. Both in ns; the offset is known to half a round trip."""
-    found = f"{offset_ns / 1e6:+.1f} ms from the first node's, ± {round_trip_ns / 2e6:.1f} ms"
+    side = "behind" if offset_ns < 0 else "ahead of"
+    found = f"{duration(abs(offset_ns))} {side} the first node's, ± {duration(round_trip_ns / 2)}"
     if abs(offset_ns) - round_trip_ns // 2 > APART_NS:
         remedy = "chronyc tracking   # on the nodes; administrators"
         return warning("clock", f"{found}: lines of two nodes' logs and monitors do not match", remedy)

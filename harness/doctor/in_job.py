@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from harness.common.errors import RequestError, WorkError
 from harness.common.paths import TEMPLATES
-from harness.doctor.node import Asked, Report, asked_file, report_file
+from harness.doctor.node import Asked, Report, asked_file, draft_file, report_file
 from harness.doctor.result import Level, Line, ok, problem, unseen, worst
 from harness.doctor.surroundings import Course, Surroundings, look_around
 from harness.launch.backends.slurm import POLL_S, submit_script
@@ -96,7 +96,7 @@ def look_in_job(wanted: Wanted, say: Say) -> list[Line]:
         _withdraw(job, folder)
         say(f"job {job.number} was cancelled")
         raise
-    return _collected(job, folder, wanted.nodes, stopped)
+    return collected(job, folder, wanted.nodes, stopped)
 
 
 def _staged(wanted: Wanted, job: Job) -> Path:
@@ -153,14 +153,17 @@ def _ended(folder: Path) -> bool:
     return any(path.stat().st_size for path in (folder / "logs").glob("slurm-*.out"))
 
 
-def _collected(job: JobId, folder: Path, nodes: int, stopped: str) -> list[Line]:
+def collected(job: JobId, folder: Path, nodes: int, stopped: str) -> list[Line]:
     """The nodes' lines, equal ones once. The folder is kept where an answer is missing."""
     reports = list(_reports(folder, nodes))
     lines = merged(reports)
-    if len(reports) == nodes:
+    hung = [report for report in reports if report.looking_at]
+    answered = len(reports) - len(hung)
+    if answered == nodes:
         _remove(folder)
         return [Line("job", ok(f"job {job.number}", f"all {nodes} nodes answered")), *lines]
-    why = f"{len(reports)} of {nodes} nodes answered: {stopped}{_last_words(folder)}"
+    at = "".join(f"; {report.host} did not come back from the check {report.looking_at}" for report in hung)
+    why = f"{answered} of {nodes} nodes answered: {stopped}{at}{_last_words(folder)}"
     again = f"cat {folder}/logs/slurm-{job.number}.out"
     if "still queued" in stopped:
         _remove(folder)
@@ -169,11 +172,12 @@ def _collected(job: JobId, folder: Path, nodes: int, stopped: str) -> list[Line]
 
 
 def _reports(folder: Path, nodes: int) -> Iterator[Report]:
+    """Each node's answer, else its answer so far; a node that never looked has none."""
     for node in range(nodes):
-        try:
-            yield Report.model_validate_json(report_file(folder, node).read_text(encoding="utf-8"))
-        except (OSError, ValueError):  # it is counted as missing
-            continue
+        for path in (report_file(folder, node), draft_file(folder, node)):
+            with suppress(OSError, ValueError):
+                yield Report.model_validate_json(path.read_text(encoding="utf-8"))
+                break
 
 
 def _last_words(folder: Path) -> str:

@@ -30,6 +30,7 @@ class Report(BaseModel):
     node: int
     host: str
     lines: list[Line]
+    looking_at: str = ""  # the check that it has begun; empty when it is through
 
 
 def asked_file(folder: Path) -> Path:
@@ -42,14 +43,27 @@ def report_file(folder: Path, node: int) -> Path:
     return folder / f"node{node}.json"
 
 
+def draft_file(folder: Path, node: int) -> Path:
+    """A node's answer so far, for the case that a check hangs."""
+    return folder / f"node{node}.draft.json"
+
+
 def main(argv: list[str]) -> int:
     """`FOLDER`: answer for this node."""
     folder = Path(argv[0])
     asked = Asked.model_validate_json(asked_file(folder).read_text(encoding="utf-8"))
     around = look_around(asked.site, "node", asked.course, asked.nodes)
     node = int(os.environ.get("SLURM_NODEID", "0"))
-    report = Report(node=node, host=socket.gethostname().split(".")[0], lines=list(examine(around)))
-    write_atomically(report_file(folder, node), report.model_dump_json(indent=1))
+    report = Report(node=node, host=socket.gethostname().split(".")[0], lines=[])
+
+    def begin(check: str) -> None:
+        report.looking_at = check
+        write_atomically(draft_file(folder, node), report.model_dump_json())
+
+    for line in examine(around, begin=begin):
+        report.lines.append(line)
+    report.looking_at = ""
+    write_atomically(report_file(folder, node), report.model_dump_json())
     return 0
 
 

@@ -10,15 +10,17 @@ from threading import Thread
 import pytest
 
 from harness.cli.main import main
+from harness.doctor.checks import CHECKS
 from harness.doctor.clocks import offset_from, offset_verdict, reached_verdict, serve
-from harness.doctor.in_job import merged
-from harness.doctor.node import Report
+from harness.doctor.in_job import collected, merged
+from harness.doctor.node import Report, draft_file, report_file
 from harness.doctor.result import Level, Line, ok, warning
 from harness.doctor.space import quota_of_lfs, size_of_runs
 from harness.launch.backends.local import free_port
+from harness.site.slurm_commands import JobId
 from harness.study.lessons import course_experiments
 from tests.doctor.healthy import Cluster, inside
-from tests.launch.launch_shared import a_run
+from tests.launch.launch_shared import ROOT, a_run
 
 Printed = pytest.CaptureFixture[str]
 
@@ -66,7 +68,7 @@ def test_on_a_machine_without_a_queue_the_compute_node_is_this_one(cluster: Clus
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["--students", "0"], "0 is not in the range"),
+        (["--students", "0"], "greater than or equal to 1"),
         (["--nodes", "2"], "only with --in-job"),
         (["--site", "leonado"], "did you mean leonardo?"),
         (["--site", "slurm", "-p", "a b"], "-p/--partition"),
@@ -142,6 +144,29 @@ def test_nodes_that_do_not_meet_and_clocks_that_disagree_are_said() -> None:
     assert reached_verdict("node1:20000", 0, 1).level is Level.PROBLEM
     assert offset_verdict(3_000_000_000, 200_000).level is Level.WARNING
     assert offset_verdict(3_000_000_000, 8_000_000_000).level is Level.OK, "so slow an answer tells nothing"
+
+
+def test_a_node_that_hangs_in_a_check_is_named_with_what_it_had_found(tmp_path: Path) -> None:
+    folder = tmp_path / "look"
+    (folder / "logs").mkdir(parents=True)
+    (folder / "logs" / "slurm-7.out").write_text("slurmstepd: error: *** DUE TO TIME LIMIT ***\n")
+    line = Line("python", ok("python", "3.11"))
+    first = Report(node=0, host="node1", lines=[line])
+    report_file(folder, 0).write_text(first.model_dump_json())
+    second = Report(node=1, host="node2", lines=[line], looking_at="packages")
+    draft_file(folder, 1).write_text(second.model_dump_json())
+    job, python = collected(JobId("7"), folder, 2, "it left the queue")
+    assert job.result.level is Level.PROBLEM
+    assert "1 of 2 nodes answered" in job.result.found
+    assert "node2 did not come back from the check packages" in job.result.found
+    assert "TIME LIMIT" in job.result.found
+    assert python.hosts == ("node1", "node2")
+    assert folder.exists(), "the log is still needed"
+
+
+def test_every_check_stands_in_the_documents_table() -> None:
+    page = (ROOT / "docs" / "doctor.md").read_text(encoding="utf-8")
+    assert [check.name for check in CHECKS if f"`{check.name}`" not in page] == []
 
 
 def test_what_several_nodes_say_alike_stands_once_with_their_names() -> None:
