@@ -154,7 +154,7 @@ class Cluster:
 
     def lines(self) -> list[Line]:
         """What the doctor says from the login node and from a compute node."""
-        return [line for place in ("login", "node") for line in self._from(place)]  # type: ignore[arg-type]
+        return [line for place in ("login", "node") for line in self._from(place)]
 
     def _from(self, place: Place) -> list[Line]:
         return list(examine(self.surroundings(place), node_follows=True))

@@ -74,6 +74,11 @@ def without(name: str) -> Callable[[Cluster], object]:
     return lambda c: c.without_program(name)
 
 
+def other_partition(cluster: Cluster) -> None:
+    cluster.site["partition"] = "gpus"
+    cluster.program("scontrol", scontrol("echo 'Partition gpus not found' >&2; exit 1"))
+
+
 BROKEN_TORCH = INSIDE["modules"] | {"torch": {"error": "OSError: libcudart.so.12: cannot open"}}
 NO_DEEPSPEED = INSIDE["modules"] | {"deepspeed": {"error": "is not installed"}}
 FOREIGN = INSIDE["modules"] | {"accelerate": {"version": "0.1", "foreign": "/home/anna/.local/lib"}}
@@ -87,8 +92,7 @@ FAULTS = [
           "scontrol"),
     Fault("the controller does not answer", says("scontrol", "echo no route >&2; exit 1"), "controller", PROBLEM,
           "no route", "scontrol ping"),
-    Fault("no such partition", lambda c: (c.site.update(partition="gpus"),
-          c.program("scontrol", scontrol("echo 'Partition gpus not found' >&2; exit 1"))), "partition", PROBLEM,
+    Fault("no such partition", other_partition, "partition", PROBLEM,
           "gpus not found", "did you mean gpu?"),
     Fault("a partition that is down", says("scontrol", scontrol(PARTITION.replace("UP", "DOWN"))), "partition", PROBLEM,
           "is DOWN", "sinfo"),
