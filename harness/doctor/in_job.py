@@ -30,6 +30,7 @@ NEEDED_FIRST = frozenset({"request", "commands", "controller", "partition", "sub
 USUAL_NODES = 2
 FOLDER = ".doctor"  # in the runs' folder
 GRACE_S = 20.0  # a shared file system may show an answer this much later than the queue forgets the job
+SILENT_S = 600.0  # beyond the patience: a job of two minutes that began is over, whatever squeue says
 SAY_EVERY_S = 30.0
 
 Say = Callable[[str], None]
@@ -89,8 +90,8 @@ def look_in_job(wanted: Wanted, say: Say) -> list[Line]:
     except WorkError:
         _remove(folder)
         raise
-    say(f"job {job.number} on {wanted.nodes} node{'s' * (wanted.nodes > 1)}, for two minutes at most")
     try:
+        say(f"job {job.number} on {wanted.nodes} node{'s' * (wanted.nodes > 1)}, for two minutes at most")
         stopped = _wait(job, folder, wanted, say)
     except KeyboardInterrupt:
         _withdraw(job, folder)
@@ -131,12 +132,9 @@ def _wait(job: JobId, folder: Path, wanted: Wanted, say: Say) -> str:
     while not all(report_file(folder, node).exists() for node in range(wanted.nodes)):
         now_s = time.monotonic()
         state = squeue(job, "%T", set())
-        if state == "PENDING" and now_s - began_s > wanted.patience_s:
-            reason = squeue(job, "%r", set()) or "no reason given"
-            with suppress(WorkError):  # it may have begun
-                scancel(job)
-            minutes = f"{wanted.patience_s / 60:g} min"
-            return f"it was still queued after {minutes} (Slurm says {reason}) and was cancelled"
+        over_s = now_s - began_s - wanted.patience_s
+        if (state == "PENDING" and over_s > 0) or over_s > SILENT_S:
+            return _given_up(job, state, wanted.patience_s)
         if state is None and not in_queue(job):
             gone_s = gone_s or now_s
             if now_s - gone_s > GRACE_S or _ended(folder):
@@ -146,6 +144,15 @@ def _wait(job: JobId, folder: Path, wanted: Wanted, say: Say) -> str:
             shown, said_s = state, now_s
         time.sleep(min(POLL_S, 1.0))
     return ""
+
+
+def _given_up(job: JobId, state: str | None, patience_s: float) -> str:
+    reason = squeue(job, "%r", set()) or "no reason given"
+    with suppress(WorkError):  # it may have ended
+        scancel(job)
+    if state != "PENDING":
+        return "squeue says nothing of it any more, and it was cancelled"
+    return f"it was still queued after {patience_s / 60:g} min (Slurm says {reason}) and was cancelled"
 
 
 def _ended(folder: Path) -> bool:
