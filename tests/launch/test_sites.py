@@ -268,7 +268,8 @@ def test_sites_lists_and_shows(harness: Harness) -> None:
 
 
 def test_a_sites_environment_cannot_name_what_the_script_sets_or_gets() -> None:
-    shell = "".join((ROOT / "templates" / n).read_text("utf-8") for n in ("job.j2", "slurm.j2", "local.j2"))
+    parts = ("job.j2", "environment.j2", "node_setup.j2", "meeting.j2", "slurm.j2", "local.j2")
+    shell = "".join((ROOT / "templates" / name).read_text("utf-8") for name in parts)
     shell = re.sub(r"(?s){##.*?##}|{%.*?%}|{{.*?}}", "0", shell)
     code = re.sub(r"(?m)(?<!\S)#.*$", "", shell)
     names = set(re.findall(r"(?<![\w/.$-])([A-Za-z_]\w*)\+?=", code))
