@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from harness.analysis.summary import Summary
 from harness.common.paths import PROGRAM
+from harness.explain.reference import reference_sentence
 from harness.explain.rules import Diagnosis, verdict
 
 
 def answer(summary: Summary) -> Diagnosis:
     """The diagnosis; where it is withheld, how to give one's own."""
     if all(w.field != "findings" for w in summary.quality.withheld):
-        return verdict(summary)
+        said = verdict(summary)
+        return replace(said, further=[*said.further, *reference_sentence(summary)])
     run = str((summary.run or {}).get("job_id") or "RUN")
     sentences = [
         "This run is a mystery: something makes it slow. Where a step's time goes stands below and on the page; what "

@@ -11,8 +11,15 @@ from harness.analysis.job.summarise import summarise_job
 from harness.analysis.process.part import RankPart
 from harness.analysis.summary import Finding, RankTraining, Summary
 from harness.common.errors import WorkError
+from harness.measure.matching import with_reference
 from harness.measure.mystery import without_diagnosis
-from harness.measure.run_contents import read_contents, training_world_size, with_contents, with_findings
+from harness.measure.run_contents import (
+    RunContents,
+    read_contents,
+    training_world_size,
+    with_contents,
+    with_findings,
+)
 from harness.replay.answer import replay_job
 
 NO_TRACE = "no trace was found: give a run, a trace file or a folder of them"
@@ -40,11 +47,13 @@ def summarise(
     jobs += [(run, Summary()) for run in sorted(beside) if run not in traced]
     if not jobs:
         raise WorkError("; ".join(f.evidence for f in broken) or NO_TRACE)
-    complete = [
-        summary if run is None else without_diagnosis(with_contents(summary, beside[run]), Path(run))
-        for run, summary in jobs
-    ]
+    complete = [summary if run is None else _of_run(summary, beside[run], Path(run)) for run, summary in jobs]
     return [with_findings(summary, broken) for summary in complete]
+
+
+def _of_run(summary: Summary, contents: RunContents, run: Path) -> Summary:
+    """The summary with what the run's directory and the stored references add."""
+    return with_reference(without_diagnosis(with_contents(summary, contents), run))
 
 
 def _one_job(parts: Sequence[RankPart], world_size: int | None, training: Sequence[RankTraining]) -> Summary:

@@ -144,6 +144,9 @@ class Site(SitePart):
     data: Text | None = setting(None, "instruction data in Alpaca's JSON shape")
     megatron_data: Text | None = setting(None, "Megatron .bin/.idx prefix")
     models_dir: Text | None = setting(None, "folder of checkpoints, one per hub name")
+    reference_traces: Text | None = setting(
+        None, "folder to which `reference record` copies its runs; else they stay among the runs"
+    )
 
     @property
     def time_s(self) -> int:

@@ -159,9 +159,9 @@ def find_pair(
     A single run counts only if the other side can be made to agree with it at `site`. A run exactly as the lesson
     asks there (`plain`, from `at_site`) is preferred, then the newest. `runs` are completed runs, oldest first.
     """
-    fixed = _fixed_fields(pair)
-    of_a = [run for run in reversed(runs) if _is_asked(run, pair.a, fixed)]
-    of_b = [run for run in reversed(runs) if _is_asked(run, pair.b, fixed)]
+    fixed = fixed_fields(pair)
+    of_a = [run for run in reversed(runs) if _has_run(run, pair.a, fixed)]
+    of_b = [run for run in reversed(runs) if _has_run(run, pair.b, fixed)]
     for b in of_b:
         for a in of_a:
             if a.record.site.name == b.record.site.name and _open_fields(a, fixed) == _open_fields(b, fixed):
@@ -181,7 +181,7 @@ def pair_with(pair: ExperimentPair, found: Found, plain: ExperimentPair) -> Expe
     run = found.a or found.b
     if run is None:
         return plain
-    settings = _open_fields(run, _fixed_fields(pair))
+    settings = _open_fields(run, fixed_fields(pair))
     a = found.a.record.experiment if found.a else _with(pair.a, settings)
     b = found.b.record.experiment if found.b else _with(pair.b, settings)
     return pair.model_copy(update={"a": a, "b": b})
@@ -203,28 +203,39 @@ def _is_plain(one: Found, plain: ExperimentPair) -> bool:
     return any(run is not None and run.record.experiment == asked for run, asked in sides)
 
 
-def _fixed_fields(pair: ExperimentPair) -> set[str]:
+def fixed_fields(pair: ExperimentPair) -> set[str]:
     """The fields a run must share: those the lesson sets on either side, and those a lesson never leaves open."""
     never_open = {option.field for option in options_of(type(pair.a)) if not option.flag.free}
     never_open |= {"mystery"} & type(pair.a).model_fields.keys()
     return never_open | pair.a.model_fields_set | pair.b.model_fields_set
 
 
-def _is_asked(run: Run, wanted: Experiment, fixed: set[str]) -> bool:
+def _has_run(run: Run, wanted: Experiment, fixed: set[str]) -> bool:
     try:
         experiment, status = run.record.experiment, run.status()
     except WorkError:
         return False
-    traced = not isinstance(experiment, Training) or experiment.profiler != "none"
-    if not traced or (status is not None and status.missing):
+    if status is not None and status.missing:
         return False  # every lesson asks what only a trace shows
+    return is_asked(experiment, wanted, fixed)
+
+
+def is_asked(experiment: Experiment, wanted: Experiment, fixed: set[str]) -> bool:
+    """Whether a traced run of `experiment` is one side of a lesson."""
+    if isinstance(experiment, Training) and experiment.profiler == "none":
+        return False
     return type(experiment) is type(wanted) and all(
         getattr(experiment, name) == getattr(wanted, name) for name in fixed
     )
 
 
 def _open_fields(run: Run, fixed: set[str]) -> dict[str, Any]:
-    return run.record.experiment.model_dump(exclude=fixed)
+    return open_fields(run.record.experiment, fixed)
+
+
+def open_fields(experiment: Experiment, fixed: set[str]) -> dict[str, Any]:
+    """What a lesson leaves to the student; both sides must have it in common."""
+    return experiment.model_dump(exclude=fixed)
 
 
 def at_site(pair: ExperimentPair, defaults: Mapping[str, Any]) -> ExperimentPair:
@@ -233,7 +244,7 @@ def at_site(pair: ExperimentPair, defaults: Mapping[str, Any]) -> ExperimentPair
     Raises:
         RequestError: they do not go together; one line per reason.
     """
-    fixed = _fixed_fields(pair)
+    fixed = fixed_fields(pair)
     open_here = {name: value for name, value in defaults.items() if name not in fixed}
     return pair.model_copy(update={"a": _with(pair.a, open_here), "b": _with(pair.b, open_here)})
 

@@ -33,6 +33,7 @@ from harness.analysis.summary.machine import Launches as Launches
 from harness.analysis.summary.machine import MonitorDevice as MonitorDevice
 from harness.analysis.summary.machine import RankTraining as RankTraining
 from harness.analysis.summary.pop import PopEfficiency as PopEfficiency
+from harness.analysis.summary.reference import ReferenceStep as ReferenceStep
 from harness.analysis.summary.replay import Replay as Replay
 from harness.analysis.summary.replay import TimeLost as TimeLost
 from harness.analysis.summary.replay import WhatIf as WhatIf
@@ -95,6 +96,7 @@ class Summary(SummaryPart):
     monitor: list[MonitorDevice] = Field(default_factory=list)
     hta: list[HtaSplit] = Field(default_factory=list)
     replay: Replay | None = None
+    reference: ReferenceStep | None = None
 
     def _repr_html_(self) -> str | None:
         return None if Summary.as_html is None else Summary.as_html(self)

@@ -1,0 +1,96 @@
+"""Which stored reference asks for the same as a run: settings that must agree, and the step that a report mentions.
+
+Cheap, because every report of a run asks: it reads the references' indices, and no other file of theirs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from harness.analysis.metrics import metrics_by_name
+from harness.analysis.summary import ReferenceStep, Summary
+from harness.experiment.exercises import EXERCISES, Experiment, Training, read_experiment
+from harness.experiment.options import options_of
+from harness.format.labels import are_cpus
+from harness.measure.references import Reference, StoredVariant, some_references
+
+MOST_REFERENCES = 50
+INJECTED = ("faults", "mystery")  # what makes a run slow on purpose
+_CONVERTS = "nsys2prv"  # after the run: it changes nothing that is measured
+_PROFILERS = {"kineto": "torch"}  # a reader's name -> the profiler's, where they differ
+
+Settings = dict[str, Any]
+
+
+def compared_settings(s: Summary) -> Settings:
+    """What must agree between two runs that are held against each other, as JSON has it; empty for traces from
+    elsewhere. Settings that the request left open are those that were resolved."""
+    resolved = (s.run or {}).get("resolved")
+    asked = read_experiment(resolved) if isinstance(resolved, dict) else s.experiment
+    if not isinstance(asked, Experiment):
+        return {}
+    shown = {option.field for option in options_of(type(asked)) if option.flag.compared} - {_CONVERTS}
+    settings = asked.model_dump(mode="json", include=shown)
+    if isinstance(asked, Training):
+        settings["model"] = next((t.model for t in s.training if t.model), settings["model"])
+        tools = {_PROFILERS.get(source.tool, source.tool) for source in s.sources}
+        settings["profiler"] = ", ".join(sorted(tools)) or "none"
+    return settings
+
+
+def differing(stored: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """Setting -> (stored, own) where they differ. An option that is newer than the reference had its default."""
+    cls = EXERCISES.get(own.get("exercise", -1))
+    usual = cls.model_validate({}).model_dump(mode="json") if cls else {}
+    names = dict.fromkeys([*stored, *own])
+    pairs = {name: (stored.get(name, usual.get(name)), own.get(name, usual.get(name))) for name in names}
+    return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
+
+
+def device_kind(s: Summary) -> str:
+    """cpu or gpu."""
+    on_cpu = are_cpus(s.devices) or (not s.devices and any(t.device == "cpu" for t in s.training))
+    return "cpu" if on_cpu else "gpu"
+
+
+def on_purpose_slow(s: Summary) -> bool:
+    """Whether the run has faults or is a mystery."""
+    asked = s.experiment
+    return isinstance(asked, Training) and any(bool(getattr(asked, name)) for name in INJECTED)
+
+
+def with_reference(s: Summary) -> Summary:
+    """The summary with the step of the reference that asked for the same on the same kind of device, if any: of
+    several that of the same site, else the newest."""
+    settings = {} if on_purpose_slow(s) else compared_settings(s)
+    if not settings or metrics_by_name(s).get("step_ns") is None:
+        return s
+    found = [
+        (reference, variant)
+        for reference in some_references(MOST_REFERENCES)
+        if (variant := _variant(reference, settings, device_kind(s))) is not None
+    ]
+    if not found:
+        return s
+    site = ((s.run or {}).get("site") or {}).get("name")
+    reference, variant = max(found, key=lambda pair: (pair[0].site == site, pair[0].created_ns))
+    return s.model_copy(update={"reference": _step(reference, variant)})
+
+
+def _variant(reference: Reference, settings: Settings, kind: str) -> StoredVariant | None:
+    if reference.environments[0].hardware.device_kind != kind:
+        return None
+    timed = (each for each in reference.variants if each.step_ns is not None)
+    return next((each for each in timed if not differing(each.compared, settings)), None)
+
+
+def _step(reference: Reference, variant: StoredVariant) -> ReferenceStep:
+    return ReferenceStep(
+        name=reference.name,
+        variant=variant.name,
+        site=reference.site,
+        device_name=reference.environments[0].hardware.device,
+        runs=variant.runs,
+        step_ns=variant.step_ns or 0,
+    )

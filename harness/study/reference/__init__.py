@@ -1,0 +1,1 @@
+"""References: a list of variants run, kept, held against later runs, answered from and handed out."""

@@ -1,0 +1,235 @@
+"""New runs held against a stored reference: what moved, what likely moved it, and what cannot be told. Reads no file
+and prints nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from enum import Enum
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from harness.analysis.change.key import differences
+from harness.measure.matching import INJECTED, differing
+from harness.study.reference.differences import changed_metrics, environment_key, grown_part
+from harness.study.reference.numbers import judged_ns
+from harness.study.reference.sides import Held, Side
+from harness.study.reference.times import USUAL_SHARE, Moved, Timed, timed
+
+
+class Outcome(str, Enum):
+    """What is said of a variant, the worst last."""
+
+    SAME = "same"
+    UNKNOWN = "cannot tell"
+    MOVED = "moved"
+    DAMAGED = "damaged"
+
+
+class CheckPart(BaseModel):
+    """A piece of the result."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class Difference(CheckPart):
+    """One thing that differs; None: not there."""
+
+    name: str
+    stored: Any
+    new: Any
+
+
+class StepTime(CheckPart):
+    """The mean of the runs' times, and the ratio new over stored with its 95 % interval. judged: false across hardware
+    or software. smallest_seen: the change that so many runs see nine times in ten, as a share."""
+
+    stored_ns: float
+    new_ns: float
+    ratio: float
+    low: float | None = None
+    high: float | None = None
+    smallest_seen: float | None = None
+    judged: bool
+    verdict: Moved
+    why: str
+
+
+class VariantChecked(CheckPart):
+    """One variant. runs: stored and new. part: where the step's time changed most, with nanoseconds per step.
+
+    doubts: why the new runs' times are not to be trusted.
+    """
+
+    variant: str
+    new: str
+    outcome: Outcome
+    runs: tuple[int, int]
+    time: StepTime | None = None
+    changed: list[Difference] = []
+    asked: list[Difference] = []
+    part: tuple[str, float] | None = None
+    problems: list[str] = []
+    doubts: list[str] = []
+
+
+class ReferenceChecked(CheckPart):
+    """The whole result. key: hardware and software that differ, across which no time is judged; beside: what differs
+    and moves no time by itself. unmatched: new variants that the reference does not have; missing: the other way round.
+    """
+
+    schema_version: Literal[1] = 1
+    reference: str
+    new: str
+    outcome: Outcome
+    variants: list[VariantChecked]
+    key: list[Difference] = []
+    beside: list[Difference] = []
+    unmatched: list[str] = []
+    missing: list[str] = []
+    traces_absent: list[str] = []
+
+    @property
+    def exit_code(self) -> int:
+        """0 the same, 1 moved or damaged, 2 cannot tell."""
+        return {Outcome.SAME: 0, Outcome.UNKNOWN: 2}.get(self.outcome, 1)
+
+
+def check(stored: Side, new: Side, whole: bool, share: float = USUAL_SHARE) -> ReferenceChecked:
+    """`new` against `stored`. whole: `new` should have every variant of `stored`. share: so much a step may move."""
+    pairs = [(_match(each, stored.variants), each) for each in new.variants]
+    variants = [_checked(before, now, share) for before, now in pairs if before is not None]
+    matched = {before.variant for before, _ in pairs if before is not None}
+    missing = [each.variant for each in stored.variants if each.variant not in matched] if whole else []
+    both = [(before, now) for before, now in pairs if before is not None]
+    return ReferenceChecked(
+        reference=stored.name,
+        new=new.name,
+        outcome=_worst([each.outcome for each in variants], bool(missing)),
+        variants=variants,
+        key=list(_differences(both)),
+        beside=list(_beside(both)),
+        unmatched=[each.variant for before, each in pairs if before is None],
+        missing=missing,
+        traces_absent=stored.traces_absent,
+    )
+
+
+def check_alone(stored: Side) -> ReferenceChecked:
+    """Whether a reference is still what was recorded."""
+    variants = [
+        VariantChecked(
+            variant=each.variant,
+            new=each.variant,
+            outcome=Outcome.DAMAGED if each.problems else Outcome.SAME,
+            runs=(len(each.runs), 0),
+            problems=list(each.problems),
+        )
+        for each in stored.variants
+    ]
+    return ReferenceChecked(
+        reference=stored.name,
+        new="",
+        outcome=_worst([each.outcome for each in variants], False),
+        variants=variants,
+        traces_absent=stored.traces_absent,
+    )
+
+
+def _worst(outcomes: Sequence[Outcome], lacking: bool) -> Outcome:
+    order = list(Outcome)
+    least = Outcome.UNKNOWN if lacking or not outcomes else Outcome.SAME
+    return max([least, *outcomes], key=order.index)
+
+
+def _match(new: Held, stored: Sequence[Held]) -> Held | None:
+    """The variant that asked for the same; else one that differs in what slows a run down on purpose alone."""
+    differ = [(set(differing(each.compared, new.compared)), each) for each in stored]
+    for allowed in (set[str](), set(INJECTED)):
+        for names, each in differ:
+            if names <= allowed:
+                return each
+    return None
+
+
+def _checked(stored: Held, new: Held, share: float) -> VariantChecked:
+    problems = [*(f"stored: {each}" for each in stored.problems), *(f"new: {each}" for each in new.problems)]
+    found = VariantChecked(
+        variant=stored.variant,
+        new=new.variant,
+        outcome=Outcome.DAMAGED,
+        runs=(len(stored.runs), len(new.runs)),
+        asked=[Difference(name=name, stored=a, new=b) for name, (a, b) in _asked(stored, new).items()],
+        problems=problems,
+        doubts=list(dict.fromkeys(doubt for run in new.runs for doubt in run.doubts)),
+    )
+    if not stored.runs or not new.runs:
+        own = "the reference has no other run of it" if new.runs else "there is no run of it"
+        return found if problems else found.model_copy(update={"outcome": Outcome.UNKNOWN, "problems": [own]})
+    same_key = not list(_differences([(stored, new)]))
+    time = _time(stored, new, share, same_key)
+    on_gpu = same_key and new.environments[0].hardware.device_kind == "gpu"
+    changed = [
+        Difference(name=each.metric, stored=each.stored, new=each.new)
+        for each in changed_metrics(stored.runs, new.runs, on_gpu)
+    ]
+    moved = bool(changed or found.asked) or (
+        time is not None and time.verdict in (Moved.SLOWER, Moved.FASTER)
+    )
+    outcome = Outcome.MOVED if moved else Outcome.UNKNOWN
+    if not moved and (time is None or time.verdict is Moved.SAME):
+        outcome = Outcome.SAME
+    return found.model_copy(
+        update={
+            "outcome": Outcome.DAMAGED if problems else outcome,
+            "time": time,
+            "changed": changed,
+            "part": grown_part(stored.runs, new.runs),
+        }
+    )
+
+
+def _asked(stored: Held, new: Held) -> dict[str, tuple[Any, Any]]:
+    return differing(stored.compared, new.compared)
+
+
+def _time(stored: Held, new: Held, share: float, same_key: bool) -> StepTime | None:
+    """None: neither side has a time."""
+    before, now = ([ns for run in side.runs if (ns := judged_ns(run))] for side in (stored, new))
+    if not before and not now:
+        return None
+    found = timed(before, now, share)
+    if found.ratio is None:
+        return None
+    if not same_key:
+        why = "other hardware or software: nothing is judged"
+        found = Timed(Moved.UNKNOWN, why, found.ratio, found.found)
+    low, high = found.found.interval if found.found else (None, None)
+    return StepTime(
+        stored_ns=sum(before) / len(before),
+        new_ns=sum(now) / len(now),
+        ratio=found.ratio or 0.0,
+        low=low,
+        high=high,
+        smallest_seen=found.found.smallest_seen if found.found else None,
+        judged=same_key,
+        verdict=found.moved,
+        why=found.why,
+    )
+
+
+def _differences(pairs: Sequence[tuple[Held, Held]]) -> Iterator[Difference]:
+    """Hardware and software that differ between the sides of any pair, each once."""
+    found: dict[str, tuple[str, str]] = {}
+    for stored, new in pairs:
+        keys = [[environment_key(each) for each in side.environments] for side in (stored, new)]
+        found = differences(*keys) | found
+    yield from (Difference(name=name, stored=a, new=b) for name, (a, b) in found.items())
+
+
+def _beside(pairs: Sequence[tuple[Held, Held]]) -> Iterator[Difference]:
+    """The harness's commit and the tools that record."""
+    sides = [[each for pair in pairs for each in pair[side].environments] for side in (0, 1)]
+    keys = [[{"harness": each.commit or "", **each.tools} for each in side] for side in sides]
+    for name, (a, b) in differences(*keys).items():
+        yield Difference(name=name, stored=a, new=b)

@@ -1,0 +1,109 @@
+"""What differs between runs of one variant besides their times: what no load changes, and with what they were made.
+
+Neither reads a file nor prints.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from harness.analysis.metrics import IDLE_LABEL, LABELS, Metrics
+from harness.measure.references import Environment, StoredRun
+from harness.study.reference.numbers import medians
+
+# What the program does, whatever else runs on the machine. Peak memory of a process does depend on it.
+COUNTED = re.compile(r"\w+_(count|bytes)|bytes_across_nodes|tokens_per_step|microbatches|expected_bubble")
+MEASURED_MEMORY = "peak_memory_bytes"
+SAME = 1e-6  # relative: counts per step are means
+MEMORY_SHARE = 0.05
+LOSS_SHARE = 0.01
+PRECISION = re.compile(r"gemm_(\w+)_share")
+PRECISION_SHARE = 0.05  # of the time of matrix products
+_PARTS = ("compute_share", "exposed_communication_share", "memory_share")
+
+
+class Changed(NamedTuple):
+    """A metric that no load moves, before and now; None: not there."""
+
+    metric: str
+    stored: float | None
+    new: float | None
+
+
+def changed_metrics(stored: Sequence[StoredRun], new: Sequence[StoredRun], on_gpu: bool) -> list[Changed]:
+    """The counts, bytes, precisions, losses and (on GPUs) peaks of memory that moved out of the stored runs' range."""
+    names = dict.fromkeys(name for run in (*stored, *new) for name in run.metrics)
+    return [Changed(name, *pair) for name in names if (pair := _moved(name, stored, new, on_gpu)) is not None]
+
+
+def _moved(
+    name: str, stored: Sequence[StoredRun], new: Sequence[StoredRun], on_gpu: bool
+) -> tuple[float | None, float | None] | None:
+    slack = _slack(name, on_gpu)
+    if slack is None:
+        return None
+    before, now = ([run.metrics[name] for run in side if name in run.metrics] for side in (stored, new))
+    if not before or not now:
+        return (before[0] if before else None, now[0] if now else None)
+    absolute = slack if PRECISION.fullmatch(name) else slack * max(map(abs, (*before, *now)))
+    low, high = min(before) - absolute, max(before) + absolute
+    outside = [value for value in now if not low <= value <= high]
+    return (before[0], outside[0]) if len(outside) == len(now) else None
+
+
+def _slack(name: str, on_gpu: bool) -> float | None:
+    """By how much a metric may leave the stored runs' range; None: it depends on the load."""
+    if name == MEASURED_MEMORY:
+        return MEMORY_SHARE if on_gpu else None
+    if name == "last_loss":
+        return LOSS_SHARE
+    if PRECISION.fullmatch(name):
+        return PRECISION_SHARE
+    return SAME if COUNTED.fullmatch(name) else None
+
+
+def environment_key(each: Environment) -> dict[str, str]:
+    """What two runs must share for their times to be judged: name -> value."""
+    hardware = each.hardware
+    found = {
+        "device": hardware.device,
+        "cores": None if hardware.cores is None else str(hardware.cores),
+        "machine": hardware.machine,
+        "container": each.container,
+        **each.software,
+    }
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def grown_part(stored: Sequence[StoredRun], new: Sequence[StoredRun]) -> tuple[str, float] | None:
+    """The part of a step whose time moved most, and by how many nanoseconds; None where the split is not known."""
+    before, now = (_split(medians(side)) for side in (stored, new))
+    moved = {name: now[name] - before[name] for name in before if name in now}
+    if not moved:
+        return None
+    name = max(moved, key=lambda part: abs(moved[part]))
+    return _label(name), moved[name]
+
+
+def _split(metrics: Metrics) -> dict[str, float]:
+    """Nanoseconds of a step by part; of idle time by its cause."""
+    step_ns = metrics.get("step_ns")
+    if step_ns is None:
+        return {}
+    return {name: metrics[name] * step_ns for name in _shares(metrics)}
+
+
+def _shares(metrics: Metrics) -> Iterator[str]:
+    causes = [name for name in metrics if re.fullmatch(r"idle_\w+_share", name)]
+    yield from (name for name in (*_PARTS, *(causes or ["idle_share"])) if name in metrics)
+
+
+def _label(name: str) -> str:
+    label = LABELS.get(name, name.removesuffix("_share"))
+    return (
+        f"idle ({label.removeprefix(IDLE_LABEL)})"
+        if label.startswith(IDLE_LABEL)
+        else label.removesuffix(", share of window")
+    )

@@ -1,0 +1,91 @@
+"""The runs of a recording, found again on disk by the series that they are a part of. Starts none."""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from pathlib import Path
+
+from harness.common.errors import RequestError, WorkError
+from harness.experiment.exercises import Experiment
+from harness.launch.argv import from_site, read_here
+from harness.measure.references import file_digest
+from harness.run import Part, Run, all_runs
+from harness.site.site import Site
+from harness.study.reference.collect import Collected, collect
+from harness.study.reference.variants import VariantList
+
+
+def series_of(name: str) -> str:
+    """The series whose parts the runs of a recording are."""
+    return f"reference-{name}"
+
+
+def recorded_runs(name: str) -> dict[str, list[Run]]:
+    """Variant -> its completed runs, in the order of their repeats; of one that was repeated the newest."""
+    found: dict[tuple[str, int], Run] = {}
+    for run in all_runs():
+        part = _part(run)
+        status = run.status()
+        if part and part.series == series_of(name) and status is not None and status.state == "completed":
+            found[part.point, part.repeat] = run
+    runs: dict[str, list[Run]] = defaultdict(list)
+    for (variant, _), run in sorted(found.items()):
+        runs[variant].append(run)
+    return dict(runs)
+
+
+def _part(run: Run) -> Part | None:
+    try:
+        return run.record.part
+    except WorkError:
+        return None
+
+
+def collect_all(runs: dict[str, list[Run]], container: str | None) -> dict[str, list[Collected]]:
+    """What a reference keeps of each run."""
+    return {variant: [collect(run, container) for run in of_variant] for variant, of_variant in runs.items()}
+
+
+def missing_variants(
+    whole: VariantList, chosen: VariantList, runs: dict[str, list[Run]], repeats: int
+) -> dict[str, str]:
+    """Variant -> why the reference is not complete without it."""
+    asked = {variant.name for variant in chosen.variants}
+    lacking: dict[str, str] = {}
+    for variant in whole.variants:
+        there = len(runs.get(variant.name, ()))
+        if variant.name not in asked and not there:
+            lacking[variant.name] = "not asked for (--only)"
+        elif variant.name in asked and there < repeats:
+            lacking[variant.name] = f"{there} of {repeats} runs completed"
+    return lacking
+
+
+def image_digest(site: Site) -> str | None:
+    """sha256 of the site's container image; None without one, or where it cannot be read from here."""
+    path = here(site.container.image) if site.container else None
+    return file_digest(path) if path is not None and path.is_file() else None
+
+
+def here(text: str) -> Path | None:
+    """A path of a site file as this machine expands it; None where a variable of it is not set."""
+    found = read_here(from_site(text), os.environ)
+    return None if found.unset else Path(found.text)
+
+
+def same_kind(chosen: VariantList, device: str) -> None:
+    """Raises RequestError: the list is about the other kind of device."""
+    kind = "cpu" if device == "cpu" else "gpu"
+    if chosen.device != kind:
+        words = {"cpu": "CPUs", "gpu": "GPUs"}
+        other = "miniatures" if kind == "cpu" else "workshop"
+        raise RequestError(
+            f"--list {chosen.name}: its runs are about {words[chosen.device]}, and this site has {words[kind]}: "
+            f"use --list {other}"
+        )
+
+
+def asked_of(experiment: Experiment) -> str:
+    """What tells two requests apart, as text."""
+    return experiment.model_dump_json()

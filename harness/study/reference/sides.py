@@ -1,0 +1,146 @@
+"""The two sides of a check: variants with their runs, from a stored reference or from runs on disk. Judges nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from harness.common.errors import RequestError, WorkError
+from harness.common.paths import PROGRAM
+from harness.measure.matching import Settings
+from harness.measure.references import (
+    Environment,
+    Reference,
+    StoredRun,
+    StoredVariant,
+    read_reference,
+    read_runs,
+    reference_folders,
+)
+from harness.run import Run
+from harness.run.mystery import is_hidden
+from harness.study.reference.collect import Collected, collect
+from harness.study.reference.traces import damaged_traces, runs_here, traces_root
+
+# Findings of a recording that is not whole.
+BROKEN_TRACE = {
+    "a trace cannot be read",
+    "the reader could not read everything",
+    "a trace is missing",
+    "no trace",
+}
+
+
+class Held(NamedTuple):
+    """One variant of a side. problems: what is not as it was recorded."""
+
+    variant: str
+    compared: Settings
+    runs: Sequence[StoredRun]
+    environments: Sequence[Environment]
+    problems: Sequence[str] = ()
+
+
+class Side(NamedTuple):
+    """One side. traces_absent: variants whose traces are not on this machine."""
+
+    name: str
+    variants: list[Held]
+    missing: dict[str, str]
+    traces_absent: list[str]
+
+
+def side_of_reference(folder: Path, whole: bool) -> Side:
+    """A stored reference as a side. whole: hold every byte of its traces against the checksums.
+
+    Raises:
+        WorkError: its index cannot be read.
+    """
+    reference = read_reference(folder)
+    root = traces_root(reference)
+    held = [_held(folder, reference, variant, root, whole) for variant in reference.variants]
+    absent = [
+        each.variant
+        for each in held
+        if (traced := [run for run in each.runs if run.traces]) and not runs_here(root, traced)
+    ]
+    return Side(reference.name, held, dict(reference.missing), absent)
+
+
+def _held(folder: Path, reference: Reference, variant: StoredVariant, root: Path | None, whole: bool) -> Held:
+    try:
+        runs = read_runs(folder, variant).runs
+    except WorkError as error:
+        return Held(variant.name, variant.compared, (), (), (str(error),))
+    used = tuple(reference.environments[number] for number in sorted({run.environment for run in runs}))
+    problems = [*damaged_traces(root, runs, whole), *_broken(runs)]
+    return Held(variant.name, variant.compared, runs, used, problems)
+
+
+def side_of_runs(runs: Sequence[Run]) -> Side:
+    """Runs as a side; those that asked for the same are one variant.
+
+    Raises:
+        RequestError: a run is a mystery, or was not made by the harness.
+        WorkError: nothing was measured of one.
+    """
+    held: list[Held] = []
+    for run in runs:
+        if is_hidden(run.path, run.record.experiment):
+            raise RequestError(f"{run.job_id} is a mystery: {PROGRAM} mystery reveal {run.job_id} ends it")
+        found = collect(run)
+        for number, other in enumerate(held):
+            if other.compared == found.compared:
+                held[number] = _with(other, found)
+                break
+        else:
+            held.append(_of_run(run, found))
+    return Side(", ".join(run.job_id for run in runs), held, {}, [])
+
+
+def _of_run(run: Run, found: Collected) -> Held:
+    return Held(run.job_id, found.compared, (found.run,), (found.environment,), _broken((found.run,)))
+
+
+def _with(held: Held, found: Collected) -> Held:
+    environments = dict.fromkeys(each.model_dump_json() for each in (*held.environments, found.environment))
+    return held._replace(
+        runs=(*held.runs, found.run),
+        environments=tuple(map(Environment.model_validate_json, environments)),
+        problems=(*held.problems, *_broken((found.run,))),
+    )
+
+
+def _broken(runs: Sequence[StoredRun]) -> list[str]:
+    return [
+        f"trace damaged: {Path(run.path).name}: {doubt}"
+        for run in runs
+        for doubt in run.doubts
+        if doubt in BROKEN_TRACE
+    ]
+
+
+def without_runs(stored: Side, new: Side) -> Side:
+    """The stored side without the new side's own runs, where these are some of its."""
+    own = {(run.path, run.created_ns) for each in new.variants for run in each.runs}
+    kept = [
+        each._replace(runs=tuple(run for run in each.runs if (run.path, run.created_ns) not in own))
+        for each in stored.variants
+    ]
+    return stored._replace(variants=kept)
+
+
+def other_reference(own: Path, site: str) -> Path | None:
+    """The reference to hold another against where none is named: the newest other one of the site, else None."""
+    found: list[tuple[int, Path]] = []
+    for folder in reference_folders():
+        if folder.resolve() == own.resolve():
+            continue
+        try:
+            other = read_reference(folder)
+        except WorkError:
+            continue
+        if other.site == site:
+            found.append((other.created_ns, folder))
+    return max(found, default=(0, None))[1]

@@ -1,0 +1,77 @@
+"""Whether a variant's step moved, where each run counts once. Knows numbers, and no run on disk."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import Enum
+from math import log, log1p, sqrt
+from statistics import fmean, stdev
+from typing import NamedTuple
+
+from harness.analysis.change.effect import FEWEST_RUNS, Effect, Sample, effect
+
+USUAL_SHARE = 0.05  # a step that moved by less did not move
+
+
+class Moved(str, Enum):
+    """What may be said of the new runs' step."""
+
+    SAME = "same"
+    SLOWER = "slower"
+    FASTER = "faster"
+    UNKNOWN = "cannot tell"
+
+
+class Timed(NamedTuple):
+    """The verdict with its reason. ratio: new over stored, None without times; found: None of one run of each."""
+
+    moved: Moved
+    why: str
+    ratio: float | None
+    found: Effect | None
+
+
+def timed(stored_ns: Sequence[float], new_ns: Sequence[float], share: float = USUAL_SHARE) -> Timed:
+    """New runs against stored ones, one time > 0 per run.
+
+    It moved where the 95 % interval of the ratio lies beyond 1 and the ratio beyond 1 ± share; it is the same where the
+    whole interval lies within. One run is held against the spread of the other side's: the prediction interval of a
+    further run (Montgomery, Design and Analysis of Experiments, chapter 2).
+    """
+    if not stored_ns or not new_ns:
+        return Timed(Moved.UNKNOWN, "no step was measured", None, None)
+    found = effect(_samples(stored_ns), _samples(new_ns)) or _of_one_run(stored_ns, new_ns)
+    if found is None:
+        ratio = fmean(new_ns) / fmean(stored_ns)
+        return Timed(Moved.UNKNOWN, "one run of each cannot say how much the next one differs", ratio, None)
+    moved, why = _decided(found, share)
+    return Timed(moved, why, found.ratio, found)
+
+
+def _samples(values_ns: Sequence[float]) -> list[Sample]:
+    return [Sample(value) for value in values_ns]
+
+
+def _of_one_run(stored_ns: Sequence[float], new_ns: Sequence[float]) -> Effect | None:
+    stored, new = ([log(value) for value in side] for side in (stored_ns, new_ns))
+    many = max(stored, new, key=len)
+    if len(many) < FEWEST_RUNS:
+        return None
+    deviation = stdev(many)
+    error = deviation * sqrt(1 + 1 / len(many))
+    runs = (len(stored), len(new))
+    return Effect(fmean(new) - fmean(stored), error, len(many) - 1.0, deviation, runs, in_blocks=False)
+
+
+def _decided(found: Effect, share: float) -> tuple[Moved, str]:
+    low, high = found.log_ratio - found.reach, found.log_ratio + found.reach
+    limit, allowed = log1p(share), f"{100 * share:g} %"
+    if low > 0 and found.log_ratio > limit:
+        return Moved.SLOWER, f"beyond doubt, and most likely by more than {allowed}"
+    if high < 0 and found.log_ratio < -limit:
+        return Moved.FASTER, f"beyond doubt, and most likely by more than {allowed}"
+    if -limit < low and high < limit:
+        return Moved.SAME, f"it did not move by {allowed}, and these runs would have seen it"
+    seen = found.smallest_seen
+    few = "these runs are too few for how much one differs from the next"
+    return Moved.UNKNOWN, f"these runs see no change below {100 * seen:.0f} %" if seen < 1 else few
