@@ -54,6 +54,14 @@ def lesson(
         bool, typer.Option("--again", help="start both runs once more, as on a machine that is quiet now")
     ] = False,
     site: Annotated[str | None, typer.Option("--site", help="where to run, as for a launch")] = None,
+    reference: Annotated[
+        str | None,
+        typer.Option(
+            "--reference",
+            metavar="NAME",
+            help="the answer from stored runs, as when the queue is full; runs nothing",
+        ),
+    ] = None,
     as_json: JsonOption = False,
 ) -> int:
     """List the lessons, or do one: its question, its two runs (the missing ones are run), hints, the answer."""
@@ -63,6 +71,10 @@ def lesson(
 
     if again and run is False:
         raise RequestError("--again starts both runs and --no-run starts none: drop one")
+    if reference is not None:
+        from harness.cli.lesson_reference import answer_from
+
+        return answer_from(reference, name, hint, bool(again or run), as_json)
     here = choose_site(site).site
     if name is None:
         return _list([load_lesson(n) for n in lesson_names()], here, site, as_json)

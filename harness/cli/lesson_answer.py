@@ -1,42 +1,52 @@
-"""A lesson's answer from two runs: which relations hold, which do not, and what to do next. Starts no run."""
+"""A lesson's answer from two runs, or from two variants of a reference: which relations hold, which do not, and what to
+do next. Starts no run."""
 
 from __future__ import annotations
 
 import json
-import re
 from typing import TYPE_CHECKING
 
 from harness.analysis.metrics import metrics_by_name
 from harness.analysis.summary import Summary, Verdict
-from harness.format.format import metric_text, rate
 from harness.measure.stored import load_summary
-from harness.study.lessons import Lesson, Outcome, RelationResult, answers, lesson_command
+from harness.study.lesson_sides import Side, because, decide, numbers_text
+from harness.study.lessons import Lesson, Outcome, RelationResult, lesson_command
 
 if TYPE_CHECKING:
     from harness.run import Run
 
 MARK = {Outcome.HOLDS: "✓", Outcome.FAILS: "✗", Outcome.CANNOT_SHOW: "–"}
-METRIC = re.compile(r"[ab]\.\w+")
 
 
 def give_answer(lesson: Lesson, a: Run, b: Run, site: str | None, as_json: bool) -> None:
     """Print for every relation whether it holds between the two runs, and why; `site` is `--site` as given."""
-    first, second = (load_summary(str(run.path))[1] for run in (a, b))
-    on_gpu = all(d.device_kind != "cpu" for s in (first, second) for d in s.devices)
-    over_network = all(len(s.hosts) > 1 for s in (first, second))
-    decided = answers(lesson, metrics_by_name(first), metrics_by_name(second), on_gpu, over_network)
-    doubts = [*doubts_of(a.job_id, first), *doubts_of(b.job_id, second)]
+    sides = side_of(a), side_of(b)
+    decided = decide(lesson, *sides)
     if as_json:
-        row = {"lesson": lesson.name, "a": a.job_id, "b": b.job_id}
-        print(json.dumps(row | {"answers": [_as_row(one) for one in decided], "doubts": doubts}, indent=1))
+        print(json.dumps(as_document(lesson, sides, decided), indent=1))
         return
     print(f"{lesson.name}: {lesson.title} (a: {a.job_id}, b: {b.job_id})\n")
     for one in decided:
         print("\n".join(answer_lines(one)))
     compare = f"bash slurm.sh compare {a.job_id} {b.job_id}"
+    doubts = [doubt for side in sides for doubt in side.doubts]
     for line in what_to_do(decided, doubts, again(lesson, site), compare):
         print(line)
-    print(f"\n{lesson.here(cpu=not on_gpu).because}")
+    print(f"\n{because(lesson, *sides)}")
+
+
+def side_of(run: Run) -> Side:
+    """A run as a side. Raises RequestError: its summary cannot be read."""
+    s = load_summary(str(run.path))[1]
+    on_gpu = all(d.device_kind != "cpu" for d in s.devices)
+    return Side(run.job_id, metrics_by_name(s), on_gpu, len(s.hosts) > 1, doubts_of(run.job_id, s))
+
+
+def as_document(lesson: Lesson, sides: tuple[Side, Side], decided: list[RelationResult]) -> dict[str, object]:
+    """The answer as --json has it."""
+    row = {"lesson": lesson.name, "a": sides[0].name, "b": sides[1].name}
+    doubts = [doubt for side in sides for doubt in side.doubts]
+    return row | {"answers": [_as_row(one) for one in decided], "doubts": doubts}
 
 
 def doubts_of(run: str, summary: Summary) -> list[dict[str, str]]:
@@ -52,11 +62,7 @@ def again(lesson: Lesson, site: str | None) -> str:
 
 def answer_lines(one: RelationResult) -> list[str]:
     """A relation, its numbers with their units, and the reason where it does not hold."""
-    numbers = ", ".join(
-        f"{name} = {metric_text(name, value) if METRIC.fullmatch(name) else rate(value)}"
-        for name, value in one.numbers.items()
-    )
-    lines = [f"{MARK[one.outcome]} {one.relation.says}", f"    {numbers}"]
+    lines = [f"{MARK[one.outcome]} {one.relation.says}", f"    {numbers_text(one)}"]
     return lines if one.outcome is Outcome.HOLDS else [*lines, f"    {one.outcome.value}: {one.why}"]
 
 

@@ -1,4 +1,4 @@
-"""The step of the stored reference beside the run's own, in a sentence. Judges neither: one run of each is no sample."""
+"""The step of the stored reference beside the run's own, in a sentence. Judges neither: one run is no sample."""
 
 from __future__ import annotations
 

@@ -91,6 +91,6 @@ def _step(reference: Reference, variant: StoredVariant) -> ReferenceStep:
         variant=variant.name,
         site=reference.site,
         device_name=reference.environments[0].hardware.device,
-        runs=variant.runs,
+        run_count=variant.runs,
         step_ns=variant.step_ns or 0,
     )

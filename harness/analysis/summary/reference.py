@@ -15,5 +15,5 @@ class ReferenceStep(SummaryPart):
     variant: str
     site: str
     device_name: str
-    runs: int
+    run_count: int
     step_ns: int
