@@ -5,15 +5,18 @@ from __future__ import annotations
 import os
 from collections import defaultdict
 from pathlib import Path
+from typing import Literal
 
-from harness.common.errors import RequestError, WorkError
-from harness.experiment.exercises import Experiment
+from harness.common.errors import RequestError
 from harness.launch.argv import from_site, read_here
 from harness.measure.references import file_digest
-from harness.run import Part, Run, all_runs
+from harness.run import Run, part_of
+from harness.site.detection import visible_gpus
 from harness.site.site import Site
+from harness.study.campaign.series import runs_of
 from harness.study.reference.collect import Collected, collect
 from harness.study.reference.variants import VariantList
+from harness.traces.progress import OnProgress, silent
 
 
 def series_of(name: str) -> str:
@@ -22,29 +25,28 @@ def series_of(name: str) -> str:
 
 
 def recorded_runs(name: str) -> dict[str, list[Run]]:
-    """Variant -> its completed runs, in the order of their repeats; of one that was repeated the newest."""
+    """Variant -> its completed runs, in the order of their repeats; of one that was made twice the first."""
     found: dict[tuple[str, int], Run] = {}
-    for run in all_runs():
-        part = _part(run)
-        status = run.status()
-        if part and part.series == series_of(name) and status is not None and status.state == "completed":
-            found[part.point, part.repeat] = run
+    for run in runs_of(series_of(name)):
+        part, status = part_of(run), run.status()
+        if part is not None and status is not None and status.state == "completed":
+            found.setdefault((part.point, part.repeat), run)
     runs: dict[str, list[Run]] = defaultdict(list)
-    for (variant, _), run in sorted(found.items()):
+    for (variant, _), run in sorted(found.items(), key=lambda item: item[0]):
         runs[variant].append(run)
     return dict(runs)
 
 
-def _part(run: Run) -> Part | None:
-    try:
-        return run.record.part
-    except WorkError:
-        return None
-
-
-def collect_all(runs: dict[str, list[Run]], container: str | None) -> dict[str, list[Collected]]:
+def collect_all(
+    runs: dict[str, list[Run]], container: str | None, progress: OnProgress = silent
+) -> dict[str, list[Collected]]:
     """What a reference keeps of each run."""
-    return {variant: [collect(run, container) for run in of_variant] for variant, of_variant in runs.items()}
+    every = sum(map(len, runs.values()))
+    found: dict[str, list[Collected]] = {variant: [] for variant in runs}
+    for done, (variant, run) in enumerate(((v, r) for v, of_v in runs.items() for r in of_v), 1):
+        found[variant].append(collect(run, container))
+        progress(done, every)
+    return found
 
 
 def missing_variants(
@@ -74,9 +76,14 @@ def here(text: str) -> Path | None:
     return None if found.unset else Path(found.text)
 
 
-def same_kind(chosen: VariantList, device: str) -> None:
+def device_of(site: Site) -> Literal["cpu", "gpu"]:
+    """What runs at the site run on."""
+    cpu = site.device == "cpu" or (site.device == "auto" and not visible_gpus())
+    return "cpu" if cpu else "gpu"
+
+
+def same_kind(chosen: VariantList, kind: Literal["cpu", "gpu"]) -> None:
     """Raises RequestError: the list is about the other kind of device."""
-    kind = "cpu" if device == "cpu" else "gpu"
     if chosen.device != kind:
         words = {"cpu": "CPUs", "gpu": "GPUs"}
         other = "miniatures" if kind == "cpu" else "workshop"
@@ -84,8 +91,3 @@ def same_kind(chosen: VariantList, device: str) -> None:
             f"--list {chosen.name}: its runs are about {words[chosen.device]}, and this site has {words[kind]}: "
             f"use --list {other}"
         )
-
-
-def asked_of(experiment: Experiment) -> str:
-    """What tells two requests apart, as text."""
-    return experiment.model_dump_json()
