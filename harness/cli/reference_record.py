@@ -129,7 +129,9 @@ def _ask(recording: Recording, found: Ahead, yes: bool) -> None:
     if recording.runs_here or yes or not found.to_make:
         return
     if not sys.stdin.isatty():
-        raise RequestError(f"record submits {len(found.to_make)} runs at {recording.site.name}: add --yes")
+        raise RequestError(
+            f"{recording.name}: {len(found.to_make)} to submit at {recording.site.name}: add --yes"
+        )
     if not typer.confirm("submit?", err=True):
         raise RequestError("nothing was submitted")
 

@@ -1,0 +1,111 @@
+"""Runs on disk as a recording leaves them, with numbers that a test chooses; training takes minutes."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+from harness.analysis.summary import (
+    Collective,
+    CollectivePhase,
+    Device,
+    Finding,
+    Quality,
+    RankSteps,
+    RankTraining,
+    Steps,
+    Summary,
+    TraceSource,
+    Verdict,
+)
+from harness.experiment.exercises import Experiment, Training
+from harness.run import Part, Record, Run, Stage, Status
+from harness.site.site import load_site
+
+VERSIONS = {"python": "3.11.7", "torch": "2.13.0+cpu", "deepspeed": "0.19.8"}
+MODELS = {1: "tiny-llama", 2: "tiny-mistral", 3: "tiny-mistral"}
+
+
+def summary_of(experiment: Experiment, step_ms: float, **more: Any) -> Summary:
+    """A summary of two ranks. more: versions, all_reduce_bytes, doubts, device_kind, hosts, site, loading (share)."""
+    ns, loading = round(step_ms * 1e6), more.get("loading", 0.03)
+    resolved = experiment.model_dump(mode="json") | {
+        "gpus_per_node": 2,
+        "micro_batch_size": 2,
+        "seq_length": 192,
+    }
+    count, sent = more.get("all_reduce_count", 4), more.get("all_reduce_bytes", 4_000_000)
+    kind = more.get("device_kind", "cpu")
+    device = more.get("device", "AMD EPYC" if kind == "cpu" else "NVIDIA A100-SXM-64GB")
+    findings = [
+        Finding(severity=Verdict.DOUBTFUL, what=what, evidence="node1") for what in more.get("doubts", ())
+    ]
+    return Summary(
+        run={
+            "job_id": "1", "command": ["slurm.sh", "-e", "1"], "resolved": resolved, "site": {"name": more.get("site", "local")},
+            "user": "someone", "submit_host": "laptop-of-someone",
+        },
+        experiment=experiment,
+        quality=Quality(findings=findings),
+        world_size=2,
+        hosts=list(more.get("hosts", ("laptop-of-someone",))),
+        sources=[
+            TraceSource(path=f"/home/someone/runs/x/torch/rank{rank}.json.gz", tool="kineto", rank=rank)
+            for rank in range(2)
+        ],
+        steps=Steps(
+            source="ProfilerStep", found=5, counted=5,
+            per_rank=[RankSteps(rank=rank, durations_ns=[ns] * 5) for rank in range(2)],
+        ),
+        devices=[
+            Device(
+                rank=rank, device=0, name=device, source="x", device_kind=kind, gpu_events=9, kernels=9,
+                window_ns=5 * ns, compute_ns=3 * ns, communication_ns=ns, exposed_communication_ns=ns,
+                overlapped_communication_ns=0, memory_ns=0, exposed_memory_ns=0, idle_ns=ns,
+            )
+            for rank in range(2)
+        ],
+        collectives=[Collective(kind="all_reduce", count=count, ranks=2, bytes=sent, duration_ns=ns, mean_ns=ns)],
+        collective_phases=[
+            CollectivePhase(kind="all_reduce", phase="backward", count=10 * count, bytes=10 * sent, duration_ns=ns)
+        ],
+        training=[
+            RankTraining(
+                rank=rank, world_size=2, device=kind.replace("gpu", "cuda"), device_name=device,
+                model=MODELS.get(experiment.exercise), versions=more.get("versions", VERSIONS),
+                data_fraction=loading, last_loss=6.9, parameters=1_000_000, dtype="float32",
+                peak_memory_bytes=500_000_000,
+            )
+            for rank in range(2)
+        ],
+    )  # fmt: skip
+
+
+def made_run(
+    root: Path, experiment: Experiment, step_ms: float, part: Part | None = None, **more: Any
+) -> Run:
+    """A completed run of the local site with a summary and two traces; `more` as in `summary_of`."""
+    job_id = f"local-{len(list(root.glob('exercise_*/profiler/*'))) + 1}"
+    site = load_site(more.get("site", "local"))
+    summary = summary_of(experiment, step_ms, **more)
+    record = Record.model_validate(
+        {
+            "job_id": job_id, "backend": site.scheduler, "experiment": experiment.model_dump(),
+            "site": site.model_dump(), "job": {"experiment": (summary.run or {})["resolved"]}, "command": [],
+            "git": {"commit": more.get("commit", "0" * 40)}, "versions": {}, "user": "someone",
+            "submit_host": more.get("submit_host", "laptop-of-someone"), "created_ns": time.time_ns(),
+            "part": part.model_dump() if part else None,
+        }
+    )  # fmt: skip
+    with Stage(root / experiment.folder) as stage:
+        Run(stage.path).write_record(record)
+        run = stage.publish(f"run-{job_id}", job_id)
+    run.write_status(Status(state="completed", started_ns=1, ended_ns=2))
+    if isinstance(experiment, Training):
+        (run.path / "torch").mkdir()
+        for rank in range(2):
+            content = f"{job_id} rank {rank} ".encode() * 500
+            (run.path / "torch" / f"rank{rank}.json.gz").write_bytes(content)
+    run.summary.write_text(summary.model_dump_json(), encoding="utf-8")
+    return run

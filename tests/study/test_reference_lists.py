@@ -1,0 +1,98 @@
+"""A reference's list of variants is one file: it holds all slides and lessons, and a wrong one is a sentence."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from harness.common.errors import RequestError
+from harness.common.paths import ROOT
+from harness.experiment.exercises import Experiment
+from harness.site.site import Site, load_site
+from harness.study.lessons import fixed_fields, is_asked, lesson_names, load_lesson, open_fields
+from harness.study.reference.variants import VariantList, at_site, list_names, load_list
+
+SLIDES = yaml.safe_load((ROOT / "tests/golden/slides.yaml").read_text(encoding="utf-8"))["slides"]
+
+
+def test_there_is_a_list_for_gpus_and_one_for_cpus() -> None:
+    assert {name: load_list(name).device for name in list_names()} == {"workshop": "gpu", "miniatures": "cpu"}
+
+
+@pytest.mark.parametrize("command", [slide["command"] for slide in SLIDES])
+def test_every_command_of_the_slides_is_a_variant(command: str) -> None:
+    from harness.cli.command_line import declared, read_line
+    from harness.cli.launch import request_of
+
+    experiment, choice = request_of(read_line(["--site", "leonardo", *command.split()], declared()))
+    assert whole(experiment, choice.site) in [
+        whole(variant.asks, choice.site) for variant in load_list("workshop").variants
+    ]
+
+
+def whole(asked: Experiment, site: Site) -> Experiment:
+    """With the number of GPUs that the site has."""
+    known = at_site(asked, site.defaults)
+    return known.model_copy(update={"gpus_per_node": known.gpus_per_node or site.gpus.per_node})
+
+
+@pytest.mark.parametrize("lesson", lesson_names())
+@pytest.mark.parametrize("name", ["workshop", "miniatures"])
+def test_every_lesson_has_both_sides_and_they_agree_in_what_it_leaves_open(name: str, lesson: str) -> None:
+    found = load_list(name)
+    pair = load_lesson(lesson).pair(cpu=found.device == "cpu")
+    fixed = fixed_fields(pair)
+    of = [v for v in found.variants if lesson in v.lessons]
+    sides = [[v.asks for v in of if is_asked(v.asks, side, fixed)] for side in (pair.a, pair.b)]
+    assert any(open_fields(a, fixed) == open_fields(b, fixed) for a in sides[0] for b in sides[1])
+
+
+@pytest.mark.parametrize("site", ["leonardo", "marenostrum5", "local"])
+def test_a_variant_takes_a_sites_defaults_and_keeps_what_it_asks(site: str) -> None:
+    defaults = dict(load_site(site).defaults) | {"active_steps": 7}
+    by_name = {v.name: at_site(v.asks, defaults) for v in load_list("miniatures").variants}
+    assert by_name["ddp"].model_dump()["active_steps"] == 7
+    assert by_name["ddp-32-steps"].model_dump()["active_steps"] == 32
+
+
+GOOD = "name: own\ntitle: Own\ndevice: cpu\nvariants:\n"
+WRONG = {
+    "- {name: a, asks: {exercise: 1, nodez: 2}}": "variants.0.asks.1.nodez: Extra inputs are not permitted",
+    "- {name: a, ask: {exercise: 1}}": "variants.0.asks: Field required",
+    "- {name: a/b, asks: {exercise: 1}}": "variants.0.name: a name takes letters",
+    "- {name: a, asks: {exercise: 1, activation_checkpointing: true}}": "variant a: --activation-checkpointing needs",
+    "- {name: a, asks: {exercise: 1, faults: ['data-stall,ms=5']}}": "variant a: a reference has no faults",
+    "- {name: a, lessons: [1z], asks: {exercise: 1}}": "variant a: there is no lesson 1z",
+    "- {name: a, lessons: [2a], asks: {exercise: 1}}": "variant a: lesson 2a asks for another run",
+    "- {name: a, asks: {exercise: 1}}\n- {name: b, asks: {exercise: 1}}": "a and b ask for the same run",
+    "- {name: a, asks: {exercise: 1}}\n- {name: a, asks: {exercise: 2}}": "variant a stands there twice",
+    "- {name: a, name: b, asks: {exercise: 1}}": "is not valid YAML in line 5 (name stands there twice)",
+    "  []": "variants: Tuple should have at least 1 item",
+}
+
+
+@pytest.mark.parametrize("variants", WRONG)
+def test_what_is_wrong_with_a_list_is_one_sentence_with_its_place(variants: str, tmp_path: Path) -> None:
+    path = tmp_path / "own.yaml"
+    path.write_text(GOOD + variants, encoding="utf-8")
+    with pytest.raises(RequestError) as wrong:
+        load_list(str(path))
+    assert WRONG[variants] in str(wrong.value)
+    assert str(wrong.value).startswith(f"list of variants {path}: ")
+    assert "\n" not in str(wrong.value)
+
+
+def test_an_unknown_list_or_variant_names_the_nearest() -> None:
+    with pytest.raises(RequestError, match=r"there is no list 'workshp'.*did you mean workshop"):
+        load_list("workshp")
+    with pytest.raises(
+        RequestError, match="--only: the list miniatures has no variant 'zero33': did you mean zero3"
+    ):
+        load_list("miniatures").only(("zero33",))
+
+
+def test_only_keeps_the_lists_order() -> None:
+    chosen: VariantList = load_list("miniatures").only(("zero3", "ddp"))
+    assert [variant.name for variant in chosen.variants] == ["ddp", "zero3"]

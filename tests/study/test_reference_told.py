@@ -1,0 +1,309 @@
+"""What students get of a reference: a lesson's answer, the mention in their own report, and an archive."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import tarfile
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from harness.analysis.summary import ReferenceStep, Withheld
+from harness.cli.main import main
+from harness.experiment.base import Mystery
+from harness.experiment.exercises import DDP
+from harness.explain.answer import answer
+from harness.measure.matching import with_reference
+from tests.study.recorded_reference import plan, recorded, run_all
+from tests.study.reference_runs import summary_of
+
+ASKED = DDP(gpus_per_node=2)
+
+
+@pytest.fixture(autouse=True)
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("HARNESS_RUNS", str(tmp_path))
+    monkeypatch.delenv("HARNESS_REFERENCES", raising=False)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    monkeypatch.setattr("harness.measure.references.SHIPPED", tmp_path / "shipped")
+    return tmp_path
+
+
+def test_a_lesson_is_answered_from_a_reference_without_its_traces(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recorded(root)
+    for trace in root.glob("exercise_1_DDP/profiler/*/torch/*"):
+        trace.unlink()
+    assert main(["lesson", "1a", "--reference", "ref"]) == 0
+    said = capsys.readouterr().out
+    assert (
+        "These are the numbers of the reference ref, not of runs of yours: recorded on local (AMD EPYC)"
+        in said
+    )
+    assert said.count("✓") == 2
+    assert "a.step_ns = 100 ms, b.step_ns = 180 ms" in said
+
+
+def test_hints_come_before_the_answer(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    recorded(root)
+    assert main(["lesson", "1a", "--reference", "ref", "--hint"]) == 0
+    said = capsys.readouterr().out
+    assert "hint 1 of 3: " in said
+    assert "✓" not in said
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["2a", "--reference", "ref"], "--reference ref: has no two runs for lesson 2a; it answers 1a"),
+        (["1a", "--reference", "rfe"], "there is no reference 'rfe'; there are ref: did you mean ref?"),
+        (["--reference", "ref"], "--reference ref: say which lesson"),
+        (
+            ["1a", "--reference", "ref", "--again"],
+            "--reference answers from stored runs, and --run and --again start",
+        ),
+    ],
+)
+def test_a_lesson_that_the_reference_cannot_answer_is_a_sentence(
+    root: Path, capsys: pytest.CaptureFixture[str], words: list[str], sentence: str
+) -> None:
+    recorded(root)
+    assert main(["lesson", *words]) == 2
+    assert sentence in capsys.readouterr().err
+
+
+def test_a_runs_answer_mentions_the_reference_that_asked_for_the_same(root: Path) -> None:
+    recorded(root)
+    summary = with_reference(summary_of(ASKED, 130.0))
+    assert answer(summary).further[-1] == (
+        "The reference on local took 100 ms a step, yours 130 ms (variant plain of ref, AMD EPYC)."
+    )
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        DDP(gpus_per_node=2, mixed_precision=True),
+        DDP(gpus_per_node=2, faults=("data-stall,ms=5",)),
+        DDP(gpus_per_node=2, mystery=Mystery(level=1, commitment="0" * 64, sealed="x")),
+    ],
+)
+def test_no_reference_is_mentioned_for_another_request_nor_for_what_is_slow_on_purpose(
+    root: Path, asked: DDP
+) -> None:
+    recorded(root)
+    assert with_reference(summary_of(asked, 130.0)).reference is None
+
+
+def test_a_gpu_is_not_held_against_a_cpu(root: Path) -> None:
+    recorded(root)
+    assert with_reference(summary_of(ASKED, 130.0, device_kind="gpu")).reference is None
+
+
+def test_a_setting_that_changes_nothing_that_is_measured_may_differ(root: Path) -> None:
+    recorded(root)
+    assert (
+        with_reference(summary_of(DDP(gpus_per_node=2, nsys2prv=True, seed=5), 130.0)).reference is not None
+    )
+
+
+def test_of_several_references_that_of_the_same_site_is_mentioned_else_the_newest(root: Path) -> None:
+    recorded(root, "here")
+    recorded(root, "there", factor=2.0)
+    index = root / "references" / "there" / "reference.json"
+    index.write_text(re.sub(r'^ "site": "local"', ' "site": "leonardo"', index.read_text(), flags=re.M))
+    names = {site: found.name for site in ("local", "leonardo", "jupiter")
+             if (found := with_reference(summary_of(ASKED, 130.0, site=site)).reference)}  # fmt: skip
+    assert names == {"local": "here", "leonardo": "there", "jupiter": "there"}
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"name": 3}', " " * 1_100_000])
+def test_a_damaged_reference_breaks_no_report(root: Path, content: str) -> None:
+    (recorded(root).folder / "reference.json").write_text(content, encoding="utf-8")
+    assert with_reference(summary_of(ASKED, 130.0)).reference is None
+
+
+def test_a_hidden_diagnosis_hides_the_mention(root: Path) -> None:
+    step = ReferenceStep(name="r", variant="v", site="s", device_name="d", run_count=1, step_ns=1)
+    summary = summary_of(ASKED, 130.0).model_copy(update={"reference": step})
+    withheld = summary.quality.model_copy(
+        update={"withheld": [Withheld(field="findings", reason="a mystery")]}
+    )
+    assert answer(summary.model_copy(update={"quality": withheld})).further == []
+
+
+class Links(HTMLParser):
+    """Every address that a page names."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.found: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found += [value or "" for name, value in attrs if name in ("href", "src")]
+
+
+def package(root: Path, *flags: str) -> Path:
+    """The archive of a reference whose runs have pages."""
+    for run in root.glob("exercise_1_DDP/profiler/*"):
+        (run / "report.html").write_text(f"<title>{run.name}</title>", encoding="utf-8")
+    file = root / f"out{len(list(root.glob('out*')))}.tar.gz"
+    assert main(["reference", "package", "ref", "-o", str(file), *flags]) == 0
+    return file
+
+
+def test_an_archive_holds_reports_traces_numbers_and_an_index_and_names_no_owner(root: Path) -> None:
+    recorded(root)
+    with tarfile.open(package(root)) as archive:
+        entries = archive.getmembers()
+    names = [entry.name for entry in entries]
+    assert names == sorted(names)
+    assert {"ref/index.html", "ref/lessons/1a.html", "ref/reference.json", "ref/variants/plain.json"} <= {
+        *names
+    }
+    assert {"ref/runs/slow/4/report.html", "ref/runs/slow/4/torch/rank1.json.gz"} <= {*names}
+    assert {(e.uid, e.gid, e.uname, e.gname, e.mode) for e in entries} == {(0, 0, "", "", 0o644)}
+
+
+def test_the_same_reference_gives_the_same_bytes(root: Path) -> None:
+    recorded(root)
+    assert len({hashlib.sha256(package(root).read_bytes()).hexdigest() for _ in range(2)}) == 1
+
+
+def test_no_traces_leaves_the_traces_out(root: Path) -> None:
+    recorded(root)
+    with tarfile.open(package(root, "--no-traces")) as archive:
+        assert not [name for name in archive.getnames() if "/torch/" in name]
+
+
+def test_every_link_of_an_archive_leads_to_one_of_its_files(root: Path) -> None:
+    recorded(root)
+    with tarfile.open(package(root)) as archive:
+        archive.extractall(root / "opened", filter="data")
+    pages = [*(root / "opened/ref").glob("*.html"), *(root / "opened/ref/lessons").glob("*.html")]
+    assert len(pages) == 2
+    for page in pages:
+        text = page.read_text(encoding="utf-8")
+        assert "//" not in re.sub(r"/\*.*?\*/", "", text, flags=re.S), "an address outside"
+        found = Links(text).found
+        assert found
+        for link in found:
+            path, _, anchor = link.partition("#")
+            target = (page.parent / path).resolve() if path else page
+            assert target.is_file(), link
+            assert not anchor or f'id="{anchor}"' in target.read_text(encoding="utf-8"), link
+
+
+def test_the_index_asks_each_lesson_and_does_not_answer_it(root: Path) -> None:
+    recorded(root)
+    with tarfile.open(package(root)) as archive:
+        index, lesson = (
+            archive.extractfile(f"ref/{name}").read().decode()
+            for name in ("index.html", "lessons/1a.html")  # type: ignore[union-attr]
+        )
+    assert "1a: Is the GPU waiting for data?" in index
+    assert "bash slurm.sh -e 1 -g 2 -- --slow-dataloading" in index
+    assert "✓" not in index
+    assert lesson.count("✓") == 2
+
+
+def test_summaries_in_an_archive_name_no_person(root: Path) -> None:
+    recorded(root)
+    with tarfile.open(package(root)) as archive:
+        texts = [
+            archive.extractfile(name).read().decode()  # type: ignore[union-attr]
+            for name in archive.getnames()
+            if name.endswith((".json", ".html"))
+        ]
+    assert [text for text in texts if '"user"' in text or "/home/" in text or str(root) in text] == []
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("out.zip", "an archive's name ends with .tar.gz"),
+        ("taken.tar.gz", "is there already, and nothing is overwritten"),
+        ("no/out.tar.gz", "there is no folder"),
+    ],
+)
+def test_an_archive_goes_to_a_new_file_of_an_existing_folder(
+    root: Path, capsys: pytest.CaptureFixture[str], name: str, sentence: str
+) -> None:
+    recorded(root)
+    (root / "taken.tar.gz").write_text("mine")
+    assert main(["reference", "package", "ref", "-o", str(root / name)]) == 2
+    assert sentence in capsys.readouterr().err
+    assert (root / "taken.tar.gz").read_text() == "mine"
+
+
+def test_an_archive_without_the_runs_says_what_it_lacks(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import shutil
+
+    recorded(root)
+    shutil.rmtree(root / "exercise_1_DDP")
+    assert main(["reference", "package", "ref", "-o", str(root / "o.tgz")]) == 0
+    assert "plain: without a report: its run is not on this machine" in capsys.readouterr().err
+
+
+def test_a_recording_says_what_it_would_run_and_writes_nothing(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan(root)
+    words = [
+        "--list",
+        str(root / "two.yaml"),
+        "--name",
+        "x",
+        "--repeats",
+        "2",
+        "--site",
+        "local",
+        "--dry-run",
+    ]
+    before = sorted(root.rglob("*"))
+    assert main(["reference", "record", *words]) == 0
+    said = capsys.readouterr().out
+    assert said.startswith("x at local: 4 runs, 4 to make\n")
+    assert "slurm.sh -e 1 -g 2 -- --slow-dataloading" in said
+    assert sorted(root.rglob("*")) == before
+
+
+def test_a_recording_whose_runs_are_done_is_only_kept(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run_all(root, plan(root, "x", repeats=2))
+    words = ["--list", str(root / "two.yaml"), "--name", "x", "--repeats", "2", "--site", "local"]
+    assert main(["reference", "record", *words]) == 0
+    assert "x: 4 runs of 2 variants are kept in" in capsys.readouterr().out
+    assert main(["reference", "record", *words]) == 2
+    assert "and none is overwritten: give another name" in capsys.readouterr().err
+
+
+def test_a_recording_on_a_cluster_is_asked_about_first(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["reference", "record", "--site", "leonardo", "--name", "x", "--only", "ddp"]) == 2
+    assert "x: 1 to submit at leonardo: add --yes" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (
+            ["--list", "workshop", "--site", "local"],
+            "its runs are about GPUs, and this site has CPUs: use --list mini",
+        ),
+        (["--site", "local", "--max-parallel", "2"], "runs on this machine would slow each other down"),
+        (["--name", "a b", "--site", "local"], "--name a b"),
+        (["--list", "nosuch"], "there is no list 'nosuch'"),
+    ],
+)
+def test_a_recording_that_cannot_be_is_a_sentence(
+    capsys: pytest.CaptureFixture[str], words: list[str], sentence: str
+) -> None:
+    assert main(["reference", "record", "--dry-run", *words]) == 2
+    assert sentence in capsys.readouterr().err
