@@ -7,7 +7,8 @@
 #
 # HARNESS_PYTHON    the Python to make .venv with       HARNESS_PIP_ARGS  options for pip (mirrors, other wheels)
 # HARNESS_VENV      another place for .venv             HARNESS_SITE      the site, as --site
-# HARNESS_RUNS      another place for the runs          Where many share this checkout: configs/course.env sets them.
+# HARNESS_RUNS      another place for the runs          HARNESS_REFERENCES  another place for recorded references
+# Where many share this checkout, configs/course.env sets them.
 #
 # When .venv is complete, a start compares two texts and executes Python: students call this a hundred times a day on
 # login nodes. Everything slower is in scripts/door. docs/decisions/002-door.md gives the reasons.

@@ -52,6 +52,9 @@ def command(
     retry_failed: Annotated[
         bool, typer.Option("--retry-failed", help="also runs that failed before")
     ] = False,
+    no_traces: Annotated[
+        bool, typer.Option("--no-traces", help="keep numbers alone: no checksums of traces, no copies")
+    ] = False,
     yes: Annotated[bool, typer.Option("--yes", help="do not ask before submitting")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="say what would run, and do nothing")] = False,
     as_json: JsonOption = False,
@@ -73,7 +76,7 @@ def command(
     _ask(recording, found, yes)
     most = 1 if recording.runs_here else max_parallel or USUAL_PARALLEL
     outcome = _made(recording, Limits(most, max_gpu_hours, retry_failed), found)
-    return _keep(recording, outcome, as_json)
+    return _keep(recording, outcome, not no_traces, as_json)
 
 
 def _recording(
@@ -155,14 +158,14 @@ def _tell(change: Change, of: int) -> None:
     print(f"{change.counts['done']} of {of} done; {change.slot} {change.what}{run}{note}", file=sys.stderr)
 
 
-def _keep(recording: Recording, outcome: Outcome, as_json: bool) -> int:
+def _keep(recording: Recording, outcome: Outcome, traces: bool, as_json: bool) -> int:
     from harness.study.reference.record import keep
     from harness.traces.progress import Progress
 
     if outcome.stopped:
         print(outcome.stopped, file=sys.stderr)
     with Progress("keeping", unit="runs") as progress:
-        kept = keep(recording, progress)
+        kept = keep(recording, traces, progress)
     whole = kept.reference.complete
     if as_json:
         shown = {"name": kept.reference.name, "folder": str(kept.folder), "complete": whole}

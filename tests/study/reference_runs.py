@@ -43,8 +43,8 @@ def summary_of(experiment: Experiment, step_ms: float, **more: Any) -> Summary:
     ]
     return Summary(
         run={
-            "job_id": "1", "command": ["slurm.sh", "-e", "1"], "resolved": resolved, "site": {"name": more.get("site", "local")},
-            "user": "someone", "submit_host": "laptop-of-someone",
+            "job_id": "1", "command": ["slurm.sh", "-e", "1"], "resolved": resolved,
+            "site": {"name": more.get("site", "local")}, "user": "someone", "submit_host": "laptop-of-someone",
         },
         experiment=experiment,
         quality=Quality(findings=findings),

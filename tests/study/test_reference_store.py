@@ -142,6 +142,13 @@ def test_a_sites_folder_for_traces_gets_whole_runs_and_the_name_of_the_folder_st
     ]
 
 
+def test_without_traces_numbers_alone_are_kept(root: Path) -> None:
+    recording = plan(root)
+    run_all(root, recording)
+    kept = keep(recording, traces=False)
+    assert "sha256" not in variant_file(kept.folder, "plain").read_text(encoding="utf-8")
+
+
 def test_show_lists_and_shows(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from harness.cli.main import main
 

@@ -40,8 +40,10 @@ class Collected(NamedTuple):
     compared: Settings
 
 
-def collect(run: Run, container: str | None = None) -> Collected:
-    """What a reference keeps of a completed run. container: sha256 of the image that it ran in, where it is known.
+def collect(run: Run, container: str | None = None, traces: bool = True) -> Collected:
+    """What a reference keeps of a completed run.
+
+    container: sha256 of the image that it ran in, where it is known. traces: keep their sizes and checksums.
 
     Raises:
         WorkError: the run left neither steps nor anything else that was measured.
@@ -58,7 +60,7 @@ def collect(run: Run, container: str | None = None) -> Collected:
         metrics=metrics,
         steps_ns=_steps(step_durations_ns(summary)),
         doubts=_doubts(summary),
-        traces=tuple(_stored_traces(run)),
+        traces=tuple(_stored_traces(run)) if traces else (),
     )
     return Collected(
         stored,

@@ -38,13 +38,13 @@ def recorded_runs(name: str) -> dict[str, list[Run]]:
 
 
 def collect_all(
-    runs: dict[str, list[Run]], container: str | None, progress: OnProgress = silent
+    runs: dict[str, list[Run]], container: str | None, traces: bool = True, progress: OnProgress = silent
 ) -> dict[str, list[Collected]]:
-    """What a reference keeps of each run."""
+    """What a reference keeps of each run. container, traces: as in `collect`."""
     every = sum(map(len, runs.values()))
     found: dict[str, list[Collected]] = {variant: [] for variant in runs}
     for done, (variant, run) in enumerate(((v, r) for v, of_v in runs.items() for r in of_v), 1):
-        found[variant].append(collect(run, container))
+        found[variant].append(collect(run, container, traces))
         progress(done, every)
     return found
 

@@ -115,8 +115,11 @@ def make_runs(recording: Recording, limits: Limits, tell: Callable[[Change], Non
     return carry_out(series_of(recording.name), recording.tasks, limits, tell)
 
 
-def keep(recording: Recording, progress: OnProgress = silent) -> Kept:
-    """Store what was run so far; a reference with less is replaced. progress: called with runs done and in all.
+def keep(recording: Recording, traces: bool = True, progress: OnProgress = silent) -> Kept:
+    """Store what was run so far; a reference with less is replaced.
+
+    traces: also the traces' checksums, and copies of the runs where the site names a folder for them. progress: called
+    with runs done and in all.
 
     Raises:
         WorkError: no run completed, or nothing was measured of one.
@@ -127,8 +130,9 @@ def keep(recording: Recording, progress: OnProgress = silent) -> Kept:
     runs = {variant: found for variant, found in runs.items() if variant in known}
     lacking = missing_variants(recording.whole, recording.chosen, runs, recording.repeats)
     every: list[Run] = [run for found in runs.values() for run in found]
-    keep_runs(every, recording.name, recording.site)
-    collected = collect_all(runs, image_digest(recording.site), progress)
-    place = recording.site.reference_traces
+    place = recording.site.reference_traces if traces else None
+    if traces:
+        keep_runs(every, recording.name, recording.site)
+    collected = collect_all(runs, image_digest(recording.site), traces, progress)
     head, stored = assemble(recording.name, recording.whole, collected, lacking, place)
     return Kept(write_reference(head, stored), head)
