@@ -29,6 +29,10 @@ def reference(words: list[str]) -> int:
         hint = f": did you mean {near}?" if near else f": there are {', '.join(PARTS)}"
         raise RequestError(f"reference: there is no part {words[0]!r}{hint}")
     module, _ = PARTS[words[0]]
+    if words[0] == "record":  # it takes the flags of a launch
+        from harness.cli.reference_record import record
+
+        return record(words[1:])
     return run_command(f"reference {words[0]}", import_module(module).command, words[1:])
 
 

@@ -3,191 +3,178 @@
 from __future__ import annotations
 
 import json
-import os
 import shlex
 import sys
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from harness.cli.options import JsonOption
+from harness.cli.campaign import (
+    Plan,
+    Wanted,
+    Words,
+    closing_lines,
+    confirmed,
+    help_lines,
+    limits_of,
+    make,
+    plan_lines,
+    plan_of,
+    read_words,
+    state_lines,
+    state_rows,
+)
+from harness.cli.command_line import Declared
 from harness.common.errors import RequestError
 from harness.common.paths import PROGRAM
 
 if TYPE_CHECKING:
-    from harness.study.campaign.drive import Change, Limits, Outcome
-    from harness.study.reference.record import Ahead, Kept, Recording
+    from harness.site.detection import SiteChoice
+    from harness.study.campaign.drive import Outcome
+    from harness.study.reference.record import Kept, Recording
+
+FURTHER = (
+    Declared(
+        ("--list",), True, "the variants: workshop, miniatures or a file [by whether the site has GPUs]"
+    ),
+    Declared(("--only",), True, "these variants alone: NAME,NAME…"),
+    Declared(("--repeats",), True, "runs of each variant [1]; check needs 4 to judge times"),
+    Declared(("--no-traces",), False, "keep numbers alone: no checksums of traces, no copies"),
+)
+MOST_REPEATS = 64
+_NOT_HERE = {"csv": "--csv", "png": "--png"}
 
 
-def command(
-    *,
-    site: Annotated[str | None, typer.Option("--site", help="where to run, as for a launch")] = None,
-    name: Annotated[
-        str | None, typer.Option("--name", metavar="N", help="of the reference [the list's and the site's]")
-    ] = None,
-    list_: Annotated[
-        str | None,
-        typer.Option(
-            "--list", metavar="NAME|FILE", help="the variants [with GPUs workshop, without miniatures]"
-        ),
-    ] = None,
-    only: Annotated[
-        list[str] | None, typer.Option("--only", metavar="VARIANT", help="this one alone; repeat for more")
-    ] = None,
-    repeats: Annotated[
-        int, typer.Option("--repeats", metavar="R", min=1, max=64, help="runs of each variant")
-    ] = 1,
-    max_gpu_hours: Annotated[
-        float | None,
-        typer.Option(
-            "--max-gpu-hours",
-            metavar="H",
-            min=0.0,
-            help="stop before so much is used, with earlier runs",
-        ),
-    ] = None,
-    max_parallel: Annotated[
-        int | None, typer.Option("--max-parallel", metavar="N", min=1, help="runs at a time on a cluster [4]")
-    ] = None,
-    retry_failed: Annotated[
-        bool, typer.Option("--retry-failed", help="also runs that failed before")
-    ] = False,
-    no_traces: Annotated[
-        bool, typer.Option("--no-traces", help="keep numbers alone: no checksums of traces, no copies")
-    ] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="do not ask before submitting")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="say what would run, and do nothing")] = False,
-    as_json: JsonOption = False,
-) -> int:
-    """Run every variant of a list, and keep their numbers, traces' checksums and environment as a reference. Asked for
-    again, it goes on where it ended."""
-    from harness.study.campaign.drive import Limits
-    from harness.study.reference.record import USUAL_PARALLEL, ahead
+def record(words: list[str]) -> int:
+    """Run what is missing of a list and keep it, or say what would run; returns the exit code.
 
-    recording = _recording(site, name, list_, only or [], repeats)
-    if recording.runs_here and max_parallel not in (None, 1):
-        raise RequestError(
-            f"--max-parallel {max_parallel}: runs on this machine would slow each other down: drop it"
+    Raises:
+        RequestError: a sentence for each thing that is wrong.
+    """
+    if {"-h", "--help"} & set(words):
+        print(_help())
+        return 0
+    asked = read_words(words, "reference record", FURTHER)
+    wanted = asked.wanted
+    recording = _recording(asked)
+    limits = limits_of(wanted, recording.tasks)
+    if recording.runs_here and limits.most_at_once > 1:
+        raise RequestError("--max-parallel: runs on this machine would slow each other down: drop it")
+    plan = plan_of(recording.series, recording.tasks, limits)
+    if not wanted.json:
+        print(
+            f"reference {recording.name}, list {recording.whole.name}, at site {recording.site.name}",
+            file=sys.stderr,
         )
-    found = ahead(recording, retry_failed)
-    if dry_run:
-        return _dry(recording, found, as_json)
-    _say_ahead(recording, found)
-    _ask(recording, found, yes)
-    most = 1 if recording.runs_here else max_parallel or USUAL_PARALLEL
-    outcome = _made(recording, Limits(most, max_gpu_hours, retry_failed), found)
-    return _keep(recording, outcome, not no_traces, as_json)
+        print("\n".join(plan_lines(plan)), file=sys.stderr)
+    if wanted.dry_run or wanted.status:
+        return _show(recording, plan, wanted)
+    return _run(recording, plan, asked)
 
 
-def _recording(
-    site: str | None, name: str | None, list_: str | None, only: list[str], repeats: int
-) -> Recording:
-    from harness.site.detection import choose_site
+def _help() -> str:
+    left_out = tuple(_NOT_HERE.values())
+    lines = [line for line in help_lines(FURTHER) if not line.strip().startswith(left_out)]
+    return "\n".join(
+        [
+            "Usage: slurm.sh reference record [FLAGS]",
+            "",
+            *lines,
+            "",
+            "The same command again goes on where it stopped: what is done is not repeated. docs/references.md.",
+        ]
+    )
+
+
+def _recording(asked: Words) -> Recording:
     from harness.study.reference.gather import device_of
     from harness.study.reference.record import plan_recording
 
-    choice = choose_site(site)
-    print(f"site: {choice.site.name} ({choice.reason})", file=sys.stderr)
-    given = list_ or ("miniatures" if device_of(choice.site) == "cpu" else "workshop")
-    return plan_recording(name, given, only, repeats, choice.site)
+    wanted, further = asked.wanted, asked.further
+    if unused := [flag for name, flag in _NOT_HERE.items() if getattr(wanted, name) is not None]:
+        raise RequestError(f"{unused[0]}: a reference is shown by {PROGRAM} reference show: drop it")
+    choice = _site(asked)
+    given = further.get("--list") or ("miniatures" if device_of(choice.site) == "cpu" else "workshop")
+    only = [name for name in further.get("--only", "").split(",") if name]
+    return plan_recording(wanted.name, given, only, _repeats(further.get("--repeats", "1")), choice.site)
 
 
-def _dry(recording: Recording, found: Ahead, as_json: bool) -> int:
-    from harness.study.campaign.budget import hours
+def _repeats(word: str) -> int:
+    if word.isascii() and word.isdigit() and 1 <= int(word) <= MOST_REPEATS:
+        return int(word)
+    raise RequestError(f"--repeats: got {word!r}, takes a whole number from 1 to {MOST_REPEATS}")
 
-    rows = [{"variant": each.point.key, "repeat": each.point.repeat, "command": shlex.join(each.point.command),
-             "devices": each.devices} for each in found.to_make]  # fmt: skip
-    if as_json:
-        worst = found.cost.worst_ns / 3.6e12
-        head = {"name": recording.name, "site": recording.site.name, "runs": found.runs, "done": found.done}
-        print(json.dumps(head | {"to_make": rows, "worst_device_hours": worst}, indent=1))
-        return 0
-    print(f"{recording.name} at {recording.site.name}: {_counts(found)}")
-    width = max((len(str(row["variant"])) for row in rows), default=0)
-    for row in rows:
-        if row["repeat"] == 0 or found.done:
-            print(f"  {row['variant']!s:<{width}}  {row['command']}")
-    print(f"at most {hours(found.cost.worst_ns)} device hours, if every run takes its time limit")
+
+def _site(asked: Words) -> SiteChoice:
+    """The site with the flags of a launch that change it. Raises RequestError: a flag is of the experiment."""
+    from harness.experiment.options import options_of
+    from harness.site.detection import SiteChoice, choose_site
+    from harness.site.site import Site, override
+
+    fields = {name: option.field for option in options_of(Site) for name in option.flag.names}
+    if foreign := [name for name in asked.launch if name not in fields]:
+        raise RequestError(f"{foreign[0]}: the list says what runs: write a list of your own, or drop it")
+    choice = choose_site(asked.wanted.site)
+    changes: dict[str, Any] = {fields[name]: value for name, value in asked.launch.items()}
+    return SiteChoice(site=override(choice.site, changes), reason=choice.reason)
+
+
+def _show(recording: Recording, plan: Plan, wanted: Wanted) -> int:
+    if wanted.json:
+        head = {"name": recording.name, "site": recording.site.name, "list": recording.list_given}
+        print(json.dumps(head | {"runs": state_rows(plan), "device_ns": plan.estimate._asdict()}, indent=1))
+    elif wanted.dry_run:
+        rows = {task.point.key: shlex.join(task.point.command) for task in plan.to_make}
+        width = max(map(len, rows), default=0)
+        print("\n".join(f"{name:<{width}}  {command}" for name, command in rows.items()))
+    else:
+        print("\n".join(state_lines(plan)))
     return 0
 
 
-def _counts(found: Ahead) -> str:
-    done = f", {found.done} of them done" if found.done else ""
-    return f"{found.runs} runs{done}, {len(found.to_make)} to make"
+def _run(recording: Recording, plan: Plan, asked: Words) -> int:
+    from harness.study.campaign.drive import Outcome
+
+    again = _again(recording)
+    outcome = Outcome(list(plan.places))
+    if plan.to_make or any(place.stands == "running" for place in plan.places):
+        if plan.to_make and not confirmed(plan, asked.wanted):
+            print("nothing was started", file=sys.stderr)
+            return 0
+        outcome = make(plan, again)
+    for line in closing_lines(outcome, again):
+        print(line, file=sys.stderr)
+    return _keep(recording, outcome, asked)
 
 
-def _say_ahead(recording: Recording, found: Ahead) -> None:
-    from harness.study.campaign.budget import hours
-
-    text = f"{recording.name}: {_counts(found)}"
-    if not recording.runs_here and found.to_make:
-        text += f"; at most {hours(found.cost.worst_ns)} GPU hours, if each takes its time limit"
-        if found.cost.expected_ns is not None:
-            text += f"; about {hours(found.cost.expected_ns)}, as those that are done"
-    print(text, file=sys.stderr)
-
-
-def _ask(recording: Recording, found: Ahead, yes: bool) -> None:
-    """Runs on a cluster cost the account, so a person is asked. Raises RequestError: there is nobody to ask."""
-    if recording.runs_here or yes or not found.to_make:
-        return
-    if not sys.stdin.isatty():
-        raise RequestError(
-            f"{recording.name}: {len(found.to_make)} to submit at {recording.site.name}: add --yes"
-        )
-    if not typer.confirm("submit?", err=True):
-        raise RequestError("nothing was submitted")
-
-
-def _made(recording: Recording, limits: Limits, found: Ahead) -> Outcome:
-    from harness.launch.check import require_training
-    from harness.study.reference.record import make_runs
-
-    for task in found.to_make[:1]:
-        require_training(task.prepared.job, os.environ)
-    try:
-        return make_runs(recording, limits, lambda change: _tell(change, found.runs))
-    except KeyboardInterrupt:
-        print(f"its runs are kept, and this goes on: {_again(recording)}", file=sys.stderr)
-        raise
-
-
-def _tell(change: Change, of: int) -> None:
-    run = f": {change.run.job_id}" if change.run else ""
-    note = f" ({change.note})" if change.note else ""
-    print(f"{change.counts['done']} of {of} done; {change.slot} {change.what}{run}{note}", file=sys.stderr)
-
-
-def _keep(recording: Recording, outcome: Outcome, traces: bool, as_json: bool) -> int:
+def _keep(recording: Recording, outcome: Outcome, asked: Words) -> int:
     from harness.study.reference.record import keep
     from harness.traces.progress import Progress
 
-    if outcome.stopped:
-        print(outcome.stopped, file=sys.stderr)
     with Progress("keeping", unit="runs") as progress:
-        kept = keep(recording, traces, progress)
-    whole = kept.reference.complete
-    if as_json:
-        shown = {"name": kept.reference.name, "folder": str(kept.folder), "complete": whole}
-        variants = [each.name for each in kept.reference.variants]
-        print(json.dumps(shown | {"variants": variants, "missing": kept.reference.missing}, indent=1))
+        kept = keep(recording, "--no-traces" not in asked.further, progress)
+    found = kept.reference
+    if asked.wanted.json:
+        shown = {"name": found.name, "folder": str(kept.folder), "complete": found.complete}
+        variants = [each.name for each in found.variants]
+        print(json.dumps(shown | {"variants": variants, "missing": found.missing}, indent=1))
     else:
         print("\n".join(_kept_lines(recording, kept)))
-    asked = {variant.name for variant in recording.chosen.variants}
-    return int(bool(asked & kept.reference.missing.keys()))
+    return 0 if outcome.complete else 1
 
 
 def _kept_lines(recording: Recording, kept: Kept) -> list[str]:
     found = kept.reference
     runs = sum(each.runs for each in found.variants)
-    lines = [f"{found.name}: {runs} runs of {len(found.variants)} variants are kept in {kept.folder}"]
-    lines += [f"missing: {name}: {why}" for name, why in found.missing.items()]
+    what = f"{_counted(runs, 'run')} of {_counted(len(found.variants), 'variant')}"
+    lines = [f"{found.name}: kept {what} in {kept.folder}"]
+    lines += found.missing_lines()
     if not found.complete:
         lines.append(f"this goes on: {_again(recording)}")
-    lines.append(
-        f"next: {PROGRAM} reference show {found.name} · {PROGRAM} reference package {found.name} -o FILE.tar.gz"
-    )
-    return lines
+    show, package = (f"{PROGRAM} reference {part} {found.name}" for part in ("show", "package"))
+    return [*lines, f"next: {show} · {package} -o {found.name}.tar.gz"]
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}{'s' * (number != 1)}"
 
 
 def _again(recording: Recording) -> str:

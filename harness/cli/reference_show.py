@@ -87,7 +87,7 @@ def _shown(found: Reference, folder: Path, table: list[Row]) -> list[str]:
         "",
         "Medians over the runs. exposed: communication with nothing computed meanwhile, share of the time.",
     ]
-    lines += [f"missing: {name}: {why}" for name, why in found.missing.items()]
+    lines += found.missing_lines()
     again = f"{PROGRAM} reference record --name {found.name}"
     return [*lines, *([] if found.complete else [f"next: {again} goes on with what is missing"])]
 

@@ -124,6 +124,14 @@ class Reference(StoredPart):
         """Whether every variant of its list has its runs."""
         return not self.missing
 
+    def missing_lines(self) -> list[str]:
+        """What it lacks, a line for each reason."""
+        reasons = dict.fromkeys(self.missing.values())
+        return [
+            f"missing: {', '.join(name for name, why in self.missing.items() if why == reason)}: {reason}"
+            for reason in reasons
+        ]
+
 
 Stored = TypeVar("Stored", bound=StoredPart)
 

@@ -268,9 +268,9 @@ def test_a_recording_says_what_it_would_run_and_writes_nothing(
     ]
     before = sorted(root.rglob("*"))
     assert main(["reference", "record", *words]) == 0
-    said = capsys.readouterr().out
-    assert said.startswith("x at local: 4 runs, 4 to make\n")
-    assert "slurm.sh -e 1 -g 2 -- --slow-dataloading" in said
+    told = capsys.readouterr()
+    assert "reference x, list two, at site local\n  4 runs: 0 done · 4 to do\n" in told.err
+    assert told.out == "plain  slurm.sh -e 1 -g 2\nslow   slurm.sh -e 1 -g 2 -- --slow-dataloading\n"
     assert sorted(root.rglob("*")) == before
 
 
@@ -278,7 +278,7 @@ def test_a_recording_whose_runs_are_done_is_only_kept(root: Path, capsys: pytest
     run_all(root, plan(root, "x", repeats=2))
     words = ["--list", str(root / "two.yaml"), "--name", "x", "--repeats", "2", "--site", "local"]
     assert main(["reference", "record", *words]) == 0
-    assert "x: 4 runs of 2 variants are kept in" in capsys.readouterr().out
+    assert "x: kept 4 runs of 2 variants in" in capsys.readouterr().out
     assert main(["reference", "record", *words]) == 2
     assert "and none is overwritten: give another name" in capsys.readouterr().err
 
@@ -286,8 +286,9 @@ def test_a_recording_whose_runs_are_done_is_only_kept(root: Path, capsys: pytest
 def test_a_recording_on_a_cluster_is_asked_about_first(
     root: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["reference", "record", "--site", "leonardo", "--name", "x", "--only", "ddp"]) == 2
-    assert "x: 1 to submit at leonardo: add --yes" in capsys.readouterr().err
+    words = ["--site", "leonardo", "-a", "mine", "--name", "x", "--only", "ddp", "--max-gpu-hours", "1"]
+    assert main(["reference", "record", *words]) == 2
+    assert "add --yes to start 1 run" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -300,6 +301,9 @@ def test_a_recording_on_a_cluster_is_asked_about_first(
         (["--site", "local", "--max-parallel", "2"], "runs on this machine would slow each other down"),
         (["--name", "a b", "--site", "local"], "--name a b"),
         (["--list", "nosuch"], "there is no list 'nosuch'"),
+        (["--repeats", "0"], "--repeats: got '0', takes a whole number from 1 to 64"),
+        (["--micro-batch-size", "4"], "--micro-batch-size: the list says what runs"),
+        (["--csv", "x.csv"], "--csv: a reference is shown by slurm.sh reference show"),
     ],
 )
 def test_a_recording_that_cannot_be_is_a_sentence(

@@ -5,7 +5,7 @@ What is done is read from the runs on disk, so that the same recording asked for
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,8 +16,6 @@ from harness.launch.backends.registry import backend_of
 from harness.measure.references import Reference
 from harness.run import Run
 from harness.site.site import Site
-from harness.study.campaign.budget import Estimate, estimate
-from harness.study.campaign.drive import Change, Limits, Outcome, carry_out, survey, to_make
 from harness.study.campaign.points import Point, Task, prepared
 from harness.study.campaign.series import checked_name
 from harness.study.reference.gather import (
@@ -34,8 +32,6 @@ from harness.study.reference.traces import keep_runs
 from harness.study.reference.variants import VariantList, at_site, load_list
 from harness.traces.progress import OnProgress, silent
 
-USUAL_PARALLEL = 4  # on a cluster; runs that share one machine go one after the other
-
 
 class Recording(NamedTuple):
     """What is recorded. list_given: the list's name or file; chosen: those of its variants that are run."""
@@ -49,18 +45,14 @@ class Recording(NamedTuple):
     tasks: list[Task]
 
     @property
+    def series(self) -> str:
+        """The series whose parts its runs are."""
+        return series_of(self.name)
+
+    @property
     def runs_here(self) -> bool:
         """Whether the runs share this machine."""
         return backend_of(self.site).RUNS_HERE
-
-
-class Ahead(NamedTuple):
-    """What is to do: runs in all, those that are done, that are to make, and the device time of the latter."""
-
-    runs: int
-    done: int
-    to_make: list[Task]
-    cost: Estimate
 
 
 class Kept(NamedTuple):
@@ -100,19 +92,6 @@ def _at_site(name: str, asks: Experiment, site: Site) -> Experiment:
         return at_site(asks, site.defaults)
     except RequestError as error:
         raise RequestError("\n".join(f"{name}: {line}" for line in str(error).splitlines())) from None
-
-
-def ahead(recording: Recording, retry_failed: bool) -> Ahead:
-    """What is to do. Raises RequestError: runs of this name were made with other settings."""
-    places, runs = survey(series_of(recording.name), recording.tasks)
-    making = to_make(places, retry_failed)
-    done = sum(place.stands == "done" for place in places)
-    return Ahead(len(recording.tasks), done, making, estimate(places, runs, making))
-
-
-def make_runs(recording: Recording, limits: Limits, tell: Callable[[Change], None]) -> Outcome:
-    """Make the runs that are not done. Raises as `carry_out`."""
-    return carry_out(series_of(recording.name), recording.tasks, limits, tell)
 
 
 def keep(recording: Recording, traces: bool = True, progress: OnProgress = silent) -> Kept:

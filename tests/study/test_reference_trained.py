@@ -1,0 +1,70 @@
+"""A reference of real trainings on this machine: recorded, resumed, held against what it was, damaged and packed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from harness.measure.references import read_reference, read_runs
+
+ROOT = Path(__file__).resolve().parents[2]
+LIST = """
+name: short
+title: One short run
+device: cpu
+variants:
+  - name: ddp
+    asks: {exercise: 1, gpus_per_node: 2, skip_steps: 1, wait_steps: 0, warmup_steps: 1, active_steps: 3}
+"""
+
+pytestmark = pytest.mark.train
+
+
+def reference(runs: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    env = {**os.environ, "HARNESS_RUNS": str(runs), "HARNESS_SITE": "local", "CUDA_VISIBLE_DEVICES": ""}
+    env.pop("HARNESS_REFERENCES", None)
+    argv = [sys.executable, "-m", "harness", "reference", *words]
+    return subprocess.run(argv, cwd=ROOT, env=env, capture_output=True, text=True, check=False, timeout=600)
+
+
+def test_a_reference_is_recorded_in_two_goes_checked_damaged_and_packed(tmp_path: Path) -> None:
+    runs, names = tmp_path / "runs", tmp_path / "short.yaml"
+    names.write_text(LIST, encoding="utf-8")
+    record = ("record", "--list", str(names), "--name", "real", "--yes", "--repeats", "2")
+
+    first = reference(runs, *record, "--max-gpu-hours", "0.001")
+    assert first.returncode == 1, first.stderr
+    assert "stopped before the cap" in first.stderr
+    whole = reference(runs, *record)
+    assert whole.returncode == 0, whole.stderr
+    assert "real: kept 2 runs of 1 variant in" in whole.stdout
+
+    folder = runs / "references" / "real"
+    kept = read_reference(folder)
+    first_run, second_run = read_runs(folder, kept.variants[0]).runs
+    assert first_run.metrics["all_reduce_bytes"] == second_run.metrics["all_reduce_bytes"] == 1247488
+    assert (kept.environments[0].software["torch"], len(kept.environments)) == ("2.13.0+cpu", 1)
+
+    again = reference(runs, "check", str(runs / second_run.path), "--against", "real")
+    assert "counts and bytes are the same" in " ".join(again.stdout.split()), again.stdout + again.stderr
+
+    packed = reference(runs, "package", "real", "-o", str(tmp_path / "real.tar.gz"))
+    assert packed.returncode == 0, packed.stderr
+    with tarfile.open(tmp_path / "real.tar.gz") as archive:
+        assert {"real/index.html", "real/runs/ddp/2/report.html", "real/runs/ddp/2/torch/rank1.json.gz"} <= {
+            *archive.getnames()
+        }
+
+    trace = runs / second_run.traces[1].path
+    trace.write_bytes(trace.read_bytes()[:-1000])
+    damaged = reference(runs, "check", "real", "--traces")
+    assert damaged.returncode == 1
+    assert "trace truncated" in damaged.stdout
+    cut = reference(runs, "check", str(runs / second_run.path), "--against", "real")
+    assert cut.returncode == 1
+    assert "trace damaged" in " ".join(cut.stdout.split()), cut.stdout
