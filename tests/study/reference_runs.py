@@ -46,7 +46,7 @@ def summary_of(experiment: Experiment, step_ms: float, **more: Any) -> Summary:
             "job_id": "1", "command": ["slurm.sh", "-e", "1"], "resolved": resolved,
             "site": {"name": more.get("site", "local")}, "user": "someone", "submit_host": "laptop-of-someone",
         },
-        experiment=experiment,
+        experiment=experiment,  # type: ignore[arg-type]  # an instance of one of the union
         quality=Quality(findings=findings),
         world_size=2,
         hosts=list(more.get("hosts", ("laptop-of-someone",))),

@@ -202,8 +202,7 @@ def test_the_index_asks_each_lesson_and_does_not_answer_it(root: Path) -> None:
     recorded(root)
     with tarfile.open(package(root)) as archive:
         index, lesson = (
-            archive.extractfile(f"ref/{name}").read().decode()
-            for name in ("index.html", "lessons/1a.html")  # type: ignore[union-attr]
+            archive.extractfile(f"ref/{name}").read().decode() for name in ("index.html", "lessons/1a.html")
         )
     assert "1a: Is the GPU waiting for data?" in index
     assert "bash slurm.sh -e 1 -g 2 -- --slow-dataloading" in index
@@ -215,7 +214,7 @@ def test_summaries_in_an_archive_name_no_person(root: Path) -> None:
     recorded(root)
     with tarfile.open(package(root)) as archive:
         texts = [
-            archive.extractfile(name).read().decode()  # type: ignore[union-attr]
+            archive.extractfile(name).read().decode()
             for name in archive.getnames()
             if name.endswith((".json", ".html"))
         ]
