@@ -72,7 +72,7 @@ def _answer(lesson: Lesson, reference: Reference, pair: tuple[StoredSide, Stored
 
 def _whose(reference: Reference) -> str:
     """Whose numbers these are."""
-    hardware = reference.environments[0].hardware
+    hardware = reference.hardware
     cores = f" with {hardware.cores} cores" if hardware.cores else ""
     return (
         f"These are the numbers of the reference {reference.name}, not of runs of yours: recorded on {reference.site} "

@@ -54,7 +54,7 @@ def _list(as_json: bool) -> int:
         except WorkError as error:
             rows.append({"name": folder.name, "folder": str(folder), "damaged": str(error)})
             continue
-        device = found.environments[0].hardware.device
+        device = found.hardware.device
         state = "complete" if found.complete else f"{len(found.missing)} variants missing"
         rows.append(
             {"name": found.name, "folder": str(folder), "site": found.site, "device": device, "state": state}

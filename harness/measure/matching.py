@@ -79,7 +79,7 @@ def with_reference(s: Summary) -> Summary:
 
 
 def _variant(reference: Reference, settings: Settings, kind: str) -> StoredVariant | None:
-    if reference.environments[0].hardware.device_kind != kind:
+    if reference.hardware.device_kind != kind:
         return None
     timed = (each for each in reference.variants if each.step_ns is not None)
     return next((each for each in timed if not differing(each.compared, settings)), None)
@@ -90,7 +90,7 @@ def _step(reference: Reference, variant: StoredVariant) -> ReferenceStep:
         name=reference.name,
         variant=variant.name,
         site=reference.site,
-        device_name=reference.environments[0].hardware.device,
+        device_name=reference.hardware.device,
         run_count=variant.runs,
         step_ns=variant.step_ns or 0,
     )

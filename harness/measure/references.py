@@ -23,6 +23,7 @@ from harness.run import runs_root
 
 SHIPPED = CONFIGS / "references" / "stored"
 INDEX = "reference.json"
+UNKNOWN_DEVICE = "unknown"
 MOST_INDEX_BYTES = (
     1_000_000  # of ours with 20 variants some 30 kB: a report reads no file that is much larger
 )
@@ -118,6 +119,12 @@ class Reference(StoredPart):
     environments: tuple[Environment, ...] = Field(min_length=1)
     variants: tuple[StoredVariant, ...] = Field(min_length=1)
     missing: dict[str, str] = {}
+
+    @property
+    def hardware(self) -> Hardware:
+        """On what it was recorded, by the first run that says it."""
+        every = [each.hardware for each in self.environments]
+        return next((each for each in every if each.device != UNKNOWN_DEVICE), every[0])
 
     @property
     def complete(self) -> bool:

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from harness.analysis.summary import Summary
 from harness.common.errors import RequestError, WorkError
-from harness.experiment.exercises import DDP
+from harness.experiment.exercises import DDP, CommTests
 from harness.measure.references import (
     read_reference,
     read_runs,
@@ -161,3 +162,32 @@ def test_show_lists_and_shows(root: Path, capsys: pytest.CaptureFixture[str]) ->
     assert re.search(r"^plain +4 +100 ms +20\.0 % +500 MB +– +1a$", said, re.M)
     assert main(["reference", "show", "ref", "--json"]) == 0
     assert [row["variant"] for row in json.loads(capsys.readouterr().out)["variants"]] == ["plain", "slow"]
+
+
+def test_exercise_0_is_kept_by_the_bandwidth_and_latency_of_its_links(root: Path) -> None:
+    run = made_run(root, CommTests(), 100.0)
+    run.summary.write_text(Summary(run={"resolved": {"exercise": 0}}).model_dump_json(), encoding="utf-8")
+    point = {"message_bytes": 8, "time_ns": 9e3, "busbw_gbytes_per_s": 0.1, "correct": True}
+    largest = {"message_bytes": 1 << 30, "time_ns": 5e6, "busbw_gbytes_per_s": 210.0, "correct": True}
+    fit = {"alpha_ns": 9000.0, "beta_ns_per_byte": 0.005}
+    result = {
+        "collective": "all_reduce",
+        "scope": "intra",
+        "ranks": 4,
+        "points": [point, largest],
+        "fit": fit,
+    }
+    run.collectives.parent.mkdir()
+    run.collectives.write_text(
+        json.dumps({"backend": "nccl", "device_name": "NVIDIA A100", "results": [result]}), encoding="utf-8"
+    )
+    found = collect(run)
+    assert found.run.metrics == {
+        "all_reduce_intra_alpha_ns": 9000,
+        "all_reduce_intra_bus_gb_per_s": 210,
+        "largest_messages_ns": 5_000_000,
+    }
+    assert (found.environment.hardware.device_kind, found.environment.hardware.device) == (
+        "gpu",
+        "NVIDIA A100",
+    )

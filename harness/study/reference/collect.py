@@ -18,15 +18,23 @@ from harness.experiment.exercises import Experiment
 from harness.format.labels import device_names
 from harness.launch.backends.registry import backend_of_run
 from harness.measure.matching import Settings, compared_settings, device_kind
-from harness.measure.references import Environment, Hardware, StoredRun, StoredTrace, file_digest
+from harness.measure.references import (
+    UNKNOWN_DEVICE,
+    Environment,
+    Hardware,
+    StoredRun,
+    StoredTrace,
+    file_digest,
+)
 from harness.measure.request import Request, measure_request
 from harness.measure.stored import load_summary
 from harness.monitor.errors import MonitorError
 from harness.monitor.samples import read as read_monitor
 from harness.run import Run
-from harness.study.reference.links import link_metrics
+from harness.study.reference.links import link_device, link_metrics
 
 MOST_STEPS = 100  # more are kept as their percentiles
+DRIVER = "nvidia driver"  # as the training names it, which does not say it on every system
 _DIGITS = 7  # of a metric: more would be noise in a file that people compare
 _MACHINE_DIGITS = 12
 
@@ -92,10 +100,11 @@ def environment_of(run: Run, summary: Summary, container: str | None = None) -> 
     tools = {x.tool: x.tool_version for x in summary.sources if x.tool_version}
     versions = next((t.versions for t in summary.training if t.versions), record.versions)
     driver = _monitored(run, "driver")
+    monitored = {DRIVER: str(driver)} if driver else {}
     return Environment(
         site=record.site.name,
         hardware=_hardware(run, summary),
-        software=dict(versions) | ({"driver": str(driver)} if driver else {}),
+        software=monitored | dict(versions),
         tools=tools,
         container=container,
         commit=f"{git['commit']}{changed}" if git.get("commit") else None,
@@ -103,13 +112,14 @@ def environment_of(run: Run, summary: Summary, container: str | None = None) -> 
 
 
 def _hardware(run: Run, summary: Summary) -> Hardware:
-    kind = device_kind(summary)
+    links = link_device(run)
+    kind = links.kind if links else device_kind(summary)
     cores = _monitored(run, "cpus") if kind == "cpu" else None
     here = backend_of_run(run).RUNS_HERE
     host = sha256(run.record.submit_host.encode()).hexdigest()[:_MACHINE_DIGITS]
     return Hardware(
         device_kind="cpu" if kind == "cpu" else "gpu",
-        device=device_names(summary) or "unknown",
+        device=(links.name if links else device_names(summary)) or UNKNOWN_DEVICE,
         cores=cores if isinstance(cores, int) else None,
         machine=host if here else None,
     )

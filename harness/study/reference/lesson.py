@@ -34,7 +34,7 @@ class StoredSide(NamedTuple):
 
 def on_gpu(reference: Reference) -> bool:
     """Whether the reference was recorded on GPUs."""
-    return reference.environments[0].hardware.device_kind == "gpu"
+    return reference.hardware.device_kind == "gpu"
 
 
 def stored_pair(folder: Path, reference: Reference, lesson: Lesson) -> tuple[StoredSide, StoredSide]:

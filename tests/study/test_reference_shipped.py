@@ -1,0 +1,97 @@
+"""The reference that comes with the harness: whole, small, of nobody's machine by name, and true to its list."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from harness.cli.main import main
+from harness.measure.references import SHIPPED, read_reference, read_runs
+from harness.study.lesson_sides import decide
+from harness.study.lessons import Outcome, lesson_names, load_lesson
+from harness.study.reference.differences import COUNTED
+from harness.study.reference.lesson import lessons_of, side_of, stored_pair
+from harness.study.reference.variants import load_list
+
+NAME = "cpu-miniatures"
+FOLDER = SHIPPED / NAME
+MOST_BYTES = 150_000
+
+
+def texts() -> dict[Path, str]:
+    found = {path: path.read_text(encoding="utf-8") for path in SHIPPED.rglob("*") if path.is_file()}
+    assert found
+    return found
+
+
+def test_it_is_small_and_has_no_traces() -> None:
+    assert sum(len(text.encode()) for text in texts().values()) <= MOST_BYTES
+    assert {path.suffix for path in texts()} == {".json"}
+
+
+def test_it_names_no_person_no_host_and_no_path_of_a_machine() -> None:
+    for path, text in texts().items():
+        content = json.loads(text)
+        words = set(strings(content))
+        assert {word for word in words if re.search(r"^[/~]|\\|@|home|root|tmp|work/", word)} == set(), path
+        assert not re.search(r'"(user|host|hosts|submit_host|pid)"', text), path
+        assert all(run["nodes"] == [] for run in content.get("runs", [])), path
+
+
+def strings(content: object) -> list[str]:
+    """Every text of a JSON document, keys included."""
+    if isinstance(content, dict):
+        return [word for pair in content.items() for each in pair for word in strings(each)]
+    if isinstance(content, list):
+        return [word for each in content for word in strings(each)]
+    return [content] if isinstance(content, str) else []
+
+
+def test_it_is_whole_and_true_to_its_list() -> None:
+    reference = read_reference(FOLDER)
+    asked = {variant.name: variant for variant in load_list("miniatures").variants}
+    assert reference.complete
+    assert {each.name for each in reference.variants} == set(asked)
+    for each in reference.variants:
+        wanted = asked[each.name].asks
+        assert type(each.asked) is type(wanted)
+        assert {name: getattr(each.asked, name) for name in wanted.model_fields_set} == {
+            name: getattr(wanted, name) for name in wanted.model_fields_set
+        }
+        assert each.lessons == asked[each.name].lessons
+
+
+def test_its_counts_and_bytes_are_the_same_in_each_of_its_runs() -> None:
+    for each in read_reference(FOLDER).variants:
+        runs = read_runs(FOLDER, each).runs
+        assert len(runs) >= 2
+        names = [name for name in runs[0].metrics if COUNTED.fullmatch(name) and name != "peak_memory_bytes"]
+        assert names
+        counted = [{name: run.metrics[name] for name in names} for run in runs]
+        assert all(each == counted[0] for each in counted[1:]), each.name
+
+
+@pytest.mark.parametrize("name", lesson_names())
+def test_it_answers_every_lesson_as_far_as_a_cpu_can_and_counts_hold(name: str) -> None:
+    reference, lesson = read_reference(FOLDER), load_lesson(name)
+    assert name in lessons_of(reference)
+    a, b = (side_of(side, reference) for side in stored_pair(FOLDER, reference, lesson))
+    decided = decide(lesson, a, b)
+    assert [
+        one.relation.says
+        for one in decided
+        if one.outcome is Outcome.FAILS and not one.relation.depends_on_load
+    ] == []
+    for one in decided:
+        assert one.outcome is not Outcome.CANNOT_SHOW or one.relation.needs is not None, one.why
+
+
+def test_a_student_gets_an_answer_from_it_at_once(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("HARNESS_RUNS", str(tmp_path))
+    assert main(["lesson", "2a", "--reference", NAME]) == 0
+    assert f"These are the numbers of the reference {NAME}, not of runs of yours" in capsys.readouterr().out
