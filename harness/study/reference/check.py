@@ -154,43 +154,45 @@ def _match(new: Held, stored: Sequence[Held]) -> Held | None:
 
 def _checked(stored: Held, new: Held, share: float) -> VariantChecked:
     problems = [*(f"stored: {each}" for each in stored.problems), *(f"new: {each}" for each in new.problems)]
+    asked = differing(stored.compared, new.compared)
     found = VariantChecked(
         variant=stored.variant,
         new=new.variant,
-        outcome=Outcome.DAMAGED,
+        outcome=Outcome.DAMAGED if problems else Outcome.UNKNOWN,
         runs=(len(stored.runs), len(new.runs)),
-        asked=[Difference(name=name, stored=a, new=b) for name, (a, b) in _asked(stored, new).items()],
+        asked=[Difference(name=name, stored=a, new=b) for name, (a, b) in asked.items()],
         problems=problems,
         doubts=list(dict.fromkeys(doubt for run in new.runs for doubt in run.doubts)),
     )
-    if not stored.runs or not new.runs:
-        own = "the reference has no other run of it" if new.runs else "there is no run of it"
-        return found if problems else found.model_copy(update={"outcome": Outcome.UNKNOWN, "problems": [own]})
+    if stored.runs and new.runs:
+        return _compared(found, stored, new, share)
+    lacking = "the reference has no other run of it" if new.runs else "there is no run of it"
+    return found if problems else found.model_copy(update={"problems": [lacking]})
+
+
+def _compared(found: VariantChecked, stored: Held, new: Held, share: float) -> VariantChecked:
+    """With what the runs of both sides say."""
     same_key = not list(_differences([(stored, new)]))
-    time = _time(stored, new, share, same_key)
     on_gpu = same_key and new.environments[0].hardware.device_kind == "gpu"
     changed = [
         Difference(name=each.metric, stored=each.stored, new=each.new)
         for each in changed_metrics(stored.runs, new.runs, on_gpu)
     ]
-    moved = bool(changed or found.asked) or (
-        time is not None and time.verdict in (Moved.SLOWER, Moved.FASTER)
-    )
-    outcome = Outcome.MOVED if moved else Outcome.UNKNOWN
-    if not moved and (time is None or time.verdict is Moved.SAME):
-        outcome = Outcome.SAME
-    return found.model_copy(
+    whole = found.model_copy(
         update={
-            "outcome": Outcome.DAMAGED if problems else outcome,
-            "time": time,
+            "time": _time(stored, new, share, same_key),
             "changed": changed,
             "part": grown_part(stored.runs, new.runs),
         }
     )
+    return whole if found.problems else whole.model_copy(update={"outcome": _outcome(whole)})
 
 
-def _asked(stored: Held, new: Held) -> dict[str, tuple[Any, Any]]:
-    return differing(stored.compared, new.compared)
+def _outcome(found: VariantChecked) -> Outcome:
+    verdict = found.time.verdict if found.time else Moved.SAME
+    if found.changed or found.asked or verdict in (Moved.SLOWER, Moved.FASTER):
+        return Outcome.MOVED
+    return Outcome.SAME if verdict is Moved.SAME else Outcome.UNKNOWN
 
 
 def _time(stored: Held, new: Held, share: float, same_key: bool) -> StepTime | None:

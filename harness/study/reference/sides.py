@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
 from harness.common.errors import RequestError, WorkError
 from harness.common.paths import PROGRAM
-from harness.measure.matching import Settings
+from harness.measure.matching import Settings, differing
 from harness.measure.references import (
     Environment,
     Reference,
@@ -132,15 +133,14 @@ def without_runs(stored: Side, new: Side) -> Side:
 
 
 def other_reference(own: Path, site: str) -> Path | None:
-    """The reference to hold another against where none is named: the newest other one of the site, else None."""
+    """The reference to hold another against where none is named: the newest other one of the site that asked for some
+    of the same, else None."""
+    mine = [each.compared for each in read_reference(own).variants]
     found: list[tuple[int, Path]] = []
     for folder in reference_folders():
-        if folder.resolve() == own.resolve():
-            continue
-        try:
+        with suppress(WorkError):
             other = read_reference(folder)
-        except WorkError:
-            continue
-        if other.site == site:
-            found.append((other.created_ns, folder))
+            shares = any(not differing(each.compared, one) for each in other.variants for one in mine)
+            if folder.resolve() != own.resolve() and other.site == site and shares:
+                found.append((other.created_ns, folder))
     return max(found, default=(0, None))[1]
