@@ -57,6 +57,9 @@ COMMANDS = {
     "scaling": Entry(
         "harness.cli.scaling",
         "one training on more and more nodes: speed-up, efficiency, and what limits them",
+        launches=True,
+        reads_words=True,
+    ),
     "reference": Entry(
         "harness.cli.reference",
         "stored runs of a whole workshop: record, check, show, package",
