@@ -120,7 +120,11 @@ def _site(asked: Words) -> SiteChoice:
 def _show(recording: Recording, plan: Plan, wanted: Wanted) -> int:
     if wanted.json:
         head = {"name": recording.name, "site": recording.site.name, "list": recording.list_given}
-        print(json.dumps(head | {"runs": state_rows(plan.places), "device_ns": plan.estimate._asdict()}, indent=1))
+        print(
+            json.dumps(
+                head | {"runs": state_rows(plan.places), "device_ns": plan.estimate._asdict()}, indent=1
+            )
+        )
     elif wanted.dry_run:
         rows = {task.point.key: shlex.join(task.point.command) for task in plan.to_make}
         width = max(map(len, rows), default=0)

@@ -27,7 +27,7 @@ def test_a_name_that_no_file_can_have(argv: list[str], capsys: pytest.CaptureFix
 
 
 # They take a name, their own file, or nothing.
-TAKE_NO_RUN = ("faults", "lesson", "sites", "sweep", "scaling", "doctor")
+TAKE_NO_RUN = ("faults", "lesson", "sites", "sweep", "scaling", "reference", "doctor")
 
 
 @pytest.mark.parametrize(
