@@ -9,10 +9,12 @@ import math
 from collections.abc import Sequence
 from functools import cache
 from statistics import mean, stdev
+from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, ConfigDict
 
-from harness.analysis.metrics import Metrics
+if TYPE_CHECKING:
+    from harness.analysis.metrics import Metrics
 
 LEVEL = 0.95
 

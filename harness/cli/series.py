@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from harness.cli.campaign import (
@@ -83,7 +84,6 @@ def checked_series(
 
     kind: what else is stored of it. Raises RequestError: a line for each thing that is wrong.
     """
-    from harness.report.sweeps.table import check_target
     from harness.study.campaign.series import checked_name
     from harness.study.sweeps.expand import expand
     from harness.study.sweeps.stored import Stored, refuse_another, stored_request
@@ -95,9 +95,16 @@ def checked_series(
     found = expand(sweep, choice.site, word, parted(words).site)
     for flag, path in (("--csv", words.wanted.csv), ("--png", words.wanted.png)):
         if path is not None:
-            check_target(expanded(path), flag)
+            _check_target(expanded(path), flag)
     request = Stored(sweep=sweep, site=found.site, site_word=word, **(kind or {}))
     return Series(name, request, found, again)
+
+
+def _check_target(path: Path, flag: str) -> None:
+    """Raises RequestError: no file can be written there, which would be found out after the last run."""
+    if path.is_dir() or not path.absolute().parent.is_dir():
+        why = "is a folder" if path.is_dir() else "is in a folder that is not there"
+        raise RequestError(f"{flag} {path}: {why}: name a file")
 
 
 def begin(series: Series, words: Words) -> Plan:

@@ -98,7 +98,14 @@ def test_the_door_needs_nothing_but_python() -> None:
 
 @pytest.mark.parametrize(
     "arguments",
-    [["-e", "1", "--site", "leonardo", "--dry-run"], ["--help"], ["sites"], ["report", "--help"]],
+    [
+        ["-e", "1", "--site", "leonardo", "--dry-run"],
+        ["--help"],
+        ["sites"],
+        ["report", "--help"],
+        ["sweep", "hpz", "--site", "leonardo", "--dry-run"],
+        ["scaling", "-e", "1", "--nodes", "1,2", "--dry-run"],
+    ],
     ids=" ".join,
 )
 def test_quick_commands_load_nothing_heavy(arguments: list[str]) -> None:

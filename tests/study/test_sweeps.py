@@ -314,7 +314,7 @@ def test_a_wrong_axis_or_place_of_the_plot_is_refused_before_anything_starts(
     assert "--against: micro_batch does not vary in this sweep: did you mean micro_batch_size?" in (
         capsys.readouterr().err
     )
-    assert main(["sweep", file, "--yes", "--csv", str(tmp_path / "no" / "x.csv")]) == 1
+    assert main(["sweep", file, "--yes", "--csv", str(tmp_path / "no" / "x.csv")]) == 2
     measured(file, tmp_path / "runs")
     capsys.readouterr()
     assert main(["sweep", file, "--png", str(tmp_path / "x.png"), "--plot", "tokens_per_sec"]) == 2

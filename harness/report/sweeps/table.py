@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from harness.analysis.repeats import PointValues
-from harness.common.errors import WorkError
 from harness.report.elements import Table
 from harness.report.sweeps.values import label_of, runs_text, text_of
 from harness.report.tables.screen import Screen
@@ -59,11 +58,3 @@ def write_csv(points: Sequence[PointValues], path: Path) -> None:
         writer.writerow([*(point.settings[name] for name in axes), " ".join(point.runs), *cells])
     with naming_flag("--csv"):
         write_atomically(path, text.getvalue())
-
-
-def check_target(path: Path, flag: str) -> Path:
-    """The path, if a file can be written there. Raises WorkError: its folder is not there."""
-    if path.is_dir() or not path.absolute().parent.is_dir():
-        why = "is a folder" if path.is_dir() else "is in a folder that is not there"
-        raise WorkError(f"{flag} {path}: {why}: name a file")
-    return path

@@ -29,7 +29,6 @@ from harness.study.campaign.standing import (
     standings,
 )
 from harness.study.campaign.unheard import submitting, unheard_ns
-from harness.study.finish import write_summary
 
 UNKNOWN_S = 60.0  # so long a scheduler may not answer
 MOST_REFUSALS = 3  # in a row: then it is not the point
@@ -251,6 +250,8 @@ class _Drive:
         return f"stopped: {self.refusals} submissions in a row were refused, the last with: {error}"
 
     def _measure(self, slot: Slot, run: Run) -> None:
+        from harness.study.finish import write_summary  # numpy: not for a plan
+
         if reason := write_summary(run):
             self._say("not measured", slot, run, reason)
 
