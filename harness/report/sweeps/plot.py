@@ -97,17 +97,14 @@ class Look(NamedTuple):
 
 def with_bars(axes: Axes, x: Sequence[float], values: Sequence[Repeated], factor: float, look: Look) -> None:
     """A line through the means, with the intervals as bars where there are some."""
+    marker = _MARKERS[look.number % len(_MARKERS)]
+    style: dict[str, Any] = {"color": of_series(look.number), "linewidth": 1.6}
     y = [factor * value.mean for value in values]
-    below = [factor * (value.mean - (value.mean if value.low is None else value.low)) for value in values]
-    above = [factor * ((value.mean if value.high is None else value.high) - value.mean) for value in values]
-    style: dict[str, Any] = {
-        "marker": _MARKERS[look.number % len(_MARKERS)],
-        "markersize": 5,
-        "linewidth": 1.6,
-    }
-    axes.errorbar(
-        x, y, yerr=[below, above], capsize=3, color=of_series(look.number), label=look.name or None, **style
-    )
+    axes.plot(x, y, marker=marker, markersize=5, label=look.name or None, **style)
+    for place, value in zip(x, values, strict=True):
+        if value.low is not None and value.high is not None:
+            below, above = factor * (value.mean - value.low), factor * (value.high - value.mean)
+            axes.errorbar([place], [factor * value.mean], yerr=[[below], [above]], capsize=3, **style)
 
 
 def canvas_of(width: float, height: float) -> Figure:
