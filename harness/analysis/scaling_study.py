@@ -30,6 +30,7 @@ _LIMITS = {
     "orchestration": "devices that wait for their host (launches, data, Python)",
 }
 _NOTICEABLE = 0.97
+_SUSPECT = 1.1  # caches explain a little more than the ideal
 
 
 class Size(BaseModel):
@@ -87,6 +88,9 @@ def what_limits(sizes: Sequence[Size]) -> str:
     begin = (
         f"on {last.devices} devices each does {100 * known.mean:.0f} % of what one of {sizes[0].devices} does"
     )
+    if known.mean > _SUSPECT:
+        look = f"look at the smallest size first (slurm.sh report {sizes[0].runs[0]})"
+        return f"{begin}, which is more than the ideal: {look}"
     if known.low is not None and known.high is not None and known.low <= 1 <= known.high:
         begin += f" (95 % interval {100 * known.low:.0f} to {100 * known.high:.0f} %: no loss is certain)"
     found = limits(sizes)

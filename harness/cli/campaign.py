@@ -27,6 +27,9 @@ OWN = (
     Declared(("--png",), True, "write a plot with intervals"),
 )  # fmt: skip
 _UNUSED = ("--wait", "--follow")
+_DRY_RUN = "print the plan and each run's command, start nothing"
+_TAKES = {"--name": "NAME", "--csv": "FILE", "--png": "FILE", "--site": "NAME|FILE", "--gpus": "N,N…",
+          "--plot": "METRIC", "--against": "OPTION", "--max-gpu-hours": "H"}  # fmt: skip
 IN_QUEUE = 4
 
 
@@ -83,7 +86,13 @@ def _unknown(word: str, known: dict[str, Declared], command: str) -> str:
 def help_lines(further: Sequence[Declared] = ()) -> list[str]:
     """A line for each of the command's own flags."""
     shared = [each for each in BEHAVIOUR if each.names[0] not in _UNUSED]
-    return [f"  {'/'.join(each.names):<26} {each.help}" for each in (*OWN, *further, *shared)]
+    return [_help_line(each) for each in (*OWN, *further, *shared)]
+
+
+def _help_line(each: Declared) -> str:
+    takes = f" {_TAKES.get(each.names[0], 'N')}" if each.takes_value else ""
+    text = _DRY_RUN if each.names[0] == "--dry-run" else each.help
+    return f"  {'/'.join(each.names) + takes:<26} {text}"
 
 
 def limits_of(wanted: Wanted, tasks: Sequence[Task]) -> Limits:

@@ -58,7 +58,7 @@ def scaling(words: list[str]) -> int:
         name, found = words[0], _stored(words[0])
         if "--repeats" in read.further:
             found = found.model_copy(update={"repeats": repeats_of(read.further["--repeats"])})
-    return _study(checked_series(name, found, read, f"slurm.sh scaling {name}", {"kind": "scaling"}), read)
+    return _study(checked_series(name, found, read, f"slurm.sh scaling {name}", "scaling"), read)
 
 
 def _help() -> str:

@@ -23,10 +23,11 @@ from harness.common.paths import expanded
 
 if TYPE_CHECKING:
     from harness.site.detection import SiteChoice
+    from harness.site.site import Site
     from harness.study.campaign.drive import Outcome
     from harness.study.sweeps.expand import Expanded
     from harness.study.sweeps.request import Sweep
-    from harness.study.sweeps.stored import Stored
+    from harness.study.sweeps.stored import Kind, Stored
 
 _NAMED = 3  # points that a line names
 MOST_REPEATS = 1000
@@ -77,12 +78,10 @@ def repeats_of(word: str) -> int:
     return int(word)
 
 
-def checked_series(
-    name: str, sweep: Sweep, words: Words, again: str, kind: dict[str, Any] | None = None
-) -> Series:
+def checked_series(name: str, sweep: Sweep, words: Words, again: str, kind: Kind = "sweep") -> Series:
     """The series at its site, every point valid, and the same as it was when it began.
 
-    kind: what else is stored of it. Raises RequestError: a line for each thing that is wrong.
+    Raises RequestError: a line for each thing that is wrong.
     """
     from harness.study.campaign.series import checked_name
     from harness.study.sweeps.expand import expand
@@ -92,12 +91,21 @@ def checked_series(
     stored = stored_request(name)
     choice, word = site_of(words, stored)
     refuse_another(name, stored, sweep, choice.site)
-    found = expand(sweep, choice.site, word, parted(words).site)
+    found = expand(sweep, _with_threads(choice.site, sweep, kind), word, parted(words).site)
     for flag, path in (("--csv", words.wanted.csv), ("--png", words.wanted.png)):
         if path is not None:
             _check_target(expanded(path), flag)
-    request = Stored(sweep=sweep, site=found.site, site_word=word, **(kind or {}))
+    request = Stored(sweep=sweep, site=found.site, site_word=word, kind=kind)
     return Series(name, request, found, again)
+
+
+def _with_threads(site: Site, sweep: Sweep, kind: Kind) -> Site:
+    """The site; of a scaling study on this machine's CPUs, with the same threads for each process."""
+    if kind != "scaling":
+        return site
+    from harness.study.scaling.request import threads_of
+
+    return site.model_copy(update={"env": {**site.env, **threads_of(sweep, site)}})
 
 
 def _check_target(path: Path, flag: str) -> None:

@@ -128,6 +128,8 @@ def _answer(series: Series, outcome: Outcome, words: Words, against: str) -> int
         _print_table(found, told.points, metrics)
     lacking = [name for name in found.sweep.show if name not in metrics and told.points]
     lines = [*told.unmeasured, *closing_lines(outcome, series.again), *written]
+    doubtful = next((run for point in told.points for run in point.doubtful), None)
+    lines += [f"why a recording is doubtful: slurm.sh report {doubtful}"] * (doubtful is not None)
     lines += [f"not measured here: {', '.join(lacking)}"] * bool(lacking)
     print("\n".join([*lines, count_text(counts(outcome.places))]), file=sys.stderr)
     return 0 if outcome.complete else 1

@@ -18,7 +18,7 @@ from harness.common.errors import RequestError
 from harness.experiment.exercises import EXERCISES
 from harness.run import all_runs
 from harness.site.site import load_site
-from harness.study.scaling.request import Axis, Mode, Study, sizes_of, study_sweep
+from harness.study.scaling.request import Axis, Mode, Study, sizes_of, study_sweep, threads_of
 from harness.study.sweeps.expand import expand
 from harness.study.sweeps.request import Sweep
 from tests.study.campaign_shared import a_run, site
@@ -135,6 +135,22 @@ def test_communication_counts_whole_where_its_factors_are_not_known() -> None:
     assert [limit.name for limit in found] == ["communication"]
     assert "traces do not say" in what_limits([a_size(1, 1.0), a_size(2, 0.9)])
     assert "fewer than two sizes" in what_limits([a_size(1, 1.0)])
+
+
+def test_more_than_the_ideal_is_no_success_but_a_reason_to_look() -> None:
+    said = what_limits([a_size(1, 1.0, **WELL), a_size(4, 5.4, **WELL)])
+    assert "which is more than the ideal: look at the smallest size first (slurm.sh report r)" in said
+
+
+def test_on_this_machines_cpus_a_process_has_the_same_threads_at_every_size(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("harness.launch.submit.usable_cores", lambda: 16)
+    sweep = sweep_of(1, "weak", [1, 2, 4])
+    assert threads_of(sweep, site()) == {"OMP_NUM_THREADS": "4"}
+    assert threads_of(sweep, load_site("leonardo")) == {}
+    pinned = site().model_copy(update={"env": {"OMP_NUM_THREADS": "1"}})
+    assert threads_of(sweep, pinned) == {}
 
 
 def summary(devices: int, speed: float, useful_ns: int) -> Summary:

@@ -38,7 +38,7 @@ def runs_text(point: PointValues, metrics: Sequence[str]) -> str:
     """How many runs the means are of; a value that fewer have says so by a range."""
     counts = sorted({point.values[name].n for name in metrics if name in point.values}) or [len(point.runs)]
     many = str(counts[-1]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
-    return f"{many}, {len(point.doubtful)} doubtful" if point.doubtful else many
+    return f"{many} (doubtful: {len(point.doubtful)})" if point.doubtful else many
 
 
 class Scale(NamedTuple):

@@ -7,8 +7,9 @@ from math import gcd, lcm
 from typing import Any, Literal, NamedTuple
 
 from harness.common.errors import RequestError
-from harness.experiment.exercises import Experiment, Megatron, Training
+from harness.experiment.exercises import EXERCISES, Experiment, Megatron, Training
 from harness.experiment.parse import validate
+from harness.launch.backends.registry import backend_of
 from harness.launch.submit import prepare
 from harness.site.site import Site
 from harness.study.sweeps.axes import Settings
@@ -16,7 +17,7 @@ from harness.study.sweeps.request import Sweep
 
 Mode = Literal["strong", "weak"]
 Axis = Literal["nodes", "gpus_per_node"]
-_WORDS = {"nodes": "nodes", "gpus_per_node": "GPUs of a node"}
+_WORDS = {"nodes": "nodes", "gpus_per_node": "the devices of a node"}
 SHOW = ["tokens_per_s", "exposed_communication_share"]
 
 
@@ -69,6 +70,22 @@ def study_sweep(study: Study, site: Site) -> Sweep:
         repeats=study.repeats,
         show=SHOW,
     )
+
+
+def threads_of(sweep: Sweep, site: Site) -> dict[str, str]:
+    """On CPUs of this machine: as many threads for each process at every size as at the largest; else empty.
+
+    Without it one process alone would compute on all cores, and be no smaller than two.
+    """
+    sizes = {axis: max(values) for axis, values in sweep.zip.items() if axis in _WORDS}
+    cls = EXERCISES[sweep.base["exercise"]]
+    given = {
+        name: value for name, value in {**site.defaults, **sweep.base}.items() if name in cls.model_fields
+    }
+    if not backend_of(site).RUNS_HERE or "OMP_NUM_THREADS" in site.env:
+        return {}
+    job = prepare(cls.model_validate(given | sizes), site).job
+    return {"OMP_NUM_THREADS": str(job.env["OMP_NUM_THREADS"])} if job.device == "cpu" else {}
 
 
 def _resolved(study: Study, site: Site, size: int) -> Training:

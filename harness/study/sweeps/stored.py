@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -18,7 +18,7 @@ Kind = Literal["sweep", "scaling"]
 
 
 class Stored(BaseModel):
-    """request.json of a series' folder. site_word: as given to --site. scaling: what only that command knows."""
+    """request.json of a series' folder. site_word: as given to --site."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -26,7 +26,6 @@ class Stored(BaseModel):
     sweep: Sweep
     site: Site
     site_word: str | None = None
-    scaling: dict[str, Any] = {}
 
 
 class Asked(NamedTuple):
