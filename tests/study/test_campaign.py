@@ -11,9 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.common.errors import HarnessError, RequestError, WorkError
+from harness.launch.submit import Start
 from harness.run import Run, State, Status
-from harness.study.campaign import drive
+from harness.study.campaign import carrier, drive
 from harness.study.campaign.budget import affordable, cost_ns, estimate, why_too_much
+from harness.study.campaign.carrier import Arrays, Chain, carrier_for
 from harness.study.campaign.drive import Change, Limits, carry_out, survey, to_make
 from harness.study.campaign.points import HOUR_NS, Task, prepared
 from harness.study.campaign.series import checked_name, runs_of, series_folder
@@ -290,3 +292,45 @@ def test_a_run_that_nobody_knows_any_more_fails_its_point_after_a_while(
     cluster = Cluster(runs, ["unknown", "completed"])
     _, outcome = told(runs, tasks(1), cluster, Limits())
     assert [place.state for place in outcome.failed] == ["unknown"]
+
+
+# ---- The array
+
+
+def test_an_array_takes_the_tasks_that_go_together_one_array_at_a_time(
+    runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the submission itself replaced: a real one needs Slurm (tests/launch/test_together.py)."""
+    asked = list[tuple[int, str, int | None]]()
+
+    def start(starts: Sequence[Start], way: str, at_once: int | None) -> list[Run]:
+        asked.append((len(starts), way, at_once))
+        parts = [each.part for each in starts if each.part]
+        return [a_run(runs, wanted[i], None, number=i, series=parts[i].series) for i in range(len(starts))]
+
+    monkeypatch.setattr(carrier, "start_together", start)
+    wanted = [*tasks(3), *tasks(2, ranks=2), *tasks(1, "00:20:00")]
+    array = Arrays(wanted, most_at_once=2, largest=5)
+    assert array.room(0) == 5
+    assert array.room(1) == 0, "its own limit holds inside of an array only"
+    assert array.together(wanted) == 5, "an array here is of one time limit"
+    assert len(array.start("s", wanted[:5])) == 5
+    assert asked == [(5, "array", 2)]
+
+
+def test_an_array_that_is_refused_becomes_a_chain(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the submissions themselves replaced."""
+
+    def refuse(*_: object) -> list[Run]:
+        raise WorkError("sbatch: QOSMaxSubmitJobPerUserLimit")
+
+    monkeypatch.setattr(carrier, "start_together", refuse)
+    wanted = tasks(3)
+    monkeypatch.setattr(carrier, "start_run", lambda *_: a_run(runs, wanted[0], None, number=1))
+    array = Arrays(wanted, most_at_once=2, largest=100)
+    assert len(array.start("s", wanted)) == 1
+    assert (array.room(1), array.together(wanted)) == (1, 1)
+
+
+def test_this_machine_has_no_arrays() -> None:
+    assert isinstance(carrier_for(tasks(3), 1), Chain)

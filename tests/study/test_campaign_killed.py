@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import random
 import signal
+import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from multiprocessing.context import ForkProcess
@@ -18,7 +19,7 @@ from harness.common.errors import WorkError
 from harness.launch.backends import local
 from harness.run import Run, Stage
 from harness.study.campaign.budget import cost_ns
-from harness.study.campaign.drive import Limits, Outcome, carry_out
+from harness.study.campaign.drive import Change, Limits, Outcome, carry_out
 from harness.study.campaign.points import HOUR_NS, Task
 from harness.study.campaign.series import driving, runs_of
 from harness.study.campaign.standing import seen
@@ -153,3 +154,24 @@ def test_a_run_that_goes_on_while_its_driver_is_dead_is_waited_for(monkeypatch: 
     assert said[0] == "waiting for"
     (only,) = runs_of(SERIES)
     assert part_of(Run(only.path)).point == "micro_batch_size=1"
+
+
+def test_ctrl_c_stops_the_run_on_this_machine_and_the_next_drive_makes_it_anew(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    quick_runs(monkeypatch, 60)
+
+    def interrupt(change: Change) -> None:
+        said.append(change.what)
+        if change.what == "started":
+            while change.run.status() is None:
+                time.sleep(0.01)
+            raise KeyboardInterrupt
+
+    said = list[str]()
+    with pytest.raises(KeyboardInterrupt):
+        carry_out(SERIES, tasks(1), Limits(), interrupt)
+    assert said == ["started", "stopping", "cancelled"]
+    quick_runs(monkeypatch, 0.05)
+    assert drive(tasks(1), Limits()).complete
+    assert [each.state for each in map(seen, runs_of(SERIES))] == ["cancelled", "completed"]
