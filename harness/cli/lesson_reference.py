@@ -75,6 +75,6 @@ def _whose(reference: Reference) -> str:
     hardware = reference.hardware
     cores = f" with {hardware.cores} cores" if hardware.cores else ""
     return (
-        f"These are the numbers of the reference {reference.name}, not of runs of yours: recorded on {reference.site} "
+        f"These are the numbers of the reference {reference.name}, not of runs of yours:\nrecorded on {reference.site} "
         f"({hardware.device}{cores}), {when(reference.created_ns)}."
     )

@@ -10,6 +10,7 @@ from harness.format.format import duration, metric_text
 from harness.study.reference.check import Outcome, ReferenceChecked, StepTime, VariantChecked
 from harness.study.reference.times import Moved
 
+WIDEST = 10  # an interval whose ends differ by more says nothing
 MOST_CHANGED = 6  # metrics in words; --json has all
 
 
@@ -77,7 +78,7 @@ def _step(time: StepTime) -> str:
 
 def _interval(time: StepTime, runs: tuple[int, int]) -> str:
     counted = f"{runs[0]} and {runs[1]} run{'s' * (max(runs) > 1)}"
-    if time.low is None or time.high is None:
+    if time.low is None or time.high is None or time.high > WIDEST * time.low:
         return f" ({counted})"
     return f" (95 % interval {time.low:.2f} to {time.high:.2f}, {counted})"
 

@@ -40,7 +40,7 @@ def test_a_lesson_is_answered_from_a_reference_without_its_traces(
     assert main(["lesson", "1a", "--reference", "ref"]) == 0
     said = capsys.readouterr().out
     assert (
-        "These are the numbers of the reference ref, not of runs of yours: recorded on local (AMD EPYC)"
+        "These are the numbers of the reference ref, not of runs of yours:\nrecorded on local (AMD EPYC)"
         in said
     )
     assert said.count("✓") == 2
