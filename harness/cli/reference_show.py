@@ -86,6 +86,8 @@ def _shown(found: Reference, folder: Path, table: list[Row]) -> list[str]:
         *_aligned([HEAD, *map(_cells, table)]),
         "",
         "Medians over the runs. exposed: communication with nothing computed meanwhile, share of the time.",
+        *["step of exercise 0: what its largest messages took."]
+        * any(v.asked.exercise == 0 for v in found.variants),
     ]
     lines += found.missing_lines()
     again = f"{PROGRAM} reference record --name {found.name}"

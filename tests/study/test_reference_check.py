@@ -28,6 +28,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("HARNESS_RUNS", str(tmp_path))
     monkeypatch.delenv("HARNESS_REFERENCES", raising=False)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    monkeypatch.setattr("harness.measure.references.SHIPPED", tmp_path / "shipped")
     return tmp_path
 
 
@@ -198,9 +199,8 @@ def test_the_last_run_is_checked_where_none_is_named_and_json_has_the_reasons(
 
 
 def test_without_any_reference_of_the_site_a_reference_is_checked_alone(
-    root: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    root: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("harness.measure.references.SHIPPED", root / "none")
     recorded(root, "then")
     assert main(["reference", "check", "then"]) == 0
     assert capsys.readouterr().out.startswith("same: then as it was recorded")

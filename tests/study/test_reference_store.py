@@ -33,6 +33,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("HARNESS_RUNS", str(tmp_path))
     monkeypatch.delenv("HARNESS_REFERENCES", raising=False)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    monkeypatch.setattr("harness.measure.references.SHIPPED", tmp_path / "shipped")
     return tmp_path
 
 
