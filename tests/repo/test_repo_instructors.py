@@ -1,0 +1,82 @@
+"""docs/instructors.md promises a course: its lessons, messages and commands are those that there are, and are run."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from harness.study.lessons import Lesson, lesson_names, load_lesson
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs/instructors.md").read_text(encoding="utf-8")
+
+
+def section(title: str) -> str:
+    return PAGE.split(f"\n## {title}\n")[1].split("\n## ")[0]
+
+
+def rows(title: str) -> list[list[str]]:
+    """The cells of a section's table, without its head."""
+    lines = [line for line in section(title).splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
+
+
+def nodes(lesson: Lesson) -> int:
+    return max(lesson.a.nodes, lesson.b.nodes)
+
+
+def test_every_lesson_stands_there_with_what_it_needs() -> None:
+    lessons = [load_lesson(name) for name in lesson_names()]
+    table = rows("What each lesson needs")
+    assert [row[:2] for row in table] == [[lesson.name, lesson.title] for lesson in lessons]
+    assert [int(row[4]) for row in table] == [nodes(lesson) for lesson in lessons]
+    for row, lesson in zip(table, lessons, strict=True):
+        assert int(row[3]) == nodes(lesson) * lesson.gpus_per_node if lesson.gpus_per_node else True, row
+        gpu_only = [relation.needs for relation in lesson.here(cpu=True).relations]
+        expected = (
+            "one of two answers"
+            if "gpu" in gpu_only
+            else "with two nodes"
+            if "network" in gpu_only
+            else "yes"
+        )
+        assert row[2] == expected, row
+
+
+def test_every_message_is_one_of_ours() -> None:
+    sources = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "harness").rglob("*.py"))
+    for what, *_ in rows("What goes wrong most"):
+        for message in re.findall(r"`([^`]+)`", what):
+            assert message.strip("… :") in sources, message
+
+
+def ran() -> dict[str, str]:
+    """Command, without `slurm.sh`, to the test that runs it."""
+    table = rows("What was run")
+    return {
+        command.removeprefix("slurm.sh "): test.strip("`")
+        for commands, test in table
+        for command in re.findall(r"`([^`]+)`", commands)
+    }
+
+
+@pytest.mark.parametrize("test", sorted(set(ran().values())))
+def test_each_test_that_it_names_is_there(test: str) -> None:
+    file, name = test.split("::")
+    assert f"def {name}(" in (ROOT / file).read_text(encoding="utf-8")
+
+
+def test_each_command_is_run_by_a_test_that_it_names() -> None:
+    told = PAGE.split("\n## What was run\n")[0]
+    typed = re.findall(r"(?:bash )?slurm\.sh ([^`#\n]+)", told)
+    assert len(typed) > 20
+    for command in typed:
+        words = command.split()
+        kind = (
+            words[:2] if words[0] in ("-e", "reference") or words[:2] == ["mystery", "class"] else words[:1]
+        )
+        assert " ".join(kind) in ran(), command
+        assert words[0] != "lesson" or "--reference" not in words or "lesson --reference" in ran()
+        assert "--in-job" not in words or "doctor --in-job" in ran()
