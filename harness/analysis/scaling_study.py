@@ -22,8 +22,8 @@ FACTORS: dict[str, str] = {
     "orchestration": "orchestration efficiency",
 }
 _LIMITS = {
-    "computation_scalability": "the same work takes more computing time (smaller pieces, or cores that ranks share)",
-    "load_balance": "the devices have unequal work",
+    "computation_scalability": "that the same work takes more computing time (smaller pieces, or cores that ranks share)",
+    "load_balance": "that the devices have unequal work",
     "communication": "communication that no computation hides",
     "serialisation": "ranks that wait for each other",
     "transfer": "the messages themselves, which take time to send",

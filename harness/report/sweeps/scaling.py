@@ -113,15 +113,23 @@ def plot_scaling(title: str, sizes: Sequence[Size], path: Path) -> None:
     right.axhline(100, linestyle="--", color="#9aa0a6")
     with_bars(right, x, [size.efficiency for size in known if size.efficiency], 100.0, Look(0))
     right.set_ylabel("parallel efficiency (%)")
-    for axes in (left, right):
+    tops = (x[-1] / x[0], 100.0)  # of the ideal: a wide interval must not flatten the rest
+    for axes, top, factor, values in (
+        (left, tops[0], 1.0, [size.speed_up for size in known]),
+        (right, tops[1], 100.0, [size.efficiency for size in known]),
+    ):
+        axes.set_ylim(0, 1.25 * max(top, *(factor * value.mean for value in values if value)))
         axes.set_xlabel("devices")
         if len(x) > 1 and x[-1] >= 8 * x[0]:
             axes.set_xscale("log", base=2)
         axes.set_xticks(x, [rate(each) for each in x])
         axes.minorticks_off()
-        axes.set_ylim(bottom=0)
         dress(axes)
     counts = sorted({len(size.runs) for size in known})
-    told = "one run per size, so there are no intervals" if counts == [1] else "bars: 95 % intervals"
+    told = (
+        "one run per size, so there are no intervals"
+        if counts == [1]
+        else "bars: 95 % intervals, cut at the plot's edge"
+    )
     canvas.suptitle(f"{title} ({told})", fontsize=11)
     save(canvas, path)
