@@ -22,7 +22,7 @@ FACTORS: dict[str, str] = {
     "orchestration": "orchestration efficiency",
 }
 _LIMITS = {
-    "computation_scalability": "that the same work takes more computing time (smaller pieces, or cores that ranks share)",
+    "computation_scalability": "that the same work takes more computing time (smaller pieces, or shared cores)",
     "load_balance": "that the devices have unequal work",
     "communication": "communication that no computation hides",
     "serialisation": "ranks that wait for each other",

@@ -202,7 +202,10 @@ def confirmed(plan: Plan, wanted: Wanted) -> bool:
         raise RequestError(
             f"add --yes to start {runs}: without a terminal nobody can be asked (nothing was started)"
         )
-    return typer.confirm(f"start {runs}?", err=True)
+    try:
+        return typer.confirm(f"start {runs}?", err=True)
+    except typer.Abort:  # Ctrl-C or Ctrl-D
+        raise KeyboardInterrupt from None
 
 
 def make(plan: Plan, again: str) -> Outcome:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 from pathlib import Path
 from typing import Any
@@ -273,6 +274,23 @@ def test_without_a_terminal_nothing_is_started_without_yes(
     assert "add --yes to start 4 runs" in said
     assert "to make: 4, at worst 4.00 process hours (2 × 00:30:00 each)" in said
     assert all_runs() == []
+    assert all_series() == []
+
+
+@pytest.mark.parametrize(
+    ("typed", "code", "sentence"), [("n\n", 0, "nothing was started"), ("", 130, "interrupted")]
+)
+def test_a_person_who_does_not_say_yes_starts_nothing(
+    file: str, typed: str, code: int, sentence: str,
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    terminal = io.StringIO(typed)
+    monkeypatch.setattr(terminal, "isatty", lambda: True)
+    monkeypatch.setattr("sys.stdin", terminal)
+    assert main(["sweep", file]) == code
+    said = capsys.readouterr().err
+    assert "start 4 runs? [y/N]" in said
+    assert sentence in said
     assert all_series() == []
 
 
