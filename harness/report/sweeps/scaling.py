@@ -23,10 +23,6 @@ _EXPLAINED = {
 }
 
 
-def _plus_minus(value: Repeated | None, text: str, half: str) -> str:
-    return "–" if value is None else text + (f" ± {half}" if value.high is not None else "")
-
-
 def scaling_table(title: str, sizes: Sequence[Size]) -> Table:
     """Throughput, speed-up and efficiency of each size."""
     rows = []
@@ -36,17 +32,16 @@ def scaling_table(title: str, sizes: Sequence[Size]) -> Table:
         rows.append(
             [
                 str(size.devices),
-                str(len(size.runs)),
-                _plus_minus(speed, amount(speed.mean, size.unit), amount(_half(speed), size.unit))
-                if speed
-                else "–",
+                f"{amount(speed.mean, size.unit)}{_spread(speed)}" if speed else "–",
                 f"{up.mean:.2f}{_between(up, 1, 2)}" if up else "–",
-                f"{ideal:g}",
                 f"{percent(share.mean)}{_between(share, 100, 0)}" if share else "–",
+                f"{ideal:g}",
+                str(len(size.runs)),
                 _settings(size),
             ]
         )
-    head = ("devices", "runs", "throughput", "speed-up", "ideal", "efficiency", "with")
+    # A narrow terminal shows the first ones.
+    head = ("devices", "throughput", "speed-up", "efficiency", "ideal", "runs", "with")
     repeats = any(len(size.runs) > 1 for size in sizes)
     return Table(f"{title}: {INTERVALS}" if repeats else title, head, rows)
 
@@ -71,8 +66,9 @@ def _settings(size: Size) -> str:
     return ", ".join(f"{name} {value}" for name, value in list(size.settings.items())[1:])
 
 
-def _half(value: Repeated) -> float | None:
-    return None if value.high is None else value.high - value.mean
+def _spread(value: Repeated) -> str:
+    """Half of the interval, relative to the mean; empty where one run has none."""
+    return "" if value.high is None else f" ± {percent(value.high / value.mean - 1)}"
 
 
 def _between(value: Repeated, factor: float, digits: int) -> str:
