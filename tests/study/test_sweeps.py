@@ -277,13 +277,14 @@ def test_without_a_terminal_nothing_is_started_without_yes(
     assert all_series() == []
 
 
-@pytest.mark.parametrize(
-    ("typed", "code", "sentence"), [("n\n", 0, "nothing was started"), ("", 130, "interrupted")]
-)
+@pytest.mark.parametrize("case", [("n\n", 0, "nothing was started"), ("", 130, "interrupted")])
 def test_a_person_who_does_not_say_yes_starts_nothing(
-    file: str, typed: str, code: int, sentence: str,
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
+    file: str,
+    case: tuple[str, int, str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    typed, code, sentence = case
     terminal = io.StringIO(typed)
     monkeypatch.setattr(terminal, "isatty", lambda: True)
     monkeypatch.setattr("sys.stdin", terminal)
