@@ -38,6 +38,7 @@ BEHAVIOUR = [
     Declared(("--dry-run",), False, DRY_RUN),
     Declared(("--wait",), False, "wait for the end, then report"),
     Declared(("--follow",), False, "as --wait, and show the output meanwhile"),
+    Declared(("--strict",), False, "a warning is an error: nothing starts"),
     Declared(("--json",), False, "print machine-readable JSON"),
     Declared(("-h", "--help"), False, "show this page"),
 ]

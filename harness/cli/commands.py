@@ -20,6 +20,12 @@ class Entry(NamedTuple):
 
 
 COMMANDS = {
+    "plan": Entry(
+        "harness.cli.plan",
+        "what a launch with the same words would need, take and cost",
+        launches=True,
+        reads_words=True,
+    ),
     "ls": Entry("harness.cli.ls", "the runs there are, with their states and step times"),
     "status": Entry("harness.cli.runs", "state of a run, per node"),
     "logs": Entry("harness.cli.runs", "what a run printed (-f: as it comes)"),

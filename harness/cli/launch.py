@@ -27,6 +27,7 @@ class Behaviour(NamedTuple):
     dry_run: bool = False
     wait: bool = False
     follow: bool = False
+    strict: bool = False
     json: bool = False
 
 
@@ -101,22 +102,31 @@ def go(experiment: Experiment, choice: SiteChoice, behaviour: Behaviour, command
     from harness.launch.check import forewarnings, require_training
     from harness.launch.job import warnings_of
     from harness.launch.submit import prepare, script_of
-    from harness.study.start import start_run
 
     print(f"site: {choice.site.name} ({choice.reason})", file=sys.stderr)
     prepared = prepare(experiment, choice.site)
     job = prepared.job
     if behaviour.dry_run:
-        _warn([*warnings_of(job, os.environ), *forewarnings(job, os.environ)])
+        warn([*warnings_of(job, os.environ), *forewarnings(job, os.environ)], behaviour)
         text = script_of(job)
         sys.stdout.write(json.dumps(job.as_json(), indent=1) + "\n" if behaviour.json else text)
         return 0
     require_training(job, os.environ)
-    _warn(warnings_of(job, os.environ))
-    return after_submission(start_run(prepared, command), behaviour)
+    from harness.cli.plan import short_form
+    from harness.study.plan.plan import plan_of
+    from harness.study.start import start_run
+
+    plan = plan_of(prepared)
+    for line in [] if behaviour.json else short_form(plan):
+        print(line, file=sys.stderr)
+    warn([*warnings_of(job, os.environ), *plan.warnings], behaviour)
+    return after_submission(start_run(prepared, command, plan=plan), behaviour)
 
 
-def _warn(warnings: list[str]) -> None:
+def warn(warnings: list[str], behaviour: Behaviour) -> None:
+    """Print them. Raises RequestError: there are some, and they are errors in this launch."""
+    if behaviour.strict and warnings:
+        raise RequestError("\n".join(f"--strict: {warning}" for warning in warnings))
     for warning in warnings:
         print(f"warning: {warning}", file=sys.stderr)
 

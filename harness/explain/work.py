@@ -7,7 +7,7 @@ from harness.experiment.advice import Change
 from harness.explain.finding import Avoidable, asked_of
 from harness.explain.next_command import is_ours
 from harness.format.labels import are_cpus
-from harness.theory.peaks import peak_flops_per_s
+from harness.theory.devices import peak_flops_per_s
 
 
 def precision(s: Summary) -> Avoidable | None:

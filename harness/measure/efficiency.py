@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from statistics import median
 
 from harness.analysis.summary import Efficiency, RankTraining
-from harness.theory.peaks import peak_flops_per_s
+from harness.theory.devices import peak_flops_per_s
 
 _PRECISION = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
 RECOMPUTED = 4 / 3  # a second forward pass: 8 FLOPs per parameter and token in place of 6

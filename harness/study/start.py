@@ -7,16 +7,24 @@ from collections.abc import Sequence
 from harness.launch.backends.protocol import Together
 from harness.launch.submit import Prepared, Start, submit, submit_together
 from harness.run import Part, Run
+from harness.study.plan.plan import Plan, plan_of
+from harness.study.plan.stored import PLAN_FILE, plan_text
 
 
-def start_run(prepared: Prepared, command: list[str], part: Part | None = None) -> Run:
-    """Start a prepared launch; returns its run, which then exists on disk.
+def start_run(
+    prepared: Prepared, command: list[str], part: Part | None = None, plan: Plan | None = None
+) -> Run:
+    """Start a prepared launch; returns its run, which then exists on disk and keeps its plan.
 
-    command: as typed. part: of which series of runs it is one. Raises as `submit` does.
+    command: as typed. part: of which series of runs it is one. plan: where it is made already. Raises as `submit` does.
     """
-    return submit(prepared, command, part)
+    return submit(prepared, command, part, {PLAN_FILE: plan_text(plan or plan_of(prepared))})
 
 
 def start_together(starts: Sequence[Start], way: Together, at_once: int | None = None) -> list[Run]:
     """Start launches that go together as one submission; returns their runs. Arguments and errors as there."""
-    return submit_together(starts, way, at_once)
+    planned = [
+        start._replace(files={**start.files, PLAN_FILE: plan_text(plan_of(start.prepared))})
+        for start in starts
+    ]
+    return submit_together(planned, way, at_once)

@@ -1,4 +1,4 @@
-"""How many bytes data-parallel training communicates per optimizer step, by collective and by part of the step.
+"""How many bytes a training communicates per optimizer step, by collective, by part of the step and by group of ranks.
 
 Messages are counted as nccl-tests counts them, by the larger of input and output, which is also what our traces
 report.
@@ -6,23 +6,34 @@ report.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
+from harness.common.megatron_layout import Layout
+from harness.common.model_config import ModelConfig
 from harness.experiment.advice import Sharding
 
-CollectiveKind = Literal["all_reduce", "all_gather", "reduce_scatter"]
+CollectiveKind = Literal["all_reduce", "all_gather", "reduce_scatter", "send_recv", "all_to_all"]
 StepPart = Literal["forward", "backward", "optimizer_step"]
+Group = Literal["data", "copy", "tensor", "context", "expert", "pipeline"]
 
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """The messages of one rank per optimizer step: a kind of collective in a part of the step."""
+    """The messages of one rank per optimizer step: a kind of collective in a part of the step.
+
+    message_bytes: of all of them together; messages: their number, None where it is not known. group: which ranks take
+    part; `copy` are those that share hpZ's second copy. hides: computation can go on meanwhile.
+    """
 
     kind: CollectiveKind
     part: StepPart
     group_size: int
-    message_bytes: float  # of all messages of this kind together
+    message_bytes: float
+    messages: float | None = None
+    group: Group = "data"
+    hides: bool = False
 
 
 def traffic_per_step(
@@ -34,29 +45,171 @@ def traffic_per_step(
     micro_batches: int = 1,
     hpz: int = 1,
 ) -> list[Traffic]:
-    """The collectives of one optimizer step, `micro_batches` accumulated.
+    """The collectives of one optimizer step of data-parallel training, `micro_batches` accumulated.
 
     element_bytes: of parameters and gradients in messages (2 in DeepSpeed's bf16). hpz: ranks of ZeRO++'s
     secondary partition, which the gathers of the backward pass stay within. Ideal: no parameter is gathered twice in
-    one pass, or kept from the forward for the backward pass. Sources: Rajbhandari et al., ZeRO, 2020, section 7;
-    Wang et al., ZeRO++, 2023, section 3.
+    one pass, or kept from the forward for the backward pass. Gradients are reduced and parameters gathered while other
+    layers compute; only what the optimizer's step sends has nothing beside it. Sources: Rajbhandari et al., ZeRO, 2020,
+    section 7; Wang et al., ZeRO++, 2023, section 3.
     """
     whole = float(parameters * element_bytes)
     if sharding == "none":
-        return [Traffic("all_reduce", "backward", ranks, whole)]  # no_sync until the last micro-batch
+        # no_sync until the last micro-batch
+        return [Traffic("all_reduce", "backward", ranks, whole, hides=True)]
     if sharding == "zero1":
         return [
-            Traffic("reduce_scatter", "backward", ranks, whole),
+            Traffic("reduce_scatter", "backward", ranks, whole, hides=True),
             Traffic("all_gather", "optimizer_step", ranks, whole),
         ]
     each = whole * micro_batches  # no rank keeps whole gradients, so every micro-batch reduces its own
     if sharding == "zero2":
         return [
-            Traffic("reduce_scatter", "backward", ranks, each),
+            Traffic("reduce_scatter", "backward", ranks, each, hides=True),
             Traffic("all_gather", "optimizer_step", ranks, whole),
         ]
+    near = hpz > 1
     return [
-        Traffic("all_gather", "forward", ranks, each),
-        Traffic("all_gather", "backward", hpz if hpz > 1 else ranks, each),
-        Traffic("reduce_scatter", "backward", ranks, each),
+        Traffic("all_gather", "forward", ranks, each, hides=True),
+        Traffic(
+            "all_gather",
+            "backward",
+            hpz if near else ranks,
+            each,
+            group="copy" if near else "data",
+            hides=True,
+        ),
+        Traffic("reduce_scatter", "backward", ranks, each, hides=True),
     ]
+
+
+@dataclass(frozen=True, slots=True)
+class Pieces:
+    """What Megatron's ranks exchange per iteration depends on it. parameters: that this rank holds, its experts left
+    out. micro_batch: samples. checkpointing: the forward pass of every layer runs twice."""
+
+    parameters: int
+    micro_batch: int
+    seq_length: int
+    micro_batches: int
+    bf16: bool
+    checkpointing: bool = False
+    overlap: bool = True
+
+
+def megatron_traffic_per_step(model: ModelConfig, layout: Layout, pieces: Pieces) -> list[Traffic]:
+    """The messages of one rank of exercise 3's loop per iteration.
+
+    Tensor parallelism with sequence parallelism: per layer and micro-batch two all-gathers and two reduce-scatters of
+    the hidden states forward, the same backward, and two all-gathers more, of the inputs that were kept in parts. A
+    pipeline sends the hidden states of each micro-batch to the next stage, and their gradients back. Context
+    parallelism gathers keys and values in every layer and reduces their gradients. The distributed optimizer reduces
+    float32 gradients and gathers parameters, once. Sources: Korthikanti et al., 2022, section 4.2.2; Narayanan et al.,
+    SC 2021, section 3; Grattafiori et al., Llama 3, 2024, section 3.3.2; Megatron-LM, dist_optimizer.md.
+    """
+    return [
+        *_tensor(model, layout, pieces),
+        *_context(model, layout, pieces),
+        *_pipeline(model, layout, pieces),
+        *_experts(model, layout, pieces),
+        *_distributed_optimizer(layout, pieces),
+    ]
+
+
+def _hidden_bytes(model: ModelConfig, layout: Layout, p: Pieces) -> float:
+    """The hidden states of a micro-batch on the ranks that share its tokens."""
+    return p.micro_batch * p.seq_length / layout.cp * model.hidden_size * (2 if p.bf16 else 4)
+
+
+def _layers(model: ModelConfig, layout: Layout, p: Pieces) -> int:
+    """Times that this rank runs a layer forward per iteration."""
+    return model.num_hidden_layers // layout.pp * p.micro_batches
+
+
+def _tensor(model: ModelConfig, layout: Layout, p: Pieces) -> Iterator[Traffic]:
+    if layout.tp == 1:
+        return
+    size, layers = _hidden_bytes(model, layout, p), _layers(model, layout, p)
+    again = 2 * layers * p.checkpointing
+    counts: list[tuple[CollectiveKind, StepPart, int]] = [
+        ("all_gather", "forward", 2 * layers),
+        ("reduce_scatter", "forward", 2 * layers),
+        ("all_gather", "backward", 4 * layers + again),
+        ("reduce_scatter", "backward", 2 * layers + again),
+    ]
+    for kind, part, count in counts:
+        yield Traffic(kind, part, layout.tp, count * size, count, "tensor")
+
+
+def _context(model: ModelConfig, layout: Layout, p: Pieces) -> Iterator[Traffic]:
+    if layout.cp == 1:
+        return
+    groups = max(model.num_key_value_heads, layout.tp) / layout.tp
+    each = p.micro_batch * p.seq_length * groups * model.head_dim * (2 if p.bf16 else 4)
+    forward = 2 * _layers(model, layout, p)  # keys and values
+    gathers = forward * (2 if p.checkpointing else 1)
+    yield Traffic("all_gather", "forward", layout.cp, gathers * each, gathers, "context")
+    yield Traffic("reduce_scatter", "backward", layout.cp, forward * each, forward, "context")
+
+
+def _pipeline(model: ModelConfig, layout: Layout, p: Pieces) -> Iterator[Traffic]:
+    """A middle stage's: it sends forward and back. An end of the pipeline sends half of it."""
+    if layout.pp == 1:
+        return
+    messages = p.micro_batches * layout.vpp
+    size = messages * _hidden_bytes(model, layout, p) / layout.tp
+    parts: tuple[StepPart, StepPart] = ("forward", "backward")
+    for part in parts:
+        yield Traffic("send_recv", part, layout.pp, size, messages, "pipeline", hides=layout.vpp > 1)
+
+
+def _experts(model: ModelConfig, layout: Layout, p: Pieces) -> Iterator[Traffic]:
+    if layout.ep == 1:
+        return
+    count = 2 * _layers(model, layout, p)  # to the experts and back
+    size = _hidden_bytes(model, layout, p) / layout.tp * model.num_experts_per_tok
+    parts: tuple[tuple[StepPart, int], ...] = (
+        ("forward", count),
+        ("backward", count * (1 + p.checkpointing)),
+    )
+    for part, messages in parts:
+        yield Traffic("all_to_all", part, layout.ep, messages * size, messages, "expert")
+
+
+def _distributed_optimizer(layout: Layout, p: Pieces) -> Iterator[Traffic]:
+    ranks = layout.dp * layout.cp
+    if ranks == 1:
+        return
+    parameters = float(p.parameters)
+    yield Traffic("reduce_scatter", "backward", ranks, 4 * parameters, hides=p.overlap)
+    yield Traffic("all_gather", "forward", ranks, (2 if p.bf16 else 4) * parameters, hides=p.overlap)
+
+
+def span(group: Group, layout: Layout, hpz: int = 1) -> tuple[int, int]:
+    """(ranks between neighbours of such a group, ranks in it). Megatron numbers the tensor, context, data and pipeline
+    ranks in this order, the first fastest; hpZ's groups are consecutive ranks.
+
+    >>> span("pipeline", Layout(16, tp=4, pp=2)), span("data", Layout(16, tp=4, pp=2))
+    ((8, 2), (4, 2))
+    """
+    if group == "copy":
+        return 1, hpz
+    if group == "tensor":
+        return 1, layout.tp
+    if group == "context":
+        return layout.tp, layout.cp
+    if group == "expert":
+        return layout.tp, layout.ep
+    if group == "pipeline":
+        return layout.world // layout.pp, layout.pp
+    return layout.tp, layout.dp * layout.cp
+
+
+def ranks_in_node(group: Group, layout: Layout, per_node: int, hpz: int = 1) -> int:
+    """How many ranks of a group share a node; all of them where the group stays in one.
+
+    >>> ranks_in_node("data", Layout(8), 4), ranks_in_node("pipeline", Layout(8, tp=4, pp=2), 4)
+    (4, 1)
+    """
+    stride, size = span(group, layout, hpz)
+    return max(1, min(size, per_node // stride))

@@ -1,14 +1,20 @@
 """How much memory a rank's model state needs, as it is sharded: parameters, gradients and the optimizer's.
 
-A measured peak exceeds it by activations, gathered layers under ZeRO-3, communication buckets, the allocator's
-fragmentation and the framework itself.
+A measured peak exceeds it by activations (activations.py), buffers (buffers.py), the allocator's fragmentation and the
+framework itself; peak.py adds them up. Held against what DDP, DeepSpeed and megatron-core really allocate, by
+benchmarks/bench_memory.py: docs/theory.md has the table.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from harness.common.megatron_layout import Layout
+from harness.common.model_config import ModelConfig
 from harness.experiment.advice import Sharding
+
+ADAM_BYTES = 8  # of one parameter: mean and variance of its gradient, in float32
+MASTER_BYTES = 4  # the copy of a parameter that the optimizer updates, in float32
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,14 +37,17 @@ def state_bytes(
 ) -> StateBytes:
     """State of a model under AdamW on each of `ranks` data-parallel ranks.
 
-    bf16: parameters and gradients in 2 bytes and a float32 master copy with the optimizer, as DeepSpeed keeps them.
-    Otherwise, and under autocast, everything is float32. Source: Rajbhandari et al., ZeRO, 2020, section 3.
+    bf16: parameters and gradients in 2 bytes, as DeepSpeed keeps them. Otherwise, and under autocast, they are float32.
+    ZeRO updates a float32 copy of its shard in either precision; DDP updates the parameters themselves. Source:
+    Rajbhandari et al., ZeRO, 2020, section 3; for float32, DeepSpeed's `single_partition_of_fp32_groups`.
 
-    >>> state_bytes(7_500_000_000, 64, sharding="zero3", bf16=True).total / 1e9
-    1.875
+    >>> mistral = state_bytes(7_000_000_000, 4, sharding="zero3", bf16=True)  # as the workshop's slides count it
+    >>> [4 * part / 1e9 for part in (mistral.parameters, mistral.gradients, mistral.optimizer)], mistral.total / 1e9
+    ([14.0, 14.0, 84.0], 28.0)
     """
-    width, optimizer_width = (2, 12) if bf16 else (4, 8)
+    width = 2 if bf16 else 4
     stage = ("none", "zero1", "zero2", "zero3").index(sharding)
+    optimizer_width = ADAM_BYTES + (MASTER_BYTES if stage or bf16 else 0)
     shard = parameters / ranks
     return StateBytes(
         parameters=width * (shard if stage >= 3 else parameters),
@@ -46,3 +55,42 @@ def state_bytes(
         optimizer=optimizer_width * (shard if stage >= 1 else parameters),
         secondary=width * parameters / hpz if stage == 3 and hpz > 1 else 0.0,
     )
+
+
+def megatron_state_bytes(dense: int, experts: int, layout: Layout, *, bf16: bool = False) -> StateBytes:
+    """State on a rank that holds so many parameters, under Megatron's distributed optimizer.
+
+    experts: those of them that belong to experts; their optimizer is sharded over fewer ranks. Gradients are summed in
+    float32 in a buffer of all the rank's parameters. In float32 the optimizer updates the parameters themselves.
+    Source: Megatron-LM, docs/source/api-guide/dist_optimizer.md (bf16: 6 + 12/d bytes; fp32: 8 + 8/d).
+    """
+    ranks = layout.dp * layout.cp
+    of_experts = max(1, ranks * layout.tp // (layout.ep * layout.tp))
+    optimizer_width = ADAM_BYTES + (MASTER_BYTES if bf16 else 0)
+    return StateBytes(
+        parameters=(2 if bf16 else 4) * (dense + experts),
+        gradients=4 * (dense + experts),
+        optimizer=optimizer_width * (dense / ranks + experts / of_experts),
+    )
+
+
+def megatron_parameters(model: ModelConfig, layout: Layout, stage: int) -> tuple[int, int]:
+    """(parameters outside of experts, those of experts) that a rank of a pipeline stage holds.
+
+    Matrices are split over the tensor-parallel ranks, norms and the router are not. The first stage has the embedding,
+    the last one the output and its norm.
+    """
+    hidden, tp = model.hidden_size, layout.tp
+    heads = model.num_attention_heads * model.head_dim // tp
+    groups = model.num_key_value_heads * model.head_dim // tp
+    feed_forward = 3 * hidden * model.intermediate_size // tp
+    moe = model.num_local_experts > 1
+    layer = 2 * hidden * heads + 2 * hidden * groups + 2 * hidden
+    layer += hidden * model.num_local_experts if moe else feed_forward
+    layers = model.num_hidden_layers // layout.pp
+    dense = layers * layer
+    first, last = stage == 0, stage == layout.pp - 1
+    embedding = model.vocab_size * hidden // tp
+    copies = first + last if layout.pp > 1 or not model.tie_word_embeddings else 1
+    dense += copies * embedding + hidden * last
+    return dense, layers * feed_forward * model.num_local_experts // layout.ep if moe else 0

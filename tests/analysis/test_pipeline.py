@@ -8,7 +8,6 @@ from harness.analysis.job.summarise import summarise_job
 from harness.analysis.metrics import metrics_by_name
 from harness.analysis.process.kinds import load_rules
 from harness.analysis.process.measure import measure_trace
-from harness.analysis.process.pipeline import expected_bubble
 from harness.analysis.summary import Summary, Window
 from harness.explain.rules import avoidable
 from harness.report.tables.terminal import render

@@ -15,7 +15,7 @@ from harness.analysis.summary import RankTraining, Verdict, Window
 from harness.measure.efficiency import efficiency
 from harness.measure.jobs import name_rank, summarise
 from harness.measure.run_files import read_monitor, read_training
-from harness.theory.peaks import peak_flops_per_s
+from harness.theory.devices import peak_flops_per_s
 from tests.synthetic.columns import Made
 
 

@@ -24,6 +24,7 @@ from harness.analysis.process.ranges import device_spans
 from harness.analysis.process.steps import ProcessSteps, by_periodicity
 from harness.analysis.process.view import View
 from harness.analysis.summary import Pipeline, PipelineStage, SummaryPart, Withheld
+from harness.theory.pipeline import expected_bubble
 from harness.traces.trace import I64
 from harness.traces.vocabulary import POINT_TO_POINT, collective_kind, is_communication
 
@@ -221,15 +222,6 @@ def _pairs(of: Intervals, start_ns: int, end_ns: int) -> list[tuple[int, int]]:
         return []
     inside = clip(of, start_ns, end_ns)
     return list(zip(inside.start.tolist(), inside.end.tolist(), strict=True))
-
-
-def expected_bubble(stages: int, microbatches: int, virtual_stages: int = 1) -> float:
-    """Idle share of a 1F1B schedule, (p−1)/(v·m+p−1). Source: Narayanan et al., SC 2021, section 2.2.
-
-    >>> expected_bubble(2, 4), expected_bubble(4, 8, 2)
-    (0.2, 0.15789473684210525)
-    """
-    return (stages - 1) / (virtual_stages * microbatches + stages - 1)
 
 
 def pipeline(

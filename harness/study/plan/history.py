@@ -1,0 +1,119 @@
+"""What earlier runs of a site say about the next one: their speed, their start, and the links that exercise 0 measured.
+
+Only the newest few are looked at, and only what they stored: a submission must not wait for old traces.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from harness.experiment.comm_tests import CommTests
+from harness.launch.job import Job
+from harness.run import Run, runs_root
+from harness.theory.links import Line
+
+NEWEST = 6
+LARGEST_FILE = 8_000_000
+_DTYPE = {"bf16": "bfloat16", "fp32": "float32"}
+
+
+class Earlier(NamedTuple):
+    """What one earlier run of the same exercise and model reached."""
+
+    job_id: str
+    mfu: float | None
+    flops_per_s_per_device: float
+
+
+def earlier_runs(job: Job, precision: str) -> list[Earlier]:
+    """The newest runs of the same exercise, model and precision at the same site, without injected faults."""
+    if job.model is None:
+        return []
+    found = []
+    for run in _newest(job.experiment.folder, job.run_name[0]):
+        summary = _json(run.summary)
+        if summary is not None and _same_place(summary, job) and (one := _speed(summary, precision)):
+            found.append(one)
+    return found
+
+
+def _newest(folder: str, name: str) -> Iterator[Run]:
+    place = runs_root() / folder / "profiler"
+    pairs = []
+    for path in place.glob(f"{name}-*/run.json"):
+        try:
+            pairs.append((path.stat().st_mtime_ns, path.parent))
+        except OSError:
+            continue
+    yield from (Run(path) for _, path in sorted(pairs, reverse=True)[:NEWEST])
+
+
+def _json(path: Path) -> dict[str, Any] | None:
+    """A stored document; None where it is not there, not ours, or too large to read before a submission."""
+    try:
+        if path.stat().st_size > LARGEST_FILE:
+            return None
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return content if isinstance(content, dict) else None
+
+
+def _same_place(summary: dict[str, Any], job: Job) -> bool:
+    site = _at(summary, "run", "site", "name")
+    asked = summary.get("experiment")
+    clean = isinstance(asked, dict) and not asked.get("faults") and not asked.get("mystery")
+    return bool(clean and site == job.site.name)
+
+
+def _speed(summary: dict[str, Any], precision: str) -> Earlier | None:
+    training = summary.get("training")
+    first = training[0] if isinstance(training, list) and training else None
+    dtype = first.get("dtype") if isinstance(first, dict) else None
+    flops = _at(summary, "efficiency", "model_flops_per_s_per_device")
+    if dtype != _DTYPE.get(precision) or not isinstance(flops, int | float) or flops <= 0:
+        return None
+    mfu = _at(summary, "efficiency", "mfu")
+    job_id = str(_at(summary, "run", "job_id") or "?")
+    return Earlier(
+        job_id, float(mfu) if isinstance(mfu, int | float) and 0 < mfu <= 1 else None, float(flops)
+    )
+
+
+def _at(content: object, *keys: str) -> Any:
+    for key in keys:
+        content = content.get(key) if isinstance(content, dict) else None
+    return content
+
+
+class MeasuredLinks(NamedTuple):
+    """The lines that a run of exercise 0 measured."""
+
+    job_id: str
+    lines: list[Line]
+
+
+def measured_links(job: Job) -> MeasuredLinks | None:
+    """The newest completed run of exercise 0 at the job's site that fitted a line; None: there is no such run."""
+    for run in _newest(CommTests.folder, "comm-tests"):
+        status, record = run.status(), _json(run.record_file)
+        if status is None or status.state != "completed" or _at(record, "site", "name") != job.site.name:
+            continue
+        lines = list(_lines(_json(run.collectives) or {}))
+        if lines:
+            return MeasuredLinks(str(_at(record, "job_id")), lines)
+    return None
+
+
+def _lines(results: dict[str, Any]) -> Iterator[Line]:
+    hosts = results.get("hosts")
+    alone = isinstance(hosts, list) and len(hosts) < 2
+    for each in results.get("results") or []:
+        fit, ranks = _at(each, "fit"), _at(each, "ranks")
+        alpha, beta = _at(fit, "alpha_ns"), _at(fit, "beta_ns_per_byte")
+        if isinstance(alpha, int | float) and isinstance(beta, int | float) and isinstance(ranks, int):
+            across = _at(each, "scope") != "intra" and not alone
+            yield Line(str(_at(each, "collective")), ranks, across, float(alpha), float(beta))

@@ -1,0 +1,122 @@
+"""A launch before it starts: what it will need, take and cost. Puts the parts together; theory computes them.
+
+Nothing here refuses: what an estimate says is a warning, and the launch decides what a warning is worth.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from harness.experiment.exercises import Experiment
+from harness.launch.job import Job
+from harness.launch.submit import Prepared
+from harness.study.plan.capacity import FITS, TIGHT, Capacity, capacity_of
+from harness.study.plan.cost import Cost, cost_of
+from harness.study.plan.history import earlier_runs, measured_links
+from harness.study.plan.memory import peak_memory
+from harness.study.plan.nearest import Nearest, nearest_that_fits
+from harness.study.plan.speed import Speed, compute_range_ns, expected_speed
+from harness.study.plan.traffic import Exposed, Sent, exposed, sent_per_step
+from harness.study.plan.workload import Workload, workload_of
+from harness.theory.peak import Peak
+
+
+@dataclass(frozen=True)
+class MemoryPlan:
+    """The peak of the rank that needs most, its memory, and the verdict: fits, tight, does not fit, or not known.
+
+    other: the peak with activation checkpointing where the request is without, and the other way round.
+    """
+
+    peak: Peak
+    other: Peak
+    capacity: Capacity
+    nearest: Nearest | None = None
+
+    @property
+    def verdict(self) -> str:
+        if self.capacity.total_bytes is None:
+            return "not known"
+        share = self.peak.highest.total / self.capacity.total_bytes
+        return "fits" if share <= FITS else "tight" if share <= TIGHT else "does not fit"
+
+
+@dataclass(frozen=True)
+class StepPlan:
+    """One step of the training's loop. speed: a sentence where it is not known. Times in nanoseconds."""
+
+    speed: Speed | str
+    compute_ns: tuple[float, float] | None
+    step_ns: tuple[float, float] | None
+    sent: list[Sent]
+    exposed: Exposed | None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All that is known of a launch. memory, step: None where it trains nothing."""
+
+    job: Job
+    cost: Cost
+    workload: Workload | None = None
+    memory: MemoryPlan | None = None
+    step: StepPlan | None = None
+    warnings: list[str] = field(default_factory=list)
+
+
+def plan_of(prepared: Prepared) -> Plan:
+    """The plan of a launch."""
+    job = prepared.job
+    w = workload_of(job)
+    if w is None:
+        return Plan(job, cost_of(job, None, None))
+    memory = _memory(prepared.asked, job, w)
+    step = _step(job, w)
+    cost = cost_of(job, w, step.step_ns)
+    return Plan(job, cost, w, memory, step, _warnings(job, memory, cost))
+
+
+def _memory(asked: Experiment, job: Job, w: Workload) -> MemoryPlan:
+    capacity = capacity_of(job, w.ranks_per_node)
+    found = MemoryPlan(peak_memory(w), peak_memory(w, checkpointing=not w.checkpointing), capacity)
+    if found.verdict == "does not fit":
+        return MemoryPlan(found.peak, found.other, capacity, nearest_that_fits(asked, job))
+    return found
+
+
+def _step(job: Job, w: Workload) -> StepPlan:
+    speed = expected_speed(job, w, earlier_runs(job, w.precision))
+    compute = None if isinstance(speed, str) else compute_range_ns(w, speed)
+    sent = sent_per_step(w, job.site.network, measured_links(job))
+    hidden = exposed(sent, compute[1] if compute else None)
+    return StepPlan(speed, compute, _step_ns(speed, compute, hidden), sent, hidden)
+
+
+def _step_ns(
+    speed: Speed | str, compute: tuple[float, float] | None, hidden: Exposed | None
+) -> tuple[float, float] | None:
+    """From the fastest computation, or all messages where they take longer, to the slowest; or the fastest with every
+    message exposed where that is longer. Earlier runs have their messages in them already."""
+    if compute is None or isinstance(speed, str):
+        return None
+    fastest, slowest = compute
+    if hidden is None or speed.earlier:
+        return compute
+    return max(fastest, hidden.total_ns), max(slowest, fastest + hidden.total_ns)
+
+
+def _warnings(job: Job, memory: MemoryPlan, cost: Cost) -> list[str]:
+    found = []
+    of = "GPU" if job.device == "cuda" else "process"
+    if memory.verdict in ("tight", "does not fit") and memory.capacity.total_bytes:
+        need, has = memory.peak.highest.total / 1e9, memory.capacity.total_bytes / 1e9
+        text = f"an estimated {need:.1f} GB per {of} {'does' if memory.verdict != 'tight' else 'may'} not fit into "
+        found.append(f"{text}{has:.1f} GB ({memory.capacity.source})")
+        if memory.nearest is not None:
+            found[-1] += f": the nearest that {memory.nearest.verdict} is {memory.nearest.command}"
+    if cost.expected_s is not None and cost.least_s is not None and cost.least_s > job.site.time_s:
+        found.append(
+            f"the run takes an estimated {cost.least_s / 60:.0f} minutes or more, and the time limit is "
+            f"{job.site.time}: raise --time or lower --steps"
+        )
+    return found

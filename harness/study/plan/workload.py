@@ -1,0 +1,120 @@
+"""What a job trains, as the numbers that theory takes: model, layout, batch, precision, device. Computes nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import singledispatch
+from typing import Any
+
+from harness.common.megatron_layout import Layout
+from harness.common.model_config import ModelConfig
+from harness.experiment.advice import Sharding
+from harness.experiment.base import Experiment, Training
+from harness.experiment.deepspeed import DeepSpeed
+from harness.experiment.megatron import Megatron
+from harness.launch.exercises.base import DeviceKind
+from harness.launch.exercises.deepspeed_config import deepspeed_config
+from harness.launch.job import Job
+from harness.theory.buffers import ZeroBuckets
+
+
+@dataclass(frozen=True, kw_only=True)
+class Workload:
+    """One training, resolved.
+
+    micro_batches: of one rank (of a replica, where ranks share a model) per optimizer step. micro_batches_per_step: of
+    those in what the training counts as a step: one in exercises 1 and 2. sharding: None where Megatron's layout says
+    it.
+    bf16: the type of weights and messages; in_bf16: of the arithmetic.
+    """
+
+    exercise: int
+    model: ModelConfig
+    device: DeviceKind
+    nodes: int
+    ranks_per_node: int
+    micro_batch: int
+    seq_length: int
+    micro_batches: int
+    micro_batches_per_step: int
+    steps: int
+    in_bf16: bool
+    bf16: bool
+    checkpointing: bool
+    layout: Layout
+    sharding: Sharding | None = None
+    hpz: int = 1
+    buckets: ZeroBuckets | None = None
+
+    @property
+    def ranks(self) -> int:
+        return self.nodes * self.ranks_per_node
+
+    @property
+    def tokens_per_step(self) -> int:
+        """Tokens of all ranks in one step of the training's loop."""
+        replicas = self.layout.dp
+        return self.micro_batch * self.seq_length * self.micro_batches_per_step * replicas
+
+    @property
+    def precision(self) -> str:
+        """Of the arithmetic, as the device table names it."""
+        return "bf16" if self.in_bf16 else "fp32"
+
+
+def workload_of(job: Job) -> Workload | None:
+    """What the job trains; None: it trains nothing."""
+    asked = job.experiment
+    if not isinstance(asked, Training) or job.model is None or not asked.gpus_per_node:
+        return None
+    common: dict[str, Any] = {
+        "exercise": asked.exercise,
+        "model": job.model,
+        "device": job.device,
+        "nodes": asked.nodes,
+        "ranks_per_node": asked.gpus_per_node,
+        "micro_batch": asked.micro_batch_size or 1,
+        "seq_length": asked.seq_length or 1,
+        "steps": asked.steps or asked.window.end,
+        "in_bf16": asked.in_bf16,
+        "checkpointing": asked.activation_checkpointing,
+    }
+    return Workload(**(common | _own(asked, job)))
+
+
+@singledispatch
+def _own(asked: Experiment, job: Job) -> dict[str, Any]:
+    """What one exercise adds: here a data-parallel training whose weights stay in float32."""
+    return {
+        "micro_batches": getattr(asked, "gradient_accumulation_steps", 1),
+        "micro_batches_per_step": 1,
+        "bf16": False,
+        "layout": Layout(asked.world_size or 1),
+        "sharding": asked.sharding or "none",
+    }
+
+
+@_own.register
+def _(asked: DeepSpeed, job: Job) -> dict[str, Any]:
+    zero = deepspeed_config(asked, tiny=job.model is not None and job.model.tiny).zero_optimization
+    live = zero.stage3_max_live_parameters or 0
+    return {
+        "micro_batches": asked.gradient_accumulation_steps,
+        "micro_batches_per_step": 1,
+        "bf16": asked.in_bf16,
+        "layout": Layout(asked.world_size or 1),
+        "sharding": asked.sharding,
+        "hpz": asked.copy_ranks,
+        "buckets": ZeroBuckets(zero.reduce_bucket_size, live, zero.overlap_comm),
+    }
+
+
+@_own.register
+def _(asked: Megatron, job: Job) -> dict[str, Any]:
+    micro_batches = max(1, asked.batch.num_microbatches(asked.layout.dp))
+    return {
+        "micro_batches": micro_batches,
+        "micro_batches_per_step": micro_batches,
+        "bf16": asked.in_bf16,
+        "layout": asked.layout,
+    }

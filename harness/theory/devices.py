@@ -1,0 +1,69 @@
+"""What is known of a device by its name, from configs/devices.yaml: peak, memory, power. An entry that is missing is
+unknown, never a guess."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from typing import Any
+
+import yaml
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from harness.common.errors import RequestError
+from harness.common.paths import CONFIGS
+
+DEVICES = CONFIGS / "devices.yaml"
+TABLE = "the device table"
+
+
+class Device(BaseModel):
+    """An entry: dense TFLOP/s by precision, memory as the driver shows it, thermal design power."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    match: str
+    tflops: dict[str, float]
+    memory_gib: float | None = None
+    watts: float | None = None
+    note: str | None = None
+
+    @property
+    def memory_bytes(self) -> float | None:
+        return None if self.memory_gib is None else self.memory_gib * 2**30
+
+
+class _Devices(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    devices: tuple[Device, ...]
+
+
+def find_device(name: str | None) -> Device | None:
+    """The first entry whose pattern the name has; None: there is none, or no name.
+
+    Raises:
+        RequestError: the table is not valid.
+    """
+    return next((d for d in _table().devices if name and re.search(d.match, name, re.IGNORECASE)), None)
+
+
+def peak_flops_per_s(device_name: str, precision: str) -> tuple[float, str] | None:
+    """Dense FLOP/s of one device at a precision (bf16, fp16, tf32, fp32, fp8) and the source of the number.
+
+    None: the table does not have the device or the precision. Raises as `find_device` does.
+
+    >>> peak_flops_per_s("NVIDIA A100-SXM4-40GB", "bf16")
+    (312000000000000.0, 'the device table')
+    """
+    found = find_device(device_name)
+    if found is None or precision not in found.tflops:
+        return None
+    return found.tflops[precision] * 1e12, TABLE + (f" ({found.note})" if found.note else "")
+
+
+@cache
+def _table() -> _Devices:
+    try:
+        raw: Any = yaml.safe_load(DEVICES.read_text(encoding="utf-8"))
+        return _Devices.model_validate(raw)
+    except (OSError, yaml.YAMLError, ValidationError) as error:
+        raise RequestError(f"{DEVICES}: the table of devices cannot be read: {error}") from error

@@ -1,0 +1,79 @@
+"""How many FLOPs a training step takes, exactly and by rule of thumb, and their time at a share of the peak."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import NamedTuple
+
+from harness.common.model_config import ModelConfig
+
+RECOMPUTED = 4 / 3  # a second forward pass: 8 FLOPs per weight and token in place of 6
+
+
+@dataclass(frozen=True, slots=True)
+class FlopsPerToken:
+    """Forward and backward pass, per token. matrices: 6 per weight that multiplies it; attention: 12·L·h·S.
+
+    rule: 6 per parameter, embeddings and norms included, which is known as 6N.
+    """
+
+    matrices: float
+    attention: float
+    rule: float
+
+    @property
+    def total(self) -> float:
+        return self.matrices + self.attention
+
+    @property
+    def over_rule(self) -> float:
+        """The exact count as a multiple of 6N."""
+        return self.total / self.rule
+
+
+@cache
+def flops_per_token(model: ModelConfig, seq_length: int) -> FlopsPerToken:
+    """The model's own count, in its two parts.
+
+    Sources: Kaplan et al., Scaling Laws, 2020, section 2.1 (6N); Chowdhery et al., PaLM, 2022, appendix B (attention,
+    counted whole although the mask halves it). A FLOP counter over the real layers counts the same: docs/theory.md.
+    """
+    total = model.flops_per_token(seq_length)
+    attention = 12.0 * model.num_hidden_layers * model.num_attention_heads * model.head_dim * seq_length
+    return FlopsPerToken(total - attention, attention, 6.0 * active_parameters(model))
+
+
+def active_parameters(model: ModelConfig) -> int:
+    """Parameters that a token meets: all, but of a mixture only the chosen experts'."""
+    expert = 3 * model.hidden_size * model.intermediate_size
+    asleep = model.num_local_experts - model.num_experts_per_tok
+    return model.parameters() - model.num_hidden_layers * asleep * expert
+
+
+class MfuRange(NamedTuple):
+    """What share of the peak to expect, and where that is from."""
+
+    low: float
+    high: float
+    source: str
+
+
+USUAL_MFU = {
+    "bf16": MfuRange(
+        0.2,
+        0.5,
+        "published: 38 to 43 % (Llama 3, 2024), 44 to 52 % (Narayanan et al., SC 2021), 46 % (PaLM, 2022); lower for "
+        "small micro-batches",
+    ),
+    "fp32": MfuRange(0.4, 0.8, "an assumption: without tensor cores a GEMM comes near the peak"),
+}
+
+
+def step_seconds(flops: float, devices: int, peak_flops_per_s: float, mfu: float) -> float:
+    """Seconds of a step that needs `flops`, on all devices together. MFU's definition, solved for the time.
+
+    >>> step_seconds(4e15, 4, 1e15, 0.5)
+    2.0
+    """
+    return flops / (devices * peak_flops_per_s * mfu)
