@@ -29,7 +29,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import torch
 import torch.distributed as dist
 from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.testing._internal.distributed.fake_pg import FakeStore  # type: ignore[attr-defined]
+from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_iter, tree_map
 
@@ -38,11 +38,11 @@ Tensors = Iterable[Any]
 Owners = Callable[[], dict[str, list[Any]]]
 
 
-class Storages(TorchDispatchMode):
+class Storages(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Bytes of the storages that live, and their most since `take_peak`. What an operator returns is seen."""
 
     def __init__(self, fake: bool) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self._fake = fake
         self._live: dict[int, int] = {}
         self.now = self._peak = 0
@@ -125,7 +125,8 @@ def build_ddp(argv: list[str]) -> Rank:
         model.register_comm_hook(None, _unreduced)
 
     def step() -> Iterator[str]:
-        for batch in batches(training):
+        every = training.arguments.gradient_accumulation_steps
+        for number, batch in enumerate(batches(training)):
             # PyTorch orders its buckets anew after the first reduction, by numbers that fake tensors do not have.
             unordered = fake and not optimizer.state
             with model.no_sync() if unordered else nullcontext():
@@ -133,6 +134,8 @@ def build_ddp(argv: list[str]) -> Rank:
                 yield "forward"
                 training.accelerator.backward(loss)
             yield "backward"
+            if (number + 1) % every:
+                continue
             training.accelerator.clip_grad_norm_(model.parameters(), 1.0)
             optimizer.step()
             yield "optimizer"
@@ -156,7 +159,10 @@ def _unreduced(_: object, bucket: Any) -> Any:
 
 
 # PyTorch checks the types themselves, and annotations are texts here.
-_unreduced.__annotations__ = {"bucket": dist.GradBucket, "return": torch.futures.Future[torch.Tensor]}
+_unreduced.__annotations__ = {
+    "bucket": vars(dist)["GradBucket"],
+    "return": torch.futures.Future[torch.Tensor],
+}
 
 
 def build_deepspeed(argv: list[str]) -> Rank:
@@ -271,7 +277,7 @@ def _rank(parameters: int, parts: Callable[[], Iterator[str]], owners: Owners) -
 def batches(training: Any) -> Iterator[dict[str, torch.Tensor]]:
     """The same made-up batch for every step, of the size that the loader's would have."""
     size = (training.arguments.micro_batch_size, training.description.seq_length)
-    for _ in range(STEPS):
+    for _ in range(STEPS * training.arguments.gradient_accumulation_steps):
         tokens = torch.ones(size, dtype=torch.int64, device=training.accelerator.device)
         yield {"input_ids": tokens, "labels": tokens}
 
@@ -291,8 +297,8 @@ def measure(exercise: int, argv: list[str], fake: bool) -> dict[str, Any]:
         mode = FakeTensorMode(allow_non_fake_inputs=True)
         torch.nn.Module._apply = _apply_without_swap  # type: ignore[method-assign]
         # Both would read values, to compare what the ranks have.
-        dist.all_gather_object = _gathered_alike
-        torch.nn.parallel.distributed._verify_param_shape_across_processes = lambda *_, **__: True
+        vars(dist)["all_gather_object"] = _gathered_alike
+        vars(torch.nn.parallel.distributed)["_verify_param_shape_across_processes"] = lambda *_, **__: True
     with mode, storages:
         rank = BUILD[exercise](argv)
         peaks: dict[str, int] = {}
@@ -309,7 +315,7 @@ def measure(exercise: int, argv: list[str], fake: bool) -> dict[str, Any]:
 def _apply_without_swap(self: torch.nn.Module, change: Any, recurse: bool = True) -> torch.nn.Module:
     """`Module._apply` as new parameters: PyTorch cannot exchange fake ones in place."""
     for module in self.children() if recurse else ():
-        module._apply(change)
+        _apply_without_swap(module, change)
     for name, parameter in self._parameters.items():
         if parameter is not None:
             changed = change(parameter.data)

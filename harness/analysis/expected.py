@@ -56,6 +56,5 @@ def expected_metrics(summary: Summary) -> Iterator[tuple[str, float]]:
     if sharding == "zero2":  # DeepSpeed chooses between all_reduce and reduce_scatter itself
         sums.pop("reduce_scatter")
     yield from ((f"expected_{kind}_bytes", total) for kind, total in sums.items())
-    secondary = hpz if hpz < ranks else 1  # over all ranks it is the partition itself
-    state = state_bytes(first.parameters, ranks, sharding=sharding, bf16=bf16, hpz=secondary)
+    state = state_bytes(first.parameters, ranks, sharding=sharding, bf16=bf16, hpz=hpz)
     yield "expected_state_bytes", state.total

@@ -112,7 +112,7 @@ def go(experiment: Experiment, choice: SiteChoice, behaviour: Behaviour, command
         sys.stdout.write(json.dumps(job.as_json(), indent=1) + "\n" if behaviour.json else text)
         return 0
     require_training(job, os.environ)
-    from harness.cli.plan import short_form
+    from harness.cli.plan_short import short_form
     from harness.study.plan.plan import plan_of
     from harness.study.start import start_run
 

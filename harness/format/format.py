@@ -69,6 +69,35 @@ def amount(count: float | None, unit: str = "B") -> str:
     return f"{count:.3g} {unit}"
 
 
+def quantity(value: float, unit: str) -> str:
+    """A number with the unit that is given in words: ns, s, share, bytes, or any other.
+
+    >>> quantity(1_234_000, "ns"), quantity(0.25, "share"), quantity(2e9, "bytes"), quantity(0.5, "GPU h")
+    ('1.23 ms', '25.0 %', '2.00 GB', '0.5 GPU h')
+    >>> quantity(90, "s"), quantity(600, "s")
+    ('90 s', '10.0 min')
+    """
+    if unit == "ns":
+        return duration(value)
+    if unit == "share":
+        return percent(value)
+    if unit == "s":
+        return f"{value:.0f} s" if value < 120 else f"{value / 60:.1f} min"
+    if unit in ("GPU h", "kWh"):
+        return f"{rate(value)} {unit}"
+    return amount(value, "B" if unit == "bytes" else unit)
+
+
+def quantity_range(low: float, high: float, unit: str) -> str:
+    """Two of them; a shared unit stands once.
+
+    >>> quantity_range(0.2, 0.5, "share"), quantity_range(1.5e9, 1.5e9, "bytes"), quantity_range(0.2, 0.7, "GPU h")
+    ('20.0 to 50.0 %', '1.50 GB', '0.2 to 0.7 GPU h')
+    """
+    first, last = quantity(low, unit), quantity(high, unit)
+    return last if first == last else f"{first.removesuffix(' ' + last.partition(' ')[2])} to {last}"
+
+
 def binary_size(count: float) -> str:
     """Bytes with a binary prefix, as a benchmark writes message sizes.
 

@@ -15,6 +15,7 @@ from harness.common.paths import PROGRAM
 from harness.experiment.exercises import Experiment, Training, read_experiment
 from harness.experiment.options import options_of
 from harness.measure.efficiency import efficiency
+from harness.measure.planned import predicted_and_measured, read_plan
 from harness.measure.run_files import read_monitor, read_training
 from harness.run import TRACE_FOLDERS, Run
 from harness.site.site import Site
@@ -41,6 +42,7 @@ class RunContents:
     monitor: list[MonitorDevice]
     record: dict[str, Any]
     findings: list[Finding]
+    plan: dict[str, Any]
 
 
 def read_contents(path: Path) -> RunContents:
@@ -49,7 +51,7 @@ def read_contents(path: Path) -> RunContents:
     monitor, unreadable = read_monitor(run.monitors(), training)
     record, damaged = _record(run)
     missing = _missing(run, record.get("expects") or [])
-    return RunContents(training, monitor, record, [*damaged, *missing, *broken, *unreadable])
+    return RunContents(training, monitor, record, [*damaged, *missing, *broken, *unreadable], read_plan(run))
 
 
 def _record(run: Run) -> tuple[dict[str, Any], list[Finding]]:
@@ -120,6 +122,7 @@ def with_contents(summary: Summary, contents: RunContents) -> Summary:
         "ranks": summary.ranks or [t.rank for t in training],
     }
     complete = summary.model_copy(update=update)
+    complete.predictions = predicted_and_measured(complete, contents.plan)
     return with_findings(complete, [*contents.findings, *_remarks(complete)])
 
 

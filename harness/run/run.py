@@ -30,6 +30,7 @@ class Run:
         self.record_file = path / "run.json"
         self.summary = path / "summary.json"
         self.page = path / "report.html"
+        self.plan = path / "plan.json"  # what was expected of it before it started
         self.collectives = path / "comm" / "collectives.json"  # exercise 0: the measured times
         self.verdict = path / "comm" / "verdict.json"  # exercise 0: the conclusion
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from harness.launch.backends.protocol import Together
 from harness.launch.submit import Prepared, Start, submit, submit_together
 from harness.run import Part, Run
 from harness.study.plan.plan import Plan, plan_of
-from harness.study.plan.stored import PLAN_FILE, plan_text
+from harness.study.plan.stored import plan_text
 
 
 def start_run(
@@ -18,13 +19,15 @@ def start_run(
 
     command: as typed. part: of which series of runs it is one. plan: where it is made already. Raises as `submit` does.
     """
-    return submit(prepared, command, part, {PLAN_FILE: plan_text(plan or plan_of(prepared))})
+    return submit(prepared, command, part, _kept(plan or plan_of(prepared)))
 
 
 def start_together(starts: Sequence[Start], way: Together, at_once: int | None = None) -> list[Run]:
     """Start launches that go together as one submission; returns their runs. Arguments and errors as there."""
-    planned = [
-        start._replace(files={**start.files, PLAN_FILE: plan_text(plan_of(start.prepared))})
-        for start in starts
-    ]
+    planned = [each._replace(files={**each.files, **_kept(plan_of(each.prepared))}) for each in starts]
     return submit_together(planned, way, at_once)
+
+
+def _kept(plan: Plan) -> dict[str, str]:
+    """The files that a run keeps of its plan."""
+    return {Run(Path()).plan.name: plan_text(plan)}

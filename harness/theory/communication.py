@@ -85,10 +85,10 @@ def traffic_per_step(
 
 @dataclass(frozen=True, slots=True)
 class Pieces:
-    """What Megatron's ranks exchange per iteration depends on it. parameters: that this rank holds, its experts left
-    out. micro_batch: samples. checkpointing: the forward pass of every layer runs twice."""
+    """What Megatron's ranks exchange per iteration depends on it. parameters: of a rank, experts left out, mean
+    over the stages. micro_batch: samples. checkpointing: the forward pass of every layer runs twice."""
 
-    parameters: int
+    parameters: float
     micro_batch: int
     seq_length: int
     micro_batches: int
@@ -98,10 +98,11 @@ class Pieces:
 
 
 def megatron_traffic_per_step(model: ModelConfig, layout: Layout, pieces: Pieces) -> list[Traffic]:
-    """The messages of one rank of exercise 3's loop per iteration.
+    """The messages of one rank of exercise 3's loop per iteration, mean over the pipeline's stages.
 
     Tensor parallelism with sequence parallelism: per layer and micro-batch two all-gathers and two reduce-scatters of
-    the hidden states forward, the same backward, and two all-gathers more, of the inputs that were kept in parts. A
+    the hidden states forward, the same backward, and two all-gathers more, of the inputs that were kept in parts; and
+    one reduce-scatter of the embedding and one all-gather before the output layer, with what they need backward. A
     pipeline sends the hidden states of each micro-batch to the next stage, and their gradients back. Context
     parallelism gathers keys and values in every layer and reduces their gradients. The distributed optimizer reduces
     float32 gradients and gathers parameters, once. Sources: Korthikanti et al., 2022, section 4.2.2; Narayanan et al.,
@@ -131,11 +132,12 @@ def _tensor(model: ModelConfig, layout: Layout, p: Pieces) -> Iterator[Traffic]:
         return
     size, layers = _hidden_bytes(model, layout, p), _layers(model, layout, p)
     again = 2 * layers * p.checkpointing
-    counts: list[tuple[CollectiveKind, StepPart, int]] = [
-        ("all_gather", "forward", 2 * layers),
-        ("reduce_scatter", "forward", 2 * layers),
-        ("all_gather", "backward", 4 * layers + again),
-        ("reduce_scatter", "backward", 2 * layers + again),
+    end = p.micro_batches / layout.pp  # the first stage's embedding, and the last one's output layer
+    counts: list[tuple[CollectiveKind, StepPart, float]] = [
+        ("all_gather", "forward", 2 * layers + end),
+        ("reduce_scatter", "forward", 2 * layers + end),
+        ("all_gather", "backward", 4 * layers + again + 2 * end),
+        ("reduce_scatter", "backward", 2 * layers + again + end),
     ]
     for kind, part, count in counts:
         yield Traffic(kind, part, layout.tp, count * size, count, "tensor")
@@ -153,10 +155,10 @@ def _context(model: ModelConfig, layout: Layout, p: Pieces) -> Iterator[Traffic]
 
 
 def _pipeline(model: ModelConfig, layout: Layout, p: Pieces) -> Iterator[Traffic]:
-    """A middle stage's: it sends forward and back. An end of the pipeline sends half of it."""
+    """What crosses the pipeline's p·v − 1 boundaries, shared by its p stages."""
     if layout.pp == 1:
         return
-    messages = p.micro_batches * layout.vpp
+    messages = p.micro_batches * (layout.pp * layout.vpp - 1) / layout.pp
     size = messages * _hidden_bytes(model, layout, p) / layout.tp
     parts: tuple[StepPart, StepPart] = ("forward", "backward")
     for part in parts:

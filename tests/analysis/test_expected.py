@@ -44,7 +44,9 @@ def test_bytes_per_micro_batch_are_predicted(asked: Any, training: Any, expected
 def test_the_models_state_is_predicted_with_hpzs_second_copy() -> None:
     assert run(exercise=1)["expected_state_bytes"] == 16 * PARAMETERS
     sharded: dict[str, Any] = {"exercise": 2, "zero_stage": 3, "mixed_precision": True}
-    assert run(**sharded, hpz_partition=4)["expected_state_bytes"] == 16 * PARAMETERS / 4
+    assert run(**sharded, hpz_partition=1)["expected_state_bytes"] == 16 * PARAMETERS / 4
+    over_all = run(**sharded, hpz_partition=4)["expected_state_bytes"]
+    assert over_all == 16 * PARAMETERS / 4 + 2 * PARAMETERS / 4, "DeepSpeed copies the partition itself, too"
     assert run(**sharded, hpz_partition=2)["expected_state_bytes"] == 16 * PARAMETERS / 4 + 2 * PARAMETERS / 2
 
 

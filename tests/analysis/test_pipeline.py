@@ -11,6 +11,7 @@ from harness.analysis.process.measure import measure_trace
 from harness.analysis.summary import Summary, Window
 from harness.explain.rules import avoidable
 from harness.report.tables.terminal import render
+from harness.theory.pipeline import expected_bubble
 from harness.traces.trace import Activity
 from tests.synthetic.columns import Made
 

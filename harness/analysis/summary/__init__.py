@@ -32,6 +32,7 @@ from harness.analysis.summary.machine import Efficiency as Efficiency
 from harness.analysis.summary.machine import Launches as Launches
 from harness.analysis.summary.machine import MonitorDevice as MonitorDevice
 from harness.analysis.summary.machine import RankTraining as RankTraining
+from harness.analysis.summary.plan import Predicted as Predicted
 from harness.analysis.summary.pop import PopEfficiency as PopEfficiency
 from harness.analysis.summary.reference import ReferenceStep as ReferenceStep
 from harness.analysis.summary.replay import Replay as Replay
@@ -97,6 +98,7 @@ class Summary(SummaryPart):
     hta: list[HtaSplit] = Field(default_factory=list)
     replay: Replay | None = None
     reference: ReferenceStep | None = None
+    predictions: list[Predicted] = Field(default_factory=list)
 
     def _repr_html_(self) -> str | None:
         return None if Summary.as_html is None else Summary.as_html(self)

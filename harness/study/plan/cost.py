@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from harness.launch.job import Job
 from harness.study.plan.capacity import device_of
+from harness.study.plan.history import Earlier
 from harness.study.plan.workload import Workload
 from harness.theory.cost import energy_kwh, gpu_hours
 
@@ -22,6 +24,7 @@ class Cost(NamedTuple):
     expected_s: tuple[float, float] | None
     least_s: float | None
     watts: float | None
+    start_source: str = START_SOURCE
 
     def gpu_hours(self) -> tuple[float, float] | None:
         """Expected, from and to."""
@@ -43,7 +46,9 @@ class Cost(NamedTuple):
         return energy_kwh(self.gpus, seconds, self.watts)
 
 
-def cost_of(job: Job, w: Workload | None, step_ns: tuple[float, float] | None) -> Cost:
+def cost_of(
+    job: Job, w: Workload | None, step_ns: tuple[float, float] | None, earlier: Sequence[Earlier] = ()
+) -> Cost:
     """The cost of a job; step_ns: of one step, the shortest and the longest that are expected."""
     asked = job.experiment
     gpus = (asked.nodes * (asked.gpus_per_node or 0)) if job.device == "cuda" else 0
@@ -53,5 +58,7 @@ def cost_of(job: Job, w: Workload | None, step_ns: tuple[float, float] | None) -
     if w is None or step_ns is None:
         return Cost(gpus, limit, None, None, watts)
     low, high = (w.steps * each / 1e9 for each in step_ns)
-    start = START_S[job.device]
-    return Cost(gpus, limit, (low + start, high + start), low, watts)
+    starts = [each.start_s for each in earlier if each.start_s is not None]
+    shortest, longest = (min(starts), max(starts)) if starts else 2 * (START_S[job.device],)
+    source = "as long as those of the earlier runs" if starts else START_SOURCE
+    return Cost(gpus, limit, (low + shortest, high + longest), low, watts, source)

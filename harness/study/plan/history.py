@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from harness.experiment.comm_tests import CommTests
 from harness.launch.job import Job
 from harness.run import Run, runs_root
+from harness.study.plan.workload import Workload
 from harness.theory.links import Line
 
 NEWEST = 6
@@ -26,17 +27,25 @@ class Earlier(NamedTuple):
     job_id: str
     mfu: float | None
     flops_per_s_per_device: float
+    start_s: float | None = None  # of the job, without its steps
 
 
-def earlier_runs(job: Job, precision: str) -> list[Earlier]:
-    """The newest runs of the same exercise, model and precision at the same site, without injected faults."""
+def earlier_runs(job: Job, w: Workload) -> list[Earlier]:
+    """The newest runs of the same exercise, model and precision at the same site, without injected faults.
+
+    On CPUs with as many ranks: they share the cores.
+    """
     if job.model is None:
         return []
     found = []
     for run in _newest(job.experiment.folder, job.run_name[0]):
         summary = _json(run.summary)
-        if summary is not None and _same_place(summary, job) and (one := _speed(summary, precision)):
-            found.append(one)
+        if summary is None or not _same_place(summary, job):
+            continue
+        alike = w.device == "cuda" or summary.get("world_size") == w.ranks
+        one = _speed(summary, w.precision) if alike else None
+        if one is not None:
+            found.append(one._replace(start_s=_start_s(run, summary)))
     return found
 
 
@@ -81,6 +90,16 @@ def _speed(summary: dict[str, Any], precision: str) -> Earlier | None:
     return Earlier(
         job_id, float(mfu) if isinstance(mfu, int | float) and 0 < mfu <= 1 else None, float(flops)
     )
+
+
+def _start_s(run: Run, summary: dict[str, Any]) -> float | None:
+    """Seconds of the job that were no steps."""
+    status = run.status()
+    first = (summary.get("training") or [{}])[0]
+    steps, step_ns = first.get("steps_total"), first.get("median_step_ns")
+    if status is None or not status.started_ns or not status.ended_ns or not steps or not step_ns:
+        return None
+    return max(0.0, (status.ended_ns - status.started_ns - int(steps) * int(step_ns)) / 1e9)
 
 
 def _at(content: object, *keys: str) -> Any:

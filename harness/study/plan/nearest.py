@@ -78,8 +78,8 @@ def _candidates(asked: Experiment, max_nodes: int | None) -> Iterator[Experiment
 def _changes(asked: Experiment, max_nodes: int | None) -> Iterator[Fields]:
     """Fields to change: on the same ranks first, then over more of them."""
     again: Fields = {"activation_checkpointing": True, "mixed_precision": True}
-    half = _half(getattr(asked, "micro_batch_size", None))
-    yield from (half, {"mixed_precision": True}, again, again | half, again | {"micro_batch_size": 1})
+    smaller = list(_halves(getattr(asked, "micro_batch_size", None)))
+    yield from (*smaller, {"mixed_precision": True}, again, *(again | each for each in smaller))
     for spread in _spread(asked, max_nodes):
         yield spread
         yield spread | {"mixed_precision": True}
@@ -87,8 +87,11 @@ def _changes(asked: Experiment, max_nodes: int | None) -> Iterator[Fields]:
         yield spread | again | {"micro_batch_size": 1}
 
 
-def _half(size: int | None) -> Fields:
-    return {"micro_batch_size": max(1, (size or 2) // 2)}
+def _halves(size: int | None) -> Iterator[Fields]:
+    size = size or 2
+    while size > 1:
+        size //= 2
+        yield {"micro_batch_size": size}
 
 
 def _spread(asked: Experiment, max_nodes: int | None) -> Iterator[Fields]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
-from harness.study.plan.cost import START_SOURCE
 from harness.study.plan.formulas import in_round_numbers, memory_formulas
 from harness.study.plan.plan import MemoryPlan, Plan, StepPlan
 from harness.study.plan.quantity import Quantity, Section, ranged
@@ -39,7 +38,7 @@ def _memory(plan: Plan, w: Workload, memory: MemoryPlan) -> Section:
     rows.append(Quantity("planned_memory_bytes", "together", parts.total, "bytes", f"the peak, {moment}"))
     measured = parts.total - (parts.framework if w.device == "cuda" else 0.0)
     of = "without the framework" if w.device == "cuda" else "with the framework"
-    rows.append(Quantity("peak_memory_bytes", "  as a report measures it", measured, "bytes", of))
+    rows.append(Quantity("peak_memory_bytes", "  peak memory, as measured", measured, "bytes", of))
     other = memory.other.highest
     label = f"  {'without' if w.checkpointing else 'with'} activation checkpointing"
     rows.append(
@@ -195,7 +194,7 @@ def _cost(plan: Plan) -> Section:
     rows = []
     w = plan.workload
     if w is not None and cost.expected_s is not None:
-        formula, source = f"{w.steps} steps and a start", f"the start: {START_SOURCE}"
+        formula, source = f"{w.steps} steps and a start", f"the start: {cost.start_source}"
         rows.append(ranged("job_s", "the whole job", cost.expected_s, "s", formula=formula, source=source))
     hours = cost.gpu_hours()
     if hours is not None:

@@ -12,7 +12,7 @@ from harness.launch.job import Job
 from harness.launch.submit import Prepared
 from harness.study.plan.capacity import FITS, TIGHT, Capacity, capacity_of
 from harness.study.plan.cost import Cost, cost_of
-from harness.study.plan.history import earlier_runs, measured_links
+from harness.study.plan.history import Earlier, earlier_runs, measured_links
 from harness.study.plan.memory import peak_memory
 from harness.study.plan.nearest import Nearest, nearest_that_fits
 from harness.study.plan.speed import Speed, compute_range_ns, expected_speed
@@ -71,8 +71,9 @@ def plan_of(prepared: Prepared) -> Plan:
     if w is None:
         return Plan(job, cost_of(job, None, None))
     memory = _memory(prepared.asked, job, w)
-    step = _step(job, w)
-    cost = cost_of(job, w, step.step_ns)
+    earlier = earlier_runs(job, w)
+    step = _step(job, w, earlier)
+    cost = cost_of(job, w, step.step_ns, earlier)
     return Plan(job, cost, w, memory, step, _warnings(job, memory, cost))
 
 
@@ -84,8 +85,8 @@ def _memory(asked: Experiment, job: Job, w: Workload) -> MemoryPlan:
     return found
 
 
-def _step(job: Job, w: Workload) -> StepPlan:
-    speed = expected_speed(job, w, earlier_runs(job, w.precision))
+def _step(job: Job, w: Workload, earlier: list[Earlier]) -> StepPlan:
+    speed = expected_speed(job, w, earlier)
     compute = None if isinstance(speed, str) else compute_range_ns(w, speed)
     sent = sent_per_step(w, job.site.network, measured_links(job))
     hidden = exposed(sent, compute[1] if compute else None)

@@ -1,4 +1,4 @@
-"""A plan as the document that a run keeps, plan.json: the numbers by name, the verdict, the warnings."""
+"""A plan as the document that a run keeps: the numbers by name, the verdict, the warnings."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ from typing import Any
 
 from harness.study.plan.numbers import sections_of
 from harness.study.plan.plan import Plan
-
-PLAN_FILE = "plan.json"
 
 
 def plan_document(plan: Plan) -> dict[str, Any]:

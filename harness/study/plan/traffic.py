@@ -35,7 +35,7 @@ class Sent:
 
 
 def sent_per_step(w: Workload, network: Network, measured: MeasuredLinks | None) -> list[Sent]:
-    """Everything that the busiest rank sends in one step of the training's loop, groups of one rank left out."""
+    """Everything that a rank sends in one step of the training's loop, groups of one rank left out."""
     return [_timed(w, each, network, measured) for each in traffic_of(w) if each.group_size > 1]
 
 
@@ -67,7 +67,8 @@ def traffic_of(w: Workload) -> list[Traffic]:
 
 
 def _pieces(w: Workload) -> Pieces:
-    parameters = max(megatron_parameters(w.model, w.layout, stage)[0] for stage in {0, w.layout.pp - 1})
+    stages = range(w.layout.pp)
+    parameters = sum(megatron_parameters(w.model, w.layout, stage)[0] for stage in stages) / len(stages)
     return Pieces(parameters, w.micro_batch, w.seq_length, w.micro_batches, w.bf16, w.checkpointing)
 
 
