@@ -99,7 +99,7 @@ def _or_error(errors: list[str], ask: Callable[[], T]) -> T | None:
 
 def go(experiment: Experiment, choice: SiteChoice, behaviour: Behaviour, command: list[str]) -> int:
     """Launch the experiment, or print what a launch would do; returns the exit code."""
-    from harness.launch.check import forewarnings, require_training
+    from harness.launch.check import check, forewarnings, require_training
     from harness.launch.job import warnings_of
     from harness.launch.submit import prepare, script_of
 
@@ -112,6 +112,7 @@ def go(experiment: Experiment, choice: SiteChoice, behaviour: Behaviour, command
         sys.stdout.write(json.dumps(job.as_json(), indent=1) + "\n" if behaviour.json else text)
         return 0
     require_training(job, os.environ)
+    check(job, os.environ)  # before the plan: what cannot start gets its sentence alone
     from harness.cli.plan_short import short_form
     from harness.study.plan.plan import plan_of
     from harness.study.start import start_run

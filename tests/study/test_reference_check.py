@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.analysis.job.grouping import UNEVEN
 from harness.cli.main import main
 from harness.common.errors import RequestError
 from harness.experiment.exercises import DDP
@@ -125,6 +126,16 @@ def test_other_bytes_are_a_finding_even_of_one_run_on_another_machine(root: Path
     assert {each.name for each in found.key} == {"machine"}
     assert only.time is not None
     assert only.time.verdict is Moved.UNKNOWN
+
+
+def test_counts_of_ranks_that_were_not_profiled_over_the_same_steps_are_not_judged(root: Path) -> None:
+    recorded(root, "then")
+    assert checked_reference(
+        recorded(root, "other", all_reduce_count=5).folder, "then", whole=False
+    ).exit_code
+    uneven = recorded(root, "uneven", all_reduce_count=5, doubts=[UNEVEN])
+    found = checked_reference(uneven.folder, "then", whole=False)
+    assert outcomes(found)["plain"] is Outcome.SAME
 
 
 def test_the_same_counts_on_another_machine_are_said_and_its_times_are_not_judged(

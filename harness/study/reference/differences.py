@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from harness.analysis.job.grouping import UNEVEN
 from harness.analysis.metrics import IDLE_LABEL, LABELS, Metrics
 from harness.measure.references import Environment, StoredRun
 from harness.study.reference.numbers import medians
@@ -46,13 +47,21 @@ def _moved(
     slack = _slack(name, on_gpu)
     if slack is None:
         return None
-    before, now = ([run.metrics[name] for run in side if name in run.metrics] for side in (stored, new))
+    sides = [list(filter(_is_even, side)) if COUNTED.fullmatch(name) else side for side in (stored, new)]
+    if not all(sides):
+        return None
+    before, now = ([run.metrics[name] for run in side if name in run.metrics] for side in sides)
     if not before or not now:
         return (before[0] if before else None, now[0] if now else None)
     absolute = slack if PRECISION.fullmatch(name) else slack * max(map(abs, (*before, *now)))
     low, high = min(before) - absolute, max(before) + absolute
     outside = [value for value in now if not low <= value <= high]
     return (before[0], outside[0]) if len(outside) == len(now) else None
+
+
+def _is_even(run: StoredRun) -> bool:
+    """Whether all ranks counted the same steps: else a count per step is a mean over unlike ones."""
+    return UNEVEN not in run.doubts
 
 
 def _slack(name: str, on_gpu: bool) -> float | None:
