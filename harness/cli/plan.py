@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from harness.cli.command_line import declared, read_line
 from harness.cli.plan_short import shown
+from harness.common.errors import RequestError
 
 if TYPE_CHECKING:
     from harness.study.plan.plan import Plan
@@ -33,6 +34,8 @@ def plan(words: list[str]) -> int:
     if not words or {"-h", "--help"} & set(words):
         print(USAGE, end="")
         return 0
+    if not words[0].startswith("-"):
+        raise RequestError(f"plan: takes the words of a launch, as in slurm.sh plan -e 1, and not {words[0]!r}")
     from harness.cli.launch import behaviour_of, request_of, warn
     from harness.launch.job import warnings_of
     from harness.launch.submit import prepare

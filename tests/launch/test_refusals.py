@@ -26,8 +26,8 @@ def test_a_name_that_no_file_can_have(argv: list[str], capsys: pytest.CaptureFix
     assert len(err.splitlines()) == 1
 
 
-# They take a name, their own file, or nothing.
-TAKE_NO_RUN = ("faults", "lesson", "sites", "sweep", "scaling", "reference", "doctor")
+# They take a name, their own file, the words of a launch, or nothing.
+TAKE_NO_RUN = ("faults", "lesson", "sites", "sweep", "scaling", "reference", "doctor", "plan")
 
 
 @pytest.mark.parametrize(
