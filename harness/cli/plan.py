@@ -35,7 +35,9 @@ def plan(words: list[str]) -> int:
         print(USAGE, end="")
         return 0
     if not words[0].startswith("-"):
-        raise RequestError(f"plan: takes the words of a launch, as in slurm.sh plan -e 1, and not {words[0]!r}")
+        raise RequestError(
+            f"plan: takes the words of a launch, as in slurm.sh plan -e 1, and not {words[0]!r}"
+        )
     from harness.cli.launch import behaviour_of, request_of, warn
     from harness.launch.job import warnings_of
     from harness.launch.submit import prepare
