@@ -16,7 +16,6 @@ from harness.analysis.summary import Clock, Finding, Verdict
 APART_NS = 1_000_000
 # collectives that end on no rank before all ranks have begun them
 NEED_ALL = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier")
-UNEVEN = "ranks were not profiled over the same steps"
 
 
 def group(parts: Iterable[RankPart]) -> list[list[RankPart]]:
@@ -168,7 +167,7 @@ def _windows_apart(parts: Sequence[RankPart], clocks: dict[str, Clock]) -> list[
         return []
     apart, step = (max(starts) - min(starts)) / 1e6, median(steps) / 1e6
     evidence = f"windows start {apart:.2f} ms apart, a step is {step:.2f} ms"
-    return [Finding.doubt(UNEVEN, evidence)]
+    return [Finding.doubt("ranks were not profiled over the same steps", evidence)]
 
 
 def _several_clocks(collectives: JobCollectives) -> list[Finding]:
