@@ -59,7 +59,8 @@ def _communication_line(found: Plan, rows: dict[str, Quantity]) -> str:
     text = f"each rank communicates {amount(sent)} a step"
     if "communication_ns" in rows:
         whole, least = rows["communication_ns"].value, rows["least_exposed_ns"].value
-        text += f": {duration(whole)}, exposed {duration_range(least, whole)}"
+        hidden = f"exposed {duration_range(least, whole)}" if least < whole else "all of it exposed"
+        text += f": {duration(whole)}, {hidden}"
     return text
 
 

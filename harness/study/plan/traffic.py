@@ -94,14 +94,17 @@ class Exposed:
 def exposed(sent: list[Sent], compute_ns: float | None) -> Exposed | None:
     """How long messages take, and what cannot hide; None where a time is not known, or nothing is sent.
 
-    compute_ns: of one step; a third of it is the forward pass, behind which its messages can hide at best.
+    compute_ns: of one step; a third of it is the forward pass, behind which its messages can hide at best. Where it is
+    not known, all that can hide does at best.
     """
     times = [each.time_ns for each in sent]
     if not times or None in times:
         return None
     total = sum(time or 0.0 for time in times)
     least = sum(each.time_ns or 0.0 for each in sent if not each.traffic.hides)
+    if compute_ns is None:
+        return Exposed(total, least)
     for part, share in OF_A_STEP.items():
         hiding = sum(e.time_ns or 0.0 for e in sent if e.traffic.hides and e.traffic.part == part)
-        least += max(0.0, hiding - share * (compute_ns or 0.0))
+        least += max(0.0, hiding - share * compute_ns)
     return Exposed(total, least)
