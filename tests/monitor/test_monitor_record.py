@@ -62,7 +62,8 @@ def test_sees_memory_and_cpu_of_the_parents_other_descendants(recording: Recordi
     assert (recording.source, recording.host) == ("processes", "node7")
     numbers = summarize(recording).devices[0]
     assert numbers.peak_memory_bytes and numbers.peak_memory_bytes > 64 * 2**20
-    assert numbers.mean_utilization_percent and 5 < numbers.mean_utilization_percent <= 110
+    # How much of a core the busy one gets depends on what else runs here.
+    assert numbers.mean_utilization_percent and 0 < numbers.mean_utilization_percent <= 110
     assert min(count for _, count in recording.devices[0].points("processes")) >= 2
 
 
