@@ -15,7 +15,7 @@ from harness.launch.submit import Start
 from harness.run import Run, State, Status
 from harness.study.campaign import carrier, drive
 from harness.study.campaign.budget import affordable, cost_ns, estimate, why_too_much
-from harness.study.campaign.carrier import Arrays, Chain, carrier_for
+from harness.study.campaign.carrier import Chain, Together, carrier_for
 from harness.study.campaign.drive import Change, Limits, carry_out, survey, to_make
 from harness.study.campaign.points import HOUR_NS, Task, prepared
 from harness.study.campaign.series import checked_name, runs_of, series_folder
@@ -310,7 +310,7 @@ def test_an_array_takes_the_tasks_that_go_together_one_array_at_a_time(
 
     monkeypatch.setattr(carrier, "start_together", start)
     wanted = [*tasks(3), *tasks(2, ranks=2), *tasks(1, "00:20:00")]
-    array = Arrays(wanted, most_at_once=2, largest=5)
+    array = Together(wanted, "array", (5, 1), at_once=2)
     assert array.room(0) == 5
     assert array.room(1) == 0, "its own limit holds inside of an array only"
     assert array.together(wanted) == 5, "an array here is of one time limit"
@@ -327,7 +327,7 @@ def test_an_array_that_is_refused_becomes_a_chain(runs: Path, monkeypatch: pytes
     monkeypatch.setattr(carrier, "start_together", refuse)
     wanted = tasks(3)
     monkeypatch.setattr(carrier, "start_run", lambda *_: a_run(runs, wanted[0], None, number=1))
-    array = Arrays(wanted, most_at_once=2, largest=100)
+    array = Together(wanted, "array", (100, 1), at_once=2)
     assert len(array.start("s", wanted)) == 1
     assert (array.room(1), array.together(wanted)) == (1, 1)
 

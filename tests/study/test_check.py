@@ -315,14 +315,14 @@ def test_with_a_stand_in_for_sbatch_all_runs_share_an_allocation_else_a_block_do
         return [Run(runs)]
 
     def refuse_above(most: int) -> None:
-        def start(starts: Sequence[Start], way: str) -> list[Run]:
+        def start(starts: Sequence[Start], way: str, _at_once: int) -> list[Run]:
             asked.append("".join(start.part.point for start in starts))
             if len(starts) > most:
                 raise WorkError("sbatch: time limit exceeds the partition's")
             return [Run(runs)] * len(starts)
 
         asked.clear()
-        monkeypatch.setattr("harness.study.check.carrier.start_together", start)
+        monkeypatch.setattr("harness.study.campaign.carrier.start_together", start)
 
     monkeypatch.setattr(Chain, "start", lambda *_: alone())
     launch = Launch(["-e", "1"], DDP(nodes=2), load_site("leonardo"))

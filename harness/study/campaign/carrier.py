@@ -10,6 +10,7 @@ from itertools import takewhile
 from typing import Protocol
 
 from harness.common.errors import WorkError
+from harness.launch.backends.protocol import Together as TogetherAs
 from harness.launch.backends.registry import backend_of
 from harness.launch.submit import Start, cancel, go_together, state_of
 from harness.run import Run, State
@@ -74,26 +75,30 @@ class Chain:
         cancel(run)
 
 
-class Arrays:
-    """One Slurm array at a time, of the first tasks that go together; after a refusal, a chain.
+class Together:
+    """One submission at a time, of the first tasks that go together: a job array, or one allocation for all of them.
 
-    A cluster that limits how many jobs a user may queue counts each task of an array.
+    sizes: the most tasks of a submission, then what is tried after each refusal; the last is 1, a chain. A cluster that
+    limits how many jobs a user may queue counts each task of an array; an allocation for many runs may be too long.
     """
 
     runs_here = False
 
-    def __init__(self, tasks: Sequence[Task], most_at_once: int, largest: int) -> None:
-        self._chain = Chain(tasks, most_at_once)
+    def __init__(
+        self, tasks: Sequence[Task], way: TogetherAs, sizes: Sequence[int], at_once: int = 1
+    ) -> None:
+        self._chain = Chain(tasks, at_once)
         self.poll_s = self._chain.poll_s
-        self._most, self._largest = most_at_once, largest
+        self._way, self._at_once = way, at_once
+        self._most, *self._after_refusals = sizes
 
     def room(self, active: int) -> int:
-        if self._largest < 2:
+        if self._most < 2:
             return self._chain.room(active)
-        return 0 if active else self._largest
+        return 0 if active else self._most
 
     def together(self, tasks: Sequence[Task]) -> int:
-        jobs = [task.prepared.job for task in tasks[: self._largest]]
+        jobs = [task.prepared.job for task in tasks[: self._most]]
         return sum(1 for _ in takewhile(lambda job: go_together([jobs[0], job]), jobs))
 
     def start(self, series: str, tasks: Sequence[Task]) -> list[Run]:
@@ -101,10 +106,10 @@ class Arrays:
             return self._chain.start(series, tasks)
         starts = [Start(ready, point.command, point.part(series)) for point, ready in tasks]
         try:
-            return start_together(starts, "array", self._most)
+            return start_together(starts, self._way, self._at_once)
         except WorkError:
-            self._largest = 1
-            return self._chain.start(series, tasks)
+            self._most = next((size for size in self._after_refusals if size < len(tasks)), 1)
+            return self.start(series, tasks[: self._most])
 
     def state(self, run: Run) -> State:
         return self._chain.state(run)
@@ -115,7 +120,12 @@ class Arrays:
 
 def carrier_for(tasks: Sequence[Task], most_at_once: int) -> Carrier:
     """An array where the backend has them, else a chain."""
-    largest = min((backend_of(task.point.site).most_together("array") for task in tasks), default=0)
-    return (
-        Arrays(tasks, most_at_once, largest) if largest > 1 and len(tasks) > 1 else Chain(tasks, most_at_once)
-    )
+    largest = most_together(tasks, "array")
+    if largest < 2 or len(tasks) < 2:
+        return Chain(tasks, most_at_once)
+    return Together(tasks, "array", (largest, 1), most_at_once)
+
+
+def most_together(tasks: Sequence[Task], way: TogetherAs) -> int:
+    """The most of these tasks that one submission may hold; 0 where they are started one after the other."""
+    return min((backend_of(task.point.site).most_together(way) for task in tasks), default=0)
