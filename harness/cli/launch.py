@@ -113,13 +113,10 @@ def go(experiment: Experiment, choice: SiteChoice, behaviour: Behaviour, command
         return 0
     require_training(job, os.environ)
     check(job, os.environ)  # before the plan: what cannot start gets its sentence alone
-    from harness.cli.plan_short import short_form
-    from harness.study.plan.plan import plan_of
+    from harness.cli.plan_short import announced
     from harness.study.start import start_run
 
-    plan = plan_of(prepared)
-    for line in [] if behaviour.json else short_form(plan):
-        print(line, file=sys.stderr)
+    plan = announced(prepared, quiet=behaviour.json)
     warn([*warnings_of(job, os.environ), *plan.warnings], behaviour)
     return after_submission(start_run(prepared, command, plan=plan), behaviour)
 

@@ -188,6 +188,7 @@ def _question(asked: LessonAtSite, found: Found) -> None:
 def _run_missing(asked: LessonAtSite, found: Found, quiet: bool) -> Found:
     """Both runs; the missing ones are started now, all at once where a scheduler queues them."""
     from harness.cli.follow import complete
+    from harness.cli.plan_short import announced
     from harness.launch.backends.registry import backend_of
     from harness.launch.submit import prepare
     from harness.study.lessons import Found
@@ -198,7 +199,8 @@ def _run_missing(asked: LessonAtSite, found: Found, quiet: bool) -> Found:
         if run is None:
             typed = asked.command(experiment)
             print(f"\nrunning: {typed}", file=sys.stderr)
-            run = start_run(prepare(experiment, asked.site), shlex.split(typed)[1:])  # noqa: PLW2901 - it was missing
+            prepared = prepare(experiment, asked.site)
+            run = start_run(prepared, shlex.split(typed)[1:], plan=announced(prepared))  # noqa: PLW2901 - it was missing
             print(f"{run.job_id}: {run.path}", file=sys.stderr)
             if backend_of(asked.site).RUNS_HERE:
                 complete(run, quiet)

@@ -107,6 +107,7 @@ def _healthy(asked: Asked, start: bool | None, quiet: bool) -> Run | None:
     """The run without the faults: the one that there is, unless a new one is asked for, else a new one, if wanted."""
     from harness.cli.follow import complete
     from harness.cli.lesson import wants_runs
+    from harness.cli.plan_short import announced
     from harness.experiment.parse import command_of
     from harness.launch.check import lacks_training
     from harness.launch.submit import prepare
@@ -126,7 +127,8 @@ def _healthy(asked: Asked, start: bool | None, quiet: bool) -> Run | None:
     plain = without_mystery(asked.experiment)
     words = command_of(plain, None, site.defaults) or ["mystery", "reveal", asked.run.job_id]
     print(f"\nrunning: {shlex.join(['bash', 'slurm.sh', *words])}", file=sys.stderr)
-    run = start_run(prepare(plain, site), ["slurm.sh", *words])
+    prepared = prepare(plain, site)
+    run = start_run(prepared, ["slurm.sh", *words], plan=announced(prepared))
     print(f"{run.job_id}: {run.path}", file=sys.stderr)
     complete(run, quiet)
     if revealed is not None:

@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 from harness.format.format import amount, duration, duration_range, quantity, quantity_range
 
 if TYPE_CHECKING:
+    from harness.launch.submit import Prepared
     from harness.study.plan.plan import Plan
     from harness.study.plan.quantity import Quantity
+
+
+def announced(prepared: Prepared, quiet: bool = False) -> Plan:
+    """The plan of a launch, whose short form is printed unless `quiet`."""
+    from harness.study.plan.plan import plan_of
+
+    plan = plan_of(prepared)
+    for line in [] if quiet else short_form(plan):
+        print(line, file=sys.stderr)
+    return plan
 
 
 def shown(row: Quantity) -> str:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from harness.analysis.summary import Summary
 from harness.cli.follow import complete
+from harness.cli.plan_short import announced
 from harness.cli.rerun import again
 from harness.common.errors import RequestError
 from harness.common.paths import IN_CHECKOUT
@@ -62,7 +63,7 @@ def _made(experiment: Experiment, site: Site, command: list[str], quiet: bool) -
     prepared = prepare(experiment, site)
     require_training(prepared.job, os.environ)
     print(f"\nrunning: bash {shlex.join(command)}", file=sys.stderr)
-    run = start_run(prepared, command)
+    run = start_run(prepared, command, plan=announced(prepared))
     print(f"{run.job_id}: {run.path}", file=sys.stderr)
     complete(run, quiet)
     return run
