@@ -30,8 +30,8 @@ for ((i = 0; i < 100; i++)); do [[ -e $folder/$$_submitted.pkl ]] && break; slee
 [[ -e $folder/$$_submitted.pkl ]] || exit 1
 write() { printf '%s' "$1" >"$run/.s" && mv "$run/.s" "$run/status.json"; }
 started=$(date +%s%N)
-write '{"state": "running", "pid": '$$', "host": "'$(hostname)'", "started_ns": '$started'}'
 trap 'write "{\\"state\\": \\"cancelled\\", \\"started_ns\\": $started, \\"ended_ns\\": $(date +%s%N)}"; exit' TERM
+write '{"state": "running", "pid": '$$', "host": "'$(hostname)'", "started_ns": '$started'}'
 sleep "$seconds" & wait
 write '{"state": "completed", "started_ns": '$started', "ended_ns": '$(date +%s%N)'}'
 """
