@@ -23,6 +23,7 @@ from harness.cli.campaign import (
     state_rows,
 )
 from harness.cli.command_line import Declared
+from harness.cli.series import repeats_of
 from harness.common.errors import RequestError
 from harness.common.paths import PROGRAM
 
@@ -39,7 +40,6 @@ FURTHER = (
     Declared(("--repeats",), True, "runs of each variant [1]; check needs 4 to judge times"),
     Declared(("--no-traces",), False, "keep numbers alone: no checksums of traces, no copies"),
 )
-MOST_REPEATS = 64
 _NOT_HERE = {"csv": "--csv", "png": "--png"}
 
 
@@ -94,13 +94,7 @@ def _recording(asked: Words) -> Recording:
     choice = _site(asked)
     given = further.get("--list") or ("miniatures" if device_of(choice.site) == "cpu" else "workshop")
     only = [name for name in further.get("--only", "").split(",") if name]
-    return plan_recording(wanted.name, given, only, _repeats(further.get("--repeats", "1")), choice.site)
-
-
-def _repeats(word: str) -> int:
-    if word.isascii() and word.isdigit() and 1 <= int(word) <= MOST_REPEATS:
-        return int(word)
-    raise RequestError(f"--repeats: got {word!r}, takes a whole number from 1 to {MOST_REPEATS}")
+    return plan_recording(wanted.name, given, only, repeats_of(further.get("--repeats", "1")), choice.site)
 
 
 def _site(asked: Words) -> SiteChoice:

@@ -6,6 +6,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from harness.analysis.summary import (
     Collective,
     CollectivePhase,
@@ -25,6 +27,15 @@ from harness.site.site import load_site
 
 VERSIONS = {"python": "3.11.7", "torch": "2.13.0+cpu", "deepspeed": "0.19.8"}
 MODELS = {1: "tiny-llama", 2: "tiny-mistral", 3: "tiny-mistral"}
+
+
+def alone(folder: Path, patch: pytest.MonkeyPatch) -> Path:
+    """Runs and references are looked for in this folder only, and there is no GPU."""
+    patch.setenv("HARNESS_RUNS", str(folder))
+    patch.delenv("HARNESS_REFERENCES", raising=False)
+    patch.setenv("CUDA_VISIBLE_DEVICES", "")
+    patch.setattr("harness.measure.references.SHIPPED", folder / "shipped")
+    return folder
 
 
 def summary_of(experiment: Experiment, step_ms: float, **more: Any) -> Summary:

@@ -18,7 +18,7 @@ from harness.study.reference.differences import UNEVEN
 from harness.study.reference.reasons import likely_reasons
 from harness.study.reference.times import Moved, timed
 from tests.study.recorded_reference import recorded
-from tests.study.reference_runs import VERSIONS, made_run
+from tests.study.reference_runs import VERSIONS, alone, made_run
 
 ASKED = DDP(gpus_per_node=2)
 MS = 1_000_000
@@ -26,11 +26,7 @@ MS = 1_000_000
 
 @pytest.fixture(autouse=True)
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("HARNESS_RUNS", str(tmp_path))
-    monkeypatch.delenv("HARNESS_REFERENCES", raising=False)
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    monkeypatch.setattr("harness.measure.references.SHIPPED", tmp_path / "shipped")
-    return tmp_path
+    return alone(tmp_path, monkeypatch)
 
 
 def outcomes(found: ReferenceChecked) -> dict[str, Outcome]:

@@ -25,16 +25,12 @@ from harness.study.reference.gather import series_of
 from harness.study.reference.record import keep
 from harness.study.reference.traces import traces_root
 from tests.study.recorded_reference import plan, recorded, run_all
-from tests.study.reference_runs import made_run
+from tests.study.reference_runs import alone, made_run
 
 
 @pytest.fixture(autouse=True)
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("HARNESS_RUNS", str(tmp_path))
-    monkeypatch.delenv("HARNESS_REFERENCES", raising=False)
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    monkeypatch.setattr("harness.measure.references.SHIPPED", tmp_path / "shipped")
-    return tmp_path
+    return alone(tmp_path, monkeypatch)
 
 
 def test_a_reference_keeps_each_run_with_its_numbers_and_checksums(root: Path) -> None:

@@ -17,18 +17,14 @@ from harness.experiment.exercises import DDP
 from harness.explain.answer import answer
 from harness.measure.matching import with_reference
 from tests.study.recorded_reference import plan, recorded, run_all
-from tests.study.reference_runs import summary_of
+from tests.study.reference_runs import alone, summary_of
 
 ASKED = DDP(gpus_per_node=2)
 
 
 @pytest.fixture(autouse=True)
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("HARNESS_RUNS", str(tmp_path))
-    monkeypatch.delenv("HARNESS_REFERENCES", raising=False)
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    monkeypatch.setattr("harness.measure.references.SHIPPED", tmp_path / "shipped")
-    return tmp_path
+    return alone(tmp_path, monkeypatch)
 
 
 def test_a_lesson_is_answered_from_a_reference_without_its_traces(
@@ -300,7 +296,7 @@ def test_a_recording_on_a_cluster_is_asked_about_first(
         (["--site", "local", "--max-parallel", "2"], "runs on this machine would slow each other down"),
         (["--name", "a b", "--site", "local"], "--name a b"),
         (["--list", "nosuch"], "there is no list 'nosuch'"),
-        (["--repeats", "0"], "--repeats: got '0', takes a whole number from 1 to 64"),
+        (["--repeats", "0"], "--repeats: got '0', takes a whole number from 1 to 1000"),
         (["--micro-batch-size", "4"], "--micro-batch-size: the list says what runs"),
         (["--csv", "x.csv"], "--csv: a reference is shown by slurm.sh reference show"),
     ],
