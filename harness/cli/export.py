@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -12,7 +13,7 @@ import typer
 
 from harness.cli.options import JsonOption
 from harness.common.errors import HarnessError, RequestError
-from harness.common.paths import CONFIGS, expanded
+from harness.common.paths import CONFIGS, PROGRAM, expanded
 from harness.export import names
 
 if TYPE_CHECKING:
@@ -50,9 +51,7 @@ class Sources:
 
     def hosts(self) -> dict[int, str]:
         """Node name by rank, as the training wrote it down; a Kineto trace does not name its node."""
-        from harness.run import read_json_lines
-
-        lines = [line for file in (self.run.metrics() if self.run else []) for line in read_json_lines(file)]
+        lines = [line for file in (self.run.metrics() if self.run else []) for line in _lines_of(file)]
         return {
             line["rank"]: line["host"]
             for line in lines
@@ -78,6 +77,16 @@ class Sources:
         return [each for each in read if not isinstance(each, HarnessError)]
 
 
+def _lines_of(metrics: Path) -> list[dict[str, Any]]:
+    """Empty where the file cannot be read: then a rank's node has no name, as in a trace from elsewhere."""
+    from harness.run import read_json_lines
+
+    try:
+        return list(read_json_lines(metrics))
+    except (OSError, ValueError):
+        return []
+
+
 def sources(tokens: list[str]) -> Sources:
     """The traces that the command line names.
 
@@ -85,7 +94,8 @@ def sources(tokens: list[str]) -> Sources:
         RequestError: a token names nothing, or there is no trace.
     """
     from harness.run import Run, find_run
-    from harness.traces import find_traces
+    from harness.traces.find import search
+    from harness.traces.progress import Progress
 
     run: Run | None = None
     places: list[Path] = []
@@ -99,7 +109,10 @@ def sources(tokens: list[str]) -> Sources:
             places += [path for path in kept if path.suffix == ".gz"] or sorted(
                 {path.parent for path in kept}
             )
-    traces = find_traces(places) if places else []
+    with Progress("looking for traces") as progress:
+        traces, left_out = search(places, progress.say)
+    for each in left_out:
+        print(f"{PROGRAM}: not searched for traces: {each}", file=sys.stderr)
     if not traces:
         raise RequestError(f"{', '.join(tokens)}: there is no trace (.json.gz, .sqlite, .nsys-rep) in it")
     reports = [path for path in traces if path.name.endswith((".sqlite", ".nsys-rep"))]

@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import sys
 import time
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from harness.cli.options import JsonOption
 from harness.common.paths import PROGRAM
 from harness.run import FINAL, Run, find_run
+
+if TYPE_CHECKING:
+    from harness.cli.tail import Tail
 
 CANCEL_S = 30.0  # a job is asked first and killed later; a busy controller needs time
 RUN_HELP = "job id, name, path, or last"
@@ -55,7 +58,7 @@ def logs(
     run: RunArgument = "last",
     follow: Annotated[bool, typer.Option("-f", "--follow", help="go on until the run has ended")] = False,
 ) -> int:
-    """Print what a run printed: log.out to stdout, log.err to stderr."""
+    """Print what a run printed: log.out to stdout, log.err to stderr. Of a huge log its end, and how to see it all."""
     from harness.cli.follow import tails, wait_for_end
 
     found = find_run(run)
@@ -63,12 +66,20 @@ def logs(
     if follow:
         state = wait_for_end(found, outputs)
         print(f"{state}: {found.path}", file=sys.stderr)
-        return 0
+        return _unreadable(outputs)
     for tail in outputs:
         tail.pump(last=True)
-    if not any(tail.path.is_file() for tail in outputs):
+    if not any(tail.trouble or tail.path.is_file() for tail in outputs):
         print(f"{found.name} {_why_no_logs(found)}", file=sys.stderr)
-    return 0
+    return _unreadable(outputs)
+
+
+def _unreadable(outputs: list[Tail]) -> int:
+    """Say which logs cannot be read; returns the exit code."""
+    for tail in outputs:
+        if tail.trouble:
+            print(f"{PROGRAM}: {tail.trouble}", file=sys.stderr)
+    return int(any(tail.trouble for tail in outputs))
 
 
 def _why_no_logs(run: Run) -> str:

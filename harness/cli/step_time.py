@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from harness.common.small_file import read_small
 from harness.run import Run, read_json_lines
 
 
@@ -48,8 +49,8 @@ def step_time(run: Run) -> StepTime | None:
 
 def _of_summary(run: Run) -> StepTime | None:
     try:
-        found = _decoder.decode(run.summary.read_bytes())
-    except (OSError, msgspec.MsgspecError):
+        found = _decoder.decode(read_small(run.summary))
+    except (OSError, ValueError, RecursionError, msgspec.MsgspecError):
         return None
     if found.steps and found.steps.duration:
         return StepTime(found.steps.duration.median_ns, traced=True)
@@ -61,7 +62,7 @@ def _of_metrics(run: Run) -> StepTime | None:
     for path in run.metrics()[:1]:
         try:
             steps = [line for line in read_json_lines(path) if line.get("event") == "step"]
-        except OSError:
+        except (OSError, ValueError):
             continue
         counted = [line for line in steps if line.get("phase") == "active"] or steps
         times = [line["step_ns"] for line in counted if isinstance(line.get("step_ns"), int)]

@@ -1,11 +1,20 @@
-"""The new text of a growing file, without lines that only a tracing tool reads. Knows no run."""
+"""The new text of a growing file, without lines that only a tracing tool reads; of a huge one its end. Knows no run."""
 
 from __future__ import annotations
 
 import codecs
+import os
 import re
+import shlex
+import sys
 from pathlib import Path
-from typing import TextIO
+from typing import BinaryIO, TextIO
+
+from harness.common.small_file import open_regular, why_unread
+
+MOST_BYTES = 16 << 20  # of what is there before the first look
+_BLOCK = 1 << 20
+_LONGEST_LINE = 1 << 16  # a cut before the end of a longer line stays in it
 
 # PyTorch's profiler writes these marks to stderr when it starts and stops. A KINETO_LOG_LEVEL that hides them also
 # hides the profiler's errors, as the marks have the highest level. So they stay in the log and are left out here.
@@ -16,10 +25,15 @@ _UNFINISHED = re.compile(rb"USDT:[^\n]{0,200}\Z")
 
 
 class Tail:
-    """The text that was added to a file since the last read; the file may not exist yet."""
+    """The text that was added to a file since the last read; the file may not exist yet.
+
+    Of a file that is huge at the first look only the end, with a note on stderr. trouble: why it cannot be read.
+    """
 
     def __init__(self, path: Path, out: TextIO) -> None:
-        self.path, self._out, self._position = path, out, 0
+        self.path, self._out = path, out
+        self.trouble = ""
+        self._position: int | None = None
         self._held = b""
         # A read may end within a character; the next read gets its other bytes.
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
@@ -27,12 +41,41 @@ class Tail:
     def pump(self, last: bool = False) -> None:
         """Write the new text; `last`: no more text follows, so nothing is held back."""
         try:
-            with self.path.open("rb") as file:
-                file.seek(self._position)
-                new = file.read()
-        except OSError:
-            return
-        self._position += len(new)
+            with open_regular(self.path) as file:
+                self._pump(file)
+        except FileNotFoundError:
+            pass
+        except (OSError, ValueError) as error:
+            self.trouble = f"{self.path}: {why_unread(error)}"
+        if last:
+            self._show(b"", last)
+
+    def _pump(self, file: BinaryIO) -> None:
+        size = os.fstat(file.fileno()).st_size
+        if self._position is None:
+            self._position = self._beginning(file, size)
+        file.seek(self._position)
+        while self._position < size and (new := file.read(min(_BLOCK, size - self._position))):
+            self._position += len(new)
+            self._show(new, last=False)
+
+    def _beginning(self, file: BinaryIO, size: int) -> int:
+        """Where the text begins that is shown: at a line's start."""
+        if size <= MOST_BYTES:
+            return 0
+        from harness.format.format import amount
+
+        begin = size - MOST_BYTES
+        file.seek(begin)
+        begin += file.read(_LONGEST_LINE).find(b"\n") + 1
+        print(
+            f"{self.path} has {amount(size)}: the first {amount(begin)} are left out here; "
+            f"to see it all: less {shlex.quote(str(self.path))}",
+            file=sys.stderr,
+        )
+        return begin
+
+    def _show(self, new: bytes, last: bool) -> None:
         text = self._held + new
         self._held = b"" if last else _unfinished(text)
         shown = _MARKS.sub(_without, text[: len(text) - len(self._held)])

@@ -19,6 +19,7 @@ _TAG = 16
 _LENGTH = 4
 SECRET_BLOCK = 256  # bytes: a sealed secret's length says nothing of what it holds
 LINES_BLOCK = 1 << 16  # as above, of all that a rank recorded
+_MOST_BYTES = 64 << 20  # unpacked: what is sealed by us is far less
 
 
 def seal(content: bytes, nonce: bytes, block: int) -> str:
@@ -38,7 +39,10 @@ def unseal(word: str) -> bytes:
         raise ValueError("it is not as it was sealed")
     filled = _mixed(hidden[_NONCE:], hidden[:_NONCE])
     length = int.from_bytes(filled[:_LENGTH], "big")
-    return zlib.decompress(filled[_LENGTH : _LENGTH + length])
+    try:
+        return zlib.decompressobj().decompress(filled[_LENGTH : _LENGTH + length], _MOST_BYTES)
+    except zlib.error:
+        raise ValueError("it is not as it was sealed") from None
 
 
 def _mixed(content: bytes, nonce: bytes) -> bytes:

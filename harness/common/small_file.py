@@ -8,23 +8,28 @@ from __future__ import annotations
 import json
 import os
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 MOST_BYTES = 64 << 20  # a summary of a thousand ranks has some 20 MB
+MOST_LINE_BYTES = 1 << 20  # a step's line has some 400 bytes
 MOST_DEPTH = 64
+_TOO_DEEP = f"is JSON nested more than {MOST_DEPTH} deep, which no file of this kind is"
 
 
 class SmallFileError(ValueError):
     """The file is not what it should be; the sentence does not name it."""
 
 
-def read_small(path: Path, most_bytes: int = MOST_BYTES) -> bytes:
-    """The content of a regular file.
+@contextmanager
+def open_regular(path: Path) -> Iterator[BinaryIO]:
+    """A regular file, open for reading.
 
     Raises:
         OSError: it is missing or may not be read.
-        SmallFileError: it is a folder, a pipe or a device, or longer than `most_bytes`.
+        SmallFileError: it is a folder, a pipe or a device.
     """
     descriptor = os.open(
         path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
@@ -34,17 +39,32 @@ def read_small(path: Path, most_bytes: int = MOST_BYTES) -> bytes:
         if not stat.S_ISREG(mode):
             raise SmallFileError(f"is {_kind(mode)}, not a file")
         with os.fdopen(descriptor, "rb", closefd=False) as file:
-            content = file.read(most_bytes + 1)
+            yield file
     finally:
         os.close(descriptor)
-    if len(content) > most_bytes:
-        raise SmallFileError(f"is longer than {most_bytes >> 20} MiB, which no file of this kind is")
+
+
+def read_small(path: Path, most_bytes: int = MOST_BYTES) -> bytes:
+    """The content of a regular file.
+
+    Raises:
+        OSError: it is missing or may not be read.
+        SmallFileError: it is a folder, a pipe or a device, or longer than `most_bytes`.
+    """
+    with open_regular(path) as file:
+        too_long = os.fstat(file.fileno()).st_size > most_bytes  # the kernel's own files say 0
+        content = b"" if too_long else file.read(most_bytes + 1)
+    if too_long or len(content) > most_bytes:
+        raise SmallFileError(f"is longer than {_amount(most_bytes)}, which no file of this kind is")
     return content
 
 
 def read_small_text(path: Path, most_bytes: int = MOST_BYTES, errors: str = "strict") -> str:
-    """Its text; `errors` as in `bytes.decode`. Raises as `read_small`; UnicodeDecodeError is a ValueError too."""
-    return read_small(path, most_bytes).decode("utf-8", errors)
+    """Its text; `errors` as in `bytes.decode`. Raises as `read_small`, and SmallFileError for what is not UTF-8."""
+    try:
+        return read_small(path, most_bytes).decode("utf-8", errors)
+    except UnicodeDecodeError:
+        raise SmallFileError("is not text in UTF-8") from None
 
 
 def read_small_json(path: Path, most_bytes: int = MOST_BYTES) -> Any:
@@ -53,27 +73,88 @@ def read_small_json(path: Path, most_bytes: int = MOST_BYTES) -> Any:
 
 
 def parse_json(text: str) -> Any:
-    """The value of a JSON text. Raises SmallFileError: it is not JSON, or nested more than `MOST_DEPTH` deep."""
+    """The value of a JSON text.
+
+    Raises SmallFileError: it is not JSON, nested more than `MOST_DEPTH` deep, or has half a character: Python's reader
+    takes a lone surrogate, and whoever prints it fails.
+    """
     try:
         value = json.loads(text)
     except RecursionError:
-        raise SmallFileError(_too_deep()) from None
+        raise SmallFileError(_TOO_DEEP) from None
     except ValueError as error:
         raise SmallFileError(f"is not JSON: {error}") from None
+    if text.count("[") + text.count("{") > MOST_DEPTH and _is_deep(value):
+        raise SmallFileError(_TOO_DEEP)
+    if ("\\ud" in text or "\\uD" in text) and not _has_whole_characters(value):
+        raise SmallFileError("is not JSON: a text in it has half a character (a lone surrogate)")
+    return value
+
+
+def read_lines(path: Path, most_bytes: int = MOST_LINE_BYTES) -> Iterator[str]:
+    """The lines of a regular file without their ends, one at a time. Bytes that are not UTF-8 become �; of a line that
+    is longer than `most_bytes` only so much is given.
+
+    Raises:
+        OSError: it is missing or may not be read.
+        SmallFileError: it is a folder, a pipe or a device, or more than 64 times `most_bytes` are one line.
+    """
+    with open_regular(path) as file:
+        while line := file.readline(most_bytes):
+            if len(line) == most_bytes and not line.endswith(b"\n"):
+                _skip_line(file, most_bytes)
+            yield line.decode("utf-8", "replace").rstrip("\r\n")
+
+
+def read_end(path: Path, most_bytes: int) -> bytes:
+    """The last bytes of a regular file, at most so many, however long it is. Raises as `open_regular`."""
+    with open_regular(path) as file:
+        file.seek(max(0, os.fstat(file.fileno()).st_size - most_bytes))
+        return file.read(most_bytes)
+
+
+def why_unread(error: OSError | ValueError) -> str:
+    """What a failed reading says, in one line and without the file's name."""
+    return (isinstance(error, OSError) and error.strerror) or (str(error).splitlines() or ["it is damaged"])[
+        0
+    ]
+
+
+def _skip_line(file: BinaryIO, most_bytes: int) -> None:
+    for _ in range(
+        64
+    ):  # a disk that lost power leaves some MB of zeros; a file with a hole may have a terabyte
+        rest = file.readline(most_bytes)
+        if len(rest) < most_bytes or rest.endswith(b"\n"):
+            return
+    raise SmallFileError(
+        f"has a line of more than {_amount(64 * most_bytes)}, which no file of this kind has"
+    )
+
+
+def _is_deep(value: Any) -> bool:
     level = [value]
     for _ in range(MOST_DEPTH):
         level = [inner for outer in level if isinstance(outer, (dict, list)) for inner in _inside(outer)]
         if not level:
-            return value
-    raise SmallFileError(_too_deep())
+            return False
+    return True
+
+
+def _has_whole_characters(value: Any) -> bool:
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _inside(value: dict[str, Any] | list[Any]) -> list[Any]:
     return list(value.values()) if isinstance(value, dict) else value
 
 
-def _too_deep() -> str:
-    return f"is JSON nested more than {MOST_DEPTH} deep, which no file of this kind is"
+def _amount(size_bytes: int) -> str:
+    return f"{size_bytes >> 20} MiB" if size_bytes >= 1 << 20 else f"{size_bytes >> 10} KiB"
 
 
 def _kind(mode: int) -> str:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from harness.common.programs import Answer
+from harness.common.small_file import parse_json
 from harness.doctor.result import IN_JOB, Result, ok, problem, unseen, warning
 from harness.doctor.surroundings import Surroundings
 from harness.launch.argv import Word, read_here, shown
@@ -93,7 +93,7 @@ def inside_of(answer: Answer) -> dict[str, Any] | None:
     for line in reversed(answer.out.splitlines()):
         if line.startswith('{"modules"'):
             try:
-                found: dict[str, Any] = json.loads(line)
+                found: dict[str, Any] = parse_json(line)
             except ValueError:
                 return None
             return found

@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from harness.common.small_file import SmallFileError, open_regular, why_unread
 from harness.doctor.result import Result, ok, problem, warning
 from harness.doctor.surroundings import Surroundings
 from harness.format.format import amount
@@ -62,11 +63,11 @@ def _unreadable(path: Path, wanted: Wanted) -> str:
     }.get(wanted, [path])
     for file in files:
         try:
-            with file.open("rb") as opened:
+            with open_regular(file) as opened:
                 if not opened.read(1):
                     return f"{file} is empty"
-        except OSError as error:
-            return f"{file} cannot be read ({error.strerror})"
+        except (OSError, SmallFileError) as error:
+            return f"{file} cannot be read ({why_unread(error)})"
     return ""
 
 

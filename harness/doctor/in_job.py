@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from harness.common.errors import RequestError, WorkError
 from harness.common.paths import TEMPLATES
+from harness.common.small_file import read_end, read_small_text
 from harness.doctor.node import Asked, Report, asked_file, draft_file, report_file
 from harness.doctor.result import Level, Line, ok, problem, unseen, worst
 from harness.doctor.surroundings import Course, Surroundings, look_around
@@ -29,6 +30,7 @@ TIME = "00:02:00"
 NEEDED_FIRST = frozenset({"request", "commands", "controller", "partition", "submission", "runs folder"})
 USUAL_NODES = 2
 FOLDER = ".doctor"  # in the runs' folder
+_LAST_WORDS_BYTES = 1 << 16  # of a log, for its last line
 GRACE_S = 20.0  # a shared file system may show an answer this much later than the queue forgets the job
 SILENT_S = 600.0  # beyond the patience: a job of two minutes that began is over, whatever squeue says
 SAY_EVERY_S = 30.0
@@ -183,15 +185,16 @@ def _reports(folder: Path, nodes: int) -> Iterator[Report]:
     for node in range(nodes):
         for path in (report_file(folder, node), draft_file(folder, node)):
             with suppress(OSError, ValueError):
-                yield Report.model_validate_json(path.read_text(encoding="utf-8"))
+                yield Report.model_validate_json(read_small_text(path))
                 break
 
 
 def _last_words(folder: Path) -> str:
-    texts = [
-        path.read_text(encoding="utf-8", errors="replace") for path in (folder / "logs").glob("slurm-*.out")
-    ]
-    lines = [line.strip() for text in texts for line in text.splitlines() if line.strip()]
+    lines: list[str] = []
+    for path in (folder / "logs").glob("slurm-*.out"):
+        with suppress(OSError, ValueError):
+            text = read_end(path, _LAST_WORDS_BYTES).decode("utf-8", "replace")
+            lines += [line.strip() for line in text.splitlines() if line.strip()]
     own = [
         line for line in lines if not line.startswith(("srun:", "slurmstepd:"))
     ]  # those only repeat the status

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 import shutil
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
+from harness.common.walk import Walk
 from harness.doctor.files import existing
 from harness.doctor.result import Result, ok, problem, unseen, warning
 from harness.doctor.surroundings import Course, Surroundings
@@ -57,7 +59,15 @@ def size_of_runs(runs: list[Run], on_gpus: bool) -> RunSize:
 
 
 def _size(folder: Path) -> int:
-    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    return sum(map(_size_of_file, Walk(folder).files()))
+
+
+def _size_of_file(path: Path) -> int:
+    try:
+        there = path.stat()
+    except OSError:  # it vanished
+        return 0
+    return there.st_size if stat.S_ISREG(there.st_mode) else 0
 
 
 def needed(size: RunSize, course: Course) -> tuple[int, str]:

@@ -12,6 +12,7 @@ from typing import Literal
 
 from harness.common.errors import RequestError
 from harness.common.programs import Answer, ask
+from harness.common.small_file import read_small_text
 from harness.experiment.parse import build_experiment
 from harness.launch.backends.registry import backend_of
 from harness.launch.job import Job
@@ -100,8 +101,8 @@ class Surroundings:
     def read(self, path: str) -> str | None:
         """A small file of the system, without blanks around it; None where it is not there."""
         try:
-            return (self.root / path).read_text(encoding="utf-8", errors="replace").strip()
-        except OSError:
+            return read_small_text(self.root / path, errors="replace").strip()
+        except (OSError, ValueError):
             return None
 
 

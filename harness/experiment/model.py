@@ -5,7 +5,6 @@ Knows no framework: building the network is the training script's business.
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,6 +15,7 @@ from pydantic.dataclasses import dataclass
 from harness.common.errors import RequestError, nearest
 from harness.common.model_config import ModelConfig, ModelDefaults
 from harness.common.paths import CONFIGS, expanded
+from harness.common.small_file import SmallFileError, read_small_json
 from harness.experiment.yaml_file import read_yaml
 
 MODELS = CONFIGS / "models"
@@ -104,7 +104,7 @@ def _safe(name: str) -> str:
 def _from_checkpoint(folder: Path) -> Model:
     config = folder / "config.json"
     try:
-        raw = json.loads(config.read_text(encoding="utf-8"))
+        raw = read_small_json(config)
         heads = int(raw["num_attention_heads"])
         return Model(
             name=folder.name,
@@ -129,5 +129,11 @@ def _from_checkpoint(folder: Path) -> Model:
         raise RequestError(
             f"--model: {config} cannot be read ({error.strerror}): not a checkpoint folder"
         ) from None
-    except (KeyError, ValueError, TypeError) as error:
+    except SmallFileError as error:
+        raise RequestError(f"--model: {config} {error}") from None
+    except ValidationError as error:
+        raise RequestError(
+            f"--model: {config} does not describe a decoder model ({_first_of(error)})"
+        ) from None
+    except (KeyError, ValueError, TypeError, AttributeError, ArithmeticError) as error:
         raise RequestError(f"--model: {config} does not describe a decoder model ({error!r})") from None

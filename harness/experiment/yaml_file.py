@@ -9,8 +9,14 @@ from typing import Any
 import yaml
 
 from harness.common.errors import RequestError
+from harness.common.small_file import SmallFileError, read_small_text
 
 _BaseLoader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # in C: ten times faster
+_STR = "tag:yaml.org,2002:str"
+_MOST_NUMBER = 1 << 63
+MOST_BYTES = 1 << 20  # ours have some 7 kB
+MOST_DEPTH = 64
+MOST_EXPANDED = 1 << 20  # characters and values of a file once its aliases are written out
 
 
 class _Loader(_BaseLoader):  # type: ignore[misc]  # which of the two is known at run time only
@@ -28,6 +34,17 @@ class _Loader(_BaseLoader):  # type: ignore[misc]  # which of the two is known a
         made: dict[Hashable, Any] = super().construct_mapping(node, deep=deep)
         return made
 
+    def construct_whole_number(self, node: yaml.ScalarNode) -> int:
+        number: int = self.construct_yaml_int(node)
+        if not -_MOST_NUMBER <= number < _MOST_NUMBER:  # Python cannot even print one of 5,000 digits
+            raise yaml.constructor.ConstructorError(
+                problem="a number has more than 64 bits", problem_mark=node.start_mark
+            )
+        return number
+
+
+_Loader.add_constructor("tag:yaml.org,2002:int", _Loader.construct_whole_number)
+
 
 def read_yaml(path: Path, what: str) -> Any:
     """The content of a YAML file.
@@ -36,11 +53,11 @@ def read_yaml(path: Path, what: str) -> Any:
         RequestError: the file cannot be read or is not YAML.
     """
     try:
-        return parse_yaml(path.read_text(encoding="utf-8"))
+        return parse_yaml(read_small_text(path, MOST_BYTES))
     except OSError as error:
         raise RequestError(f"{what} {path}: cannot be read ({error.strerror})") from None
-    except UnicodeDecodeError:
-        raise RequestError(f"{what} {path}: is not text in UTF-8") from None
+    except SmallFileError as error:
+        raise RequestError(f"{what} {path}: {error}") from None
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f" in line {mark.line + 1}" if mark else ""
@@ -50,5 +67,48 @@ def read_yaml(path: Path, what: str) -> Any:
 
 
 def parse_yaml(text: str) -> Any:
-    """The content of a YAML text. Raises yaml.YAMLError: the text is not YAML."""
-    return yaml.load(text, Loader=_Loader)
+    """The content of a YAML text.
+
+    Raises:
+        yaml.YAMLError: the text is not YAML, nested too deeply, or grows too much when its aliases are written out.
+    """
+    _refuse_bombs(text)
+    try:
+        return yaml.load(text, Loader=_Loader)
+    except ValueError as error:  # 2024-13-45 looks like a date and is none; a number may have 5,000 digits
+        raise yaml.constructor.ConstructorError(problem=str(error)) from None
+
+
+def _refuse_bombs(text: str) -> None:
+    """Look at the events before anything is built: deep nesting would end the process, not raise an error."""
+    sizes = [0]  # of every open list or mapping, the whole first
+    anchors: list[str | None] = [None]
+    known: dict[str | None, int] = {}  # an anchor's size, once its end is seen
+    for event in yaml.parse(text, Loader=_BaseLoader):
+        tag = getattr(event, "tag", None)
+        if tag not in (None, "!", _STR):  # PyYAML fails at many: !!bool x, !!int ''
+            _refuse(event, f"the tag {tag} has no place here: write the value itself")
+        if isinstance(event, yaml.AliasEvent):
+            if event.anchor in anchors:
+                _refuse(event, f"*{event.anchor} stands inside of &{event.anchor}")
+            sizes[-1] += known.get(event.anchor, 0)
+        elif isinstance(event, yaml.ScalarEvent):
+            size = 1 + len(event.value)
+            sizes[-1] += size
+            known[event.anchor] = size
+        elif isinstance(event, yaml.CollectionStartEvent):
+            sizes.append(1)
+            anchors.append(event.anchor)
+            if len(sizes) > MOST_DEPTH + 1:
+                _refuse(event, f"it is nested more than {MOST_DEPTH} deep")
+        elif isinstance(event, yaml.CollectionEndEvent):
+            anchor, size = anchors.pop(), sizes.pop()
+            sizes[-1] += size
+            known[anchor] = size
+        if sizes[-1] > MOST_EXPANDED:
+            _refuse(event, "its aliases (*) make it too large")
+
+
+def _refuse(event: yaml.Event, problem: str) -> None:
+    mark: Any = event.start_mark
+    raise yaml.constructor.ConstructorError(problem=problem, problem_mark=mark)

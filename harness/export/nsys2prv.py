@@ -16,12 +16,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from harness.common.errors import RequestError, WorkError, nearest
+from harness.common.small_file import read_end
 from harness.export.nsys2prv_result import Converted, accept, check_processes
 
 PROGRAM = "nsys2prv"
 TYPES = ("nvtx_pushpop_trace", "nccl", "cuda_api_trace", "gpu_metrics", "cuda_gpu_trace")
 KNOWN_TYPES = (*TYPES, "nvtx_startend_trace", "mpi_event_trace", "openacc", "graphs")
 INCLUDE_JSON_SINCE = (2024, 6)
+_MOST_LOG_BYTES = 16 << 20
 OLDEST_NSYS = (2023, 1)  # older ones name tables and `nsys stats` reports differently
 # What nsys2prv prints, and what it is doing then.
 _STEPS = (
@@ -129,7 +131,7 @@ def convert(
         except WorkError:
             check_processes(folder, names)  # its own exports may show now why it failed
             raise
-        done = accept(folder, names, out, log.read_text(encoding="utf-8"))
+        done = accept(folder, names, out, read_end(log, _MOST_LOG_BYTES).decode("utf-8", "replace"))
         log.unlink()
         return done
     finally:

@@ -18,7 +18,8 @@ from harness.measure.jobs import summarise
 from harness.replay.packed import pack_graph
 from harness.replay.process import process_graph
 from harness.run import TRACE_FOLDERS, Run
-from harness.traces import Trace, TraceError, find_traces, map_traces
+from harness.traces import Trace, TraceError, map_traces
+from harness.traces.find import Say, search
 from harness.traces.progress import OnProgress, silent
 
 Condense = Callable[[MeasuredProcess], list[Condensed]]
@@ -56,16 +57,37 @@ def measure_jobs(
 ) -> list[Summary]:
     """One summary per job found in `paths`. workers: processes that read at once; None chooses."""
     wanted = [Path(p) for p in paths]
-    read = measure_files(trace_files(wanted), Window(window), workers, progress)
-    return summarise(read.parts, read.broken, run_directories(wanted))
+    found = look_for_traces(wanted)
+    read = measure_files(found.files, Window(window), workers, progress)
+    return summarise(read.parts, [*found.left_out, *read.broken], run_directories(wanted))
 
 
 def trace_files(paths: Sequence[Path]) -> list[Path]:
     """Every trace of the runs, folders and files in `paths`, once."""
+    return look_for_traces(paths).files
+
+
+class TraceFiles(NamedTuple):
+    """The files, and a finding for each folder that could not be searched."""
+
+    files: list[Path]
+    left_out: list[Finding]
+
+
+def look_for_traces(paths: Sequence[Path], say: Say = lambda text: None) -> TraceFiles:
+    """As `trace_files`. say: called now and then with how far the search is."""
     files: list[Path] = []
+    left_out: list[Finding] = []
     for path in paths:
-        files += Run(path).traces() if is_run(path) else find_traces([path])
-    return list(dict.fromkeys(files))
+        if is_run(path):
+            files += Run(path).traces()
+        else:
+            found = search([path], say)
+            files += found.files
+            left_out += [
+                Finding.doubt("a folder could not be searched for traces", why) for why in found.left_out
+            ]
+    return TraceFiles(list(dict.fromkeys(files)), left_out)
 
 
 def is_run(path: Path) -> bool:

@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from harness.common.errors import RequestError, WorkError, nearest
 from harness.common.paths import CONFIGS, PROGRAM, expanded
+from harness.common.small_file import MOST_BYTES, SmallFileError, open_regular, read_small, why_unread
 from harness.experiment.exercises import AnyExperiment
 from harness.run import runs_root
 
@@ -186,13 +187,13 @@ def reference_folder(name: str) -> Path:
 
 def read_reference(folder: Path) -> Reference:
     """The index of a reference. Raises WorkError: it cannot be read or is not one of ours."""
-    return _read(folder / INDEX, Reference)
+    return _read(folder / INDEX, Reference, MOST_INDEX_BYTES)
 
 
 def read_runs(folder: Path, variant: StoredVariant) -> StoredRuns:
     """The runs of a variant. Raises WorkError: they cannot be read, or were changed after they were recorded."""
     path = variant_file(folder, variant.name)
-    found = _read(path, StoredRuns)
+    found = _read(path, StoredRuns, MOST_BYTES)
     if file_digest(path) != variant.sha256:
         raise WorkError(f"{path}: was changed after it was recorded (its sha256 is not that of {INDEX})")
     return found
@@ -204,19 +205,19 @@ def variant_file(folder: Path, variant: str) -> Path:
 
 
 def file_digest(path: Path) -> str:
-    """sha256 of a file's content."""
+    """sha256 of a regular file's content. Raises OSError or SmallFileError."""
     digest = sha256()
-    with path.open("rb") as content:
+    with open_regular(path) as content:
         while block := content.read(1 << 20):
             digest.update(block)
     return digest.hexdigest()
 
 
-def _read(path: Path, shape: type[Stored]) -> Stored:
+def _read(path: Path, shape: type[Stored], most_bytes: int) -> Stored:
     try:
-        return shape.model_validate_json(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise WorkError(f"{path}: cannot be read ({error.strerror})") from None
+        return shape.model_validate_json(read_small(path, most_bytes))
+    except (OSError, SmallFileError) as error:
+        raise WorkError(f"{path}: cannot be read ({why_unread(error)})") from None
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"]))
@@ -228,6 +229,5 @@ def _read(path: Path, shape: type[Stored]) -> Stored:
 def some_references(most: int) -> Iterator[Reference]:
     """At most so many references, for who must neither wait nor fail: what cannot be read is left out."""
     for _, folder in zip(range(most), reference_folders(), strict=False):
-        with suppress(OSError, WorkError):
-            if (folder / INDEX).stat().st_size <= MOST_INDEX_BYTES:
-                yield read_reference(folder)
+        with suppress(WorkError):
+            yield read_reference(folder)

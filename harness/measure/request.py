@@ -18,7 +18,7 @@ from harness.common.errors import RequestError, WorkError
 from harness.common.paths import PROGRAM, PYTHON_PATH, expanded
 from harness.measure.condensed import MOST_TRACKS, Condensed, condense
 from harness.measure.jobs import summarise
-from harness.measure.paths import MeasuredFiles, is_run, measure_files, run_directories, trace_files
+from harness.measure.paths import MeasuredFiles, is_run, look_for_traces, measure_files, run_directories
 from harness.run import Run, find_run, write_atomically
 from harness.traces.progress import Progress
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from harness.measure.slurm_array import Executor
 
 DEFAULT_TASKS = 16
+MOST_NAMED = 5
 
 
 @dataclass(frozen=True)
@@ -59,13 +60,21 @@ def measure_request(request: Request) -> Measurement:
         WorkError: nothing could be measured.
     """
     paths = [resolve_path(token) for token in request.tokens]
-    files = trace_files(paths)
+    with Progress("looking for traces") as progress:
+        files, left_out = look_for_traces(paths, progress.say)
     if not files and not run_directories(paths):
         where = ", ".join(map(str, paths))
-        raise RequestError(f"no trace was found in {where}: give a run, a trace file or a folder of them")
+        raise RequestError(
+            "\n".join(
+                [
+                    f"no trace was found in {where}: give a run, a trace file or a folder of them",
+                    *(f"not searched: {each.evidence}" for each in left_out[:MOST_NAMED]),
+                ]
+            )
+        )
     window = Window(request.window)
     read = (_here if request.slurm is None else _on_slurm)(files, window, request)
-    summaries = summarise(read.parts, read.broken, run_directories(paths))
+    summaries = summarise(read.parts, [*left_out, *read.broken], run_directories(paths))
     if window is Window.STEPS and len(paths) == 1 and len(summaries) == 1:
         _keep(paths[0], summaries[0])
     return Measurement(summaries, read.condensed)

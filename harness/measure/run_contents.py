@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +11,7 @@ from pydantic import BaseModel, ValidationError
 
 from harness.analysis.summary import Finding, MonitorDevice, RankTraining, Summary, Verdict
 from harness.common.paths import PROGRAM
+from harness.common.small_file import read_small_json, why_unread
 from harness.experiment.exercises import Experiment, Training, read_experiment
 from harness.experiment.options import options_of
 from harness.measure.efficiency import efficiency
@@ -57,13 +57,13 @@ def read_contents(path: Path) -> RunContents:
 def _record(run: Run) -> tuple[dict[str, Any], list[Finding]]:
     """The content of run.json, or a finding where it is damaged. Only the parts that are used here must be valid."""
     try:
-        record = json.loads(run.record_file.read_text(encoding="utf-8"))
+        record = read_small_json(run.record_file)
         asked = _RecordShape.model_validate(record)
     except FileNotFoundError:
         return {}, []
     except (OSError, ValueError) as error:
         what = "the run's record cannot be read"
-        reason = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
+        reason = error.errors()[0]["msg"] if isinstance(error, ValidationError) else why_unread(error)
         evidence = f"run.json: {reason}; what was asked for is not known"
         return {}, [Finding.doubt(what, evidence)]
     expects = asked.job.expects if asked.job else None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from statistics import fmean, median
@@ -13,6 +12,7 @@ from pydantic import ValidationError
 from harness.analysis.machine import judge_machines
 from harness.analysis.summary import Finding, MonitorDevice, RankTraining
 from harness.common.metrics_lines import START_FIELDS, STEP_COUNTS
+from harness.common.small_file import SmallFileError, parse_json, read_lines, why_unread
 from harness.monitor.errors import MonitorError
 from harness.monitor.samples import Recording, read
 from harness.monitor.summary import summarize
@@ -28,7 +28,12 @@ def read_training(files: Iterable[Path]) -> tuple[list[RankTraining], list[Findi
     ranks: list[RankTraining] = []
     findings: list[Finding] = []
     for path in files:
-        events, broken = read_events(path)
+        try:
+            events, broken = read_events(path)
+        except (OSError, SmallFileError) as error:
+            what = "training metrics cannot be read"
+            findings.append(Finding.doubt(what, f"{path.name}: {why_unread(error)}"))
+            continue
         if broken:
             findings.append(Finding.doubt("training metrics have unreadable lines", f"{path.name}: {broken}"))
         start = next((e for e in events if e.get("event") == "start"), None)
@@ -49,16 +54,27 @@ def _sentence(error: Exception) -> str:
 
 
 def read_events(path: Path) -> tuple[list[dict[str, Any]], int]:
-    """The events of one metrics file, and the number of broken lines: not JSON, or text instead of a number."""
-    lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
-    events = [event for line in lines if (event := _event(line)) is not None]
-    return events, len(lines) - len(events)
+    """The events of one metrics file, and the number of broken lines: not JSON, or text instead of a number.
+
+    Raises:
+        OSError: it is missing or may not be read.
+        SmallFileError: it is no regular file, or has a line without end.
+    """
+    events: list[dict[str, Any]] = []
+    broken = 0
+    for line in read_lines(path):
+        event = _event(line)
+        if event is None:
+            broken += 1
+        else:
+            events.append(event)
+    return events, broken
 
 
 def _event(line: str) -> dict[str, Any] | None:
     try:
-        event = json.loads(line)
-    except ValueError:
+        event = parse_json(line)
+    except SmallFileError:
         return None
     if not isinstance(event, dict) or not all(_is_number(event.get(name)) for name in STEP_COUNTS):
         return None

@@ -19,12 +19,14 @@ from pydantic import TypeAdapter
 from harness.analysis.process.part import RankPart, merge_parts
 from harness.analysis.summary import Finding, Verdict, Window
 from harness.common.errors import WorkError
+from harness.common.small_file import read_small_json, why_unread
 from harness.measure.paths import measure_files
 from harness.traces.progress import OnProgress, silent
 
 POLL_S = 0.5
 LOST = "a trace was not measured"
 GRACE_S = 30.0  # a shared file system may show a result this much later than the queue forgets its task
+MOST_PARTIAL_BYTES = 2 << 30  # of hundreds of ranks
 _PARTS = TypeAdapter(list[RankPart])
 _FINDINGS = TypeAdapter(list[Finding])
 
@@ -132,10 +134,13 @@ def measure_chunk(files: Sequence[Path], window: str, output: Path) -> str:
 def read_partial(path: Path) -> tuple[list[RankPart], list[Finding]]:
     """A partial result. Raises WorkError: the file is missing or damaged."""
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = read_small_json(path, MOST_PARTIAL_BYTES)
         return _PARTS.validate_python(content["parts"]), _FINDINGS.validate_python(content["findings"])
-    except (OSError, ValueError, KeyError) as error:
-        raise WorkError(f"{path}: is not a partial result of a report ({error})") from error
+    except (OSError, ValueError) as error:
+        why = why_unread(error)
+    except (KeyError, TypeError):
+        why = "it lacks its parts"
+    raise WorkError(f"{path}: is not a partial result of a report ({why})")
 
 
 def _wait(

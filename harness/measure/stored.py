@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -10,6 +9,7 @@ from pydantic import ValidationError
 from harness.analysis.summary import SCHEMA_VERSION, Summary
 from harness.common.errors import RequestError
 from harness.common.paths import PROGRAM
+from harness.common.small_file import parse_json, read_small_text, why_unread
 from harness.measure.request import Request, measure_request, resolve_path
 from harness.run import Run
 
@@ -33,8 +33,8 @@ def load_summary(token: str) -> tuple[str, Summary]:
 
 def _read(stored: Path) -> Summary:
     try:
-        text = stored.read_text(encoding="utf-8")
-        version = _version(json.loads(text))
+        text = read_small_text(stored)
+        version = _version(parse_json(text))
         if version == SCHEMA_VERSION:
             return Summary.model_validate_json(text)
         reason = "it has no version" if version is None else f"version {version}, not {SCHEMA_VERSION}"
@@ -42,7 +42,7 @@ def _read(stored: Path) -> Summary:
         first = error.errors()[0]
         reason = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
     except (OSError, ValueError) as error:
-        reason = str(error).splitlines()[0]
+        reason = why_unread(error)
     raise RequestError(
         f"{stored}: is not a summary of ours ({reason}): `{PROGRAM} report RUN` writes it anew from the traces"
     )

@@ -11,12 +11,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from harness.common.small_file import SmallFileError, read_lines, read_small_json, why_unread
 from harness.monitor.errors import MonitorError
 
 SAMPLES_FILE = "samples.csv"
 META_FILE = "meta.json"
 META_SCHEMA = 1
 LEADING_COLUMNS = ("unix_ns", "device")
+_MOST = 1 << 63
+_MOST_LINE_BYTES = 1 << 16  # a node of 16 GPUs has lines of some 100 bytes
 
 
 @dataclass(frozen=True)
@@ -79,6 +82,8 @@ def read(folder: Path) -> Recording:
     try:
         devices = tuple(map(_series, meta["devices"]))
         host, source, period_ns = str(meta["host"]), str(meta["source"]), int(meta["period_ns"])
+        if not 0 <= period_ns < _MOST:
+            raise ValueError(f"period_ns is {period_ns}")
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise MonitorError(f"{folder / META_FILE} is not a monitor's description: {error!r}") from error
     damaged = _read_samples(folder / SAMPLES_FILE, {device.index: device for device in devices})
@@ -87,16 +92,16 @@ def read(folder: Path) -> Recording:
 
 def _series(device: dict[str, Any]) -> Series:
     size = device["memory_total_bytes"]
-    if size is not None and not (isinstance(size, int) and size < 1 << 63):
+    if size is not None and not (isinstance(size, int) and abs(size) < _MOST):
         raise TypeError(f"memory_total_bytes is {size!r}")
     return Series(int(device["index"]), str(device["name"]), size)
 
 
 def _read_meta(path: Path) -> dict[str, Any]:
     try:
-        meta = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
-        raise MonitorError(f"{path}: {error}") from error
+        meta = read_small_json(path)
+    except (OSError, SmallFileError) as error:
+        raise MonitorError(f"{path}: {why_unread(error)}") from error
     if not isinstance(meta, dict) or meta.get("schema") != META_SCHEMA:
         raise MonitorError(f"{path}: not a monitor's description of schema {META_SCHEMA}")
     return meta
@@ -105,14 +110,16 @@ def _read_meta(path: Path) -> dict[str, Any]:
 def _read_samples(path: Path, devices: dict[int, Series]) -> int:
     """Fill `devices`; returns the number of damaged rows (the last one, if the monitor was killed in it)."""
     try:
-        with path.open(newline="", encoding="ascii", errors="replace") as lines:
-            rows = csv.reader(lines)
-            names = next(rows, [])[len(LEADING_COLUMNS) :]
-            for device in devices.values():
-                device.columns.update({name: [] for name in names})
-            return sum(not _take_row(row, names, devices) for row in rows if row)
-    except OSError as error:
-        raise MonitorError(f"{path}: {error.strerror}") from error
+        lines = (
+            line.replace("\0", "?") for line in read_lines(path, _MOST_LINE_BYTES)
+        )  # csv of 3.10 fails at \0
+        rows = csv.reader(lines, quoting=csv.QUOTE_NONE)
+        names = next(rows, [])[len(LEADING_COLUMNS) :]
+        for device in devices.values():
+            device.columns.update({name: [] for name in names})
+        return sum(not _take_row(row, names, devices) for row in rows if row)
+    except (OSError, SmallFileError) as error:
+        raise MonitorError(f"{path}: {why_unread(error)}") from error
     except csv.Error as error:
         raise MonitorError(f"{path} is not a table: {error}") from error
 
@@ -126,7 +133,7 @@ def _take_row(row: list[str], names: list[str], devices: dict[int, Series]) -> b
         values = [float(cell) if cell else math.nan for cell in row[len(LEADING_COLUMNS) :]]
     except (ValueError, KeyError):
         return False
-    if any(map(math.isinf, values)):
+    if any(map(math.isinf, values)) or not abs(unix_ns) < _MOST:
         return False
     device.unix_ns.append(unix_ns)
     for name, value in zip(names, values, strict=True):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -12,6 +11,7 @@ from typing import Any
 
 from harness.common.errors import WorkError
 from harness.common.paths import IN_CHECKOUT, ROOT, expanded
+from harness.common.small_file import parse_json, read_lines
 
 
 def runs_root(environ: Mapping[str, str] = os.environ) -> Path:
@@ -63,10 +63,15 @@ def naming_flag(flag: str) -> Iterator[None]:
 
 
 def read_json_lines(path: Path) -> Iterator[dict[str, Any]]:
-    """The objects of a JSONL file; a line that is not JSON, as a last line that was cut short, is left out."""
-    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+    """The objects of a JSONL file; a line that is not JSON, as a last line that was cut short, is left out.
+
+    Raises:
+        OSError: it is missing or may not be read.
+        SmallFileError: it is no regular file, or has a line without end.
+    """
+    for line in read_lines(path):
         try:
-            value = json.loads(line)
+            value = parse_json(line)
         except ValueError:
             continue
         if isinstance(value, dict):

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
+from harness.common.errors import WorkError
 from harness.common.faults import FaultLine
 from harness.common.mystery import Secret, sealed_file, unseal
+from harness.common.small_file import read_small_text, why_unread
 from harness.experiment.base import Mystery, Training
 from harness.run.files import disk_error, read_json_lines, write_atomically
 
@@ -61,8 +64,16 @@ def add_answer(run: Path, line: AnswerLine) -> None:
 
 
 def read_answers(path: Path) -> list[AnswerLine]:
-    """Every line of an answers file that is one, oldest first."""
-    return list(_lines(path)) if path.is_file() else []
+    """Every line of an answers file that is one, oldest first; none where there is no file.
+
+    Raises WorkError: it cannot be read.
+    """
+    try:
+        return list(_lines(path))
+    except FileNotFoundError:
+        return []
+    except (OSError, ValueError) as error:
+        raise WorkError(f"{path} cannot be read: {why_unread(error)}") from None
 
 
 def _lines(path: Path) -> Iterator[AnswerLine]:
@@ -95,7 +106,7 @@ def revealed_file(run: Path) -> Path:
 def read_revealed(run: Path) -> Revealed | None:
     """The end of a mystery; None before it."""
     try:
-        return Revealed.model_validate_json(revealed_file(run).read_text(encoding="utf-8"))
+        return Revealed.model_validate_json(read_small_text(revealed_file(run)))
     except (OSError, ValueError):
         return None
 
@@ -117,7 +128,7 @@ def is_hidden(run: Path, asked: object) -> bool:
 
 def _commitment_of(path: Path) -> str:
     try:
-        return Secret.open(path.read_text(encoding="utf-8")).commitment
+        return Secret.open(read_small_text(path)).commitment
     except (OSError, ValueError):
         return ""  # it was changed: no secret has this commitment
 
@@ -126,14 +137,18 @@ def unseal_records(run: Path) -> None:
     """Write faults/rank<R>.jsonl from its sealed lines. Raises DiskError."""
     for path in sorted((run / "faults").glob("rank*.sealed")):
         try:
-            lines = unseal(path.read_text(encoding="ascii")).decode()
-        except ValueError:  # cut short, as where the disk was full
+            lines = unseal(read_small_text(path)).decode()
+        except (OSError, ValueError):  # cut short, as where the disk was full
             continue
         write_atomically(path.with_suffix(".jsonl"), lines)
 
 
 def injected(run: Path) -> list[FaultLine]:
     """What was injected, after it was revealed."""
-    names = set(asdict(FaultLine(0, "", 0, 0, 0)))
-    files = sorted((run / "faults").glob("rank*.jsonl"))
-    return [FaultLine(**line) for path in files for line in read_json_lines(path) if set(line) == names]
+    shape = {name: type(value) for name, value in asdict(FaultLine(0, "", 0, 0, 0)).items()}
+    found: list[FaultLine] = []
+    for path in sorted((run / "faults").glob("rank*.jsonl")):
+        with suppress(OSError, ValueError):  # a file that is none
+            lines = read_json_lines(path)
+            found += [FaultLine(**line) for line in lines if {k: type(v) for k, v in line.items()} == shape]
+    return found

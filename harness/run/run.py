@@ -13,6 +13,7 @@ from pydantic import BaseModel
 
 from harness.common.errors import WorkError
 from harness.common.metrics_lines import metrics_file
+from harness.common.small_file import read_small_text, why_unread
 from harness.run.files import write_atomically
 from harness.run.record import NodeStatus, Record, Status
 
@@ -46,9 +47,9 @@ class Run:
             WorkError: it is missing or not one of ours.
         """
         try:
-            return Record.model_validate_json(self.record_file.read_text(encoding="utf-8"))
+            return Record.model_validate_json(read_small_text(self.record_file))
         except (OSError, ValueError) as error:
-            raise WorkError(f"{self.record_file} cannot be read: {str(error).splitlines()[0]}") from None
+            raise WorkError(f"{self.record_file} cannot be read: {why_unread(error)}") from None
 
     @property
     def job_id(self) -> str:
@@ -127,6 +128,6 @@ class Run:
 
 def _read(model: type[Written], path: Path) -> Written | None:
     try:
-        return model.model_validate_json(path.read_text(encoding="utf-8"))
+        return model.model_validate_json(read_small_text(path))
     except (OSError, ValueError):
         return None

@@ -10,9 +10,12 @@ from pathlib import Path
 
 from harness.common.errors import RequestError
 from harness.common.faults import parse_fault
+from harness.common.walk import Walk
 from harness.run.mystery import Answer, AnswerLine, answers_file, before_reveal, read_answers
 from harness.study.mysteries import open_mystery
 from harness.study.mystery_grades import Result, result
+
+MOST_LOOKED_AT = 500_000  # of a whole class some 20,000
 
 
 @dataclass(frozen=True)
@@ -55,7 +58,8 @@ def answer_files(paths: Iterable[Path]) -> list[Path]:
     """The answers files that are named, or below the folders that are named; each once.
 
     Raises:
-        RequestError: a path is not there, or there is no answers file.
+        RequestError: a path is not there, there is no answers file, or a folder is too large to be that of a class.
+        WorkError: a file cannot be read.
     """
     found: list[Path] = []
     asked = list(paths)
@@ -63,13 +67,23 @@ def answer_files(paths: Iterable[Path]) -> list[Path]:
         if not path.exists():
             raise RequestError(f"{path}: there is no such file or folder")
         name = answers_file(Path()).name
-        found += sorted(path.rglob(f"*{name}")) if path.is_dir() else [path]
+        found += _below(path, name) if path.is_dir() else [path]
     if not any(map(read_answers, found)):
         places = ", ".join(map(str, asked))
         raise RequestError(
             f"{places}: holds no answer to a mystery: students hand in the file {name} of their run"
         )
     return list({path.resolve(): path for path in found}.values())
+
+
+def _below(folder: Path, name: str) -> list[Path]:
+    def bounded(walk: Walk) -> None:
+        if walk.looked_at > MOST_LOOKED_AT:
+            raise RequestError(
+                f"{folder}: holds more than {MOST_LOOKED_AT:,} files and folders: name a folder of answers files"
+            )
+
+    return sorted(path for path in Walk(folder, bounded).files() if path.name.endswith(name))
 
 
 def read_board(files: Iterable[Path]) -> Board:

@@ -4,8 +4,9 @@
 """
 
 from harness.traces.errors import TraceError
+from harness.traces.find import find_traces
 from harness.traces.many import map_traces
-from harness.traces.open import find_traces, open_trace
+from harness.traces.open import open_trace
 from harness.traces.trace import Trace
 
 __all__ = ["Trace", "TraceError", "find_traces", "map_traces", "open_trace"]

@@ -1,14 +1,14 @@
-"""The list of trace formats; any trace file to a Trace; trace files found in folders."""
+"""The list of trace formats; any trace file to a Trace."""
 
 from __future__ import annotations
 
-import re
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
+from harness.common.small_file import SmallFileError, open_regular
 from harness.traces.clock_origin import moved_to_zero
 from harness.traces.errors import TraceError
 from harness.traces.progress import OnProgress, silent
@@ -17,9 +17,7 @@ from harness.traces.vocabulary import printable
 
 _GZIP_MAGIC = b"\x1f\x8b"
 _PROBE_BYTES = 1 << 20
-_DIGITS = re.compile(r"(\d+)")
-_LFS_MAGIC = b"version https://git-lfs"
-_TRACE_NAME = re.compile(r"rank|worker|trace", re.IGNORECASE)
+LFS_MAGIC = b"version https://git-lfs"
 
 
 class HowToRead(NamedTuple):
@@ -75,10 +73,10 @@ def open_trace(
         TraceError: the file cannot be read, in one sentence.
     """
     path = Path(path)
-    start = _beginning(path)
+    start = beginning(path)
     if not start:
         raise TraceError(path, "is empty")
-    if start.startswith(_LFS_MAGIC):
+    if start.startswith(LFS_MAGIC):
         raise TraceError(path, "is a Git LFS pointer, not the trace itself: fetch it with `git lfs pull`")
     known = (f for f in FORMATS if path.name.endswith(f.suffixes) or (f.magic and start.startswith(f.magic)))
     return _printable(moved_to_zero(next(known, FORMATS[-1]).read(path, HowToRead(host, workers, progress))))
@@ -106,66 +104,18 @@ def _shown(text: str | None) -> str | None:
     return None if text is None else printable(text)
 
 
-def find_traces(paths: Iterable[Path | str]) -> list[Path]:
-    """The trace files among `paths` and inside its folders, in a natural order (rank2 before rank10).
+def beginning(path: Path, unpack: bool = False) -> bytes:
+    """The first bytes of a file; with `unpack`, enough text to recognise a trace, or b"" if it is damaged.
 
-    Of a report and its own export only the export is taken.
-
-    Raises:
-        TraceError: a path does not exist.
+    Raises TraceError: it cannot be read, or is no regular file.
     """
-    found: dict[Path, None] = {}
-    for path in map(Path, paths):
-        if not path.exists():
-            raise TraceError(path, "does not exist")
-        found.update(dict.fromkeys([path] if path.is_file() else _inside(path)))
-    return list(found)
-
-
-def _inside(folder: Path) -> list[Path]:
-    files = sorted((f for f in folder.rglob("*") if _looks_like_trace(f)), key=_natural)
-    there = set(files)
-    superseded = {other for file in files for other in _superseded(file, there)}
-    return [file for file in files if file not in superseded]
-
-
-def _looks_like_trace(file: Path) -> bool:
-    name = file.name
-    known = next((f for f in FORMATS if name.endswith(f.suffixes)), None)
-    if known is None or not file.is_file() or ".nsys-rep." in name:
-        return False
-    if not known.contains:
-        return True
     try:
-        start = _beginning(file, unpack=True)
-    except TraceError:
-        start = b""
-    # A damaged trace is kept: opening it gives an error, while without it the rank would only be missing.
-    is_damaged = not start and _TRACE_NAME.search(name) is not None
-    return known.contains in start or start.startswith(_LFS_MAGIC) or is_damaged
-
-
-def _superseded(report: Path, files: set[Path]) -> list[Path]:
-    """Of a report and the exports beside it, the files to leave out: an export is valid if it is not older."""
-    if not report.name.endswith(".nsys-rep"):
-        return []
-    stem = report.name.removesuffix(".nsys-rep")
-    exports = [e for e in (report.with_name(stem + s) for s in (".sqlite", ".sqlite.gz")) if e in files]
-    fresh = [e for e in exports if e.stat().st_size and e.stat().st_mtime_ns >= report.stat().st_mtime_ns]
-    return [report, *(e for e in exports if e != fresh[0])] if fresh else exports
-
-
-def _natural(path: Path) -> list[tuple[int, int, str]]:
-    return [(1, int(part), "") if part.isdigit() else (0, 0, part) for part in _DIGITS.split(str(path))]
-
-
-def _beginning(path: Path, unpack: bool = False) -> bytes:
-    """The first bytes of a file; with `unpack`, enough text to recognise a trace, or b"" if it is damaged."""
-    try:
-        with path.open("rb") as stream:
+        with open_regular(path) as stream:
             start = stream.read(_PROBE_BYTES if unpack else 512)
     except OSError as error:
         raise TraceError(path, f"cannot be read: {error.strerror or error}") from error
+    except SmallFileError as error:
+        raise TraceError(path, str(error)) from None
     if unpack and start.startswith(_GZIP_MAGIC):
         try:
             return zlib.decompressobj(wbits=31).decompress(start, _PROBE_BYTES)

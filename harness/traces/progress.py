@@ -34,14 +34,20 @@ class Progress:
 
     def __call__(self, done: int, total: int) -> None:
         """Note that `done` of `total` are done."""
-        now = time.monotonic()
-        if now < self._next or not total:
+        if not total:
             return
-        self._next = now + (_TERMINAL_INTERVAL_S if self._terminal else _LOG_INTERVAL_S)
-        self._shown = True
         line = f"{self._doing}: {done / 1e6:.0f} of {total / 1e6:.0f} MB"
         if self._unit is not None:
             line = f"{self._doing}: {done} of {total} {self._unit}"
+        self.say(line)
+
+    def say(self, line: str) -> None:
+        """Show a line, where enough time went by since the last one: of work that nobody knows the size of."""
+        now = time.monotonic()
+        if now < self._next:
+            return
+        self._next = now + (_TERMINAL_INTERVAL_S if self._terminal else _LOG_INTERVAL_S)
+        self._shown = True
         self._write(f"\r{line}\x1b[K" if self._terminal else f"{line}\n")
 
     def _write(self, text: str) -> None:

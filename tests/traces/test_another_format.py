@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from harness.cli.main import main
-from harness.traces import Trace
+from harness.traces import Trace, find_traces
 from harness.traces import open as opening
-from harness.traces.open import HowToRead, TraceFormat, find_traces
+from harness.traces.open import HowToRead, TraceFormat
 from tests.synthetic.columns import Made
 
 LINES = "0 100 ampere_sgemm_128x64_nn\n150 250 ampere_sgemm_128x64_nn\n"

@@ -18,6 +18,7 @@ from types import FrameType
 
 from harness.common.errors import RequestError, WorkError
 from harness.common.paths import TEMPLATES
+from harness.common.small_file import read_end, read_small_text
 from harness.experiment.exercises import Experiment
 from harness.launch.argv import Word
 from harness.launch.backends.protocol import Joint, Submission, Together
@@ -55,6 +56,7 @@ def run_and_pass_signals(script: str, environment: dict[str, str]) -> int:
 
 
 SUBMITTER = "submitter"  # in the controller's folder: the process that starts it
+_LAST_WORDS_BYTES = 1 << 16  # of a log, for its last line
 STARTING_S = 60  # between a run's publication and its controller's start lie the imports of submitit
 
 
@@ -194,7 +196,7 @@ def _state_before_it_began(run: Run) -> State:
 def _submitter_lives(run: Run) -> bool:
     """False when the process that would start the run's controller was killed."""
     try:
-        pid = int((run.controller_dir / SUBMITTER).read_text(encoding="ascii"))
+        pid = int(read_small_text(run.controller_dir / SUBMITTER))
     except (OSError, ValueError):
         return True  # it does not say who it is
     try:
@@ -211,13 +213,21 @@ def why(run: Run, state: State) -> str:
     lines = [
         line
         for log in sorted(run.controller_dir.glob("*_log.err"))
-        for line in log.read_text(encoding="utf-8", errors="replace").splitlines()
+        for line in _end_of(log).splitlines()
         if line.strip() and not line.startswith("submitit ")
     ]
     message = f": {lines[-1].strip()}" if lines else ""
     return (
         f"it ended without writing how, as on a full disk, at a time limit of seconds or when killed{message}"
     )
+
+
+def _end_of(log: Path) -> str:
+    """The last lines of a log; empty where it cannot be read."""
+    try:
+        return read_end(log, _LAST_WORDS_BYTES).decode("utf-8", "replace")
+    except (OSError, ValueError):
+        return ""
 
 
 def logs(_run: Run) -> list[Path]:

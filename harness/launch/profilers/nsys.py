@@ -6,7 +6,6 @@ knows its own option names. Knows nothing of the training that nsys will record.
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 import subprocess
@@ -17,6 +16,7 @@ from typing import NamedTuple
 
 from harness.common.errors import HarnessError, RequestError, WorkError
 from harness.common.paths import CONFIGS
+from harness.common.small_file import read_small_json
 
 OPTION_SETS = CONFIGS / "nsys"
 RENAMED = [{"gpu-metrics-devices", "gpu-metrics-device"}]
@@ -44,14 +44,14 @@ def load_options(name_or_path: str) -> Options:
     """
     path = Path(name_or_path) if "/" in name_or_path else OPTION_SETS / f"{name_or_path}.json"
     try:
-        options = json.loads(path.read_text(encoding="utf-8"))
+        options = read_small_json(path)
     except OSError as error:
         names = ", ".join(sorted(p.stem for p in OPTION_SETS.glob("*.json")))
         raise RequestError(
             f"nsys options {path}: cannot be read ({error.strerror}); there are {names}"
         ) from None
     except ValueError as error:
-        raise RequestError(f"nsys options {path}: not valid JSON ({error})") from None
+        raise RequestError(f"nsys options {path}: {error}") from None
     if not isinstance(options, dict) or not all(isinstance(v, str | list | None) for v in options.values()):
         raise RequestError(
             f"nsys options {path}: must be one JSON object of option names and texts, lists or null"

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from harness.common.bus_factor import bus_factor
 from harness.common.errors import WorkError
+from harness.common.small_file import SmallFileError, read_small, why_unread
 from harness.run import Run
 
 
@@ -109,11 +110,11 @@ def read_verdict(run_dir: Path) -> LinkVerdict | None:
 
 def _read(path: Path, shape: type[_File]) -> _File | None:
     try:
-        return shape.model_validate_json(path.read_bytes())
+        return shape.model_validate_json(read_small(path))
     except FileNotFoundError:
         return None
-    except OSError as error:
-        raise WorkError(f"{path} cannot be read ({error.strerror})") from None
+    except (OSError, SmallFileError) as error:
+        raise WorkError(f"{path} cannot be read ({why_unread(error)})") from None
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"]))

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.common.errors import WorkError
+from harness.common.small_file import SmallFileError
 from harness.measure.run_files import read_events
 from harness.monitor.errors import MonitorError
 from harness.monitor.samples import Recording, read
@@ -74,7 +75,10 @@ def _record(run: Run) -> tuple[Record | None, list[str]]:
 
 def _steps(files: Sequence[Path]) -> Iterator[tuple[int, list[StepRecord]]]:
     for file in files:
-        events = [e for e in read_events(file)[0] if e.get("event") == "step" and _is_whole(e)]
+        try:
+            events = [e for e in read_events(file)[0] if e.get("event") == "step" and _is_whole(e)]
+        except (OSError, SmallFileError):
+            continue
         rank = events[0].get("rank", 0) if events else None
         if isinstance(rank, int):
             yield rank, [_step(e) for e in events]

@@ -3,7 +3,6 @@ same size. Reads runs, draws nothing."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import TypeVar
 from harness.analysis.expected import resolved
 from harness.analysis.summary import Summary
 from harness.common.errors import WorkError
+from harness.common.small_file import read_small_json
 from harness.report.exercise_0.results import (
     CollectiveResults,
     LinkVerdict,
@@ -134,7 +134,7 @@ def _measured_on(
 
 def _site(run: Run) -> str | None:
     try:
-        return str(json.loads(run.record_file.read_text(encoding="utf-8"))["site"]["name"])
+        return str(read_small_json(run.record_file)["site"]["name"])
     except (OSError, ValueError, KeyError, TypeError):
         return None
 

@@ -17,6 +17,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from harness.common.errors import RequestError, WorkError
+from harness.common.small_file import read_small_text
 from harness.run import Run, all_runs, disk_error, runs_root
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
@@ -57,8 +58,8 @@ def runs_of(series: str) -> list[Run]:
 
 def _mentions(run: Run, mention: str) -> bool:
     """A quick look: a thousand records take seconds to validate."""
-    with suppress(OSError):
-        return mention in run.record_file.read_text(encoding="utf-8", errors="replace")
+    with suppress(OSError, ValueError):
+        return mention in read_small_text(run.record_file, errors="replace")
     return False
 
 

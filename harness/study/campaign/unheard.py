@@ -14,6 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from harness.common.errors import HarnessError
+from harness.common.small_file import read_small_json
 from harness.run import Run, write_atomically
 from harness.study.campaign.points import Task
 from harness.study.campaign.standing import slot_of
@@ -45,8 +46,8 @@ def unheard_ns(folder: Path, runs: Sequence[Run]) -> int:
 
 
 def _cost(note: Path, runs: Sequence[Run]) -> int:
-    with suppress(OSError, ValueError, KeyError, TypeError):
-        told = json.loads(note.read_text(encoding="utf-8"))
+    with suppress(OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError):
+        told = read_small_json(note)
         since = int(told["since_ns"])
         followed = {str(slot_of(run)) for run in runs if 0 <= run.record.created_ns - since < GIVES_UP_NS}
         return sum(int(n) * GIVES_UP_NS for slot, n in told["devices"].items() if slot not in followed)

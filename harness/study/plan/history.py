@@ -5,11 +5,11 @@ Only the newest few are looked at, and only what they stored: a submission must 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from harness.common.small_file import read_small_json
 from harness.experiment.comm_tests import CommTests
 from harness.launch.job import Job
 from harness.run import Run, runs_root
@@ -63,9 +63,7 @@ def _newest(folder: str, name: str) -> Iterator[Run]:
 def _json(path: Path) -> dict[str, Any] | None:
     """A stored document; None where it is not there, not ours, or too large to read before a submission."""
     try:
-        if path.stat().st_size > LARGEST_FILE:
-            return None
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = read_small_json(path, LARGEST_FILE)
     except (OSError, ValueError):
         return None
     return content if isinstance(content, dict) else None

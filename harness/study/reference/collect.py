@@ -14,6 +14,7 @@ from typing import NamedTuple
 from harness.analysis.metrics import Metrics, metrics_by_name, step_durations_ns
 from harness.analysis.summary import Summary, Verdict
 from harness.common.errors import WorkError
+from harness.common.small_file import SmallFileError, why_unread
 from harness.experiment.exercises import Experiment
 from harness.format.labels import device_names
 from harness.launch.backends.registry import backend_of_run
@@ -89,7 +90,10 @@ def _summary(run: Run) -> Summary:
 def _stored_traces(run: Run) -> Iterator[StoredTrace]:
     for path in run.traces():
         relative = str(_from_root(run, path))
-        yield StoredTrace(path=relative, size_bytes=path.stat().st_size, sha256=file_digest(path))
+        try:
+            yield StoredTrace(path=relative, size_bytes=path.stat().st_size, sha256=file_digest(path))
+        except (OSError, SmallFileError) as error:
+            raise WorkError(f"{path}: cannot be read ({why_unread(error)})") from None
 
 
 def environment_of(run: Run, summary: Summary, container: str | None = None) -> Environment:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any, Literal, NamedTuple
 
 from harness.analysis.metrics import Metrics
+from harness.common.small_file import read_small_json
 from harness.run import Run
 
 LARGEST = "largest_messages_ns"
@@ -41,14 +41,14 @@ def link_metrics(run: Run) -> Metrics:
                 largest = max(points, key=lambda point: point["message_bytes"])
                 found[f"{name}_bus_gb_per_s"] = float(largest["busbw_gbytes_per_s"])
                 total += float(largest["time_ns"])
-    except (AttributeError, KeyError, TypeError, ValueError):
+    except (AttributeError, KeyError, TypeError, ValueError, OverflowError):
         return {}
     return found | ({LARGEST: total} if total else {})
 
 
 def _results(run: Run) -> dict[str, Any] | None:
     try:
-        content = json.loads(run.collectives.read_bytes())
+        content = read_small_json(run.collectives)
     except (OSError, ValueError):
         return None
     return content if isinstance(content, dict) else None

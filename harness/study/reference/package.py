@@ -17,6 +17,8 @@ from typing import NamedTuple
 from urllib.parse import quote
 
 from harness.common.errors import RequestError
+from harness.common.small_file import read_small_json
+from harness.common.walk import Walk
 from harness.measure.references import INDEX, Reference, read_reference, read_runs, variant_file
 from harness.run import Run, disk_error
 from harness.study.reference.page import Links, RunLinks, TraceLink, compose, pages
@@ -93,17 +95,17 @@ def _pages(folder: Path, reference: Reference, links: Links) -> list[Entry]:
 def _files(run: Run, inside: str, with_traces: bool) -> Iterator[Entry]:
     if run.page.is_file():
         yield Entry(f"{inside}/{run.page.name}", run.page)
-    with suppress(OSError, ValueError):
+    with suppress(OSError, ValueError, AttributeError, KeyError, TypeError):
         yield Entry(f"{inside}/{run.summary.name}", _without_names(run.summary))
     if with_traces:
-        converted = [path for path in run.path.rglob("*") if path.suffix in _PARAVER and path.is_file()]
-        for path in [*run.traces(), *sorted(converted)]:
+        converted = [path for path in Walk(run.path).files() if path.suffix in _PARAVER and path.is_file()]
+        for path in [*filter(Path.is_file, run.traces()), *sorted(converted)]:
             yield Entry(f"{inside}/{path.relative_to(run.path)}", path)
 
 
 def _without_names(summary: Path) -> bytes:
     """A summary without who made the run, and with the traces' paths as they are in the package."""
-    content = json.loads(summary.read_bytes())
+    content = read_small_json(summary)
     content["run"] = {
         name: value for name, value in (content.get("run") or {}).items() if name not in _PRIVATE
     }

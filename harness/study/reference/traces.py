@@ -9,6 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from harness.common.errors import WorkError
+from harness.common.small_file import SmallFileError
 from harness.measure.references import Reference, StoredRun, StoredTrace, file_digest
 from harness.run import Run, disk_error, runs_root
 from harness.site.site import Site
@@ -55,6 +56,8 @@ def _damage(path: Path, trace: StoredTrace, whole: bool) -> Iterator[str]:
             yield f"trace changed: {trace.path} is not what was recorded"
     except OSError as error:
         yield f"trace missing: {trace.path} ({error.strerror})"
+    except SmallFileError as error:
+        yield f"trace changed: {trace.path} {error}"
 
 
 def keep_runs(runs: Iterable[Run], name: str, site: Site) -> None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 
 from harness.common.errors import RequestError, WorkError, nearest
+from harness.common.small_file import read_small_text, why_unread
 from harness.run import write_atomically
 from harness.site.site import Site
 from harness.study.campaign.series import series_folder, series_root
@@ -49,11 +50,11 @@ def stored_request(series: str) -> Stored | None:
     """
     path = request_file(series)
     try:
-        return Stored.model_validate_json(path.read_text(encoding="utf-8"))
+        return Stored.model_validate_json(read_small_text(path))
     except FileNotFoundError:
         return None
-    except (OSError, ValidationError) as error:
-        raise WorkError(f"{path} cannot be read: {str(error).splitlines()[0]}") from None
+    except (OSError, ValueError) as error:
+        raise WorkError(f"{path} cannot be read: {why_unread(error)}") from None
 
 
 def store_request(series: str, request: Stored) -> None:

@@ -51,7 +51,7 @@ def read_about(header: bytes, footer: bytes) -> About:
     for text in (header.strip().rstrip(b",") + b"}", b"{" + footer.strip().lstrip(b",")):
         try:
             keys |= msgspec.json.decode(text, type=dict[str, Any])
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):  # one flipped byte is enough
             # A bare array of events has no such text.
             whole = whole and not header.strip() and text in (b"}", b"{")
     keys.pop("whole", None)

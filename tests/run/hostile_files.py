@@ -1,0 +1,130 @@
+"""Files that are not what they should be, by what is wrong with them; and a whole run to put them into."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import socket
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from harness.experiment.exercises import DDP
+from harness.run import NodeStatus, Record, Run, Stage, Status
+from harness.site.site import load_site
+from tests.study.check_shared import write_metrics
+from tests.synthetic.one_gpu import training, written
+
+Spoil = Callable[[Path], None]
+_NUMBER = re.compile(rb"(?<=[\s:,\[])-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?(?=[\s,\]}])")
+_TEXT = re.compile(rb'(?<=: )"[^"\\]*"')
+
+
+def _holding(content: bytes) -> Spoil:
+    return lambda path: _in_its_place(path, lambda: path.write_bytes(content))
+
+
+def _in_its_place(path: Path, make: Callable[[], object]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.is_dir():
+        shutil.rmtree(path)
+    path.unlink(missing_ok=True)
+    make()
+
+
+def _changed(change: Callable[[bytes], bytes]) -> Spoil:
+    def spoil(path: Path) -> None:
+        before = path.read_bytes()
+        path.write_bytes(change(before))
+
+    return spoil
+
+
+def _with_numbers(number: bytes) -> Spoil:
+    return _changed(lambda text: _NUMBER.sub(number, text))
+
+
+def _longer_than_any(path: Path) -> None:
+    with path.open("wb") as file:
+        file.truncate(1 << 40)  # sparse: no byte of it is on the disk
+
+
+# What a file can be instead of itself. Each takes the path of a good file.
+NOT_A_FILE: dict[str, Spoil] = {
+    "a folder": lambda path: _in_its_place(path, path.mkdir),
+    "a pipe": lambda path: _in_its_place(path, lambda: os.mkfifo(path)),
+    "a device": lambda path: _in_its_place(path, lambda: path.symlink_to("/dev/zero")),
+    "a link to itself": lambda path: _in_its_place(path, lambda: path.symlink_to(path.name)),
+}
+WRONG_BYTES: dict[str, Spoil] = {
+    "empty": _holding(b""),
+    "not UTF-8": _holding(b'{"a": "\xff\xfe\x80"}\n'),
+    "zeros": _holding(bytes(4096)),
+    "cut in half": _changed(lambda content: content[: len(content) // 2]),
+    "a terabyte": _longer_than_any,
+}
+WRONG_JSON: dict[str, Spoil] = {
+    "1,000 deep": _holding(b'{"a":' * 1000 + b"1" + b"}" * 1000),
+    "100,000 deep": _holding(b"[" * 100_000 + b"]" * 100_000),
+    "a list": _holding(b"[1, 2]"),
+    "a number": _holding(b"7"),
+    "a text": _holding(b'"x"'),
+    "nothing": _holding(b"null"),
+    "texts of half a character": _changed(lambda text: _TEXT.sub(rb'"\\ud800"', text)),
+    "texts for numbers": _with_numbers(b'"x"'),
+    "numbers that are none": _with_numbers(b"NaN"),
+    "numbers without end": _with_numbers(b"-Infinity"),
+    "numbers beyond a float": _with_numbers(b"1e400"),
+    "numbers of 400 digits": _with_numbers(b"9" * 400),
+    "numbers of 5,000 digits": _with_numbers(b"9" * 5000),
+}
+KINDS = NOT_A_FILE | WRONG_BYTES | WRONG_JSON
+
+MONITOR = "gpus-monitor/node0"
+META = {
+    "schema": 1, "host": "node0", "source": "nvml", "period_ns": 10**9, "started_unix_ns": 10**18, "monitor_pid": 1,
+    "devices": [{"index": 0, "name": "a GPU", "memory_total_bytes": 1 << 30}],
+}  # fmt: skip
+SAMPLES = "unix_ns,device,utilization_percent,memory_used_bytes,power_watts\n" + "".join(
+    f"{10**18 + second * 10**9},0,50.0,{1 << 29},100.000\n" for second in range(4)
+)
+PLAN = {"numbers": {"step_ns": {"label": "step", "value": 1.0e7, "unit": "ns", "low": 1.0e6, "high": 2.0e7}}}
+COLLECTIVES = {
+    "world_size": 2, "backend": "gloo", "device_name": "a CPU", "hosts": ["node0"],
+    "results": [{
+        "collective": "all_reduce", "scope": "intra", "ranks": 2, "fit": {"alpha_ns": 2.0, "beta_ns_per_byte": 0.05},
+        "points": [{"message_bytes": 1024, "time_ns": 50.0, "busbw_gbytes_per_s": 1.0, "correct": True}],
+    }],
+}  # fmt: skip
+VERDICT = {"verdict": "good", "findings": [{"level": "info", "message": "as it should be"}]}
+
+
+def whole_run(root: Path, job_id: str) -> Run:
+    """A completed run with every file that a run may have, and a trace of one rank."""
+    asked = DDP(nodes=1, gpus_per_node=1)
+    record = Record(
+        job_id=job_id, backend="local", experiment=asked, site=load_site("local"),
+        job={"experiment": asked.model_dump(), "expects": ["torch/rank0.json.gz"]}, command=["slurm.sh", "-e", "1"],
+        git={"commit": "0" * 40}, versions={"python": "3.11.7"}, user="someone", submit_host=socket.gethostname(),
+        created_ns=time.time_ns(),
+    )  # fmt: skip
+    with Stage(root / asked.folder) as stage:
+        Run(stage.path).write_record(record)
+        run = stage.publish(f"tiny-llama-{job_id}-n1", job_id)
+    for name in ("node-status", MONITOR, "comm", "torch", "faults"):
+        (run.path / name).mkdir(parents=True)
+    run.write_status(Status(state="completed", exit_code=0, started_ns=10**18, ended_ns=10**18 + 10**10))
+    ended = NodeStatus(node=0, host="node0", exit=0, started_ns=10**18, ended_ns=10**18 + 10**10)
+    (run.path / "node-status/0.json").write_text(ended.model_dump_json(indent=1))
+    write_metrics(run.path, 10.0)
+    (run.path / MONITOR / "meta.json").write_text(json.dumps(META, indent=1))
+    (run.path / MONITOR / "samples.csv").write_text(SAMPLES)
+    run.plan.write_text(json.dumps(PLAN))
+    run.collectives.write_text(json.dumps(COLLECTIVES))
+    run.verdict.write_text(json.dumps(VERDICT))
+    written(run.path / "torch/rank0.json.gz", training())
+    for log in (run.out, run.err):
+        log.write_text("step 1\nstep 2\n")
+    return run
