@@ -29,7 +29,7 @@ COMMANDS = {
     "ls": Entry("harness.cli.ls", "the runs there are, with their states and step times"),
     "status": Entry("harness.cli.runs", "state of a run, per node"),
     "logs": Entry("harness.cli.runs", "what a run printed (-f: as it comes)"),
-    "cancel": Entry("harness.cli.runs", "stop a run; its traces are kept"),
+    "cancel": Entry("harness.cli.cancel", "stop a run; its traces are kept"),
     "rerun": Entry("harness.cli.rerun", "run a run.json again", launches=True),
     "report": Entry("harness.cli.report", "where the time went, from a run or from any traces"),
     "compare": Entry("harness.cli.compare", "what differs between runs, in configuration and in result"),

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from harness.cli.tail import Tail
 from harness.common.errors import HarnessError, WorkError
 from harness.launch.backends.registry import backend_of_run
-from harness.launch.submit import cancel, state_of, why
+from harness.launch.submit import cancel, look_at, state_of
 from harness.run import FINAL, Run, State
 
 if TYPE_CHECKING:
@@ -50,19 +50,24 @@ def complete(run: Run, quiet: bool) -> None:
 
 
 def wait_for_end(run: Run, outputs: list[Tail]) -> State:
-    """Poll until the state is final, and show `outputs` meanwhile. `unknown` is final when it lasts for GRACE_S."""
+    """Poll until the state is final, and show `outputs` meanwhile.
+
+    `unknown` is final when it lasts for GRACE_S, unless only the scheduler does not answer: the run goes on without it.
+    """
     unknown_since: float | None = None
     shown = ""
     while True:
-        state = state_of(run)
+        look = look_at(run)
+        state, reason = look.state, look.why
         for tail in outputs:
             tail.pump(last=state in FINAL)
         if state in FINAL:
             return state
-        unknown_since = (unknown_since or time.monotonic()) if state == "unknown" else None
+        unknown_since = (
+            (unknown_since or time.monotonic()) if state == "unknown" and not look.silent else None
+        )
         if unknown_since and time.monotonic() - unknown_since > GRACE_S:
             return state
-        reason = why(run, state)
         if reason and reason != shown:
             print(f"{state}: {reason}", file=sys.stderr)
             shown = reason
@@ -86,7 +91,7 @@ def _interruptible(run: Run) -> Iterator[None]:
 
 def _answer(run: Run, state: State, as_json: bool, shown: bool) -> int:
     print(f"{state}: {run.path}", file=sys.stderr)
-    if reason := why(run, state):
+    if reason := look_at(run).why:
         print(f"{state}: {reason}", file=sys.stderr)
     summaries, page = write_report(run)
     if as_json:

@@ -12,7 +12,8 @@ from harness.cli.options import JsonOption
 from harness.cli.screen import columns
 from harness.common.errors import WorkError
 from harness.common.paths import PROGRAM
-from harness.run import FINAL, Run, State, all_runs, no_runs, runs_root, when
+from harness.launch.backends.protocol import Look
+from harness.run import FINAL, Run, all_runs, no_runs, runs_root, when
 
 HEAD = {"job_id": "run", "state": "state", "step": "step", "submitted": "submitted", "name": "name"}
 NO_TERMINAL = 100_000  # characters: names are not cut in a file or a pipe
@@ -24,8 +25,7 @@ def ls(
 ) -> int:
     """List the runs with their states and step times, newest last."""
     runs = all_runs()
-    silent = set[str]()  # Slurm's programs that did not answer: each is waited for once
-    rows = [_row(run, silent) for run in runs[-limit:]]
+    rows = [_row(run) for run in runs[-limit:]]
     if as_json:
         print(json.dumps(rows, indent=1))
     elif not rows:
@@ -35,19 +35,20 @@ def ls(
     return 0
 
 
-def _row(run: Run, silent: set[str]) -> dict[str, Any]:
+def _row(run: Run) -> dict[str, Any]:
     from harness.cli.step_time import step_time
 
     try:
         record = run.record
     except WorkError:
-        job_id, state, created_ns = "?", "unknown", None
+        job_id, look, created_ns = "?", Look("unknown"), None
     else:
-        job_id, state, created_ns = record.job_id, _state(run, silent), record.created_ns
+        job_id, look, created_ns = record.job_id, _look(run), record.created_ns
     step = step_time(run)
     return {
         "job_id": job_id,
-        "state": state,
+        "state": look.state,
+        "own_word": own.state if look.silent and (own := run.status()) else None,
         "submitted": when(created_ns),
         "step_ns": step.ns if step else None,
         "step_traced": step.traced if step else None,
@@ -56,15 +57,15 @@ def _row(run: Run, silent: set[str]) -> dict[str, Any]:
     }
 
 
-def _state(run: Run, silent: set[str]) -> State:
+def _look(run: Run) -> Look:
     """A final state does not change: asking Slurm again for every old run would cost a second each."""
-    from harness.launch.submit import state_of
+    from harness.launch.submit import look_at
 
-    own = run.record.status
+    own = run.status() or run.record.status
     try:
-        return own.state if own and own.state in FINAL else state_of(run, silent)
+        return Look(own.state) if own and own.state in FINAL else look_at(run)
     except WorkError:  # the backend of another installation
-        return "unknown"
+        return Look("unknown")
 
 
 def _print(rows: list[dict[str, Any]], there_are: int) -> None:
@@ -84,7 +85,8 @@ def _cells(row: dict[str, Any]) -> dict[str, str]:
     from harness.format.format import duration
 
     own_clock = "~" if row["step_traced"] is False else ""
-    return {**row, "step": own_clock + duration(row["step_ns"])}
+    state = f"{row['own_word']}?" if row["own_word"] else row["state"]
+    return {**row, "state": state, "step": own_clock + duration(row["step_ns"])}
 
 
 def _aligned(rows: list[dict[str, str]]) -> list[str]:
@@ -105,6 +107,8 @@ def _hidden(rows: list[dict[str, Any]], there_are: int, cut_names: bool) -> list
     notes = []
     if any(row["step_traced"] is False for row in rows):
         notes.append("~: by the training's own clock; the others are the trace's")
+    if any(row["own_word"] for row in rows):
+        notes.append("?: Slurm does not answer; it is what the job itself last wrote")
     if len(rows) < there_are:
         notes.append(f"the newest {len(rows)} of {there_are} runs: {PROGRAM} ls -n {there_are} shows all")
     if cut_names:

@@ -1,33 +1,30 @@
-"""Commands about a run: status, logs, cancel."""
+"""Commands about a run: status and logs."""
 
 from __future__ import annotations
 
 import json
 import sys
-import time
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from harness.cli.options import JsonOption
-from harness.common.paths import PROGRAM
 from harness.run import FINAL, Run, find_run
 
 if TYPE_CHECKING:
     from harness.cli.tail import Tail
 
-CANCEL_S = 30.0  # a job is asked first and killed later; a busy controller needs time
 RUN_HELP = "job id, name, path, or last"
 RunArgument = Annotated[str, typer.Argument(metavar="[RUN]", help=RUN_HELP, show_default=True)]
 
 
 def status(run: RunArgument = "last", as_json: JsonOption = False) -> int:
     """State of a run, its nodes' exit statuses, and what is missing."""
-    from harness.launch.submit import state_of, why
+    from harness.launch.submit import look_at
 
     found = find_run(run)
-    state, own, nodes = state_of(found), found.status(), found.nodes()
-    reason = why(found, state)
+    state, reason, *_ = look_at(found)
+    own, nodes = found.status(), found.nodes()
     if as_json:
         payload = {
             "job_id": found.job_id,
@@ -88,26 +85,3 @@ def _why_no_logs(run: Run) -> str:
     if (state := state_of(run)) not in FINAL:
         return "has printed nothing yet"
     return f"is {state}, and its logs are not beside it: there is no {run.out}"
-
-
-def cancel(run: RunArgument = "last", as_json: JsonOption = False) -> int:
-    """Stop a run. The traces it has so far are kept and marked."""
-    from harness.launch.submit import cancel as cancel_run
-    from harness.launch.submit import state_of
-
-    found = find_run(run)
-    before = cancel_run(found)
-    deadline = time.monotonic() + CANCEL_S
-    after = before
-    while after not in FINAL and (after := state_of(found)) not in FINAL and time.monotonic() < deadline:
-        time.sleep(0.3)
-    if as_json:
-        print(json.dumps({"job_id": found.job_id, "before": before, "state": after}))
-    elif before in FINAL:
-        print(f"{found.job_id} had ended already: {before}")
-    elif after in FINAL:
-        print(f"{found.job_id}: {after}")
-    else:
-        waiting = f"was asked to stop and is still {after}: {PROGRAM} status {found.job_id}"
-        print(f"{found.job_id} {waiting}", file=sys.stderr)
-    return 0 if after in FINAL else 1

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 NOT_THERE, TOO_LATE = 127, 124  # as a shell and timeout(1) say it
@@ -24,20 +27,27 @@ class Answer(NamedTuple):
 
 
 def ask(argv: Sequence[str], limit_s: float, environ: Mapping[str, str]) -> Answer:
-    """Run a program with this environment and no input; it is ended after `limit_s`."""
+    """Run a program with this environment and no input; it and what it started are ended after `limit_s`."""
     try:
-        done = subprocess.run(
+        process = subprocess.Popen(
             argv,
-            capture_output=True,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             text=True,
             errors="replace",
-            check=False,
             env=environ,
-            timeout=limit_s,
-            stdin=subprocess.DEVNULL,
+            start_new_session=True,  # a site's own wrapper around a program is ended with the program
         )
-    except subprocess.TimeoutExpired:
-        return Answer(TOO_LATE, "", f"{argv[0]} did not answer within {limit_s:g} s")
     except OSError as error:
         return Answer(NOT_THERE, "", f"{argv[0]} cannot be started ({error.strerror})")
-    return Answer(done.returncode, done.stdout, done.stderr)
+    with process:
+        try:
+            out, err = process.communicate(timeout=limit_s)
+        except subprocess.TimeoutExpired:
+            return Answer(TOO_LATE, "", f"{argv[0]} did not answer within {limit_s:g} s")
+        finally:
+            if process.poll() is None:
+                with suppress(OSError):  # it ended meanwhile
+                    os.killpg(process.pid, signal.SIGKILL)
+    return Answer(process.returncode, out, err)

@@ -133,7 +133,7 @@ def _wait(job: JobId, folder: Path, wanted: Wanted, say: Say) -> str:
     began_s, said_s, shown, gone_s = time.monotonic(), 0.0, "", None
     while not all(report_file(folder, node).exists() for node in range(wanted.nodes)):
         now_s = time.monotonic()
-        state = squeue(job, "%T", set())
+        state = squeue(job, "%T").text or None
         over_s = now_s - began_s - wanted.patience_s
         if (state == "PENDING" and over_s > 0) or over_s > SILENT_S:
             return _given_up(job, state, wanted.patience_s)
@@ -149,7 +149,7 @@ def _wait(job: JobId, folder: Path, wanted: Wanted, say: Say) -> str:
 
 
 def _given_up(job: JobId, state: str | None, patience_s: float) -> str:
-    reason = squeue(job, "%r", set()) or "no reason given"
+    reason = squeue(job, "%r").text or "no reason given"
     with suppress(WorkError):  # it may have ended
         scancel(job)
     if state != "PENDING":

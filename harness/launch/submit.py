@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from harness.common.paths import ROOT
 from harness.experiment.exercises import Experiment
-from harness.launch.backends.protocol import Submission, Together
+from harness.launch.backends.protocol import Look, Submission, Together
 from harness.launch.backends.registry import backend_of, backend_of_run
 from harness.launch.check import check, check_script
 from harness.launch.exercises.base import launch_of
@@ -142,29 +142,42 @@ def _staged(stage: Stage, start: Start, script: str) -> Submission:
     )
 
 
-def state_of(run: Run, silent: set[str] | None = None) -> State:
-    """The run's state, from its backend. silent: programs that did not answer in time.
+def look_at(run: Run) -> Look:
+    """The run's state and why, from its backend. An end that the job could not write is kept in the run.
 
     Raises:
         WorkError: the backend is not here.
     """
-    return backend_of_run(run).state(run, silent)
-
-
-def why(run: Run, state: State) -> str:
-    """Why a run waits, ended without a status or left no report; empty when there is nothing to add."""
+    found = backend_of_run(run).look(run)
     own = run.status()
-    if state == "completed":
-        return why_nothing_was_recorded(run.record, own.missing) if own else ""
-    return backend_of_run(run).why(run, state)
+    if found.told_by is not None and found.state in FINAL and (own is None or own.state != found.state):
+        run.write_down(found.state, found.told_by, found.why)
+    if found.state == "completed" and own and (lost := why_nothing_was_recorded(run.record, own.missing)):
+        return found._replace(why=lost)
+    return found
 
 
-def cancel(run: Run) -> State:
-    """Stop a run that has not ended; returns the state it was in."""
-    before = state_of(run)
-    if before not in FINAL:
-        backend_of_run(run).cancel(run)
-    return before
+def state_of(run: Run) -> State:
+    """The run's state alone. Raises as `look_at`."""
+    return look_at(run).state
+
+
+class Cancelled(NamedTuple):
+    """What a cancellation met: the run before it, and the other runs that end with it."""
+
+    before: Look
+    others: list[Run]
+
+
+def cancel(run: Run) -> Cancelled:
+    """Stop a run that has not ended.
+
+    Raises:
+        WorkError: it could not be stopped.
+    """
+    before = look_at(run)
+    over = before.state in FINAL
+    return Cancelled(before, [] if over else backend_of_run(run).cancel(run))
 
 
 def _record(prepared: Prepared, command: list[str], part: Part | None) -> Record:

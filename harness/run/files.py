@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -23,8 +23,11 @@ def runs_root(environ: Mapping[str, str] = os.environ) -> Path:
     return expanded(given).absolute() if given else (ROOT if IN_CHECKOUT else Path.cwd()) / "exercises"
 
 
-def write_atomically(path: Path, text: str) -> None:
+def write_atomically(path: Path, text: str, still: Callable[[], bool] = lambda: True) -> None:
     """Write a file under a temporary name, then rename it: readers see all of it or none.
+
+    still: whether it is still wanted, asked just before the renaming. A shared file system has then made a file in that
+    folder, and shows what other machines wrote there.
 
     Raises:
         DiskError: the disk is full or not writable; nothing is left behind.
@@ -32,7 +35,10 @@ def write_atomically(path: Path, text: str) -> None:
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         temporary.write_text(text, encoding="utf-8")
-        temporary.replace(path)
+        if still():
+            temporary.replace(path)
+        else:
+            temporary.unlink()
     except OSError as error:
         with suppress(OSError):  # it may not have been made
             temporary.unlink()

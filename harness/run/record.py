@@ -27,7 +27,10 @@ class NodeStatus(BaseModel):
 
 
 class Status(BaseModel):
-    """The state that the job itself wrote, at its beginning and at its end."""
+    """The state that the job itself wrote, at its beginning and at its end; or its end as another learned it.
+
+    told_by: the word of who said so, where the job could not: Slurm's, as NODE_FAIL. why: a sentence with it.
+    """
 
     model_config = ConfigDict(extra="ignore", defer_build=True)
 
@@ -38,6 +41,8 @@ class Status(BaseModel):
     missing: list[str] = []  # reports that should be there and are not
     started_ns: int | None = None
     ended_ns: int | None = None
+    told_by: str | None = None
+    why: str = ""
 
 
 class Part(BaseModel):

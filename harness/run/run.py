@@ -5,6 +5,7 @@ A run's directory keeps its name.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import TypeVar
@@ -15,7 +16,7 @@ from harness.common.errors import WorkError
 from harness.common.metrics_lines import metrics_file
 from harness.common.small_file import read_small_text, why_unread
 from harness.run.files import write_atomically
-from harness.run.record import NodeStatus, Record, Status
+from harness.run.record import FINAL, NodeStatus, Record, State, Status
 
 LOCAL = ".local"  # in the runs' folder: one folder for each local run, named by its number
 Written = TypeVar("Written", bound=BaseModel)
@@ -120,6 +121,24 @@ class Run:
 
     def write_status(self, status: Status) -> None:
         write_atomically(self.path / "status.json", status.model_dump_json(indent=1) + "\n")
+
+    def write_down(self, state: State, told_by: str, why: str = "") -> None:
+        """Keep an end that the job could not write; `told_by` knows it. A job's own word about its end stays.
+
+        Where this user may not write, nothing is kept.
+        """
+        own = self.status() or Status(state=state)
+        learned = own.model_copy(update={"state": state, "told_by": told_by, "why": why})
+        with suppress(WorkError):
+            write_atomically(
+                self.path / "status.json",
+                learned.model_dump_json(indent=1) + "\n",
+                self._has_no_end_of_its_own,
+            )
+
+    def _has_no_end_of_its_own(self) -> bool:
+        own = self.status()
+        return own is None or own.state not in FINAL or own.told_by is not None
 
     def write_record(self, record: Record) -> None:
         write_atomically(self.record_file, record.model_dump_json(indent=1) + "\n")

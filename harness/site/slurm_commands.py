@@ -5,20 +5,36 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import subprocess
+import time
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from harness.common.errors import WorkError
-from harness.common.programs import Answer
+from harness.common.programs import NOT_THERE, TOO_LATE, Answer
 from harness.common.programs import ask as ask_program
 
 KEPT = frozenset({"SLURM_CONF", "SLURM_CLUSTERS", "SLURM_TIME_FORMAT"})
-LEAKING = ("SLURM_", "SLURMD_", "SRUN_", "SALLOC_", "PMI_", "PMIX_")
+# SCANCEL_STATE and its like would narrow an order or a question to other jobs than the one that is meant.
+LEAKING = ("SLURM_", "SLURMD_", "SRUN_", "SALLOC_", "SCANCEL_", "SQUEUE_", "PMI_", "PMIX_")
 # A submission that waits would block the launcher while the job waits for its run directory, which the launcher makes
 # after the submission. An array would be many jobs of one run.
 MISLEADING = frozenset({"SBATCH_WAIT", "SBATCH_ARRAY_INX"})
-ORDER_S, QUESTION_S, PING_S = 120, 20, 5  # an order must not be cut short; another program answers a question
+# An order must not be cut short; a question has other sources; to cancel twice does no harm.
+ORDER_S, CANCEL_S, ASK_S, QUESTION_S, PING_S = 120, 30, 20, 6, 5
+CANCEL_IN_SILENCE_S = 10  # where the controller has just not answered a question
+AGAIN_S = 30.0  # so long after a question without an answer, its server is not asked
+
+Server = Literal["controller", "accounts"]
+SERVERS: dict[str, Server] = {"squeue": "controller", "scontrol": "controller", "sacct": "accounts"}
+# How the clients say that their server did not answer, which they do after a minute or at once.
+NO_ANSWER = re.compile(
+    r"Unable to contact|[Ss]ocket timed out|connect(ion)? fail|Connection (refused|timed out|reset)|"
+    r"[Pp]roblem talking to the database|No route to host|Network is unreachable|Zero Bytes were transmitted|"
+    r"Could not establish a configuration source"
+)
+UNKNOWN_JOB = re.compile(r"invalid job id", re.IGNORECASE)
+HAS_ENDED = re.compile(r"already complet", re.IGNORECASE)
+_silent: dict[tuple[Server, str | None], float] = {}
 
 
 class JobId(NamedTuple):
@@ -49,67 +65,105 @@ def sbatch(*words: str) -> JobId:
     Raises:
         WorkError: sbatch refused; the sentence is sbatch's own.
     """
-    asked = _order("sbatch", "--parsable", *words)
-    if asked is None:
+    answer = ask("sbatch", "--parsable", *words, limit_s=ORDER_S)
+    if answer.code == NOT_THERE:
         raise WorkError("sbatch is not on PATH: log in to the cluster, or use --site local")
-    if asked.returncode != 0:
-        said = asked.stderr.strip() or asked.stdout.strip() or f"nothing (exit code {asked.returncode})"
+    if answer.code == TOO_LATE:
+        raise WorkError("sbatch did not answer within two minutes: is the controller down?")
+    if answer.code != 0:
+        said = answer.err.strip() or answer.out.strip() or f"nothing (exit code {answer.code})"
         raise WorkError(f"sbatch refused the job: {said}")
-    number, _, cluster = (asked.stdout.strip().splitlines() or [""])[-1].partition(";")
+    number, _, cluster = (answer.out.strip().splitlines() or [""])[-1].partition(";")
     if not number.isdigit():
-        raise WorkError(f"sbatch printed no job id but: {asked.stdout.strip() or 'nothing'}")
+        raise WorkError(f"sbatch printed no job id but: {answer.out.strip() or 'nothing'}")
     return JobId(number, cluster or None)
 
 
 def scancel(job: JobId) -> None:
-    """Cancel the job.
+    """Cancel the job. One that has ended stays as it is.
 
     Raises:
-        WorkError: scancel refused; the sentence is its own.
+        WorkError: scancel refused, with its own sentence, or the controller does not answer.
     """
-    asked = _order("scancel", *job.on_cluster, job.number)
-    if asked is None or asked.returncode != 0:
-        raise WorkError(f"scancel {job.number}: {asked.stderr.strip() if asked else 'is not on PATH'}")
+    limit_s = CANCEL_IN_SILENCE_S if is_silent("controller", job.cluster) else CANCEL_S
+    answer = ask("scancel", *job.on_cluster, job.number, limit_s=limit_s)
+    if answer.code == NOT_THERE:
+        raise WorkError(f"scancel {job.number}: it is not on PATH: log in to the cluster")
+    if answer.code == TOO_LATE or (answer.code and NO_ANSWER.search(answer.err)):
+        raise WorkError(
+            f"Slurm does not answer: it is not known whether it heard that job {job.number} shall end; "
+            "ask again in a minute"
+        )
+    if answer.code and not HAS_ENDED.search(answer.err):
+        raise WorkError(f"scancel {job.number}: {answer.reason}")
 
 
-def squeue(job: JobId, field: str, silent: set[str]) -> str | None:
-    """One field of a queued or running job, as `%T`; None where squeue does not know the job.
+class Told(NamedTuple):
+    """What a program told of a job: `text` is empty where it does not know it, `heard` False where it said nothing."""
 
-    silent: the programs that did not answer in time so far. They are not asked again.
-    """
-    return _first_line(_question(silent, "squeue", "--noheader", f"--format={field}", *job.options))
+    text: str
+    heard: bool = True
 
 
-def sacct(job: JobId, silent: set[str]) -> str | None:
-    """The job's state in the accounts; None where the accounts do not know it. `silent` as in `squeue`."""
+UNHEARD = Told("", heard=False)
+
+
+def squeue(job: JobId, field: str) -> Told:
+    """One field, as `%T`, of a job that waits, runs or ends."""
+    return _told(_question(job.cluster, "squeue", "--noheader", f"--format={field}", *job.options))
+
+
+def sacct(job: JobId) -> Told:
+    """The job's state in the accounts."""
     options = ("--noheader", "--parsable2", "--allocations", "--format=State")
-    return _first_line(_question(silent, "sacct", *options, *job.options))
+    return _told(_question(job.cluster, "sacct", *options, *job.options))
 
 
-def scontrol(job: JobId, silent: set[str]) -> dict[str, str]:
-    """The fields that scontrol shows of the job; empty where it does not know it. `silent` as in `squeue`."""
-    asked = _question(silent, "scontrol", "--oneliner", *job.on_cluster, "show", "job", job.number)
-    if asked is None or asked.returncode != 0:
-        return {}
-    return dict(part.split("=", 1) for part in asked.stdout.split() if "=" in part)
+def scontrol(job: JobId) -> Told:
+    """All fields of a job, `NAME=VALUE` on one line, until minutes after its end."""
+    return _told(_question(job.cluster, "scontrol", "--oneliner", *job.on_cluster, "show", "job", job.number))
+
+
+def fields_of(told: Told) -> dict[str, str]:
+    """The fields in an answer of `scontrol`."""
+    return dict(part.split("=", 1) for part in told.text.split() if "=" in part)
+
+
+def is_silent(server: Server, cluster: str | None) -> bool:
+    """Whether this server of this cluster did not answer a moment ago. It is not asked again before long."""
+    since_s = _silent.get((server, cluster))
+    return since_s is not None and time.monotonic() - since_s < AGAIN_S
+
+
+def forget_silence() -> None:
+    """Ask every server again."""
+    _silent.clear()
 
 
 def max_array_size() -> int:
     """The most tasks of one array that the controller accepts; 0 where it does not say, or allows none."""
-    asked = _question(set(), "scontrol", "show", "config")
-    found = re.search(r"^MaxArraySize\s*=\s*(\d+)", asked.stdout, re.MULTILINE) if asked else None
-    return int(found[1]) if found else 0
+    return _number_in_config("MaxArraySize") or 0
+
+
+def kill_wait_s(cluster: str | None) -> int | None:
+    """Seconds between Slurm's request to end and its kill; None where it does not say."""
+    return _number_in_config("KillWait", cluster)
+
+
+def _number_in_config(name: str, cluster: str | None = None) -> int | None:
+    options = JobId("", cluster).on_cluster
+    answer = _question(cluster, "scontrol", *options, "show", "config")
+    found = re.search(rf"^{name}\s*=\s*(\d+)", answer.out, re.MULTILINE) if answer else None
+    return int(found[1]) if found else None
 
 
 def in_queue(job: JobId) -> bool:
-    """Whether Slurm still lists the job; also True where squeue fails, unless it does not know the id."""
-    asked = _question(set(), "squeue", "--noheader", "--format=%T", *job.options)
-    if asked is None or asked.returncode:
-        return asked is None or "Invalid job id" not in asked.stderr
-    return _first_line(asked) is not None
+    """Whether Slurm still lists the job; also True where squeue does not say."""
+    told = squeue(job, "%T")
+    return not told.heard or bool(told.text)
 
 
-def ask(*argv: str, limit_s: float = QUESTION_S) -> Answer:
+def ask(*argv: str, limit_s: float = ASK_S) -> Answer:
     """One of Slurm's commands as typed, for who reads its words; its status says also that it is not there."""
     return ask_program(argv, limit_s, clean_environment())
 
@@ -118,48 +172,28 @@ def controller_answers() -> bool:
     """Whether jobs can be submitted from here now."""
     if not (shutil.which("sbatch") and shutil.which("scontrol")):
         return False
-    try:
-        asked = _run(PING_S, "scontrol", "ping")
-    except (OSError, subprocess.TimeoutExpired):
-        return False
-    return asked is not None and asked.returncode == 0 and "UP" in asked.stdout
+    answer = ask("scontrol", "ping", limit_s=PING_S)
+    return answer.code == 0 and "UP" in answer.out
 
 
-def _first_line(asked: subprocess.CompletedProcess[str] | None) -> str | None:
+def _told(answer: Answer | None) -> Told:
     """The first line of an answer. With --clusters, the cluster's name stands above it."""
-    if asked is None or asked.returncode != 0:
+    if answer is None:
+        return UNHEARD
+    if answer.code != 0:
+        return Told("") if UNKNOWN_JOB.search(answer.err) else UNHEARD
+    lines = (line.strip() for line in answer.out.splitlines())
+    return Told(next((line for line in lines if line and not line.startswith("CLUSTER:")), ""))
+
+
+def _question(cluster: str | None, program: str, *words: str) -> Answer | None:
+    """The program's answer; None where its server did not answer, now or a moment ago."""
+    server = SERVERS[program]
+    if is_silent(server, cluster):
         return None
-    lines = (line.strip() for line in asked.stdout.splitlines())
-    return next((line for line in lines if line and not line.startswith("CLUSTER:")), None)
-
-
-def _question(silent: set[str], program: str, *words: str) -> subprocess.CompletedProcess[str] | None:
-    """The program's answer; None where it did not answer in time, which adds it to `silent`."""
-    if program in silent:
+    answer = ask(program, *words, limit_s=QUESTION_S)
+    if answer.code == TOO_LATE or (answer.code and NO_ANSWER.search(answer.err)):
+        _silent[server, cluster] = time.monotonic()
         return None
-    try:
-        return _run(QUESTION_S, program, *words)
-    except subprocess.TimeoutExpired:
-        silent.add(program)
-        return None
-
-
-def _order(*argv: str) -> subprocess.CompletedProcess[str] | None:
-    """The answer to an order; None when there is no such program.
-
-    Raises:
-        WorkError: the program did not answer in time.
-    """
-    try:
-        return _run(ORDER_S, *argv)
-    except subprocess.TimeoutExpired:
-        raise WorkError(f"{argv[0]} did not answer within two minutes: is the controller down?") from None
-
-
-def _run(limit_s: float, *argv: str) -> subprocess.CompletedProcess[str] | None:
-    try:
-        return subprocess.run(
-            argv, capture_output=True, text=True, check=False, env=clean_environment(), timeout=limit_s
-        )
-    except FileNotFoundError:
-        return None
+    _silent.pop((server, cluster), None)
+    return answer

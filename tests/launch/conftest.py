@@ -11,7 +11,14 @@ import pytest
 
 from harness.cli.main import main
 from harness.launch.resolve import Machine
+from harness.site.slurm_commands import forget_silence
 from tests.launch.launch_shared import ROOT, Harness
+
+
+@pytest.fixture(autouse=True)
+def slurm_is_asked_again() -> None:
+    """Each test is a command of its own: what did not answer another one is asked again."""
+    forget_silence()
 
 
 @pytest.fixture

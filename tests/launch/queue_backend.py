@@ -11,8 +11,8 @@ from pathlib import Path
 from harness.experiment.exercises import Experiment
 from harness.launch.argv import Word
 from harness.launch.backends.local import free_port
-from harness.launch.backends.protocol import Joint, Submission, Together
-from harness.run import Run, State
+from harness.launch.backends.protocol import Joint, Look, Submission, Together
+from harness.run import Run
 from harness.site.site import Site
 
 TEMPLATE = Path(__file__).with_name("queue.j2")
@@ -62,21 +62,22 @@ def submit_after(_run: Run, _argv: list[Word], _over: bool) -> str:
     raise NotImplementedError
 
 
-def state(run: Run, _silent: object = None) -> State:
+def look(run: Run) -> Look:
     ended = jobs[run.job_id].poll()
     own = run.status()
     if ended is None:
-        return "running" if own else "queued"
-    return own.state if own else "cancelled" if ended == -signal.SIGTERM else "failed"
+        return Look("running") if own else Look("queued", "another job runs")
+    return Look(own.state if own else "cancelled" if ended == -signal.SIGTERM else "failed")
 
 
-def why(_run: Run, state: State) -> str:
-    return "another job runs" if state == "queued" else ""
-
-
-def cancel(run: Run) -> None:
+def cancel(run: Run) -> list[Run]:
     own = run.status()
     os.kill(own.pid if own and own.pid else jobs[run.job_id].pid, signal.SIGTERM)
+    return []
+
+
+def kill_s(_run: Run) -> float:
+    return 10.0
 
 
 def logs(run: Run) -> list[Path]:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.cli import runs
+from harness.cli import cancel as cancelling
 from harness.cli.ls import ls
 from harness.common.errors import WorkError
 from harness.launch.backends import slurm
@@ -99,14 +99,14 @@ def test_a_job_of_another_cluster_is_looked_for_and_cancelled_there(
     assert said["job_id"] == "4711"
     run = Run(Path(said["path"]))
     there = 'case "$*" in *--clusters=mpp3*4711*)'
-    fake(programs, "scontrol", f"{there} echo JobState=NODE_FAIL;; *) echo JobState=RUNNING;; esac")
-    assert slurm.state(run) == "node_fail"
     fake(programs, "sacct", f"{there} echo COMPLETED;; *) echo FAILED;; esac")
-    assert slurm.state(run) == "completed"
+    assert slurm.look(run).state == "completed"
+    fake(programs, "scontrol", f"{there} echo JobState=NODE_FAIL;; *) echo JobState=RUNNING;; esac")
+    assert slurm.look(run).state == "node_fail"
     # The real sacct names the cluster.
-    fake(programs, "squeue", f"{there} echo CLUSTER: mpp3; echo PENDING;; *) echo RUNNING;; esac")
-    assert slurm.state(run) == "queued"
-    assert slurm.why(run, "queued") == "PENDING"
+    fake(programs, "squeue", f"{there} echo CLUSTER: mpp3; echo 'PENDING|Priority';; *) echo RUNNING;; esac")
+    assert slurm.look(run).state == "queued"
+    assert slurm.look(run).why == "Priority"
     slurm.cancel(run)
     assert (programs / "scancel.log").read_text().split() == ["--clusters=mpp3", "4711"]
     fake(programs, "sbatch", 'printf "%s\\n" "$@" >$0.argv; echo "4712;mpp3"')
@@ -220,7 +220,7 @@ def test_a_refusal_of_the_cpus_says_where_their_number_comes_from(
 
 
 def test_status_says_why_a_job_waits(programs: Path, run: Run, harness: Harness) -> None:
-    fake(programs, "squeue", 'case "$*" in *%r*) echo QOSMaxNodePerJobLimit;; *) echo PENDING;; esac')
+    fake(programs, "squeue", "echo 'PENDING|QOSMaxNodePerJobLimit'")
     assert "QOSMaxNodePerJobLimit" in harness("status").stdout
     assert json.loads(harness("status", "--json").stdout)["reason"] == "QOSMaxNodePerJobLimit"
 
@@ -229,11 +229,11 @@ def test_a_cancellation_that_is_not_heard_is_a_failure(
     programs: Path, run: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     fake(programs, "squeue", "echo PENDING")
-    monkeypatch.setattr(runs, "CANCEL_S", 0.5)
-    assert runs.cancel(str(run.path)) == 1
+    monkeypatch.setattr(cancelling, "UNHEARD_S", 0.5)
+    assert cancelling.cancel(str(run.path)) == 1
     assert "was asked to stop and is still queued" in capsys.readouterr().err
     fake(programs, "squeue", "echo CANCELLED")
-    assert runs.cancel(str(run.path)) == 0
+    assert cancelling.cancel(str(run.path)) == 0
 
 
 def test_exercise_0_stays_to_show_what_it_measures(programs: Path, site: str, harness: Harness) -> None:
@@ -291,18 +291,18 @@ def run(programs: Path, site: str, harness: Harness) -> Run:
     return Run(Path(json.loads(harness("-e", "1", "--site", site, "--json").stdout)["path"]))
 
 
-def test_the_state_is_squeues_then_saccts_then_scontrols_then_the_runs_own(programs: Path, run: Run) -> None:
-    assert slurm.state(run) == "unknown"
+def test_the_state_is_squeues_then_scontrols_then_saccts_then_the_runs_own(programs: Path, run: Run) -> None:
+    assert slurm.look(run).state == "unknown"
     run.write_status(Status(state="running"))
-    assert slurm.state(run) == "unknown", "a job that only said it had begun may have been killed since"
+    assert slurm.look(run).state == "unknown", "a job that only said it had begun may have been killed since"
     run.write_status(Status(state="failed", exit_code=7))
-    assert slurm.state(run) == "failed"
-    fake(programs, "scontrol", "echo 'JobId=4711 JobState=NODE_FAIL Reason=None'")
-    assert slurm.state(run) == "node_fail"
+    assert slurm.look(run).state == "failed"
     fake(programs, "sacct", "echo 'CANCELLED by 1000'")
-    assert slurm.state(run) == "cancelled"
+    assert slurm.look(run).state == "cancelled"
+    fake(programs, "scontrol", "echo 'JobId=4711 JobState=NODE_FAIL Reason=None'")
+    assert slurm.look(run).state == "node_fail", "the accounts lag behind the controller"
     fake(programs, "squeue", "echo PENDING")
-    assert slurm.state(run) == "queued"
+    assert slurm.look(run).state == "queued"
 
 
 @pytest.mark.parametrize(
@@ -327,13 +327,14 @@ def test_a_command_that_does_not_answer_in_time_is_passed_over(
     monkeypatch.setattr(slurm_commands, "QUESTION_S", 2)
     fake(programs, "squeue", "echo >>$0.log; exec sleep 60")
     fake(programs, "sacct", "echo COMPLETED")
-    assert slurm.state(run) == "completed"
-    assert slurm.why(run, "queued") == ""
+    assert slurm.look(run).state == "completed"
+    assert slurm.look(run).why == ""
     for number in "23":
         again = Run(run.path.with_name(number))
         again.path.mkdir()
         again.write_record(run.record)
     (programs / "squeue.log").unlink()
+    slurm_commands.forget_silence()
     monkeypatch.setenv("HARNESS_RUNS", str(run.path.parents[2]))
     assert ls() == 0
     assert capsys.readouterr().out.count("completed") == 3
@@ -345,20 +346,20 @@ def test_accounting_that_lags_behind_is_believed_only_without_a_better_source(
 ) -> None:
     """For seconds after the end of a job sacct still shows it as pending or running."""
     fake(programs, "sacct", "echo RUNNING")
-    assert slurm.state(run) == "running"
+    assert slurm.look(run).state == "running"
     run.write_status(Status(state="completed", exit_code=0))
-    assert slurm.state(run) == "completed"
+    assert slurm.look(run).state == "completed"
     fake(programs, "scontrol", "echo 'JobId=4711 JobState=FAILED Reason=None'")
-    assert slurm.state(run) == "failed"
+    assert slurm.look(run).state == "failed"
 
 
 def test_a_job_that_left_early_at_its_time_limit_is_a_timeout(programs: Path, run: Run) -> None:
     fake(programs, "sacct", "echo FAILED")
     run.write_status(Status(state="timeout", exit_code=143))
-    assert slurm.state(run) == "timeout"
+    assert slurm.look(run).state == "timeout"
 
 
 def test_without_slurm_commands_the_run_still_knows_itself(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     run.write_status(Status(state="completed", exit_code=0))
     monkeypatch.setenv("PATH", "/nowhere")
-    assert slurm.state(run) == "completed"
+    assert slurm.look(run).state == "completed"

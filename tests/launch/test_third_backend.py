@@ -58,7 +58,7 @@ def test_exercise_1_is_queued_run_followed_reported_and_cancelled(
     endless = json.loads(said("-e", "1", "--site", site, "--active-steps", "99999", "--json"))
     run = Run(Path(endless["path"]))
     while not run.metrics():
-        assert queue_backend.state(run) in ("queued", "running"), run.err.read_text()
+        assert queue_backend.look(run).state in ("queued", "running"), run.err.read_text()
         time.sleep(0.2)
     assert json.loads(said("cancel", endless["job_id"], "--json"))["state"] == "cancelled"
     said("logs", endless["job_id"], "-f")

@@ -12,23 +12,27 @@ import socket
 import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 
 from harness.common.errors import RequestError, WorkError
 from harness.common.paths import TEMPLATES
-from harness.common.small_file import read_end, read_small_text
 from harness.experiment.exercises import Experiment
 from harness.launch.argv import Word
+from harness.launch.backends import local_look, processes
+from harness.launch.backends.local_look import SUBMITTER, asked_to_end, controller, is_alive, is_kept
 from harness.launch.backends.protocol import Joint, Submission, Together
-from harness.run import Run, State, claim_local_id, disk_error, release_local_id, runs_root, write_atomically
+from harness.run import Run, claim_local_id, disk_error, release_local_id, runs_root, write_atomically
 from harness.site.detection import visible_gpus
 from harness.site.site import Site
 
 TEMPLATE = TEMPLATES / "local.j2"
 RUNS_HERE = True
+look = local_look.look
 POLL_S = 0.3
+# PyTorch's launcher itself kills ranks that have not ended 30 s after its own signal.
+KILL_S = 40.0
 
 PASSED_ON: dict[int, signal.Signals] = {
     signal.SIGTERM: signal.SIGTERM,
@@ -52,12 +56,9 @@ def run_and_pass_signals(script: str, environment: dict[str, str]) -> int:
 
     for number in PASSED_ON:
         signal.signal(number, pass_on)
-    return process.wait()
-
-
-SUBMITTER = "submitter"  # in the controller's folder: the process that starts it
-_LAST_WORDS_BYTES = 1 << 16  # of a log, for its last line
-STARTING_S = 60  # between a run's publication and its controller's start lie the imports of submitit
+    code = process.wait()
+    processes.end_session(process.pid)  # of a script that was killed, the training would run on
+    return code
 
 
 def directives(_asked: Experiment, _site: Site, _cpus: int | None) -> list[str]:
@@ -170,118 +171,47 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def state(run: Run, _silent: object = None) -> State:
-    """The state that the run itself wrote, checked against its process."""
-    own = run.status()
-    if own is None:
-        return _state_before_it_began(run)
-    if own.state == "running" and not _is_alive(run, own.pid, own.host):
-        later = run.status()  # it may have written its end since the first reading
-        if later is not None and later.state != "running":
-            return later.state
-        return "unknown" if _is_elsewhere(run) or _controller(run) is None or _is_kept(run) else "failed"
-    return own.state
-
-
-def _state_before_it_began(run: Run) -> State:
-    if _is_elsewhere(run):
-        return "unknown"
-    young = time.time_ns() - run.record.created_ns < STARTING_S * 1_000_000_000
-    if _is_kept(run) or (young and _controller(run) is None and _submitter_lives(run)):
-        return "queued"
-    own = run.status()  # as in `state`
-    return own.state if own is not None else "failed"
-
-
-def _submitter_lives(run: Run) -> bool:
-    """False when the process that would start the run's controller was killed."""
-    try:
-        pid = int(read_small_text(run.controller_dir / SUBMITTER))
-    except (OSError, ValueError):
-        return True  # it does not say who it is
-    try:
-        return b") Z " not in Path(f"/proc/{pid}/stat").read_bytes()
-    except OSError:
-        return False
-
-
-def why(run: Run, state: State) -> str:
-    """Why a failed run did not write its end: the last line of its controller's log; empty when it did."""
-    own = run.status()
-    if state != "failed" or (own is not None and own.state != "running"):
-        return ""
-    lines = [
-        line
-        for log in sorted(run.controller_dir.glob("*_log.err"))
-        for line in _end_of(log).splitlines()
-        if line.strip() and not line.startswith("submitit ")
-    ]
-    message = f": {lines[-1].strip()}" if lines else ""
-    return (
-        f"it ended without writing how, as on a full disk, at a time limit of seconds or when killed{message}"
-    )
-
-
-def _end_of(log: Path) -> str:
-    """The last lines of a log; empty where it cannot be read."""
-    try:
-        return read_end(log, _LAST_WORDS_BYTES).decode("utf-8", "replace")
-    except (OSError, ValueError):
-        return ""
-
-
 def logs(_run: Run) -> list[Path]:
     """Empty: the script's output is in the run's own logs."""
     return []
 
 
-def _controller(run: Run) -> int | None:
-    """The id of the process that started the run and waits for its end, from the names of submitit's files."""
-    numbers = [p.name.partition("_")[0] for p in run.controller_dir.glob("*_submitted.pkl")]
-    return next((int(n) for n in numbers if n.isdigit()), None)
-
-
-def cancel(run: Run) -> None:
-    """Ask the run to stop; it writes its traces and its status itself.
+def cancel(run: Run) -> list[Run]:
+    """Ask the run to stop; it writes its traces and its status itself. What still runs after KILL_S is then killed.
 
     Raises:
         WorkError: its process is not on this machine.
     """
-    own, controller = run.status(), _controller(run)
-    if own is None and controller is not None and _is_kept(run):
-        os.kill(controller, signal.SIGTERM)  # it passes the signal on when the script has started
-        return
-    if own is None or own.pid is None or not _is_alive(run, own.pid, own.host):
+    own, keeper = run.status(), controller(run)
+    if own is None and keeper is not None and is_kept(run):
+        _end(run, keeper)  # it passes the signal on when the script has started
+        return []
+    if own is None or own.pid is None or not is_alive(run, own.pid, own.host):
         raise WorkError(f"{run.name}: its process is not on this machine (any more): nothing was cancelled")
-    os.kill(own.pid, signal.SIGTERM)
+    _end(run, own.pid)
+    return []
 
 
-def _is_alive(run: Run, pid: int | None, host: str | None) -> bool:
-    """True when `pid` still is this run's script: another process may have the number now."""
-    if host != socket.gethostname():
-        return False
-    return pid is not None and _was_started_with(pid, run.script)
-
-
-def _is_elsewhere(run: Run) -> bool:
-    """True when another machine started the run: its processes cannot be seen from here."""
-    return run.record.submit_host != socket.gethostname()
-
-
-def _is_kept(run: Run) -> bool:
-    """True while the run's controller lives."""
-    pid = None if _is_elsewhere(run) else _controller(run)
-    return pid is not None and _was_started_with(pid, run.controller_dir)
-
-
-def _was_started_with(pid: int, path: Path) -> bool:
-    """True when process `pid` lives and has an argument that ends like `path`, whose start may be a link."""
-    end = "/".join(("", *path.parts[-2:])).encode()
-    process = Path(f"/proc/{pid}")
+def _end(run: Run, pid: int) -> None:
+    """Ask `pid` to end; where it was asked long ago, kill what it started, so that it can write how it ended."""
+    asked = asked_to_end(run)
     try:
-        words = (process / "cmdline").read_bytes()
-        if not words:  # a zombie, or so new that its words are not there yet
-            return b") Z " not in (process / "stat").read_bytes()
-        return any(word.endswith(end) for word in words.split(b"\0"))
+        overdue = time.time() - asked.stat().st_mtime > KILL_S
     except OSError:
-        return False
+        overdue = False
+        with suppress(OSError):  # a full disk: then it is only not said that it is ending
+            asked.touch()
+    try:
+        for child in processes.below(pid) if overdue else ():
+            with suppress(ProcessLookupError):
+                os.kill(child, signal.SIGKILL)
+        os.kill(pid, signal.SIGTERM)
+    except PermissionError:
+        raise WorkError(f"{run.name} is {run.record.user}'s: only its owner can stop it") from None
+    except ProcessLookupError:  # it ended meanwhile
+        return
+
+
+def kill_s(_run: Run) -> float:
+    """Seconds that a run has for its traces after the first request."""
+    return KILL_S

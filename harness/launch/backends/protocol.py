@@ -34,6 +34,20 @@ class Joint(NamedTuple):
     job_id: Callable[[str, int], str]
 
 
+class Look(NamedTuple):
+    """A run's state now, and a sentence where the state does not say all.
+
+    ending: it was asked to end, and its processes still close their files. silent: who runs it did not answer, so that
+    `unknown` says nothing of the run. told_by: of an end that the job did not write itself, the word of who knows it.
+    """
+
+    state: State
+    why: str = ""
+    ending: bool = False
+    silent: bool = False
+    told_by: str | None = None
+
+
 class Backend(Protocol):
     """A module with these names; `registry` lists the modules."""
 
@@ -92,18 +106,18 @@ class Backend(Protocol):
             WorkError: the backend refused.
         """
 
-    def state(self, run: Run, silent: set[str] | None = None, /) -> State:
-        """The run's state. `silent`: programs that did not answer in time, which are not asked again."""
+    def look(self, run: Run, /) -> Look:
+        """The run's state; where nobody answers in time, what the job itself last wrote."""
 
-    def why(self, run: Run, state: State, /) -> str:
-        """Why a run waits, did not begin or ended without a status; empty when there is nothing to add."""
-
-    def cancel(self, run: Run, /) -> None:
-        """Stop the run, which keeps the traces that it has.
+    def cancel(self, run: Run, /) -> list[Run]:
+        """Stop the run, which keeps the traces that it has; returns the other runs that end with it.
 
         Raises:
             WorkError: it could not be stopped.
         """
+
+    def kill_s(self, run: Run, /) -> float:
+        """Seconds that a run which was asked to end has for its traces, before it is killed."""
 
     def logs(self, run: Run, /) -> list[Path]:
         """The files that the scheduler writes about the run; a file may not exist."""

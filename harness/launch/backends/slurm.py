@@ -6,7 +6,6 @@ A run's id is its job's; of an array `JOB_TASK`, as Slurm writes it; of several 
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -15,17 +14,29 @@ from harness.common.paths import TEMPLATES
 from harness.common.programs import Answer
 from harness.experiment.exercises import Experiment
 from harness.launch.argv import Word, quote_all
-from harness.launch.backends import slurm_together
+from harness.launch.backends import slurm_look, slurm_together
 from harness.launch.backends.protocol import Submission
+from harness.launch.backends.slurm_look import job_of, shares_allocation
 from harness.launch.backends.slurm_options import log_option, options_of, words_of
-from harness.run import FINAL, Run, State, Status, disk_error
+from harness.run import FINAL, Run, disk_error
 from harness.site.site import Site
-from harness.site.slurm_commands import JobId, ask, sacct, sbatch, scancel, scontrol, squeue
+from harness.site.slurm_commands import (
+    JobId,
+    ask,
+    fields_of,
+    in_queue,
+    kill_wait_s,
+    sbatch,
+    scancel,
+    scontrol,
+)
 
 TEMPLATE = TEMPLATES / "slurm.j2"
 RUNS_HERE = False
 POLL_S = 2.0  # a controller serves hundreds of students
+KILL_S = 30.0  # Slurm's own KillWait, where the controller does not say
 
+look = slurm_look.look
 joint, submit_together = slurm_together.joint, slurm_together.submit_together
 most_together = slurm_together.most_together
 
@@ -35,28 +46,6 @@ SIZES = re.compile(
     r"--(nodes|nodelist|nodefile|ntasks[\w-]*|tasks-per-node|gpus[\w-]*|gpu-\w+|gres-flags|gres(?=[= ].*gpu)|"
     r"tres-[\w-]+|mem[\w-]*|(cpus|cores|sockets|threads)-per-\w+|switches|exclusive|contiguous)(?=[= ]|$)"
 )
-
-# The words of squeue, sacct and scontrol. Any other (RESIZING, STAGE_OUT, …) is unknown, which is not an end: a caller
-# that waits goes on waiting.
-STATES: dict[str, State] = {
-    "PENDING": "queued",
-    "CONFIGURING": "queued",
-    "REQUEUED": "queued",
-    "SUSPENDED": "running",
-    "RUNNING": "running",
-    "COMPLETING": "running",
-    "STOPPED": "running",
-    "COMPLETED": "completed",
-    "FAILED": "failed",
-    "OUT_OF_MEMORY": "failed",
-    "BOOT_FAIL": "failed",
-    "DEADLINE": "timeout",
-    "CANCELLED": "cancelled",
-    "REVOKED": "cancelled",
-    "PREEMPTED": "cancelled",
-    "TIMEOUT": "timeout",
-    "NODE_FAIL": "node_fail",
-}
 
 # What sbatch reads after its command line.
 SBATCH_VARIABLES = {
@@ -190,83 +179,40 @@ def submit_after(run: Run, argv: list[Word], over: bool) -> str:
     return sbatch(*sites, *options, output, f"--wrap={quote_all(argv)}").number
 
 
-def state(run: Run, silent: set[str] | None = None) -> State:
-    """The state from squeue, else from sacct, scontrol or the run itself; else unknown.
-
-    silent: the programs that did not answer in time so far, which are not asked again. A caller that lists many runs
-    gives the same set for each.
-    """
-    found = _state_of_job(run, set() if silent is None else silent)
-    return _in_allocation(run, found) if _shares_allocation(run) else found
-
-
-def _shares_allocation(run: Run) -> bool:
-    return "-" in run.job_id
-
-
-def _in_allocation(run: Run, allocation: State) -> State:
-    """The state of one of several runs in an allocation: its own word, else what the allocation's state leaves it."""
-    own = run.status()
-    if own is not None and own.state in FINAL:
-        return own.state
-    if allocation == "running":
-        return "running" if own is not None else "queued"
-    return "failed" if allocation == "completed" else allocation  # the allocation ended, and the run had not
-
-
-def _state_of_job(run: Run, silent: set[str]) -> State:
-    job = job_of(run)
-    if (word := squeue(job, "%T", silent)) is not None:
-        return _refined(_state_named(word), run)
-    accounted = _state_named(sacct(job, silent))
-    if accounted in FINAL:
-        return _refined(accounted, run)
-    if (word := scontrol(job, silent).get("JobState")) is not None:
-        return _refined(_state_named(word), run)
-    own = run.status()
-    # For seconds after a job's end, the accounts still have it as pending or running.
-    return own.state if own is not None and own.state != "running" else accounted
-
-
-def _state_named(word: str | None) -> State:
-    return "unknown" if word is None else STATES.get(word.split()[0].rstrip("+"), "unknown")
-
-
-def _refined(state: State, run: Run) -> State:
-    """The state, or the job's own, which is more precise where the job ended before Slurm stopped it."""
-    own = run.status()
-    is_refined = state in ("failed", "completed") and own and own.state in ("timeout", "cancelled")
-    return own.state if own and is_refined else state
-
-
-def why(run: Run, state: State) -> str:
-    """Slurm's reason why a queued job waits, or why a failed job did not begin; empty without a reason."""
-    job = job_of(run)
-    if state == "queued":
-        if _shares_allocation(run) and _state_of_job(run, set()) == "running":
-            return "runs before it in the same allocation have not ended"
-        reason = squeue(job, "%r", set())
-        return "" if reason in (None, "None") else str(reason)  # "None": Slurm has not looked at it yet
-    if state == "failed" and run.status() is None:
-        reason = scontrol(job, set()).get("Reason", "None")
-        return "" if reason == "None" else f"it never began: Slurm says {reason}"
-    return ""
-
-
-def cancel(run: Run) -> None:
-    """Cancel the job; of several runs in one allocation, all that have not ended.
+def cancel(run: Run) -> list[Run]:
+    """Cancel the job; returns the other runs of its allocation, which end with it.
 
     Raises:
-        WorkError: scancel refused, with its own sentence.
+        WorkError: Slurm does not know the job, refused, or does not answer.
     """
-    scancel(job_of(run))
-    if run.status() is None:  # a controller without accounts forgets a task that never began at once
-        run.write_status(Status(state="cancelled", ended_ns=time.time_ns()))
+    job = job_of(run)
+    if not in_queue(job) and "JobState" not in fields_of(scontrol(job)):  # scancel would say nothing
+        raise WorkError(f"Slurm does not know job {job.number} (any more): nothing was cancelled")
+    scancel(job)
+    others = _beside(run) if shares_allocation(run) else []
+    for each in (run, *others):
+        if each.status() is None:  # a controller without accounts forgets a task that never began at once
+            each.write_down("cancelled", told_by="CANCELLED")
+    return others
 
 
-def job_of(run: Run) -> JobId:
-    """The run's job, which several runs may share."""
-    return JobId(run.job_id.partition("-")[0], run.record.cluster)
+def _beside(run: Run) -> list[Run]:
+    """The other runs of the allocation that have not ended."""
+    same = (Run(file.parent) for file in run.path.parent.glob("[!.]*/run.json") if file.parent != run.path)
+    return [each for each in same if _is_open(each) and job_of(each) == job_of(run)]
+
+
+def _is_open(run: Run) -> bool:
+    try:
+        own = run.status()
+        return shares_allocation(run) and (own is None or own.state not in FINAL)
+    except WorkError:  # its record is lost
+        return False
+
+
+def kill_s(run: Run) -> float:
+    """Seconds that Slurm leaves a job between its request to end and its kill."""
+    return kill_wait_s(run.record.cluster) or KILL_S
 
 
 def logs(run: Run) -> list[Path]:

@@ -30,7 +30,7 @@ from harness.study.campaign.standing import (
 )
 from harness.study.campaign.unheard import submitting, unheard_ns
 
-UNKNOWN_S = 60.0  # so long a scheduler may not answer
+UNKNOWN_S = 300.0  # so long a scheduler may not answer: a standby controller takes over after two minutes
 MOST_REFUSALS = 3  # in a row: then it is not the point
 
 
@@ -77,8 +77,7 @@ def survey(series: str, tasks: Sequence[Task]) -> tuple[list[Standing], list[See
     Raises:
         RequestError: its runs were made with other settings.
     """
-    silent = set[str]()
-    runs = [seen(run, silent) for run in runs_of(series)]
+    runs = [seen(run) for run in runs_of(series)]
     places = standings(tasks, runs)
     refuse_other_settings(series, places)
     return places, runs

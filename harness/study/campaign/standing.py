@@ -50,13 +50,13 @@ def began(run: Run) -> bool:
     return (own is not None and own.started_ns is not None) or run.out.exists()
 
 
-def seen(run: Run, silent: set[str] | None = None) -> Seen:
-    """The run with its state now. silent: programs that did not answer, which are not asked again."""
-    own = run.record.status
+def seen(run: Run) -> Seen:
+    """The run with its state now."""
+    own = run.status() or run.record.status
     if own is not None and own.state in FINAL:
-        return Seen(run, own.state, began=True)
+        return Seen(run, own.state, own.told_by is None or began(run))
     try:
-        state = state_of(run, silent)
+        state = state_of(run)
     except WorkError:  # the backend of another installation
         state = "unknown"
     return Seen(run, state, began(run))
