@@ -14,7 +14,11 @@
 # login nodes. Everything slower is in scripts/door. docs/decisions/002-door.md gives the reasons.
 
 [ -n "${BASH_VERSION:-}" ] || exec bash "$0" "$@" # some users type `sh slurm.sh`
-set -euo pipefail
+# What a shell may have exported to this one. For the job, harness/common/inherited.py leaves it behind, and says so.
+unset HARNESS_NOT_PASSED
+! shopt -qo posix || { set +o posix && export HARNESS_NOT_PASSED=POSIXLY_CORRECT; } # bash itself forgets it
+set -euo pipefail +fCk
+shopt -u failglob nullglob nocasematch
 
 # A Python must be new enough (else status 3) and able to make environments (else 4).
 readonly PROBE='import sys
@@ -42,7 +46,7 @@ place_of() {
   [[ $file == */* ]] || file=./$file
   name=${file##*/}
   # The dot keeps a newline at the end of the folder's name from being cut off by $( ).
-  folder=$(cd -P -- "${file%/*}/" 2>/dev/null && printf '%s.' "$PWD")
+  folder=$(CDPATH='' cd -P -- "${file%/*}/" 2>/dev/null && printf '%s.' "$PWD")
   folder=${folder%.}
   [ -n "$folder" ]
 }
@@ -63,8 +67,9 @@ python=()       # how to start it
 container=()    # command and image, if it lives in one
 library_path='' # what a module's Python needs to find its own libpython
 
-runs() { "$@" -c "$PROBE" >/dev/null 2>&1; }
-makes_venvs() { "$@" -c "$PROBE_VENV" >/dev/null 2>&1; }
+# -I: a PYTHONHOME of the user's shell is another Python's.
+runs() { "$@" -I -c "$PROBE" >/dev/null 2>&1; }
+makes_venvs() { "$@" -I -c "$PROBE_VENV" >/dev/null 2>&1; }
 
 # asked_python: a wrong HARNESS_PYTHON is an error: no other Python is tried.
 asked_python() {

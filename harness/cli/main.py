@@ -14,6 +14,7 @@ from typing import NoReturn
 
 from harness.cli.commands import COMMANDS, run_command
 from harness.common.errors import HarnessError, nearest
+from harness.common.inherited import leave_behind
 from harness.common.paths import IN_CHECKOUT, PROGRAM
 
 # Refusals of a file system that a person can mend, with the exit code: 2 for a wrong name, 1 for a bad disk.
@@ -33,6 +34,9 @@ def program() -> NoReturn:
 def main(argv: list[str]) -> int:
     """Run one command line; returns the exit code: 0 done, 1 the work failed, 2 the request was wrong."""
     code = 0
+    for sentence in leave_behind(os.environ):
+        if _launches(argv):
+            print(f"warning: {sentence}", file=sys.stderr)
     try:
         code = _with_errors_printed(argv)
         if sys.stdout is not None:  # `slurm.sh ls >&-`

@@ -7,6 +7,7 @@ It prints one sentence per line to stderr: stdout belongs to the command that ru
 from __future__ import annotations
 
 import argparse
+import os
 import signal
 import sys
 from pathlib import Path
@@ -21,6 +22,9 @@ def main() -> int:
     """Bring the environment up to date; returns 0, or 1 after one sentence with the reason."""
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _interrupt)
+    # -I keeps them from this Python; pip and the venv module start others.
+    for name in [name for name in os.environ if name.startswith("PYTHON") and name != "PYTHONPATH"]:
+        del os.environ[name]
     arguments = _parse()
     venv = Venv(
         path=arguments.venv,

@@ -1,0 +1,70 @@
+"""Variables of the shell that would spoil a run, as every program that starts from it inherits them.
+
+`leave_behind` takes them out of an environment once, at the start of a command, so that no job, no worker and no
+program of the site sees them. What the site's file sets is the job's own and is not looked at here. Standard library
+only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, MutableMapping
+from pathlib import PurePosixPath
+from typing import NamedTuple
+
+# slurm.sh names here what it had to leave behind itself, before Python starts.
+NOT_PASSED = "HARNESS_NOT_PASSED"
+SYSTEM = ("/etc", "/usr", "/opt")
+MODULES = ("LMOD_PKG", "LMOD_ROOT", "LMOD_DIR", "MODULESHOME")
+
+
+class Rule(NamedTuple):
+    """A variable, what it would do to a run, and for which values."""
+
+    name: str
+    why: str
+    spoils: Callable[[str, Mapping[str, str]], bool] = lambda value, environ: bool(value)
+
+
+def _raises(value: str, _environ: Mapping[str, str]) -> bool:
+    """Whether a filter of PYTHONWARNINGS makes errors; its actions may be shortened."""
+    actions = (item.partition(":")[0].strip() for item in value.split(","))
+    return any(action and "error".startswith(action) for action in actions)
+
+
+def _is_not_the_sites(value: str, environ: Mapping[str, str]) -> bool:
+    """Whether a BASH_ENV is the user's own: many sites make their `module` command with it."""
+    sites = [*SYSTEM, *(environ[name] for name in MODULES if environ.get(name))]
+    return bool(value) and not any(PurePosixPath(value).is_relative_to(folder) for folder in sites)
+
+
+_SLOW = "every allocation would be watched, and no step time be worth reading"
+_NOISE = "its lines would bury what the training prints"
+RULES = (
+    Rule("PYTHONHOME", "every Python would look there for its standard library"),
+    Rule("PYTHONPLATLIBDIR", "every Python would look there for its standard library"),
+    Rule("PYTHONOPTIMIZE", "the checks of the training and its libraries would be left out"),
+    Rule("PYTHONINSPECT", "Python would wait for words at its end, and lose its exit status"),
+    Rule("PYTHONSAFEPATH", "a training script would not find the modules beside it"),
+    Rule("PYTHONWARNINGS", "a library's warning would end the training", _raises),
+    Rule("PYTHONIOENCODING", "a letter that it lacks would end the training"),
+    Rule("PYTHONDEVMODE", _SLOW),
+    Rule("PYTHONMALLOC", _SLOW),
+    Rule("PYTHONTRACEMALLOC", _SLOW),
+    Rule("PYTHONMALLOCSTATS", _NOISE),
+    Rule("PYTHONPROFILEIMPORTTIME", _NOISE),
+    Rule("PYTHONVERBOSE", _NOISE),
+    Rule("BASH_ENV", "every bash of the job would first run that file", _is_not_the_sites),
+    Rule("SHELLOPTS", "the job's script would run with your shell's options"),
+    Rule("BASHOPTS", "the job's script would run with your shell's options"),
+    Rule("POSIXLY_CORRECT", "bash and other programs would follow older rules"),
+    Rule("CDPATH", "`cd` of a site's line might enter another folder"),
+)
+
+
+def leave_behind(environ: MutableMapping[str, str]) -> list[str]:
+    """Take what spoils a run out of `environ`; returns a sentence for each variable."""
+    named = environ.pop(NOT_PASSED, "").split()
+    found = [r for r in RULES if r.name in named or r.spoils(environ.get(r.name, ""), environ)]
+    for rule in found:
+        environ.pop(rule.name, None)
+    return [f"{rule.name} of your shell is not passed to the job: {rule.why}" for rule in found]
