@@ -185,13 +185,20 @@ def _as_options(
 
 
 def _paraver_submitted(tokens: list[str], options: list[str], as_json: bool) -> int:
+    from harness.cli.foreign import source_of
     from harness.launch.backends.registry import backend_of_run
+    from harness.launch.brought import what_it_brings
     from harness.launch.submit import state_of, this_machine
     from harness.run import FINAL, find_run
 
     run = find_run(tokens[0])
     if len(tokens) != 1:
         raise RequestError(f"--submit: got {len(tokens)} names, takes one run that was submitted to Slurm")
+    if foreign := what_it_brings(source_of(run, run.record), [], run.record.site).why:
+        raise RequestError(
+            f"--submit takes the job's sbatch options from {run.record_file}: {foreign[0]}: convert it here, without "
+            "--submit"
+        )
     argv: list[Word] = [this_machine().python, "-m", "harness", "paraver", str(run.path), *options]
     job_id = backend_of_run(run).submit_after(run, argv, state_of(run) in FINAL)
     output = run.log_after(job_id)

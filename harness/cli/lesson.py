@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
+from harness.cli.foreign import YesOption, may_launch, source_of
 from harness.cli.options import JsonOption
 from harness.common.errors import RequestError, TrainingNeeded
 
@@ -62,6 +63,7 @@ def lesson(
             help="the answer from stored runs, as when the queue is full; runs nothing",
         ),
     ] = None,
+    yes: YesOption = False,
     as_json: JsonOption = False,
 ) -> int:
     """List the lessons, or do one: its question, its two runs (the missing ones are run), hints, the answer."""
@@ -91,9 +93,10 @@ def lesson(
         _question(asked, found)
         for number, text in enumerate(hints[:hint], 1):
             print(f"hint {number} of {len(hints)}: {text}")
+    made = [each for each in found if each is not None]
     if again:
         found = Found(None, None)
-    if missing and wants_runs(again or run, reading, here):
+    if missing and wants_runs(again or run, reading, here) and _may_start(asked, found, made, yes):
         found = _run_missing(asked, found, quiet=as_json)
         missing = False
     if answer:
@@ -183,6 +186,13 @@ def _question(asked: LessonAtSite, found: Found) -> None:
     print("\nlook at")
     for tool, what in lesson.look_at.items():
         print(f"  {'report --full' if tool == 'report' else tool}: {what}")
+
+
+def _may_start(asked: LessonAtSite, found: Found, made: list[Run], yes: bool) -> bool:
+    """Whether to start what is missing; it takes the open settings of a run that was made, which may be another's."""
+    sides = ((asked.pair.a, found.a), (asked.pair.b, found.b))
+    missing = [experiment for experiment, run in sides if run is None]
+    return all(may_launch(source_of(run, run.record), missing, None, yes=yes) for run in made)
 
 
 def _run_missing(asked: LessonAtSite, found: Found, quiet: bool) -> Found:

@@ -10,6 +10,7 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, NamedTuple
 
+from harness.cli.foreign import YesOption, may_launch, source_of
 from harness.cli.mystery_asked import Asked, RunArgument, RunFlag, asked_of
 from harness.cli.options import JsonOption
 from harness.common.errors import RequestError
@@ -32,12 +33,14 @@ class Without(NamedTuple):
     measured_ns: int | None = None
 
 
-def command(run: RunArgument, start: RunFlag = None, as_json: JsonOption = False) -> int:
+def command(
+    run: RunArgument, start: RunFlag = None, yes: YesOption = False, as_json: JsonOption = False
+) -> int:
     """End a mystery: what it was, the answers, the harness's own diagnosis, and the step without it."""
-    return reveal(asked_of(run), start, as_json)
+    return reveal(asked_of(run), start, as_json, yes=yes)
 
 
-def reveal(asked: Asked, start: bool | None, as_json: bool) -> int:
+def reveal(asked: Asked, start: bool | None, as_json: bool, *, yes: bool = False) -> int:
     """Tell all and, if wanted, run the training without the faults; returns the exit code.
 
     Raises:
@@ -61,7 +64,7 @@ def reveal(asked: Asked, start: bool | None, as_json: bool) -> int:
                 [*_truth(asked), *_diagnosis(asked, found), *_prediction(before, _unnamed(asked, found))]
             )
         )
-    healthy = _healthy(asked, start, as_json)
+    healthy = _healthy(asked, start, as_json, yes)
     plain = load_summary(str(healthy.path))[1] if healthy else None
     measured = before._replace(measured_ns=plain.replay.step_ns if plain and plain.replay else None)
     if as_json:
@@ -103,7 +106,7 @@ def _without(summary: Summary | None, found: list[TimeLost]) -> Without:
     return Without(step, step - lost, step - high, step - low)
 
 
-def _healthy(asked: Asked, start: bool | None, quiet: bool) -> Run | None:
+def _healthy(asked: Asked, start: bool | None, quiet: bool, yes: bool) -> Run | None:
     """The run without the faults: the one that there is, unless a new one is asked for, else a new one, if wanted."""
     from harness.cli.follow import complete
     from harness.cli.lesson import wants_runs
@@ -125,6 +128,8 @@ def _healthy(asked: Asked, start: bool | None, quiet: bool) -> Run | None:
 
         raise TrainingNeeded
     plain = without_mystery(asked.experiment)
+    if not may_launch(source_of(asked.run, asked.run.record), [plain], site, yes=yes):
+        return None
     words = command_of(plain, None, site.defaults) or ["mystery", "reveal", asked.run.job_id]
     print(f"\nrunning: {shlex.join(['bash', 'slurm.sh', *words])}", file=sys.stderr)
     prepared = prepare(plain, site)

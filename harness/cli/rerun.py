@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from harness.cli.command_line import DRY_RUN
+from harness.cli.foreign import YesOption, may_launch, show_request, source_of
 from harness.cli.launch import Behaviour, go
 from harness.cli.options import JsonOption
 from harness.experiment.parse import command_of
@@ -18,13 +19,21 @@ def rerun(
     run: Annotated[
         str, typer.Argument(metavar="RUN", help="job id, name, path of a run or its run.json, or last")
     ],
+    *,
     dry_run: Annotated[bool, typer.Option("--dry-run", help=DRY_RUN)] = False,
     wait: Annotated[bool, typer.Option("--wait", help="wait for the end, then report")] = False,
     follow: Annotated[bool, typer.Option("--follow", help="as --wait, and show the output")] = False,
+    yes: YesOption = False,
     json_: JsonOption = False,
 ) -> int:
     """Run a run.json again: the same experiment at the same site, as a new run."""
-    record = find_run(run).record
+    found = find_run(run)
+    record = found.record
+    source = source_of(found, record)
+    if dry_run:
+        show_request(source, [record.experiment], record.site)
+    elif not may_launch(source, [record.experiment], record.site, yes=yes):
+        return 0
     choice = SiteChoice(site=record.site, reason=f"run.json of {record.job_id}")
     return go(record.experiment, choice, Behaviour(None, dry_run, wait, follow, json_), again(record))
 

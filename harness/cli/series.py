@@ -18,10 +18,13 @@ from harness.cli.campaign import (
     state_lines,
     state_rows,
 )
+from harness.cli.foreign import may_launch, show_request
 from harness.common.errors import RequestError
 from harness.common.paths import expanded
 
 if TYPE_CHECKING:
+    from harness.experiment.exercises import Experiment
+    from harness.launch.brought import Source
     from harness.site.detection import SiteChoice
     from harness.site.site import Site
     from harness.study.campaign.drive import Outcome
@@ -140,6 +143,25 @@ def _print_plan(series: Series, plan: Plan) -> None:
     print("\n".join([*lines, *plan_lines(plan)]), file=sys.stderr)
 
 
+def _request(series: Series, words: Words) -> tuple[Source, list[Experiment], Site | None] | None:
+    """What comes from the series' stored request; None where it begins now. The site does not, where it was typed."""
+    from harness.launch.brought import Source
+    from harness.study.sweeps.stored import request_file
+
+    file, word = request_file(series.name), series.request.site_word
+    if not file.is_file():
+        return None
+    asked = [task.prepared.asked for task in series.found.tasks]
+    site = series.found.site if words.wanted.site is None else None
+    return Source(file, command=["--site", word] if word else []), asked, site
+
+
+def _trusted(series: Series, words: Words) -> bool:
+    """Whether to run what the stored request brings, as `may_launch`."""
+    request = _request(series, words)
+    return request is None or may_launch(*request, yes=words.wanted.yes)
+
+
 def show_state(series: Series, plan: Plan, words: Words) -> int:
     """What --dry-run and --status print; returns the exit code."""
     found = series.found
@@ -153,6 +175,8 @@ def show_state(series: Series, plan: Plan, words: Words) -> int:
         }
         print(json.dumps(data, indent=1))
     elif words.wanted.dry_run:
+        if (request := _request(series, words)) is not None:
+            show_request(*request)
         print("\n".join(f"{task.point.slot}: {' '.join(task.point.command)}" for task in plan.to_make))
     else:
         print("\n".join(state_lines(plan)))
@@ -166,6 +190,8 @@ def carried_out(series: Series, plan: Plan, words: Words) -> Outcome | None:
 
     if not plan.to_make and all(place.stands != "running" for place in plan.places):
         return Outcome(list(plan.places))
+    if plan.to_make and not _trusted(series, words):
+        return None
     if plan.to_make and not confirmed(plan, words.wanted):
         print("nothing was started", file=sys.stderr)
         return None

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
+from harness.cli.foreign import YesOption
 from harness.cli.options import JsonOption
 from harness.common.errors import RequestError
 
@@ -46,6 +47,7 @@ def whatif(
             help="with --verify: make both runs K times in turn, and compare the means",
         ),
     ] = 1,
+    yes: YesOption = False,
     as_json: JsonOption = False,
 ) -> int:
     """What a step would take with one thing changed, best first, by a replay of the run's events."""
@@ -55,11 +57,14 @@ def whatif(
         raise RequestError(f"--verify makes runs of one run: give one, not {len(paths)}")
     if times > 1 and not verify:
         raise RequestError(f"--times {times} is how often --verify makes its runs: add --verify, or drop it")
+    if yes and not verify:
+        raise RequestError("--yes answers what --verify may ask: add --verify, or drop it")
     summaries = _jobs(paths)
     answered = all(why_no_answer(s) is None for s in summaries)
     if not as_json:
         print("\n\n".join("\n".join(_lines(s)) for s in summaries), flush=True)
-    verified = _verified(paths[0], summaries[0], (verify, times), as_json) if verify and answered else []
+    asked = Verify(verify or 0, times, yes, as_json)
+    verified = _verified(paths[0], summaries[0], asked) if verify and answered else []
     if as_json:
         rows = [_as_data(s) for s in summaries]
         if verify:
@@ -134,16 +139,26 @@ def _as_data(s: Summary) -> dict[str, Any]:
     return {"of": place_of(s), "no_answer": why_no_answer(s), **told, "what_ifs": changes}
 
 
-def _verified(token: str, s: Summary, asked: tuple[int, int], as_json: bool) -> list[dict[str, Any]]:
-    """asked: how many changes, and how many runs of each."""
-    from harness.cli.whatif_verify import lines_of, make_runs, record_of, row_of
+class Verify(NamedTuple):
+    """How many changes to verify, how many runs of each, whether without asking, and whether as JSON."""
+
+    most: int
+    times: int
+    yes: bool
+    as_json: bool
+
+
+def _verified(token: str, s: Summary, asked: Verify) -> list[dict[str, Any]]:
+    from harness.cli.whatif_verify import lines_of, make_runs, may_make, row_of, run_of
     from harness.study.predictions import trials
 
-    most, times = asked
-    rows, planned, record = [], trials(s, most), record_of(token)
+    rows: list[dict[str, Any]] = []
+    planned, run = trials(s, asked.most), run_of(token)
+    if not may_make(run, planned, asked.yes):
+        return rows
     for trial in planned:
-        made = make_runs(record, trial, times, quiet=as_json)
+        made = make_runs(run.record, trial, asked.times, quiet=asked.as_json)
         rows.append(row_of(s, trial, made))
-        if not as_json:
+        if not asked.as_json:
             print("\n".join(lines_of(s, trial, made)), flush=True)
     return rows

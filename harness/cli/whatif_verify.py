@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from harness.analysis.summary import Summary
 from harness.cli.follow import complete
+from harness.cli.foreign import may_launch, source_of
 from harness.cli.plan_short import announced
 from harness.cli.rerun import again
 from harness.common.errors import RequestError
@@ -34,15 +35,22 @@ class Made(NamedTuple):
     changed: list[Run]
 
 
-def record_of(token: str) -> Record:
-    """The record of the run whose what-ifs are verified; `last` is another run once one was made.
+def run_of(token: str) -> Run:
+    """The run whose what-ifs are verified; `last` is another run once one was made.
 
     Raises:
         RequestError: this is an installation without the launcher, or there is no such run.
     """
     if not IN_CHECKOUT:
         raise RequestError("--verify: launching needs the checkout: run `bash slurm.sh whatif` there")
-    return find_run(token).record
+    return find_run(token)
+
+
+def may_make(run: Run, planned: Sequence[Trial], yes: bool) -> bool:
+    """Whether to make the runs, as `may_launch`: both the record and the stored summary may be somebody else's."""
+    experiments = [run.record.experiment, *(trial.changed for trial in planned)]
+    source = source_of(run, run.record)
+    return may_launch(source, experiments, run.record.site, yes=yes)
 
 
 def make_runs(record: Record, trial: Trial, times: int, quiet: bool) -> Made:

