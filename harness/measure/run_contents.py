@@ -48,10 +48,15 @@ class RunContents:
 def read_contents(path: Path) -> RunContents:
     run = Run(path)
     training, broken = read_training(run.metrics())
-    monitor, unreadable = read_monitor(run.monitors(), training)
+    monitor, unreadable = read_monitor(run.monitors(), training, _ends(run))
     record, damaged = _record(run)
     missing = _missing(run, record.get("expects") or [])
     return RunContents(training, monitor, record, [*damaged, *missing, *broken, *unreadable], read_plan(run))
+
+
+def _ends(run: Run) -> dict[str, int]:
+    """When the job ended on each node, by both names that its monitor may have: this machine may play several nodes."""
+    return {name: node.ended_ns for node in run.nodes() for name in (node.host, f"{node.host}-{node.node}")}
 
 
 def _record(run: Run) -> tuple[dict[str, Any], list[Finding]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from statistics import fmean, median
 from typing import Any
@@ -10,12 +10,12 @@ from typing import Any
 from pydantic import ValidationError
 
 from harness.analysis.machine import judge_machines
+from harness.analysis.monitored import Ends, judge_monitors, monitored_devices, never_started
 from harness.analysis.summary import Finding, MonitorDevice, RankTraining
 from harness.common.metrics_lines import START_FIELDS, STEP_COUNTS
 from harness.common.small_file import SmallFileError, parse_json, read_lines, why_unread
 from harness.monitor.errors import MonitorError
-from harness.monitor.samples import Recording, read
-from harness.monitor.summary import summarize
+from harness.monitor.samples import META_FILE, SAMPLES_FILE, Recording, read
 
 _PHASES = ("active", "after")  # what counts: the profiled steps, else those after them, else every step
 _MOST = 1 << 63  # neither NaN nor infinity is less
@@ -150,35 +150,25 @@ def _span(steps: Sequence[dict[str, Any]]) -> tuple[int, int] | None:
 
 
 def read_monitor(
-    folders: Iterable[Path], training: Sequence[RankTraining] = ()
+    folders: Sequence[Path], training: Sequence[RankTraining] = (), ends: Ends | None = None
 ) -> tuple[list[MonitorDevice], list[Finding]]:
-    """One entry per device that the monitor watched, and the doubts about the machines that `training` ran on."""
+    """One entry per device that the monitor watched, and the doubts about the machines that `training` ran on.
+
+    ends: when the job ended on each node, by the name of its monitor's folder.
+    """
     recordings: list[Recording] = []
     findings: list[Finding] = []
+    ends = ends or {}
+    empty = [
+        each for each in folders if not any((each / name).exists() for name in (SAMPLES_FILE, META_FILE))
+    ]
     for folder in folders:
         try:
             recordings.append(read(folder))
         except MonitorError as error:
-            findings.append(Finding.doubt("the monitor's samples cannot be read", str(error)))
-    devices = [device for recording in recordings for device in _devices(recording)]
+            if folder not in empty or folder.name not in ends:
+                findings.append(Finding.doubt("the monitor's samples cannot be read", str(error)))
+    findings += never_started(empty, recordings, ends)
+    findings += judge_monitors(recordings, training, ends)
+    devices = [device for recording in recordings for device in monitored_devices(recording, ends)]
     return devices, [*findings, *judge_machines(recordings, training)]
-
-
-def _devices(recording: Recording) -> Iterator[MonitorDevice]:
-    node = summarize(recording)
-    for device in node.devices:
-        known = node.duration_ns > 0 and device.energy_joules is not None
-        yield MonitorDevice(
-            node=node.host,
-            device=device.device,
-            name=device.name,
-            samples=device.samples,
-            duration_ns=node.duration_ns,
-            mean_utilization_percent=device.mean_utilization_percent,
-            peak_memory_bytes=device.peak_memory_bytes,
-            memory_total_bytes=device.memory_total_bytes,
-            mean_power_watts=device.mean_power_watts,
-            max_power_watts=device.max_power_watts,
-            energy_joules=device.energy_joules if known else None,
-            energy_from=device.energy_from if known else None,
-        )

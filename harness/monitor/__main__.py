@@ -22,6 +22,8 @@ def _parser() -> argparse.ArgumentParser:
     record.add_argument("--name", help="name of this node (default: its host name)")
     pids = "sample these process trees and end with them (default: the parent's other descendants)"
     record.add_argument("--pid", type=int, nargs="+", action="extend", default=[], metavar="PID", help=pids)
+    below = "sample the other descendants of this process and end with it, whoever started the monitor"
+    record.add_argument("--below", type=int, metavar="PID", help=below)
     plot = commands.add_parser("plot", help="plots and summary.json of a folder of samples, or one per node")
     plot.set_defaults(run=_plot)
     plot.add_argument("dir", type=Path, metavar="DIR")
@@ -42,7 +44,7 @@ def _plot(arguments: argparse.Namespace) -> None:
 def _record(arguments: argparse.Namespace) -> None:
     from harness.monitor.record import record
 
-    record(arguments.out, arguments.hz, arguments.pid, arguments.name)
+    record(arguments.out, arguments.hz, arguments.pid, arguments.name, arguments.below)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -15,6 +15,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
+from harness.monitor.gaps import Points, pieces
 from harness.monitor.samples import Recording, Series, read, replace_json, replace_whole
 from harness.monitor.summary import SUMMARY_FILE, DeviceSummary, NodeSummary, summarize
 
@@ -25,7 +26,6 @@ _GIB = 2**30
 _FEW_POINTS = 60  # up to this number each sample has a dot, so that a short run shows its samples
 _MANY_POINTS = 300  # from this number neighbours are drawn as one point, so that noise does not hide lines
 
-Points = list[tuple[int, float]]
 Label = Callable[[Series, DeviceSummary], str]
 
 
@@ -47,7 +47,7 @@ class Panel:
     def draw_devices(self, column: str, label: Label, scale: float = 1, peaks: bool = False) -> bool:
         """A line per device that has `column`; whether any has. Long lines show means or peaks."""
         for device, numbers in zip(self.recording.devices, self.summary.devices, strict=True):
-            points = thin(device.points(column), max if peaks else fmean)
+            points = thinned(device, column, max if peaks else fmean)
             color = _COLORS[device.index % len(_COLORS)]
             self._line(points, scale, label=label(device, numbers), color=color, alpha=0.85)
         self.axes.set_xlabel(f"time since the monitor's start ({self._unit}){self._thinning(peaks)}")
@@ -56,7 +56,7 @@ class Panel:
     def draw_machine(self, column: str, scale: float = 1, peaks: bool = False) -> None:
         """A dashed line for the whole machine, if the source has its numbers."""
         for device in self.recording.devices:
-            points = thin(device.points(column), max if peaks else fmean)
+            points = thinned(device, column, max if peaks else fmean)
             self._line(points, scale, label="whole machine", color=_GREY, linestyle="--", zorder=1)
 
     def _thinning(self, peaks: bool) -> str:
@@ -87,9 +87,19 @@ def bucket_size(count: int) -> int:
     return max(1, math.ceil(count / _MANY_POINTS))
 
 
-def thin(points: Points, together: Callable[[list[float]], float]) -> Points:
-    """At most _MANY_POINTS (unix_ns, value): the first time of neighbours, and `together` of their values."""
-    size = bucket_size(len(points))
+def thinned(device: Series, column: str, together: Callable[[list[float]], float]) -> Points:
+    """As `thin`, with a point without a value in each gap, so that no line bridges it."""
+    points = device.points(column)
+    found: Points = []
+    for piece in pieces(points, device.gaps):
+        found += [(piece[0][0] - 1, math.nan)] if found else []
+        found += thin(piece, together, bucket_size(len(points)))
+    return found
+
+
+def thin(points: Points, together: Callable[[list[float]], float], size: int | None = None) -> Points:
+    """At most _MANY_POINTS (unix_ns, value): the first time of `size` neighbours, and `together` of their values."""
+    size = size or bucket_size(len(points))
     buckets = (points[i : i + size] for i in range(0, len(points), size))
     return [(bucket[0][0], together([value for _, value in bucket])) for bucket in buckets]
 
@@ -116,7 +126,8 @@ def _draw(path: Path, draw: Draw, recording: Recording, summary: NodeSummary) ->
     figure = Figure(figsize=(10, 4.5), dpi=120, layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
-    axes.set_title(f"{draw(Panel(axes, recording, summary))} · {recording.host}", loc="left")
+    gaps = f" · no samples for {summary.gaps_ns / 1e9:.1f} s of it" if summary.gaps_ns else ""
+    axes.set_title(f"{draw(Panel(axes, recording, summary))} · {recording.host}{gaps}", loc="left")
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(True, alpha=0.3)
     if axes.lines:

@@ -20,14 +20,14 @@ _SCAN_SHARE = 1 / 250
 _LONGEST_BETWEEN_SCANS_S = 10.0
 
 
-def find_processes(pids: Sequence[int]) -> list[psutil.Process]:
-    """Processes with these ids. Raises MonitorError: one of them does not exist."""
+def find_processes(pids: Sequence[int], flag: str = "--pid") -> list[psutil.Process]:
+    """Processes with these ids, which `flag` gave. Raises MonitorError: one of them does not exist."""
     found = []
     for pid in pids:
         try:
             found.append(psutil.Process(pid))
         except (psutil.NoSuchProcess, psutil.AccessDenied, OverflowError, ValueError) as error:
-            raise MonitorError(f"--pid {pid}: there is no such process") from error
+            raise MonitorError(f"{flag} {pid}: there is no such process") from error
     return found
 
 
@@ -40,13 +40,21 @@ def is_alive(process: psutil.Process) -> bool:
 
 
 class ProcessTree:
-    """The job's processes: all below the roots and, on request, the roots; never this process."""
+    """The job's processes: all below the roots and, on request, the roots; never this process, nor those left out."""
 
-    def __init__(self, roots: Sequence[psutil.Process], with_roots: bool) -> None:
+    def __init__(
+        self, roots: Sequence[psutil.Process], with_roots: bool, left_out: Iterable[int] = ()
+    ) -> None:
         self._roots = roots
+        self._left_out = {os.getpid(), *left_out}
         self._with_roots = with_roots
         self._members: set[psutil.Process] = set()
         self._next_scan_s = 0.0
+
+    @property
+    def root_pids(self) -> list[int]:
+        """The ids of the roots."""
+        return [root.pid for root in self._roots]
 
     def members(self) -> set[psutil.Process]:
         """The processes found by the last scan. New ones may appear late on machines with a long process table."""
@@ -64,7 +72,7 @@ class ProcessTree:
                 found.update(root.children(recursive=True))
             except psutil.NoSuchProcess:
                 continue  # it has ended; its children are below another root or are no longer the job's
-        return {process for process in found if process.pid != os.getpid()}
+        return {process for process in found if process.pid not in self._left_out}
 
 
 class ProcessSource:

@@ -14,10 +14,12 @@ class _Package:
         self._counter = folder / "energy_uj"
         self._range_uj = int((folder / "max_energy_range_uj").read_text())
         self._last_uj = int(self._counter.read_text())
-        self._total_uj = 0
+        self._total_uj = (
+            self._last_uj
+        )  # as the counter says: so a monitor that is started again goes on from it
 
     def advance(self) -> int:
-        """Microjoules since this object was made."""
+        """Microjoules since the counter last began at 0 before this object was made."""
         now_uj = int(self._counter.read_text())
         step_uj = now_uj - self._last_uj
         self._total_uj += step_uj if step_uj >= 0 else step_uj + self._range_uj
@@ -32,7 +34,7 @@ class Rapl:
         self._packages = packages
 
     def energy_joules(self) -> float | None:
-        """Joules since the start, or None if a counter cannot be read any more."""
+        """Joules since some moment before the start, or None if a counter cannot be read any more."""
         try:
             return sum(package.advance() for package in self._packages) / 1e6
         except (OSError, ValueError):

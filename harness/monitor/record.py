@@ -16,13 +16,12 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from harness.monitor.errors import MonitorError
 from harness.monitor.nvml import open_nvml
 from harness.monitor.processes import ProcessSource, ProcessTree, find_processes, is_alive
 from harness.monitor.rapl import open_rapl
-from harness.monitor.samples import LEADING_COLUMNS, META_FILE, META_SCHEMA, SAMPLES_FILE, replace_json
+from harness.monitor.restart import begin_or_go_on
+from harness.monitor.samples import ENDED, LEADING_COLUMNS, META_FILE, META_SCHEMA, SAMPLES_FILE, replace_json
 from harness.monitor.source import SampleValue, Source
 
 HZ_RANGE = (0.01, 10.0)  # harness/experiment/base.py has the same range
@@ -86,13 +85,15 @@ def _cell(value: SampleValue) -> str:
     return str(value) if isinstance(value, int) else f"{value:.3f}"
 
 
-def _watch(pids: Sequence[int]) -> tuple[list[psutil.Process], Callable[[], bool]]:
-    """The roots of the job's processes, and a function that says whether any of them still runs."""
-    if pids:
-        roots = find_processes(pids)
-        return roots, lambda: any(map(is_alive, roots))
+def _watch(pids: Sequence[int], below: int | None) -> tuple[ProcessTree, Callable[[], bool]]:
+    """The job's processes, and a function that says whether any of their roots still runs."""
     parent = os.getppid()
-    return find_processes([parent]), lambda: os.getppid() == parent
+    roots = find_processes(pids) if pids else find_processes([parent if below is None else below], "--below")
+    if pids or below is not None:
+        # Between `below` and this process stands whoever starts it again.
+        tree = ProcessTree(roots, with_roots=bool(pids), left_out=() if pids else (parent,))
+        return tree, lambda: any(map(is_alive, roots))
+    return ProcessTree(roots, with_roots=False), lambda: os.getppid() == parent
 
 
 def _check_hz(hz: float) -> float:
@@ -102,11 +103,13 @@ def _check_hz(hz: float) -> float:
     return hz
 
 
-def record(out: Path, hz: float = 1.0, pids: Sequence[int] = (), name: str | None = None) -> None:
+def record(
+    out: Path, hz: float = 1.0, pids: Sequence[int] = (), name: str | None = None, below: int | None = None
+) -> None:
     """Sample this node into `out` until a signal comes or the watched processes have ended.
 
-    These are the trees below `pids`, or without `pids` the parent's other descendants. `name` is shown in place
-    of the host's name.
+    These are the trees below `pids`, or without `pids` the other descendants of `below`, or of the parent. `name` is
+    shown in place of the host's name. A folder with samples of the same devices gets more of them.
 
     Raises:
         MonitorError: the request is wrong.
@@ -114,30 +117,28 @@ def record(out: Path, hz: float = 1.0, pids: Sequence[int] = (), name: str | Non
     """
     period_s = 1 / _check_hz(hz)
     stopper = Stopper()
-    roots, going_on = _watch(pids)
-    source: Source = open_nvml() or ProcessSource(ProcessTree(roots, with_roots=bool(pids)), open_rapl())
+    tree, going_on = _watch(pids, below)
+    source: Source = open_nvml() or ProcessSource(tree, open_rapl())
     out.mkdir(parents=True, exist_ok=True)
     samples = SampleFile(out / SAMPLES_FILE, source.columns)
-    start_s, start_unix_ns = time.monotonic(), time.time_ns()
-    meta: dict[str, Any] = {
+    about: dict[str, Any] = {
         "schema": META_SCHEMA,
         "host": name or platform.node(),
         "source": source.kind,
         **source.describe(),
         "period_ns": round(period_s * 1e9),
-        "started_unix_ns": start_unix_ns,
-        "watched_pids": [root.pid for root in roots],
+        "watched_pids": tree.root_pids,
         "monitor_pid": os.getpid(),
     }
+    indices = [int(device["index"]) for device in about["devices"]]
+    meta, clock = begin_or_go_on(out / META_FILE, about)
     replace_json(out / META_FILE, meta)
-    indices = [int(device["index"]) for device in meta["devices"]]
 
     def take() -> None:
-        # Wall clock at the start plus monotonic time, so that a change of the clock cannot reorder the samples.
-        unix_ns = start_unix_ns + round((time.monotonic() - start_s) * 1e9)
-        samples.append(unix_ns, indices, source.sample())
+        samples.append(clock.unix_ns(), indices, source.sample())
 
-    _sample_on_schedule(take, start_s, period_s, stopper, going_on)
+    _sample_on_schedule(take, time.monotonic(), period_s, stopper, going_on)
+    replace_json(out / META_FILE, {**meta, ENDED: clock.unix_ns()})
 
 
 def _sample_on_schedule(

@@ -7,30 +7,36 @@ import json
 import math
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from harness.common.small_file import SmallFileError, read_lines, read_small_json, why_unread
 from harness.monitor.errors import MonitorError
+from harness.monitor.gaps import Gap, find_gaps
 
 SAMPLES_FILE = "samples.csv"
 META_FILE = "meta.json"
 META_SCHEMA = 1
 LEADING_COLUMNS = ("unix_ns", "device")
+STARTS, ENDED = "starts_unix_ns", "ended_unix_ns"  # of META_FILE: each start of a monitor, and an end as asked
 _MOST = 1 << 63
 _MOST_LINE_BYTES = 1 << 16  # a node of 16 GPUs has lines of some 100 bytes
 
 
 @dataclass(frozen=True)
 class Series:
-    """One device. Each of `columns` has one float per entry of `unix_ns`, NaN where the value is unknown."""
+    """One device. Each of `columns` has one float per entry of `unix_ns`, NaN where the value is unknown.
+
+    gaps: where the recording, of all devices, has no samples.
+    """
 
     index: int
     name: str
     memory_total_bytes: int | None
     unix_ns: list[int] = field(default_factory=list)
     columns: dict[str, list[float]] = field(default_factory=dict)
+    gaps: tuple[Gap, ...] = ()
 
     def points(self, column: str) -> list[tuple[int, float]]:
         """(unix_ns, value) where the value is known; empty if the source does not have the column."""
@@ -49,6 +55,17 @@ class Recording:
     devices: tuple[Series, ...]
     meta: dict[str, Any]
     damaged_rows: int
+    gaps: tuple[Gap, ...] = ()
+
+    @property
+    def starts(self) -> list[int]:
+        """When the monitor was started, unix nanoseconds; empty in a recording that does not say."""
+        return _starts(self.meta)
+
+    @property
+    def died(self) -> bool:
+        """Whether the monitor never said that it ended; False in a recording that would not say."""
+        return bool(self.starts) and ENDED not in self.meta
 
     @property
     def span_ns(self) -> tuple[int, int]:
@@ -78,7 +95,7 @@ def find(folder: Path) -> list[Path]:
 
 def read(folder: Path) -> Recording:
     """The node's samples in `folder`. Raises MonitorError: one of its files cannot be read."""
-    meta = _read_meta(folder / META_FILE)
+    meta = read_meta(folder / META_FILE)
     try:
         devices = tuple(map(_series, meta["devices"]))
         host, source, period_ns = str(meta["host"]), str(meta["source"]), int(meta["period_ns"])
@@ -87,7 +104,15 @@ def read(folder: Path) -> Recording:
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise MonitorError(f"{folder / META_FILE} is not a monitor's description: {error!r}") from error
     damaged = _read_samples(folder / SAMPLES_FILE, {device.index: device for device in devices})
-    return Recording(folder, host, source, period_ns, devices, meta, damaged)
+    moments = sorted({moment for device in devices for moment in device.unix_ns})
+    gaps = find_gaps(moments, _starts(meta), period_ns)
+    devices = tuple(replace(device, gaps=gaps) for device in devices)
+    return Recording(folder, host, source, period_ns, devices, meta, damaged, gaps)
+
+
+def _starts(meta: dict[str, Any]) -> list[int]:
+    found = meta.get(STARTS)
+    return [each for each in found if isinstance(each, int)] if isinstance(found, list) else []
 
 
 def _series(device: dict[str, Any]) -> Series:
@@ -97,7 +122,8 @@ def _series(device: dict[str, Any]) -> Series:
     return Series(int(device["index"]), str(device["name"]), size)
 
 
-def _read_meta(path: Path) -> dict[str, Any]:
+def read_meta(path: Path) -> dict[str, Any]:
+    """A monitor's description. Raises MonitorError: it is missing or none."""
     try:
         meta = read_small_json(path)
     except (OSError, SmallFileError) as error:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import NamedTuple
 
+from harness.monitor.gaps import Points, pieces
 from harness.monitor.samples import Recording, Series
 
 SUMMARY_FILE = "summary.json"
@@ -27,6 +29,7 @@ class DeviceSummary:
     max_power_watts: float | None
     energy_joules: float | None
     energy_from: str | None  # counter | power
+    energy_lacks_ns: int  # of the recording: its gaps, but for those over which a counter ran on
 
 
 @dataclass(frozen=True)
@@ -40,6 +43,7 @@ class NodeSummary:
     period_ns: int
     duration_ns: int
     samples: int
+    gaps_ns: int  # without samples between the first and the last
     damaged_rows: int
     energy_joules: float | None
     devices: tuple[DeviceSummary, ...]
@@ -55,27 +59,47 @@ def integrate(points: Sequence[tuple[int, float]]) -> float:
     return sum((first + last) / 2 * (end_ns - start_ns) / 1e9 for (start_ns, first), (end_ns, last) in pairs)
 
 
-def counter(device: Series) -> list[tuple[int, float]]:
-    """(unix_ns, joules) of the device's energy counter; empty if there is no counter, or it ran backwards
-    (the driver was loaded again)."""
-    points = device.points("energy_joules")
-    runs_on = all(before <= after for (_, before), (_, after) in pairwise(points))
-    return points if len(points) > 1 and runs_on else []
+def counted(device: Series) -> list[Points]:
+    """(unix_ns, joules) of the device's energy counter, in pieces: it may have begun again in a gap. Empty if there is
+    no counter, or it ran backwards elsewhere (the driver was loaded again)."""
+    found: list[Points] = []
+    for piece in pieces(device.points("energy_joules"), device.gaps):
+        if any(before > after for (_, before), (_, after) in pairwise(piece)):
+            return []
+        if found and found[-1][-1][1] <= piece[0][1]:
+            found[-1] = found[-1] + piece
+        else:
+            found.append(piece)
+    return found if any(len(piece) > 1 for piece in found) else []
 
 
-def measure_energy(device: Series) -> tuple[float | None, str | None]:
-    """Joules between the first and the last sample, and their source: the device's counter, else integrated power."""
-    if counted := counter(device):
-        return counted[-1][1] - counted[0][1], "counter"
-    power = device.points("power_watts")
-    return (integrate(power), "power") if len(power) > 1 else (None, None)
+class Energy(NamedTuple):
+    """Joules of a device, where they come from (`counter` or `power`), and the nanoseconds that they leave out."""
+
+    joules: float | None
+    source: str | None
+    lacks_ns: int
+
+
+def measure_energy(device: Series) -> Energy:
+    """From the first to the last sample: by the device's counter, else integrated power; nothing for a gap."""
+    if metered := counted(device):
+        return Energy(sum(piece[-1][1] - piece[0][1] for piece in metered), "counter", _between(metered))
+    power = pieces(device.points("power_watts"), device.gaps)
+    if sum(map(len, power)) < 2:
+        return Energy(None, None, 0)
+    return Energy(sum(map(integrate, power)), "power", _between(power))
+
+
+def _between(parts: Sequence[Points]) -> int:
+    return sum(after[0][0] - before[-1][0] for before, after in pairwise(parts))
 
 
 def _summarize_device(device: Series) -> DeviceSummary:
     memory = [value for _, value in device.points("memory_used_bytes")]
     utilization = [value for _, value in device.points("utilization_percent")]
     power = [value for _, value in device.points("power_watts")]
-    energy_joules, energy_from = measure_energy(device)
+    energy = measure_energy(device)
     return DeviceSummary(
         device=device.index,
         name=device.name,
@@ -86,8 +110,9 @@ def _summarize_device(device: Series) -> DeviceSummary:
         max_utilization_percent=max(utilization, default=None),
         mean_power_watts=_mean(power),
         max_power_watts=max(power, default=None),
-        energy_joules=energy_joules,
-        energy_from=energy_from,
+        energy_joules=energy.joules,
+        energy_from=energy.source,
+        energy_lacks_ns=energy.lacks_ns,
     )
 
 
@@ -104,6 +129,7 @@ def summarize(recording: Recording) -> NodeSummary:
         period_ns=recording.period_ns,
         duration_ns=last_ns - first_ns,
         samples=max((device.samples for device in devices), default=0),
+        gaps_ns=sum(end_ns - start_ns for start_ns, end_ns in recording.gaps),
         damaged_rows=recording.damaged_rows,
         energy_joules=sum(joules) if joules else None,
         devices=devices,

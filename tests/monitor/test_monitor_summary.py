@@ -124,12 +124,12 @@ def powercap(tmp_path: Path) -> Path:
 
 def test_rapl_counts_each_package_once_and_survives_its_counters_wrap(powercap: Path) -> None:
     rapl = open_rapl(powercap)
-    assert rapl
+    assert rapl and rapl.energy_joules() == 18.0
     (powercap / "intel-rapl:0/energy_uj").write_text("9500000")
-    assert rapl.energy_joules() == 0.5
+    assert rapl.energy_joules() == 18.5
     (powercap / "intel-rapl:0/energy_uj").write_text("500000")
     (powercap / "intel-rapl:1/energy_uj").write_text("9250000")
-    assert rapl.energy_joules() == 1.75
+    assert rapl.energy_joules() == 19.75
 
 
 def test_rapl_that_may_not_be_read_is_not_there(powercap: Path) -> None:

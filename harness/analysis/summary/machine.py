@@ -114,6 +114,7 @@ class MonitorDevice(SummaryPart):
     name: str
     samples: int
     duration_ns: int
+    gaps_ns: int = 0
     mean_utilization_percent: float | None = None
     peak_memory_bytes: int | None = None
     memory_total_bytes: int | None = None

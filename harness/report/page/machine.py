@@ -9,8 +9,9 @@ from typing import Any
 
 from harness.analysis.summary import Summary
 from harness.format.format import amount
+from harness.monitor.gaps import pieces
 from harness.monitor.samples import Recording, Series
-from harness.monitor.summary import counter, integrate
+from harness.monitor.summary import counted, integrate
 from harness.report.elements import Figure, Section, table
 from harness.report.page.inputs import Inputs, StepRecord
 from harness.report.palette import COMPUTE, IDLE, of_series
@@ -43,7 +44,7 @@ def _node(recording: Recording, inputs: Inputs) -> Iterable[Figure]:
             continue
         if column != "power_watts":
             data += _whole_machine(recording, column, scale)
-        values = [v for trace in data for v in trace["y"]]
+        values = [v for trace in data for v in trace["y"] if v is not None]
         words = f"{title[0].upper()}{title[1:]} on node {recording.host}: from {min(values):.3g} to {max(values):.3g}."
         y = plotly_json.axis(title, rangemode="tozero")
         axes = plotly_json.layout("time since the monitor's start (s)", y, shapes=_window(recording, inputs))
@@ -51,12 +52,13 @@ def _node(recording: Recording, inputs: Inputs) -> Iterable[Figure]:
 
 
 def _line(recording: Recording, device: Series, column: str, scale: float) -> dict[str, Any] | None:
-    points = _thin(device.points(column))
+    points = _thinned(device, column)
     if not points:
         return None
     x = [round((at - recording.span_ns[0]) / 1e9, 2) for at, _ in points]
+    y = [None if value is None else round(value / scale, 3) for _, value in points]
     name = f"GPU {device.index}" if recording.source == "nvml" else device.name
-    return plotly_json.line(name, x, [round(v / scale, 3) for _, v in points], of_series(device.index))
+    return plotly_json.line(name, x, y, of_series(device.index))
 
 
 def _whole_machine(recording: Recording, column: str, scale: float) -> list[dict[str, Any]]:
@@ -66,13 +68,16 @@ def _whole_machine(recording: Recording, column: str, scale: float) -> list[dict
     return [line | style for line in lines if line is not None]
 
 
-def _thin(points: Sequence[tuple[int, float]]) -> list[tuple[int, float]]:
-    """At most _MOST_POINTS: the means of neighbours."""
-    size = -(-len(points) // _MOST_POINTS)
-    if size <= 1:
-        return list(points)
-    chunks = [points[i : i + size] for i in range(0, len(points), size)]
-    return [(chunk[0][0], fmean(v for _, v in chunk)) for chunk in chunks]
+def _thinned(device: Series, column: str) -> list[tuple[int, float | None]]:
+    """At most about _MOST_POINTS: the means of neighbours; in each gap one without a value, which ends the line."""
+    points = device.points(column)
+    size = max(1, -(-len(points) // _MOST_POINTS))
+    found: list[tuple[int, float | None]] = []
+    for piece in pieces(points, device.gaps):
+        found += [(piece[0][0] - 1, None)] if found else []
+        chunks = [piece[i : i + size] for i in range(0, len(piece), size)]
+        found += [(chunk[0][0], fmean(v for _, v in chunk)) for chunk in chunks]
+    return found
 
 
 def _window(recording: Recording, inputs: Inputs) -> list[dict[str, Any]]:
@@ -108,16 +113,22 @@ def _energy(inputs: Inputs) -> list[Any]:
 def energy_within(device: Series, start_ns: int, end_ns: int) -> float | None:
     """Joules between two moments: differences of the device's counter, else power integrated by trapezoids.
 
-    Both are straight lines between samples. None when the samples do not cover the whole time.
+    Both are straight lines between samples. None when the samples do not cover the whole time: over a gap, only a
+    counter that ran on is known, and only when the gap is over.
     """
-    counted = counter(device)
-    points = counted or device.points("power_watts")
-    first, last = _at(points, start_ns), _at(points, end_ns)
-    if first is None or last is None:
+    if any(before < moment < after for before, after in device.gaps for moment in (start_ns, end_ns)):
         return None
-    if counted:
-        return last - first
-    return integrate([(start_ns, first), *(p for p in points if start_ns < p[0] < end_ns), (end_ns, last)])
+    metered = counted(device)
+    for points in metered or pieces(device.points("power_watts"), device.gaps):
+        first, last = _at(points, start_ns), _at(points, end_ns)
+        if first is None or last is None:
+            continue
+        if metered:
+            return last - first
+        return integrate(
+            [(start_ns, first), *(p for p in points if start_ns < p[0] < end_ns), (end_ns, last)]
+        )
+    return None
 
 
 def _at(points: Sequence[tuple[int, float]], moment_ns: int) -> float | None:

@@ -1,0 +1,279 @@
+"""A monitor that died and was started again: its samples go on in the same file, and nothing is made up for the gap."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from harness.monitor.errors import MonitorError
+from harness.monitor.gaps import find_gaps, pieces
+from harness.monitor.plot import thinned
+from harness.monitor.restart import begin_or_go_on
+from harness.monitor.samples import read
+from harness.monitor.summary import summarize
+from tests.monitor.conftest import START_UNIX_NS
+from tests.monitor.test_monitor_record import Start, start_workload, wait_for_samples
+
+S = 10**9
+GPU = [{"index": 0, "uuid": "GPU-a"}, {"index": 1, "uuid": "GPU-b"}]
+
+
+def test_killed_and_started_again_it_goes_on_in_the_same_file_and_the_gap_is_seen(
+    tmp_path: Path, start: Start
+) -> None:
+    folder = tmp_path / "node1"
+    first = start("record", "--out", folder, "--hz", "10")
+    wait_for_samples(folder, 3)
+    first.kill()
+    first.wait(10)
+    whole = len(read(folder).devices[0].unix_ns)
+    assert read(folder).died
+    second = start("record", "--out", folder, "--hz", "10")
+    wait_for_samples(folder, whole + 3)
+    second.terminate()
+    assert second.wait(10) == 0
+    recording = read(folder)
+    moments = recording.devices[0].unix_ns
+    assert moments == sorted(moments) and len(moments) >= whole + 3
+    assert not recording.died and len(recording.starts) == 2
+    assert recording.gaps == ((moments[whole - 1], moments[whole]),)
+    assert recording.starts[0] <= moments[0] and moments[whole - 1] < recording.starts[1] <= moments[whole]
+
+
+def test_it_sees_what_is_below_a_process_but_not_who_starts_it_again(tmp_path: Path, start: Start) -> None:
+    workload = "import time; print(1, flush=True); time.sleep(60)"
+    code = f"""
+        {sys.executable} -c '{workload}' &
+        (trap : TERM; {sys.executable} -m harness.monitor record --below $$ --out '{tmp_path}' --hz 10; true) &
+        wait %1
+    """
+    shell = start("-c", code, program=("bash",))
+    wait_for_samples(tmp_path, 4)
+    assert {count for _, count in read(tmp_path).devices[0].points("processes")} == {1.0}
+    started = psutil.Process(shell.pid).children()
+    shell.kill()
+    for process in started:
+        if "time.sleep(60)" in " ".join(process.cmdline()[:3]):
+            process.kill()
+    for _ in range(500):
+        if not read(tmp_path).died:
+            return
+        time.sleep(0.02)
+    raise AssertionError("the monitor outlived what it watched by ten seconds")
+
+
+def test_there_is_no_such_process_to_look_below(tmp_path: Path, start: Start) -> None:
+    monitor = start("record", "--out", tmp_path / "m", "--below", 2**22 + 1)
+    _, errors = monitor.communicate(timeout=20)
+    assert (monitor.returncode, errors) == (2, f"monitor: --below {2**22 + 1}: there is no such process\n")
+
+
+# ---- the description
+
+
+def described(folder: Path, devices: Sequence[dict[str, Any]] = GPU, **more: object) -> Path:
+    path = folder / "meta.json"
+    meta, _ = begin_or_go_on(path, {"schema": 1, "devices": [dict(each) for each in devices]})
+    path.write_text(json.dumps({**meta, **more}))
+    return path
+
+
+def test_a_wall_clock_that_was_set_back_meanwhile_reorders_no_sample(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = described(tmp_path)
+    before = json.loads(path.read_text())["starts_unix_ns"][-1]
+    monkeypatch.setattr("time.time_ns", lambda: before - 3600 * S)
+    meta, clock = begin_or_go_on(path, {"devices": GPU})
+    assert meta["starts_unix_ns"][0] == before < meta["starts_unix_ns"][1] <= clock.unix_ns()
+
+
+def test_on_another_boot_the_clock_begins_anew(tmp_path: Path) -> None:
+    _, clock = begin_or_go_on(
+        described(tmp_path, boot="another", started_monotonic_ns=10**18), {"devices": GPU}
+    )
+    assert abs(clock.unix_ns() - time.time_ns()) < 3600 * S
+
+
+def test_an_end_that_was_said_does_not_hold_for_what_follows(tmp_path: Path) -> None:
+    meta, _ = begin_or_go_on(described(tmp_path, ended_unix_ns=1), {"devices": GPU})
+    assert "ended_unix_ns" not in meta
+
+
+@pytest.mark.parametrize(
+    "content", ["", "{", "[]", '{"schema": 1}', '{"schema": 1, "starts_unix_ns": 3, "devices": 4}']
+)
+def test_a_description_that_was_cut_off_or_is_older_is_begun_anew(tmp_path: Path, content: str) -> None:
+    (tmp_path / "meta.json").write_text(content)
+    meta, _ = begin_or_go_on(tmp_path / "meta.json", {"devices": GPU})
+    assert len(meta["starts_unix_ns"]) == 1
+    assert meta["devices"] == GPU
+
+
+def test_a_device_that_fell_off_the_bus_keeps_its_samples(tmp_path: Path) -> None:
+    meta, _ = begin_or_go_on(described(tmp_path), {"devices": GPU[:1]})
+    assert meta["devices"] == GPU
+
+
+def test_another_device_under_the_same_number_is_refused(tmp_path: Path) -> None:
+    moved = [{"index": 0, "uuid": "GPU-b"}]
+    with pytest.raises(
+        MonitorError, match=r"samples of another device 0 \(GPU-a, not GPU-b\): choose another --out"
+    ):
+        begin_or_go_on(described(tmp_path), {"devices": moved})
+
+
+# ---- numbers and pictures
+
+
+@pytest.mark.parametrize(
+    ("moments", "starts", "gaps"),
+    [
+        ([0, 1, 2, 3], [0], []),
+        ([0, 1, 2, 3], [], []),
+        ([0, 1, 5, 6], [0], []),  # a busy machine
+        ([0, 1, 12, 13], [0], [(1, 12)]),  # nothing is so busy
+        ([0, 1, 5, 6], [0, 4], [(1, 5)]),
+        ([0, 1, 2, 3], [0, 2], [(1, 2)]),
+        ([0, 1], [0, 4], []),  # it was started again, and died before a sample
+        ([4, 5], [0, 4], []),  # it died before its first sample
+        ([0, 9, 30], [0, 5, 20], [(0, 9), (9, 30)]),
+        ([], [0], []),
+    ],
+)
+def test_a_gap_is_where_the_monitor_was_started_again_or_long_silent(
+    moments: list[int], starts: list[int], gaps: list[tuple[int, int]]
+) -> None:
+    found = find_gaps([m * S for m in moments], [s * S for s in starts], S)
+    assert found == tuple((a * S, b * S) for a, b in gaps)
+
+
+def test_points_are_parted_at_each_gap() -> None:
+    points = [(at, float(at)) for at in (0, 1, 5, 6, 9)]
+    assert [[at for at, _ in piece] for piece in pieces(points, [(1, 5), (6, 9)])] == [[0, 1], [5, 6], [9]]
+    assert pieces([], [(1, 5)]) == []
+
+
+def again_after(write: Callable[..., Path], columns: list[str], rows: list[list[float]], second: int) -> Path:
+    """A recording with a row per second, started again before the row of `second`."""
+    starts = [START_UNIX_NS, START_UNIX_NS + second * S - 1]
+    return write(columns, rows, starts_unix_ns=starts)
+
+
+@pytest.mark.parametrize(
+    ("columns", "rows", "joules", "lacks_s"),
+    [
+        (
+            ["power_watts"],
+            [[100], [100], [900], [100]],
+            100 + 500,
+            1,
+        ),  # a trapezoid over the gap would add 500
+        (["power_watts"], [[100], [None], [None], [100]], 0, 3),
+        (["energy_joules"], [[5000], [5100], [5900], [6000]], 1000, 0),  # the counter of the board ran on
+        (["energy_joules"], [[5000], [5100], [0], [100]], 200, 1),  # it began again
+        (["energy_joules", "power_watts"], [[5000, 1], [4000, 1], [0, 1], [1, 1]], 2, 1),  # it is broken
+    ],
+)
+def test_energy_is_not_made_up_for_a_gap(
+    write_samples: Callable[..., Path],
+    columns: list[str],
+    rows: list[list[float]],
+    joules: float,
+    lacks_s: int,
+) -> None:
+    numbers = summarize(read(again_after(write_samples, columns, rows, 2)))
+    device = numbers.devices[0]
+    assert (device.energy_joules, device.energy_lacks_ns, numbers.gaps_ns) == (joules, lacks_s * S, S)
+
+
+def test_no_line_of_a_picture_bridges_a_gap(write_samples: Callable[..., Path]) -> None:
+    folder = again_after(write_samples, ["power_watts"], [[float(i)] for i in range(900)], 450)
+    device = read(folder).devices[0]
+    values = [value for _, value in thinned(device, "power_watts", max)]
+    (blank,) = (place for place, value in enumerate(values) if math.isnan(value))
+    assert (values[blank - 1], values[blank + 1], len(values)) == (449.0, 452.0, 301)
+
+
+# ---- the job's script, which starts it again
+
+
+def watching(site: str = "local") -> str:
+    """The function of the script that starts the monitor."""
+    from harness.experiment.exercises import DDP
+    from harness.launch.submit import prepare, script_of
+    from harness.site.site import load_site
+
+    text = script_of(prepare(DDP(gpus_per_node=1), load_site(site)).job)
+    begin = text.index("  watch() {")
+    return text[begin : text.index("\n  }\n", begin) + 5]
+
+
+ONCE = "warning: node1: the monitor ended with status {} at T; it is started again once"
+AGAIN = ONCE.replace("started again once", "not started again: samples are missing from now on")
+LATER = "(($(wc -l <starts) > 1)) && exit 0; kill -KILL $$"
+FATES: dict[str, tuple[str, int, list[str]]] = {
+    "it ends as asked": ("exit 0", 1, []),
+    "it dies once": (LATER, 2, [ONCE.format(137)]),
+    "it dies twice": ("kill -KILL $$", 2, [ONCE.format(137), AGAIN.format(137)]),
+    "it cannot start": ("exit 2", 2, [ONCE.format(2), AGAIN.format(2)]),
+}
+
+
+@pytest.mark.parametrize(("fate", "starts", "said"), FATES.values(), ids=FATES)
+def test_the_script_starts_it_again_once_and_says_so(
+    tmp_path: Path, fate: str, starts: int, said: list[str]
+) -> None:
+    done = watched(tmp_path, fate, "watch & monitor=$!; wait $monitor; echo ended $?")
+    assert (tmp_path / "starts").read_text().count("\n") == starts
+    assert done.stdout == "ended 0\n"
+    assert re.sub(r"\d\d:\d\d:\d\d", "T", done.stderr).splitlines() == said
+
+
+@pytest.mark.parametrize(
+    "when", ["while [[ ! -s starts ]]; do sleep 0.01; done", ":"], ids=["late", "at once"]
+)
+def test_asked_to_stop_it_is_not_started_again(tmp_path: Path, when: str) -> None:
+    done = watched(
+        tmp_path, "trap 'exit 143' TERM; for i in {1..600}; do sleep 0.1; done; exit 1",
+        f"watch & monitor=$!; {when}; kill -TERM $monitor; wait $monitor; echo ended $?",
+    )  # fmt: skip
+    assert "ended" in done.stdout
+    assert "warning" not in done.stderr
+    assert not (tmp_path / "starts").exists() or (tmp_path / "starts").read_text().count("\n") == 1
+
+
+def watched(folder: Path, fate: str, then: str) -> subprocess.CompletedProcess[str]:
+    """What the script's function does with a monitor of this fate."""
+    monitor = folder / "python"
+    monitor.write_text(f"#!/bin/bash\ncd '{folder}'\necho \"$*\" >>starts\n{fate}\n")
+    monitor.chmod(0o755)
+    text = f"set -uo pipefail\nhost=node1 watched=node1 RUN_DIR='{folder}' HARNESS_PYTHON='{monitor}'\ncd '{folder}'\n"
+    return subprocess.run(
+        ["bash", "-c", f"{text}{watching()}\n{then}"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+
+
+def test_a_busy_process_is_still_seen_after_a_restart(tmp_path: Path, start: Start) -> None:
+    workload = start_workload(start, "print('ready', flush=True)\nwhile True: pass")
+    for count in (3, 7):
+        monitor = start("record", "--out", tmp_path, "--hz", "10", "--pid", workload.pid)
+        wait_for_samples(tmp_path, count)
+        monitor.kill()
+        monitor.wait(10)
+    shares = read(tmp_path).devices[0].points("utilization_percent")
+    assert all(0 <= share <= 110 for _, share in shares)  # not all that it worked before, in one sample
