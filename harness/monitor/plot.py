@@ -174,7 +174,10 @@ def _power(panel: Panel) -> str:
     panel.axes.set_ylim(bottom=0)
     panel.axes.set_ylabel("power (W)")
     device = "GPU" if panel.is_gpu else "CPU"
-    return f"{device} power, energy {format_energy(panel.summary.energy_joules)}"
+    lacks = any(numbers.energy_lacks_ns for numbers in panel.summary.devices)
+    return (
+        f"{device} power, energy {format_energy(panel.summary.energy_joules)}{' of the sampled time' * lacks}"
+    )
 
 
 def format_energy(joules: float | None) -> str:

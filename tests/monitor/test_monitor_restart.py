@@ -15,6 +15,7 @@ from typing import Any
 import psutil
 import pytest
 
+from harness.monitor import plot as plots
 from harness.monitor.errors import MonitorError
 from harness.monitor.gaps import find_gaps, pieces
 from harness.monitor.plot import thinned
@@ -22,6 +23,7 @@ from harness.monitor.restart import begin_or_go_on
 from harness.monitor.samples import read
 from harness.monitor.summary import summarize
 from tests.monitor.conftest import START_UNIX_NS
+from tests.monitor.test_monitor_plot import panel_of
 from tests.monitor.test_monitor_record import Start, start_workload, wait_for_samples
 
 S = 10**9
@@ -199,6 +201,7 @@ def test_energy_is_not_made_up_for_a_gap(
 
 def test_no_line_of_a_picture_bridges_a_gap(write_samples: Callable[..., Path]) -> None:
     folder = again_after(write_samples, ["power_watts"], [[float(i)] for i in range(900)], 450)
+    assert plots._power(panel_of(folder)).endswith(" of the sampled time")
     device = read(folder).devices[0]
     values = [value for _, value in thinned(device, "power_watts", max)]
     (blank,) = (place for place, value in enumerate(values) if math.isnan(value))

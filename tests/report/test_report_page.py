@@ -15,11 +15,11 @@ import pytest
 
 from harness.analysis.summary import Collective, Efficiency, RankTraining, Summary
 from harness.cli.main import main
-from harness.monitor.samples import Series
+from harness.monitor.samples import Recording, Series
 from harness.report.page.compose import MOST_ROWS, compose, figures, read_inputs, render_page, write_page
 from harness.report.page.inputs import Inputs
 from harness.report.page.links import links_of_run, links_of_site
-from harness.report.page.machine import energy_within
+from harness.report.page.machine import energy_within, machine_section
 from harness.report.palette import COMMUNICATION
 from harness.report.plots.png import write_pngs
 from tests.report.conftest import Made, Named
@@ -293,6 +293,40 @@ def test_energy_is_that_of_the_profiled_stretch_alone() -> None:
     assert energy_within(power, 0, 3 * 10**9) is None
     counter = Series(0, "GPU", None, [0, 10**9], {"energy_joules": [5.0, 25.0], "power_watts": [1.0, 1.0]})
     assert energy_within(counter, 0, 5 * 10**8) == pytest.approx(10)
+
+
+@pytest.mark.parametrize(
+    ("columns", "start_s", "end_s", "joules"),
+    [
+        ({"power_watts": [100.0] * 4}, 0, 5, None),  # the gap lies within
+        ({"power_watts": [100.0] * 4}, 4, 5, 100),
+        ({"power_watts": [100.0] * 4}, 2, 5, None),
+        ({"energy_joules": [0.0, 100.0, 900.0, 1000.0]}, 0, 5, 1000),  # the counter ran on
+        (
+            {"energy_joules": [0.0, 100.0, 900.0, 1000.0]},
+            2,
+            5,
+            None,
+        ),  # how much of it after two seconds is not known
+        ({"energy_joules": [500.0, 600.0, 0.0, 100.0]}, 0, 5, None),
+        ({"energy_joules": [500.0, 600.0, 0.0, 100.0]}, 4, 5, 100),
+    ],
+)
+def test_energy_of_the_profiled_stretch_is_not_made_up_for_a_gap(
+    columns: dict[str, list[float]], start_s: int, end_s: int, joules: float | None
+) -> None:
+    at = [0, 10**9, 4 * 10**9, 5 * 10**9]
+    device = Series(0, "GPU", None, at, columns, gaps=((10**9, 4 * 10**9),))
+    assert energy_within(device, start_s * 10**9, end_s * 10**9) == joules
+
+
+def test_no_line_of_the_monitor_bridges_a_gap() -> None:
+    at = [second * 10**9 for second in (0, 1, 8, 9)]
+    device = Series(0, "GPU", None, at, {"power_watts": [1.0, 2.0, 3.0, 4.0]}, gaps=((10**9, 8 * 10**9),))
+    recording = Recording(Path("node1"), "node1", "nvml", 10**9, (device,), {}, 0, device.gaps)
+    (figure,) = machine_section(Summary(), Inputs(monitors=[recording])).figures
+    assert figure.data[0]["y"] == [1.0, 2.0, None, 3.0, 4.0]
+    assert figure.caption.endswith("from 1 to 4.")
 
 
 def test_a_counter_that_runs_backwards_is_not_believed_within_the_profiled_stretch_either() -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.monitor.samples import read
 from tests.exercises.launching import trace_events
 from tests.slurm.slurm_cluster import wait_until
 from tests.slurm.slurm_door import ENDLESS, REPOSITORY, SHORT, TWO_NODES, Door, Submitted, submitted
@@ -316,14 +317,18 @@ def with_killed_monitors(door_accounting: Door) -> Submitted:
     return run
 
 
-def test_a_killed_monitor_changes_nothing_else(with_killed_monitors: Submitted) -> None:
+def test_a_killed_monitor_is_started_again_and_changes_nothing_else(with_killed_monitors: Submitted) -> None:
     run = with_killed_monitors
     assert run.read("status.json")["state"] == "completed"
     assert run.node_exits() == {"node1": 0, "node2": 0}
     assert [steps_in(run.path / "torch" / f"rank{rank}.json.gz") for rank in range(2)] == [3, 3]
     for node in NODES:
-        assert (run.path / "gpus-monitor" / node / "samples.csv").read_text().count("\n") >= 2
+        recording = read(run.path / "gpus-monitor" / node)
+        assert len(recording.starts) == 2 and not recording.died
+        assert recording.gaps[0][1] >= recording.starts[1], "no sample after the second start"
         assert (run.path / "gpus-monitor" / node / "memory.png").is_file()
+    said = (run.logs / "log.err").read_text()
+    assert said.count("the monitor ended with status 137") == said.count("; it is started again once") == 2
 
 
 def test_flags_before_and_after_the_two_dashes_reach_the_training(with_killed_monitors: Submitted) -> None:
