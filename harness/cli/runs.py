@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from harness.cli.options import JsonOption
+from harness.common.paths import PROGRAM
 from harness.run import FINAL, Run, find_run
 
 if TYPE_CHECKING:

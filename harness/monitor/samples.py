@@ -19,7 +19,10 @@ SAMPLES_FILE = "samples.csv"
 META_FILE = "meta.json"
 META_SCHEMA = 1
 LEADING_COLUMNS = ("unix_ns", "device")
-STARTS, ENDED = "starts_unix_ns", "ended_unix_ns"  # of META_FILE: each start of a monitor, and an end as asked
+STARTS, ENDED = (
+    "starts_unix_ns",
+    "ended_unix_ns",
+)  # of META_FILE: each start of a monitor, and an end as asked
 _MOST = 1 << 63
 _MOST_LINE_BYTES = 1 << 16  # a node of 16 GPUs has lines of some 100 bytes
 
