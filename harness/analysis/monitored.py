@@ -7,6 +7,7 @@ from datetime import datetime
 from pathlib import Path
 
 from harness.analysis.summary import Finding, MonitorDevice, RankTraining, Verdict
+from harness.common.printable import printable
 from harness.monitor.gaps import Gap
 from harness.monitor.samples import Recording
 from harness.monitor.summary import NodeSummary, summarize
@@ -64,9 +65,9 @@ def monitored_devices(recording: Recording, ends: Ends) -> Iterator[MonitorDevic
     for device in node.devices:
         known = whole and device.energy_joules is not None and not device.energy_lacks_ns
         yield MonitorDevice(
-            node=node.host,
+            node=printable(node.host),
             device=device.device,
-            name=device.name,
+            name=printable(device.name),
             samples=device.samples,
             duration_ns=node.duration_ns,
             gaps_ns=node.gaps_ns,

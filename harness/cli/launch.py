@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from harness.cli.command_line import BEHAVIOUR, LaunchLine, declared, read_line
 from harness.common.errors import RequestError
+from harness.common.printable import unguarded
 from harness.experiment.exercises import Experiment
 from harness.experiment.options import options_of
 from harness.experiment.parse import build_experiment
@@ -109,7 +110,9 @@ def go(experiment: Experiment, choice: SiteChoice, behaviour: Behaviour, command
     if behaviour.dry_run:
         warn([*warnings_of(job, os.environ), *forewarnings(job, os.environ)], behaviour)
         text = script_of(job)
-        sys.stdout.write(json.dumps(job.as_json(), indent=1) + "\n" if behaviour.json else text)
+        # A file gets the script to the character; a terminal is not steered by a folder's name.
+        out = sys.stdout if sys.stdout.isatty() else unguarded(sys.stdout)
+        out.write(json.dumps(job.as_json(), indent=1) + "\n" if behaviour.json else text)
         return 0
     require_training(job, os.environ)
     check(job, os.environ)  # before the plan: what cannot start gets its sentence alone

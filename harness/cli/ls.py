@@ -12,6 +12,7 @@ from harness.cli.options import JsonOption
 from harness.cli.screen import columns
 from harness.common.errors import WorkError
 from harness.common.paths import PROGRAM
+from harness.common.printable import printable
 from harness.launch.backends.protocol import Look
 from harness.run import FINAL, Run, all_runs, no_runs, runs_root, when
 
@@ -86,7 +87,8 @@ def _cells(row: dict[str, Any]) -> dict[str, str]:
 
     own_clock = "~" if row["step_traced"] is False else ""
     state = f"{row['own_word']}?" if row["own_word"] else row["state"]
-    return {**row, "state": state, "step": own_clock + duration(row["step_ns"])}
+    cells = {**row, "state": state, "step": own_clock + duration(row["step_ns"])}
+    return {name: printable(cells[name]) for name in HEAD}
 
 
 def _aligned(rows: list[dict[str, str]]) -> list[str]:

@@ -9,13 +9,16 @@ from __future__ import annotations
 import errno
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
-from typing import NoReturn
+from typing import NoReturn, TextIO, cast
 
 from harness.cli.commands import COMMANDS, run_command
-from harness.common.errors import HarnessError, nearest
+from harness.common.errors import HarnessError, RequestError, nearest
 from harness.common.inherited import leave_behind
 from harness.common.paths import IN_CHECKOUT, PROGRAM
+from harness.common.printable import NOT_UNICODE, Guarded, is_unicode, printable, unguarded
 
 # Refusals of a file system that a person can mend, with the exit code: 2 for a wrong name, 1 for a bad disk.
 REFUSALS = {
@@ -33,6 +36,22 @@ def program() -> NoReturn:
 
 def main(argv: list[str]) -> int:
     """Run one command line; returns the exit code: 0 done, 1 the work failed, 2 the request was wrong."""
+    with _guarded_output():
+        return _main(argv)
+
+
+@contextmanager
+def _guarded_output() -> Iterator[None]:
+    """Whatever a command prints, a name that others chose steers no terminal, and no character stops the command."""
+    streams = sys.stdout, sys.stderr
+    sys.stdout, sys.stderr = (cast(TextIO, Guarded(unguarded(each))) if each else each for each in streams)
+    try:
+        yield
+    finally:
+        sys.stdout, sys.stderr = streams
+
+
+def _main(argv: list[str]) -> int:
     code = 0
     for sentence in leave_behind(os.environ):
         if _launches(argv):
@@ -71,7 +90,18 @@ def _write_no_more() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
+def _refuse_other_than_unicode(argv: list[str]) -> None:
+    """Raises RequestError: a path that no file of a run could hold."""
+    for what, text in [
+        ("HARNESS_RUNS", os.environ.get("HARNESS_RUNS", "")),
+        *((word, word) for word in argv),
+    ]:
+        if not is_unicode(text):
+            raise RequestError(f"{printable(what)}: is a {NOT_UNICODE}")
+
+
 def _dispatch(argv: list[str]) -> int:
+    _refuse_other_than_unicode(argv)
     if not IN_CHECKOUT and _launches(argv):
         from harness.cli.installed import answer_without_launch
 

@@ -12,6 +12,7 @@ import typer
 from harness.cli.options import JsonOption
 from harness.common.errors import RequestError, WorkError
 from harness.common.paths import PROGRAM
+from harness.common.printable import printable
 
 if TYPE_CHECKING:
     from harness.analysis.summary import Summary
@@ -105,7 +106,7 @@ def report(
     hta = "\n".join(map(render_hta, summaries)) if hta_compatible else None
     sys.stdout.write(_text(paths, summaries, full, bool(written)) if hta is None else hta)
     if written:
-        sys.stdout.write("\nThe page: " + ", ".join(map(str, written)) + "\n")
+        sys.stdout.write("\nThe page: " + printable(", ".join(map(str, written))) + "\n")
 
 
 def _text(paths: list[str], summaries: list[Summary], full: bool, page: bool) -> str:

@@ -10,6 +10,7 @@ import typer
 
 from harness.cli.options import JsonOption
 from harness.common.paths import PROGRAM
+from harness.common.printable import printable
 from harness.run import FINAL, Run, find_run
 
 if TYPE_CHECKING:
@@ -40,15 +41,12 @@ def status(run: RunArgument = "last", as_json: JsonOption = False) -> int:
         print(json.dumps(payload, indent=1))
         return 0
     exit_code = "" if own is None or own.exit_code is None else f", exit {own.exit_code}"
-    print(f"{found.job_id}  {state}{exit_code}  {found.name}")
-    if reason:
-        print(f"  {reason}")
+    lines = [f"{found.job_id}  {state}{exit_code}  {found.name}", f"  {reason}" if reason else ""]
     for node in nodes:
         seconds = (node.ended_ns - node.started_ns) / 1e9
-        print(f"  node {node.node} ({node.host}): exit {node.exit}, {seconds:.1f} s")
-    for name in own.missing if own else []:
-        print(f"  missing: {name}")
-    print(f"  {found.path}")
+        lines.append(f"  node {node.node} ({node.host}): exit {node.exit}, {seconds:.1f} s")
+    lines += [f"  missing: {name}" for name in (own.missing if own else [])]
+    print("\n".join(map(printable, filter(None, [*lines, f"  {found.path}"]))))
     return 0
 
 
@@ -56,7 +54,9 @@ def logs(
     run: RunArgument = "last",
     follow: Annotated[bool, typer.Option("-f", "--follow", help="go on until the run has ended")] = False,
 ) -> int:
-    """Print what a run printed: log.out to stdout, log.err to stderr. Of a huge log its end, and how to see it all."""
+    """Print what a run printed: log.out to stdout, log.err to stderr. A terminal gets its text and colours, without
+    what would move the cursor, set the title or write to the clipboard; a file or a pipe gets the log as it is.
+    Of a huge log its end is shown, and how to see it all."""
     from harness.cli.follow import tails, wait_for_end
 
     found = find_run(run)

@@ -1,4 +1,8 @@
-"""The new text of a growing file, without lines that only a tracing tool reads; of a huge one its end. Knows no run."""
+"""The new text of a growing file, without lines that only a tracing tool reads; of a huge one its end. Knows no run.
+
+A pipe or a file gets the log's own bytes. A terminal gets its text and colours, and nothing that moves the cursor, sets
+the title or writes to the clipboard, as git shows what a server says.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +14,7 @@ import sys
 from pathlib import Path
 from typing import BinaryIO, TextIO
 
+from harness.common.printable import printable_lines, unguarded
 from harness.common.small_file import open_regular, why_unread
 
 MOST_BYTES = 16 << 20  # of what is there before the first look
@@ -22,6 +27,10 @@ _MARK = rb"USDT:\d{4}-\d\d-\d\d \d\d:\d\d:\d\d \d+:\d+ \w+\.cpp:\d+\] profiler_(
 # Ranks write at the same time: the line ends may follow all of the marks.
 _MARKS = re.compile(rb"((?:" + _MARK + rb"\n?)+)(\n*)")
 _UNFINISHED = re.compile(rb"USDT:[^\n]{0,200}\Z")
+# Colours and bold face; and what a bar of progress begins its line anew with.
+_KEPT_AT_TERMINAL = re.compile(r"(\x1b\[[0-9;:]{0,60}m|\r)")
+_UNFINISHED_COLOUR = re.compile(rb"\x1b(?:\[[0-9;:]{0,60})?\Z")
+_PLAIN = "\x1b[0m"
 
 
 class Tail:
@@ -31,10 +40,11 @@ class Tail:
     """
 
     def __init__(self, path: Path, out: TextIO) -> None:
-        self.path, self._out = path, out
+        self.path, self._out = path, unguarded(out)
         self.trouble = ""
         self._position: int | None = None
-        self._held = b""
+        self._terminal = self._out.isatty()
+        self._held, self._coloured = b"", False
         # A read may end within a character; the next read gets its other bytes.
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
 
@@ -77,10 +87,35 @@ class Tail:
 
     def _show(self, new: bytes, last: bool) -> None:
         text = self._held + new
-        self._held = b"" if last else _unfinished(text)
-        shown = _MARKS.sub(_without, text[: len(text) - len(self._held)])
-        self._out.write(self._decoder.decode(shown, final=last))
+        self._held = b"" if last else self._unfinished(text)
+        self._write(_MARKS.sub(_without, text[: len(text) - len(self._held)]), last)
         self._out.flush()
+
+    def _unfinished(self, text: bytes) -> bytes:
+        colour = _UNFINISHED_COLOUR.search(text) if self._terminal else None
+        return colour[0] if colour else _unfinished(text)
+
+    def _write(self, new: bytes, last: bool) -> None:
+        raw = None if self._terminal else getattr(self._out, "buffer", None)
+        if raw is not None:
+            self._out.flush()  # what was written as text comes first
+            raw.write(new)
+            return
+        text = self._decoder.decode(new, final=last)
+        if self._terminal:
+            self._coloured |= "\x1b[" in text
+            text = at_terminal(text) + _PLAIN * (last and self._coloured)
+        self._out.write(text)
+
+
+def at_terminal(text: str) -> str:
+    """A log's text for a terminal: with its colours, without other control characters.
+
+    >>> at_terminal("\\x1b[31mred\\x1b[0m \\x1b]0;title\\x07\\x1b[2Jgone")
+    '\\x1b[31mred\\x1b[0m ]0;title[2Jgone'
+    """
+    parts = _KEPT_AT_TERMINAL.split(text)
+    return "".join(part if i % 2 else printable_lines(part) for i, part in enumerate(parts))
 
 
 def _unfinished(text: bytes) -> bytes:

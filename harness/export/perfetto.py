@@ -17,6 +17,7 @@ from isal import igzip
 
 from harness.analysis.process.breakdown import COMMUNICATION, COMPUTE, MEMORY, NOT_WORK
 from harness.common.errors import WorkError
+from harness.common.printable import printable
 from harness.export.objects import ObjectModel, RowKind, Task, TimelineRow, build_object_model
 from harness.monitor.samples import Recording
 from harness.traces.operators import operators
@@ -282,7 +283,7 @@ def _metrics(task: Task, pid: int) -> Iterator[list[str]]:
 def _monitor(recording: Recording, pid: int, model: ObjectModel) -> Iterator[list[str]]:
     """The monitor's samples of one node while the traces ran: one counter per device and column."""
     yield [
-        _meta(pid, 0, "process_name", {"name": f"monitor · {recording.host}"}),
+        _meta(pid, 0, "process_name", {"name": printable(f"monitor · {recording.host}")}),
         _meta(pid, 0, "process_sort_index", {"sort_index": pid}),
     ]
     for device in recording.devices:
@@ -290,7 +291,7 @@ def _monitor(recording: Recording, pid: int, model: ObjectModel) -> Iterator[lis
             points = [(at - (model.epoch_ns or 0), value) for at, value in device.points(column)]
             points = [(at, value) for at, value in points if 0 <= at <= model.end_ns + recording.period_ns]
             times = np.array([at for at, _ in points], np.int64)
-            name = json.dumps(f"{device.index} {column}")
+            name = json.dumps(printable(f"{device.index} {column}"))
             yield from _counter(pid, name, times, [value for _, value in points])
 
 

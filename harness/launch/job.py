@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from harness.common.errors import RequestError
 from harness.common.paths import ROOT
+from harness.common.secrets import kept_from_nsys, told_of_nsys
 from harness.experiment.exercises import AnyExperiment, Experiment, Training
 from harness.experiment.model import Model, find_model
 from harness.launch.argv import Word, from_site, prefixed, shown
@@ -132,6 +133,8 @@ def warnings_of(job: Job, environ: Mapping[str, str]) -> list[str]:
     for name, bad in SLOWING.items():
         if job.env.get(name, environ.get(name)) == bad:
             found.append(f"{name}={bad} slows the training down: its throughput is not worth publishing")
+    if job.profiler == "nsys" and (secrets := kept_from_nsys(environ)):
+        found.append(told_of_nsys(secrets))
     return found
 
 

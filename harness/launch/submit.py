@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from harness.common.paths import ROOT
+from harness.common.secrets import forget, kept_from_nsys
 from harness.common.users import this_user
 from harness.experiment.exercises import Experiment
 from harness.launch.backends.protocol import Look, Submission, Together
@@ -82,6 +83,7 @@ def submit(
     job = prepared.job
     check(job, os.environ)
     text = script_of(job)
+    _keep_secrets_from([job])
     with Stage(Path(job.output_dir)) as stage:
         asked = _staged(stage, Start(prepared, command, part, files or {}), text)
         return backend_of(job.site).submit(asked)
@@ -119,12 +121,19 @@ def submit_together(starts: Sequence[Start], way: Together, at_once: int | None 
     for job in jobs:
         check(job, os.environ)
     texts = [script_of(job) for job in jobs]
+    _keep_secrets_from(jobs)
     with ExitStack() as stages:
         folders = [stages.enter_context(Stage(Path(first.output_dir))) for _ in jobs]
         asked = [_staged(*each) for each in zip(folders, starts, texts, strict=True)]
         script = folders[0].path / f"{way}.sbatch"
         write_atomically(script, render_joint(jobs, joint))
         return backend_of(first.site).submit_together(asked, joint, script)
+
+
+def _keep_secrets_from(jobs: Sequence[Job]) -> None:
+    """Before a job under nsys: its environment is this process's, and on this machine nsys sees this process too."""
+    if any(job.profiler == "nsys" for job in jobs):
+        forget(kept_from_nsys(os.environ))
 
 
 def _staged(stage: Stage, start: Start, script: str) -> Submission:

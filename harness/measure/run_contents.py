@@ -11,6 +11,7 @@ from pydantic import BaseModel, ValidationError
 
 from harness.analysis.summary import Finding, MonitorDevice, RankTraining, Summary, Verdict
 from harness.common.paths import PROGRAM
+from harness.common.printable import printable_value
 from harness.common.small_file import read_small_json, why_unread
 from harness.experiment.exercises import Experiment, Training, read_experiment
 from harness.experiment.options import options_of
@@ -154,11 +155,12 @@ def _run_facts(record: dict[str, Any]) -> dict[str, Any]:
     """The parts of the record that the report shows, and needs to name the next command: site, resolved experiment."""
     site, job = record.get("site") or {}, record.get("job") or {}
     shown = ("name", "defaults", *(option.field for option in options_of(Site)))
-    return {key: record.get(key) for key in _SHOWN_OF_RECORD} | {
+    facts = {key: record.get(key) for key in _SHOWN_OF_RECORD} | {
         "site": {key: site.get(key) for key in shown},
         "resolved": job.get("experiment"),
         "image": job.get("image"),
     }
+    return {**printable_value(facts)}
 
 
 def training_world_size(training: Sequence[RankTraining]) -> int | None:

@@ -13,6 +13,7 @@ from harness.analysis.machine import judge_machines
 from harness.analysis.monitored import Ends, judge_monitors, monitored_devices, never_started
 from harness.analysis.summary import Finding, MonitorDevice, RankTraining
 from harness.common.metrics_lines import START_FIELDS, STEP_COUNTS
+from harness.common.printable import printable_value
 from harness.common.small_file import SmallFileError, parse_json, read_lines, why_unread
 from harness.monitor.errors import MonitorError
 from harness.monitor.samples import META_FILE, SAMPLES_FILE, Recording, read
@@ -78,7 +79,7 @@ def _event(line: str) -> dict[str, Any] | None:
         return None
     if not isinstance(event, dict) or not all(_is_number(event.get(name)) for name in STEP_COUNTS):
         return None
-    return event
+    return event if line.isprintable() and "\\" not in line else {**printable_value(event)}
 
 
 def _is_number(value: object) -> bool:

@@ -9,6 +9,7 @@ from pydantic import ValidationError
 from harness.analysis.summary import SCHEMA_VERSION, Summary
 from harness.common.errors import RequestError
 from harness.common.paths import PROGRAM
+from harness.common.printable import printable_json
 from harness.common.small_file import parse_json, read_small_text, why_unread
 from harness.measure.request import Request, measure_request, resolve_path
 from harness.run import Run
@@ -36,7 +37,7 @@ def _read(stored: Path) -> Summary:
         text = read_small_text(stored)
         version = _version(parse_json(text))
         if version == SCHEMA_VERSION:
-            return Summary.model_validate_json(text)
+            return Summary.model_validate_json(printable_json(text))
         reason = "it has no version" if version is None else f"version {version}, not {SCHEMA_VERSION}"
     except ValidationError as error:
         first = error.errors()[0]

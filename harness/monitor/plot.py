@@ -42,7 +42,7 @@ class Panel:
 
     def label(self, device: Series) -> str:
         """The device's name in the legend."""
-        return f"GPU {device.index}: {device.name}" if self.is_gpu else device.name
+        return _plain(f"GPU {device.index}: {device.name}" if self.is_gpu else device.name)
 
     def draw_devices(self, column: str, label: Label, scale: float = 1, peaks: bool = False) -> bool:
         """A line per device that has `column`; whether any has. Long lines show means or peaks."""
@@ -104,6 +104,12 @@ def thin(points: Points, together: Callable[[list[float]], float], size: int | N
     return [(bucket[0][0], together([value for _, value in bucket])) for bucket in buckets]
 
 
+def _plain(name: str) -> str:
+    """A name that is drawn as it is: matplotlib takes what stands between two dollar signs for a formula, and has no
+    picture of a control character."""
+    return "".join(c if c.isprintable() else " " for c in name).replace("$", r"\$")
+
+
 Draw = Callable[[Panel], str]
 
 
@@ -127,7 +133,7 @@ def _draw(path: Path, draw: Draw, recording: Recording, summary: NodeSummary) ->
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
     gaps = f" · no samples for {summary.gaps_ns / 1e9:.1f} s of it" if summary.gaps_ns else ""
-    axes.set_title(f"{draw(Panel(axes, recording, summary))} · {recording.host}{gaps}", loc="left")
+    axes.set_title(f"{draw(Panel(axes, recording, summary))} · {_plain(recording.host)}{gaps}", loc="left")
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(True, alpha=0.3)
     if axes.lines:

@@ -7,12 +7,12 @@ from collections.abc import Iterable
 from html import escape
 
 from harness.analysis.summary import Summary, Verdict
+from harness.common.printable import printable
 from harness.explain.answer import answer
 from harness.format.device_time import busiest_and_idlest
 from harness.format.labels import field_word, recording
 from harness.report.elements import Table
 from harness.report.tables.time import SPLIT, labelled
-from harness.traces.vocabulary import printable
 
 MOST_DEVICES = 8  # more than these are shown as the busiest and the idlest
 MOST_FINDINGS = 3

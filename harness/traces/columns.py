@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from harness.common.printable import printable_name
 from harness.traces.trace import I32, I64, Calls, Ranges, Spans
-from harness.traces.vocabulary import printable
 
 AnySpans = TypeVar("AnySpans", bound=Spans)
 AnyColumn = NDArray[Any]
@@ -20,13 +20,14 @@ _SPARSEST = 8  # the most slots per number of a table in which numbers are looke
 
 
 class NameTable(dict[str, int]):
-    """The trace's table of names: the index of each text in `texts`, which hold each printable text once."""
+    """The trace's table of names: the index of each text in `texts`, which hold each name once, printable and not
+    too long."""
 
     def __init__(self) -> None:
         self.texts: list[str] = []
 
     def __missing__(self, text: str) -> int:
-        shown = printable(text)
+        shown = printable_name(text)
         self[text] = index = len(self.texts) if shown == text else self[shown]
         if shown == text:
             self.texts.append(text)

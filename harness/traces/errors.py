@@ -5,14 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 from harness.common.errors import WorkError
+from harness.common.printable import printable
 
 
 class TraceError(WorkError):
     """A file that cannot be read as a trace, and why."""
 
     def __init__(self, path: Path | str, why: str) -> None:
-        super().__init__(f"{path}: {why}")
-        self.path = str(path)
+        self.path = printable(str(path))
+        super().__init__(f"{self.path}: {why}")
         self.why = why
 
     def __reduce__(self) -> tuple[type[TraceError], tuple[str, str]]:

@@ -8,12 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
+from harness.common.printable import NOT_UNICODE, is_unicode, printable_name
 from harness.common.small_file import SmallFileError, open_regular
 from harness.traces.clock_origin import moved_to_zero
 from harness.traces.errors import TraceError
 from harness.traces.progress import OnProgress, silent
 from harness.traces.trace import Trace
-from harness.traces.vocabulary import printable
 
 _GZIP_MAGIC = b"\x1f\x8b"
 _PROBE_BYTES = 1 << 20
@@ -73,6 +73,8 @@ def open_trace(
         TraceError: the file cannot be read, in one sentence.
     """
     path = Path(path)
+    if not is_unicode(str(path)):
+        raise TraceError(path, f"has a {NOT_UNICODE}")
     start = beginning(path)
     if not start:
         raise TraceError(path, "is empty")
@@ -87,21 +89,21 @@ def _printable(trace: Trace) -> Trace:
     identity = replace(
         trace.identity,
         host=_shown(trace.identity.host),
-        device_names={device: printable(name) for device, name in trace.identity.device_names.items()},
+        device_names={device: printable_name(name) for device, name in trace.identity.device_names.items()},
         tool_version=_shown(trace.identity.tool_version),
         backend=_shown(trace.identity.backend),
     )
     return replace(
         trace,
         identity=identity,
-        groups={printable(name): ranks for name, ranks in trace.groups.items()},
-        metrics=[replace(series, name=printable(series.name)) for series in trace.metrics],
-        notes=[printable(note) for note in trace.notes],
+        groups={printable_name(name): ranks for name, ranks in trace.groups.items()},
+        metrics=[replace(series, name=printable_name(series.name)) for series in trace.metrics],
+        notes=[printable_name(note) for note in trace.notes],
     )
 
 
 def _shown(text: str | None) -> str | None:
-    return None if text is None else printable(text)
+    return None if text is None else printable_name(text)
 
 
 def beginning(path: Path, unpack: bool = False) -> bytes:

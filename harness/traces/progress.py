@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable
 from typing import TextIO
 
+from harness.common.printable import printable, unguarded
+
 OnProgress = Callable[[int, int], None]  # (done, total), of bytes or of the unit of a Progress
 
 _PATIENCE_S = 1.0
@@ -25,9 +27,9 @@ class Progress:
     """
 
     def __init__(self, doing: str, stream: TextIO | None = None, unit: str | None = None) -> None:
-        self._doing = doing
+        self._doing = printable(doing)
         self._unit = unit
-        self._stream = stream if stream is not None else sys.stderr
+        self._stream = unguarded(stream if stream is not None else sys.stderr)
         self._terminal = self._stream.isatty()
         self._next = time.monotonic() + _PATIENCE_S
         self._shown = False

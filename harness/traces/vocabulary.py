@@ -46,19 +46,6 @@ _COLLECTIVES = {
 POINT_TO_POINT = ("send", "recv", "send_recv")  # one of a pair, which has no common instance on all ranks
 _STEMS = [(stem, kind) for kind, stems in _COLLECTIVES.items() for stem in stems]
 _NOISE = re.compile(r"[^a-z]")
-_BLANKS = b"\t\n\v\f\r"
-_CONTROLS: dict[int, str | None] = {
-    code: " " if code in _BLANKS else None for code in (*range(0x20), *range(0x7F, 0xA0))
-}
-
-
-def printable(text: str) -> str:
-    """A text without control characters, since a name in a stranger's trace must not control the terminal.
-
-    >>> printable("\\x1b[31mgemm\\n")
-    '[31mgemm '
-    """
-    return text if text.isprintable() else text.translate(_CONTROLS)
 
 
 @lru_cache(maxsize=1024)

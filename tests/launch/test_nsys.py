@@ -155,6 +155,6 @@ def test_a_node_with_a_fake_nsys_prints_arguments_separated_by_nul(tmp_path: Pat
     )
     nsys.chmod(0o755)
     words = asked_on_node(f"{tmp_path}:/bin:/usr/bin").stdout.split("\0")
-    assert words[0:2] == ["nsys", "profile"]
+    assert words[words.index("nsys") + 1] == "profile"
     assert "--output=/tmp/o ut" in words
     assert "--nvtx-capture=profiling_window" in words

@@ -13,6 +13,7 @@ import pytest
 from harness.analysis.machine import BUSY, CROWDED
 from harness.launch.profilers.nsys import load_options, profile_argv, understood
 from tests.launch.launch_shared import ROOT, site_file
+from tests.planted import PLANTED, leaks
 
 
 def said(nsys_folder: Path, *words: str) -> str:
@@ -90,6 +91,7 @@ def test_in_a_container_that_does_not_see_nsys_it_records_all_the_same(
 def test_on_a_cpu_it_records_each_rank_s_steps(nsys_folder: Path, tmp_path: Path) -> None:
     env = {
         **os.environ,
+        **PLANTED,
         "PATH": f"{nsys_folder}{os.pathsep}{os.environ['PATH']}",
         "HARNESS_RUNS": str(tmp_path),
     }
@@ -104,3 +106,5 @@ def test_on_a_cpu_it_records_each_rank_s_steps(nsys_folder: Path, tmp_path: Path
     own_clock = sorted(rank["median_step_ns"] for rank in summary["training"])
     by_nsys = sorted(rank["median_ns"] for rank in summary["steps"]["per_rank"])
     assert by_nsys == pytest.approx(own_clock, rel=0.2), "two clocks, one training"
+    assert leaks(tmp_path) == []
+    assert "not passed to the training: AWS_ACCESS_KEY_ID" in done.stderr

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -237,3 +239,55 @@ def test_a_cause_of_a_rank_that_is_not_shown_says_how_to_see_it(browser: Browser
     assert "--ranks 7" in browser.evaluate("Timeline.said.textContent")
     browser.evaluate("Timeline.toMoment({at: '999999999999999999999', rank: '1'})")
     assert browser.evaluate("Timeline.said.textContent") == "this step is not among those shown here"
+
+
+INJECTED = """(async () => {
+  const script = Object.assign(document.createElement("script"), {textContent: "window.injected = 1"});
+  document.body.append(script);
+  document.body.insertAdjacentHTML("beforeend", "<img src=x onerror='window.injected = 1'>");
+  const image = new Promise((done) => {
+    const image = Object.assign(new Image(), {onload: () => done("loaded"), onerror: () => done("refused")});
+    image.src = "ADDRESS/x.png";
+  });
+  const sent = await fetch("ADDRESS").then(() => "sent", () => "refused");
+  return [typeof window.injected, sent, await image];
+})()"""
+
+
+def test_a_name_that_slipped_through_would_still_run_and_send_nothing(
+    browser: Browser, made: Made, tmp_path: Path
+) -> None:
+    """The page with an attack written into it as HTML, as if no name had been escaped."""
+    asked: list[str] = []
+
+    class Elsewhere(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(self.path)
+            self.send_error(404)
+
+    with HTTPServer(("127.0.0.1", 0), Elsewhere) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        address = f"http://127.0.0.1:{server.server_port}"
+        attack = (
+            f"<base href='{address}/'><script>window.injected = 1</script><script src='{address}/s.js'></script>"
+            f"<img src='{address}/i.png' onerror='window.injected = 1'><iframe src='{address}/f'></iframe>"
+        )
+        page = tmp_path / "attacked.html"
+        page.write_text(made.page.read_text().replace("<main>", f"<main>{attack}", 1))
+        try:
+            browser.open(page)
+            browser.wait(
+                "document.body.dataset.timeline === 'ready' && document.body.dataset.plots === 'ready'"
+            )
+            assert browser.evaluate(INJECTED.replace("ADDRESS", address)) == [
+                "undefined",
+                "refused",
+                "refused",
+            ]
+            assert browser.evaluate("document.baseURI").startswith("file:")
+            assert asked == []
+        finally:
+            server.shutdown()
+            browser.open(made.page)
+            browser.wait("document.body.dataset.timeline === 'ready'")
+            browser.problems.clear()

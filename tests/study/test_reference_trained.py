@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from harness.measure.references import read_reference, read_runs
+from tests.planted import PLANTED, leaks
 
 ROOT = Path(__file__).resolve().parents[2]
 LIST = """
@@ -26,7 +27,13 @@ pytestmark = pytest.mark.train
 
 
 def reference(runs: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    env = {**os.environ, "HARNESS_RUNS": str(runs), "HARNESS_SITE": "local", "CUDA_VISIBLE_DEVICES": ""}
+    env = {
+        **os.environ,
+        **PLANTED,
+        "HARNESS_RUNS": str(runs),
+        "HARNESS_SITE": "local",
+        "CUDA_VISIBLE_DEVICES": "",
+    }
     env.pop("HARNESS_REFERENCES", None)
     argv = [sys.executable, "-m", "harness", "reference", *words]
     return subprocess.run(argv, cwd=ROOT, env=env, capture_output=True, text=True, check=False, timeout=600)
@@ -59,6 +66,8 @@ def test_a_reference_is_recorded_in_two_goes_checked_damaged_and_packed(tmp_path
         assert {"real/index.html", "real/runs/ddp/2/report.html", "real/runs/ddp/2/torch/rank1.json.gz"} <= {
             *archive.getnames()
         }
+
+    assert leaks(tmp_path) == []  # runs, logs, the controller's own files, the reference and its package
 
     trace = runs / second_run.traces[1].path
     trace.write_bytes(trace.read_bytes()[:-1000])

@@ -14,11 +14,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from harness.common.printable import printable
 from harness.traces import open_trace
 from harness.traces.kineto import blocks, fill, framing
 from harness.traces.kineto import layout as layout_module
 from harness.traces.trace import Activity, Trace
-from harness.traces.vocabulary import printable
 from tests.synthetic import kineto
 
 

@@ -6,6 +6,7 @@ knows its own option names. Knows nothing of the training that nsys will record.
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -16,6 +17,7 @@ from typing import NamedTuple
 
 from harness.common.errors import HarnessError, RequestError, WorkError
 from harness.common.paths import CONFIGS
+from harness.common.secrets import kept_from_nsys, told_of_nsys
 from harness.common.small_file import read_small_json
 
 OPTION_SETS = CONFIGS / "nsys"
@@ -150,6 +152,15 @@ def blindness(help_text: str) -> str:
     return " ".join(why[:2]) if why else "nsys names no GPU"
 
 
+def without_secrets(environ: Mapping[str, str]) -> tuple[list[str], list[str]]:
+    """Words to put before nsys, and a warning where there are some. The job began without the submitting shell's
+    secrets: these come from the site's own lines."""
+    names = kept_from_nsys(environ)
+    return ["env", *(word for name in names for word in ("-u", name))] * bool(names), [
+        told_of_nsys(names)
+    ] * bool(names)
+
+
 def _output(*argv: str) -> str:
     try:
         done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
@@ -166,12 +177,13 @@ def main(argv: list[str]) -> int:
         if has_gpu and wants_metrics(options):
             nsys = nsys._replace(no_metrics=ask_metrics(nsys))
         words, warnings = profile_argv(nsys, options, output, has_gpu)
+        before, dropped = without_secrets(os.environ)
     except HarnessError as error:
         print(f"nsys: {error}", file=sys.stderr)
         return error.exit_code
-    for warning in warnings:
+    for warning in [*warnings, *dropped]:
         print(f"nsys: {warning}", file=sys.stderr)
-    sys.stdout.write("".join(f"{word}\0" for word in words))
+    sys.stdout.write("".join(f"{word}\0" for word in [*before, *words]))
     return 0
 
 

@@ -7,10 +7,10 @@ from textwrap import wrap
 
 from harness.common.errors import WorkError
 from harness.common.paths import PROGRAM
+from harness.common.printable import printable
 from harness.format.format import binary_size, duration, percent, rate
 from harness.report.exercise_0.results import CollectiveResults, Result, read_results, read_verdict
 from harness.run import Run
-from harness.traces.vocabulary import printable
 
 WIDTH = 79  # of everything but the plot's path and the messages of other programs
 _HEAD = ("collective", "scope", "ranks", "largest", "bus GB/s", "of link", "α", "endless")

@@ -13,6 +13,7 @@ from dataclasses import replace
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
+from typing import NamedTuple
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
@@ -20,8 +21,10 @@ from markupsafe import Markup
 from harness.analysis.summary import Summary
 from harness.common.errors import WorkError
 from harness.common.paths import TEMPLATES
+from harness.common.printable import printable_json
 from harness.explain.answer import answer
 from harness.format.labels import are_cpus, cause_word
+from harness.format.page_policy import shown_in_page, with_scripts
 from harness.measure.condensed import Condensed
 from harness.report.elements import Figure, Page, Section
 from harness.report.page.communication import communication_section
@@ -147,7 +150,8 @@ def _is_worth_showing(section: Section, inputs: Inputs) -> bool:
 
 def render_page(page: Page) -> str:
     """The page as HTML, with its figures, styles and scripts inside."""
-    drawn = {f.id: {"data": f.data, "layout": f.layout, "height": f.height} for f in figures(page)}
+    scripts = [_part(name) for name in ("bytes.js", "paper.js", "runs.js", "timeline.js", "plots.js")]
+    plotly = _plotly()
     return (
         _environment()
         .get_template("report.html.j2")
@@ -155,16 +159,23 @@ def render_page(page: Page) -> str:
             page=page,
             most_rows=MOST_ROWS,
             style=_part("page.css"),
-            scripts=[_part(name) for name in ("bytes.js", "paper.js", "runs.js", "timeline.js", "plots.js")],
+            policy=with_scripts([*scripts, plotly.text]),
+            scripts=scripts,
             timeline=packed(page.timeline) if page.timeline else "",
             colors=[
                 *KINDS.items(),
                 *((f"idle: {cause_word(c, page.on_cpu)}", color) for c, color in CAUSES.items()),
             ],
-            figures=packed(json.dumps(drawn).encode()),
-            plotly=_plotly(),
+            figures=packed(_drawn(page).encode()),
+            plotly=plotly.packed,
         )
     )
+
+
+def _drawn(page: Page) -> str:
+    """Every figure by its id, as JSON."""
+    drawn = {f.id: {"data": f.data, "layout": f.layout, "height": f.height} for f in figures(page)}
+    return printable_json(json.dumps(drawn))
 
 
 def figures(page: Page) -> list[Figure]:
@@ -177,15 +188,25 @@ def packed(content: bytes) -> str:
     return base64.b64encode(gzip.compress(content, 6, mtime=0)).decode("ascii")
 
 
+class Packed(NamedTuple):
+    """A script, and as the page carries it."""
+
+    text: str
+    packed: str
+
+
 @cache
-def _plotly() -> str:
-    """Plotly's own script, packed. The package is not imported: that takes half a second."""
+def _plotly() -> Packed:
+    """Plotly's own script. The package is not imported: that takes half a second."""
     spec = find_spec("plotly")
     folder = Path(spec.origin).parent if spec is not None and spec.origin else None
     script = folder / "package_data" / "plotly.min.js" if folder else None
     if script is None or not script.is_file():
         raise WorkError("the page needs plotly's script: pip install plotly")
-    return packed(script.read_bytes())
+    content = script.read_bytes()
+    return Packed(
+        content.decode("utf-8-sig"), packed(content)
+    )  # a browser's decoder leaves a mark of order out too
 
 
 @cache
@@ -194,6 +215,7 @@ def _environment() -> Environment:
         loader=FileSystemLoader(TEMPLATES),
         undefined=StrictUndefined,
         autoescape=True,
+        finalize=shown_in_page,
         trim_blocks=True,
         lstrip_blocks=True,
     )

@@ -16,7 +16,9 @@ from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure as Canvas
 
 from harness.common.errors import WorkError
+from harness.common.printable import printable_value
 from harness.report.elements import Figure
+from harness.report.plots.plain import plain_values
 
 _PIXELS_PER_INCH = 96
 _INK = "#1b2129"
@@ -40,11 +42,12 @@ def _write(figure: Figure, path: Path) -> Path:
     canvas = Canvas(figsize=(10, max(figure.height, 300) / _PIXELS_PER_INCH), dpi=160, layout="constrained")
     FigureCanvasAgg(canvas)
     axes = canvas.add_subplot()
-    _axes(axes, figure.layout)
+    layout, data = plain_values(printable_value(figure.layout)), plain_values(printable_value(figure.data))
+    _axes(axes, layout)
     stacks: dict[str, float] = {}
-    for trace in _visible(figure.data):
+    for trace in _visible(data):
         _DRAW[trace["type"]](axes, trace, stacks)
-    for shape in figure.layout.get("shapes", ()):
+    for shape in layout.get("shapes", ()):
         _shape(axes, shape)
     handles, labels = axes.get_legend_handles_labels()
     if len(labels) > 1:

@@ -14,6 +14,7 @@ from matplotlib.figure import Figure
 from harness.analysis.repeats import PointValues, Repeated
 from harness.common.errors import WorkError
 from harness.report.palette import of_series
+from harness.report.plots.plain import plain
 from harness.report.sweeps.values import Scale, label_of, scale_of
 
 _INK = "#1b2129"
@@ -41,11 +42,11 @@ def plot_series(title: str, points: Sequence[PointValues], metric: str, against:
     canvas = canvas_of(8, 5)
     axes = canvas.add_subplot()
     _lines(axes, known, metric, against, scale)
-    axes.set_xlabel(against.replace("_", " "))
+    axes.set_xlabel(plain(against.replace("_", " ")))
     axes.set_ylabel(scale.label)
     axes.set_ylim(bottom=min(0.0, *(scale.factor * end for end in ends)) if ends else 0.0)
     dress(axes)
-    canvas.suptitle(f"{title}: {label_of(metric)}", fontsize=11, color=_INK)
+    canvas.suptitle(plain(f"{title}: {label_of(metric)}"), fontsize=11, color=_INK)
     axes.set_title(_words_of_intervals(known, metric), fontsize=8.5, color=_INK)
     save(canvas, path)
 
@@ -74,7 +75,7 @@ def _lines(axes: Axes, points: Sequence[PointValues], metric: str, against: str,
     ticks = list(places.values())
     if numeric and min(ticks, default=0) > 0 and max(ticks) >= _WIDE * min(ticks):
         axes.set_xscale("log", base=2)
-    axes.set_xticks(ticks, list(places))
+    axes.set_xticks(ticks, list(map(plain, places)))
     axes.minorticks_off()
     if len(groups) > 1:
         axes.legend(frameon=False, fontsize=9)
@@ -100,7 +101,7 @@ def with_bars(axes: Axes, x: Sequence[float], values: Sequence[Repeated], factor
     marker = _MARKERS[look.number % len(_MARKERS)]
     style: dict[str, Any] = {"color": of_series(look.number), "linewidth": 1.6}
     y = [factor * value.mean for value in values]
-    axes.plot(x, y, marker=marker, markersize=5, label=look.name or None, **style)
+    axes.plot(x, y, marker=marker, markersize=5, label=plain(look.name) or None, **style)
     for place, value in zip(x, values, strict=True):
         if value.low is not None and value.high is not None:
             below, above = factor * (value.mean - value.low), factor * (value.high - value.mean)

@@ -9,8 +9,10 @@ from pathlib import Path
 
 from harness.analysis.repeats import Repeated
 from harness.analysis.scaling_study import FACTORS, Size
+from harness.format.csv_cells import cells
 from harness.format.format import amount, percent, rate
 from harness.report.elements import Table
+from harness.report.plots.plain import plain
 from harness.report.sweeps.plot import Look, canvas_of, dress, save, with_bars
 from harness.report.sweeps.table import INTERVALS
 from harness.run import naming_flag, write_atomically
@@ -84,14 +86,15 @@ def write_scaling_csv(sizes: Sequence[Size], path: Path) -> None:
     writer = csv.writer(text, lineterminator="\n")
     columns = ["throughput", "speed_up", "efficiency", *names]
     axes = list(sizes[0].settings) if sizes else []
+    ends = ("", "_low", "_high")
     writer.writerow(
-        ["devices", *axes, "runs", "unit", *(f"{c}{end}" for c in columns for end in ("", "_low", "_high"))]
+        cells(["devices", *axes, "runs", "unit", *(f"{c}{end}" for c in columns for end in ends)])
     )
     for size in sizes:
         values = [size.throughput, size.speed_up, size.efficiency, *(size.values.get(name) for name in names)]
-        cells = [part for v in values for part in ((v.mean, v.low, v.high) if v else (None, None, None))]
+        numbers = [part for v in values for part in ((v.mean, v.low, v.high) if v else (None, None, None))]
         settings = [size.settings[name] for name in axes]
-        writer.writerow([size.devices, *settings, " ".join(size.runs), size.unit, *cells])
+        writer.writerow(cells([size.devices, *settings, " ".join(size.runs), size.unit, *numbers]))
     with naming_flag("--csv"):
         write_atomically(path, text.getvalue())
 
@@ -127,5 +130,5 @@ def plot_scaling(title: str, sizes: Sequence[Size], path: Path) -> None:
         if counts == [1]
         else "bars: 95 % intervals, cut at the plot's edge"
     )
-    canvas.suptitle(f"{title} ({told})", fontsize=11)
+    canvas.suptitle(plain(f"{title} ({told})"), fontsize=11)
     save(canvas, path)

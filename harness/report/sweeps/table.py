@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from harness.analysis.repeats import PointValues
+from harness.format.csv_cells import cells
 from harness.report.elements import Table
 from harness.report.sweeps.values import label_of, runs_text, text_of
 from harness.report.tables.screen import Screen
@@ -47,14 +48,13 @@ def write_csv(points: Sequence[PointValues], path: Path) -> None:
     metrics = list(dict.fromkeys(name for point in points for name in point.values))
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(
-        [*axes, "runs", *(f"{name}{end}" for name in metrics for end in ("", "_low", "_high", "_n"))]
-    )
+    ends = ("", "_low", "_high", "_n")
+    writer.writerow(cells([*axes, "runs", *(f"{name}{end}" for name in metrics for end in ends)]))
     for point in points:
         values = [point.values.get(name) for name in metrics]
-        cells = [
+        numbers = [
             part for v in values for part in ((v.mean, v.low, v.high, v.n) if v else (None, None, None, 0))
         ]
-        writer.writerow([*(point.settings[name] for name in axes), " ".join(point.runs), *cells])
+        writer.writerow(cells([*(point.settings[name] for name in axes), " ".join(point.runs), *numbers]))
     with naming_flag("--csv"):
         write_atomically(path, text.getvalue())

@@ -10,6 +10,7 @@ from pathlib import Path
 from harness.analysis.summary import Summary
 from harness.common.errors import RequestError, WorkError
 from harness.common.paths import IN_CHECKOUT
+from harness.format.csv_cells import cells
 from harness.report.tables.catalogue import files
 from harness.report.tables.table import FileRow
 
@@ -60,7 +61,7 @@ def _parquet_writer() -> Callable[[Path, list[FileRow]], Path]:
 
 def _write(path: Path, rows: list[FileRow]) -> Path:
     with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, list(rows[0]))
-        writer.writeheader()
-        writer.writerows(rows)
+        writer = csv.writer(file)
+        writer.writerow(cells(rows[0]))
+        writer.writerows(cells(row[name] for name in rows[0]) for row in rows)
     return path

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from textwrap import wrap
 
+from harness.common.printable import printable
 from harness.format.format import apart, cut
 from harness.report.elements import Table
-from harness.traces.vocabulary import printable
 
 WIDTH = 118  # of a file's lines, and of sentences on a wider screen
 NAME = 30  # names are cut to this width before a column of numbers is left out
@@ -47,7 +47,7 @@ class Screen:
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]], left: int = 1) -> list[str]:
     """Aligned columns under a head; the first `left` columns are aligned left, the others right."""
-    cells = [list(row) for row in (head, *rows) if any(row)]
+    cells = [list(map(printable, row)) for row in (head, *rows) if any(row)]
     widths = [max(len(row[i]) for row in cells) for i in range(len(head))]
     return [
         " " * _INDENT

@@ -9,6 +9,7 @@ from pathlib import PurePath
 from typing import Any
 
 from harness.analysis.summary import Finding, Summary, Verdict
+from harness.common.printable import printable
 from harness.explain.answer import answer
 from harness.explain.next_command import in_lines
 from harness.format.device_time import busiest_and_idlest
@@ -21,7 +22,6 @@ from harness.report.tables.screen import WIDTH, CommandLine, Screen, table
 from harness.report.tables.table import TableOf
 from harness.report.tables.time import SPLIT, labelled
 from harness.run import TRACE_FOLDERS
-from harness.traces.vocabulary import printable
 
 _MARKS = {Verdict.GOOD: "·", Verdict.DOUBTFUL: "?", Verdict.UNUSABLE: "!"}
 _MANY_DEVICES = 16, 10  # of more than 16 devices 10 are shown: the busiest and the idlest

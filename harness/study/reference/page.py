@@ -16,7 +16,9 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from harness.common.paths import TEMPLATES
+from harness.common.printable import printable_lines
 from harness.format.format import amount, duration, percent
+from harness.format.page_policy import shown_in_page, without_scripts
 from harness.measure.references import Environment as MadeWith
 from harness.measure.references import Reference
 from harness.run import when
@@ -138,9 +140,10 @@ def pages(page: ReferencePage) -> dict[str, str]:
     """Path in the package -> HTML."""
     index = _environment().get_template("reference/index.html.j2")
     answer = _environment().get_template("reference/lesson.html.j2")
-    found = {"index.html": index.render(page=page, style=_style())}
+    look = {"style": _style(), "policy": without_scripts(_style())}
+    found = {"index.html": index.render(page=page, **look)}
     for lesson in page.lessons:
-        found[f"lessons/{lesson.name}.html"] = answer.render(page=page, lesson=lesson, style=_style())
+        found[f"lessons/{lesson.name}.html"] = answer.render(page=page, lesson=lesson, **look)
     return found
 
 
@@ -204,9 +207,9 @@ def with_code(text: str) -> Markup:
     >>> with_code("`peak memory` < 2 GB")
     Markup('<code>peak memory</code> &lt; 2 GB')
     """
-    parts = text.split("`")
+    parts = printable_lines(text).split("`")
     if len(parts) % 2 == 0:  # a backquote without another is a character
-        return escape(text)
+        return escape("`".join(parts))
     code = Markup("<code>{}</code>")
     return Markup("").join(code.format(part) if i % 2 else escape(part) for i, part in enumerate(parts))
 
@@ -217,6 +220,7 @@ def _environment() -> Environment:
         loader=FileSystemLoader(TEMPLATES),
         undefined=StrictUndefined,
         autoescape=True,
+        finalize=shown_in_page,
         trim_blocks=True,
         lstrip_blocks=True,
     )
@@ -226,4 +230,5 @@ def _environment() -> Environment:
 
 @cache
 def _style() -> Markup:
-    return Markup((TEMPLATES / "report" / "page.css").read_text(encoding="utf-8"))
+    parts = TEMPLATES / "report" / "page.css", TEMPLATES / "reference" / "reference.css"
+    return Markup("").join(Markup(part.read_text(encoding="utf-8")) for part in parts)

@@ -1,0 +1,54 @@
+"""Which environment variables hold secrets, by their names, and how a process forgets them. Standard library only."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+from collections.abc import Iterable, Mapping
+
+KEEP = "HARNESS_NSYS_KEEP"
+# As a whole word of the name: NCCL_IB_PKEY and TOKENIZERS_PARALLELISM are none.
+_WORDS = "KEY|APIKEY|TOKEN|SECRET|PASSWORD|PASSWD|PASS|PASSPHRASE|CREDENTIALS?|JWT|PAT|WEBHOOK"
+_SECRET = re.compile(rf"(?:^|_)(?:{_WORDS})(?:_|$)", re.IGNORECASE)
+# Needed by the processes of a job to find and trust each other, and void when the job has ended.
+_OF_THE_JOB = re.compile(r"PMI|PMIX|PALS|OMPI|MPICH|UCX|NCCL|FI", re.IGNORECASE)
+
+
+def secret_names(names: Iterable[str]) -> list[str]:
+    """Those that hold a secret, sorted.
+
+    >>> secret_names(["WANDB_API_KEY", "HF_TOKEN", "NCCL_IB_PKEY", "TOKENIZERS_PARALLELISM", "PMI_SHARED_SECRET"])
+    ['HF_TOKEN', 'WANDB_API_KEY']
+    """
+    return sorted(n for n in names if _SECRET.search(n) and not _OF_THE_JOB.fullmatch(n.partition("_")[0]))
+
+
+def kept_from_nsys(environ: Mapping[str, str]) -> list[str]:
+    """The secrets that a training under nsys does not get. nsys writes the whole environment of every process that it
+    sees into its report, which is then shown and passed on. `HARNESS_NSYS_KEEP` names those that are passed."""
+    passed = environ.get(KEEP, "").replace(",", " ").split()
+    return [name for name in secret_names(environ) if name not in passed]
+
+
+def told_of_nsys(names: Iterable[str]) -> str:
+    """The sentence about variables that a training under nsys does not get."""
+    return (
+        f"not passed to the training: {', '.join(names)}, since nsys writes the whole environment into its report; "
+        f"{KEEP}=NAME,… passes those that it needs"
+    )
+
+
+def forget(names: Iterable[str]) -> None:
+    """Remove variables from this process, also from what other programs see of it: /proc shows the environment as the
+    process began, whatever it removed since."""
+    unwanted = {os.fsencode(name) for name in names}
+    variables = ctypes.POINTER(ctypes.c_void_p).in_dll(ctypes.CDLL(None), "environ")
+    index = 0
+    while unwanted and (address := variables[index]) is not None:
+        name, _, value = ctypes.string_at(address).partition(b"=")
+        if name in unwanted:
+            ctypes.memset(address + len(name) + 1, ord("x"), len(value))
+        index += 1
+    for name in unwanted:
+        os.environ.pop(os.fsdecode(name), None)

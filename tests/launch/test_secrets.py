@@ -1,0 +1,118 @@
+"""What a shell keeps secret is in no file of a run: not in its script and record, and not in what nsys writes.
+
+A real training's files are searched in tests/study/test_reference_trained.py, a real nsys report in test_nsys_real.py.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from harness.common.secrets import KEEP, secret_names
+from harness.launch.profilers.nsys import without_secrets
+from tests.launch.launch_shared import ROOT, Harness, site_file
+from tests.planted import PLANTED, leaks, told
+
+SBATCH = '#!/bin/sh\nenv >"$0.saw"; echo 4711\n'
+
+
+@pytest.mark.parametrize("more", [(), ("--json",)])
+def test_what_a_dry_run_prints_has_none(harness: Harness, more: tuple[str, ...]) -> None:
+    for site in ("local", "leonardo"):
+        done = harness("-e", "2", "--site", site, "--dry-run", *more, **PLANTED)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout and not told(done.stdout + done.stderr)
+
+
+@pytest.mark.parametrize("profiler", ["torch", "nsys"])
+def test_a_submission_writes_none_and_passes_them_on_except_to_nsys(
+    harness: Harness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, profiler: str
+) -> None:
+    (tmp_path / "bin").mkdir()
+    sbatch = tmp_path / "bin" / "sbatch"
+    sbatch.write_text(SBATCH)
+    sbatch.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{sbatch.parent}{os.pathsep}{os.environ['PATH']}")
+    site = site_file(tmp_path, device="cpu", gpus={"per_node": 1, "request": "none"})
+    done = harness("-e", "1", "--site", site, "--profiler", profiler, **PLANTED)
+    assert done.returncode == 0, done.stderr
+    assert leaks(tmp_path / "runs") == [] == told(done.stdout + done.stderr)
+    passed = set(told(Path(f"{sbatch}.saw").read_text()))
+    if profiler == "nsys":  # it records the environment of the whole job
+        assert passed == set()
+        assert "not passed to the training: AWS_ACCESS_KEY_ID, AWS_SECRET" in done.stderr
+    else:
+        assert passed == {*PLANTED}, "the training may need them"
+
+
+def test_a_secret_among_the_words_is_refused_before_anything_is_written(
+    harness: Harness, tmp_path: Path
+) -> None:
+    for words in (("--", "--hf-token", "hf_x"), ("--model", "https://user:pass@example.org/model")):
+        done = harness("-e", "1", "--site", "local", *words)
+        assert done.returncode == 2
+        assert list(tmp_path.iterdir()) == []
+
+
+def test_a_search_that_finds_nothing_has_searched(tmp_path: Path) -> None:
+    with pytest.raises(AssertionError):
+        leaks(tmp_path)
+    (tmp_path / "log").write_text(PLANTED["HF_TOKEN"])
+    assert leaks(tmp_path) == [f"{tmp_path}/log: HF_TOKEN"]
+
+
+def test_names_that_only_look_like_secrets_stay() -> None:
+    needed = (
+        "NCCL_IB_PKEY",
+        "TOKENIZERS_PARALLELISM",
+        "PMI_SHARED_SECRET",
+        "SSH_AUTH_SOCK",
+        "KEYBOARD",
+        "PATH",
+    )
+    assert secret_names([*needed, *PLANTED, "SLURM_JWT"]) == sorted([*PLANTED, "SLURM_JWT"])
+
+
+def test_nsys_gets_an_environment_without_them_and_says_so(tmp_path: Path) -> None:
+    nsys = tmp_path / "nsys"
+    nsys.write_text("#!/bin/sh\ncase $1 in --version) echo version 2022.4.2;; esac\n")
+    nsys.chmod(0o755)
+    env = {**os.environ, **PLANTED, "PATH": f"{tmp_path}:/bin:/usr/bin", "PYTHONPATH": str(ROOT)}
+    argv = [sys.executable, "-m", "harness.launch.profilers.nsys", "cpu", str(tmp_path / "out"), "cpu"]
+    done = subprocess.run(argv, env=env, capture_output=True, text=True, check=True)
+    words = done.stdout.split("\0")[:-1]
+    assert "nsys: not passed to the training: AWS_ACCESS_KEY_ID, AWS_SECRET" in done.stderr
+    seen = [*words[: words.index("nsys")], "env"]
+    assert not told(subprocess.run(seen, env=env, capture_output=True, text=True, check=True).stdout)
+
+
+def test_one_that_the_training_needs_is_passed_by_name() -> None:
+    before, (said,) = without_secrets({"HF_TOKEN": "a", "WANDB_API_KEY": "b", KEEP: "WANDB_API_KEY"})
+    assert before == ["env", "-u", "HF_TOKEN"]
+    assert "HF_TOKEN" in said and "WANDB_API_KEY" not in said
+    assert without_secrets({"PATH": "/bin"}) == ([], [])
+
+
+FORGETS = """
+import os, pathlib, subprocess
+from harness.common.secrets import forget
+os.environ["LATER_TOKEN"] = "planted-later"
+forget(["HF_TOKEN", "LATER_TOKEN", "ABSENT_TOKEN"])
+print(pathlib.Path("/proc/self/environ").read_bytes(), os.environ.get("HF_TOKEN"), os.environ["HOME"])
+subprocess.run(["env"], check=True)
+"""
+
+
+@pytest.mark.skipif(
+    not Path("/proc/self/environ").exists(), reason="this system shows no process's environment"
+)
+def test_what_a_process_forgets_no_other_program_sees() -> None:
+    env = {**os.environ, "HF_TOKEN": PLANTED["HF_TOKEN"], "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, "-c", FORGETS], env=env, capture_output=True, text=True, check=True
+    )
+    assert "planted-" not in done.stdout and f"None {os.environ['HOME']}" in done.stdout
