@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 NAMES = (
@@ -20,16 +20,20 @@ NAMES = (
     "MLFLOW_TRACKING_PASSWORD",
     "DB_SECRET",
 )
-PLANTED = {name: f"planted-{number:02d}-in-the-shell" for number, name in enumerate(NAMES)}
 
 
-def told(text: str | bytes) -> list[str]:
+def planted(where: str) -> dict[str, str]:
+    """Secrets with values of their own for each test: nsys sees the processes of tests that run beside it."""
+    return {name: f"planted-{number:02d}-{where}" for number, name in enumerate(NAMES)}
+
+
+def told(text: str | bytes, secrets: Mapping[str, str]) -> list[str]:
     """The variables whose value a text has."""
     content = text.encode() if isinstance(text, str) else text
-    return [name for name, value in PLANTED.items() if value.encode() in content]
+    return [name for name, value in secrets.items() if value.encode() in content]
 
 
-def leaks(folder: Path) -> list[str]:
+def leaks(folder: Path, secrets: Mapping[str, str]) -> list[str]:
     """`file: variable` of every file below that has a planted value, packed files unpacked.
 
     Raises:
@@ -37,7 +41,9 @@ def leaks(folder: Path) -> list[str]:
     """
     files = [path for path in folder.rglob("*") if path.is_file() and not path.is_symlink()]
     assert files, f"{folder} is empty"
-    return [f"{path}: {name}" for path in files for content in _contents(path) for name in told(content)]
+    return [
+        f"{path}: {name}" for path in files for content in _contents(path) for name in told(content, secrets)
+    ]
 
 
 def _contents(path: Path) -> Iterator[bytes]:

@@ -13,7 +13,9 @@ import pytest
 from harness.analysis.machine import BUSY, CROWDED
 from harness.launch.profilers.nsys import load_options, profile_argv, understood
 from tests.launch.launch_shared import ROOT, site_file
-from tests.planted import PLANTED, leaks
+from tests.planted import leaks, planted
+
+PLANTED = planted("beside-nsys")
 
 
 def said(nsys_folder: Path, *words: str) -> str:
@@ -106,5 +108,5 @@ def test_on_a_cpu_it_records_each_rank_s_steps(nsys_folder: Path, tmp_path: Path
     own_clock = sorted(rank["median_step_ns"] for rank in summary["training"])
     by_nsys = sorted(rank["median_ns"] for rank in summary["steps"]["per_rank"])
     assert by_nsys == pytest.approx(own_clock, rel=0.2), "two clocks, one training"
-    assert leaks(tmp_path) == []
+    assert leaks(tmp_path, PLANTED) == []
     assert "not passed to the training: AWS_ACCESS_KEY_ID" in done.stderr

@@ -15,7 +15,9 @@ import pytest
 from harness.common.secrets import KEEP, secret_names
 from harness.launch.profilers.nsys import without_secrets
 from tests.launch.launch_shared import ROOT, Harness, site_file
-from tests.planted import PLANTED, leaks, told
+from tests.planted import leaks, planted, told
+
+PLANTED = planted("in-a-shell")
 
 SBATCH = '#!/bin/sh\nenv >"$0.saw"; echo 4711\n'
 
@@ -25,7 +27,7 @@ def test_what_a_dry_run_prints_has_none(harness: Harness, more: tuple[str, ...])
     for site in ("local", "leonardo"):
         done = harness("-e", "2", "--site", site, "--dry-run", *more, **PLANTED)
         assert done.returncode == 0, done.stderr
-        assert done.stdout and not told(done.stdout + done.stderr)
+        assert done.stdout and not told(done.stdout + done.stderr, PLANTED)
 
 
 @pytest.mark.parametrize("profiler", ["torch", "nsys"])
@@ -40,8 +42,8 @@ def test_a_submission_writes_none_and_passes_them_on_except_to_nsys(
     site = site_file(tmp_path, device="cpu", gpus={"per_node": 1, "request": "none"})
     done = harness("-e", "1", "--site", site, "--profiler", profiler, **PLANTED)
     assert done.returncode == 0, done.stderr
-    assert leaks(tmp_path / "runs") == [] == told(done.stdout + done.stderr)
-    passed = set(told(Path(f"{sbatch}.saw").read_text()))
+    assert leaks(tmp_path / "runs", PLANTED) == [] == told(done.stdout + done.stderr, PLANTED)
+    passed = set(told(Path(f"{sbatch}.saw").read_text(), PLANTED))
     if profiler == "nsys":  # it records the environment of the whole job
         assert passed == set()
         assert "not passed to the training: AWS_ACCESS_KEY_ID, AWS_SECRET" in done.stderr
@@ -60,9 +62,9 @@ def test_a_secret_among_the_words_is_refused_before_anything_is_written(
 
 def test_a_search_that_finds_nothing_has_searched(tmp_path: Path) -> None:
     with pytest.raises(AssertionError):
-        leaks(tmp_path)
+        leaks(tmp_path, PLANTED)
     (tmp_path / "log").write_text(PLANTED["HF_TOKEN"])
-    assert leaks(tmp_path) == [f"{tmp_path}/log: HF_TOKEN"]
+    assert leaks(tmp_path, PLANTED) == [f"{tmp_path}/log: HF_TOKEN"]
 
 
 def test_names_that_only_look_like_secrets_stay() -> None:
@@ -87,7 +89,7 @@ def test_nsys_gets_an_environment_without_them_and_says_so(tmp_path: Path) -> No
     words = done.stdout.split("\0")[:-1]
     assert "nsys: not passed to the training: AWS_ACCESS_KEY_ID, AWS_SECRET" in done.stderr
     seen = [*words[: words.index("nsys")], "env"]
-    assert not told(subprocess.run(seen, env=env, capture_output=True, text=True, check=True).stdout)
+    assert not told(subprocess.run(seen, env=env, capture_output=True, text=True, check=True).stdout, PLANTED)
 
 
 def test_one_that_the_training_needs_is_passed_by_name() -> None:

@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 from harness.measure.references import read_reference, read_runs
-from tests.planted import PLANTED, leaks
+from tests.planted import leaks, planted
 
 ROOT = Path(__file__).resolve().parents[2]
+PLANTED = planted("for-a-reference")
 LIST = """
 name: short
 title: One short run
@@ -67,7 +68,9 @@ def test_a_reference_is_recorded_in_two_goes_checked_damaged_and_packed(tmp_path
             *archive.getnames()
         }
 
-    assert leaks(tmp_path) == []  # runs, logs, the controller's own files, the reference and its package
+    assert (
+        leaks(tmp_path, PLANTED) == []
+    )  # runs, logs, the controller's own files, the reference and its package
 
     trace = runs / second_run.traces[1].path
     trace.write_bytes(trace.read_bytes()[:-1000])
