@@ -18,6 +18,7 @@ from harness.export import names
 
 if TYPE_CHECKING:
     from harness.launch.argv import Word
+    from harness.monitor.samples import Recording
     from harness.run import Run
     from harness.traces.trace import Trace
 
@@ -252,6 +253,7 @@ def _paraver_own(found: Sources, prefix: Path, notes: list[str], as_json: bool) 
 def perfetto(tokens: TokensArgument, *, out: OutOption = None, as_json: JsonOption = False) -> int:
     """One Perfetto trace of all ranks, with the monitor's counters: open it at ui.perfetto.dev."""
     from harness.export.perfetto import write_perfetto
+    from harness.monitor.errors import MonitorError
     from harness.monitor.samples import find, read
 
     # Not .json.gz unless asked for: the next command must not take the result for the trace of one more rank.
@@ -261,8 +263,14 @@ def perfetto(tokens: TokensArgument, *, out: OutOption = None, as_json: JsonOpti
     found = sources(tokens)
     prefix, notes = names.prefix_for(out, found.folder(), suffixes)
     target = prefix.with_name(prefix.name + suffixes[0])
-    folders = found.run.monitors() if found.run else []
-    recordings = [read(folder) for monitor in folders for folder in find(monitor)]
+    recordings: list[Recording] = []
+    for folder in (
+        folder for monitor in (found.run.monitors() if found.run else []) for folder in find(monitor)
+    ):
+        try:
+            recordings.append(read(folder))
+        except MonitorError as error:
+            notes.append(f"without the monitor's counters: {error}")
     done = write_perfetto(found.open(), target, found.hosts(), recordings)
     made = {
         "perfetto": str(done.path),

@@ -121,9 +121,7 @@ def why_unread(error: OSError | ValueError) -> str:
 
 
 def _skip_line(file: BinaryIO, most_bytes: int) -> None:
-    for _ in range(
-        64
-    ):  # a disk that lost power leaves some MB of zeros; a file with a hole may have a terabyte
+    for _ in range(64):  # where a machine lost power, a file may end in some MB of zeros
         rest = file.readline(most_bytes)
         if len(rest) < most_bytes or rest.endswith(b"\n"):
             return

@@ -20,6 +20,7 @@ from harness.monitor.samples import META_FILE, SAMPLES_FILE, Recording, read
 
 _PHASES = ("active", "after")  # what counts: the profiled steps, else those after them, else every step
 _MOST = 1 << 63  # neither NaN nor infinity is less
+_MOST_RANKS = 1 << 24
 _TIMED = ("step", "data", "forward", "backward", "optimizer")
 _FROM_START = sorted({*START_FIELDS} & {*RankTraining.model_fields} - {"rank"})
 
@@ -87,7 +88,17 @@ def _is_number(value: object) -> bool:
     return value is None or (isinstance(value, (int, float)) and abs(value) < _MOST)
 
 
+def _refuse_odd(start: dict[str, Any]) -> None:
+    """Raises ValueError: a number of the first line is none, or larger than any computer."""
+    for name in (*_FROM_START, "rank"):
+        value = start.get(name)
+        most = _MOST_RANKS if name in ("rank", "world_size") else _MOST
+        if isinstance(value, (int, float)) and not abs(value) < most:
+            raise ValueError(f"{name} is {value:.3g}" if isinstance(value, float) else f"{name} is too large")
+
+
 def _training(start: dict[str, Any], events: Sequence[dict[str, Any]]) -> RankTraining:
+    _refuse_odd(start)
     steps = [e for e in events if e.get("event") == "step"]
     end: dict[str, Any] = next((e for e in reversed(events) if e.get("event") == "end"), {})
     phase = next((p for p in _PHASES if any(s.get("phase") == p for s in steps)), None)

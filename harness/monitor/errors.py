@@ -1,4 +1,4 @@
-"""The monitor's error; not a common one, because the monitor imports nothing else of the project."""
+"""The monitor's error; not a common one: its own command and its readers say it in their own ways."""
 
 
 class MonitorError(Exception):

@@ -3,7 +3,7 @@
 from harness.run.files import disk_error, naming_flag, read_json_lines, runs_root, write_atomically
 from harness.run.find import all_runs, find_run, no_runs, part_of
 from harness.run.record import FINAL, NodeStatus, Part, Record, State, Status, when
-from harness.run.run import TRACE_FOLDERS, Run
+from harness.run.run import TRACE_FOLDERS, Run, why_invalid
 from harness.run.stage import Stage, claim_local_id, release_local_id
 
 __all__ = [
@@ -27,5 +27,6 @@ __all__ = [
     "release_local_id",
     "runs_root",
     "when",
+    "why_invalid",
     "write_atomically",
 ]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from harness.common.errors import RequestError, WorkError, nearest
 from harness.common.paths import IN_CHECKOUT, PROGRAM, expanded
+from harness.common.small_file import SmallFileError, open_regular, why_unread
 from harness.run.files import runs_root
 from harness.run.record import Part
 from harness.run.run import Run
@@ -43,6 +45,7 @@ def find_run(token: str, root: Path | None = None) -> Run:
         return Run(path.absolute())
     if path.name == "run.json" and path.is_file():
         return Run(path.absolute().parent)
+    refuse_odd_record(path)
     if "/" in token and not path.exists():  # an id or a name has no slash
         raise RequestError(f"{token}: there is no such file or folder")
     runs = all_runs(root)
@@ -59,10 +62,23 @@ def find_run(token: str, root: Path | None = None) -> Run:
             f"RUN: {token!r} is the id of {len(hits)} runs: give the name, one of {', '.join(r.name for r in hits)}"
         )
     near = nearest(token, [*(r.name for r in runs), *filter(None, map(_safe_id, runs))])
+    lost = [r.name for r in runs if _safe_id(r) is None]
     raise RequestError(
         f"RUN: there is no run {token!r}: give a job id, a name, a path or `last` (see {PROGRAM} ls)"
         + (f": did you mean {near}?" if near else "")
+        + (f" Of {len(lost)} the record cannot be read, as of {lost[-1]}: give its name" if lost else "")
     )
+
+
+def refuse_odd_record(path: Path) -> None:
+    """Raises RequestError: `path` is a run's folder whose run.json is no file."""
+    record = Run(path).record_file
+    try:
+        if path.is_dir() and os.path.lexists(record):
+            with open_regular(record):
+                pass
+    except (OSError, SmallFileError) as error:
+        raise RequestError(f"{record}: {why_unread(error)}") from None
 
 
 def _safe_id(run: Run) -> str | None:

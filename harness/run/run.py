@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TypeVar
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
 from harness.common.errors import WorkError
 from harness.common.metrics_lines import metrics_file
@@ -50,7 +50,7 @@ class Run:
         try:
             return Record.model_validate_json(read_small_text(self.record_file))
         except (OSError, ValueError) as error:
-            raise WorkError(f"{self.record_file} cannot be read: {why_unread(error)}") from None
+            raise WorkError(f"{self.record_file} cannot be read: {why_invalid(error)}") from None
 
     @property
     def job_id(self) -> str:
@@ -143,6 +143,15 @@ class Run:
     def write_record(self, record: Record) -> None:
         write_atomically(self.record_file, record.model_dump_json(indent=1) + "\n")
         self.__dict__.pop("record", None)
+
+
+def why_invalid(error: OSError | ValueError) -> str:
+    """Why a file was not read as its model, in one line; of a model's errors the first, with its field."""
+    if not isinstance(error, ValidationError):
+        return why_unread(error)
+    first = error.errors(include_input=False, include_url=False)[0]
+    where = ".".join(map(str, first["loc"]))
+    return f"{where}{': ' * bool(where)}{first['msg']}"
 
 
 def _read(model: type[Written], path: Path) -> Written | None:

@@ -51,7 +51,10 @@ def search(paths: Iterable[Path | str], say: Say = lambda text: None) -> Found:
             found[path] = None
         elif path.is_dir():
             inside = _Folder(path, say)
-            found.update(dict.fromkeys(inside.traces()))
+            traces = inside.traces()
+            if not traces and path.name.endswith(tuple(s for f in opening.FORMATS for s in f.suffixes)):
+                raise TraceError(path, "is a folder without a trace, not a trace file")
+            found.update(dict.fromkeys(traces))
             left_out += inside.walk.left_out
         else:
             raise TraceError(path, "is a pipe or a device, neither a trace file nor a folder")

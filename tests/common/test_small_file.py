@@ -8,7 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from harness.common.small_file import MOST_DEPTH, SmallFileError, parse_json, read_small, read_small_json
+from harness.common.small_file import (
+    MOST_DEPTH,
+    SmallFileError,
+    parse_json,
+    read_end,
+    read_lines,
+    read_small,
+    read_small_json,
+    read_small_text,
+    why_unread,
+)
 
 
 def test_it_reads_a_file(tmp_path: Path) -> None:
@@ -67,3 +77,59 @@ def test_what_is_not_json_is_one_sentence(text: str) -> None:
 def test_a_missing_file_is_an_os_error(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         read_small(tmp_path / "none")
+
+
+@pytest.mark.parametrize("text", ['"\\ud800"', '{"\\uDFFF": 1}', '["\\ud83d", "\\ude00"]'])
+def test_half_a_character_is_refused_where_it_is_read(text: str) -> None:
+    with pytest.raises(SmallFileError, match="half a character"):
+        parse_json(text)
+
+
+def test_a_character_in_two_halves_that_belong_together_is_read() -> None:
+    assert parse_json('"\\ud83d\\ude00"') == "😀"
+
+
+def test_a_diverged_training_may_write_nan() -> None:
+    assert parse_json('{"loss": NaN}')["loss"] != parse_json('{"loss": NaN}')["loss"]
+
+
+def test_text_that_is_not_utf_8_is_one_sentence_or_replaced(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"a\xff")
+    with pytest.raises(SmallFileError, match="is not text in UTF-8"):
+        read_small_text(tmp_path / "a")
+    assert read_small_text(tmp_path / "a", errors="replace") == "a\ufffd"
+
+
+def test_lines_come_one_by_one_and_a_long_one_is_cut(tmp_path: Path) -> None:
+    path = tmp_path / "rank0.jsonl"
+    path.write_bytes(b"first\n\n" + b"x" * 100 + b"\r\n\xff\x00\nlast, unfinished")
+    assert list(read_lines(path, 30)) == ["first", "", "x" * 30, "\ufffd\0", "last, unfinished"]
+
+
+def test_a_line_without_end_ends_the_reading(tmp_path: Path) -> None:
+    path = tmp_path / "rank0.jsonl"
+    path.write_bytes(b"first\n")
+    with path.open("ab") as file:
+        file.truncate(1 << 40)  # sparse
+    lines = read_lines(path, 1 << 10)
+    assert next(lines) == "first"
+    with pytest.raises(SmallFileError, match="has a line of more than 64 KiB"):
+        next(lines)
+
+
+def test_the_end_of_a_file_is_read_however_long_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "log.err"
+    with path.open("wb") as file:
+        file.truncate(1 << 40)
+        file.seek(1 << 40)
+        file.write(b"the end")
+    assert read_end(path, 7) == b"the end"
+    assert read_end(path, 8) == b"\0the end"
+
+
+def test_why_a_reading_failed_is_one_line_without_the_name(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError) as missing:
+        read_small(tmp_path / "none")
+    assert why_unread(missing.value) == "No such file or directory"
+    assert why_unread(ValueError("one\ntwo")) == "one"
+    assert why_unread(ValueError()) == "it is damaged"

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import io
+import os
+import resource
 from pathlib import Path
 
 import pytest
 
 from harness.cli.tail import Tail
+from tests.launch.launch_shared import Harness, a_run
 
 MARK = "USDT:2026-11-21 22:33:49 8885:8885 SyncActivityProfilerHandler.cpp:52] profiler_start"
 OTHER = "USDT:2026-11-21 22:33:50 8886:8886 SyncActivityProfilerHandler.cpp:59] profiler_stop"
@@ -68,3 +71,57 @@ def test_a_character_that_a_look_cuts_in_two_is_shown_whole(tmp_path: Path) -> N
     for cut in range(6, 9):
         assert shown_bytes(tmp_path / f"{cut}.out", line[:cut], line[cut:]) == "loss 😀\n"
     assert shown_bytes(tmp_path / "killed.out", line[:7]) == "loss \ufffd"
+
+
+def test_of_a_huge_log_the_end_is_shown_and_how_to_see_it_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("harness.cli.tail.MOST_BYTES", 2 << 20)
+    log = tmp_path / "a log.out"
+    with log.open("wb") as file:
+        file.truncate(10 << 30)  # sparse
+        file.seek(-(1 << 20), 2)
+        file.write(b"\n" + b"a line\n" * 100_000)
+        file.truncate()
+        file.seek(10 << 30)
+        file.write(b"\nthe last line\n")
+    out, now = io.StringIO(), int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (now + (256 << 20), before[1]))
+    try:
+        tail = Tail(log, out)
+        tail.pump()
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
+    assert out.getvalue().endswith("\nthe last line\n")
+    assert len(out.getvalue()) <= 2 << 20
+    said = capsys.readouterr().err
+    assert said.startswith(
+        f"{log} has 10.7 GB: the first 10.7 GB are left out here; to see it all: less '{log}'"
+    )
+    with log.open("ab") as file:
+        file.write(b"new\n")
+    tail.pump(last=True)
+    assert out.getvalue().endswith("\nthe last line\nnew\n")
+    assert capsys.readouterr().err == ""
+
+
+def test_the_end_of_a_long_log_begins_with_a_whole_line_and_all_that_is_new_follows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("harness.cli.tail.MOST_BYTES", 25)
+    lines = [f"line {number}\n" for number in range(100, 200)]
+    assert shown(tmp_path / "log.out", "".join(lines), "".join(lines)) == "".join([*lines[-2:], *lines])
+
+
+@pytest.mark.parametrize("kind", ["a pipe", "a folder"])
+def test_what_is_no_log_is_said_and_nothing_waits_for_it(harness: Harness, tmp_path: Path, kind: str) -> None:
+    run = a_run(tmp_path / "runs", "local-1")
+    if kind == "a pipe":
+        os.mkfifo(run.out)
+    else:
+        run.out.mkdir()
+    run.err.write_text("what it warned of\n")
+    done = harness("logs", "local-1")
+    assert done.returncode == 1
+    assert done.stderr == f"what it warned of\nslurm.sh: {run.out}: is {kind}, not a file\n"

@@ -11,11 +11,16 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from harness.analysis.summary import RankTraining, Summary
+from harness.common.mystery import Secret
+from harness.experiment.base import Mystery
+from harness.experiment.comm_tests import CommTests
 from harness.experiment.exercises import DDP
 from harness.run import NodeStatus, Record, Run, Stage, Status
+from harness.run.mystery import Answer, AnswerLine, Revealed
 from harness.site.site import load_site
 from tests.study.check_shared import write_metrics
-from tests.synthetic.one_gpu import training, written
+from tests.synthetic.one_gpu import training
 
 Spoil = Callable[[Path], None]
 _NUMBER = re.compile(rb"(?<=[\s:,\[])-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?(?=[\s,\]}])")
@@ -36,8 +41,8 @@ def _in_its_place(path: Path, make: Callable[[], object]) -> None:
 
 def _changed(change: Callable[[bytes], bytes]) -> Spoil:
     def spoil(path: Path) -> None:
-        before = path.read_bytes()
-        path.write_bytes(change(before))
+        after = change(path.read_bytes())
+        _in_its_place(path, lambda: path.write_bytes(after))
 
     return spoil
 
@@ -47,11 +52,11 @@ def _with_numbers(number: bytes) -> Spoil:
 
 
 def _longer_than_any(path: Path) -> None:
-    with path.open("wb") as file:
-        file.truncate(1 << 40)  # sparse: no byte of it is on the disk
+    _in_its_place(path, path.touch)
+    os.truncate(path, 1 << 40)  # sparse: no byte of it is on the disk
 
 
-# What a file can be instead of itself. Each takes the path of a good file.
+# What a file can be instead of itself. Each takes the path of a good file, and leaves other links to that as it was.
 NOT_A_FILE: dict[str, Spoil] = {
     "a folder": lambda path: _in_its_place(path, path.mkdir),
     "a pipe": lambda path: _in_its_place(path, lambda: os.mkfifo(path)),
@@ -70,12 +75,10 @@ WRONG_JSON: dict[str, Spoil] = {
     "100,000 deep": _holding(b"[" * 100_000 + b"]" * 100_000),
     "a list": _holding(b"[1, 2]"),
     "a number": _holding(b"7"),
-    "a text": _holding(b'"x"'),
     "nothing": _holding(b"null"),
     "texts of half a character": _changed(lambda text: _TEXT.sub(rb'"\\ud800"', text)),
     "texts for numbers": _with_numbers(b'"x"'),
     "numbers that are none": _with_numbers(b"NaN"),
-    "numbers without end": _with_numbers(b"-Infinity"),
     "numbers beyond a float": _with_numbers(b"1e400"),
     "numbers of 400 digits": _with_numbers(b"9" * 400),
     "numbers of 5,000 digits": _with_numbers(b"9" * 5000),
@@ -91,7 +94,12 @@ SAMPLES = "unix_ns,device,utilization_percent,memory_used_bytes,power_watts\n" +
     f"{10**18 + second * 10**9},0,50.0,{1 << 29},100.000\n" for second in range(4)
 )
 PLAN = {"numbers": {"step_ns": {"label": "step", "value": 1.0e7, "unit": "ns", "low": 1.0e6, "high": 2.0e7}}}
-COLLECTIVES = {
+SECRET = Secret(("pause,ms=5",), "00")
+ANSWER = AnswerLine(
+    unix_ns=10**18, student="someone", run="x", exercise=1, world_size=2,
+    mystery=Mystery(level=1, commitment=SECRET.commitment, sealed=SECRET.sealed), answer=Answer(cause="pause", ms=5.0),
+)  # fmt: skip
+RESULTS = {
     "world_size": 2, "backend": "gloo", "device_name": "a CPU", "hosts": ["node0"],
     "results": [{
         "collective": "all_reduce", "scope": "intra", "ranks": 2, "fit": {"alpha_ns": 2.0, "beta_ns_per_byte": 0.05},
@@ -99,32 +107,44 @@ COLLECTIVES = {
     }],
 }  # fmt: skip
 VERDICT = {"verdict": "good", "findings": [{"level": "info", "message": "as it should be"}]}
+_OF_TESTS = {"comm/collectives.json": json.dumps(RESULTS), "comm/verdict.json": json.dumps(VERDICT)}
+_OF_TRAINING = {
+    f"{MONITOR}/meta.json": json.dumps(META, indent=1),
+    f"{MONITOR}/samples.csv": SAMPLES,
+    "plan.json": json.dumps(PLAN),
+    "summary.json": Summary(training=[RankTraining(rank=0, median_step_ns=10_000_000)]).model_dump_json(
+        indent=1
+    ),
+    "mystery.sealed": SECRET.sealed,
+    "mystery-revealed.json": Revealed(faults=SECRET.faults, salt=SECRET.salt).model_dump_json(indent=1),
+    "mystery-answers.jsonl": ANSWER.model_dump_json() + "\n",
+    "torch/rank0.json.gz": json.dumps(training()),
+}
 
 
-def whole_run(root: Path, job_id: str) -> Run:
-    """A completed run with every file that a run may have, and a trace of one rank."""
-    asked = DDP(nodes=1, gpus_per_node=1)
+def whole_run(root: Path, job_id: str, *, tests: bool = False) -> Run:
+    """A completed training of two ranks with every file that one leaves, or `tests`: a run of exercise 0."""
+    asked = CommTests(nodes=1, gpus_per_node=2) if tests else DDP(nodes=1, gpus_per_node=2)
     record = Record(
         job_id=job_id, backend="local", experiment=asked, site=load_site("local"),
-        job={"experiment": asked.model_dump(), "expects": ["torch/rank0.json.gz"]}, command=["slurm.sh", "-e", "1"],
+        job={"experiment": asked.model_dump(), "expects": []}, command=["slurm.sh", "-e", "1"],
         git={"commit": "0" * 40}, versions={"python": "3.11.7"}, user="someone", submit_host=socket.gethostname(),
         created_ns=time.time_ns(),
     )  # fmt: skip
     with Stage(root / asked.folder) as stage:
         Run(stage.path).write_record(record)
         run = stage.publish(f"tiny-llama-{job_id}-n1", job_id)
-    for name in ("node-status", MONITOR, "comm", "torch", "faults"):
-        (run.path / name).mkdir(parents=True)
     run.write_status(Status(state="completed", exit_code=0, started_ns=10**18, ended_ns=10**18 + 10**10))
     ended = NodeStatus(node=0, host="node0", exit=0, started_ns=10**18, ended_ns=10**18 + 10**10)
-    (run.path / "node-status/0.json").write_text(ended.model_dump_json(indent=1))
-    write_metrics(run.path, 10.0)
-    (run.path / MONITOR / "meta.json").write_text(json.dumps(META, indent=1))
-    (run.path / MONITOR / "samples.csv").write_text(SAMPLES)
-    run.plan.write_text(json.dumps(PLAN))
-    run.collectives.write_text(json.dumps(COLLECTIVES))
-    run.verdict.write_text(json.dumps(VERDICT))
-    written(run.path / "torch/rank0.json.gz", training())
     for log in (run.out, run.err):
         log.write_text("step 1\nstep 2\n")
+    for name, text in (
+        _OF_TESTS if tests else _OF_TRAINING | {"node-status/0.json": ended.model_dump_json()}
+    ).items():
+        file = run.path / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    if not tests:
+        write_metrics(run.path, 10.0)
+        (run.path / "metrics/rank1.jsonl").write_bytes((run.path / "metrics/rank0.jsonl").read_bytes())
     return run

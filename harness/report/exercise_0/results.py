@@ -4,14 +4,16 @@ of the report that knows the shape of these files."""
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TypeVar
+from typing import Annotated, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from harness.common.bus_factor import bus_factor
 from harness.common.errors import WorkError
 from harness.common.small_file import SmallFileError, read_small, why_unread
 from harness.run import Run
+
+_Count = Annotated[int, Field(ge=0, lt=1 << 63)]
 
 
 class _FilePart(BaseModel):
@@ -23,7 +25,7 @@ class _FilePart(BaseModel):
 class Point(_FilePart):
     """One message size."""
 
-    message_bytes: int
+    message_bytes: _Count
     time_ns: float
     busbw_gbytes_per_s: float
     correct: bool
@@ -56,7 +58,7 @@ class Result(_FilePart):
 
     collective: str
     scope: str  # intra | inter | world
-    ranks: int
+    ranks: _Count
     points: list[Point] = []
     fit: Fit | None = None
     reason: str | None = None
@@ -66,7 +68,7 @@ class Result(_FilePart):
 class CollectiveResults(_FilePart):
     """collectives.json."""
 
-    world_size: int | None = None
+    world_size: _Count | None = None
     backend: str | None = None
     device_name: str | None = None
     reason: str | None = None  # why nothing was measured

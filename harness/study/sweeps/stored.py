@@ -8,8 +8,8 @@ from typing import Literal, NamedTuple
 from pydantic import BaseModel, ConfigDict
 
 from harness.common.errors import RequestError, WorkError, nearest
-from harness.common.small_file import read_small_text, why_unread
-from harness.run import write_atomically
+from harness.common.small_file import read_small_text
+from harness.run import why_invalid, write_atomically
 from harness.site.site import Site
 from harness.study.campaign.series import series_folder, series_root
 from harness.study.sweeps.request import Sweep, is_path, read_sweep, shipped_sweep, sweep_names
@@ -54,7 +54,7 @@ def stored_request(series: str) -> Stored | None:
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:
-        raise WorkError(f"{path} cannot be read: {why_unread(error)}") from None
+        raise WorkError(f"{path} cannot be read: {why_invalid(error)}") from None
 
 
 def store_request(series: str, request: Stored) -> None:

@@ -1,0 +1,154 @@
+"""Traces are found in folders that are huge, change meanwhile, link to themselves or may not be entered."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from harness.cli.main import main
+from harness.common.errors import RequestError
+from harness.common.walk import Walk
+from harness.traces import find, find_traces
+from harness.traces import open as opening
+from tests.synthetic import kineto
+
+Output = pytest.CaptureFixture[str]
+
+
+def trace(path: Path) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return kineto.kineto(path, kineto.gpu_step())
+
+
+def test_a_link_in_a_circle_is_not_followed(tmp_path: Path) -> None:
+    only = trace(tmp_path / "a" / "rank0.json")
+    (tmp_path / "a" / "again").symlink_to(tmp_path)
+    (tmp_path / "a" / "loop").symlink_to("loop")
+    assert find_traces([tmp_path]) == [only]
+
+
+def test_a_folder_that_vanishes_meanwhile_is_said(tmp_path: Path) -> None:
+    (tmp_path / "gone").mkdir()
+    walk = Walk(tmp_path, lambda _: shutil.rmtree(tmp_path / "gone", ignore_errors=True))
+    assert list(walk.files()) == []
+    assert walk.left_out == [f"{tmp_path / 'gone'}: vanished while it was searched"]
+
+
+def test_a_trace_that_vanishes_meanwhile_is_named_and_the_others_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Output
+) -> None:
+    files = [trace(tmp_path / f"rank{rank}.json") for rank in range(2)]
+    report, export = tmp_path / "node0.nsys-rep", tmp_path / "node0.sqlite"
+    for file in (report, export):
+        file.write_bytes(b"x")
+    before = opening.beginning
+
+    def look(path: Path, unpack: bool = False) -> bytes:
+        start = before(path, unpack)
+        for gone in (files[1], report, export):
+            gone.unlink(missing_ok=True)
+        return start
+
+    monkeypatch.setattr(opening, "beginning", look)
+    assert main(["report", str(tmp_path), "--json"]) == 0
+    said = capsys.readouterr().out
+    assert "rank1.json: cannot be read: No such file or directory" in said
+    assert [Path(source["path"]).name for source in json.loads(said)["sources"]] == ["rank0.json"]
+
+
+def test_a_folder_that_may_not_be_entered_makes_the_report_doubtful(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Output
+) -> None:
+    trace(tmp_path / "rank0.json")
+    (tmp_path / "theirs").mkdir()
+    scandir = os.scandir
+
+    def refused(path: str) -> object:  # root, as whom tests may run, may enter every folder
+        if str(path).endswith("theirs"):
+            raise PermissionError(13, "Permission denied", path)
+        return scandir(path)
+
+    monkeypatch.setattr("harness.common.walk.os.scandir", refused)
+    assert main(["report", str(tmp_path), "--json"]) == 0
+    findings = json.loads(capsys.readouterr().out)["quality"]["findings"]
+    why = [(each["what"], each["evidence"]) for each in findings]
+    assert ("a folder could not be searched for traces", f"{tmp_path / 'theirs'}: Permission denied") in why
+    (tmp_path / "rank0.json").unlink()
+    assert main(["report", str(tmp_path)]) == 2
+    assert f"not searched: {tmp_path / 'theirs'}: Permission denied" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("limit", "name"), [("MOST_WITHOUT", "note.txt"), ("MOST_OPENED", "data.json")])
+def test_a_folder_with_too_much_else_is_refused_with_a_nearer_one_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Output, limit: str, name: str
+) -> None:
+    monkeypatch.setattr(find, limit, 20)
+    for number in range(30):
+        (tmp_path / f"{number}-{name}").write_text("{}")
+    assert main(["report", str(tmp_path)]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"slurm.sh: {tmp_path}: there is no trace among the first 2")
+    assert "name a folder that is nearer to the traces" in said
+
+
+def test_where_too_much_else_comes_after_a_trace_its_folder_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(find, "MOST_WITHOUT", 20)
+    trace(tmp_path / "rank0.json")  # found first: the others are in folders below
+    for number in range(30):
+        (tmp_path / "data" / f"{number}").mkdir(parents=True)
+    with pytest.raises(RequestError, match=f"after 1 traces, the last in {tmp_path}, there are 21 files"):
+        find_traces([tmp_path])
+
+
+def test_traces_that_lie_far_apart_are_all_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(find, "MOST_WITHOUT", 30)
+    monkeypatch.setattr(find, "MOST_OPENED", 30)
+    for number in range(10):
+        trace(tmp_path / f"{number}" / "rank0.json")
+        for other in range(9):
+            (tmp_path / f"{number}" / f"{other}.json").write_text("{}")
+    assert len(find_traces([tmp_path])) == 10
+
+
+def test_how_far_the_search_is_goes_to_stderr(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Output
+) -> None:
+    monkeypatch.setattr("harness.traces.progress._PATIENCE_S", 0.0)
+    trace(tmp_path / "rank0.json")
+    for number in range(300):
+        (tmp_path / f"{number}.txt").touch()
+    assert main(["report", str(tmp_path), "--json"]) == 0
+    out, err = capsys.readouterr()
+    assert err.splitlines()[0].startswith(f"looking for traces in {tmp_path}: 256 files and folders so far, ")
+    assert json.loads(out)
+
+
+def test_the_kernels_own_folders_are_not_entered(monkeypatch: pytest.MonkeyPatch) -> None:
+    scandir, entered = os.scandir, list[str]()
+
+    def closed(path: str) -> object:
+        entered.append(str(path))
+        if path != "/":
+            raise PermissionError(13, "Permission denied", path)
+        return scandir(path)
+
+    monkeypatch.setattr("harness.common.walk.os.scandir", closed)
+    list(Walk(Path("/")).files())
+    assert "/usr" in entered or "/etc" in entered
+    assert not {"/proc", "/sys", "/dev"} & set(entered)
+
+
+def test_a_pipe_is_no_trace_and_nothing_waits_for_it(tmp_path: Path, capsys: Output) -> None:
+    trace(tmp_path / "rank0.json")
+    os.mkfifo(tmp_path / "rank1.json.gz")
+    os.mkfifo(tmp_path / "notes.json")
+    assert main(["report", str(tmp_path), "--json"]) == 0
+    assert "rank1.json.gz: is a pipe, not a file" in capsys.readouterr().out
+    assert main(["report", str(tmp_path / "notes.json")]) == 1
+    assert "notes.json: is a pipe or a device, neither a trace file nor a folder" in capsys.readouterr().err
