@@ -86,7 +86,7 @@ def test_null_leaves_an_option_out(tmp_path: Path) -> None:
     assert argv == ["nsys", "profile", "--sample=none", "--output=out"]
 
 
-@pytest.mark.parametrize(("text", "sentence"), [("[1]", "one JSON object"), ("{", "not valid JSON")])
+@pytest.mark.parametrize(("text", "sentence"), [("[1]", "one JSON object"), ("{", "is not JSON")])
 def test_a_wrong_option_file_is_one_sentence(tmp_path: Path, text: str, sentence: str) -> None:
     path = tmp_path / "mine.json"
     path.write_text(text)

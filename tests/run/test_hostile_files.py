@@ -80,6 +80,18 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
+@pytest.fixture
+def root(runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of the runs, as the folder of all runs."""
+    copied = tmp_path / "runs"
+    shutil.copytree(runs, copied, copy_function=os.link)
+    monkeypatch.setenv("HARNESS_RUNS", str(copied))
+    monkeypatch.setenv("HARNESS_SITE", "local")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("harness.cli.tail.MOST_BYTES", 1 << 16)
+    return copied
+
+
 def _answer(command: str, folders: dict[str, Path], output: pytest.CaptureFixture[str]) -> tuple[int, str]:
     """The exit code and all that was said of a command, which neither waits for long nor takes much memory."""
     with _bounded():
@@ -112,19 +124,8 @@ def _bounded() -> Iterator[None]:
     [pytest.param(file, kind, id=f"{file.path}-{kind}") for file in FILES for kind in file.kinds],
 )
 def test_a_wrong_file_of_a_run_is_a_sentence_and_the_rest_is_answered(
-    file: File,
-    kind: str,
-    runs: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    file: File, kind: str, root: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    root = tmp_path / "runs"
-    shutil.copytree(runs, root, copy_function=os.link)
-    monkeypatch.setenv("HARNESS_RUNS", str(root))
-    monkeypatch.setenv("HARNESS_SITE", "local")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("harness.cli.tail.MOST_BYTES", 1 << 16)
     folders = {
         name: next(root.glob(f"*/profiler/*-local-{n}-n1"))
         for n, name in enumerate(("run", "other", "tests"), 1)
@@ -141,11 +142,9 @@ def test_a_wrong_file_of_a_run_is_a_sentence_and_the_rest_is_answered(
 
 
 def test_of_a_rank_whose_metrics_are_a_pipe_the_report_says_so_and_has_the_other(
-    runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    root: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    shutil.copytree(runs, tmp_path / "runs", copy_function=os.link)
-    monkeypatch.setenv("HARNESS_RUNS", str(tmp_path / "runs"))
-    KINDS["a pipe"](next(tmp_path.glob("runs/*/profiler/*-local-1-n1")) / "metrics/rank0.jsonl")
+    KINDS["a pipe"](next(root.glob("*/profiler/*-local-1-n1")) / "metrics/rank0.jsonl")
     assert main(["report", "local-1", "--json", "--no-html"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert [rank["rank"] for rank in told["training"]] == [0]  # rank 1's file was copied from rank 0's
