@@ -41,6 +41,11 @@ def record_end(run: Run, code: int, reason: str) -> int:
         started_ns=before.started_ns if before else None,
         ended_ns=time.time_ns(),
     )
+    if before is not None and before.told_by is not None and status.state in ("failed", "cancelled"):
+        # Who runs the jobs had given it up, as one on a node that was cut off, and so it was ended.
+        status = status.model_copy(
+            update={"state": before.state, "told_by": before.told_by, "why": before.why}
+        )
     run.write_record(run.record.model_copy(update={"status": status, "nodes": nodes}))
     run.write_status(status)
     for name in missing:

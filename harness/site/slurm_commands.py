@@ -99,13 +99,14 @@ def scancel(job: JobId) -> None:
 
 
 class Told(NamedTuple):
-    """What a program told of a job: `text` is empty where it does not know it, `heard` False where it said nothing."""
+    """What a program told of a job: `text` is empty where it does not know it, `heard` False where it said nothing.
+
+    silent: its server did not answer, now or a moment ago.
+    """
 
     text: str
     heard: bool = True
-
-
-UNHEARD = Told("", heard=False)
+    silent: bool = False
 
 
 def squeue(job: JobId, field: str) -> Told:
@@ -179,9 +180,9 @@ def controller_answers() -> bool:
 def _told(answer: Answer | None) -> Told:
     """The first line of an answer. With --clusters, the cluster's name stands above it."""
     if answer is None:
-        return UNHEARD
+        return Told("", heard=False, silent=True)
     if answer.code != 0:
-        return Told("") if UNKNOWN_JOB.search(answer.err) else UNHEARD
+        return Told("", heard=UNKNOWN_JOB.search(answer.err) is not None)
     lines = (line.strip() for line in answer.out.splitlines())
     return Told(next((line for line in lines if line and not line.startswith("CLUSTER:")), ""))
 

@@ -21,7 +21,7 @@ SPOILS = {
     "PYTHONWARNINGS": ("error", [sys.executable, "-c", "import warnings; warnings.warn('soon')"]),
     "PYTHONIOENCODING": ("ascii", [sys.executable, "-c", "print('…')"]),
     "PYTHONDEVMODE": ("1", [sys.executable, "-c", "import sys; print(sys.flags.dev_mode)"]),
-    "PYTHONMALLOC": ("debug", [sys.executable, "-c", "import sys; sys._debugmallocstats()"]),
+    "PYTHONMALLOC": ("malloc", [sys.executable, "-c", "import sys; print(sys.getallocatedblocks() > 0)"]),
     "PYTHONTRACEMALLOC": ("1", [sys.executable, "-c", "import tracemalloc as t; print(t.is_tracing())"]),
     "PYTHONMALLOCSTATS": ("1", [sys.executable, "-c", ""]),
     "PYTHONPROFILEIMPORTTIME": ("1", [sys.executable, "-c", ""]),

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from harness.launch.backends.protocol import Look
 from harness.launch.backends.slurm_words import Meaning, meaning_of, plain
 from harness.run import FINAL, Run, Status
-from harness.site.slurm_commands import JobId, fields_of, is_silent, sacct, scontrol, squeue
+from harness.site.slurm_commands import JobId, fields_of, sacct, scontrol, squeue
 
 NO_REASON = ("", "None", "(null)")
 
@@ -58,16 +58,11 @@ def _ask(job: JobId, has_ended: bool) -> Heard:
         return Heard(accounts.text)
     if accounts.text and not (forgotten or has_ended):
         return Heard(accounts.text, gap="Slurm's controller does not answer, and its accounts lag behind")
-    return _nothing(job, forgotten)
-
-
-def _nothing(job: JobId, forgotten: bool) -> Heard:
-    """Why Slurm has no word for the job. forgotten: by the controller, which answered."""
-    if is_silent("controller", job.cluster):
+    if queue.silent or shown.silent:
         return Heard(gap="Slurm does not answer", silent=True)
     if not forgotten:
         return Heard(gap="Slurm's commands give no answer here")
-    if is_silent("accounts", job.cluster):
+    if accounts.silent:
         return Heard(
             gap="Slurm's controller has forgotten the job, and its accounts do not answer", silent=True
         )
