@@ -11,7 +11,7 @@ from typing import NamedTuple
 from harness.launch.backends.protocol import Look
 from harness.launch.backends.slurm_words import Meaning, meaning_of, plain
 from harness.run import FINAL, Run, Status
-from harness.site.slurm_commands import JobId, fields_of, sacct, scontrol, squeue
+from harness.site.slurm_commands import JobId, Told, fields_of, sacct, scontrol, squeue
 
 NO_REASON = ("", "None", "(null)")
 
@@ -53,15 +53,21 @@ def _ask(job: JobId, has_ended: bool) -> Heard:
     fields = fields_of(shown)
     if "JobState" in fields:
         return Heard(fields["JobState"], fields.get("Reason", ""))
+    return _by_accounts(job, queue, shown, has_ended)
+
+
+def _by_accounts(job: JobId, queue: Told, shown: Told, has_ended: bool) -> Heard:
+    """What the accounts say of a job that the controller does not know, or did not answer for."""
     accounts, forgotten = sacct(job), queue.heard and shown.heard
     if accounts.text and meaning_of(accounts.text, job.number).state in FINAL:
         return Heard(accounts.text)
     if accounts.text and not (forgotten or has_ended):
         return Heard(accounts.text, gap="Slurm's controller does not answer, and its accounts lag behind")
-    if queue.silent or shown.silent:
-        return Heard(gap="Slurm does not answer", silent=True)
     if not forgotten:
-        return Heard(gap="Slurm's commands give no answer here")
+        silent = queue.silent or shown.silent
+        return Heard(
+            gap="Slurm does not answer" if silent else "Slurm's commands give no answer here", silent=silent
+        )
     if accounts.silent:
         return Heard(
             gap="Slurm's controller has forgotten the job, and its accounts do not answer", silent=True

@@ -1,0 +1,162 @@
+"""What `status` and `cancel` say of jobs that a real Slurm holds, stops, runs again, kills or does not answer for.
+
+Nothing trains: a line of the site keeps each job busy.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from harness.common.inherited import RULES
+from tests.common.test_inherited import SPOILS
+from tests.slurm.slurm_cluster import wait_until
+from tests.slurm.slurm_door import REPOSITORY, Door, Submitted
+
+pytestmark = [pytest.mark.slurm]
+
+
+def submit(door: Door, name: str, line: str = "sleep 600", *options: str) -> Submitted:
+    """A run whose job is this line of its site; the site has these options of sbatch."""
+    return door.submit(door.site(name, setup=[line], sbatch=list(options)))
+
+
+def has_started(run: Submitted) -> bool:
+    return (run.path / "status.json").exists()
+
+
+@pytest.fixture
+def busy(door: Door) -> Iterator[Submitted]:
+    """A run that has begun; it is ended afterwards."""
+    run = submit(door, "busy")
+    wait_until(lambda: has_started(run), "the job's beginning")
+    yield run
+    door.slurm.run("scancel", "--signal=KILL", "--full", run.job_id, check=False)
+    door.slurm.run("scancel", run.job_id, check=False)
+
+
+def pids_of_script(run: Submitted) -> list[int]:
+    """The processes that run the job's script."""
+    spool = f"job{int(run.job_id):05d}/slurm_script".encode()
+    files = Path("/proc").glob("[0-9]*/cmdline")
+    return [int(file.parent.name) for file in files if _has(file, spool)]
+
+
+def _has(file: Path, text: bytes) -> bool:
+    try:
+        return text in file.read_bytes()
+    except OSError:  # it ended meanwhile
+        return False
+
+
+def test_a_controller_that_hangs_is_named_and_the_jobs_own_word_is_shown(door: Door, busy: Submitted) -> None:
+    controller = int((door.slurm.root / "run" / "slurmctld.pid").read_text())
+    os.kill(controller, signal.SIGSTOP)
+    try:
+        shown, stopped = door("status", busy.job_id), door("cancel", busy.job_id)
+    finally:
+        os.kill(controller, signal.SIGCONT)
+    assert f"{busy.job_id}  unknown" in shown.stdout
+    assert "Slurm does not answer; what the job itself last wrote: running" in shown.stdout
+    assert stopped.returncode == 1
+    assert "Slurm does not answer: it is not known whether it heard" in stopped.stderr
+    again = door("cancel", busy.job_id)
+    assert again.returncode == 0, again.stderr
+    assert door.status(busy.job_id)["state"] == "cancelled"
+
+
+def test_a_script_that_was_killed_outright_has_failed_also_in_its_own_status(
+    door: Door, busy: Submitted
+) -> None:
+    wait_until(lambda: pids_of_script(busy), "the script's process")
+    for pid in pids_of_script(busy):
+        os.kill(pid, signal.SIGKILL)
+    assert door.slurm.wait(busy.job_id) == "FAILED"
+    assert busy.read("status.json")["state"] == "running"
+    said = door.status(busy.job_id)
+    assert (said["state"], said["reason"]) == (
+        "failed", "it was ended before it could write how; Slurm says FAILED"
+    )  # fmt: skip
+    written = busy.read("status.json")
+    assert (written["state"], written["told_by"]) == ("failed", "FAILED")
+    assert written["started_ns"]
+
+
+def test_a_job_that_slurm_suspends_requeues_and_holds_is_called_so(door: Door, busy: Submitted) -> None:
+    slurm, job = door.slurm, busy.job_id
+    slurm.run("scontrol", "suspend", job)
+    said = door.status(job)
+    assert (said["state"], "stopped it for the time being" in said["reason"]) == ("running", True)
+    slurm.run("scontrol", "resume", job)
+    slurm.run("scontrol", "update", f"JobId={job}", "Requeue=1")
+    slurm.run("scontrol", "requeuehold", "State=SpecialExit", job)
+    wait_until(lambda: slurm.state(job) == "SPECIAL_EXIT", "the job's return to the queue")
+    said = door.status(job)
+    assert (said["state"], f"scontrol release {job}" in said["reason"]) == ("queued", True)
+    cancelled = door("cancel", job)
+    assert (cancelled.returncode, cancelled.stdout) == (0, f"{job}: cancelled\n"), cancelled.stderr
+    assert door.status(job)["state"] == "cancelled"
+
+
+def test_a_held_job_and_a_task_of_an_array_are_cancelled_before_they_begin(door: Door) -> None:
+    held = submit(door, "held", "true", "--hold")
+    said = door.status(held.job_id)
+    assert (said["state"], said["reason"]) == ("queued", "JobHeldUser")
+    assert door("cancel", held.job_id).stdout == f"{held.job_id}: cancelled\n"
+    assert held.read("status.json")["state"] == "cancelled"
+    again = door("cancel", held.job_id)
+    assert (again.returncode, again.stdout) == (0, f"{held.job_id} had ended already: cancelled\n")
+
+
+def test_a_job_that_takes_its_time_to_end_is_ending_and_ctrl_c_ends_only_the_wait(door: Door) -> None:
+    run = submit(door, "deaf", "trap '' TERM; sleep 600")
+    wait_until(lambda: has_started(run), "the job's beginning")
+    argv = ["bash", str(REPOSITORY / "slurm.sh"), "cancel", run.job_id]
+    try:
+        waiting = subprocess.Popen(argv, env=door.slurm.env | door.env, stderr=subprocess.PIPE, text=True)
+        assert waiting.stderr is not None
+        assert "is ending: it has 90 s to close its traces" in waiting.stderr.readline()
+        said = door.status(run.job_id)
+        assert (said["state"], said["reason"]) == (
+            "running",
+            "it is ending: Slurm waits for its last processes",
+        )
+        waiting.send_signal(signal.SIGINT)
+        assert "slurm.sh status" in waiting.stderr.read()
+        assert waiting.wait() == 130
+    finally:
+        door.slurm.run("scancel", "--signal=KILL", "--full", run.job_id, check=False)
+    assert door.slurm.wait(run.job_id) == "CANCELLED"
+    wait_until(lambda: door.status(run.job_id)["state"] == "cancelled", "the state to be cancelled")
+
+
+def test_what_the_shell_exports_and_would_spoil_a_run_does_not_reach_the_job(
+    door: Door, tmp_path: Path
+) -> None:
+    """All at once; the site sets one of them itself, and that one stays."""
+    exits = tmp_path / "exits"
+    exits.write_text('[ -z "${SLURM_JOB_ID-}" ] || exit 3\n')
+    spoiling = {name: value for name, (value, _) in SPOILS.items()} | {
+        "BASH_ENV": str(exits),
+        "SHELLOPTS": "noglob",
+    }
+    seen = tmp_path / "seen"
+    site = door.site(
+        "clean", env={"PYTHONWARNINGS": "error::UserWarning"}, setup=[f"env >'{seen}'", "exit 0"]
+    )
+    done = door("-e", "1", "--site", site, "--json", env=spoiling)
+    assert done.returncode == 0, done.stderr
+    job = json.loads(done.stdout)["job_id"]
+    for rule in RULES:
+        assert f"warning: {rule.name} of your shell is not passed to the job: " in done.stderr
+    door.slurm.wait(job)
+    names = {line.partition("=")[0] for line in seen.read_text().splitlines()}
+    assert not names & spoiling.keys()
+    script = (Path(json.loads(done.stdout)["path"]) / "job.sbatch").read_text()
+    assert "export PYTHONWARNINGS=error::UserWarning" in script
