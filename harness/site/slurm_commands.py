@@ -21,7 +21,7 @@ LEAKING = ("SLURM_", "SLURMD_", "SRUN_", "SALLOC_", "SCANCEL_", "SQUEUE_", "PMI_
 MISLEADING = frozenset({"SBATCH_WAIT", "SBATCH_ARRAY_INX"})
 # An order must not be cut short; a question has other sources; to cancel twice does no harm.
 ORDER_S, CANCEL_S, ASK_S, QUESTION_S, PING_S = 120, 30, 20, 6, 5
-CANCEL_IN_SILENCE_S = 10  # where the controller has just not answered a question
+CANCEL_IN_SILENCE_S = 6  # where the controller has just not answered a question
 AGAIN_S = 30.0  # so long after a question without an answer, its server is not asked
 
 Server = Literal["controller", "accounts"]

@@ -10,11 +10,13 @@ import os
 import signal
 import subprocess
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from harness.common.inherited import RULES
+from harness.launch.backends.processes import below
 from tests.common.test_inherited import SPOILS
 from tests.slurm.slurm_cluster import wait_until
 from tests.slurm.slurm_door import REPOSITORY, Door, Submitted
@@ -37,7 +39,6 @@ def busy(door: Door) -> Iterator[Submitted]:
     run = submit(door, "busy")
     wait_until(lambda: has_started(run), "the job's beginning")
     yield run
-    door.slurm.run("scancel", "--signal=KILL", "--full", run.job_id, check=False)
     door.slurm.run("scancel", run.job_id, check=False)
 
 
@@ -59,7 +60,8 @@ def test_a_controller_that_hangs_is_named_and_the_jobs_own_word_is_shown(door: D
     controller = int((door.slurm.root / "run" / "slurmctld.pid").read_text())
     os.kill(controller, signal.SIGSTOP)
     try:
-        shown, stopped = door("status", busy.job_id), door("cancel", busy.job_id)
+        with ThreadPoolExecutor() as both:
+            shown, stopped = both.map(lambda command: door(command, busy.job_id), ("status", "cancel"))
     finally:
         os.kill(controller, signal.SIGCONT)
     assert f"{busy.job_id}  unknown" in shown.stdout
@@ -104,7 +106,7 @@ def test_a_job_that_slurm_suspends_requeues_and_holds_is_called_so(door: Door, b
     assert door.status(job)["state"] == "cancelled"
 
 
-def test_a_held_job_and_a_task_of_an_array_are_cancelled_before_they_begin(door: Door) -> None:
+def test_a_held_job_is_cancelled_before_it_begins(door: Door) -> None:
     held = submit(door, "held", "true", "--hold")
     said = door.status(held.job_id)
     assert (said["state"], said["reason"]) == ("queued", "JobHeldUser")
@@ -131,7 +133,9 @@ def test_a_job_that_takes_its_time_to_end_is_ending_and_ctrl_c_ends_only_the_wai
         assert "slurm.sh status" in waiting.stderr.read()
         assert waiting.wait() == 130
     finally:
-        door.slurm.run("scancel", "--signal=KILL", "--full", run.job_id, check=False)
+        for pid in pids_of_script(run):
+            for each in (*below(pid), pid):
+                os.kill(each, signal.SIGKILL)
     assert door.slurm.wait(run.job_id) == "CANCELLED"
     wait_until(lambda: door.status(run.job_id)["state"] == "cancelled", "the state to be cancelled")
 
