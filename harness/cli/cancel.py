@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 
 from harness.cli.options import JsonOption
 from harness.cli.runs import RunArgument
-from harness.common.errors import WorkError
+from harness.common.errors import RequestError, WorkError
 from harness.common.paths import PROGRAM
+from harness.common.users import owner_of
 from harness.launch.backends.protocol import Look
 from harness.launch.backends.registry import backend_of_run
 from harness.launch.submit import Cancelled, look_at
@@ -25,6 +27,9 @@ MOST_S = 120.0  # of a site that leaves its jobs more time, the wait is not the 
 def cancel(run: RunArgument = "last", as_json: JsonOption = False) -> int:
     """Stop a run. The traces it has so far are kept and marked."""
     found = find_run(run)
+    owner = owner_of(found.record_file)
+    if owner is not None and os.geteuid() != 0:
+        raise RequestError(f"{found.job_id} belongs to {owner}: only {owner} can cancel it")
     try:
         met = cancel_run(found)
         after = met.before if met.before.state in FINAL else _end_of(found)

@@ -10,11 +10,12 @@ import typer
 
 from harness.cli.options import JsonOption
 from harness.cli.screen import columns
-from harness.common.errors import WorkError
+from harness.common.errors import RequestError, WorkError
 from harness.common.paths import PROGRAM
 from harness.common.printable import printable
+from harness.common.users import whose
 from harness.launch.backends.protocol import Look
-from harness.run import FINAL, Run, all_runs, no_runs, runs_root, when
+from harness.run import FINAL, Run, all_runs, closed, no_runs, runs_root, when
 
 HEAD = {"job_id": "run", "state": "state", "step": "step", "submitted": "submitted", "name": "name"}
 NO_TERMINAL = 100_000  # characters: names are not cut in a file or a pipe
@@ -29,10 +30,15 @@ def ls(
     rows = [_row(run) for run in runs[-limit:]]
     if as_json:
         print(json.dumps(rows, indent=1))
+    elif not rows and closed(runs_root()):
+        raise RequestError(no_runs(runs_root()))
     elif not rows:
         print(no_runs(runs_root()))
     else:
         _print(rows, len(runs))
+        if shut := closed(runs_root()):
+            more = f" (and {len(shut) - 1} more)" if len(shut) > 1 else ""
+            print(f"not shown: {shut[0]}{more} may not be read{whose(shut[0])}", file=sys.stderr)
     return 0
 
 

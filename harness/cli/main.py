@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
+from pathlib import Path
 from typing import NoReturn, TextIO, cast
 
 from harness.cli.commands import COMMANDS, run_command
@@ -19,6 +20,7 @@ from harness.common.errors import HarnessError, RequestError, nearest
 from harness.common.inherited import leave_behind
 from harness.common.paths import IN_CHECKOUT, PROGRAM
 from harness.common.printable import NOT_UNICODE, Guarded, is_unicode, printable, unguarded
+from harness.common.users import whose
 
 # Refusals of a file system that a person can mend, with the exit code: 2 for a wrong name, 1 for a bad disk.
 REFUSALS = {
@@ -68,7 +70,8 @@ def _main(argv: list[str]) -> int:
         if error.filename is None:  # files are written under their names
             _write_no_more()
         name = "standard output" if error.filename is None else os.fspath(error.filename)
-        print(f"{PROGRAM}: {name}: {os.strerror(error.errno)}", file=sys.stderr)
+        asked = whose(Path(name)) if error.filename is not None and isinstance(error, PermissionError) else ""
+        print(f"{PROGRAM}: {name}: {os.strerror(error.errno)}{asked}", file=sys.stderr)
         return REFUSALS[error.errno]
     return code
 

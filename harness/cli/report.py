@@ -135,7 +135,7 @@ def _pages(
 ) -> list[Path]:
     """Write the pages: where asked, else into the run. There, a full or read-only disk is only a warning."""
     from harness.report.page.write import write_pages
-    from harness.run import naming_flag
+    from harness.run import DiskError, naming_flag
 
     if html is not None:
         with naming_flag("--html"):
@@ -143,7 +143,8 @@ def _pages(
     try:
         return write_pages(paths, measured, None, ranks)
     except WorkError as error:
-        print(f"{PROGRAM} report: no page: {error}", file=sys.stderr)
+        kept = "neither the page nor the numbers were kept" if isinstance(error, DiskError) else "no page"
+        print(f"{PROGRAM} report: {kept}: {error}; --html FILE writes a page elsewhere", file=sys.stderr)
         return []
 
 

@@ -13,6 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from harness.common.users import whose
+
 MOST_BYTES = 64 << 20  # a summary of a thousand ranks has some 20 MB
 MOST_LINE_BYTES = 1 << 20  # a step's line has some 400 bytes
 MOST_DEPTH = 64
@@ -114,7 +116,9 @@ def read_end(path: Path, most_bytes: int) -> bytes:
 
 
 def why_unread(error: OSError | ValueError) -> str:
-    """What a failed reading says, in one line and without the file's name."""
+    """What a failed reading says, in one line and without the file's name; of another user's file, whom to ask."""
+    if isinstance(error, PermissionError) and isinstance(error.filename, str | Path):
+        return f"{error.strerror}{whose(Path(error.filename))}"
     return (isinstance(error, OSError) and error.strerror) or (str(error).splitlines() or ["it is damaged"])[
         0
     ]

@@ -1,4 +1,7 @@
-"""Whose a file is, and by which name people know that user. Standard library only; knows no file's content."""
+"""Whose a file is, by which name people know that user, and whom to ask where permission is missing.
+
+Standard library only; knows no file's content.
+"""
 
 from __future__ import annotations
 
@@ -28,3 +31,26 @@ def owner_of(path: Path) -> str | None:
     """
     owner = path.stat().st_uid
     return None if owner == os.geteuid() else user_name(owner)
+
+
+def whose(path: Path) -> str:
+    """Who keeps this user from a path, as the end of a sentence: `: it belongs to anna, whom to ask`.
+
+    Empty where it is nobody else: what is in the way is this user's own, or not there.
+    """
+    place = _in_the_way(path)
+    try:
+        owner = owner_of(place)
+    except OSError:
+        return ""
+    what = "it" if place == path else str(place)
+    return "" if owner is None else f": {what} belongs to {owner}, whom to ask"
+
+
+def _in_the_way(path: Path) -> Path:
+    """The first folder above that may not be entered; else the path, or the folder that it would be made in."""
+    above = list(reversed(path.absolute().parents))
+    for outer, folder in zip([above[0], *above], above, strict=False):
+        if not os.access(folder, os.X_OK):
+            return folder if os.access(folder, os.F_OK) else outer
+    return path if os.path.lexists(path) else path.parent

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from harness.common.errors import RequestError, WorkError, nearest
 from harness.common.small_file import read_end
+from harness.common.users import whose
 from harness.export.nsys2prv_result import Converted, accept, check_processes
 
 PROGRAM = "nsys2prv"
@@ -120,7 +121,9 @@ def convert(
     try:
         folder = Path(tempfile.mkdtemp(prefix=".nsys2prv-", dir=out.parent))
     except OSError as error:
-        raise WorkError(f"{out.parent} cannot be written: {error.strerror}") from error
+        raise WorkError(
+            f"{out.parent} cannot be written: {error.strerror}{whose(out)}; --out PREFIX writes elsewhere"
+        ) from error
     try:
         tool = tool or Tool(prefix=container(*image, folder) if image else ())
         names = _stage(reports, folder)

@@ -14,6 +14,7 @@ from itertools import chain
 from pathlib import Path
 
 from harness.common.errors import WorkError
+from harness.common.small_file import why_unread
 from harness.export.objects import ObjectModel, RowKind, Task, TimelineRow, build_object_model
 from harness.export.prv_blocks import blocks_of
 from harness.export.prv_labels import Labels, event_types
@@ -58,7 +59,9 @@ def write_paraver(
         _write(out.with_name(out.name + ".pcf"), [pcf_text(event_types(labels)).encode()])
         prv = _write(out.with_name(out.name + ".prv"), chain([first_line], lines(blocks)))
     except OSError as error:
-        raise WorkError(f"{out}.prv cannot be written: {error.strerror}") from error
+        raise WorkError(
+            f"{out}.prv cannot be written: {why_unread(error)}; --out PREFIX writes elsewhere"
+        ) from error
     return ParaverFiles(
         prv=prv,
         tasks=len(model.tasks),

@@ -18,6 +18,7 @@ from isal import igzip
 from harness.analysis.process.breakdown import COMMUNICATION, COMPUTE, MEMORY, NOT_WORK
 from harness.common.errors import WorkError
 from harness.common.printable import printable
+from harness.common.small_file import why_unread
 from harness.export.objects import ObjectModel, RowKind, Task, TimelineRow, build_object_model
 from harness.monitor.samples import Recording
 from harness.traces.operators import operators
@@ -67,7 +68,9 @@ def write_perfetto(
             file.write(b"\n]}\n")
         draft.replace(out)
     except OSError as error:
-        raise WorkError(f"{out} cannot be written: {error.strerror}") from error
+        raise WorkError(
+            f"{out} cannot be written: {why_unread(error)}; --out PREFIX writes elsewhere"
+        ) from error
     return PerfettoFile(out, len(model.tasks), count, notes)
 
 

@@ -32,6 +32,8 @@ from harness.run import FINAL, Part, Record, Run, Stage, State, runs_root, write
 from harness.site.detection import visible_gpus
 from harness.site.site import Site
 
+# In a checkout of another user git answers only if it is told to: that user's Python runs here already.
+GIT = ("git", "--no-optional-locks", "-c", f"safe.directory={ROOT}", "-C", str(ROOT))
 RECORDED = ("submitit", "torch", "accelerate", "transformers", "deepspeed", "megatron-core", "numpy")
 
 
@@ -211,15 +213,13 @@ def _git_state() -> dict[str, str | bool | None]:
     return {
         "commit": _git("rev-parse", "HEAD"),
         "branch": _git("rev-parse", "--abbrev-ref", "HEAD"),
-        "dirty": bool(_git("status", "--porcelain")),
+        "dirty": None if (changed := _git("status", "--porcelain")) is None else bool(changed),
     }
 
 
 def _git(*arguments: str) -> str | None:
     try:
-        done = subprocess.run(
-            ["git", "-C", str(ROOT), *arguments], capture_output=True, text=True, check=False, timeout=30
-        )
+        done = subprocess.run([*GIT, *arguments], capture_output=True, text=True, check=False, timeout=30)
     except (OSError, subprocess.TimeoutExpired):
         return None
     return done.stdout.strip() if done.returncode == 0 else None

@@ -57,7 +57,8 @@ def read_contents(path: Path) -> RunContents:
 
 def _ends(run: Run) -> dict[str, int]:
     """When the job ended on each node, by both names that its monitor may have: this machine may play several nodes."""
-    return {name: node.ended_ns for node in run.nodes() for name in (node.host, f"{node.host}-{node.node}")}
+    ended = [node for node in run.nodes() if 0 <= node.ended_ns < 1 << 63]
+    return {name: node.ended_ns for node in ended for name in (node.host, f"{node.host}-{node.node}")}
 
 
 def _record(run: Run) -> tuple[dict[str, Any], list[Finding]]:

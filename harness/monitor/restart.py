@@ -49,9 +49,10 @@ def _before(path: Path) -> dict[str, Any]:
         found = read_meta(path)
     except MonitorError:
         return {}
-    starts = found.get(STARTS)
-    whole = isinstance(starts, list) and isinstance(found.get("devices"), list)
-    return found if whole else {}
+    starts, devices = found.get(STARTS), found.get("devices")
+    if not isinstance(starts, list) or not isinstance(devices, list):
+        return {}
+    return found if all(isinstance(each, dict) and "index" in each for each in devices) else {}
 
 
 def _clock(before: dict[str, Any]) -> SampleClock:

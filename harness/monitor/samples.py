@@ -115,7 +115,11 @@ def read(folder: Path) -> Recording:
 
 def _starts(meta: dict[str, Any]) -> list[int]:
     found = meta.get(STARTS)
-    return [each for each in found if isinstance(each, int)] if isinstance(found, list) else []
+    return (
+        [each for each in found if isinstance(each, int) and 0 <= each < _MOST]
+        if isinstance(found, list)
+        else []
+    )
 
 
 def _series(device: dict[str, Any]) -> Series:

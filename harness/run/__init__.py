@@ -1,7 +1,15 @@
 """A run on disk: its directory, its record, how it is staged and found again."""
 
-from harness.run.files import disk_error, naming_flag, read_json_lines, runs_root, write_atomically
-from harness.run.find import all_runs, find_run, no_runs, part_of
+from harness.run.files import (
+    DiskError,
+    disk_error,
+    make_shared,
+    naming_flag,
+    read_json_lines,
+    runs_root,
+    write_atomically,
+)
+from harness.run.find import all_runs, closed, find_run, no_runs, part_of
 from harness.run.record import FINAL, NodeStatus, Part, Record, State, Status, when
 from harness.run.run import TRACE_FOLDERS, Run, why_invalid
 from harness.run.stage import Stage, claim_local_id, release_local_id
@@ -9,6 +17,7 @@ from harness.run.stage import Stage, claim_local_id, release_local_id
 __all__ = [
     "FINAL",
     "TRACE_FOLDERS",
+    "DiskError",
     "NodeStatus",
     "Part",
     "Record",
@@ -18,8 +27,10 @@ __all__ = [
     "Status",
     "all_runs",
     "claim_local_id",
+    "closed",
     "disk_error",
     "find_run",
+    "make_shared",
     "naming_flag",
     "no_runs",
     "part_of",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 from harness.common.errors import WorkError
 from harness.common.paths import IN_CHECKOUT, ROOT, expanded
 from harness.common.small_file import parse_json, read_lines
+from harness.common.users import whose
 
 
 def runs_root(environ: Mapping[str, str] = os.environ) -> Path:
@@ -50,13 +52,35 @@ class DiskError(WorkError):
 
 
 def disk_error(path: Path, error: OSError) -> DiskError:
-    """A sentence for a write that failed. It names HARNESS_RUNS only for a path in the runs' folder."""
-    ours = path.absolute().is_relative_to(runs_root())
+    """A sentence for a write that failed. It names HARNESS_RUNS only for a path in the runs' folder, and not for one in
+    a run that there is: that stays where it is."""
+    in_run = any(map(os.path.lexists, (folder / "run.json" for folder in (path.parent, path.parent.parent))))
+    ours = path.absolute().is_relative_to(runs_root()) and not in_run
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         otherwise = ", or set HARNESS_RUNS" if ours else ""
         return DiskError(f"{path}: no space left on this disk (or in your quota): free some{otherwise}")
     otherwise = ": choose another place with HARNESS_RUNS" if ours else ""
-    return DiskError(f"{path}: cannot be written ({error.strerror}){otherwise}")
+    owner = whose(path) if error.errno in (errno.EACCES, errno.EPERM) else ""
+    return DiskError(f"{path}: cannot be written ({error.strerror}){owner}{otherwise}")
+
+
+def make_shared(folder: Path) -> None:
+    """Make a folder between the runs' folder and its runs, and those above it, as open as the runs' folder is.
+
+    Where several people share that (it is sticky, or its group may write), the first of them must not close what the
+    others need, whatever the umask.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    root = runs_root()
+    missing = [each for each in (folder, *folder.parents) if not each.exists()]
+    for each in reversed(missing):
+        each.mkdir(exist_ok=True)
+        if each != root and each.is_relative_to(root):
+            mode = root.stat().st_mode
+            if mode & (stat.S_ISVTX | stat.S_IWGRP | stat.S_IWOTH):
+                each.chmod(stat.S_IMODE(mode))
 
 
 @contextmanager

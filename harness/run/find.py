@@ -8,6 +8,7 @@ from pathlib import Path
 from harness.common.errors import RequestError, WorkError, nearest
 from harness.common.paths import IN_CHECKOUT, PROGRAM, expanded
 from harness.common.small_file import SmallFileError, open_regular, why_unread
+from harness.common.users import whose
 from harness.run.files import runs_root
 from harness.run.record import Part
 from harness.run.run import Run
@@ -16,8 +17,38 @@ from harness.run.run import Run
 def no_runs(root: Path) -> str:
     """The sentence for a place without runs, with what to do."""
     elsewhere = "give the path of a run or of traces, or set HARNESS_RUNS to the folder of the runs"
+    if shut := closed(root):
+        return (
+            f"{shut[0]}: may not be read{whose(shut[0])}, or set HARNESS_RUNS to the folder of your own runs"
+        )
     then = "start one: slurm.sh -e 1" if IN_CHECKOUT else elsewhere
     return f"there are no runs yet in {root}; {then}"
+
+
+def closed(root: Path) -> list[Path]:
+    """The folders with runs, and the runs, that this user may not read; of folders in each other the outer one."""
+    try:
+        root.stat()
+    except PermissionError:
+        return [root]
+    except OSError:
+        return []
+    if not _is_open(root):
+        return [root]
+    found: list[Path] = []
+    for folder in root.glob("exercise_*"):
+        profiler = folder / "profiler"
+        if not _is_open(folder):
+            found.append(folder)
+        elif profiler.is_dir() and not _is_open(profiler):
+            found.append(profiler)
+        else:
+            found += [each for each in profiler.glob("[!.]*") if not _is_open(each) and each.is_dir()]
+    return sorted(found)
+
+
+def _is_open(folder: Path) -> bool:
+    return os.access(folder, os.R_OK | os.X_OK)
 
 
 def all_runs(root: Path | None = None) -> list[Run]:
@@ -67,6 +98,7 @@ def find_run(token: str, root: Path | None = None) -> Run:
         f"RUN: there is no run {token!r}: give a job id, a name, a path or `last` (see {PROGRAM} ls)"
         + (f": did you mean {near}?" if near else "")
         + (f" Of {len(lost)} the record cannot be read, as of {lost[-1]}: give its name" if lost else "")
+        + _among_closed(root or runs_root())
     )
 
 
@@ -79,6 +111,12 @@ def refuse_odd_record(path: Path) -> None:
                 pass
     except (OSError, SmallFileError) as error:
         raise RequestError(f"{record}: {why_unread(error)}") from None
+
+
+def _among_closed(root: Path) -> str:
+    """A remark where it may be one of the runs that this user may not read."""
+    shut = closed(root)
+    return f"; {shut[0]} may not be read{whose(shut[0])}" if shut else ""
 
 
 def _safe_id(run: Run) -> str | None:

@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from harness.common.errors import WorkError
-from harness.run.files import disk_error
+from harness.run.files import disk_error, make_shared
 from harness.run.run import LOCAL, Run
 
 
@@ -23,11 +23,12 @@ class Stage:
 
     def __enter__(self) -> Stage:
         folders = (self.path, self.output_dir / "logs")
-        for folder in folders:
-            self._made += [p for p in (folder, *folder.parents) if not p.exists() and p not in self._made]
         try:
             for folder in folders:
-                folder.mkdir(parents=True, exist_ok=True)
+                self._made += [p for p in (folder, *folder.parents) if not p.exists() and p not in self._made]
+            for folder in folders:
+                make_shared(folder.parent if folder == self.path else folder)
+            self.path.mkdir(exist_ok=True)
         except OSError as error:
             self.__exit__()
             raise disk_error(self.output_dir, error) from None
@@ -67,7 +68,7 @@ def claim_local_id(root: Path) -> tuple[str, Path]:
     """A number that no other local run has, and a folder of its own for the backend."""
     base = root / LOCAL
     try:
-        base.mkdir(parents=True, exist_ok=True)
+        make_shared(base)
         number = max((int(p.name) for p in base.iterdir() if p.name.isdigit()), default=0)
         while True:
             number += 1

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from harness.common.errors import RequestError, WorkError
 from harness.common.small_file import read_small_text
-from harness.run import Run, all_runs, disk_error, runs_root
+from harness.run import Run, all_runs, disk_error, make_shared, runs_root
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
 _NO_LOCKS = (
@@ -80,7 +80,8 @@ def driving(name: str) -> Iterator[Path]:
     """
     folder = series_folder(name)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_shared(folder.parent)
+        folder.mkdir(exist_ok=True)
         descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o644)
     except OSError as error:
         raise disk_error(folder, error) from None

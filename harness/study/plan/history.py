@@ -5,6 +5,7 @@ Only the newest few are looked at, and only what they stored: a submission must 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -52,6 +53,8 @@ def earlier_runs(job: Job, w: Workload) -> list[Earlier]:
 def _newest(folder: str, name: str) -> Iterator[Run]:
     place = runs_root() / folder / "profiler"
     pairs = []
+    if not os.access(place, os.X_OK):  # none yet, or another user closed it: the launch itself says so
+        return
     for path in place.glob(f"{name}-*/run.json"):
         try:
             pairs.append((path.stat().st_mtime_ns, path.parent))

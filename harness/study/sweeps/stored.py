@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict
 
 from harness.common.errors import RequestError, WorkError, nearest
 from harness.common.small_file import read_small_text
-from harness.run import why_invalid, write_atomically
+from harness.run import disk_error, make_shared, why_invalid, write_atomically
 from harness.site.site import Site
 from harness.study.campaign.series import series_folder, series_root
 from harness.study.sweeps.request import Sweep, is_path, read_sweep, shipped_sweep, sweep_names
@@ -59,7 +59,12 @@ def stored_request(series: str) -> Stored | None:
 
 def store_request(series: str, request: Stored) -> None:
     """Keep the request. Raises DiskError."""
-    request_file(series).parent.mkdir(parents=True, exist_ok=True)
+    folder = request_file(series).parent
+    try:
+        make_shared(folder.parent)
+        folder.mkdir(exist_ok=True)
+    except OSError as error:
+        raise disk_error(folder, error) from None
     write_atomically(request_file(series), request.model_dump_json(indent=1) + "\n")
 
 
