@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -265,7 +265,7 @@ def test_a_name_that_slipped_through_would_still_run_and_send_nothing(
             asked.append(self.path)
             self.send_error(404)
 
-    with HTTPServer(("127.0.0.1", 0), Elsewhere) as server:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Elsewhere) as server:  # a socket may be opened ahead of need
         Thread(target=server.serve_forever, daemon=True).start()
         address = f"http://127.0.0.1:{server.server_port}"
         attack = (
