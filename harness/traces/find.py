@@ -13,7 +13,8 @@ from harness.traces import open as opening
 from harness.traces.errors import TraceError
 
 MOST_WITHOUT = 200_000  # files and folders in a row without a trace
-MOST_OPENED = 10_000  # of these, files that had to be opened
+MOST_LOOKED_AT = 500_000  # in all
+MOST_OPENED = 10_000  # without a trace, files that had to be opened
 _SAY_EVERY = 256
 _DIGITS = re.compile(r"(\d+)")
 _TRACE_NAME = re.compile(r"rank|worker|trace", re.IGNORECASE)
@@ -86,12 +87,15 @@ class _Folder:
                 f"looking for traces in {walk.top}: {walk.looked_at:,} files and folders so far, "
                 f"{len(self._found):,} traces"
             )
-        if walk.looked_at - self._before > MOST_WITHOUT or self._opened > MOST_OPENED:
+        without = walk.looked_at - self._before
+        if without > MOST_WITHOUT or self._opened > MOST_OPENED or walk.looked_at > MOST_LOOKED_AT:
             raise RequestError(self._too_many())
 
     def _too_many(self) -> str:
         without = f"{self.walk.looked_at - self._before:,} files and folders"
-        if not self._found:
+        if self.walk.looked_at > MOST_LOOKED_AT:
+            said = f"there are more than {MOST_LOOKED_AT:,} files and folders, with {len(self._found):,} traces so far"
+        elif not self._found:
             said = f"there is no trace among the first {without}"
         else:
             last = f"after {len(self._found):,} traces, the last in {self._found[-1].parent},"

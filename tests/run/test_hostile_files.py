@@ -50,10 +50,10 @@ class File(NamedTuple):
 FILES = [
     File(
         "run.json",
-        (STATUS, LS, LOGS, CANCEL, RERUN, REPORT, COMPARE, PERFETTO, CHECK, LESSON),
+        (STATUS, LS, LOGS, CANCEL, RERUN, REPORT, COMPARE, PERFETTO),
         names=(STATUS, LOGS, CANCEL, RERUN),
     ),
-    File("status.json", (STATUS, LS, CANCEL, REPORT, LESSON)),
+    File("status.json", (STATUS, LS, CANCEL, LESSON)),
     File("node-status/0.json", (STATUS,)),
     File("metrics/rank0.jsonl", (REPORT, PERFETTO), names=(REPORT,)),
     File(f"{MONITOR}/meta.json", (REPORT, PERFETTO), names=(PERFETTO,)),
