@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 
-_IN_RANGE = re.compile(r"\brank[ :=-]?(\d+)\b", re.IGNORECASE)
-_IN_FILE = re.compile(r"(?:rank|worker)[-_]?(\d+)", re.IGNORECASE)
+# No rank has ten digits.
+_IN_RANGE = re.compile(r"\brank[ :=-]?(\d{1,9})\b", re.IGNORECASE)
+_IN_FILE = re.compile(r"(?:rank|worker)[-_]?(\d{1,9})(?!\d)", re.IGNORECASE)
 
 
 def rank_in_range(name: str) -> int | None:

@@ -55,6 +55,12 @@ def compacted(column: AnyColumn) -> AnyColumn:
     return np.broadcast_to(column[:1].copy(), column.shape)
 
 
+def device_numbers(column: AnyColumn) -> I32:
+    """Numbers of devices in 32 bits; -2, which is no device, for one that does not fit."""
+    fits = (column >= -1) & (column < 1 << 31)
+    return (column if fits.all() else np.where(fits, column, -2)).astype(np.int32)
+
+
 def is_constant(column: AnyColumn) -> bool:
     """Whether a column was made by `constant`."""
     return column.strides == (0,)

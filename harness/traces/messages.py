@@ -8,11 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from harness.traces.believed import MOST_RANKS
 from harness.traces.columns import NameTable
 from harness.traces.trace import Activity, Collectives, Events
 from harness.traces.vocabulary import collective_kind, dtype_bytes, is_communication, reduced_dtype
 
 UNKNOWN_KIND = "unknown"
+_MOST_BYTES = 1 << 50
 
 
 @dataclass(slots=True)
@@ -73,14 +75,19 @@ def collectives(
     return Collectives(
         event=event,
         kind=names.indices(m.kind or UNKNOWN_KIND for m in messages)[which],
-        bytes=np.array([m.bytes for m in messages], np.int64)[which],
+        bytes=np.array([_known(m.bytes, _MOST_BYTES) for m in messages], np.int64)[which],
         dtype=np.array([names[m.dtype] if m.dtype else -1 for m in messages], np.int32)[which],
         group=np.array([names[m.group] if m.group else -1 for m in messages], np.int32)[which],
-        group_size=np.array([m.group_size for m in messages], np.int32)[which],
-        peer=np.array([m.peer for m in messages], np.int32)[which],
+        group_size=np.array([_known(m.group_size, MOST_RANKS) for m in messages], np.int32)[which],
+        peer=np.array([_known(m.peer, MOST_RANKS) for m in messages], np.int32)[which],
         start_ns=events.start_ns[event],
         end_ns=events.end_ns[event],
     )
+
+
+def _known(number: int, most: int) -> int:
+    """A number, or -1 for one that no message has: it counts as not recorded."""
+    return number if 0 <= number <= most else -1
 
 
 def _name_group(message: Message, groups: dict[str, list[int]]) -> None:

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from harness.common.printable import NOT_UNICODE, is_unicode, printable_name
 from harness.common.small_file import SmallFileError, open_regular
+from harness.traces.believed import believed
 from harness.traces.clock_origin import moved_to_zero
 from harness.traces.errors import TraceError
 from harness.traces.progress import OnProgress, silent
@@ -81,7 +82,8 @@ def open_trace(
     if start.startswith(LFS_MAGIC):
         raise TraceError(path, "is a Git LFS pointer, not the trace itself: fetch it with `git lfs pull`")
     known = (f for f in FORMATS if path.name.endswith(f.suffixes) or (f.magic and start.startswith(f.magic)))
-    return _printable(moved_to_zero(next(known, FORMATS[-1]).read(path, HowToRead(host, workers, progress))))
+    trace = next(known, FORMATS[-1]).read(path, HowToRead(host, workers, progress))
+    return _printable(moved_to_zero(believed(trace)))
 
 
 def _printable(trace: Trace) -> Trace:

@@ -180,7 +180,7 @@ def kineto(path: Path, records: Iterable[Record], layout: str = "torch 1.9", **m
     return path
 
 
-def gpu_step(first_ns: int = 4_458_676_988_068_751_123) -> list[Record]:
+def gpu_step(first_ns: int = 4_458_676_988_068_751) -> list[Record]:
     """One event of each sort of a GPU trace, with simple known answers."""
     t = first_ns
     return [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from itertools import islice
 from pathlib import PurePath
 from statistics import median
 
@@ -132,7 +133,7 @@ def _missing(parts: Sequence[RankPart], size: int | None) -> list[Finding]:
     ranks = {part.source.rank for part in parts} - {None}
     if size is None or size <= 1 or not ranks or len(ranks) >= size:
         return []
-    missing = sorted(set(range(size)) - ranks)
+    missing = list(islice((rank for rank in range(size) if rank not in ranks), 9))
     shown = ", ".join(map(str, missing[:8])) + (" …" if len(missing) > 8 else "")
     return [Finding.doubt("ranks are missing", f"{len(ranks)} of {size} ranks were read; missing: {shown}")]
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from isal import isal_zlib
 
 from harness.traces.errors import TraceError
+from harness.traces.packed import unpacks_to_too_much
 from harness.traces.progress import OnProgress, silent
 
 BLOCK_BYTES = 256 << 10  # fits the cache of one core; larger blocks read slower
@@ -31,7 +32,7 @@ class Blocks:
         try:
             with self.path.open("rb", buffering=0) as file:
                 size = self.path.stat().st_size
-                for block in self._unpacked(file) if _is_packed(file) else _plain(file):
+                for block in _worthwhile(self._unpacked(file)) if _is_packed(file) else _plain(file):
                     self._progress(file.tell(), size)
                     yield block
         except OSError as error:
@@ -54,19 +55,37 @@ class Blocks:
 
     def _unpacked(self, file: FileIO) -> Iterator[bytes]:
         """Everything that can be unpacked, also of a file that ends in the middle."""
-        engine = isal_zlib.decompressobj(wbits=_GZIP_WBITS)
+        engine, unpacked = isal_zlib.decompressobj(wbits=_GZIP_WBITS), 0
         try:
             while packed := file.read(_PACKED_BYTES):
                 while packed:
                     if engine.eof:
                         engine = isal_zlib.decompressobj(wbits=_GZIP_WBITS)
-                    yield engine.decompress(packed, BLOCK_BYTES)
+                    block = engine.decompress(packed, BLOCK_BYTES)
+                    unpacked += len(block)
+                    if too_much := unpacks_to_too_much(file.tell(), unpacked):
+                        raise TraceError(self.path, too_much)
+                    yield block
                     packed = engine.unused_data.lstrip(b"\0") if engine.eof else engine.unconsumed_tail
         except _DAMAGE as error:
             self.broken = f"the compressed data is damaged ({error})"
             return
         if not engine.eof:
             self.broken = "the compressed file ends in the middle"
+
+
+def _worthwhile(pieces: Iterator[bytes]) -> Iterator[bytes]:
+    """The same bytes without small pieces, which a file of many compressed parts would be."""
+    held: list[bytes] = []
+    size = 0
+    for piece in pieces:
+        held.append(piece)
+        size += len(piece)
+        if size >= _PACKED_BYTES:
+            yield b"".join(held) if len(held) > 1 else piece
+            held, size = [], 0
+    if size:
+        yield b"".join(held)
 
 
 def more(stream: Iterator[bytes], size: int) -> bytes:

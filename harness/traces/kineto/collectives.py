@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections import defaultdict
+from collections import defaultdict, deque
 
 from harness.traces.kineto.cpu import SPAN_PREFIX
 from harness.traces.kineto.gather import Gathered, HostMessage
@@ -11,6 +11,7 @@ from harness.traces.kineto.message_args import from_arguments
 from harness.traces.messages import Message, communication_kernels, completed
 from harness.traces.trace import Events
 
+_Waiting = defaultdict[tuple[str | None, int], deque[int]]  # rows of spans by kind and elements, in order of start
 _DEEPEST_NESTING = 4  # spans that may lie between a launch and the span with its message
 
 
@@ -58,15 +59,15 @@ def span_messages(gathered: Gathered) -> tuple[list[HostMessage], dict[int, Mess
     host = sorted(gathered.host_messages, key=lambda span: span.start_ns)
     spans = [span for span in host if span.name.startswith(SPAN_PREFIX)]
     messages = {row: from_arguments(span.name, span.args) for row, span in enumerate(spans)}
-    waiting: dict[str | None, list[int]] = defaultdict(list)
+    waiting: _Waiting = defaultdict(deque)
     for row, message in messages.items():
-        waiting[message.kind].append(row)
+        waiting[message.kind, message.elements_in].append(row)
     issued = [(-1, -1)] * len(spans)
     for operator in host:
         if not operator.name.startswith("c10d::"):
             continue
         message = from_arguments(operator.name, operator.args)
-        work = _work_of(message, operator, spans, messages, waiting)
+        work = _work_of(message, operator, spans, waiting)
         if work is not None:
             messages[work] = _merged(message, messages[work])
             issued[work] = (operator.start_ns, operator.thread)
@@ -77,17 +78,17 @@ def _work_of(
     requested: Message,
     operator: HostMessage,
     spans: list[HostMessage],
-    messages: dict[int, Message],
-    waiting: dict[str | None, list[int]],
+    waiting: _Waiting,
 ) -> int | None:
-    """Takes out of the waiting spans the first one after an operator that can be its work."""
+    """Takes out of the waiting spans the first one after an operator that can be its work; operators come in order."""
     for kind in (requested.kind, "all_reduce") if requested.kind == "reduce_scatter" else (requested.kind,):
-        for row in waiting[kind]:
-            elements = messages[row].elements_in
-            same = elements in (-1, 0, requested.elements_in, requested.elements_out)
-            if same and spans[row].start_ns >= operator.start_ns:
-                waiting[kind].remove(row)
-                return row
+        fitting = [waiting[kind, size] for size in {-1, 0, requested.elements_in, requested.elements_out}]
+        for rows in fitting:
+            while rows and spans[rows[0]].start_ns < operator.start_ns:
+                rows.popleft()  # it began before this operator, and so before all later ones
+        first = min((rows for rows in fitting if rows), key=lambda rows: rows[0], default=None)
+        if first is not None:
+            return first.popleft()
     return None
 
 

@@ -11,7 +11,7 @@ import msgspec
 from harness.traces.errors import TraceError
 from harness.traces.kineto.blocks import Blocks
 from harness.traces.kineto.framing import Records
-from harness.traces.kineto.gather import Gathered
+from harness.traces.kineto.gather import Gathered, Unbelievable
 from harness.traces.kineto.identity import About, read_about
 from harness.traces.kineto.layout import OtherLayout, Picker, picked_by_layout
 from harness.traces.kineto.pick import RecordBatch, picked
@@ -31,7 +31,7 @@ def gathered_from(
     except (OtherLayout, msgspec.DecodeError, ValueError):
         try:
             gathered, records = _filled(path, progress, operators, picked, forgiving=True)
-        except (msgspec.DecodeError, ValueError) as error:
+        except (msgspec.DecodeError, ValueError, Unbelievable) as error:
             raise TraceError(path, f"is damaged: a record of it cannot be read ({error})") from error
     return gathered, records, read_about(records.header, records.footer)
 

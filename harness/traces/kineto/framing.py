@@ -13,14 +13,15 @@ import msgspec
 
 from harness.traces.errors import TraceError
 from harness.traces.kineto.blocks import MOST_RECORD_BYTES, Blocks, more
-from harness.traces.kineto.repair import decoded
+from harness.traces.kineto.repair import decoded, plainly
 
 _EVENTS = re.compile(rb'"traceEvents"\s*:\s*\[|\A\s*\[')
 _TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)|[][{}]', re.DOTALL)
 _SPACE = b" \t\r\n"
 _BETWEEN = _SPACE + b","  # may stand before the first record of a text
-_MOST_HEADER_BYTES = 256 << 20
+_MOST_HEADER_BYTES = 64 << 20
 _LONG_BYTES = 4 << 20  # of text without the usual boundary; from here the structure is parsed
+_MOST_DEPTH = 1000
 _KEY_BYTES = 1024  # more than the events' key and its bracket need, with white space
 _records = msgspec.json.Decoder(list[msgspec.Raw])
 
@@ -118,7 +119,7 @@ class Records:
 
 
 def _decode(text: bytes) -> list[msgspec.Raw]:
-    return _records.decode(_array(text))
+    return plainly(_records, _array(text))
 
 
 def _array(text: bytes) -> bytes:
@@ -137,12 +138,18 @@ def _last_boundary(text: bytes) -> tuple[int, int] | None:
 
 
 def _structure(text: bytes) -> tuple[int, int | None]:
-    """Where the last whole record ends, and where the array of records ends (None: not in this text)."""
+    """Where the last whole record ends, and where the array of records ends (None: not in this text).
+
+    Raises:
+        msgspec.DecodeError: it is nested more deeply than any record.
+    """
     depth, end = 0, 0
     for token in _TOKEN.finditer(text):
         character = text[token.start()]
         if character in b"{[":
             depth += 1
+            if depth > _MOST_DEPTH:
+                raise msgspec.DecodeError("JSON is nested too deeply")
         elif character in b"}]":
             if depth == 0:
                 return end, token.start()

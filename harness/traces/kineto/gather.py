@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.traces.columns import NameTable
+from harness.traces.columns import NameTable, device_numbers
 from harness.traces.kineto.numbers import nanoseconds
 from harness.traces.kineto.pick import MESSAGE_OPERATOR, RecordBatch
 from harness.traces.kineto.records import (
@@ -41,6 +41,7 @@ _message = msgspec.json.Decoder(MessageRecord)
 Item = TypeVar("Item")
 AnyRecord = TypeVar("AnyRecord", Work, OperatorRecord, MemoryRecord)
 
+_MOST_UNREADABLE = 1000  # records, each left out; with more of them the file as a whole cannot be believed
 _NO_ARGS = WorkArgs()
 _GPU = 1  # c10's device type
 _ACTIVITY = {
@@ -51,6 +52,10 @@ _ACTIVITY = {
 # Names of the records on the host that issue a collective.
 _ISSUING = {RecordKind.RANGE: ("nccl:", "gloo:"), RecordKind.OPERATOR: (MESSAGE_OPERATOR, "c10d::")}
 _DTYPES = {"name": np.int32, "dtype": np.int32, "device": np.int32, "activity": np.uint8}  # others are int64
+
+
+class Unbelievable(Exception):
+    """So many records cannot be read that the others are not to be believed."""
 
 
 class Columns:
@@ -123,8 +128,10 @@ class Gathered:
     peak_memory_bytes: dict[int, int] = field(default_factory=dict)
     pid: int = -1
     pids: dict[RecordKind, set[int]] = field(default_factory=dict)  # of the host's records of each kind
-    forgiving: bool = False  # a record without a valid time is left out and counted instead of a ValueError
-    timeless: int = 0
+    forgiving: bool = False  # a record that cannot be read is left out and counted instead of an error
+    timeless: int = 0  # records without a valid duration
+    unreadable: int = 0  # other records that are not what they should be
+    why_unreadable: str = ""  # of the first of them
     _rows: int = 0
 
     def add(self, batch: RecordBatch) -> None:
@@ -132,24 +139,45 @@ class Gathered:
 
         Raises:
             msgspec.DecodeError, ValueError: a record is not one of its kind.
+            Unbelievable: too many are not.
         """
         for kind, texts in batch.texts.items():
-            if not texts:
-                continue
-            if kind is RecordKind.DEVICE:
-                work = _decoded(_work, texts, kind)
-                pairs = zip(texts, work, strict=True)
-                self._add_work(work, [text for text, record in pairs if carries_message(record)])
-            elif kind is RecordKind.CALL:
-                self._add_calls(_decoded(_work, texts, kind))
-            elif kind is RecordKind.INSTANT:
-                self._add_memory(_decoded(_memory, texts, kind))
-            else:
-                self._add_host(texts, kind)
+            if texts:
+                self._add_readable(texts, kind)
         if batch.work:
             self._add_work(batch.work, batch.message_texts)
         if batch.calls:
             self._add_calls(batch.calls)
+
+    def _add_readable(self, texts: list[bytes], kind: RecordKind) -> None:
+        """The records of some texts; where records may be left out, halves find those that cannot be read."""
+        try:
+            self._add_texts(texts, kind)
+        except (msgspec.DecodeError, ValueError) as error:
+            if not self.forgiving:
+                raise
+            if len(texts) > 1:
+                half = len(texts) // 2
+                self._add_readable(texts[:half], kind)
+                self._add_readable(texts[half:], kind)
+                return
+            self.unreadable += 1
+            self.why_unreadable = self.why_unreadable or str(error)
+            if self.unreadable > _MOST_UNREADABLE:
+                raise Unbelievable(f"{self.unreadable} of its records cannot be read") from error
+
+    def _add_texts(self, texts: list[bytes], kind: RecordKind) -> None:
+        """All records of some texts, or an error and none of them."""
+        if kind is RecordKind.DEVICE:
+            work = _decoded(_work, texts, kind)
+            pairs = zip(texts, work, strict=True)
+            self._add_work(work, [text for text, record in pairs if carries_message(record)])
+        elif kind is RecordKind.CALL:
+            self._add_calls(_decoded(_work, texts, kind))
+        elif kind is RecordKind.INSTANT:
+            self._add_memory(_decoded(_memory, texts, kind))
+        else:
+            self._add_host(texts, kind)
 
     def joined(self, other: Gathered) -> Gathered:
         """This, followed by what was gathered of a later part of the same file."""
@@ -166,6 +194,8 @@ class Gathered:
         for kind, pids in other.pids.items():
             self.pids.setdefault(kind, set()).update(pids)
         self.timeless += other.timeless
+        self.unreadable += other.unreadable
+        self.why_unreadable = self.why_unreadable or other.why_unreadable
         self._rows += other._rows
         return self
 
@@ -178,24 +208,24 @@ class Gathered:
             records = _only(rows, records)
         args = [r.args or _NO_ARGS for r in records]
         device = [r.pid if a.device is None else a.device for r, a in zip(records, args, strict=True)]
+        messages = [decoded(_message, text).args for text in message_texts]
         self.device.extend(
             start_ns=start,
             end_ns=end,
             name=self.names.indices([r.name for r in records]),
             activity=np.array([_ACTIVITY[r.cat] for r in records]),
-            device=integers(device),
+            device=device_numbers(integers(device)),
             stream=integers([a.stream for a in args]),
             correlation=integers([a.correlation for a in args]),
             bytes=integers([a.bytes for a in args]),
         )
         places = (row for row, a in enumerate(args, self._rows) if a.collective is not None)
-        for row, text in zip(places, message_texts, strict=True):
-            self.device_messages[row] = decoded(_message, text).args
+        self.device_messages |= zip(places, messages, strict=True)
         self._rows += len(records)
 
     def _add_calls(self, records: list[Work]) -> None:
-        self._note_processes(RecordKind.CALL, (r.pid for r in records))
         rows, start, end = self._timed(records)
+        self._note_processes(RecordKind.CALL, (r.pid for r in records))
         records = _only(rows, records)
         correlation = integers([(r.args or _NO_ARGS).correlation for r in records])
         self.calls.extend(**self._on_thread(records, start, end), correlation=correlation)
@@ -203,19 +233,24 @@ class Gathered:
     def _add_host(self, texts: list[bytes], kind: RecordKind) -> None:
         """Ranges or operators, and the messages of those that issue a collective."""
         records = _decoded(_operator, texts, kind, RecordKind.OPERATOR)
-        self._note_processes(kind, (r.pid for r in records))
         rows, start, end = self._timed(records)
+        pids = [r.pid for r in records]
         records, texts = _only(rows, records), _only(rows, texts)
         columns = self._on_thread(records, start, end)
+        messages = {
+            row: decoded(_message, texts[row]).args
+            for row, record in enumerate(records)
+            if record.name.startswith(_ISSUING[kind])
+        }
+        self._note_processes(kind, pids)
         if kind is RecordKind.RANGE:
             self.ranges.extend(**columns)
         else:
             self.operators.extend(**columns, dtype=np.array([self._dtype(r) for r in records]))
-        for row, record in enumerate(records):
-            if record.name.startswith(_ISSUING[kind]):
-                args = decoded(_message, texts[row]).args
-                span = HostMessage(record.name, int(start[row]), int(end[row]), integer(record.tid), args)
-                self.host_messages.append(span)
+        for row, args in messages.items():
+            record = records[row]
+            span = HostMessage(record.name, int(start[row]), int(end[row]), integer(record.tid), args)
+            self.host_messages.append(span)
 
     def _on_thread(self, records: Sequence[Work | OperatorRecord], start: I64, end: I64) -> dict[str, Any]:
         name = self.names.indices([r.name for r in records])

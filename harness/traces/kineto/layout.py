@@ -15,6 +15,7 @@ from harness.traces.kineto.blocks import MOST_RECORD_BYTES, more
 from harness.traces.kineto.framing import Records
 from harness.traces.kineto.pick import MESSAGE_OPERATOR, RecordBatch, head_of, kind_of
 from harness.traces.kineto.records import KIND_OF_CATEGORY, RecordKind, Work, carries_message
+from harness.traces.kineto.repair import plainly
 
 _DENSE = 0.4  # share of a text that must be wanted for decoding all of it to be faster
 _BETWEEN = b" \t\r\n,"
@@ -106,8 +107,8 @@ class Picker:
         if any(category in text for category in _UNDECODED):
             return None
         try:
-            records = _work.decode(b"[" + text.rstrip(_BETWEEN) + b"]")
-        except (msgspec.DecodeError, UnicodeDecodeError):
+            records = plainly(_work, b"[" + text.rstrip(_BETWEEN) + b"]")
+        except msgspec.DecodeError:
             return None
         kinds = {category: KIND_OF_CATEGORY.get(category) for category in {r.cat for r in records}}
         if not set(kinds.values()) <= {None, *_WORK_KINDS}:

@@ -10,9 +10,12 @@ from typing import Any
 import msgspec
 
 from harness.traces.kineto.records import MessageArgs, integer
+from harness.traces.kineto.repair import plainly
 from harness.traces.messages import Message
 from harness.traces.vocabulary import collective_kind, dtype_name
 
+_shapes, _texts = msgspec.json.Decoder(list[Any]), msgspec.json.Decoder(list[str])
+_MOST_DIMENSIONS = 64  # as PyTorch has
 _TO_ONE = ("c10d::send", "c10d::recv_")
 _OUTPUT_THEN_INPUT = ("c10d::_allgather_base_", "c10d::_reduce_scatter_base_", "c10d::alltoall_base_")
 
@@ -50,9 +53,8 @@ def _from_shapes(name: str, args: MessageArgs) -> Message:
 def _peer(values: msgspec.Raw) -> int:
     """The other rank among the values of an operator's arguments: tensors, group, rank, tag."""
     try:
-        arguments = msgspec.json.decode(values, type=list[str])
-        return int(arguments[2])
-    except (msgspec.ValidationError, IndexError, ValueError):
+        return integer(plainly(_texts, values)[2])
+    except (msgspec.DecodeError, IndexError):
         return -1
 
 
@@ -62,12 +64,24 @@ def _element_counts(shapes: msgspec.Raw, types: Sequence[str]) -> list[int]:
     A number has the shape [] as a tensor without dimensions does: only the type shows which of them is one element.
     """
     counts = []
-    for shape, word in zip_longest(msgspec.json.decode(shapes, type=list[Any]), types, fillvalue=""):
+    try:
+        listed = plainly(_shapes, shapes)
+    except msgspec.DecodeError:
+        return []
+    for shape, word in zip_longest(listed, types, fillvalue=""):
         if not isinstance(shape, list):
             continue
         nested = bool(shape) and isinstance(shape[0], list)
         tensors = shape if nested else [shape]
         is_tensor = tensors != [[]] or dtype_name(word) is not None or (nested and word != "")
         if is_tensor and all(isinstance(tensor, list) for tensor in tensors):
-            counts.append(sum(prod(tensor) for tensor in tensors))
+            counts.append(_elements(tensors))
     return counts
+
+
+def _elements(tensors: list[list[Any]]) -> int:
+    """Elements of all tensors together; -1 where a shape is none."""
+    lengths = [length for tensor in tensors for length in tensor]
+    if max(map(len, tensors)) > _MOST_DIMENSIONS or not all(isinstance(n, int) and n >= 0 for n in lengths):
+        return -1
+    return sum(map(prod, tensors))

@@ -39,10 +39,7 @@ _head = msgspec.json.Decoder(Head)
 
 def head_of(record: bytes | msgspec.Raw) -> Head:
     """A record's phase, category and name."""
-    try:
-        return _head.decode(record)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return decoded(_head, bytes(record))
+    return decoded(_head, record)
 
 
 _SPAN = "X"

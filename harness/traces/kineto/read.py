@@ -83,6 +83,10 @@ def _notes(records: Records, about: About, gathered: Gathered, host_only: bool) 
         )
     if gathered.timeless:
         notes.append(f"{gathered.timeless} records without a valid duration were left out")
+    if gathered.unreadable:
+        notes.append(
+            f"{gathered.unreadable} records that cannot be read were left out (the first: {gathered.why_unreadable})"
+        )
     return notes
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import IntEnum, auto
+from typing import Annotated
 
 import msgspec
 import numpy as np
@@ -35,6 +36,12 @@ KIND_OF_CATEGORY = {
 }
 
 
+# Every tool's numbers are within these; larger ones make a record invalid, and fit into no column.
+Whole = Annotated[int, msgspec.Meta(ge=-(1 << 62), le=1 << 62)]
+Small = Annotated[int, msgspec.Meta(ge=-(1 << 31), lt=1 << 31)]
+_MOST_DIGITS = 18  # of a number written as text
+
+
 class Head(msgspec.Struct, gc=False):
     """The fields of a record that decide its kind."""
 
@@ -46,10 +53,10 @@ class Head(msgspec.Struct, gc=False):
 class WorkArgs(msgspec.Struct, gc=False):
     """Where work ran and what ties it to its call; other tools write some of the numbers as text."""
 
-    device: int | str | None = None
-    stream: int | str | None = -1
-    correlation: int | str | None = -1
-    bytes: int | str | None = -1
+    device: Whole | str | None = None
+    stream: Whole | str | None = -1
+    correlation: Whole | str | None = -1
+    bytes: Whole | str | None = -1
     collective: str | None = msgspec.field(name="Collective name", default=None)
 
 
@@ -58,8 +65,8 @@ class Work(msgspec.Struct, gc=False):
 
     cat: str = ""
     name: str = ""
-    pid: int | str = -1
-    tid: int | str = -1
+    pid: Whole | str = -1
+    tid: Whole | str = -1
     ts: msgspec.Raw = msgspec.Raw(b"")
     dur: msgspec.Raw = msgspec.Raw(b"")
     args: WorkArgs | None = None
@@ -83,8 +90,8 @@ class OperatorRecord(msgspec.Struct, gc=False):
     name: str
     ts: msgspec.Raw = msgspec.Raw(b"")
     dur: msgspec.Raw = msgspec.Raw(b"")
-    pid: int | str = -1
-    tid: int | str = -1
+    pid: Whole | str = -1
+    tid: Whole | str = -1
     args: ShapeArgs = msgspec.field(default_factory=ShapeArgs)
 
 
@@ -92,16 +99,16 @@ class MessageArgs(msgspec.Struct, gc=False):
     """The message in a record's arguments, in any of Kineto's three forms."""
 
     name: str | None = msgspec.field(name="Collective name", default=None)
-    elements_in: int | str | None = msgspec.field(name="In msg nelems", default=None)
-    elements_out: int | str | None = msgspec.field(name="Out msg nelems", default=None)
+    elements_in: Whole | str | None = msgspec.field(name="In msg nelems", default=None)
+    elements_out: Whole | str | None = msgspec.field(name="Out msg nelems", default=None)
     group: str | int | None = msgspec.field(name="Process Group Name", default=None)
-    group_size: int | str | None = msgspec.field(name="Group size", default=None)
+    group_size: Small | str | None = msgspec.field(name="Group size", default=None)
     dtype: str | None = None
     shapes: msgspec.Raw = msgspec.field(name="Input Dims", default=msgspec.Raw(b"[]"))
     types: list[str] | None = msgspec.field(name="Input type", default=None)
     values: msgspec.Raw = msgspec.field(name="Concrete Inputs", default=msgspec.Raw(b"[]"))
-    sender: int | str | None = msgspec.field(name="Src Rank", default=None)
-    receiver: int | str | None = msgspec.field(name="Dst Rank", default=None)
+    sender: Small | str | None = msgspec.field(name="Src Rank", default=None)
+    receiver: Small | str | None = msgspec.field(name="Dst Rank", default=None)
 
 
 class MessageRecord(msgspec.Struct, gc=False):
@@ -113,9 +120,9 @@ class MessageRecord(msgspec.Struct, gc=False):
 class MemoryArgs(msgspec.Struct, gc=False):
     """One change of allocated memory."""
 
-    total: int | None = msgspec.field(name="Total Allocated", default=None)
+    total: Whole | None = msgspec.field(name="Total Allocated", default=None)
     device_type: int | None = msgspec.field(name="Device Type", default=None)
-    device: int | None = msgspec.field(name="Device Id", default=None)
+    device: Whole | None = msgspec.field(name="Device Id", default=None)
 
 
 class MemoryRecord(msgspec.Struct, gc=False):
@@ -130,13 +137,15 @@ def integers(values: Sequence[int | str | None]) -> I64:
     """Numbers, some perhaps written as text; -1 for a missing one."""
     try:
         return np.array(values, np.int64)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return np.array([integer(value) for value in values], np.int64)
 
 
 def integer(value: int | str | None) -> int:
-    """A number, perhaps written as text ("stream 7"); -1 if there is no number."""
+    """A number, perhaps written as text ("stream 7"); -1 if there is no number, or one of more than 64 bits."""
     if isinstance(value, int):
         return value
-    digits = (value or "").rsplit(" ", 1)[-1]
-    return int(digits) if digits.lstrip("-").isdigit() else -1
+    word = (value or "").rsplit(" ", 1)[-1]
+    digits = word.removeprefix("-")
+    is_number = digits.isascii() and digits.isdigit() and len(digits) <= _MOST_DIGITS
+    return int(word) if is_number else -1

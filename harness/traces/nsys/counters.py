@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from harness.traces.nsys.cuda import CALLS
-from harness.traces.nsys.database import Database
+from harness.traces.nsys.database import Database, whole
 from harness.traces.nsys.devices import Devices
 from harness.traces.nsys.ids import process_of, process_of_one
 from harness.traces.trace import MetricSeries
@@ -23,7 +23,8 @@ def metric_series(database: Database, devices: Devices) -> list[MetricSeries]:
     if len(raw["timestamp"]) == 0:
         return []
     listed = database.rows("TARGET_INFO_GPU_METRICS", "typeId", "metricId", "metricName")
-    name_of = {(kind & _GPU_BITS, number): str(name) for kind, number, name in listed}
+    kinds = ((whole(kind), number, name) for kind, number, name in listed)
+    name_of = {(kind & _GPU_BITS, number): str(name) for kind, number, name in kinds if kind is not None}
     device, metric = raw["typeId"] & _GPU_BITS, raw["metricId"]
     order = np.lexsort((raw["timestamp"], metric, device))
     changes = (np.diff(device[order]) != 0) | (np.diff(metric[order]) != 0)
@@ -65,4 +66,4 @@ def _recorded_from_the_start(database: Database) -> list[int]:
         return []
     first = [number for number, _ in database.rows("StringIds", "id", "value", only=("value", _FIRST_CALLS))]
     threads = [row for table in CALLS for row in database.rows(table, "globalTid", only=("nameId", first))]
-    return sorted({process_of_one(thread) for (thread,) in threads if thread is not None})
+    return sorted({process_of_one(thread) for (thread,) in threads if whole(thread) is not None})

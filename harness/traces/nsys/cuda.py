@@ -11,6 +11,7 @@ from harness.traces.columns import (
     AnyColumn,
     NameTable,
     constant,
+    device_numbers,
     joined,
     launches,
     reordered,
@@ -70,7 +71,7 @@ def _part(raw: EventColumns, activity: Activity, name: AnyColumn, **more: AnyCol
     return {
         "start_ns": raw.pop("start"),
         "end_ns": raw.pop("end"),
-        "device": raw.pop("deviceId").astype(np.int32),
+        "device": device_numbers(raw.pop("deviceId")),
         "stream": raw.pop("streamId"),
         "correlation": raw.pop("correlationId"),
         "process": process_of(raw.pop("globalPid")),
@@ -84,7 +85,7 @@ def _part(raw: EventColumns, activity: Activity, name: AnyColumn, **more: AnyCol
 
 
 def _kernels(database: Database, names: NameTable) -> EventColumns:
-    label, *others = [name for name in _LABELS if name in database.columns(KERNELS)] or _LABELS
+    label, *others = [name for name in _LABELS if name in database.columns(KERNELS)] or _LABELS[:1]
     raw = database.integers(KERNELS, *_COMMON, label)
     text = raw.pop(label)
     for other in others:

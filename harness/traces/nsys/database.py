@@ -20,6 +20,9 @@ from harness.traces.trace import I64
 _MAGIC = b"SQLite format 3\0"
 _HEADER_BYTES = 100
 _SPARE_ROOM = 1.3
+_IDS_AT_ONCE = 500  # older SQLite takes 999 parameters
+# Of SQLite's machine: a row takes some ten, and no less than ten bytes.
+_INSTRUCTIONS, _INSTRUCTIONS_PER_BYTE, _INSTRUCTIONS_AT_ONCE = 2_000_000, 50, 10_000
 
 
 class Growing:
@@ -56,19 +59,46 @@ class Database:
         self._done = 0  # bytes of the tables that were read whole
         self._progress = progress
         self._connection = connection
-        listed = self._query("SELECT name, rootpage FROM sqlite_master WHERE type='table'")
-        self.tables: dict[str, int] = {str(name): root for name, root in listed}
+        self._effort = _Effort(self._size)
+        connection.set_progress_handler(self._effort.too_much, _INSTRUCTIONS_AT_ONCE)
+        listed = self._query("SELECT type, name, rootpage FROM sqlite_master WHERE type IN ('table', 'view')")
+        self.tables: dict[str, int] = {str(name): root for kind, name, root in listed if kind == "table" and root}
+        self._stand_ins = {str(name) for _, name, _ in listed} - set(self.tables)
         self._columns: dict[str, dict[str, int]] = {}
+        self._computed: dict[str, set[str]] = {}
 
     def _query(self, sql: str, parameters: Iterable[object] = ()) -> list[tuple[Any, ...]]:
-        with _one_sentence(self.path):
+        with self._bounded():
             return self._connection.execute(sql, tuple(parameters)).fetchall()
 
+    @contextmanager
+    def _bounded(self) -> Iterator[None]:
+        """One query, with its errors as one sentence, and stopped where it takes more than the file's size explains."""
+        self._effort.begin()
+        with _one_sentence(self.path):
+            try:
+                yield
+            except sqlite3.OperationalError:
+                if not self._effort.spent:
+                    raise
+                raise TraceError(self.path, "is damaged: reading a table of it does not end") from None
+
     def columns(self, table: str) -> dict[str, int]:
-        """The columns of `table` and their positions; empty for a missing table."""
+        """The columns of `table` and their positions; empty for a missing table.
+
+        Raises:
+            TraceError: a view or a virtual table has that name; its rows may be anything.
+        """
+        if table in self._stand_ins:
+            raise TraceError(self.path, f"is not as nsys exports it: {table} is a view and not a table")
+        if table not in self.tables:
+            return {}
         if table not in self._columns:
-            listed = self._query(f'PRAGMA table_info("{table}")')
+            listed = self._query(f'PRAGMA table_xinfo("{table}")')
             self._columns[table] = {str(name): position for position, name, *_ in listed}
+            self._computed[table] = {
+                str(name) for _, name, _, _, default, key, hidden in listed if key or hidden or default is not None
+            }
         return self._columns[table]
 
     def integers(self, table: str, *wanted: str) -> dict[str, I64]:
@@ -78,6 +108,8 @@ class Database:
         if not there:
             return {name: np.empty(0, np.int64) for name in wanted}
         try:
+            if self._computed[table]:
+                raise OtherFormat  # pages do not hold such a value, or at another place
             found = self._from_pages(table, there)
         except OtherFormat:
             found = self._from_queries(table, there)
@@ -98,7 +130,7 @@ class Database:
 
     def _from_queries(self, table: str, wanted: list[str]) -> dict[str, I64]:
         chosen = ",".join(f'ifnull("{name}",-1)' for name in wanted)
-        with _one_sentence(self.path):
+        with self._bounded():
             rows = self._connection.execute(f'SELECT {chosen} FROM "{table}"')
             flat = np.fromiter(chain.from_iterable(rows), np.int64).reshape(-1, len(wanted))
         return {name: flat[:, i].copy() for i, name in enumerate(wanted)}
@@ -130,11 +162,40 @@ class Database:
         """The strings of some StringIds."""
         if not {"id", "value"} <= set(self.columns("StringIds")):
             return {}
-        found = {}
-        for number in ids:
-            for (text,) in self._query("SELECT value FROM StringIds WHERE id=?", (number,)):
+        wanted, found = list(ids), dict[int, str]()
+        for first in range(0, len(wanted), _IDS_AT_ONCE):
+            some = wanted[first : first + _IDS_AT_ONCE]
+            places = ",".join("?" * len(some))
+            for number, text in self._query(f"SELECT id, value FROM StringIds WHERE id IN ({places})", some):
                 found[number] = str(text)
         return found
+
+
+class _Effort:
+    """Counts what SQLite does for one query: a table's pages may refer to each other in circles."""
+
+    def __init__(self, file_bytes: int) -> None:
+        self._most = (_INSTRUCTIONS + file_bytes * _INSTRUCTIONS_PER_BYTE) // _INSTRUCTIONS_AT_ONCE
+        self.begin()
+
+    def begin(self) -> None:
+        """A new query."""
+        self._done = 0
+
+    def too_much(self) -> bool:
+        """Called by SQLite now and then; True stops the query."""
+        self._done += 1
+        return self.spent
+
+    @property
+    def spent(self) -> bool:
+        """Whether the query did more than any that ends."""
+        return self._done > self._most
+
+
+def whole(value: object) -> int | None:
+    """A value of any column as a number; None for NULL and for anything else."""
+    return value if isinstance(value, int) else None
 
 
 @contextmanager
@@ -150,12 +211,22 @@ def _one_sentence(path: Path) -> Iterator[None]:
 def opened(path: Path, progress: OnProgress = silent) -> Iterator[Database]:
     """The database at `path`, only for reading. Raises TraceError: the file is damaged, or not a database."""
     _check_whole(path)
+    _check_finished(path)
     with _one_sentence(path):
         connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro&immutable=1", uri=True)
     # One damaged character must not make the file unreadable.
     connection.text_factory = lambda stored: stored.decode("utf-8", "replace")
     with closing(connection):
         yield Database(path, connection, progress)
+
+
+def _check_finished(path: Path) -> None:
+    """Raises TraceError: what a writer of the file has still to put into it lies beside it."""
+    for ending in ("-wal", "-journal"):
+        beside = path.with_name(path.name + ending)
+        if beside.is_file() and beside.stat().st_size:
+            why = f"was not written to its end: {beside.name} holds a part of it; export it again"
+            raise TraceError(path, why)
 
 
 def _check_whole(path: Path) -> None:

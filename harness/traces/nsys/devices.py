@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from harness.traces.columns import AnyColumn
-from harness.traces.nsys.database import Database
+from harness.traces.nsys.database import Database, whole
 from harness.traces.trace import I64
 
 _ANY_PROCESS = -1
@@ -44,9 +44,9 @@ def read_devices(database: Database) -> Devices:
     gpu_of = {
         (_ANY_PROCESS if pid is None else pid, cuda): gpu
         for pid, cuda, gpu in mapped
-        if cuda is not None and gpu is not None
+        if whole(cuda) is not None and whole(gpu) is not None
     }
-    return Devices({gpu: str(name) for gpu, name, _ in listed if gpu is not None}, gpu_of)
+    return Devices({gpu: str(name) for gpu, name, _ in listed if whole(gpu) is not None}, gpu_of)
 
 
 def _cuda_numbers(gpu_of: dict[tuple[int, int], int], gpus: Iterable[int]) -> dict[int, int] | None:

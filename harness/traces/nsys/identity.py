@@ -8,13 +8,14 @@ from pathlib import Path
 
 from harness.common.ranks import rank_in_file, rank_in_range
 from harness.traces.columns import distinct
-from harness.traces.nsys.database import Database
+from harness.traces.nsys.database import Database, whole
 from harness.traces.nsys.devices import Devices
 from harness.traces.nsys.nccl_messages import Payloads
 from harness.traces.trace import Identity, Ranges
 
 _EXPORT_TABLES = ("META_DATA_EXPORT", "EXPORT_META_DATA")  # the latter until 2022
-_DROPPED = re.compile(r"(?i)events? dropped:?\s*(\d+)|(\d+)\s+(?:\w+\s+)*events? (?:were|was) dropped")
+_NUMBER = re.compile(r"-?\d{1,18}", re.ASCII)
+_DROPPED = re.compile(r"(?i)events? dropped:?\s*(\d{1,15})|(\d{1,15})\s+(?:\w+\s+)*events? (?:were|was) dropped")
 
 
 def identity(
@@ -104,8 +105,8 @@ def _epoch_ns(database: Database, export: dict[str, object]) -> int | None:
     if str(export.get("EXPORT_PARAM_TIME_NORMALIZE")).lower() == "true":
         return 0
     started = next(iter(database.rows("TARGET_INFO_SESSION_START_TIME", "utcEpochNs")), (None,))[0]
-    shift = str(export.get("EXPORT_PARAM_TIME_SHIFT") or 0)
-    return started - int(shift) if isinstance(started, int) and shift.lstrip("-").isdigit() else None
+    began, shift = whole(started), str(export.get("EXPORT_PARAM_TIME_SHIFT") or 0)
+    return began - int(shift) if began is not None and _NUMBER.fullmatch(shift) else None
 
 
 def dropped_events(database: Database) -> int:

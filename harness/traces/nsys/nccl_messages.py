@@ -12,7 +12,7 @@ import numpy as np
 
 from harness.traces.columns import NameTable
 from harness.traces.messages import Message, collectives, communication_kernels, completed
-from harness.traces.nsys.database import Database
+from harness.traces.nsys.database import Database, whole
 from harness.traces.nsys.ids import process_of_one, thread_of_one
 from harness.traces.nsys.nvtx import RANGES, TABLE
 from harness.traces.trace import Collectives, Events, Ranges
@@ -75,14 +75,14 @@ def _json_rows(database: Database) -> list[tuple[int, int, str]]:
     held = ("jsonText", "jsonTextId")
     rows = database.rows(TABLE, "start", "globalTid", *held, only=("eventType", RANGES), filled=held)
     shared = database.texts({number for *_, number in rows if number is not None})
-    whole = ((start, tid, text or shared.get(number)) for start, tid, text, number in rows)
-    return [(start, tid, text) for start, tid, text in whole if text is not None and tid is not None]
+    held_rows = ((start, tid, text or shared.get(number)) for start, tid, text, number in rows)
+    return [row for row in held_rows if whole(row[1]) is not None and isinstance(row[2], str)]
 
 
 def _object(text: str) -> dict[str, Any]:
     try:
         values = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return values if isinstance(values, dict) else {}
 

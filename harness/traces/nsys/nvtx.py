@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from harness.traces.columns import NameTable, compacted, sorted_ranges
-from harness.traces.nsys.database import Database
+from harness.traces.nsys.database import Database, whole
 from harness.traces.nsys.ids import distinct_rows, process_of, thread_of
 from harness.traces.trace import I32, I64, RangeKind, Ranges
 
@@ -53,6 +53,8 @@ def _domains(database: Database, names: NameTable, domain: I64, process: I64) ->
     index = np.full(len(domain), -1, np.int32)
     created = database.rows(TABLE, "text", "domainId", "globalTid", only=("eventType", [_DOMAIN]))
     for text, number, thread in created:
+        if whole(number) is None or whole(thread) is None:
+            continue
         owner = process_of(np.array([thread], np.int64))[0]
         index[(domain == number) & (process == owner)] = names[str(text)]
     return compacted(index)

@@ -39,6 +39,7 @@ class Pages:
     def __init__(self, path: Path) -> None:
         self.read_bytes = 0  # of the table that is being read
         self.share_read = 0.0
+        self._left = 0  # pages that the table may still have
         with path.open("rb") as file:
             self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         head = self._map[:100]
@@ -57,6 +58,7 @@ class Pages:
         Raises:
             OtherFormat: a value is not an integer, or the pages are not as expected.
         """
+        self._left = len(self._pages)
         leaves = self._leaves(root)
         for begin in range(0, len(leaves), _PAGES_AT_ONCE):
             rows = self._rows(leaves[begin : begin + _PAGES_AT_ONCE], wanted)
@@ -72,7 +74,8 @@ class Pages:
         return page
 
     def _leaves(self, root: int, depth: int = 0) -> I64:
-        """Numbers of the leaf pages, in the order of the rows."""
+        """Numbers of the leaf pages, in the order of the rows. A page occurs once, or pages refer to each other in
+        circles."""
         page = self._page(root)
         if page[0] == _LEAF:
             return np.array([root], np.int64)
@@ -81,6 +84,9 @@ class Pages:
             raise OtherFormat
         children = [_big_endian(page[cells[:, None] + np.arange(4)].ravel(), 4), _big_endian(page[8:12], 4)]
         numbers = np.concatenate(children)
+        self._left -= len(numbers)
+        if self._left < 0:
+            raise OtherFormat
         if self._page(int(numbers[0]))[0] == _LEAF:
             return numbers
         return np.concatenate([self._leaves(number, depth + 1) for number in numbers.tolist()])

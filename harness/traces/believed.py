@@ -1,0 +1,198 @@
+"""What of a trace can be true: leaves out the rest and says so, before any analysis. Must not know formats or files.
+
+After it, times differ by days at most, so no difference or sum of them leaves 64 bits; devices, ranks and the world
+size are numbers that a machine can have, so nothing grows with a number that a file only claims.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.traces.columns import AnySpans, distinct, take
+from harness.traces.errors import TraceError
+from harness.traces.trace import I64, Collectives, Events, Identity, MetricSeries, Ranges, Spans, Trace
+
+MOST_RANKS = 1 << 24
+MOST_DEVICES = 256  # of the largest node: 16 GPUs in 7 parts each
+_LARGEST_DEVICE = 1 << 16
+_FIRST_NS, _LAST_NS = -(1 << 61), 1 << 62  # the latter is in the year 2116
+_LAST_UNIX_NS = _LAST_NS - _FIRST_NS
+_LONGEST_NS = 1 << 53
+_DAYS = _LONGEST_NS / 1e9 / 86400
+_MOST_BYTES = 1 << 46  # of one copy
+_MOST_SUM = 1 << 62
+_MOST_DIGITS = 20  # of a number in a sentence
+
+Good = NDArray[np.bool_]
+
+
+class _Stretch(NamedTuple):
+    """The time that is believed."""
+
+    low_ns: int
+    high_ns: int
+
+    def holds(self, time_ns: I64) -> Good:
+        return (time_ns >= self.low_ns) & (time_ns <= self.high_ns)
+
+
+@dataclass
+class _LeftOut:
+    """How much was left out, by what is wrong with it."""
+
+    times: int = 0
+    devices: int = 0
+    sizes: int = 0
+    samples: int = 0
+    notes: list[str] = field(default_factory=list)
+
+    def sentences(self) -> list[str]:
+        found = (
+            (self.times, f"calls, ranges or events ended before they began or lie over {_DAYS:.0f} days from the others"),
+            (self.devices, "events are on a device whose number no machine has"),
+            (self.sizes, "copies are larger than any memory"),
+            (self.samples, f"samples of counters lie over {_DAYS:.0f} days from the events"),
+        )  # fmt: skip
+        return [*(f"{count} {what}: left out" for count, what in found if count), *self.notes]
+
+
+def believed(trace: Trace) -> Trace:
+    """The trace without what cannot be true, with a note for each sort of it.
+
+    Raises:
+        TraceError: so much cannot be true that nothing of the file is believed.
+    """
+    stretch, out = _stretch(trace), _LeftOut()
+    good = _good_events(trace.events, stretch, out)
+    events = _launched(_kept(trace.events, good), stretch)
+    calls = _in_time(trace.calls, stretch, out)
+    ranges = _in_time(_closed(trace.ranges, events, stretch), stretch, out)
+    if len(distinct(events.device)) > MOST_DEVICES:
+        raise TraceError(trace.identity.path, f"is damaged: it has work on more than {MOST_DEVICES} devices")
+    if any(map(_sums_too_large, (events, calls, ranges))):
+        raise TraceError(trace.identity.path, "is damaged: its events together take more than a century")
+    until = trace.complete_until_ns
+    if until is not None and not stretch.low_ns <= until <= stretch.high_ns:
+        until = stretch.low_ns  # of no step is it known that it is complete
+    metrics = [_sampled(series, stretch, out) for series in trace.metrics]
+    return replace(
+        trace,
+        identity=_identity(trace.identity, int(events.start_ns[0]) if len(events) else 0, out),
+        events=events,
+        calls=calls,
+        ranges=ranges,
+        collectives=_collectives(trace.collectives, good, stretch),
+        metrics=[series for series in metrics if len(series.time_ns)],
+        complete_until_ns=until,
+        groups={name: ranks for name, ranks in trace.groups.items() if all(map(_is_rank, ranks))},
+        notes=[*trace.notes, *out.sentences()],
+    )
+
+
+def _stretch(trace: Trace) -> _Stretch:
+    """All of time, or, where the trace's times lie too far apart, what is around most of its events."""
+    parts = [part for part in (trace.events, trace.ranges, trace.calls) if len(part)]
+    columns = [column for part in parts for column in (part.start_ns, part.end_ns)]
+    low, high = min((int(c.min()) for c in columns), default=0), max((int(c.max()) for c in columns), default=0)
+    everything = _Stretch(_FIRST_NS, _LAST_NS)
+    if low >= _FIRST_NS and high <= _LAST_NS and high - low <= _LONGEST_NS:
+        return everything
+    starts = (part.start_ns[everything.holds(part.start_ns)] for part in parts)
+    middle = next((int(np.partition(s, len(s) // 2)[len(s) // 2]) for s in starts if len(s)), 0)
+    return _Stretch(
+        max(_FIRST_NS, middle - _LONGEST_NS // 2), min(_LAST_NS, middle + _LONGEST_NS // 2)
+    )
+
+
+def _good_events(events: Events, stretch: _Stretch, out: _LeftOut) -> Good:
+    in_time = _has_time(events.start_ns, events.end_ns, stretch)
+    placed = (events.device >= -1) & (events.device <= _LARGEST_DEVICE)
+    sized = events.bytes <= _MOST_BYTES
+    out.times += int((~in_time).sum())
+    out.devices += int((in_time & ~placed).sum())
+    out.sizes += int((in_time & placed & ~sized).sum())
+    return in_time & placed & sized
+
+
+def _has_time(start_ns: I64, end_ns: I64, stretch: _Stretch) -> Good:
+    return (start_ns >= stretch.low_ns) & (end_ns <= stretch.high_ns) & (start_ns <= end_ns)
+
+
+def _in_time(rows: AnySpans, stretch: _Stretch, out: _LeftOut) -> AnySpans:
+    good = _has_time(rows.start_ns, rows.end_ns, stretch)
+    out.times += int((~good).sum())
+    return _kept(rows, good)
+
+
+def _kept(rows: AnySpans, good: Good) -> AnySpans:
+    return rows if good.all() else take(rows, np.flatnonzero(good))
+
+
+def _closed(ranges: Ranges, events: Events, stretch: _Stretch) -> Ranges:
+    """Ranges that never ended end with the recording, which is no later than what is believed of it."""
+    late = (ranges.is_open == 1) & (ranges.end_ns > stretch.high_ns)
+    if not late.any():
+        return ranges
+    last = int(events.end_ns.max(initial=int(ranges.start_ns[late & stretch.holds(ranges.start_ns)].max(initial=0))))
+    return replace(ranges, end_ns=np.where(late, np.maximum(ranges.start_ns, last), ranges.end_ns))
+
+
+def _launched(events: Events, stretch: _Stretch) -> Events:
+    """A launch at a time that is not believed is not known."""
+    odd = ~stretch.holds(events.launch_ns) & (events.launch_ns != -1)
+    return replace(events, launch_ns=np.where(odd, -1, events.launch_ns)) if odd.any() else events
+
+
+def _collectives(rows: Collectives, good_events: Good, stretch: _Stretch) -> Collectives:
+    """The collectives whose event is still there, pointing at its new place."""
+    if good_events.all():
+        return rows if not len(rows) else _kept(rows, _has_time(rows.start_ns, rows.end_ns, stretch))
+    good = _has_time(rows.start_ns, rows.end_ns, stretch) & ((rows.event < 0) | good_events[rows.event])
+    kept = _kept(rows, good)
+    place = np.cumsum(good_events) - 1
+    return replace(kept, event=np.where(kept.event < 0, -1, place[kept.event]))
+
+
+def _sampled(series: MetricSeries, stretch: _Stretch, out: _LeftOut) -> MetricSeries:
+    good = stretch.holds(series.time_ns)
+    out.samples += int((~good).sum())
+    return replace(series, time_ns=series.time_ns[good], value=series.value[good]) if not good.all() else series
+
+
+def _sums_too_large(rows: Spans) -> bool:
+    """Whether a sum of the durations has more than 64 bits, and so would be wrong."""
+    if len(rows) <= _MOST_SUM // _LONGEST_NS:
+        return False
+    return float(rows.end_ns.sum(dtype=np.float64) - rows.start_ns.sum(dtype=np.float64)) > _MOST_SUM
+
+
+def _is_rank(number: int) -> bool:
+    return 0 <= number < MOST_RANKS
+
+
+def _identity(found: Identity, first_ns: int, out: _LeftOut) -> Identity:
+    """The identity without numbers that no job has; `first_ns` is a time on the file's own clock."""
+    rank, world = found.rank, found.world_size
+    if rank is not None and not _is_rank(rank):
+        out.notes.append(f"the rank {_shown(rank)} in the file cannot be true and is not used")
+        rank = None
+    if world is not None and not max(rank or 0, 0) < world <= MOST_RANKS:
+        whose = "" if rank is None else f" of rank {rank}"
+        out.notes.append(f"the world size {_shown(world)}{whose} in the file cannot be true and is not used")
+        world = None
+    epoch = found.epoch_ns
+    if epoch is not None and not _FIRST_NS <= epoch + first_ns < _LAST_UNIX_NS:
+        out.notes.append("the time at which the file's clock began cannot be true and is not used")
+        epoch = None
+    ranks = {pid: rank for pid, rank in found.ranks.items() if _is_rank(rank)}
+    return replace(found, rank=rank, world_size=world, epoch_ns=epoch, ranks=ranks)
+
+
+def _shown(number: int) -> str:
+    """A number of any size."""
+    text = str(number)
+    return text if len(text) <= _MOST_DIGITS else f"{text[:_MOST_DIGITS]}…"
