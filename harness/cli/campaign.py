@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from harness.cli.command_line import BEHAVIOUR, Declared, LaunchLine, declared, read_line
 from harness.common.errors import RequestError, nearest
+from harness.common.printable import printable
 
 if TYPE_CHECKING:
     from harness.study.campaign.budget import Estimate
@@ -26,7 +27,7 @@ OWN = (
     Declared(("--csv",), True, "write every measured value of every point"),
     Declared(("--png",), True, "write a plot with intervals"),
 )  # fmt: skip
-_UNUSED = ("--wait", "--follow")
+_UNUSED = ("--wait", "--follow", "--strict")
 _DRY_RUN = "print the plan and each run's command, start nothing"
 _TAKES = {"--name": "NAME", "--csv": "FILE", "--png": "FILE", "--site": "NAME|FILE", "--gpus": "N,N…",
           "--plot": "METRIC", "--against": "OPTION", "--max-gpu-hours": "H"}  # fmt: skip
@@ -80,7 +81,9 @@ def read_words(words: Sequence[str], command: str, further: Sequence[Declared] =
 def _unknown(word: str, known: dict[str, Declared], command: str) -> str:
     near = nearest(word.partition("=")[0], known) if word.startswith("-") else None
     what = "unknown flag" if word.startswith("-") else "unexpected word"
-    return f"{what} {word}" + (f": did you mean {near}?" if near else f" (slurm.sh {command} --help)")
+    return f"{what} {printable(word)}" + (
+        f": did you mean {near}?" if near else f" (slurm.sh {command} --help)"
+    )
 
 
 def help_lines(further: Sequence[Declared] = ()) -> list[str]:
@@ -111,7 +114,7 @@ def _positive(flag: str, word: str | None, whole: bool) -> float | None:
         return None
     try:
         value = float(int(word) if whole else float(word))
-    except ValueError:
+    except (ValueError, OverflowError):  # a whole number may be larger than any float
         value = 0.0
     if not 0 < value < float("inf"):
         raise RequestError(f"{flag}: got {word!r}, takes a {'whole ' * whole}number above 0")

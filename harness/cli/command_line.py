@@ -8,8 +8,10 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Iterator, Mapping
+from functools import cache
 from typing import NamedTuple
 
+from harness.common.printable import printable
 from harness.experiment.options import VALUE, Option, options_of
 from harness.experiment.parse import all_options
 from harness.site.site import Site
@@ -44,8 +46,12 @@ BEHAVIOUR = [
 ]
 
 
+@cache
 def declared() -> dict[str, Declared]:
-    """Each spelling and its parameter: the experiments' options, the site's, and how the launch itself behaves."""
+    """Each spelling and its parameter: the experiments' options, the site's, and how the launch itself behaves.
+
+    The same mapping each time: a caller that adds to it makes its own.
+    """
     options = [option for pairs in all_options().values() for _, option in pairs]
     found = [each for option in [*options, *options_of(Site)] for each in _parameters(option)]
     # The one with most spellings last, so that it stays: `--steps` is the same parameter as `--iters/--steps`.
@@ -75,7 +81,7 @@ def read_line(argv: list[str], flags: Mapping[str, Declared]) -> LaunchLine:
                 words.popleft()  # meant for the unknown flag: one mistake is one sentence
         elif not flags[name].takes_value:
             if value is not None:
-                line.complaints.append(f"{name} takes no value: leave out ={value}")
+                line.complaints.append(f"{name} takes no value: leave out ={printable(value)}")
             line.given[flags[name].names[-1]] = True
         elif value is None and (not words or _is_flag(words[0], flags)):
             line.complaints.append(f"{name} requires an argument")

@@ -46,8 +46,11 @@ def compare(
 
     if len(runs) < 2:
         raise RequestError(f"compare: give at least two runs, e.g. {PROGRAM} compare local-1 local-2")
+    if html is not None and html.is_dir():
+        raise RequestError(f"--html {html}: is a folder; give a file, as in --html {html / 'compare.html'}")
     found = [load_summary(token) for token in runs]
     pairs = compare_series(found, force, numbers())
+    answers = [(text, _answer(pair, text)) for pair in pairs for text in fail_if or []]
     if html is not None:
         _write_page(found, pairs, html)
     if as_json:
@@ -55,8 +58,9 @@ def compare(
         print(json.dumps(dumped[0] if len(dumped) == 1 else dumped, indent=1))
     else:
         sys.stdout.write(render_comparisons(pairs, [summary for _, summary in found]))
-    failures = [_fails(pair, text) for pair in pairs for text in fail_if or []]  # each prints its result
-    return int(any(failures))
+    for text, fails in answers:
+        print(f"fail-if {text}: {'yes' if fails else 'no'}", file=sys.stderr)
+    return int(any(fails for _, fails in answers))
 
 
 def _write_page(found: list[tuple[str, Summary]], pairs: list[Comparison], html: Path) -> None:
@@ -64,15 +68,14 @@ def _write_page(found: list[tuple[str, Summary]], pairs: list[Comparison], html:
     from harness.run import naming_flag
     from harness.traces.progress import Progress
 
-    if html.is_dir():
-        raise RequestError(f"--html {html}: is a folder; give a file, as in --html {html / 'compare.html'}")
     names, summaries = zip(*found, strict=True)
     with naming_flag("--html"), Progress("drawing the page") as progress:
         write_comparison(Compared(names, summaries, pairs), html, progress)
     print(f"the page: {html}", file=sys.stderr)
 
 
-def _fails(comparison: Comparison, text: str) -> bool:
+def _answer(comparison: Comparison, text: str) -> bool:
+    """Whether what --fail-if says holds. Raises RequestError: it cannot be answered."""
     from harness.analysis.compare import ratios
     from harness.study.expression import Unanswerable, evaluate
 
@@ -84,5 +87,4 @@ def _fails(comparison: Comparison, text: str) -> bool:
         raise RequestError(
             f"--fail-if {text!r}: is a number; compare it with one, as in --fail-if '{text} > 1.05'"
         )
-    print(f"fail-if {text}: {'yes' if value else 'no'}", file=sys.stderr)
     return value

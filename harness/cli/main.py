@@ -80,7 +80,7 @@ def _with_errors_printed(argv: list[str]) -> int:
     try:
         return _dispatch(argv)
     except HarnessError as error:
-        for line in str(error).splitlines():
+        for line in filter(str.strip, str(error).splitlines()):
             print(f"{PROGRAM}: {line}", file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from harness.cli.command_line import BEHAVIOUR, Declared, LaunchLine, declared, read_line
 from harness.cli.commands import run_command
 from harness.common.errors import RequestError, nearest
+from harness.common.words import MOST_DIGITS, whole_number
 
 if TYPE_CHECKING:
     from harness.experiment.base import Experiment, Training
@@ -107,9 +108,10 @@ def _own(line: LaunchLine) -> _Asked:
     level, seed = str(line.given.get("--level", "1")), line.given.get("--seed")
     if level not in ("1", "2", "3"):
         raise RequestError(f"--level takes 1, 2 or 3, not {level!r}: {LEVEL}")
-    if seed is not None and not (isinstance(seed, str) and seed.isascii() and seed.isdigit()):
-        raise RequestError(f"--seed takes a whole number ≥ 0, not {seed!r}")
-    return _Asked(int(level), secrets.randbits(64) if seed is None else int(seed))  # type: ignore[arg-type]  # checked
+    number = secrets.randbits(64) if seed is None else whole_number(str(seed))
+    if number is None:
+        raise RequestError(f"--seed takes a whole number ≥ 0 of at most {MOST_DIGITS} digits, not {seed!r}")
+    return _Asked(int(level), number)  # type: ignore[arg-type]  # checked
 
 
 def _of_launch(line: LaunchLine) -> LaunchLine:

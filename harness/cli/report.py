@@ -74,7 +74,7 @@ def report(
 ) -> None:
     """Where the time went, from a run or from any traces."""
     from harness.measure.request import Request, measure_request
-    from harness.report.page.write import run_among, write_pictures
+    from harness.report.page.write import check_pages, run_among, write_pictures
     from harness.report.tables.files import check_parquet, write_tables
     from harness.report.tables.terminal import render_hta
 
@@ -93,6 +93,8 @@ def report(
         check_parquet()
     measured = measure_request(request)
     summaries = measured.summaries
+    if wanted:
+        check_pages(summaries, html, shown)
     if csv is not None:
         write_tables(summaries, csv)
     if parquet is not None:

@@ -21,6 +21,7 @@ from harness.cli.campaign import (
 from harness.cli.foreign import may_launch, show_request
 from harness.common.errors import RequestError
 from harness.common.paths import expanded
+from harness.common.words import whole_number
 
 if TYPE_CHECKING:
     from harness.experiment.exercises import Experiment
@@ -76,9 +77,10 @@ def site_of(words: Words, stored: Stored | None) -> tuple[SiteChoice, str | None
 
 def repeats_of(word: str) -> int:
     """The number after --repeats. Raises RequestError: it is none."""
-    if not (word.isascii() and word.isdigit() and 0 < int(word) <= MOST_REPEATS):
+    number = whole_number(word)
+    if number is None or not 0 < number <= MOST_REPEATS:
         raise RequestError(f"--repeats: got {word!r}, takes a whole number from 1 to {MOST_REPEATS}")
-    return int(word)
+    return number
 
 
 def checked_series(name: str, sweep: Sweep, words: Words, again: str, kind: Kind = "sweep") -> Series:

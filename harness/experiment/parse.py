@@ -14,6 +14,7 @@ from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
 from harness.common.errors import RequestError, nearest
+from harness.common.printable import printable
 from harness.experiment.exercises import EXERCISES, Experiment, Training, listing
 from harness.experiment.options import VALUE, Option, options_of
 
@@ -78,7 +79,7 @@ def values_of(cls: type[Experiment], given: Given) -> tuple[dict[str, Any], list
 
 def _drafted(cls: type[Experiment], given: Given) -> tuple[Experiment, set[str], list[str]]:
     """The experiment without the fields whose values are wrong, their names, and a sentence for each."""
-    bad = {o.field for o in options_of(cls) if _is_number(o.info) and not _plain(given.get(o.field))}
+    bad = {field for field in _numbers_of(cls) if not _plain(given.get(field))}
     own: dict[str, list[str]] = {}
     try:
         draft = cls(**_without(given, bad))
@@ -106,6 +107,12 @@ def _own_sentences(error: ValidationError) -> dict[str, list[str]]:
 
 def _without(given: Given, names: Set[str]) -> dict[str, Any]:
     return {name: word for name, word in given.items() if name not in names}
+
+
+@cache
+def _numbers_of(cls: type[Experiment]) -> tuple[str, ...]:
+    """The fields that are numbers."""
+    return tuple(option.field for option in options_of(cls) if _is_number(option.info))
 
 
 def _is_number(info: FieldInfo) -> bool:
@@ -235,7 +242,9 @@ def _unknown_sentence(word: str, known: Iterable[str]) -> str:
         return f"unexpected word {word!r}: flags start with - (see --help)"
     name = word.split("=", 1)[0]
     near = nearest(name, known)
-    return f"unknown flag {name}" + (f": did you mean {near}?" if near else " (see --help for all flags)")
+    return f"unknown flag {printable(name)}" + (
+        f": did you mean {near}?" if near else " (see --help for all flags)"
+    )
 
 
 def _field_sentences(

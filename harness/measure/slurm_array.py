@@ -95,6 +95,8 @@ def measure_distributed(
 def _submit(array: Array, *columns: Sequence[Any]) -> Sequence[ArrayJob]:
     try:
         return array.executor.map_array(measure_chunk, *columns)
+    except FileNotFoundError as error:
+        raise WorkError(f"--executor slurm: {error.filename} is not on PATH: log in to the cluster") from None
     except submitit.core.utils.FailedJobError as error:
         raise WorkError(f"--executor slurm: the job array was not submitted: {_last_line(error)}") from None
 

@@ -9,6 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from harness.common.errors import WorkError
+from harness.common.words import whole_number
 from harness.run.files import disk_error, make_shared
 from harness.run.run import LOCAL, Run
 
@@ -65,11 +66,17 @@ class Stage:
 
 
 def claim_local_id(root: Path) -> tuple[str, Path]:
-    """A number that no other local run has, and a folder of its own for the backend."""
+    """A number that no other local run has, and a folder of its own for the backend.
+
+    Also the logs say which numbers are taken: whoever copies the runs' folder may leave the hidden folder behind.
+    """
     base = root / LOCAL
     try:
         make_shared(base)
-        number = max((int(p.name) for p in base.iterdir() if p.name.isdigit()), default=0)
+        taken = (
+            p.name.removeprefix("local-") for p in (*base.iterdir(), *root.glob("exercise_*/logs/local-*"))
+        )
+        number = max((n for n in map(whole_number, taken) if n is not None), default=0)
         while True:
             number += 1
             try:

@@ -74,6 +74,15 @@ def test_a_compressed_file_cut_off_gives_what_could_be_unpacked(tmp_path: Path) 
     assert trace.notes == ["the compressed file ends in the middle; what came before was read"]
 
 
+@pytest.mark.parametrize("layout", kineto.LAYOUTS)
+@pytest.mark.parametrize("lost", [1, 8])
+def test_a_compressed_file_without_its_checksum_is_not_whole(tmp_path: Path, layout: str, lost: int) -> None:
+    packed = gzip.compress(kineto.kineto_text(RECORDS, layout))
+    trace = open_trace(write(tmp_path / "t.json.gz", packed[:-lost]))
+    assert len(trace.events) == WHOLE
+    assert trace.notes == ["the compressed file ends in the middle; what came before was read"]
+
+
 def test_damaged_compression_is_an_error_that_says_so(tmp_path: Path) -> None:
     packed = bytearray(gzip.compress(kineto.kineto_text(RECORDS * 50)))
     packed[len(packed) // 2 :] = b"no deflate block looks like this" * 100

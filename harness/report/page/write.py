@@ -21,6 +21,22 @@ def run_among(tokens: Sequence[str]) -> Run | None:
     return Run(paths[0]) if len(paths) == 1 and is_run(paths[0]) else None
 
 
+def check_pages(summaries: Sequence[Summary], asked: Path | None, ranks: frozenset[int] | None) -> None:
+    """Look at what is asked of the pages before anything is written.
+
+    Raises:
+        RequestError: `asked` is a folder, or a rank is not in a job.
+    """
+    if asked is not None and asked.is_dir():
+        raise RequestError(f"--html {asked}: is a folder; give a file, as in --html {Run(asked).page}")
+    for summary in summaries:
+        unknown = sorted((ranks or frozenset()) - set(summary.ranks))
+        if unknown:
+            least, most = min(summary.ranks, default=None), max(summary.ranks, default=None)
+            there = "the traces give no rank" if least is None else f"the ranks are {least} to {most}"
+            raise RequestError(f"--ranks {unknown[0]}: there is no such rank; {there}")
+
+
 def write_pages(
     tokens: Sequence[str], measured: Measurement, asked: Path | None, ranks: frozenset[int] | None = None
 ) -> list[Path]:
@@ -29,11 +45,8 @@ def write_pages(
     Several jobs get one page each, numbered, beside `asked`.
 
     Raises:
-        RequestError: `asked` is a folder, or a rank is not in the job.
         WorkError: a page cannot be written.
     """
-    if asked is not None and asked.is_dir():
-        raise RequestError(f"--html {asked}: is a folder; give a file, as in --html {Run(asked).page}")
     run, (summaries, condensed) = run_among(tokens), measured
     page = asked or (run.page if run else None)
     if page is None or (asked is None and len(summaries) != 1):
@@ -53,11 +66,6 @@ def _write(
     ranks: frozenset[int] | None,
     condensed: Sequence[Condensed],
 ) -> Path:
-    unknown = sorted((ranks or frozenset()) - set(summary.ranks))
-    if unknown:
-        least, most = min(summary.ranks, default=None), max(summary.ranks, default=None)
-        there = "the traces give no rank" if least is None else f"the ranks are {least} to {most}"
-        raise RequestError(f"--ranks {unknown[0]}: there is no such rank; {there}")
     with Progress("drawing the page") as progress:
         write_page(run, summary, path, ranks, condensed, progress=progress)
     return path

@@ -7,6 +7,7 @@ from math import gcd, lcm
 from typing import Any, Literal, NamedTuple
 
 from harness.common.errors import RequestError
+from harness.common.words import whole_number
 from harness.experiment.exercises import EXERCISES, Experiment, Megatron, Training
 from harness.experiment.parse import validate
 from harness.launch.backends.registry import backend_of
@@ -34,10 +35,9 @@ class Study(NamedTuple):
 
 def sizes_of(flag: str, text: str) -> list[int]:
     """`1,2,4` as numbers, the smallest first. Raises RequestError: they are not sizes of one study."""
-    words = text.split(",")
-    if not all(word.isascii() and word.isdigit() and int(word) > 0 for word in words):
+    sizes = sorted(whole_number(word) or 0 for word in text.split(","))
+    if not all(sizes):
         raise RequestError(f"{flag}: got {text!r}, takes numbers above 0 with commas, as in 1,2,4,8")
-    sizes = sorted(map(int, words))
     if len(set(sizes)) < len(sizes) or len(sizes) < 2:
         why = "stands there twice" if len(sizes) > 1 else "is one size"
         twice = next((size for i, size in enumerate(sizes) if size in sizes[:i]), sizes[0])

@@ -48,6 +48,7 @@ class Records:
             yield records
             if self._ended:
                 self.footer += b"".join([block, *self._stream])
+                self.truncated = self.broken
                 return
             enough = 1 if len(rest) < len(text) else max(1, len(text))
             text = rest + block
@@ -55,6 +56,11 @@ class Records:
                 mega = MOST_RECORD_BYTES >> 20
                 raise TraceError(self.path, f"is damaged: in {mega} MB of its events no record ends")
         yield self._last(text)
+
+    @property
+    def broken(self) -> str | None:
+        """Once all was read: why the file ended before its own end, though its events may all be there."""
+        return self._blocks.broken
 
     def blocks(self) -> Iterator[bytes]:
         """The text after the header, for a reader that finds records in its own way."""
@@ -95,12 +101,13 @@ class Records:
         if bracket >= 0 and text[:bracket].rstrip(_SPACE)[-1:] in (b"}", b""):
             try:
                 records = _decode(text[:bracket])
-                self.footer = text[bracket + 1 :]
+                self.footer, self.truncated = text[bracket + 1 :], self.broken
                 return records
             except msgspec.DecodeError:
                 pass
         end, array_end = _structure(text)
         if array_end is not None:
+            self.truncated = self.broken
             return self._finished(text, array_end)
         self.truncated = self._blocks.broken or "the file ends in the middle of its events"
         return self._checked(text[:end])

@@ -40,7 +40,7 @@ def picked_by_layout(records: Records, operators: bool) -> Iterator[RecordBatch]
     """
     picker = Picker(records.rest, operators)
     yield from picker.to_the_end(records.blocks())
-    records.footer = picker.footer
+    records.footer, records.truncated = picker.footer, records.broken
 
 
 class Picker:

@@ -1,0 +1,238 @@
+"""Command lines made from the product's own tables of options: valid, nearly valid and hostile ones.
+
+A line comes from numbers: the head draws the command, each part one piece of it. Without a part, the others stay: so a
+line that fails can be made shorter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import Enum
+from functools import cache
+from importlib import import_module
+from random import Random
+from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
+
+from typer.models import OptionInfo
+
+from harness.cli import campaign, mystery, reference, reference_record, scaling, sweep
+from harness.cli.command_line import BEHAVIOUR, Declared, declared
+from harness.cli.commands import COMMANDS
+from harness.common.declared_faults import FAULTS
+from harness.experiment.exercises import EXERCISES
+from harness.experiment.options import VALUE, options_of
+from tests.fuzz.fence import Case
+from tests.fuzz.hostile import NUMBERS, PATHS, TEXTS, nearly, odd_number, odd_text
+
+
+class Choice(NamedTuple):
+    """One option: its spellings, whether it takes a value, and values that it accepts as far as its table says."""
+
+    names: tuple[str, ...]
+    takes_value: bool
+    good: tuple[str, ...] = ()
+
+
+class Table(NamedTuple):
+    """A command: the words that choose it, its options, how many arguments it takes, and good ones."""
+
+    words: tuple[str, ...]
+    options: tuple[Choice, ...]
+    arguments: int = 0
+    good: tuple[str, ...] = ()
+    launches: bool = False
+
+
+RUNS = (
+    "last",
+    "local-1",
+    "local-2",
+    "slurm-run",
+    "torch",
+    "traces/rank0.json.gz",
+    "traces/one.sqlite",
+    "traces",
+)
+SETTINGS = ("traces/site.yaml", "traces/sweep.yaml", "traces/model.yaml", "traces/data.json")
+_WORDS = {
+    "status": RUNS, "logs": RUNS, "cancel": RUNS, "rerun": RUNS, "report": RUNS, "compare": RUNS,
+    "check": (*RUNS, "-e 1 -n 1", "-e 1 --seed 2", "-e 0", "-e 3 --tp 2"), "whatif": RUNS,
+    "lesson": ("1a", "1b", "2a", "3c"), "sites": ("local", "slurm", "leonardo", "traces/site.yaml"),
+    "faults": tuple(FAULTS), "paraver": RUNS, "perfetto": RUNS, "sweep": ("traces/sweep.yaml", "gas", "hpz"),
+    "scaling": ("ddp-nodes",), "answer": RUNS, "reveal": RUNS, "class": RUNS, "show": ("a",), "package": ("a",),
+}  # fmt: skip
+_VALUES = {
+    "--site": ("local", "slurm", "leonardo", "marenostrum5", "traces/site.yaml"),
+    "--model": ("tiny-llama", "mistral-7b", "llama-3.2-1b", "mixtral-8x7b", "traces/model.yaml"),
+    "--fault": tuple(FAULTS), "--time": ("00:10:00", "1-00:00:00", "00:00:01"), "--data": ("traces/data.json",),
+    "--script": ("train.py", "traces/data.json"), "--list": ("workshop", "miniatures", "traces/sweep.yaml"),
+    "--fail-above": ("5%", "0%", "100%"), "--fail-if": ("step_time > 5%", "mfu < 0.3", "idle >= 1e9 and mfu < 1"),
+    "--ranks": ("0", "0,1"), "--nodes": ("1", "2", "1,2,4"), "--gpus": ("1,2,4",), "--level": ("1", "2", "3"),
+    "--slurm": ("partition=debug",), "--cause": ("data", "straggler"), "--out": ("traces/out",),
+    "--only": ("1a", "ddp"), "--reference": ("a",), "--metric": ("step_time", "mfu"),
+}  # fmt: skip
+
+
+@cache
+def tables() -> tuple[Table, ...]:
+    """Every command and part of a command, with all of its options."""
+    launch = tuple(_of_declared(each) for each in _once(declared().values()))
+    campaigns = {
+        "sweep": sweep.FURTHER,
+        "scaling": scaling.FURTHER,
+        "reference record": reference_record.FURTHER,
+    }
+    found = [Table((), launch, launches=True), Table(("plan",), launch, launches=True)]
+    found.append(Table(("mystery",), (*launch, *map(_of_declared, mystery.OWN)), launches=True))
+    for name, further in campaigns.items():
+        own = tuple(map(_of_declared, (*campaign.OWN, *further)))
+        words = tuple(name.split())
+        found.append(
+            Table(words, (*launch, *own), words[0] != "reference", _WORDS.get(name, ()), launches=True)
+        )
+    for group, parts in (("mystery", mystery.PARTS), ("reference", reference.PARTS)):
+        for part, (module, _) in parts.items():
+            if part != "record":
+                found.append(_of_typer((group, part), import_module(module).command))
+    for name, entry in COMMANDS.items():
+        if not entry.reads_words:
+            found.append(_of_typer((name,), getattr(import_module(entry.module), name)))
+    found.append(_of_typer(("check",), import_module("harness.cli.check").command))
+    return tuple(found)
+
+
+def _once(all_of: Any) -> list[Declared]:
+    return list({each.names: each for each in (*all_of, *BEHAVIOUR)}.values())
+
+
+def _of_declared(each: Declared) -> Choice:
+    return Choice(each.names, each.takes_value, _good(each.names))
+
+
+def _of_typer(words: tuple[str, ...], function: Any) -> Table:
+    """A command whose function Typer reads: the options and arguments of its signature."""
+    options, arguments = [], 0
+    hints = get_type_hints(function, include_extras=True)
+    for field, hint in hints.items():
+        if field == "return":
+            continue
+        kind, told = get_args(hint)
+        if not isinstance(told, OptionInfo):
+            arguments += 3 if get_origin(kind) is list else 1
+            continue
+        words_of = [str(told.default), *(told.param_decls or ())]  # Typer keeps the first word as a default
+        names = tuple(name for word in words_of if word.startswith("-") for name in word.split("/"))
+        names = names or (f"--{field.replace('_', '-')}",)
+        plain: type = next(
+            (e for e in (kind, *get_args(kind)) if isinstance(e, type) and not get_args(e)), str
+        )
+        choices = tuple(each.value for each in plain) if issubclass(plain, Enum) else ()
+        takes = plain is not bool and not told.count
+        options.append(Choice(names, takes, choices or _good(names)))
+    return Table(words, tuple(options), arguments, _WORDS.get(words[-1], ()))
+
+
+def _good(names: Sequence[str]) -> tuple[str, ...]:
+    known = next((_VALUES[name] for name in names if name in _VALUES), ())
+    return known or _from_fields().get(names[-1], ()) or ("1", "2", "4")
+
+
+@cache
+def _from_fields() -> dict[str, tuple[str, ...]]:
+    """Spelling → the words that its field lists."""
+    found: dict[str, tuple[str, ...]] = {}
+    for cls in EXERCISES.values():
+        for option in options_of(cls):
+            words = get_args(option.info.annotation)
+            if words and all(isinstance(word, str) for word in words):
+                found |= {name: words for name, meaning in option.flag.names.items() if meaning is VALUE}
+    return found
+
+
+HEADS = (0.6, 0.1, 0.25)  # how often a launch, a plan, a command that measures nothing; else one that does
+MEASURING = frozenset(
+    {"report", "compare", "check", "whatif", "paraver", "perfetto", "doctor", "lesson", "reference"}
+)
+
+
+def command_line(head: int, parts: Sequence[int]) -> Case:
+    """The command line of these numbers."""
+    chance = Random(head)
+    table = _table(chance)
+    words = [*table.words]
+    for _ in range(chance.choice((0, 1, 1, 1, 2)) if table.arguments else 0):
+        words.append(_argument(chance, table))
+    launch = table.launches and chance.random() < 0.9
+    if launch:
+        words += chance.choice((["-e", str(chance.choice(tuple(EXERCISES)))], ["-e1"], ["--exercise=3"]))
+        words += ["--site", chance.choice(_VALUES["--site"])] if chance.random() < 0.5 else []
+    for part in parts:
+        words += _piece(Random(part), table)
+    if launch and chance.random() < 0.9:
+        words.insert(chance.randrange(len(table.words), len(words) + 1), "--dry-run")
+    if chance.random() < 0.05 and words:
+        words[0] = nearly(chance, words[0])
+    return Case([words])
+
+
+def _table(chance: Random) -> Table:
+    share = chance.random()
+    if share < sum(HEADS[:2]):
+        return tables()[0 if share < HEADS[0] else 1]
+    measures = share >= sum(HEADS)
+    return chance.choice([t for t in tables()[2:] if (t.words[0] in MEASURING) == measures])
+
+
+def _argument(chance: Random, table: Table) -> str:
+    if table.good and chance.random() < 0.7:
+        return chance.choice(table.good)
+    return chance.choice(PATHS) if chance.random() < 0.5 else odd_text(chance)
+
+
+def _piece(chance: Random, table: Table) -> list[str]:
+    """One option with its value, or something that stands where an option may."""
+    share = chance.random()
+    if share < 0.05 or not table.options:
+        return [odd_text(chance)]
+    if share < 0.08:
+        return [chance.choice(("--", "-", "---", "--=", "-=1", "--help", "-h", "="))]
+    option = chance.choice(table.options)
+    name = chance.choice(option.names)
+    if share < 0.13:
+        name = chance.choice((nearly(chance, name), name[: max(3, len(name) // 2)], name.upper()))
+    if not option.takes_value:
+        return [f"{name}={chance.choice(TEXTS)}"] if chance.random() < 0.05 else [name]
+    if chance.random() < 0.03:
+        return [name]
+    value = _value(chance, option, name)
+    if len(name) == 2 and chance.random() < 0.3:
+        return [name + value]
+    return [f"{name}={value}"] if chance.random() < 0.4 else [name, value]
+
+
+def _value(chance: Random, option: Choice, name: str) -> str:
+    share = chance.random()
+    if name == "--fault" and share < 0.6:
+        return _fault(chance)
+    if share < 0.55:
+        return chance.choice(option.good)
+    if share < 0.7:
+        return chance.choice(NUMBERS)
+    if share < 0.8:
+        return odd_number(chance)
+    if share < 0.87:
+        return chance.choice(PATHS)
+    return nearly(chance, chance.choice(option.good)) if share < 0.93 else odd_text(chance)
+
+
+def _fault(chance: Random) -> str:
+    name = chance.choice(tuple(FAULTS))
+    keys = [key.name for key in FAULTS[name].keys]
+    parts = [f"{chance.choice(keys or ['ms'])}={_key_value(chance)}" for _ in range(chance.randrange(4))]
+    return ",".join([name, *parts])
+
+
+def _key_value(chance: Random) -> str:
+    return chance.choice(
+        (chance.choice(NUMBERS), odd_number(chance), "1", "20", "0-1", "0;1", chance.choice(TEXTS))
+    )

@@ -1,0 +1,109 @@
+"""The fence tells each thing that it is there to tell: a property that nothing breaks would prove nothing."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from harness.common.errors import RequestError
+from tests.fuzz import fence, trace_files
+from tests.fuzz.fence import Box, Case, run_case
+from tests.fuzz.sandbox import RECORDED
+
+
+def _refused_and_written(_argv: list[str]) -> int:
+    Path("left").write_text("x", encoding="utf-8")
+    print("slurm.sh: no", file=fence.sys.stderr)
+    return 2
+
+
+def _says(*lines: str, code: int = 2) -> Callable[[list[str]], int]:
+    def end(_argv: list[str]) -> int:
+        print(*lines, sep="\n", file=fence.sys.stderr)
+        return code
+
+    return end
+
+
+def _signals(_argv: list[str]) -> int:
+    try:
+        os.kill(1, signal.SIGTERM)
+    except ProcessLookupError:
+        return 0
+    return 1
+
+
+def _starts(_argv: list[str]) -> int:
+    try:
+        subprocess.run(["sbatch", "job"], check=False)
+    except FileNotFoundError:
+        return 0
+    return 1
+
+
+def _raises(_argv: list[str]) -> int:
+    raise KeyError("x")
+
+
+BAD = {
+    "KeyError": _raises,
+    "refused, and written": _refused_and_written,
+    "no sentence": lambda _argv: 2,
+    "an empty sentence": _says("slurm.sh: "),
+    "exit code 3": _says("slurm.sh: no", code=3),
+    "a traceback was printed": _says("Traceback (most recent call last):", code=1),
+    "a dry run started ['sbatch job']": _starts,
+    "a signal was sent": _signals,
+}
+
+
+@pytest.mark.parametrize("fault", BAD)
+def test_what_must_not_be_is_told(box: Box, fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fence, "main", BAD[fault])
+    (ended,) = run_case(box, Case([["--dry-run"]]))
+    assert fault in ended.fault
+    assert not box.changed()
+
+
+def test_a_command_that_does_not_end_is_ended(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fence, "main", lambda _argv: time.sleep(60))
+    (ended,) = run_case(box, Case([["ls"]]), wait_s=0.1)
+    assert "no end within" in ended.fault
+
+
+def test_nothing_outside_of_the_sandbox_can_be_written(
+    box: Box, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def write(_argv: list[str]) -> int:
+        with pytest.raises(PermissionError):
+            (tmp_path / "outside").write_text("x", encoding="utf-8")
+        raise RequestError("refused")
+
+    monkeypatch.setattr("harness.cli.main._dispatch", write)
+    (ended,) = run_case(box, Case([["ls"]]))
+    assert (ended.outcome, ended.err) == ("refused", "slurm.sh: refused\n")
+    assert not (tmp_path / "outside").exists()
+
+
+WHOLE = {
+    "a run": Case([["report", str(RECORDED), "--no-html", "--json"]]),
+    "kineto": Case(
+        [["report", "new", "--no-html", "--json"]],
+        {f"new/rank{rank}.json": trace_files.kineto_rank(rank) for rank in (0, 1)},
+    ),
+    "nsys": Case([["report", "new", "--no-html", "--json"]], {"new/one.sqlite": trace_files.nsys_export()}),
+}
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_a_whole_recording_is_good_and_so_told_where_it_must_not_be(box: Box, name: str) -> None:
+    (ended,) = run_case(box, WHOLE[name])
+    assert (ended.outcome, ended.fault) == ("done", "")
+    (told,) = run_case(box, WHOLE[name]._replace(cut=True))
+    assert told.fault == "good, from a file that lacks its end"

@@ -1,0 +1,106 @@
+"""What fuzzing found, each by its smallest input, and the sentence that it gives now."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.fuzz.fence import Box, Case, Ended, run_case
+
+LONG = "1" * 5000  # Python reads no number of so many digits
+HUGE = "9" * 400  # a whole number that is larger than any float
+DEEP = "setup: " + "[" * 3000
+SMALL = "name: x\ndescription: x\n"
+
+REFUSED = {
+    "bytes that are no text": (
+        ["-e", "1", "--data", "\udcff", "--dry-run"],
+        "name that is not UTF-8 text",
+    ),
+    "no text in a command": (["report", "a\udcff"], "name that is not UTF-8 text"),
+    "a line break behind a switch": (
+        ["-e", "1", "--random-weights=\r\n", "--dry-run"],
+        "--random-weights takes no value: leave out =",
+    ),
+    "a line break in an unknown flag": (["-e", "1", "--a\nb", "--dry-run"], "unknown flag --a b"),
+    "--strict of a sweep": (["sweep", "hpz", "--strict"], "unknown flag --strict"),
+    "--repeats with 5,000 digits": (["sweep", "hpz", f"--repeats={LONG}"], "takes a whole number from 1 to"),
+    "a scaling's size with 5,000 digits": (
+        ["scaling", "-e", "1", "--nodes", f"1,{LONG}"],
+        "takes numbers above 0 with commas",
+    ),
+    "--max-parallel above every float": (
+        ["sweep", "hpz", f"--max-parallel={HUGE}"],
+        "takes a whole number above 0",
+    ),
+    "a mystery's --seed with 5,000 digits": (
+        ["mystery", "-e", "1", f"--seed={LONG}"],
+        "takes a whole number ≥ 0 of at most 18 digits",
+    ),
+    "a pipe as site file": (
+        ["-e", "1", "--site", "traces/pipe", "--dry-run"],
+        "site file traces/pipe: is a pipe, not a file",
+    ),
+    "a pipe as sweep": (["sweep", "traces/pipe"], "sweep file traces/pipe: is a pipe, not a file"),
+    "a rank that one of several jobs lacks": (
+        ["report", "traces", "--html", "page.html", "--ranks", "0"],
+        "--ranks 0: there is no such rank",
+    ),
+    "a limit of a number that is not there, with a page": (
+        ["compare", "traces/one.sqlite", "last", "--html", "page.html", "--fail-if", "mfu < 0.3"],
+        "there is no 'mfu' here",
+    ),
+    "a rank that no job has, with pictures": (
+        ["report", "traces", "--png", "png", "--ranks", "0"],
+        "--ranks 0: there is no such rank",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_wrong_request_is_one_sentence_and_writes_nothing(box: Box, name: str) -> None:
+    argv, says = REFUSED[name]
+    ended = _only(box, Case([argv]))
+    assert (ended.outcome, ended.fault) == ("refused", "")
+    assert says in ended.err
+
+
+SITES = {
+    "brackets that exhaust the stack": DEEP,
+    "an open bracket 100,000 times": "a: " + "[" * 100_000,
+    "a day that no month has": "partition: 2026-02-31",
+    "digits without a digit": "max_nodes: 0b_",
+    "a tag of Python's": "setup: !!python/object/apply:os.system ['id']",
+    "lists of lists of lists": "".join(
+        f"a{i + 1}: &a{i + 1} [{', '.join([f'*a{i}'] * 9)}]\n" for i in range(1, 9)
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SITES)
+def test_a_site_file_that_is_no_yaml_is_one_sentence(box: Box, name: str) -> None:
+    files = {"new.yaml": f"{SMALL}a1: &a1 [x]\n{SITES[name]}\n".encode()}
+    ended = _only(box, Case([["sites", "./new.yaml"]], files))
+    assert (ended.outcome, ended.fault) == ("refused", "")
+    assert ended.err.startswith("slurm.sh: site file new.yaml: ")
+    assert len(ended.err) < 400
+
+
+def test_a_report_by_slurm_where_there_is_no_slurm_is_one_sentence(box: Box) -> None:
+    ended = _only(box, Case([["report", "last", "--executor", "slurm"]]))
+    assert (ended.outcome, ended.fault) == ("failed", "")
+    assert ended.err == "slurm.sh: --executor slurm: sbatch is not on PATH: log in to the cluster\n"
+
+
+def test_a_new_run_takes_no_number_whose_logs_are_there(box: Box) -> None:
+    """The hidden folder of numbers stays behind where somebody copies the runs; a refused run then took them away."""
+    logs = box.runs / "exercise_1_DDP/logs/local-1/log.out"
+    assert logs.is_file() and not (box.runs / ".local").exists()
+    ended = _only(box, Case([["-e", "1"]]), keeps=True)
+    assert (ended.outcome, ended.started[-1]) == ("failed", "submit")
+    assert logs.is_file()
+    box.restore()
+
+
+def _only(box: Box, case: Case, keeps: bool = False) -> Ended:
+    (ended,) = run_case(box, case, keeps=keeps)
+    return ended
