@@ -14,6 +14,10 @@ settings.register_profile("unhurried", deadline=None)  # no property fails becau
 settings.load_profile("unhurried")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--all", action="store_true", help="also what is marked long")
+
+
 @pytest.fixture(scope="session")
 def nsys_folder() -> Path:
     """The folder of a real nsys, for a PATH; skips on a machine without nsys."""

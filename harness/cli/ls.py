@@ -15,7 +15,7 @@ from harness.common.paths import PROGRAM
 from harness.common.printable import printable
 from harness.common.users import whose
 from harness.launch.backends.protocol import Look
-from harness.run import FINAL, Run, all_runs, closed, no_runs, runs_root, when
+from harness.run import Run, all_runs, closed, no_runs, runs_root, when
 
 HEAD = {"job_id": "run", "state": "state", "step": "step", "submitted": "submitted", "name": "name"}
 NO_TERMINAL = 100_000  # characters: names are not cut in a file or a pipe
@@ -70,7 +70,7 @@ def _look(run: Run) -> Look:
 
     own = run.status() or run.record.status
     try:
-        return Look(own.state) if own and own.state in FINAL else look_at(run)
+        return Look(own.state) if own and own.is_settled else look_at(run)
     except WorkError:  # the backend of another installation
         return Look("unknown")
 

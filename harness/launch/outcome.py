@@ -14,6 +14,8 @@ from pathlib import Path
 from harness.common.errors import HarnessError
 from harness.run import NodeStatus, Record, Run, State, Status
 
+STOPPED = 143  # by TERM
+
 
 def record_start(run: Run) -> None:
     """Write that the job runs, with the id of its process."""
@@ -72,7 +74,7 @@ def why_nothing_was_recorded(record: Record, missing: list[str]) -> str:
 
 def _training_exit(nodes: list[NodeStatus], expected: int, code: int) -> int:
     failed = [n.exit for n in sorted(nodes, key=lambda n: n.ended_ns) if n.exit]  # the first is the cause
-    own = [c for c in failed if c < 128]  # 143: a node that was stopped because another failed
+    own = [c for c in failed if c != STOPPED]  # a node that was stopped because another failed
     if failed:
         return (own or failed)[0]
     return code if len(nodes) == expected else code or 1

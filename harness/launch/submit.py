@@ -23,6 +23,7 @@ from harness.launch.backends.protocol import Look, Submission, Together
 from harness.launch.backends.registry import backend_of, backend_of_run
 from harness.launch.check import check, check_script
 from harness.launch.exercises.base import launch_of
+from harness.launch.exit_status import what_it_means, why_it_wrote_no_more
 from harness.launch.job import Job, resolve
 from harness.launch.outcome import why_nothing_was_recorded
 from harness.launch.render import render, render_joint
@@ -161,10 +162,15 @@ def look_at(run: Run) -> Look:
     """
     found = backend_of_run(run).look(run)
     own = run.status()
-    if found.told_by is not None and found.state in FINAL and (own is None or own.state != found.state):
+    if found.state == "failed" and (full := why_it_wrote_no_more(run)):
+        found = found._replace(why=full)
+    settled = own is not None and own.state == found.state and own.is_settled
+    if found.told_by is not None and found.state in FINAL and not settled:
         run.write_down(found.state, found.told_by, found.why)
     if found.state == "completed" and own and (lost := why_nothing_was_recorded(run.record, own.missing)):
         return found._replace(why=lost)
+    if found.state == "failed" and own and not found.why:
+        return found._replace(why=what_it_means(own.exit_code))
     return found
 
 

@@ -77,6 +77,10 @@ def find_run(token: str, root: Path | None = None) -> Run:
     if path.name == "run.json" and path.is_file():
         return Run(path.absolute().parent)
     refuse_odd_record(path)
+    if Run(path).looks_like_run:
+        raise WorkError(
+            f"{path}: its run.json is lost, and with it its state: {PROGRAM} report {path} still answers from its traces"
+        )
     if "/" in token and not path.exists():  # an id or a name has no slash
         raise RequestError(f"{token}: there is no such file or folder")
     runs = all_runs(root)

@@ -44,6 +44,12 @@ class Status(BaseModel):
     told_by: str | None = None
     why: str = ""
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether nobody knows its end better. A job that was cancelled knows only that it was asked to stop: by its
+        user, for a node that failed, or for a job of higher priority."""
+        return self.state in FINAL and (self.state != "cancelled" or self.told_by is not None)
+
 
 class Part(BaseModel):
     """A run's place among runs that were asked for together: a sweep, a reference, the two sides of a check.

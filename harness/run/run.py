@@ -16,7 +16,7 @@ from harness.common.errors import WorkError
 from harness.common.metrics_lines import metrics_file
 from harness.common.small_file import read_small_text, why_unread
 from harness.run.files import write_atomically
-from harness.run.record import FINAL, NodeStatus, Record, State, Status
+from harness.run.record import NodeStatus, Record, State, Status
 
 LOCAL = ".local"  # in the runs' folder: one folder for each local run, named by its number
 Written = TypeVar("Written", bound=BaseModel)
@@ -116,8 +116,14 @@ class Run:
         return sorted((status for status in found if status is not None), key=lambda status: status.node)
 
     def status(self) -> Status | None:
-        """What the job itself last wrote; None before it started."""
-        return _read(Status, self.path / "status.json")
+        """What the job itself last wrote; None before it started. Where the file was damaged, the record has the end."""
+        return _read(Status, self.path / "status.json") or self._end_of_record()
+
+    def _end_of_record(self) -> Status | None:
+        try:
+            return self.record.status
+        except WorkError:
+            return None
 
     def write_status(self, status: Status) -> None:
         write_atomically(self.path / "status.json", status.model_dump_json(indent=1) + "\n")
@@ -138,7 +144,7 @@ class Run:
 
     def _has_no_end_of_its_own(self) -> bool:
         own = self.status()
-        return own is None or own.state not in FINAL or own.told_by is not None
+        return own is None or not own.is_settled or own.told_by is not None
 
     def write_record(self, record: Record) -> None:
         write_atomically(self.record_file, record.model_dump_json(indent=1) + "\n")

@@ -97,15 +97,16 @@ def _stretch(trace: Trace) -> _Stretch:
     """All of time, or, where the trace's times lie too far apart, what is around most of its events."""
     parts = [part for part in (trace.events, trace.ranges, trace.calls) if len(part)]
     columns = [column for part in parts for column in (part.start_ns, part.end_ns)]
-    low, high = min((int(c.min()) for c in columns), default=0), max((int(c.max()) for c in columns), default=0)
+    low, high = (
+        min((int(c.min()) for c in columns), default=0),
+        max((int(c.max()) for c in columns), default=0),
+    )
     everything = _Stretch(_FIRST_NS, _LAST_NS)
     if low >= _FIRST_NS and high <= _LAST_NS and high - low <= _LONGEST_NS:
         return everything
     starts = (part.start_ns[everything.holds(part.start_ns)] for part in parts)
     middle = next((int(np.partition(s, len(s) // 2)[len(s) // 2]) for s in starts if len(s)), 0)
-    return _Stretch(
-        max(_FIRST_NS, middle - _LONGEST_NS // 2), min(_LAST_NS, middle + _LONGEST_NS // 2)
-    )
+    return _Stretch(max(_FIRST_NS, middle - _LONGEST_NS // 2), min(_LAST_NS, middle + _LONGEST_NS // 2))
 
 
 def _good_events(events: Events, stretch: _Stretch, out: _LeftOut) -> Good:
@@ -137,7 +138,9 @@ def _closed(ranges: Ranges, events: Events, stretch: _Stretch) -> Ranges:
     late = (ranges.is_open == 1) & (ranges.end_ns > stretch.high_ns)
     if not late.any():
         return ranges
-    last = int(events.end_ns.max(initial=int(ranges.start_ns[late & stretch.holds(ranges.start_ns)].max(initial=0))))
+    last = int(
+        events.end_ns.max(initial=int(ranges.start_ns[late & stretch.holds(ranges.start_ns)].max(initial=0)))
+    )
     return replace(ranges, end_ns=np.where(late, np.maximum(ranges.start_ns, last), ranges.end_ns))
 
 
@@ -160,7 +163,9 @@ def _collectives(rows: Collectives, good_events: Good, stretch: _Stretch) -> Col
 def _sampled(series: MetricSeries, stretch: _Stretch, out: _LeftOut) -> MetricSeries:
     good = stretch.holds(series.time_ns)
     out.samples += int((~good).sum())
-    return replace(series, time_ns=series.time_ns[good], value=series.value[good]) if not good.all() else series
+    return (
+        replace(series, time_ns=series.time_ns[good], value=series.value[good]) if not good.all() else series
+    )
 
 
 def _sums_too_large(rows: Spans) -> bool:

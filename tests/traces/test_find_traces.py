@@ -106,11 +106,15 @@ def test_where_too_much_else_comes_after_a_trace_its_folder_is_named(
         find_traces([tmp_path])
 
 
-def test_a_whole_disk_with_many_traces_is_refused_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_whole_disk_with_many_traces_is_refused_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(find, "MOST_LOOKED_AT", 20)
     for number in range(21):
         (tmp_path / f"rank{number}.json").touch()
-    with pytest.raises(RequestError, match="there are more than 20 files and folders, with 20 traces so far: name"):
+    with pytest.raises(
+        RequestError, match="there are more than 20 files and folders, with 20 traces so far: name"
+    ):
         find_traces([tmp_path])
 
 

@@ -38,6 +38,8 @@ def shares_allocation(run: Run) -> bool:
 def look(run: Run) -> Look:
     """The run's state now."""
     job, own = job_of(run), run.status()
+    if own is not None and own.told_by is not None and own.is_settled:
+        return Look(own.state, own.why)
     heard = _ask(job, has_ended=own is not None and own.state in FINAL)
     found = _told(job, heard, own) if heard.word else _untold(heard, own)
     return _in_allocation(found, own) if shares_allocation(run) else found
@@ -81,12 +83,16 @@ def _told(job: JobId, heard: Heard, own: Status | None) -> Look:
     by_itself = own is not None and own.told_by is None and own.state in FINAL
     left_early = own is not None and by_itself and own.state in ("timeout", "cancelled")
     if own is not None and left_early and means.state in ("failed", "completed"):
-        return Look(own.state)
+        return Look(own.state, told_by=plain(heard.word))
     if means.state not in FINAL:
         waits = heard.reason if means.state == "queued" and heard.reason not in NO_REASON else ""
         return Look(means.state, means.why or waits or heard.gap, ending=means.ending)
     why = means.why or ("" if by_itself else _how_it_ended(means, heard, own))
-    return Look(means.state, why, told_by=None if by_itself else plain(heard.word))
+    return Look(
+        means.state,
+        why,
+        told_by=None if by_itself and own is not None and own.is_settled else plain(heard.word),
+    )
 
 
 def _how_it_ended(means: Meaning, heard: Heard, own: Status | None) -> str:

@@ -11,7 +11,9 @@ from harness.traces.kineto.message_args import from_arguments
 from harness.traces.messages import Message, communication_kernels, completed
 from harness.traces.trace import Events
 
-_Waiting = defaultdict[tuple[str | None, int], deque[int]]  # rows of spans by kind and elements, in order of start
+_Waiting = defaultdict[
+    tuple[str | None, int], deque[int]
+]  # rows of spans by kind and elements, in order of start
 _DEEPEST_NESTING = 4  # spans that may lie between a launch and the span with its message
 
 

@@ -62,7 +62,9 @@ class Database:
         self._effort = _Effort(self._size)
         connection.set_progress_handler(self._effort.too_much, _INSTRUCTIONS_AT_ONCE)
         listed = self._query("SELECT type, name, rootpage FROM sqlite_master WHERE type IN ('table', 'view')")
-        self.tables: dict[str, int] = {str(name): root for kind, name, root in listed if kind == "table" and root}
+        self.tables: dict[str, int] = {
+            str(name): root for kind, name, root in listed if kind == "table" and root
+        }
         self._stand_ins = {str(name) for _, name, _ in listed} - set(self.tables)
         self._columns: dict[str, dict[str, int]] = {}
         self._computed: dict[str, set[str]] = {}
@@ -97,7 +99,9 @@ class Database:
             listed = self._query(f'PRAGMA table_xinfo("{table}")')
             self._columns[table] = {str(name): position for position, name, *_ in listed}
             self._computed[table] = {
-                str(name) for _, name, _, _, default, key, hidden in listed if key or hidden or default is not None
+                str(name)
+                for _, name, _, _, default, key, hidden in listed
+                if key or hidden or default is not None
             }
         return self._columns[table]
 

@@ -15,7 +15,9 @@ from harness.traces.trace import Identity, Ranges
 
 _EXPORT_TABLES = ("META_DATA_EXPORT", "EXPORT_META_DATA")  # the latter until 2022
 _NUMBER = re.compile(r"-?\d{1,18}", re.ASCII)
-_DROPPED = re.compile(r"(?i)events? dropped:?\s*(\d{1,15})|(\d{1,15})\s+(?:\w+\s+)*events? (?:were|was) dropped")
+_DROPPED = re.compile(
+    r"(?i)events? dropped:?\s*(\d{1,15})|(\d{1,15})\s+(?:\w+\s+)*events? (?:were|was) dropped"
+)
 
 
 def identity(

@@ -1,0 +1,83 @@
+"""docs/reliability.md, from the table and from what the suite measured: `python -m tests.faults --write docs/reliability.md`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.faults import measured
+from tests.faults.fault import Fault
+from tests.faults.play import Case
+from tests.faults.table import SECTIONS
+from tests.faults.verdict import Outcome
+
+PLACES = {"slurm": "Slurm", "local": "here"}
+HEAD = """# What goes wrong, and what is kept
+
+Each line is a fault that the tests really inject, into a run on a real Slurm of two nodes, or on one machine without Slurm
+("here"). After each of them the suite holds the state that `slurm.sh status` and `ls` tell against Slurm's own word and the
+exit codes, reads every file that must still be there, looks for the sentence, and counts the run's processes: none may be
+left. Of {slurm} faults on Slurm and {local} here, as last measured: no run was lost, no state was untrue.
+
+```bash
+bash scripts/test tests/faults         # the quick ones, as in every run of the tests
+bash scripts/test tests/faults --all   # all of them
+```
+
+Written from `tests/faults/`; a test keeps it so. RUN is a job id, a name, a path or `last`.
+Whatever happened: `bash slurm.sh status RUN` says how it ended, `bash slurm.sh logs RUN` what it printed,
+`bash slurm.sh report RUN` what its traces still tell, and `bash slurm.sh rerun RUN` makes the same run again."""
+NOT_SHOWN = """## Not shown here, and why
+
+- **The kernel ends a rank for lack of memory inside a cgroup.** The tests' Slurm has no cgroups. The rank gets the same `KILL`
+  as in the first table; Slurm's own word is then `OUT_OF_MEMORY`, which is shown as `failed`.
+- **A disk that becomes read-only while files are open.** Only a real error of a disk does that; a test may not force it.
+- **A quota.** It needs a file system with quotas. Its error is read where a full disk's is, and has the same sentence.
+- **A node that loses power, or is rebooted by Slurm.** The tests' nodes share one kernel. For the controller it is a node that
+  does not answer, as in "a node's network is cut".
+- **A hung file server.** A process that waits for one cannot be ended by anybody; Slurm ends such a job with its node.
+- **A GPU that fails.** It needs one: [on a GPU](gpu.md)."""
+
+
+def page() -> str:
+    """The page as Markdown."""
+    outcomes = measured.read()
+    counts = {place: sum(name.startswith(f"{place}-") for name in outcomes) for place in PLACES}
+    tables = (line for section in SECTIONS for line in _section(section.title, section.faults, outcomes))
+    return "\n".join([HEAD.format(**counts), *tables, "", NOT_SHOWN]) + "\n"
+
+
+def _section(title: str, faults: tuple[Fault, ...], outcomes: dict[str, Outcome]) -> Iterator[str]:
+    yield from ("", f"## {title}", "")
+    yield from ("| fault | where | what you see | what is kept | what to type |", "|---|---|---|---|---|")
+    for fault in faults:
+        found = [outcomes[name] for place in fault.where if (name := Case(fault, place).name) in outcomes]
+        where = ", ".join(PLACES[place] for place in fault.where)
+        yield f"| {fault.what} | {where} | {_seen(fault, found)} | {fault.kept} | {_typed(fault.then)} |"
+
+
+def _seen(fault: Fault, found: list[Outcome]) -> str:
+    """The state, and where it was told: "refused" has no state, only its sentence."""
+    codes = {outcome.exit_code for outcome in found}
+    exits = f", exit {next(iter(codes))}" if len(codes) == 1 and codes != {None} else ""
+    state = f"exit code {next(iter(codes), 1)}" if fault.state == "refused" else f"`{fault.state}`{exits}"
+    told = found[0].told.strip().replace("|", "\\|") if found else ""
+    if told in ("", fault.state, f"{fault.state}{exits}") or len(told) > 200 or set(told) == {"x"}:
+        return state
+    by = "the launch says" if fault.told_by == "launch" else f"`{fault.told_by}` says"
+    return f"{state}; {by}: {told}"
+
+
+def _typed(then: str) -> str:
+    """Our own commands as code."""
+    words = [f"`bash {part.strip()}`" if part.strip().startswith("slurm.sh") and " says" not in part else part
+             for part in then.split("; ")]  # fmt: skip
+    return "; ".join(words)
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--write"] and len(sys.argv) == 3:
+        Path(sys.argv[2]).write_text(page(), encoding="utf-8")
+    else:
+        sys.exit("usage: python -m tests.faults --write docs/reliability.md")

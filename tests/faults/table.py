@@ -1,0 +1,28 @@
+"""The table: every fault, and the cases that are played. The page docs/reliability.md is written from it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from tests.faults import in_cluster, in_disk, in_files, in_job, in_launch, in_ranks, in_training
+from tests.faults.fault import Fault
+from tests.faults.play import Case
+
+
+class Section(NamedTuple):
+    """A part of the table, as a heading of the page."""
+
+    title: str
+    faults: tuple[Fault, ...]
+
+
+SECTIONS = (
+    Section("A launch", in_launch.FAULTS),
+    Section("The training's processes", in_ranks.FAULTS),
+    Section("A training over two nodes", in_training.FAULTS),
+    Section("Around the training", in_job.FAULTS),
+    Section("The cluster", in_cluster.FAULTS),
+    Section("The disk", in_disk.FAULTS),
+    Section("Files and output", in_files.FAULTS),
+)
+CASES = tuple(Case(fault, place) for section in SECTIONS for fault in section.faults for place in fault.where)

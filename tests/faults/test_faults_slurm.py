@@ -1,0 +1,25 @@
+"""Faults of runs on a real Slurm: the state is true, nothing is lost, the user is told, no process is left."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.faults.measured import noted
+from tests.faults.play import Case
+from tests.faults.scene import Scene
+from tests.faults.table import CASES
+from tests.faults.verdict import judged
+
+pytestmark = [pytest.mark.slurm, pytest.mark.train]
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(case, id=case.name, marks=[] if case.quick else pytest.mark.long)
+        for case in CASES
+        if case.place == "slurm"
+    ],
+)
+def test_a_job_survives(case: Case, played: dict[str, Scene]) -> None:
+    noted(case, judged(played[case.name]))
