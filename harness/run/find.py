@@ -79,7 +79,7 @@ def find_run(token: str, root: Path | None = None) -> Run:
     refuse_odd_record(path)
     if Run(path).looks_like_run:
         raise WorkError(
-            f"{path}: its run.json is lost, and with it its state: {PROGRAM} report {path} still answers from its traces"
+            f"{path}: its run.json is lost, and with it its state: {PROGRAM} report {path} answers from its traces"
         )
     if "/" in token and not path.exists():  # an id or a name has no slash
         raise RequestError(f"{token}: there is no such file or folder")

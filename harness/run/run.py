@@ -116,7 +116,7 @@ class Run:
         return sorted((status for status in found if status is not None), key=lambda status: status.node)
 
     def status(self) -> Status | None:
-        """What the job itself last wrote; None before it started. Where the file was damaged, the record has the end."""
+        """What the job itself last wrote; None before it started. Its end is in the record too, should this be lost."""
         return _read(Status, self.path / "status.json") or self._end_of_record()
 
     def _end_of_record(self) -> Status | None:

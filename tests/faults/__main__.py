@@ -1,4 +1,4 @@
-"""docs/reliability.md, from the table and from what the suite measured: `python -m tests.faults --write docs/reliability.md`."""
+"""docs/reliability.md, from the table and what the suite measured: `python -m tests.faults --write FILE`."""
 
 from __future__ import annotations
 
@@ -15,27 +15,28 @@ from tests.faults.verdict import Outcome
 PLACES = {"slurm": "Slurm", "local": "here"}
 HEAD = """# What goes wrong, and what is kept
 
-Each line is a fault that the tests really inject, into a run on a real Slurm of two nodes, or on one machine without Slurm
-("here"). After each of them the suite holds the state that `slurm.sh status` and `ls` tell against Slurm's own word and the
-exit codes, reads every file that must still be there, looks for the sentence, and counts the run's processes: none may be
-left. Of {slurm} faults on Slurm and {local} here, as last measured: no run was lost, no state was untrue.
+Each line is a fault that the tests really inject, into a run on a real Slurm of two nodes, or on one machine without
+Slurm ("here"). After each of them the suite holds the state that `slurm.sh status` and `slurm.sh ls` tell against
+Slurm's own word and the exit codes, reads every file that must still be there, looks for the sentence, and counts the
+run's processes: none may be left. Of {slurm} faults on Slurm and {local} here, as last measured, no run was lost, and
+no state was untrue.
 
 ```bash
-bash scripts/test tests/faults         # the quick ones, as in every run of the tests
+bash scripts/test tests/faults         # the quick ones, which every run of the tests includes
 bash scripts/test tests/faults --all   # all of them
 ```
 
-Written from `tests/faults/`; a test keeps it so. RUN is a job id, a name, a path or `last`.
-Whatever happened: `bash slurm.sh status RUN` says how it ended, `bash slurm.sh logs RUN` what it printed,
-`bash slurm.sh report RUN` what its traces still tell, and `bash slurm.sh rerun RUN` makes the same run again."""
+Written from `tests/faults/`; a test keeps it so. RUN is a job id, a name, a path or `last`. Whatever happened,
+`bash slurm.sh status RUN` says how it ended, `bash slurm.sh logs RUN` what it printed, `bash slurm.sh report RUN` what
+its traces still tell, and `bash slurm.sh rerun RUN` makes the same run again."""
 NOT_SHOWN = """## Not shown here, and why
 
-- **The kernel ends a rank for lack of memory inside a cgroup.** The tests' Slurm has no cgroups. The rank gets the same `KILL`
-  as in the first table; Slurm's own word is then `OUT_OF_MEMORY`, which is shown as `failed`.
-- **A disk that becomes read-only while files are open.** Only a real error of a disk does that; a test may not force it.
+- **The kernel ends a rank for lack of memory inside a cgroup.** The tests' Slurm has no cgroups. The rank gets the same
+  `KILL` as in the second table; Slurm's own word is then `OUT_OF_MEMORY`, which is shown as `failed`.
+- **A disk that becomes read-only while files are open.** Only a real error of a disk does that; the kernel refuses it.
 - **A quota.** It needs a file system with quotas. Its error is read where a full disk's is, and has the same sentence.
-- **A node that loses power, or is rebooted by Slurm.** The tests' nodes share one kernel. For the controller it is a node that
-  does not answer, as in "a node's network is cut".
+- **A node that loses power, or is rebooted by Slurm.** The tests' nodes share one kernel. For the controller it is a
+  node that does not answer, as where its network is cut.
 - **A hung file server.** A process that waits for one cannot be ended by anybody; Slurm ends such a job with its node.
 - **A GPU that fails.** It needs one: [on a GPU](gpu.md)."""
 

@@ -1,4 +1,4 @@
-"""What a fault is: how it is injected, how the run must end, what the user must be told, and what must still be there."""
+"""What a fault is: how it is injected, how its run must end, what the user must be told, what must still be there."""
 
 from __future__ import annotations
 
@@ -27,8 +27,11 @@ SLURMS_WORD: Mapping[End, str] = {
 
 @dataclass(frozen=True)
 class Setting:
-    """The run that the fault meets. training: lines that a light training's script begins with; "real": the
-    exercise's own. launcher: light: without PyTorch. disk_mib: its runs folder is a disk of this size. own: it needs a cluster of its own."""
+    """The run that the fault meets.
+
+    training: lines that a light training's script begins with; "real": the exercise's own trains. launcher: light:
+    without PyTorch. disk_mib: its runs folder is a disk of this size. own: it needs a cluster of its own.
+    """
 
     training: str = ""
     launcher: Literal["light", "accelerate"] = "light"

@@ -11,6 +11,7 @@ from tests.faults.in_ranks import METRICS, TRACES
 from tests.faults.scene import Scene
 
 MIB = 24
+FULL = "it ended without writing how: the disk of .* is full; free some space"
 FREE = "free some space (or HARNESS_RUNS elsewhere), and the same command again"
 
 
@@ -48,7 +49,7 @@ def waits(moment: str) -> str:
     )
 
 
-def _at(
+def _at(  # noqa: PLR0917  # a row of a table
     name: str,
     what: str,
     moment: str,
@@ -92,12 +93,12 @@ FAULTS = (
         setting=Setting(disk_mib=MIB),
     ),
     *(
-        _at(f"disk-full-{name}", f"the disk becomes full {when_}", moment, fill, "it ended without writing how: the disk of .* is full; free some space", kept,
-            keeps, quick=LOCAL if moment == "window" else ())
+        _at(f"disk-full-{name}", f"the disk becomes full {when_}", moment, fill, FULL, kept, keeps,
+            quick=LOCAL if moment == "window" else ())
         for name, when_, moment, kept, keeps in (
             ("in-start-up", "while it starts up", "start", "run.json and its script", ()),
             ("while-training", "while it trains", "window", "metrics up to that moment", (METRICS,)),
-            ("at-trace", "while a trace is written", "trace", "metrics; no half trace is taken for one", (METRICS,)),
+            ("at-trace", "while a trace is written", "trace", "metrics; a half trace is none", (METRICS,)),
             ("at-end", "after the last step", "end", "metrics and whole traces", (METRICS, TRACES)),
         )
     ),

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.faults.fault import BOTH, LOCAL, Fault, Place, Setting, nothing
+from tests.faults.fault import BOTH, LOCAL, End, Fault, Place, Setting, nothing
 from tests.faults.in_ranks import LOGS, METRICS, TRACES
 from tests.faults.scene import Scene
 
@@ -73,20 +73,20 @@ def logs_removed(scene: Scene) -> None:
     shutil.rmtree(scene.logs)
 
 
-def _fault(
+def _fault(  # a row of a table
     name: str,
     what: str,
     inject: Callable[[Scene], None],
     tells: str,
     kept: str,
-    then: str = REPORT,
     *,
+    then: str = REPORT,
     told_by: str = "report",
     keeps: tuple[str, ...] = WHOLE,
     takes: tuple[str, ...] = (),
     where: tuple[Place, ...] = LOCAL,
     quick: tuple[Place, ...] = (),
-    state: str = "completed",
+    state: End = "completed",
     exit_code: int | None = 0,
     training: str = "",
     steps: int = 8,
@@ -95,7 +95,7 @@ def _fault(
         name=name, what=what, inject=inject, state=state, tells=tells, kept=kept, then=then, told_by=told_by,
         keeps=keeps, takes=takes, where=where, quick=quick, exit_code=exit_code,
         setting=Setting(training=training, steps=steps, ranks=2),
-    )  # type: ignore[arg-type]  # fmt: skip
+    )  # fmt: skip
 
 
 RANK1 = "torch/rank1.json.gz"
@@ -118,7 +118,7 @@ FAULTS = (
     ),
     _fault(
         "traces-no-folder", "a file is in the place of the traces' folder, so that none can be written",
-        while_it_runs(a_file_instead, "torch"), "FileExistsError|NotADirectoryError", "all metrics", LOGS,
+        while_it_runs(a_file_instead, "torch"), "FileExistsError|NotADirectoryError", "all metrics", then=LOGS,
         told_by="logs", keeps=(METRICS,), state="failed", exit_code=1, steps=30,
     ),
     _fault(
@@ -143,7 +143,8 @@ FAULTS = (
         exit_code=None,
     ),
     _fault(
-        "status-a-folder", "a folder is in status.json's place", after_its_end(a_folder_instead, "status.json"), "completed",
+        "status-a-folder", "a folder is in status.json's place", after_its_end(a_folder_instead, "status.json"),
+        "completed",
         "all of it: run.json has the end too", told_by="status", takes=("status.json",), exit_code=None,
     ),
     _fault(
@@ -165,11 +166,13 @@ FAULTS = (
         "its logs are not beside it", "traces and metrics", told_by="logs", takes=("logs",), steps=30, where=BOTH,
     ),
     _fault(
-        "monitor-files-deleted", "the monitor's folder is deleted while it trains", while_it_runs(removed, "gpus-monitor"),
+        "monitor-files-deleted", "the monitor's folder is deleted while it trains",
+        while_it_runs(removed, "gpus-monitor"),
         "completed, exit 0", "traces and metrics", told_by="status", steps=30, where=BOTH,
     ),
     _fault(
-        "node-status-cut", "a node's own word is cut short", after_its_end(cut, "node-status/0.json"), "completed, exit 0",
+        "node-status-cut", "a node's own word is cut short", after_its_end(cut, "node-status/0.json"),
+        "completed, exit 0",
         "all of it", told_by="status",
     ),
     _fault(
@@ -178,7 +181,8 @@ FAULTS = (
     ),
     _fault(
         "no-traces", "the training exits 0 without a trace", nothing, "missing: torch/rank0.json.gz",
-        "its metrics", told_by="status", keeps=(METRICS,), training="at('window', lambda rank: os._exit(0))", where=BOTH,
+        "its metrics", told_by="status", keeps=(METRICS,), training="at('window', lambda rank: os._exit(0))",
+        where=BOTH,
         quick=BOTH,
     ),
     _fault(
@@ -186,7 +190,8 @@ FAULTS = (
         training="at('window', lambda rank: [print('x' * 999999) for _ in range(50)])",
     ),
     _fault(
-        "bad-output", "the training prints bytes that are no text", nothing, "beg\ufffd\ufffdin", "all of it", told_by="logs",
+        "bad-output", "the training prints bytes that are no text", nothing, "beg\ufffd\ufffdin",
+        "all of it", told_by="logs",
         training="at('window', lambda rank: os.write(1, b'beg\\xff\\xfein \\x1b[31m\\n'))", where=BOTH,
     ),
     _fault(
@@ -195,11 +200,11 @@ FAULTS = (
     ),
     _fault(
         "file-limit", "a file-size limit of the account ends the trace", nothing, "failed, exit 1",
-        "its metrics", LOGS, told_by="status", keeps=(METRICS,), state="failed", exit_code=1,
+        "its metrics", then=LOGS, told_by="status", keeps=(METRICS,), state="failed", exit_code=1,
         training="import resource\nat('trace', lambda rank: resource.setrlimit(resource.RLIMIT_FSIZE, (50, 50)))",
     ),
     _fault(
-        "memory-limit", "a rank gets no more memory", nothing, "MemoryError", "its metrics", LOGS, told_by="logs",
+        "memory-limit", "a rank gets no more memory", nothing, "MemoryError", "its metrics", then=LOGS, told_by="logs",
         keeps=(METRICS,), state="failed", exit_code=1, where=BOTH,
         training="import resource\n"
         "at('window', lambda rank: (resource.setrlimit(resource.RLIMIT_AS, (1 << 28, 1 << 28)), bytearray(1 << 40)))",

@@ -19,7 +19,8 @@ AGAIN = "the same command again"
 WHOLE = (METRICS, TRACES, "status.json")
 LISTENER = (
     "import os, socket, time; s = socket.socket(); s.bind(('', int(os.environ['MASTER_PORT']))); s.listen(); "
-    "open(os.environ['RUN_DIR'] + '/listening-' + os.uname().nodename, 'w'); time.sleep(20)"
+    "open(os.environ['RUN_DIR'] + '/listening-' + os.uname().nodename, 'w'); p = os.getppid(); "
+    "[time.sleep(0.2) for _ in iter(lambda: os.getppid() == p, False)]"
 )
 TAKEN = {
     "node_setup": [f'python3 -c "{LISTENER}" & until [[ -e $RUN_DIR/listening-$host ]]; do sleep 0.1; done']

@@ -77,7 +77,7 @@ FAULTS = (
     _killed_at("import", "while it imports", "its logs", ("status.json",)),
     _killed_at("start", "before its first step", "its logs", ("status.json",)),
     _killed_at("window", "in the profiled steps", "metrics of every step", (METRICS,), quick=BOTH),
-    _killed_at("trace", "while it writes its trace", "metrics; no half trace is taken for one", (METRICS,), quick=LOCAL),
+    _killed_at("trace", "while it writes its trace", "metrics; a half trace is none", (METRICS,), quick=LOCAL),
     _killed_at("end", "after its last step", "everything: metrics and whole traces", (METRICS, TRACES)),
     *(_signal(number, 1) for number in (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS)),
     _signal(signal.SIGSEGV, 0),

@@ -1,4 +1,4 @@
-"""A launcher that starts light trainings without PyTorch, in the place of accelerate, where the launcher does not matter.
+"""A launcher that starts light trainings without PyTorch, in the place of accelerate where that does not matter.
 
 As accelerate it starts a rank per process, ends the others when one fails, and has the failed one's exit status. A
 fault's site puts it before the interpreter's own modules, as `sitecustomize`.

@@ -1,4 +1,4 @@
-"""Plays many faults at once: each run waits most of its time. What is said of them is asked later, one after the other."""
+"""Plays many faults at once: each run waits most of its time. What is said of them is asked later, one by one."""
 
 from __future__ import annotations
 

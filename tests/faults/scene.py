@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -184,14 +183,13 @@ class Scene:
         return int(next(self.marks.glob(pattern)).read_text())
 
     def process(self, word: str) -> int:
-        """The run's process whose command has this word; the oldest of them. A shell with it in its text is none."""
+        """The oldest process of the run whose command has this word; none that has the whole script of a node."""
         found: list[int] = []
 
         def look() -> bool:
-            shells = re.compile(r"\S*bash -c ")
-            found[:] = [
-                each.pid for each in self.processes() if word in each.words and not shells.match(each.words)
-            ]
+            for each in self.processes():
+                if word in each.words and ("on_node" not in each.words or each.words.startswith(word)):
+                    found.append(each.pid)
             return bool(found)
 
         self.until(look, f"a process {word}")

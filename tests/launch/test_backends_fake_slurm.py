@@ -225,6 +225,29 @@ def test_status_says_why_a_job_waits(programs: Path, run: Run, harness: Harness)
     assert json.loads(harness("status", "--json").stdout)["reason"] == "QOSMaxNodePerJobLimit"
 
 
+def test_a_node_that_failed_is_no_cancellation_in_ls_either(
+    programs: Path, run: Run, harness: Harness
+) -> None:
+    """The job was asked to stop, and knows no more; the answer is written down, and Slurm is asked once."""
+    run.write_status(Status(state="cancelled", exit_code=143, started_ns=1, ended_ns=2))
+    fake(programs, "squeue", "echo 'NODE_FAIL|None'")
+    words = ("ls", "--json")
+    assert json.loads(harness(*words).stdout)[0]["state"] == "node_fail"
+    fake(programs, "squeue", "exit 1")
+    assert json.loads(harness(*words).stdout)[0]["state"] == "node_fail"
+    assert Run(run.path).status().exit_code == 143
+
+
+def test_a_run_that_completed_on_a_node_taken_for_lost_is_completed(
+    programs: Path, run: Run, harness: Harness
+) -> None:
+    """Where slurmd died, a node's processes go on: the job's own word is newer than Slurm's."""
+    run.write_status(Status(state="completed", exit_code=0, started_ns=1, ended_ns=2))
+    fake(programs, "squeue", "echo 'NODE_FAIL|None'")
+    assert "Slurm took a node of it for lost" in harness("status").stdout
+    assert json.loads(harness("status", "--json").stdout)["state"] == "completed"
+
+
 def test_a_cancellation_that_is_not_heard_is_a_failure(
     programs: Path, run: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

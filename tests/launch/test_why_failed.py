@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 import signal
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from harness.common.errors import WorkError
 from harness.launch import outcome
+from harness.launch.backends.protocol import Look
 from harness.launch.exit_status import what_it_means, why_it_wrote_no_more
-from harness.launch.submit import why
+from harness.launch.submit import look_at
 from harness.run import NodeStatus, Run, Status, find_run
 from tests.launch.launch_shared import Harness, a_run
 
@@ -61,9 +63,12 @@ def test_a_run_on_a_full_disk_says_so(tmp_path: Path, monkeypatch: pytest.Monkey
     assert why_it_wrote_no_more(run) == ""
     full = os.statvfs_result((4096, 4096, 100, 0, 0, 9, 0, 0, 0, 255))
     monkeypatch.setattr(os, "statvfs", lambda _path: full)
-    assert "is full; free some space" in why(run, "failed")
+    failed = SimpleNamespace(look=lambda _run: Look("failed"))
+    monkeypatch.setattr("harness.launch.submit.backend_of_run", lambda _run: failed)
+    assert "is full; free some space" in why_it_wrote_no_more(run)
+    assert "is full; free some space" in look_at(run).why
     run.write_status(Status(state="failed", exit_code=7))
-    assert why(run, "failed") == "", "it could write how it ended"
+    assert look_at(run).why == "", "it could write how it ended"
 
 
 @pytest.mark.parametrize("damage", ["cut", "deleted", "folder"])
@@ -86,7 +91,7 @@ def test_a_run_whose_record_is_lost_is_said_to_be_one(tmp_path: Path, harness: H
     run = a_run(tmp_path / "runs", "local-1")
     (run.path / "metrics").mkdir()
     run.record_file.unlink()
-    with pytest.raises(WorkError, match="its run.json is lost"):
+    with pytest.raises(WorkError, match=r"its run\.json is lost"):
         find_run(str(run.path))
     for command in ("status", "logs", "cancel", "rerun"):
         done = harness(command, str(run.path))

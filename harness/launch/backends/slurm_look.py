@@ -14,6 +14,7 @@ from harness.run import FINAL, Run, Status
 from harness.site.slurm_commands import JobId, Told, fields_of, sacct, scontrol, squeue
 
 NO_REASON = ("", "None", "(null)")
+WENT_ON = "Slurm took a node of it for lost, and it went on to its own end: its reports are there"
 
 
 class Heard(NamedTuple):
@@ -38,8 +39,6 @@ def shares_allocation(run: Run) -> bool:
 def look(run: Run) -> Look:
     """The run's state now."""
     job, own = job_of(run), run.status()
-    if own is not None and own.told_by is not None and own.is_settled:
-        return Look(own.state, own.why)
     heard = _ask(job, has_ended=own is not None and own.state in FINAL)
     found = _told(job, heard, own) if heard.word else _untold(heard, own)
     return _in_allocation(found, own) if shares_allocation(run) else found
@@ -79,11 +78,15 @@ def _by_accounts(job: JobId, queue: Told, shown: Told, has_ended: bool) -> Heard
 
 def _told(job: JobId, heard: Heard, own: Status | None) -> Look:
     """The state by Slurm's word, or the job's own, which is more precise where it ended before Slurm stopped it."""
+    if own is not None and own.is_settled and own.told_by == plain(heard.word):
+        return Look(own.state, own.why, told_by=own.told_by)  # it was written down
     means = meaning_of(heard.word, job.number)
     by_itself = own is not None and own.told_by is None and own.state in FINAL
     left_early = own is not None and by_itself and own.state in ("timeout", "cancelled")
     if own is not None and left_early and means.state in ("failed", "completed"):
         return Look(own.state, told_by=plain(heard.word))
+    if own is not None and by_itself and (own.state, means.state) == ("completed", "node_fail"):
+        return Look("completed", WENT_ON)
     if means.state not in FINAL:
         waits = heard.reason if means.state == "queued" and heard.reason not in NO_REASON else ""
         return Look(means.state, means.why or waits or heard.gap, ending=means.ending)
