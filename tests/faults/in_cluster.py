@@ -11,7 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tests.faults.fault import SLURM, Fault, Setting
-from tests.faults.in_job import in_window, quick_kills, scontrol
+from tests.faults.in_job import in_window
+from tests.faults.in_queue import quick_kills, scontrol
 from tests.faults.in_ranks import METRICS, TRACES
 from tests.faults.processes import is_alive
 from tests.faults.scene import Scene

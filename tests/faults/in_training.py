@@ -6,7 +6,7 @@ import signal
 from collections.abc import Callable
 
 from tests.faults.fault import SLURM, Fault, Setting
-from tests.faults.in_job import quick_kills, scontrol
+from tests.faults.in_queue import quick_kills, scontrol
 from tests.faults.in_ranks import LOGS, METRICS, TRACES
 from tests.faults.scene import Scene
 

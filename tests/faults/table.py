@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from tests.faults import in_cluster, in_disk, in_files, in_job, in_launch, in_ranks, in_training
+from tests.faults import in_cluster, in_disk, in_files, in_job, in_launch, in_queue, in_ranks, in_training
 from tests.faults.fault import Fault
 from tests.faults.play import Case
 
@@ -21,6 +21,7 @@ SECTIONS = (
     Section("The training's processes", in_ranks.FAULTS),
     Section("A training over two nodes", in_training.FAULTS),
     Section("Around the training", in_job.FAULTS),
+    Section("Stopped: by its user, by Slurm, by its time limit", in_queue.FAULTS),
     Section("The cluster", in_cluster.FAULTS),
     Section("The disk", in_disk.FAULTS),
     Section("Files and output", in_files.FAULTS),
