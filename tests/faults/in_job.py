@@ -25,9 +25,23 @@ def in_window(action: Callable[[Scene], object]) -> Callable[[Scene], None]:
     return inject
 
 
-def killed(word: str, number: signal.Signals = signal.SIGKILL) -> Callable[[Scene], None]:
-    """The run's process with this word in its command gets the signal while the training is in its window."""
-    return in_window(lambda scene: scene.kill(number, scene.process(word)))
+def killed(word: str) -> Callable[[Scene], None]:
+    """The run's process with this word in its command is killed while the training is in its window."""
+    return in_window(lambda scene: scene.kill(signal.SIGKILL, scene.process(word)))
+
+
+def monitor_gets(number: signal.Signals) -> Callable[[Scene], None]:
+    """The monitor gets the signal once it has taken a sample; until then the training stands still."""
+
+    def inject(scene: Scene) -> None:
+        training = scene.reached("window")
+        scene.kill(signal.SIGSTOP, training)
+        folder = scene.path / "gpus-monitor"
+        scene.until(lambda: any(f.read_text().count("\n") > 1 for f in folder.glob("*/samples.csv")), "a sample")
+        scene.kill(number, scene.process("harness.monitor"))
+        scene.kill(signal.SIGCONT, training)
+
+    return inject
 
 
 def stopped_for_a_while(scene: Scene) -> None:
@@ -77,7 +91,7 @@ FAULTS = (
     Fault(
         name="monitor-killed",
         what="the monitor is killed",
-        inject=killed("harness.monitor"),
+        inject=monitor_gets(signal.SIGKILL),
         state="completed",
         exit_code=0,
         tells="completed, exit 0",
@@ -90,7 +104,7 @@ FAULTS = (
     Fault(
         name="monitor-stands-still",
         what="the monitor stands still, as where a driver does not answer",
-        inject=killed("harness.monitor", signal.SIGSTOP),
+        inject=monitor_gets(signal.SIGSTOP),
         state="completed",
         exit_code=0,
         tells="completed, exit 0",

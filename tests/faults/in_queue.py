@@ -92,7 +92,7 @@ FAULTS = (
         kept="metrics of every step so far",
         keeps=(METRICS,),
         then="slurm.sh logs RUN; a longer --time where it did not hang",
-        setting=Setting(steps=600, own=True, words=("--time", "00:00:12")),
+        setting=Setting(steps=600, own=True, words=("--time", "00:00:40")),
     ),
     Fault(
         name="hangs-at-its-end",
@@ -103,7 +103,7 @@ FAULTS = (
         kept="all of it: metrics and whole traces",
         keeps=WHOLE,
         then="slurm.sh report RUN",
-        setting=Setting(training="hold('end')", own=True, words=("--time", "00:00:12")),
+        setting=Setting(training="hold('end')", own=True, words=("--time", "00:00:40")),
     ),
     Fault(
         name="time-limit",
@@ -127,8 +127,7 @@ FAULTS = (
         kept="metrics and the traces of the steps so far",
         keeps=(METRICS, TRACES),
         then="a longer --time",
-        setting=Setting(steps=600, words=("--time", "00:00:12")),
-        quick=LOCAL,
+        setting=Setting(steps=600, words=("--time", "00:00:40")),
     ),
     Fault(
         name="warned",
@@ -190,7 +189,7 @@ FAULTS = (
         kept="metrics and whole traces",
         keeps=WHOLE,
         then="slurm.sh report RUN",
-        setting=Setting(training="at('end', lambda rank: time.sleep(5))"),
+        setting=Setting(training="hold_until_stopped('end')"),
     ),
     Fault(
         name="held",

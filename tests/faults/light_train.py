@@ -42,6 +42,16 @@ def hold(moment: str) -> None:
     at(moment, lambda _rank: time.sleep(3600))
 
 
+def hold_until_stopped(moment: str) -> None:
+    """Stand still at the moment, until asked to stop."""
+    at(moment, lambda _rank: _wait_for_stop())
+
+
+def _wait_for_stop() -> None:
+    while not _asked_to_stop:
+        time.sleep(STEP_S / 2)
+
+
 def main() -> int:
     """Train for --active steps; the exit status is the real training's."""
     rank, world = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
