@@ -140,7 +140,10 @@ class Scene:
 
     def script(self) -> Path:
         path = self.folder / "light.py"
-        lines = ["import os, signal, sys, time", "from tests.faults.light_train import at, hold, hold_until_stopped, main"]
+        lines = [
+            "import os, signal, sys, time",
+            "from tests.faults.light_train import at, hold, hold_until_stopped, main",
+        ]
         path.write_text("\n".join([*lines, self.fault.setting.training, "sys.exit(main())", ""]))
         return path
 
