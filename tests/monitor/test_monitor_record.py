@@ -317,4 +317,4 @@ def test_recording_loads_nothing_heavy_and_nothing_of_the_rest_of_the_project() 
     ).stdout.split()
     assert not {"numpy", "matplotlib", "torch", "pydantic"} & set(loaded)
     ours = {name for name in loaded if name.startswith("harness.")}
-    assert ours and all(name.startswith("harness.monitor") for name in ours)
+    assert ours and all(name.startswith(("harness.monitor", "harness.common")) for name in ours)

@@ -74,7 +74,6 @@ def test_a_cut_off_last_row_costs_that_row_only(write_samples: Write) -> None:
             '{"schema": 1, "host": "n", "source": "nvml", "period_ns": 1, '
             '"devices": [{"index": 0, "name": "GPU", "memory_total_bytes": "y"}]}',
         ),
-        ("samples.csv", "unix_ns,device,power_watts\n1,0," + "9" * 200_000),
     ],
 )
 def test_a_folder_that_is_not_a_monitors_is_named(write_samples: Write, name: str, content: str) -> None:
@@ -82,6 +81,14 @@ def test_a_folder_that_is_not_a_monitors_is_named(write_samples: Write, name: st
     (folder / name).write_text(content)
     with pytest.raises(MonitorError, match=name):
         read(folder)
+
+
+def test_a_row_longer_than_any_sample_is_damage(write_samples: Write) -> None:
+    folder = write_samples(["power_watts"], [[1]])
+    with (folder / "samples.csv").open("a") as samples:
+        samples.write("1,0," + "9" * 200_000 + "\n")
+    recording = read(folder)
+    assert (recording.damaged_rows, len(recording.devices[0].unix_ns)) == (1, 1)
 
 
 def test_missing_files_are_named(write_samples: Write) -> None:
