@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from harness.common.small_file import SmallFileError, read_lines, read_small_json, why_unread
 from harness.monitor.errors import MonitorError
 from harness.monitor.gaps import Gap, find_gaps
 
@@ -131,6 +130,12 @@ def _series(device: dict[str, Any]) -> Series:
 
 def read_meta(path: Path) -> dict[str, Any]:
     """A monitor's description. Raises MonitorError: it is missing or none."""
+    from harness.common.small_file import (  # a recording needs none
+        SmallFileError,
+        read_small_json,
+        why_unread,
+    )
+
     try:
         meta = read_small_json(path)
     except (OSError, SmallFileError) as error:
@@ -142,11 +147,10 @@ def read_meta(path: Path) -> dict[str, Any]:
 
 def _read_samples(path: Path, devices: dict[int, Series]) -> int:
     """Fill `devices`; returns the number of damaged rows (the last one, if the monitor was killed in it)."""
+    from harness.common.small_file import SmallFileError, read_lines, why_unread
+
     try:
-        lines = (
-            line.replace("\0", "?") for line in read_lines(path, _MOST_LINE_BYTES)
-        )  # csv of 3.10 fails at \0
-        rows = csv.reader(lines, quoting=csv.QUOTE_NONE)
+        rows = csv.reader(map(_as_row, read_lines(path, _MOST_LINE_BYTES)), quoting=csv.QUOTE_NONE)
         names = next(rows, [])[len(LEADING_COLUMNS) :]
         for device in devices.values():
             device.columns.update({name: [] for name in names})
@@ -155,6 +159,11 @@ def _read_samples(path: Path, devices: dict[int, Series]) -> int:
         raise MonitorError(f"{path}: {why_unread(error)}") from error
     except csv.Error as error:
         raise MonitorError(f"{path} is not a table: {error}") from error
+
+
+def _as_row(line: str) -> str:
+    """The line, or a damaged row: a line that was cut may look whole, and the csv of Python 3.10 stops at a zero."""
+    return "?" if "\0" in line or len(line) >= _MOST_LINE_BYTES else line
 
 
 def _take_row(row: list[str], names: list[str], devices: dict[int, Series]) -> bool:

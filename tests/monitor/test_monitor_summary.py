@@ -83,12 +83,16 @@ def test_a_folder_that_is_not_a_monitors_is_named(write_samples: Write, name: st
         read(folder)
 
 
-def test_a_row_longer_than_any_sample_is_damage(write_samples: Write) -> None:
+@pytest.mark.parametrize("row", ["2,0," + "0" * 200_000 + "9", "2,0,\0", f"{'9' * 30},0,1", '2,0,"1'])
+def test_a_row_that_no_monitor_writes_is_counted_and_the_others_are_read(
+    write_samples: Write, row: str
+) -> None:
     folder = write_samples(["power_watts"], [[1]])
-    with (folder / "samples.csv").open("a") as samples:
-        samples.write("1,0," + "9" * 200_000 + "\n")
+    with (folder / "samples.csv").open("a") as file:
+        file.write(f"{row}\n")
     recording = read(folder)
-    assert (recording.damaged_rows, len(recording.devices[0].unix_ns)) == (1, 1)
+    assert recording.damaged_rows == 1
+    assert recording.devices[0].columns["power_watts"] == [1.0]
 
 
 def test_missing_files_are_named(write_samples: Write) -> None:

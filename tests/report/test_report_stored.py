@@ -23,7 +23,7 @@ def test_a_summary_is_read_back_as_it_was_written(made: Made, tmp_path: Path) ->
         ('{"schema_version": 99}', "version 99, not 1"),
         ("{}", "it has no version"),
         ("[]", "it has no version"),
-        ('{"schema_ver', "Unterminated string"),
+        ('{"schema_ver', "is not JSON: Unterminated string"),
         ('{"schema_version": 1, "later": 2}', "later: Extra inputs are not permitted"),
     ],
 )
