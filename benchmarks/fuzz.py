@@ -24,7 +24,8 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from tests.fuzz.fence import HANG_S, WAIT_S, Box, Case, Ended, fenced, run_case
+from tests.fuzz.box import Box
+from tests.fuzz.fence import HANG_S, WAIT_S, Case, Ended, fenced, run_case
 from tests.fuzz.inputs import KINDS, case_of, numbers
 
 MOST_BYTES = 4 << 30  # of a worker's address space
@@ -122,11 +123,12 @@ def _found(asked: argparse.Namespace, until: float) -> Iterator[Told | Failure]:
     for number in range(asked.processes):
         start(asked.seed + number)
     while live:
-        for ours in multiprocessing.connection.wait(list(live)):
+        multiprocessing.connection.wait(list(live))
+        for ours in filter(Connection.poll, list(live)):
             try:
-                yield ours.recv()  # type: ignore[union-attr]  # only connections are waited for
+                yield ours.recv()
             except EOFError:
-                worker, at, _ = live.pop(ours)  # type: ignore[arg-type]  # as above
+                worker, at, _ = live.pop(ours)
                 worker.join()
                 if worker.exitcode:
                     token = f"{_kind(at.value, asked.only or list(KINDS))}:{at.value}"

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.fuzz.fence import Box, fenced
+from tests.fuzz.box import Box
+from tests.fuzz.fence import fenced
 from tests.fuzz.sandbox import furnished
 
 

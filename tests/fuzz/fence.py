@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import io
 import os
-import shutil
 import signal
 import sys
 import time
 import traceback
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -26,6 +25,7 @@ from harness.cli.main import main
 from harness.common.errors import WorkError
 from harness.launch import check
 from harness.launch.backends.registry import BACKENDS
+from tests.fuzz.box import Box
 
 HANG_S = 20.0  # of the process's own time
 WAIT_S = 6 * HANG_S  # in all: a busy machine is no hang, and who waits for a pipe has no time of its own
@@ -135,72 +135,6 @@ def _start(argv: list[Any]) -> None:
     raise FileNotFoundError(2, "No such file or directory", words[0])
 
 
-class Box:
-    """A folder with what the command lines find. It is as it was before each of them."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder.resolve()
-        self.work = self.folder / "a/b/c/work"  # deep: `..` stays inside
-        self.runs = self.work / "runs"
-        for each in (self.runs, self.folder / "home", self.folder / "tmp"):
-            each.mkdir(parents=True)
-        self._kept: dict[str, bytes] = {}
-        self._folders: set[str] = set()
-        self._there = self._listing()
-
-    def keep(self) -> None:
-        """What is in it now is what each command line finds."""
-        self._kept = {
-            str(p.relative_to(self.folder)): p.read_bytes() for p in self.folder.rglob("*") if p.is_file()
-        }
-        self._folders = {str(p) for p in (self.folder, *self.folder.rglob("*")) if p.is_dir()}
-        self._there = self._listing()
-
-    def _listing(self) -> dict[str, tuple[int, int]]:
-        found = {}
-        for folder, _, names in os.walk(self.folder):
-            found[folder] = (0, 0)
-            for name in names:
-                about = os.lstat(os.path.join(folder, name))  # noqa: PTH118 - for each of millions
-                found[f"{folder}/{name}"] = (about.st_size, about.st_mtime_ns)
-        return found
-
-    def changed(self) -> list[str]:
-        """The paths that are not as they were kept."""
-        now = self._listing()
-        return sorted(p for p in {*now, *self._there} if now.get(p) != self._there.get(p))
-
-    def restore(self) -> None:
-        """As it was kept."""
-        for place in sorted(self.changed(), key=len):
-            path, name = Path(place), os.path.relpath(place, self.folder)
-            if place in self._folders or name in self._kept:
-                path.parent.mkdir(parents=True, exist_ok=True)
-                path.mkdir(exist_ok=True) if place in self._folders else path.write_bytes(self._kept[name])
-            elif path.is_dir() and not path.is_symlink():
-                shutil.rmtree(path)
-            else:
-                path.unlink(missing_ok=True)
-        self._there = self._listing()
-
-    @contextmanager
-    def holding(self, files: Mapping[str, bytes]) -> Iterator[None]:
-        """With these files beside its own, in the folder where command lines run."""
-        for name, content in files.items():
-            path = self.work / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(content)
-        if not files:
-            yield
-            return
-        kept, self._there = self._there, self._listing()
-        try:
-            yield
-        finally:
-            self._there = kept
-            self.restore()
-
-
 @contextmanager
 def fenced(box: Box) -> Iterator[None]:
     """Inside, `ended` runs command lines in this process."""
@@ -241,9 +175,13 @@ def _without_launches() -> Iterator[None]:
         _Fence.did.append("submit")
         raise WorkError(REFUSAL)
 
-    ways = dict.fromkeys(("submit", "submit_together", "submit_after"), refuse)
-    here = mock.patch.multiple(BACKENDS["local"], start_controller=refuse)
-    with here, mock.patch.multiple(BACKENDS["slurm"], **ways):
+    ways = [
+        ("local", "start_controller"),
+        *(("slurm", f"submit{how}") for how in ("", "_together", "_after")),
+    ]
+    with ExitStack() as patches:
+        for name, way in ways:
+            patches.enter_context(mock.patch.object(BACKENDS[name], way, refuse))
         yield
 
 
@@ -265,7 +203,7 @@ def ended(
     box: Box, argv: list[str], cut: bool = False, wait_s: float = WAIT_S, *, keeps: bool = False
 ) -> Ended:
     """Run one command line. `fenced` is around it. keeps: what it writes stays."""
-    out, err = _stream("strict"), _stream("backslashreplace")  # as Python's own
+    out, err = _Stream("strict"), _Stream("backslashreplace")  # as Python's own
     found = Ended(argv, "traceback")
     _Fence.did, _Fence.wrote = [], False
     began, memory = time.process_time(), _resident_bytes()
@@ -288,7 +226,7 @@ def ended(
             signal.setitimer(signal.ITIMER_REAL, 0)
             signal.setitimer(signal.ITIMER_PROF, 0)
     found.seconds = time.process_time() - began
-    found.out, found.err, found.started = _text(out), _text(err), list(_Fence.did)
+    found.out, found.err, found.started = out.text(), err.text(), list(_Fence.did)
     if code is not None:
         found.outcome = CODES.get(code, "code") if isinstance(code, int) else "code"
         found.fault = found.where = _wrong(code, found, cut)
@@ -316,13 +254,17 @@ def _nowhere() -> int:
     return os.open(os.devnull, os.O_WRONLY)
 
 
-def _stream(errors: str) -> io.TextIOWrapper:
-    return io.TextIOWrapper(_Bytes(), encoding="utf-8", errors=errors, newline="\n")
+class _Stream(io.TextIOWrapper):
+    """As Python's own standard output."""
 
+    def __init__(self, errors: str) -> None:
+        self._kept = _Bytes()
+        super().__init__(self._kept, encoding="utf-8", errors=errors, newline="\n")
 
-def _text(stream: io.TextIOWrapper) -> str:
-    stream.flush()
-    return stream.buffer.getvalue().decode()  # type: ignore[attr-defined]  # the BytesIO of `_stream`
+    def text(self) -> str:
+        """All that was printed."""
+        self.flush()
+        return self._kept.getvalue().decode()
 
 
 def _wrong(code: object, found: Ended, cut: bool) -> str:

@@ -7,8 +7,9 @@ from functools import lru_cache
 from pathlib import Path
 from random import Random
 
+from tests.fuzz.box import Box
 from tests.fuzz.command_lines import command_line
-from tests.fuzz.fence import Box, Case
+from tests.fuzz.fence import Case
 from tests.fuzz.recorded_runs import contents, recorded_run
 from tests.fuzz.site_files import site_file
 from tests.fuzz.trace_files import kineto_files, nsys_files

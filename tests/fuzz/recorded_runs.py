@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from random import Random
 
-from tests.fuzz.fence import Box, Case
+from tests.fuzz.box import Box
+from tests.fuzz.fence import Case
 from tests.fuzz.mutate import as_json, bytes_changed, changed, cut
 from tests.fuzz.sandbox import RECORDED
 

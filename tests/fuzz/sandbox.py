@@ -14,7 +14,8 @@ from harness.experiment.model import MODELS
 from harness.launch.submit import prepare
 from harness.run import NodeStatus, Record, Run, Status
 from harness.site.site import load_site
-from tests.fuzz.fence import Box, ended, fenced
+from tests.fuzz.box import Box
+from tests.fuzz.fence import ended, fenced
 from tests.synthetic import kineto
 from tests.synthetic.job import write_traces
 from tests.synthetic.nsys import nsys_step
@@ -53,7 +54,8 @@ def _a_run(profiler: Path, job_id: str, backend: str) -> None:
     site = load_site("slurm" if backend == "slurm" else "local")
     prepared = prepare(DDP(nodes=1, gpus_per_node=2, model="tiny-llama"), site)
     record = Record(
-        job_id=job_id, backend=backend, experiment=prepared.asked, site=site, job=prepared.job.as_json(),
+        job_id=job_id, backend=backend, experiment=prepared.asked,  # type: ignore[arg-type]  # as in `submit`
+        site=site, job=prepared.job.as_json(),
         command=["slurm.sh", "-e", "1", "-g", "2"], git={"commit": "0" * 40, "branch": "main", "dirty": False},
         versions={"python": "3.11.7", "torch": "2.13.0"}, user="someone", submit_host=socket.gethostname(),
         created_ns=BEGAN_NS,
@@ -61,9 +63,13 @@ def _a_run(profiler: Path, job_id: str, backend: str) -> None:
     run = Run(profiler / f"tiny-llama-{job_id}-n1")
     run.path.mkdir(parents=True)
     run.write_record(record)
-    ended = {"started_ns": BEGAN_NS, "ended_ns": BEGAN_NS + 40 * STEP_NS}
-    run.write_status(Status(state="completed", exit_code=0, host=socket.gethostname(), **ended))
-    node = NodeStatus(node=0, host="n0", exit=0, **ended)
+    end_ns = BEGAN_NS + 40 * STEP_NS
+    run.write_status(
+        Status(
+            state="completed", exit_code=0, host=socket.gethostname(), started_ns=BEGAN_NS, ended_ns=end_ns
+        )
+    )
+    node = NodeStatus(node=0, host="n0", exit=0, started_ns=BEGAN_NS, ended_ns=end_ns)
     (run.path / "node-status").mkdir()
     (run.path / "node-status" / "0.json").write_text(node.model_dump_json(), encoding="utf-8")
     run.log_dir.mkdir(parents=True)

@@ -59,7 +59,7 @@ _LINES = (
     "name: !!int ''\n",
     "name: !!int '0b'\n",
     "qos: !!set {a}\n",
-    "l: &l [x, x, x, x, x, x, x, x, x]\nm: &m [*l, *l, *l, *l, *l, *l, *l]\nn: &n [*m, *m, *m, *m, *m, *m]\no: [*n, *n, *n]\n",
+    "l: &l [x, x, x, x, x, x, x, x, x]\nm: &m [*l, *l, *l, *l, *l, *l, *l]\nn: &n [*m, *m, *m, *m, *m]\no: [*n, *n]\n",
 )
 
 

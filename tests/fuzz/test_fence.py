@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -13,19 +14,20 @@ import pytest
 
 from harness.common.errors import RequestError
 from tests.fuzz import fence, trace_files
-from tests.fuzz.fence import Box, Case, run_case
+from tests.fuzz.box import Box
+from tests.fuzz.fence import Case, run_case
 from tests.fuzz.sandbox import RECORDED
 
 
 def _refused_and_written(_argv: list[str]) -> int:
     Path("left").write_text("x", encoding="utf-8")
-    print("slurm.sh: no", file=fence.sys.stderr)
+    print("slurm.sh: no", file=sys.stderr)
     return 2
 
 
 def _says(*lines: str, code: int = 2) -> Callable[[list[str]], int]:
     def end(_argv: list[str]) -> int:
-        print(*lines, sep="\n", file=fence.sys.stderr)
+        print(*lines, sep="\n", file=sys.stderr)
         return code
 
     return end

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.fuzz.fence import Box, Case, Ended, run_case
+from tests.fuzz.box import Box
+from tests.fuzz.fence import Case, Ended, run_case
 
 LONG = "1" * 5000  # Python reads no number of so many digits
 HUGE = "9" * 400  # a whole number that is larger than any float

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.fuzz.fence import Box, run_case
+from tests.fuzz.box import Box
+from tests.fuzz.fence import run_case
 from tests.fuzz.inputs import KINDS, case_of
 
 HOW_MANY = {"commands": 700, "sites": 60, "records": 40, "kineto": 40, "nsys": 40}
