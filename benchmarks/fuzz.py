@@ -13,6 +13,7 @@ import multiprocessing
 import multiprocessing.connection
 import os
 import resource
+import signal
 import sys
 import time
 from collections import Counter
@@ -106,8 +107,11 @@ def _asked() -> argparse.Namespace:
 
 
 def _found(asked: argparse.Namespace, until: float) -> Iterator[Told | Failure]:
-    """What the workers send, until all of them have ended. One that dies is a failure, and another goes on."""
+    """What the workers send, until all of them have ended, which Ctrl-C asks for. One that dies is a failure, and
+    another goes on."""
     methods = multiprocessing.get_context("fork")
+    stop = methods.Event()
+    signal.signal(signal.SIGINT, lambda *_: stop.set())
     last = asked.seed + asked.count if asked.count else sys.maxsize
     live: dict[Connection, tuple[Any, Any, int]] = {}
 
@@ -115,7 +119,7 @@ def _found(asked: argparse.Namespace, until: float) -> Iterator[Told | Failure]:
         ours, theirs = methods.Pipe(duplex=False)
         at = methods.Value("q", first)
         todo = (first, last, asked.processes, until, asked.only or list(KINDS))
-        worker = methods.Process(target=_work, args=(todo, at, theirs))
+        worker = methods.Process(target=_work, args=(todo, at, stop, theirs))
         worker.start()
         theirs.close()
         live[ours] = (worker, at, first)
@@ -144,7 +148,7 @@ def _kind(seed: int, kinds: list[str]) -> str:
     return turn[seed % len(turn)]
 
 
-def _work(todo: tuple[int, int, int, float, list[str]], at: Any, pipe: Connection) -> None:
+def _work(todo: tuple[int, int, int, float, list[str]], at: Any, stop: Any, pipe: Connection) -> None:
     first, last, stride, until, kinds = todo
     resource.setrlimit(resource.RLIMIT_AS, (MOST_BYTES, MOST_BYTES))
     told, said, armed, seen = Told(), time.monotonic(), 0.0, set[str]()
@@ -155,7 +159,7 @@ def _work(todo: tuple[int, int, int, float, list[str]], at: Any, pipe: Connectio
         with fenced(box):
             for seed in range(first, last, stride):
                 now = time.monotonic()
-                if now > until:
+                if now > until or stop.is_set():
                     break
                 if now > said + REPORT_S / 2 or seed == first:
                     pipe.send(told)

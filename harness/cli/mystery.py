@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from harness.cli.command_line import BEHAVIOUR, Declared, LaunchLine, declared, read_line
 from harness.cli.commands import run_command
 from harness.common.errors import RequestError, nearest
-from harness.common.words import MOST_DIGITS, whole_number
 
 if TYPE_CHECKING:
     from harness.experiment.base import Experiment, Training
@@ -24,6 +23,7 @@ LEVEL = "1: one cause, on all ranks; 2: on one rank or in every k-th step; 3: tw
 SEED = "the same number draws the same mystery; without it, one that nobody knows"
 OWN = (Declared(("--level",), True, LEVEL), Declared(("--seed",), True, SEED))
 NEXT = "slurm.sh mystery answer RUN --cause … --ms … · slurm.sh mystery reveal RUN"
+MOST_DIGITS = 1000  # of a seed; Python reads no number of 5,000
 REFUSED = {
     "--fault": "a mystery draws its own faults",
     "--script": "a mystery trains the exercise's own script",
@@ -108,10 +108,11 @@ def _own(line: LaunchLine) -> _Asked:
     level, seed = str(line.given.get("--level", "1")), line.given.get("--seed")
     if level not in ("1", "2", "3"):
         raise RequestError(f"--level takes 1, 2 or 3, not {level!r}: {LEVEL}")
-    number = secrets.randbits(64) if seed is None else whole_number(str(seed))
-    if number is None:
-        raise RequestError(f"--seed takes a whole number ≥ 0 of at most {MOST_DIGITS} digits, not {seed!r}")
-    return _Asked(int(level), number)  # type: ignore[arg-type]  # checked
+    if seed is not None and not (isinstance(seed, str) and seed.isascii() and seed.isdigit()):
+        raise RequestError(f"--seed takes a whole number ≥ 0, not {seed!r}")
+    if seed is not None and len(seed) > MOST_DIGITS:
+        raise RequestError(f"--seed takes a whole number of at most {MOST_DIGITS} digits, not of {len(seed)}")
+    return _Asked(int(level), secrets.randbits(64) if seed is None else int(seed))  # type: ignore[arg-type]  # checked
 
 
 def _of_launch(line: LaunchLine) -> LaunchLine:

@@ -35,7 +35,7 @@ REFUSED = {
     ),
     "a mystery's --seed with 5,000 digits": (
         ["mystery", "-e", "1", f"--seed={LONG}"],
-        "takes a whole number ≥ 0 of at most 18 digits",
+        "--seed takes a whole number of at most 1000 digits, not of 5000",
     ),
     "a pipe as site file": (
         ["-e", "1", "--site", "traces/pipe", "--dry-run"],
