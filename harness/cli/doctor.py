@@ -59,14 +59,20 @@ def doctor(
         bool, typer.Option("--in-job", help="look from the compute nodes too, in a job of a minute")
     ] = False,
     students: Annotated[
-        int, typer.Option("--students", min=1, help="how many share this disk: for the space that they need")
+        int,
+        typer.Option(
+            "--students", min=1, max=1_000_000, help="how many share this disk: for the space that they need"
+        ),
     ] = 1,
     nodes: Annotated[
-        int | None, typer.Option("-n", "--nodes", min=1, help="nodes to look from with --in-job [2]")
+        int | None,
+        typer.Option("-n", "--nodes", min=1, max=10_000, help="nodes to look from with --in-job [2]"),
     ] = None,
     patience: Annotated[
         int,
-        typer.Option("--patience", min=1, metavar="MINUTES", help="how long --in-job may wait in the queue"),
+        typer.Option(
+            "--patience", min=1, max=10_080, metavar="MINUTES", help="how long --in-job may wait in the queue"
+        ),
     ] = 10,
     account: Annotated[str | None, typer.Option("-a", "--account", help="as for a launch")] = None,
     partition: Annotated[str | None, typer.Option("-p", "--partition", help="as for a launch")] = None,

@@ -37,6 +37,10 @@ REFUSED = {
         ["mystery", "-e", "1", f"--seed={LONG}"],
         "--seed takes a whole number of at most 1000 digits, not of 5000",
     ),
+    "more students than a float can count": (
+        ["doctor", f"--students={HUGE}"],
+        "1000000",
+    ),
     "a pipe as site file": (
         ["-e", "1", "--site", "traces/pipe", "--dry-run"],
         "site file traces/pipe: is a pipe, not a file",
