@@ -14,7 +14,17 @@ from numpy.typing import NDArray
 
 from harness.traces.columns import AnySpans, distinct, take
 from harness.traces.errors import TraceError
-from harness.traces.trace import I64, Collectives, Events, Identity, MetricSeries, Ranges, Spans, Trace
+from harness.traces.trace import (
+    I64,
+    Collectives,
+    Events,
+    Identity,
+    MetricSeries,
+    RangeKind,
+    Ranges,
+    Spans,
+    Trace,
+)
 
 MOST_RANKS = 1 << 24
 MOST_DEVICES = 256  # of the largest node: 16 GPUs in 7 parts each
@@ -25,6 +35,7 @@ _LONGEST_NS = 1 << 53
 _DAYS = _LONGEST_NS / 1e9 / 86400
 _MOST_BYTES = 1 << 46  # of one copy
 _MOST_SUM = 1 << 62
+_MOST_OPEN = 1000  # ranges of one thread at once, as deep as Python calls nest
 _MOST_DIGITS = 20  # of a number in a sentence
 
 Good = NDArray[np.bool_]
@@ -48,13 +59,15 @@ class _LeftOut:
     devices: int = 0
     sizes: int = 0
     samples: int = 0
+    depth: int = 0
     notes: list[str] = field(default_factory=list)
 
     def sentences(self) -> list[str]:
         found = (
-            (self.times, f"calls, ranges or events ended before they began or lie over {_DAYS:.0f} days from the others"),
+            (self.times, f"calls, ranges or events ended before they began or lie over {_DAYS:.0f} days from others"),
             (self.devices, "events are on a device whose number no machine has"),
             (self.sizes, "copies are larger than any memory"),
+            (self.depth, f"ranges lie within {_MOST_OPEN} others"),
             (self.samples, f"samples of counters lie over {_DAYS:.0f} days from the events"),
         )  # fmt: skip
         return [*(f"{count} {what}: left out" for count, what in found if count), *self.notes]
@@ -70,7 +83,7 @@ def believed(trace: Trace) -> Trace:
     good = _good_events(trace.events, stretch, out)
     events = _launched(_kept(trace.events, good), stretch)
     calls = _in_time(trace.calls, stretch, out)
-    ranges = _in_time(_closed(trace.ranges, events, stretch), stretch, out)
+    ranges = _shallow(_in_time(_closed(trace.ranges, events, stretch), stretch, out), out)
     if len(distinct(events.device)) > MOST_DEVICES:
         raise TraceError(trace.identity.path, f"is damaged: it has work on more than {MOST_DEVICES} devices")
     if any(map(_sums_too_large, (events, calls, ranges))):
@@ -142,6 +155,23 @@ def _closed(ranges: Ranges, events: Events, stretch: _Stretch) -> Ranges:
         events.end_ns.max(initial=int(ranges.start_ns[late & stretch.holds(ranges.start_ns)].max(initial=0)))
     )
     return replace(ranges, end_ns=np.where(late, np.maximum(ranges.start_ns, last), ranges.end_ns))
+
+
+def _shallow(ranges: Ranges, out: _LeftOut) -> Ranges:
+    """Without ranges inside of more others than a program's calls can nest; those of a thread come sorted by start."""
+    if len(ranges) <= _MOST_OPEN or int(_open_at_start(ranges.start_ns, ranges.end_ns).max()) <= _MOST_OPEN:
+        return ranges
+    bounds = np.flatnonzero(np.diff(ranges.thread)) + 1
+    threads = zip(np.split(ranges.start_ns, bounds), np.split(ranges.end_ns, bounds), strict=True)
+    good = np.concatenate([_open_at_start(start, end) <= _MOST_OPEN for start, end in threads])
+    good |= ranges.kind == RangeKind.START_END
+    out.depth += int((~good).sum())
+    return _kept(ranges, good)
+
+
+def _open_at_start(start_ns: I64, end_ns: I64) -> I64:
+    """How many ranges were open when each began, by order of start."""
+    return np.arange(1, len(start_ns) + 1) - np.searchsorted(np.sort(end_ns), np.sort(start_ns), side="right")
 
 
 def _launched(events: Events, stretch: _Stretch) -> Events:

@@ -14,7 +14,7 @@ from harness.traces.trace import Activity, Collectives, Events
 from harness.traces.vocabulary import collective_kind, dtype_bytes, is_communication, reduced_dtype
 
 UNKNOWN_KIND = "unknown"
-_MOST_BYTES = 1 << 50
+_MOST_BYTES = 1 << 40
 
 
 @dataclass(slots=True)

@@ -42,7 +42,7 @@ def test_a_file_cut_anywhere_gives_a_prefix_with_a_note_or_one_sentence(
     try:
         trace = open_trace(path)
     except TraceError as error:
-        assert cut < text.index(b"traceEvents") + 20, error
+        assert cut < text.index(b"traceEvents") + 20 or str(error).endswith("of its events, before any work")
         return
     assert trace.notes, f"{cut} of {len(text)} bytes were read without a word"
     whole = open_trace(write(path.with_name("whole.json"), text))

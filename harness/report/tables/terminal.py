@@ -24,6 +24,7 @@ from harness.report.tables.time import SPLIT, labelled
 from harness.run import TRACE_FOLDERS
 
 _MARKS = {Verdict.GOOD: "·", Verdict.DOUBTFUL: "?", Verdict.UNUSABLE: "!"}
+_MOST_FILES = 3  # named of those that cannot be read
 _MANY_DEVICES = 16, 10  # of more than 16 devices 10 are shown: the busiest and the idlest
 _FEW_DEVICES = 8, 6  # the same for the short form
 
@@ -129,6 +130,9 @@ def _place(files: list[str]) -> str:
 def _quality(s: Summary, screen: Screen) -> list[str]:
     lines = [f"Recording: {recording(s)}"]
     for (severity, what), found in _alike(s.quality.findings).items():
+        if severity is Verdict.UNUSABLE and len(found) > 1:
+            lines += _each(f"  {_MARKS[severity]} {what}", found, screen)
+            continue
         more = f" (and {len(found) - 1} more like it)" if len(found) > 1 else ""
         lines += screen.wrapped(f"  {_MARKS[severity]} {what}{more}: {found[0].evidence}")
     withheld: dict[str, list[str]] = {}
@@ -139,6 +143,18 @@ def _quality(s: Summary, screen: Screen) -> list[str]:
         for reason, fields in withheld.items()
         for line in screen.wrapped(f"  – not given: {', '.join(fields)}: {reason}")
     ]
+
+
+def _each(what: str, found: list[Finding], screen: Screen) -> list[str]:
+    """A line for each of some files, since each lacks for another reason."""
+    rest = len(found) - _MOST_FILES if len(found) > _MOST_FILES + 1 else 0
+    lines = [f"{what}, {len(found)} in all:"]
+    lines += [
+        line for one in found[: len(found) - rest] for line in screen.wrapped(f"    {one.evidence}", "      ")
+    ]
+    return (
+        [*lines, f"    … and {rest} more: the page (--html FILE) and --json name each"] if rest > 0 else lines
+    )
 
 
 def _alike(findings: Iterable[Finding]) -> dict[tuple[Verdict, str], list[Finding]]:

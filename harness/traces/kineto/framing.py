@@ -59,7 +59,7 @@ class Records:
 
     @property
     def broken(self) -> str | None:
-        """Once all was read: why the file ended before its own end, though its events may all be there."""
+        """Why the compressed file ended early, once it was read; its events may be whole all the same."""
         return self._blocks.broken
 
     def blocks(self) -> Iterator[bytes]:

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from harness.traces.columns import constant, sorted_calls, sorted_ranges, sorting_order, take
+from harness.traces.errors import TraceError
 from harness.traces.kineto.collectives import kernel_messages, span_messages
 from harness.traces.kineto.cpu import SPAN_PREFIX, host_events
 from harness.traces.kineto.fill import gathered_from, names_no_gpu
@@ -45,6 +46,8 @@ def read_kineto(path: Path, progress: OnProgress = silent, workers: int = 1) -> 
     ranges = _ranges(gathered)
     notes = _notes(records, about, gathered, host_only)
     if len(events) == 0 and len(ranges) == 0:
+        if records.truncated:
+            raise TraceError(path, f"{records.truncated}, before any work")
         notes.append(_NOTHING)
     first_ns = int(events.start_ns.min()) if len(events) else 0
     return Trace(

@@ -1,4 +1,4 @@
-"""Decodes the tool's JSON, and repairs text that is not quite JSON: nan and inf as numbers, names cut within a character.
+"""Decodes the tool's JSON, and repairs what is not quite JSON: nan and inf as numbers, names cut within a character.
 
 Whatever is wrong with a text is a msgspec.DecodeError here, also bytes that are no text and nesting without end.
 """
@@ -10,13 +10,13 @@ from typing import Protocol, TypeVar
 
 import msgspec
 
-Decoded = TypeVar("Decoded", covariant=True)
+Decoded_co = TypeVar("Decoded_co", covariant=True)
 
 
-class Decoder(Protocol[Decoded]):
+class Decoder(Protocol[Decoded_co]):
     """What is used of a decoder."""
 
-    def decode(self, buf: bytes | msgspec.Raw, /) -> Decoded:
+    def decode(self, buf: bytes | msgspec.Raw, /) -> Decoded_co:
         """The value of a text."""
 
 
@@ -24,7 +24,7 @@ class Decoder(Protocol[Decoded]):
 _NO_NUMBER = re.compile(rb"(:\s*)-?(?:nan|inf|NaN|Infinity)(?=\s*[,}\]])")
 
 
-def plainly(decoder: Decoder[Decoded], text: bytes | msgspec.Raw) -> Decoded:
+def plainly(decoder: Decoder[Decoded_co], text: bytes | msgspec.Raw) -> Decoded_co:
     """`text` decoded as it is. Raises msgspec.DecodeError: it cannot be."""
     try:
         return decoder.decode(text)
@@ -34,7 +34,7 @@ def plainly(decoder: Decoder[Decoded], text: bytes | msgspec.Raw) -> Decoded:
         raise msgspec.DecodeError(f"bytes that are no text: {error.reason}") from None
 
 
-def decoded(decoder: Decoder[Decoded], text: bytes | msgspec.Raw) -> Decoded:
+def decoded(decoder: Decoder[Decoded_co], text: bytes | msgspec.Raw) -> Decoded_co:
     """`text` decoded, after a repair where it needs one. Raises msgspec.DecodeError: the repair does not help."""
     try:
         return plainly(decoder, text)

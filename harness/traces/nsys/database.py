@@ -199,7 +199,7 @@ class _Effort:
 
 def whole(value: object) -> int | None:
     """A value of any column as a number; None for NULL and for anything else."""
-    return value if isinstance(value, int) else None
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 @contextmanager

@@ -63,10 +63,10 @@ def read_payloads(database: Database) -> Payloads:
     for start, global_tid, text in _json_rows(database):
         values = _object(text)
         payloads.by_place[thread_of_one(global_tid), start] = values
-        group, size, rank = _group(values), values.get("No. of ranks"), values.get("Rank")
-        if group is not None and isinstance(size, int):
+        group, size, rank = _group(values), whole(values.get("No. of ranks")), whole(values.get("Rank"))
+        if group is not None and size is not None:
             payloads.sizes[group] = size
-            if isinstance(rank, int):
+            if rank is not None:
                 payloads.members.add((group, process_of_one(global_tid), rank))
     return payloads
 
@@ -75,8 +75,12 @@ def _json_rows(database: Database) -> list[tuple[int, int, str]]:
     held = ("jsonText", "jsonTextId")
     rows = database.rows(TABLE, "start", "globalTid", *held, only=("eventType", RANGES), filled=held)
     shared = database.texts({number for *_, number in rows if number is not None})
-    held_rows = ((start, tid, text or shared.get(number)) for start, tid, text, number in rows)
-    return [row for row in held_rows if whole(row[1]) is not None and isinstance(row[2], str)]
+    held_rows = ((whole(start), whole(tid), text or shared.get(number)) for start, tid, text, number in rows)
+    return [
+        (start, tid, text)
+        for start, tid, text in held_rows
+        if start is not None and tid is not None and isinstance(text, str)
+    ]
 
 
 def _object(text: str) -> dict[str, Any]:
@@ -155,7 +159,8 @@ def _message(kind: str, values: dict[str, Any], sizes: dict[str, int]) -> Messag
 
     Source: NCCL, src/collectives.cc ("just pass the size of one message and not the total bytes").
     """
-    size = next((v for k, v in values.items() if k.startswith("Message size") and isinstance(v, int)), -1)
+    sizes_here = (whole(value) for key, value in values.items() if key.startswith("Message size"))
+    size = next((value for value in sizes_here if value is not None), -1)
     group = _group(values)
     ranks = sizes.get(group or "", -1)
     if kind in _OF_ONE_RANK and size > 0:
