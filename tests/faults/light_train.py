@@ -22,6 +22,7 @@ from types import FrameType
 from harness.common.metrics_lines import EndLine, Process, StartLine, StepLine, metrics_file
 from harness.common.profile_window import ProfileWindow
 
+__all__ = ["at", "hold", "hold_until_stopped", "main"]
 MOMENTS = ("import", "start", "window", "trace", "end")
 MARKS = "FAULTS_MARKS"  # the folder in which each rank says how far it is
 STEP_S = 0.1

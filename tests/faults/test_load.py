@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import time
@@ -76,6 +77,7 @@ def test_submissions_at_the_same_moment_are_all_recorded_each_under_its_own_name
     assert not list(here.runs.glob("*/profiler/.staging*")), "nothing half is left"
 
 
+@pytest.mark.long
 def test_a_killed_task_of_an_array_is_missing_in_the_result_and_made_again(stage: Stage) -> None:
     """`sweep` again, with `--retry-failed`, is how a series is resumed."""
     here = scene(stage, "array", Setting(training="at('window', lambda rank: time.sleep(4))"))
@@ -91,8 +93,11 @@ def test_a_killed_task_of_an_array_is_missing_in_the_result_and_made_again(stage
     victim = random.Random(5).choice(sorted(here.marks.glob("*.window")))  # no secret
     os.kill(int(victim.read_text()), signal.SIGKILL)
     assert driver.wait(timeout=300) == 1, (here.folder / "said").read_text()
-    lacks = ask(here.environment, *words, "--status")
-    assert "failed" in lacks.out, lacks.text
+    told = (here.folder / "said").read_text()
+    assert re.search(r"^failed: .*seed=", told, re.MULTILINE), told
+    assert re.search(r"^make them again: .* --retry-failed", told, re.MULTILINE), told
+    standing = ask(here.environment, *words, "--status")
+    assert "1 failed" in standing.text, standing.text
     assert states(here) == ["completed"] * (POINTS - 1) + ["failed"]
     again = ask(here.environment, *words, "--yes", "--retry-failed")
     assert again.code == 0, again.text
