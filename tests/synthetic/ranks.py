@@ -36,10 +36,14 @@ def _step(rank: int, world_size: int, step: int) -> list[Record]:
         start = begin + 20_000 + 100_000 * k
         records.append(kineto.call("cudaLaunchKernel", start - 10_000, 4_000, correlation=number))
         if k < 8:
-            work = kineto.kernel("ampere_bf16_s16816gemm_128x128", start, 95_000, device=device, correlation=number)
+            work = kineto.kernel(
+                "ampere_bf16_s16816gemm_128x128", start, 95_000, device=device, correlation=number
+            )
         else:
             late = 500 * (rank % 20)
-            work = kineto.kernel(_NCCL, start + late, 90_000 - late, device=device, stream=20, correlation=number, **message)
+            work = kineto.kernel(
+                _NCCL, start + late, 90_000 - late, device=device, stream=20, correlation=number, **message
+            )
         records.append(work)
     return records
 
@@ -53,7 +57,9 @@ def damaged(path: Path, how: str) -> None:
             "half": lambda: text[: len(text) // 2],
             "its first event": lambda: text[: text.index(b"traceEvents") + 40],
             "garbage": lambda: text.replace(b'"stream"', b'"stream" oops', 1),
-            "deep": lambda: text.replace(b'"stream"', b'"x": ' + b"[" * 50_000 + b"]" * 50_000 + b', "stream"', 1),
+            "deep": lambda: text.replace(
+                b'"stream"', b'"x": ' + b"[" * 50_000 + b"]" * 50_000 + b', "stream"', 1
+            ),
             "far": lambda: text.replace(b'"dur": 95.000', b'"dur": 1' + b"0" * 30, 1),
         }[how]()
     )
