@@ -41,9 +41,8 @@ def _step(rank: int, world_size: int, step: int) -> list[Record]:
             )
         else:
             late = 500 * (rank % 20)
-            work = kineto.kernel(
-                _NCCL, start + late, 90_000 - late, device=device, stream=20, correlation=number, **message
-            )
+            placed = {"device": device, "stream": 20, "correlation": number}
+            work = kineto.kernel(_NCCL, start + late, 90_000 - late, **placed, **message)
         records.append(work)
     return records
 
@@ -53,13 +52,11 @@ def damaged(path: Path, how: str) -> None:
     text = path.read_bytes()
     path.write_bytes(
         {
-            "empty": lambda: b"",
-            "half": lambda: text[: len(text) // 2],
-            "its first event": lambda: text[: text.index(b"traceEvents") + 40],
-            "garbage": lambda: text.replace(b'"stream"', b'"stream" oops', 1),
-            "deep": lambda: text.replace(
-                b'"stream"', b'"x": ' + b"[" * 50_000 + b"]" * 50_000 + b', "stream"', 1
-            ),
-            "far": lambda: text.replace(b'"dur": 95.000', b'"dur": 1' + b"0" * 30, 1),
-        }[how]()
+            "empty": b"",
+            "half": text[: len(text) // 2],
+            "its first event": text[: text.index(b"traceEvents") + 40],
+            "garbage": text.replace(b'"stream"', b'"stream" oops', 1),
+            "deep": text.replace(b'"stream"', b'"x": ' + b"[" * 50_000 + b"]" * 50_000 + b', "stream"', 1),
+            "far": text.replace(b'"dur": 95.000', b'"dur": 1' + b"0" * 30, 1),
+        }[how]
     )
