@@ -174,6 +174,16 @@ def test_records_without_a_time_are_left_out_and_counted(tmp_path: Path, layout:
         assert trace.notes == ["8 records without a valid duration were left out"]
 
 
+@pytest.mark.parametrize("layout", ["torch 1.9", "torch 2.13", "indented by 2", "keys sorted"])
+def test_a_record_that_is_indented_otherwise_is_read_as_one_of_its_own(tmp_path: Path, layout: str) -> None:
+    ranges = [kineto.said(f"ProfilerStep#{i}", 1_000 * i, 900) for i in range(6)]
+    text = kineto.kineto_text([*kineto.gpu_step(), *ranges], layout)
+    at = text.index(b"{", text.index(b"ProfilerStep#1"))
+    trace = open_trace(write(tmp_path / "t.json", text[:at] + b"      " + text[at:]))
+    assert len(trace.ranges) == 8
+    assert trace.notes == []
+
+
 def test_a_trace_without_any_work_says_so(tmp_path: Path) -> None:
     trace = open_trace(kineto.kineto(tmp_path / "t.json", []))
     assert len(trace.events) == 0

@@ -295,8 +295,10 @@ class Gathered:
 def _decoded(
     decoder: msgspec.json.Decoder[list[AnyRecord]], texts: list[bytes], *kinds: RecordKind
 ) -> list[AnyRecord]:
-    """The records of some texts. Each must itself have a category of `kinds`, not only hold one somewhere inside."""
+    """The records of some texts, one each. Each must itself have a category of `kinds`, not only hold one inside."""
     records = decoded(decoder, b"[" + b",".join(texts) + b"]")
+    if len(records) != len(texts):  # a record that is indented otherwise stands in its neighbour's text
+        raise ValueError("a text is not one record")
     for category in {record.cat for record in records}:
         if KIND_OF_CATEGORY.get(category) not in kinds:
             raise ValueError(f"a record of category {category!r} is not what it seemed")
