@@ -92,11 +92,11 @@ def root(runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return copied
 
 
-def _answer(command: str, folders: dict[str, Path], output: pytest.CaptureFixture[str]) -> tuple[int, str]:
+def _answer(command: str, folders: dict[str, Path], output: pytest.CaptureFixture[bytes]) -> tuple[int, str]:
     """The exit code and all that was said of a command, which neither waits for long nor takes much memory."""
     with _bounded():
         code = main([word.format_map(folders) for word in command.split()])
-    return code, "".join(output.readouterr())
+    return code, b"".join(output.readouterr()).decode("utf-8", "replace")  # a log's own bytes go to a pipe
 
 
 @contextmanager
@@ -124,7 +124,7 @@ def _bounded() -> Iterator[None]:
     [pytest.param(file, kind, id=f"{file.path}-{kind}") for file in FILES for kind in file.kinds],
 )
 def test_a_wrong_file_of_a_run_is_a_sentence_and_the_rest_is_answered(
-    file: File, kind: str, root: Path, capsys: pytest.CaptureFixture[str]
+    file: File, kind: str, root: Path, capsysbinary: pytest.CaptureFixture[bytes]
 ) -> None:
     folders = {
         name: next(root.glob(f"*/profiler/*-local-{n}-n1"))
@@ -134,7 +134,7 @@ def test_a_wrong_file_of_a_run_is_a_sentence_and_the_rest_is_answered(
     spoiled = (root / "exercise_1_DDP/logs/local-1" if is_log else folders[file.run]) / file.path
     KINDS[kind](spoiled)
     for command in file.read_by:
-        code, said = _answer(command, folders, capsys)
+        code, said = _answer(command, folders, capsysbinary)
         assert code in (0, 1, 2), (command, said)
         assert "Traceback" not in said and "Errno" not in said, (command, said)
         if command in file.names and kind in UNREADABLE:
