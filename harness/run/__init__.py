@@ -10,12 +10,13 @@ from harness.run.files import (
     write_atomically,
 )
 from harness.run.find import all_runs, closed, find_run, no_runs, part_of
-from harness.run.record import FINAL, NodeStatus, Part, Record, State, Status, when
+from harness.run.record import FINAL, ITSELF, NodeStatus, Part, Record, State, Status, when
 from harness.run.run import TRACE_FOLDERS, Run, why_invalid
 from harness.run.stage import Stage, claim_local_id, release_local_id
 
 __all__ = [
     "FINAL",
+    "ITSELF",
     "TRACE_FOLDERS",
     "DiskError",
     "NodeStatus",

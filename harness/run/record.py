@@ -13,6 +13,10 @@ from harness.site.site import Site
 State = Literal["queued", "running", "completed", "failed", "cancelled", "timeout", "node_fail", "unknown"]
 FINAL: frozenset[State] = frozenset({"completed", "failed", "cancelled", "timeout", "node_fail"})
 
+ITSELF = (
+    "the job itself"  # in `Status.told_by`: Slurm has forgotten the job, so nobody will know its end better
+)
+
 
 class NodeStatus(BaseModel):
     """How a node's commands ended, as the node wrote it."""
@@ -45,10 +49,15 @@ class Status(BaseModel):
     why: str = ""
 
     @property
+    def is_own_word(self) -> bool:
+        """Whether the job itself wrote it."""
+        return self.told_by in (None, ITSELF)
+
+    @property
     def is_settled(self) -> bool:
-        """Whether nobody knows its end better. A job that was cancelled knows only that it was asked to stop: by its
-        user, for a node that failed, or for a job of higher priority."""
-        return self.state in FINAL and (self.state != "cancelled" or self.told_by is not None)
+        """Whether nobody knows its end better. A job that was stopped, or lost its neighbours, does not know for whom:
+        its user, a node that failed, a job of higher priority."""
+        return self.state in FINAL and (self.state in ("completed", "timeout") or self.told_by is not None)
 
 
 class Part(BaseModel):

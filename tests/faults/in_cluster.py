@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tests.faults.fault import SLURM, Fault, Setting
+from tests.faults.in_disk import waits, when
 from tests.faults.in_job import in_window
 from tests.faults.in_queue import quick_kills, scontrol
 from tests.faults.in_ranks import METRICS, TRACES
@@ -171,17 +172,16 @@ FAULTS = (
     ),
     _survived(
         "munge-down", "munge is down for a while; `status` tells what the job itself wrote",
-        in_window(munge_down_for_a_while),
+        when("window", munge_down_for_a_while), setting=Setting(training=waits("window"), own=True),
     ),
     _survived("slurmd-restarted", "a node's slurmd is killed, and started again", in_window(slurmd_restarted)),
     Fault(
         name="slurmd-killed",
-        what="a node's slurmd is killed: the controller takes the node for lost, and the run goes on to its end",
+        what="a node's slurmd is killed: the controller takes the node for lost, and the training goes on to its end",
         inject=in_window(slurmd_killed),
         where=SLURM,
-        state="completed",
-        slurm="NODE_FAIL",
-        tells="Slurm took a node of it for lost, and it went on to its own end",
+        state="node_fail",
+        tells="one of its nodes failed: submit it again",
         kept="all of it",
         keeps=WHOLE,
         then=REPORT,

@@ -198,7 +198,7 @@ FAULTS = (
         inject=nothing,
         where=SLURM,
         state="failed",
-        tells="(?i)address already in use|port.*in use",
+        tells="port `[0-9]+`, but another process is utilizing it|address already in use",
         told_by="logs",
         kept="its script and logs",
         keeps=("status.json",),
@@ -215,7 +215,7 @@ FAULTS = (
         told_by="logs",
         kept="metrics and whole traces",
         keeps=(METRICS, TRACES),
-        then="bash slurm.sh --install train, and the same command again",
+        then="`bash slurm.sh --install train`, and the same command again",
         setting=Setting(steps=20),
     ),
     Fault(

@@ -15,7 +15,7 @@ from harness.cli import cancel as cancelling
 from harness.cli.ls import ls
 from harness.common.errors import WorkError
 from harness.launch.backends import slurm
-from harness.run import Run, Status, find_run
+from harness.run import Run, State, Status, find_run
 from harness.site import slurm_commands
 from tests.launch.launch_shared import Harness
 
@@ -225,17 +225,31 @@ def test_status_says_why_a_job_waits(programs: Path, run: Run, harness: Harness)
     assert json.loads(harness("status", "--json").stdout)["reason"] == "QOSMaxNodePerJobLimit"
 
 
-def test_a_node_that_failed_is_no_cancellation_in_ls_either(
-    programs: Path, run: Run, harness: Harness
+@pytest.mark.parametrize("state", ["cancelled", "failed"])
+def test_ls_knows_as_status_does_that_a_node_failed(
+    programs: Path, run: Run, harness: Harness, state: State
 ) -> None:
-    """The job was asked to stop, and knows no more; the answer is written down, and Slurm is asked once."""
-    run.write_status(Status(state="cancelled", exit_code=143, started_ns=1, ended_ns=2))
+    """The job was asked to stop, or lost its neighbour, and knows no more. The answer is written down."""
+    run.write_status(Status(state=state, exit_code=143, started_ns=1, ended_ns=2))
     fake(programs, "squeue", "echo 'NODE_FAIL|None'")
     words = ("ls", "--json")
     assert json.loads(harness(*words).stdout)[0]["state"] == "node_fail"
     fake(programs, "squeue", "exit 1")
     assert json.loads(harness(*words).stdout)[0]["state"] == "node_fail"
     assert Run(run.path).status().exit_code == 143
+
+
+@pytest.mark.parametrize("state", ["cancelled", "failed"])
+def test_a_job_that_slurm_has_forgotten_is_asked_for_once(
+    programs: Path, run: Run, harness: Harness, state: State
+) -> None:
+    run.write_status(Status(state=state, exit_code=143, started_ns=1, ended_ns=2))
+    for name in ("squeue", "scontrol"):
+        fake(programs, name, f"echo asked >>'{programs}/asked'; echo Invalid job id specified >&2; exit 1")
+    for _ in range(3):
+        assert json.loads(harness("ls", "--json").stdout)[0]["state"] == state
+    assert (programs / "asked").read_text().split() == ["asked", "asked"]
+    assert harness("status").stdout.startswith(f"4711  {state}, exit 143")
 
 
 def test_a_run_that_completed_on_a_node_taken_for_lost_is_completed(

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from harness.launch.backends.protocol import Look
 from harness.launch.backends.slurm_words import Meaning, meaning_of, plain
-from harness.run import FINAL, Run, Status
+from harness.run import FINAL, ITSELF, Run, Status
 from harness.site.slurm_commands import JobId, Told, fields_of, sacct, scontrol, squeue
 
 NO_REASON = ("", "None", "(null)")
@@ -24,6 +24,7 @@ class Heard(NamedTuple):
     reason: str = ""
     gap: str = ""
     silent: bool = False
+    forgotten: bool = False
 
 
 def job_of(run: Run) -> JobId:
@@ -73,7 +74,7 @@ def _by_accounts(job: JobId, queue: Told, shown: Told, has_ended: bool) -> Heard
         return Heard(
             gap="Slurm's controller has forgotten the job, and its accounts do not answer", silent=True
         )
-    return Heard(gap=f"Slurm does not know job {job.number} any more")
+    return Heard(gap=f"Slurm does not know job {job.number} any more", forgotten=True)
 
 
 def _told(job: JobId, heard: Heard, own: Status | None) -> Look:
@@ -81,10 +82,10 @@ def _told(job: JobId, heard: Heard, own: Status | None) -> Look:
     if own is not None and own.is_settled and own.told_by == plain(heard.word):
         return Look(own.state, own.why, told_by=own.told_by)  # it was written down
     means = meaning_of(heard.word, job.number)
-    by_itself = own is not None and own.told_by is None and own.state in FINAL
+    by_itself = own is not None and own.is_own_word and own.state in FINAL
     left_early = own is not None and by_itself and own.state in ("timeout", "cancelled")
     if own is not None and left_early and means.state in ("failed", "completed"):
-        return Look(own.state, told_by=plain(heard.word))
+        return Look(own.state, told_by=ITSELF)
     if own is not None and by_itself and (own.state, means.state) == ("completed", "node_fail"):
         return Look("completed", WENT_ON)
     if means.state not in FINAL:
@@ -113,9 +114,8 @@ def _untold(heard: Heard, own: Status | None) -> Look:
     if own is not None and own.told_by is not None:
         return Look(own.state, own.why)
     if own is not None and own.state in FINAL:
-        return Look(
-            own.state, f"{heard.gap}; what the job itself last wrote: {own.state}" if heard.silent else ""
-        )
+        last = f"{heard.gap}; what the job itself last wrote: {own.state}" if heard.silent else ""
+        return Look(own.state, last, told_by=ITSELF if heard.forgotten else None)
     last = (
         "the job has written nothing yet" if own is None else f"what the job itself last wrote: {own.state}"
     )
@@ -124,8 +124,8 @@ def _untold(heard: Heard, own: Status | None) -> Look:
 
 def _in_allocation(found: Look, own: Status | None) -> Look:
     """One of several runs in an allocation: its own word, else what the allocation's state leaves it."""
-    if own is not None and own.state in FINAL and own.told_by is None:
-        return Look(own.state)
+    if own is not None and own.state in FINAL and own.is_own_word:
+        return Look(own.state, told_by=ITSELF)
     if found.state == "running" and own is None:
         return Look("queued", "runs before it in the same allocation have not ended", ending=found.ending)
     if found.state == "completed":  # the allocation ended, and the run had not
