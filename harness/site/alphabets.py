@@ -33,7 +33,7 @@ SCRIPTS_OWN = frozenset(
     | {"MASTER_ADDR", "MASTER_PORT", "HARNESS_JOB_ID", "HARNESS_PORT", "HARNESS_PYTHON"}
     | {"SLURM_JOB_ID", "SLURM_JOB_NODELIST", "SLURM_NODEID", "code", "container", "child", "host", "i"}
     | {"binds", "interrupted", "module", "monitor", "node", "nsys", "pid", "result", "started", "stopped"}
-    | {"watched"}
+    | {"watched", "KILLER", "killer"}
 )
 _BASHS_OWN = frozenset({"BASHOPTS", "BASH_VERSINFO", "EUID", "IFS", "PPID", "SHELLOPTS", "UID"})
 _MANY = ("--array", "--wait", "--test-only")  # many runs, a submission that blocks, and no run

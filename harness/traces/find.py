@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
+import harness.traces.open as opening
 from harness.common.errors import RequestError
 from harness.common.walk import Walk
-from harness.traces import open as opening
 from harness.traces.errors import TraceError
 
 MOST_WITHOUT = 200_000  # files and folders in a row without a trace

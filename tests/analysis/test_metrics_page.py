@@ -20,6 +20,8 @@ PARTS = {
     if inspect.isclass(part) and issubclass(part, SummaryPart) and part is not SummaryPart
 }
 
+NAMES = ("what", "LOST", "BUSY", "CROWDED", "NEVER", "DIED", "GAP")  # that texts of findings are given
+
 
 def section(name: str) -> str:
     match = re.search(rf"^##+ {name}\n(.*?)(?=^##|\Z)", PAGE, re.MULTILINE | re.DOTALL)
@@ -48,7 +50,7 @@ def texts_of_findings() -> set[str]:
             match node:
                 case ast.keyword(arg="what", value=value):
                     found.append(value)
-                case ast.Assign(targets=[ast.Name(id="what" | "LOST" | "BUSY" | "CROWDED")], value=value):
+                case ast.Assign(targets=[ast.Name(id=name)], value=value) if name in NAMES:
                     found.append(value)
                 case ast.Call(func=ast.Attribute(attr="doubt"), args=[first, *_]):
                     found.append(first)

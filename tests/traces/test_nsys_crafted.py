@@ -200,6 +200,13 @@ def test_numbers_of_a_payload_that_no_message_has_are_not_used(tmp_path: Path, k
     assert trace.identity.world_size in (8, 1, None) and trace.identity.rank in (1, None)
 
 
+def test_more_processes_than_a_node_has_are_one_sentence(tmp_path: Path) -> None:
+    made = nsys.nsys_step()
+    for pid in range(1100):
+        made.kernel("k", 50_000 + pid, 1, pid=pid + 1)
+    assert outcome(made.saved(tmp_path / "t.sqlite")) == "is damaged: it has work of more than 1024 processes"
+
+
 def test_a_rank_of_five_thousand_digits_is_none(tmp_path: Path) -> None:
     made = nsys.nsys_step()
     made.range("rank " + "9" * 5000, 1_000, 90_000)

@@ -18,6 +18,7 @@ from harness.traces.progress import OnProgress, silent
 from harness.traces.trace import Calls, Ranges, Trace
 
 _GZIP_MAGIC = b"\x1f\x8b"
+_MOST_PROCESSES = 1024  # of one node, with those that load data
 _NO_SIZES = "message sizes were not exported (export with --include-json=true)"
 
 
@@ -56,6 +57,8 @@ def _trace(path: Path, database: Database, host: bool) -> Trace:
     ranges = nvtx_ranges(database, names, last_ns) if host else empty(Ranges)
     payloads = read_payloads(database)
     processes = {pid for part in (events, ranges) for pid in distinct(part.process) if pid >= 0}
+    if len(processes) > _MOST_PROCESSES:
+        raise TraceError(path, f"is damaged: it has work of more than {_MOST_PROCESSES} processes")
     own_ranks = ranks_in_ranges(ranges, names.texts)
     notes = (_open(ranges), without_names(events, names), _sizes(export, ranges, names.texts, payloads))
     return Trace(
