@@ -18,8 +18,9 @@ HEAD = """# What goes wrong, and what is kept
 Each line is a fault that the tests really inject, into a run on a real Slurm of two nodes, or on one machine without
 Slurm ("here"). After each of them the suite holds the state that `slurm.sh status` and `slurm.sh ls` tell against
 Slurm's own word and the exit codes, reads every file that must still be there, looks for the sentence, and counts the
-run's processes: none may be left. So far {slurm} faults on Slurm and {local} here have been measured with this table: of these no run was
-lost, and no state was untrue. The others say that they are not measured yet.
+run's processes: none may be left. So far {slurm} faults on Slurm and {local} here have
+been measured with this table: of these no run was lost, and no state was untrue. The others say that they are not
+measured yet.
 
 ```bash
 bash scripts/test tests/faults         # the quick ones, which every run of the tests includes
