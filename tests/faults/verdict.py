@@ -131,4 +131,4 @@ def _readable(path: Path) -> None:
 def _told(scene: Scene, said: Mapping[str, str]) -> str:
     found = re.search(scene.fault.tells, said[scene.fault.told_by], re.MULTILINE)
     assert found, f"{scene.fault.tells!r} is not in {scene.fault.told_by}: {said[scene.fault.told_by]}"
-    return found[0].replace(str(scene.path), "RUN")
+    return found[0] if scene.refused else found[0].replace(str(scene.path), "RUN")
