@@ -165,7 +165,7 @@ def test_ls_lists_it_and_cancelling_it_now_changes_nothing(completed: Submitted,
 
 
 def test_a_job_that_slurm_has_forgotten_has_its_own_status(completed: Submitted, door: Door) -> None:
-    """squeue, sacct and scontrol do not know job 99999; only its status.json does."""
+    """squeue, sacct and scontrol do not know job 99999; only its own files do."""
     forgotten = door.runs / "exercise_1_DDP" / "profiler" / "forgotten-99999"
     shutil.copytree(completed.path, forgotten)
     try:
@@ -173,6 +173,8 @@ def test_a_job_that_slurm_has_forgotten_has_its_own_status(completed: Submitted,
         (forgotten / "run.json").write_text(json.dumps({**record, "job_id": "99999"}))
         assert door.status(str(forgotten))["state"] == "completed"
         (forgotten / "status.json").unlink()
+        assert door.status(str(forgotten))["state"] == "completed", "run.json has the end too"
+        (forgotten / "run.json").write_text(json.dumps({**record, "job_id": "99999", "status": None}))
         assert door.status(str(forgotten))["state"] == "unknown"
     finally:
         shutil.rmtree(forgotten)
