@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from enum import Enum
 from pathlib import Path
@@ -10,13 +11,30 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from harness.cli.options import JsonOption
-from harness.common.errors import RequestError, WorkError
+from harness.common.errors import RequestError, WorkError, nearest
 from harness.common.paths import PROGRAM
 from harness.common.printable import printable
 
 if TYPE_CHECKING:
     from harness.analysis.summary import Summary
     from harness.measure.request import Measurement
+
+SBATCH_OPTIONS = (
+    *(
+        "account",
+        "comment",
+        "constraint",
+        "exclude",
+        "gres",
+        "licenses",
+        "mem",
+        "nice",
+        "nodelist",
+        "partition",
+    ),
+    *("qos", "reservation", "time", "wckey"),
+)
+SBATCH_VALUE = re.compile(r"[\w.:,=*@%/\[\]&|+-]+", re.ASCII)
 
 
 class WindowChoice(str, Enum):
@@ -68,7 +86,7 @@ def report(
     slurm_option: Annotated[
         list[str] | None,
         typer.Option(
-            "--slurm", metavar="KEY=VALUE", help="a Slurm parameter of the array: partition=…, account=…"
+            "--slurm", metavar="KEY=VALUE", help="an option of sbatch for the array: partition=…, account=…"
         ),
     ] = None,
 ) -> None:
@@ -85,7 +103,7 @@ def report(
         window=window.value,
         hta=hta_compatible,
         workers=workers,
-        slurm=_parameters(slurm_option or []) if executor is ExecutorChoice.slurm else None,
+        slurm=_of_sbatch(slurm_option or [], executor),
         page=bool(png or html or (wanted and run_among(paths))),
         ranks=shown,
     )
@@ -159,12 +177,29 @@ def _ranks(text: str | None) -> frozenset[int] | None:
         ) from None
 
 
-def _parameters(options: list[str]) -> dict[str, str]:
-    pairs = [option.partition("=") for option in options]
-    wrong = [key for key, equals, _ in pairs if not equals]
-    if wrong:
-        raise RequestError(f"--slurm {wrong[0]}: give KEY=VALUE, as in --slurm partition=debug")
-    return {key: value for key, _, value in pairs}
+def _of_sbatch(options: list[str], executor: ExecutorChoice) -> dict[str, str] | None:
+    """What sbatch is told of the array; None: everything is measured here."""
+    if executor is not ExecutorChoice.slurm:
+        if options:
+            raise RequestError(
+                f"--slurm {options[0]} is for a job array: add --executor slurm, or leave it out"
+            )
+        return None
+    given = {}
+    for option in options:
+        key, equals, value = option.partition("=")
+        if not equals:
+            raise RequestError(f"--slurm {option}: give KEY=VALUE, as in --slurm partition=debug")
+        if key not in SBATCH_OPTIONS:
+            near = nearest(key, SBATCH_OPTIONS)
+            hint = f"did you mean {near}?" if near else f"it takes {', '.join(SBATCH_OPTIONS)}"
+            raise RequestError(f"--slurm {option}: {hint}")
+        if not SBATCH_VALUE.fullmatch(value):
+            raise RequestError(
+                f"--slurm {option}: the value of {key} is one word of letters, digits and . _ : , = * @ % / [ ] & | + -"
+            )
+        given[key] = value
+    return given
 
 
 def _json(summaries: list[Summary]) -> str:

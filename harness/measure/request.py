@@ -31,7 +31,7 @@ MOST_NAMED = 5
 
 @dataclass(frozen=True)
 class Request:
-    """What to report on. `slurm`: parameters of the job array, None to measure here.
+    """What to report on. `slurm`: sbatch's options for the job array, None to measure here.
 
     `page`: keep the columns that a page draws, so that no trace is read again; of `ranks` (None: few) the whole track.
     """
@@ -127,7 +127,7 @@ def _on_slurm(files: list[Path], window: Window, request: Request) -> MeasuredFi
 
 
 def _executor(folder: Path, parameters: dict[str, str]) -> Executor:
-    """submitit's executor; its tasks find this checkout, wherever they start."""
+    """submitit's executor, with these options of sbatch; its tasks find this checkout, wherever they start."""
     import submitit
 
     # It warns on stdout, in the middle of --json, each time sacct fails: always, where a cluster keeps no accounts.
@@ -139,7 +139,7 @@ def _executor(folder: Path, parameters: dict[str, str]) -> Executor:
         timeout_min=30,
         cpus_per_task=1,
         slurm_setup=[f"export PYTHONPATH={shlex.quote(str(PYTHON_PATH))}${{PYTHONPATH:+:$PYTHONPATH}}"],
-        **{f"slurm_{key}": value for key, value in parameters.items()},
+        slurm_additional_parameters=parameters,
     )
     return cast("Executor", executor)
 

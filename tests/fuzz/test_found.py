@@ -96,6 +96,24 @@ def test_a_report_by_slurm_where_there_is_no_slurm_is_one_sentence(box: Box) -> 
     assert ended.err == "slurm.sh: --executor slurm: sbatch is not on PATH: log in to the cluster\n"
 
 
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (["--executor", "slurm", "--slurm", "prtition=debug"], "did you mean partition?"),
+        (["--executor", "slurm", "--slurm", "array=3"], "it takes account, comment, "),
+        (["--executor", "slurm", "--slurm", "partition=a b"], "the value of partition is one word of "),
+        (["--executor", "slurm", "--slurm", "partition"], "give KEY=VALUE, as in --slurm partition=debug"),
+        (["--slurm", "partition=debug"], "add --executor slurm, or leave it out"),
+    ],
+)
+def test_what_sbatch_cannot_be_told_of_an_array_is_one_sentence(
+    box: Box, words: list[str], hint: str
+) -> None:
+    ended = _only(box, Case([["report", "last", *words]]))
+    assert (ended.outcome, ended.fault) == ("refused", "")
+    assert hint in ended.err
+
+
 def test_a_new_run_takes_no_number_whose_logs_are_there(box: Box) -> None:
     """The hidden folder of numbers stays behind where somebody copies the runs; a refused run then took them away."""
     logs = box.runs / "exercise_1_DDP/logs/local-1/log.out"

@@ -152,13 +152,15 @@ def test_a_task_that_never_began_is_cancelled_also_where_slurm_forgets_it(progra
     assert "cancelled" in FINAL
 
 
-def series_of(runs: list[Run], scripts: list[str], programs: Path) -> subprocess.CompletedProcess[str]:
+def series_of(
+    runs: list[Run], scripts: list[str], programs: Path, **variables: str
+) -> subprocess.CompletedProcess[str]:
     """The wrapper of a series, run by bash as Slurm would, over stand-ins for the runs' own scripts."""
     for run, text in zip(runs, scripts, strict=True):
         run.script.write_text(text)
     return subprocess.run(
         ["bash", str(runs[0].path / "series.sbatch")],
-        env={**os.environ, "SLURM_JOB_ID": "4711"},
+        env={**os.environ, "SLURM_JOB_ID": "4711", **variables},
         capture_output=True,
         text=True,
         check=False,
@@ -174,12 +176,18 @@ def test_a_series_goes_on_after_a_run_that_failed(programs: Path, site: Site) ->
     assert words_of(programs, "scancel") == ["--signal=KILL", "4711"]
 
 
-def test_a_series_that_is_stopped_warns_its_run_and_starts_no_other(programs: Path, site: Site) -> None:
+@pytest.mark.parametrize("pause_s", [0, 1])
+def test_a_series_that_is_stopped_warns_its_run_and_starts_no_other(
+    programs: Path, site: Site, tmp_path: Path, pause_s: int
+) -> None:
     runs = submit_together(starts(site, 1, 1), "series")
     first = """trap 'echo warned; exit 0' USR1
         read -r _ _ _ wrapper _ </proc/$PPID/stat  # between the two is `timeout`
         kill -USR1 "$wrapper"
         for _ in {1..90}; do sleep 0.1; done
     """
-    said = series_of(runs, [first, "echo second"], programs)
+    # The signal may come when the run has begun and its number is not yet noted.
+    slow = tmp_path / "slow.sh"
+    slow.write_text(f"""set -T; trap '[[ $BASH_COMMAND != "CHILD=\\$!" ]] || sleep {pause_s}' DEBUG\n""")
+    said = series_of(runs, [first, "echo second"], programs, BASH_ENV=str(slow))
     assert said.stdout.split() == ["warned"]
