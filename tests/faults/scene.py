@@ -142,7 +142,7 @@ class Scene:
         path = self.folder / "light.py"
         lines = [
             "import os, signal, sys, time",
-            "from tests.faults.light_train import at, hold, hold_until_stopped, main",
+            "from tests.faults.light_train import at, hold, hold_for_go, hold_until_stopped, main",
         ]
         path.write_text("\n".join([*lines, self.fault.setting.training, "sys.exit(main())", ""]))
         return path

@@ -18,9 +18,10 @@ import pytest
 import yaml
 
 from tests.faults.fault import Fault, Setting, nothing
+from tests.faults.light_train import GO
 from tests.faults.play import Stage
 from tests.faults.scene import ROOT, Scene
-from tests.faults.verdict import ask
+from tests.faults.verdict import Said, ask
 
 pytestmark = [pytest.mark.slurm, pytest.mark.train]
 
@@ -45,7 +46,7 @@ def scene(stage: Stage, name: str, setting: Setting) -> Scene:
 
 @pytest.mark.parametrize("count", [12, pytest.param(200, marks=pytest.mark.long)])
 def test_submissions_at_the_same_moment_are_all_recorded_each_under_its_own_name(
-    stage: Stage, count: int, record_property: Any
+    stage: Stage, count: int
 ) -> None:
     """Held in the queue: what is shown is the submitting, not two hundred trainings."""
     here = scene(stage, f"load-{count}", Setting(site={"sbatch": ["--hold"]}))
@@ -62,7 +63,7 @@ def test_submissions_at_the_same_moment_are_all_recorded_each_under_its_own_name
     began = time.monotonic()
     with ThreadPoolExecutor(count) as pool:
         said = list(pool.map(submitted, range(count)))
-    record_property("seconds", round(time.monotonic() - began, 1))
+    print(f"{count} submissions in {time.monotonic() - began:.1f} s")  # pytest -rP shows it
     assert here.slurm is not None
     queued = here.slurm.run("squeue", "--noheader", "--format=%i").stdout.split()
     records = [json.loads((path / "run.json").read_text()) for path in here.found()]
@@ -77,33 +78,97 @@ def test_submissions_at_the_same_moment_are_all_recorded_each_under_its_own_name
     assert not list(here.runs.glob("*/profiler/.staging*")), "nothing half is left"
 
 
+class Driver:
+    """A command that starts several runs and waits for them: each stands still in its window, until told to go on."""
+
+    def __init__(self, stage: Stage, name: str) -> None:
+        self.scene = scene(stage, name, Setting(training="hold_for_go('window')"))
+        self._output = self.scene.folder / "said"
+
+    def start(self, *words: str) -> None:
+        with self._output.open("w") as said:
+            self._process = subprocess.Popen(
+                self.scene.argv(*words), cwd=ROOT, env=self.scene.environment, stdout=said, stderr=said
+            )
+
+    def sweep(self) -> tuple[str, ...]:
+        """The words that start, or resume, a sweep of `POINTS` points."""
+        file = self.scene.folder / "seeds.yaml"
+        asked = {"name": "seeds", "title": "x", "base": {"exercise": 1, "script": str(self.scene.script())}}
+        more = {"zip": {"seed": list(range(1, POINTS + 1))}, "show": ["step_time_median_ns"]}
+        file.write_text(yaml.safe_dump(asked | more))
+        return ("sweep", str(file), "--site", str(self.scene.site()))
+
+    def at_work(self, count: int) -> list[Path]:
+        """Wait until so many runs are in their windows; the files that say so hold their process's number."""
+        self.scene.until(
+            lambda: len(list(self.scene.marks.glob("*.window"))) == count, f"{count} runs at work"
+        )
+        return sorted(self.scene.marks.glob("*.window"))
+
+    def end(self) -> tuple[int, str]:
+        """All go on; then its exit code, and what it said."""
+        (self.scene.marks / GO).touch()
+        code = self._process.wait(timeout=300)
+        return code, self._output.read_text()
+
+    def ask(self, *words: str) -> Said:
+        return ask(self.scene.environment, *words)
+
+    def states(self) -> list[str]:
+        """What `ls` says of all of its runs."""
+        rows = json.loads(self.ask("ls", "-n", "20", "--json").out)
+        return sorted(row["state"] for row in rows)
+
+    def records(self) -> list[dict[str, Any]]:
+        return [json.loads((Path(path) / "run.json").read_text()) for path in self.scene.found()]
+
+
 @pytest.mark.long
 def test_a_killed_task_of_an_array_is_missing_in_the_result_and_made_again(stage: Stage) -> None:
     """`sweep` again, with `--retry-failed`, is how a series is resumed."""
-    here = scene(stage, "array", Setting(training="at('window', lambda rank: time.sleep(4))"))
-    file = here.folder / "seeds.yaml"
-    asked = {"name": "seeds", "title": "x", "base": {"exercise": 1, "script": str(here.script())}}
-    more = {"zip": {"seed": list(range(1, POINTS + 1))}, "show": ["step_time_median_ns"]}
-    file.write_text(yaml.safe_dump(asked | more))
-    words = ("sweep", str(file), "--site", str(here.site()))
-    drive = [*here.argv(*words, "--yes", "--json")]
-    with (here.folder / "said").open("w") as said:
-        driver = subprocess.Popen(drive, cwd=ROOT, env=here.environment, stdout=said, stderr=said)
-    here.until(lambda: len(list(here.marks.glob("*.window"))) == POINTS, "every task at work")
-    victim = random.Random(5).choice(sorted(here.marks.glob("*.window")))  # no secret
+    driver = Driver(stage, "array-killed")
+    words = driver.sweep()
+    driver.start(*words, "--yes", "--json")
+    victim = random.Random(5).choice(driver.at_work(POINTS))  # no secret
     os.kill(int(victim.read_text()), signal.SIGKILL)
-    assert driver.wait(timeout=300) == 1, (here.folder / "said").read_text()
-    told = (here.folder / "said").read_text()
+    code, told = driver.end()
+    assert code == 1, told
     assert re.search(r"^failed: .*seed=", told, re.MULTILINE), told
     assert re.search(r"^make them again: .* --retry-failed", told, re.MULTILINE), told
-    standing = ask(here.environment, *words, "--status")
+    standing = driver.ask(*words, "--status")
     assert "1 failed" in standing.text, standing.text
-    assert states(here) == ["completed"] * (POINTS - 1) + ["failed"]
-    again = ask(here.environment, *words, "--yes", "--retry-failed")
+    assert driver.states() == ["completed"] * (POINTS - 1) + ["failed"]
+    again = driver.ask(*words, "--yes", "--retry-failed")
     assert again.code == 0, again.text
-    assert states(here) == ["completed"] * POINTS + ["failed"], "one more run, and nothing was repeated"
+    assert driver.states() == ["completed"] * POINTS + ["failed"], "one more run, and nothing was repeated"
 
 
-def states(here: Scene) -> list[str]:
-    records = [json.loads((Path(path) / "run.json").read_text()) for path in here.found()]
-    return sorted(record["status"]["state"] for record in records)
+@pytest.mark.long
+def test_a_cancelled_task_of_an_array_ends_alone(stage: Stage) -> None:
+    driver = Driver(stage, "array-cancelled")
+    driver.start(*driver.sweep(), "--yes", "--json")
+    driver.at_work(POINTS)
+    job = driver.records()[0]["job_id"]
+    cancelled = driver.ask("cancel", job)
+    assert cancelled.code == 0, cancelled.text
+    code, told = driver.end()
+    assert code == 1, told
+    assert driver.states() == ["cancelled"] + ["completed"] * (POINTS - 1)
+    assert "cancelled" in driver.ask("status", job).out
+
+
+@pytest.mark.long
+def test_a_cancelled_run_of_an_allocation_names_the_others_that_end_with_it(stage: Stage) -> None:
+    driver = Driver(stage, "allocation-cancelled")
+    own = f"-e 1 --script {driver.scene.script()}"
+    driver.scene.env["HARNESS_SITE"] = str(driver.scene.site())
+    driver.start("check", own, f"{own} --seed 7", "--runs", "2")
+    driver.at_work(1)
+    job, *others = sorted(record["job_id"] for record in driver.records())
+    cancelled = driver.ask("cancel", job)
+    assert cancelled.code == 0, cancelled.text
+    assert all(other in cancelled.text for other in others), cancelled.text
+    code, told = driver.end()
+    assert code == 1, told
+    assert driver.states() == ["cancelled"] * 4
