@@ -80,8 +80,9 @@ def _with_errors_printed(argv: list[str]) -> int:
     try:
         return _dispatch(argv)
     except HarnessError as error:
-        for line in filter(str.strip, str(error).splitlines()):
-            print(f"{PROGRAM}: {line}", file=sys.stderr)
+        for line in map(printable, str(error).splitlines()):
+            if line.strip():
+                print(f"{PROGRAM}: {line}", file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
         print(f"{PROGRAM}: interrupted", file=sys.stderr)

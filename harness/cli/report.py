@@ -89,6 +89,12 @@ def report(
             "--slurm", metavar="KEY=VALUE", help="an option of sbatch for the array: partition=…, account=…"
         ),
     ] = None,
+    resume: Annotated[
+        Path | None,
+        typer.Option(
+            "--resume", metavar="DIR", help="go on with an array that lost tasks: the folder it left"
+        ),
+    ] = None,
 ) -> None:
     """Where the time went, from a run or from any traces."""
     from harness.measure.request import Request, measure_request
@@ -103,7 +109,8 @@ def report(
         window=window.value,
         hta=hta_compatible,
         workers=workers,
-        slurm=_of_sbatch(slurm_option or [], executor),
+        slurm=_of_sbatch(slurm_option or [], resume, executor),
+        resume=resume,
         page=bool(png or html or (wanted and run_among(paths))),
         ranks=shown,
     )
@@ -177,15 +184,14 @@ def _ranks(text: str | None) -> frozenset[int] | None:
         ) from None
 
 
-def _of_sbatch(options: list[str], executor: ExecutorChoice) -> dict[str, str] | None:
+def _of_sbatch(options: list[str], resume: Path | None, executor: ExecutorChoice) -> dict[str, str] | None:
     """What sbatch is told of the array; None: everything is measured here."""
     if executor is not ExecutorChoice.slurm:
-        if options:
-            raise RequestError(
-                f"--slurm {options[0]} is for a job array: add --executor slurm, or leave it out"
-            )
+        given = [f"--slurm {option}" for option in options] + [f"--resume {resume}"] * (resume is not None)
+        if given:
+            raise RequestError(f"{given[0]} is for a job array: add --executor slurm, or leave it out")
         return None
-    given = {}
+    told = {}
     for option in options:
         key, equals, value = option.partition("=")
         if not equals:
@@ -198,8 +204,8 @@ def _of_sbatch(options: list[str], executor: ExecutorChoice) -> dict[str, str] |
             raise RequestError(
                 f"--slurm {option}: the value of {key} is one word of letters, digits and . _ : , = * @ % / [ ] & | + -"
             )
-        given[key] = value
-    return given
+        told[key] = value
+    return told
 
 
 def _json(summaries: list[Summary]) -> str:

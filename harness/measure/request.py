@@ -33,6 +33,7 @@ MOST_NAMED = 5
 class Request:
     """What to report on. `slurm`: sbatch's options for the job array, None to measure here.
 
+    `resume`: the folder that such an array left, to measure only what has no result yet.
     `page`: keep the columns that a page draws, so that no trace is read again; of `ranks` (None: few) the whole track.
     """
 
@@ -41,6 +42,7 @@ class Request:
     hta: bool = False
     workers: int | None = None
     slurm: dict[str, str] | None = None
+    resume: Path | None = None
     page: bool = False
     ranks: frozenset[int] | None = None
 
@@ -96,7 +98,7 @@ def _here(files: list[Path], window: Window, request: Request) -> MeasuredFiles:
 
 
 def _on_slurm(files: list[Path], window: Window, request: Request) -> MeasuredFiles:
-    """Measure by a job array. Its folder stays only if a task failed: the logs in it say why."""
+    """Measure by a job array. Its folder stays only if a task failed, with what the others measured, and the logs."""
     if request.hta:
         raise RequestError("--hta-compatible with --executor slurm: HTA's numbers are measured here only")
     if shutil.which("sbatch") is None:
@@ -104,9 +106,14 @@ def _on_slurm(files: list[Path], window: Window, request: Request) -> MeasuredFi
             "--executor slurm: there is no sbatch here; leave the flag out to measure on this machine"
         )
     from harness.measure import slurm_array
+    from harness.measure.array_plan import read_plan
     from harness.site.slurm_commands import JobId, in_queue
 
-    folder = Path(tempfile.mkdtemp(prefix="report-", dir=Path.cwd()))  # the tasks must see it
+    if request.resume is not None:
+        read_plan(request.resume)
+    folder = request.resume or Path(
+        tempfile.mkdtemp(prefix="report-", dir=Path.cwd())
+    )  # the tasks must see it
     array = slurm_array.Array(
         _executor(folder, request.slurm or {}),
         request.workers or DEFAULT_TASKS,
@@ -117,10 +124,15 @@ def _on_slurm(files: list[Path], window: Window, request: Request) -> MeasuredFi
         with Progress("measuring on Slurm", unit="tasks done") as progress:
             parts, broken = slurm_array.measure_distributed(files, window, array, progress)
     except WorkError:
-        shutil.rmtree(folder, ignore_errors=True)
+        if request.resume is None:
+            shutil.rmtree(folder, ignore_errors=True)
         raise
     if any(f.what == slurm_array.LOST for f in broken):
-        print(f"{PROGRAM} report: the failed tasks' logs are in {folder}", file=sys.stderr)
+        print(
+            f"{PROGRAM} report: the failed tasks' logs, and what the others measured, are in {folder}; to measure only "
+            f"what is missing: the same command with --resume {shlex.quote(str(folder))}",
+            file=sys.stderr,
+        )
     else:
         shutil.rmtree(folder, ignore_errors=True)
     return MeasuredFiles(parts, broken, [])

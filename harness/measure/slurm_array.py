@@ -6,7 +6,6 @@ Only paths and parts travel. `merge_parts` joins them, so the chunks of files do
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -20,7 +19,9 @@ from harness.analysis.process.part import RankPart, merge_parts
 from harness.analysis.summary import Finding, Verdict, Window
 from harness.common.errors import WorkError
 from harness.common.small_file import read_small_json, why_unread
+from harness.measure.array_plan import planned
 from harness.measure.paths import measure_files
+from harness.run import write_atomically
 from harness.traces.progress import OnProgress, silent
 
 POLL_S = 0.5
@@ -65,71 +66,68 @@ def measure_distributed(
 ) -> tuple[list[RankPart], list[Finding]]:
     """As paths.measure_files, by the tasks of a job array. Partial results are left in the array's folder.
 
-    Each file of a task that fails becomes a finding; the others count. `progress` gets the number of finished tasks.
+    A folder that has a plan already goes on with it: only what has no result yet is measured. Each file of a task
+    that fails becomes a finding; the others count. `progress` gets the number of finished tasks.
 
     Raises:
+        RequestError: the folder's plan is of other files or another window, or they have changed since.
         WorkError: nothing was submitted.
     """
     array.folder.mkdir(parents=True, exist_ok=True)
-    chunks = chunk([file.absolute() for file in files], array.tasks)
-    outputs = [array.folder.absolute() / f"partial-{i}.json" for i in range(len(chunks))]
-    jobs = _submit(array, chunks, [window.value] * len(chunks), outputs)
+    plan = planned(array.folder, [file.absolute() for file in files], window, array.tasks)
+    outputs = [array.folder.absolute() / f"partial-{i}.json" for i in range(len(plan.files))]
+    missing = [i for i, output in enumerate(outputs) if not _is_whole(output)]
+    chunks = plan.chunks
+    jobs = dict(zip(missing, _submit(array, window, [(chunks[i], outputs[i]) for i in missing]), strict=True))
     parts: list[list[RankPart]] = []
     findings: list[Finding] = []
 
     def show_progress() -> None:
         progress(sum(output.exists() for output in outputs), len(outputs))
 
-    for job, files_of_job, output in zip(jobs, chunks, outputs, strict=True):
-        failure = _wait(job, output, array.in_queue, show_progress)
+    for i, output in enumerate(outputs):
+        failure = _wait(jobs[i], output, array.in_queue, show_progress) if i in jobs else None
         if failure is None:
             own, broken = read_partial(output)
             parts.append(own)
             findings += broken
         else:
-            lost = (f"{file}: {failure}" for file in files_of_job)
+            lost = (f"{file}: {failure}" for file in chunks[i])
             findings += [Finding(severity=Verdict.UNUSABLE, what=LOST, evidence=e) for e in lost]
     return merge_parts(*parts), findings
 
 
-def _submit(array: Array, *columns: Sequence[Any]) -> Sequence[ArrayJob]:
+def _is_whole(partial: Path) -> bool:
+    """Whether there is a partial result. One that cannot be read is made again."""
     try:
-        return array.executor.map_array(measure_chunk, *columns)
+        read_partial(partial)
+    except WorkError:
+        partial.unlink(missing_ok=True)
+        return False
+    return True
+
+
+def _submit(array: Array, window: Window, tasks: Sequence[tuple[list[Path], Path]]) -> Sequence[ArrayJob]:
+    """A task for each list of files, with the place of its partial result."""
+    if not tasks:
+        return []
+    files, outputs = zip(*tasks, strict=True)
+    try:
+        return array.executor.map_array(measure_chunk, files, [window.value] * len(files), outputs)
     except FileNotFoundError as error:
         raise WorkError(f"--executor slurm: {error.filename} is not on PATH: log in to the cluster") from None
     except submitit.core.utils.FailedJobError as error:
         raise WorkError(f"--executor slurm: the job array was not submitted: {_last_line(error)}") from None
 
 
-def chunk(files: Sequence[Path], tasks: int) -> list[list[Path]]:
-    """At most `tasks` non-empty chunks of about equal bytes: the largest files are dealt first."""
-    count = max(1, min(tasks, len(files)))
-    chunks: list[list[Path]] = [[] for _ in range(count)]
-    weight = [0] * count
-    for file in sorted(files, key=lambda f: (-_size(f), str(f))):
-        lightest = min(range(count), key=lambda i: (weight[i], i))
-        chunks[lightest].append(file)
-        weight[lightest] += _size(file) + 1
-    return [c for c in chunks if c]
-
-
-def _size(file: Path) -> int:
-    try:
-        return file.stat().st_size
-    except OSError:
-        return 0
-
-
 def measure_chunk(files: Sequence[Path], window: str, output: Path) -> str:
     """The work of one task: measure its files and write the partial result, atomically. Returns its path."""
     parts, findings, _ = measure_files(list(files), Window(window))
-    temporary = output.with_name(f".{output.name}.{os.getpid()}")
     content = {
         "parts": _PARTS.dump_python(parts, mode="json"),
         "findings": _FINDINGS.dump_python(findings, mode="json"),
     }
-    temporary.write_text(json.dumps(content), encoding="utf-8")
-    temporary.replace(output)
+    write_atomically(output, json.dumps(content))
     return str(output)
 
 

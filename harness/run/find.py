@@ -7,6 +7,7 @@ from pathlib import Path
 
 from harness.common.errors import RequestError, WorkError, nearest
 from harness.common.paths import IN_CHECKOUT, PROGRAM, expanded
+from harness.common.printable import printable
 from harness.common.small_file import SmallFileError, open_regular, why_unread
 from harness.common.users import whose
 from harness.run.files import runs_root
@@ -82,7 +83,7 @@ def find_run(token: str, root: Path | None = None) -> Run:
             f"{path}: its run.json is lost, and with it its state: {PROGRAM} report {path} answers from its traces"
         )
     if "/" in token and not path.exists():  # an id or a name has no slash
-        raise RequestError(f"{token}: there is no such file or folder")
+        raise RequestError(f"{printable(token)}: there is no such file or folder")
     runs = all_runs(root)
     if not runs:
         named = "" if token == "last" else f"there is no path {token!r}, and "

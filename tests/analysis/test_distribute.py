@@ -10,11 +10,12 @@ import pytest
 import submitit
 
 from harness.analysis.summary import Window
-from harness.common.errors import WorkError
+from harness.common.errors import RequestError, WorkError
 from harness.measure import slurm_array
+from harness.measure.array_plan import chunk, read_plan
 from harness.measure.jobs import summarise
 from harness.measure.paths import measure_files
-from harness.measure.slurm_array import Array, chunk, measure_distributed, read_partial
+from harness.measure.slurm_array import Array, measure_distributed, read_partial
 from harness.traces.progress import Progress
 from tests.analysis.test_silent_errors import kernel, timed, write_decimals
 
@@ -105,6 +106,65 @@ def test_a_lost_task_costs_its_files_and_nothing_else(
     (finding,) = broken
     assert heard and set(heard) == {(4, 5)}
     assert finding.evidence.endswith(said)
+
+
+class Counting:
+    """An executor that runs each task at once, and counts."""
+
+    def __init__(self) -> None:
+        self.tasks = 0
+
+    def map_array(self, fn: Any, *iterables: Any) -> list[Any]:
+        for task in zip(*iterables, strict=True):
+            fn(*task)
+            self.tasks += 1
+        return [Done()] * self.tasks
+
+
+@pytest.fixture
+def half(ranks: list[Path], tmp_path: Path) -> Path:
+    """The folder of an array of five tasks that lost one."""
+    measure_distributed(ranks, Window.STEPS, Array(Run(Cancelled()), 5, tmp_path / "partial"))
+    return tmp_path / "partial"
+
+
+@pytest.mark.parametrize("damaged", [False, True])
+def test_an_array_that_lost_a_task_is_completed_by_that_task_alone(
+    ranks: list[Path], half: Path, damaged: bool
+) -> None:
+    if damaged:
+        (half / "partial-3.json").write_text('{"parts": [')
+    executor = Counting()
+    parts, broken = measure_distributed(ranks, Window.STEPS, Array(executor, 2, half))
+    assert (executor.tasks, broken) == (1 + damaged, [])
+    here, _, _ = measure_files(ranks, Window.STEPS)
+    assert [s.model_dump_json() for s in summarise(parts)] == [s.model_dump_json() for s in summarise(here)]
+    again = Counting()
+    measure_distributed(ranks, Window.STEPS, Array(again, 2, half))
+    assert again.tasks == 0
+
+
+def test_an_array_is_not_completed_with_other_traces_or_another_window(ranks: list[Path], half: Path) -> None:
+    executor = Counting()
+    array = Array(executor, 5, half)
+    for files, window in ((ranks[:4], Window.STEPS), (ranks, Window.GPU)):
+        with pytest.raises(RequestError, match=r"--resume .*: that array measured other traces or another"):
+            measure_distributed(files, window, array)
+    with ranks[0].open("a") as file:
+        file.write(" ")
+    with pytest.raises(RequestError, match="they have changed since: leave --resume out"):
+        measure_distributed(ranks, Window.STEPS, array)
+    assert executor.tasks == 0
+
+
+@pytest.mark.parametrize("text", [None, "{}", "[", '{"window": "steps", "files": [[["a", 1]]]}'])
+def test_a_folder_that_is_no_arrays_is_one_sentence(tmp_path: Path, text: str | None) -> None:
+    if text is not None:
+        (tmp_path / "plan.json").write_text(text)
+    with pytest.raises(
+        RequestError, match=r"--resume .*: is not the folder of a report's job array: its plan"
+    ):
+        read_plan(tmp_path)
 
 
 def test_waiting_for_the_array_says_how_many_tasks_are_done() -> None:

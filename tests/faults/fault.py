@@ -15,7 +15,8 @@ Place = Literal["slurm", "local"]
 BOTH: tuple[Place, ...] = ("slurm", "local")
 SLURM: tuple[Place, ...] = ("slurm",)
 LOCAL: tuple[Place, ...] = ("local",)
-End = State | Literal["refused"]  # refused: there is no run, and nothing of one is left
+# refused: there is no run, and nothing of one is left. unknown: the harness says that it cannot tell.
+End = State | Literal["refused", "unknown"]
 SLURMS_WORD: Mapping[End, str] = {
     "completed": "COMPLETED",
     "failed": "FAILED",

@@ -88,32 +88,36 @@ def _fault(  # a row of a table
     quick: tuple[Place, ...] = (),
     state: End = "completed",
     exit_code: int | None = 0,
+    slurm: str = "",
     training: str = "",
     steps: int = 8,
 ) -> Fault:
     return Fault(
         name=name, what=what, inject=inject, state=state, tells=tells, kept=kept, then=then, told_by=told_by,
-        keeps=keeps, takes=takes, where=where, quick=quick, exit_code=exit_code,
+        keeps=keeps, takes=takes, where=where, quick=quick, exit_code=exit_code, slurm=slurm,
         setting=Setting(training=training, steps=steps, ranks=2),
     )  # fmt: skip
 
 
 RANK1 = "torch/rank1.json.gz"
+STEP = r"A step takes \S+ \w+"
+LOST = r"run\.json.*"
 FAULTS = (
     _fault(
-        "trace-cut", "a trace is cut short", after_its_end(cut, RANK1), "rank1.json.gz: [^).]*",
+        "trace-cut", "a trace is cut short", after_its_end(cut, RANK1), r"rank1.json.gz: [^).\n]*",
         "the other ranks' traces, and all metrics", keeps=("torch/rank0.json.gz", METRICS), where=BOTH,
     ),
     _fault(
-        "trace-empty", "a trace is empty", after_its_end(emptied, RANK1), "rank1.json.gz: [^).]*",
+        "trace-empty", "a trace is empty", after_its_end(emptied, RANK1), r"rank1.json.gz: [^).\n]*",
         "the other ranks' traces, and all metrics", keeps=("torch/rank0.json.gz", METRICS),
     ),
     _fault(
-        "trace-deleted", "a trace is deleted", after_its_end(removed, RANK1), "rank 1|1 of 2|missing",
+        "trace-deleted", "a trace is deleted", after_its_end(removed, RANK1), r"a trace is missing: [^).\n]*",
         "the other ranks' traces, and all metrics", keeps=("torch/rank0.json.gz", METRICS),
     ),
     _fault(
-        "trace-a-folder", "a folder is in a trace's place", after_its_end(a_folder_instead, RANK1), "rank1.json.gz",
+        "trace-a-folder", "a folder is in a trace's place", after_its_end(a_folder_instead, RANK1),
+        r"rank1.json.gz[^).\n]*",
         "the other ranks' traces, and all metrics", keeps=("torch/rank0.json.gz", METRICS),
     ),
     _fault(
@@ -123,15 +127,15 @@ FAULTS = (
     ),
     _fault(
         "metrics-cut", "the metrics of a rank are cut short", after_its_end(cut, "metrics/rank1.jsonl"),
-        "A step takes", "all traces",  keeps=(TRACES, METRICS),
+        STEP, "all traces",  keeps=(TRACES, METRICS),
     ),
     _fault(
-        "metrics-deleted", "the metrics are deleted", after_its_end(removed, "metrics"), "A step takes", "all traces",
+        "metrics-deleted", "the metrics are deleted", after_its_end(removed, "metrics"), STEP, "all traces",
         keeps=(TRACES,),
     ),
     _fault(
         "metrics-deleted-while-training", "the metrics are deleted while it trains",
-        while_it_runs(removed, "metrics"), "A step takes", "all traces", keeps=(TRACES,), steps=30,
+        while_it_runs(removed, "metrics"), STEP, "all traces", keeps=(TRACES,), steps=30,
     ),
     _fault(
         "status-deleted-while-training", "status.json is deleted while it trains",
@@ -148,18 +152,19 @@ FAULTS = (
         "all of it: run.json has the end too", told_by="status", takes=("status.json",), exit_code=None,
     ),
     _fault(
-        "record-deleted", "run.json is deleted", after_its_end(removed, "run.json"), "run.json",
+        "record-deleted", "run.json is deleted", after_its_end(removed, "run.json"), LOST,
         "traces, metrics and logs; report answers from them", told_by="status", takes=("run.json",), where=BOTH,
-        quick=LOCAL,
+        quick=LOCAL, state="unknown", exit_code=1, slurm="COMPLETED",
     ),
     _fault(
-        "record-cut", "run.json is cut short", after_its_end(cut, "run.json"), "run.json cannot be read",
+        "record-cut", "run.json is cut short", after_its_end(cut, "run.json"), LOST,
         "traces, metrics and logs; report answers from them", told_by="status", takes=("run.json",), where=BOTH,
+        state="unknown", exit_code=1, slurm="COMPLETED",
     ),
     _fault(
         "record-deleted-while-training", "run.json is deleted while it trains", while_it_runs(removed, "run.json"),
-        "run.json", "traces, metrics and logs; report answers from them", told_by="status", takes=("run.json",),
-        steps=30, where=BOTH,
+        LOST, "traces, metrics and logs; report answers from them", told_by="status", takes=("run.json",),
+        steps=30, where=BOTH, state="unknown", exit_code=1, slurm="FAILED",
     ),
     _fault(
         "logs-deleted-while-training", "the log folder is deleted while it trains", logs_removed,
@@ -176,7 +181,7 @@ FAULTS = (
         "all of it", told_by="status",
     ),
     _fault(
-        "future", "the clock was a year ahead", after_its_end(from_the_future, "."), "A step takes", "all of it",
+        "future", "the clock was a year ahead", after_its_end(from_the_future, "."), STEP, "all of it",
         exit_code=None,
     ),
     _fault(

@@ -59,7 +59,7 @@ def judged(scene: Scene) -> Outcome:
     listed = ask(scene.environment, "ls", "--json")
     for word, each in {**said, "ls": listed}.items():
         assert "Traceback (most recent call last)" not in _own(word, each.text), f"{word}: {each.text}"
-        unknown = "run.json" in scene.fault.takes and word in ("status", "logs")
+        unknown = scene.fault.state == "unknown" and word in ("status", "logs")
         assert each.code == (1 if unknown else 0), f"{word} exited {each.code}: {each.text}"
     state, exit_code = _true_state(scene, said["status"], listed)
     _nothing_lost(scene)
@@ -88,14 +88,15 @@ def _refusal(scene: Scene) -> Outcome:
 def _true_state(scene: Scene, said: Said, listed: Said) -> tuple[str, int | None]:
     fault = scene.fault
     answer = ask(scene.environment, "status", str(scene.path), "--json")
-    if "run.json" in fault.takes:
-        return fault.state, None
-    assert (said.code, answer.code) == (0, 0), said
-    found: dict[str, Any] = json.loads(answer.out)
-    rows = json.loads(listed.out)
     if scene.slurm is not None:
         job = scene.job()
         assert job.get("JobState") == fault.slurms_word, (job, said.text)
+    if fault.state == "unknown":
+        assert (answer.code, answer.out) == (1, "")
+        return fault.state, answer.code
+    assert (said.code, answer.code) == (0, 0), said
+    found: dict[str, Any] = json.loads(answer.out)
+    rows = json.loads(listed.out)
     assert found["state"] == fault.state, said.text
     assert [row["state"] for row in rows if row["path"] == str(scene.path)] == [fault.state], "ls differs"
     if fault.exit_code is not None:

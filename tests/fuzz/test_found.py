@@ -90,6 +90,12 @@ def test_a_site_file_that_is_no_yaml_is_one_sentence(box: Box, name: str) -> Non
     assert len(ended.err) < 400
 
 
+def test_a_path_that_begins_with_a_line_break_is_one_sentence(box: Box) -> None:
+    ended = _only(box, Case([["status", "\x01\n5/traces"]]))
+    assert (ended.outcome, ended.fault) == ("refused", "")
+    assert ended.err == "slurm.sh:  5/traces: there is no such file or folder\n"
+
+
 def test_a_report_by_slurm_where_there_is_no_slurm_is_one_sentence(box: Box) -> None:
     ended = _only(box, Case([["report", "last", "--executor", "slurm"]]))
     assert (ended.outcome, ended.fault) == ("failed", "")
@@ -104,6 +110,7 @@ def test_a_report_by_slurm_where_there_is_no_slurm_is_one_sentence(box: Box) -> 
         (["--executor", "slurm", "--slurm", "partition=a b"], "the value of partition is one word of "),
         (["--executor", "slurm", "--slurm", "partition"], "give KEY=VALUE, as in --slurm partition=debug"),
         (["--slurm", "partition=debug"], "add --executor slurm, or leave it out"),
+        (["--resume", "traces"], "--resume traces is for a job array: add --executor slurm"),
     ],
 )
 def test_what_sbatch_cannot_be_told_of_an_array_is_one_sentence(

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from tests.analysis.test_silent_errors import kernel, timed, write_decimals
-from tests.slurm.slurm_cluster import Slurm
+from tests.slurm.slurm_cluster import Slurm, wait_until
 
 pytestmark = pytest.mark.slurm
 ROOT = Path(__file__).resolve().parents[2]
@@ -46,6 +49,47 @@ def test_an_array_gives_the_report_of_one_process(
     assert there.returncode == 0, there.stderr
     assert json.loads(there.stdout) == json.loads(here.stdout)
     assert list(tmp_path.glob("report-*")) == [], "an array that went well leaves nothing behind"
+
+
+def task_of(folder: Path, number: int) -> int | None:
+    """The process that measures, of the array's task with this number."""
+    mark = f"SLURM_ARRAY_TASK_ID={number}".encode()
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (process / "cmdline").read_bytes().split(b"\0")
+            is_task = b"submitit.core._submit" in words and str(folder).encode() in b" ".join(words)
+            if is_task and mark in (process / "environ").read_bytes().split(b"\0"):
+                return int(process.name)
+        except OSError:  # it has ended
+            continue
+    return None
+
+
+def test_an_array_of_which_a_task_is_killed_says_what_it_lacks_and_is_completed_by_resume(
+    slurm_accounting: Slurm, ranks: Path, tmp_path: Path
+) -> None:
+    array = ("--executor", "slurm", "--workers", "4", "--json")
+    with ThreadPoolExecutor(1) as pool:
+        reported = pool.submit(report, slurm_accounting, tmp_path, ranks, *array)
+        wait_until(lambda: task_of(tmp_path, 2), "the task at work")
+        os.kill(task_of(tmp_path, 2) or 0, signal.SIGKILL)
+        lacking = reported.result()
+    assert lacking.returncode == 0, lacking.stderr
+    missing = {
+        finding["evidence"].partition(": ")[0]
+        for summary in json.loads(lacking.stdout)
+        for finding in summary["quality"]["findings"]
+        if finding["what"] == "a trace was not measured"
+    }
+    assert len(missing) == 1 and str(ranks) in missing.pop()
+    (folder,) = tmp_path.glob("report-*")
+    assert f"the same command with --resume {folder}" in lacking.stderr
+    completed = report(slurm_accounting, tmp_path, ranks, *array, "--resume", folder)
+    assert completed.returncode == 0, completed.stderr
+    assert json.loads(completed.stdout) == json.loads(
+        report(slurm_accounting, tmp_path, ranks, "--json").stdout
+    )
+    assert not folder.exists()
 
 
 def test_a_partition_that_is_not_there_is_one_sentence(slurm: Slurm, ranks: Path, tmp_path: Path) -> None:
