@@ -19,9 +19,9 @@ def efficiency(training: Sequence[RankTraining], recomputes: bool = False) -> Ef
     does not. The peak is the one measured on the device where the training says it, else the device table's.
     Source: Chowdhery et al., PaLM, 2022, appendix B.
     """
-    if not any(t.step_durations_ns for t in training):
+    seconds = max((sum(t.step_durations_ns) for t in training), default=0) / 1e9
+    if not seconds:
         return None
-    seconds = max(sum(t.step_durations_ns) for t in training) / 1e9
     tokens, samples = (sum(getattr(t, f) or 0 for t in training) for f in ("tokens", "samples"))
     per_token = training[0].flops_per_token
     flops = tokens / seconds * per_token / len(training) if tokens and per_token else None
@@ -40,7 +40,7 @@ def efficiency(training: Sequence[RankTraining], recomputes: bool = False) -> Ef
 
 
 def _peak(training: RankTraining) -> tuple[float, str] | None:
-    if training.peak_flops_per_s is not None:
+    if training.peak_flops_per_s:  # a file that was changed may say 0
         return training.peak_flops_per_s, "measured on the device"
     precision = _PRECISION.get((training.dtype or "").removeprefix("torch."))
     if training.device_name is None or precision is None:

@@ -154,7 +154,8 @@ def _remarks(summary: Summary) -> list[Finding]:
 
 def _run_facts(record: dict[str, Any]) -> dict[str, Any]:
     """The parts of the record that the report shows, and needs to name the next command: site, resolved experiment."""
-    site, job = record.get("site") or {}, record.get("job") or {}
+    site, job = _part(record, "site"), _part(record, "job")
+    site["defaults"] = _part(site, "defaults")
     shown = ("name", "defaults", *(option.field for option in options_of(Site)))
     facts = {key: record.get(key) for key in _SHOWN_OF_RECORD} | {
         "site": {key: site.get(key) for key in shown},
@@ -162,6 +163,12 @@ def _run_facts(record: dict[str, Any]) -> dict[str, Any]:
         "image": job.get("image"),
     }
     return {**printable_value(facts)}
+
+
+def _part(record: dict[str, Any], name: str) -> dict[str, Any]:
+    """A copy of an object in the record; empty where there is none, or something else in its place."""
+    value = record.get(name)
+    return {**value} if isinstance(value, dict) else {}
 
 
 def training_world_size(training: Sequence[RankTraining]) -> int | None:

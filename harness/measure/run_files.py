@@ -29,6 +29,7 @@ def read_training(files: Iterable[Path]) -> tuple[list[RankTraining], list[Findi
     """One entry per metrics/rank<R>.jsonl, by rank. Lines that are cut off or damaged are skipped and reported."""
     ranks: list[RankTraining] = []
     findings: list[Finding] = []
+    endless: list[str] = []
     for path in files:
         try:
             events, broken = read_events(path)
@@ -38,6 +39,8 @@ def read_training(files: Iterable[Path]) -> tuple[list[RankTraining], list[Findi
             continue
         if broken:
             findings.append(Finding.doubt("training metrics have unreadable lines", f"{path.name}: {broken}"))
+        if not any(event.get("event") == "end" for event in events):
+            endless.append(path.name)
         start = next((e for e in events if e.get("event") == "start"), None)
         if start is None:
             continue
@@ -46,6 +49,10 @@ def read_training(files: Iterable[Path]) -> tuple[list[RankTraining], list[Findi
         except (ValueError, TypeError, OverflowError) as error:
             why = f"{path.name}: {_sentence(error)}"
             findings.append(Finding.doubt("training metrics cannot be read", why))
+    if endless:
+        more = f" and {len(endless) - 1} more" if len(endless) > 1 else ""
+        why = f"{endless[0]}{more}: the training was killed, still goes on, or the file is cut"
+        findings.append(Finding.doubt("training metrics lack their last line", why))
     return sorted(ranks, key=lambda t: t.rank), findings
 
 
@@ -84,8 +91,8 @@ def _event(line: str) -> dict[str, Any] | None:
 
 
 def _is_number(value: object) -> bool:
-    """True also for a value that was not recorded."""
-    return value is None or (isinstance(value, (int, float)) and abs(value) < _MOST)
+    """True also for a value that was not recorded. Nothing that is counted is less than nothing."""
+    return value is None or (isinstance(value, (int, float)) and 0 <= value < _MOST)
 
 
 def _refuse_odd(start: dict[str, Any]) -> None:

@@ -11,7 +11,7 @@ from datetime import date
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from harness.common.errors import RequestError, nearest
 from harness.common.paths import CONFIGS, expanded
@@ -48,6 +48,20 @@ class SitePart(BaseModel):
     """A piece of a site file: unknown fields are errors."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
+
+    @field_validator("*")
+    @classmethod
+    def _no_nul(cls, value: Any) -> Any:
+        texts = (
+            value
+            if isinstance(value, list)
+            else (*value, *value.values())
+            if isinstance(value, dict)
+            else [value]
+        )
+        if any(isinstance(text, str) and "\0" in text for text in texts):
+            raise ValueError("no command line can carry a NUL byte")
+        return value
 
 
 class Detect(SitePart):

@@ -59,6 +59,7 @@ class _LeftOut:
     devices: int = 0
     sizes: int = 0
     samples: int = 0
+    values: int = 0
     depth: int = 0
     notes: list[str] = field(default_factory=list)
 
@@ -69,6 +70,7 @@ class _LeftOut:
             (self.sizes, "copies are larger than any memory"),
             (self.depth, f"ranges lie within {_MOST_OPEN} others"),
             (self.samples, f"samples of counters lie over {_DAYS:.0f} days from the events"),
+            (self.values, "samples of counters have a value that no counter reaches"),
         )  # fmt: skip
         return [*(f"{count} {what}: left out" for count, what in found if count), *self.notes]
 
@@ -191,8 +193,10 @@ def _collectives(rows: Collectives, good_events: Good, stretch: _Stretch) -> Col
 
 
 def _sampled(series: MetricSeries, stretch: _Stretch, out: _LeftOut) -> MetricSeries:
-    good = stretch.holds(series.time_ns)
-    out.samples += int((~good).sum())
+    timely, countable = stretch.holds(series.time_ns), np.abs(series.value) <= _MOST_SUM  # NaN is not
+    good = timely & countable
+    out.samples += int((~timely).sum())
+    out.values += int((timely & ~countable).sum())
     return (
         replace(series, time_ns=series.time_ns[good], value=series.value[good]) if not good.all() else series
     )

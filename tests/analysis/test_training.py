@@ -79,6 +79,9 @@ def test_a_training_that_wrote_no_step_has_no_throughput() -> None:
     assert efficiency([training(step_durations_ns=[], tokens=None, median_step_ns=None)]) is None
 
 
+END = {"event": "end", "status": "completed"}
+
+
 def write(path: Path, lines: list[dict[str, Any]]) -> Path:
     path.write_text("\n".join(map(json.dumps, lines)) + "\n")
     return path
@@ -103,7 +106,15 @@ def test_a_training_that_was_killed_has_its_steps_and_no_status(tmp_path: Path) 
     )
     ((found,), findings) = read_training([path])
     assert (found.rank, found.status, found.steps_total, found.last_loss) == (3, None, 1, 2.5)
-    assert findings == []
+    assert [(f.what, f.severity) for f in findings] == [
+        ("training metrics lack their last line", Verdict.DOUBTFUL)
+    ]
+
+
+def test_ranks_that_were_killed_are_one_finding(tmp_path: Path) -> None:
+    paths = [write(tmp_path / f"rank{r}.jsonl", [{"event": "start", "rank": r}]) for r in range(1000)]
+    (finding,) = read_training(paths)[1]
+    assert finding.evidence.startswith("rank0.jsonl and 999 more: the training was killed, ")
 
 
 @pytest.mark.parametrize("tokens", ["x", [], float("nan"), 10**400])
@@ -111,7 +122,8 @@ def test_a_line_with_a_value_that_is_no_number_is_left_out_and_reported(
     tmp_path: Path, tokens: object
 ) -> None:
     step = {"event": "step", "step": 0, "unix_ns": 1, "step_ns": 5, "tokens": 7}
-    path = write(tmp_path / "rank0.jsonl", [{"event": "start", "rank": 0}, step, step | {"tokens": tokens}])
+    lines: list[dict[str, Any]] = [{"event": "start", "rank": 0}, step, step | {"tokens": tokens}, END]
+    path = write(tmp_path / "rank0.jsonl", lines)
     ((found,), (finding,)) = read_training([path])
     assert (found.steps_total, found.tokens) == (1, 7)
     assert (finding.what, finding.evidence) == ("training metrics have unreadable lines", "rank0.jsonl: 1")
@@ -121,8 +133,8 @@ def test_a_line_with_a_value_that_is_no_number_is_left_out_and_reported(
 def test_a_rank_whose_first_line_is_damaged_is_a_finding_and_the_others_stay(
     tmp_path: Path, damaged: dict[str, object]
 ) -> None:
-    bad = write(tmp_path / "rank0.jsonl", [{"event": "start"} | damaged])
-    good = write(tmp_path / "rank1.jsonl", [{"event": "start", "rank": 1}])
+    bad = write(tmp_path / "rank0.jsonl", [{"event": "start"} | damaged, END])
+    good = write(tmp_path / "rank1.jsonl", [{"event": "start", "rank": 1}, END])
     ((found,), (finding,)) = read_training([bad, good])
     assert found.rank == 1
     assert finding.evidence.startswith("rank0.jsonl: ")
@@ -218,7 +230,7 @@ def test_a_lost_report_of_one_node_is_noticed_by_what_the_training_says(tmp_path
 
 def test_a_cpu_run_of_zero_says_that_overlap_needs_a_gpu(tmp_path: Path) -> None:
     (tmp_path / "metrics").mkdir()
-    write(tmp_path / "metrics" / "rank0.jsonl", [{"event": "start", "rank": 0, "backend": "gloo"}])
+    write(tmp_path / "metrics" / "rank0.jsonl", [{"event": "start", "rank": 0, "backend": "gloo"}, END])
     for exercise, findings in ((1, 0), (2, 1)):
         (tmp_path / "run.json").write_text(json.dumps({"job_id": "1", "experiment": {"exercise": exercise}}))
         (found,) = summarise([], runs=[tmp_path])

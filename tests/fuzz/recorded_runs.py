@@ -34,8 +34,10 @@ def recorded_run(box_files: Mapping[str, bytes], head: int, parts: Sequence[int]
     if how < 0.65 and name.endswith(".json"):
         content = as_json(changed(json.loads(content), parts)).encode()
     elif how < 0.65 and name.endswith(".jsonl"):
-        lines = [json.loads(line) for line in content.splitlines()]
-        content = "".join(as_json(line) + "\n" for line in changed(lines, parts)).encode()
+        lines = changed([json.loads(line) for line in content.splitlines()], parts)
+        content = "".join(
+            as_json(line) + "\n" for line in (lines if isinstance(lines, list) else [lines])
+        ).encode()
     elif not lacks:
         content = bytes_changed(content, parts)
     if lacks:

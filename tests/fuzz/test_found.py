@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
+from typing import Any
+
 import pytest
 
 from tests.fuzz.box import Box
 from tests.fuzz.fence import Case, Ended, run_case
+from tests.fuzz.sandbox import RECORDED
 
 LONG = "1" * 5000  # Python reads no number of so many digits
 HUGE = "9" * 400  # a whole number that is larger than any float
@@ -94,6 +98,56 @@ def test_a_path_that_begins_with_a_line_break_is_one_sentence(box: Box) -> None:
     ended = _only(box, Case([["status", "\x01\n5/traces"]]))
     assert (ended.outcome, ended.fault) == ("refused", "")
     assert ended.err == "slurm.sh:  5/traces: there is no such file or folder\n"
+
+
+def test_a_nul_byte_in_a_site_file_is_named(box: Box) -> None:
+    files = {"new.yaml": f'{SMALL}container: {{image: "\\0"}}\n'.encode()}
+    ended = _only(box, Case([["sites", "./new.yaml"]], files))
+    assert (ended.outcome, ended.fault) == ("refused", "")
+    assert ended.err.endswith("field container.image is '\\x00': no command line can carry a NUL byte\n")
+
+
+def test_a_record_with_a_text_in_a_parts_place_is_reported(box: Box) -> None:
+    name = f"{RECORDED}/run.json"
+    record = json.loads((box.work / name).read_text())
+    record["site"]["defaults"] = "x"
+    ended = _only(box, Case([["report", str(RECORDED), "--no-html"]], {name: json.dumps(record).encode()}))
+    assert ended.fault == ""
+
+
+METRICS = f"{RECORDED}/metrics/rank0.jsonl"
+
+
+def _metrics(box: Box, event: str, **fields: Any) -> dict[str, bytes]:
+    """All ranks' metrics, in which the lines of this event have other fields."""
+    files = {}
+    for path in (box.work / METRICS).parent.glob("rank*.jsonl"):
+        lines = [json.loads(line) for line in path.read_text().splitlines()]
+        changed = [line | fields if line["event"] == event else line for line in lines]
+        files[str(path.relative_to(box.work))] = "".join(json.dumps(line) + "\n" for line in changed).encode()
+    return files
+
+
+def test_counts_below_nothing_are_no_counts(box: Box) -> None:
+    ended = _only(box, Case([["report", str(RECORDED), "--no-html"]], _metrics(box, "step", continued=-3)))
+    assert (ended.outcome, ended.fault) == ("done", "")
+    assert "training metrics have unreadable lines" in ended.out
+
+
+@pytest.mark.parametrize(("event", "fields"), [
+    ("start", {"peak_flops_per_s": 0.0}), ("step", {"step_ns": 0, "tokens": 1}),
+])  # fmt: skip
+def test_nothing_is_divided_by_what_a_changed_file_says(box: Box, event: str, fields: dict[str, Any]) -> None:
+    ended = _only(box, Case([["report", str(RECORDED), "--no-html"]], _metrics(box, event, **fields)))
+    assert (ended.outcome, ended.fault) == ("done", "")
+
+
+def test_metrics_that_end_with_a_whole_line_lack_their_last(box: Box) -> None:
+    text = (box.work / METRICS).read_bytes()
+    files = {METRICS: text[: text.index(b"\n")]}
+    ended = _only(box, Case([["report", str(RECORDED), "--no-html", "--json"]], files, cut=True))
+    assert (ended.outcome, ended.fault) == ("done", "")
+    assert "training metrics lack their last line" in ended.out
 
 
 def test_a_report_by_slurm_where_there_is_no_slurm_is_one_sentence(box: Box) -> None:

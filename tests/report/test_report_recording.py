@@ -21,7 +21,9 @@ from tests.synthetic.job import write_traces
 def a_run(folder: Path, expects: list[str], state: str = "completed") -> Path:
     """A run that trained and should leave these reports."""
     (folder / "metrics").mkdir(parents=True)
-    (folder / "metrics/rank0.jsonl").write_text('{"event": "start", "rank": 0, "world_size": 1}\n')
+    (folder / "metrics/rank0.jsonl").write_text(
+        '{"event": "start", "rank": 0, "world_size": 1}\n{"event": "end", "status": "completed"}\n'
+    )
     record: dict[str, Any] = {"job_id": "local-1", "experiment": {"exercise": 1}, "job": {"expects": expects}}
     (folder / "run.json").write_text(json.dumps(record))
     (folder / "status.json").write_text(json.dumps({"state": state}))

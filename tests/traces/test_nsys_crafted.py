@@ -84,6 +84,16 @@ def test_a_row_that_cannot_be_true_is_left_out_and_said(
     assert set(open_trace(path).events.start_ns.tolist()) <= set(whole.start_ns.tolist())
 
 
+@pytest.mark.parametrize("value", ["9e18", "-9e18"])
+def test_a_counter_that_shows_what_none_reaches_is_left_out_and_said(tmp_path: Path, value: str) -> None:
+    made = nsys.nsys_step()
+    made.sampled(0, 5, time=20)
+    made.sampled(0, 6, time=30)
+    path = changed(tmp_path / "t.sqlite", f"UPDATE GPU_METRICS SET value={value} WHERE rowid=2", made=made)
+    assert "1 samples of counters have a value that no counter reaches: left out" in outcome(path)
+    assert [series.value.tolist() for series in open_trace(path).metrics] == [[5]]
+
+
 @pytest.mark.parametrize("value", ["'text'", "9e999"])
 @pytest.mark.parametrize(("table", "column"), [(KERNELS, "start"), (RANGES, "textId")])
 def test_what_is_no_number_in_a_column_of_numbers_is_one_sentence(
