@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from harness.experiment.exercises import AnyExperiment
 from harness.site.site import Site
@@ -17,17 +17,21 @@ ITSELF = (
     "the job itself"  # in `Status.told_by`: Slurm has forgotten the job, so nobody will know its end better
 )
 
+# What files say is computed with: numbers that no clock and no system gives are refused with the file.
+UnixNs = Annotated[int, Field(ge=0, lt=1 << 63)]
+Number = Annotated[int, Field(gt=-(1 << 31), lt=1 << 32)]  # of a node, a process, an exit
+
 
 class NodeStatus(BaseModel):
     """How a node's commands ended, as the node wrote it."""
 
     model_config = ConfigDict(extra="ignore", defer_build=True)
 
-    node: int
+    node: Number
     host: str
-    exit: int
-    started_ns: int
-    ended_ns: int
+    exit: Number
+    started_ns: UnixNs
+    ended_ns: UnixNs
 
 
 class Status(BaseModel):
@@ -39,12 +43,12 @@ class Status(BaseModel):
     model_config = ConfigDict(extra="ignore", defer_build=True)
 
     state: State
-    exit_code: int | None = None
-    pid: int | None = None  # of the script, where the job runs on this machine
+    exit_code: Number | None = None
+    pid: Number | None = None  # of the script, where the job runs on this machine
     host: str | None = None
     missing: list[str] = []  # reports that should be there and are not
-    started_ns: int | None = None
-    ended_ns: int | None = None
+    started_ns: UnixNs | None = None
+    ended_ns: UnixNs | None = None
     told_by: str | None = None
     why: str = ""
 
@@ -71,7 +75,7 @@ class Part(BaseModel):
 
     series: str
     point: str
-    repeat: int = 0
+    repeat: Number = 0
 
 
 class Record(BaseModel):
@@ -91,7 +95,7 @@ class Record(BaseModel):
     versions: dict[str, str]
     user: str
     submit_host: str
-    created_ns: int
+    created_ns: UnixNs
     part: Part | None = None
     status: Status | None = None
     nodes: list[NodeStatus] = []

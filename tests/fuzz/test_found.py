@@ -115,6 +115,15 @@ def test_a_record_with_a_text_in_a_parts_place_is_reported(box: Box) -> None:
     assert ended.fault == ""
 
 
+def test_a_time_that_no_clock_gives_is_named(box: Box) -> None:
+    name = f"{RECORDED}/run.json"
+    record = json.loads((box.work / name).read_text())
+    record["nodes"] = [{"node": 0, "host": "n0", "exit": 0, "started_ns": 0, "ended_ns": 10**400}]
+    ended = _only(box, Case([["status", str(RECORDED)]], {name: json.dumps(record).encode()}))
+    assert (ended.outcome, ended.fault) == ("failed", "")
+    assert "run.json cannot be read: nodes.0.ended_ns" in ended.err
+
+
 METRICS = f"{RECORDED}/metrics/rank0.jsonl"
 
 
