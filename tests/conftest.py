@@ -1,4 +1,7 @@
-"""What every folder's tests may ask for: the real nsys, which `scripts/test` fetches."""
+"""What every folder's tests may ask for: the real nsys, which `scripts/test` fetches; and which tests are left out.
+
+What is marked `long` runs with `--all`: what repeats, at length or in another variant, what a shorter test shows.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,23 @@ settings.load_profile("unhurried")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--all", action="store_true", help="also what is marked long")
+
+
+_left_out = pytest.StashKey[int]()
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("--all"):
+        return
+    long = [item for item in items if item.get_closest_marker("long")]
+    items[:] = [item for item in items if not item.get_closest_marker("long")]
+    config.hook.pytest_deselected(items=long)
+    config.stash[_left_out] = len(long)
+
+
+def pytest_report_collectionfinish(config: pytest.Config) -> str:
+    count = config.stash.get(_left_out, 0)
+    return f"{count} long tests are left out: bash scripts/test --all runs them too" if count else ""
 
 
 @pytest.fixture(scope="session")

@@ -180,7 +180,7 @@ def broken_index() -> Iterator[str]:
         server.shutdown()
 
 
-@pytest.mark.parametrize("place", ["stalled", "reset"])
+@pytest.mark.parametrize("place", ["stalled", pytest.param("reset", marks=pytest.mark.long)])
 def test_an_index_that_breaks_off_is_one_that_cannot_be_reached(
     with_pip: Checkout, broken_index: str, place: str
 ) -> None:
@@ -201,6 +201,7 @@ def test_a_refresh_without_network_keeps_what_worked(checkout: Checkout) -> None
     assert not checkout.run("status", **NO_NETWORK).installed_something
 
 
+@pytest.mark.long
 def test_a_package_that_does_not_exist_is_named(with_pip: Checkout) -> None:
     with_pip.depend_on("door-gamma")
     answer = with_pip.run("status")
@@ -232,12 +233,12 @@ def test_a_link_to_another_checkouts_environment_is_named(
     assert warm.run("status", **NO_NETWORK).code == 0
 
 
-def test_an_environment_made_by_hand_is_kept(with_pip: Checkout) -> None:
-    python = with_pip.environment["HARNESS_PYTHON"]
-    subprocess.run([python, "-m", "venv", with_pip.venv], check=True)
-    mark = with_pip.venv / "mine"
+def test_an_environment_made_by_hand_is_kept(checkout: Checkout) -> None:
+    python = checkout.environment["HARNESS_PYTHON"]
+    subprocess.run([python, "-m", "venv", "--without-pip", checkout.venv], check=True)
+    mark = checkout.venv / "mine"
     mark.touch()
-    answer = with_pip.run("status")
+    answer = checkout.run("status")
     assert answer.code == 0, answer.stderr
     assert answer.said["alpha"]
     assert mark.exists()
@@ -278,6 +279,7 @@ def test_the_checkout_itself_may_live_there(tmp_path: Path, wheels: Path, uv_fol
     assert str(odd.root) in answer.said["path"]
 
 
+@pytest.mark.long  # CI begins with it
 def test_the_real_launcher_installs_in_a_fresh_checkout(checkout: Checkout, tmp_path: Path) -> None:
     """The only test here that uses a package index, for the real dependencies of the launcher."""
     root = tmp_path / "fresh" / checkout.root.name

@@ -88,7 +88,13 @@ def test_losses_of_four_processes_are_those_of_one(
     assert run.losses() == pytest.approx(alone.losses(), abs=TOLERANCE)
 
 
-@pytest.mark.parametrize("layout", [("--ep", 2), ("--tp", 2)], ids=["expert parallel", "tensor parallel"])
+@pytest.mark.parametrize(
+    "layout",
+    [
+        pytest.param(("--ep", 2), id="expert parallel"),
+        pytest.param(("--tp", 2), id="tensor parallel", marks=pytest.mark.long),
+    ],
+)
 def test_losses_of_a_mixture_do_not_depend_on_the_layout(
     mixture_alone: Run, tmp_path: Path, layout: tuple[object, ...]
 ) -> None:

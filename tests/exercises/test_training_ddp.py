@@ -126,6 +126,7 @@ def test_the_students_version_trains_as_it_is_and_leaves_no_trace(tmp_path: Path
     assert "has no trace: was the profiler started (GAP 2) and moved on (GAP 3)?" in checked.stdout
 
 
+@pytest.mark.long
 def test_a_copy_of_the_students_version_runs_from_anywhere(tmp_path: Path) -> None:
     """As `--script ~/my_train.py` starts it: in the checkout, which is on PYTHONPATH."""
     mine = tmp_path / "my_train.py"

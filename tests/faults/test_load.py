@@ -158,7 +158,6 @@ def test_a_cancelled_task_of_an_array_ends_alone(stage: Stage) -> None:
     assert "cancelled" in driver.ask("status", job).out
 
 
-@pytest.mark.long
 def test_a_cancelled_run_of_an_allocation_names_the_others_that_end_with_it(stage: Stage) -> None:
     driver = Driver(stage, "allocation-cancelled")
     own = f"-e 1 --script {driver.scene.script()}"

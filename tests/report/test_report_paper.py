@@ -77,7 +77,9 @@ def pixels_of(sheets: list[Picture], color: str) -> int:
     return sum(int((np.abs(sheet - wanted).max(axis=-1) <= 6).sum()) for sheet in sheets)
 
 
-@pytest.mark.parametrize("sort", COLOURS)
+@pytest.mark.parametrize(
+    "sort", [pytest.param(each, marks=() if each == "report" else pytest.mark.long) for each in COLOURS]
+)
 def test_a_dark_page_is_printed_light_with_every_plot_and_every_column(
     pages: dict[str, Path], sort: str, tmp_path: Path
 ) -> None:

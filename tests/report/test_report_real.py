@@ -23,6 +23,7 @@ TRACES = (
     "nsys_a100_ddp_4gpu/rank0.sqlite.gz",
     "nsys_h100_2gpu_ab/before.sqlite",
 )
+ALIKE = ("kineto_a100_collective_args", "nsys_a100_ddp_4gpu/rank0.sqlite.gz")  # to others, for a browser
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +49,9 @@ def test_the_page_of_a_real_trace_is_valid_and_small(name: str, tmp_path: Path) 
     assert len(all_of(parse(page.read_text()), "figure")) >= 4
 
 
-@pytest.mark.parametrize("name", TRACES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(each, marks=pytest.mark.long if each in ALIKE else ()) for each in TRACES]
+)
 def test_the_page_of_a_real_trace_works(name: str, tmp_path: Path, browser: Browser) -> None:
     browser.problems.clear()
     browser.open(written(name, tmp_path / "report.html"))

@@ -224,6 +224,7 @@ def test_warned_of_its_time_limit_it_closes_its_traces_and_ends_by_itself(door: 
         assert (run.path / "gpus-monitor" / node / "summary.json").is_file()
 
 
+@pytest.mark.long
 def test_at_its_time_limit_it_is_a_timeout(door: Door) -> None:
     run = door.submit(door.site("plain"), *ENDLESS)
     wait_for_active_steps(run)
@@ -274,6 +275,7 @@ def test_a_training_that_exits_7_is_a_failed_run_with_7_on_each_node(
     assert door.slurm.job(failed_inside.job_id)["ExitCode"] == "7:0"
 
 
+@pytest.mark.long
 def test_the_exit_status_is_that_of_the_node_that_failed_first(door: Door) -> None:
     site = sabotaged(door, "exit-7-on-rank-1", EXIT_7_ON_RANK_1)
     waited = door(*TWO_NODES, "--site", site, "--wait", "--json", *ENDLESS)

@@ -51,6 +51,7 @@ def test_a_sweep_is_one_array_and_a_killed_driver_loses_and_repeats_nothing(door
     assert [run["status"]["state"] for run in runs] == ["completed", "completed"]
 
 
+@pytest.mark.long
 def test_the_runs_of_a_check_share_an_allocation(door: Door, site: Path) -> None:
     words = ("check", "-e 1", "-e 1 --seed 7", "--runs", "2", "--json")
     checked = door(*words, env={"HARNESS_SITE": str(site)})

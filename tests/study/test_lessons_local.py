@@ -65,11 +65,11 @@ def lesson(runs: Path, *words: str, site: str = "local") -> subprocess.Completed
         ("1b", [YES, CANNOT]),
         ("1c", [YES, YES]),
         ("2a", [YES, YES, YES]),
-        ("2b", [YES, CANNOT]),
+        pytest.param("2b", [YES, CANNOT], marks=pytest.mark.long),
         ("3a", [YES, YES]),
         ("3b", [YES, YES]),
-        ("3c", [YES, YES]),
-        ("3d", [YES, YES]),
+        pytest.param("3c", [YES, YES], marks=pytest.mark.long),
+        pytest.param("3d", [YES, YES], marks=pytest.mark.long),
     ],
 )
 def test_the_answer_comes_from_the_students_own_runs(
@@ -91,7 +91,7 @@ def test_the_list_shows_what_is_done(runs: Path) -> None:
     rows = json.loads(lesson(runs, "--json").stdout)
     assert [r["name"] for r in rows] == ["1a", "1b", "1c", "2a", "2b", "2c", "3a", "3b", "3c", "3d"]
     done = {r["name"] for r in rows if r["a"] and r["b"]}
-    assert done >= {"1a", "1b", "1c", "2a", "2b", "3a", "3b", "3c", "3d"}
+    assert done >= {"1a", "1b", "1c", "2a", "3a", "3b"}
 
 
 def test_on_a_cluster_nothing_is_submitted_unasked(tmp_path: Path) -> None:
