@@ -48,7 +48,9 @@ def measured_bubbles(run: Run, stages: int = 2) -> list[float]:
 @pytest.mark.train
 @pytest.mark.timed
 @pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="two stages at the same time need two cores")
-@pytest.mark.parametrize("microbatches", [2, pytest.param(4, marks=pytest.mark.long), 8])
+@pytest.mark.parametrize(
+    "microbatches", [2, *(pytest.param(each, marks=pytest.mark.long) for each in (4, 8))]
+)
 def test_measured_bubble_is_the_predicted_one(tmp_path: Path, microbatches: int) -> None:
     expected = 1 / (microbatches + 1)
     seen: list[float] = []

@@ -6,7 +6,7 @@ import os
 import subprocess
 from collections.abc import Callable
 
-from tests.faults.fault import BOTH, LOCAL, Fault, Place, Setting
+from tests.faults.fault import LOCAL, Fault, Place, Setting
 from tests.faults.in_ranks import METRICS, TRACES
 from tests.faults.scene import Scene
 
@@ -78,7 +78,7 @@ FAULTS = (
         kept="nothing was begun, and nothing is left",
         then=FREE,
         setting=Setting(disk_mib=MIB),
-        quick=BOTH,
+        quick=LOCAL,
     ),
     Fault(
         name="disk-read-only-at-start",

@@ -113,7 +113,6 @@ FAULTS = (
         kept="all but the monitor's samples from then on",
         keeps=(*WHOLE, "gpus-monitor/*/samples.csv"),
         then="slurm.sh report RUN",
-        quick=LOCAL,
         setting=Setting(steps=20),
     ),
     Fault(
