@@ -105,7 +105,8 @@ def run_command(name: str, function: Callable[..., object], argv: list[str]) -> 
     except Exception as error:
         if not hasattr(error, "format_message"):
             raise
-        print(f"{PROGRAM} {name}: {error.format_message()} (see {PROGRAM} {name} --help)", file=sys.stderr)
+        said = error.format_message().replace("Value error, ", "")  # pydantic's words inside Typer's
+        print(f"{PROGRAM} {name}: {said} (see {PROGRAM} {name} --help)", file=sys.stderr)
         return 2
     return result if isinstance(result, int) else 0
 

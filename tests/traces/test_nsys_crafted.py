@@ -10,25 +10,13 @@ from typing import NamedTuple
 
 import pytest
 
-from harness.common.errors import HarnessError
-from harness.measure.paths import measure_jobs
 from harness.traces import open_trace
 from tests.synthetic import nsys
+from tests.traces.crafted import outcome
 
 KERNELS, CALLS = "CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_RUNTIME"
 COPIES, RANGES = "CUPTI_ACTIVITY_KIND_MEMCPY", "NVTX_EVENTS"
 SMALLEST, LARGEST = -(1 << 63), (1 << 63) - 1
-
-
-def outcome(path: Path) -> str:
-    """What a whole report says of a file: its one sentence, or the evidence of all findings."""
-    try:
-        (summary,) = measure_jobs([path])
-    except HarnessError as error:
-        text = str(error)
-        assert text.startswith(str(path)) and "\n" not in text
-        return text.removeprefix(f"{path}: ")
-    return "; ".join(finding.evidence for finding in summary.quality.findings)
 
 
 def changed(path: Path, *statements: str, made: nsys.Nsys | None = None) -> Path:

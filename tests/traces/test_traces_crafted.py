@@ -13,14 +13,12 @@ import numpy as np
 import pytest
 from isal import isal_zlib
 
-from harness.common.errors import HarnessError
-from harness.measure.paths import measure_jobs
 from harness.replay.device import _reach
-from harness.report.tables.terminal import render
 from harness.traces import open_trace, packed
 from harness.traces.kineto import gather
 from tests.synthetic import kineto
 from tests.synthetic.kineto import Record
+from tests.traces.crafted import outcome
 
 T = 4_458_676_988_068_751  # as gpu_step begins
 DEEP = "[" * 100_000 + "]" * 100_000
@@ -28,18 +26,6 @@ BYTES_64 = 1 << 64
 NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL()"
 MESSAGE = {"Collective name": "allreduce", "In msg nelems": 4, "Out msg nelems": 4, "dtype": "Float",
            "Group size": 8, "Process Group Name": "0"}  # fmt: skip
-
-
-def outcome(path: Path) -> str:
-    """What a whole report says of a file: its one sentence, or the evidence of all findings."""
-    try:
-        (summary,) = measure_jobs([path])
-    except HarnessError as error:
-        text = str(error)
-        assert text.startswith(str(path)) and "\n" not in text
-        return text.removeprefix(f"{path}: ")
-    assert render(summary)
-    return "; ".join(finding.evidence for finding in summary.quality.findings)
 
 
 def written(path: Path, records: list[Record], text: str = "", **how: Any) -> Path:
