@@ -20,7 +20,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))  # `exerc
 import torch
 from accelerate import Accelerator  # type: ignore[import-untyped]
 from accelerate.utils import (  # type: ignore[import-untyped]
-    DataLoaderConfiguration,
     DistributedDataParallelKwargs,
     GradientAccumulationPlugin,
     set_seed,
@@ -35,9 +34,15 @@ from exercises.utils.capture import Capture, open_capture
 from exercises.utils.data import TokenBatch, check_vocabulary, load_vocabulary
 from exercises.utils.describe import describe
 from exercises.utils.errors import run_script
-from exercises.utils.faults import pageable, small_buckets
+from exercises.utils.faults import small_buckets
 from exercises.utils.faults.inject import injected
-from exercises.utils.loaders import LoaderArguments, declare_workers, on_the_fly_loader, prepared_loader
+from exercises.utils.loaders import (
+    LoaderArguments,
+    declare_loading,
+    on_device,
+    on_the_fly_loader,
+    prepared_loader,
+)
 from exercises.utils.ranges import annotate
 from exercises.utils.stop import StopRequest
 from exercises.utils.synchronisation import SynchronisationCheck, require_every_process
@@ -50,6 +55,7 @@ class DDPArguments(LoaderArguments):
 
     exercise: ClassVar[int | None] = 1
     slow_dataloading: bool
+    bucket_cap_mb: float | None
 
 
 @dataclass(frozen=True)
@@ -103,12 +109,13 @@ def build(arguments: DDPArguments, stop: StopRequest) -> TrainingState:
     optimizer = torch.optim.AdamW(model.parameters(), lr=arguments.learning_rate, fused=device.type == "cuda")
     warmup = max(1, arguments.lr_warmup_steps)
     scheduler = LambdaLR(optimizer, lambda done: min(1.0, (done + 1) / warmup))
-    model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+    model, optimizer, prepared = accelerator.prepare(model, optimizer, loader)
+    batches = on_device(arguments, prepared, device, usual=not arguments.slow_dataloading)
 
     check = SynchronisationCheck(model.parameters())
     description = describe(arguments, config, seq_length, device)
     return TrainingState(
-        arguments, accelerator, model, optimizer, scheduler, loader, stop, check, description
+        arguments, accelerator, model, optimizer, scheduler, batches, stop, check, description
     )
 
 
@@ -123,21 +130,24 @@ def make_accelerator(arguments: DDPArguments) -> Accelerator:
             num_steps=arguments.gradient_accumulation_steps,
             sync_with_dataloader=False,  # no early optimizer step at the end of an epoch
         ),
-        dataloader_config=DataLoaderConfiguration(
-            non_blocking=pageable.setting(arguments.faults, not arguments.slow_dataloading)
-        ),
+        device_placement=False,  # the model is placed above, a batch where it is loaded
         # The only buffers are the rotary tables. They never change, so DDP need not send them before every forward.
-        kwargs_handlers=[
-            DistributedDataParallelKwargs(broadcast_buffers=False, **small_buckets.of_ddp(arguments.faults))
-        ],
+        kwargs_handlers=[DistributedDataParallelKwargs(broadcast_buffers=False, **bucket_size(arguments))],
     )
+
+
+def bucket_size(arguments: DDPArguments) -> dict[str, float]:
+    """DDP's setting for the size of its gradient buckets, in MiB; none: its own."""
+    asked = {} if arguments.bucket_cap_mb is None else {"bucket_cap_mb": arguments.bucket_cap_mb}
+    return asked | small_buckets.of_ddp(arguments.faults)
 
 
 def declare_options(parser: Any) -> None:
     """Exercise 1's own options."""
+    parser.add_argument("--bucket-cap-mb", type=float, help="size of DDP's gradient buckets in MiB")
     slow = "tokenise on the fly in the main process, without workers and pinned memory"
     parser.add_argument("--slow-dataloading", action="store_true", help=slow)
-    declare_workers(parser)
+    declare_loading(parser)
 
 
 def train(training: TrainingState, writer: metrics.MetricsWriter, capture: Capture) -> None:

@@ -33,7 +33,7 @@ from exercises.utils.data import TokenBatch, check_vocabulary, load_vocabulary
 from exercises.utils.describe import describe
 from exercises.utils.errors import run_script
 from exercises.utils.faults.inject import injected
-from exercises.utils.loaders import LoaderArguments, declare_workers, prepared_loader
+from exercises.utils.loaders import LoaderArguments, declare_loading, on_device, prepared_loader
 from exercises.utils.ranges import annotate
 from exercises.utils.stop import StopRequest
 from exercises.utils.synchronisation import SynchronisationCheck, require_every_process
@@ -84,7 +84,7 @@ def main() -> int:
 def declare_options(parser: Any) -> None:
     """Exercise 2's own options."""
     parser.add_argument("--deepspeed-config", type=Path, required=True, help="a file of configs/deepspeed")
-    declare_workers(parser)
+    declare_loading(parser)
 
 
 def build(arguments: DeepSpeedArguments, stop: StopRequest) -> TrainingState:
@@ -107,14 +107,15 @@ def build(arguments: DeepSpeedArguments, stop: StopRequest) -> TrainingState:
     )
     warmup = max(1, arguments.lr_warmup_steps)
     scheduler = LambdaLR(optimizer, lambda done: min(1.0, (done + 1) / warmup))
-    engine, _, loader = accelerator.prepare(model, optimizer, loader)
+    engine, _, prepared = accelerator.prepare(model, optimizer, loader)
+    batches = on_device(arguments, prepared, accelerator.device)
     require_every_process(engine.dp_world_size)
 
     # Under stage 3 no rank has whole parameters to compare.
     check = SynchronisationCheck([] if ds_config["zero_optimization"]["stage"] == 3 else engine.parameters())
     bf16 = zero.uses_bf16(ds_config)
     description = describe(arguments, config, seq_length, accelerator.device, bf16=bf16)
-    return TrainingState(arguments, accelerator, engine, scheduler, loader, stop, check, description)
+    return TrainingState(arguments, accelerator, engine, scheduler, batches, stop, check, description)
 
 
 def common_weights(config: ModelConfig, arguments: DeepSpeedArguments) -> Path | None:

@@ -96,6 +96,7 @@ def make_accelerator(config: dict[str, Any], arguments: TrainingArguments) -> Ac
         handlers.append(InitProcessGroupKwargs(backend="gloo"))
     plugin = DeepSpeedPlugin(hf_ds_config=config, zero3_init_flag=config["zero_optimization"]["stage"] == 3)
     return Accelerator(
+        device_placement=False,  # DeepSpeed places the model, and a batch is placed where it is loaded
         deepspeed_plugin=plugin,
         mixed_precision="bf16" if uses_bf16(config) else "no",
         gradient_accumulation_steps=config["gradient_accumulation_steps"],

@@ -8,7 +8,8 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Sequence
+from argparse import BooleanOptionalAction
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -27,20 +28,59 @@ from exercises.utils.data import (
 )
 from exercises.utils.faults import pageable
 from exercises.utils.python_tokenizer import PythonTokenizer, UnsupportedTokenizerError
+from exercises.utils.ranges import annotate
 from harness.common.errors import RequestError
 
 
 @dataclass(frozen=True)
 class LoaderArguments(TrainingArguments):
-    """The options of a training whose batches come from here. dataloader_workers: None: as many as suit the cores."""
+    """The options of a training whose batches come from here. None: `dataloader_workers` as many as suit the cores,
+    `pin_memory` on GPUs, `non_blocking` as fits the loader."""
 
     dataloader_workers: int | None
+    pin_memory: bool | None
+    non_blocking: bool | None
 
 
-def declare_workers(parser: Any) -> None:
-    """The loaders' option."""
+def declare_loading(parser: Any) -> None:
+    """The loaders' options."""
     workers = "processes per rank that prepare batches ahead of time; 0: the training does; default: 1 or 2"
     parser.add_argument("--dataloader-workers", type=natural, help=workers)
+    either = BooleanOptionalAction
+    parser.add_argument("--pin-memory", action=either, help="collate into pinned memory; default: on GPUs")
+    parser.add_argument("--non-blocking", action=either, help="do not wait for a batch's copy to the GPU")
+
+
+@dataclass(frozen=True)
+class OnDevice:
+    """A loader's batches, copied to the training's device: a range for each of the two parts.
+
+    With `non_blocking` and pinned memory the second range ends when the copy has started.
+    """
+
+    batches: Any
+    device: torch.device
+    non_blocking: bool
+
+    def __len__(self) -> int:
+        return len(self.batches)
+
+    def __iter__(self) -> Iterator[TokenBatch]:
+        batches = iter(self.batches)
+        while True:
+            with annotate("data_loading (host)"):
+                batch = next(batches, None)
+            if batch is None:
+                return
+            with annotate("data_movement (device)"):
+                moved = {k: v.to(self.device, non_blocking=self.non_blocking) for k, v in batch.items()}
+            yield moved
+
+
+def on_device(arguments: LoaderArguments, batches: Any, device: torch.device, usual: bool = True) -> OnDevice:
+    """`batches` on `device`. usual: whether their copies are not waited for, where nothing else was asked for."""
+    asked = usual if arguments.non_blocking is None else arguments.non_blocking
+    return OnDevice(batches, device, pageable.setting(arguments.faults, asked))
 
 
 def prepared_loader(
@@ -49,7 +89,8 @@ def prepared_loader(
     """Tokenised once before training; worker processes collate batches ahead of time into pinned memory."""
     encoded = [encode_example(each, vocabulary, seq_length) for each in _enough_examples(arguments)]
     workers = _workers() if arguments.dataloader_workers is None else arguments.dataloader_workers
-    pin_memory = pageable.setting(arguments.faults, not arguments.on_cpu)
+    usual = not arguments.on_cpu if arguments.pin_memory is None else arguments.pin_memory
+    pin_memory = pageable.setting(arguments.faults, usual)
     return _loader(arguments, encoded, workers=workers, pin_memory=pin_memory)
 
 

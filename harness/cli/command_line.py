@@ -42,7 +42,7 @@ BEHAVIOUR = [
     Declared(("--follow",), False, "as --wait, and show the output meanwhile"),
     Declared(("--strict",), False, "a warning is an error: nothing starts"),
     Declared(("--json",), False, "print machine-readable JSON"),
-    Declared(("-h", "--help"), False, "show this page"),
+    Declared(("-h", "--help"), False, "show this page; --help --all: with the flags of single experiments"),
 ]
 
 

@@ -1,4 +1,7 @@
-"""The help page: flags by exercise, with the defaults of the active site and the example of the slides."""
+"""The help page: flags by exercise, with the defaults of the active site and the example of the slides.
+
+Flags that most students never need, and the commands' own, are on the whole page only: `--help --all`.
+"""
 
 from __future__ import annotations
 
@@ -17,17 +20,17 @@ LEFT = 34  # characters of a flag with its value
 WIDTH = 100
 
 
-def help_text(choice: SiteChoice) -> str:
-    """The page as one text, in lines of at most `WIDTH` characters."""
+def help_text(choice: SiteChoice, whole: bool = False) -> str:
+    """The page as one text, in lines of at most `WIDTH` characters. whole: with the rarely used flags."""
     sections = [
         _usage(choice),
-        _section("Where and how much", _where(choice.site)),
-        _section(f"All training exercises ({_trainings()})", _lines(_common_training(), choice.site)),
+        _section("Where and how much", _where(choice.site, whole)),
+        _section(f"All training exercises ({_trainings()})", _lines(_common_training(), choice.site, whole)),
     ]
     for number, cls in EXERCISES.items():
         own = [o for o in options_of(cls) if o.flag.group != "where" and not _is_common(o)]
         if own:
-            sections.append(_section(f"Exercise {number}: {cls.title}", _lines(own, choice.site)))
+            sections.append(_section(f"Exercise {number}: {cls.title}", _lines(own, choice.site, whole)))
     sections.append(_section("The command itself", (_line("/".join(d.names), d.help) for d in BEHAVIOUR)))
     sections.append(_section("Commands", (_line(name, entry.help) for name, entry in COMMANDS.items())))
     models = f"Models: {', '.join(model_names())}"
@@ -56,8 +59,10 @@ def _line(left: str, right: str) -> str:
     return before + f"\n{indent}".join(wrap(right, WIDTH - len(indent), break_on_hyphens=False))
 
 
-def _where(site: Site) -> Iterable[str]:
+def _where(site: Site, whole: bool) -> Iterable[str]:
     for option in options_of(Experiment):
+        if option.flag.rare and not whole:
+            continue
         default = site.gpus.per_node if option.field == "gpus_per_node" else option.default
         shown = None if option.info.is_required() else default
         yield _option_line(option, shown, listing() if option.field == "exercise" else "")
@@ -65,9 +70,10 @@ def _where(site: Site) -> Iterable[str]:
         yield _option_line(option, getattr(site, option.field))
 
 
-def _lines(options: Iterable[Option], site: Site) -> Iterable[str]:
+def _lines(options: Iterable[Option], site: Site, whole: bool) -> Iterable[str]:
     for option in options:
-        yield _option_line(option, site.defaults.get(option.field, option.default))
+        if whole or not option.flag.rare:
+            yield _option_line(option, site.defaults.get(option.field, option.default))
 
 
 def _option_line(option: Option, default: object = ..., text: str = "") -> str:

@@ -41,7 +41,7 @@ def launch_argv(argv: list[str]) -> int:
     line = read_line(argv, declared())
     given: dict[str, Any] = line.given
     if "--help" in given or not any(line):
-        return _help(given.get("--site"))
+        return _help(given.get("--site"), whole="--all" in line.unknown)
     behaviour = behaviour_of(line)
     experiment, choice = request_of(line)
     from harness.launch.exercises.base import launch_of
@@ -56,11 +56,11 @@ def behaviour_of(line: LaunchLine) -> Behaviour:
     return Behaviour(**{k: v for k in Behaviour._fields if (v := given.get(f"--{k.replace('_', '-')}"))})
 
 
-def _help(site: str | None) -> int:
+def _help(site: str | None, whole: bool) -> int:
     from harness.cli.help import help_text
 
     choice, complaint = site_to_show() if site is None else (choose_site(site), None)
-    print(help_text(choice))
+    print(help_text(choice, whole))
     if complaint:
         print(f"slurm.sh: {complaint}", file=sys.stderr)
     return 0

@@ -81,9 +81,9 @@ class Experiment(BaseModel):
     gpus_per_node: int | None = value(
         "-g", "--gpus-per-node", tag="g", tag_place=SIZE, free=True, group="where"
     ).option(None, "GPUs (on a CPU machine: processes) per node", ge=1, le=64)
-    monitor_hz: float = value("--monitor-hz", metavar="HZ", free=True, compared=False, group="where").option(
-        1.0, "samples per second of the GPU monitor", ge=0.01, le=10
-    )
+    monitor_hz: float = value(
+        "--monitor-hz", metavar="HZ", free=True, compared=False, group="where", rare=True
+    ).option(1.0, "samples per second of the GPU monitor", ge=0.01, le=10)
 
     @property
     def heading(self) -> str:
@@ -173,7 +173,7 @@ class Training(Experiment):
     skip_steps: CountOrZero = value("--skip-steps", free=True, train="--skip").option(
         FINE_TUNING.skip, "batches before the profiler is set up"
     )
-    wait_steps: CountOrZero = value("--wait-steps", free=True, train="--wait").option(
+    wait_steps: CountOrZero = value("--wait-steps", free=True, train="--wait", rare=True).option(
         FINE_TUNING.wait, "batches the profiler waits"
     )
     warmup_steps: CountOrZero = value("--warmup-steps", free=True, train="--warmup").option(
@@ -183,7 +183,7 @@ class Training(Experiment):
         FINE_TUNING.active, "batches that are profiled"
     )
     # NumPy takes twice as much, and Megatron-LM adds to it by rank.
-    seed: int = value("--seed", free=True, compared=False, train="--seed").option(
+    seed: int = value("--seed", free=True, compared=False, train="--seed", rare=True).option(
         1234, "seed of weights and sample order", ge=0, le=2**31 - 1
     )
     profiler: Literal["auto", "nsys", "torch", "none"] = Flag(
@@ -258,6 +258,29 @@ Workers = Annotated[
         description="processes per rank that load data ahead; 0: the training itself (default: 1 or 2, by cores)"
     ),
     value("--dataloader-workers", tag="workers", free=True, train="--dataloader-workers"),
+]
+PinMemory = Annotated[
+    bool | None,
+    Field(description="collate batches into pinned memory (default: on GPUs)"),
+    Flag(
+        {"--pin-memory": True, "--no-pin-memory": False},
+        tag="pin",
+        train="--pin-memory",
+        train_off="--no-pin-memory",
+        gpus_only=True,
+        rare=True,
+    ),
+]
+NonBlocking = Annotated[
+    bool | None,
+    Field(description="start a batch's copy to the GPU and go on (default); without, wait for it"),
+    Flag(
+        {"--non-blocking": True, "--no-non-blocking": False},
+        tag="nonblocking",
+        train="--non-blocking",
+        train_off="--no-non-blocking",
+        rare=True,
+    ),
 ]
 Accumulation = Annotated[
     Count,

@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated, ClassVar, Literal
 
+from pydantic import Field
+
 from harness.experiment.advice import IDLE_FOR_DATA, Advice, Change, MeasuredRun, Sharding
-from harness.experiment.base import Accumulation, Broken, Training, Workers
+from harness.experiment.base import Accumulation, Broken, NonBlocking, PinMemory, Training, Workers
 from harness.experiment.options import switch, value
+
+BucketSize = Annotated[float, Field(gt=0, le=100_000, allow_inf_nan=False)]
 
 
 class DDP(Training):
@@ -20,6 +24,11 @@ class DDP(Training):
     exercise: Annotated[Literal[1], value("-e", "--exercise", group="where")] = 1
     gradient_accumulation_steps: Accumulation = 1
     dataloader_workers: Workers = None
+    pin_memory: PinMemory = None
+    non_blocking: NonBlocking = None
+    bucket_cap_mb: BucketSize | None = value(
+        "--bucket-cap-mb", metavar="MIB", tag="bucket", train="--bucket-cap-mb", rare=True
+    ).option(None, "size of DDP's gradient buckets in MiB (default: DDP's own, 25 after a first of 1)")
     slow_dataloading: bool = switch(
         "--slow-dataloading", tag="slowdl", tag_if_on=True, train="--slow-dataloading"
     ).option(False, "tokenise on the fly in the main process, without workers or pinned memory")
@@ -37,6 +46,11 @@ class DDP(Training):
             yield Broken(
                 {"slow_dataloading", "dataloader_workers"},
                 "--slow-dataloading loads without workers, and --dataloader-workers asks for some: drop one",
+            )
+        if self.slow_dataloading and self.pin_memory:
+            yield Broken(
+                {"slow_dataloading", "pin_memory"},
+                "--slow-dataloading loads into pageable memory, and --pin-memory asks for pinned: drop one",
             )
 
     def on_purpose(self, cause: Literal["communication", "data"], seen: MeasuredRun) -> Advice | None:

@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Literal
 
 from harness.common.errors import divisors
 from harness.experiment.advice import FEWER_MESSAGES, Advice, Change, MeasuredRun, Sharding
-from harness.experiment.base import Accumulation, Broken, Count, Training, Workers
+from harness.experiment.base import Accumulation, Broken, Count, NonBlocking, PinMemory, Training, Workers
 from harness.experiment.options import switch, value
 
 
@@ -25,6 +25,8 @@ class DeepSpeed(Training):
     exercise: Annotated[Literal[2], value("-e", "--exercise", group="where")] = 2
     gradient_accumulation_steps: Accumulation = 1
     dataloader_workers: Workers = None
+    pin_memory: PinMemory = None
+    non_blocking: NonBlocking = None
     overlap_comm: bool = switch(
         "--ds-no-overlap", sets=False, help="do not overlap communication with computation", tag="commoverlap"
     ).option(True, "overlap communication with computation")

@@ -47,7 +47,13 @@ class Flag:
     free: a lesson leaves the field to the student.
     compared: a comparison of two runs shows the field.
     path: made absolute, as the job runs in another folder.
-    train: the training script's argument, where the field reaches the script as one.
+    train, train_off: the training script's argument, where the field reaches the script as one; and the one that says
+        that it is off, where the script does otherwise without either.
+    env: the environment variable of the training that the field sets, to 1 where it is a switch; of a field of
+        KEY=VALUE texts, what stands before each KEY.
+    nsys: options of `nsys profile` that the field sets, by nsys's names: `VALUE`, a text, or None to leave one out.
+    gpus_only: refused where there are none: it would do nothing.
+    rare: shown by `--help --all` only.
     repeats: it may be given several times; the field is the tuple of all values.
     """
 
@@ -61,6 +67,11 @@ class Flag:
     compared: bool = True
     path: bool = False
     train: str | None = None
+    train_off: str | None = None
+    env: str | None = None
+    nsys: Mapping[str, object] = declare(default_factory=dict)
+    gpus_only: bool = False
+    rare: bool = False
     repeats: bool = False
     group: str = "training"  # "where" options are shown once, above the exercises
 
@@ -108,13 +119,39 @@ class Option:
         """All spellings, as messages name them: `-n/--nodes`."""
         return "/".join(self.flag.names)
 
+    def written(self, value: object) -> str:
+        """The flag that sets `value`, without the value itself."""
+        fixed = {meaning: name for name, meaning in self.flag.names.items() if meaning is not VALUE}
+        return fixed.get(value) or next(iter(self.flag.names))
+
     def arguments(self, value: object) -> list[str]:
-        """The training script's arguments for `value`; none when it is switched off or unset."""
-        if self.flag.train is None or value is None or value is False:
+        """The training script's arguments for `value`; none when it is unset."""
+        if self.flag.train is None or value is None:
             return []
+        if value is False:
+            return [self.flag.train_off] if self.flag.train_off else []
         if isinstance(value, tuple):
             return [word for each in value for word in (self.flag.train, str(each))]
         return [self.flag.train] if value is True else [self.flag.train, str(value)]
+
+    def environment(self, value: object) -> dict[str, str]:
+        """The training's environment variables for `value`; none when it is switched off or unset."""
+        name = self.flag.env
+        if name is None or value is None or value is False:
+            return {}
+        if isinstance(value, tuple):
+            pairs = (str(each).partition("=") for each in value)
+            return {name + key: text for key, _, text in pairs}
+        return {name: "1" if value is True else str(value)}
+
+    def nsys_options(self, value: object) -> dict[str, str | None]:
+        """nsys's options for `value`, None for one to leave out; none when it is switched off or unset."""
+        if value is None or value is False:
+            return {}
+        return {
+            name: str(value) if text is VALUE else None if text is None else str(text)
+            for name, text in self.flag.nsys.items()
+        }
 
 
 def tags_of(asked: BaseModel) -> str:

@@ -14,6 +14,7 @@ from harness.common.paths import ROOT
 from harness.common.secrets import kept_from_nsys, told_of_nsys
 from harness.experiment.exercises import AnyExperiment, Experiment, Training
 from harness.experiment.model import Model, find_model
+from harness.experiment.options import options_of
 from harness.launch.argv import Word, from_site, prefixed, shown
 from harness.launch.backends.registry import backend_of
 from harness.launch.exercises.base import Chosen, Command, DeviceKind, Launch, Place, Plan, launch_of
@@ -106,7 +107,7 @@ def resolve(experiment: Experiment, site: Site, machine: Machine) -> Job:
         setup=site.setup,
         node_setup=site.node_setup,
         node_cleanup=site.node_cleanup,
-        env=_environment(site, device, plan.environment, _threads(asked, site, machine, cpus)),
+        env=_environment(asked, site, device, plan.environment, _threads(asked, site, machine, cpus)),
         checkout=str(ROOT),
         output_dir=f"{machine.runs_dir}/{asked.folder}",
         python=machine.python,
@@ -189,7 +190,9 @@ def _checkpoint(asked: Experiment, launch: Launch[Experiment], site: Site, chose
     return from_site(f"{site.models_dir}/{chosen.model.hub_name}")
 
 
-def _environment(site: Site, device: DeviceKind, own: Mapping[str, Word], threads: int) -> dict[str, Word]:
+def _environment(
+    asked: Experiment, site: Site, device: DeviceKind, own: Mapping[str, Word], threads: int
+) -> dict[str, Word]:
     env: dict[str, Word] = {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
     if site.network.interface:
         env |= dict.fromkeys(("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"), site.network.interface)
@@ -200,6 +203,8 @@ def _environment(site: Site, device: DeviceKind, own: Mapping[str, Word], thread
     env |= dict(own) | {name: from_site(text) for name, text in site.env.items()}
     if site.env.get("PYTHONPATH"):
         env["PYTHONPATH"] = prefixed(f"{ROOT}:", env["PYTHONPATH"])
+    for option in options_of(type(asked)):
+        env |= option.environment(getattr(asked, option.field))
     return {**env, "OMP_NUM_THREADS": env.get("OMP_NUM_THREADS", str(threads))}
 
 

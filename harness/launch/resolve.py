@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from harness.common.errors import RequestError
 from harness.experiment.base import Experiment
+from harness.experiment.options import options_of
 from harness.experiment.parse import validate
 from harness.launch.backends.registry import backend_of
 from harness.launch.exercises.base import Chosen, DeviceKind, Launch, Target, launch_of
@@ -51,6 +52,7 @@ def resolve_defaults(
     given = experiment.model_dump() | {"gpus_per_node": gpus} | launch.defaults(experiment, target)
     resolved, errors = validate(type(experiment), given)
     errors += launch.misfits(experiment, resolved, target)
+    errors += _for_gpus_only(experiment, site, device)
     errors += _too_many_gpus(experiment.nodes, gpus, site, machine, device)
     if errors or resolved is None:
         raise RequestError("\n".join(errors))
@@ -65,6 +67,16 @@ def _gpus_per_node(
     if device == "cuda":
         return machine.gpus
     return launch.cpu_ranks(experiment, max(1, min(machine.cores, USUAL_CPU_RANKS)))
+
+
+def _for_gpus_only(experiment: Experiment, site: Site, device: DeviceKind) -> list[str]:
+    asked = [(option, getattr(experiment, option.field)) for option in options_of(type(experiment))]
+    return [
+        f"{option.written(value)} does something on GPUs only, and site {site.name} runs on CPUs: "
+        "leave it out, or use a --site with GPUs"
+        for option, value in asked
+        if option.flag.gpus_only and device == "cpu" and value not in (None, (), False)
+    ]
 
 
 def _too_many_gpus(nodes: int, gpus: int, site: Site, machine: Machine, device: DeviceKind) -> list[str]:
