@@ -27,6 +27,7 @@ from accelerate.utils import (  # type: ignore[import-untyped]
 from torch.optim.lr_scheduler import LambdaLR
 from tqdm import tqdm  # type: ignore[import-untyped]
 
+from exercises.exercise_1_DDP import fsdp
 from exercises.utils import metrics, models
 from exercises.utils.announce import announce
 from exercises.utils.arguments import parse_arguments
@@ -56,6 +57,7 @@ class DDPArguments(LoaderArguments):
     exercise: ClassVar[int | None] = 1
     slow_dataloading: bool
     bucket_cap_mb: float | None
+    fsdp: fsdp.Way | None
 
 
 @dataclass(frozen=True)
@@ -104,15 +106,22 @@ def build(arguments: DDPArguments, stop: StopRequest) -> TrainingState:
     check_vocabulary(vocabulary, config.vocab_size)
     make_loader = on_the_fly_loader if arguments.slow_dataloading else prepared_loader
     loader = make_loader(arguments, vocabulary, seq_length)
-    model = models.build_model(config, arguments.checkpoint, arguments.activation_checkpointing, device)
-    model.to(device)  # before the optimizer, whose fused kernels need the weights in their final place
+    first_on = device if arguments.fsdp is None else None  # sharded, it need not fit there as a whole
+    model = models.build_model(config, arguments.checkpoint, arguments.activation_checkpointing, first_on)
+    if arguments.fsdp is None:
+        model.to(device)  # before the optimizer, whose fused kernels need the weights in their final place
+    else:
+        fsdp.shard(model, arguments.fsdp, device, arguments.mixed_precision)
     optimizer = torch.optim.AdamW(model.parameters(), lr=arguments.learning_rate, fused=device.type == "cuda")
     warmup = max(1, arguments.lr_warmup_steps)
     scheduler = LambdaLR(optimizer, lambda done: min(1.0, (done + 1) / warmup))
-    model, optimizer, prepared = accelerator.prepare(model, optimizer, loader)
+    optimizer, prepared = accelerator.prepare(optimizer, loader)
+    if arguments.fsdp is None:
+        model = accelerator.prepare(model)
     batches = on_device(arguments, prepared, device, usual=not arguments.slow_dataloading)
 
-    check = SynchronisationCheck(model.parameters())
+    # A sharded model has no whole parameters to compare.
+    check = SynchronisationCheck(model.parameters() if arguments.fsdp is None else [])
     description = describe(arguments, config, seq_length, device)
     return TrainingState(
         arguments, accelerator, model, optimizer, scheduler, batches, stop, check, description
@@ -144,6 +153,7 @@ def bucket_size(arguments: DDPArguments) -> dict[str, float]:
 
 def declare_options(parser: Any) -> None:
     """Exercise 1's own options."""
+    parser.add_argument("--fsdp", choices=("full", "hybrid"), help="shard the parameters with FSDP2")
     parser.add_argument("--bucket-cap-mb", type=float, help="size of DDP's gradient buckets in MiB")
     slow = "tokenise on the fly in the main process, without workers and pinned memory"
     parser.add_argument("--slow-dataloading", action="store_true", help=slow)

@@ -162,10 +162,10 @@ def _list(lessons: list[Lesson], here: Site, site: str | None, as_json: bool) ->
         print(json.dumps(rows, indent=1))
         return 0
     width = max(len(each.title) for each in lessons)
-    for row in rows:
+    for row, each in sorted(zip(rows, lessons, strict=True), key=lambda pair: pair[1].further):
         done = sum(row[side] is not None for side in ("a", "b"))
         state = {0: "not begun", 1: "one run of two", 2: f"ready: {row['a']} and {row['b']}"}[done]
-        print(f"{row['name']:<4} {row['title']:<{width}} {state}")
+        print(f"{row['name']:<4} {row['title']:<{width}} {state}{', beyond the workshop' * each.further}")
     print(f"next: {lesson_command('1a', site)} · --hint · --answer")
     return 0
 

@@ -124,7 +124,10 @@ _SETTINGS = (
         "small-buckets",
         "gradients travel in many small messages: DDP's, DeepSpeed's and Megatron's buckets have this size",
         (Key("kb", "the size of a bucket in KiB; a larger parameter has its own", least=1, most=1_000_000),),
-        needs=(Need(lambda setup: setup.replicas != 1, ONE_REPLICA),),
+        needs=(
+            Need(lambda setup: setup.replicas != 1, ONE_REPLICA),
+            Need(lambda setup: setup.buckets, "FSDP has no buckets: it communicates layer by layer"),
+        ),
     ),
     FaultKind(
         "pageable",

@@ -67,7 +67,8 @@ class Key:
 class Setup(NamedTuple):
     """The training that a fault is asked for; None: not known yet.
 
-    replicas: of the model, between which gradients travel. stages: of the pipeline; virtual_stages: per rank.
+    replicas: of the model, between which gradients travel; buckets: they travel in buckets. stages: of the
+    pipeline; virtual_stages: per rank.
     """
 
     exercise: int | None
@@ -76,6 +77,7 @@ class Setup(NamedTuple):
     micro_batch_size: int | None = None
     steps: int | None = None
     replicas: int | None = None
+    buckets: bool = True
     stages: int = 1
     virtual_stages: int = 1
 

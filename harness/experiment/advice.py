@@ -7,8 +7,9 @@ from typing import Any, Literal, NamedTuple
 
 Fields = Mapping[str, Any]
 """Field of an experiment -> its new value."""
-Sharding = Literal["none", "zero1", "zero2", "zero3"]
-"""What data parallelism shards: nothing, or what ZeRO's stage of this number does."""
+Sharding = Literal["none", "zero1", "zero2", "zero3", "fsdp"]
+"""What data parallelism shards: nothing, what ZeRO's stage of this number does, or what FSDP2 does: as stage 3, with
+float32 parameters for a master copy."""
 
 
 class Change(NamedTuple):

@@ -7,9 +7,10 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from harness.experiment.advice import IDLE_FOR_DATA, Advice, Change, MeasuredRun, Sharding
+from harness.common.faults import Setup
+from harness.experiment.advice import FEWER_MESSAGES, IDLE_FOR_DATA, Advice, Change, MeasuredRun, Sharding
 from harness.experiment.base import Accumulation, Broken, NonBlocking, PinMemory, Training, Workers
-from harness.experiment.options import switch, value
+from harness.experiment.options import Flag, switch, value
 
 BucketSize = Annotated[float, Field(gt=0, le=100_000, allow_inf_nan=False)]
 
@@ -29,6 +30,9 @@ class DDP(Training):
     bucket_cap_mb: BucketSize | None = value(
         "--bucket-cap-mb", metavar="MIB", tag="bucket", train="--bucket-cap-mb", rare=True
     ).option(None, "size of DDP's gradient buckets in MiB (default: DDP's own, 25 after a first of 1)")
+    fsdp: Literal["full", "hybrid"] | None = Flag(
+        {"--fsdp": "full", "--fsdp-hybrid": "hybrid"}, tag="fsdp", train="--fsdp", rare=True
+    ).option(None, "shard the parameters with FSDP2; hybrid: inside each node, with a copy per node")
     slow_dataloading: bool = switch(
         "--slow-dataloading", tag="slowdl", tag_if_on=True, train="--slow-dataloading"
     ).option(False, "tokenise on the fly in the main process, without workers or pinned memory")
@@ -38,7 +42,15 @@ class DDP(Training):
 
     @property
     def sharding(self) -> Sharding:
-        return "none"
+        return "none" if self.fsdp is None else "fsdp"
+
+    @property
+    def copy_ranks(self) -> int:
+        return (self.gpus_per_node or 1) if self.fsdp == "hybrid" else 1
+
+    @property
+    def fault_setup(self) -> Setup:
+        return super().fault_setup._replace(buckets=self.fsdp is None)
 
     def broken_rules(self) -> Iterator[Broken]:
         yield from super().broken_rules()
@@ -46,6 +58,16 @@ class DDP(Training):
             yield Broken(
                 {"slow_dataloading", "dataloader_workers"},
                 "--slow-dataloading loads without workers, and --dataloader-workers asks for some: drop one",
+            )
+        if self.fsdp and self.bucket_cap_mb is not None:
+            yield Broken(
+                {"fsdp", "bucket_cap_mb"},
+                "--bucket-cap-mb sizes DDP's buckets, and FSDP communicates layer by layer: drop one",
+            )
+        if self.fsdp == "hybrid" and self.nodes == 1:
+            yield Broken(
+                {"fsdp", "nodes"},
+                "--fsdp-hybrid shards inside a node and copies between nodes, and -n/--nodes is 1: use --fsdp",
             )
         if self.slow_dataloading and self.pin_memory:
             yield Broken(
@@ -60,10 +82,25 @@ class DDP(Training):
         return Advice(IDLE_FOR_DATA, (Change(text, {"slow_dataloading": False}),))
 
     def send_less(self, seen: MeasuredRun) -> Advice:
-        """More micro-batches per exchange of gradients."""
+        """More micro-batches per exchange of gradients; sharded, nearer or fewer messages."""
+        if self.fsdp:
+            return self._gather_less(seen)
         now = self.gradient_accumulation_steps
         how_often = "after every micro-batch" if now == 1 else "often"
         text = "exchange them less often, by accumulating gradients"
         return Advice(
             f"Gradients are exchanged {how_often}.", (Change(text, {"gradient_accumulation_steps": 4 * now}),)
         )
+
+    def _gather_less(self, seen: MeasuredRun) -> Advice:
+        changes: list[Change] = []
+        if seen.fits("none"):
+            text = "DDP, since whole parameters and gradients fit into this memory"
+            changes.append(Change(text, {"fsdp": None}))
+        if self.fsdp == "full" and self.nodes > 1:
+            changes.append(Change("shard inside each node only", {"fsdp": "hybrid"}))
+        if seen.micro_batch is not None:
+            text = "twice the micro-batch, so that the same messages serve more computation"
+            changes.append(Change(text, self.more_work(seen.micro_batch, None)))
+        why = "Parameters are gathered twice and gradients reduced in every micro-batch."
+        return Advice(why, (*changes, FEWER_MESSAGES))

@@ -63,7 +63,7 @@ def _has_room(s: Summary, other: Sharding) -> bool:
         return False
     parameters, ranks = first.parameters, first.world_size or len(s.training)
     held, holds = (
-        state_bytes(parameters, ranks, sharding=one, bf16=asked.in_bf16).total
+        state_bytes(parameters, ranks, sharding=one, bf16=asked.in_bf16 and one.startswith("zero")).total
         for one in (other, asked.sharding)
     )
     return peak + held - holds < _ROOM * room

@@ -71,6 +71,7 @@ class Lesson(LessonPart):
     """One lesson file."""
 
     name: str
+    further: bool = False  # beyond the workshop, whose references have no runs for it
     title: str
     question: str
     a: AnyExperiment
@@ -121,6 +122,11 @@ def lesson_names() -> list[str]:
     return sorted(p.stem for p in LESSONS.glob("*.yaml"))
 
 
+def workshop_lessons() -> list[str]:
+    """Those of them that the workshop's own course has."""
+    return [name for name in lesson_names() if not load_lesson(name).further]
+
+
 def load_lesson(name_or_path: str) -> Lesson:
     """A lesson by name, or from a file.
 
@@ -144,9 +150,9 @@ def load_lesson(name_or_path: str) -> Lesson:
 
 
 def course_experiments() -> list[Experiment]:
-    """The experiments of all lessons, each once: what a student of the whole course runs."""
+    """The experiments of the workshop's lessons, each once: what a student of the whole course runs."""
     asked: list[Experiment] = []
-    for lesson in map(load_lesson, lesson_names()):
+    for lesson in map(load_lesson, workshop_lessons()):
         asked += [each for each in (lesson.a, lesson.b) if each not in asked]
     return asked
 

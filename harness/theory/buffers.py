@@ -60,6 +60,16 @@ def of_zero3(
     )
 
 
+def of_fsdp(unit: int, largest_shard: float, *, bf16: bool, on_gpu: bool) -> Buffers:
+    """FSDP2: two gathered units at most, that which computes and the next, and the float32 gradients of one.
+
+    unit: parameters of the largest unit, a layer or all that is in no layer. largest_shard: of a rank's largest tensor.
+    """
+    return Buffers(
+        in_pass=float((2 * (2 if bf16 else 4) + 4) * unit), in_step=0.0 if on_gpu else 8.0 * largest_shard
+    )
+
+
 def of_megatron(parameters: int, shard: float, largest: int, *, on_gpu: bool) -> Buffers:
     """The buckets are the gradients themselves. PyTorch's AdamW takes a float32 temporary of the whole shard on a GPU
     (`foreach`), elsewhere two of its largest tensor."""

@@ -16,7 +16,7 @@ from harness.experiment.advice import Sharding
 
 CollectiveKind = Literal["all_reduce", "all_gather", "reduce_scatter", "send_recv", "all_to_all"]
 StepPart = Literal["forward", "backward", "optimizer_step"]
-Group = Literal["data", "copy", "tensor", "context", "expert", "pipeline"]
+Group = Literal["data", "copy", "copies", "tensor", "context", "expert", "pipeline"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,8 @@ class Traffic:
     """The messages of one rank per optimizer step: a kind of collective in a part of the step.
 
     message_bytes: of all of them together; messages: their number, None where it is not known. group: which ranks take
-    part; `copy` are those that share hpZ's second copy. hides: computation can go on meanwhile.
+    part; `copy` are those that share hpZ's second copy, or the node inside which FSDP shards; `copies` hold equal
+    shards. hides: computation can go on meanwhile.
     """
 
     kind: CollectiveKind
@@ -47,8 +48,9 @@ def traffic_per_step(
 ) -> list[Traffic]:
     """The collectives of one optimizer step of data-parallel training, `micro_batches` accumulated.
 
-    element_bytes: of parameters and gradients in messages (2 in DeepSpeed's bf16). hpz: ranks of ZeRO++'s
-    secondary partition, which the gathers of the backward pass stay within. Ideal: no parameter is gathered twice in
+    element_bytes: of parameters and gradients in messages (2 in DeepSpeed's bf16); of parameters only under FSDP, which
+    reduces float32. hpz: ranks of ZeRO++'s secondary partition, which the gathers of the backward pass stay within; or
+    of a node, where FSDP shards inside nodes. Ideal: no parameter is gathered twice in
     one pass, or kept from the forward for the backward pass. Gradients are reduced and parameters gathered while other
     layers compute; only what the optimizer's step sends has nothing beside it. Sources: Rajbhandari et al., ZeRO, 2020,
     section 7; Wang et al., ZeRO++, 2023, section 3.
@@ -69,6 +71,8 @@ def traffic_per_step(
             Traffic("all_gather", "optimizer_step", ranks, whole),
         ]
     near = hpz > 1
+    if sharding == "fsdp":
+        return _of_fsdp(parameters, ranks, hpz if near else ranks, each, micro_batches)
     return [
         Traffic("all_gather", "forward", ranks, each, hides=True),
         Traffic(
@@ -81,6 +85,22 @@ def traffic_per_step(
         ),
         Traffic("reduce_scatter", "backward", ranks, each, hides=True),
     ]
+
+
+def _of_fsdp(parameters: int, ranks: int, inside: int, gathered: float, micro_batches: int) -> list[Traffic]:
+    """PyTorch's FSDP2 over `inside` ranks; where there are more, equal shards are then reduced between the groups.
+    Source: Zhao et al., PyTorch FSDP, VLDB 2023, section 3.2."""
+    group: Group = "copy" if inside < ranks else "data"
+    reduced = 4.0 * parameters * micro_batches
+    found = [
+        Traffic("all_gather", "forward", inside, gathered, group=group, hides=True),
+        Traffic("all_gather", "backward", inside, gathered, group=group, hides=True),
+        Traffic("reduce_scatter", "backward", inside, reduced, group=group, hides=True),
+    ]
+    if inside == ranks:
+        return found
+    shard = reduced / inside
+    return [*found, Traffic("all_reduce", "backward", ranks // inside, shard, group="copies", hides=True)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,8 +214,8 @@ def span(group: Group, layout: Layout, hpz: int = 1) -> tuple[int, int]:
     >>> span("pipeline", Layout(16, tp=4, pp=2)), span("data", Layout(16, tp=4, pp=2))
     ((8, 2), (4, 2))
     """
-    if group == "copy":
-        return 1, hpz
+    if group in ("copy", "copies"):
+        return (1, hpz) if group == "copy" else (hpz, layout.world // hpz)
     if group == "tensor":
         return 1, layout.tp
     if group == "context":

@@ -129,6 +129,7 @@ def test_what_a_fault_needs_is_said_where_it_is_missing(name: str) -> None:
         mixed_precision=False,
         micro_batch_size=1,
         replicas=1,
+        buckets=False,
         virtual_stages=2,
     )
     asked = [Fault(FAULTS[name], {**parse_fault(example(name)).values, "rank": "all"})]

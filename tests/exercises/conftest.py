@@ -26,9 +26,9 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def _ddp(factory: pytest.TempPathFactory, checkpoint: Path, processes: int) -> Finished:
+def _ddp(factory: pytest.TempPathFactory, checkpoint: Path, processes: int, *more: str) -> Finished:
     folder = factory.mktemp("ddp") / "run"
-    options = [*WINDOW, *LEARNING, "--checkpoint", str(checkpoint)]
+    options = [*WINDOW, *LEARNING, *more, "--checkpoint", str(checkpoint)]
     done = train("exercise_1_DDP/train.py", folder, *options, processes=processes)
     assert done.code == 0, done.stderr[-3000:]
     return done
@@ -57,6 +57,12 @@ def _zero(
 def ddp(tmp_path_factory: pytest.TempPathFactory, checkpoint: Path) -> Finished:
     """DDP on two ranks."""
     return _ddp(tmp_path_factory, checkpoint, 2)
+
+
+@pytest.fixture(scope="session")
+def fsdp(tmp_path_factory: pytest.TempPathFactory, checkpoint: Path) -> Finished:
+    """FSDP2 on two ranks."""
+    return _ddp(tmp_path_factory, checkpoint, 2, "--fsdp", "full")
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""Exercise 2 really shards: the traces show each stage's communication, and no stage changes what is learnt."""
+"""Exercise 2 and --fsdp really shard: traces show each way's communication, and none changes what is learnt."""
 
 from __future__ import annotations
 
@@ -44,6 +44,16 @@ def test_stage_3_gathers_parameters_in_forward_and_again_in_backward(zero3: Fini
     assert not [key for key in found if key[0] == "optimizer_step" and key[1] == "all_gather"]
 
 
+def test_fsdp_gathers_a_layer_at_a_time_and_reduces_it_when_its_gradients_are_there(fsdp: Finished) -> None:
+    units = 4 + 1  # the layers, and what is in none
+    assert counted(fsdp) == {
+        ("forward", "all_gather", 2): units * STEPS,
+        ("backward", "all_gather", 2): units * STEPS,
+        ("backward", "reduce_scatter", 2): units * STEPS,
+        ("optimizer_step", "all_reduce", None): STEPS,  # the norm of all gradients, to clip them
+    }
+
+
 def test_hpz_gathers_in_backward_within_the_partition_only(hpz: Finished) -> None:
     found = counted(hpz)
     gathers = {key: n for key, n in found.items() if key[1] == "all_gather"}
@@ -55,7 +65,7 @@ def test_hpz_gathers_in_backward_within_the_partition_only(hpz: Finished) -> Non
 
 @pytest.mark.parametrize(
     ("run", "sharding", "tolerance"),
-    [("ddp", "none", 0.01), ("zero2", "zero2", 0.01), ("zero3", "zero3", 0.2)],
+    [("ddp", "none", 0.01), ("fsdp", "fsdp", 0.01), ("zero2", "zero2", 0.01), ("zero3", "zero3", 0.2)],
 )
 def test_bytes_per_step_are_those_of_theory(
     run: str, sharding: Sharding, tolerance: float, request: pytest.FixtureRequest
@@ -72,11 +82,11 @@ def test_bytes_per_step_are_those_of_theory(
 
 
 def test_every_stage_learns_what_ddp_learns(
-    ddp: Finished, zero1: Finished, zero2: Finished, zero3: Finished
+    ddp: Finished, fsdp: Finished, zero1: Finished, zero2: Finished, zero3: Finished
 ) -> None:
     expected = ddp.mean_losses()
     assert expected[0] - expected[-1] > 0.1, "the comparison needs a loss that moves"
-    for run in (zero1, zero2, zero3):
+    for run in (fsdp, zero1, zero2, zero3):
         assert run.mean_losses() == pytest.approx(expected, abs=1e-3)
 
 

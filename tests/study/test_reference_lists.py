@@ -11,7 +11,7 @@ from harness.common.errors import RequestError
 from harness.common.paths import ROOT
 from harness.experiment.exercises import Experiment
 from harness.site.site import Site, load_site
-from harness.study.lessons import fixed_fields, is_asked, lesson_names, load_lesson, open_fields
+from harness.study.lessons import fixed_fields, is_asked, load_lesson, open_fields, workshop_lessons
 from harness.study.reference.variants import VariantList, at_site, list_names, load_list
 
 SLIDES = yaml.safe_load((ROOT / "tests/golden/slides.yaml").read_text(encoding="utf-8"))["slides"]
@@ -38,7 +38,7 @@ def whole(asked: Experiment, site: Site) -> Experiment:
     return known.model_copy(update={"gpus_per_node": known.gpus_per_node or site.gpus.per_node})
 
 
-@pytest.mark.parametrize("lesson", lesson_names())
+@pytest.mark.parametrize("lesson", workshop_lessons())
 @pytest.mark.parametrize("name", ["workshop", "miniatures"])
 def test_every_lesson_has_both_sides_and_they_agree_in_what_it_leaves_open(name: str, lesson: str) -> None:
     found = load_list(name)

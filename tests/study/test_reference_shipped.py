@@ -11,7 +11,7 @@ import pytest
 from harness.cli.main import main
 from harness.measure.references import SHIPPED, read_reference, read_runs
 from harness.study.lesson_sides import decide
-from harness.study.lessons import Outcome, lesson_names, load_lesson
+from harness.study.lessons import Outcome, load_lesson, workshop_lessons
 from harness.study.reference.differences import changed_metrics
 from harness.study.reference.lesson import lessons_of, side_of, stored_pair
 from harness.study.reference.variants import load_list
@@ -71,7 +71,7 @@ def test_its_counts_and_bytes_are_the_same_in_each_of_its_runs() -> None:
         assert changed_metrics(runs[:1], runs[1:], on_gpu=False) == [], each.name
 
 
-@pytest.mark.parametrize("name", lesson_names())
+@pytest.mark.parametrize("name", workshop_lessons())
 def test_it_answers_every_lesson_as_far_as_a_cpu_can_and_counts_hold(name: str) -> None:
     reference, lesson = read_reference(FOLDER), load_lesson(name)
     assert name in lessons_of(reference)

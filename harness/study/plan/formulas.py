@@ -38,6 +38,8 @@ def _megatron(w: Workload) -> dict[str, Formula]:
 
 
 def _replica(w: Workload) -> dict[str, Formula]:
+    if w.sharding == "fsdp":
+        return _fsdp(w)
     stage = STAGES.index(w.sharding or "none")
     weights, gradients, optimizer = (f"/{w.ranks}" if stage >= least else "" for least in (3, 2, 1))
     copies = stage == 3 and w.hpz > 1
@@ -57,6 +59,15 @@ def _replica(w: Workload) -> dict[str, Formula]:
     }
 
 
+def _fsdp(w: Workload) -> dict[str, Formula]:
+    shards = w.hpz if w.hpz > 1 else w.ranks
+    return {
+        "weights": (f"4·N/{shards}", f"N = {w.model.parameters():,}; float32, FSDP2"),
+        "gradients": (f"4·N/{shards}", "float32, as the weights"),
+        "optimizer": (f"8·N/{shards}", "AdamW's two moments"),
+    }
+
+
 def _width(w: Workload) -> int:
     return 2 if w.bf16 else 4
 
@@ -64,6 +75,11 @@ def _width(w: Workload) -> int:
 def _buffers(w: Workload) -> Formula:
     if w.sharding is None:
         return "temporaries of AdamW", "PyTorch's code"
+    if w.sharding == "fsdp":
+        return (
+            f"({2 * _width(w)} + 4)·U",
+            "U: parameters of the largest unit, gathered twice, and its gradients",
+        )
     if w.buckets is None:
         return ("4·N" if w.ranks > 1 else "0"), "DDP's buckets hold a copy of the gradients"
     reduce = f"{_width(w)}·{w.buckets.reduce:.3g}"

@@ -40,7 +40,7 @@ def _of_replica(w: Workload, checkpointing: bool, framework: float) -> Peak:
         activations_of(w),
         _buffers(w, parameters),
         checkpointing=checkpointing,
-        gradients_stay=sharding == "zero3" or w.micro_batches > 1,
+        gradients_stay=sharding in ("zero3", "fsdp") or w.micro_batches > 1,
         framework=framework,
     )
 
@@ -60,12 +60,24 @@ def matrix_parameters(model: ModelConfig) -> int:
 
 def _buffers(w: Workload, parameters: int) -> Buffers:
     on_gpu, largest = w.device == "cuda", largest_tensor(w)
+    if w.sharding == "fsdp":
+        unit = max(parameters - layers_of(w.model), layers_of(w.model) // w.model.num_hidden_layers)
+        shard = largest / (w.hpz if w.hpz > 1 else w.ranks)
+        return theory.of_fsdp(unit, shard, bf16=w.bf16, on_gpu=on_gpu)
     if w.buckets is None:
         return theory.of_ddp(parameters, w.ranks, largest, on_gpu=on_gpu)
     shape: ZeroBuckets = w.buckets
     if w.sharding == "zero3":
         return theory.of_zero3(parameters, w.ranks, largest, shape, bf16=w.bf16, on_gpu=on_gpu)
     return theory.of_zero2(parameters, w.ranks, shape, bf16=w.bf16, on_gpu=on_gpu)
+
+
+def layers_of(model: ModelConfig) -> int:
+    """Parameters in the layers: without embedding, final norm and output."""
+    outside = (
+        model.vocab_size * model.hidden_size * (1 if model.tie_word_embeddings else 2) + model.hidden_size
+    )
+    return model.parameters() - outside
 
 
 def largest_tensor(w: Workload) -> int:

@@ -11,6 +11,7 @@ from harness.study.plan.quantity import Quantity, Section, ranged
 from harness.study.plan.speed import bubble, flops_per_step
 from harness.study.plan.traffic import NOMINAL, Sent
 from harness.study.plan.workload import Workload
+from harness.theory.communication import Group
 from harness.theory.devices import TABLE
 from harness.theory.flops import flops_per_token
 
@@ -130,7 +131,7 @@ def _step(w: Workload, step: StepPlan) -> Section:
 
 
 def _communication(w: Workload, step: StepPlan) -> Section:
-    rows = [*_bytes(step.sent)]
+    rows = [*_bytes(w, step.sent)]
     notes = []
     if not step.sent:
         return Section("Communication", [], ["a single rank sends nothing"])
@@ -166,14 +167,19 @@ def _where(across: bool) -> str:
     return "between nodes" if across else "inside a node"
 
 
-def _bytes(sent: list[Sent]) -> Iterator[Quantity]:
+def _group(w: Workload, group: Group) -> str:
+    if group == "copy":
+        return "ranks of a node" if w.sharding == "fsdp" else "hpZ ranks"
+    return "ranks with the same shard" if group == "copies" else f"{group}-parallel ranks"
+
+
+def _bytes(w: Workload, sent: list[Sent]) -> Iterator[Quantity]:
     """Each message's row, then the sums by collective that a report measures too."""
     sums: defaultdict[str, float] = defaultdict(float)
     for number, each in enumerate(sent):
         t = each.traffic
         sums[t.kind] += t.message_bytes
-        group = "hpZ" if t.group == "copy" else f"{t.group}-parallel"
-        label = f"{t.kind} in {t.part.replace('_', ' ')}, {t.group_size} {group} ranks"
+        label = f"{t.kind} in {t.part.replace('_', ' ')}, {t.group_size} {_group(w, t.group)}"
         formula = _where(each.across)
         yield Quantity(
             f"sent_{number}_bytes", label, t.message_bytes, "bytes", formula, "ideal: nothing twice"

@@ -20,7 +20,6 @@ from harness.theory.links import Rates, time_by_line_ns, time_by_rates_ns
 from harness.theory.memory import megatron_parameters
 
 NOMINAL = "the site's nominal rates"
-DDP_BUCKET_BYTES = 25 * 2**20  # PyTorch's bucket_cap_mb
 OF_A_STEP: dict[StepPart, float] = {"forward": 1 / 3, "backward": 2 / 3, "optimizer_step": 0.0}
 
 
@@ -52,14 +51,15 @@ def traffic_of(w: Workload) -> list[Traffic]:
         micro_batches=w.micro_batches,
         hpz=w.hpz,
     )
-    bucket = DDP_BUCKET_BYTES if w.buckets is None else w.buckets.reduce * width
+    bucket = w.bucket_bytes if w.buckets is None else w.buckets.reduce * width
     overlaps = w.buckets is None or w.buckets.overlap
     share = w.micro_batches_per_step / w.micro_batches
+    units = (w.model.num_hidden_layers + 1) * w.micro_batches if w.sharding == "fsdp" else 0
     return [
         replace(
             each,
             message_bytes=each.message_bytes * share,
-            messages=ceil(each.message_bytes / bucket) * share,
+            messages=(units or ceil(each.message_bytes / bucket)) * share,
             hides=each.hides and overlaps,
         )
         for each in found

@@ -17,6 +17,8 @@ from harness.launch.exercises.deepspeed_config import deepspeed_config
 from harness.launch.job import Job
 from harness.theory.buffers import ZeroBuckets
 
+DDP_BUCKET_BYTES = 25 * 2**20  # PyTorch's bucket_cap_mb
+
 
 @dataclass(frozen=True, kw_only=True)
 class Workload:
@@ -25,7 +27,7 @@ class Workload:
     micro_batches: of one rank (of a replica, where ranks share a model) per optimizer step. micro_batches_per_step: of
     those in what the training counts as a step: one in exercises 1 and 2. sharding: None where Megatron's layout says
     it.
-    bf16: the type of weights and messages; in_bf16: of the arithmetic.
+    bf16: the type of weights and messages; in_bf16: of the arithmetic. bucket_bytes: of DDP's gradients.
     """
 
     exercise: int
@@ -45,6 +47,7 @@ class Workload:
     sharding: Sharding | None = None
     hpz: int = 1
     buckets: ZeroBuckets | None = None
+    bucket_bytes: float = DDP_BUCKET_BYTES
 
     @property
     def ranks(self) -> int:
@@ -84,14 +87,19 @@ def workload_of(job: Job) -> Workload | None:
 
 @singledispatch
 def _own(asked: Experiment, job: Job) -> dict[str, Any]:
-    """What one exercise adds: here a data-parallel training whose weights stay in float32."""
+    """What one exercise adds: here a data-parallel training of float32 weights, which FSDP may gather in bf16."""
     return {
         "micro_batches": getattr(asked, "gradient_accumulation_steps", 1),
         "micro_batches_per_step": 1,
-        "bf16": False,
+        "bf16": asked.sharding == "fsdp" and asked.in_bf16,
         "layout": Layout(asked.world_size or 1),
         "sharding": asked.sharding or "none",
-    }
+        "hpz": asked.copy_ranks,
+    } | _bucket(getattr(asked, "bucket_cap_mb", None))
+
+
+def _bucket(mib: float | None) -> dict[str, float]:
+    return {} if mib is None else {"bucket_bytes": mib * 2**20}
 
 
 @_own.register
