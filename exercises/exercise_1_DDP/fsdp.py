@@ -28,7 +28,8 @@ def shard(model: Any, way: Way, device: torch.device, bf16: bool) -> None:
     precision = torch.bfloat16 if bf16 else None
     policy = MixedPrecisionPolicy(param_dtype=precision, reduce_dtype=torch.float32 if bf16 else None)
     mesh = _mesh(way, device.type)
-    for part in (*model.model.layers, model):  # last what is in no layer: embedding, final norm, output
+    layers = next(part for part in model.modules() if isinstance(part, torch.nn.ModuleList))
+    for part in (*layers, model):  # last what is in no layer: embedding, final norm, output
         fully_shard(part, mesh=mesh, mp_policy=policy, reshard_after_forward=True)
     model.to(device)  # its buffers
 

@@ -33,10 +33,10 @@ from accelerate.utils import (  # type: ignore[import-untyped]
 from torch.optim.lr_scheduler import LambdaLR
 from tqdm import tqdm  # type: ignore[import-untyped]
 
-from exercises.exercise_1_DDP import fsdp
+from exercises.exercise_1_DDP import fsdp, lora, offload
 from exercises.utils import metrics, models
 from exercises.utils.announce import announce
-from exercises.utils.arguments import parse_arguments
+from exercises.utils.arguments import parse_arguments, positive
 from exercises.utils.capture import Capture, open_capture
 from exercises.utils.data import TokenBatch, check_vocabulary, load_vocabulary
 from exercises.utils.describe import describe
@@ -64,6 +64,8 @@ class DDPArguments(LoaderArguments):
     slow_dataloading: bool
     bucket_cap_mb: float | None
     fsdp: fsdp.Way | None
+    lora: int | None
+    activation_offload: bool
 
 
 @dataclass(frozen=True)
@@ -114,11 +116,14 @@ def build(arguments: DDPArguments, stop: StopRequest) -> TrainingState:
     loader = make_loader(arguments, vocabulary, seq_length)
     first_on = device if arguments.fsdp is None else None  # sharded, it need not fit there as a whole
     model = models.build_model(config, arguments.checkpoint, arguments.activation_checkpointing, first_on)
+    if arguments.lora is not None:
+        model = lora.adapted(model, arguments.lora, arguments.activation_checkpointing)
     if arguments.fsdp is None:
         model.to(device)  # before the optimizer, whose fused kernels need the weights in their final place
     else:
         fsdp.shard(model, arguments.fsdp, device, arguments.mixed_precision)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=arguments.learning_rate, fused=device.type == "cuda")
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    optimizer = torch.optim.AdamW(trained, lr=arguments.learning_rate, fused=device.type == "cuda")
     warmup = max(1, arguments.lr_warmup_steps)
     scheduler = LambdaLR(optimizer, lambda done: min(1.0, (done + 1) / warmup))
     optimizer, prepared = accelerator.prepare(optimizer, loader)
@@ -127,8 +132,8 @@ def build(arguments: DDPArguments, stop: StopRequest) -> TrainingState:
     batches = on_device(arguments, prepared, device, usual=not arguments.slow_dataloading)
 
     # A sharded model has no whole parameters to compare.
-    check = SynchronisationCheck(model.parameters() if arguments.fsdp is None else [])
-    description = describe(arguments, config, seq_length, device)
+    check = SynchronisationCheck(trained if arguments.fsdp is None else [])
+    description = describe(arguments, config, seq_length, device, lora=arguments.lora)
     return TrainingState(
         arguments, accelerator, model, optimizer, scheduler, batches, stop, check, description
     )
@@ -160,6 +165,9 @@ def bucket_size(arguments: DDPArguments) -> dict[str, float]:
 def declare_options(parser: Any) -> None:
     """Exercise 1's own options."""
     parser.add_argument("--fsdp", choices=("full", "hybrid"), help="shard the parameters with FSDP2")
+    parser.add_argument("--lora", type=positive, help="train adapters of this rank, and not the weights")
+    offload = "keep activations for the backward pass in the host's memory"
+    parser.add_argument("--activation-offload", action="store_true", help=offload)
     parser.add_argument("--bucket-cap-mb", type=float, help="size of DDP's gradient buckets in MiB")
     slow = "tokenise on the fly in the main process, without workers and pinned memory"
     parser.add_argument("--slow-dataloading", action="store_true", help=slow)
@@ -200,7 +208,8 @@ def train_step(training: TrainingState, batches: Any, step: int) -> StepLine:
     # Inside `accumulate`, gradients are all-reduced only in the last batch of an accumulation (no_sync).
     with accelerator.accumulate(model):
         # GAP 6: `forward`
-        with timer.part("forward"):
+        keeping = offload.in_host_memory(model, training.arguments.activation_offload)
+        with timer.part("forward"), keeping:
             loss = model(**batch).loss
         # GAP 7: `backward`
         with timer.part("backward"):

@@ -16,10 +16,14 @@ def describe(
     config: ModelConfig,
     seq_length: int,
     device: torch.device,
+    *,
     bf16: bool | None = None,
+    lora: int | None = None,
 ) -> StartLine:
-    """What this process trains, how and on which device. `bf16`: the precision, where not --mixed-precision decides."""
+    """What this process trains, how and on which device. `bf16`: the precision, where not --mixed-precision decides;
+    `lora`: the rank of adapters that are trained in the weights' place."""
     rank, world_size, local_rank = rank_of_process()
+    trained = config.lora_parameters(lora) if lora else 0
     dtype = "bfloat16" if (arguments.mixed_precision if bf16 is None else bf16) else "float32"
     return StartLine(
         rank=rank,
@@ -28,13 +32,16 @@ def describe(
         backend=backend_name(),
         device=device.type,
         model=config.name,
-        parameters=config.parameters(),
+        parameters=config.parameters() + trained,
         weights="random" if arguments.checkpoint is None else str(arguments.checkpoint),
         dtype=dtype,
         seq_length=seq_length,
         micro_batch_size=arguments.micro_batch_size,
         gradient_accumulation_steps=arguments.gradient_accumulation_steps,
-        flops_per_token=config.flops_per_token(seq_length),
+        flops_per_token=config.lora_flops_per_token(seq_length, lora)
+        if lora
+        else config.flops_per_token(seq_length),
         peak_flops_per_s=measured_peak_flops_per_s(device, dtype),
         window=arguments.window,
+        trained_parameters=trained or None,
     )

@@ -6,7 +6,7 @@ A line is `{"event": "start" | "step" | "end", …}` with the fields of its clas
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 
 from harness.common.profile_window import ProfileWindow
@@ -31,6 +31,7 @@ class StartLine:
     flops_per_token: float | None
     peak_flops_per_s: float | None  # measured on this device, in `dtype`
     window: ProfileWindow
+    trained_parameters: int | None = field(default=None, kw_only=True)  # where not all are: an adapter's
 
 
 @dataclass(frozen=True)

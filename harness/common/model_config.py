@@ -7,6 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+LORA_MODULES = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+"""What LoRA adapts: the matrices of a layer, by transformers's names."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class ModelDefaults:
@@ -48,6 +51,24 @@ class ModelConfig:
         norms = (2 * self.num_hidden_layers + 1) * self.hidden_size
         layers = self.num_hidden_layers * self._layer_weights(self.num_local_experts)
         return embedding + output + norms + layers
+
+    def lora_parameters(self, rank: int) -> int:
+        """Parameters of LoRA's adapters, two matrices of `rank` rows or columns beside each of LORA_MODULES. Dense
+        models only."""
+        hidden, inner = self.hidden_size, self.num_attention_heads * self.head_dim
+        keys = self.num_key_value_heads * self.head_dim
+        ends = (hidden + inner) * 2 + (hidden + keys) * 2 + (hidden + self.intermediate_size) * 3
+        return self.num_hidden_layers * rank * ends
+
+    def lora_flops_per_token(self, seq_length: int, rank: int) -> float:
+        """As `flops_per_token`, where only LoRA's adapters are trained: 4 per frozen weight, 6 per adapter's, and
+        attention whole. The first layer's inputs need no gradient: 2 less for each weight that reads them."""
+        whole = self.flops_per_token(seq_length)
+        weights = self.num_hidden_layers * self._layer_weights(self.num_experts_per_tok)
+        weights += self.vocab_size * self.hidden_size
+        heads = self.num_attention_heads + 2 * self.num_key_value_heads
+        first = self.hidden_size * (heads * self.head_dim + 3 * rank)
+        return whole - 2.0 * weights + 6.0 * self.lora_parameters(rank) - 2.0 * first
 
     def flops_per_token(self, seq_length: int) -> float:
         """Model FLOPs of forward and backward per token: 6·N + 12·L·h·S, attention counted whole.

@@ -10,8 +10,9 @@ from pydantic import Field
 from harness.common.faults import Setup
 from harness.experiment.advice import FEWER_MESSAGES, IDLE_FOR_DATA, Advice, Change, MeasuredRun, Sharding
 from harness.experiment.base import Accumulation, Broken, NonBlocking, PinMemory, Training, Workers
-from harness.experiment.options import Flag, switch, value
+from harness.experiment.options import VALUE, Flag, switch, value
 
+LoraRank = Annotated[int, Field(ge=1, le=65_536)]
 BucketSize = Annotated[float, Field(gt=0, le=100_000, allow_inf_nan=False)]
 
 
@@ -33,6 +34,12 @@ class DDP(Training):
     fsdp: Literal["full", "hybrid"] | None = Flag(
         {"--fsdp": "full", "--fsdp-hybrid": "hybrid"}, tag="fsdp", train="--fsdp", rare=True
     ).option(None, "shard the parameters with FSDP2; hybrid: inside each node, with a copy per node")
+    lora: LoraRank | None = Flag(
+        {"--lora": 16, "--lora-rank": VALUE}, metavar="R", tag="lora", train="--lora", rare=True
+    ).option(None, "train LoRA adapters of this rank (16) beside frozen weights")
+    activation_offload: bool = switch(
+        "--activation-offload", tag="offload", tag_if_on=True, train="--activation-offload", rare=True
+    ).option(False, "keep activations for the backward pass in the host's memory")
     slow_dataloading: bool = switch(
         "--slow-dataloading", tag="slowdl", tag_if_on=True, train="--slow-dataloading"
     ).option(False, "tokenise on the fly in the main process, without workers or pinned memory")

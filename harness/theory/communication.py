@@ -45,12 +45,14 @@ def traffic_per_step(
     element_bytes: int = 4,
     micro_batches: int = 1,
     hpz: int = 1,
+    trained: int | None = None,
 ) -> list[Traffic]:
     """The collectives of one optimizer step of data-parallel training, `micro_batches` accumulated.
 
     element_bytes: of parameters and gradients in messages (2 in DeepSpeed's bf16); of parameters only under FSDP, which
     reduces float32. hpz: ranks of ZeRO++'s secondary partition, which the gathers of the backward pass stay within; or
-    of a node, where FSDP shards inside nodes. Ideal: no parameter is gathered twice in
+    of a node, where FSDP shards inside nodes. trained: of the parameters,
+    where DDP or FSDP freezes the others. Ideal: no parameter is gathered twice in
     one pass, or kept from the forward for the backward pass. Gradients are reduced and parameters gathered while other
     layers compute; only what the optimizer's step sends has nothing beside it. Sources: Rajbhandari et al., ZeRO, 2020,
     section 7; Wang et al., ZeRO++, 2023, section 3.
@@ -58,7 +60,8 @@ def traffic_per_step(
     whole = float(parameters * element_bytes)
     if sharding == "none":
         # no_sync until the last micro-batch
-        return [Traffic("all_reduce", "backward", ranks, whole, hides=True)]
+        reduced = whole if trained is None else float(trained * element_bytes)
+        return [Traffic("all_reduce", "backward", ranks, reduced, hides=True)]
     if sharding == "zero1":
         return [
             Traffic("reduce_scatter", "backward", ranks, whole, hides=True),
@@ -72,7 +75,8 @@ def traffic_per_step(
         ]
     near = hpz > 1
     if sharding == "fsdp":
-        return _of_fsdp(parameters, ranks, hpz if near else ranks, each, micro_batches)
+        reduced = 4.0 * (parameters if trained is None else trained) * micro_batches
+        return _of_fsdp(ranks, hpz if near else ranks, each, reduced)
     return [
         Traffic("all_gather", "forward", ranks, each, hides=True),
         Traffic(
@@ -87,11 +91,10 @@ def traffic_per_step(
     ]
 
 
-def _of_fsdp(parameters: int, ranks: int, inside: int, gathered: float, micro_batches: int) -> list[Traffic]:
+def _of_fsdp(ranks: int, inside: int, gathered: float, reduced: float) -> list[Traffic]:
     """PyTorch's FSDP2 over `inside` ranks; where there are more, equal shards are then reduced between the groups.
     Source: Zhao et al., PyTorch FSDP, VLDB 2023, section 3.2."""
     group: Group = "copy" if inside < ranks else "data"
-    reduced = 4.0 * parameters * micro_batches
     found = [
         Traffic("all_gather", "forward", inside, gathered, group=group, hides=True),
         Traffic("all_gather", "backward", inside, gathered, group=group, hides=True),

@@ -33,13 +33,13 @@ class FlopsPerToken:
 
 
 @cache
-def flops_per_token(model: ModelConfig, seq_length: int) -> FlopsPerToken:
-    """The model's own count, in its two parts.
+def flops_per_token(model: ModelConfig, seq_length: int, lora: int | None = None) -> FlopsPerToken:
+    """The model's own count, in its two parts. lora: rank of the adapters that are trained, and not the weights.
 
     Sources: Kaplan et al., Scaling Laws, 2020, section 2.1 (6N); Chowdhery et al., PaLM, 2022, appendix B (attention,
     counted whole although the mask halves it). A FLOP counter over the real layers counts the same: docs/theory.md.
     """
-    total = model.flops_per_token(seq_length)
+    total = model.lora_flops_per_token(seq_length, lora) if lora else model.flops_per_token(seq_length)
     attention = 12.0 * model.num_hidden_layers * model.num_attention_heads * model.head_dim * seq_length
     return FlopsPerToken(total - attention, attention, 6.0 * active_parameters(model))
 

@@ -33,13 +33,20 @@ class StateBytes:
 
 
 def state_bytes(
-    parameters: int, ranks: int, *, sharding: Sharding = "none", bf16: bool = False, hpz: int = 1
+    parameters: int,
+    ranks: int,
+    *,
+    sharding: Sharding = "none",
+    bf16: bool = False,
+    hpz: int = 1,
+    trained: int | None = None,
 ) -> StateBytes:
     """State of a model under AdamW on each of `ranks` data-parallel ranks.
 
     bf16: parameters and gradients in 2 bytes, as DeepSpeed keeps them. Otherwise, and under autocast, they are float32.
     ZeRO updates a float32 copy of its shard in either precision; DDP and FSDP update the parameters themselves, which
-    are float32. hpz: ranks of ZeRO++'s secondary partition, or those of a node, inside which FSDP shards. Source:
+    are float32. hpz: ranks of ZeRO++'s secondary partition, or those of a node, inside which FSDP shards. trained: of
+    the parameters, where DDP or FSDP freezes the others. Source:
     Rajbhandari et al., ZeRO, 2020, section 3; for float32, DeepSpeed's `single_partition_of_fp32_groups`.
 
     >>> mistral = state_bytes(7_000_000_000, 4, sharding="zero3", bf16=True)  # as the workshop's slides count it
@@ -47,12 +54,17 @@ def state_bytes(
     ([14.0, 14.0, 84.0], 28.0)
     """
     if sharding == "fsdp":
-        shard = parameters / (hpz if hpz > 1 else ranks)
-        return StateBytes(parameters=4 * shard, gradients=4 * shard, optimizer=ADAM_BYTES * shard)
+        shards = hpz if hpz > 1 else ranks
+        of_trained = (parameters if trained is None else trained) / shards
+        return StateBytes(
+            4 * parameters / shards, gradients=4 * of_trained, optimizer=ADAM_BYTES * of_trained
+        )
     width = 2 if bf16 else 4
     stage = ("none", "zero1", "zero2", "zero3").index(sharding)
     optimizer_width = ADAM_BYTES + (MASTER_BYTES if stage or bf16 else 0)
     shard = parameters / ranks
+    if stage == 0 and trained is not None:
+        return StateBytes(width * parameters, gradients=width * trained, optimizer=optimizer_width * trained)
     return StateBytes(
         parameters=width * (shard if stage >= 3 else parameters),
         gradients=width * (shard if stage >= 2 else parameters),

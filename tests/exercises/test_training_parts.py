@@ -15,7 +15,10 @@ from tests.exercises.launching import trace_events
 
 torch = pytest.importorskip("torch", reason="the training scripts need PyTorch")
 
-from exercises.utils import metrics, synchronisation  # noqa: E402 - needs torch
+from torch.utils.flop_counter import FlopCounterMode  # noqa: E402 - needs torch
+
+from exercises.exercise_1_DDP import lora, offload  # noqa: E402
+from exercises.utils import metrics, synchronisation  # noqa: E402
 from exercises.utils.arguments import (  # noqa: E402
     DEFAULT_DATA,
     DEFAULT_TOKENIZER,
@@ -244,6 +247,44 @@ def test_every_model_file_loads_and_names_a_tiny_twin(path: Path) -> None:
         twin = load_model_config(path.with_name(f"{config.tiny_twin}.yaml"))
         assert twin.tiny
         assert twin.architecture == config.architecture
+
+
+@pytest.mark.parametrize("rank", [None, 8])
+def test_a_flop_counter_counts_what_the_formula_says(rank: int | None) -> None:
+    config, tokens = load_model_config(ROOT / "configs/models/tiny-mistral.yaml"), 64
+    model = build_model(config, None, activation_checkpointing=False)
+    model.config._attn_implementation = "eager"
+    expected = config.flops_per_token(tokens)
+    if rank is not None:
+        model, expected = (
+            lora.adapted(model, rank, recomputes=False),
+            config.lora_flops_per_token(tokens, rank),
+        )
+    ids = torch.arange(tokens).reshape(1, tokens)
+    with FlopCounterMode(display=False) as counter:
+        model(input_ids=ids, labels=ids).loss.backward()
+    assert counter.get_total_flops() == expected * tokens
+    trained = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
+    assert trained == (config.parameters() if rank is None else config.lora_parameters(rank))
+
+
+def test_offloaded_activations_change_no_gradient() -> None:
+    config = load_model_config(ROOT / "configs/models/tiny-mistral.yaml")
+    model = build_model(config, None, activation_checkpointing=False)
+    ids = torch.arange(64).reshape(2, 32)
+
+    def gradients(wanted: bool) -> tuple[list[Any], int]:
+        model.zero_grad()
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+            with offload.in_host_memory(model, wanted):
+                loss = model(input_ids=ids, labels=ids).loss
+            loss.backward()
+        fetched = sum(event.name == "fetch_activation" for event in profile.events())
+        return [parameter.grad.clone() for parameter in model.parameters()], fetched
+
+    (usual, none), (offloaded, some) = gradients(False), gradients(True)
+    assert none == 0 and some > config.num_hidden_layers
+    assert all(torch.equal(a, b) for a, b in zip(usual, offloaded, strict=True))
 
 
 @pytest.mark.parametrize(

@@ -34,6 +34,7 @@ from harness.study.lessons import (
 
 # The metrics that every run can have; a lesson that asks for anything else can never be answered.
 NAMES = {
+    "peak_memory_bytes",
     *("step_ns", "data_loading_share", "gemm_bf16_share", "overlap_fraction", "tokens_per_s"),
     *("tokens_per_s_per_rank", "bytes_across_nodes", "parameter_bytes", "message_bytes"),
     *(f"{kind}_{what}" for kind in COLLECTIVES for what in ("count", "bytes")),
@@ -48,6 +49,8 @@ def metrics_of(experiment: Experiment) -> Metrics:
     names = set(NAMES)
     if isinstance(experiment, Megatron) and experiment.pp > 1:
         names |= {"bubble", "expected_bubble", "microbatches"}
+    if isinstance(experiment, DDP):
+        names |= {"expected_all_reduce_bytes"}
     if isinstance(experiment, DeepSpeed):
         names |= {"expected_all_gather_bytes"}
     return dict.fromkeys(names, 1.0)
@@ -112,6 +115,8 @@ def test_a_lesson_is_about_its_section(name: str) -> None:
         "bucket_cap_mb": "bucket",
         "pin_memory": "pinned",
         "fsdp": "fsdp",
+        "lora": "lora",
+        "activation_offload": "activation offload",
         "zero_stage": "stage 2",
         "overlap_comm": "overlap",
         "hpz_partition": "partition",
@@ -346,7 +351,8 @@ def test_where_a_step_is_a_micro_batch_the_lesson_says_micro_batch(name: str) ->
 
 def test_without_a_gpu_no_lesson_promises_what_only_a_gpu_shows() -> None:
     cpu = {name: load_lesson(name).here(cpu=True) for name in ALL}
-    assert not any("memory" in r.holds for lesson in cpu.values() for r in lesson.relations)
+    shown = [r for lesson in cpu.values() for r in lesson.relations if r.needs != "gpu"]
+    assert not any("memory" in r.holds for r in shown)
     assert "On a CPU it cannot" in cpu["2a"].because
     assert not any("most of the work" in hint for hint in cpu["1b"].hints)
     assert "A CPU has no streams" in cpu["2b"].because

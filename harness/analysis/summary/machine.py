@@ -58,6 +58,7 @@ class RankTraining(SummaryPart):
     host_cpu: str | None = None
     model: str | None = None
     parameters: int | None = None
+    trained_parameters: int | None = None
     dtype: str | None = None
     seq_length: int | None = None
     micro_batch_size: int | None = None

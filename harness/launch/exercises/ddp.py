@@ -10,7 +10,7 @@ from harness.common.errors import RequestError, nearest
 from harness.common.paths import expanded
 from harness.experiment.ddp import DDP
 from harness.launch.exercises.accelerate import accelerate, accelerate_files
-from harness.launch.exercises.base import Place, Plan, script_path
+from harness.launch.exercises.base import Place, Plan, Target, script_path
 from harness.launch.exercises.training import TrainingLaunch, training_argv, training_plan
 from harness.launch.lookup import holds, why_missing
 from harness.site.site import Site
@@ -29,6 +29,15 @@ class DDPLaunch(TrainingLaunch[DDP]):
         plan = training_plan(asked, place, argv, accelerate_files(asked, "ddp"))
         plan.folders.extend([str(script.parent)] * own)  # with the modules beside it
         return plan
+
+    def misfits(self, asked: DDP, resolved: DDP | None, target: Target) -> Iterator[str]:
+        yield from super().misfits(asked, resolved, target)
+        model = target.model
+        if asked.lora is not None and model is not None and model.num_local_experts > 1:
+            yield (
+                f"--lora adapts the matrices of dense layers, and {model.name} is a mixture of experts: "
+                "take a dense --model, such as llama-3.2-1b"
+            )
 
     def with_whole_paths(self, asked: DDP) -> DDP:
         whole = super().with_whole_paths(asked)

@@ -44,16 +44,16 @@ def _replica(w: Workload) -> dict[str, Formula]:
     weights, gradients, optimizer = (f"/{w.ranks}" if stage >= least else "" for least in (3, 2, 1))
     copies = stage == 3 and w.hpz > 1
     copy = f" + {_width(w)}·N/{w.hpz}" if copies else ""
-    width = 12 if stage or w.bf16 else 8
+    width, n = 12 if stage or w.bf16 else 8, _trained(w)
     master = " and float32 weights" if width == 12 else ""
     return {
         "weights": (
             f"{_width(w)}·N{weights}{copy}",
-            f"N = {w.model.parameters():,}" + (", and hpZ's copy" if copies else ""),
+            f"N = {w.parameters:,}" + (", and hpZ's copy" if copies else ""),
         ),
-        "gradients": (f"{_width(w)}·N{gradients}", ZERO if stage else "float32, as the weights"),
+        "gradients": (f"{_width(w)}·{n}{gradients}", ZERO if stage else "float32, as the weights"),
         "optimizer": (
-            f"{width}·N{optimizer}",
+            f"{width}·{n}{optimizer}",
             f"AdamW's two moments{master}" + (f"; {ZERO}" if stage else ""),
         ),
     }
@@ -62,10 +62,14 @@ def _replica(w: Workload) -> dict[str, Formula]:
 def _fsdp(w: Workload) -> dict[str, Formula]:
     shards = w.hpz if w.hpz > 1 else w.ranks
     return {
-        "weights": (f"4·N/{shards}", f"N = {w.model.parameters():,}; float32, FSDP2"),
-        "gradients": (f"4·N/{shards}", "float32, as the weights"),
-        "optimizer": (f"8·N/{shards}", "AdamW's two moments"),
+        "weights": (f"4·N/{shards}", f"N = {w.parameters:,}; float32, FSDP2"),
+        "gradients": (f"4·{_trained(w)}/{shards}", "float32, as the weights"),
+        "optimizer": (f"8·{_trained(w)}/{shards}", "AdamW's two moments"),
     }
+
+
+def _trained(w: Workload) -> str:
+    return "N" if w.trained is None else f"{w.trained:,}"
 
 
 def _width(w: Workload) -> int:
@@ -81,7 +85,7 @@ def _buffers(w: Workload) -> Formula:
             "U: parameters of the largest unit, gathered twice, and its gradients",
         )
     if w.buckets is None:
-        return ("4·N" if w.ranks > 1 else "0"), "DDP's buckets hold a copy of the gradients"
+        return (f"4·{_trained(w)}" if w.ranks > 1 else "0"), "DDP's buckets hold a copy of the gradients"
     reduce = f"{_width(w)}·{w.buckets.reduce:.3g}"
     if w.sharding == "zero3":
         live = f"{_width(w)}·min(N, {w.buckets.live:.3g})"

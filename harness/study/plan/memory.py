@@ -34,11 +34,12 @@ def peak_memory(w: Workload, *, checkpointing: bool | None = None, framework: fl
 
 
 def _of_replica(w: Workload, checkpointing: bool, framework: float) -> Peak:
-    parameters, ranks, sharding = w.model.parameters(), w.ranks, w.sharding or "none"
+    ranks, sharding = w.ranks, w.sharding or "none"
+    state = state_bytes(w.parameters, ranks, sharding=sharding, bf16=w.bf16, hpz=w.hpz, trained=w.trained)
     return peak_of(
-        state_bytes(parameters, ranks, sharding=sharding, bf16=w.bf16, hpz=w.hpz),
+        state,
         activations_of(w),
-        _buffers(w, parameters),
+        _buffers(w, w.parameters if w.trained is None else w.trained),
         checkpointing=checkpointing,
         gradients_stay=sharding in ("zero3", "fsdp") or w.micro_batches > 1,
         framework=framework,

@@ -79,8 +79,13 @@ def _memory_notes(plan: Plan, w: Workload, memory: MemoryPlan) -> list[str]:
     return notes
 
 
+def _per_weight(w: Workload) -> str:
+    frozen = "4 · frozen weights that multiply a token + 6 · adapters"
+    return "6 · weights that multiply a token" if w.lora is None else frozen
+
+
 def _work(w: Workload) -> Section:
-    per_token = flops_per_token(w.model, w.seq_length)
+    per_token = flops_per_token(w.model, w.seq_length, w.lora)
     rows = [
         Quantity(
             "tokens_per_step", "tokens per step, all ranks", w.tokens_per_step, "tokens", _tokens_formula(w)
@@ -90,7 +95,7 @@ def _work(w: Workload) -> Section:
             "FLOPs per token",
             per_token.total,
             "FLOP",
-            "6 · weights that multiply a token + 12·L·h·S",
+            f"{_per_weight(w)} + 12·L·h·S",
             f"PaLM, 2022, appendix B; {per_token.over_rule:.3f} × 6N",
         ),
         Quantity(

@@ -63,7 +63,7 @@ def bubble(w: Workload) -> float:
 
 def flops_per_step(w: Workload) -> float:
     """Model FLOPs of all ranks in one step of the loop."""
-    return flops_per_token(w.model, w.seq_length).total * w.tokens_per_step
+    return flops_per_token(w.model, w.seq_length, w.lora).total * w.tokens_per_step
 
 
 def compute_range_ns(w: Workload, speed: Speed) -> tuple[float, float]:

@@ -44,12 +44,13 @@ def traffic_of(w: Workload) -> list[Traffic]:
         return megatron_traffic_per_step(w.model, w.layout, _pieces(w))
     width = 2 if w.bf16 else 4
     found = traffic_per_step(
-        w.model.parameters(),
+        w.parameters,
         w.ranks,
         sharding=w.sharding,
         element_bytes=width,
         micro_batches=w.micro_batches,
         hpz=w.hpz,
+        trained=w.trained,
     )
     bucket = w.bucket_bytes if w.buckets is None else w.buckets.reduce * width
     overlaps = w.buckets is None or w.buckets.overlap

@@ -10,6 +10,7 @@ from harness.common.megatron_layout import Layout
 from harness.common.model_config import ModelConfig
 from harness.experiment.advice import Sharding
 from harness.experiment.base import Experiment, Training
+from harness.experiment.ddp import DDP
 from harness.experiment.deepspeed import DeepSpeed
 from harness.experiment.megatron import Megatron
 from harness.launch.exercises.base import DeviceKind
@@ -27,7 +28,8 @@ class Workload:
     micro_batches: of one rank (of a replica, where ranks share a model) per optimizer step. micro_batches_per_step: of
     those in what the training counts as a step: one in exercises 1 and 2. sharding: None where Megatron's layout says
     it.
-    bf16: the type of weights and messages; in_bf16: of the arithmetic. bucket_bytes: of DDP's gradients.
+    bf16: the type of weights and messages; in_bf16: of the arithmetic. bucket_bytes: of DDP's gradients. lora: rank
+    of the adapters that are trained, and not the weights.
     """
 
     exercise: int
@@ -48,6 +50,17 @@ class Workload:
     hpz: int = 1
     buckets: ZeroBuckets | None = None
     bucket_bytes: float = DDP_BUCKET_BYTES
+    lora: int | None = None
+
+    @property
+    def parameters(self) -> int:
+        """Of the whole model, adapters included."""
+        return self.model.parameters() + (self.trained or 0)
+
+    @property
+    def trained(self) -> int | None:
+        """Parameters of the adapters; None: all are trained."""
+        return None if self.lora is None else self.model.lora_parameters(self.lora)
 
     @property
     def ranks(self) -> int:
@@ -87,19 +100,28 @@ def workload_of(job: Job) -> Workload | None:
 
 @singledispatch
 def _own(asked: Experiment, job: Job) -> dict[str, Any]:
-    """What one exercise adds: here a data-parallel training of float32 weights, which FSDP may gather in bf16."""
+    """What one exercise adds: here a data-parallel training whose weights stay in float32."""
     return {
         "micro_batches": getattr(asked, "gradient_accumulation_steps", 1),
         "micro_batches_per_step": 1,
-        "bf16": asked.sharding == "fsdp" and asked.in_bf16,
+        "bf16": False,
         "layout": Layout(asked.world_size or 1),
         "sharding": asked.sharding or "none",
+    }
+
+
+@_own.register
+def _(asked: DDP, job: Job) -> dict[str, Any]:
+    fields: dict[str, Any] = {
+        "micro_batches": asked.gradient_accumulation_steps,
+        "micro_batches_per_step": 1,
+        "bf16": asked.fsdp is not None and asked.in_bf16,
+        "layout": Layout(asked.world_size or 1),
+        "sharding": asked.sharding,
         "hpz": asked.copy_ranks,
-    } | _bucket(getattr(asked, "bucket_cap_mb", None))
-
-
-def _bucket(mib: float | None) -> dict[str, float]:
-    return {} if mib is None else {"bucket_bytes": mib * 2**20}
+        "lora": asked.lora,
+    }
+    return fields if asked.bucket_cap_mb is None else fields | {"bucket_bytes": asked.bucket_cap_mb * 2**20}
 
 
 @_own.register
