@@ -5,6 +5,7 @@ The Python API for notebooks; docs/api.md shows it. Importing this costs nothing
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,8 @@ if TYPE_CHECKING:
     from harness.analysis.summary import Replay, Summary
     from harness.measure.events import EventColumn
     from harness.run import Run
+
+    Traces = Run | Path | str | Sequence[Path | str]  # of one job
 
 
 def load_run(token: str) -> Run:
@@ -21,26 +24,44 @@ def load_run(token: str) -> Run:
     return find_run(token)
 
 
-def analyse(what: Run | Path | str, window: str = "steps") -> Summary:
+def analyse(what: Traces, window: str = "steps") -> Summary:
     """The numbers of a run, or of trace files and folders that form one job.
 
     Args:
-        what: a run, or a path.
+        what: a run, a path, or several paths of one job.
         window: "steps", the profiled steps; "gpu", from the first device event to the last.
 
     Raises:
         RequestError: the files belong to several jobs.
         WorkError: nothing can be read.
     """
-    from harness.analysis.summary import Summary
     from harness.measure.paths import measure_one
-    from harness.report.brief import brief
 
-    Summary.as_html = brief  # the analysis knows no words
-    return measure_one([_path(what)], window)
+    _show_in_words()
+    return measure_one(_paths(what), window)
 
 
-def what_if(what: Run | Path | str) -> Replay:
+def load_summary(what: Traces, window: str = "steps") -> Summary:
+    """As `analyse`, but the summary that `report` kept in a run is read where there is one: no trace is opened.
+
+    Args:
+        what: as for `analyse`; also a summary.json, or a run by job id, name, or `last`.
+        window: as for `analyse`; what is kept is about "steps".
+
+    Raises:
+        RequestError: there is no such run or path, the file is not a summary, or the files belong to several jobs.
+        WorkError: nothing can be read.
+    """
+    from harness.measure.stored import load_summary as stored
+
+    paths = _paths(what)
+    if window != "steps" or len(paths) != 1:
+        return analyse(paths, window)
+    _show_in_words()
+    return stored(str(paths[0]))[1]
+
+
+def what_if(what: Traces) -> Replay:
     """What a step would take with one thing changed: `what_ifs`, best first; docs/whatif.md says how to read them.
 
     Args:
@@ -54,14 +75,15 @@ def what_if(what: Run | Path | str) -> Replay:
     from harness.explain.replayed import why_no_answer
     from harness.measure.paths import measure_one
 
-    summary = measure_one([_path(what)])
+    paths = _paths(what)
+    summary = measure_one(paths)
     why = why_no_answer(summary)
     if summary.replay is None or why is not None:
-        raise WorkError(f"{_path(what)}: {why}")
+        raise WorkError(f"{', '.join(map(str, paths))}: {why}")
     return summary.replay
 
 
-def events(what: Run | Path | str) -> dict[str, EventColumn]:
+def events(what: Traces) -> dict[str, EventColumn]:
     """Every event of the devices, of all ranks: columns that pandas.DataFrame and polars.DataFrame take as they are.
 
     `start_ns`, `duration_ns`, `name`, `kind`, `rank`, `device`, `stream`, `correlation`, `range`; docs/api.md says
@@ -73,11 +95,21 @@ def events(what: Run | Path | str) -> dict[str, EventColumn]:
     """
     from harness.measure.events import events as columns
 
-    return columns([_path(what)])
+    return columns(_paths(what))
 
 
-def _path(what: Run | Path | str) -> Path | str:
-    return what if isinstance(what, str | Path) else what.path
+def _show_in_words() -> None:
+    """Let a notebook show a Summary as sentences and a table; the analysis knows no words."""
+    from harness.analysis.summary import Summary
+    from harness.report.brief import brief
+
+    Summary.as_html = brief
 
 
-__all__ = ["analyse", "events", "load_run", "what_if"]
+def _paths(what: Traces) -> Sequence[Path | str]:
+    if isinstance(what, str | Path):
+        return [what]
+    return what if isinstance(what, Sequence) else [what.path]
+
+
+__all__ = ["analyse", "events", "load_run", "load_summary", "what_if"]

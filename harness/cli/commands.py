@@ -9,13 +9,20 @@ from typing import NamedTuple
 from harness.common.paths import PROGRAM
 
 
+class LeftOut(NamedTuple):
+    """An option whose value may be left out: what it then is, and whether the word after it is a value."""
+
+    value: str
+    is_value: Callable[[str], bool]
+
+
 class Entry(NamedTuple):
     """Where a command lives, and its line in the help."""
 
     module: str
     help: str
     launches: bool = False  # it starts trainings, so it needs the checkout
-    optional: Mapping[str, str] = {}  # an option whose number may be left out, and what it then is
+    optional: Mapping[str, LeftOut] = {}
     reads_words: bool = False  # its function takes the words after its name, and reads them itself
 
 
@@ -31,7 +38,11 @@ COMMANDS = {
     "logs": Entry("harness.cli.runs", "what a run printed (-f: as it comes)"),
     "cancel": Entry("harness.cli.cancel", "stop a run; its traces are kept"),
     "rerun": Entry("harness.cli.rerun", "run a run.json again", launches=True),
-    "report": Entry("harness.cli.report", "where the time went, from a run or from any traces"),
+    "report": Entry(
+        "harness.cli.report",
+        "where the time went, from a run or from any traces",
+        optional={"--notebook": LeftOut("", lambda word: word.endswith(".ipynb"))},
+    ),
     "compare": Entry("harness.cli.compare", "what differs between runs, in configuration and in result"),
     "check": Entry(
         "harness.cli.check",
@@ -46,7 +57,7 @@ COMMANDS = {
     "whatif": Entry(
         "harness.cli.whatif",
         "what a step would take with one thing changed; --verify makes the run and compares",
-        optional={"--verify": "1"},
+        optional={"--verify": LeftOut("1", str.isdigit)},
     ),
     "mystery": Entry(
         "harness.cli.mystery",
@@ -111,11 +122,11 @@ def run_command(name: str, function: Callable[..., object], argv: list[str]) -> 
     return result if isinstance(result, int) else 0
 
 
-def _completed(argv: list[str], optional: Mapping[str, str]) -> list[str]:
-    """The arguments with the numbers that were left out: Typer has no option with an optional value."""
-    following = [*argv[1:], ""]
-    return [
-        each
-        for word, after in zip(argv, following, strict=False)
-        for each in ([word, optional[word]] if word in optional and not after.isdigit() else [word])
-    ]
+def _completed(argv: list[str], optional: Mapping[str, LeftOut]) -> list[str]:
+    """The arguments with the values that were left out: Typer has no option with an optional value."""
+    completed = []
+    for word, after in zip(argv, [*argv[1:], ""], strict=False):
+        completed.append(word)
+        if word in optional and not optional[word].is_value(after):
+            completed.append(optional[word].value)
+    return completed

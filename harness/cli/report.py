@@ -74,6 +74,14 @@ def report(
     png: Annotated[
         Path | None, typer.Option("--png", metavar="DIR", help="also write every plot as PNG, for slides")
     ] = None,
+    notebook: Annotated[
+        str | None,
+        typer.Option(
+            "--notebook",
+            metavar="[FILE.ipynb]",
+            help="also write a notebook whose cells you change (default for a run: report.ipynb in it, else here)",
+        ),
+    ] = None,
     ranks: Annotated[
         str | None, typer.Option("--ranks", metavar="0,3,…", help="whose timeline the page shows")
     ] = None,
@@ -116,6 +124,8 @@ def report(
     )
     if parquet is not None:
         check_parquet()
+    if notebook is not None:
+        _check_notebook(notebook, paths, hta_compatible)
     measured = measure_request(request)
     summaries = measured.summaries
     if wanted:
@@ -127,6 +137,7 @@ def report(
     if png is not None:
         write_pictures(paths, measured, png)
     written = _pages(paths, measured, html, shown) if wanted else []
+    cells = _notebook(paths, summaries, window, notebook) if notebook is not None else ""
     if as_json:
         sys.stdout.write(_json(summaries))
         return
@@ -134,6 +145,7 @@ def report(
     sys.stdout.write(_text(paths, summaries, full, bool(written)) if hta is None else hta)
     if written:
         sys.stdout.write("\nThe page: " + printable(", ".join(map(str, written))) + "\n")
+    sys.stdout.write(cells)
 
 
 def _text(paths: list[str], summaries: list[Summary], full: bool, page: bool) -> str:
@@ -173,6 +185,30 @@ def _pages(
         kept = "neither the page nor the numbers were kept" if isinstance(error, DiskError) else "no page"
         print(f"{PROGRAM} report: {kept}: {error}; --html FILE writes a page elsewhere", file=sys.stderr)
         return []
+
+
+def _check_notebook(asked: str, paths: list[str], hta_compatible: bool) -> None:
+    from harness.report.notebook.write import check_notebook
+
+    if hta_compatible:
+        raise RequestError(
+            "--notebook with --hta-compatible: a notebook has our own numbers; leave one of them out"
+        )
+    check_notebook(asked, paths)
+
+
+def _notebook(paths: list[str], summaries: list[Summary], window: WindowChoice, asked: str) -> str:
+    """Write the notebook; returns what to say of it."""
+    from harness.analysis.summary import Window
+    from harness.report.notebook.write import write_notebook
+
+    written = write_notebook(paths, summaries, Window(window.value), asked)
+    said = f"The notebook: {printable(str(written.path))} (`jupyter lab` opens it)\n"
+    if written.kept is not None:
+        said += (
+            f"{printable(str(written.kept))} differs and is kept; --notebook FILE gives a name of your own\n"
+        )
+    return said
 
 
 def _ranks(text: str | None) -> frozenset[int] | None:

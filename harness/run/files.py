@@ -25,11 +25,11 @@ def runs_root(environ: Mapping[str, str] = os.environ) -> Path:
     return expanded(given).absolute() if given else (ROOT if IN_CHECKOUT else Path.cwd()) / "exercises"
 
 
-def write_atomically(path: Path, text: str, still: Callable[[], bool] = lambda: True) -> None:
+def write_atomically(path: Path, text: str, still: Callable[[], bool] = lambda: True) -> bool:
     """Write a file under a temporary name, then rename it: readers see all of it or none.
 
     still: whether it is still wanted, asked just before the renaming. A shared file system has then made a file in that
-    folder, and shows what other machines wrote there.
+    folder, and shows what other machines wrote there. Returns whether it was written.
 
     Raises:
         DiskError: the disk is full or not writable; nothing is left behind.
@@ -37,10 +37,12 @@ def write_atomically(path: Path, text: str, still: Callable[[], bool] = lambda: 
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         temporary.write_text(text, encoding="utf-8")
-        if still():
+        wanted = still()
+        if wanted:
             temporary.replace(path)
         else:
             temporary.unlink()
+        return wanted
     except OSError as error:
         with suppress(OSError):  # it may not have been made
             temporary.unlink()

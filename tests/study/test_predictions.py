@@ -250,4 +250,4 @@ def test_verified_numbers_are_in_the_json(
     assert [asked for asked, _ in launched[::2]] == 2 * [run.record.experiment], (
         "`last` stays the run that it was"
     )
-    assert COMMANDS["whatif"].optional == {"--verify": "1"}
+    assert COMMANDS["whatif"].optional["--verify"].value == "1"

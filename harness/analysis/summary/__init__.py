@@ -100,5 +100,9 @@ class Summary(SummaryPart):
     reference: ReferenceStep | None = None
     predictions: list[Predicted] = Field(default_factory=list)
 
+    def _repr_pretty_(self, printer: Any, _cycle: bool) -> None:
+        """What IPython keeps beside the HTML. repr, 55 kB of two ranks, would be in every saved notebook too."""
+        printer.text(f"Summary of {len(self.devices)} devices, {self.steps.counted} steps")
+
     def _repr_html_(self) -> str | None:
         return None if Summary.as_html is None else Summary.as_html(self)

@@ -1,0 +1,102 @@
+"""The notebook's file: a new one each time, since a student changes what is there."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from itertools import chain, count
+from pathlib import Path
+from typing import NamedTuple
+
+from harness.analysis.summary import Summary, Window
+from harness.common.errors import RequestError
+from harness.common.small_file import read_small_text
+from harness.measure.request import resolve_path
+from harness.report.exercise_0.terminal import is_comm_run
+from harness.report.notebook.cells import notebook
+from harness.report.notebook.loads import loads
+from harness.report.page.write import run_among
+from harness.run import naming_flag, write_atomically
+
+ENDING = ".ipynb"
+_NAME = f"report{ENDING}"
+
+
+class Written(NamedTuple):
+    """Where the notebook is, and whether a file with the usual name is kept beside it."""
+
+    path: Path
+    kept: Path | None = None
+
+
+def check_notebook(asked: str, tokens: Sequence[str]) -> None:
+    """Look at what is asked before anything is measured. `asked`: a file's name, empty for the usual one.
+
+    Raises:
+        RequestError: it is a folder, a file that is there already, no notebook's name, or a run has nothing for cells.
+    """
+    for token in tokens:
+        if is_comm_run(resolve_path(token)):
+            raise RequestError(
+                f"--notebook: {token} is of the communication tests, which have no steps to show; --html FILE writes "
+                "their page"
+            )
+    path = Path(asked)
+    if not asked:
+        return
+    if path.is_dir():
+        raise RequestError(f"--notebook {asked}: is a folder; give a file, as in --notebook {path / _NAME}")
+    if path.suffix != ENDING:
+        like = path.with_suffix(ENDING)
+        raise RequestError(
+            f"--notebook {asked}: a notebook's name ends with {ENDING}, as in --notebook {like}"
+        )
+    if os.path.lexists(path):
+        raise RequestError(
+            f"--notebook {asked}: is there already and is never overwritten; give another name, for example "
+            f"{_free(path)}"
+        )
+
+
+def write_notebook(
+    tokens: Sequence[str], summaries: Sequence[Summary], window: Window, asked: str
+) -> Written:
+    """Write the notebook: to `asked`, else as report.ipynb into the run, or here where that is not of one run.
+
+    Where a file of the usual name differs, as after a student changed it, the name gets a number.
+
+    Raises:
+        RequestError: a file of the name that was asked for appeared meanwhile.
+        WorkError: it cannot be written.
+    """
+    paths = [resolve_path(token) for token in tokens]
+    text = notebook(loads(paths, summaries), summaries, window)
+    if asked:
+        if not _write_new(Path(asked), text):
+            check_notebook(asked, ())
+        return Written(Path(asked))
+    run = run_among(tokens)
+    usual = (run.path if run else Path()) / _NAME
+    while True:
+        path = _free(usual, text)
+        if os.path.lexists(path) or _write_new(path, text):
+            return Written(path, usual if path != usual else None)
+
+
+def _write_new(path: Path, text: str) -> bool:
+    """Whether the file was written: not where one of its name appeared meanwhile."""
+    with naming_flag("--notebook"):
+        return write_atomically(path, text, lambda: not os.path.lexists(path))
+
+
+def _free(path: Path, text: str | None = None) -> Path:
+    """The first of report.ipynb, report-2.ipynb, … that is free, or is a file with this same text."""
+    numbered = (path.with_name(f"{path.stem}-{number}{path.suffix}") for number in count(2))
+    return next(each for each in chain([path], numbered) if not os.path.lexists(each) or _holds(each, text))
+
+
+def _holds(path: Path, text: str | None) -> bool:
+    with suppress(OSError, ValueError):
+        return text is not None and read_small_text(path) == text
+    return False
