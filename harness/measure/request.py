@@ -98,7 +98,8 @@ def _here(files: list[Path], window: Window, request: Request) -> MeasuredFiles:
 
 
 def _on_slurm(files: list[Path], window: Window, request: Request) -> MeasuredFiles:
-    """Measure by a job array. Its folder stays only if a task failed, with what the others measured, and the logs."""
+    """Measure by a job array. Its folder stays only if a task failed, or Ctrl-C ended the waiting, with what the tasks
+    measured, and their logs."""
     if request.hta:
         raise RequestError("--hta-compatible with --executor slurm: HTA's numbers are measured here only")
     if shutil.which("sbatch") is None:
@@ -106,7 +107,7 @@ def _on_slurm(files: list[Path], window: Window, request: Request) -> MeasuredFi
             "--executor slurm: there is no sbatch here; leave the flag out to measure on this machine"
         )
     from harness.measure import slurm_array
-    from harness.measure.array_plan import read_plan
+    from harness.measure.array_plan import PLAN, read_plan
     from harness.site.slurm_commands import JobId, in_queue
 
     if request.resume is not None:
@@ -127,15 +128,26 @@ def _on_slurm(files: list[Path], window: Window, request: Request) -> MeasuredFi
         if request.resume is None:
             shutil.rmtree(folder, ignore_errors=True)
         raise
+    except KeyboardInterrupt:
+        if (folder / PLAN).exists():
+            _say_resume(folder, "the array's tasks may go on (squeue --me); their results and logs")
+        else:  # nothing was submitted
+            shutil.rmtree(folder, ignore_errors=True)
+        raise
     if any(f.what == slurm_array.LOST for f in broken):
-        print(
-            f"{PROGRAM} report: the failed tasks' logs, and what the others measured, are in {folder}; to measure only "
-            f"what is missing: the same command with --resume {shlex.quote(str(folder))}",
-            file=sys.stderr,
-        )
+        _say_resume(folder, "the failed tasks' logs, and what the others measured,")
     else:
         shutil.rmtree(folder, ignore_errors=True)
     return MeasuredFiles(parts, broken, [])
+
+
+def _say_resume(folder: Path, what: str) -> None:
+    """The folder that an array leaves, and how to go on with it."""
+    print(
+        f"{PROGRAM} report: {what} are in {folder}; to measure only what is missing: the same command with --resume "
+        f"{shlex.quote(str(folder))}",
+        file=sys.stderr,
+    )
 
 
 def _executor(folder: Path, parameters: dict[str, str]) -> Executor:

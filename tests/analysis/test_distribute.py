@@ -10,8 +10,9 @@ import pytest
 import submitit
 
 from harness.analysis.summary import Window
+from harness.cli.main import main
 from harness.common.errors import RequestError, WorkError
-from harness.measure import slurm_array
+from harness.measure import request, slurm_array
 from harness.measure.array_plan import chunk, read_plan
 from harness.measure.jobs import summarise
 from harness.measure.paths import measure_files
@@ -155,6 +156,54 @@ def test_an_array_is_not_completed_with_other_traces_or_another_window(ranks: li
     with pytest.raises(RequestError, match="they have changed since: leave --resume out"):
         measure_distributed(ranks, Window.STEPS, array)
     assert executor.tasks == 0
+
+
+class Interrupting:
+    """A task at whose wait Ctrl-C is pressed."""
+
+    job_id = "7_0"
+
+    def done(self) -> bool:
+        raise KeyboardInterrupt
+
+
+def test_ctrl_c_leaves_the_array_and_says_how_to_go_on_shown_by_a_stand_in_for_slurm(
+    ranks: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "sbatch").touch(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    executors = iter([Run(Interrupting()), again := Counting()])
+    monkeypatch.setattr(request, "_executor", lambda _folder, _parameters: next(executors))
+    words = ["report", *map(str, ranks), "--json", "--executor", "slurm"]
+    assert main(words) == 130
+    (folder,) = tmp_path.glob("report-*")
+    (said,) = capsys.readouterr().err.splitlines()
+    assert said.startswith("slurm.sh report: the array's tasks may go on (squeue --me)")
+    assert said.endswith(f"the same command with --resume {folder}")
+    assert main([*words, "--resume", str(folder)]) == 0
+    assert again.tasks == 1
+    assert not folder.exists()
+    resumed = capsys.readouterr().out
+    assert main(words[:-2]) == 0
+    assert capsys.readouterr().out == resumed
+
+
+def test_ctrl_c_before_anything_was_submitted_leaves_nothing_shown_by_a_stand_in_for_slurm(
+    ranks: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "sbatch").touch(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(request, "_executor", lambda _folder, _parameters: Counting())
+    monkeypatch.setattr(slurm_array, "planned", interrupted)
+    assert main(["report", str(ranks[0]), "--executor", "slurm"]) == 130
+    assert "--resume" not in capsys.readouterr().err
+    assert not list(tmp_path.glob("report-*"))
 
 
 @pytest.mark.parametrize("text", [None, "{}", "[", '{"window": "steps", "files": [[["a", 1]]]}'])

@@ -155,6 +155,13 @@ def test_names_that_others_chose_are_only_in_literals(folder: Path) -> None:
     assert text == notebook({"a": str(folder)}, [summary], Window.STEPS)
 
 
+def test_only_a_checkout_is_put_on_the_path(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    summaries = measure_jobs([folder])
+    assert "sys.path.append" in notebook({"a": "x"}, summaries, Window.STEPS)
+    monkeypatch.setattr("harness.report.notebook.cells.IN_CHECKOUT", False)
+    assert "sys.path" not in notebook({"a": "x"}, summaries, Window.STEPS)
+
+
 def test_a_template_that_forgets_to_quote_is_an_error() -> None:
     from harness.report.notebook import cells
 
