@@ -6,12 +6,15 @@ them: `python -m exercises.utils.launch accelerate|torchrun ARGUMENTS…`.
 
 from __future__ import annotations
 
+import argparse
+import importlib
 import os
 import subprocess
 import sys
 from collections.abc import Callable
 
 from exercises.utils.announce import announce
+from harness.common.torchrun import TORCHRUN, TORCHRUN_JSC
 
 
 def _accelerate(arguments: list[str]) -> None:
@@ -29,6 +32,42 @@ def _torchrun(arguments: list[str]) -> None:
     run.run(run.parse_args(arguments))  # type: ignore[no-untyped-call]
 
 
+def meet_as_at_jsc() -> None:
+    """From here on, ranks of several nodes meet by c10d, which torchrun_jsc repairs for JSC's InfiniBand names.
+
+    accelerate and torchrun end in the same function with the same options. torchrun_jsc changes those on the command
+    line, as `torchrun --rdzv-endpoint=HOST:PORT` would have them.
+
+    Raises:
+        SystemExit: this Python has no torchrun_jsc.
+    """
+    try:
+        jsc = importlib.import_module(TORCHRUN_JSC)
+    except ImportError as error:
+        sys.exit(
+            f"{sys.executable} has no {TORCHRUN_JSC}, which the site asks for ({error}): install it there "
+            "(containers/README.md), or say network.torchrun: torchrun in the site file"
+        )
+    from torch.distributed import run
+
+    plain = run.run
+
+    def repaired(options: argparse.Namespace) -> None:
+        if int(options.nnodes) > 1:
+            meeting = run.get_rdzv_endpoint(options)  # type: ignore[no-untyped-call]
+            # In a step of its own, Slurm's number of this node is 0 on every node.
+            os.environ["TORCHRUN_JSC_NODE_RANK"] = str(options.node_rank)
+            sys.argv = ["torchrun", f"--rdzv-endpoint={meeting}", options.training_script]
+            jsc.apply_fixes()
+            fixed = run.parse_args(sys.argv[1:])  # type: ignore[no-untyped-call]
+            options.rdzv_backend, options.rdzv_endpoint = "c10d", meeting
+            options.rdzv_conf, options.local_addr = fixed.rdzv_conf, fixed.local_addr
+            options.node_rank = 0  # c10d gives out the numbers, in the order of the nodes' names
+        plain(options)  # type: ignore[no-untyped-call]
+
+    run.run = repaired
+
+
 LAUNCHERS: dict[str, Callable[[list[str]], None]] = {"accelerate": _accelerate, "torchrun": _torchrun}
 
 
@@ -43,6 +82,8 @@ def launch(launcher: str, arguments: list[str]) -> int:
     from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
+    if os.environ.get(TORCHRUN) == TORCHRUN_JSC:
+        meet_as_at_jsc()
     announce("starting the ranks, each of which imports PyTorch")
     try:
         LAUNCHERS[launcher](arguments)

@@ -11,8 +11,10 @@ from harness.common.small_file import parse_json
 from harness.doctor.result import IN_JOB, Result, ok, problem, unseen, warning
 from harness.doctor.surroundings import Surroundings
 from harness.launch.argv import Word, read_here, shown
+from harness.launch.container import of_registry
 from harness.launch.job import Job
 from harness.launch.lookup import why_missing
+from harness.site.site import Container
 
 INSIDE = Path(__file__).with_name("inside.py")
 INSIDE_S = 75.0  # a container's first start on a cold parallel file system takes most of a minute
@@ -31,9 +33,11 @@ def container(around: Surroundings) -> Iterator[Result]:
     job = around.job
     if around.site.container is None or job is None:
         return
-    command = around.site.container.command
+    command = around.site.container.program
     path = around.which(command)
-    if path is not None:
+    if path is not None and around.site.container.in_srun:
+        yield _pyxis(around.ask(command, "--help"))
+    elif path is not None:
         yield ok(command, path)
     elif around.prepares:
         yield unseen(command, f"not on PATH before the job loads the site's modules: {IN_JOB}")
@@ -41,7 +45,17 @@ def container(around: Surroundings) -> Iterator[Result]:
         yield problem(
             command, "is not on PATH", "module avail apptainer singularity   # then modules: in the site file"
         )
-    yield _image(job.image, around.environ)
+    if job.image is None or not of_registry(around.site, job.image):
+        yield _image(job.image, around.environ)
+
+
+def _pyxis(help_of_srun: Answer) -> Result:
+    if "--container-image" in help_of_srun.out:
+        return ok("pyxis", "srun knows --container-image")
+    why = "srun knows no --container-image: pyxis is not installed, or not in Slurm's plugstack.conf"
+    return problem(
+        "pyxis", why, "scontrol show config | grep -i plugstack   # its folder, for your cluster's admins"
+    )
 
 
 def _image(image: Word | None, environ: Mapping[str, str]) -> Result:
@@ -66,15 +80,25 @@ def packages(around: Surroundings) -> Iterator[Result]:
     """The training packages, imported by the Python that trains, in the container if there is one."""
     if around.job is None:
         return
-    if around.site.container is not None and around.which(around.site.container.command) is None:
+    if around.site.container is not None and not _starts_here(around, around.site.container):
         if around.place == "login":
             yield unseen("import torch, …", f"the container cannot be started here: {IN_JOB}")
         return
-    if around.site.container is not None and why_missing(around.job.image or "", around.environ, "file"):
+    if around.job.image is not None and _image_is_missing(around, around.job.image):
         return  # the check of the container says it
     where = " in the container" if around.site.container is not None else ""
     what = ("installed" if around.place == "login" else "imported") + where
     yield from packages_verdict(asked_inside(around, around.job), what)
+
+
+def _image_is_missing(around: Surroundings, image: Word) -> bool:
+    return not of_registry(around.site, image) and why_missing(image, around.environ, "file") != ""
+
+
+def _starts_here(around: Surroundings, container: Container) -> bool:
+    """Outside of a job, srun would submit one."""
+    in_job = around.place == "node"
+    return around.which(container.program) is not None and (in_job or not container.in_srun)
 
 
 def asked_inside(around: Surroundings, job: Job) -> Answer:
@@ -83,9 +107,14 @@ def asked_inside(around: Surroundings, job: Job) -> Answer:
     On a login node it only looks what is installed: many of them have too little memory for an import.
     """
     python = around.site.container.python if around.site.container else job.python
-    words = [read_here(word, around.environ).text for word in job.container]
     how = "installed" if around.place == "login" else "import"
-    return around.once("inside", lambda: around.ask(*words, python, str(INSIDE), how, limit_s=INSIDE_S))
+    return around.once("inside", lambda: ask_inside(around, job, python, str(INSIDE), how))
+
+
+def ask_inside(around: Surroundings, job: Job, *program: Word) -> Answer:
+    """The answer of a program in the job's container, or here where it has none."""
+    words = [read_here(word, around.environ).text for word in [*job.container, *program]]
+    return around.ask(*words, limit_s=INSIDE_S)
 
 
 def inside_of(answer: Answer) -> dict[str, Any] | None:

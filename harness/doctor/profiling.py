@@ -6,8 +6,10 @@ import os
 from collections.abc import Iterator
 
 from harness.common.errors import RequestError
+from harness.doctor.container import ask_inside
 from harness.doctor.result import IN_JOB, Result, ok, problem, unseen, warning
 from harness.doctor.surroundings import Surroundings
+from harness.launch.job import Job
 from harness.launch.profilers.nsys import (
     Nsys,
     Options,
@@ -27,6 +29,9 @@ def nsys(around: Surroundings) -> Iterator[Result]:
     job = around.job
     if job is None:
         return
+    if job.nsys_inside:
+        yield from _nsys_inside(around, job)
+        return
     if around.which("nsys") is None:
         yield _without_nsys(around, job.profiler == "nsys")
         return
@@ -42,6 +47,23 @@ def nsys(around: Surroundings) -> Iterator[Result]:
         yield nsys_verdict(found, options, job.nsys_options, around.uses_gpus)
     else:
         yield problem("nsys --version", found, "module avail nsight   # another version")
+
+
+def _nsys_inside(around: Surroundings, job: Job) -> Iterator[Result]:
+    """Where srun makes the container, nsys is a program of the image."""
+    if job.profiler != "nsys":
+        return
+    if around.place != "node":
+        yield unseen("nsys in the container", f"the container cannot be started here: {IN_JOB}")
+        return
+    answer = ask_inside(around, job, "nsys", "--version")
+    if answer.code:
+        build = (
+            "less containers/README.md   # how nsys gets into the image; or profiler: torch in the site file"
+        )
+        yield problem("nsys in the container", f"does not answer: {answer.reason}", build)
+    else:
+        yield ok("nsys in the container", answer.out.strip())
 
 
 def _without_nsys(around: Surroundings, records: bool) -> Result:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import NamedTuple
@@ -65,6 +65,18 @@ def from_site(text: str) -> Word:
 def prefixed(text: str, word: Word) -> Word:
     """`word` behind plain text."""
     return Shell(parts=(text, *word.parts)) if isinstance(word, Shell) else text + word
+
+
+def comma_joined(words: Sequence[Word]) -> Word:
+    """The words as one, with a comma between them."""
+    parts: list[str | Var] = []
+    for word in words:
+        parts += [*[","][: len(parts)], *(word.parts if isinstance(word, Shell) else [word])]
+    return (
+        Shell(parts=tuple(parts))
+        if any(isinstance(part, Var) for part in parts)
+        else "".join(map(str, parts))
+    )
 
 
 def parent(path: Word) -> Word | None:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from harness.common.errors import RequestError, TrainingNeeded
 from harness.launch.backends.registry import backend_of
+from harness.launch.container import of_registry
 from harness.launch.exercises.base import launch_of
 from harness.launch.job import Job
 from harness.launch.lookup import why_missing
@@ -82,7 +83,7 @@ def _has_torch() -> bool:
 
 def _programs(job: Job, environ: Mapping[str, str]) -> Iterator[str]:
     if job.image is not None:
-        why = why_missing(job.image, environ, "file")
+        why = "" if of_registry(job.site, job.image) else why_missing(job.image, environ, "file")
         if why:
             yield (
                 f"site {job.site.name}: its container image {why}: build it (containers/README.md) or name yours in a "

@@ -9,14 +9,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from harness.common.errors import RequestError
 from harness.common.paths import ROOT
 from harness.common.secrets import kept_from_nsys, told_of_nsys
+from harness.common.torchrun import TORCHRUN
 from harness.experiment.exercises import AnyExperiment, Experiment, Training
 from harness.experiment.model import Model, find_model
 from harness.experiment.options import options_of
-from harness.launch.argv import Word, from_site, prefixed, shown
+from harness.launch.argv import Word, from_site, prefixed
 from harness.launch.backends.registry import backend_of
+from harness.launch.container import Inside, container_words
 from harness.launch.exercises.base import Chosen, Command, DeviceKind, Launch, Place, Plan, launch_of
 from harness.launch.resolve import Machine, resolve_defaults
 from harness.site.site import Site
@@ -42,7 +43,7 @@ class Job:
     env: dict[str, Word]
     checkout: str
     output_dir: str  # the exercise's folder that holds logs/ and profiler/
-    python: str
+    python: Word  # the harness's own, on the node
     container: list[Word]
     image: Word | None  # the container's file
     checkpoint: Word | None  # folder of the weights to start from
@@ -62,6 +63,11 @@ class Job:
         dumped: dict[str, Any] = TypeAdapter(Job).dump_python(self, mode="json")
         return dumped
 
+    @property
+    def nsys_inside(self) -> bool:
+        """Whether nsys runs in the container, and not around it."""
+        return self.site.container is not None and self.site.container.in_srun
+
     def name_for(self, job_id: str) -> str:
         """The run's directory name, as on the workshop's slides."""
         return f"{self.run_name[0]}-{job_id}{self.run_name[1]}"
@@ -79,7 +85,8 @@ def resolve(experiment: Experiment, site: Site, machine: Machine) -> Job:
     asked = resolve_defaults(experiment, site, machine, device, chosen)
     launch = launch_of(asked)
     profiler = _profiler(asked, launch, site, device, machine)
-    python = machine.python if site.container is None else site.container.python
+    own_python = from_site(site.job_python) if site.job_python else machine.python
+    python = own_python if site.container is None else site.container.python
     place = Place(
         site=site,
         device=device,
@@ -89,12 +96,15 @@ def resolve(experiment: Experiment, site: Site, machine: Machine) -> Job:
         data=launch.data(asked, site),
         megatron_data=launch.megatron_data(asked, site),
         python=python,
-        launcher_python=machine.python,
+        launcher_python=own_python,
         profiler=profiler,
     )
     plan = launch.plan(asked, place)
     image = from_site(plan.image or site.container.image) if site.container else None
+    output_dir = f"{machine.runs_dir}/{asked.folder}"
     cpus = site.cpus_per_node or (site.cpus_per_gpu and site.cpus_per_gpu * (asked.gpus_per_node or 1))
+    env = _environment(asked, site, device, plan.environment, _threads(asked, site, machine, cpus))
+    own: list[Word] = [str(ROOT), machine.runs_dir, *plan.folders]
     return Job(
         experiment=asked,  # type: ignore[arg-type]  # an instance of one of the union's classes
         site=site,
@@ -102,16 +112,16 @@ def resolve(experiment: Experiment, site: Site, machine: Machine) -> Job:
         profiler=profiler,
         model=model,
         run_name=asked.name(model.hub_name if model else None),
-        directives=backend_of(site).directives(asked, site, cpus),
+        directives=backend_of(site).directives(asked, site, cpus) + site.nsys_sbatch * (profiler == "nsys"),
         modules=site.modules,
         setup=site.setup,
         node_setup=site.node_setup,
         node_cleanup=site.node_cleanup,
-        env=_environment(asked, site, device, plan.environment, _threads(asked, site, machine, cpus)),
+        env=env,
         checkout=str(ROOT),
-        output_dir=f"{machine.runs_dir}/{asked.folder}",
-        python=machine.python,
-        container=_container(site, image, machine.runs_dir, plan.folders),
+        output_dir=output_dir,
+        python=own_python,
+        container=container_words(site, image, Inside(own, output_dir, list(env), cpus)),
         image=image,
         checkpoint=place.checkpoint,
         data=place.data,
@@ -130,7 +140,8 @@ def warnings_of(job: Job, environ: Mapping[str, str]) -> list[str]:
     asked = job.experiment
     found = [*launch_of(asked).warnings(asked), *backend_of(job.site).warnings(asked, job.site, environ)]
     if isinstance(asked, Training) and asked.profiler == "auto" and job.device == "cuda":
-        found += [NO_NSYS] * (job.profiler == "torch" and job.site.profiler is None)
+        without = NO_NSYS_INSIDE if job.nsys_inside else NO_NSYS
+        found += [without] * (job.profiler == "torch" and job.site.profiler is None)
     for name, bad in SLOWING.items():
         if job.env.get(name, environ.get(name)) == bad:
             found.append(f"{name}={bad} slows the training down: its throughput is not worth publishing")
@@ -142,6 +153,10 @@ def warnings_of(job: Job, environ: Mapping[str, str]) -> list[str]:
 NO_NSYS = (
     "neither this machine nor the site brings nsys, so torch.profiler records: name its module in a site file, or use "
     "--profiler nsys"
+)
+NO_NSYS_INSIDE = (
+    "whether the container has nsys cannot be seen from here, so torch.profiler records: where it has, say profiler: "
+    "nsys in the site file, or use --profiler nsys"
 )
 
 
@@ -175,7 +190,9 @@ def _profiler(
 
 
 def _lacks_nsys(site: Site, machine: Machine) -> bool:
-    """True when nsys is not on this machine, and no module or line of the site can bring it."""
+    """True when nsys is not on this machine, and no module or line of the site can bring it; or it has to be inside."""
+    if site.container is not None and site.container.in_srun:
+        return True
     return not machine.has_nsys and not (site.modules or site.setup)
 
 
@@ -200,32 +217,14 @@ def _environment(
         env |= dict.fromkeys(("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"), "lo")
     if device == "cpu":
         env |= {"ACCELERATE_USE_CPU": "true", "CUDA_VISIBLE_DEVICES": ""}
+    if site.network.torchrun != "torchrun":
+        env[TORCHRUN] = site.network.torchrun
     env |= dict(own) | {name: from_site(text) for name, text in site.env.items()}
     if site.env.get("PYTHONPATH"):
         env["PYTHONPATH"] = prefixed(f"{ROOT}:", env["PYTHONPATH"])
     for option in options_of(type(asked)):
         env |= option.environment(getattr(asked, option.field))
     return {**env, "OMP_NUM_THREADS": env.get("OMP_NUM_THREADS", str(threads))}
-
-
-def _container(site: Site, image: Word | None, runs_dir: str, folders: list[Word]) -> list[Word]:
-    """The words before the program that runs inside; empty without a container.
-
-    Raises:
-        RequestError: a folder's name cannot be written as a bind.
-    """
-    if site.container is None or image is None:
-        return []
-    ours: list[Word] = [str(ROOT), runs_dir, *folders]
-    for path in map(shown, ours):
-        if set(path) & set(",:"):
-            raise RequestError(
-                f"{path}: {site.container.command} cannot bind a path with a comma or a colon in its name: "
-                "rename it, or use another place"
-            )
-    binds = dict.fromkeys([*ours[:2], *map(from_site, site.container.binds), *ours[2:]])
-    flags = [word for bind in binds for word in ("--bind", bind)]
-    return [site.container.command, *site.container.arguments, *flags, image]
 
 
 def _nsys_options(plan: Plan, site: Site, device: DeviceKind) -> str:

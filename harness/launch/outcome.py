@@ -62,7 +62,8 @@ def why_nothing_was_recorded(record: Record, missing: list[str]) -> str:
     if not any(name.startswith("nsys/") for name in missing):
         return ""
     nothing = "nsys recorded nothing (its own messages are in log.err): "
-    if record.job.get("container"):
+    inside = record.site.container is not None and record.site.container.in_srun
+    if record.job.get("container") and not inside:
         return (
             f"{nothing}in the container the training probably could not load nsys's libraries; add their folder to the "
             "site's container.binds, or try --profiler torch"

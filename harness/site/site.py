@@ -6,12 +6,22 @@ can add a second line to a script. Knows of the experiments only their fields, a
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from datetime import date
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from harness.common.errors import RequestError, nearest
 from harness.common.paths import CONFIGS, expanded
@@ -85,12 +95,55 @@ class Gpus(SitePart):
 class Container(SitePart):
     """What the training runs in; leave it out to run on the node itself."""
 
-    command: PlainWord = setting("singularity", "singularity or apptainer")
-    image: Text = Field(description="the .sif file")
-    nemo_image: Text | None = setting(None, "the .sif file with Megatron-LM, for --engine megatron-lm")
-    arguments: list[str] = setting(["exec", "--nv"], "before the image")
+    runtime: Literal["singularity", "apptainer", "pyxis", "none"] = setting(
+        "singularity", "who makes the container; pyxis: Slurm's srun; none: nobody, as without this section"
+    )
+    command: PlainWord | None = setting(None, "the runtime's program, where it has another name or path")
+    image: Text = Field(description="the .sif file; with pyxis a .sqsh file, or an image of a registry")
+    nemo_image: Text | None = setting(None, "the image with Megatron-LM, for --engine megatron-lm")
+    arguments: list[str] = setting(
+        ["exec", "--nv"], "before the image; with pyxis options of srun, [--container-mount-home] by default"
+    )
     binds: list[Text] = setting([], "HOST[:INSIDE] paths beside the checkout and the run")
-    python: str = setting("python3", "the interpreter inside that has PyTorch")
+    python: str = setting(
+        "python3",
+        "the interpreter inside that has PyTorch; with pyxis its whole path, as srun looks for names outside",
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _as_the_runtime_has_it(cls, given: Any) -> Any:
+        if not isinstance(given, Mapping):
+            return given
+        own: dict[str, Any] = {}
+        if "runtime" not in given and given.get("command") in ("singularity", "apptainer"):  # of older files
+            own = {"runtime": given["command"], "command": None}
+        elif given.get("runtime") == "pyxis":
+            own = {"arguments": given.get("arguments", ["--container-mount-home"])}
+        elif given.get("runtime") == "none":
+            own = {"image": given.get("image", "")}
+        return {**given, **own}
+
+    @field_validator("image", "nemo_image")
+    @classmethod
+    def _of_the_runtimes_kind(cls, image: str | None, info: ValidationInfo) -> str | None:
+        if image is None or info.data.get("runtime") != "pyxis":
+            return image
+        if image.endswith(".sif"):
+            raise ValueError("pyxis reads .sqsh files and images of a registry (containers/README.md)")
+        if image.endswith(".sqsh") and not image.startswith(("/", "$")):
+            raise ValueError("pyxis looks for it in a registry: write the whole path, from / on")
+        return image
+
+    @property
+    def in_srun(self) -> bool:
+        """Whether srun makes the container, and the program is no child of what started it."""
+        return self.runtime == "pyxis"
+
+    @property
+    def program(self) -> str:
+        """The program that makes it."""
+        return self.command or ("srun" if self.in_srun else self.runtime)
 
 
 class Network(SitePart):
@@ -98,6 +151,9 @@ class Network(SitePart):
 
     interface: PlainWord | None = setting(None, "NCCL_SOCKET_IFNAME and GLOO_SOCKET_IFNAME")
     host_suffix: Suffix | None = setting(None, "added to the head node's name to reach its fast network")
+    torchrun: Literal["torchrun", "torchrun_jsc"] = setting(
+        "torchrun", "how the ranks of several nodes meet; torchrun_jsc: by PyTorch's c10d, as JSC repairs it"
+    )
     expected_gbps: float | None = setting(None, "rate of one InfiniBand port, Gb/s", gt=0)
     link_intra_gbps: float | None = setting(
         None, "nominal rate of one GPU's links inside a node, one direction, Gb/s", gt=0
@@ -137,8 +193,12 @@ class Site(SitePart):
         None, "largest job that this file's partition and QOS let run, in nodes", ge=1
     )
     sbatch: list[SbatchLine] = setting([], "further sbatch options, one --option=value each")
+    nsys_sbatch: list[SbatchLine] = setting([], "as sbatch, only for jobs that nsys records")
     modules: list[PlainWord] = setting([], "modules the job loads")
     python_module: PlainWord | None = setting(None, "module with a Python ≥ 3.10, for the launcher")
+    job_python: Text | None = setting(
+        None, "the harness's Python on the nodes, where the one that submits does not run there"
+    )
     setup: list[ShellLine] = setting([], "shell lines the job runs first (trusted: they are yours)")
     node_setup: list[ShellLine] = setting(
         [], "as setup, but on every node; a line that fails is only warned of"
@@ -161,6 +221,18 @@ class Site(SitePart):
     reference_traces: Text | None = setting(
         None, "folder to which `reference record` copies its runs; else they stay among the runs"
     )
+
+    @field_validator("container")
+    @classmethod
+    def _none_is_no_container(cls, container: Container | None) -> Container | None:
+        return None if container is not None and container.runtime == "none" else container
+
+    @field_validator("job_python")
+    @classmethod
+    def _found_in_every_folder(cls, path: str | None) -> str | None:
+        if path is not None and not path.startswith(("/", "$")):
+            raise ValueError("a job has a folder of its own: write the whole path, from / on")
+        return path
 
     @property
     def time_s(self) -> int:
@@ -249,6 +321,10 @@ def _sentences(error: ValidationError) -> Iterator[str]:
             yield f"field time is {given}, as YAML reads an unquoted {_clock(given)}: quote it"
         elif e["type"] == "string_type" and isinstance(given, int | float | date):
             yield f"field {where} is text, and YAML reads it as {given}: quote it"
+        elif e["type"] == "literal_error":
+            near = nearest(str(given), re.findall("'([^']*)'", e["ctx"]["expected"]))
+            hint = f" (did you mean {near}?)" if near else ""
+            yield f"field {where}: got {given!r}, takes {e['ctx']['expected']}{hint}"
         elif e["type"] == "string_pattern_mismatch":
             yield f"field {where}: got {given!r}, takes {TAKES[e['ctx']['pattern']]}"
         else:

@@ -156,6 +156,10 @@ class Cluster:
         """What the doctor says from the login node and from a compute node."""
         return [line for place in ("login", "node") for line in self._from(place)]
 
+    def lines_from_login(self) -> list[Line]:
+        """What it says from the login node alone."""
+        return self._from("login")
+
     def _from(self, place: Place) -> list[Line]:
         return list(examine(self.surroundings(place), node_follows=True))
 

@@ -32,6 +32,18 @@ def test_a_healthy_cluster_has_neither_problem_nor_warning(cluster: Cluster) -> 
     assert len({line.check for line in lines}) >= 25
 
 
+def test_a_healthy_cluster_with_pyxis_starts_its_container_from_nodes_only(cluster: Cluster) -> None:
+    started = cluster.folder / "started"
+    pyxis(f'{OF_PYXIS}echo "$*" >>{started}\n{inside()}')(cluster)
+    lines = cluster.lines()
+    assert faulty(lines) == []
+    assert all("--nodelist=node1" in step for step in started.read_text().splitlines())
+    assert "srun knows --container-image" in {line.result.found for line in lines}
+    started.unlink()
+    list(cluster.lines_from_login())
+    assert not started.exists(), "outside of a job, srun would submit one"
+
+
 class Fault(NamedTuple):
     """A fault, the check that finds it, and words of its line and of its remedy."""
 
@@ -52,6 +64,20 @@ def refuses(message: str) -> Callable[[Cluster], object]:
 
 def says(name: str, body: str) -> Callable[[Cluster], object]:
     return lambda c: c.program(name, body)
+
+
+WITHOUT_NSYS = "case $* in *nsys*) echo no nsys >&2; exit 2;; esac\n"
+OF_PYXIS = "case $* in --help) echo --container-image; exit;; esac\n"
+
+
+def pyxis(srun: str) -> Callable[[Cluster], object]:
+    def plant(c: Cluster) -> None:
+        c.file("training.sqsh", "an image")
+        c.site["container"] = {"runtime": "pyxis", "image": f"{c.folder}/training.sqsh"}
+        c.variables(SLURMD_NODENAME="node1")
+        c.program("srun", srun)
+
+    return plant
 
 
 def site(**changes: Any) -> Callable[[Cluster], object]:
@@ -151,6 +177,9 @@ FAULTS = [
     Fault("no image", lambda c: (c.folder / "training.sif").unlink(), "container", PROBLEM, "does not exist",
           "apptainer build"),
     Fault("an empty image", lambda c: c.file("training.sif", ""), "container", PROBLEM, "empty", "apptainer build"),
+    Fault("no pyxis", pyxis(inside()), "container", PROBLEM, "srun knows no --container-image", "plugstack"),
+    Fault("no nsys in pyxis's image", pyxis(OF_PYXIS + WITHOUT_NSYS + inside()), "nsys", PROBLEM, "no nsys",
+          "containers/README.md"),
     Fault("a container that does not start", says("apptainer", "echo FATAL: no fuse >&2; exit 255"), "packages",
           PROBLEM, "FATAL: no fuse", "shows why"),
     Fault("torch that cannot be imported", within(modules=BROKEN_TORCH), "packages", PROBLEM, "libcudart", "build"),

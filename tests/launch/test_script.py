@@ -296,6 +296,34 @@ def test_a_node_whose_status_does_not_fit_on_the_disk_has_no_status(tmp_path: Pa
     assert not (tmp_path / "node-status" / "1.json").exists()
 
 
+@pytest.mark.parametrize("asked", ASKED.values(), ids=ASKED)
+def test_a_sites_python_of_the_job_stands_wherever_the_submitting_one_stood(
+    asked: Experiment, machine: Machine
+) -> None:
+    site = load_site("leonardo")
+    own = site.model_copy(update={"job_python": "$WORK/arm64/harness-python"})
+    named = script(asked, site, machine).replace(machine.python, '"${WORK}"/arm64/harness-python')
+    assert unwrapped(script(asked, own, machine)) == unwrapped(named)
+
+
+def test_a_job_whose_python_does_not_run_there_says_so_before_anything_else(tmp_path: Path) -> None:
+    site = load_site("slurm").model_copy(update={"job_python": "/no/such/python"})
+    (tmp_path / "job.sbatch").write_text(script(ASKED["1"], site, Machine(0, 2, True, "-", str(tmp_path))))
+    env = {"PATH": os.environ["PATH"], "SLURM_JOB_ID": "7"}
+    done = subprocess.run(["bash", tmp_path / "job.sbatch"], env=env, check=False, timeout=60)
+    assert done.returncode == 1
+    said = (tmp_path / "exercise_1_DDP" / "logs" / "7" / "log.err").read_text().splitlines()
+    assert said[-1].startswith("/no/such/python is no Python >= 3.10 with the harness's packages on ")
+    assert said[-1].endswith("name one in the site's job_python")
+
+
+def test_only_jobs_that_nsys_records_get_its_options_of_sbatch(machine: Machine) -> None:
+    site = load_site("juwels-booster")
+    for profiler, there in (("nsys", True), ("torch", False), ("none", False)):
+        asked = DDP(profiler=profiler)  # type: ignore[arg-type]  # the three that there are
+        assert ("#SBATCH --disable-dcgm\n" in script(asked, site, machine)) is there, profiler
+
+
 def test_dcgm_is_paused_on_every_node_and_let_go_afterwards() -> None:
     text = script(ASKED["1"], load_site("aws-p5"), Machine(0, 2, True, "python", "/runs"))
     on_node = text[text.index("on_node() {") : text.index("# ---- One launcher per node")]

@@ -41,6 +41,17 @@ WRONG_FIELDS = {
     "gpus: {per_node: 1, per_node: 2}": "per_node stands there twice",
     "data: /d/$5": "field data is '/d/$5': a $ begins a variable here",
     "defaults: {active_step: 5}": "no exercise has a field active_step (did you mean active_steps?)",
+    "container: {runtime: pyxsi, image: a}": "field container.runtime: got 'pyxsi', takes 'singularity', 'apptainer', "
+    "'pyxis' or 'none' (did you mean pyxis?)",
+    "container: {runtime: none, imag: a}": "unknown field container.imag (did you mean image?)",
+    "container: {runtime: pyxis, image: training.sqsh}": "looks for it in a registry: write the whole path, from / on",
+    "container: {runtime: pyxis, image: /x/training.sif}": "pyxis reads .sqsh files and images of a registry",
+    "container: {runtim: pyxis, image: a}": "unknown field container.runtim (did you mean runtime?)",
+    "container: {runtime: pyxis, image: nvcr.io#a}\nscheduler: local\ndevice: cpu": "is an option of Slurm's srun, and",
+    "network: {torchrun: torchrun-jsc}": "'torchrun' or 'torchrun_jsc' (did you mean torchrun_jsc?)",
+    "nsys_sbatch: [disable-dcgm]": "field nsys_sbatch.0: got 'disable-dcgm', takes one line that begins with --",
+    "nsys_sbatch: ['--array=1-4']": "one submission is one run",
+    "job_python: python3": "field job_python is 'python3': a job has a folder of its own: write the whole path",
     "scheduler: local\ndevice: cuda": "says device: cuda, and this machine shows no NVIDIA GPU",
 }
 MANY_RUNS = ["--array=1-4", "--arr 1-4", "--wait", "--exclusive -W", "--nice=5 -a1-3", "--test-only"]

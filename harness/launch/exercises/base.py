@@ -42,8 +42,8 @@ class Place(NamedTuple):
     checkpoint: Word | None
     data: Word | None  # instruction data
     megatron_data: Word | None  # prefix of .bin and .idx; then there is no `data`
-    python: str  # that has PyTorch, inside the container if there is one
-    launcher_python: str  # on the node
+    python: Word  # that has PyTorch, inside the container if there is one
+    launcher_python: Word  # on the node
     profiler: str
 
 

@@ -23,6 +23,8 @@ from harness.common.small_file import read_small_json
 OPTION_SETS = CONFIGS / "nsys"
 RENAMED = [{"gpu-metrics-devices", "gpu-metrics-device"}]
 METRICS = {"gpu-metrics-devices", "gpu-metrics-device", "gpu-metrics-frequency", "gpu-metrics-set"}
+NSYS_OF_NODE = "this node's PATH: load its module (field `modules` of the site)"
+NSYS_OF_IMAGE = "the container's PATH: build it into the image (containers/README.md)"
 GPU_ONLY = METRICS | {"gpuctxsw"}
 
 Options = Mapping[str, str | list[str] | None]
@@ -113,16 +115,15 @@ def _dotted(nsys: Nsys) -> str:
     return ".".join(map(str, nsys.version)) or "of unknown version"
 
 
-def ask_installed() -> Nsys:
-    """The nsys on PATH.
+def ask_installed(inside: bool = False) -> Nsys:
+    """The nsys on PATH. inside: this runs in a container.
 
     Raises:
         WorkError: nsys is not on PATH, or does not answer.
     """
     if shutil.which("nsys") is None:
         raise WorkError(
-            "nsys is not on this node's PATH: load its module (field `modules` of the site), "
-            "or run with --profiler torch or --no-profile"
+            f"nsys is not on {NSYS_OF_IMAGE if inside else NSYS_OF_NODE}, or run with --profiler torch or --no-profile"
         )
     return understood(_output("nsys", "--version"), _output("nsys", "profile", "--help"))
 
@@ -170,10 +171,13 @@ def _output(*argv: str) -> str:
 
 
 def main(argv: list[str]) -> int:
-    """`CONFIG OUTPUT gpu|cpu`: print the argv, NUL after each word; warnings to stderr."""
-    config, output, device = argv
+    """`CONFIG OUTPUT gpu|cpu [PROGRAM…]`: become nsys with the program; without one, print the words before it.
+
+    NUL after each word; warnings to stderr.
+    """
+    config, output, device, *program = argv
     try:
-        options, has_gpu, nsys = load_options(config), device == "gpu", ask_installed()
+        options, has_gpu, nsys = load_options(config), device == "gpu", ask_installed(bool(program))
         if has_gpu and wants_metrics(options):
             nsys = nsys._replace(no_metrics=ask_metrics(nsys))
         words, warnings = profile_argv(nsys, options, output, has_gpu)
@@ -183,6 +187,9 @@ def main(argv: list[str]) -> int:
         return error.exit_code
     for warning in [*warnings, *dropped]:
         print(f"nsys: {warning}", file=sys.stderr)
+    if program:
+        sys.stderr.flush()
+        os.execvp((before + words)[0], [*before, *words, *program])
     sys.stdout.write("".join(f"{word}\0" for word in [*before, *words]))
     return 0
 

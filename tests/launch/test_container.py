@@ -1,0 +1,130 @@
+"""Each runtime starts a program in its own way; pyxis is srun's, so nsys and what a step inherits are other things."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from harness.common.errors import RequestError
+from harness.experiment.exercises import DDP
+from harness.launch.check import missing
+from harness.launch.job import Job, resolve, warnings_of
+from harness.launch.render import render
+from harness.launch.resolve import Machine
+from harness.site.site import load_site
+from tests.launch.launch_shared import ROOT, site_file
+
+IMAGE = {"image": "/images/training.sqsh"}
+
+
+def job_with(folder: Path, container: dict[str, object] | None, **fields: object) -> Job:
+    """Exercise 1 on two nodes of a Slurm site with this container."""
+    site = load_site(site_file(folder, **({"container": container} if container else {}), **fields))
+    machine = Machine(0, 2, True, "/venv/bin/python", str(folder / "runs"))
+    return resolve(DDP(nodes=2, gpus_per_node=4, random_weights=True), site, machine)
+
+
+def container_of(folder: Path, **fields: object) -> list[str]:
+    """The words before a program that need no variable of the job."""
+    return [word for word in job_with(folder, fields).container if isinstance(word, str)]
+
+
+@pytest.mark.parametrize("runtime", ["singularity", "apptainer"])
+def test_the_runtime_is_the_program_unless_another_is_named(tmp_path: Path, runtime: str) -> None:
+    words = container_of(tmp_path, runtime=runtime, image="/x.sif")
+    assert words[:3] == [runtime, "exec", "--nv"] and words[-1] == "/x.sif"
+    named = container_of(tmp_path, runtime=runtime, image="/x.sif", command="/opt/wrapper")
+    assert named == ["/opt/wrapper", *words[1:]]
+
+
+@pytest.mark.parametrize("command", ["singularity", "apptainer"])
+def test_a_file_that_names_only_a_command_means_what_it_meant(tmp_path: Path, command: str) -> None:
+    old = container_of(tmp_path, command=command, image="/x.sif")
+    assert old == container_of(tmp_path, runtime=command, image="/x.sif")
+
+
+@pytest.mark.parametrize("rest", [{}, {"image": "/x.sif"}])
+def test_none_is_as_without_a_container(tmp_path: Path, rest: dict[str, object]) -> None:
+    assert render(job_with(tmp_path, {"runtime": "none", **rest})) == render(job_with(tmp_path, None))
+
+
+def test_pyxis_runs_a_program_in_a_step_of_this_node(tmp_path: Path) -> None:
+    binds = ["$WORK:/work", "/data"]
+    job = job_with(tmp_path, {"runtime": "pyxis", "binds": binds, **IMAGE}, cpus_per_node=8, env={"A": "b"})
+    text = render(job)
+    for word in ("--overlap", "--mem=0", "--nodes=1", "--ntasks=1", "--cpus-per-task=8", "--cpu-bind=none"):
+        assert f" {word} \\\n" in text
+    assert '--nodelist="${SLURMD_NODENAME}"' in text
+    assert f'{tmp_path}/runs,"${{WORK}}":/work,/data' in text, "one word, with commas"
+    names = next(str(word) for word in job.container if str(word).startswith("--container-env="))
+    assert {"PYTHONPATH", "A", "RUN_DIR", "MASTER_ADDR"} <= set(names.partition("=")[2].split(","))
+    assert job.container[-1] == "--container-image=/images/training.sqsh"
+
+
+def test_pyxis_takes_options_of_srun_in_place_of_its_own(tmp_path: Path) -> None:
+    assert "--container-mount-home" in container_of(tmp_path, runtime="pyxis", **IMAGE)
+    words = container_of(tmp_path, runtime="pyxis", arguments=["--no-container-mount-home"], **IMAGE)
+    assert "--no-container-mount-home" in words and "--container-mount-home" not in words
+
+
+def test_without_slurm_there_is_no_pyxis(tmp_path: Path) -> None:
+    with pytest.raises(
+        RequestError, match=r"^site x: container.runtime is pyxis.*its scheduler is local: take"
+    ):
+        job_with(tmp_path, {"runtime": "pyxis", **IMAGE}, scheduler="local", device="cpu")
+
+
+def test_an_image_of_a_registry_is_not_looked_for_on_this_machine(tmp_path: Path) -> None:
+    of_registry = job_with(tmp_path, {"runtime": "pyxis", "image": "nvcr.io#nvidia/nemo:25.07"})
+    assert missing(of_registry, {}) == []
+    (said,) = missing(job_with(tmp_path, {"runtime": "pyxis", **IMAGE}), {})
+    assert "/images/training.sqsh does not exist" in said
+
+
+def test_under_pyxis_nsys_is_asked_for_as_it_cannot_be_seen(tmp_path: Path) -> None:
+    unasked = job_with(tmp_path, {"runtime": "pyxis", **IMAGE})
+    assert unasked.profiler == "torch"
+    assert any("say profiler: nsys in the site file" in said for said in warnings_of(unasked, {}))
+    asked = render(job_with(tmp_path, {"runtime": "pyxis", **IMAGE}, profiler="nsys"))
+    assert 'run "${container[@]}" "${nsys[@]}" python3 -m exercises.utils.launch' in asked
+
+
+NSYS = """#!/bin/sh
+case "$*" in
+*--version*) echo 'NVIDIA Nsight Systems version 2024.6.2';;
+*--help*) printf '    --trace=\\n       cuda, nvtx\\n    --sample=\\n    -o, --output=\\n';;
+*--gpu-metrics*) echo '0: a GPU';;
+*) printf '<%s>' "$@";;
+esac
+"""
+
+
+def inside(folder: Path, *program: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    """nsys's module as a container starts it: with a Python that has none of the harness's packages."""
+    argv = [sys.executable, "-S", "-m", "harness.launch.profilers.nsys", "default", "out", "gpu", *program]
+    env = {"PATH": f"{folder}{os.pathsep}/usr/bin:/bin", "PYTHONPATH": str(ROOT), **environ}
+    return subprocess.run(argv, env=env, capture_output=True, text=True, check=False, cwd=folder)
+
+
+def test_in_the_container_it_becomes_nsys_with_the_program(tmp_path: Path) -> None:
+    nsys = tmp_path / "nsys"
+    nsys.write_text(NSYS)
+    nsys.chmod(0o755)
+    done = inside(tmp_path, "python", "a word", HF_TOKEN="secret")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("<profile><--trace=cuda,nvtx>")
+    assert done.stdout.endswith("<--output=out><python><a word>")
+    assert "not passed to the training: HF_TOKEN" in done.stderr
+
+
+def test_a_container_without_nsys_is_one_sentence(tmp_path: Path) -> None:
+    done = inside(tmp_path, "python")
+    assert done.returncode == 1 and done.stdout == ""
+    assert done.stderr.count("\n") == 1
+    assert (
+        "nsys is not on the container's PATH: build it into the image (containers/README.md)" in done.stderr
+    )
