@@ -189,6 +189,7 @@ def _paraver_submitted(tokens: list[str], options: list[str], as_json: bool) -> 
     from harness.cli.foreign import source_of
     from harness.launch.backends.registry import backend_of_run
     from harness.launch.brought import what_it_brings
+    from harness.launch.job import python_of
     from harness.launch.submit import state_of, this_machine
     from harness.run import FINAL, find_run
 
@@ -200,7 +201,14 @@ def _paraver_submitted(tokens: list[str], options: list[str], as_json: bool) -> 
             f"--submit takes the job's sbatch options from {run.record_file}: {foreign[0]}: convert it here, without "
             "--submit"
         )
-    argv: list[Word] = [this_machine().python, "-m", "harness", "paraver", str(run.path), *options]
+    argv: list[Word] = [
+        python_of(run.record.site, this_machine()),
+        "-m",
+        "harness",
+        "paraver",
+        str(run.path),
+        *options,
+    ]
     job_id = backend_of_run(run).submit_after(run, argv, state_of(run) in FINAL)
     output = run.log_after(job_id)
     if as_json:

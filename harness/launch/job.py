@@ -85,7 +85,7 @@ def resolve(experiment: Experiment, site: Site, machine: Machine) -> Job:
     asked = resolve_defaults(experiment, site, machine, device, chosen)
     launch = launch_of(asked)
     profiler = _profiler(asked, launch, site, device, machine)
-    own_python = from_site(site.job_python) if site.job_python else machine.python
+    own_python = python_of(site, machine)
     python = own_python if site.container is None else site.container.python
     place = Place(
         site=site,
@@ -133,6 +133,11 @@ def resolve(experiment: Experiment, site: Site, machine: Machine) -> Job:
         files=plan.files,
         expects=_profiles(asked, profiler) if plan.expects is None else plan.expects,
     )
+
+
+def python_of(site: Site, machine: Machine) -> Word:
+    """The harness's own Python in the site's jobs: that of this process, unless the site names another."""
+    return from_site(site.job_python) if site.job_python else machine.python
 
 
 def warnings_of(job: Job, environ: Mapping[str, str]) -> list[str]:

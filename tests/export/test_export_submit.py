@@ -40,8 +40,11 @@ def harness(tmp_path: Path) -> Harness:
 
 @pytest.fixture
 def run(harness: Harness, tmp_path: Path) -> Path:
-    """A run that was submitted, with a trace."""
-    (tmp_path / "site.yaml").write_text(SITE)
+    """A run that was submitted, with a trace, at a site whose jobs have a Python of their own."""
+    own = tmp_path / "own-python"
+    own.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    own.chmod(0o755)
+    (tmp_path / "site.yaml").write_text(f"{SITE}job_python: {own}\n")
     done = harness("-e", "1", "--site", "site.yaml", "--json")
     assert done.returncode == 0, done.stderr
     folder = Path(json.loads(done.stdout)["path"])
@@ -57,7 +60,9 @@ def test_the_job_converts_as_was_asked(run: Path, harness: Harness, tmp_path: Pa
     done = harness("paraver", str(run), "--submit", *asked, "--json")
     assert done.returncode == 0, done.stderr
     script = tmp_path / "sbatch.sh"
-    assert shlex.split(script.read_text().replace("\\\n", ""))[-10:] == [
+    words = shlex.split(script.read_text().replace("\\\n", ""))
+    assert words[0] == str(tmp_path / "own-python")
+    assert words[-10:] == [
         "--engine", "own", "--out", str(tmp_path / "here"), "--types", "cuda_api_trace,nccl",
         "--container", str(tmp_path / "tools image.sif"), "--container-command", "apptainer",
     ]  # fmt: skip
