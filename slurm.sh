@@ -147,11 +147,13 @@ python_of_a_module() {
 }
 
 python_in_a_container() {
-  local file tool image
+  local file tool image runtime
   while IFS= read -r -d '' file; do
     image=$(expanded "$(field "$file" container.image)")
     tool=$(field "$file" container.command)
-    if [ -f "$image" ] && command -v "${tool:=singularity}" >/dev/null; then
+    runtime=$(field "$file" container.runtime)
+    [[ $runtime != pyxis && $runtime != none ]] || continue # these start nothing here
+    if [ -f "$image" ] && command -v "${tool:=${runtime:-singularity}}" >/dev/null; then
       container=("$tool" "$image")
       python=("$tool" exec --bind "$root" --bind "${venv%/*}" "$image" python3)
       runs "${python[@]}" || continue

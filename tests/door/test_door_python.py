@@ -114,7 +114,7 @@ def contained(bare: Checkout, bare_path: Path, tmp_path: Path) -> Checkout:
     image = tmp_path / "my images" / "training.sif"
     image.parent.mkdir()
     image.touch()
-    site = site_file(tmp_path, 'container:\n  command: apptainer\n  image: "${IMAGES}/training.sif"\n')
+    site = site_file(tmp_path, 'container:\n  runtime: apptainer\n  image: "${IMAGES}/training.sif"\n')
     outside = program(tmp_path / "outside" / "sbatch", SBATCH).parent
     return Checkout(
         bare.root,
@@ -140,6 +140,19 @@ environment = {k: v for k, v in os.environ.items() if not k.startswith("SLURM_")
 done = subprocess.run(["sbatch", "--parsable", "a b.sh"], capture_output=True, text=True, env=environment)
 print(json.dumps([done.returncode, done.stdout, done.stderr]))
 """
+
+
+@pytest.mark.parametrize(
+    ("field", "starts"), [("command: apptainer", True), ("runtime: pyxis\n  command: apptainer", False)]
+)
+def test_an_older_site_file_starts_its_container_and_one_of_srun_is_left_alone(
+    contained: Checkout, tmp_path: Path, field: str, starts: bool
+) -> None:
+    site = Path(contained.environment["HARNESS_SITE"])
+    site.write_text(site.read_text().replace("runtime: apptainer", f"{field}\n  python: python3"))
+    answer = contained.run("status")
+    assert (answer.code == 0) is starts, answer.stderr
+    assert (tmp_path / "images").exists() is starts
 
 
 def test_the_container_is_the_last_resort(contained: Checkout, tmp_path: Path) -> None:
