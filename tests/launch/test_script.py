@@ -6,8 +6,10 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -188,17 +190,20 @@ def test_a_run_sees_only_gpus_its_shell_sees(named: str, seen: list[str]) -> Non
     assert visible_gpus({"CUDA_VISIBLE_DEVICES": named}) == seen
 
 
-def start_node(text: str, tmp_path: Path) -> subprocess.Popen[str]:
-    """The function on_node of a script, started with stand-ins for every program."""
+def start_node(
+    text: str, tmp_path: Path, program: str = 'echo "ran $*"', **more: Any
+) -> subprocess.Popen[str]:
+    """The function on_node of a script, started with a stand-in for every Python program."""
     python = tmp_path / "python"
-    python.write_text('#!/bin/bash\necho "ran $*"\n')
+    python.write_text(f"#!/bin/bash\n{program}\n")
     python.chmod(0o755)
     start, end = text.index("on_node() {"), text.index("# ---- One launcher per node")
     env = {"RUN_DIR": str(tmp_path), "HARNESS_PYTHON": str(python)}
     env |= {"PATH": os.environ["PATH"], "SLURM_NODEID": "1", "MASTER_ADDR": "here", "MASTER_PORT": "1"}
     code = f"{text[start:end]}\non_node"
     argv = ["bash", "-c", code]
-    return subprocess.Popen(argv, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    pipe = subprocess.PIPE
+    return subprocess.Popen(argv, env=env, stdout=pipe, stderr=pipe, text=True, **more)
 
 
 def node_of(text: str, tmp_path: Path) -> subprocess.CompletedProcess[str]:
@@ -286,6 +291,25 @@ def test_a_node_that_is_stopped_while_it_sets_itself_up_trains_nothing(tmp_path:
     assert "train.py" not in out
     assert out.endswith("after\n")
     assert json.loads((tmp_path / "node-status" / "1.json").read_text())["exit"] == 143
+
+
+TRAINING = """[[ $* == *train.py* ]] || exit 0
+rank() { trap 'echo rank asked' TERM; echo rank up; for _ in {1..40}; do sleep 0.1; done; echo rank ended; }
+trap 'echo launcher asked' TERM
+rank &
+while ! wait; do :; done
+"""
+
+
+@pytest.mark.parametrize("whom", ["its first process, as with proctrack/cgroup", "every process"])
+def test_a_training_is_asked_to_stop_once_whomever_slurm_asks(tmp_path: Path, whom: str) -> None:
+    node = start_node(with_lines(tmp_path), tmp_path, TRAINING, start_new_session=True)
+    assert node.stdout is not None
+    assert "rank up" in map(str.strip, iter(node.stdout.readline, "rank ended\n"))
+    ask = os.killpg if whom == "every process" else os.kill
+    ask(node.pid, signal.SIGTERM)
+    said, err = node.communicate(timeout=60)
+    assert sorted(said.split("\n")) == ["", "launcher asked", "rank asked", "rank ended"], err
 
 
 def test_a_node_whose_status_does_not_fit_on_the_disk_has_no_status(tmp_path: Path) -> None:
