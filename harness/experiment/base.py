@@ -15,6 +15,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from harness.common.errors import RequestError
 from harness.common.faults import Setup, misfits, parse_fault
 from harness.common.profile_window import FINE_TUNING, ProfileWindow
+from harness.experiment import nccl
 from harness.experiment.advice import IDLE_LINKS, Advice, Fields, MeasuredRun, Sharding
 from harness.experiment.options import BATCH, FAULT, SIZE, VALUE, Flag, options_of, switch, tags_of, value
 
@@ -84,6 +85,10 @@ class Experiment(BaseModel):
     monitor_hz: float = value(
         "--monitor-hz", metavar="HZ", free=True, compared=False, group="where", rare=True
     ).option(1.0, "samples per second of the GPU monitor", ge=0.01, le=10)
+    no_ib: nccl.NoInfiniBand = False
+    nccl_p2p_level: nccl.P2PLevel = None
+    nccl_settings: nccl.Settings = ()
+    nccl_debug: bool = nccl.log_flag().option(False, nccl.LOG_MEANING)
 
     @property
     def heading(self) -> str:
@@ -138,7 +143,7 @@ class Experiment(BaseModel):
 
     def broken_rules(self) -> Iterator[Broken]:
         """Every rule between fields that does not hold."""
-        yield from ()
+        yield from (Broken(*found) for found in nccl.contradictions(self))
 
 
 class Training(Experiment):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar, Literal
 
+from harness.experiment import nccl
 from harness.experiment.base import Experiment
 from harness.experiment.options import tags_of, value
 
@@ -20,6 +21,9 @@ class CommTests(Experiment):
     max_bytes: int | None = value("--max-bytes", train="--max-bytes").option(
         None, "largest message in bytes (default: 1 GiB on GPUs, 16 MiB on CPUs)", ge=1
     )
+
+    # Its messages have all sizes, and are few: it can afford a line for each.
+    nccl_debug: bool = nccl.log_flag("TUNING").option(False, f"{nccl.LOG_MEANING}, and by which algorithm")
 
     @property
     def heading(self) -> str:

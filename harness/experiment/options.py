@@ -37,6 +37,13 @@ def setting(default: Default, meaning: str, **limits: Any) -> Default:
 
 
 @dataclass(frozen=True)
+class InRun:
+    """In `Flag.env`: a path in the run's directory, whose folder the launch makes."""
+
+    path: str
+
+
+@dataclass(frozen=True)
 class Flag:
     """How one field is written, shown and passed on.
 
@@ -50,7 +57,8 @@ class Flag:
     train, train_off: the training script's argument, where the field reaches the script as one; and the one that says
         that it is off, where the script does otherwise without either.
     env: the environment variable of the training that the field sets, to 1 where it is a switch; of a field of
-        KEY=VALUE texts, what stands before each KEY.
+        KEY=VALUE texts, what stands before each KEY; of several variables, what each is set to: `VALUE`, a text, or a
+        path `InRun`.
     nsys: options of `nsys profile` that the field sets, by nsys's names: `VALUE`, a text, or None to leave one out.
     gpus_only: refused where there are none: it would do nothing.
     rare: shown by `--help --all` only.
@@ -68,7 +76,7 @@ class Flag:
     path: bool = False
     train: str | None = None
     train_off: str | None = None
-    env: str | None = None
+    env: str | Mapping[str, object] | None = None
     nsys: Mapping[str, object] = declare(default_factory=dict)
     gpus_only: bool = False
     rare: bool = False
@@ -134,11 +142,14 @@ class Option:
             return [word for each in value for word in (self.flag.train, str(each))]
         return [self.flag.train] if value is True else [self.flag.train, str(value)]
 
-    def environment(self, value: object) -> dict[str, str]:
+    def environment(self, value: object) -> dict[str, str | InRun]:
         """The training's environment variables for `value`; none when it is switched off or unset."""
         name = self.flag.env
         if name is None or value is None or value is False:
             return {}
+        if isinstance(name, Mapping):
+            texts = {each: value if text is VALUE else text for each, text in name.items()}
+            return {each: text if isinstance(text, InRun) else str(text) for each, text in texts.items()}
         if isinstance(value, tuple):
             pairs = (str(each).partition("=") for each in value)
             return {name + key: text for key, _, text in pairs}
@@ -165,7 +176,8 @@ def _short(value: object) -> str:
     if isinstance(value, str):  # of a path, the characters that a folder's name may have
         return re.sub(r"\W", "_", PurePosixPath(value).stem, flags=re.ASCII)[:_LONGEST_TAG]
     if isinstance(value, tuple):  # of values with settings, the names
-        return "+".join(dict.fromkeys(str(each).partition(",")[0] for each in value))
+        names = "+".join(dict.fromkeys(re.split("[,=]", str(each))[0] for each in value))
+        return names[: 2 * _LONGEST_TAG]
     return str(int(value)) if isinstance(value, bool) else str(value)
 
 

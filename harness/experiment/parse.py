@@ -8,7 +8,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Set
 from functools import cache
-from typing import Any, Literal, get_args, get_origin
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin
 
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
@@ -303,4 +304,8 @@ def _leaves(annotation: Any) -> Iterator[Any]:
 
 
 def _choices(annotation: Any) -> tuple[Any, ...]:
+    """The texts that a field takes, where it takes no others; whether it may be unset is another matter."""
+    if get_origin(annotation) in (Union, UnionType):
+        inner = [part for part in get_args(annotation) if part is not NoneType]
+        return _choices(inner[0]) if len(inner) == 1 else ()
     return get_args(annotation) if get_origin(annotation) is Literal else ()

@@ -177,9 +177,13 @@ def _field_lines(name: str, value: object) -> Iterator[str]:
 
 
 def _own_lines(asked: Experiment) -> Iterator[str]:
-    """The experiment's own files: a script, data, a model that is none of ours."""
+    """The experiment's own files: a script, data, a model that is none of ours; and each variable that it sets, as
+    one may name a file or a library to load."""
     for option in options_of(type(asked)):
         value = getattr(asked, option.field)
+        if option.flag.env is not None and isinstance(value, tuple):
+            yield from (f"{option.written(value)} {text}" for text in value)
+            continue
         takes_text = str in (option.info.annotation, *get_args(option.info.annotation))
         if not takes_text or value is None or value in model_names():
             continue

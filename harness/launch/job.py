@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 from typing import Any, Literal
 
 from harness.common.paths import ROOT
@@ -14,8 +15,8 @@ from harness.common.secrets import kept_from_nsys, told_of_nsys
 from harness.common.torchrun import TORCHRUN
 from harness.experiment.exercises import AnyExperiment, Experiment, Training
 from harness.experiment.model import Model, find_model
-from harness.experiment.options import options_of
-from harness.launch.argv import Word, from_site, prefixed
+from harness.experiment.options import InRun, options_of
+from harness.launch.argv import RUN_DIR, Word, from_site, join, prefixed
 from harness.launch.backends.registry import backend_of
 from harness.launch.container import Inside, container_words
 from harness.launch.exercises.base import Chosen, Command, DeviceKind, Launch, Place, Plan, launch_of
@@ -54,6 +55,7 @@ class Job:
     commands: list[Command]  # one after the other, on every node
     after: list[Command]  # then on the first node only
     files: dict[str, str]  # small files of the run directory
+    folders: list[str]  # of the run directory, for what the training itself writes there
     expects: list[str]  # reports that must be there afterwards, relative to the run directory
 
     def as_json(self) -> dict[str, Any]:
@@ -131,6 +133,9 @@ def resolve(experiment: Experiment, site: Site, machine: Machine) -> Job:
         commands=plan.commands,
         after=plan.after,
         files=plan.files,
+        folders=sorted(
+            {str(PurePosixPath(t.path).parent) for t in _of_options(asked).values() if isinstance(t, InRun)}
+        ),
         expects=_profiles(asked, profiler) if plan.expects is None else plan.expects,
     )
 
@@ -148,7 +153,7 @@ def warnings_of(job: Job, environ: Mapping[str, str]) -> list[str]:
         without = NO_NSYS_INSIDE if job.nsys_inside else NO_NSYS
         found += [without] * (job.profiler == "torch" and job.site.profiler is None)
     for name, bad in SLOWING.items():
-        if job.env.get(name, environ.get(name)) == bad:
+        if str(job.env.get(name, environ.get(name))).upper() == bad:
             found.append(f"{name}={bad} slows the training down: its throughput is not worth publishing")
     if job.profiler == "nsys" and (secrets := kept_from_nsys(environ)):
         found.append(told_of_nsys(secrets))
@@ -227,9 +232,17 @@ def _environment(
     env |= dict(own) | {name: from_site(text) for name, text in site.env.items()}
     if site.env.get("PYTHONPATH"):
         env["PYTHONPATH"] = prefixed(f"{ROOT}:", env["PYTHONPATH"])
-    for option in options_of(type(asked)):
-        env |= option.environment(getattr(asked, option.field))
+    env |= {
+        name: join(RUN_DIR, f"/{text.path}") if isinstance(text, InRun) else text
+        for name, text in _of_options(asked).items()
+    }
     return {**env, "OMP_NUM_THREADS": env.get("OMP_NUM_THREADS", str(threads))}
+
+
+def _of_options(asked: Experiment) -> dict[str, str | InRun]:
+    """The variables that the request's own options set."""
+    pairs = [(option, getattr(asked, option.field)) for option in options_of(type(asked))]
+    return {name: text for option, value in pairs for name, text in option.environment(value).items()}
 
 
 def _nsys_options(plan: Plan, site: Site, device: DeviceKind) -> str:

@@ -142,6 +142,8 @@ def _keep_secrets_from(jobs: Sequence[Job]) -> None:
 def _staged(stage: Stage, start: Start, script: str) -> Submission:
     job = start.prepared.job
     write_atomically(Run(stage.path).script, script)
+    for folder in job.folders:
+        (stage.path / folder).mkdir(parents=True, exist_ok=True)
     for name, content in {**job.files, **start.files}.items():
         write_atomically(stage.path / name, content)
     return Submission(

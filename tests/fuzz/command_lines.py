@@ -69,6 +69,8 @@ _VALUES = {
     "--fail-above": ("5%", "0%", "100%"), "--fail-if": ("step_time > 5%", "mfu < 0.3", "idle >= 1e9 and mfu < 1"),
     "--ranks": ("0", "0,1"), "--nodes": ("1", "2", "1,2,4"), "--gpus": ("1,2,4",), "--level": ("1", "2", "3"),
     "--slurm": ("partition=debug",), "--cause": ("data", "straggler"), "--out": ("traces/out",),
+    "--nccl-p2p-level": ("LOC", "NVL", "SYS"),
+    "--nccl": ("ALGO=Ring", "NCCL_IB_HCA=mlx5_0", "IB_DISABLE=0", "NET=IB", "DEBUG=INFO", "X=$(touch evil)", "ALGO"),
     "--only": ("1a", "ddp"), "--reference": ("a",), "--metric": ("step_time", "mfu"),
 }  # fmt: skip
 

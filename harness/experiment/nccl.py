@@ -1,0 +1,148 @@
+"""What NCCL does on the wire, as options: NCCL's own variables, and its log into the run's directory.
+
+Names and values: NVIDIA's NCCL user guide, "Environment Variables". Knows no exercise and no cluster.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Annotated, Literal, NamedTuple
+
+from pydantic import AfterValidator, BaseModel, Field
+
+from harness.experiment.options import Flag, InRun, options_of, switch, value
+
+LOG_FOLDER = "nccl"  # in a run: a file for each process
+PREFIX = "NCCL_"
+_LONGEST = 1000  # characters of a value: real ones, such as a list of network cards, have some 100
+_OUR_OWN = {"DEBUG_FILE"}
+_KEY = re.compile(r"[A-Z][A-Z0-9_]{0,63}")
+
+
+def _setting(text: str) -> str:
+    """`KEY=VALUE` without NCCL's prefix. Raises ValueError: it is none, or the variable is the harness's."""
+    key, equals, given = text.partition("=")
+    name = key.removeprefix(PREFIX)
+    if not equals:
+        raise ValueError(f"{text!r} has no value: write KEY=VALUE, such as ALGO=Ring for {PREFIX}ALGO")
+    if not _KEY.fullmatch(name):
+        capitals = name.upper().replace("-", "_").removeprefix(PREFIX)
+        near = f": did you mean {capitals}?" if _KEY.fullmatch(capitals) else ""
+        raise ValueError(
+            f"{key!r} is not the name of a variable: it takes A to Z, 0 to 9 and _, begins with a letter and has at "
+            f"most 64 characters, such as ALGO or {PREFIX}ALGO{near}"
+        )
+    if name in _OUR_OWN:
+        raise ValueError(f"the harness itself sets {PREFIX}{name}: --nccl-debug keeps NCCL's log in the run")
+    if not given.isprintable() or not 0 < len(given) <= _LONGEST:
+        raise ValueError(f"{name} takes text on one line, of 1 to {_LONGEST} characters")
+    return f"{name}={given}"
+
+
+def _once(settings: tuple[str, ...]) -> tuple[str, ...]:
+    """Each of them once. Raises ValueError: one variable gets two values."""
+    found: dict[str, str] = {}
+    for each in settings:
+        key, _, given = each.partition("=")
+        if found.setdefault(key, given) != given:
+            raise ValueError(f"{key}={found[key]} and {each} set the same variable: drop one")
+    return tuple(dict.fromkeys(settings))
+
+
+NoInfiniBand = Annotated[
+    bool,
+    Field(description="NCCL without InfiniBand: sockets between nodes"),
+    switch(
+        "--no-ib",
+        tag="noib",
+        tag_if_on=True,
+        # The plugin in NVIDIA's containers is not NCCL's own InfiniBand, and has a variable of its own.
+        env={"NCCL_IB_DISABLE": "1", "NCCL_IBEXT_DISABLE": "1"},
+        gpus_only=True,
+        rare=True,
+        group="where",
+    ),
+]
+P2PLevel = Annotated[
+    Literal["LOC", "NVL", "PIX", "PXB", "PHB", "SYS"] | None,
+    Field(
+        description="how far apart two GPUs may be for NCCL to copy between them directly: LOC never, NVL over NVLink, "
+        "PIX one PCIe switch, PXB several, PHB a CPU, SYS between CPUs (default: NCCL's choice)"
+    ),
+    value(
+        "--nccl-p2p-level",
+        metavar="LOC",
+        tag="p2p",
+        env="NCCL_P2P_LEVEL",
+        gpus_only=True,
+        rare=True,
+        group="where",
+    ),
+]
+Settings = Annotated[
+    tuple[Annotated[str, AfterValidator(_setting)], ...],
+    AfterValidator(_once),
+    Field(description="a variable of NCCL, such as ALGO=Ring for NCCL_ALGO"),
+    value(
+        "--nccl",
+        metavar="KEY=VALUE",
+        tag="nccl-",
+        tag_if_on=True,
+        env=PREFIX,
+        repeats=True,
+        gpus_only=True,
+        rare=True,
+        group="where",
+    ),
+]
+
+
+def log_flag(*more: str) -> Flag:
+    """The flag that keeps NCCL's log in the run, a file for each process. more: subsystems that it tells of besides."""
+    return switch(
+        "--nccl-debug",
+        env={
+            "NCCL_DEBUG": "INFO",
+            "NCCL_DEBUG_SUBSYS": ",".join(("INIT", "GRAPH", "NET", "ENV", *more)),
+            "NCCL_DEBUG_FILE": InRun(f"{LOG_FOLDER}/%h.%p.log"),  # NCCL fills in the host and the process
+        },
+        free=True,
+        compared=False,
+        gpus_only=True,
+        rare=True,
+        group="where",
+    )
+
+
+LOG_MEANING = "keep NCCL's log: the report then says what the messages go over"
+
+
+class Contradiction(NamedTuple):
+    """Two fields that want two things of NCCL, and the sentence for the user."""
+
+    fields: set[str]
+    sentence: str
+
+
+def contradictions(asked: BaseModel) -> Iterator[Contradiction]:
+    """The variables that a request sets twice and not alike. asked: an experiment with these options."""
+    seen: dict[str, tuple[str, str, object]] = {}
+    for option in options_of(type(asked)):
+        given = getattr(asked, option.field)
+        for name, text in option.environment(given).items():
+            written = (
+                f"{option.written(given)} {name.removeprefix(PREFIX)}={text}" if option.flag.repeats else ""
+            )
+            field, first, other = seen.setdefault(name, (option.field, option.written(given), text))
+            if other != text:
+                yield Contradiction(
+                    {field, option.field},
+                    f"{first} sets {name} to {other}, and {written or option.written(given)} to {text}: drop one",
+                )
+    without_ib, network = seen.get("NCCL_IB_DISABLE"), seen.get("NCCL_NET")
+    if without_ib and network and without_ib[2] != "0" and str(network[2]).upper().startswith("IB"):
+        yield Contradiction(
+            {without_ib[0], network[0]},
+            f"{without_ib[1]} and {network[1]} NET={network[2]} exclude each other: drop one",
+        )

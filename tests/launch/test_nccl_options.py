@@ -1,0 +1,147 @@
+"""What NCCL does on the wire is asked for like anything else: checked, recorded, in the name, exported on GPUs."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from pydantic import TypeAdapter
+
+from harness.cli.main import main
+from harness.common.errors import RequestError
+from harness.experiment.exercises import DDP, EXERCISES, CommTests, Experiment, Recorded
+from harness.experiment.parse import all_options, build_experiment, command_of
+from harness.launch.brought import Source, what_it_brings
+from harness.launch.job import Job, resolve, warnings_of
+from harness.launch.render import render
+from harness.launch.resolve import Machine
+from harness.site.site import load_site
+
+HERE = Machine(cores=8, gpus=0, has_nsys=True, python="python", runs_dir="/runs")
+ASKED = {"no_ib": True, "nccl_p2p_level": "LOC", "nccl_settings": ("ALGO=Ring", "IB_HCA=mlx5_0;$HOME")}
+
+
+def job(asked: Experiment, site: str = "leonardo", **env: str) -> Job:
+    loaded = load_site(site)
+    return resolve(asked, loaded.model_copy(update={"env": {**loaded.env, **env}}), HERE)
+
+
+def exported(asked: Experiment, **env: str) -> list[str]:
+    return re.findall(r"^export (NCCL_.*)$", render(job(asked, **env)), re.M)
+
+
+@pytest.mark.parametrize("cls", EXERCISES.values())
+def test_every_exercise_exports_what_was_asked_and_text_stays_text(cls: type[Experiment]) -> None:
+    asked = cls.model_validate(ASKED | {"nccl_debug": True})
+    more = ",TUNING" if cls is CommTests else ""
+    assert exported(asked)[-8:] == [
+        "NCCL_IB_DISABLE=1",
+        "NCCL_IBEXT_DISABLE=1",
+        "NCCL_P2P_LEVEL=LOC",
+        "NCCL_ALGO=Ring",
+        "NCCL_IB_HCA='mlx5_0;$HOME'",
+        "NCCL_DEBUG=INFO",
+        f"NCCL_DEBUG_SUBSYS=INIT,GRAPH,NET,ENV{more}",
+        'NCCL_DEBUG_FILE="${RUN_DIR}"/nccl/%h.%p.log',
+    ]
+    assert not {"NCCL_IB_DISABLE", "NCCL_DEBUG_FILE"} & job(cls.model_validate({})).env.keys()
+
+
+def test_the_request_wins_over_the_site() -> None:
+    env = {"NCCL_ALGO": "Tree", "NCCL_DEBUG": "TRACE", "NCCL_P2P_LEVEL": "SYS"}
+    lines = exported(DDP.model_validate(ASKED | {"nccl_debug": True}), **env)
+    assert {"NCCL_ALGO=Ring", "NCCL_DEBUG=INFO", "NCCL_P2P_LEVEL=LOC"} <= {*lines}
+    assert not [line for line in lines if line.endswith(("Tree", "TRACE", "SYS"))]
+
+
+def test_a_log_that_slows_is_told_and_ours_is_not() -> None:
+    def slow(asked: Experiment) -> list[str]:
+        said = warnings_of(job(asked, NCCL_DEBUG="TRACE"), {"NCCL_DEBUG": "TRACE"})
+        return [each for each in said if "slows the training down" in each]
+
+    assert slow(DDP(nccl_debug=True)) == []
+    assert len(slow(DDP())) == len(slow(DDP(nccl_settings=("DEBUG=trace",)))) == 1
+
+
+def test_the_run_makes_the_folder_of_the_log_and_no_other_run_has_one() -> None:
+    assert job(DDP(nccl_debug=True)).folders == ["nccl"]
+    assert job(DDP()).folders == []
+
+
+def test_the_name_says_what_distinguishes() -> None:
+    plain, loud = job(DDP()), job(DDP(nccl_debug=True))
+    assert plain.run_name == loud.run_name
+    assert "-noib1-p2pLOC-nccl-ALGO+IB_HCA-" in job(DDP.model_validate(ASKED)).run_name[1]
+    many = tuple(f"{'A' * 60}{number}=/x" for number in range(50))
+    assert len("".join(job(DDP(nccl_settings=many)).run_name)) < 240
+    assert "/" not in "".join(job(DDP(nccl_settings=many)).run_name)
+
+
+def test_the_record_and_the_command_bring_them_back() -> None:
+    asked = DDP.model_validate(ASKED | {"nccl_debug": True})
+    recorded = TypeAdapter[object](Recorded)
+    assert recorded.validate_python(json.loads(recorded.dump_json(asked))) == asked
+    assert command_of(asked) == [
+        *("-e", "1", "--no-ib", "--nccl-p2p-level", "LOC", "--nccl", "ALGO=Ring"),
+        *("--nccl", "IB_HCA=mlx5_0;$HOME", "--nccl-debug"),
+    ]
+
+
+def given(*pairs: tuple[str, object]) -> Experiment:
+    return build_experiment([("-e", "1"), *pairs], [], all_options())
+
+
+def test_nccls_prefix_may_be_written_or_left_out() -> None:
+    assert given(("--nccl", "NCCL_ALGO=Ring")) == given(("--nccl", "ALGO=Ring"), ("--nccl", "NCCL_ALGO=Ring"))
+    assert given(("--no-ib", True), ("--nccl", "IB_DISABLE=1")).no_ib
+
+
+@pytest.mark.parametrize(
+    ("pairs", "sentence"),
+    [
+        ([("--nccl", "ALGO")], "--nccl: 'ALGO' has no value: write KEY=VALUE"),
+        ([("--nccl", "algo=Ring")], "at most 64 characters, such as ALGO or NCCL_ALGO: did you mean ALGO?"),
+        ([("--nccl", "A;B=1")], "--nccl: 'A;B' is not the name of a variable"),
+        ([("--nccl", "NCCL_=1")], "--nccl: 'NCCL_' is not the name of a variable"),
+        ([("--nccl", f"{'A' * 65}=1")], "is not the name of a variable"),
+        ([("--nccl", "ALGO=")], "--nccl: ALGO takes text on one line, of 1 to 1000 characters"),
+        ([("--nccl", "ALGO=a\nb")], "--nccl: ALGO takes text on one line"),
+        ([("--nccl", "ALGO=\udce9")], "--nccl: ALGO takes text on one line"),
+        ([("--nccl", "NCCL_DEBUG_FILE=/x")], "--nccl: the harness itself sets NCCL_DEBUG_FILE: --nccl-debug"),
+        ([("--nccl", "ALGO=Ring"), ("--nccl", "ALGO=Tree")], "ALGO=Ring and ALGO=Tree set the same variable"),
+        (
+            [("--no-ib", True), ("--nccl", "IB_DISABLE=0")],
+            "--no-ib sets NCCL_IB_DISABLE to 1, and --nccl IB_DISABLE=0 to 0: drop one",
+        ),
+        ([("--no-ib", True), ("--nccl", "NET=IB")], "--no-ib and --nccl NET=IB exclude each other: drop one"),
+        (
+            [("--nccl-p2p-level", "NVL"), ("--nccl", "P2P_LEVEL=SYS")],
+            "--nccl-p2p-level sets NCCL_P2P_LEVEL to NVL, and --nccl P2P_LEVEL=SYS to SYS: drop one",
+        ),
+        ([("--nccl-debug", True), ("--nccl", "DEBUG=WARN")], "--nccl-debug to INFO: drop one"),
+        ([("--nccl-p2p-level", "PIZ")], "takes one of LOC, NVL, PIX, PXB, PHB, SYS: did you mean PIX?"),
+    ],
+)
+def test_what_nccl_cannot_take_gets_one_sentence(pairs: list[tuple[str, object]], sentence: str) -> None:
+    with pytest.raises(RequestError) as caught:
+        given(*pairs)
+    assert sentence in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_on_cpus_each_of_them_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    words = "-e 0 --site local --dry-run --no-ib --nccl-debug --nccl-p2p-level SYS --nccl ALGO=Ring"
+    assert main(words.split()) == 2
+    told = [line for line in capsys.readouterr().err.splitlines() if "on GPUs only" in line]
+    assert [line.split()[1] for line in told] == ["--no-ib", "--nccl-p2p-level", "--nccl", "--nccl-debug"]
+
+
+def test_a_foreign_run_shows_the_variables_that_it_brings(tmp_path: Path) -> None:
+    """NCCL loads the library that NCCL_NET_PLUGIN names."""
+    file = tmp_path / "run.json"
+    file.touch()
+    brought = what_it_brings(Source(file), [DDP(nccl_settings=("NET_PLUGIN=/x/evil.so",))])
+    assert brought.lines == ["--nccl NET_PLUGIN=/x/evil.so"]
+    assert len(brought.why) == 1
