@@ -154,12 +154,12 @@ def _text(paths: list[str], summaries: list[Summary], full: bool, page: bool) ->
     from harness.report.compare.terminal import render_series
     from harness.report.exercise_0.terminal import is_comm_run, render_comm
     from harness.report.tables.screen import WIDTH
-    from harness.report.tables.terminal import render, render_short
+    from harness.report.tables.terminal import render, render_section, render_short
 
-    tests = [path for path in map(resolve_path, paths) if is_comm_run(path)]
+    tests, width = [path for path in map(resolve_path, paths) if is_comm_run(path)], columns(WIDTH)
     if len(tests) == len(paths):
-        return "\n".join(map(render_comm, tests))
-    width = columns(WIDTH)
+        told = [render_section(s, "nccl", width) for s in summaries if full or s.nccl is not None]
+        return "\n".join([*map(render_comm, tests), *told])
     texts = [render(s, width) if full else render_short(s, width, page=page) for s in summaries]
     return "\n".join([*texts, *filter(None, [render_series(summaries, width)])])
 

@@ -1,4 +1,4 @@
-"""The contents of a run's directory besides its traces (record, training metrics, monitor), added to a Summary."""
+"""A run's directory besides its traces (record, training metrics, monitor, NCCL's logs), added to a Summary."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from harness.analysis.summary import Finding, MonitorDevice, RankTraining, Summary, Verdict
+from harness.analysis.summary import Finding, MonitorDevice, Nccl, RankTraining, Summary, Verdict
 from harness.common.paths import PROGRAM
 from harness.common.printable import printable_value
 from harness.common.small_file import read_small_json, why_unread
 from harness.experiment.exercises import Experiment, Training, read_experiment
 from harness.experiment.options import options_of
 from harness.measure.efficiency import efficiency
+from harness.measure.nccl_log import read_nccl_logs
 from harness.measure.planned import predicted_and_measured, read_plan
 from harness.measure.run_files import read_monitor, read_training
 from harness.run import TRACE_FOLDERS, Run
@@ -41,6 +42,7 @@ class RunContents:
 
     training: list[RankTraining]
     monitor: list[MonitorDevice]
+    nccl: Nccl | None
     record: dict[str, Any]
     findings: list[Finding]
     plan: dict[str, Any]
@@ -50,9 +52,11 @@ def read_contents(path: Path) -> RunContents:
     run = Run(path)
     training, broken = read_training(run.metrics())
     monitor, unreadable = read_monitor(run.monitors(), training, _ends(run))
+    nccl, unread = read_nccl_logs(run.nccl_logs())
     record, damaged = _record(run)
     missing = _missing(run, record.get("expects") or [])
-    return RunContents(training, monitor, record, [*damaged, *missing, *broken, *unreadable], read_plan(run))
+    findings = [*damaged, *missing, *broken, *unreadable, *unread]
+    return RunContents(training, monitor, nccl, record, findings, read_plan(run))
 
 
 def _ends(run: Run) -> dict[str, int]:
@@ -114,13 +118,14 @@ def _has_content(path: Path) -> bool:
 
 
 def with_contents(summary: Summary, contents: RunContents) -> Summary:
-    """The summary with the run's own record, training metrics and monitor."""
+    """The summary with the run's own record, training metrics, monitor and NCCL's logs."""
     training, record = contents.training, contents.record
     asked = read_experiment(record.get("experiment"))
     update: dict[str, Any] = {
         "training": training,
         "efficiency": efficiency(training, isinstance(asked, Training) and asked.activation_checkpointing),
         "monitor": contents.monitor,
+        "nccl": contents.nccl,
         "experiment": asked,
         "run": _run_facts(record) if record else None,
         "world_size": summary.world_size or training_world_size(training),
@@ -161,6 +166,7 @@ def _run_facts(record: dict[str, Any]) -> dict[str, Any]:
         "site": {key: site.get(key) for key in shown},
         "resolved": job.get("experiment"),
         "image": job.get("image"),
+        "device": job.get("device"),
     }
     return {**printable_value(facts)}
 

@@ -15,6 +15,7 @@ from pydantic import BaseModel, ValidationError
 from harness.common.errors import WorkError
 from harness.common.metrics_lines import metrics_file
 from harness.common.small_file import read_small_text, why_unread
+from harness.experiment.nccl import LOG_FOLDER
 from harness.run.files import write_atomically
 from harness.run.record import NodeStatus, Record, State, Status
 
@@ -109,6 +110,10 @@ class Run:
     def monitors(self) -> list[Path]:
         """The monitor's folders, one per node."""
         return sorted(p for p in (self.path / "gpus-monitor").glob("*") if p.is_dir())
+
+    def nccl_logs(self) -> list[Path]:
+        """What NCCL wrote about itself, one file per process: see `--nccl-debug`."""
+        return sorted((self.path / LOG_FOLDER).glob("*.log"))
 
     def nodes(self) -> list[NodeStatus]:
         """The nodes' own reports so far. A file that cannot be read is left out: a full disk may hold half of one."""

@@ -205,7 +205,9 @@ def test_runs_that_differ_by_just_what_is_allowed_are_never_told_apart() -> None
 
 def test_every_number_that_compare_shows_has_a_worse_side_or_is_neutral_on_purpose() -> None:
     neutral = {name for name in labels() if more_is_worse(name) is None}
-    assert {name for name in neutral if not name.startswith(("expected_", "gemm_"))} == {"compute_share"}
+    assert {name for name in neutral if not name.startswith(("expected_", "gemm_", "nccl_"))} == {
+        "compute_share"
+    }
     assert (
         more_is_worse("step_ns")
         and more_is_worse("peak_memory_bytes")

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 
-_NEUTRAL = re.compile(r"expected_\w+|parameter_bytes|message_bytes|tokens_per_step|microbatches|gemm_\w+")
+_NEUTRAL = re.compile(
+    r"expected_\w+|nccl_\w+|parameter_bytes|message_bytes|tokens_per_step|microbatches|gemm_\w+"
+)
 _LESS_IS_WORSE = re.compile(r"tokens_per_s(_per_rank)?|mfu|hfu|overlap_fraction|load_balance|\w*efficiency")
 _MORE_IS_WORSE = re.compile(
     r"\w+_(ns|bytes|joules|count)|step_ns_per_token|bytes_across_nodes|last_loss|bubble|waiting_share_of_communication"

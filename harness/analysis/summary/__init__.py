@@ -32,6 +32,14 @@ from harness.analysis.summary.machine import Efficiency as Efficiency
 from harness.analysis.summary.machine import Launches as Launches
 from harness.analysis.summary.machine import MonitorDevice as MonitorDevice
 from harness.analysis.summary.machine import RankTraining as RankTraining
+from harness.analysis.summary.nccl import Nccl as Nccl
+from harness.analysis.summary.nccl import NcclChoice as NcclChoice
+from harness.analysis.summary.nccl import NcclCommunicator as NcclCommunicator
+from harness.analysis.summary.nccl import NcclConnection as NcclConnection
+from harness.analysis.summary.nccl import NcclNetwork as NcclNetwork
+from harness.analysis.summary.nccl import NcclRank as NcclRank
+from harness.analysis.summary.nccl import NcclVariable as NcclVariable
+from harness.analysis.summary.nccl import NcclWarning as NcclWarning
 from harness.analysis.summary.plan import Predicted as Predicted
 from harness.analysis.summary.pop import PopEfficiency as PopEfficiency
 from harness.analysis.summary.reference import ReferenceStep as ReferenceStep
@@ -95,6 +103,7 @@ class Summary(SummaryPart):
     training: list[RankTraining] = Field(default_factory=list)
     efficiency: Efficiency | None = None
     monitor: list[MonitorDevice] = Field(default_factory=list)
+    nccl: Nccl | None = None
     hta: list[HtaSplit] = Field(default_factory=list)
     replay: Replay | None = None
     reference: ReferenceStep | None = None

@@ -35,6 +35,12 @@ def communication_section(s: Summary, inputs: Inputs) -> Section:
     return Section("collectives", "Collectives", lead, figures, tables)
 
 
+def transport_section(s: Summary, inputs: Inputs) -> Section:
+    """What NCCL's own log says of the messages' way; empty for traces from elsewhere."""
+    lead = "From NCCL's own log, which --nccl-debug keeps." if s.nccl is not None else ""
+    return Section("nccl", "What NCCL did", lead, tables=page_tables(s, "nccl"))
+
+
 def _label(c: Collective) -> str:
     group = f" · group {c.group}" if c.group else ""
     return f"{c.kind} {c.dtype or ''}{group}".strip()

@@ -27,7 +27,7 @@ from harness.format.labels import are_cpus, cause_word
 from harness.format.page_policy import shown_in_page, with_scripts
 from harness.measure.condensed import Condensed
 from harness.report.elements import Figure, Page, Section
-from harness.report.page.communication import communication_section
+from harness.report.page.communication import communication_section, transport_section
 from harness.report.page.efficiency import efficiency_section
 from harness.report.page.exercise_0 import answer_sentences, tests_section
 from harness.report.page.help import help_section
@@ -60,6 +60,7 @@ _BEFORE: tuple[Callable[[Summary, Inputs], Section], ...] = (
 _AFTER: tuple[Callable[[Summary, Inputs], Section], ...] = (
     work_section,
     communication_section,
+    transport_section,
     pipeline_section,
     host_section,
     machine_section,

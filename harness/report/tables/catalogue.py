@@ -8,11 +8,21 @@ from typing import Any
 from harness.analysis.metrics import LABELS, Number
 from harness.analysis.summary import Summary
 from harness.report.elements import Table
-from harness.report.tables import communication, efficiency, machine, pipeline, plan, replay, time, work
+from harness.report.tables import (
+    communication,
+    efficiency,
+    machine,
+    nccl,
+    pipeline,
+    plan,
+    replay,
+    time,
+    work,
+)
 from harness.report.tables.table import File, TableOf, file_of, file_per_device
 
 # A table in one of these modules is shown; the terminal shows them in the order in which they stand there.
-_MODULES = (replay, efficiency, time, work, communication, pipeline, plan, machine)
+_MODULES = (replay, efficiency, time, work, communication, nccl, pipeline, plan, machine)
 TABLES: tuple[TableOf[Any], ...] = tuple(
     found for module in _MODULES for found in vars(module).values() if isinstance(found, TableOf)
 )

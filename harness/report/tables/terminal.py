@@ -41,6 +41,13 @@ def render(summary: Summary, width: int = WIDTH) -> str:
     return _joined([*blocks, screen.wrapped(narrowed, "  ") if screen.narrowed else []], screen)
 
 
+def render_section(summary: Summary, section: str, width: int = WIDTH) -> str:
+    """The tables of one of the page's sections."""
+    screen = Screen(width)
+    chosen = [table for table in catalogue.TABLES if table.section == section]
+    return _joined([_table(declared, summary, screen) for declared in chosen], screen)
+
+
 def render_short(summary: Summary, width: int = WIDTH, whole: str = "--full", page: bool = True) -> str:
     """The answer, the split, the doubts, the speed, and how to see more.
 

@@ -1,0 +1,233 @@
+"""NCCL's log becomes data: what a job's messages go over, told in tables, and why nothing is told without a log.
+
+tests/data/nccl holds made-up runs in NCCL's own words: two nodes over InfiniBand (2.21) and over sockets (2.26), a node
+whose GPUs cannot reach each other (2.18), and RoCE by a plugin (2.27).
+"""
+
+from __future__ import annotations
+
+import csv
+import os
+from pathlib import Path
+from shutil import copytree
+
+import pytest
+
+from harness.analysis.compare import compare
+from harness.analysis.metrics import metrics_by_name
+from harness.analysis.summary import Nccl, Summary, Verdict
+from harness.cli.main import main
+from harness.common.printable import printable
+from harness.explain.transport import between_nodes, inside_a_node, why_unknown
+from harness.measure.nccl_lines import MOST_DIFFERENT, Process
+from harness.measure.nccl_log import read_nccl_logs
+from harness.report.tables import catalogue
+from harness.report.tables.files import write_tables
+from harness.report.tables.terminal import render_section
+from tests.launch.launch_shared import a_run
+
+DATA = Path(__file__).parents[1] / "data" / "nccl"
+HEAD = "node1:4100:4160 [0] NCCL INFO "
+
+
+def logs(name: str) -> Nccl:
+    nccl, findings = read_nccl_logs(sorted((DATA / name).glob("*.log")))
+    assert findings == [] and nccl is not None
+    return nccl
+
+
+def read(*lines: str) -> Process:
+    process = Process()
+    for line in lines:
+        process.read(line)
+    return process
+
+
+def numbers(n: Nccl) -> dict[str, float]:
+    found = metrics_by_name(Summary(nccl=n), catalogue.numbers())
+    return {name.removesuffix("_connection_count"): x for name, x in found.items() if "connection" in name}
+
+
+def test_two_nodes_over_infiniband() -> None:
+    n = logs("infiniband")
+    assert n.versions == ["2.21.5+cuda12.4"] and n.nvls is False and n.warnings == []
+    assert [(r.rank, r.host, r.pid, r.device, r.bus_id) for r in n.ranks] == [
+        (0, "node1", 4100, 0, "19000"),
+        (1, "node1", 4101, 1, "3b000"),
+        (2, "node2", 4100, 0, "19000"),
+        (3, "node2", 4101, 1, "3b000"),
+    ]
+    assert n.ranks[2].trees == "[0] 3/-1/-1->2->0 [1] 3/0/-1->2->-1"
+    (group,) = n.communicators
+    assert (group.size, group.ranks_seen, group.hosts) == (4, 4, 2)
+    assert (group.channel_count, group.nvls_channel_count, group.p2p_channel_count) == (2, 0, 2)
+    assert group.rings == ["0 1 2 3", "0 1 2 3"]
+    assert [(c.transport, c.between_nodes, c.gdrdma, c.count) for c in n.connections] == [
+        ("NET/IB", True, True, 4),
+        ("P2P/CUMEM", False, None, 4),
+    ]
+    (network,) = n.networks
+    assert (network.name, network.processes, network.gpu_direct_rdma) == ("IB", 4, True)
+    assert network.network_devices == ["mlx5_0 (IB)", "mlx5_1 (IB)"]
+    assert {v.name: v.values for v in n.variables} == {"NCCL_SOCKET_IFNAME": ["ib0"]}
+    assert between_nodes(n) == "InfiniBand (NET/IB) with GPUDirect RDMA"
+    assert inside_a_node(n) == "from GPU to GPU (P2P/CUMEM)"
+
+
+def test_sockets_and_why() -> None:
+    n = logs("sockets")
+    assert between_nodes(n) == "sockets (NET/Socket), not InfiniBand: NCCL_IB_DISABLE is set"
+    assert [(w.text, w.host, w.count) for w in n.warnings] == [
+        ("socketProgress: Connection closed by remote peer node1<42830>", "node2", 1)
+    ]
+    assert n.networks[0].network_devices == ["ib0"] and "10.9" not in n.model_dump_json()
+    found = numbers(n)
+    assert (found["nccl_socket"], found["nccl_net"], found["nccl_p2p"], found["nccl_gdrdma"]) == (4, 4, 4, 0)
+
+
+def test_a_reason_is_given_only_where_the_log_has_one() -> None:
+    n = logs("sockets")
+    silent = n.model_copy(update={"variables": []})
+    assert between_nodes(silent) == "sockets (NET/Socket), not InfiniBand"
+    none_found = silent.model_copy(update={"without_infiniband": True})
+    assert between_nodes(none_found) == f"{between_nodes(silent)}: NCCL found no InfiniBand device"
+
+
+def test_gpus_that_cannot_reach_each_other() -> None:
+    n = logs("host-memory")
+    assert n.without_infiniband and between_nodes(n) is None
+    assert inside_a_node(n) == "through host memory (SHM/direct): NCCL_P2P_LEVEL is set"
+    assert [(c.transport, c.between_nodes, c.count) for c in n.connections] == [("SHM/direct", False, 4)]
+    assert n.networks[0].network_devices == ["bond0.526", "eth0"]
+
+
+def test_a_plugin_that_does_not_read_the_variable() -> None:
+    n = logs("plugin")
+    assert between_nodes(n) == "RoCE (NET/IBext_v8) without GPUDirect RDMA, although NCCL_IB_DISABLE is set"
+    assert (n.networks[0].plugin, n.networks[0].gpu_direct_rdma, n.nvls) == ("IBext_v8", False, True)
+    assert [c.size for c in n.communicators] == [2], "a group of one rank sends nothing"
+    assert [(c.collective, c.bytes, c.algorithm, c.protocol, c.count) for c in n.choices] == [
+        ("", 805306368, "Ring", "Simple", 1),
+        ("AllReduce", 4, "Tree", "LL", 1),
+        ("AllReduce", 1048576, "Ring", "Simple", 3),
+        ("AllReduce", 2097152, "NVLSTree", "Simple", 1),
+    ]
+
+
+def test_a_group_whose_other_log_is_lost_leaves_open_where_its_messages_go() -> None:
+    n, _ = read_nccl_logs([DATA / "infiniband" / "node1.4100.log"])
+    assert n is not None and {c.between_nodes for c in n.connections} == {None}
+    assert between_nodes(n) is inside_a_node(n) is None
+    assert "≥ 1" in render_section(Summary(nccl=n), "nccl")
+
+
+def test_a_time_before_a_line_and_a_later_connection_are_understood() -> None:
+    """From 2.22 on NCCL connects when a group first sends, on another thread than that which made it."""
+    start = "ncclCommInitRank comm 0xa rank 1 nranks 2 cudaDev 1 nvmlDev 1 busId 3000 commId 0xb - Init START"
+    late = "[2025-06-02 10:11:12] node1:4100:9999 [1] NCCL INFO Channel 03/1 : 1[1] -> 0[0] via P2P/IPC"
+    process = read(HEAD + start, late)
+    assert [(link.size, link.peer, link.transport) for link in process.links] == [(2, 0, "P2P/IPC")]
+    assert (process.understood, process.skipped) == (2, 0)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "",
+        "Traceback (most recent call last):",
+        HEAD,
+        HEAD + "Channel 00/0 : 0[0] -> ",
+        HEAD + "Channel 00/02 :    0   1   x",
+        HEAD + "Trees",
+        HEAD + "comm 0xa rank 99999999999999999999 nranks 1 cudaDev 0 busId 1 - Init START",
+        HEAD + "AllReduce: 99999999999999999999 Bytes -> Algo 1 proto 2",
+        "x" * 300 + ":1:2 [0] NCCL INFO Using network IB",
+        "a:1:2 [0] " * 5000,
+        HEAD + "Channel 00/02 :" + " " * 100_000,
+        HEAD + "Trees" + " [0] 1/2/3->0->-1" * 10_000 + "!",
+    ],
+)
+def test_other_lines_and_odd_ones_are_skipped_and_counted(line: str) -> None:
+    process = read(line)
+    assert process.skipped == bool(line) - process.understood
+    assert not process.communicators and not process.links and not process.choices
+
+
+def test_a_log_without_end_and_a_hostile_one_stay_small(tmp_path: Path) -> None:
+    lines = [f"{HEAD}NCCL_X{n} set by environment to \x1b[2J{'v' * 5000}" for n in range(MOST_DIFFERENT + 50)]
+    lines += [f"h:1:{n} [0] f.cc:1 NCCL WARN {n} \u202e" for n in range(MOST_DIFFERENT + 50)]
+    (tmp_path / "a.1.log").write_text("\n".join(lines), encoding="utf-8")
+    (tmp_path / "b.2.log").write_bytes(os.urandom(100_000) + b"\n" + b"\0" * 100_000)
+    n, findings = read_nccl_logs(sorted(tmp_path.glob("*.log")))
+    assert findings == [] and n is not None and n.skipped_count > 0
+    assert len(n.variables) == len(n.warnings) == 100
+    text = n.model_dump_json()
+    assert len(text) < 100_000 and printable(text) == text
+    assert Summary.model_validate_json(Summary(nccl=n).model_dump_json()).nccl == n
+
+
+def test_of_a_log_that_never_ends_the_beginning_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("harness.measure.nccl_log.MOST_LINES", 10)
+    n, _ = read_nccl_logs([DATA / "infiniband" / "node1.4100.log"])
+    assert n is not None and n.understood_count + n.skipped_count == 10
+
+
+def test_what_is_no_file_is_named_and_the_other_logs_stand(tmp_path: Path) -> None:
+    copytree(DATA / "infiniband", tmp_path / "nccl")
+    (tmp_path / "nccl" / "a.1.log").mkdir()
+    os.mkfifo(tmp_path / "nccl" / "b.1.log")
+    n, findings = read_nccl_logs(sorted((tmp_path / "nccl").glob("*.log")))
+    assert n == logs("infiniband")
+    assert [(f.severity, f.what) for f in findings] == [
+        (Verdict.DOUBTFUL, "a log of NCCL cannot be read")
+    ] * 2
+    assert [f.evidence for f in findings] == [
+        "nccl/a.1.log: is a folder, not a file",
+        "nccl/b.1.log: is a pipe, not a file",
+    ]
+
+
+def test_a_run_with_a_log_tells_it_in_terminal_page_and_files(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = a_run(tmp_path, "local-1")
+    copytree(DATA / "sockets", run.path / "nccl")
+    assert main(["report", str(run.path), "--full", "--csv", str(tmp_path / "csv")]) == 0
+    said = capsys.readouterr().out
+    assert "between nodes        sockets (NET/Socket), not InfiniBand: NCCL_IB_DISABLE is set\n" in said
+    assert "sockets (NET/Socket), not InfiniBand: NCCL_IB_DISABLE is set" in run.page.read_text(
+        encoding="utf-8"
+    )
+    with (tmp_path / "csv" / "nccl_connections.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [row["transport"] for row in rows] == ["NET/Socket", "P2P/CUMEM"]
+    assert Summary.model_validate_json(run.summary.read_text(encoding="utf-8")).nccl == logs("sockets")
+
+
+def test_a_comparison_shows_the_connections() -> None:
+    a, b = Summary(nccl=logs("infiniband")), Summary(nccl=logs("sockets"))
+    found = compare(a, b, ("a", "b"), numbers=catalogue.numbers())
+    rows = {row.name: (row.a, row.b) for row in found.changes}
+    assert rows["nccl_socket_connection_count"] == (0, 4)
+    assert rows["nccl_gdrdma_connection_count"] == (4, 0)
+
+
+@pytest.mark.parametrize(
+    ("made", "why"),
+    [
+        ({"run": {"device": "cpu"}}, "not given: gloo carried this run's messages, on CPUs"),
+        ({"run": {}, "backend": "gloo"}, "not given: gloo carried this run's messages, on CPUs"),
+        ({"run": {"device": "cuda"}}, "not given: NCCL keeps a log with --nccl-debug only"),
+        (
+            {"run": {"device": "cuda"}, "experiment": {"exercise": 1, "nccl_debug": True}},
+            "not given: --nccl-debug asked for NCCL's log, and NCCL wrote none",
+        ),
+        ({}, None),
+    ],
+)
+def test_without_a_log_the_table_says_why(made: dict[str, object], why: str | None, tmp_path: Path) -> None:
+    s = Summary.model_validate(made)
+    assert why_unknown(s) == why
+    shown = render_section(s, "nccl")
+    assert why in shown if why else shown.strip() == ""
+    assert [path.name for path in write_tables([s], tmp_path) if "nccl" in path.name] == []
