@@ -120,6 +120,7 @@ def test_a_lesson_is_about_its_section(name: str) -> None:
         "zero_stage": "stage 2",
         "overlap_comm": "overlap",
         "hpz_partition": "partition",
+        "no_ib": "infiniband",
         "tp": "tensor parallelism",
         "pp": "pipeline",
         "global_batch_size": "micro-batches",
