@@ -23,7 +23,7 @@ class CommTests(Experiment):
     )
 
     # Its messages have all sizes, and are few: it can afford a line for each.
-    nccl_debug: bool = nccl.log_flag("TUNING").option(False, f"{nccl.LOG_MEANING}, and by which algorithm")
+    nccl_debug: bool = nccl.log_flag("TUNING").option(False, nccl.LOG_MEANING)
 
     @property
     def heading(self) -> str:

@@ -29,7 +29,7 @@ from harness.launch.outcome import why_nothing_was_recorded
 from harness.launch.render import render, render_joint
 from harness.launch.resolve import Machine
 from harness.monitor.cores import usable_cores
-from harness.run import FINAL, Part, Record, Run, Stage, State, runs_root, write_atomically
+from harness.run import FINAL, Part, Record, Run, Stage, State, disk_error, runs_root, write_atomically
 from harness.site.detection import visible_gpus
 from harness.site.site import Site
 
@@ -143,7 +143,7 @@ def _staged(stage: Stage, start: Start, script: str) -> Submission:
     job = start.prepared.job
     write_atomically(Run(stage.path).script, script)
     for folder in job.folders:
-        (stage.path / folder).mkdir(parents=True, exist_ok=True)
+        _make(stage.path / folder)
     for name, content in {**job.files, **start.files}.items():
         write_atomically(stage.path / name, content)
     return Submission(
@@ -154,6 +154,14 @@ def _staged(stage: Stage, start: Start, script: str) -> Submission:
         cpus_per_task=job.cpus_per_task,
         gpus=(job.experiment.world_size or 0) if job.device == "cuda" else 0,
     )
+
+
+def _make(folder: Path) -> None:
+    """Raises DiskError: it cannot be made."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise disk_error(folder, error) from None
 
 
 def look_at(run: Run) -> Look:

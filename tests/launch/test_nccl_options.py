@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -17,7 +19,9 @@ from harness.launch.brought import Source, what_it_brings
 from harness.launch.job import Job, resolve, warnings_of
 from harness.launch.render import render
 from harness.launch.resolve import Machine
+from harness.launch.submit import prepare, submit
 from harness.site.site import load_site
+from tests.launch.launch_shared import site_file
 
 HERE = Machine(cores=8, gpus=0, has_nsys=True, python="python", runs_dir="/runs")
 ASKED = {"no_ib": True, "nccl_p2p_level": "LOC", "nccl_settings": ("ALGO=Ring", "IB_HCA=mlx5_0;$HOME")}
@@ -68,6 +72,28 @@ def test_a_log_that_slows_is_told_and_ours_is_not() -> None:
 def test_the_run_makes_the_folder_of_the_log_and_no_other_run_has_one() -> None:
     assert job(DDP(nccl_debug=True)).folders == ["nccl"]
     assert job(DDP()).folders == []
+
+
+def test_the_folder_is_there_before_the_job_and_the_script_names_it_whatever_its_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """NCCL makes no folder: it would write to the job's output."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    (folder / "sbatch").write_text("#!/bin/sh\necho 4711\n", encoding="utf-8")
+    (folder / "sbatch").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    monkeypatch.setenv("HARNESS_RUNS", str(tmp_path / "a student's runs; $HOME"))
+    own = {"device": "cuda", "gpus": {"per_node": 1, "request": "none"}, "time": "00:10:00"}
+    site = load_site(site_file(tmp_path, **own))
+    run = submit(prepare(DDP(nccl_debug=True, random_weights=True), site), ["slurm.sh"])
+    assert (run.path / "nccl").is_dir() and run.nccl_logs() == []
+    exports = re.findall(r"^export NCCL_DEBUG.*$", run.script.read_text(encoding="utf-8"), re.M)
+    asked = "\n".join([*exports, 'printf %s "$NCCL_DEBUG_FILE"'])
+    told = subprocess.run(
+        ["bash", "-c", asked], env={"RUN_DIR": str(run.path)}, capture_output=True, text=True, check=True
+    )
+    assert told.stdout == f"{run.path}/nccl/%h.%p.log"
 
 
 def test_the_name_says_what_distinguishes() -> None:

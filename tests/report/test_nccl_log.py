@@ -204,6 +204,20 @@ def test_a_run_with_a_log_tells_it_in_terminal_page_and_files(
     assert Summary.model_validate_json(run.summary.read_text(encoding="utf-8")).nccl == logs("sockets")
 
 
+def test_exercise_0_tells_it_below_its_own_tables(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = a_run(tmp_path, "local-1")
+    (run.path / "comm").mkdir()
+    assert main(["report", str(run.path)]) == 0
+    assert "NCCL" not in capsys.readouterr().out
+    assert main(["report", str(run.path), "--full"]) == 0
+    assert "NCCL  not given: NCCL keeps a log with --nccl-debug only" in capsys.readouterr().out
+    copytree(DATA / "plugin", run.path / "nccl")
+    assert main(["report", str(run.path)]) == 0
+    said = capsys.readouterr().out
+    assert "RoCE (NET/IBext_v8) without GPUDirect RDMA, although NCCL_IB_DISABLE is set" in said
+    assert "NVLSTree" in said
+
+
 def test_a_comparison_shows_the_connections() -> None:
     a, b = Summary(nccl=logs("infiniband")), Summary(nccl=logs("sockets"))
     found = compare(a, b, ("a", "b"), numbers=catalogue.numbers())
