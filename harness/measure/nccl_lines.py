@@ -108,11 +108,12 @@ class Process:
                 return True
         return _version(self, text)
 
-    def owner(self, thread: str, rank: int | None = None) -> Communicator | None:
-        """The communicator that a thread speaks of: the one it makes, else the last one, in which this has `rank`."""
+    def owner(self, thread: str, rank: int | None = None, peer: int = 0) -> Communicator | None:
+        """The communicator that a thread speaks of: the one it makes, else the last one, in which this has `rank`
+        and there is a rank `peer`."""
         mine = self.current.get(thread)
-        known = [*reversed(self.communicators), *([mine] if mine else [])][::-1]
-        return next((each for each in known if rank is None or each.rank == rank), None)
+        known = [*([mine] if mine else []), *reversed(self.communicators)]
+        return next((c for c in known if rank is None or (c.rank == rank and peer < c.size)), None)
 
 
 def _kept(text: str) -> str:
@@ -169,7 +170,7 @@ def _connected(process: Process, found: re.Match[str], thread: str) -> None:
     sender, receiver, end, path = int(found[1]), int(found[2]), found[3], found[4].strip()
     if end == "receive":
         return
-    mine = process.owner(thread, sender)
+    mine = process.owner(thread, sender, receiver)
     transport, gdrdma = _transport(path)
     link = Link(mine.key if mine else None, mine.size if mine else None, receiver, transport, gdrdma)
     _count(process.links, link)

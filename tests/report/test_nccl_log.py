@@ -128,6 +128,8 @@ def test_a_time_before_a_line_and_a_later_connection_are_understood() -> None:
     process = read(HEAD + start, late)
     assert [(link.size, link.peer, link.transport) for link in process.links] == [(2, 0, "P2P/IPC")]
     assert (process.understood, process.skipped) == (2, 0)
+    other = read(HEAD + start, late.replace("0[0]", "7[0]"), late.replace("1[1]", "3[1]"))
+    assert {link.size for link in other.links} == {None}, "no group of two has such ranks"
 
 
 @pytest.mark.parametrize(
