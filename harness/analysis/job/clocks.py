@@ -3,7 +3,7 @@ Summary, the page and the exports."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -32,36 +32,54 @@ def align_clocks(parts: Sequence[RankPart], matched: list[MatchedGroup]) -> dict
         return {}
     first = parts[0].clock
     clocks = {first: Clock(host=first, offset_ns=0, residual_ns=0, collectives=0)}
-    waiting = {part.clock for part in parts} - {first}
-    while waiting:
-        found = {c: clock for c in sorted(waiting) if (clock := _offset(c, clocks, matched))}
-        if not found:
-            break
+    if len({part.clock for part in parts}) == 1:
+        return clocks
+    groups = [(m, _lines_by_clock(m)) for m in matched if m.end_ns.shape[1]]
+    while found := _aligned_to(clocks, groups):
         clocks |= found
-        waiting -= set(found)
     return clocks
 
 
-def _offset(clock: str, aligned: dict[str, Clock], matched: list[MatchedGroup]) -> Clock | None:
-    differences: list[I64] = []
-    for m in matched:
-        mine = [i for i, p in enumerate(m.parts) if p.clock == clock]
-        others = [i for i, p in enumerate(m.parts) if p.clock in aligned]
-        if mine and others and m.end_ns.shape[1]:
+_Lines = dict[str, list[int]]  # clock -> its lines in a group's tables
+
+
+def _lines_by_clock(m: MatchedGroup) -> _Lines:
+    lines: _Lines = {}
+    for i, part in enumerate(m.parts):
+        lines.setdefault(part.clock, []).append(i)
+    return lines
+
+
+def _aligned_to(aligned: dict[str, Clock], groups: Sequence[tuple[MatchedGroup, _Lines]]) -> dict[str, Clock]:
+    """The clocks that share a collective with an aligned clock and are not aligned themselves."""
+    differences: dict[str, list[I64]] = {}
+    for m, lines in groups:
+        others = sorted(i for clock, own in lines.items() if clock in aligned for i in own)
+        waiting = {clock: own for clock, own in lines.items() if clock not in aligned}
+        if others and waiting:
             shift = np.array([aligned[m.parts[i].clock].offset_ns for i in others])[:, None]
-            differences.append(_differences(m.end_ns[mine], m.end_ns[others] - shift))
-    if not differences:
-        return None
-    seen = np.concatenate(differences)
+            for clock, own in _differences(m.end_ns, waiting, m.end_ns[others] - shift):
+                differences.setdefault(clock, []).append(own)
+    return {clock: _clock(clock, np.concatenate(differences[clock])) for clock in sorted(differences)}
+
+
+def _clock(host: str, seen: I64) -> Clock:
     offset = int(seen[0]) + round(float(np.median(seen - seen[0])))
     residual = round(float(np.median(np.abs(seen - offset))))
-    return Clock(host=clock, offset_ns=offset, residual_ns=residual, collectives=len(seen))
+    return Clock(host=host, offset_ns=offset, residual_ns=residual, collectives=len(seen))
 
 
-def _differences(own: I64, others: I64) -> I64:
-    """Median of `own` rows minus median of `others`, per column. A float64 rounds integers near 1.7·10¹⁸, so
-    integers are subtracted before the medians are computed."""
-    base, far = others[0], own[0, 0] - others[0, 0]
-    left = np.median(own - far - base, axis=0) - np.median(others - base, axis=0)
-    found: I64 = far + np.rint(left).astype(np.int64)
-    return found
+def _differences(end_ns: I64, waiting: _Lines, others: I64) -> Iterator[tuple[str, I64]]:
+    """Per clock the median of its lines minus the median of `others`, per column. A float64 rounds integers near
+    1.7·10¹⁸, so integers are subtracted before the medians are computed. Clocks of as many ranks are computed at once.
+    """
+    base = others[0]
+    usual = np.median(others - base, axis=0)
+    alike: dict[int, list[str]] = {}
+    for clock, lines in waiting.items():
+        alike.setdefault(len(lines), []).append(clock)
+    for clocks in alike.values():
+        own = end_ns[[waiting[clock] for clock in clocks]]  # clock, rank, collective
+        far = own[:, 0, 0] - others[0, 0]
+        left = np.median(own - far[:, None, None] - base, axis=1) - usual
+        yield from zip(clocks, far[:, None] + np.rint(left).astype(np.int64), strict=True)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from math import comb
 
 import numpy as np
+from numpy.typing import NDArray
 
+from harness.analysis.job.blocks import Block
 from harness.analysis.job.matching import JobCollectives, MatchedGroup
-from harness.analysis.process.collective_rows import CollectiveRows, Key
+from harness.analysis.process.collective_rows import Key
 from harness.analysis.process.part import RankPart
 from harness.analysis.summary import Clock, Collective, MessageSize, Straggler
 from harness.common.bus_factor import bus_factor
@@ -61,12 +63,12 @@ def tabulate(job: JobCollectives, clocks: dict[str, Clock]) -> list[Collective]:
             if len(chosen):
                 full = _with_size(key, matched)
                 _add_matched(sums.setdefault(full, _Sums()), matched, chosen, clocks)
-    for part, rows in job.unmatched:
-        inside = part.started_inside(rows.start_ns)
+    for rows in job.unmatched:
+        inside = rows.inside(job.window_ns)
         for i, key in enumerate(rows.keys):
-            chosen = np.flatnonzero((rows.key == i) & inside)
-            if len(chosen):
-                _add_unmatched(sums.setdefault(key, _Sums()), part, rows, chosen)
+            chosen = (rows.key == i) & inside
+            if chosen.any():
+                _add_unmatched(sums.setdefault(key, _Sums()), job.parts, rows, chosen)
     table = [_row(key, _with_unmatched(key.kind, s)) for key, s in sums.items()]
     return sorted(table, key=lambda c: (-c.duration_ns, c.kind, c.group or "", c.dtype or ""))
 
@@ -121,13 +123,28 @@ def _count_last(s: _Sums, m: MatchedGroup, start: I64) -> None:
             s.last[rank] += int(count)
 
 
-def _add_unmatched(s: _Sums, part: RankPart, rows: CollectiveRows, chosen: I64) -> None:
-    duration = (rows.end_ns - rows.start_ns)[chosen]
-    _count(s, [part], rows.bytes[chosen], duration)
+def _add_unmatched(s: _Sums, parts: Sequence[RankPart], rows: Block, chosen: NDArray[np.bool_]) -> None:
+    """chosen: (r, n)."""
+    duration = rows.end_ns - rows.start_ns
+    s.bytes_known &= bool((rows.bytes[chosen] >= 0).all())
+    s.duration_ns += int(duration[chosen].sum())
+    s.spans += int(chosen.sum())
+    table = (chosen, np.where(chosen, np.maximum(rows.bytes, 0), 0), np.where(chosen, duration, 0))
+    columns = (column.sum(axis=1).tolist() for column in table)
+    for i, count, size, ns in zip(rows.rank.tolist(), *columns, strict=True):
+        if count:
+            _add_unmatched_of(s, parts[i], _Unmatched(count, size, ns))
+
+
+def _add_unmatched_of(s: _Sums, part: RankPart, more: _Unmatched) -> None:
+    s.ranks.add(part.key)
+    s.of_rank[part.key] += more.count
+    if part.source.host is not None:
+        s.hosts.add(part.source.host)
     own = s.unmatched.setdefault(part.key, _Unmatched())
-    own.count += len(chosen)
-    own.bytes += int(np.maximum(rows.bytes[chosen], 0).sum())
-    own.duration_ns += int(duration.sum())
+    own.count += more.count
+    own.bytes += more.bytes
+    own.duration_ns += more.duration_ns
 
 
 def _with_unmatched(kind: str, s: _Sums) -> _Sums:
@@ -185,10 +202,11 @@ def message_sizes(job: JobCollectives) -> list[MessageSize]:
         columns = (m.key[m.inside], m.bytes[m.inside], fastest[m.inside])
         waits = len(m.parts) < 2 or not m.complete
         _collect(times, [_with_size(key, m) for key in m.keys], columns, waits=waits)
-    for part, rows in job.unmatched:
-        inside = part.started_inside(rows.start_ns)
-        duration = rows.end_ns - rows.start_ns
-        _collect(times, rows.keys, (rows.key[inside], rows.bytes[inside], duration[inside]), waits=True)
+    for rows in job.unmatched:
+        inside = rows.inside(job.window_ns)
+        key = np.broadcast_to(rows.key, inside.shape)[inside]
+        columns = (key, rows.bytes[inside], (rows.end_ns - rows.start_ns)[inside])
+        _collect(times, rows.keys, columns, waits=True)
     table = []
     for (kind, size, count, waits), lists in times.items():
         values = np.concatenate(lists)

@@ -202,8 +202,9 @@ def _clock_doubts(
         for m in collectives.matched
         for i in range(min(m.end_ns.shape[1], 200))
     ]
+    usual_ns = median(lengths) if lengths else None
     for clock in clocks.values():
-        if lengths and clock.residual_ns > median(lengths):
+        if usual_ns is not None and clock.residual_ns > usual_ns:
             evidence = f"{clock.host}: ends of collectives scatter by {clock.residual_ns / 1e3:.1f} µs after alignment"
             found.append(Finding.doubt("clocks are aligned only roughly", evidence))
     return found

@@ -8,12 +8,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.analysis.process.collective_rows import CollectiveRows, Key
-from harness.analysis.process.part import RankPart, unpack_rows
+from harness.analysis.job.blocks import Block, blocks_of
+from harness.analysis.process.collective_rows import Key
+from harness.analysis.process.part import RankPart
 from harness.traces.trace import I64
 from harness.traces.vocabulary import POINT_TO_POINT
 
@@ -75,36 +77,47 @@ class MatchedGroup:
 
 @dataclass
 class JobCollectives:
-    """Every group of a job: matched groups, the rows that cannot be matched, and why."""
+    """Every group of a job: matched groups, rows that cannot be matched, and why. `parts`: whom the blocks number."""
 
+    parts: Sequence[RankPart] = ()
     matched: list[MatchedGroup] = field(default_factory=list)
-    unmatched: list[tuple[RankPart, CollectiveRows]] = field(default_factory=list)
+    unmatched: list[Block] = field(default_factory=list)
     reasons: list[str] = field(default_factory=list)
     # (kind, phase, number) -> sum over the ranks with counted steps; without such ranks, over all ranks
     phases: Counter[tuple[str, int, str]] = field(default_factory=Counter)
 
+    @cached_property
+    def window_ns(self) -> I64:
+        """(2, parts): where the window of each part begins and ends, on its own clock."""
+        return _windows(self.parts)
 
-def match_collectives(parts: Sequence[RankPart], world_size: int | None) -> JobCollectives:
-    """Match the collectives of a job's ranks, group by group."""
-    result = JobCollectives()
-    groups: dict[Group, list[tuple[RankPart, CollectiveRows]]] = {}
-    stepped = any(part.steps.durations_ns for part in parts)
-    for part in parts:
-        rows = unpack_rows(part.collectives)
-        if part.steps.durations_ns or not stepped:
-            _add_phases(result.phases, part, rows)
-        for group, own in _by_group(rows):
-            groups.setdefault(group, []).append((part, own))
+
+def match_collectives(
+    parts: Sequence[RankPart], world_size: int | None, blocks: Sequence[Block] | None = None
+) -> JobCollectives:
+    """Match the collectives of a job's ranks, group by group. blocks: the parts' collectives, where they were unpacked
+    already."""
+    blocks = blocks_of(parts) if blocks is None else blocks
+    result = JobCollectives(parts)
+    stepped = np.array([bool(part.steps.durations_ns) for part in parts], np.bool_)
+    if not stepped.any():
+        stepped[:] = True
+    groups: dict[Group, list[Block]] = {}
+    for block in blocks:
+        _add_phases(result.phases, block.ranks(stepped[block.rank]), result.window_ns)
+        for group, own in _by_group(block):
+            groups.setdefault(group, []).append(own)
+    clocks = _numbered_clocks(parts)
     for group, members in groups.items():
         reason = _obstacle(group, members, world_size)
-        aligned = None if reason else _align_sequences(members)
+        aligned = None if reason else _align_sequences(members, clocks)
         if aligned is None:
             result.unmatched += members
-            if len(members) > 1:
+            if sum(len(own.rank) for own in members) > 1:
                 result.reasons.append(reason or _differ(group))
         else:
             whole = world_size is None or len(parts) >= world_size
-            matched = replace(_tables(group, aligned), whole_job=whole)
+            matched = replace(_tables(group, aligned, result), whole_job=whole)
             if group.nameless and not _meets(matched):
                 result.unmatched += members
                 result.reasons.append(_differ(group))
@@ -113,18 +126,38 @@ def match_collectives(parts: Sequence[RankPart], world_size: int | None) -> JobC
     return result
 
 
-def _add_phases(sums: Counter[tuple[str, int, str]], part: RankPart, rows: CollectiveRows) -> None:
-    """Count, bytes and time of this rank's collectives inside its window, per kind and phase."""
-    inside = part.started_inside(rows.start_ns)
-    duration = rows.end_ns - rows.start_ns
-    for i, key in enumerate(rows.keys):
-        mine = inside & (rows.key == i)
-        for phase in np.unique(rows.phase[mine]).tolist():
-            chosen = mine & (rows.phase == phase)
-            sums[key.kind, phase, "count"] += int(chosen.sum())
-            sums[key.kind, phase, "bytes"] += int(np.maximum(rows.bytes[chosen], 0).sum())
-            sums[key.kind, phase, "unsized"] += int((rows.bytes[chosen] < 0).sum())
-            sums[key.kind, phase, "duration_ns"] += int(duration[chosen].sum())
+def _windows(parts: Sequence[RankPart]) -> I64:
+    begin, end = ([getattr(p, f"window_{name}_ns") for p in parts] for name in ("start", "end"))
+    return np.array([begin, end], np.int64)
+
+
+@dataclass(frozen=True)
+class _Clocks:
+    """Each part's clock as a number, and the unix time of its 0."""
+
+    number: I64
+    epoch_ns: I64
+
+
+def _numbered_clocks(parts: Sequence[RankPart]) -> _Clocks:
+    index: dict[str, int] = {}
+    number = [index.setdefault(part.clock, len(index)) for part in parts]
+    return _Clocks(np.array(number, np.int64), np.array([part.epoch_ns or 0 for part in parts], np.int64))
+
+
+def _add_phases(sums: Counter[tuple[str, int, str]], block: Block, window_ns: I64) -> None:
+    """Count, bytes and time of these ranks' collectives inside their windows, per kind and phase."""
+    inside = block.inside(window_ns)
+    for i, key in enumerate(block.keys):
+        mine = (block.key == i) & inside.any(axis=0)
+        for phase in np.unique(block.phase[mine]).tolist():
+            at = mine & (block.phase == phase)
+            chosen = block.columns(at)
+            size, duration = chosen.bytes[inside[:, at]], (chosen.end_ns - chosen.start_ns)[inside[:, at]]
+            sums[key.kind, phase, "count"] += len(size)
+            sums[key.kind, phase, "bytes"] += int(np.maximum(size, 0).sum())
+            sums[key.kind, phase, "unsized"] += int((size < 0).sum())
+            sums[key.kind, phase, "duration_ns"] += int(duration.sum())
 
 
 def _differ(group: Group) -> str:
@@ -133,13 +166,13 @@ def _differ(group: Group) -> str:
     return f"group {group.name}: the ranks' sequences of collectives differ"
 
 
-def _by_group(rows: CollectiveRows) -> Iterable[tuple[Group, CollectiveRows]]:
-    """A rank's rows per group. Sends and receives are groups of their own; so is each kind without a group's name."""
-    of_key = [_group(key) for key in rows.keys]
+def _by_group(block: Block) -> Iterable[tuple[Group, Block]]:
+    """A block's rows per group. Sends and receives are groups of their own; so is each kind without a group's name."""
+    of_key = [_group(key) for key in block.keys]
     for group in dict.fromkeys(of_key):
-        chosen = np.isin(rows.key, [i for i, g in enumerate(of_key) if g == group])
+        chosen = np.isin(block.key, [i for i, g in enumerate(of_key) if g == group])
         if chosen.any():
-            yield group, rows.at(chosen)
+            yield group, block.columns(chosen)
 
 
 def _group(key: Key) -> Group:
@@ -148,35 +181,31 @@ def _group(key: Key) -> Group:
     return Group(key.group, key.ranks)
 
 
-def _obstacle(
-    group: Group, members: list[tuple[RankPart, CollectiveRows]], world_size: int | None
-) -> str | None:
+def _obstacle(group: Group, members: list[Block], world_size: int | None) -> str | None:
     """Why a group cannot be matched at all; None where it is worth trying."""
     if group.point_to_point:
         return "point-to-point transfers have no common instance"
-    sizes = [size for _, rows in members if (size := rows.keys[int(rows.key[0])].group_size) is not None]
+    count = sum(len(own.rank) for own in members)
+    sizes = [size for own in members if (size := own.keys[int(own.key[0])].group_size) is not None]
     expected = len(group.ranks) if group.ranks else max(sizes) if sizes else world_size
-    if expected is not None and len(members) > expected:
+    if expected is not None and count > expected:
         if group.nameless:
-            return (
-                f"{NAMELESS}: {len(members)} ranks met in groups of {expected}, and who met whom is not known"
-            )
-        return f"group {group.name}: {len(members)} ranks use it and its size is {expected}: several have that name"
-    if group.nameless and world_size not in (None, len(members)):
-        return f"{NAMELESS}: only {len(members)} of {world_size} ranks were read"
+            return f"{NAMELESS}: {count} ranks met in groups of {expected}, and who met whom is not known"
+        return f"group {group.name}: {count} ranks use it and its size is {expected}: several have that name"
+    if group.nameless and world_size not in (None, count):
+        return f"{NAMELESS}: only {count} of {world_size} ranks were read"
     return None
 
 
 @dataclass(frozen=True)
 class _Placed:
-    """A member whose first collective stands at `shift` in the longest member's sequence (negative: before it)."""
+    """Members whose first collective stands at `shift` in the longest member's sequence (negative: before it)."""
 
-    part: RankPart
-    rows: CollectiveRows
+    rows: Block
     shift: int
 
 
-def _align_sequences(members: list[tuple[RankPart, CollectiveRows]]) -> list[_Placed] | None:
+def _align_sequences(members: list[Block], clocks: _Clocks) -> list[_Placed] | None:
     """Every member at its place; None without a match.
 
     Two sequences match where kinds, element types and sizes agree in the stretch that they share. Neighbours that began
@@ -184,32 +213,56 @@ def _align_sequences(members: list[tuple[RankPart, CollectiveRows]]) -> list[_Pl
     ranks, and the ends decide between several places. Else the whole sequence must lie in the longer sequence, at one
     place only. On two clocks the recordings may begin and end apart; then more than half of it must lie there.
     """
-    codes = _codes([rows for _, rows in members])
-    longest = max(range(len(members)), key=lambda i: len(codes[i]))
-    reference, (lead, lead_rows) = codes[longest], members[longest]
+    alike = [same for codes, own in zip(_codes(members), members, strict=True) for same in _alike(own, codes)]
+    longest = max(len(code) for _, code in alike)
+    rows, reference = min(
+        (each for each in alike if len(each[1]) == longest), key=lambda each: int(each[0].rank[0])
+    )
+    lead = rows.ranks(slice(0, 1))
     placed: list[_Placed] = []
-    for i, (part, rows) in enumerate(members):
-        if i == longest:
-            place: int | None = 0
-        else:
-            one_clock = part.clock == lead.clock
-            ahead = (part.epoch_ns or 0) - (lead.epoch_ns or 0)
-            place = _place_by_ends((reference, codes[i]), lead_rows, rows, ahead) if one_clock else None
-            place = _only_place(reference, codes[i], partly=not one_clock) if place is None else place
-        if place is None:
-            return None
-        placed.append(_Placed(part, _in_order(rows, reference, codes[i], place), place))
+    for own, code in alike:
+        for some, place in _places(lead, reference, own, code, clocks):
+            if place is None:
+                return None
+            placed.append(_Placed(_in_order(some, reference, code, place), place))
     return placed
 
 
-def _in_order(rows: CollectiveRows, reference: I64, own: I64, shift: int) -> CollectiveRows:
+def _alike(own: Block, codes: I64) -> Iterable[tuple[Block, I64]]:
+    """A block, split into ranks with one sequence of codes, and that sequence. codes: (r, n)."""
+    if (codes == codes[0]).all():
+        yield own, codes[0]
+        return
+    _, first, which = np.unique(codes, axis=0, return_index=True, return_inverse=True)
+    for i, at in enumerate(first.tolist()):
+        yield own.ranks(which.reshape(-1) == i), codes[at]
+
+
+def _places(
+    lead: Block, reference: I64, own: Block, code: I64, clocks: _Clocks
+) -> Iterable[tuple[Block, int | None]]:
+    """The ranks of a block by their place in the reference. Ranks on the lead's clock are looked at one by one."""
+    one_clock = clocks.number[own.rank] == clocks.number[lead.rank[0]]
+    if not one_clock.all():
+        yield own.ranks(~one_clock), _only_place(reference, code, partly=True)
+    for i in np.flatnonzero(one_clock).tolist():
+        alone = own.ranks(slice(i, i + 1))
+        if alone.rank[0] == lead.rank[0]:
+            yield alone, 0
+            continue
+        ahead = int(clocks.epoch_ns[alone.rank[0]] - clocks.epoch_ns[lead.rank[0]])
+        place = _place_by_ends((reference, code), lead, alone, ahead)
+        yield alone, _only_place(reference, code, partly=False) if place is None else place
+
+
+def _in_order(rows: Block, reference: I64, own: I64, shift: int) -> Block:
     """The rows with neighbours put back that had changed places."""
     theirs, ours = _shared(len(reference), len(own), shift)
     order = np.arange(len(own))
     back = _agreement(reference[theirs], own[ours])
     if back is not None:
         order[ours] = ours.start + back
-    return rows.at(order)
+    return rows if np.array_equal(order, np.arange(len(own))) else rows.columns(order)
 
 
 def _shared(reference: int, own: int, shift: int) -> tuple[slice, slice]:
@@ -236,28 +289,28 @@ def _agreement(reference: I64, own: I64) -> I64 | None:
     return order if np.array_equal(reference, own[order]) else None
 
 
-def _codes(members: Sequence[CollectiveRows]) -> list[I64]:
-    """A number per collective of each member; collectives that may be the same have the same number. Sizes and types
-    count where every member recorded them, and sizes only for kinds in which all ranks have the same size."""
-    typed = all(k.dtype is not None for rows in members for k in rows.keys)
-    sized = all(bool((rows.bytes >= 0).all()) for rows in members)
+def _codes(members: Sequence[Block]) -> list[I64]:
+    """A number per collective of each member, (r, n); collectives that may be the same have the same number. Sizes and
+    types count where every member recorded them, and sizes only for kinds in which all ranks have the same size."""
+    typed = all(k.dtype is not None for own in members for k in own.keys)
+    sized = all(bool((own.bytes >= 0).all()) for own in members)
     index: dict[tuple[str, str | None], int] = {}
     columns = []
-    for rows in members:
-        own = [index.setdefault((k.kind, k.dtype if typed else None), len(index)) for k in rows.keys]
-        even = np.array([sized and k.kind in _EVEN_KINDS for k in rows.keys])
-        columns.append((np.array(own)[rows.key], np.where(even[rows.key], rows.bytes, 0)))
+    for own in members:
+        kind = [index.setdefault((k.kind, k.dtype if typed else None), len(index)) for k in own.keys]
+        even = np.array([sized and k.kind in _EVEN_KINDS for k in own.keys])
+        columns.append((np.array(kind)[own.key], np.where(even[own.key], own.bytes, 0)))
     return [kind + size * len(index) for kind, size in columns]
 
 
-def _place_by_ends(
-    codes: tuple[I64, I64], lead: CollectiveRows, own: CollectiveRows, ahead_ns: int
-) -> int | None:
+def _place_by_ends(codes: tuple[I64, I64], lead: Block, own: Block, ahead_ns: int) -> int | None:
     """Of the places where codes agree and spans meet, the place with the nearest ends; None without such a place. Only
-    places with a nearby end are tried."""
+    places with a nearby end are tried. lead, own: of one rank each."""
+    lead_start, lead_end = lead.start_ns[0], lead.end_ns[0]
+    own_start, own_end = own.start_ns[0] + ahead_ns, own.end_ns[0] + ahead_ns
     sample = np.unique(np.linspace(0, len(own.key) - 1, min(len(own.key), _SAMPLE)).astype(np.int64))
-    order = np.argsort(lead.end_ns, kind="stable")
-    found = np.searchsorted(lead.end_ns[order], own.end_ns[sample] + ahead_ns)
+    order = np.argsort(lead_end, kind="stable")
+    found = np.searchsorted(lead_end[order], own_end[sample])
     tried: set[int] = set()
     for near in (-1, 0, 1):
         at = order[np.clip(found + near, 0, len(order) - 1)]
@@ -267,10 +320,9 @@ def _place_by_ends(
         theirs, ours = _shared(len(lead.key), len(own.key), shift)
         if _agreement(codes[0][theirs], codes[1][ours]) is None:
             continue
-        start, end = own.start_ns[ours] + ahead_ns, own.end_ns[ours] + ahead_ns
-        together = (start <= lead.end_ns[theirs]) & (lead.start_ns[theirs] <= end)
+        together = (own_start[ours] <= lead_end[theirs]) & (lead_start[theirs] <= own_end[ours])
         if float(together.mean()) >= _MEETING_MOSTLY:
-            gaps[shift] = float(np.median(np.abs(lead.end_ns[theirs] - end)))
+            gaps[shift] = float(np.median(np.abs(lead_end[theirs] - own_end[ours])))
     return min(gaps, key=lambda shift: gaps[shift], default=None)
 
 
@@ -309,25 +361,29 @@ def _meets(m: MatchedGroup) -> bool:
     return float(together.mean()) >= MEETING_SHARE
 
 
-def _tables(group: Group, placed: list[_Placed]) -> MatchedGroup:
+def _tables(group: Group, placed: list[_Placed], job: JobCollectives) -> MatchedGroup:
     first = max(p.shift for p in placed)
     n = max(min(p.shift + len(p.rows.key) for p in placed) - first, 0)
-    cut = [slice(first - p.shift, first - p.shift + n) for p in placed]
-    rows = [p.rows.at(c) for p, c in zip(placed, cut, strict=True)]
-    start, end = np.stack([r.start_ns for r in rows]), np.stack([r.end_ns for r in rows])
-    size = np.stack([r.bytes for r in rows]).max(axis=0)
-    inside = np.all([p.part.started_inside(row) for row, p in zip(start, placed, strict=True)], axis=0)
-    epoch = np.array([p.part.epoch_ns or 0 for p in placed])[:, None]
+    cut = [p.rows.columns(slice(first - p.shift, first - p.shift + n)) for p in placed]
+    rank = np.concatenate([rows.rank for rows in cut])
+    order = np.argsort(rank, kind="stable")
+    lead = min(cut, key=lambda rows: int(rows.rank[0]))
+    start, end = (
+        np.concatenate([getattr(rows, name) for rows in cut])[order] for name in ("start_ns", "end_ns")
+    )
+    parts = [job.parts[i] for i in rank[order].tolist()]
+    epoch = np.array([part.epoch_ns or 0 for part in parts])[:, None]
+    begun, ended = job.window_ns[:, rank[order], None]
     return MatchedGroup(
         group,
-        [p.part for p in placed],
-        rows[0].keys,
-        rows[0].key,
-        size,
+        parts,
+        lead.keys,
+        lead.key,
+        np.max([rows.bytes.max(axis=0) for rows in cut], axis=0),
         start + epoch,
         end + epoch,
-        inside,
-        np.stack([r.row for r in rows]),
-        rows[0].phase,
+        ((start >= begun) & (start < ended)).all(axis=0),
+        np.concatenate([np.broadcast_to(rows.row, rows.start_ns.shape) for rows in cut])[order],
+        lead.phase,
         np.zeros(n, np.bool_),
     )

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import ConfigDict, Field
 
 from harness.analysis.process.collective_rows import CollectiveRows, Key
@@ -27,7 +26,6 @@ from harness.analysis.summary import (
     TraceSource,
     Window,
 )
-from harness.traces.trace import I64
 
 KernelSums = list[tuple[str, str, str | None, int, int, int, int]]
 # name, kind, precision, count, total, shortest, longest; nanoseconds
@@ -81,10 +79,6 @@ class RankPart(SummaryPart):
     def clock(self) -> str:
         """Parts with the same clock need no alignment: the unix clock of one host, else the clock of one file."""
         return self.source.path if self.epoch_ns is None else self.source.host or "unknown host"
-
-    def started_inside(self, start_ns: I64) -> NDArray[np.bool_]:
-        """Which of n starts, on this process's clock, lie in its window."""
-        return (start_ns >= self.window_start_ns) & (start_ns < self.window_end_ns)
 
 
 def pack_tables(kernels: KernelSums, ranges: RangeSums) -> bytes:

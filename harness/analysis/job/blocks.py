@@ -1,0 +1,109 @@
+"""The collectives of many ranks as tables. Ranks that made the same calls in the same order share one block, so that a
+hundred thousand ranks are a few arrays and no rank is looked at alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.analysis.process.collective_rows import I8, CollectiveRows, Key
+from harness.analysis.process.part import RankPart, unpack_rows
+from harness.traces.trace import I32, I64
+
+Chosen = NDArray[np.bool_ | np.int64] | slice
+
+
+@dataclass(frozen=True)
+class Block:
+    """n collectives of r ranks in start order: `key` (n,) indexes `keys`; `rank` (r,) says which part each line is of.
+
+    The other tables are (r, n); bytes and peer are -1 where not recorded.
+    """
+
+    keys: list[Key]
+    key: I32
+    phase: I8  # (n,)
+    row: I64  # (n,) the number among all of a rank's collectives
+    rank: I64
+    bytes: I64
+    start_ns: I64
+    end_ns: I64
+
+    @property
+    def shape(self) -> tuple[Any, ...]:
+        """What the ranks of a block share."""
+        return tuple(self.keys), self.key.tobytes(), self.phase.tobytes()
+
+    def columns(self, chosen: Chosen) -> Block:
+        """The chosen collectives of every rank, by slice, mask or index."""
+        return replace(
+            self,
+            key=self.key[chosen],
+            phase=self.phase[chosen],
+            row=self.row[chosen],
+            bytes=self.bytes[:, chosen],
+            start_ns=self.start_ns[:, chosen],
+            end_ns=self.end_ns[:, chosen],
+        )
+
+    def ranks(self, chosen: Chosen) -> Block:
+        """Every collective of the chosen lines."""
+        return replace(
+            self,
+            rank=self.rank[chosen],
+            bytes=self.bytes[chosen],
+            start_ns=self.start_ns[chosen],
+            end_ns=self.end_ns[chosen],
+        )
+
+    def inside(self, window_ns: I64) -> NDArray[np.bool_]:
+        """(r, n): started inside the rank's window. window_ns: (2, parts), where the window of each part begins and
+        ends, on its own clock."""
+        begin, end = window_ns[:, self.rank, None]
+        within: NDArray[np.bool_] = (self.start_ns >= begin) & (self.start_ns < end)
+        return within
+
+
+def blocks_of(parts: Sequence[RankPart]) -> list[Block]:
+    """The collectives of parts, which are numbered by their place."""
+    return joined(_alone(number, unpack_rows(part.collectives)) for number, part in enumerate(parts))
+
+
+def _alone(number: int, rows: CollectiveRows) -> Block:
+    return Block(
+        keys=rows.keys,
+        key=rows.key,
+        phase=rows.phase,
+        row=rows.row,
+        rank=np.array([number], np.int64),
+        bytes=rows.bytes[None],
+        start_ns=rows.start_ns[None],
+        end_ns=rows.end_ns[None],
+    )
+
+
+def joined(blocks: Iterable[Block]) -> list[Block]:
+    """One block of those whose ranks did the same, in the order of their first rank. Associative."""
+    same: dict[Any, list[Block]] = {}
+    for block in blocks:
+        same.setdefault(block.shape, []).append(block)
+    return sorted((_stacked(each) for each in same.values()), key=lambda block: int(block.rank[0]))
+
+
+def _stacked(blocks: Sequence[Block]) -> Block:
+    """The ranks of several blocks of one shape, in order."""
+    rank = np.concatenate([block.rank for block in blocks])
+    size, start, end = (
+        np.concatenate([getattr(block, name) for block in blocks]) for name in ("bytes", "start_ns", "end_ns")
+    )
+    whole = replace(blocks[0], rank=rank, bytes=size, start_ns=start, end_ns=end)
+    return whole if (np.diff(rank) > 0).all() else whole.ranks(np.argsort(rank, kind="stable"))
+
+
+def renumbered(blocks: Iterable[Block], place: I64) -> list[Block]:
+    """The blocks after their parts have moved: part i is now part place[i]."""
+    return joined(replace(block, rank=place[block.rank]) for block in blocks)
