@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from harness.analysis.job.grouping import group
@@ -30,24 +30,41 @@ def summarise(
 ) -> list[Summary]:
     """Parts to summaries, one per job, with the other contents of the runs' directories.
 
-    A run without any trace still has its training's numbers.
-
     Raises:
         WorkError: there is neither a part nor a run.
     """
     parts = list(parts)
-    beside = {run: read_contents(Path(run)) for run in {*map(str, runs), *(p.run for p in parts if p.run)}}
+    beside = contents_of([*map(str, runs), *(p.run for p in parts if p.run)])
     ranked = [name_rank(part, beside[part.run].training) if part.run else part for part in parts]
     worlds = {run: training_world_size(own.training) for run, own in beside.items()}
-    jobs = []
+    jobs: list[tuple[str | None, Summary]] = []
     for job in group(ranked):
         run = job[0].run
         jobs.append((run, _one_job(job, worlds.get(run or ""), beside[run].training if run else ())))
+    return completed(jobs, beside, broken)
+
+
+def contents_of(runs: Iterable[str]) -> dict[str, RunContents]:
+    """What each run's directory holds besides its traces."""
+    return {run: read_contents(Path(run)) for run in set(runs)}
+
+
+def completed(
+    jobs: Sequence[tuple[str | None, Summary]], beside: Mapping[str, RunContents], broken: Sequence[Finding]
+) -> list[Summary]:
+    """The summaries of jobs, each with its run or None, with the contents of the runs' directories; a run without any
+    trace still has its training's numbers.
+
+    Raises:
+        WorkError: there is neither a job nor a run.
+    """
     traced = {run for run, _ in jobs}
-    jobs += [(run, Summary()) for run in sorted(beside) if run not in traced]
-    if not jobs:
+    every = [*jobs, *((run, Summary()) for run in sorted(beside) if run not in traced)]
+    if not every:
         raise WorkError("; ".join(f.evidence for f in broken) or NO_TRACE)
-    complete = [summary if run is None else _of_run(summary, beside[run], Path(run)) for run, summary in jobs]
+    complete = [
+        summary if run is None else _of_run(summary, beside[run], Path(run)) for run, summary in every
+    ]
     return [with_findings(summary, broken) for summary in complete]
 
 

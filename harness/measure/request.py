@@ -7,26 +7,30 @@ import shlex
 import shutil
 import sys
 import tempfile
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, NamedTuple, TypeVar, cast
 
-from harness.analysis.summary import Summary, Window
+from harness.analysis.job.reduced import MOST_DETAILED
+from harness.analysis.summary import Finding, Summary, Window
 from harness.common.errors import RequestError, WorkError
 from harness.common.paths import PROGRAM, PYTHON_PATH, expanded
+from harness.measure.branch import is_many, measure_branch, summarise_branch
 from harness.measure.condensed import MOST_TRACKS, Condensed, condense
 from harness.measure.jobs import summarise
 from harness.measure.paths import MeasuredFiles, is_run, look_for_traces, measure_files, run_directories
 from harness.run import Run, find_run, write_atomically
-from harness.traces.progress import Progress
+from harness.traces.progress import OnProgress, Progress
 
 if TYPE_CHECKING:
-    from harness.measure.slurm_array import Executor
+    from harness.measure.slurm_array import Array, ArrayJob, Executor
 
 DEFAULT_TASKS = 16
 MOST_NAMED = 5
+Measured = TypeVar("Measured")
 
 
 @dataclass(frozen=True)
@@ -75,11 +79,16 @@ def measure_request(request: Request) -> Measurement:
             )
         )
     window = Window(request.window)
-    read = (_here if request.slurm is None else _on_slurm)(files, window, request)
-    summaries = summarise(read.parts, [*left_out, *read.broken], run_directories(paths))
+    condensed: list[Condensed] = []
+    if is_many(files):
+        summaries = _many(files, window, request, left_out, run_directories(paths))
+    else:
+        read = _here(files, window, request) if request.slurm is None else _on_slurm(files, window, request)
+        summaries = summarise(read.parts, [*left_out, *read.broken], run_directories(paths))
+        condensed = read.condensed
     if window is Window.STEPS and len(paths) == 1 and len(summaries) == 1:
         _keep(paths[0], summaries[0])
-    return Measurement(summaries, read.condensed)
+    return Measurement(summaries, condensed)
 
 
 def resolve_path(token: str) -> Path:
@@ -97,11 +106,40 @@ def _here(files: list[Path], window: Window, request: Request) -> MeasuredFiles:
         return measure_files(files, window, request.workers, progress, hta=request.hta, condense=keep)
 
 
+def _many(
+    files: list[Path], window: Window, request: Request, left_out: list[Finding], runs: list[Path]
+) -> list[Summary]:
+    """As a tree: no process holds the parts of all. Nothing is kept for a page, which reads the ranks that it draws."""
+    if request.hta:
+        raise RequestError(
+            f"--hta-compatible with {len(files)} traces: at most {MOST_DETAILED} are counted as HTA does"
+        )
+    if request.slurm is not None:
+        from harness.measure.branch_array import branch_distributed
+
+        branch, lost = _by_array(files, window, request, branch_distributed)
+        return summarise_branch(branch, [*left_out, *lost], runs)
+    with Progress("reading traces", unit="traces read") as progress:
+        branch = measure_branch(files, window, request.workers, progress)
+    return summarise_branch(branch, left_out, runs)
+
+
 def _on_slurm(files: list[Path], window: Window, request: Request) -> MeasuredFiles:
-    """Measure by a job array. Its folder stays only if a task failed, or Ctrl-C ended the waiting, with what the tasks
-    measured, and their logs."""
     if request.hta:
         raise RequestError("--hta-compatible with --executor slurm: HTA's numbers are measured here only")
+    from harness.measure.slurm_array import measure_distributed
+
+    return MeasuredFiles(*_by_array(files, window, request, measure_distributed), [])
+
+
+def _by_array(
+    files: list[Path],
+    window: Window,
+    request: Request,
+    measure: Callable[[list[Path], Window, Array, OnProgress], tuple[Measured, list[Finding]]],
+) -> tuple[Measured, list[Finding]]:
+    """Measure by a job array. Its folder stays only if a task failed, or Ctrl-C ended the waiting, with what the tasks
+    measured, and their logs."""
     if shutil.which("sbatch") is None:
         raise RequestError(
             "--executor slurm: there is no sbatch here; leave the flag out to measure on this machine"
@@ -115,15 +153,17 @@ def _on_slurm(files: list[Path], window: Window, request: Request) -> MeasuredFi
     folder = request.resume or Path(
         tempfile.mkdtemp(prefix="report-", dir=Path.cwd())
     )  # the tasks must see it
+    options = request.slurm or {}
     array = slurm_array.Array(
-        _executor(folder, request.slurm or {}),
+        _executor(folder, options),
         request.workers or DEFAULT_TASKS,
         folder,
         lambda task: in_queue(JobId(task.job_id)),
+        lambda jobs: _executor(folder, options | {"dependency": _when_ended(jobs)}),
     )
     try:
         with Progress("measuring on Slurm", unit="tasks done") as progress:
-            parts, broken = slurm_array.measure_distributed(files, window, array, progress)
+            measured, broken = measure(files, window, array, progress)
     except WorkError:
         if request.resume is None:
             shutil.rmtree(folder, ignore_errors=True)
@@ -138,7 +178,12 @@ def _on_slurm(files: list[Path], window: Window, request: Request) -> MeasuredFi
         _say_resume(folder, "the failed tasks' logs, and what the others measured,")
     else:
         shutil.rmtree(folder, ignore_errors=True)
-    return MeasuredFiles(parts, broken, [])
+    return measured, broken
+
+
+def _when_ended(jobs: Sequence[ArrayJob]) -> str:
+    """sbatch's condition that every task of the jobs has ended, well or not."""
+    return "afterany:" + ":".join(dict.fromkeys(job.job_id.partition("_")[0] for job in jobs))
 
 
 def _say_resume(folder: Path, what: str) -> None:

@@ -52,13 +52,15 @@ class Array:
     """Where the tasks run: the executor, the largest number of tasks, a folder that all of them see, and the queue.
 
     `in_queue` says whether a task still waits or runs. submitit does not know it where a cluster keeps no accounts:
-    there it would wait without end for a cancelled task.
+    there it would wait without end for a cancelled task. `after` gives the executor for tasks that start when those of
+    an earlier array have ended; None: there are no such tasks.
     """
 
     executor: Executor
     tasks: int
     folder: Path
     in_queue: Callable[[ArrayJob], bool] = lambda job: not job.done()
+    after: Callable[[Sequence[ArrayJob]], Executor] | None = None
 
 
 def measure_distributed(
@@ -78,7 +80,8 @@ def measure_distributed(
     outputs = [array.folder.absolute() / f"partial-{i}.json" for i in range(len(plan.files))]
     missing = [i for i, output in enumerate(outputs) if not _is_whole(output)]
     chunks = plan.chunks
-    jobs = dict(zip(missing, _submit(array, window, [(chunks[i], outputs[i]) for i in missing]), strict=True))
+    tasks = [(chunks[i], window.value, outputs[i]) for i in missing]
+    jobs = dict(zip(missing, submit(array.executor, measure_chunk, tasks), strict=True))
     parts: list[list[RankPart]] = []
     findings: list[Finding] = []
 
@@ -86,14 +89,13 @@ def measure_distributed(
         progress(sum(output.exists() for output in outputs), len(outputs))
 
     for i, output in enumerate(outputs):
-        failure = _wait(jobs[i], output, array.in_queue, show_progress) if i in jobs else None
+        failure = wait(jobs[i], output, array.in_queue, show_progress) if i in jobs else None
         if failure is None:
             own, broken = read_partial(output)
             parts.append(own)
             findings += broken
         else:
-            lost = (f"{file}: {failure}" for file in chunks[i])
-            findings += [Finding(severity=Verdict.UNUSABLE, what=LOST, evidence=e) for e in lost]
+            findings += lost(chunks[i], failure)
     return merge_parts(*parts), findings
 
 
@@ -107,13 +109,20 @@ def _is_whole(partial: Path) -> bool:
     return True
 
 
-def _submit(array: Array, window: Window, tasks: Sequence[tuple[list[Path], Path]]) -> Sequence[ArrayJob]:
-    """A task for each list of files, with the place of its partial result."""
+def lost(files: Sequence[Path], failure: str) -> list[Finding]:
+    """A finding for each file of a task that failed."""
+    every = (f"{file}: {failure}" for file in files)
+    return [Finding(severity=Verdict.UNUSABLE, what=LOST, evidence=evidence) for evidence in every]
+
+
+def submit(
+    executor: Executor, work: Callable[..., str], tasks: Sequence[tuple[Any, ...]]
+) -> Sequence[ArrayJob]:
+    """A task of `work` for each tuple of arguments. Raises WorkError: nothing was submitted."""
     if not tasks:
         return []
-    files, outputs = zip(*tasks, strict=True)
     try:
-        return array.executor.map_array(measure_chunk, files, [window.value] * len(files), outputs)
+        return executor.map_array(work, *zip(*tasks, strict=True))
     except FileNotFoundError as error:
         raise WorkError(f"--executor slurm: {error.filename} is not on PATH: log in to the cluster") from None
     except submitit.core.utils.FailedJobError as error:
@@ -143,7 +152,7 @@ def read_partial(path: Path) -> tuple[list[RankPart], list[Finding]]:
     raise WorkError(f"{path}: is not a partial result of a report ({why})")
 
 
-def _wait(
+def wait(
     job: ArrayJob, output: Path, in_queue: Callable[[ArrayJob], bool], show_progress: Callable[[], None]
 ) -> str | None:
     """None once the task's partial result is there, else the reason why it will not come, in one line."""

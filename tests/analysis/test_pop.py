@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.analysis.job.pop import Times, from_times, pop_efficiency, with_ideal_network
+from harness.analysis.job.pop import Times, device_times, from_times, pop_efficiency, with_ideal_network
 from harness.analysis.job.summarise import summarise_job
 from harness.analysis.process.kinds import load_rules
 from harness.analysis.process.measure import measure_trace
@@ -183,10 +183,12 @@ def a_device(compute_ns: int = 5, exposed_ns: int | None = 1, idle_ns: int | Non
     ],
 )
 def test_what_the_devices_do_not_know_is_withheld_with_its_reason(device: Device, reason: str) -> None:
-    p, withheld = pop_efficiency([a_device(), device] if device.compute_ns else [device], Window.STEPS, "")
+    p, withheld = pop_efficiency(
+        device_times([a_device(), device] if device.compute_ns else [device]), Window.STEPS, ""
+    )
     assert p is None
     assert [w.field for w in withheld] == ["pop"] and reason in withheld[0].reason
 
 
 def test_a_job_without_a_trace_has_none_and_needs_no_reason() -> None:
-    assert pop_efficiency([], Window.STEPS, "0 of 2 ranks were read") == (None, [])
+    assert pop_efficiency(device_times([]), Window.STEPS, "0 of 2 ranks were read") == (None, [])

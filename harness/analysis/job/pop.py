@@ -9,16 +9,19 @@ docs/decisions/010-pop-efficiency.md says where this differs from them.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
+from typing import NamedTuple
+
+import numpy as np
 
 from harness.analysis.summary import Device, PopEfficiency, TimeSplit, Window, Withheld
+from harness.traces.trace import I64
 
 FIELD = "pop"
 
 
-@dataclass(frozen=True)
-class Times:
+class Times(NamedTuple):
     """One device over the steps that count; useful <= active <= elapsed."""
 
     useful_ns: int
@@ -26,30 +29,69 @@ class Times:
     elapsed_ns: int
 
 
+@dataclass(frozen=True)
+class DeviceTimes:
+    """The times of devices that ran a kernel. of_steps: by the names of their counted steps an array (devices, 1 +
+    steps, 3) of useful, active and elapsed nanoseconds, first of the whole window, then of each step.
+
+    unknown: whether of a device exposed communication, or idle time, is not known.
+    """
+
+    of_steps: dict[tuple[str, ...], I64] = field(default_factory=dict)
+    unknown: tuple[bool, bool] = (False, False)
+
+    def __len__(self) -> int:
+        return sum(map(len, self.of_steps.values()))
+
+
+def device_times(devices: Sequence[Device]) -> DeviceTimes:
+    """Devices without a kernel are not counted."""
+    working = [d for d in devices if d.kernels]
+    rows: dict[tuple[str, ...], list[list[Times]]] = {}
+    for d in working:
+        rows.setdefault(tuple(step.step for step in d.steps), []).append([_of(d), *map(_of, d.steps)])
+    in_graphs = any(d.exposed_communication_ns is None for d in working)
+    holes = any(d.idle_ns is None for d in working)
+    return DeviceTimes({names: np.array(each, np.int64) for names, each in rows.items()}, (in_graphs, holes))
+
+
+def joined_times(several: Sequence[DeviceTimes]) -> DeviceTimes:
+    """The devices of all. Associative."""
+    found: dict[tuple[str, ...], list[I64]] = {}
+    for names, table in (item for one in several for item in one.of_steps.items()):
+        found.setdefault(names, []).append(table)
+    in_graphs, holes = (any(one.unknown[i] for one in several) for i in (0, 1))
+    return DeviceTimes({names: np.concatenate(each) for names, each in found.items()}, (in_graphs, holes))
+
+
+def _of(split: TimeSplit) -> Times:
+    exposed = (split.exposed_communication_ns or 0) + split.exposed_memory_ns
+    return Times(split.compute_ns, split.compute_ns + exposed, split.window_ns)
+
+
 def pop_efficiency(
-    devices: Sequence[Device], window: Window, missing: str
+    devices: DeviceTimes, window: Window, missing: str
 ) -> tuple[PopEfficiency | None, list[Withheld]]:
     """The efficiencies of a job's devices, else the reason why there are none; without devices neither.
 
     Useful is compute; active adds exposed communication and exposed copies; elapsed is the longest device's time, as
-    TALP takes the longest process's. Devices without a kernel are not counted. `missing`: the ranks that were not read,
-    in words; empty when all were.
+    TALP takes the longest process's. `missing`: the ranks that were not read, in words; empty when all were.
     """
-    working = [d for d in devices if d.kernels]
-    if not working:
+    if not len(devices):
         return None, []
-    shared = _shared_steps(working) if window is Window.STEPS else []
-    times = _times(working, shared)
-    if reason := missing or _obstacle(working, shared, times):
+    shared = _shared_steps(list(devices.of_steps)) if window is Window.STEPS else []
+    times = _times(devices, shared)
+    if reason := missing or _obstacle(devices, shared, times):
         return None, [Withheld(field=FIELD, reason=reason)]
     return from_times(times, len(shared or ())), []
 
 
-def _obstacle(devices: Sequence[Device], shared: list[str] | None, times: Sequence[Times]) -> str:
+def _obstacle(devices: DeviceTimes, shared: list[str] | None, times: Sequence[Times]) -> str:
     """Why the efficiencies of these devices would mislead; empty: they do not."""
-    if any(d.exposed_communication_ns is None for d in devices):
+    in_graphs, holes = devices.unknown
+    if in_graphs:
         return "what a device communicates inside CUDA graphs counts as compute"
-    if any(d.idle_ns is None for d in devices):
+    if holes:
         return "the recording of a device has holes"
     if shared is None:
         return "the ranks did not count the same steps"
@@ -58,28 +100,24 @@ def _obstacle(devices: Sequence[Device], shared: list[str] | None, times: Sequen
     return ""
 
 
-def _shared_steps(devices: Sequence[Device]) -> list[str] | None:
-    """The names of the steps that every device counted, in order; None: the devices share no step, or a name is not
-    unique. Devices without steps share their whole windows, which is an empty list."""
-    names = [[step.step for step in d.steps] for d in devices]
-    if all(own == names[0] for own in names):
-        return names[0]
+def _shared_steps(names: Sequence[tuple[str, ...]]) -> list[str] | None:
+    """The names of the steps that every device counted; None: the devices share no step, or a name is not unique.
+    Devices without steps share their whole windows, which is an empty list. names: each different list of them."""
+    if len(names) == 1:
+        return list(names[0])
     common = set(names[0]).intersection(*names)
     unique = all(len(own) == len({*own}) for own in names)
     return [name for name in names[0] if name in common] if common and unique else None
 
 
-def _times(devices: Sequence[Device], shared: list[str] | None) -> list[Times]:
+def _times(devices: DeviceTimes, shared: list[str] | None) -> list[Times]:
     """Each device's times: of its whole window, or, where devices counted other steps, of the shared steps alone."""
-    if not shared or all(len(d.steps) == len(shared) for d in devices):
-        return [_sum([d]) for d in devices]
-    return [_sum([s for s in d.steps if s.step in shared]) for d in devices]
-
-
-def _sum(splits: Sequence[TimeSplit]) -> Times:
-    useful = sum(s.compute_ns for s in splits)
-    exposed = sum((s.exposed_communication_ns or 0) + s.exposed_memory_ns for s in splits)
-    return Times(useful, useful + exposed, sum(s.window_ns for s in splits))
+    tables: list[I64] = []
+    for names, table in devices.of_steps.items():
+        chosen = [1 + i for i, name in enumerate(names) if name in (shared or ())]
+        whole = not shared or all(len(own) == len(shared) for own in devices.of_steps)
+        tables.append(table[:, 0] if whole else table[:, chosen].sum(axis=1))
+    return [Times(*row) for table in tables for row in table.tolist()]
 
 
 def from_times(times: Sequence[Times], steps: int) -> PopEfficiency:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -13,13 +12,14 @@ from harness.analysis.job.collective_fit import collective_phases, fits, withhel
 from harness.analysis.job.matching import JobCollectives, match_collectives
 from harness.analysis.job.pop import pop_efficiency
 from harness.analysis.job.profiler_waits import without_profilers
+from harness.analysis.job.reduced import Reduced, reduce_parts, undetailed
+from harness.analysis.job.sums import Kernel
 from harness.analysis.process.device import kind_table
 from harness.analysis.process.idle import cause_table
-from harness.analysis.process.launches import merge_copies
-from harness.analysis.process.part import RankPart, unpack_tables
-from harness.analysis.process.phases import PhaseSums, phase_table
+from harness.analysis.process.part import RankPart
+from harness.analysis.process.phases import phase_table
 from harness.analysis.process.pipeline import pipeline, withheld_theory
-from harness.analysis.process.ranges import RangeSums, range_table
+from harness.analysis.process.ranges import range_table
 from harness.analysis.process.rows import rows_of_job
 from harness.analysis.process.steps import by_periodicity
 from harness.analysis.summary import (
@@ -28,11 +28,9 @@ from harness.analysis.summary import (
     Collective,
     Device,
     Finding,
-    IdleCause,
     KernelTime,
     Pipeline,
     Quality,
-    RangeTime,
     RankSteps,
     Spread,
     Steps,
@@ -50,17 +48,22 @@ def summarise_job(parts: Sequence[RankPart], world_size: int | None = None) -> S
 
     `world_size`: as the training recorded it; the traces of one node do not show the other nodes.
     """
-    parts = sorted(parts, key=lambda part: part.key)
+    return summarise_reduced(reduce_parts(parts), world_size)
+
+
+def summarise_reduced(reduced: Reduced, world_size: int | None = None) -> Summary:
+    """The root of the tree: the summary of all ranks of one job."""
+    parts, sums = reduced.ranks, reduced.sums
     size = grouping.world_size(parts, world_size)
-    job = match_collectives(parts, size)
+    job = match_collectives(parts, size, reduced.blocks)
     clocks = align_clocks(parts, job.matched)
     job, of_profilers = without_profilers(job, parts, clocks)
-    kernels, unclassified, ranges = _tables(parts)
+    kernels = _kernel_rows(sums.kernels)
     devices = [device for part in parts for device in part.devices]
     sizes = collective_table.message_sizes(job)
     collectives = collective_table.tabulate(job, clocks)
     pipe = _pipeline(parts, clocks, size)
-    pop, without_pop = pop_efficiency(devices, parts[0].window, _unread(parts, size, devices))
+    pop, without_pop = pop_efficiency(sums.times, parts[0].window, _unread(parts, size, devices))
     return Summary(
         quality=_quality(
             parts,
@@ -70,6 +73,7 @@ def summarise_job(parts: Sequence[RankPart], world_size: int | None = None) -> S
                 *withheld_fits(sizes),
                 *withheld_theory(pipe),
                 *without_pop,
+                *undetailed(parts),
             ],
         ),
         window=parts[0].window,
@@ -81,12 +85,12 @@ def summarise_job(parts: Sequence[RankPart], world_size: int | None = None) -> S
         steps=_steps(parts),
         devices=devices,
         pop=pop,
-        kinds=kind_table(_sum_kinds(devices)),
-        kernels=kernels,
-        unclassified=unclassified,
-        idle_causes=_sum_causes(devices),
-        phases=phase_table(_sum_phases(parts)),
-        ranges=ranges,
+        kinds=kind_table([(*label, *row) for label, row in sums.kinds.items()]),
+        kernels=kernels[:TOP_KERNELS],
+        unclassified=[row for row in kernels if row.kind == "other"][:TOP_UNCLASSIFIED],
+        idle_causes=cause_table(sums.causes),
+        phases=phase_table(sums.phases),
+        ranges=range_table(sums.ranges),
         collectives=collectives,
         collective_phases=collective_phases(job, sum(len(p.steps.durations_ns) for p in parts)),
         message_sizes=sizes,
@@ -94,7 +98,7 @@ def summarise_job(parts: Sequence[RankPart], world_size: int | None = None) -> S
         stragglers=collective_table.stragglers(job, clocks),
         clocks=sorted(clocks.values(), key=lambda c: c.host) if len(clocks) > 1 else [],
         pipeline=pipe,
-        copies=merge_copies([part.copies for part in parts]),
+        copies=sums.copies,
         hta=[part.hta for part in parts if part.hta is not None],
         **rows_of_job(part.rows for part in parts),
     )
@@ -179,55 +183,7 @@ def spread(values: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Spread:
     )
 
 
-def _sum_kinds(devices: Sequence[Device]) -> list[tuple[str, str | None, int, int]]:
-    counts: Counter[tuple[str, str | None]] = Counter()
-    times: Counter[tuple[str, str | None]] = Counter()
-    for row in (row for device in devices for row in device.kinds):
-        counts[row.kind, row.precision] += row.count
-        times[row.kind, row.precision] += row.duration_ns
-    return [(*label, counts[label], ns) for label, ns in times.items()]
-
-
-def _sum_phases(parts: Sequence[RankPart]) -> PhaseSums:
-    sums: PhaseSums = {}
-    for name, row in (item for part in parts for item in part.phases.items()):
-        a, b, c, d = sums.get(name, (0, 0, 0, 0))
-        sums[name] = (a + row[0], b + row[1], _added(c, row[2]), _added(d, row[3]))
-    return sums
-
-
-def _added(a: int | None, b: int | None) -> int | None:
-    """The sum; None where one of the ranks has no number."""
-    return None if a is None or b is None else a + b
-
-
-def _sum_causes(devices: Sequence[Device]) -> list[IdleCause]:
-    sums: Counter[str] = Counter()
-    for row in (row for device in devices for row in device.idle_causes):
-        sums[row.cause] += row.duration_ns
-    return cause_table(sums)
-
-
-def _tables(parts: Sequence[RankPart]) -> tuple[list[KernelTime], list[KernelTime], list[RangeTime]]:
-    """The tables of kernels, unclassified kernels and ranges; the names of one rank in memory at a time."""
-    kernels: dict[tuple[str, str, str | None], tuple[int, int, int, int]] = {}
-    ranges: RangeSums = {}
-    for part in parts:
-        own_kernels, own_ranges = unpack_tables(part.tables)
-        for name, kind, precision, count, total, low, high in own_kernels:
-            c, t, lo, hi = kernels.get((name, kind, precision), (0, 0, low, high))
-            kernels[name, kind, precision] = (c + count, t + total, min(lo, low), max(hi, high))
-        for name, numbers in own_ranges.items():
-            before = ranges.get(name)
-            ranges[name] = tuple(map(sum, zip(before, numbers, strict=True))) if before else numbers
-    rows = _kernel_rows(kernels)
-    other = [row for row in rows if row.kind == "other"]
-    return rows[:TOP_KERNELS], other[:TOP_UNCLASSIFIED], range_table(ranges)
-
-
-def _kernel_rows(
-    kernels: dict[tuple[str, str, str | None], tuple[int, int, int, int]],
-) -> list[KernelTime]:
+def _kernel_rows(kernels: Mapping[Kernel, tuple[int, int, int, int]]) -> list[KernelTime]:
     total = max(sum(t for _, t, _, _ in kernels.values()), 1)
     rows = [
         KernelTime(

@@ -10,6 +10,7 @@ import zlib
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 import numpy as np
 from pydantic import ConfigDict, Field
 
@@ -90,7 +91,7 @@ def unpack_tables(packed: bytes) -> tuple[KernelSums, RangeSums]:
     """The inverse of `pack_tables`."""
     if not packed:
         return [], {}
-    kernels, ranges = json.loads(zlib.decompress(packed))
+    kernels, ranges = msgspec.json.decode(zlib.decompress(packed))
     return [tuple(row) for row in kernels], {k: tuple(v) for k, v in ranges.items()}
 
 

@@ -1,0 +1,176 @@
+"""Ranks merged as a tree: whatever its shape, the summary is that of all parts at once, to the nanosecond."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from harness.analysis.job import reduced
+from harness.analysis.job.packed import pack_reduced, unpack_reduced
+from harness.analysis.job.reduced import Reduced, join_reduced, reduce_parts
+from harness.analysis.job.summarise import summarise_job, summarise_reduced
+from harness.analysis.process.kinds import load_rules
+from harness.analysis.process.measure import measure_trace
+from harness.analysis.process.part import RankPart
+from harness.analysis.summary import Summary, Window
+from harness.common.errors import RequestError, WorkError
+from harness.measure import branch as branches
+from harness.measure.branch import (
+    join_branches,
+    read_branch,
+    reduce_branch,
+    summarise_branch,
+    write_branch,
+)
+from harness.measure.jobs import summarise
+from harness.measure.paths import measure_files
+from tests.analysis.test_merge import rank
+from tests.analysis.test_pipeline import cpu_rank, with_messages
+from tests.real_traces import real_trace
+
+KINDS = ("synthetic", "uneven", "pipeline", "real")
+
+
+@cache
+def parts_of(kind: str) -> tuple[RankPart, ...]:
+    """Six ranks that do the same; six of which one counted a step more; a pipeline of four whose sends
+    and receives have no common instance; the eight ranks of a real job."""
+    if kind == "real":
+        files = sorted(real_trace("kineto_dlrm_v100_8ranks").glob("*.json.gz"))
+        return tuple(measure_files(files, Window.STEPS).parts)
+    made = [rank(number) for number in range(6)]
+    if kind == "pipeline":
+        made = [with_messages(cpu_rank(stage, 4, 3), stage, 4, 3) for stage in range(4)]
+    if kind == "uneven":
+        made[4].step(4000, 5000, 3).event(4000, 4300, launch_ns=4000)
+        made[4].collective(4500, 4800, size=1 << 16, members=6)
+    return tuple(part for one in made for part in measure_trace(one.trace(), Window.STEPS, load_rules()))
+
+
+@cache
+def flat(kind: str, most: int) -> str:
+    return summarise_job(parts_of(kind)).model_dump_json()
+
+
+@pytest.fixture(params=[1024, 2], ids=["all in detail", "the outermost in detail"])
+def most(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+    monkeypatch.setattr(reduced, "MOST_DETAILED", request.param)
+    monkeypatch.setattr(reduced, "OUTERMOST", 1)
+    return int(request.param)
+
+
+def grown(leaves: list[Reduced], data: st.DataObject) -> Reduced:
+    """The leaves joined as a tree of any shape, some of it by way of bytes."""
+    nodes = list(leaves)
+    while len(nodes) > 1:
+        first = data.draw(st.integers(0, len(nodes) - 2))
+        last = data.draw(st.integers(first + 2, len(nodes)))
+        joined = join_reduced(nodes[first:last])
+        nodes[first:last] = [unpack_reduced(pack_reduced(joined)) if data.draw(st.booleans()) else joined]
+    return nodes[0]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(data=st.data())
+def test_any_tree_gives_the_summary_of_the_flat_merge(kind: str, most: int, data: st.DataObject) -> None:
+    parts = data.draw(st.permutations(parts_of(kind)))
+    cuts = sorted(data.draw(st.sets(st.integers(1, len(parts) - 1))))
+    chunks = [parts[a:b] for a, b in zip([0, *cuts], [*cuts, len(parts)], strict=True)]
+    whole = grown([reduce_parts(chunk) for chunk in chunks], data)
+    assert summarise_reduced(whole).model_dump_json() == flat(kind, most)
+
+
+OF_ONE_RANK = {"devices", "sources", "launches", "hta", "quality"}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_ranks_without_details_change_no_number_of_the_job(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    detailed = summarise_job(parts_of(kind))
+    monkeypatch.setattr(reduced, "MOST_DETAILED", 2)
+    monkeypatch.setattr(reduced, "OUTERMOST", 1)
+    bounded = summarise_job(parts_of(kind))
+    assert bounded.model_dump(exclude=OF_ONE_RANK) == detailed.model_dump(exclude=OF_ONE_RANK)
+    totals = {
+        name for name, of in type(detailed.devices[0]).model_fields.items() if of.default_factory is None
+    }
+    for one, other in zip(bounded.devices, detailed.devices, strict=True):
+        assert one.model_dump(include=totals) == other.model_dump(include=totals)
+    named = [d.rank for d in bounded.devices if d.kinds]
+    assert 0 < len(named) < len(detailed.devices)
+    slowest = detailed.steps.slowest_rank
+    assert slowest in named
+    (said,) = [w for w in bounded.quality.withheld if w.field == reduced.DETAILS]
+    assert said.reason.startswith(f"of {len(detailed.devices)} ranks only the {len(named)} outermost")
+
+
+def dumped(found: list[Summary]) -> list[dict[str, Any]]:
+    """Without the replay, which needs the events of all ranks at once."""
+    texts = [json.loads(summary.model_dump_json(exclude={"replay", "findings"})) for summary in found]
+    for text in texts:
+        withheld = text["quality"]["withheld"]
+        text["quality"]["withheld"] = [w for w in withheld if w["field"] != branches.REPLAY]
+        for unknown in ("serialisation", "transfer", "split_unknown", "ideal_elapsed_ns"):
+            (text["pop"] or {}).pop(unknown, None)
+    return texts
+
+
+def moved(part: RankPart, path: str, **more: Any) -> RankPart:
+    return part.model_copy(update={"source": part.source.model_copy(update={"path": path, **more})})
+
+
+def test_the_jobs_of_several_folders_are_those_of_the_flat_merge(tmp_path: Path) -> None:
+    one = [moved(part, f"a/{part.source.path}") for part in parts_of("synthetic")]
+    apart = [moved(part, f"{part.source.rank}/b.json", world_size=7) for part in one]
+    alone = moved(one[0], "c/x.json", rank=None, world_size=None)
+    helper = moved(one[0], "0/b.json", rank=None, pid=900).model_copy(
+        update={"steps": one[0].steps.model_copy(update={"durations_ns": []})}
+    )
+    leaves = [reduce_branch(some, files=len(some)) for some in ([*one[:2], alone], [*apart, helper], one[2:])]
+    write_branch(tmp_path / "joined.zip", join_branches(leaves[:2]))
+    whole = join_branches([read_branch(tmp_path / "joined.zip"), leaves[2]])
+    found = summarise_branch(whole)
+    assert len(found) == 3 and whole.files == 14
+    assert dumped(found) == dumped(summarise([*one, *apart, alone, helper]))
+
+
+def test_a_job_without_its_replay_says_so() -> None:
+    (found,) = summarise_branch(reduce_branch(parts_of("synthetic")))
+    assert found.replay is None
+    assert [w.field for w in found.quality.withheld].count(branches.REPLAY) == 1
+
+
+def test_a_folder_that_holds_a_rank_twice_is_one_sentence() -> None:
+    one = [moved(part, f"a/{part.source.path}") for part in parts_of("synthetic")]
+    twice = reduce_branch([*one, moved(one[0], "a/again.json")])
+    with pytest.raises(RequestError, match=r"^a: its traces hold a rank twice"):
+        summarise_branch(twice)
+
+
+@pytest.fixture
+def written(tmp_path: Path) -> Iterator[Path]:
+    write_branch(tmp_path / "branch.zip", reduce_branch(parts_of("synthetic"), files=6))
+    yield tmp_path / "branch.zip"
+
+
+def test_a_branch_that_is_damaged_is_refused_in_one_sentence(written: Path) -> None:
+    whole = written.read_bytes()
+    damaged = [whole[:-30], whole[: len(whole) // 2], b"", b"{}"]
+    damaged += [whole[:at] + bytes([whole[at] ^ 255]) + whole[at + 1 :] for at in range(60, 400, 37)]
+    for content in damaged:
+        written.write_bytes(content)
+        for read in (read_branch, branches.files_of):
+            with pytest.raises(WorkError, match=r"branch\.zip: is not a partial result of a report"):
+                read(written)
+    written.unlink()
+    with pytest.raises(WorkError, match="No such file"):
+        read_branch(written)
