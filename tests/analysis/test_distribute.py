@@ -12,13 +12,17 @@ import submitit
 from harness.analysis.summary import Window
 from harness.cli.main import main
 from harness.common.errors import RequestError, WorkError
-from harness.measure import request, slurm_array
+from harness.measure import branch_array, request, slurm_array
 from harness.measure.array_plan import chunk, read_plan
+from harness.measure.branch import summarise_branch
+from harness.measure.branch_array import branch_distributed
 from harness.measure.jobs import summarise
 from harness.measure.paths import measure_files
+from harness.measure.request import Request, measure_request
 from harness.measure.slurm_array import Array, measure_distributed, read_partial
 from harness.traces.progress import Progress
 from tests.analysis.test_silent_errors import kernel, timed, write_decimals
+from tests.analysis.test_tree import dumped
 
 
 @pytest.fixture
@@ -116,10 +120,11 @@ class Counting:
         self.tasks = 0
 
     def map_array(self, fn: Any, *iterables: Any) -> list[Any]:
-        for task in zip(*iterables, strict=True):
+        tasks = list(zip(*iterables, strict=True))
+        for task in tasks:
             fn(*task)
-            self.tasks += 1
-        return [Done()] * self.tasks
+        self.tasks += len(tasks)
+        return [Done()] * len(tasks)
 
 
 @pytest.fixture
@@ -247,3 +252,87 @@ def test_a_partial_result_that_is_cut_off_is_refused_in_one_sentence(tmp_path: P
     path.write_text('{"parts": [')
     with pytest.raises(WorkError, match=r"partial-0\.json: is not a partial result"):
         read_partial(path)
+
+
+class Ended:
+    """Executors for arrays that follow each other: a further one is asked for with the jobs before it."""
+
+    def __init__(self, first: Any) -> None:
+        self.first, self.further = first, Counting()
+        self.asked: list[int] = []
+
+    def after(self, jobs: Any) -> Counting:
+        self.asked.append(len(jobs))
+        return self.further
+
+    def array(self, folder: Path) -> Array:
+        return Array(self.first, 5, folder, in_queue=lambda job: False, after=self.after)
+
+
+@pytest.fixture
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slurm_array, "GRACE_S", 0.02)
+    monkeypatch.setattr(slurm_array, "POLL_S", 0.01)
+    monkeypatch.setattr(branch_array, "FAN_IN", 2)
+
+
+@pytest.mark.usefixtures("at_once")
+def test_arrays_that_join_what_others_left_give_the_summary_of_one_process(
+    ranks: list[Path], tmp_path: Path
+) -> None:
+    run = Ended(Counting())
+    branch, broken = branch_distributed(ranks, Window.STEPS, run.array(tmp_path / "tree"))
+    assert (broken, branch.files) == ([], 5)
+    assert (run.first.tasks, run.further.tasks, run.asked) == (5, 5, [5, 3]), (
+        "5 leaves, 3 joins, 2 joins of joins"
+    )
+    here, _, _ = measure_files(ranks, Window.STEPS)
+    assert dumped(summarise_branch(branch)) == dumped(summarise(here))
+
+
+@pytest.mark.usefixtures("at_once")
+@pytest.mark.parametrize("damage", [None, "branch-0-3.zip", "branch-1-0.zip"])
+def test_a_tree_that_lost_a_task_is_completed_by_that_task_and_what_joins_it(
+    ranks: list[Path], tmp_path: Path, damage: str | None
+) -> None:
+    folder = tmp_path / "tree"
+    branch, broken = branch_distributed(ranks, Window.STEPS, Ended(Run(Cancelled())).array(folder))
+    assert branch.files == 4 and [f.evidence.endswith("and was cancelled") for f in broken] == [True]
+    if damage:
+        (folder / damage).write_bytes(b"PK")
+    again = Ended(Counting())
+    branch, broken = branch_distributed(ranks, Window.STEPS, again.array(folder))
+    assert (broken, branch.files) == ([], 5)
+    assert again.first.tasks == (2 if damage == "branch-0-3.zip" else 1)
+    assert again.further.tasks == 2, "of three joins and two joins of those"
+    here, _, _ = measure_files(ranks, Window.STEPS)
+    assert dumped(summarise_branch(branch)) == dumped(summarise(here))
+    once_more = Ended(Counting())
+    branch_distributed(ranks, Window.STEPS, once_more.array(folder))
+    assert (once_more.first.tasks, once_more.further.tasks) == (0, 0)
+
+
+class Lost:
+    """An executor whose tasks all end without a result."""
+
+    def map_array(self, fn: Any, *iterables: Any) -> list[Any]:
+        return [Cancelled() for _ in zip(*iterables, strict=True)]
+
+
+@pytest.mark.usefixtures("at_once")
+def test_a_join_that_is_lost_is_made_here(ranks: list[Path], tmp_path: Path) -> None:
+    array = Array(Counting(), 5, tmp_path / "tree", in_queue=lambda job: False, after=lambda jobs: Lost())
+    branch, broken = branch_distributed(ranks, Window.STEPS, array)
+    assert (broken, branch.files) == ([], 5)
+
+
+def test_many_traces_are_measured_as_a_tree_here(ranks: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = str(ranks[0].parent)
+    flat = measure_request(Request([folder])).summaries
+    monkeypatch.setattr("harness.measure.branch.MOST_DETAILED", 4)
+    monkeypatch.setattr("harness.measure.branch.AT_ONCE", 2)
+    found = measure_request(Request([folder])).summaries
+    assert dumped(found) == dumped(flat)
+    assert all(any(w.field == "replay" for w in s.quality.withheld) for s in found)
+    with pytest.raises(RequestError, match="--hta-compatible with 5 traces"):
+        measure_request(Request([folder], hta=True))
