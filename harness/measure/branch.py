@@ -144,7 +144,7 @@ def _jobs(branch: Branch, loose: Sequence[RankPart]) -> Iterator[Reduced]:
                 f"{folder}: its traces hold a rank twice, and which of them are one job is not known: give the "
                 "folder of each job by itself"
             )
-        joined = join_reduced(whole)
+        joined = join_reduced(whole) if len(whole) > 1 else whole[0]
         yield Reduced(_with_findings(joined.ranks, job), joined.sums, joined.blocks)
 
 

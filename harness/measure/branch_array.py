@@ -16,7 +16,7 @@ from harness.measure.branch import Branch, files_of, join_branches, measure_bran
 from harness.measure.slurm_array import Array, ArrayJob, lost, submit, wait
 from harness.traces.progress import OnProgress, silent
 
-FAN_IN = 4  # branches that one task joins
+FAN_IN = 8  # branches that one task joins
 
 
 @dataclass(frozen=True)

@@ -45,8 +45,8 @@ _Lines = dict[str, list[int]]  # clock -> its lines in a group's tables
 
 def _lines_by_clock(m: MatchedGroup) -> _Lines:
     lines: _Lines = {}
-    for i, part in enumerate(m.parts):
-        lines.setdefault(part.clock, []).append(i)
+    for i, clock in enumerate(m.clocks):
+        lines.setdefault(clock, []).append(i)
     return lines
 
 
@@ -57,7 +57,7 @@ def _aligned_to(aligned: dict[str, Clock], groups: Sequence[tuple[MatchedGroup, 
         others = sorted(i for clock, own in lines.items() if clock in aligned for i in own)
         waiting = {clock: own for clock, own in lines.items() if clock not in aligned}
         if others and waiting:
-            shift = np.array([aligned[m.parts[i].clock].offset_ns for i in others])[:, None]
+            shift = np.array([aligned[m.clocks[i]].offset_ns for i in others])[:, None]
             for clock, own in _differences(m.end_ns, waiting, m.end_ns[others] - shift):
                 differences.setdefault(clock, []).append(own)
     return {clock: _clock(clock, np.concatenate(differences[clock])) for clock in sorted(differences)}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from math import comb
 
@@ -83,7 +83,7 @@ def _with_size(key: Key, m: MatchedGroup) -> Key:
 def _add_matched(s: _Sums, m: MatchedGroup, chosen: I64, clocks: dict[str, Clock]) -> None:
     duration = m.end_ns[:, chosen] - m.start_ns[:, chosen]
     fastest = duration.min(axis=0)
-    _count(s, m.parts, m.bytes[chosen], duration)
+    _count(s, m, m.bytes[chosen], duration)
     s.count += len(chosen)
     s.bytes += int(np.maximum(m.bytes[chosen], 0).sum())
     s.transfer_time_ns += int(fastest.sum())
@@ -98,10 +98,10 @@ def _add_matched(s: _Sums, m: MatchedGroup, chosen: I64, clocks: dict[str, Clock
             _count_last(s, m, start)
 
 
-def _count(s: _Sums, parts: Iterable[RankPart], size: I64, duration: I64) -> None:
-    s.ranks |= {part.key for part in parts}
-    s.of_rank.update({part.key: size.size for part in parts})
-    s.hosts |= {part.source.host for part in parts if part.source.host is not None}
+def _count(s: _Sums, m: MatchedGroup, size: I64, duration: I64) -> None:
+    s.ranks.update(m.processes)
+    s.of_rank.update(dict.fromkeys(m.processes, size.size))
+    s.hosts |= {part.source.host for part in m.parts if part.source.host is not None}
     s.bytes_known &= bool((size >= 0).all())
     s.duration_ns += int(duration.sum())
     s.spans += duration.size
@@ -109,9 +109,9 @@ def _count(s: _Sums, parts: Iterable[RankPart], size: I64, duration: I64) -> Non
 
 def _aligned_starts(m: MatchedGroup, chosen: I64, clocks: dict[str, Clock]) -> I64 | None:
     """Starts on one clock; None where a rank's clock cannot be aligned."""
-    if any(part.clock not in clocks for part in m.parts):
+    if any(clock not in clocks for clock in m.clocks):
         return None
-    offset = np.array([clocks[part.clock].offset_ns for part in m.parts])[:, None]
+    offset = np.array([clocks[clock].offset_ns for clock in m.clocks])[:, None]
     aligned: I64 = m.start_ns[:, chosen] - offset
     return aligned
 
@@ -252,11 +252,12 @@ def stragglers(job: JobCollectives, clocks: dict[str, Clock]) -> list[Straggler]
         first, last = start.min(axis=0), start.argmax(axis=0)
         skew += int((start.max(axis=0) - first).sum()) * len(m.parts)
         time += int((m.end_ns - m.start_ns)[:, chosen].sum())
-        for i, part in enumerate(m.parts):
+        lasts, late = np.bincount(last, minlength=len(m.parts)), (start - first).sum(axis=1)
+        for part, own_lasts, own_late in zip(m.parts, lasts.tolist(), late.tolist(), strict=True):
             if (rank := part.source.rank) is not None:
-                count[rank] += int((last == i).sum())
+                count[rank] += own_lasts
                 took_part[rank] += len(chosen)
-                lateness[rank] += int((start[i] - first).sum())
+                lateness[rank] += own_late
                 share[rank] += len(chosen) / len(m.parts)
     if skew < NOTICEABLE * time:
         return []

@@ -177,7 +177,7 @@ def _several_clocks(collectives: JobCollectives) -> list[Finding]:
     for a core before it can record the end."""
     for m in collectives.matched:
         needed = np.isin(m.key, [i for i, key in enumerate(m.keys) if key.kind in NEED_ALL])
-        if len({part.clock for part in m.parts}) != 1 or len(m.parts) < 2 or not needed.any():
+        if len(set(m.clocks)) != 1 or len(m.parts) < 2 or not needed.any():
             continue
         before = float(np.median(m.start_ns[:, needed].max(axis=0) - m.end_ns[:, needed].min(axis=0)))
         if before > APART_NS:

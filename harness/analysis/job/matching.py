@@ -67,6 +67,16 @@ class MatchedGroup:
     ]  # (n,) waits for a rank's profiler, not for its work; see profiler_waits.py
     whole_job: bool = True  # every rank of the job was read, as far as its world size is recorded
 
+    @cached_property
+    def clocks(self) -> list[str]:
+        """The clock of each rank."""
+        return [part.clock for part in self.parts]
+
+    @cached_property
+    def processes(self) -> list[tuple[int, str, int]]:
+        """The key of each rank's part."""
+        return [part.key for part in self.parts]
+
     @property
     def complete(self) -> bool:
         """Whether every member of the group was read."""
@@ -352,7 +362,7 @@ def _meets(m: MatchedGroup) -> bool:
     """Whether most collectives have a moment with every rank in them, as real ones do. Clocks are aligned by ends."""
     if m.end_ns.shape[1] == 0:
         return False
-    other_clock = np.array([part.clock != m.parts[0].clock for part in m.parts])
+    other_clock = np.array([clock != m.clocks[0] for clock in m.clocks])
     apart = m.end_ns - m.end_ns[0]
     near = apart[:, :1]  # what is left is small enough for the median's float64
     ahead = near[:, 0] + np.median(apart - near, axis=1).astype(np.int64)

@@ -76,7 +76,7 @@ def _sums(head: dict[str, Any], columns: Any) -> Sums:
     tables = [_read(columns, f"times{i}").reshape(-1, 1 + len(each), 3) for i, each in enumerate(names)]
     in_graphs, holes = head["unknown"]
     return Sums(
-        kernels={(name, kind, of): tuple(row) for name, kind, of, *row in head["kernels"]},
+        kernels={(name, kind, of): row for name, kind, of, *row in head["kernels"]},
         ranges={name: tuple(row) for name, row in head["ranges"].items()},
         phases={name: tuple(row) for name, row in head["phases"].items()},
         kinds={(kind, precision): (count, ns) for kind, precision, count, ns in head["kinds"]},

@@ -95,11 +95,11 @@ def _is_comparable(m: MatchedGroup, clocks: dict[str, Clock]) -> bool:
         part.window is Window.STEPS and part.steps.durations_ns and not by_periodicity(part.steps.source)
         for part in m.parts
     )
-    return marked and len(m.parts) > 1 and m.complete and all(part.clock in clocks for part in m.parts)
+    return marked and len(m.parts) > 1 and m.complete and all(clock in clocks for clock in m.clocks)
 
 
 def _spread(m: MatchedGroup, clocks: dict[str, Clock]) -> _Spread:
-    offset = np.array([clocks[part.clock].offset_ns for part in m.parts])[:, None]
+    offset = np.array([clocks[clock].offset_ns for clock in m.clocks])[:, None]
     begun = np.array([part.window_start_ns + (part.epoch_ns or 0) for part in m.parts])[:, None] - offset
     start, took = m.start_ns - offset, m.end_ns - m.start_ns
     return _Spread(

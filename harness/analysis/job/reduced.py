@@ -59,7 +59,7 @@ def undetailed(ranks: Sequence[RankPart]) -> list[Withheld]:
     """What is given of the outermost ranks only, and why."""
     if len(ranks) <= MOST_DETAILED:
         return []
-    named = len(_outermost(ranks))
+    named = sum(map(_has_details, ranks))
     reason = f"of {len(ranks)} ranks only the {named} outermost are given in detail; sums are of all ranks"
     return [Withheld(field=DETAILS, reason=reason)]
 

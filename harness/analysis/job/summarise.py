@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from statistics import median
 
 import numpy as np
 
@@ -12,7 +13,7 @@ from harness.analysis.job.collective_fit import collective_phases, fits, withhel
 from harness.analysis.job.matching import JobCollectives, match_collectives
 from harness.analysis.job.pop import pop_efficiency
 from harness.analysis.job.profiler_waits import without_profilers
-from harness.analysis.job.reduced import Reduced, reduce_parts, undetailed
+from harness.analysis.job.reduced import MOST_DETAILED, Reduced, reduce_parts, undetailed
 from harness.analysis.job.sums import Kernel
 from harness.analysis.process.device import kind_table
 from harness.analysis.process.idle import cause_table
@@ -40,6 +41,7 @@ from harness.analysis.summary import (
 )
 
 TOP_UNCLASSIFIED = 30
+MOST_NAMED = 64  # findings of one kind in a job of very many ranks
 _SEVERITIES = tuple(Verdict)  # the worst last
 
 
@@ -107,6 +109,8 @@ def summarise_reduced(reduced: Reduced, world_size: int | None = None) -> Summar
 def _quality(parts: Sequence[RankPart], of_job: list[Finding], withheld_of_job: list[Withheld]) -> Quality:
     findings = [*(f for part in parts for f in part.findings), *of_job]
     findings.sort(key=lambda f: -_SEVERITIES.index(f.severity))
+    if len(parts) > MOST_DETAILED:
+        findings = [*_shortened(findings)]
     withheld = dict.fromkeys(pair for part in parts for pair in part.withheld)
     verdict = max((f.severity for f in findings), key=_SEVERITIES.index, default=Verdict.GOOD)
     return Quality(
@@ -114,6 +118,18 @@ def _quality(parts: Sequence[RankPart], of_job: list[Finding], withheld_of_job: 
         findings=findings,
         withheld=[*(Withheld(field=field, reason=reason) for field, reason in withheld), *withheld_of_job],
     )
+
+
+def _shortened(findings: Sequence[Finding]) -> Iterator[Finding]:
+    """The first of each kind, and how many more there are."""
+    kinds: dict[tuple[Verdict, str], list[Finding]] = {}
+    for found in findings:
+        kinds.setdefault((found.severity, found.what), []).append(found)
+    for (severity, what), alike in kinds.items():
+        yield from alike[:MOST_NAMED]
+        if len(alike) > MOST_NAMED:
+            evidence = f"and {len(alike) - MOST_NAMED} more, {len(alike)} in all"
+            yield Finding(severity=severity, what=what, evidence=evidence)
 
 
 def _withheld(
@@ -143,7 +159,7 @@ def _unread(parts: Sequence[RankPart], world_size: int | None, devices: Sequence
 
 def _steps(parts: Sequence[RankPart]) -> Steps:
     """Steps of all ranks. Straggler score: the slowest rank's median over the median of the ranks' medians."""
-    medians = {i: float(np.median(p.steps.durations_ns)) for i, p in enumerate(parts) if p.steps.durations_ns}
+    medians = {i: float(median(p.steps.durations_ns)) for i, p in enumerate(parts) if p.steps.durations_ns}
     every = np.array([d for part in parts for d in part.steps.durations_ns], np.int64)
     sources = dict.fromkeys(part.steps.source for part in parts if part.steps.durations_ns)
     slowest = max(medians, key=lambda i: (medians[i], -i)) if len(medians) > 1 else None
@@ -163,9 +179,7 @@ def _steps(parts: Sequence[RankPart]) -> Steps:
             )
             for i, part in enumerate(parts)
         ],
-        straggler_score=medians[slowest] / float(np.median(list(medians.values())))
-        if slowest is not None
-        else None,
+        straggler_score=medians[slowest] / float(median(medians.values())) if slowest is not None else None,
         slowest_rank=parts[slowest].source.rank if slowest is not None else None,
     )
 
@@ -183,7 +197,7 @@ def spread(values: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Spread:
     )
 
 
-def _kernel_rows(kernels: Mapping[Kernel, tuple[int, int, int, int]]) -> list[KernelTime]:
+def _kernel_rows(kernels: Mapping[Kernel, Sequence[int]]) -> list[KernelTime]:
     total = max(sum(t for _, t, _, _ in kernels.values()), 1)
     rows = [
         KernelTime(

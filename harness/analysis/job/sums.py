@@ -7,6 +7,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from operator import add
+from typing import Any
 
 from harness.analysis.job.pop import DeviceTimes, device_times, joined_times
 from harness.analysis.process.launches import merge_copies
@@ -23,7 +25,7 @@ Kernel = tuple[str, str, str | None]  # name, kind, precision
 class Sums:
     """Of some ranks. kernels: count, total, shortest, longest; kinds: count, total. Nanoseconds."""
 
-    kernels: dict[Kernel, tuple[int, int, int, int]] = field(default_factory=dict)
+    kernels: dict[Kernel, list[int]] = field(default_factory=dict)
     ranges: RangeSums = field(default_factory=dict)
     phases: PhaseSums = field(default_factory=dict)
     kinds: dict[Label, tuple[int, int]] = field(default_factory=dict)
@@ -37,7 +39,7 @@ def sums_of(parts: Sequence[RankPart]) -> Sums:
     sums = Sums()
     for part in parts:
         kernels, ranges = unpack_tables(part.tables)
-        _add_kernels(sums.kernels, (((name, kind, of), tuple(row)) for name, kind, of, *row in kernels))
+        _add_kernels(sums.kernels, kernels)
         _add_ranges(sums.ranges, ranges.items())
         _add_phases(sums.phases, part.phases.items())
         for device in part.devices:
@@ -52,7 +54,7 @@ def added(of: Sequence[Sums]) -> Sums:
     """The sums of all."""
     total = Sums()
     for sums in of:
-        _add_kernels(total.kernels, sums.kernels.items())
+        _add_kernels(total.kernels, ((*name, *row) for name, row in sums.kernels.items()))
         _add_ranges(total.ranges, sums.ranges.items())
         _add_phases(total.phases, sums.phases.items())
         _add_kinds(total.kinds, sums.kinds.items())
@@ -61,18 +63,23 @@ def added(of: Sequence[Sums]) -> Sums:
     return Sums(total.kernels, total.ranges, total.phases, total.kinds, total.causes, copies, times)
 
 
-def _add_kernels(
-    sums: dict[Kernel, tuple[int, int, int, int]], more: Iterable[tuple[Kernel, tuple[int, ...]]]
-) -> None:
-    for name, (count, total, low, high) in more:
-        c, t, lo, hi = sums.get(name, (0, 0, low, high))
-        sums[name] = (c + count, t + total, min(lo, low), max(hi, high))
+def _add_kernels(sums: dict[Kernel, list[int]], more: Iterable[tuple[Any, ...]]) -> None:
+    """more: as part.KernelSums has them. The hottest loop of a merge."""
+    for name, kind, precision, count, total, low, high in more:
+        row = sums.get((name, kind, precision))
+        if row is None:
+            sums[name, kind, precision] = [count, total, low, high]
+            continue
+        row[0] += count
+        row[1] += total
+        row[2] = min(row[2], low)
+        row[3] = max(row[3], high)
 
 
 def _add_ranges(sums: RangeSums, more: Iterable[tuple[str, tuple[int, ...]]]) -> None:
     for name, numbers in more:
         before = sums.get(name)
-        sums[name] = tuple(map(sum, zip(before, numbers, strict=True))) if before else tuple(numbers)
+        sums[name] = tuple(map(add, before, numbers)) if before else tuple(numbers)
 
 
 def _add_phases(sums: PhaseSums, more: Iterable[tuple[str, tuple[int, int, int | None, int | None]]]) -> None:
