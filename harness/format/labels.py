@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from harness.analysis.job.reduced import DETAILS
 from harness.analysis.summary import Device, Summary
 
 # A CPU launches nothing: the time is Python's, from one operator to the next.
@@ -47,6 +48,7 @@ def host_names(s: Summary) -> str:
 
 
 _FIELDS = {
+    DETAILS: "the details of each rank",
     "idle_ns": "idle time",
     "busy_fraction": "share of busy time",
     "communication_ns": "time of communication",

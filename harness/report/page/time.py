@@ -12,7 +12,7 @@ from harness.report.elements import Figure, Section
 from harness.report.page.inputs import Inputs
 from harness.report.plots import plotly_json
 from harness.report.tables.catalogue import page_tables
-from harness.report.tables.time import SPLIT, device_label, labelled
+from harness.report.tables.time import SPLIT, device_labels, labelled
 from harness.report.window import OVERLAPPED, PARTS, part_label
 
 _MANY = 48  # devices from which only the busiest and the idlest get a bar; the heatmap shows all
@@ -49,7 +49,7 @@ def _bars(devices: Sequence[Device], labels: Sequence[str]) -> list[plotly_json.
 
 def _split_figure(s: Summary, devices: Sequence[Device]) -> Figure:
     of_all = sum(1 for d in s.devices if d.window_ns)
-    labels = [device_label(d, s.devices) for d in devices]
+    labels = device_labels(devices, s.devices)
     x = plotly_json.axis("share of the window (%)", range=[0, 100])
     axes = plotly_json.layout(x, plotly_json.NAMES, barmode="stack")
     some = f"the {_MANY // 2} busiest and the {_MANY // 2} idlest of {of_all} devices"

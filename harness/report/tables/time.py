@@ -13,10 +13,14 @@ from harness.report.tables.table import Column, TableOf, file_of, file_per_devic
 _GAPS = 6
 
 
-def device_label(d: Device, devices: Sequence[Device]) -> str:
-    """The rank, and the device where a rank has several."""
-    who = f"rank {d.rank}" if d.rank is not None else "process" if is_cpu(d) else f"device {d.device}"
+def device_labels(some: Sequence[Device], devices: Sequence[Device]) -> list[str]:
+    """Of some of a job's devices the rank, and the device where a rank has several."""
     several = len({(x.rank, x.device) for x in devices}) > len({x.rank for x in devices})
+    return [_label(d, several) for d in some]
+
+
+def _label(d: Device, several: bool) -> str:
+    who = f"rank {d.rank}" if d.rank is not None else "process" if is_cpu(d) else f"device {d.device}"
     return f"{who}, device {d.device}" if d.rank is not None and several else who
 
 
@@ -35,7 +39,7 @@ Labelled = tuple[str, Device]
 
 def labelled(devices: Sequence[Device], s: Summary) -> list[Labelled]:
     """Some devices of a job, each with its label."""
-    return [(device_label(d, s.devices), d) for d in devices]
+    return list(zip(device_labels(devices, s.devices), devices, strict=True))
 
 
 SPLIT = TableOf[Labelled](

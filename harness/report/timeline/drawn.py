@@ -10,6 +10,7 @@ from statistics import median
 
 import numpy as np
 
+from harness.analysis.job.reduced import MOST_DETAILED
 from harness.analysis.summary import Summary
 from harness.common.paths import PROGRAM
 from harness.measure.condensed import BINS, MOST_TRACKS, Condensed, Utilisation, read_condensed
@@ -115,10 +116,15 @@ def notes(s: Summary, choice: ShownRanks, tracks: Sequence[ProcessTrack]) -> lis
 def draw(
     s: Summary, choice: ShownRanks, condensed: Sequence[Condensed] = (), progress: OnProgress = silent
 ) -> Drawn:
-    """The choice drawn. A trace that was not condensed is read, if its file still exists."""
-    at_hand = {
-        path: [c for c in condensed if c.path == path] for path in dict.fromkeys(x.path for x in s.sources)
+    """The choice drawn. A trace that was not condensed is read, if its file still exists; of very many ranks only those
+    that are shown."""
+    many = len(s.sources) > MOST_DETAILED
+    at_hand: dict[str, list[Condensed]] = {
+        x.path: [] for x in s.sources if not many or _is_shown(x.rank, choice)
     }
+    for one in condensed:
+        if one.path in at_hand:
+            at_hand[one.path].append(one)
     lacking = [Path(p) for p, own in at_hand.items() if not _has(own, choice) and Path(p).exists()]
     read = read_condensed(lacking, s.window, choice.ranks, progress=progress) if lacking else []
     complete = [c for path, own in at_hand.items() if Path(path) not in lacking for c in own] + read
