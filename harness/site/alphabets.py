@@ -32,7 +32,19 @@ SCRIPTS_OWN = frozenset(
     {"JOB_ID", "OUTPUT_DIR", "LOG_DIR", "RUN_DIR", "REASON", "INTERRUPTED", "CODE", "HOSTS", "NODE", "NODES"}
     | {"MASTER_ADDR", "MASTER_PORT", "HARNESS_JOB_ID", "HARNESS_PORT", "HARNESS_PYTHON"}
     | {"SLURM_JOB_ID", "SLURM_JOB_NODELIST", "SLURM_NODEID", "code", "container", "child", "host", "i"}
-    | {"binds", "interrupted", "module", "monitor", "node", "nsys", "pid", "result", "started", "stopped"}
+    | {
+        "binds",
+        "canary",
+        "interrupted",
+        "module",
+        "monitor",
+        "node",
+        "nsys",
+        "pid",
+        "result",
+        "started",
+        "stopped",
+    }
     | {"watched", "KILLER", "killer"}
 )
 _BASHS_OWN = frozenset({"BASHOPTS", "BASH_VERSINFO", "EUID", "IFS", "PPID", "SHELLOPTS", "UID"})

@@ -190,8 +190,9 @@ def test_what_is_no_file_is_named_and_the_other_logs_stand(tmp_path: Path) -> No
 
 
 def test_a_run_with_a_log_tells_it_in_terminal_page_and_files(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("COLUMNS", "120")  # a narrower terminal shortens what does not fit
     run = a_run(tmp_path, "local-1")
     copytree(DATA / "sockets", run.path / "nccl")
     assert main(["report", str(run.path), "--full", "--csv", str(tmp_path / "csv")]) == 0
@@ -206,7 +207,10 @@ def test_a_run_with_a_log_tells_it_in_terminal_page_and_files(
     assert Summary.model_validate_json(run.summary.read_text(encoding="utf-8")).nccl == logs("sockets")
 
 
-def test_exercise_0_tells_it_below_its_own_tables(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_exercise_0_tells_it_below_its_own_tables(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
     run = a_run(tmp_path, "local-1")
     (run.path / "comm").mkdir()
     assert main(["report", str(run.path)]) == 0
