@@ -17,7 +17,7 @@ import torch
 from exercises.utils.faults import fp32
 from exercises.utils.faults.asked import fault, refuse_misfits, sealed_faults
 from harness.common.faults import Fault, Setup
-from harness.common.profile_window import FINE_TUNING, ProfileWindow
+from harness.common.profile_window import FINE_TUNING, ProfileWindow, as_recorded
 
 DATASETS = Path(__file__).resolve().parents[1] / "datasets"
 DEFAULT_DATA = DATASETS / "instructions.json"
@@ -56,7 +56,7 @@ class TrainingArguments:
     @property
     def window(self) -> ProfileWindow:
         """The requested profiling window."""
-        return ProfileWindow(skip=self.skip, wait=self.wait, warmup=self.warmup, active=self.active)
+        return as_recorded(ProfileWindow(self.skip, self.wait, self.warmup, self.active), os.environ)
 
     @property
     def on_cpu(self) -> bool:

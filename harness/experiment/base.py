@@ -17,12 +17,26 @@ from harness.common.faults import Setup, misfits, parse_fault
 from harness.common.profile_window import FINE_TUNING, ProfileWindow
 from harness.experiment import nccl
 from harness.experiment.advice import IDLE_LINKS, Advice, Fields, MeasuredRun, Sharding
-from harness.experiment.options import BATCH, FAULT, SIZE, VALUE, Flag, options_of, switch, tags_of, value
+from harness.experiment.options import (
+    BATCH,
+    FAULT,
+    SIZE,
+    VALUE,
+    Flag,
+    for_nsys,
+    options_of,
+    switch,
+    tags_of,
+    value,
+)
 
 # Larger than any profiled run, and small enough for every 32-bit count behind it.
 MOST = 10_000_000
 Count = Annotated[int, Field(ge=1, le=MOST)]
+Seconds = Annotated[int, Field(ge=1, le=MOST)]  # nsys reads a fraction as 0
 CountOrZero = Annotated[int, Field(ge=0, le=MOST)]
+# The options of nsys by which it waits for the profiled steps: left out, it records by the clock.
+BY_TIME: Mapping[str, object] = dict.fromkeys(("capture-range", "capture-range-end", "nvtx-capture"))
 PRECISIONS = {"--mixed-precision": True, "--no-mixed-precision": False}
 
 
@@ -197,6 +211,31 @@ class Training(Experiment):
         "auto",
         "nsys, torch (torch.profiler), none; auto: nsys if the site has it and NVIDIA GPUs, else torch",
     )
+    nsys_per: Literal["node", "rank"] = value(
+        "--nsys-per", metavar="WHAT", free=True, nsys_only=True, rare=True
+    ).option("node", "node: one nsys, and one report, for all ranks of a node; rank: one for each rank")
+    capture_delay: Seconds | None = value(
+        "--capture-delay", metavar="S", free=True, nsys={"delay": VALUE, **BY_TIME}, rare=True
+    ).option(None, "nsys records from this many seconds after its start, not the profiled steps")
+    capture_duration: Seconds | None = value(
+        "--capture-duration", metavar="S", free=True, nsys={"duration": VALUE, **BY_TIME}, rare=True
+    ).option(None, "nsys records for this many seconds, not the profiled steps; the training goes on")
+    nic_metrics: bool = switch("--nic-metrics", free=True, nsys={"nic-metrics": "true"}, rare=True).option(
+        False, "nsys samples the network adapters too"
+    )
+    python_sampling: int | None = Flag(
+        {"--python-sampling": 1000, "--python-sampling-frequency": VALUE},
+        metavar="HZ",
+        help="nsys samples Python's call stacks, 1000 times per second, or as often as the second flag says",
+        nsys={"python-sampling": "true", "python-sampling-frequency": VALUE},
+        free=True,
+        rare=True,
+    ).option(None, "samples of Python's call stacks per second", ge=1, le=2000)
+    python_trace: str | None = value(
+        "--python-trace", metavar="NAME|FILE", free=True, nsys={"python-functions-trace": VALUE}, rare=True
+    ).option(
+        None, "nsys records calls of the Python functions that a file lists; pytorch: our list", min_length=1
+    )
     nsys2prv: bool = switch("--nsys2prv", free=True).option(
         False, "convert the reports to a Paraver trace afterwards"
     )
@@ -224,6 +263,11 @@ class Training(Experiment):
         return next(option.spelling for option in options_of(type(self)) if option.field == field)
 
     @property
+    def recorded_by_time(self) -> bool:
+        """Whether nsys records by the clock, whatever step the training is at."""
+        return self.capture_delay is not None or self.capture_duration is not None
+
+    @property
     def window(self) -> ProfileWindow:
         return ProfileWindow(self.skip_steps, self.wait_steps, self.warmup_steps, self.active_steps)
 
@@ -248,7 +292,20 @@ class Training(Experiment):
                 {"nsys2prv", "profiler"},
                 "--nsys2prv converts what the profiler recorded, and --no-profile records nothing: drop one",
             )
-        if self.profiler != "none" and self.steps is not None and self.steps < self.window.end:
+        if self.profiler in ("torch", "none"):
+            instead = (
+                "--no-profile records nothing"
+                if self.profiler == "none"
+                else "--profiler torch records instead"
+            )
+            for field, flag in for_nsys(self).items():
+                yield Broken({"profiler", field}, f"{flag} is for nsys, and {instead}: drop one")
+        if (
+            self.profiler != "none"
+            and not self.recorded_by_time
+            and self.steps is not None
+            and self.steps < self.window.end
+        ):
             yield Broken(
                 {"steps", "skip_steps", "wait_steps", "warmup_steps", "active_steps", "profiler"},
                 f"{self._spelling('steps')} {self.steps} ends before the profiling window closes "

@@ -60,6 +60,7 @@ class Flag:
         KEY=VALUE texts, what stands before each KEY; of several variables, what each is set to: `VALUE`, a text, or a
         path `InRun`.
     nsys: options of `nsys profile` that the field sets, by nsys's names: `VALUE`, a text, or None to leave one out.
+    nsys_only: refused where nsys does not record, as every field that sets options of nsys.
     gpus_only: refused where there are none: it would do nothing.
     rare: shown by `--help --all` only.
     repeats: it may be given several times; the field is the tuple of all values.
@@ -78,6 +79,7 @@ class Flag:
     train_off: str | None = None
     env: str | Mapping[str, object] | None = None
     nsys: Mapping[str, object] = declare(default_factory=dict)
+    nsys_only: bool = False
     gpus_only: bool = False
     rare: bool = False
     repeats: bool = False
@@ -164,6 +166,10 @@ class Option:
             for name, text in self.flag.nsys.items()
         }
 
+    def needs_nsys(self, value: object) -> bool:
+        """Whether `value` does something only where nsys records."""
+        return bool(self.nsys_options(value)) or (self.flag.nsys_only and value != self.default)
+
 
 def tags_of(asked: BaseModel) -> str:
     """A request's tags in a run's name, e.g. `-n2-g4-mbs8`."""
@@ -179,6 +185,12 @@ def _short(value: object) -> str:
         names = "+".join(dict.fromkeys(re.split("[,=]", str(each))[0] for each in value))
         return names[: 2 * _LONGEST_TAG]
     return str(int(value)) if isinstance(value, bool) else str(value)
+
+
+def for_nsys(asked: BaseModel) -> dict[str, str]:
+    """The flags of a request that do something only where nsys records, by field."""
+    given = [(option, getattr(asked, option.field)) for option in options_of(type(asked))]
+    return {option.field: option.written(value) for option, value in given if option.needs_nsys(value)}
 
 
 def options_of(model: type[BaseModel]) -> Iterator[Option]:

@@ -20,6 +20,7 @@ from harness.common.visible import visible
 from harness.experiment.base import Experiment
 from harness.experiment.model import model_names
 from harness.experiment.options import VALUE, options_of
+from harness.launch.profilers.nsys import is_trace_list
 from harness.run import runs_root
 from harness.site.site import SITES, Site, load_site, site_names
 
@@ -185,7 +186,7 @@ def _own_lines(asked: Experiment) -> Iterator[str]:
             yield from (f"{option.written(value)} {text}" for text in value)
             continue
         takes_text = str in (option.info.annotation, *get_args(option.info.annotation))
-        if not takes_text or value is None or value in model_names():
+        if not takes_text or is_trace_list(value) or value in model_names():
             continue
         flag = next(name for name, meaning in option.flag.names.items() if meaning is VALUE)
         yield f"{flag} {value}" + ("" if Path(value).is_absolute() else f" (in {ROOT})")

@@ -10,12 +10,13 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any, Literal
 
+from harness.common.errors import RequestError
 from harness.common.paths import ROOT
 from harness.common.secrets import kept_from_nsys, told_of_nsys
 from harness.common.torchrun import TORCHRUN
 from harness.experiment.exercises import AnyExperiment, Experiment, Training
 from harness.experiment.model import Model, find_model
-from harness.experiment.options import InRun, options_of
+from harness.experiment.options import InRun, for_nsys, options_of
 from harness.launch.argv import RUN_DIR, Word, from_site, join, prefixed
 from harness.launch.backends.registry import backend_of
 from harness.launch.container import Inside, container_words
@@ -51,6 +52,7 @@ class Job:
     data: Word | None  # instruction data
     megatron_data: Word | None  # prefix of .bin and .idx
     nsys_options: str
+    nsys_changes: list[Word]  # to these options: --NAME=VALUE, or --no-NAME for one to leave out
     cpus_per_task: int | None
     commands: list[Command]  # one after the other, on every node
     after: list[Command]  # then on the first node only
@@ -87,6 +89,7 @@ def resolve(experiment: Experiment, site: Site, machine: Machine) -> Job:
     asked = resolve_defaults(experiment, site, machine, device, chosen)
     launch = launch_of(asked)
     profiler = _profiler(asked, launch, site, device, machine)
+    _refuse_without_nsys(asked, site, profiler)
     own_python = python_of(site, machine)
     python = own_python if site.container is None else site.container.python
     place = Place(
@@ -129,6 +132,7 @@ def resolve(experiment: Experiment, site: Site, machine: Machine) -> Job:
         data=place.data,
         megatron_data=place.megatron_data,
         nsys_options=_nsys_options(plan, site, device),
+        nsys_changes=_nsys_changes(asked),
         cpus_per_task=cpus,
         commands=plan.commands,
         after=plan.after,
@@ -192,11 +196,26 @@ def _profiler(
         return "none"
     if asked.profiler != "auto":
         return asked.profiler
-    if launch.profiler(asked) or (asked.nsys2prv and device == "cuda"):
+    if launch.profiler(asked) or ((asked.nsys2prv or for_nsys(asked)) and device == "cuda"):
         return "nsys"
     if site.profiler:
         return site.profiler
     return "torch" if device == "cpu" or _lacks_nsys(site, machine) else "nsys"
+
+
+def _refuse_without_nsys(asked: Experiment, site: Site, profiler: str) -> None:
+    """Raises RequestError: an option of nsys, where `auto` chose another profiler, or where nsys cannot do it."""
+    if isinstance(asked, Training) and asked.nsys_per == "rank" and site.container and site.container.in_srun:
+        raise RequestError(
+            f"--nsys-per rank: at site {site.name} srun makes the container, and one nsys inside records all ranks of "
+            "a node: leave it out"
+        )
+    flags = list(for_nsys(asked).values()) if profiler != "nsys" else []
+    if flags:
+        raise RequestError(
+            f"{' and '.join(flags)}: for nsys only, and at site {site.name} --profiler auto means {profiler}: add "
+            "--profiler nsys, or leave it out"
+        )
 
 
 def _lacks_nsys(site: Site, machine: Machine) -> bool:
@@ -251,6 +270,13 @@ def _nsys_options(plan: Plan, site: Site, device: DeviceKind) -> str:
     return plan.nsys_options if site.nsys == "default" else site.nsys
 
 
+def _nsys_changes(asked: Experiment) -> list[Word]:
+    changes: dict[str, str | None] = {}
+    for option in options_of(type(asked)):
+        changes |= option.nsys_options(getattr(asked, option.field))
+    return [f"--no-{name}" if text is None else f"--{name}={text}" for name, text in changes.items()]
+
+
 def _threads(asked: Experiment, site: Site, machine: Machine, cpus: int | None) -> int:
     ranks = asked.gpus_per_node or 1
     available = machine.cores // asked.nodes if backend_of(site).RUNS_HERE else cpus or ranks
@@ -261,4 +287,10 @@ def _profiles(asked: Experiment, profiler: str) -> list[str]:
     """The profiler's reports, relative to the run directory."""
     if profiler == "torch":
         return [f"torch/rank{rank}.json.gz" for rank in range(asked.world_size or 1)]
-    return [f"nsys/profile_node{node}.nsys-rep" for node in range(asked.nodes)] * (profiler == "nsys")
+    if profiler != "nsys":
+        return []
+    nodes = [f"nsys/profile_node{node}" for node in range(asked.nodes)]
+    if isinstance(asked, Training) and asked.nsys_per == "rank":
+        ranks, per_node = range(asked.world_size or 1), asked.gpus_per_node or 1
+        return [f"{nodes[rank // per_node]}_rank{rank}.nsys-rep" for rank in ranks]
+    return [f"{node}.nsys-rep" for node in nodes]

@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 from harness.common.errors import HarnessError
+from harness.experiment.exercises import Training
 from harness.run import NodeStatus, Record, Run, State, Status
 
 STOPPED = 143  # by TERM
@@ -62,6 +63,12 @@ def why_nothing_was_recorded(record: Record, missing: list[str]) -> str:
     if not any(name.startswith("nsys/") for name in missing):
         return ""
     nothing = "nsys recorded nothing (its own messages are in log.err): "
+    asked = record.experiment
+    if isinstance(asked, Training) and asked.capture_delay is not None:
+        return (
+            f"{nothing}the training may have ended before the {asked.capture_delay} s of --capture-delay were over: "
+            "make it longer with --steps, or the delay shorter"
+        )
     inside = record.site.container is not None and record.site.container.in_srun
     if record.job.get("container") and not inside:
         return (

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import json
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -39,7 +41,12 @@ from exercises.utils.models import build_model, load_model_config, save_random_w
 from exercises.utils.python_tokenizer import PythonTokenizer  # noqa: E402
 from harness.common.errors import RequestError, WorkError  # noqa: E402
 from harness.common.metrics_lines import StartLine  # noqa: E402
-from harness.common.profile_window import FINE_TUNING, ProfileWindow  # noqa: E402
+from harness.common.profile_window import (  # noqa: E402
+    FINE_TUNING,
+    RECORDED_VARIABLE,
+    ProfileWindow,
+    as_recorded,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 MODELS = sorted((ROOT / "configs/models").glob("*.yaml"))
@@ -52,6 +59,22 @@ def test_the_window_is_the_workshops_by_default() -> None:
     window = FINE_TUNING
     phases = [window.phase(step) for step in range(38)]
     assert phases == ["skip"] * 10 + ["wait"] + ["warmup"] * 5 + ["active"] * 20 + ["after"] * 2
+
+
+def test_steps_that_nsys_records_by_the_clock_are_the_profiled_ones() -> None:
+    now = time.time_ns()
+    hour = 3600 * 10**9
+    for times, phase in (
+        (f"{now - hour} {now + hour}", "active"),
+        (f"{now - hour} 0", "active"),
+        (f"{now + hour} {now + 2 * hour}", "skip"),
+        (f"{now - 2 * hour} {now - hour}", "after"),
+        ("", "warmup"),
+        ("1", "warmup"),
+    ):
+        window = as_recorded(FINE_TUNING, {RECORDED_VARIABLE: times})
+        assert window.phase(12) == phase
+        assert window.end == FINE_TUNING.end
     assert (window.start, window.end) == (16, 36)
 
 
@@ -419,3 +442,12 @@ def test_the_students_version_lacks_the_profiling_and_nothing_else() -> None:
     todo = (ROOT / "exercises/exercise_1_DDP/train_todo.py").read_text()
     assert all(f"GAP {number}:" in todo for number in range(1, 9))
     assert "with annotate" not in todo.replace('with annotate(f"…")', "")
+
+
+def test_the_functions_of_our_list_for_nsys_are_pytorchs() -> None:
+    for entry in json.loads((ROOT / "configs/nsys/python-trace/pytorch.json").read_text()):
+        for name in entry["functions"]:
+            found = importlib.import_module(entry["module"])
+            for part in name.split("."):
+                found = getattr(found, part)
+            assert callable(found)

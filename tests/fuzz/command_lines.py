@@ -68,6 +68,8 @@ _VALUES = {
     "--script": ("train.py", "traces/data.json"), "--list": ("workshop", "miniatures", "traces/sweep.yaml"),
     "--fail-above": ("5%", "0%", "100%"), "--fail-if": ("step_time > 5%", "mfu < 0.3", "idle >= 1e9 and mfu < 1"),
     "--ranks": ("0", "0,1"), "--nodes": ("1", "2", "1,2,4"), "--gpus": ("1,2,4",), "--level": ("1", "2", "3"),
+    "--python-trace": ("pytorch", "traces/trace-list.json", "traces/data.json"), "--capture-delay": ("1", "200"),
+    "--capture-duration": ("1", "30"), "--python-sampling-frequency": ("1", "100", "2000"),
     "--slurm": ("partition=debug",), "--cause": ("data", "straggler"), "--out": ("traces/out",),
     "--nccl-p2p-level": ("LOC", "NVL", "SYS"),
     "--nccl": ("ALGO=Ring", "NCCL_IB_HCA=mlx5_0", "IB_DISABLE=0", "NET=IB", "DEBUG=INFO", "X=$(touch evil)", "ALGO"),

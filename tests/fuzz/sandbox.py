@@ -147,6 +147,7 @@ def _files(folder: Path) -> None:
         "empty.json": "",
         "text.txt": "hello\n",
         "data.json": json.dumps([{"instruction": "a", "input": "", "output": "b"}]),
+        "trace-list.json": json.dumps([{"module": "torch.optim", "functions": ["AdamW.step"]}]),
         "run.json": "{}",
         "summary.json": "{}",
     }

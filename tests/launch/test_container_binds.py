@@ -68,3 +68,15 @@ def test_a_folder_that_cannot_be_bound_is_one_sentence(tmp_path: Path, name: str
     assert (done.returncode, done.stdout) == (1, "")
     assert f"nsys: printf cannot bind {folder}" in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+def test_each_ranks_own_nsys_is_bound() -> None:
+    done = become("%s\n", HARNESS_NSYS=f"{NSYS}/target-linux-x64/nsys")
+    assert done.stdout.splitlines() == ["--bind", NSYS, "image", "program"]
+
+
+def test_an_nsys_that_cannot_be_shown_to_each_rank_is_one_sentence() -> None:
+    done = become("%s\n", HARNESS_NSYS="/cuda/bin/nsys")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "nsys: /cuda/bin/nsys does not tell where nsys is installed" in done.stderr
+    assert "use --nsys-per node" in done.stderr

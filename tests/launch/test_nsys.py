@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -10,7 +11,18 @@ from pathlib import Path
 import pytest
 
 from harness.common.errors import RequestError
-from harness.launch.profilers.nsys import blindness, load_options, profile_argv, understood
+from harness.launch.profilers.nsys import (
+    BY_CLOCK,
+    Prepared,
+    blindness,
+    changed,
+    check_trace_list,
+    load_options,
+    profile_argv,
+    trace_list,
+    understood,
+)
+from harness.launch.profilers.per_rank import program, words_of
 from tests.launch.launch_shared import ROOT
 
 COMMON = """
@@ -77,6 +89,99 @@ def test_options_that_it_cannot_trace_are_left_out_with_a_warning() -> None:
 def test_without_gpu_no_gpu_option_stops_the_application() -> None:
     argv, _ = profile_argv(NEW, load_options("default"), "out", has_gpu=False)
     assert not any("gpu" in a for a in argv)
+
+
+BY_TIME = ["--no-capture-range", "--no-capture-range-end", "--no-nvtx-capture"]
+LATER = """
+    -d, --duration=
+    -y, --delay=
+    --kill=
+    --python-functions-trace=
+    --python-sampling=
+    --python-sampling-frequency=
+"""
+NIC = "    --nic-metrics=\n\n       Possible values are {}.\n       Collect metrics from NIC/HCA devices.\n\n"
+# The paragraph of 2022.4 is nsys's own; that of 2026 is written after its user guide, not seen.
+V2024 = understood("2024.6.2", TRACE.format(more="") + NIC.format("'true' or 'false'") + LATER + COMMON)
+V2026 = understood("2026.2.1", TRACE.format(more="") + NIC.format("'lf', 'hf' or 'none'") + LATER + COMMON)
+
+
+def with_changes(*words: str, nsys: object = V2024, has_gpu: bool = True) -> tuple[list[str], list[str]]:
+    assert isinstance(nsys, type(V2024))
+    return profile_argv(nsys, changed(load_options("default"), words), "out", has_gpu)
+
+
+def test_a_runs_own_words_change_the_option_set() -> None:
+    argv, warnings = with_changes("--trace=nvtx", "--no-stats", "--delay=5", "--sample=a=b")
+    assert warnings == ["this nsys (2024.6.2) has no --gpu-metrics-devices: left out"]
+    assert {"--trace=nvtx", "--delay=5", "--sample=a=b", "--cudabacktrace=kernel"} <= set(argv)
+    assert not any(word.startswith("--stats") for word in argv)
+
+
+@pytest.mark.parametrize(("nsys", "word"), [(V2024, "--nic-metrics=true"), (V2026, "--nic-metrics=lf")])
+def test_network_adapters_are_asked_for_in_the_words_of_this_version(nsys: object, word: str) -> None:
+    for has_gpu in (True, False):
+        assert word in with_changes("--nic-metrics=true", nsys=nsys, has_gpu=has_gpu)[0]
+
+
+def test_what_an_old_one_does_not_know_is_left_out_with_a_warning() -> None:
+    argv, warnings = with_changes("--python-sampling=true", "--python-sampling-frequency=10", nsys=OLD)
+    assert not any("python" in word for word in argv)
+    assert [f"this nsys (2022.4.2) has no --{name}: left out" for name in
+            ("python-sampling", "python-sampling-frequency")] == warnings  # fmt: skip
+
+
+def test_by_the_clock_another_program_ends_the_recording_and_nsys_stays_with_the_training() -> None:
+    argv, _ = with_changes(*BY_TIME, "--delay=200", "--duration=30")
+    assert argv[1:7] == ["-I", BY_CLOCK, "200", "30", "nsys", "profile"]
+    assert {"--delay=200", "--kill=none"} <= set(argv)
+    assert not any(word.startswith(("--duration", "--capture-range")) for word in argv)
+    assert with_changes(*BY_TIME, "--delay=200")[0][1:6] == ["-I", BY_CLOCK, "200", "0", "nsys"]
+    assert with_changes("--delay=200", "--duration=30")[0][0] == "nsys", "a site's own set is as it says"
+
+
+def test_only_the_first_rank_of_a_node_records_the_node() -> None:
+    nsys = NEW._replace(flags=NEW.flags | {"nic-metrics"})
+    asked = Prepared(nsys, changed(load_options("default"), ["--nic-metrics=true"]), True)
+    words = words_of(asked, "/apps/nsys", "/run/profile_node1")
+    whole_node = {word for word in map(str, words["first"]) if word.startswith(("--gpu", "--nic"))}
+    assert len(whole_node) == 4
+    assert [word for word in words["first"] if word not in whole_node] == words["others"]
+    assert words["others"][:2] == ["/apps/nsys", "profile"]
+    assert words["others"][-1] == "--output=/run/profile_node1_rank"
+
+
+@pytest.mark.parametrize("link", ["bin/nsys", "cuda/bin/nsys"])
+def test_nsys_is_found_behind_a_link_or_beside_a_script(tmp_path: Path, link: str) -> None:
+    place = "" if link == "bin/nsys" else "cuda/nsight-systems-2024.6.2"
+    real = tmp_path / place / "target-linux-x64" / "nsys"
+    real.parent.mkdir(parents=True)
+    real.touch()
+    named = tmp_path / link
+    named.parent.mkdir(parents=True, exist_ok=True)
+    named.touch()  # a script that would start the other
+    assert program(named) == real
+    named.unlink()
+    named.symlink_to(real)
+    assert program(named) == real
+    assert program(Path("/usr/bin/env")) == Path("/usr/bin/env")
+
+
+def test_our_list_of_python_functions_is_one_and_a_wrong_file_is_one_sentence(tmp_path: Path) -> None:
+    check_trace_list(trace_list("pytorch"))
+    with pytest.raises(RequestError, match=r"cannot be read .*; there are pytorch, or a path"):
+        check_trace_list(trace_list("pytroch"))
+    path = tmp_path / "mine.json"
+    for text, sentence in (
+        ("{", "is not JSON"),
+        ("{}", "must be a JSON list"),
+        ("[]", "must be a JSON list"),
+        ('["torch"]', '"module"'),
+        ('[{"module": "torch"}]', "functions"),
+    ):
+        path.write_text(text)
+        with pytest.raises(RequestError, match=sentence):
+            check_trace_list(path)
 
 
 def test_null_leaves_an_option_out(tmp_path: Path) -> None:
@@ -158,3 +263,47 @@ def test_a_node_with_a_fake_nsys_prints_arguments_separated_by_nul(tmp_path: Pat
     assert words[words.index("nsys") + 1] == "profile"
     assert "--output=/tmp/o ut" in words
     assert "--nvtx-capture=profiling_window" in words
+
+
+FAKE = """#!/bin/bash
+echo "$*" >>"$0.said"
+[[ $1 != stop ]] || exit 0
+while [[ $1 != -- && $1 != *python* ]]; do shift; done
+echo "recorded: $HARNESS_RECORDED_NS" >>"$0.said"
+"$@"
+"""
+
+
+def fake_nsys(folder: Path) -> Path:
+    """A program that starts what it shall record, and writes down how it was called, also by `nsys stop`."""
+    nsys = folder / "nsys"
+    nsys.write_text(FAKE)
+    nsys.chmod(0o755)
+    return nsys
+
+
+def test_a_rank_becomes_the_nsys_of_its_place_and_is_stopped_by_the_clock(tmp_path: Path) -> None:
+    nsys, file, script = fake_nsys(tmp_path), tmp_path / "node.json", tmp_path / "it's.py"
+    script.write_text("import sys, time; time.sleep(float(sys.argv[1])); sys.exit(7)")
+    before = [None, "-I", BY_CLOCK, "1", "1"]
+    others = [str(nsys), "profile", "--output=/o ut_rank"]
+    file.write_text(json.dumps({"first": [*before, *others], "others": others}))
+    for local, seconds in (("0", "3"), ("1", "0")):
+        env = {**os.environ, "RANK": f"1{local}", "LOCAL_RANK": local}
+        argv = [
+            sys.executable,
+            str(ROOT / "harness/launch/profilers/rank.py"),
+            str(file),
+            str(script),
+            seconds,
+        ]
+        assert subprocess.run(argv, env=env, check=False).returncode == 7, "the training's own exit status"
+    first, recorded, stop, other, nothing = (tmp_path / "nsys.said").read_text().splitlines()
+    session = first.split()[1]
+    assert first == f"profile {session} --output=/o ut_rank10 {sys.executable} {script} 3"
+    assert session.startswith("--session-new=harness-")
+    begin, end = map(int, recorded.split()[1:])
+    assert end - begin == 10**9
+    assert stop == session.replace("--session-new", "stop --session")
+    assert other == f"profile --output=/o ut_rank11 {sys.executable} {script} 0"
+    assert nothing == "recorded: "

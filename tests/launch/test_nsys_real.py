@@ -6,12 +6,17 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from harness.analysis.machine import BUSY, CROWDED
 from harness.launch.profilers.nsys import load_options, profile_argv, understood
+from harness.run import read_json_lines
+from harness.study.reference.differences import UNEVEN
+from harness.traces import open_trace
 from tests.launch.launch_shared import ROOT, site_file
 from tests.planted import leaks, planted
 
@@ -54,11 +59,19 @@ exec unshare --mount bash -c '
 ELSEWHERE = """
 mount -t tmpfs none /media && mkdir /media/nsys && mount --bind "$1" /media/nsys && shift && exec bash "$@"
 """
+# As NVIDIA installs it: all in one folder.
+IN_ONE_FOLDER = """
+mount -t tmpfs none /media && mkdir /media/nsys && cp -rL "$1"/*-linux-* /media/nsys && shift && exec bash "$@"
+"""
 
 
 @pytest.mark.train
+@pytest.mark.parametrize(
+    ("per", "report"),
+    [("node", "profile_node0"), pytest.param("rank", "profile_node0_rank0", marks=pytest.mark.long)],
+)
 def test_in_a_container_that_does_not_see_nsys_it_records_all_the_same(
-    nsys_folder: Path, tmp_path: Path
+    nsys_folder: Path, tmp_path: Path, per: str, report: str
 ) -> None:
     if subprocess.run(["unshare", "--mount", "true"], capture_output=True, check=False).returncode:
         pytest.skip("only root can hide a folder from a process")
@@ -73,40 +86,94 @@ def test_in_a_container_that_does_not_see_nsys_it_records_all_the_same(
     # Debian installs it in two folders: the deepest folder that contains both.
     installed = os.path.commonpath([part.resolve() for part in target.parent.iterdir()])
     inside = Path("/media/nsys") / target.relative_to(installed)
+    bring = ELSEWHERE
+    if per == "rank":  # it makes its reports inside, for which it needs both folders
+        installed, inside, bring = str(target.parent), Path("/media/nsys") / target.name, IN_ONE_FOLDER
     env = {
         **os.environ,
         "PATH": f"{inside}{os.pathsep}{os.environ['PATH']}",
         "HARNESS_RUNS": str(tmp_path / "runs"),
     }
-    words = ["-e", "1", "-g", "1", "--site", site, "--profiler", "nsys", "--json"]
-    elsewhere = ["unshare", "--mount", "bash", "-c", ELSEWHERE, "-", installed]
+    words = ["-e", "1", "-g", "1", "--site", site, "--profiler", "nsys", "--nsys-per", per, "--json"]
+    elsewhere = ["unshare", "--mount", "bash", "-c", bring, "-", installed]
     argv = [*elsewhere, str(ROOT / "slurm.sh"), *words]
     done = subprocess.run(argv, env=env, capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 0, done.stderr[-3000:]
     run = json.loads(done.stdout)
-    assert (Path(run["path"]) / "nsys" / "profile_node0.nsys-rep").stat().st_size > 10_000
+    assert (Path(run["path"]) / "nsys" / f"{report}.nsys-rep").stat().st_size > 10_000
     # On a busy machine the first steps can look like warm-up: then fewer steps are counted.
     assert json.loads(Path(run["summary"]).read_text())["steps"]["found"] == 20
 
 
-@pytest.mark.train
-def test_on_a_cpu_it_records_each_rank_s_steps(nsys_folder: Path, tmp_path: Path) -> None:
-    env = {
-        **os.environ,
-        **PLANTED,
-        "PATH": f"{nsys_folder}{os.pathsep}{os.environ['PATH']}",
-        "HARNESS_RUNS": str(tmp_path),
-    }
-    words = ["-e", "1", "-g", "2", "--site", "local", "--profiler", "nsys", "--json"]
-    argv = ["bash", str(ROOT / "slurm.sh"), *words]
+def launched(nsys_folder: Path, runs: Path, *words: str) -> tuple[Path, Any, str]:
+    """The folder of a run of two ranks under nsys, its summary, and what the launch said."""
+    path = {"PATH": f"{nsys_folder}{os.pathsep}{os.environ['PATH']}", "HARNESS_RUNS": str(runs)}
+    site = ["-e", "1", "-g", "2", "--site", "local", "--profiler", "nsys", "--json"]
+    argv = ["bash", str(ROOT / "slurm.sh"), *site, *words]
+    env = {**os.environ, **PLANTED, **path}
     done = subprocess.run(argv, env=env, capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 0, done.stderr[-3000:]
-    summary = json.loads(Path(json.loads(done.stdout)["summary"]).read_text())
-    of_nsys = [f["what"] for f in summary["quality"]["findings"] if f["what"] not in (BUSY, CROWDED)]
+    run = json.loads(done.stdout)
+    return Path(run["path"]), json.loads(Path(run["summary"]).read_text()), done.stderr
+
+
+def apart_ns(run: Path, report: str) -> Iterator[int]:
+    """How far a step's begin in the report is from the one that some rank of its own wrote, for each step."""
+    own: dict[str, list[int]] = {}
+    for path in (run / "metrics").glob("rank*.jsonl"):
+        for line in read_json_lines(path):
+            if line["event"] == "step":
+                own.setdefault(f"batch_{line['step']}", []).append(line["unix_ns"])
+    trace = open_trace(run / "nsys" / report)
+    epoch_ns = trace.identity.epoch_ns
+    assert epoch_ns is not None
+    for index, start_ns in zip(trace.ranges.name, trace.ranges.start_ns, strict=True):
+        if (name := trace.names[index]).startswith("batch_"):
+            yield min(abs(int(start_ns) + epoch_ns - unix_ns) for unix_ns in own[name])
+
+
+@pytest.mark.train
+@pytest.mark.parametrize(
+    ("per", "reports"),
+    [
+        ("rank", ["profile_node0_rank0.nsys-rep", "profile_node0_rank1.nsys-rep"]),
+        pytest.param("node", ["profile_node0.nsys-rep"], marks=pytest.mark.long),
+    ],
+)
+def test_on_a_cpu_it_records_each_rank_s_steps(
+    nsys_folder: Path, tmp_path: Path, per: str, reports: list[str]
+) -> None:
+    run, summary, said = launched(nsys_folder, tmp_path, "--nsys-per", per)
+    assert sorted(path.name for path in (run / "nsys").glob("*.nsys-rep")) == reports
+    of_load = (BUSY, CROWDED, UNEVEN)
+    of_nsys = [f["what"] for f in summary["quality"]["findings"] if f["what"] not in of_load]
     assert of_nsys == ["recorded without a GPU"] * 2
     assert summary["steps"]["found"] == 40 and summary["steps"]["counted"] > 0
+    assert [rank["rank"] for rank in summary["steps"]["per_rank"]] == [0, 1]
     own_clock = sorted(rank["median_step_ns"] for rank in summary["training"])
     by_nsys = sorted(rank["median_ns"] for rank in summary["steps"]["per_rank"])
     assert by_nsys == pytest.approx(own_clock, rel=0.2), "two clocks, one training"
+    for report in reports:
+        assert max(apart_ns(run, report)) < 5_000_000, "one clock for all reports of a node"
     assert leaks(tmp_path, PLANTED) == []
-    assert "not passed to the training: AWS_ACCESS_KEY_ID" in done.stderr
+    assert "not passed to the training: AWS_ACCESS_KEY_ID" in said
+
+
+@pytest.mark.train
+@pytest.mark.long
+@pytest.mark.parametrize("per", ["node", "rank"])
+def test_by_the_clock_it_records_a_stretch_of_a_training_that_goes_on(
+    nsys_folder: Path, tmp_path: Path, per: str
+) -> None:
+    delay = 20  # s: longer than PyTorch takes to start
+    by_clock = ["--capture-delay", str(delay), "--capture-duration", "3", "--steps", "600"]
+    _, summary, _ = launched(nsys_folder, tmp_path, "--nsys-per", per, *by_clock)
+    for rank in summary["training"]:
+        assert (rank["status"], rank["steps_total"], rank["phase_counted"]) == ("completed", 600, "active")
+        assert 0 < rank["steps_counted"] < 300, "the training's own clock counts what nsys recorded"
+    recorded = {rank["rank"]: len(rank["durations_ns"]) for rank in summary["steps"]["per_rank"]}
+    counted = {rank["rank"]: rank["steps_counted"] for rank in summary["training"]}
+    assert recorded.keys() == counted.keys()
+    for rank, steps in recorded.items():
+        assert steps == pytest.approx(counted[rank], rel=0.5)
+    assert summary["steps"]["excluded_cut_off"] > 0, "a step that nsys ended is not a short step"

@@ -42,6 +42,47 @@ def test_more_gpus_than_a_node_has_is_refused(machine: Machine) -> None:
 
 
 @pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ("--nsys-per rank --profiler torch", "--nsys-per is for nsys, and --profiler torch records instead: drop one"),
+        ("--python-sampling --no-profile", "--python-sampling is for nsys, and --no-profile records nothing: drop"),
+        ("--nic-metrics", "--nic-metrics: for nsys only, and at site local --profiler auto means torch: add"),
+        ("--nsys-per gpu --profiler nsys", "--nsys-per: got 'gpu', takes one of node, rank"),
+        ("--capture-delay 0.5 --profiler nsys", "--capture-delay: got '0.5', takes a whole number ≥ 1"),
+        ("--python-sampling-frequency 2001", "got '2001', takes a whole number ≥ 1 and ≤ 2000; the nearest is 2000"),
+        ("--python-trace pytroch --profiler nsys", "a launch would stop here: --python-trace: "),
+    ],
+)  # fmt: skip
+def test_what_only_nsys_can_do_is_refused_without_it(harness: Harness, words: str, sentence: str) -> None:
+    for exercise in "123":
+        done = harness("-e", exercise, "--site", "local", "--dry-run", "--", *words.split())
+        assert sentence in done.stderr
+        assert done.returncode == (0 if "would stop" in sentence else 2)
+
+
+def test_an_option_of_nsys_chooses_nsys_on_gpus(machine: Machine) -> None:
+    job = resolve(DDP(nic_metrics=True), load_site("local"), machine._replace(gpus=2))
+    assert job.profiler == "nsys"
+    assert resolve(DDP(), load_site("local"), machine._replace(gpus=2)).profiler == "torch"
+
+
+def test_each_rank_has_a_report_of_its_own(machine: Machine) -> None:
+    job = resolve(DDP(nodes=2, gpus_per_node=2, nsys_per="rank"), load_site("leonardo"), machine)
+    names = ("node0_rank0", "node0_rank1", "node1_rank2", "node1_rank3")
+    assert job.expects == [f"nsys/profile_{name}.nsys-rep" for name in names]
+
+
+def test_a_recording_by_the_clock_wants_a_training_that_lasts(machine: Machine) -> None:
+    asked = DDP(capture_delay=200, capture_duration=30)
+    assert any(
+        "--steps makes it longer" in said
+        for said in warnings_of(resolve(asked, load_site("leonardo"), machine), {})
+    )
+    longer = resolve(asked.model_copy(update={"steps": 5}), load_site("leonardo"), machine)
+    assert not any("--steps" in said for said in warnings_of(longer, {}))
+
+
+@pytest.mark.parametrize(
     ("gpus", "resolved"), [(2, ("cuda", "nsys", 2, "llama-3.2-1b")), (0, ("cpu", "torch", 2, "tiny-llama"))]
 )
 def test_a_machine_runs_the_real_sizes_on_gpus_and_the_tiny_twin_without(

@@ -286,6 +286,9 @@ def test_a_run_that_went_well_without_a_report_of_nsys_says_why_that_probably_is
     assert reason.startswith("nsys recorded nothing")
     assert said in reason
     assert reason in harness("status").stdout
+    asked = run.record.experiment.model_copy(update={"capture_delay": 200})
+    run.write_record(run.record.model_copy(update={"experiment": asked}))
+    assert "before the 200 s of --capture-delay" in json.loads(harness("status", "--json").stdout)["reason"]
 
 
 def test_ls_and_status_show_a_run_whose_process_is_gone(tmp_path: Path, harness: Harness) -> None:

@@ -60,6 +60,32 @@ def test_scripts_are_as_signed_off(site: str, exercise: str) -> None:
     assert unwrapped(signed(site, exercise)) == unwrapped(wanted)
 
 
+FOR_NSYS: dict[str, Experiment] = {
+    "one nsys for each rank": DDP(
+        nsys_per="rank", nic_metrics=True, python_sampling=100, python_trace="pytorch", steps=200
+    ),
+    "by the clock": DeepSpeed(nodes=2, capture_delay=200, capture_duration=30, steps=1000),
+    "for each rank, by the clock, with its own list": Megatron(
+        nsys_per="rank", capture_delay=9, python_trace="/lists/it's mine.json"
+    ),
+}
+
+
+def what_a_node_runs(asked: Experiment) -> str:
+    """Of the script at Leonardo, from the container to the end of the training."""
+    machine = Machine(0, 2, True, f"{ROOT}/.venv/harness-python", f"{ROOT}/exercises")
+    text = anywhere(script(asked, load_site("leonardo"), machine))
+    return text[text.index("  local container=") : text.index('  kill -TERM "$monitor"')]
+
+
+def test_what_nsys_is_asked_for_is_as_signed_off() -> None:
+    golden = ROOT / "tests" / "golden" / "leonardo-nsys.txt"
+    found = "\n".join(f"## {title}\n{what_a_node_runs(asked)}" for title, asked in FOR_NSYS.items())
+    if os.environ.get("HARNESS_WRITE_GOLDEN"):
+        golden.write_text(found, encoding="utf-8")
+    assert unwrapped(found) == unwrapped(golden.read_text(encoding="utf-8"))
+
+
 def unwrapped(text: str) -> str:
     """Line breaks of a long command depend on the length of the checkout's path."""
     return re.sub(r" \\\n +", " ", text)
@@ -73,6 +99,10 @@ def test_scripts_pass_shellcheck(site: str, machine: Machine, tmp_path: Path) ->
     for name, asked in ASKED.items():
         files.append(tmp_path / f"{name}.sh")
         files[-1].write_text(script(on_laptop(asked, loaded), loaded, machine), encoding="utf-8")
+    if site == "leonardo":
+        for number, asked in enumerate(FOR_NSYS.values()):
+            files.append(tmp_path / f"nsys{number}.sh")
+            files[-1].write_text(script(asked, loaded, machine), encoding="utf-8")
     done = subprocess.run(["shellcheck", *map(str, files)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
 

@@ -410,3 +410,17 @@ def test_the_version_is_found_under_its_old_name_too(tmp_path: Path) -> None:
 def test_the_host_side_can_be_left_out(tmp_path: Path) -> None:
     trace = open_trace(nsys.nsys_step().saved(tmp_path / "t.sqlite"), host=False)
     assert (len(trace.events), len(trace.calls), len(trace.ranges)) == (4, 0, 0)
+
+
+def test_ranges_that_nsys_ended_with_its_recording_are_cut_off(tmp_path: Path) -> None:
+    """Seen with nsys 2022.4: at `nsys stop` all open ranges of a thread end in one nanosecond."""
+    made = Nsys()
+    for number, length in enumerate((10, 10, 3)):
+        made.range(f"batch_{number}", 100 + 20 * number, length)
+    made.range("epoch_0", 90, 53)
+    made.range("other thread", 90, 53, tid=10)
+    trace = read(tmp_path, made)
+    cut_off = {
+        name for name, is_open in zip(range_names(trace), trace.ranges.is_open, strict=True) if is_open
+    }
+    assert cut_off == {"epoch_0", "batch_2"}

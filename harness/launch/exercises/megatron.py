@@ -16,7 +16,12 @@ from harness.experiment.megatron import Megatron
 from harness.launch.argv import Word, from_site
 from harness.launch.exercises.base import Place, Plan, Target, script_path, torchrun
 from harness.launch.exercises.megatron_args import pretrain_gpt_argv
-from harness.launch.exercises.training import TrainingLaunch, training_argv, training_plan
+from harness.launch.exercises.training import (
+    TrainingLaunch,
+    around_each_rank,
+    training_argv,
+    training_plan,
+)
 from harness.launch.lookup import why_missing
 from harness.site.site import Site
 
@@ -34,7 +39,8 @@ class MegatronLaunch(TrainingLaunch[Megatron]):
             script: list[Word] = [*pretrain]
         else:
             script = [script_path(asked, "train.py"), *training_argv(asked, place)]
-        plan = training_plan(asked, place, [*torchrun(asked, place), *script, *prefix], {})
+        argv = [*torchrun(asked, place), *around_each_rank(asked, place), *script, *prefix]
+        plan = training_plan(asked, place, argv, {})
         # Kernels start in the order they were launched, so that communication overlaps; Megatron-LM insists on it.
         order: dict[str, Word] = {"CUDA_DEVICE_MAX_CONNECTIONS": "1"} if place.device == "cuda" else {}
         nemo = place.site.container.nemo_image if place.site.container and asked.uses_megatron_lm else None
@@ -80,6 +86,7 @@ class MegatronLaunch(TrainingLaunch[Megatron]):
             yield from _megatron_lm_rules(asked, target)
 
     def warnings(self, asked: Megatron) -> Iterator[str]:
+        yield from super().warnings(asked)
         if asked.tp and asked.gpus_per_node and asked.tp > asked.gpus_per_node:
             yield (
                 f"--tp {asked.tp} is more than the {asked.gpus_per_node} GPUs of a node: tensor-parallel all-reduces "

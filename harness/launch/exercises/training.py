@@ -12,15 +12,17 @@ from typing import Any, TypeVar
 
 import yaml
 
+from harness.common.errors import RequestError
 from harness.common.faults import parse_fault, wrong_device
 from harness.common.mystery import sealed_file
-from harness.common.paths import expanded
+from harness.common.paths import ROOT, expanded
 from harness.experiment.base import Training
 from harness.experiment.model import model_names
 from harness.experiment.options import options_of
-from harness.launch.argv import RUN_DIR, Word, from_site, join, parent
+from harness.launch.argv import NODE, RUN_DIR, Word, from_site, join, parent
 from harness.launch.exercises.base import Command, Launch, Place, Plan, Target
 from harness.launch.lookup import holds, why_missing
+from harness.launch.profilers.nsys import check_trace_list, is_trace_list, trace_list
 from harness.site.site import Site
 
 Trained = TypeVar("Trained", bound=Training)
@@ -41,15 +43,25 @@ class TrainingLaunch(Launch[Trained]):
     def misfits(self, asked: Trained, resolved: Trained | None, target: Target) -> Iterator[str]:
         yield from wrong_device(map(parse_fault, asked.faults), target.device)
 
+    def warnings(self, asked: Trained) -> Iterator[str]:
+        if asked.recorded_by_time and asked.steps is None:
+            yield (
+                f"nsys records by the clock, and the training ends after {asked.window.end} steps, perhaps before: "
+                "--steps makes it longer"
+            )
+
     def data(self, asked: Trained, site: Site) -> Word | None:
         return asked.data or (from_site(site.data) if site.data else None)
 
     def with_whole_paths(self, asked: Trained) -> Trained:
         whole = super().with_whole_paths(asked)
-        path = expanded(asked.model or "")
-        if asked.model is None or asked.model in model_names() or not holds(Path.exists, path):
-            return whole
-        return whole.model_copy(update={"model": str(path.absolute())})
+        files = {
+            "model": asked.model not in model_names(),
+            "python_trace": not is_trace_list(asked.python_trace),
+        }
+        typed = {field: expanded(getattr(asked, field) or "") for field, is_own in files.items() if is_own}
+        own = {field: str(path.absolute()) for field, path in typed.items() if getattr(asked, field)}
+        return whole.model_copy(update={f: own[f] for f in own if holds(Path.exists, typed[f])})
 
     def missing(self, asked: Trained, site: Site, environ: Mapping[str, str]) -> Iterator[str]:
         data = self.data(asked, site)
@@ -58,6 +70,11 @@ class TrainingLaunch(Launch[Trained]):
             yield f"--data: {why}"
         elif why:
             yield f"site {site.name}: its data file: {why}: give yours with --data, or change the site file"
+        if asked.python_trace is not None:
+            try:
+                check_trace_list(trace_list(asked.python_trace))
+            except RequestError as error:
+                yield f"--python-trace: {error}"
 
 
 def training_plan(asked: Training, place: Place, argv: list[Word], files: dict[str, str]) -> Plan:
@@ -70,13 +87,22 @@ def training_plan(asked: Training, place: Place, argv: list[Word], files: dict[s
     convert: list[Word] = [place.launcher_python, "-m", "harness", "paraver", join(RUN_DIR)]
     after = [Command("Paraver trace", convert, contained=False, decisive=False)] if asked.nsys2prv else []
     training = Command("training", argv, observed=place.profiler == "nsys")
-    return Plan([training], after, files, _folders(place))
+    return Plan([training], after, files, _folders(asked, place))
 
 
-def _folders(place: Place) -> list[Word]:
+def _folders(asked: Training, place: Place) -> list[Word]:
     """The folders of the command that a container must see, besides the checkout and the run."""
     prefix = parent(place.megatron_data) if place.megatron_data else None
-    return [path for path in (place.checkpoint, place.data, prefix) if path]
+    listed = None if asked.python_trace is None else str(trace_list(asked.python_trace))
+    own = listed if place.profiler == "nsys" and not is_trace_list(asked.python_trace) else None
+    return [path for path in (place.checkpoint, place.data, prefix, own) if path]
+
+
+def around_each_rank(asked: Training, place: Place) -> list[Word]:
+    """The words between the launcher and the training script: what the launcher starts in its place, if anything."""
+    if place.profiler != "nsys" or asked.nsys_per == "node":
+        return []
+    return [f"{ROOT}/harness/launch/profilers/rank.py", join(RUN_DIR, "/nsys_node", NODE, ".json")]
 
 
 def training_argv(asked: Training, place: Place) -> list[Word]:

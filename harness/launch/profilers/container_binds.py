@@ -1,7 +1,8 @@
 """Lets nsys see into a container: the files that nsys loads into its child must have the same path inside.
 
 nsys starts this program in place of the container, and this program becomes the container. So it reads the variables
-that the nsys of this node set, also behind a module or a wrapper. Runs by its path and with the standard library only:
+that the nsys of this node set, also behind a module or a wrapper. Where each rank starts its own nsys, inside, there is
+none yet: HARNESS_NSYS is the path of the program then. Runs by its path and with the standard library only:
 the environment is the training's, and stays unchanged.
 """
 
@@ -14,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
 
-LIBRARIES = re.compile(r"LD_PRELOAD|\w+_INJECTION(32|64)_PATH")
+LIBRARIES = re.compile(r"LD_PRELOAD|\w+_INJECTION(32|64)_PATH|HARNESS_NSYS")
 # Where nsys leaves files for what it loads.
 SESSION = re.compile(r"TMPDIR|NSYS_AGENT_TMP_DIR|QUADD_\w+_CONFIG")
 
@@ -22,6 +23,12 @@ SESSION = re.compile(r"TMPDIR|NSYS_AGENT_TMP_DIR|QUADD_\w+_CONFIG")
 def main(argv: list[str]) -> str:
     """`COUNT WORD…`: run the words, with a bind for each folder after the first COUNT; returns only an error."""
     before, words = int(argv[0]), argv[1:]
+    own = os.environ.get("HARNESS_NSYS", "")
+    if own and "/target-linux-" not in own:
+        return (
+            f"nsys: {own} does not tell where nsys is installed, so it cannot be shown to each rank in the container: "
+            "put the folder of the nsys program itself first on PATH (`setup` of the site), or use --nsys-per node"
+        )
     folders = unbound(needed(os.environ), words[:before])
     unwritable = [folder for folder in folders if set(folder) & set(",:")]
     if unwritable:

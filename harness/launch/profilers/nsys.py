@@ -11,7 +11,8 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import takewhile
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,21 +22,30 @@ from harness.common.secrets import kept_from_nsys, told_of_nsys
 from harness.common.small_file import read_small_json
 
 OPTION_SETS = CONFIGS / "nsys"
+TRACE_LISTS = OPTION_SETS / "python-trace"
 RENAMED = [{"gpu-metrics-devices", "gpu-metrics-device"}]
+# Of an option, a value that was renamed: nsys 2026 calls --nic-metrics=true deprecated, in favour of lf and hf.
+RENAMED_VALUES = {("nic-metrics", "true"): "lf"}
 METRICS = {"gpu-metrics-devices", "gpu-metrics-device", "gpu-metrics-frequency", "gpu-metrics-set"}
 NSYS_OF_NODE = "this node's PATH: load its module (field `modules` of the site)"
 NSYS_OF_IMAGE = "the container's PATH: build it into the image (containers/README.md)"
 GPU_ONLY = METRICS | {"gpuctxsw"}
+# "System scope" in nsys's help: they record the node, whichever process is profiled, and only one may.
+WHOLE_NODE = GPU_ONLY | {"nic-metrics"}
+BY_CLOCK = str(Path(__file__).with_name("by_clock.py"))
 
 Options = Mapping[str, str | list[str] | None]
 
 
 class Nsys(NamedTuple):
-    """An installed nsys: its version and what `nsys profile --help` says."""
+    """An installed nsys: its version and what `nsys profile --help` says.
+
+    values: of the options whose values differ between versions, those that the help names.
+    """
 
     version: tuple[int, ...]
     flags: frozenset[str]
-    traces: frozenset[str]
+    values: Mapping[str, frozenset[str]]
     # Why it cannot sample any GPU's metrics here: the option for them would stop the training.
     no_metrics: str = ""
 
@@ -63,21 +73,70 @@ def load_options(name_or_path: str) -> Options:
     return options
 
 
+def is_trace_list(name: str | None) -> bool:
+    """Whether it is the name of one of our lists of Python functions, or none."""
+    return name is None or ("/" not in name and (TRACE_LISTS / f"{name}.json").is_file())
+
+
+def trace_list(name_or_path: str) -> Path:
+    """The file of a list of Python functions."""
+    return Path(name_or_path) if "/" in name_or_path else TRACE_LISTS / f"{name_or_path}.json"
+
+
+def check_trace_list(path: Path) -> None:
+    """Raises RequestError: the file is no list of Python functions, as nsys reads it."""
+    try:
+        listed = read_small_json(path)
+    except OSError as error:
+        names = ", ".join(sorted(p.stem for p in TRACE_LISTS.glob("*.json")))
+        raise RequestError(
+            f"{path} cannot be read ({error.strerror}); there are {names}, or a path"
+        ) from None
+    except ValueError as error:
+        raise RequestError(f"{path}: {error}") from None
+    if not isinstance(listed, list) or not listed or not all(map(_names_functions, listed)):
+        raise RequestError(
+            f'{path}: must be a JSON list of objects, each with a "module" and a list of its "functions"'
+        )
+
+
+def _names_functions(entry: object) -> bool:
+    if not isinstance(entry, dict):
+        return False
+    return isinstance(entry.get("module"), str) and isinstance(entry.get("functions"), list)
+
+
+def changed(options: Options, words: Sequence[str]) -> Options:
+    """The option set with a run's own `--NAME=VALUE`, or `--no-NAME` for one to leave out."""
+    named = (word.removeprefix("--").partition("=") for word in words)
+    own = {
+        name.removeprefix("no-") if not equal else name: text if equal else None
+        for name, equal, text in named
+    }
+    return {**options, **own}
+
+
 def understood(version_text: str, help_text: str) -> Nsys:
     """An nsys, from the output of `nsys --version` and `nsys profile --help`."""
     found = re.search(r"(\d+)\.(\d+)\.(\d+)", version_text)
     # An option's own paragraph begins with its name alone on a line; elsewhere names are only mentioned.
     flags = frozenset(re.findall(r"^\s*(?:-\w, )?--([a-z][a-z0-9-]+)=?\s*$", help_text, re.MULTILINE))
-    block = re.search(
-        r"^\s*(?:-\w, )?--trace=?\s*$(.*?)(?=^\s*(?:-\w, )?--[a-z])", help_text, re.DOTALL | re.MULTILINE
-    )
-    traces = frozenset(re.findall(r"[a-z][a-z0-9-]+", block[1])) if block else frozenset[str]()
-    return Nsys(tuple(int(x) for x in found.groups()) if found else (), flags, traces)
+    values = {
+        flag: _words_about(flag, help_text) for flag in ("trace", *(flag for flag, _ in RENAMED_VALUES))
+    }
+    return Nsys(tuple(int(x) for x in found.groups()) if found else (), flags, values)
+
+
+def _words_about(flag: str, help_text: str) -> frozenset[str]:
+    paragraph = rf"^\s*(?:-\w, )?--{flag}=?\s*$(.*?)(?=^\s*(?:-\w, )?--[a-z]|\Z)"
+    block = re.search(paragraph, help_text, re.DOTALL | re.MULTILINE)
+    return frozenset(re.findall(r"[a-z][a-z0-9-]+", block[1])) if block else frozenset()
 
 
 def profile_argv(nsys: Nsys, options: Options, output: str, has_gpu: bool) -> tuple[list[str], list[str]]:
     """`nsys profile …` without the program to run, and a warning for each option that was left out."""
     argv, warnings = ["nsys", "profile"], []
+    options, times = _by_clock(options)
     blind = has_gpu and nsys.no_metrics != "" and wants_metrics(options)
     warnings += [f"no GPU metrics here ({nsys.no_metrics}): left out, all else is recorded"] * blind
     for name, wanted in options.items():
@@ -90,7 +149,17 @@ def profile_argv(nsys: Nsys, options: Options, output: str, has_gpu: bool) -> tu
         values, dropped = _known_values(flag, wanted, nsys)
         warnings += [f"this nsys ({_dotted(nsys)}) cannot trace {v}: left out" for v in dropped]
         argv.append(f"--{flag}={values}")
-    return [*argv, f"--output={output}"], warnings
+    before = [sys.executable, "-I", BY_CLOCK, *map(str, times)] if any(times) else []
+    return [*before, *argv, f"--output={output}"], warnings
+
+
+def _by_clock(options: Options) -> tuple[Options, tuple[int, int]]:
+    """Delay and duration of a recording by the clock in seconds, 0 for none; by_clock.py is the duration then."""
+    if options.get("capture-range") not in (None, "none"):
+        return options, (0, 0)
+    texts = [str(options.get(name) or 0) for name in ("delay", "duration")]
+    delay, duration = (int(text) if text.isdecimal() else 0 for text in texts)
+    return {**options, "duration": None, "kill": "none"} if duration else options, (delay, duration)
 
 
 def wants_metrics(options: Options) -> bool:
@@ -105,10 +174,11 @@ def _known_name(name: str, flags: frozenset[str]) -> str | None:
 
 
 def _known_values(flag: str, wanted: str | list[str], nsys: Nsys) -> tuple[str, list[str]]:
-    values = [wanted] if isinstance(wanted, str) else wanted
-    if flag != "trace" or not nsys.traces:
-        return ",".join(values), []
-    return ",".join(v for v in values if v in nsys.traces), [v for v in values if v not in nsys.traces]
+    values, known = [wanted] if isinstance(wanted, str) else wanted, nsys.values.get(flag, frozenset())
+    if flag != "trace" or not known:
+        renamed = (RENAMED_VALUES.get((flag, value), value) for value in values)
+        return ",".join(new if new in known else old for old, new in zip(values, renamed, strict=True)), []
+    return ",".join(v for v in values if v in known), [v for v in values if v not in known]
 
 
 def _dotted(nsys: Nsys) -> str:
@@ -170,27 +240,62 @@ def _output(*argv: str) -> str:
     return done.stdout + done.stderr
 
 
-def main(argv: list[str]) -> int:
-    """`CONFIG OUTPUT gpu|cpu [PROGRAM…]`: become nsys with the program; without one, print the words before it.
+class Prepared(NamedTuple):
+    """A recording on this node, but for its output."""
 
-    NUL after each word; warnings to stderr.
-    """
-    config, output, device, *program = argv
-    try:
-        options, has_gpu, nsys = load_options(config), device == "gpu", ask_installed(bool(program))
-        if has_gpu and wants_metrics(options):
-            nsys = nsys._replace(no_metrics=ask_metrics(nsys))
-        words, warnings = profile_argv(nsys, options, output, has_gpu)
+    nsys: Nsys
+    options: Options
+    has_gpu: bool
+
+    def argv(self, output: str) -> tuple[list[str], list[str]]:
+        """The words before the program to record, and warnings."""
+        words, warnings = profile_argv(self.nsys, self.options, output, self.has_gpu)
         before, dropped = without_secrets(os.environ)
+        return [*before, *words], [*warnings, *dropped]
+
+
+def prepare(config: str, device: str, words: Sequence[str], inside: bool = False) -> Prepared:
+    """What a run asks of the nsys on PATH. words: its own changes of the option set, as in `changed`; inside: in the
+    container, whose PATH it is.
+
+    Raises:
+        RequestError: the option set cannot be read.
+        WorkError: nsys is not on PATH, or does not answer.
+    """
+    options, has_gpu, nsys = changed(load_options(config), words), device == "gpu", ask_installed(inside)
+    listed = options.get("python-functions-trace")
+    if isinstance(listed, str):
+        options = {**options, "python-functions-trace": str(trace_list(listed))}
+    if has_gpu and wants_metrics(options):
+        nsys = nsys._replace(no_metrics=ask_metrics(nsys))
+    return Prepared(nsys, options, has_gpu)
+
+
+def say(warnings: Sequence[str]) -> None:
+    """Each warning, to stderr."""
+    for warning in warnings:
+        print(f"nsys: {warning}", file=sys.stderr)
+
+
+def main(argv: list[str]) -> int:
+    """`CONFIG OUTPUT gpu|cpu CHANGE… [PROGRAM…]`: become nsys with the program; without one, print the words before it.
+
+    A change of the option set is `--NAME=VALUE`, or `--no-NAME` to leave one out. NUL after each word; warnings to
+    stderr.
+    """
+    config, output, device, *rest = argv
+    changes = list(takewhile(lambda word: word.startswith("--"), rest))
+    program = rest[len(changes) :]
+    try:
+        words, warnings = prepare(config, device, changes, inside=bool(program)).argv(output)
     except HarnessError as error:
         print(f"nsys: {error}", file=sys.stderr)
         return error.exit_code
-    for warning in [*warnings, *dropped]:
-        print(f"nsys: {warning}", file=sys.stderr)
+    say(warnings)
     if program:
         sys.stderr.flush()
-        os.execvp((before + words)[0], [*before, *words, *program])
-    sys.stdout.write("".join(f"{word}\0" for word in [*before, *words]))
+        os.execvp(words[0], [*words, *program])
+    sys.stdout.write("".join(f"{word}\0" for word in words))
     return 0
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from harness.traces.columns import NameTable, compacted, sorted_ranges
 from harness.traces.nsys.database import Database, whole
@@ -22,7 +23,7 @@ def nvtx_ranges(database: Database, names: NameTable, last_ns: int) -> Ranges:
     keep = np.flatnonzero(np.isin(raw["eventType"], RANGES))
     raw = {name: column[keep] for name, column in raw.items()}
     pushed = np.isin(raw["eventType"], _PUSH_POP)
-    is_open = (raw["end"] < raw["start"]) | (raw["end"] == -1)
+    is_open = (raw["end"] < raw["start"]) | (raw["end"] == -1) | _closed_by_nsys(raw)
     last_ns = max(last_ns, *(int(raw[name].max(initial=0)) for name in ("start", "end")))
     process = process_of(raw["globalTid"])
     ranges = Ranges(
@@ -36,6 +37,17 @@ def nvtx_ranges(database: Database, names: NameTable, last_ns: int) -> Ranges:
         is_open=is_open.astype(np.uint8),
     )
     return sorted_ranges(ranges)
+
+
+def _closed_by_nsys(raw: dict[str, I64]) -> NDArray[np.bool_]:
+    """Ranges that nsys itself ended with the recording: a thread's last, if they end in the same nanosecond."""
+    threads, rows = distinct_rows(raw["globalTid"])
+    last = np.full(len(threads), -1, np.int64)
+    np.maximum.at(last, rows, raw["end"])
+    ends_last = (raw["end"] == last[rows]) & (raw["end"] > raw["start"])
+    several: NDArray[np.bool_] = np.bincount(rows, weights=ends_last, minlength=len(threads)) > 1
+    closed: NDArray[np.bool_] = ends_last & several[rows]
+    return closed
 
 
 def _names(database: Database, names: NameTable, text_id: I64) -> I32:
