@@ -17,6 +17,7 @@ from harness.launch.profilers.nsys import (
     blindness,
     changed,
     check_trace_list,
+    is_trace_list,
     load_options,
     profile_argv,
     trace_list,
@@ -169,8 +170,10 @@ def test_nsys_is_found_behind_a_link_or_beside_a_script(tmp_path: Path, link: st
 
 def test_our_list_of_python_functions_is_one_and_a_wrong_file_is_one_sentence(tmp_path: Path) -> None:
     check_trace_list(trace_list("pytorch"))
-    with pytest.raises(RequestError, match=r"cannot be read .*; there are pytorch, or a path"):
-        check_trace_list(trace_list("pytroch"))
+    assert not is_trace_list("a" * 300)
+    for name, hint in (("pytroch", "did you mean pytorch"), ("x", "there are pytorch, or give a path")):
+        with pytest.raises(RequestError, match=rf"cannot be read .*; {hint}"):
+            check_trace_list(trace_list(name))
     path = tmp_path / "mine.json"
     for text, sentence in (
         ("{", "is not JSON"),

@@ -16,7 +16,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import NamedTuple
 
-from harness.common.errors import HarnessError, RequestError, WorkError
+from harness.common.errors import HarnessError, RequestError, WorkError, nearest
 from harness.common.paths import CONFIGS
 from harness.common.secrets import kept_from_nsys, told_of_nsys
 from harness.common.small_file import read_small_json
@@ -75,7 +75,11 @@ def load_options(name_or_path: str) -> Options:
 
 def is_trace_list(name: str | None) -> bool:
     """Whether it is the name of one of our lists of Python functions, or none."""
-    return name is None or ("/" not in name and (TRACE_LISTS / f"{name}.json").is_file())
+    return name is None or name in _trace_lists()
+
+
+def _trace_lists() -> list[str]:
+    return sorted(path.stem for path in TRACE_LISTS.glob("*.json"))
 
 
 def trace_list(name_or_path: str) -> Path:
@@ -88,10 +92,9 @@ def check_trace_list(path: Path) -> None:
     try:
         listed = read_small_json(path)
     except OSError as error:
-        names = ", ".join(sorted(p.stem for p in TRACE_LISTS.glob("*.json")))
-        raise RequestError(
-            f"{path} cannot be read ({error.strerror}); there are {names}, or a path"
-        ) from None
+        near = nearest(path.stem, _trace_lists())
+        hint = f"did you mean {near}?" if near else f"there are {', '.join(_trace_lists())}, or give a path"
+        raise RequestError(f"{path} cannot be read ({error.strerror}); {hint}") from None
     except ValueError as error:
         raise RequestError(f"{path}: {error}") from None
     if not isinstance(listed, list) or not listed or not all(map(_names_functions, listed)):
