@@ -11,7 +11,6 @@ from harness.launch.exercises.base import Place, Plan, Target, script_path
 from harness.launch.exercises.deepspeed_config import deepspeed_config
 from harness.launch.exercises.training import (
     TrainingLaunch,
-    around_each_rank,
     training_argv,
     training_plan,
 )
@@ -29,8 +28,7 @@ class DeepSpeedLaunch(TrainingLaunch[DeepSpeed]):
         files = accelerate_files(asked, "deepspeed") | {"ds_config.json": config.to_json()}
         words: list[Word] = ["--deepspeed-config", join(RUN_DIR, "/ds_config.json")]
         script = script_path(asked, "train.py")
-        ranks = around_each_rank(asked, place)
-        argv = [*accelerate(place), *ranks, script, *training_argv(asked, place), *words]
+        argv = [*accelerate(place), script, *training_argv(asked, place), *words]
         return training_plan(asked, place, argv, files)
 
 

@@ -9,7 +9,10 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
 from pathlib import Path
+
+_APART_S = 0.5
 
 
 def main(argv: list[str]) -> str:
@@ -20,6 +23,8 @@ def main(argv: list[str]) -> str:
         sys.executable if word is None else str(word) for word in told["first" if local == "0" else "others"]
     ]
     words[-1] += rank  # --output
+    # Two of nsys 2022.4 that began in one moment: one ended with "sem_open: No such file or directory".
+    time.sleep(_APART_S * int(local))
     try:
         os.execvp(words[0], [*words, sys.executable, *argv[1:]])
     except OSError as error:
