@@ -5,6 +5,7 @@ The script calls it on the first node, at the start and at the end, so that a ru
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import sys
@@ -12,10 +13,12 @@ import time
 from pathlib import Path
 
 from harness.common.errors import HarnessError
+from harness.common.small_file import read_end
 from harness.experiment.exercises import Training
 from harness.run import NodeStatus, Record, Run, State, Status
 
 STOPPED = 143  # by TERM
+LONGEST_LINE = 1 << 16  # bytes of an end line, and more
 
 
 def record_start(run: Run) -> None:
@@ -34,6 +37,8 @@ def record_end(run: Run, code: int, reason: str) -> int:
     nodes = run.nodes()
     expected = int(run.record.job["experiment"]["nodes"])
     exit_code = _training_exit(nodes, expected, code)
+    if reason and not exit_code and _stopped_early(run):
+        exit_code = STOPPED  # nsys ends with 0 when it is asked to end
     missing = [name for name in run.record.job["expects"] if not _is_there(run.path / name)]
     before = run.status()
     status = Status(
@@ -78,6 +83,19 @@ def why_nothing_was_recorded(record: Record, missing: list[str]) -> str:
     return (
         f"{nothing}it probably never saw the profiled steps; try another version of nsys, or --profiler torch"
     )
+
+
+def _stopped_early(run: Run) -> bool:
+    """Whether a rank of the training says that it stopped before its last step, on request."""
+    return any(_ended_as(path) == "stopped" for path in run.metrics())
+
+
+def _ended_as(metrics: Path) -> object:
+    try:
+        last = json.loads(read_end(metrics, LONGEST_LINE).splitlines()[-1])
+    except (OSError, ValueError, IndexError):
+        return None
+    return last.get("status") if isinstance(last, dict) else None
 
 
 def _training_exit(nodes: list[NodeStatus], expected: int, code: int) -> int:

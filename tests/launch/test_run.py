@@ -243,6 +243,23 @@ def test_a_warning_that_comes_after_the_end_changes_nothing(
     assert status.state == state
 
 
+@pytest.mark.parametrize(
+    ("ended", "state"), [("stopped", "cancelled"), ("completed", "completed"), ("", "completed")]
+)
+def test_a_training_that_stopped_early_did_not_complete_although_nsys_ends_with_0(
+    tmp_path: Path, ended: str, state: str
+) -> None:
+    run = a_run(tmp_path, "1")
+    node(run, 0, 0)
+    (run.path / "metrics").mkdir()
+    lines = ['{"event": "start"}', json.dumps({"event": "end", "status": ended})]
+    (run.path / "metrics" / "rank0.jsonl").write_text("".join(f"{line}\n" for line in lines))
+    assert outcome.record_end(run, 0, "cancelled") == (143 if ended == "stopped" else 0)
+    status = run.status()
+    assert status is not None
+    assert (status.state, status.exit_code) == (state, 143 if ended == "stopped" else 0)
+
+
 def test_a_final_status_that_cannot_be_written_is_one_sentence(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
