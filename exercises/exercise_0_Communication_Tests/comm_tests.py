@@ -3,6 +3,9 @@
 comm_tests.py topology    --run-dir DIR --node K      on each node, through srun
 comm_tests.py collectives --run-dir DIR               one process per GPU, through torchrun
 comm_tests.py verdict     --run-dir DIR               once, afterwards: over all nodes
+
+comm_tests.py overlap|health --run-dir DIR            another test in their place, through torchrun
+comm_tests.py answer overlap|health --run-dir DIR     once, afterwards: its answer
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ import os
 import re
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
 from textwrap import fill
 from typing import Any
@@ -20,8 +24,10 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # `harness` is found from anywhere
 
 from commtests import COLLECTIVES, write_json
+from commtests.health_answer import health_answer
+from commtests.overlap_answer import overlap_lines, overlap_sentence
 from commtests.tools import node_text, run_tests
-from commtests.verdict import judge_node, judge_nodes, verdict_line
+from commtests.verdict import LinkFinding, judge_node, judge_nodes, verdict_line
 
 SCOPES = ("intra", "inter", "world")
 UNITS = {"": 1, "K": 1024, "M": 1024**2, "G": 1024**3}
@@ -32,18 +38,18 @@ WRONG_REQUEST = 2
 def main(argv: Sequence[str] | None = None) -> int:
     """Exit status: 0 done, 1 the work failed, 2 the request was wrong."""
     options = _parser().parse_args(argv)
-    if options.command == "verdict":
-        return _verdict(options)
-    if options.command == "collectives" and (missing := [n for n in TORCHRUN_SETS if n not in os.environ]):
+    if options.command in AFTERWARDS:
+        return AFTERWARDS[options.command](options)
+    if options.command in MEASUREMENTS and (missing := [n for n in TORCHRUN_SETS if n not in os.environ]):
         return _refuse(
-            f"collectives must be started by torchrun, one process per GPU ({missing[0]} is not set)"
+            f"{options.command} must be started by torchrun, one process per GPU ({missing[0]} is not set)"
         )
     results = options.run_dir / "comm"
     try:
         results.mkdir(parents=True, exist_ok=True)  # now: the tests take minutes
     except OSError as error:
         return _refuse(f"--run-dir: {results} cannot be made ({error.strerror})")
-    return _topology(options) if options.command == "topology" else _collectives(options)
+    return _topology(options) if options.command == "topology" else _measurement(options)
 
 
 def _topology(options: argparse.Namespace) -> int:
@@ -51,7 +57,7 @@ def _topology(options: argparse.Namespace) -> int:
     findings = judge_node(record, options.expected_rate_gbps)
     record["findings"] = [vars(finding) for finding in findings]
     write_json(options.run_dir / "comm" / f"node{options.node}.json", record)
-    text = node_text(record, legend=options.node == 0)
+    text = "" if options.quiet else node_text(record, legend=options.node == 0)
     text += "".join(finding.line() + "\n" for finding in findings)
     # One write: the nodes share one terminal, and their lines must not mix.
     sys.stdout.write(text)
@@ -75,14 +81,41 @@ def _verdict(options: argparse.Namespace) -> int:
     return 1 if options.strict and any(finding.level == "problem" for finding in findings) else 0
 
 
-def _collectives(options: argparse.Namespace) -> int:
-    from commtests import benchmark
+def _answer(options: argparse.Namespace) -> int:
+    """Print the answer of another test, and keep it as the verdict; 1 where the health check failed."""
+    file = options.run_dir / "comm" / f"{options.test}.json"
+    if not file.is_file():
+        return _refuse(f"--run-dir: {file} is missing; run `{options.test}` first")
+    data = json.loads(file.read_text(encoding="utf-8"))
+    kept = _overlap(data) if options.test == "overlap" else vars(health_answer(data, _node_problems(options)))
+    print("", *kept["lines"], "", fill(kept["verdict"], 78), sep="\n")
+    write_json(options.run_dir / "comm" / "verdict.json", {"schema": 1, **kept, "findings": []})
+    return 1 if kept["status"] == "fail" else 0
 
+
+def _overlap(data: dict[str, Any]) -> dict[str, Any]:
+    return {"status": "measured", "verdict": overlap_sentence(data), "lines": overlap_lines(data)}
+
+
+def _node_problems(options: argparse.Namespace) -> list[LinkFinding]:
+    """What is wrong with the links of each node; nodes that differ, and those that left no result."""
+    files = sorted((options.run_dir / "comm").glob("node*.json"), key=_node_number)
+    records = [json.loads(file.read_text(encoding="utf-8")) for file in files]
+    found = judge_nodes(records, options.nodes if records else None, options.expected_rate_gbps)
+    return [finding for finding in found if finding.level == "problem"]
+
+
+def _measurement(options: argparse.Namespace) -> int:
+    module = import_module(f"commtests.{MEASUREMENTS[options.command]}")
     try:
-        return benchmark.run(options)
+        return int(module.run(options))
     except RuntimeError as error:
-        sys.stderr.write(f"collectives failed on rank {os.environ['RANK']}: {error}\n")
+        sys.stderr.write(f"{options.command} failed on rank {os.environ['RANK']}: {error}\n")
         return 1
+
+
+AFTERWARDS = {"verdict": _verdict, "answer": _answer}
+MEASUREMENTS = {"collectives": "benchmark", "overlap": "overlap", "health": "health"}
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -92,23 +125,44 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True)
     topology = commands.add_parser("topology", help="P2P, NVLink, topology and InfiniBand of this node")
     topology.add_argument("--node", type=int, required=True, help="number of this node, from 0")
+    topology.add_argument("--quiet", action="store_true", help="print only what is wrong")
     verdict = commands.add_parser("verdict", help="judge all nodes' results together")
-    verdict.add_argument("--nodes", type=int, help="the number of nodes that must have left a result")
     verdict.add_argument("--strict", action="store_true", help="exit with 1 when there is a problem")
-    rate_help = "an InfiniBand port slower than this is a problem (Gb/s)"
-    for each in (topology, verdict):
+    afterwards = commands.add_parser("answer", help="the answer of the overlap test or the health check")
+    afterwards.add_argument("test", choices=("overlap", "health"))
+    for each in (verdict, afterwards):
+        each.add_argument("--nodes", type=int, help="the number of nodes that must have left a result")
+    for each in (topology, verdict, afterwards):
+        rate_help = "an InfiniBand port slower than this is a problem (Gb/s)"
         each.add_argument("--expected-rate-gbps", type=float, help=rate_help)
     collectives = commands.add_parser("collectives", help="measure collectives; start it with torchrun")
+    overlap = commands.add_parser("overlap", help="computation beside communication; start it with torchrun")
+    health = commands.add_parser("health", help="find the slow rank, node or link; start it with torchrun")
+    health.add_argument("--slow-rank", type=int, help="this rank does everything at a quarter of its speed")
+    for each in (collectives, overlap, health):
+        _add_process_options(each)
+    for each in (collectives, health):
+        _add_link_options(each)
     _add_benchmark_options(collectives)
-    run_dir_help = "the run's folder; results go to comm/ in it"
-    for each in (topology, verdict, collectives):
-        each.add_argument("--run-dir", type=Path, required=True, help=run_dir_help)
+    for each in (topology, verdict, afterwards, collectives, overlap, health):
+        each.add_argument(
+            "--run-dir", type=Path, required=True, help="the run's folder; results go to comm/ in it"
+        )
     return parser
 
 
-def _add_benchmark_options(parser: argparse.ArgumentParser) -> None:
+def _add_process_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--backend", choices=("auto", "nccl", "gloo"), default="auto")
     parser.add_argument("--device", choices=("auto", "cpu"), default="auto")
+
+
+def _add_link_options(parser: argparse.ArgumentParser) -> None:
+    for scope in ("intra", "inter"):
+        link_help = "nominal rate of one GPU's link, one direction, in Gb/s"
+        parser.add_argument(f"--link-gbps-{scope}", type=float, help=link_help)
+
+
+def _add_benchmark_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--collectives", type=_names(COLLECTIVES), default=COLLECTIVES, metavar="A,B,…")
     parser.add_argument("--scopes", type=_names(SCOPES), default=SCOPES, metavar="intra,inter,world")
     parser.add_argument("--min-bytes", type=_size, default=1024, metavar="1K")
@@ -118,9 +172,6 @@ def _add_benchmark_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--iterations", type=_at_least(3), default=20, help="repetitions; the median counts")
     parser.add_argument("--warmup", type=_at_least(1), default=5)
     parser.add_argument("--time-budget-s", type=float, help="default: 300 on GPUs, 120 on CPUs")
-    link_help = "nominal rate of one GPU's link, one direction, in Gb/s"
-    for scope in ("intra", "inter"):
-        parser.add_argument(f"--link-gbps-{scope}", type=float, help=link_help)
 
 
 def _names(allowed: Sequence[str]) -> Any:

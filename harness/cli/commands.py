@@ -33,6 +33,18 @@ COMMANDS = {
         launches=True,
         reads_words=True,
     ),
+    "health": Entry(
+        "harness.cli.one_test",
+        "two minutes before a long run: the slow GPU, node or link, named; exit code 1 if there is one",
+        launches=True,
+        reads_words=True,
+    ),
+    "overlap-test": Entry(
+        "harness.cli.one_test",
+        "how much communication hides behind computation here, against theory",
+        launches=True,
+        reads_words=True,
+    ),
     "ls": Entry("harness.cli.ls", "the runs there are, with their states and step times"),
     "status": Entry("harness.cli.runs", "state of a run, per node"),
     "logs": Entry("harness.cli.runs", "what a run printed (-f: as it comes)"),

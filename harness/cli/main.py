@@ -125,7 +125,7 @@ def _dispatch(argv: list[str]) -> int:
             file=sys.stderr,
         )  # fmt: skip
         return 2
-    function = getattr(import_module(COMMANDS[name].module), name)
+    function = getattr(import_module(COMMANDS[name].module), name.replace("-", "_"))
     return int(function(argv[1:])) if COMMANDS[name].reads_words else run_command(name, function, argv[1:])
 
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated, ClassVar, Literal
 
 from harness.experiment import nccl
-from harness.experiment.base import Experiment
-from harness.experiment.options import tags_of, value
+from harness.experiment.base import Broken, Experiment
+from harness.experiment.options import Flag, tags_of, value
+
+HEADINGS = {None: "Communication tests", "overlap": "Overlap test", "health": "Health check"}
+_FLAGS = {"overlap": "overlap-test", "health": "health"}
 
 
 class CommTests(Experiment):
@@ -22,12 +26,41 @@ class CommTests(Experiment):
         None, "largest message in bytes (default: 1 GiB on GPUs, 16 MiB on CPUs)", ge=1
     )
 
+    only: Literal["overlap", "health"] | None = Flag(
+        {"--overlap-test": "overlap", "--health": "health"},
+        rare=True,
+        help="one test in place of the collectives: slurm.sh overlap-test, slurm.sh health",
+    ).option(None, "the one test that is run in place of the collectives")
+    slow_rank: int | None = value("--slow-rank", metavar="RANK", train="--slow-rank", rare=True).option(
+        None,
+        "with --health: this rank does everything at a quarter of its speed, to see the check fail",
+        ge=0,
+    )
+
     # Its messages have all sizes, and are few: it can afford a line for each.
     nccl_debug: bool = nccl.log_flag("TUNING").option(False, nccl.LOG_MEANING)
 
     @property
     def heading(self) -> str:
-        return "Communication tests"
+        return HEADINGS[self.only]
 
     def name(self, model: str | None) -> tuple[str, str]:
-        return "comm-tests", tags_of(self)
+        return HEADINGS[self.only].lower().replace("communication", "comm").replace(" ", "-"), tags_of(self)
+
+    def broken_rules(self) -> Iterator[Broken]:
+        if self.only is not None and self.max_bytes is not None:
+            sentence = (
+                f"--max-bytes is the largest message of the collectives, and --{_FLAGS[self.only]} runs none of them: "
+                "drop one"
+            )
+            yield Broken({"only", "max_bytes"}, sentence)
+        if self.slow_rank is None:
+            return
+        if self.only != "health":
+            yield Broken(
+                {"only", "slow_rank"}, "--slow-rank slows the probes of --health: add --health, or drop it"
+            )
+        elif self.world_size is not None and self.slow_rank >= self.world_size:
+            last = self.world_size - 1
+            sentence = f"--slow-rank {self.slow_rank}: the ranks are 0 to {last}: the nearest is {last}"
+            yield Broken({"slow_rank", "nodes", "gpus_per_node"}, sentence)

@@ -87,6 +87,7 @@ def tables() -> tuple[Table, ...]:
         "reference record": reference_record.FURTHER,
     }
     found = [Table((), launch, launches=True), Table(("plan",), launch, launches=True)]
+    found += [Table((name,), launch, launches=True) for name in ("health", "overlap-test")]
     found.append(Table(("mystery",), (*launch, *map(_of_declared, mystery.OWN)), launches=True))
     for name, further in campaigns.items():
         own = tuple(map(_of_declared, (*campaign.OWN, *further)))

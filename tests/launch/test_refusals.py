@@ -27,7 +27,18 @@ def test_a_name_that_no_file_can_have(argv: list[str], capsys: pytest.CaptureFix
 
 
 # They take a name, their own file, the words of a launch, or nothing.
-TAKE_NO_RUN = ("faults", "lesson", "sites", "sweep", "scaling", "reference", "doctor", "plan")
+TAKE_NO_RUN = (
+    "faults",
+    "lesson",
+    "sites",
+    "sweep",
+    "scaling",
+    "reference",
+    "doctor",
+    "plan",
+    "health",
+    "overlap-test",
+)
 
 
 @pytest.mark.parametrize(

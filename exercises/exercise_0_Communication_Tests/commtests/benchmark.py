@@ -3,12 +3,7 @@
 from __future__ import annotations
 
 import os
-import platform
-import socket
 from argparse import Namespace
-from collections.abc import Iterator
-from contextlib import contextmanager
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +12,7 @@ import torch.distributed as dist
 
 from . import write_json
 from .measure import CollectiveResult, Settings, make_scopes, measure
+from .processes import about, processes
 from .show import bytes_text, document, plot, table
 from .theory import LinkRates
 
@@ -26,7 +22,6 @@ LARGEST_ON_GPU = GIB
 BUDGET_S = {"cpu": 120.0, "cuda": 300.0}
 # The message, its output, its source, the expected output, and the memory of the comparison.
 COPIES_IN_MEMORY = 6
-SETUP_TIMEOUT = timedelta(minutes=5)
 GLOO_NOTE = (
     "gloo has no reduce-scatter of its own: torch runs it as an all-reduce and keeps one part, "
     "so its bus bandwidth here is about half of the all-reduce's."
@@ -41,23 +36,8 @@ def run(options: Namespace) -> int:
         print(f"\ncollectives: not available here: {reason}", flush=True)
         write_json(_json_file(options.run_dir), {"schema": 1, "reason": reason, "results": []})
         return 0
-    with _processes(options) as device:
+    with processes(options) as device:
         return _benchmark(options, device)
-
-
-@contextmanager
-def _processes(options: Namespace) -> Iterator[torch.device]:
-    """torch.distributed on this process's device, from torchrun's environment."""
-    on_gpu = options.device != "cpu" and torch.cuda.is_available()
-    device = torch.device("cuda", int(os.environ["LOCAL_RANK"])) if on_gpu else torch.device("cpu")
-    backend = options.backend if options.backend != "auto" else ("nccl" if on_gpu else "gloo")
-    if on_gpu:
-        torch.cuda.set_device(device)
-    dist.init_process_group(backend, timeout=SETUP_TIMEOUT, device_id=device if backend == "nccl" else None)
-    try:
-        yield device
-    finally:
-        dist.destroy_process_group()
 
 
 def _benchmark(options: Namespace, device: torch.device) -> int:
@@ -71,18 +51,18 @@ def _benchmark(options: Namespace, device: torch.device) -> int:
         budget_ns=int((options.time_budget_s or BUDGET_S[device.type]) * 1e9),
     )
     links = LinkRates(options.link_gbps_intra, options.link_gbps_inter, int(os.environ["LOCAL_WORLD_SIZE"]))
-    about = _about(device, settings)
+    facts = _about(device, settings)
     first = dist.get_rank() == 0
     if first:
-        _say_heading(about)
+        _say_heading(facts)
     results: list[CollectiveResult] = []
     for result in measure(options.collectives, scopes, settings):
         results.append(result)
         if first:
             print(table(result, links), flush=True)
-            write_json(_json_file(options.run_dir), document(about, results, links))
+            write_json(_json_file(options.run_dir), document(facts, results, links))
     if first:
-        _finish(options.run_dir, document(about, results, links))
+        _finish(options.run_dir, document(facts, results, links))
     return 0 if all(point.correct for result in results for point in result.points) else 1
 
 
@@ -116,30 +96,21 @@ def _available_memory() -> int:
 
 
 def _about(device: torch.device, settings: Settings) -> dict[str, Any]:
-    hosts: list[str] = [""] * dist.get_world_size()
-    dist.all_gather_object(hosts, socket.gethostname())
-    on_gpu = device.type == "cuda"
     return {
-        "backend": dist.get_backend(),
-        "device": device.type,
-        "device_name": torch.cuda.get_device_name(device) if on_gpu else f"CPU ({platform.machine()})",
-        "world_size": dist.get_world_size(),
-        "hosts": list(dict.fromkeys(hosts)),
-        "ranks_per_node": int(os.environ["LOCAL_WORLD_SIZE"]),
-        "torch": torch.__version__,
+        **about(device),
         "dtype": "float32",
         "largest_bytes": settings.sizes[-1],
         "notes": [GLOO_NOTE] if dist.get_backend() == "gloo" else [],
     }
 
 
-def _say_heading(about: dict[str, Any]) -> None:
+def _say_heading(facts: dict[str, Any]) -> None:
     print(
-        f"\n### Collectives: {about['world_size']} ranks on {len(about['hosts'])} host(s), "
-        f"{about['backend']}, {about['device_name']}, float32, up to {bytes_text(about['largest_bytes'])}\n"
+        f"\n### Collectives: {facts['world_size']} ranks on {len(facts['hosts'])} host(s), "
+        f"{facts['backend']}, {facts['device_name']}, float32, up to {bytes_text(facts['largest_bytes'])}\n"
         "    time: the slowest rank's, median over the repetitions; algbw = size / time; busbw: what each\n"
         "    rank's link must carry for it (nccl-tests' definition), to be held against the link's speed",
-        *(f"    note: {note}" for note in about["notes"]),
+        *(f"    note: {note}" for note in facts["notes"]),
         sep="\n",
         flush=True,
     )

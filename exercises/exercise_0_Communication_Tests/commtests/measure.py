@@ -114,7 +114,7 @@ def measure(
     end_ns = time.monotonic_ns() + settings.budget_ns
     for done, (scope, collective) in enumerate(todo):
         # The remaining measurements share the time that is left.
-        share_ns = _agree_max(max(0, end_ns - time.monotonic_ns()) / (len(todo) - done), settings.device)
+        share_ns = agree_max(max(0, end_ns - time.monotonic_ns()) / (len(todo) - done), settings.device)
         yield _measure_one(collective, scope, settings, share_ns)
 
 
@@ -126,7 +126,7 @@ def _measure_one(collective: str, scope: Scope, settings: Settings, share_ns: fl
         return result
     begin_ns = time.monotonic_ns()
     for size in settings.sizes:
-        left_ns = share_ns - _agree_max(time.monotonic_ns() - begin_ns, device)
+        left_ns = share_ns - agree_max(time.monotonic_ns() - begin_ns, device)
         last = result.points[-1] if result.points else None
         # The estimate: a larger message takes longer in proportion to its bytes.
         if last and last.time_ns * max(1.0, size / last.message_bytes) * (MIN_ITERATIONS + 2) > left_ns:
@@ -153,13 +153,13 @@ def _unsupported(collective: str, scope: Scope, device: torch.device) -> str | N
 def _measure_size(collective: str, size: int, scope: Scope, settings: Settings, left_ns: float) -> SizeResult:
     member, device = scope.member, settings.device
     buffers = prepare(collective, size, member, device)
-    first_ns = _agree_max(_time_calls(collective, buffers, member, 1, device)[0], device)
-    correct = _agree_max(0.0 if buffers.correct() else 1.0, device) == 0.0
+    first_ns = agree_max(_time_calls(collective, buffers, member, 1, device)[0], device)
+    correct = agree_max(0.0 if buffers.correct() else 1.0, device) == 0.0
     affordable = int(left_ns / max(first_ns, 1.0))
     iterations = max(MIN_ITERATIONS, min(settings.iterations, affordable))
     _time_calls(collective, buffers, member, min(settings.warmup, max(1, iterations // 2)), device)
-    times = _gather(_time_calls(collective, buffers, member, iterations, device), device)
-    correct = correct and _agree_max(0.0 if buffers.correct() else 1.0, device) == 0.0
+    times = gather(_time_calls(collective, buffers, member, iterations, device), device)
+    correct = correct and agree_max(0.0 if buffers.correct() else 1.0, device) == 0.0
     slowest = {label: times[ranks].max(axis=0) for label, ranks in scope.groups.items()}
     by_group = {label: float(np.median(values)) for label, values in slowest.items()}
     worst = max(by_group, key=by_group.__getitem__)
@@ -196,8 +196,8 @@ def _time_calls(
 
 
 def _time_calls_cuda(collective: str, buffers: Buffers, member: Member, count: int) -> list[float]:
-    begins = [_cuda_event() for _ in range(count)]
-    ends = [_cuda_event() for _ in range(count)]
+    begins = [cuda_event() for _ in range(count)]
+    ends = [cuda_event() for _ in range(count)]
     # On an idle stream the time between two events would be what Python takes to launch the call. So the device is
     # kept busy until every call is queued, and then runs one right after the other.
     torch.cuda._sleep(count * LAUNCH_CYCLES)  # type: ignore[no-untyped-call]
@@ -210,11 +210,12 @@ def _time_calls_cuda(collective: str, buffers: Buffers, member: Member, count: i
     return [begin.elapsed_time(end) * 1e6 for begin, end in zip(begins, ends, strict=True)]
 
 
-def _cuda_event() -> torch.cuda.Event:
+def cuda_event() -> torch.cuda.Event:
+    """An event with a time."""
     return torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
 
 
-def _gather(values: list[float], device: torch.device) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
+def gather(values: list[float], device: torch.device) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
     """Rows of all ranks, [world, len(values)]."""
     mine = torch.tensor(values, dtype=torch.float64, device=device)
     rows = [torch.empty_like(mine) for _ in range(dist.get_world_size())]
@@ -222,6 +223,6 @@ def _gather(values: list[float], device: torch.device) -> np.ndarray[tuple[int, 
     return torch.stack(rows).cpu().numpy()
 
 
-def _agree_max(value: float, device: torch.device) -> float:
+def agree_max(value: float, device: torch.device) -> float:
     """The largest of all ranks' values, so that every rank takes the same decision."""
-    return float(_gather([value], device).max())
+    return float(gather([value], device).max())

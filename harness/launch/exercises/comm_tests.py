@@ -1,8 +1,9 @@
-"""The programs of exercise 0: the node's topology, the collectives, and a verdict over all nodes."""
+"""The programs of exercise 0: the node's topology, the collectives or one other test, and a verdict over all nodes."""
 
 from __future__ import annotations
 
 from harness.experiment.comm_tests import CommTests
+from harness.experiment.options import options_of
 from harness.launch.argv import NODE, RUN_DIR, Word, join
 from harness.launch.exercises.base import Command, Launch, Place, Plan, script_path, torchrun
 
@@ -11,30 +12,56 @@ class CommTestsLaunch(Launch[CommTests]):
     """No training and no profiler: the benchmark measures its own times."""
 
     def plan(self, asked: CommTests, place: Place) -> Plan:
-        rate = _given("--expected-rate-gbps", place.site.network.expected_gbps)
-        topology = [*_part(asked, "topology"), "--node", join(NODE), *rate]
-        verdict = [*_part(asked, "verdict"), "--nodes", str(asked.nodes), *rate]
+        measured = asked.only or "collectives"
+        verdict = _verdict(asked, place)
         return Plan(
             commands=[
-                # Outside of the container: ibstat is the node's.
-                Command("node topology", [place.launcher_python, *topology], contained=False),
-                Command("collective benchmark", _collectives(asked, place)),
+                *_topology(asked, place),
+                Command(_TITLES[measured], _measurement(asked, place, measured)),
             ],
             after=[Command("verdict over all nodes", [place.launcher_python, *verdict], contained=False)],
-            expects=["comm/collectives.json"],
+            expects=[f"comm/{measured}.json"],
         )
 
 
-def _collectives(asked: CommTests, place: Place) -> list[Word]:
+_TITLES = {"collectives": "collective benchmark", "overlap": "overlap test", "health": "health check"}
+
+
+def _topology(asked: CommTests, place: Place) -> list[Command]:
+    """Outside of the container: ibstat is the node's."""
+    if asked.only == "overlap":
+        return []
+    quiet = ["--quiet"] if asked.only else []
+    words = [*_part(asked, "topology"), "--node", join(NODE), *_port_rate(place), *quiet]
+    return [Command("node topology", [place.launcher_python, *words], contained=False)]
+
+
+def _verdict(asked: CommTests, place: Place) -> list[Word]:
+    part = [*_part(asked, "answer"), asked.only] if asked.only else _part(asked, "verdict")
+    return part if asked.only == "overlap" else [*part, "--nodes", str(asked.nodes), *_port_rate(place)]
+
+
+def _port_rate(place: Place) -> list[Word]:
+    return _given("--expected-rate-gbps", place.site.network.expected_gbps)
+
+
+def _measurement(asked: CommTests, place: Place, name: str) -> list[Word]:
     network = place.site.network
-    return [
-        *torchrun(asked, place),
-        *_part(asked, "collectives"),
-        *(["--device", "cpu"] if place.device == "cpu" else []),
-        *_given("--max-bytes", asked.max_bytes),
+    links = [
         *_given("--link-gbps-intra", network.link_intra_gbps),
         *_given("--link-gbps-inter", network.link_inter_gbps),
     ]
+    return [
+        *torchrun(asked, place),
+        *_part(asked, name),
+        *(["--device", "cpu"] if place.device == "cpu" else []),
+        *_arguments(asked),
+        *(links if asked.only != "overlap" else []),
+    ]
+
+
+def _arguments(asked: CommTests) -> list[Word]:
+    return [w for option in options_of(CommTests) for w in option.arguments(getattr(asked, option.field))]
 
 
 def _part(asked: CommTests, name: str) -> list[Word]:

@@ -87,6 +87,7 @@ class LinkVerdict(_FilePart):
 
     verdict: str
     findings: list[Problem]
+    lines: list[str] = []  # of a test other than the collectives: its table
 
 
 _File = TypeVar("_File", CollectiveResults, LinkVerdict)

@@ -9,7 +9,13 @@ from harness.common.errors import WorkError
 from harness.common.paths import PROGRAM
 from harness.common.printable import printable
 from harness.format.format import binary_size, duration, percent, rate
-from harness.report.exercise_0.results import CollectiveResults, Result, read_results, read_verdict
+from harness.report.exercise_0.results import (
+    CollectiveResults,
+    LinkVerdict,
+    Result,
+    read_results,
+    read_verdict,
+)
 from harness.run import Run
 
 WIDTH = 79  # of everything but the plot's path and the messages of other programs
@@ -28,20 +34,20 @@ def is_comm_run(path: Path) -> bool:
 
 
 def render_comm(run_dir: Path, verdict_was_shown: bool = False) -> str:
-    """The verdict and the collectives of a run of exercise 0, or why one of them is missing. `verdict_was_shown`: the
-    run's own output was shown, which ends with the verdict."""
-    shown = verdict_was_shown and Run(run_dir).verdict.is_file()
-    verdict = [] if shown else [*_verdict(run_dir), ""]
-    return "\n".join(map(printable, [*verdict, *_collectives(run_dir)])) + "\n"
-
-
-def _verdict(run_dir: Path) -> list[str]:
+    """The verdict and the collectives (or the other test) of a run of exercise 0, or why one of them is missing.
+    `verdict_was_shown`: the run's own output was shown, which ends with the verdict."""
     try:
-        read = read_verdict(run_dir)
+        verdict, missing = read_verdict(run_dir), f"the run ended before it ({PROGRAM} logs RUN)"
     except WorkError as error:
-        return [f"No verdict: {error}"]
-    if read is None:
-        return [f"No verdict: the run ended before it ({PROGRAM} logs RUN)"]
+        verdict, missing = None, str(error)
+    shown = verdict_was_shown and Run(run_dir).verdict.is_file()
+    if verdict is not None and verdict.lines:  # a test in place of the collectives
+        return "" if shown else "\n".join(map(printable, [*verdict.lines, "", *_verdict(verdict)])) + "\n"
+    first = [] if shown else [*(_verdict(verdict) if verdict else [f"No verdict: {missing}"]), ""]
+    return "\n".join(map(printable, [*first, *_collectives(run_dir)])) + "\n"
+
+
+def _verdict(read: LinkVerdict) -> list[str]:
     texts = (f"  {f.level}: {f.message}" for f in read.findings)
     findings = [line for text in texts for line in wrap(text, WIDTH, subsequent_indent="    ")]
     return [*wrap(read.verdict, WIDTH), *findings]

@@ -1,0 +1,261 @@
+"""The health check: what each rank, node and pair of nodes does in a second. Measures; `health_verdict` judges.
+
+Every probe is repeated in rounds, all probes in each round: what disturbs the machine for a while disturbs them all.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from argparse import Namespace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from harness.common.bus_factor import bus_factor
+
+from . import write_json
+from .health_plan import Pair, Place, nodes_of, ring, turns
+from .measure import agree_max
+from .probes import MIB, Probe, calls_for, of_device, time_calls
+from .processes import about, processes
+from .theory import LinkRates, bus_bound
+
+ROUNDS = 9
+LEAST_ROUNDS = 3
+BUDGET_S = 60.0  # of the rounds after these
+SPAN_S = {"cpu": 0.02, "cuda": 0.05}  # of one probe in one round
+MESSAGE_BYTES = {"cpu": 4 * MIB, "cuda": 256 * MIB}
+MESSAGES = 8
+SMALL_BYTES, SMALL_MESSAGES = 8, 50
+TIMEOUT = timedelta(seconds=90)  # a link that answers nothing must not keep the check longer
+ITEM_BYTES = 4  # float32
+BITS_PER_BYTE = 8
+
+Seconds = Mapping[str, float]
+"""Label → seconds per call on this rank; without the labels in which this rank has no part."""
+
+
+@dataclass(frozen=True)
+class Series:
+    """One probe in all rounds.
+
+    by: what a label names: rank, node, job, or a pair of nodes or ranks.
+    per_call: as `Probe.per_call`; None: the time itself is the result, in microseconds.
+    bound: what the nominal links allow, in `unit`.
+    """
+
+    name: str
+    unit: str
+    by: str
+    per_call: float | None
+    labels: Sequence[str]
+    seconds: Callable[[], Seconds] = field(repr=False)
+    bound: float | None = None
+    values: dict[str, list[float]] = field(default_factory=dict)
+
+    def measure(self, device: torch.device) -> None:
+        """One more round. Every rank must call it; a label's time is that of its slowest rank."""
+        mine = self.seconds()
+        slowest = torch.tensor(
+            [mine.get(label, 0.0) for label in self.labels], dtype=torch.float64, device=device
+        )
+        dist.all_reduce(slowest, op=dist.ReduceOp.MAX)
+        for label, seconds in zip(self.labels, slowest.tolist(), strict=True):
+            value = seconds * 1e6 if self.per_call is None else self.per_call / seconds
+            self.values.setdefault(label, []).append(value)
+
+    def record(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            "name": self.name,
+            "unit": self.unit,
+            "by": self.by,
+            "bound": self.bound,
+            "values": self.values,
+        }
+
+
+@dataclass(frozen=True)
+class Job:
+    """All ranks, and this one among them. slowed: it plays a slow rank."""
+
+    device: torch.device
+    places: Sequence[Place]
+    links: LinkRates
+    slowed: bool
+
+    @property
+    def rank(self) -> int:
+        return dist.get_rank()
+
+    def timed(self, work: Callable[[], object], calls: int) -> float:
+        """Seconds per call on this rank."""
+        return time_calls(work, calls, self.device, self.slowed) / calls
+
+
+def run(options: Namespace) -> int:
+    """Returns 0: what was found is judged later, over all nodes."""
+    with processes(options, TIMEOUT) as device:
+        facts = about(device)
+        links = LinkRates(options.link_gbps_intra, options.link_gbps_inter, facts["ranks_per_node"])
+        job = Job(device, _places(), links, options.slow_rank == dist.get_rank())
+        found = [*_alone(job), *_inside_nodes(job), *_over_all(job), *_pairs(job)]
+        _rounds(found, device)
+        if dist.get_rank() == 0:
+            probes = [series.record() for series in found]
+            ranks = [place._asdict() for place in job.places]
+            data = {"schema": 1, **facts, "slow_rank": options.slow_rank, "ranks": ranks, "probes": probes}
+            write_json(options.run_dir / "comm" / "health.json", data)
+    return 0
+
+
+def _places() -> list[Place]:
+    mine = Place(int(os.environ.get("GROUP_RANK", "0")), int(os.environ["LOCAL_RANK"]), socket.gethostname())
+    places = [mine] * dist.get_world_size()
+    dist.all_gather_object(places, mine)
+    return places
+
+
+def _rounds(found: Sequence[Series], device: torch.device) -> None:
+    begin = time.monotonic()
+    for series in found:
+        series.measure(device)  # warms up: the first message sets up its connection
+        series.values.clear()
+    for done in range(ROUNDS):
+        if done >= LEAST_ROUNDS and agree_max(time.monotonic() - begin, device) > BUDGET_S:
+            return
+        for series in found:
+            series.measure(device)
+
+
+def _alone(job: Job) -> Iterator[Series]:
+    """What each rank does alone. Processes of one host take turns with its cores; GPUs work at once, as in a training,
+    which also shows a power supply that is too weak for all."""
+    everybody = list(range(len(job.places)))
+    order = turns(job.places) if job.device.type == "cpu" else [everybody]
+    for probe in of_device(job.device):
+        yield Series(
+            probe.name,
+            probe.unit,
+            "rank",
+            probe.per_call,
+            [*map(str, everybody)],
+            _in_turn(job, probe, order),
+        )
+
+
+def _in_turn(job: Job, probe: Probe, order: Sequence[Sequence[int]]) -> Callable[[], Seconds]:
+    calls = 0
+
+    def seconds() -> Seconds:
+        nonlocal calls
+        found = 0.0
+        for ranks in order:
+            agree_max(0.0, job.device)  # the turn before is over
+            if job.rank in ranks:
+                calls = calls or calls_for(probe.work, SPAN_S[job.device.type], job.device)
+                found = job.timed(probe.work, calls)
+        return {str(job.rank): found}
+
+    return seconds
+
+
+@dataclass(frozen=True)
+class Groups:
+    """Disjoint groups of `ranks` ranks, by label. mine, group: of this rank; no group where it is alone."""
+
+    by: str
+    labels: Sequence[str]
+    ranks: int
+    scope: str
+    mine: str
+    group: Any
+
+
+def _inside_nodes(job: Job) -> Iterator[Series]:
+    """An all-reduce inside each node, all nodes at once."""
+    nodes = {node: ranks for node, ranks in nodes_of(job.places).items() if len(ranks) > 1}
+    made = {node: dist.new_group(ranks) for node, ranks in nodes.items()}
+    node = job.places[job.rank].node
+    if nodes:
+        largest = max(map(len, nodes.values()))
+        groups = Groups("node", [*map(str, nodes)], largest, "intra", str(node), made.get(node))
+        yield _all_reduce(job, "all-reduce in node", groups)
+
+
+def _over_all(job: Job) -> Iterator[Series]:
+    """An all-reduce over all nodes, and the time of a small one over all ranks."""
+    ranks, nodes = len(job.places), len(nodes_of(job.places))
+    if nodes > 1:
+        groups = Groups(
+            "job", ["all"], ranks, "inter" if ranks == nodes else "world", "all", dist.group.WORLD
+        )
+        yield _all_reduce(job, "all-reduce over all", groups)
+    if ranks > 1:
+        small = torch.zeros(SMALL_BYTES // ITEM_BYTES, device=job.device)
+
+        def seconds() -> Seconds:
+            agree_max(0.0, job.device)
+            return {"all": job.timed(lambda: dist.all_reduce(small), SMALL_MESSAGES)}
+
+        yield Series("small all-reduce", "µs", "job", None, ["all"], seconds)
+
+
+def _all_reduce(job: Job, name: str, groups: Groups) -> Series:
+    """Bus bandwidth of a large message in each group."""
+    size = MESSAGE_BYTES[job.device.type]
+    message = torch.zeros(size // ITEM_BYTES, device=job.device)
+
+    def seconds() -> Seconds:
+        agree_max(0.0, job.device)
+        if groups.group is None:
+            return {}
+        return {groups.mine: job.timed(lambda: dist.all_reduce(message, group=groups.group), MESSAGES)}
+
+    per_call = size * bus_factor("all_reduce", groups.ranks) / 1e9
+    gbps = bus_bound("all_reduce", groups.scope, groups.ranks, job.links).gbps
+    bound = None if gbps is None else gbps / BITS_PER_BYTE
+    return Series(name, "GB/s", groups.by, per_call, groups.labels, seconds, bound)
+
+
+def _pairs(job: Job) -> Iterator[Series]:
+    """Messages both ways between neighbours of a ring: a slow node is in two slow pairs, a slow link is one."""
+    phases = ring(job.places)
+    if not phases:
+        return
+    several = len(nodes_of(job.places)) > 1
+    size = MESSAGE_BYTES[job.device.type]
+    buffers = [torch.zeros(size // ITEM_BYTES, device=job.device) for _ in range(2)]
+
+    def seconds() -> Seconds:
+        found = {}
+        for phase in phases:
+            agree_max(0.0, job.device)
+            for label, peer in _partners(phase, job.rank):
+                found[label] = job.timed(lambda peer=peer: _exchange(buffers, peer), MESSAGES)  # type: ignore[misc]
+        return found
+
+    labels = [pair.label for phase in phases for pair in phase]
+    bound = job.links.inter_gbps / BITS_PER_BYTE if several and job.links.inter_gbps else None
+    by = "node pair" if several else "rank pair"
+    yield Series("neighbours", "GB/s", by, size / 1e9, labels, seconds, bound)
+
+
+def _partners(phase: Sequence[Pair], rank: int) -> Iterator[tuple[str, int]]:
+    """The rank that this one talks to in a phase, with the pair's label; nothing where it has none."""
+    for pair in phase:
+        for one, other in pair.lanes:
+            if rank in (one, other):
+                yield pair.label, other if rank == one else one
+
+
+def _exchange(buffers: Sequence[torch.Tensor], peer: int) -> None:
+    both = [dist.P2POp(dist.isend, buffers[0], peer), dist.P2POp(dist.irecv, buffers[1], peer)]
+    for request in dist.batch_isend_irecv(both):
+        request.wait()

@@ -1,0 +1,199 @@
+"""The health check's answer: who failed, as a table by node and as one sentence. Standard library only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any, Literal
+
+from .health_plan import Place, nodes_of
+from .health_verdict import LIMIT, Slow, judge_probe, number
+from .verdict import LinkFinding
+
+NAMED = 3  # places in the sentence
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What is printed and kept. Only `fail` is a failure of the run."""
+
+    status: Literal["pass", "fail", "cannot tell"]
+    verdict: str
+    lines: list[str]
+    problems: list[str]
+
+
+class Job:
+    """What was measured, and the names of its places: nodes where there are several, else ranks."""
+
+    def __init__(self, data: Mapping[str, Any]) -> None:
+        self.data = data
+        self.places = [Place(**place) for place in data["ranks"]]
+        self.nodes = nodes_of(self.places)
+        self.several = len(self.nodes) > 1
+        self.probes: Sequence[Mapping[str, Any]] = data["probes"]
+        self.limit = LIMIT[data["device"]]
+
+    @property
+    def units(self) -> list[str]:
+        """Nodes or ranks, as labels have them."""
+        return [*map(str, self.nodes if self.several else range(len(self.places)))]
+
+    def unit_of(self, rank: str) -> str:
+        return str(self.places[int(rank)].node) if self.several else rank
+
+    def ranks_of(self, unit: str) -> list[int]:
+        return self.nodes[int(unit)] if self.several else [int(unit)]
+
+    def name(self, unit: str) -> str:
+        """As `node 3 (lrdn0123)` or `rank 1`."""
+        if not self.several:
+            return f"rank {unit}"
+        return f"node {unit} ({self.places[self.nodes[int(unit)][0]].host})"
+
+    def units_with(self, label: str, by: str) -> list[str]:
+        """The places that a probe's label is about."""
+        if by == "rank":
+            return [self.unit_of(label)]
+        if by.endswith("pair"):
+            return label.split("-")
+        return [label] if self.several and by == "node" else []
+
+
+def health_answer(data: Mapping[str, Any], links: Sequence[LinkFinding] = ()) -> Answer:
+    """The answer for health.json. links: the problems of the nodes' own tests."""
+    job = Job(data)
+    judged = [judge_probe(probe, job.limit) for probe in job.probes]
+    slow = [slow for each in judged for slow in each.slow]
+    blamed = _blamed(job, slow)
+    problems = [*_places(job, blamed), *_between(job, slow, blamed), *(finding.message for finding in links)]
+    unsteady = [
+        (str(probe["name"]), each.unsteady)
+        for probe, each in zip(job.probes, judged, strict=True)
+        if each.unsteady is not None
+    ]
+    table = _table(job, set(blamed))
+    if problems:
+        more = f"; and {len(problems) - NAMED} more" if len(problems) > NAMED else ""
+        return Answer(
+            "fail", f"HEALTH: fail: {'; '.join(problems[:NAMED])}{more}. Rates are medians.", table, problems
+        )
+    if why := _why_not(job, unsteady):
+        return Answer("cannot tell", f"HEALTH: cannot tell: {why}.", table, [])
+    return Answer("pass", _passed(job), table, [])
+
+
+def _why_not(job: Job, unsteady: Sequence[tuple[str, float]]) -> str:
+    """Why nothing can be said although nothing was found; empty where it can."""
+    if len(job.places) == 1:
+        return "one process has no others to be compared with (-g 2 starts two)"
+    if not unsteady:
+        return ""
+    names = " and ".join(f"{name} by {spread:.0%}" for name, spread in unsteady)
+    return (
+        f"the repetitions spread too much ({names}, and a place counts as slow from {job.limit:.0%} on): something "
+        "else uses this machine; try again when it is idle. Nothing slow was seen"
+    )
+
+
+def _passed(job: Job) -> str:
+    where = f"{_ranks(job)} on {len(job.nodes)} node{'s' if job.several else ''}"
+    rates = ", ".join(_usual(probe) for probe in job.probes)
+    bounds = [probe for probe in job.probes if probe["bound"] is not None]
+    unknown = (
+        "" if bounds else " Whether all are equally slow is not known: the site states no rates of its links."
+    )
+    return (
+        f"HEALTH: pass: of {where} none is over {job.limit:.0%} slower than the others"
+        f"{' or below half of the nominal links' if bounds else ''}: {rates}.{unknown}"
+    )
+
+
+def _ranks(job: Job) -> str:
+    return f"{len(job.places)} rank{'' if len(job.places) == 1 else 's'}"
+
+
+def _usual(probe: Mapping[str, Any]) -> str:
+    return f"{probe['name']} {number(median(map(median, probe['values'].values())))} {probe['unit']}"
+
+
+def _blamed(job: Job, slow: Sequence[Slow]) -> dict[str, list[Slow]]:
+    """Place → what is slow there. A slow pair counts for a place that is slow with each of its two neighbours."""
+    culprits = _culprits(job, [each for each in slow if each.is_pair])
+    found: dict[str, list[Slow]] = {}
+    for each in slow:
+        for unit in job.units_with(each.label, str(each.probe["by"])):
+            if not each.is_pair or unit in culprits:
+                found.setdefault(unit, []).append(each)
+    return dict(sorted(found.items(), key=lambda item: int(item[0])))
+
+
+def _places(job: Job, blamed: Mapping[str, Sequence[Slow]]) -> Iterator[str]:
+    """A text for each place with all that is slow there."""
+    for unit, found in blamed.items():
+        names = dict.fromkeys(str(each.probe["name"]) for each in found)
+        texts = (_worst(job, [each for each in found if each.probe["name"] == name]) for name in names)
+        yield f"{job.name(unit)}: {', '.join(texts)}"
+
+
+def _between(job: Job, slow: Sequence[Slow], blamed: Mapping[str, Sequence[Slow]]) -> Iterator[str]:
+    """A text for each slow link between places that are not to blame, and for what is slow over all."""
+    for each in slow:
+        units = job.units_with(each.label, str(each.probe["by"]))
+        if each.is_pair and not any(unit in blamed for unit in units):
+            yield f"the link between {' and '.join(map(job.name, units))}: {each.text()}"
+        elif not units:
+            yield f"all ranks: {each.text()}"
+
+
+def _worst(job: Job, found: Sequence[Slow]) -> str:
+    """The slowest of one probe at one place, and of how many it is."""
+    worst = min(found, key=lambda each: each.value)
+    if worst.probe["by"] != "rank" or not job.several:
+        return worst.text()
+    return worst.text(f" of rank {worst.label}" if len(found) == 1 else f" of {len(found)} ranks")
+
+
+def _culprits(job: Job, slow: Sequence[Slow]) -> set[str]:
+    """The places that are in a slow pair with each of two neighbours."""
+    labels = {each.label for each in slow}
+    all_pairs = [
+        label for probe in job.probes if str(probe["by"]).endswith("pair") for label in probe["values"]
+    ]
+    found = set()
+    for unit in job.units:
+        mine = [label for label in all_pairs if unit in label.split("-")]
+        if len(mine) > 1 and set(mine) <= labels:
+            found.add(unit)
+    return found
+
+
+def _table(job: Job, slow: set[str]) -> list[str]:
+    """A row per node, or per rank of one node: the lowest of its medians for each probe that tells places apart."""
+    probes = [
+        probe for probe in job.probes if probe["by"] != "job" and (job.several or probe["by"] != "node")
+    ]
+    head = ["place", *(f"{probe['name']} {probe['unit']}" for probe in probes)]
+    rows = [[job.name(unit), *(_cell(job, probe, unit) for probe in probes)] for unit in job.units]
+    marks = ["", *("  slow" if unit in slow else "" for unit in job.units)]
+    widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
+    lines = [
+        row[0].ljust(widths[0])
+        + "".join(cell.rjust(width + 2) for cell, width in zip(row[1:], widths[1:], strict=True))
+        + mark
+        for row, mark in zip([head, *rows], marks, strict=True)
+    ]
+    others = [_usual(probe) for probe in job.probes if probe not in probes]
+    device = f"{job.data['backend']}, {job.data['device_name']}"
+    about = f"Health: {_ranks(job)}, {device}; the lowest median of each place"
+    return [about, *(f"  {line}" for line in lines), *([f"  {', '.join(others)}"] if others else [])]
+
+
+def _cell(job: Job, probe: Mapping[str, Any], unit: str) -> str:
+    mine = [
+        median(row)
+        for label, row in probe["values"].items()
+        if unit in job.units_with(label, str(probe["by"]))
+    ]
+    return number(min(mine)) if mine else "–"

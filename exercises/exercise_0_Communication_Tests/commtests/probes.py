@@ -1,0 +1,91 @@
+"""Work of a known size on one device, and how long it took by the host's clock. Knows no other rank."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+MIB = 1024**2
+GEMM_ROWS = {"cpu": 512, "cuda": 8192}
+# Far more than a last-level cache holds of it; on GPUs also than the 50 MiB of an H100.
+COPY_BYTES = {"cpu": 64 * MIB, "cuda": 512 * MIB}
+HOST_COPY_BYTES = 128 * MIB
+WARM_UP_CALLS = 3
+SLOWED = 4
+
+
+@dataclass(frozen=True)
+class Probe:
+    """Work that a device does, and its amount per call.
+
+    per_call: in the unit of the rate times seconds: 1e12 FLOP for TFLOP/s, 1e9 bytes for GB/s.
+    """
+
+    name: str
+    unit: str
+    per_call: float
+    work: Callable[[], object]
+
+
+def synchronize(device: torch.device) -> None:
+    """Wait until the device has done all that was launched."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def gemm_flop(device: torch.device) -> int:
+    """Floating-point operations of one of `gemm`'s products."""
+    return 2 * int(GEMM_ROWS[device.type]) ** 3
+
+
+def gemm(device: torch.device) -> Probe:
+    """A square matrix product: bf16 on GPUs, where trainings compute in it, float32 on CPUs."""
+    rows = GEMM_ROWS[device.type]
+    kind = torch.bfloat16 if device.type == "cuda" else torch.float32
+    a, b, out = (torch.rand(rows, rows, device=device, dtype=kind) for _ in range(3))
+    unit, flop = ("TFLOP/s", 1e12) if device.type == "cuda" else ("GFLOP/s", 1e9)
+    return Probe("GEMM", unit, gemm_flop(device) / flop, lambda: torch.mm(a, b, out=out))
+
+
+def memory_copy(device: torch.device) -> Probe:
+    """A copy inside the device's memory; each byte counts twice, as it is read and written."""
+    size = COPY_BYTES[device.type]
+    source = torch.ones(size, device=device, dtype=torch.uint8)
+    target = torch.zeros_like(source)
+    return Probe("memory", "GB/s", 2 * size / 1e9, lambda: target.copy_(source))
+
+
+def host_copy(device: torch.device) -> Probe:
+    """A copy from pinned host memory to the GPU."""
+    source = torch.ones(HOST_COPY_BYTES, dtype=torch.uint8, pin_memory=True)
+    target = torch.empty(HOST_COPY_BYTES, device=device, dtype=torch.uint8)
+    return Probe(
+        "host to GPU", "GB/s", HOST_COPY_BYTES / 1e9, lambda: target.copy_(source, non_blocking=True)
+    )
+
+
+def of_device(device: torch.device) -> list[Probe]:
+    """The probes of one device."""
+    return [gemm(device), memory_copy(device), *([host_copy(device)] if device.type == "cuda" else [])]
+
+
+def time_calls(work: Callable[[], object], calls: int, device: torch.device, slowed: bool = False) -> float:
+    """Seconds of `calls` calls, launched one after the other; `SLOWED` times as long where a slow rank is played."""
+    synchronize(device)
+    begin = time.perf_counter()
+    for _ in range(calls):
+        work()
+    synchronize(device)
+    if slowed:
+        time.sleep((SLOWED - 1) * (time.perf_counter() - begin))
+    return time.perf_counter() - begin
+
+
+def calls_for(work: Callable[[], object], seconds: float, device: torch.device) -> int:
+    """How many calls take about `seconds`, at least one; warms up on the way."""
+    for _ in range(WARM_UP_CALLS):
+        work()
+    return max(1, round(seconds / max(time_calls(work, 2, device) / 2, 1e-9)))
