@@ -48,6 +48,7 @@ class CommTests(Experiment):
         return HEADINGS[self.only].lower().replace("communication", "comm").replace(" ", "-"), tags_of(self)
 
     def broken_rules(self) -> Iterator[Broken]:
+        yield from super().broken_rules()
         if self.only is not None and self.max_bytes is not None:
             sentence = (
                 f"--max-bytes is the largest message of the collectives, and --{_FLAGS[self.only]} runs none of them: "

@@ -25,14 +25,14 @@ def measured(*times_ms: float, device: str = "cuda") -> dict[str, Any]:
 def test_the_share_is_of_the_shorter_of_both() -> None:
     found = overlap_of(measured(60, 50, 70, 66, 55)["ms"])
     assert (found.ideal_ms, found.apart_ms) == (60, 110)
-    assert found.share.median == pytest.approx(40 / 50)
+    assert found.share == pytest.approx(40 / 50)
     assert found.compute_slowdown == pytest.approx(0.1)
     assert found.communication_slowdown == pytest.approx(0.1)
 
 
 @pytest.mark.parametrize(("together", "share"), [(60, 1.0), (58, 1.0), (110, 0.0), (130, 0.0)])
 def test_all_and_nothing_are_the_ends(together: float, share: float) -> None:
-    assert overlap_of(measured(60, 50, together, 60, 50)["ms"]).share.median == share
+    assert overlap_of(measured(60, 50, together, 60, 50)["ms"]).hidden == share
 
 
 def test_the_share_pairs_the_times_of_one_repetition() -> None:
@@ -42,8 +42,8 @@ def test_the_share_pairs_the_times_of_one_repetition() -> None:
         name: [ms * slow for ms, slow in zip(row, (1, 1, 3, 3, 3), strict=True)]
         for name, row in data["ms"].items()
     }
-    share = overlap_of(data["ms"]).share
-    assert [share.low, share.high] == pytest.approx([0.8, 0.8])
+    found = overlap_of(data["ms"])
+    assert [found.share, found.shares.low, found.shares.high] == pytest.approx([0.8, 0.8, 0.8])
 
 
 def test_the_sentence_has_the_times_and_the_interference() -> None:
@@ -58,6 +58,15 @@ def test_the_sentence_has_the_times_and_the_interference() -> None:
 @pytest.mark.parametrize("times", [(60, 10, 65, 60, 10), (0.5, 0.5, 0.6, 0.5, 0.5)])
 def test_times_that_allow_no_comparison_are_said(times: tuple[float, ...]) -> None:
     assert "cannot tell: computation took" in overlap_sentence(measured(*times))
+
+
+def test_shares_that_spread_over_half_of_the_range_are_said() -> None:
+    data = measured(60, 50, 70, 66, 55)
+    data["ms"]["together"] = [60, 62, 85, 108, 110]
+    assert (
+        "cannot tell: of the repetitions a quarter hid below 4% and a quarter over 96%"
+        in overlap_sentence(data)
+    )
 
 
 def test_the_table_fits_a_terminal_and_a_single_process_has_none() -> None:

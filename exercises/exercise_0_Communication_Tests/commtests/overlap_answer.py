@@ -13,6 +13,7 @@ TIMES = ("compute", "communication", "together", "compute_in_it", "communication
 LEAST_MS = 1.0  # shorter spans are mostly the starts of kernels and messages
 BALANCED = 2.0  # where one takes so many times the other, the share says little
 NOTICED = 0.05
+UNSTEADY = 0.5  # so far apart, the quartiles of the share allow no sentence
 
 
 @dataclass(frozen=True)
@@ -23,23 +24,24 @@ class Spread:
     low: float
     high: float
 
-    def text(self, digits: int = 1) -> str:
-        """As `61.2 (60.8 to 62.0)`."""
-        return f"{self.median:.{digits}f} ({self.low:.{digits}f} to {self.high:.{digits}f})"
-
 
 @dataclass(frozen=True)
 class Overlap:
-    """The test's numbers. share: (compute + communication - together) / min(compute, communication), of the pairs of
-    one repetition, between 0 and 1; below 0 before that where both took longer together than one after the other."""
+    """The test's numbers. share: (compute + communication - together) / min(compute, communication), from the medians
+    and not clipped: below 0 both took longer together than one after the other. shares: clipped, of each repetition."""
 
     compute_ms: Spread
     communication_ms: Spread
     together_ms: Spread
-    share: Spread
-    raw_share: float
+    share: float
+    shares: Spread
     compute_slowdown: float
     communication_slowdown: float
+
+    @property
+    def hidden(self) -> float:
+        """The share of what could be hidden that was, between 0 and 1."""
+        return _clipped(self.share)
 
     @property
     def ideal_ms(self) -> float:
@@ -61,16 +63,24 @@ def spread(values: Sequence[float]) -> Spread:
 def overlap_of(ms: Mapping[str, Sequence[float]]) -> Overlap:
     """From the milliseconds of each repetition, by `TIMES`."""
     compute, communication, together, compute_in_it, communication_in_it = (ms[name] for name in TIMES)
-    raw = [(a + b - c) / min(a, b) for a, b, c in zip(compute, communication, together, strict=True)]
+    shares = map(_share, compute, communication, together)
     return Overlap(
         compute_ms=spread(compute),
         communication_ms=spread(communication),
         together_ms=spread(together),
-        share=spread([min(1.0, max(0.0, each)) for each in raw]),
-        raw_share=median(raw),
+        share=_share(median(compute), median(communication), median(together)),
+        shares=spread([_clipped(each) for each in shares]),
         compute_slowdown=_ratio(compute_in_it, compute),
         communication_slowdown=_ratio(communication_in_it, communication),
     )
+
+
+def _share(compute: float, communication: float, together: float) -> float:
+    return (compute + communication - together) / min(compute, communication)
+
+
+def _clipped(share: float) -> float:
+    return min(1.0, max(0.0, share))
 
 
 def _ratio(values: Sequence[float], base: Sequence[float]) -> float:
@@ -97,8 +107,8 @@ def overlap_lines(data: Mapping[str, Any]) -> list[str]:
         f"  {'best: the longer of both':<34}{found.ideal_ms:>12.1f}",
         f"  {'no overlap: one after the other':<34}{found.apart_ms:>12.1f}",
         "",
-        f"  hidden of the shorter: {found.share.median:.0%} "
-        f"({found.share.low:.0%} to {found.share.high:.0%}; not clipped {found.raw_share:.0%})",
+        f"  hidden of the shorter: {found.hidden:.0%}, quartiles {_quartiles(found.shares)}, "
+        f"not clipped {found.share:.0%}",
         f"  while together: compute {_change(found.compute_slowdown)},",
         f"                  communication {_change(found.communication_slowdown)}",
     ]  # fmt: skip
@@ -125,6 +135,11 @@ def overlap_sentence(data: Mapping[str, Any]) -> str:
             f"OVERLAP: cannot tell: computation took {found.compute_ms.median:.3g} ms and communication "
             f"{found.communication_ms.median:.3g} ms, too unlike for a comparison; another program may use the machine."
         )
+    if found.shares.high - found.shares.low > UNSTEADY:
+        return (
+            f"OVERLAP: cannot tell: of the repetitions a quarter hid below {found.shares.low:.0%} and a quarter over "
+            f"{found.shares.high:.0%}; something else uses this machine: try again when it is idle."
+        )
     times = (
         f"{found.together_ms.median:.1f} ms together, {found.ideal_ms:.1f} ms at best, "
         f"{found.apart_ms:.1f} ms one after the other"
@@ -137,12 +152,13 @@ def overlap_sentence(data: Mapping[str, Any]) -> str:
 
 
 def _hidden(found: Overlap) -> str:
-    if found.raw_share < 0:
+    if found.share < 0:
         return "nothing was hidden, together they took longer than one after the other"
-    return (
-        f"{found.share.median:.0%} of the shorter of both was hidden "
-        f"({found.share.low:.0%} to {found.share.high:.0%})"
-    )
+    return f"{found.hidden:.0%} of the shorter of both was hidden ({_quartiles(found.shares)})"
+
+
+def _quartiles(each: Spread) -> str:
+    return f"{each.low:.0%} to {each.high:.0%}"
 
 
 def _meaning(device: str) -> str:
