@@ -19,7 +19,7 @@ class CommTests(Experiment):
     title: ClassVar[str] = "communication tests"
     folder: ClassVar[str] = "exercise_0_Communication_Tests"
     short: ClassVar[bool] = True
-    without_trace: ClassVar[str] = "the benchmark timed itself, and it checked each result"
+    without_trace: ClassVar[str] = "the tests timed themselves"
 
     exercise: Annotated[Literal[0], value("-e", "--exercise", group="where")] = 0
     max_bytes: int | None = value("--max-bytes", train="--max-bytes").option(
