@@ -104,7 +104,11 @@ def test_why_nothing_was_measured_is_said(tmp_path: Path) -> None:
 
 def test_a_test_in_place_of_the_collectives_shows_its_table_and_its_answer(tmp_path: Path) -> None:
     folder = a_run(tmp_path, None)
-    verdict = {"verdict": "HEALTH: fail: rank 1: GEMM 20", "findings": [], "lines": ["  place  GEMM", "  rank 1  20"]}
+    verdict = {
+        "verdict": "HEALTH: fail: rank 1: GEMM 20",
+        "findings": [],
+        "lines": ["  place  GEMM", "  rank 1  20"],
+    }
     (folder / "comm" / "verdict.json").write_text(json.dumps(verdict))
     assert render_comm(folder) == "  place  GEMM\n  rank 1  20\n\nHEALTH: fail: rank 1: GEMM 20\n"
     assert render_comm(folder, verdict_was_shown=True) == ""

@@ -165,6 +165,4 @@ def test_the_page_gives_an_endless_messages_bandwidth_in_both_definitions(tested
 
 def test_the_page_of_exercise_0_says_where_its_numbers_come_from() -> None:
     section = quality_section(Summary(experiment={"exercise": 0}, run={"expects": []}))
-    assert section.note == (
-        "Recording: none was asked for. What is here, the tests timed themselves."
-    )
+    assert section.note == ("Recording: none was asked for. What is here, the tests timed themselves.")
