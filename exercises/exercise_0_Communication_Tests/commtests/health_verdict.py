@@ -14,7 +14,7 @@ LIMIT = {"cuda": 0.15, "cpu": 0.30}
 # Of what the nominal links allow; a ring of NCCL reaches three quarters and more with large messages.
 LEAST_OF_NOMINAL = 0.5
 CLEARLY = (
-    1.5  # times the usual spread: with noise alone, one check in a hundred or fewer accuses any of 512 ranks
+    1.5  # times the usual spread: at 1.0, noise alone accused one of 512 ranks in up to 13 checks of 100
 )
 SMALL_RING = 4  # up to so many pairs, a slow node is in half of them or more
 
