@@ -25,7 +25,9 @@ NODES = (0, 1)
 def recorded(door: Door, nsys_folder: Path) -> tuple[Submitted, dict[str, str]]:
     """A run over both nodes that nsys recorded to its end, and an environment with nsys."""
     path = {"PATH": f"{nsys_folder}{os.pathsep}{door.slurm.env['PATH']}"}
-    site = door.site("with-nsys", env={**path, "TOKENIZERS_PARALLELISM": "false"})
+    # Both nodes are this machine, where two nsys that start in the same moment may lose their agents.
+    apart = ['sleep "$((2 * SLURM_NODEID))"']
+    site = door.site("with-nsys", env={**path, "TOKENIZERS_PARALLELISM": "false"}, node_setup=apart)
     words = ("-e", "1", "-n", "2", "--profiler", "nsys", "--site", site, "--json", "--wait", "--", *SHORT)
     done = door(*words, env=path)
     assert done.returncode == 0, done.stderr
