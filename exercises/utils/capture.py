@@ -5,15 +5,21 @@ from __future__ import annotations
 import gzip
 import shutil
 import tempfile
+import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
+import torch.distributed as dist
 
 from exercises.utils.arguments import TrainingArguments
 from exercises.utils.meeting import meet
 from exercises.utils.ranges import nvtx_functions
+from harness.common.captures import folder_of, read_request, stop_file
 from harness.common.profile_window import WINDOW_RANGE, ProfileWindow
+
+LOOK_S = 0.5  # between two looks for a request
 
 
 class Capture:
@@ -95,16 +101,11 @@ class TorchCapture(Capture):
 
     def __init__(self, window: ProfileWindow, folder: Path, rank: int, profile_memory: bool = False) -> None:
         self._path = folder / f"rank{rank}.json.gz"
-        activities = [torch.profiler.ProfilerActivity.CPU]
-        if torch.cuda.is_available():
-            activities.append(torch.profiler.ProfilerActivity.CUDA)
-        self._profile = torch.profiler.profile(
-            activities=activities,
+        self._profile = _profiler(
             schedule=torch.profiler.schedule(
                 skip_first=window.skip, wait=window.wait, warmup=window.warmup, active=window.active, repeat=1
             ),
-            on_trace_ready=self._write,
-            record_shapes=True,  # message sizes of collectives and precisions of GEMMs come from these
+            on_trace_ready=partial(_write, path=self._path),
             profile_memory=profile_memory,
         )
         self._started = False
@@ -122,24 +123,108 @@ class TorchCapture(Capture):
             self._profile.stop()
             self._started = False
 
-    def _write(self, profile: Any) -> None:
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        # Readers look for rank*.json.gz: an unfinished file must not have that name.
-        packed = self._path.with_name(f".unfinished-{self._path.name}")
-        # Kineto writes the path of its file into the JSON without escapes: a quote in it would break the JSON.
-        with tempfile.TemporaryDirectory() as folder:
-            plain = Path(folder) / "trace.json"
-            profile.export_chrome_trace(str(plain))
-            # PyTorch would compress line by line, which is slow; after SIGTERM only seconds may be left.
-            with plain.open("rb") as source, gzip.open(packed, "wb", compresslevel=3) as target:
-                shutil.copyfileobj(source, target, length=1 << 20)
-        packed.replace(self._path)
+
+def _profiler(**settings: Any) -> Any:
+    activities = [torch.profiler.ProfilerActivity.CPU]
+    if torch.cuda.is_available():
+        activities.append(torch.profiler.ProfilerActivity.CUDA)
+    # Message sizes of collectives and precisions of GEMMs come from the shapes.
+    return torch.profiler.profile(activities=activities, record_shapes=True, **settings)
+
+
+def _write(profile: Any, path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # Readers look for rank*.json.gz: an unfinished file must not have that name.
+    packed = path.with_name(f".unfinished-{path.name}")
+    # Kineto writes the path of its file into the JSON without escapes: a quote in it would break the JSON.
+    with tempfile.TemporaryDirectory() as folder:
+        plain = Path(folder) / "trace.json"
+        profile.export_chrome_trace(str(plain))
+        # PyTorch would compress line by line, which is slow; after SIGTERM only seconds may be left.
+        with plain.open("rb") as source, gzip.open(packed, "wb", compresslevel=3) as target:
+            shutil.copyfileobj(source, target, length=1 << 20)
+    packed.replace(path)
+
+
+class OnRequest(Capture):
+    """Another capture, and after its window what `slurm.sh capture` asks for, with torch.profiler.
+
+    Every rank must record the same steps. The first rank looks into the run's folder, at most twice a second, and
+    writes the first step to record, or the first that is no longer recorded, into the process group's store, where all
+    ranks look before each step. `lead`: steps that one rank can be ahead of another.
+    """
+
+    def __init__(self, inner: Capture, run_dir: Path, rank: int, first_step: int, lead: int) -> None:
+        self._inner, self._run_dir, self._rank = inner, run_dir, rank
+        self._first_step, self._lead = first_step, lead
+        self._looked_s = -LOOK_S
+        self._number = 1  # of the recording that comes next, or runs
+        self._steps: range | None = None
+        self._profile: Any = None
+
+    def step_begins(self, step: int) -> None:
+        if step >= self._first_step:
+            self._agree(step)
+            if self._steps is not None and self._profile is None and step >= self._steps.start:
+                self._profile = _profiler()
+                self._profile.start()
+        self._inner.step_begins(step)
+
+    def step_ends(self, step: int) -> None:
+        self._inner.step_ends(step)
+        if self._steps is not None and self._profile is not None and step + 1 >= self._steps.stop:
+            self._finish()
+
+    def close(self) -> None:
+        self._inner.close()
+        if self._profile is not None:
+            self._finish()
+
+    def _agree(self, step: int) -> None:
+        ahead = step + self._lead
+        if self._steps is None:
+            asked = read_request(self._run_dir) if self._looks() else None
+            wanted = f"{ahead}:{ahead + asked.steps}" if asked and asked.number == self._number else None
+            agreed = self._share("steps", wanted)
+            self._steps = range(*map(int, agreed.split(":"))) if agreed else None
+        else:
+            ended = self._looks() and stop_file(self._run_dir, self._number).exists()
+            agreed = self._share("end", str(ahead + 1) if ended else None)
+            if agreed:
+                self._steps = range(self._steps.start, min(self._steps.stop, int(agreed)))
+
+    def _looks(self) -> bool:
+        """Whether this rank looks into the folder now."""
+        if self._rank != 0 or time.monotonic() - self._looked_s < LOOK_S:
+            return False
+        self._looked_s = time.monotonic()
+        return True
+
+    def _share(self, what: str, said: str | None) -> str | None:
+        """What the first rank has said of it, now or before."""
+        if not dist.is_initialized() or dist.get_world_size() == 1:
+            return said
+        store, key = (
+            dist.distributed_c10d._get_default_store(),
+            f"harness/capture/{self._number}/{what}",
+        )
+        if said is not None:
+            return str(store.compare_set(key, "", said).decode())
+        return str(store.get(key).decode()) if store.check([key]) else None
+
+    def _finish(self) -> None:
+        profile, self._profile, self._steps = self._profile, None, None
+        profile.stop()
+        _write(profile, folder_of(self._run_dir, self._number) / f"rank{self._rank}.json.gz")
+        self._number += 1
 
 
 def open_capture(arguments: TrainingArguments, rank: int) -> Capture:
     """The capture for `--profiler nsys|torch|none`; use it as a context manager."""
+    window, lead = arguments.window, arguments.gradient_accumulation_steps
     if arguments.profiler == "nsys":
-        return NsysCapture(arguments.window)
+        return NsysCapture(window)
     if arguments.profiler == "torch":
-        return TorchCapture(arguments.window, arguments.run_dir / "torch", rank, arguments.profile_memory)
-    return Capture()
+        own = TorchCapture(window, arguments.run_dir / "torch", rank, arguments.profile_memory)
+        return OnRequest(own, arguments.run_dir, rank, window.end, lead)
+    return OnRequest(Capture(), arguments.run_dir, rank, 0, lead)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
@@ -49,6 +50,9 @@ COMMANDS = {
     "status": Entry("harness.cli.runs", "state of a run, per node"),
     "logs": Entry("harness.cli.runs", "what a run printed (-f: as it comes)"),
     "cancel": Entry("harness.cli.cancel", "stop a run; its traces are kept"),
+    "capture": Entry(
+        "harness.cli.capture", "record steps of a training that runs: capture start RUN, capture stop RUN"
+    ),
     "rerun": Entry("harness.cli.rerun", "run a run.json again", launches=True),
     "report": Entry(
         "harness.cli.report",
@@ -129,6 +133,7 @@ def run_command(name: str, function: Callable[..., object], argv: list[str]) -> 
         if not hasattr(error, "format_message"):
             raise
         said = error.format_message().replace("Value error, ", "")  # pydantic's words inside Typer's
+        said = re.sub(r"\s*\n\s*", " ", said)  # it lists choices in lines of their own
         print(f"{PROGRAM} {name}: {said} (see {PROGRAM} {name} --help)", file=sys.stderr)
         return 2
     return result if isinstance(result, int) else 0

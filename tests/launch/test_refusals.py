@@ -14,6 +14,7 @@ NAME = "a" * 300  # a file's name has 255 bytes at most
 WORDS = {name: [name, NAME] for name in COMMANDS if name not in ("ls", "compare", "check", "plan")} | {
     "compare": ["compare", NAME, NAME],
     "check": ["check", NAME, NAME],
+    "capture": ["capture", "start", NAME],
 }
 
 
