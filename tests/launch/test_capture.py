@@ -104,12 +104,15 @@ def test_a_training_of_two_ranks_is_recorded_while_it_runs(tmp_path: Path) -> No
             argv, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=300
         )
 
-    begun = slurm("-e", "1", "-g", "2", "--site", "local", "--no-profile", "--steps", "5000")
-    assert begun.returncode == 0, begun.stderr
+    words = ("-e", "1", "-g", "2", "--site", "local", "--no-profile", "--steps", "5000")
+    launch = subprocess.Popen(  # waits for the run's end
+        [sys.executable, "-m", "harness", *words], cwd=ROOT, env=environment, stdout=subprocess.DEVNULL
+    )
     try:
-        (run,) = (tmp_path / "runs" / "exercise_1_DDP" / "profiler").iterdir()
-        while not list((run / "metrics").glob("*.jsonl")):
+        while not (metrics := list((tmp_path / "runs").glob("*/profiler/*/metrics/rank0.jsonl"))):
+            assert launch.poll() is None
             time.sleep(0.2)
+        run = metrics[0].parents[1]
         done = slurm("capture", "start", "last", "--steps", "3")
         assert done.returncode == 0, done.stderr
         report = slurm("report", str(folder_of(run, 1)), "--json")
@@ -117,3 +120,4 @@ def test_a_training_of_two_ranks_is_recorded_while_it_runs(tmp_path: Path) -> No
         assert '"ranks": 2' in " ".join(report.stdout.split())
     finally:
         slurm("cancel", "last")
+        launch.wait(timeout=60)
