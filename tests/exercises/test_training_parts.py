@@ -27,7 +27,7 @@ from exercises.utils.arguments import (  # noqa: E402
     TrainingArguments,
     parse_arguments,
 )
-from exercises.utils.capture import LOOK_S, Capture, OnRequest, TorchCapture  # noqa: E402
+from exercises.utils.capture import TorchCapture  # noqa: E402
 from exercises.utils.data import (  # noqa: E402
     IGNORED,
     Instruction,
@@ -39,8 +39,6 @@ from exercises.utils.data import (  # noqa: E402
 from exercises.utils.errors import run_script  # noqa: E402
 from exercises.utils.models import build_model, load_model_config, save_random_weights  # noqa: E402
 from exercises.utils.python_tokenizer import PythonTokenizer  # noqa: E402
-from exercises.utils.ranges import annotate  # noqa: E402
-from harness.common.captures import Asked, as_text, folder_of, request_file, stop_file  # noqa: E402
 from harness.common.errors import RequestError, WorkError  # noqa: E402
 from harness.common.metrics_lines import StartLine  # noqa: E402
 from harness.common.profile_window import (  # noqa: E402
@@ -109,41 +107,6 @@ def test_a_capture_closed_in_the_middle_keeps_what_it_has(tmp_path: Path) -> Non
 
 def _parse(*words: str) -> TrainingArguments:
     return parse_arguments(TrainingArguments, "", argv=["--run-dir", "r", "--model", "m", *words])
-
-
-def test_steps_that_are_asked_for_are_recorded_without_a_new_start(tmp_path: Path) -> None:
-    def recorded(number: int) -> list[str]:
-        path = folder_of(tmp_path, number) / "rank0.json.gz"
-        return sorted({e["name"] for e in trace_events(path) if str(e.get("name")).startswith("batch_")})
-
-    request_file(tmp_path).parent.mkdir()
-    capture = OnRequest(Capture(), tmp_path, rank=0, first_step=2, lead=1)
-    with capture:
-        for step in range(12):
-            if step == 1:  # before the first step that may be recorded
-                request_file(tmp_path).write_text(as_text(Asked(1, steps=2)))
-            if step == 6:
-                request_file(tmp_path).write_text(as_text(Asked(2, steps=100)))
-            if step == 9:
-                stop_file(tmp_path, 2).touch()
-            capture._looked_s = -LOOK_S  # as if each step took longer than that
-            capture.step_begins(step)
-            with annotate(f"batch_{step}"):
-                torch.ones(2).sum()
-            capture.step_ends(step)
-    assert recorded(1) == ["batch_3", "batch_4"]
-    assert recorded(2) == ["batch_10", "batch_7", "batch_8", "batch_9"]
-
-
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"number": 0, "steps": 1}', '{"number": 1, "steps": 9999}'])
-def test_a_request_that_is_none_records_nothing(tmp_path: Path, text: str) -> None:
-    request_file(tmp_path).parent.mkdir()
-    request_file(tmp_path).write_text(text)
-    with OnRequest(Capture(), tmp_path, rank=0, first_step=0, lead=1) as capture:
-        for step in range(3):
-            capture.step_begins(step)
-            capture.step_ends(step)
-    assert not list(tmp_path.rglob("rank*.json.gz"))
 
 
 def test_training_ends_with_the_window_unless_steps_say_otherwise() -> None:
