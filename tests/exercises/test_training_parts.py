@@ -13,8 +13,6 @@ from typing import Any
 
 import pytest
 
-from tests.exercises.launching import trace_events
-
 torch = pytest.importorskip("torch", reason="the training scripts need PyTorch")
 
 from torch.utils.flop_counter import FlopCounterMode  # noqa: E402 - needs torch
@@ -27,7 +25,6 @@ from exercises.utils.arguments import (  # noqa: E402
     TrainingArguments,
     parse_arguments,
 )
-from exercises.utils.capture import TorchCapture  # noqa: E402
 from exercises.utils.data import (  # noqa: E402
     IGNORED,
     Instruction,
@@ -76,30 +73,6 @@ def test_steps_that_nsys_records_by_the_clock_are_the_profiled_ones() -> None:
         assert window.phase(12) == phase
         assert window.end == FINE_TUNING.end
     assert (window.start, window.end) == (16, 36)
-
-
-def test_torch_capture_records_the_active_steps_and_leaves_no_partial_file(tmp_path: Path) -> None:
-    capture = TorchCapture(ProfileWindow(skip=1, wait=1, warmup=1, active=2), tmp_path, rank=3)
-    with capture:
-        for step in range(6):
-            capture.step_begins(step)
-            with torch.profiler.record_function(f"batch_{step}"):
-                torch.ones(2, 2) @ torch.ones(2, 2)
-            capture.step_ends(step)
-    assert [path.name for path in tmp_path.iterdir()] == ["rank3.json.gz"]
-    names = {event["name"] for event in trace_events(tmp_path / "rank3.json.gz")}
-    assert {"batch_3", "batch_4"} <= names
-    assert not names & {"batch_2", "batch_5"}
-
-
-def test_a_capture_closed_in_the_middle_keeps_what_it_has(tmp_path: Path) -> None:
-    with TorchCapture(ProfileWindow(skip=0, wait=0, warmup=1, active=50), tmp_path, rank=0) as capture:
-        for step in range(3):
-            capture.step_begins(step)
-            with torch.profiler.record_function(f"batch_{step}"):
-                torch.ones(2)
-            capture.step_ends(step)
-    assert "batch_2" in {event["name"] for event in trace_events(tmp_path / "rank0.json.gz")}
 
 
 # The command line

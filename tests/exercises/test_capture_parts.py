@@ -1,4 +1,4 @@
-"""A training records further steps when it is asked, and what is no request records nothing."""
+"""What torch.profiler records: the window's steps, and further ones when the training is asked for them."""
 
 from __future__ import annotations
 
@@ -7,12 +7,37 @@ from pathlib import Path
 import pytest
 
 from harness.common.captures import Asked, as_text, folder_of, request_file, stop_file
+from harness.common.profile_window import ProfileWindow
 from tests.exercises.launching import trace_events
 
 torch = pytest.importorskip("torch", reason="the training scripts need PyTorch")
 
-from exercises.utils.capture import LOOK_S, Capture, OnRequest  # noqa: E402 - needs torch
+from exercises.utils.capture import LOOK_S, Capture, OnRequest, TorchCapture  # noqa: E402 - needs torch
 from exercises.utils.ranges import annotate  # noqa: E402
+
+
+def test_torch_capture_records_the_active_steps_and_leaves_no_partial_file(tmp_path: Path) -> None:
+    capture = TorchCapture(ProfileWindow(skip=1, wait=1, warmup=1, active=2), tmp_path, rank=3)
+    with capture:
+        for step in range(6):
+            capture.step_begins(step)
+            with torch.profiler.record_function(f"batch_{step}"):
+                torch.ones(2, 2) @ torch.ones(2, 2)
+            capture.step_ends(step)
+    assert [path.name for path in tmp_path.iterdir()] == ["rank3.json.gz"]
+    names = {event["name"] for event in trace_events(tmp_path / "rank3.json.gz")}
+    assert {"batch_3", "batch_4"} <= names
+    assert not names & {"batch_2", "batch_5"}
+
+
+def test_a_capture_closed_in_the_middle_keeps_what_it_has(tmp_path: Path) -> None:
+    with TorchCapture(ProfileWindow(skip=0, wait=0, warmup=1, active=50), tmp_path, rank=0) as capture:
+        for step in range(3):
+            capture.step_begins(step)
+            with torch.profiler.record_function(f"batch_{step}"):
+                torch.ones(2)
+            capture.step_ends(step)
+    assert "batch_2" in {event["name"] for event in trace_events(tmp_path / "rank0.json.gz")}
 
 
 def test_steps_that_are_asked_for_are_recorded_without_a_new_start(tmp_path: Path) -> None:
