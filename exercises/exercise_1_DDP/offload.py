@@ -25,8 +25,9 @@ class Kept(NamedTuple):
 def in_host_memory(model: Any, wanted: bool) -> Iterator[None]:
     """Inside, activations that autograd saves are copied to pinned host memory, and back when the backward pass asks.
 
-    Weights stay: they are on the device anyway. Each copy is waited for, which shows its cost; it is a range
-    `offload_activation` or `fetch_activation`. Without GPU the copies go from memory to memory and save nothing.
+    Weights stay: they are on the device anyway. Autocast's bfloat16 copies of them go, since autograd saves those. Each
+    copy is waited for, which shows its cost; it is a range `offload_activation` or `fetch_activation`. Without GPU the
+    copies go from memory to memory and save nothing.
     """
     if not wanted:
         yield

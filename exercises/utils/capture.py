@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch.distributed as dist
 
 from exercises.utils.arguments import TrainingArguments
-from exercises.utils.meeting import meet
+from exercises.utils.meeting import first_said, meet
 from exercises.utils.ranges import nvtx_functions
 from harness.common.captures import folder_of, read_request, stop_file
 from harness.common.profile_window import WINDOW_RANGE, ProfileWindow
@@ -202,15 +201,7 @@ class OnRequest(Capture):
 
     def _share(self, what: str, said: str | None) -> str | None:
         """What the first rank has said of it, now or before."""
-        if not dist.is_initialized() or dist.get_world_size() == 1:
-            return said
-        store, key = (
-            dist.distributed_c10d._get_default_store(),
-            f"harness/capture/{self._number}/{what}",
-        )
-        if said is not None:
-            return str(store.compare_set(key, "", said).decode())
-        return str(store.get(key).decode()) if store.check([key]) else None
+        return first_said(f"capture/{self._number}/{what}", said)
 
     def _finish(self) -> None:
         profile, self._profile, self._steps = self._profile, None, None

@@ -1,4 +1,4 @@
-"""Lets ranks wait for each other without a collective, so that a trace does not show it as communication."""
+"""Lets ranks wait for each other, and agree, without a collective: a trace does not show it as communication."""
 
 from __future__ import annotations
 
@@ -18,3 +18,16 @@ def meet(place: str) -> None:
     if store.add(here, 1) == dist.get_world_size():
         store.set(complete, "")
     store.wait([complete])
+
+
+def first_said(subject: str, said: str | None) -> str | None:
+    """What a rank was the first to say of a subject, now or before; None while none has. said: this rank's word.
+
+    A lookup in the process group's store. A single rank agrees with itself.
+    """
+    if not dist.is_initialized() or dist.get_world_size() == 1:
+        return said
+    store, key = dist.distributed_c10d._get_default_store(), f"harness/{subject}"
+    if said is not None:
+        return str(store.compare_set(key, "", said).decode())
+    return str(store.get(key).decode()) if store.check([key]) else None

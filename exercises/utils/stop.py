@@ -13,8 +13,9 @@ from types import FrameType
 import torch.distributed as dist
 
 from exercises.utils.errors import SIGTERM_EXIT_CODE
+from exercises.utils.meeting import first_said
 
-_KEY = "harness/stop-before-step"
+_SUBJECT = "stop-before-step"
 
 
 class StopRequest:
@@ -40,11 +41,9 @@ class StopRequest:
 
     def _agree(self, proposal: int) -> int | None:
         if not dist.is_initialized() or dist.get_world_size() == 1:
-            return 0 if self._asked else None
-        store = dist.distributed_c10d._get_default_store()
-        if self._asked:
-            return int(store.compare_set(_KEY, "", str(proposal)))
-        return int(store.get(_KEY)) if store.check([_KEY]) else None
+            return 0 if self._asked else None  # at once
+        agreed = first_said(_SUBJECT, str(proposal) if self._asked else None)
+        return None if agreed is None else int(agreed)
 
     @property
     def asked(self) -> bool:

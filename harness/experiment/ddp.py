@@ -71,6 +71,11 @@ class DDP(Training):
                 {"fsdp", "bucket_cap_mb"},
                 "--bucket-cap-mb sizes DDP's buckets, and FSDP communicates layer by layer: drop one",
             )
+        if self.fsdp and self.activation_offload:
+            yield Broken(
+                {"fsdp", "activation_offload"},
+                "--activation-offload would copy the parameters that FSDP has gathered, too: drop one",
+            )
         if self.fsdp == "hybrid" and self.nodes == 1:
             yield Broken(
                 {"fsdp", "nodes"},
