@@ -7,6 +7,7 @@ store lookup is no collective, so a trace does not show it as communication.
 
 from __future__ import annotations
 
+import faulthandler
 import signal
 from types import FrameType
 
@@ -16,6 +17,7 @@ from exercises.utils.errors import SIGTERM_EXIT_CODE
 from exercises.utils.meeting import first_said
 
 _SUBJECT = "stop-before-step"
+STACKS_S = 25.0  # a rank is killed after 30 s: by PyTorch's launcher, and by many a site
 
 
 class StopRequest:
@@ -27,6 +29,8 @@ class StopRequest:
         signal.signal(signal.SIGTERM, self._ask)
 
     def _ask(self, signum: int, frame: FrameType | None) -> None:
+        if not self._asked:
+            faulthandler.dump_traceback_later(STACKS_S, file=2)  # into the log: where it hung, if it did
         self._asked = True
 
     def before(self, step: int, lead: int = 1) -> bool:

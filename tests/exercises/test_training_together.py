@@ -5,6 +5,8 @@ from __future__ import annotations
 import multiprocessing
 import os
 import socket
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -78,3 +80,20 @@ def _stop_of_one(rank: int, lead: int) -> int:
 @pytest.mark.parametrize("lead", [1, 4])
 def test_a_signal_to_one_rank_stops_all_before_the_same_step(lead: int) -> None:
     assert _in_two_processes(_stop_of_one, lead) == [lead, lead]
+
+
+def test_a_rank_that_hangs_after_a_signal_writes_where() -> None:
+    words = """
+import os, time
+from exercises.utils import stop
+stop.STACKS_S = 0.3
+stop.StopRequest()
+def collective_that_never_ends():
+    time.sleep(1.0)
+os.kill(os.getpid(), 15)
+collective_that_never_ends()
+"""
+    ended = subprocess.run(
+        [sys.executable, "-c", words], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert "in collective_that_never_ends" in ended.stderr

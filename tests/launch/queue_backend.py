@@ -20,6 +20,7 @@ RUNS_HERE = False
 POLL_S = 0.2
 
 jobs: dict[str, subprocess.Popen[bytes]] = {}
+asked_to_end: set[str] = set()
 
 
 def directives(asked: Experiment, site: Site, _cpus: int | None) -> list[str]:
@@ -66,18 +67,20 @@ def look(run: Run) -> Look:
     ended = jobs[run.job_id].poll()
     own = run.status()
     if ended is None:
-        return Look("running") if own else Look("queued", "another job runs")
+        ending = run.job_id in asked_to_end
+        return Look("running", ending=ending) if own else Look("queued", "another job runs")
     return Look(own.state if own else "cancelled" if ended == -signal.SIGTERM else "failed")
 
 
 def cancel(run: Run) -> list[Run]:
     own = run.status()
+    asked_to_end.add(run.job_id)
     os.kill(own.pid if own and own.pid else jobs[run.job_id].pid, signal.SIGTERM)
     return []
 
 
 def kill_s(_run: Run) -> float:
-    return 10.0
+    return 40.0  # as queue.j2 has it
 
 
 def logs(run: Run) -> list[Path]:

@@ -60,7 +60,8 @@ def test_exercise_1_is_queued_run_followed_reported_and_cancelled(
     while not run.metrics():
         assert queue_backend.look(run).state in ("queued", "running"), run.err.read_text()
         time.sleep(0.2)
-    assert json.loads(said("cancel", endless["job_id"], "--json"))["state"] == "cancelled"
+    assert main(["cancel", endless["job_id"], "--json"]) == 0, run.err.read_text()
+    assert json.loads(capsys.readouterr().out)["state"] == "cancelled"
     said("logs", endless["job_id"], "-f")
 
 
