@@ -140,9 +140,10 @@ def _by_array(
 ) -> tuple[Measured, list[Finding]]:
     """Measure by a job array. Its folder stays only if a task failed, or Ctrl-C ended the waiting, with what the tasks
     measured, and their logs."""
-    if shutil.which("sbatch") is None:
+    missing = next((command for command in ("sbatch", "srun") if shutil.which(command) is None), None)
+    if missing is not None:
         raise RequestError(
-            "--executor slurm: there is no sbatch here; leave the flag out to measure on this machine"
+            f"--executor slurm: there is no {missing} here; leave the flag out to measure on this machine"
         )
     from harness.measure import slurm_array
     from harness.measure.array_plan import PLAN, read_plan

@@ -176,7 +176,8 @@ def test_ctrl_c_leaves_the_array_and_says_how_to_go_on_shown_by_a_stand_in_for_s
     ranks: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "sbatch").touch(0o755)
+    for command in ("sbatch", "srun"):
+        (tmp_path / command).touch(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
     executors = iter([Run(Interrupting()), again := Counting()])
     monkeypatch.setattr(request, "_executor", lambda _folder, _parameters: next(executors))
@@ -198,7 +199,8 @@ def test_ctrl_c_before_anything_was_submitted_leaves_nothing_shown_by_a_stand_in
     ranks: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "sbatch").touch(0o755)
+    for command in ("sbatch", "srun"):
+        (tmp_path / command).touch(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
 
     def interrupted(*_: object) -> None:
@@ -209,6 +211,15 @@ def test_ctrl_c_before_anything_was_submitted_leaves_nothing_shown_by_a_stand_in
     assert main(["report", str(ranks[0]), "--executor", "slurm"]) == 130
     assert "--resume" not in capsys.readouterr().err
     assert not list(tmp_path.glob("report-*"))
+
+
+def test_without_srun_it_is_refused(
+    ranks: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "sbatch").touch(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert main(["report", str(ranks[0]), "--executor", "slurm"]) == 2
+    assert "--executor slurm: there is no srun here" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("text", [None, "{}", "[", '{"window": "steps", "files": [[["a", 1]]]}'])
