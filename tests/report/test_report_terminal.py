@@ -9,7 +9,7 @@ import pytest
 from harness.analysis.summary import Device, Summary, Withheld
 from harness.cli.main import main
 from harness.report.elements import Table
-from harness.report.tables.screen import NAME, fitted, table
+from harness.report.tables.screen import NAME, facts, fitted, table
 from harness.report.tables.terminal import render, render_short
 from tests.report.conftest import Made
 from tests.synthetic.job import write_traces
@@ -134,3 +134,11 @@ def test_a_command_to_paste_is_never_cut() -> None:
         {"devices": [device], "idle_causes": causes, "experiment": asked, "run": run}
     )
     assert any(site in line for line in render_short(summary, 80).splitlines())
+
+
+def test_facts_are_wrapped_below_themselves_and_nothing_of_them_is_cut() -> None:
+    said = "a sentence of some length that does not fit beside its name on a narrow terminal"
+    lines = facts([["a name", said], ["", ""]], 40)
+    assert max(map(len, lines)) <= 40
+    assert " ".join(" ".join(lines[:-1]).split()) == f"a name {said}"
+    assert lines[-1].strip() == "–"

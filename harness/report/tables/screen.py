@@ -40,6 +40,8 @@ class Screen:
         """A table under its caption, without the columns that do not fit; empty without rows."""
         if not shown.rows:
             return []
+        if not any(shown.head):
+            return [*self.wrapped(shown.caption, "  "), *facts(shown.rows, self.width)]
         here = fitted(shown, self.width, spare)
         self.narrowed |= len(here.head) < len(shown.head)
         return [*self.wrapped(shown.caption, "  "), *table(here.head, here.rows, here.left)]
@@ -55,6 +57,24 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]], left: int = 1) -> 
         .join(cell.ljust(widths[i]) if i < left else cell.rjust(widths[i]) for i, cell in enumerate(row))
         .rstrip()
         for row in cells
+    ]
+
+
+def facts(rows: Iterable[Sequence[str]], width: int) -> list[str]:
+    """A line for each name and what is said of it, in lines of at most `width` characters; nothing is cut."""
+    pairs = [(printable(name), printable(said)) for name, said in rows]
+    start = _INDENT + max(len(name) for name, _ in pairs) + _GAP
+    return [
+        line
+        for name, said in pairs
+        for line in wrap(
+            said or "–",
+            max(width, start + NAME),
+            initial_indent=(" " * _INDENT + name).ljust(start),
+            subsequent_indent=" " * start,
+            break_on_hyphens=False,
+            break_long_words=False,
+        )
     ]
 
 
