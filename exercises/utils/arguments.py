@@ -49,6 +49,7 @@ class TrainingArguments:
     steps: int | None
     profiler: str
     profile_memory: bool
+    memory_snapshot: bool
     device: str
     seed: int
     faults: list[Fault]
@@ -167,3 +168,5 @@ def _declare_capture(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(**asdict(FINE_TUNING))
     group.add_argument("--profiler", choices=("nsys", "torch", "none"), default="none", help="what records")
     group.add_argument("--profile-memory", action="store_true", help="torch.profiler: record allocations too")
+    snapshot = "write down who holds the memory in every step to the window's end, by category"
+    group.add_argument("--memory-snapshot", action="store_true", help=snapshot)

@@ -14,6 +14,7 @@ import torch
 
 from exercises.utils.arguments import TrainingArguments
 from exercises.utils.meeting import first_said, meet
+from exercises.utils.memory_snapshot import Snapshot
 from exercises.utils.ranges import nvtx_functions
 from harness.common.captures import folder_of, read_request, stop_file
 from harness.common.profile_window import WINDOW_RANGE, ProfileWindow
@@ -39,7 +40,7 @@ class Capture:
     def __enter__(self) -> Capture:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self.close()
 
 
@@ -210,8 +211,46 @@ class OnRequest(Capture):
         self._number += 1
 
 
+class MemorySnapshot(Capture):
+    """Another capture, and who held the memory from the first step on.
+
+    It slows the steps and stands in traces, so it ends before the profiled steps where two optimizer steps come before
+    them: what later steps hold is the same. Otherwise it ends with them.
+    """
+
+    def __init__(self, inner: Capture, arguments: TrainingArguments, rank: int) -> None:
+        window = arguments.window
+        early = window.start >= 2 * arguments.gradient_accumulation_steps
+        device = "cpu" if arguments.on_cpu else "cuda"
+        self._inner, self._end = inner, window.start if early else window.end
+        self._snapshot = Snapshot(arguments.run_dir, rank, device, in_profiled_steps=not early)
+
+    def step_begins(self, step: int) -> None:
+        self._inner.step_begins(step)
+        self._snapshot.step_begins(step)
+
+    def step_ends(self, step: int) -> None:
+        if step == self._end - 1:
+            self._snapshot.finish()
+        self._inner.step_ends(step)
+
+    def __enter__(self) -> Capture:
+        self._inner.__enter__()
+        self._snapshot.__enter__()
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        self._snapshot.__exit__(kind, error, trace)
+        self._inner.__exit__(kind, error, trace)
+
+
 def open_capture(arguments: TrainingArguments, rank: int) -> Capture:
-    """The capture for `--profiler nsys|torch|none`; use it as a context manager."""
+    """The capture for `--profiler nsys|torch|none` and `--memory-snapshot`; use it as a context manager."""
+    profiler = _of_profiler(arguments, rank)
+    return MemorySnapshot(profiler, arguments, rank) if arguments.memory_snapshot else profiler
+
+
+def _of_profiler(arguments: TrainingArguments, rank: int) -> Capture:
     window, lead = arguments.window, arguments.gradient_accumulation_steps
     if arguments.profiler == "nsys":
         return NsysCapture(window)

@@ -8,29 +8,38 @@ from collections.abc import Callable
 from harness.common.errors import HarnessError, WorkError
 
 SIGTERM_EXIT_CODE = 143
+_ON_CPU = "can't allocate memory"  # PyTorch says so of its CPU allocator
 
 
 def run_script(main: Callable[[], int]) -> None:
     """Run `main` and end the process with its exit code.
 
-    A HarnessError becomes one line on stderr. So does a lack of GPU memory, because a student can change that.
+    A HarnessError becomes one line on stderr. So does a lack of memory, because a student can change that.
     """
     try:
         code = main()
     except HarnessError as error:
         print(f"error: {error}", file=sys.stderr, flush=True)
         code = error.exit_code
-    except RuntimeError as error:
-        if type(error).__name__ != "OutOfMemoryError":  # torch's; by name, so that this module needs no torch
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
             raise
         print(f"error: {_without_memory(str(error))}", file=sys.stderr, flush=True)
         code = WorkError.exit_code
     sys.exit(code)
 
 
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an allocation failed: a GPU's, PyTorch's on a CPU, or Python's own. By name: no torch is needed here."""
+    named = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
+    return named or (isinstance(error, RuntimeError) and _ON_CPU in str(error))
+
+
 def _without_memory(message: str) -> str:
     """The part of torch's message with the amounts of memory, and what to try instead of torch's hints for experts."""
     amounts = message.partition(" Including non-PyTorch memory")[0].partition(" Of the allocated memory")[0]
+    amounts = amounts[amounts.find(_ON_CPU) :] if _ON_CPU in amounts else amounts or "no memory left"
+    amounts = amounts.partition(" Error code")[0]
     return (
         f"{amounts} Try a smaller --micro-batch-size, --seq-length or --model, or --mixed-precision with "
         "--activation-checkpointing"

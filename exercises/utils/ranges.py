@@ -9,8 +9,22 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
+from typing import Protocol
 
 import torch
+
+
+class Listener(Protocol):
+    """Is told of every range, also without a profiler."""
+
+    def range_begins(self, name: str) -> None:
+        """A range begins inside those that are open."""
+
+    def range_ends(self) -> None:
+        """The innermost range ends."""
+
+
+listeners: list[Listener] = []
 
 
 @contextmanager
@@ -18,10 +32,15 @@ def annotate(name: str) -> Iterator[None]:
     """Mark the time spent inside as a range called `name`."""
     push, pop = nvtx_functions()
     push(name)
+    told = tuple(listeners)
+    for listener in told:
+        listener.range_begins(name)
     try:
         with torch.profiler.record_function(name):
             yield
     finally:
+        for listener in told:
+            listener.range_ends()
         pop()
 
 

@@ -236,6 +236,9 @@ class Training(Experiment):
     ).option(
         None, "nsys records calls of the Python functions that a file lists; pytorch: our list", min_length=1
     )
+    memory_snapshot: bool = switch(
+        "--memory-snapshot", tag="memory", tag_if_on=True, train="--memory-snapshot", rare=True
+    ).option(False, "write down who holds the memory, by category, also when it runs out")
     nsys2prv: bool = switch("--nsys2prv", free=True).option(
         False, "convert the reports to a Paraver trace afterwards"
     )

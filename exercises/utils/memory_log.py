@@ -1,0 +1,158 @@
+"""Every block of memory that a training held, when, and who asked for it; added up by what it was for.
+
+Knows blocks and ranges as plain data, and no tensor: memory_tracker.py sees the tensors.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from harness.common.memory_snapshot import CATEGORIES, MOST_HOLDERS, MOST_POINTS
+
+# The ranges of a training by what happens in them; the innermost of these counts.
+_PHASES = (
+    ("DataLoad", "data"),
+    ("forward", "forward"),
+    ("backward", "backward"),
+    ("optimizer_step", "optimizer"),
+)
+_NUMBERS = re.compile(r"([ _]?(mb|stage)?\d+)+$")
+_SURVIVES = {"data": "inputs", "forward": "activations", "backward": "gradients", "optimizer": "optimizer"}
+_NEVER = 1 << 63
+
+
+class Who(NamedTuple):
+    """Where a block was asked for: the innermost range, module and operator that were open."""
+
+    range: str
+    module: str
+    operator: str
+
+
+@dataclass(slots=True)
+class Phase:
+    """One forward, backward, optimizer step or loading of data. cut_off: an error ended it."""
+
+    kind: str
+    end_ns: int = _NEVER
+    cut_off: bool = False
+
+
+@dataclass(slots=True)
+class Block:
+    """One block. label: what it is for, where an owner said so. phase: None for one that was there before the first."""
+
+    size: int
+    born_ns: int
+    who: Who
+    phase: Phase | None
+    step: int | None
+    died_ns: int = _NEVER
+    label: str | None = None
+
+    @property
+    def category(self) -> str:
+        """One of CATEGORIES: what an owner says; else by the phase that asked for it, and whether it outlived it."""
+        if self.label is not None:
+            return self.label
+        if self.phase is None:
+            return "other"
+        if self.phase.kind == "backward" and self.who.module:
+            return "activations"  # computed again, as --activation-checkpointing does
+        if self.phase.kind == "data" or (self.phase.kind == "forward" and self.phase.cut_off):
+            return _SURVIVES[
+                self.phase.kind
+            ]  # what would have been freed in the rest of the forward is not known
+        return _SURVIVES[self.phase.kind] if self.died_ns > self.phase.end_ns else "temporary"
+
+
+def phase_kind(name: str) -> str | None:
+    """What happens in a range; None for one that says nothing of it."""
+    return next((kind for start, kind in _PHASES if name.startswith(start)), None)
+
+
+def without_numbers(name: str) -> str:
+    """A range's name without its step, micro-batch and stage.
+
+    >>> without_numbers("forward mb3 stage1"), without_numbers("DataLoad batch 7"), without_numbers("optimizer_step")
+    ('forward', 'DataLoad batch', 'optimizer_step')
+    """
+    return _NUMBERS.sub("", name)
+
+
+def of_all_layers(module: str) -> str:
+    """A module's name with a star for its layer, and without the wrapper of DDP or DeepSpeed.
+
+    >>> of_all_layers("module.model.layers.3.mlp")
+    'model.layers.*.mlp'
+    """
+    return re.sub(r"\.\d+(?=\.|$)", ".*", module.removeprefix("module."))
+
+
+def live_at(blocks: Sequence[Block], moment_ns: int) -> list[Block]:
+    """The blocks that were held at a moment, with those that began then."""
+    return [block for block in blocks if block.born_ns <= moment_ns < block.died_ns]
+
+
+def moment(
+    blocks: Sequence[Block], at_ns: int, start_ns: int, where: Who, step: int | None
+) -> dict[str, Any]:
+    """Who held what at a moment, as the file has it. where: what the training did then."""
+    held = live_at(blocks, at_ns)
+    by_category = dict.fromkeys(CATEGORIES, 0)
+    by_holder: dict[tuple[str, Who], list[int]] = defaultdict(list)
+    for block in held:
+        category = block.category
+        by_category[category] += block.size
+        who = block.who._replace(module=of_all_layers(block.who.module))
+        by_holder[category, who].append(block.size)
+    largest = sorted(by_holder.items(), key=lambda item: -sum(item[1]))[:MOST_HOLDERS]
+    holders = [
+        {"category": category, **who._asdict(), "bytes": sum(sizes), "blocks": len(sizes)}
+        for (category, who), sizes in largest
+    ]
+    return {
+        "time_ns": max(at_ns - start_ns, 0), "step": step, **where._asdict(),
+        "bytes": by_category, "holders": holders, "blocks": len(held),
+    }  # fmt: skip
+
+
+class Timeline(NamedTuple):
+    """Bytes of each category over time, thinned, and the block with which most was held."""
+
+    times_ns: list[int]
+    totals: dict[str, list[int]]
+    peak: Block | None
+
+
+def timeline(blocks: Sequence[Block], start_ns: int, end_ns: int) -> Timeline:
+    """Bytes by category; of each slice of time the moment when most was held."""
+    slice_ns = max((end_ns - start_ns) // MOST_POINTS, 1)
+    now = dict.fromkeys(CATEGORIES, 0)
+    best: dict[int, tuple[int, int, dict[str, int]]] = {}
+    total = most = 0
+    peak: Block | None = None
+    for at_ns, change, block in _changes(blocks):
+        total += change
+        now[block.category] += change
+        if total > most:
+            most, peak = total, block
+        place = min(max(at_ns - start_ns, 0) // slice_ns, MOST_POINTS - 1)
+        if place not in best or total >= best[place][0]:
+            best[place] = total, max(at_ns - start_ns, 0), dict(now)
+    points = [best[place] for place in sorted(best)]
+    totals = {name: [held[name] for _, _, held in points] for name in CATEGORIES}
+    return Timeline([at_ns for _, at_ns, _ in points], totals, peak)
+
+
+def _changes(blocks: Sequence[Block]) -> Iterator[tuple[int, int, Block]]:
+    """(when, bytes more or less, block) in the order of time; what ends at a moment ends before what begins then."""
+    changes = [(block.born_ns, 1, number) for number, block in enumerate(blocks)]
+    changes += [(block.died_ns, 0, number) for number, block in enumerate(blocks) if block.died_ns != _NEVER]
+    for at_ns, begins, number in sorted(changes):
+        block = blocks[number]
+        yield at_ns, block.size if begins else -block.size, block

@@ -1,0 +1,256 @@
+"""Sees every tensor that a training makes, and when its memory is free again: the blocks of memory_log.py.
+
+Works on every device, since it looks at the operators and not at the allocator; so it does not see what an operator
+needs inside itself. The way is that of torch.distributed._tools.MemTracker, which tells neither who nor when.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+import weakref
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+from torch.optim.optimizer import (
+    Optimizer,
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from exercises.utils.errors import is_out_of_memory
+from exercises.utils.memory_log import Block, Phase, Who, phase_kind, without_numbers
+
+MOST_BLOCKS = 2_000_000  # of some 200 bytes each: a step of a large model makes 20 000
+_OF_ZERO3 = ("ds_tensor", "ds_secondary_tensor")  # a parameter's shard, and hpZ's copy of it inside a node
+_BEFORE = Who("before the first step", "", "")
+_ELSEWHERE = Who("made elsewhere", "", "")
+
+
+class MemoryTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]  # PyTorch has no types for it
+    """Inside, `blocks` grows with every tensor on `device`. failed: called when an allocation fails, at that moment."""
+
+    def __init__(self, device: str, failed: Callable[[BaseException], None]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.blocks: list[Block] = []
+        self.step: int | None = None
+        self._first_step: int | None = None
+        self.start_ns = time.perf_counter_ns()
+        self.on = True
+        self._device, self._failed = device, failed
+        self._live: dict[int, tuple[Block, object]] = {}  # by the address of the storage
+        self._ranges: list[tuple[str, Phase | None]] = []
+        self._modules: list[str] = []
+        self._names: dict[int, str] = {}
+        self._parameters: dict[int, weakref.ref[Any]] = {}  # by id: == of tensors is a tensor
+        self._optimizer: weakref.ref[Optimizer] | None = None  # the one that stepped last
+        self._handles: list[Any] = []
+        self.operator = ""  # the one that had no memory
+        self._process = os.getpid()
+
+    @property
+    def where(self) -> Who:
+        """What the training does now."""
+        return Who(self._range(), self._modules[-1] if self._modules else "", "")
+
+    @property
+    def full(self) -> bool:
+        """No further block is kept."""
+        return len(self.blocks) >= MOST_BLOCKS
+
+    def step_begins(self, step: int) -> None:
+        """Blocks from here on belong to this step."""
+        self.step = step
+        if self._first_step is None:
+            self._first_step = step
+
+    def range_begins(self, name: str) -> None:
+        kind = phase_kind(name)
+        outer = self._ranges[-1][1] if self._ranges else None
+        self._ranges.append((without_numbers(name), outer if kind is None else Phase(kind)))
+
+    def range_ends(self) -> None:
+        if not self._ranges:
+            return
+        _, phase = self._ranges.pop()
+        outer = self._ranges[-1][1] if self._ranges else None
+        if phase is not None and phase is not outer:
+            phase.end_ns = time.perf_counter_ns()
+
+    def __enter__(self) -> MemoryTracker:
+        self._handles = [
+            register_module_forward_pre_hook(self._module_begins),
+            register_module_forward_hook(self._module_ends, always_call=True),
+            register_optimizer_step_pre_hook(self._optimizer_begins),
+            register_optimizer_step_post_hook(self._optimizer_ends),
+        ]
+        self._resize = torch.UntypedStorage.resize_
+        torch.UntypedStorage.resize_ = self._resizing()  # type: ignore[method-assign,assignment]
+        super().__enter__()  # type: ignore[no-untyped-call]
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self.on = False
+        super().__exit__(*(error or (None, None, None)))  # type: ignore[no-untyped-call]
+        torch.UntypedStorage.resize_ = self._resize  # type: ignore[method-assign]
+        for handle in self._handles:
+            handle.remove()
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if any(issubclass(kind, Tensor) and kind.__name__ == "DTensor" for kind in types):
+            return NotImplemented  # it then works on its local tensors, which come by here
+        if not self.on or os.getpid() != self._process:
+            return func(*args, **(kwargs or {}))
+        for tensor in _tensors(args):
+            self._known_or_from_elsewhere(tensor)
+        try:
+            made = func(*args, **(kwargs or {}))
+        except (RuntimeError, MemoryError) as error:
+            if is_out_of_memory(error):
+                self.operator = str(func)
+                self._failed(error)
+            raise
+        who = Who(self._range(), self._modules[-1] if self._modules else "", str(func))
+        for tensor in _tensors((made,)):
+            self._block_of(tensor, who, self._phase())
+        if func.namespace == "c10d":
+            for tensor in _tensors(args):
+                self._label(tensor, "buffers", weak=True)
+        return made
+
+    def cut_off(self) -> None:
+        """An error ends what is open now."""
+        for _, phase in self._ranges:
+            if phase is not None:
+                phase.cut_off = True
+
+    def label_owned(self) -> None:
+        """The gradients and the optimizer's state that are there now are labelled."""
+        optimizer = None if self._optimizer is None else self._optimizer()
+        if optimizer is not None:
+            self._optimizer_ends(optimizer, (), {})
+        for parameter in [known() for known in self._parameters.values()]:
+            if parameter is None:
+                continue
+            for gradient in (parameter.grad, getattr(parameter, "main_grad", None)):
+                self._label(gradient, "gradients")
+
+    def _range(self) -> str:
+        return self._ranges[-1][0] if self._ranges else ""
+
+    def _phase(self) -> Phase | None:
+        return self._ranges[-1][1] if self._ranges else None
+
+    def _known_or_from_elsewhere(self, tensor: Tensor) -> None:
+        """What an operator takes and none has made was there before, or came from a process that loads data."""
+        if tensor.is_floating_point():
+            self._block_of(tensor, _BEFORE if self.step == self._first_step else _ELSEWHERE, None)
+            return
+        block = self._block_of(tensor, _ELSEWHERE, None)
+        if block is not None and block.who is _ELSEWHERE:
+            block.label = block.label or "inputs"
+
+    def _block_of(self, tensor: Tensor, who: Who, phase: Phase | None) -> Block | None:
+        if tensor.device.type != self._device or self.full:
+            return None
+        storage = tensor.untyped_storage()
+        known = self._live.get(storage._cdata)
+        if known is not None:
+            return known[0]
+        return self._begin(storage, who, phase)
+
+    def _begin(self, storage: Any, who: Who, phase: Phase | None) -> Block | None:
+        size = storage.nbytes()
+        if not size:
+            return None
+        born_ns = self.start_ns if who is _BEFORE else time.perf_counter_ns()
+        block = Block(size, born_ns, who, phase, self.step)
+        self.blocks.append(block)
+        key = storage._cdata
+        self._live[key] = block, weakref.ref(storage, lambda _: self._end(key))
+        return block
+
+    def _end(self, key: int) -> None:
+        known = self._live.pop(key, None)
+        if known is not None:
+            known[0].died_ns = time.perf_counter_ns()
+
+    def _label(self, tensor: Any, label: str, weak: bool = False) -> None:
+        """Say what a tensor's block is for. weak: only where nobody has said so."""
+        tensor = getattr(tensor, "_local_tensor", tensor)  # a DTensor's
+        if not isinstance(tensor, Tensor) or not self.on:
+            return
+        block = self._block_of(tensor, _BEFORE, None)
+        if block is not None and (block.label is None or (block.label == "buffers" and not weak)):
+            block.label = label
+
+    def _module_begins(self, module: Any, inputs: Any) -> None:
+        if not self._modules:
+            self._names |= {id(inner): name for name, inner in module.named_modules()}
+            self._label_weights(module.parameters())
+            zero3 = getattr(module, "optimizer", None)  # where the outermost module is DeepSpeed's engine
+            self._label(getattr(zero3, "grad_partitions_flat_buffer", None), "gradients")
+        self._modules.append(self._names.get(id(module)) or type(module).__name__)
+
+    def _module_ends(self, module: Any, inputs: Any, output: Any) -> None:
+        if self._modules:
+            self._modules.pop()
+        self._label_weights(module.parameters(recurse=False))  # ZeRO-3 has gathered them meanwhile
+
+    def _label_weights(self, parameters: Iterator[Any]) -> None:
+        for parameter in parameters:
+            self._label(parameter, "weights")
+            for name in _OF_ZERO3:
+                self._label(getattr(parameter, name, None), "weights")
+            if id(parameter) not in self._parameters:
+                self._parameters[id(parameter)] = weakref.ref(parameter)
+                if parameter.requires_grad and parameter.is_leaf:
+                    parameter.register_post_accumulate_grad_hook(
+                        lambda tensor: self._label(tensor.grad, "gradients")
+                    )
+
+    def _optimizer_begins(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        self._optimizer = weakref.ref(optimizer)
+        self.label_owned()
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                self._label(parameter.grad, "gradients")
+                self._label(
+                    parameter, "optimizer"
+                )  # a copy of the weights: those of the model have their label
+
+    def _optimizer_ends(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        for state in optimizer.state.values():
+            for value in state.values():
+                self._label(value, "optimizer")
+
+    def _resizing(self) -> Callable[[Any, int], Any]:
+        """FSDP frees and fills the storages of gathered parameters so."""
+        resize = self._resize
+
+        def resized(storage: Any, size: int) -> Any:
+            known = self._live.get(storage._cdata)
+            self._end(storage._cdata)
+            result = resize(storage, size)
+            if storage.device.type == self._device and self.on and not self.full:
+                block = self._begin(storage, self.where, self._phase())
+                if block is not None and known is not None:
+                    block.label = known[0].label
+            return result
+
+        return resized
+
+
+def _tensors(values: Iterable[Any]) -> Iterator[Tensor]:
+    """The tensors among an operator's arguments or results, also inside lists."""
+    for value in values:
+        if isinstance(value, Tensor):
+            yield value
+        elif isinstance(value, (list, tuple)):
+            yield from _tensors(value)
