@@ -13,12 +13,15 @@ from statistics import median
 
 from harness.analysis.expected import expected_metrics
 from harness.analysis.process.idle import CAUSES
-from harness.analysis.summary import Collective, CollectivePhase, RankTraining, Summary
+from harness.analysis.summary import Collective, CollectivePhase, MemoryMoment, RankTraining, Summary
 from harness.traces.vocabulary import POINT_TO_POINT, dtype_bytes
 
 Metrics = dict[str, float]
 
 IDLE_LABEL = "  idle: "
+MEMORY_OF_PLAN = tuple(
+    f"{name}_bytes" for name in ("weights", "gradients", "optimizer", "activations", "buffers")
+)
 _PRECISIONS = ("fp32", "tf32", "bf16", "fp16", "fp8")
 
 
@@ -56,6 +59,12 @@ LABELS: dict[str, str] = {
     },
     "peak_memory_bytes": "peak memory",
     "expected_state_bytes": "  of it the model's state, by theory",
+    "tensor_peak_bytes": "peak of tensors",
+    "weights_bytes": "  of it weights",
+    "gradients_bytes": "  of it gradients",
+    "optimizer_bytes": "  of it optimizer",
+    "activations_bytes": "  of it activations",
+    "buffers_bytes": "  of it buffers",
     "energy_joules": "energy, J",
     "mfu": "MFU",
 }
@@ -207,8 +216,20 @@ def _resources(summary: Summary) -> Iterator[tuple[str, float | None]]:
         yield "mfu", summary.efficiency.mfu
     peaks = [t.peak_memory_bytes for t in summary.training] + [d.peak_memory_bytes for d in summary.devices]
     yield "peak_memory_bytes", max(filter(None, peaks), default=None)
+    if summary.memory is not None and summary.memory.peak is not None and summary.memory.failure is None:
+        yield "tensor_peak_bytes", max(rank.peak_bytes for rank in summary.memory.ranks)
+        yield from memory_by_plan(summary.memory.peak).items()
     energies = [m.energy_joules for m in summary.monitor]
     yield "energy_joules", _total(energies) if energies and None not in energies else None
+
+
+def memory_by_plan(moment: MemoryMoment) -> dict[str, float]:
+    """Bytes of a moment by the names of the plan, which has no temporaries of its own: it counts those of forward and
+    backward with the activations, and those of the optimizer's step with the buffers."""
+    held = dict(moment.bytes)
+    joined = "buffers" if moment.range == "optimizer_step" else "activations"
+    held[joined] = held.get(joined, 0) + held.get("temporary", 0)
+    return {name: float(held.get(name.removesuffix("_bytes"), 0)) for name in MEMORY_OF_PLAN}
 
 
 def _ranks_per_node(training: list[RankTraining]) -> int | None:

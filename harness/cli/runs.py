@@ -26,6 +26,10 @@ def status(run: RunArgument = "last", as_json: JsonOption = False) -> int:
 
     found = find_run(run)
     state, reason, *_ = look_at(found)
+    if state == "failed" and not reason and (snapshots := found.memory_snapshots()):
+        from harness.measure.memory import why_out_of_memory
+
+        reason = why_out_of_memory(snapshots)
     own, nodes = found.status(), found.nodes()
     if as_json:
         payload = {

@@ -9,13 +9,14 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from harness.analysis.summary import Finding, MonitorDevice, Nccl, RankTraining, Summary, Verdict
+from harness.analysis.summary import Finding, Memory, MonitorDevice, Nccl, RankTraining, Summary, Verdict
 from harness.common.paths import PROGRAM
 from harness.common.printable import printable_value
 from harness.common.small_file import read_small_json, why_unread
 from harness.experiment.exercises import Experiment, Training, read_experiment
 from harness.experiment.options import options_of
 from harness.measure.efficiency import efficiency
+from harness.measure.memory import read_memory
 from harness.measure.nccl_log import read_nccl_logs
 from harness.measure.planned import predicted_and_measured, read_plan
 from harness.measure.run_files import read_monitor, read_training
@@ -43,6 +44,7 @@ class RunContents:
     training: list[RankTraining]
     monitor: list[MonitorDevice]
     nccl: Nccl | None
+    memory: Memory | None
     record: dict[str, Any]
     findings: list[Finding]
     plan: dict[str, Any]
@@ -53,10 +55,11 @@ def read_contents(path: Path) -> RunContents:
     training, broken = read_training(run.metrics())
     monitor, unreadable = read_monitor(run.monitors(), training, _ends(run))
     nccl, unread = read_nccl_logs(run.nccl_logs())
+    memory, remarks = read_memory(run.memory_snapshots())
     record, damaged = _record(run)
     missing = _missing(run, record.get("expects") or [])
-    findings = [*damaged, *missing, *broken, *unreadable, *unread]
-    return RunContents(training, monitor, nccl, record, findings, read_plan(run))
+    findings = [*damaged, *missing, *broken, *unreadable, *unread, *remarks]
+    return RunContents(training, monitor, nccl, memory, record, findings, read_plan(run))
 
 
 def _ends(run: Run) -> dict[str, int]:
@@ -126,6 +129,7 @@ def with_contents(summary: Summary, contents: RunContents) -> Summary:
         "efficiency": efficiency(training, isinstance(asked, Training) and asked.activation_checkpointing),
         "monitor": contents.monitor,
         "nccl": contents.nccl,
+        "memory": contents.memory,
         "experiment": asked,
         "run": _run_facts(record) if record else None,
         "world_size": summary.world_size or training_world_size(training),

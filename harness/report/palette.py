@@ -32,6 +32,17 @@ CAUSES = {
     "communication": "#f0b469",  # the pale twin of communication: the device only waits for it
     "other": "#c4c8cc",
 }
+# What memory is for: what stays through all steps in blue tones, what comes and goes in warm ones.
+MEMORY_OF = {
+    "weights": "#1f6fb2",
+    "gradients": "#56b4e9",
+    "optimizer": "#7d6bc4",
+    "activations": MEMORY,
+    "buffers": COMMUNICATION,
+    "inputs": "#c9a800",
+    "temporary": "#cc79a7",
+    "other": "#9aa0a6",
+}
 # Kinds of collectives: tones of communication, distinguished by their marks as well.
 COLLECTIVES = ("#e07b00", "#a65b1a", "#f0b86a", "#cf4a2b", "#96734a", "#c9a227")
 MARKS = ("circle", "square", "diamond", "triangle-up", "cross", "star")

@@ -13,6 +13,7 @@ from typing import TypeVar
 from pydantic import BaseModel, ValidationError
 
 from harness.common.errors import WorkError
+from harness.common.memory_snapshot import memory_file
 from harness.common.metrics_lines import metrics_file
 from harness.common.small_file import read_small_text, why_unread
 from harness.experiment.nccl import LOG_FOLDER
@@ -110,6 +111,11 @@ class Run:
     def monitors(self) -> list[Path]:
         """The monitor's folders, one per node."""
         return sorted(p for p in (self.path / "gpus-monitor").glob("*") if p.is_dir())
+
+    def memory_snapshots(self) -> list[Path]:
+        """Who held each rank's memory, one file per rank: see `--memory-snapshot`."""
+        pattern = memory_file(self.path, "*")
+        return sorted(pattern.parent.glob(pattern.name))
 
     def nccl_logs(self) -> list[Path]:
         """What NCCL wrote about itself, one file per process: see `--nccl-debug`."""

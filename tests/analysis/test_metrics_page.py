@@ -20,7 +20,16 @@ PARTS = {
     if inspect.isclass(part) and issubclass(part, SummaryPart) and part is not SummaryPart
 }
 
-NAMES = ("what", "LOST", "BUSY", "CROWDED", "NEVER", "DIED", "GAP")  # that texts of findings are given
+NAMES = (
+    "what",
+    "LOST",
+    "BUSY",
+    "CROWDED",
+    "NEVER",
+    "DIED",
+    "GAP",
+    "RAN_OUT",
+)  # that texts of findings are given
 
 
 def section(name: str) -> str:

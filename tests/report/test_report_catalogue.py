@@ -105,7 +105,7 @@ def test_compare_knows_a_number_that_a_table_declares(made: Made) -> None:
 
 def test_every_table_is_in_a_place_of_the_page_that_exists(made: Made) -> None:
     page = compose(made.summary, Inputs())
-    there = {section.id for section in (*page.before, *page.after)} | {"phases", "machine", "nccl"}
+    there = {section.id for section in (*page.before, *page.after)} | {"phases", "machine", "nccl", "memory"}
     drawn = {figure.id for figure in figures(page)} | {"pipeline-stages"}
     assert {t.section for t in catalogue.TABLES if t.section} <= there
     assert {t.figure for t in catalogue.TABLES if t.figure} <= drawn

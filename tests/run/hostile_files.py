@@ -19,6 +19,7 @@ from harness.experiment.exercises import DDP
 from harness.run import NodeStatus, Record, Run, Stage, Status
 from harness.run.mystery import Answer, AnswerLine, Revealed
 from harness.site.site import load_site
+from tests.analysis.memory_files import memory_snapshot
 from tests.study.check_shared import write_metrics
 from tests.synthetic.one_gpu import training
 
@@ -112,6 +113,7 @@ _OF_TRAINING = {
     f"{MONITOR}/meta.json": json.dumps(META, indent=1),
     f"{MONITOR}/samples.csv": SAMPLES,
     "plan.json": json.dumps(PLAN),
+    "memory/rank0.json": json.dumps(memory_snapshot(0)),
     "summary.json": Summary(training=[RankTraining(rank=0, median_step_ns=10_000_000)]).model_dump_json(
         indent=1
     ),

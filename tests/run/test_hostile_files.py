@@ -60,6 +60,7 @@ FILES = [
     File(f"{MONITOR}/samples.csv", (REPORT, PERFETTO), is_json=False),
     File("summary.json", (LS, COMPARE, WHATIF, CHECK, PLAN)),
     File("plan.json", (REPORT,)),
+    File("memory/rank0.json", (REPORT,), names=(REPORT,)),
     File("mystery.sealed", (REPORT,), is_json=False),
     File("mystery-revealed.json", (REPORT,)),
     File("mystery-answers.jsonl", (CLASS,), names=(CLASS,)),

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.analysis.metrics import COLLECTIVES, Metrics
+from harness.analysis.metrics import COLLECTIVES, MEMORY_OF_PLAN, Metrics
 from harness.analysis.summary import Finding, Quality, Summary, Verdict
 from harness.cli.lesson import LessonAtSite, _next, _paired
 from harness.cli.lesson_answer import again, answer_lines, doubts_of, what_to_do
@@ -16,7 +16,7 @@ from harness.cli.main import main
 from harness.common.errors import RequestError
 from harness.common.paths import ROOT
 from harness.common.users import this_user
-from harness.experiment.exercises import DDP, DeepSpeed, Experiment, Megatron
+from harness.experiment.exercises import DDP, DeepSpeed, Experiment, Megatron, Training
 from harness.experiment.parse import all_options, build_experiment, command_of
 from harness.run import Record, Run, Stage, Status
 from harness.site.site import Site, load_site
@@ -51,6 +51,8 @@ def metrics_of(experiment: Experiment) -> Metrics:
         names |= {"bubble", "expected_bubble", "microbatches"}
     if isinstance(experiment, DDP):
         names |= {"expected_all_reduce_bytes"}
+    if isinstance(experiment, Training) and experiment.memory_snapshot:
+        names |= {*MEMORY_OF_PLAN}
     if isinstance(experiment, DeepSpeed):
         names |= {"expected_all_gather_bytes"}
     return dict.fromkeys(names, 1.0)
@@ -117,6 +119,7 @@ def test_a_lesson_is_about_its_section(name: str) -> None:
         "fsdp": "fsdp",
         "lora": "lora",
         "activation_offload": "activation offload",
+        "activation_checkpointing": "activation checkpointing",
         "zero_stage": "stage 2",
         "overlap_comm": "overlap",
         "hpz_partition": "partition",

@@ -32,6 +32,11 @@ from harness.analysis.summary.machine import Efficiency as Efficiency
 from harness.analysis.summary.machine import Launches as Launches
 from harness.analysis.summary.machine import MonitorDevice as MonitorDevice
 from harness.analysis.summary.machine import RankTraining as RankTraining
+from harness.analysis.summary.memory import Memory as Memory
+from harness.analysis.summary.memory import MemoryHolder as MemoryHolder
+from harness.analysis.summary.memory import MemoryMoment as MemoryMoment
+from harness.analysis.summary.memory import MemoryRank as MemoryRank
+from harness.analysis.summary.memory import MemoryTimeline as MemoryTimeline
 from harness.analysis.summary.nccl import Nccl as Nccl
 from harness.analysis.summary.nccl import NcclChoice as NcclChoice
 from harness.analysis.summary.nccl import NcclCommunicator as NcclCommunicator
@@ -104,6 +109,7 @@ class Summary(SummaryPart):
     efficiency: Efficiency | None = None
     monitor: list[MonitorDevice] = Field(default_factory=list)
     nccl: Nccl | None = None
+    memory: Memory | None = None
     hta: list[HtaSplit] = Field(default_factory=list)
     replay: Replay | None = None
     reference: ReferenceStep | None = None

@@ -34,6 +34,7 @@ from harness.report.page.help import help_section
 from harness.report.page.inputs import Inputs, gather
 from harness.report.page.links import links_of_run, links_of_site
 from harness.report.page.machine import host_section, machine_section
+from harness.report.page.memory import memory_section
 from harness.report.page.pipeline import pipeline_section
 from harness.report.page.run import quality_section, run_section, title
 from harness.report.page.steps import steps_section
@@ -62,6 +63,7 @@ _AFTER: tuple[Callable[[Summary, Inputs], Section], ...] = (
     communication_section,
     transport_section,
     pipeline_section,
+    memory_section,
     host_section,
     machine_section,
 )

@@ -12,6 +12,7 @@ from harness.report.tables import (
     communication,
     efficiency,
     machine,
+    memory,
     nccl,
     pipeline,
     plan,
@@ -22,7 +23,7 @@ from harness.report.tables import (
 from harness.report.tables.table import File, TableOf, file_of, file_per_device
 
 # A table in one of these modules is shown; the terminal shows them in the order in which they stand there.
-_MODULES = (replay, efficiency, time, work, communication, nccl, pipeline, plan, machine)
+_MODULES = (replay, efficiency, time, work, communication, nccl, pipeline, plan, memory, machine)
 TABLES: tuple[TableOf[Any], ...] = tuple(
     found for module in _MODULES for found in vars(module).values() if isinstance(found, TableOf)
 )

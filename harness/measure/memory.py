@@ -1,0 +1,215 @@
+"""The files `memory/rank<R>.json` of a run as a part of its Summary. A file is input from others: bounded, and held
+against its shape before anything is taken from it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from harness.analysis.summary import (
+    Finding,
+    Memory,
+    MemoryHolder,
+    MemoryMoment,
+    MemoryRank,
+    MemoryTimeline,
+)
+from harness.common.memory_snapshot import CATEGORIES, MOST_HOLDERS, MOST_POINTS, MOST_STEPS
+from harness.common.printable import printable
+from harness.common.small_file import read_small_json, why_unread
+from harness.format.format import amount
+
+MOST_BYTES = 8 << 20  # a file has some 50 kB, and with the most steps 600 kB
+RAN_OUT = "the training ran out of memory"
+Amount = Annotated[int, Field(ge=0, lt=1 << 60, strict=True)]  # bytes or nanoseconds
+Text = Annotated[str, Field(max_length=1000)]
+Category = Literal[
+    "weights", "gradients", "optimizer", "activations", "buffers", "inputs", "temporary", "other"
+]  # CATEGORIES
+
+
+class _Shape(BaseModel):
+    model_config = ConfigDict(extra="ignore")
+
+
+class _Place(_Shape):
+    range: Text
+    module: Text
+    operator: Text
+
+
+class _Holder(_Place):
+    category: Category
+    bytes: Amount
+    blocks: Amount
+
+
+class _Moment(_Place):
+    time_ns: Amount
+    step: Amount | None
+    bytes: dict[Category, Amount]
+    blocks: Amount
+    holders: list[_Holder] = Field(max_length=MOST_HOLDERS)
+    error: Text | None = None
+
+
+class _Step(_Shape):
+    step: Amount
+    start_ns: Amount
+
+
+class _Allocator(_Shape):
+    allocated_bytes: Amount
+    reserved_bytes: Amount
+    inactive_split_bytes: Amount | None = None
+    peak_allocated_bytes: Amount | None = None
+
+
+class _Document(_Shape):
+    version: Literal[1]  # VERSION
+    rank: Annotated[int, Field(ge=0, lt=1 << 24, strict=True)]
+    device: Literal["cpu", "cuda"]
+    complete: bool
+    in_profiled_steps: bool
+    steps: list[_Step] = Field(max_length=MOST_STEPS)
+    times_ns: list[Amount] = Field(max_length=MOST_POINTS)
+    bytes: dict[Category, list[Amount]]
+    peak: _Moment | None
+    failure: _Moment | None
+    allocator: _Allocator | None
+
+    @model_validator(mode="after")
+    def _lines_are_of_one_length(self) -> _Document:
+        if any(len(line) != len(self.times_ns) for line in self.bytes.values()):
+            raise ValueError("the lines of its timeline differ in length")
+        if self.times_ns != sorted(self.times_ns):
+            raise ValueError("the times of its timeline are out of order")
+        return self
+
+
+def read_memory(files: Sequence[Path]) -> tuple[Memory | None, list[Finding]]:
+    """What the ranks held, and what a reader must know of it; None where no rank wrote a file that can be read."""
+    found: dict[int, _Document] = {}
+    findings: list[Finding] = []
+    for path in files:
+        try:
+            document = _Document.model_validate(read_small_json(path, MOST_BYTES))
+        except (OSError, ValueError) as error:
+            findings.append(
+                Finding.doubt("a memory snapshot cannot be read", f"{printable(path.name)}: {_why(error)}")
+            )
+            continue
+        if document.rank in found:
+            evidence = f"{printable(path.name)}: rank {document.rank} is there twice"
+            findings.append(Finding.doubt("a memory snapshot is left out", evidence))
+            continue
+        found[document.rank] = document
+    if not found:
+        return None, findings
+    documents = [found[rank] for rank in sorted(found)]
+    return _memory(documents, len(files) - len(found)), [*findings, *_remarks(documents)]
+
+
+def why_out_of_memory(files: Sequence[Path]) -> str:
+    """Which rank had no memory left, where and who held it; empty where none says so."""
+    _, findings = read_memory(files)
+    return next(
+        (f"{finding.what}: {finding.evidence}" for finding in findings if finding.what == RAN_OUT), ""
+    )
+
+
+def _why(error: OSError | ValueError) -> str:
+    if not isinstance(error, ValidationError):
+        return printable(why_unread(error))
+    first = error.errors(include_input=False, include_url=False)[0]
+    where = ".".join(map(str, first["loc"][:4]))
+    return printable(f"{where}: {first['msg']}" if where else first["msg"])
+
+
+def _peak(document: _Document) -> int:
+    return sum(document.peak.bytes.values()) if document.peak else 0
+
+
+def _memory(documents: Sequence[_Document], unread: int) -> Memory:
+    failed = [document for document in documents if document.failure is not None]
+    shown = max(failed or documents, key=_peak)
+    timeline = MemoryTimeline(
+        rank=shown.rank,
+        times_ns=shown.times_ns,
+        bytes={name: shown.bytes.get(name, [0] * len(shown.times_ns)) for name in CATEGORIES},  # type: ignore[call-overload]
+        steps={str(step.step): step.start_ns for step in shown.steps},
+    )
+    return Memory(
+        ranks=[_rank(document) for document in documents],
+        peak=_moment(shown.rank, shown.peak),
+        failure=_moment(shown.rank, shown.failure),
+        timeline=timeline if shown.times_ns else None,
+        unread_count=unread,
+    )
+
+
+def _rank(document: _Document) -> MemoryRank:
+    a = document.allocator
+    return MemoryRank(
+        rank=document.rank,
+        device=document.device,
+        peak_bytes=_peak(document),
+        ran_out=document.failure is not None,
+        complete=document.complete,
+        **(a.model_dump() if a else {}),
+        fragmentation_bytes=max(a.reserved_bytes - a.allocated_bytes, 0) if a else None,
+    )
+
+
+def _moment(rank: int, moment: _Moment | None) -> MemoryMoment | None:
+    if moment is None:
+        return None
+    holders = [
+        MemoryHolder(
+            category=h.category,
+            range=printable(h.range),
+            module=printable(h.module),
+            operator=printable(h.operator),
+            bytes=h.bytes,
+            block_count=h.blocks,
+        )
+        for h in moment.holders
+    ]
+    return MemoryMoment(
+        rank=rank,
+        time_ns=moment.time_ns,
+        step=None if moment.step is None else str(moment.step),
+        range=printable(moment.range),
+        module=printable(moment.module),
+        operator=printable(moment.operator),
+        bytes={name: moment.bytes.get(name, 0) for name in CATEGORIES},  # type: ignore[call-overload]
+        block_count=moment.blocks,
+        holders=holders,
+        error=None if moment.error is None else printable(moment.error),
+    )
+
+
+def _remarks(documents: Sequence[_Document]) -> list[Finding]:
+    what = "the profiled steps took longer than without --memory-snapshot"
+    evidence = "too few steps came before them to record the memory of; give it some by --warmup-steps"
+    slowed = any(document.in_profiled_steps for document in documents)
+    remarks = [Finding.doubt(what, evidence)] if slowed else []
+    for document in documents:
+        if document.failure is not None:
+            held = sorted(((v, k) for k, v in document.failure.bytes.items() if v), reverse=True)
+            where = document.failure.module or document.failure.range or "no range"
+            evidence = (
+                f"rank {document.rank}, step {document.failure.step}, {printable(document.failure.operator)} in "
+                f"{printable(where)}: tensors held {amount(sum(v for v, _ in held))}: "
+                + ", ".join(f"{name} {amount(size)}" for size, name in held[:4])
+            )
+            remarks.append(Finding.doubt(RAN_OUT, evidence))
+            break  # of many ranks that fail together one is enough
+    cut = [document.rank for document in documents if not document.complete]
+    if cut:
+        evidence = f"rank {cut[0]} made more blocks than are kept: what came later is missing"
+        remarks.append(Finding.doubt("the memory snapshot was cut off", evidence))
+    return remarks

@@ -1,0 +1,181 @@
+"""The tables of who held the memory: at the peak or when it ran out, by category and by place, and over the ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import median
+from typing import NamedTuple
+
+from harness.analysis.metrics import MEMORY_OF_PLAN
+from harness.analysis.summary import Memory, MemoryHolder, MemoryMoment, MemoryRank, Predicted, Summary
+from harness.format.format import amount, percent
+from harness.report.tables import plan
+from harness.report.tables.table import Column, File, TableOf, plain
+
+MEANING = {
+    "weights": "parameters of the model, whole or this rank's shard",
+    "gradients": "of the parameters",
+    "optimizer": "its state, and its copy of the weights where it has one",
+    "activations": "made in forward and kept for backward",
+    "buffers": "of communication, as DDP's buckets",
+    "inputs": "batches",
+    "temporary": "freed in the part of the step that made it",
+    "other": "was there before the first step, and nobody says what for",
+}
+_MANY_RANKS = 16
+
+
+class _Row(NamedTuple):
+    name: str
+    bytes: int
+    share: float
+
+
+def shown_moment(memory: Memory) -> MemoryMoment | None:
+    """When memory ran out, else the peak."""
+    return memory.failure or memory.peak
+
+
+def moment_words(moment: MemoryMoment) -> str:
+    """Where the training was: `rank 0, step 3, backward, aten.mm.default`."""
+    step = None if moment.step is None else f"step {moment.step}"
+    parts = (f"rank {moment.rank}", step, moment.range, moment.module, moment.operator)
+    return ", ".join(filter(None, parts))
+
+
+def _caption(s: Summary) -> str:
+    moment = shown_moment(s.memory) if s.memory else None
+    if moment is None:
+        return "Memory of tensors"
+    when = "when there was no memory left" if s.memory and s.memory.failure else "at its peak"
+    return f"Memory of tensors {when}: {moment_words(moment)}"
+
+
+def _categories(s: Summary) -> list[_Row]:
+    moment = shown_moment(s.memory) if s.memory else None
+    if moment is None:
+        return []
+    total = moment.total_bytes
+    rows = [_Row(name, size, size / total) for name, size in moment.bytes.items() if size]
+    return [*rows, _Row("together", total, 1)]
+
+
+CATEGORIES = TableOf[_Row](
+    caption=_caption,
+    rows=_categories,
+    columns=(
+        Column("what for", lambda r: r.name),
+        Column("bytes", lambda r: amount(r.bytes)),
+        Column("share", lambda r: percent(r.share)),
+    ),
+    section="memory",
+    topic="who held the memory",
+)
+
+BY_PLAN = TableOf[Predicted](
+    caption="Beside the plan, which counts temporaries with the activations, in the optimizer's step with the buffers",
+    rows=lambda s: [p for p in s.predictions if s.memory is not None and p.name in MEMORY_OF_PLAN],
+    columns=plan.PREDICTIONS.columns,
+    section="memory",
+    in_terminal=lambda s: False,  # the plan's own table has these lines
+)
+
+
+def _holders(s: Summary) -> Sequence[MemoryHolder]:
+    moment = shown_moment(s.memory) if s.memory else None
+    return moment.holders if moment else []
+
+
+HOLDERS = TableOf[MemoryHolder](
+    caption="Who asked for it: the innermost range, module and operator that were open",
+    rows=_holders,
+    columns=(
+        Column("category", lambda h: h.category),
+        Column("range", lambda h: h.range or "–"),
+        Column("module", lambda h: h.module or "–"),
+        Column("operator", lambda h: h.operator or "–"),
+        Column("bytes", lambda h: amount(h.bytes)),
+        Column("blocks", lambda h: f"{h.block_count:,}"),
+    ),
+    left=4,
+    section="memory",
+    topic="who asked for it",
+    most=15,
+    rest="places",
+    file=File("memory_holders", lambda s: map(plain, _holders(s))),
+)
+
+
+class _Spread(NamedTuple):
+    name: str
+    low: float
+    middle: float
+    high: float
+
+
+def _ranks(s: Summary) -> list[_Spread]:
+    ranks = s.memory.ranks if s.memory else []
+    if len(ranks) < 2:
+        return []
+    rows = (
+        ("peak of tensors", [r.peak_bytes for r in ranks]),
+        ("reserved by the allocator", [r.reserved_bytes for r in ranks]),
+        ("of it not in use", [r.fragmentation_bytes for r in ranks]),
+    )
+    known = [(name, [v for v in values if v is not None]) for name, values in rows]
+    return [_Spread(name, min(v), median(v), max(v)) for name, v in known if v]
+
+
+RANKS = TableOf[_Spread](
+    caption="Memory over the ranks",
+    rows=_ranks,
+    columns=(
+        Column("", lambda r: r.name),
+        Column("least", lambda r: amount(r.low)),
+        Column("median", lambda r: amount(r.middle)),
+        Column("most", lambda r: amount(r.high)),
+    ),
+    section="memory",
+    topic="memory over the ranks",
+)
+
+
+def allocator_words(memory: Memory) -> str:
+    """How much the allocator holds without use on the rank that has most, or why that is not known."""
+    known = [r for r in memory.ranks if r.fragmentation_bytes is not None]
+    if not known:
+        return "Fragmentation cannot be said: the CPU's allocator does not reserve memory."
+    worst = max(known, key=lambda r: r.fragmentation_bytes or 0)
+    split = f", {amount(worst.inactive_split_bytes)} of it idle parts of split blocks"
+    return (
+        f"Fragmentation, when tensors had most: PyTorch had reserved {amount(worst.reserved_bytes)} and used "
+        f"{amount(worst.allocated_bytes)} on rank {worst.rank}: {amount(worst.fragmentation_bytes)} lay idle"
+        f"{split if worst.inactive_split_bytes is not None else ''}.{_unseen(memory)}"
+    )
+
+
+def _unseen(memory: Memory) -> str:
+    """What the allocator gave out beside the tensors that were seen."""
+    unseen = [r.peak_allocated_bytes - r.peak_bytes for r in memory.ranks if r.peak_allocated_bytes]
+    most = max(unseen, default=0)
+    return f" Up to {amount(most)} more was needed inside of operators." if most > 0 else ""
+
+
+ALLOCATOR = TableOf[MemoryRank](
+    caption=lambda s: allocator_words(s.memory) if s.memory else "",
+    rows=lambda s: s.memory.ranks if s.memory else [],
+    columns=(
+        Column("rank", lambda r: str(r.rank)),
+        Column("peak of tensors", lambda r: amount(r.peak_bytes)),
+        Column("allocated", lambda r: amount(r.allocated_bytes)),
+        Column("reserved", lambda r: amount(r.reserved_bytes)),
+        Column("not in use", lambda r: amount(r.fragmentation_bytes)),
+        Column("idle parts", lambda r: amount(r.inactive_split_bytes)),
+        Column("ran out", lambda r: "yes" if r.ran_out else "no"),
+    ),
+    section="memory",
+    topic="each rank's memory",
+    most=_MANY_RANKS,
+    rest="ranks",
+    file=File("memory_ranks", lambda s: map(plain, s.memory.ranks if s.memory else [])),
+)
