@@ -27,8 +27,8 @@ from accelerate.utils import (  # type: ignore[import-untyped]
 from torch.optim.lr_scheduler import LambdaLR
 from tqdm import tqdm  # type: ignore[import-untyped]
 
-from exercises.exercise_1_DDP import fsdp, lora, offload
-from exercises.utils import metrics, models
+from exercises.exercise_1_DDP import fp8, fsdp, lora, offload
+from exercises.utils import metrics, models, unified_memory
 from exercises.utils.announce import announce
 from exercises.utils.arguments import parse_arguments, positive
 from exercises.utils.capture import Capture, open_capture
@@ -44,6 +44,7 @@ from exercises.utils.loaders import (
     on_the_fly_loader,
     prepared_loader,
 )
+from exercises.utils.precision import set_precision
 from exercises.utils.ranges import annotate
 from exercises.utils.stop import StopRequest
 from exercises.utils.synchronisation import SynchronisationCheck, require_every_process
@@ -60,6 +61,7 @@ class DDPArguments(LoaderArguments):
     fsdp: fsdp.Way | None
     lora: int | None
     activation_offload: bool
+    unified_memory: bool
 
 
 @dataclass(frozen=True)
@@ -97,10 +99,13 @@ def main() -> int:
 
 def build(arguments: DDPArguments, stop: StopRequest) -> TrainingState:
     """Model, data and optimizer, spread over the processes by accelerate."""
+    if arguments.unified_memory:
+        unified_memory.use(metrics.rank_of_process()[2])  # before anything else uses the GPU
     set_seed(arguments.seed)
     accelerator = make_accelerator(arguments)
     require_every_process(accelerator.num_processes)
     device = accelerator.device
+    set_precision(arguments.precision, device)
 
     config = models.load_model_config(arguments.model)
     seq_length = arguments.seq_length or config.defaults.seq_length
@@ -112,6 +117,8 @@ def build(arguments: DDPArguments, stop: StopRequest) -> TrainingState:
     model = models.build_model(config, arguments.checkpoint, arguments.activation_checkpointing, first_on)
     if arguments.lora is not None:
         model = lora.adapted(model, arguments.lora, arguments.activation_checkpointing)
+    if arguments.precision == "fp8":
+        model = fp8.converted(model, device)
     if arguments.fsdp is None:
         model.to(device)  # before the optimizer, whose fused kernels need the weights in their final place
     else:
@@ -162,6 +169,8 @@ def declare_options(parser: Any) -> None:
     parser.add_argument("--lora", type=positive, help="train adapters of this rank, and not the weights")
     offload = "keep activations for the backward pass in the host's memory"
     parser.add_argument("--activation-offload", action="store_true", help=offload)
+    unified = "let tensors live in the memory of GPU and host alike"
+    parser.add_argument("--unified-memory", action="store_true", help=unified)
     parser.add_argument("--bucket-cap-mb", type=float, help="size of DDP's gradient buckets in MiB")
     slow = "tokenise on the fly in the main process, without workers and pinned memory"
     parser.add_argument("--slow-dataloading", action="store_true", help=slow)

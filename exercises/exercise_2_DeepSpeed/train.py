@@ -34,6 +34,7 @@ from exercises.utils.describe import describe
 from exercises.utils.errors import run_script
 from exercises.utils.faults.inject import injected
 from exercises.utils.loaders import LoaderArguments, declare_loading, on_device, prepared_loader
+from exercises.utils.precision import set_precision
 from exercises.utils.ranges import annotate
 from exercises.utils.stop import StopRequest
 from exercises.utils.synchronisation import SynchronisationCheck, require_every_process
@@ -95,6 +96,7 @@ def build(arguments: DeepSpeedArguments, stop: StopRequest) -> TrainingState:
     checkpoint = arguments.checkpoint or common_weights(config, arguments)
     accelerator = zero.make_accelerator(ds_config, arguments)
     require_every_process(accelerator.num_processes)
+    set_precision(arguments.precision, accelerator.device)
 
     seq_length = arguments.seq_length or config.defaults.seq_length
     vocabulary = load_vocabulary(arguments.tokenizer, arguments.checkpoint)
@@ -113,8 +115,8 @@ def build(arguments: DeepSpeedArguments, stop: StopRequest) -> TrainingState:
 
     # Under stage 3 no rank has whole parameters to compare.
     check = SynchronisationCheck([] if ds_config["zero_optimization"]["stage"] == 3 else engine.parameters())
-    bf16 = zero.uses_bf16(ds_config)
-    description = describe(arguments, config, seq_length, accelerator.device, bf16=bf16)
+    precision = zero.precision_of(ds_config, arguments)
+    description = describe(arguments, config, seq_length, accelerator.device, precision=precision)
     return TrainingState(arguments, accelerator, engine, scheduler, batches, stop, check, description)
 
 

@@ -18,6 +18,7 @@ from accelerate.utils import InitProcessGroupKwargs  # type: ignore[import-untyp
 from exercises.utils.arguments import TrainingArguments
 from exercises.utils.faults import fp32, small_buckets
 from harness.common.errors import RequestError
+from harness.common.precision import Precision
 
 
 def read_config(path: Path) -> dict[str, Any]:
@@ -53,6 +54,7 @@ def fill_in(config: dict[str, Any], arguments: TrainingArguments) -> dict[str, A
         _require_same(f"{flag} {value}", filled[key] == value, f"{key}: {config.get(key)}")
     precision, recompute = uses_bf16(config), checkpoints_activations(config)
     _require_same("--mixed-precision", precision or not arguments.mixed_precision, "bf16 disabled")
+    _require_same("--precision tf32", not precision or arguments.precision != "tf32", "bf16 enabled")
     _apply_faults(filled, arguments)
     recompute_agrees = recompute or not arguments.activation_checkpointing
     _require_same("--activation-checkpointing", recompute_agrees, "no activation_checkpointing")
@@ -77,6 +79,11 @@ def _require_same(flag: str, agrees: bool, in_file: str) -> None:
 def uses_bf16(config: dict[str, Any]) -> bool:
     """True when the configuration trains in bfloat16."""
     return bool(config.get("bf16", {}).get("enabled"))
+
+
+def precision_of(config: dict[str, Any], arguments: TrainingArguments) -> Precision:
+    """What the training computes in: the file decides whether that is bfloat16."""
+    return "bf16" if uses_bf16(config) else arguments.precision
 
 
 def checkpoints_activations(config: dict[str, Any]) -> bool:

@@ -26,6 +26,7 @@ from exercises.utils.capture import Capture, open_capture
 from exercises.utils.errors import run_script
 from exercises.utils.metrics import MetricsWriter, StepTimer, rank_of_process
 from exercises.utils.models import load_model_config
+from exercises.utils.precision import set_precision
 from exercises.utils.ranges import annotate
 from exercises.utils.stop import StopRequest
 
@@ -47,6 +48,7 @@ def main() -> int:
 
     announce("starting the process group and importing megatron-core")
     device = runtime.start(arguments.on_cpu)
+    set_precision(arguments.precision, device)
     from exercises.exercise_3_MegatronLM import data, engine, faulty, iteration_metrics
 
     engine.start_groups(layout, arguments.seed)

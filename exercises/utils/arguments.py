@@ -10,13 +10,14 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import ClassVar, TypeVar
+from typing import ClassVar, TypeVar, get_args
 
 import torch
 
 from exercises.utils.faults import fp32
 from exercises.utils.faults.asked import fault, refuse_misfits, sealed_faults
 from harness.common.faults import Fault, Setup
+from harness.common.precision import Precision
 from harness.common.profile_window import FINE_TUNING, ProfileWindow, as_recorded
 
 DATASETS = Path(__file__).resolve().parents[1] / "datasets"
@@ -37,7 +38,7 @@ class TrainingArguments:
     tokenizer: Path | None
     micro_batch_size: int
     gradient_accumulation_steps: int
-    mixed_precision: bool
+    precision: Precision
     activation_checkpointing: bool
     seq_length: int | None
     learning_rate: float
@@ -58,6 +59,11 @@ class TrainingArguments:
     def window(self) -> ProfileWindow:
         """The requested profiling window."""
         return as_recorded(ProfileWindow(self.skip, self.wait, self.warmup, self.active), os.environ)
+
+    @property
+    def mixed_precision(self) -> bool:
+        """Whether it computes in bf16 (in fp8: what is not in fp8)."""
+        return self.precision in ("bf16", "fp8")
 
     @property
     def on_cpu(self) -> bool:
@@ -107,7 +113,7 @@ def parse_arguments(
     arguments.faults.extend(
         sealed_faults(arguments.run_dir)
     )  # no refusal names them: the launch checked them
-    return replace(arguments, mixed_precision=fp32.setting(arguments.faults, arguments.mixed_precision))
+    return arguments if fp32.setting(arguments.faults, True) else replace(arguments, precision="fp32")
 
 
 def positive(text: str) -> int:
@@ -145,7 +151,13 @@ def _declare_training(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--micro-batch-size", type=positive, default=2, help="examples per batch and process")
     batches = "batches per optimizer step"
     group.add_argument("--gradient-accumulation-steps", type=positive, default=1, help=batches)
-    group.add_argument("--mixed-precision", action="store_true", help="bfloat16 autocast instead of float32")
+    either = group.add_mutually_exclusive_group()
+    either.add_argument(
+        "--precision", choices=get_args(Precision), default="fp32", help="of matrix products; bf16: autocast"
+    )
+    either.add_argument(
+        "--mixed-precision", action="store_const", dest="precision", const="bf16", help="--precision bf16"
+    )
     recompute = "recompute activations in backward"
     group.add_argument("--activation-checkpointing", action="store_true", help=recompute)
     group.add_argument("--learning-rate", type=float, default=2e-5, help="after the warm-up")

@@ -9,6 +9,7 @@ from exercises.utils.metrics import backend_name, rank_of_process
 from exercises.utils.peak import measured_peak_flops_per_s
 from harness.common.metrics_lines import StartLine
 from harness.common.model_config import ModelConfig
+from harness.common.precision import DTYPES, Precision
 
 
 def describe(
@@ -17,14 +18,14 @@ def describe(
     seq_length: int,
     device: torch.device,
     *,
-    bf16: bool | None = None,
+    precision: Precision | None = None,
     lora: int | None = None,
 ) -> StartLine:
-    """What this process trains, how and on which device. `bf16`: the precision, where not --mixed-precision decides;
+    """What this process trains, how and on which device. `precision`: where not --precision decides;
     `lora`: the rank of adapters that are trained in the weights' place."""
     rank, world_size, local_rank = rank_of_process()
     trained = config.lora_parameters(lora) if lora else 0
-    dtype = "bfloat16" if (arguments.mixed_precision if bf16 is None else bf16) else "float32"
+    dtype = DTYPES[precision or arguments.precision]
     return StartLine(
         rank=rank,
         world_size=world_size,

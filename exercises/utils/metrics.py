@@ -22,6 +22,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from exercises.utils import unified_memory
 from exercises.utils.host_counters import HostCounters
 from harness.common.metrics_lines import EndLine, Process, StartLine, StepLine, metrics_file
 from harness.common.profile_window import ProfileWindow
@@ -143,6 +144,8 @@ def backend_name() -> str | None:
 
 def peak_memory_bytes() -> int:
     """Peak memory so far: allocated on the GPU, or without a GPU resident in the process."""
+    if unified_memory.in_use():
+        return unified_memory.peak_bytes()
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         return torch.cuda.max_memory_allocated()
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

@@ -7,18 +7,23 @@ from __future__ import annotations
 
 import torch
 
+from exercises.utils import unified_memory
+
 REPEATS = 10
-# Large enough to fill the device, small enough to leave training its memory: 400 and 200 MB.
-SIZES = {"bfloat16": 8192, "float32": 4096}
+# Large enough to fill the device, small enough to leave training its memory: 400, 800 and 200 MB.
+SIZES = {"bfloat16": 8192, "tf32": 8192, "float32": 4096}
 
 
 def measured_peak_flops_per_s(device: torch.device, dtype: str) -> float | None:
-    """FLOP/s of a square GEMM in `dtype` (bfloat16 or float32); None without CUDA or without memory for it."""
-    if device.type != "cuda":
+    """FLOP/s of a square GEMM in `dtype` (bfloat16, float32, or tf32 where PyTorch is set to it).
+
+    None in others, without CUDA, without memory for it, and where it would count as the training's (unified memory).
+    """
+    if device.type != "cuda" or dtype not in SIZES or unified_memory.in_use():
         return None
-    size = SIZES[dtype]
+    size, kind = SIZES[dtype], torch.bfloat16 if dtype == "bfloat16" else torch.float32
     try:
-        left, right = (torch.randn(size, size, device=device, dtype=getattr(torch, dtype)) for _ in range(2))
+        left, right = (torch.randn(size, size, device=device, dtype=kind) for _ in range(2))
         fastest_ms = min(_matmul_ms(left, right) for _ in range(REPEATS))
     except torch.cuda.OutOfMemoryError:
         return None

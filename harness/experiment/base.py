@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Set
 from dataclasses import astuple
-from typing import Annotated, ClassVar, Literal, NamedTuple
+from typing import Annotated, ClassVar, Literal, NamedTuple, get_args
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
-from harness.common.errors import RequestError
+from harness.common.errors import RequestError, nearest
 from harness.common.faults import Setup, misfits, parse_fault
+from harness.common.precision import Precision
 from harness.common.profile_window import FINE_TUNING, ProfileWindow
 from harness.experiment import nccl
 from harness.experiment.advice import IDLE_LINKS, Advice, Fields, MeasuredRun, Sharding
@@ -37,7 +38,19 @@ Seconds = Annotated[int, Field(ge=1, le=MOST)]  # nsys reads a fraction as 0
 CountOrZero = Annotated[int, Field(ge=0, le=MOST)]
 # The options of nsys by which it waits for the profiled steps: left out, it records by the clock.
 BY_TIME: Mapping[str, object] = dict.fromkeys(("capture-range", "capture-range-end", "nvtx-capture"))
-PRECISIONS = {"--mixed-precision": True, "--no-mixed-precision": False}
+# Of --precision; the field has the switch's values, so that both flags are one setting.
+SWITCHES: Mapping[str, bool] = {"fp32": False, "bf16": True}
+PRECISIONS = Flag(
+    {"--mixed-precision": True, "--no-mixed-precision": False, "--precision": VALUE},
+    takes=get_args(Precision),
+    words=SWITCHES,
+    metavar="NAME",
+    help="compute in bf16, keep fp32 master weights; --precision: fp32, tf32, bf16 (the same), in exercise 1 fp8",
+    tag="mixed",
+    free=True,
+    train="--mixed-precision",
+    train_value="--precision",
+)
 
 
 def _canonical(text: str) -> str:
@@ -48,6 +61,19 @@ def _canonical(text: str) -> str:
 
 
 FaultText = Annotated[str, AfterValidator(_canonical)]
+
+
+def _switched(word: object) -> object:
+    """A precision's name as the field has it."""
+    names = get_args(Precision)
+    if isinstance(word, str) and word not in names:
+        near = nearest(word, names)
+        hint = f": did you mean {near}?" if near else ""
+        raise ValueError(f"got {word!r}, takes one of {', '.join(names)}{hint}")
+    return SWITCHES.get(word, word) if isinstance(word, str) else word
+
+
+MixedPrecision = Annotated[bool | Literal["tf32", "fp8"], BeforeValidator(_switched)]
 
 
 class Mystery(BaseModel):
@@ -120,7 +146,7 @@ class Experiment(BaseModel):
 
     @property
     def in_bf16(self) -> bool:
-        """Whether the training computes in bf16."""
+        """Whether the training computes in bf16, or in part in less."""
         return False
 
     @property
@@ -164,6 +190,7 @@ class Training(Experiment):
     """What the training exercises share. `default_model` is trained where no other is asked for."""
 
     default_model: ClassVar[str]
+    precisions: ClassVar[tuple[Precision, ...]] = ("fp32", "tf32", "bf16")
 
     model: str | None = value("--model", metavar="NAME|PATH", free=True).option(
         None, "a name from configs/models, a model file, or a checkpoint folder", min_length=1
@@ -180,8 +207,8 @@ class Training(Experiment):
     seq_length: int | None = value("--seq-length", free=True, train="--seq-length").option(
         None, "tokens per sequence (default: the model's)", ge=8, le=MOST
     )
-    mixed_precision: bool = Flag(PRECISIONS, tag="mixed", free=True, train="--mixed-precision").option(
-        False, "compute in bf16, keep fp32 master weights"
+    mixed_precision: MixedPrecision = PRECISIONS.option(
+        False, "compute in bf16, keep fp32 master weights; tf32, fp8: in these, and not in bf16 alone"
     )
     micro_batch_size: Count | None = value(
         "--micro-batch-size", tag="mbs", tag_place=BATCH, free=True, train="--micro-batch-size"
@@ -258,12 +285,23 @@ class Training(Experiment):
         return before, after if self.mystery is None else f"{after}-mystery{self.mystery.level}"
 
     @property
+    def precision(self) -> Precision:
+        """What matrix products are computed in; fp8: those of the layers, all others in bf16."""
+        asked = self.mixed_precision
+        return asked if isinstance(asked, str) else "bf16" if asked else "fp32"
+
+    @property
     def in_bf16(self) -> bool:
-        return bool(self.mixed_precision)
+        return self.precision in ("bf16", "fp8")
 
     def _spelling(self, field: str) -> str:
         """A flag as this exercise writes it."""
         return next(option.spelling for option in options_of(type(self)) if option.field == field)
+
+    @property
+    def _how_bf16(self) -> str:
+        """What to type where a rule needs bf16."""
+        return f"use it in place of --precision {self.precision}" if self.mixed_precision else "add it"
 
     @property
     def recorded_by_time(self) -> bool:
@@ -279,16 +317,25 @@ class Training(Experiment):
         """What faults must fit to."""
         steps = self.window.end if self.steps is None else self.steps
         ranks = self.world_size
-        return Setup(self.exercise, ranks, self.mixed_precision, self.micro_batch_size, steps, replicas=ranks)
+        bf16 = (
+            None if self.mixed_precision is None else self.in_bf16
+        )  # None: in Megatron, until it is resolved
+        return Setup(self.exercise, ranks, bf16, self.micro_batch_size, steps, replicas=ranks)
 
     def broken_rules(self) -> Iterator[Broken]:
         yield from super().broken_rules()
         for sentence in misfits(map(parse_fault, self.faults), self.fault_setup):
             yield Broken({"faults", "nodes", "gpus_per_node", "steps", "active_steps"}, sentence)
-        if self.activation_checkpointing and self.mixed_precision is False:
+        if self.precision not in self.precisions:
+            yield Broken(
+                {"mixed_precision"},
+                f"--precision {self.precision} is for exercise 1: exercise {self.exercise} computes in "
+                f"{', '.join(self.precisions)}, and the nearest is --precision bf16",
+            )
+        if self.activation_checkpointing and self.mixed_precision in (False, "tf32"):
             yield Broken(
                 {"activation_checkpointing", "mixed_precision"},
-                "--activation-checkpointing needs --mixed-precision: add it",
+                f"--activation-checkpointing needs --mixed-precision: {self._how_bf16}",
             )
         if self.nsys2prv and self.profiler == "none":
             yield Broken(

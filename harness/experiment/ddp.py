@@ -8,6 +8,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from harness.common.faults import Setup
+from harness.common.precision import FP8_BLOCK, Precision
 from harness.experiment.advice import FEWER_MESSAGES, IDLE_FOR_DATA, Advice, Change, MeasuredRun, Sharding
 from harness.experiment.base import Accumulation, Broken, NonBlocking, PinMemory, Training, Workers
 from harness.experiment.options import VALUE, Flag, switch, value
@@ -22,6 +23,7 @@ class DDP(Training):
     title: ClassVar[str] = "DDP"
     folder: ClassVar[str] = "exercise_1_DDP"
     default_model: ClassVar[str] = "llama-3.2-1b"
+    precisions: ClassVar[tuple[Precision, ...]] = ("fp32", "tf32", "bf16", "fp8")
 
     exercise: Annotated[Literal[1], value("-e", "--exercise", group="where")] = 1
     gradient_accumulation_steps: Accumulation = 1
@@ -40,6 +42,9 @@ class DDP(Training):
     activation_offload: bool = switch(
         "--activation-offload", tag="offload", tag_if_on=True, train="--activation-offload", rare=True
     ).option(False, "keep activations for the backward pass in the host's memory")
+    unified_memory: bool = switch(
+        "--unified-memory", tag="unified", tag_if_on=True, train="--unified-memory", gpus_only=True, rare=True
+    ).option(False, "let tensors live in the memory of GPU and host alike, as GH200 has it")
     slow_dataloading: bool = switch(
         "--slow-dataloading", tag="slowdl", tag_if_on=True, train="--slow-dataloading"
     ).option(False, "tokenise on the fly in the main process, without workers or pinned memory")
@@ -76,6 +81,8 @@ class DDP(Training):
                 {"fsdp", "activation_offload"},
                 "--activation-offload would copy the parameters that FSDP has gathered, too: drop one",
             )
+        if self.precision == "fp8":
+            yield from self._fp8_rules()
         if self.fsdp == "hybrid" and self.nodes == 1:
             yield Broken(
                 {"fsdp", "nodes"},
@@ -85,6 +92,21 @@ class DDP(Training):
             yield Broken(
                 {"slow_dataloading", "pin_memory"},
                 "--slow-dataloading loads into pageable memory, and --pin-memory asks for pinned: drop one",
+            )
+
+    def _fp8_rules(self) -> Iterator[Broken]:
+        if self.lora is not None:
+            yield Broken(
+                {"mixed_precision", "lora"},
+                "--precision fp8 converts the matrices that are trained, and --lora freezes them: drop one",
+            )
+        samples, length = self.micro_batch_size, self.seq_length
+        if samples and length and samples * length % FP8_BLOCK:
+            whole = -(-length // FP8_BLOCK) * FP8_BLOCK
+            yield Broken(
+                {"mixed_precision", "micro_batch_size", "seq_length"},
+                f"--precision fp8 multiplies in blocks of {FP8_BLOCK}, and {samples} × {length} tokens per micro-batch "
+                f"are no multiple of that: the nearest is --seq-length {whole}",
             )
 
     def on_purpose(self, cause: Literal["communication", "data"], seen: MeasuredRun) -> Advice | None:

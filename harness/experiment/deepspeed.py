@@ -85,8 +85,11 @@ class DeepSpeed(Training):
                 {"nsys_per"},
                 "--nsys-per rank: under an nsys each, DeepSpeed's ranks trained and did not end: use --nsys-per node",
             )
-        if self.heavy_comm and not self.mixed_precision:
-            yield Broken({"heavy_comm", "mixed_precision"}, "--ds-heavy-comm needs --mixed-precision: add it")
+        if self.heavy_comm and not self.in_bf16:
+            yield Broken(
+                {"heavy_comm", "mixed_precision"},
+                f"--ds-heavy-comm needs --mixed-precision: {self._how_bf16}",
+            )
         if self.heavy_comm and self.activation_checkpointing:
             yield Broken(
                 {"heavy_comm", "activation_checkpointing"},

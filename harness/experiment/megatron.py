@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Annotated, ClassVar, Literal
 
 from harness.common.faults import Setup
 from harness.common.megatron_layout import BatchSizes, Layout, layout_misfits
 from harness.common.profile_window import PRE_TRAINING
 from harness.experiment.advice import FEWER_MESSAGES, IDLE_LINKS, Advice, Change, Fields, MeasuredRun
-from harness.experiment.base import PRECISIONS, Broken, Count, CountOrZero, Training
-from harness.experiment.options import BATCH, Flag, value
+from harness.experiment.base import PRECISIONS, Broken, Count, CountOrZero, MixedPrecision, Training
+from harness.experiment.options import BATCH, value
 
 
 class Megatron(Training):
@@ -39,9 +40,9 @@ class Megatron(Training):
     engine: Literal["megatron-core", "megatron-lm"] = value("--engine", metavar="NAME", free=True).option(
         "megatron-core", "our loop on megatron-core, or pretrain_gpt.py of the NeMo container"
     )
-    mixed_precision: bool | None = Flag(  # type: ignore[assignment]  # None until the device is known
-        PRECISIONS, tag="mixed", free=True, train="--mixed-precision"
-    ).option(None, "compute in bf16, keep fp32 master weights (default: on GPUs, not on CPU)")
+    mixed_precision: MixedPrecision | None = replace(  # type: ignore[assignment]  # None until the device is known
+        PRECISIONS, help=f"{PRECISIONS.help} (default: bf16 on GPUs, fp32 on CPU)"
+    ).option(None, "as in the other exercises (default: bf16 on GPUs, fp32 on CPU)")
     data_path: str | None = value("--data-path", metavar="PREFIX", free=True, path=True).option(
         None, "Megatron .bin/.idx prefix (default: the site's, else built from our set)", min_length=1
     )
@@ -112,6 +113,11 @@ class Megatron(Training):
 
     def broken_rules(self) -> Iterator[Broken]:
         yield from super().broken_rules()
+        if self.precision == "tf32" and self.uses_megatron_lm:
+            yield Broken(
+                {"mixed_precision", "engine"},
+                "--precision tf32: Megatron-LM's script has no such setting: use --engine megatron-core, or drop one",
+            )
         if self.faults and self.uses_megatron_lm:
             yield Broken(
                 {"faults", "engine"},

@@ -48,6 +48,8 @@ class Flag:
     """How one field is written, shown and passed on.
 
     names: each spelling, with `VALUE` or the fixed value that it sets.
+    takes: the words after a spelling with `VALUE`, where the field's type does not list them.
+    words: what such a word sets, where that is not the word itself.
     help: what the flag does, where that is not what the field means.
     tag, tag_place, tag_if_on: the field's part of the run's name and its place there; with `tag_if_on` it stands only
         in the names of runs that switch it on.
@@ -56,6 +58,7 @@ class Flag:
     path: made absolute, as the job runs in another folder.
     train, train_off: the training script's argument, where the field reaches the script as one; and the one that says
         that it is off, where the script does otherwise without either.
+    train_value: the one that takes a value, where `train` is a switch.
     env: the environment variable of the training that the field sets, to 1 where it is a switch; of a field of
         KEY=VALUE texts, what stands before each KEY; of several variables, what each is set to: `VALUE`, a text, or a
         path `InRun`.
@@ -67,6 +70,8 @@ class Flag:
     """
 
     names: Mapping[str, object]
+    takes: tuple[str, ...] = ()
+    words: Mapping[str, object] = declare(default_factory=dict)
     metavar: str = ""
     help: str = ""
     tag: str | None = None
@@ -77,6 +82,7 @@ class Flag:
     path: bool = False
     train: str | None = None
     train_off: str | None = None
+    train_value: str | None = None
     env: str | Mapping[str, object] | None = None
     nsys: Mapping[str, object] = declare(default_factory=dict)
     nsys_only: bool = False
@@ -132,7 +138,8 @@ class Option:
     def written(self, value: object) -> str:
         """The flag that sets `value`, without the value itself."""
         fixed = {meaning: name for name, meaning in self.flag.names.items() if meaning is not VALUE}
-        return fixed.get(value) or next(iter(self.flag.names))
+        valued = [name for name, meaning in self.flag.names.items() if meaning is VALUE]
+        return fixed.get(value) or next(iter(valued or self.flag.names))
 
     def arguments(self, value: object) -> list[str]:
         """The training script's arguments for `value`; none when it is unset."""
@@ -142,7 +149,7 @@ class Option:
             return [self.flag.train_off] if self.flag.train_off else []
         if isinstance(value, tuple):
             return [word for each in value for word in (self.flag.train, str(each))]
-        return [self.flag.train] if value is True else [self.flag.train, str(value)]
+        return [self.flag.train] if value is True else [self.flag.train_value or self.flag.train, str(value)]
 
     def environment(self, value: object) -> dict[str, str | InRun]:
         """The training's environment variables for `value`; none when it is switched off or unset."""

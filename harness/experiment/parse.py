@@ -17,7 +17,7 @@ from pydantic.fields import FieldInfo
 from harness.common.errors import RequestError, nearest
 from harness.common.printable import printable
 from harness.experiment.exercises import EXERCISES, Experiment, Training, listing
-from harness.experiment.options import VALUE, Option, options_of
+from harness.experiment.options import VALUE, Flag, Option, options_of
 
 Given = Mapping[str, Any]
 """Field name → the word or fixed value that was given for it."""
@@ -217,7 +217,7 @@ def flags_as_fields(cls: type[Experiment], pairs: list[tuple[str, Any]]) -> tupl
             if own[name].flag.repeats:
                 given[field] = (*given.get(field, ()), *((word,) if isinstance(word, str) else word))
                 continue
-            meant = word if fixed is VALUE else fixed
+            meant = own[name].flag.words.get(word, word) if fixed is VALUE else fixed
             typed = f"{name} {word}" if fixed is VALUE else name
             if given.setdefault(field, meant) != meant:
                 wrong.append(f"{spelled[field]} and {typed} exclude each other: drop one")
@@ -259,7 +259,8 @@ def _field_sentences(
 
 def allowed(info: FieldInfo) -> str:
     """What a field takes, in words: `a whole number ≥ 1`, `one of auto, nsys`."""
-    choices = _choices(info.annotation)
+    flag = next((extra for extra in info.metadata if isinstance(extra, Flag)), None)
+    choices = (flag.takes if flag else ()) or _choices(info.annotation)
     if choices:
         return "one of " + ", ".join(map(str, choices))
     kinds = {*_leaves(info.annotation)}

@@ -21,6 +21,7 @@ from harness.launch.argv import RUN_DIR, Word, from_site, join, prefixed
 from harness.launch.backends.registry import backend_of
 from harness.launch.container import Inside, container_words
 from harness.launch.exercises.base import Chosen, Command, DeviceKind, Launch, Place, Plan, launch_of
+from harness.launch.exercises.device_needs import device_doubts
 from harness.launch.resolve import Machine, resolve_defaults
 from harness.site.site import Site
 
@@ -156,6 +157,7 @@ def warnings_of(job: Job, environ: Mapping[str, str]) -> list[str]:
     if isinstance(asked, Training) and asked.profiler == "auto" and job.device == "cuda":
         without = NO_NSYS_INSIDE if job.nsys_inside else NO_NSYS
         found += [without] * (job.profiler == "torch" and job.site.profiler is None)
+    found += device_doubts(asked, job.site, job.device)
     for name, bad in SLOWING.items():
         if str(job.env.get(name, environ.get(name))).upper() == bad:
             found.append(f"{name}={bad} slows the training down: its throughput is not worth publishing")

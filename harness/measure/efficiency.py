@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from statistics import median
 
 from harness.analysis.summary import Efficiency, RankTraining
+from harness.common.precision import PRECISION_OF
 from harness.theory.devices import peak_flops_per_s
 
-_PRECISION = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
 RECOMPUTED = 4 / 3  # a second forward pass: 8 FLOPs per parameter and token in place of 6
 
 
@@ -42,7 +42,7 @@ def efficiency(training: Sequence[RankTraining], recomputes: bool = False) -> Ef
 def _peak(training: RankTraining) -> tuple[float, str] | None:
     if training.peak_flops_per_s:  # a file that was changed may say 0
         return training.peak_flops_per_s, "measured on the device"
-    precision = _PRECISION.get((training.dtype or "").removeprefix("torch."))
+    precision = PRECISION_OF.get((training.dtype or "").removeprefix("torch."))
     if training.device_name is None or precision is None:
         return None
     return peak_flops_per_s(training.device_name, precision)

@@ -66,6 +66,13 @@ USUAL_MFU = {
         "published: 38 to 43 % (Llama 3, 2024), 44 to 52 % (Narayanan et al., SC 2021), 46 % (PaLM, 2022); lower for "
         "small micro-batches",
     ),
+    "fp8": MfuRange(
+        0.1,
+        0.375,
+        "an assumption: from bf16's usual times, which are 10 to 25 % of this peak, to 1.5 times as fast; products of "
+        "layers only are in fp8, and nothing fuses the casts",
+    ),
+    "tf32": MfuRange(0.2, 0.5, "an assumption: as usual in bf16, whose tensor cores these are"),
     "fp32": MfuRange(0.4, 0.8, "an assumption: without tensor cores a GEMM comes near the peak"),
 }
 

@@ -44,6 +44,14 @@ def test_mfu_is_a_share_of_the_peak_at_the_trainings_precision() -> None:
     assert found.hfu is None
 
 
+@pytest.mark.parametrize(
+    ("dtype", "tflops"), [("float32", 67), ("tf32", 494.5), ("bfloat16", 989), ("float8", 1979)]
+)
+def test_the_peak_is_that_of_what_the_training_computed_in(dtype: str, tflops: float) -> None:
+    found = efficiency([training(0, device_name="NVIDIA H100 80GB HBM3", dtype=dtype)])
+    assert found.peak_flops_per_s == tflops * 1e12
+
+
 def test_recomputing_the_forward_pass_counts_for_hfu_only() -> None:
     device = {"device_name": "NVIDIA H100 80GB HBM3", "dtype": "bfloat16"}
     found = efficiency([training(0, **device)], recomputes=True)

@@ -71,7 +71,7 @@ _VALUES = {
     "--python-trace": ("pytorch", "traces/trace-list.json", "traces/data.json"), "--capture-delay": ("1", "200"),
     "--capture-duration": ("1", "30"), "--python-sampling-frequency": ("1", "100", "2000"),
     "--slurm": ("partition=debug",), "--cause": ("data", "straggler"), "--out": ("traces/out",),
-    "--nccl-p2p-level": ("LOC", "NVL", "SYS"),
+    "--precision": ("fp32", "tf32", "bf16", "fp8"), "--nccl-p2p-level": ("LOC", "NVL", "SYS"),
     "--nccl": ("ALGO=Ring", "NCCL_IB_HCA=mlx5_0", "IB_DISABLE=0", "NET=IB", "DEBUG=INFO", "X=$(touch evil)", "ALGO"),
     "--only": ("1a", "ddp"), "--reference": ("a",), "--metric": ("step_time", "mfu"),
 }  # fmt: skip

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from harness.experiment.ddp import DDP
+from harness.experiment.parse import command_of
 from tests.launch.launch_shared import Harness
 
 REFUSED = [
@@ -22,6 +24,24 @@ REFUSED = [
     ),
     ("--lora-rank 0", "--lora/--lora-rank: got '0', takes a whole number ≥ 1"),
     ("--bucket-cap-mb nan", "--bucket-cap-mb: got 'nan', takes a number > 0"),
+    ("--precision fp16", "--precision: got 'fp16', takes one of fp32, tf32, bf16, fp8: did you mean"),
+    ("--precision yes", "--precision: got 'yes', takes one of fp32, tf32, bf16, fp8"),
+    ("--precision fp32 --mixed-precision", "--precision fp32 and --mixed-precision exclude each other"),
+    ("--no-mixed-precision --precision bf16", "--no-mixed-precision and --precision bf16 exclude each other"),
+    ("--precision tf32", "tf32 is computed on GPUs only, and site local runs on CPUs: use --precision fp32"),
+    ("--precision fp8", "fp8 is computed on GPUs only, and site local runs on CPUs: use --precision bf16"),
+    ("--precision fp8 --site leonardo", "has NVIDIA A100-SXM-64GB: use --precision bf16, or use another"),
+    ("--precision fp8 --lora --site jupiter", "--precision fp8 converts the matrices that are trained, and"),
+    (
+        "--precision fp8 --micro-batch-size 1 --seq-length 20 --site jupiter",
+        "1 × 20 tokens per micro-batch are no multiple of that: the nearest is --seq-length 32",
+    ),
+    (
+        "--precision tf32 --activation-checkpointing --site leonardo",
+        "--activation-checkpointing needs --mixed-precision: use it in place of --precision tf32",
+    ),
+    ("--unified-memory", "--unified-memory does something on GPUs only, and site local runs on CPUs"),
+    ("--unified-memory --site aws-p5", "--unified-memory needs GH200, and site aws-p5 has NVIDIA H100 80GB"),
 ]
 REACH = [
     ("--no-pin-memory", "--no-pin-memory", "pin0"),
@@ -31,6 +51,11 @@ REACH = [
     ("--lora", "--lora 16", "lora16"),
     ("--lora-rank 8", "--lora 8", "lora8"),
     ("--activation-offload", "--activation-offload", "offload1"),
+    ("--precision bf16", "--mixed-precision", "mixed1"),
+    ("--precision bf16 --mixed-precision", "--mixed-precision", "mixed1"),
+    ("--precision tf32 --site leonardo", "--precision tf32", "mixedtf32"),
+    ("--precision fp8 --site marenostrum5", "--precision fp8", "mixedfp8"),
+    ("--unified-memory --site jupiter", "--unified-memory", "unified1"),
 ]
 
 
@@ -50,3 +75,34 @@ def test_it_reaches_the_script_and_names_the_run(
     assert done.returncode == 0, done.stderr
     assert f" {argument}" in done.stdout
     assert f"-{tag}" in done.stdout
+
+
+def test_fp32_asked_for_is_the_default() -> None:
+    assert DDP.model_validate({"mixed_precision": "fp32"}) == DDP() == DDP(mixed_precision=False)
+    assert DDP.model_validate({"mixed_precision": "bf16"}) == DDP(mixed_precision=True)
+
+
+def test_the_command_of_a_precision_asks_for_it_again() -> None:
+    commands = [command_of(DDP(mixed_precision=asked)) for asked in (True, "tf32", "fp8")]
+    asked = ["--mixed-precision"], ["--precision", "tf32"], ["--precision", "fp8"]
+    assert commands == [["-e", "1", "--", *words] for words in asked]
+
+
+@pytest.mark.parametrize("exercise", ["2", "3"])
+def test_the_other_trainings_have_tf32_and_no_fp8(harness: Harness, exercise: str) -> None:
+    done = harness("-e", exercise, "--site", "leonardo", "--dry-run", "--precision", "tf32")
+    assert done.returncode == 0 and " --precision tf32" in done.stdout, done.stderr
+    done = harness("-e", exercise, "--site", "jupiter", "--dry-run", "--precision", "fp8")
+    assert done.returncode == 2
+    said = f"--precision fp8 is for exercise 1: exercise {exercise} computes in fp32, tf32, bf16, and the nearest is"
+    assert said in done.stderr
+
+
+def test_gpus_that_nobody_named_are_a_warning(harness: Harness) -> None:
+    done = harness("-e", "1", "--site", "slurm", "--dry-run", "--precision", "fp8", "--unified-memory")
+    assert done.returncode == 0, done.stderr
+    warned = [line for line in done.stderr.splitlines() if "what GPUs site slurm has is not known" in line]
+    assert [line.split()[1] for line in warned] == ["--precision", "--unified-memory"]
+    assert (
+        "not known" not in harness("-e", "1", "--site", "jupiter", "--dry-run", "--precision", "fp8").stderr
+    )

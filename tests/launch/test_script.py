@@ -8,6 +8,7 @@ import re
 import shutil
 import signal
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -71,16 +72,30 @@ FOR_NSYS: dict[str, Experiment] = {
 }
 
 
-def what_a_node_runs(asked: Experiment) -> str:
-    """Of the script at Leonardo, from the container to the end of the training."""
+ON_GH200: dict[str, Experiment] = {
+    "tf32": DDP(mixed_precision="tf32", profiler="none"),
+    "fp8, in one memory": DDP(mixed_precision="fp8", unified_memory=True, profiler="none"),
+}
+
+
+def what_a_node_runs(asked: Experiment, site: str = "leonardo") -> str:
+    """Of the script at a site, from the container to the end of the training."""
     machine = Machine(0, 2, True, f"{ROOT}/.venv/harness-python", f"{ROOT}/exercises")
-    text = anywhere(script(asked, load_site("leonardo"), machine))
+    text = anywhere(script(asked, load_site(site), machine))
     return text[text.index("  local container=") : text.index('  kill -TERM "$monitor"')]
 
 
 def test_what_nsys_is_asked_for_is_as_signed_off() -> None:
-    golden = ROOT / "tests" / "golden" / "leonardo-nsys.txt"
-    found = "\n".join(f"## {title}\n{what_a_node_runs(asked)}" for title, asked in FOR_NSYS.items())
+    as_signed_off("leonardo", "nsys", FOR_NSYS)
+
+
+def test_what_a_gpu_computes_in_is_as_signed_off() -> None:
+    as_signed_off("jupiter", "precision", ON_GH200)
+
+
+def as_signed_off(site: str, name: str, asked: Mapping[str, Experiment]) -> None:
+    golden = ROOT / "tests" / "golden" / f"{site}-{name}.txt"
+    found = "\n".join(f"## {title}\n{what_a_node_runs(each, site)}" for title, each in asked.items())
     if os.environ.get("HARNESS_WRITE_GOLDEN"):
         golden.write_text(found, encoding="utf-8")
     assert unwrapped(found) == unwrapped(golden.read_text(encoding="utf-8"))

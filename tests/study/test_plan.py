@@ -261,3 +261,21 @@ def test_the_short_form_is_four_lines_at_most(exercise: int, site: str) -> None:
     assert len(lines) <= 4
     assert all(line.startswith("plan: " if not number else "      ") for number, line in enumerate(lines))
     assert all("None" not in line for line in lines)
+
+
+def test_a_plan_takes_the_peak_and_the_memory_of_its_precision() -> None:
+    at = ("-e", "1", "--site", "marenostrum5", "--", "--precision")
+    plans = {name: numbers(*at, name) for name in ("fp32", "tf32", "bf16", "fp8")}
+    peaks = {name: found["step_ns"]["source"].split(" of ")[1].split()[0] for name, found in plans.items()}
+    assert peaks == {"fp32": "67", "tf32": "494.5", "bf16": "989", "fp8": "1979"}
+    state = {name: found["weights_bytes"]["value"] for name, found in plans.items()}
+    assert len(set(state.values())) == 1  # float32 in all of them
+    memory = {name: found["planned_memory_bytes"]["value"] for name, found in plans.items()}
+    # bf16's autocast keeps copies of all weights that it multiplies; torchao casts its own when they are needed
+    assert memory["fp8"] < memory["bf16"] and memory["tf32"] == memory["fp32"]
+
+
+def test_what_memory_of_the_host_adds_is_not_judged() -> None:
+    found = planned("-e", "1", "--site", "jupiter", "--", "--model", "mistral-7b", "--unified-memory")
+    assert found.memory is not None and found.memory.verdict == "not known"
+    assert "in the host's memory" in found.memory.capacity.source

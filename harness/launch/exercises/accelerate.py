@@ -26,7 +26,7 @@ def accelerate_files(asked: Training, base: str) -> dict[str, str]:
     common = dict(read_yaml(ACCELERATE / f"{base}.yaml", "accelerate file")) | {
         "num_machines": asked.nodes,
         "num_processes": asked.world_size,
-        "mixed_precision": "bf16" if asked.mixed_precision else "no",
+        "mixed_precision": "bf16" if asked.in_bf16 else "no",
     }
     dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)  # 10× faster: a dry run writes one per node
     return {

@@ -114,7 +114,7 @@ def deepspeed_config(asked: DeepSpeed, *, tiny: bool = False, auto_batch: bool =
     return DeepSpeedConfig(
         train_micro_batch_size_per_gpu="auto" if auto_batch else asked.micro_batch_size or 1,
         gradient_accumulation_steps="auto" if auto_batch else asked.gradient_accumulation_steps,
-        bf16=Bf16(enabled=asked.mixed_precision),
+        bf16=Bf16(enabled=asked.in_bf16),
         activation_checkpointing=ActivationCheckpointing() if asked.activation_checkpointing else None,
         zero_optimization=_zero(asked, heavy if asked.heavy_comm else usual),
     )

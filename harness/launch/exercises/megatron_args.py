@@ -51,7 +51,7 @@ def pretrain_gpt_argv(asked: Megatron, model: Model, *, profile: bool, mock_data
         mock_data: train on Megatron's generated data; else the caller adds `--data-path PREFIX`.
     """
     argv = [PRETRAIN_GPT, *_architecture(asked, model), *_parallelism(asked), *_batches(asked), *_FIXED]
-    if asked.mixed_precision:
+    if asked.in_bf16:
         argv.append("--bf16")
     if asked.activation_checkpointing:
         argv += ["--recompute-granularity", "full", "--recompute-method", "uniform"]

@@ -21,6 +21,7 @@ from harness.experiment.model import model_names
 from harness.experiment.options import options_of
 from harness.launch.argv import NODE, RUN_DIR, Word, from_site, join, parent
 from harness.launch.exercises.base import Command, Launch, Place, Plan, Target
+from harness.launch.exercises.device_needs import device_misfits
 from harness.launch.lookup import holds, why_missing
 from harness.launch.profilers.nsys import check_trace_list, is_trace_list, trace_list
 from harness.site.site import Site
@@ -42,6 +43,7 @@ class TrainingLaunch(Launch[Trained]):
 
     def misfits(self, asked: Trained, resolved: Trained | None, target: Target) -> Iterator[str]:
         yield from wrong_device(map(parse_fault, asked.faults), target.device)
+        yield from device_misfits(asked, target)
 
     def warnings(self, asked: Trained) -> Iterator[str]:
         if asked.recorded_by_time and asked.steps is None:

@@ -27,6 +27,8 @@ def capacity_of(job: Job, ranks_per_node: int) -> Capacity:
         return _of_this_machine(job, ranks_per_node)
     name = device_name(job)
     device = find_device(name)
+    if getattr(job.experiment, "unified_memory", False):
+        return Capacity(None, "with --unified-memory what does not fit on the GPU is in the host's memory")
     if device is None or device.memory_bytes is None:
         return Capacity(None, _nameless(job, name))
     return Capacity(device.memory_bytes, f"{name}: {device.memory_gib:g} GiB, {TABLE}")

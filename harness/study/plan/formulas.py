@@ -49,7 +49,7 @@ def _replica(w: Workload) -> dict[str, Formula]:
     return {
         "weights": (
             f"{_width(w)}·N{weights}{copy}",
-            f"N = {w.parameters:,}" + (", and hpZ's copy" if copies else ""),
+            f"N = {w.parameters:,}" + (", and hpZ's copy" if copies else "") + _kept(w),
         ),
         "gradients": (f"{_width(w)}·{n}{gradients}", ZERO if stage else "float32, as the weights"),
         "optimizer": (
@@ -70,6 +70,10 @@ def _fsdp(w: Workload) -> dict[str, Formula]:
 
 def _trained(w: Workload) -> str:
     return "N" if w.trained is None else f"{w.trained:,}"
+
+
+def _kept(w: Workload) -> str:
+    return "; float32: fp8 is of the products alone" if w.precision == "fp8" else ""
 
 
 def _width(w: Workload) -> int:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from harness.common.precision import DTYPES, Precision
 from harness.common.small_file import read_small_json
 from harness.experiment.comm_tests import CommTests
 from harness.launch.job import Job
@@ -19,7 +20,6 @@ from harness.theory.links import Line
 
 NEWEST = 6
 LARGEST_FILE = 8_000_000
-_DTYPE = {"bf16": "bfloat16", "fp32": "float32"}
 
 
 class Earlier(NamedTuple):
@@ -79,12 +79,12 @@ def _same_place(summary: dict[str, Any], job: Job) -> bool:
     return bool(clean and site == job.site.name)
 
 
-def _speed(summary: dict[str, Any], precision: str) -> Earlier | None:
+def _speed(summary: dict[str, Any], precision: Precision) -> Earlier | None:
     training = summary.get("training")
     first = training[0] if isinstance(training, list) and training else None
     dtype = first.get("dtype") if isinstance(first, dict) else None
     flops = _at(summary, "efficiency", "model_flops_per_s_per_device")
-    if dtype != _DTYPE.get(precision) or not isinstance(flops, int | float) or flops <= 0:
+    if dtype != DTYPES[precision] or not isinstance(flops, int | float) or flops <= 0:
         return None
     mfu = _at(summary, "efficiency", "mfu")
     job_id = str(_at(summary, "run", "job_id") or "?")

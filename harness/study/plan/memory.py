@@ -48,9 +48,10 @@ def _of_replica(w: Workload, checkpointing: bool, framework: float) -> Peak:
 
 def activations_of(w: Workload) -> Activations:
     """Of one micro-batch in a data-parallel rank."""
-    arithmetic: Arithmetic = "bf16" if w.bf16 else "autocast" if w.in_bf16 else "fp32"
+    arithmetic: Arithmetic = "bf16" if w.bf16 else "autocast" if w.precision in ("bf16", "fp8") else "fp32"
     tokens = w.micro_batch * w.seq_length
-    return of_transformers(w.model, tokens, arithmetic=arithmetic, parameters=matrix_parameters(w.model))
+    copied = w.model.vocab_size * w.model.hidden_size if w.precision == "fp8" else matrix_parameters(w.model)
+    return of_transformers(w.model, tokens, arithmetic=arithmetic, parameters=copied)
 
 
 def matrix_parameters(model: ModelConfig) -> int:

@@ -77,12 +77,13 @@ def _candidates(asked: Experiment, max_nodes: int | None) -> Iterator[Experiment
 
 def _changes(asked: Experiment, max_nodes: int | None) -> Iterator[Fields]:
     """Fields to change: on the same ranks first, then over more of them."""
-    again: Fields = {"activation_checkpointing": True, "mixed_precision": True}
+    half: Fields = {} if asked.in_bf16 else {"mixed_precision": True}
+    again: Fields = {"activation_checkpointing": True} | half
     smaller = list(_halves(getattr(asked, "micro_batch_size", None)))
-    yield from (*smaller, {"mixed_precision": True}, again, *(again | each for each in smaller))
+    yield from (*smaller, half, again, *(again | each for each in smaller))
     for spread in _spread(asked, max_nodes):
         yield spread
-        yield spread | {"mixed_precision": True}
+        yield spread | half
         yield spread | again
         yield spread | again | {"micro_batch_size": 1}
 

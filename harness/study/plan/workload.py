@@ -8,6 +8,7 @@ from typing import Any
 
 from harness.common.megatron_layout import Layout
 from harness.common.model_config import ModelConfig
+from harness.common.precision import Precision
 from harness.experiment.advice import Sharding
 from harness.experiment.base import Experiment, Training
 from harness.experiment.ddp import DDP
@@ -27,9 +28,8 @@ class Workload:
 
     micro_batches: of one rank (of a replica, where ranks share a model) per optimizer step. micro_batches_per_step: of
     those in what the training counts as a step: one in exercises 1 and 2. sharding: None where Megatron's layout says
-    it.
-    bf16: the type of weights and messages; in_bf16: of the arithmetic. bucket_bytes: of DDP's gradients. lora: rank
-    of the adapters that are trained, and not the weights.
+    it. bf16: the type of weights and messages; precision: of the products, as the device table has it. bucket_bytes:
+    of DDP's gradients. lora: rank of the adapters that are trained, and not the weights.
     """
 
     exercise: int
@@ -42,7 +42,7 @@ class Workload:
     micro_batches: int
     micro_batches_per_step: int
     steps: int
-    in_bf16: bool
+    precision: Precision
     bf16: bool
     checkpointing: bool
     layout: Layout
@@ -72,11 +72,6 @@ class Workload:
         replicas = self.layout.dp
         return self.micro_batch * self.seq_length * self.micro_batches_per_step * replicas
 
-    @property
-    def precision(self) -> str:
-        """Of the arithmetic, as the device table names it."""
-        return "bf16" if self.in_bf16 else "fp32"
-
 
 def workload_of(job: Job) -> Workload | None:
     """What the job trains; None: it trains nothing."""
@@ -92,7 +87,7 @@ def workload_of(job: Job) -> Workload | None:
         "micro_batch": asked.micro_batch_size or 1,
         "seq_length": asked.seq_length or 1,
         "steps": asked.steps or asked.window.end,
-        "in_bf16": asked.in_bf16,
+        "precision": asked.precision,
         "checkpointing": asked.activation_checkpointing,
     }
     return Workload(**(common | _own(asked, job)))

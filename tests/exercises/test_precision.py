@@ -1,0 +1,216 @@
+"""--precision and --unified-memory in the training scripts: what they set, what they refuse, and that fp8 trains."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="the training scripts need PyTorch")
+
+from exercises.exercise_1_DDP import fp8  # noqa: E402 - needs torch
+from exercises.utils import metrics, unified_memory  # noqa: E402
+from exercises.utils.arguments import TrainingArguments, parse_arguments  # noqa: E402
+from exercises.utils.describe import describe  # noqa: E402
+from exercises.utils.models import build_model, load_model_config  # noqa: E402
+from exercises.utils.peak import measured_peak_flops_per_s  # noqa: E402
+from exercises.utils.precision import set_precision  # noqa: E402
+from harness.common.errors import RequestError  # noqa: E402
+from harness.common.precision import Precision  # noqa: E402
+from tests.exercises.launching import train  # noqa: E402
+
+ROOT = Path(__file__).resolve().parents[2]
+TINY = ROOT / "configs/models/tiny-llama.yaml"
+CPU = torch.device("cpu")
+needs_torchao = pytest.mark.skipif(find_spec("torchao") is None, reason="torchao computes in fp8")
+
+
+def parsed(*words: str) -> TrainingArguments:
+    return parse_arguments(TrainingArguments, "", argv=["--run-dir", "r", "--model", str(TINY), *words])
+
+
+@pytest.fixture
+def usual_products() -> Iterator[None]:
+    """PyTorch's setting for float32 products, put back afterwards."""
+    before = torch.get_float32_matmul_precision()
+    yield
+    torch.set_float32_matmul_precision(before)
+
+
+@pytest.mark.parametrize(
+    ("words", "precision", "bf16", "dtype"),
+    [
+        ((), "fp32", False, "float32"),
+        (("--mixed-precision",), "bf16", True, "bfloat16"),
+        (("--precision", "bf16"), "bf16", True, "bfloat16"),
+        (("--precision", "tf32"), "tf32", False, "tf32"),
+        (("--precision", "fp8"), "fp8", True, "float8"),
+    ],
+)
+def test_a_run_says_what_it_computes_in(
+    words: tuple[str, ...], precision: str, bf16: bool, dtype: str
+) -> None:
+    asked = parsed(*words)
+    assert (asked.precision, asked.mixed_precision) == (precision, bf16)
+    assert describe(asked, load_model_config(TINY), 8, CPU).dtype == dtype
+
+
+def test_two_precisions_are_one_too_many(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        parsed("--mixed-precision", "--precision", "tf32")
+    assert "not allowed with argument --mixed-precision" in capsys.readouterr().err
+
+
+def a_gpu(monkeypatch: pytest.MonkeyPatch, name: str, capability: tuple[int, int]) -> Any:
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: capability)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda *_: name)
+    return torch.device("cuda", 0)
+
+
+def test_only_tf32_rounds_the_products_of_float32(
+    monkeypatch: pytest.MonkeyPatch, usual_products: None
+) -> None:
+    device = a_gpu(monkeypatch, "NVIDIA H100", (9, 0))
+    set_precision("tf32", device)
+    assert (
+        torch.get_float32_matmul_precision() == "high"
+    )  # as a container's environment may have it from the start
+    others: tuple[Precision, ...] = ("fp32", "bf16", "fp8")
+    for precision in others:
+        set_precision("tf32", device)
+        set_precision(precision, device)
+        assert torch.get_float32_matmul_precision() == "highest"
+
+
+def test_what_a_device_cannot_is_one_sentence(monkeypatch: pytest.MonkeyPatch, usual_products: None) -> None:
+    with pytest.raises(RequestError, match="this training runs on CPUs: use --precision fp32"):
+        set_precision("tf32", CPU)
+    with pytest.raises(RequestError, match=r"tf32 needs GPUs from Ampere .*Tesla V100: use --precision fp32"):
+        set_precision("tf32", a_gpu(monkeypatch, "Tesla V100", (7, 0)))
+    with pytest.raises(RequestError, match=r"fp8 needs GPUs from Hopper .*A100: use --precision bf16"):
+        set_precision("fp8", a_gpu(monkeypatch, "NVIDIA A100", (8, 0)))
+    set_precision("tf32", a_gpu(monkeypatch, "NVIDIA A100", (8, 0)))
+
+
+@pytest.mark.parametrize(
+    ("module", "call", "said"),
+    [
+        ("torchao.float8", lambda: fp8.converted(None, CPU), "--precision fp8: this Python has no torchao"),
+        ("rmm", lambda: unified_memory.use(0), "--unified-memory: this Python has no RMM"),
+    ],
+)
+def test_a_package_that_is_missing_is_named(
+    monkeypatch: pytest.MonkeyPatch, module: str, call: Any, said: str
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(RequestError, match=said):
+        call()
+
+
+@pytest.fixture
+def rmm(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """RMM and CUDA as far as they are asked, on a GH200; what they were asked, in order."""
+    asked: list[str] = []
+
+    def noted(what: str, answer: Any = None) -> Any:
+        def called(*words: object, **named: object) -> Any:
+            asked.append(f"{what} {[*words, *named.values()]}")
+            return answer
+
+        return called
+
+    counting = SimpleNamespace(allocation_counts=SimpleNamespace(peak_bytes=5))
+    mr = SimpleNamespace(
+        get_per_device_resource=lambda device: f"pool of {device}",
+        StatisticsResourceAdaptor=noted("counts", counting),
+        set_per_device_resource=lambda device, resource: asked.append(
+            f"uses {device} {resource is counting}"
+        ),
+    )
+    package, allocators = ModuleType("rmm"), ModuleType("rmm.allocators.torch")
+    package.__dict__.update(mr=mr, reinitialize=noted("reinitialize"))
+    allocators.__dict__["rmm_torch_allocator"] = "RMM's"
+    for name, module in {
+        "rmm": package,
+        "rmm.allocators": package,
+        "rmm.allocators.torch": allocators,
+    }.items():
+        monkeypatch.setitem(sys.modules, name, module)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda.memory, "change_current_allocator", noted("allocates"))
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda *_: "NVIDIA GH200 120GB")
+    monkeypatch.setattr(unified_memory, "_resources", [])
+    return asked
+
+
+def test_unified_memory_is_this_ranks_and_counted_by_rmm(rmm: list[str]) -> None:
+    assert not unified_memory.in_use()
+    unified_memory.use(3)
+    assert rmm == [
+        "reinitialize [True, True, 3]",
+        "counts ['pool of 3']",
+        "uses 3 True",
+        'allocates ["RMM\'s"]',
+    ]
+    assert metrics.peak_memory_bytes() == 5
+    assert measured_peak_flops_per_s(torch.device("cuda"), "bfloat16") is None
+
+
+def test_unified_memory_is_for_gh200(rmm: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda *_: "NVIDIA H100 80GB HBM3")
+    with pytest.raises(RequestError, match="--unified-memory needs GH200, and this is NVIDIA H100 80GB HBM3"):
+        unified_memory.use(0)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(RequestError, match="this training runs on CPUs: leave it out"):
+        unified_memory.use(0)
+
+
+def test_the_layers_of_odd_sizes_and_the_output_stay_as_they_are() -> None:
+    layer = torch.nn.Linear(32, 48)
+    assert fp8.is_converted(layer, "model.layers.0.mlp.up_proj")
+    assert not fp8.is_converted(layer, "lm_head")
+    assert not fp8.is_converted(layer, "base_model.lm_head")
+    assert not fp8.is_converted(torch.nn.Linear(32, 40), "up_proj")
+    assert not fp8.is_converted(torch.nn.Embedding(32, 48), "embed_tokens")
+
+
+@needs_torchao
+def test_all_matrices_of_the_layers_become_torchaos() -> None:
+    model = build_model(load_model_config(TINY), None, False)
+    before = {name: parameter.data_ptr() for name, parameter in model.named_parameters()}
+    linear = {name for name, part in model.named_modules() if isinstance(part, torch.nn.Linear)}
+    converted = fp8.converted(model, CPU)
+    kinds = {name: type(part).__name__ for name, part in converted.named_modules()}
+    assert {name for name, kind in kinds.items() if kind == "Float8Linear"} == linear - {"lm_head"}
+    assert kinds["lm_head"] == "Linear"
+    # the same weights, in float32
+    assert {name: parameter.data_ptr() for name, parameter in converted.named_parameters()} == before
+    assert {parameter.dtype for parameter in converted.parameters()} == {torch.float32}
+
+
+@needs_torchao
+def test_it_imports_no_torchao_that_nobody_asked_for() -> None:
+    words = "import sys, exercises.exercise_1_DDP.fp8; sys.exit('torchao' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", words], cwd=ROOT, check=False).returncode == 0
+
+
+@needs_torchao
+@pytest.mark.train
+def test_fp8_trains_as_fp32_does_and_not_the_same(tmp_path: Path) -> None:
+    steps = ("--skip", "0", "--wait", "0", "--warmup", "0", "--active", "8", "--learning-rate", "1e-3")
+    runs = [
+        train("exercise_1_DDP/train.py", tmp_path / name, *steps, "--precision", name, model="tiny-llama")
+        for name in ("fp32", "fp8")
+    ]
+    assert [run.code for run in runs] == [0, 0], runs[1].stderr[-3000:]
+    exact, rounded = (run.mean_losses() for run in runs)
+    assert exact != rounded
+    assert rounded == pytest.approx(exact, abs=0.01)
+    assert exact[0] - exact[-1] > 0.1  # it learned something, which 0.01 is small against
