@@ -20,7 +20,7 @@ _COLUMNS = ("start", "end", "deviceId", "streamId", "correlationId", "demangledN
 _TABLE = "CUPTI_ACTIVITY_KIND_KERNEL"
 _PAGES = f"""
 from pathlib import Path
-from harness.traces.nsys.database import opened
+from harness.traces.database import opened
 def work(arguments):
     with opened(Path(arguments[0])) as database:
         assert len(database.integers("{_TABLE}", *{_COLUMNS})["start"])

@@ -17,6 +17,7 @@ AnyColumn = NDArray[Any]
 
 _DTYPES = {"F64": np.float64, "I64": np.int64, "I32": np.int32, "U8": np.uint8}
 _SPARSEST = 8  # the most slots per number of a table in which numbers are looked up
+_SMALL = 1 << 24  # a table of ids may have so many slots however few ids there are
 
 
 class NameTable(dict[str, int]):
@@ -106,6 +107,18 @@ def distinct(values: NDArray[np.integer]) -> list[int]:
         return [int(values[0])] if len(values) else []
     changed = np.flatnonzero(values[1:] != values[:-1]) + 1
     return sorted({*values[:1].tolist(), *values[changed].tolist()})
+
+
+def distinct_rows(ids: NDArray[np.integer]) -> tuple[I64, NDArray[np.integer]]:
+    """The distinct ids and, for each row, the position of its id among them; small ids are not sorted."""
+    lowest, highest = int(ids.min(initial=0)), int(ids.max(initial=0))
+    if highest - lowest > _SPARSEST * len(ids) + _SMALL:
+        return np.unique(ids, return_inverse=True)
+    shifted = ids - lowest
+    seen = np.zeros(highest - lowest + 1, bool)
+    seen[shifted] = True
+    position = np.cumsum(seen, dtype=np.int32) - 1
+    return np.flatnonzero(seen) + lowest, position[shifted]
 
 
 def sorting_order(start_ns: I64, device: NDArray[np.integer]) -> NDArray[np.intp] | None:

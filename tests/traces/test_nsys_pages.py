@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.traces.nsys.database import opened
-from harness.traces.nsys.pages import OtherFormat, Pages
+from harness.traces.database import opened
+from harness.traces.pages import OtherFormat, Pages
 
 INTEGERS = st.one_of(
     st.none(),

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from harness.traces.database import Database, whole
 from harness.traces.nsys.cuda import CALLS
-from harness.traces.nsys.database import Database, whole
 from harness.traces.nsys.devices import Devices
 from harness.traces.nsys.ids import process_of, process_of_one
 from harness.traces.trace import MetricSeries

@@ -19,7 +19,7 @@ from harness.traces.columns import (
     sorting_order,
     unknown,
 )
-from harness.traces.nsys.database import Database
+from harness.traces.database import Database
 from harness.traces.nsys.devices import Devices
 from harness.traces.nsys.ids import names_of, process_of, thread_of
 from harness.traces.trace import Activity, Calls, CopyKind, Events

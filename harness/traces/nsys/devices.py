@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from harness.traces.columns import AnyColumn
-from harness.traces.nsys.database import Database, whole
+from harness.traces.database import Database, whole
 from harness.traces.trace import I64
 
 _ANY_PROCESS = -1

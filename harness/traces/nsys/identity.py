@@ -8,7 +8,7 @@ from pathlib import Path
 
 from harness.common.ranks import rank_in_file, rank_in_range
 from harness.traces.columns import distinct
-from harness.traces.nsys.database import Database, whole
+from harness.traces.database import Database, whole
 from harness.traces.nsys.devices import Devices
 from harness.traces.nsys.nccl_messages import Payloads
 from harness.traces.trace import Identity, Ranges

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.traces.columns import NameTable, compacted
-from harness.traces.nsys.database import Database
+from harness.traces.columns import NameTable, compacted, distinct_rows
+from harness.traces.database import Database
 from harness.traces.trace import I32, I64
 
-_SPARSEST, _SMALL = 8, 1 << 24  # a table of ids may have so few slots per row, or in total
 _LOW_24_BITS = 0xFFFFFF
 
 
@@ -35,6 +34,11 @@ def process_of_one(global_id: int) -> int:
     return (global_id >> 24) & _LOW_24_BITS
 
 
+def string_ids(database: Database, ids: Iterable[int]) -> dict[int, str]:
+    """The strings of some StringIds."""
+    return database.texts(ids, "StringIds", "value")
+
+
 def names_of(
     database: Database,
     names: NameTable,
@@ -44,18 +48,6 @@ def names_of(
 ) -> I32:
     """StringIds to indices of the trace's names; each text is `cleaned`, and a missing one is `default`."""
     present, rows = distinct_rows(ids)
-    texts = database.texts(present.tolist())
+    texts = string_ids(database, present.tolist())
     index = names.indices(cleaned(texts.get(number, default)) for number in present.tolist())
     return np.take(index, rows)
-
-
-def distinct_rows(ids: NDArray[np.integer]) -> tuple[I64, NDArray[np.integer]]:
-    """The distinct ids and, for each row, the position of its id among them; small ids are not sorted."""
-    lowest, highest = int(ids.min(initial=0)), int(ids.max(initial=0))
-    if highest - lowest > _SPARSEST * len(ids) + _SMALL:
-        return np.unique(ids, return_inverse=True)
-    shifted = ids - lowest
-    seen = np.zeros(highest - lowest + 1, bool)
-    seen[shifted] = True
-    position = np.cumsum(seen, dtype=np.int32) - 1
-    return np.flatnonzero(seen) + lowest, position[shifted]

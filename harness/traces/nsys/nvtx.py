@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.traces.columns import NameTable, compacted, sorted_ranges
-from harness.traces.nsys.database import Database, whole
-from harness.traces.nsys.ids import distinct_rows, process_of, thread_of
+from harness.traces.columns import NameTable, compacted, distinct_rows, sorted_ranges
+from harness.traces.database import Database, whole
+from harness.traces.nsys.ids import process_of, string_ids, thread_of
 from harness.traces.trace import I32, I64, RangeKind, Ranges
 
 TABLE = "NVTX_EVENTS"
@@ -53,7 +53,7 @@ def _closed_by_nsys(raw: dict[str, I64]) -> NDArray[np.bool_]:
 def _names(database: Database, names: NameTable, text_id: I64) -> I32:
     """A range's name is its own text, or a registered string."""
     present, rows = distinct_rows(text_id)
-    registered = database.texts(present.tolist())
+    registered = string_ids(database, present.tolist())
     index: I32 = names.indices(registered.get(number, "") for number in present.tolist())[rows]
     own = database.rows(TABLE, "text", only=("eventType", RANGES))
     own_index = np.array([-1 if text is None else names[str(text)] for (text,) in own], np.int32)

@@ -6,13 +6,14 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 from harness.traces.columns import NameTable, distinct, empty
+from harness.traces.database import Database, opened
 from harness.traces.errors import TraceError
+from harness.traces.nccl_calls import is_nccl_call
 from harness.traces.nsys.counters import metric_series, peak_memory_bytes
 from harness.traces.nsys.cuda import api_calls, device_events, without_names
-from harness.traces.nsys.database import Database, opened
 from harness.traces.nsys.devices import read_devices
 from harness.traces.nsys.identity import dropped_events, export_metadata, identity, ranks_in_ranges
-from harness.traces.nsys.nccl_messages import Payloads, device_collectives, is_nccl_call, read_payloads
+from harness.traces.nsys.nccl_messages import Payloads, device_collectives, read_payloads
 from harness.traces.nsys.nvtx import nvtx_ranges
 from harness.traces.progress import OnProgress, silent
 from harness.traces.trace import Calls, Ranges, Trace

@@ -1,4 +1,4 @@
-"""An nsys export as a database in which every table and every column may be missing."""
+"""A tool's SQLite file as a database in which every table and every column may be missing. Knows no tool's tables."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from harness.traces.columns import unknown
 from harness.traces.errors import TraceError
-from harness.traces.nsys.pages import OtherFormat, Pages
+from harness.traces.pages import OtherFormat, Pages
 from harness.traces.progress import OnProgress, silent
 from harness.traces.trace import I64
 
@@ -50,11 +50,25 @@ class Growing:
         return self._values[: self._count]
 
 
+class Kind(NamedTuple):
+    """The words for a sort of file: `what` it should be, and how its tool makes it."""
+
+    what: str  # an nsys export
+    made: str  # as nsys exports it
+    again: str  # export it again
+
+
+NSYS = Kind("an nsys export", "as nsys exports it", "export it again")
+
+
 class Database:
     """Read-only access; a missing table has no rows, and a missing column is unknown."""
 
-    def __init__(self, path: Path, connection: sqlite3.Connection, progress: OnProgress = silent) -> None:
+    def __init__(
+        self, path: Path, connection: sqlite3.Connection, progress: OnProgress = silent, kind: Kind = NSYS
+    ) -> None:
         self.path = path
+        self._kind = kind
         self._size = path.stat().st_size
         self._done = 0  # bytes of the tables that were read whole
         self._progress = progress
@@ -77,7 +91,7 @@ class Database:
     def _bounded(self) -> Iterator[None]:
         """One query, with its errors as one sentence, and stopped where it takes more than the file's size explains."""
         self._effort.begin()
-        with _one_sentence(self.path):
+        with _one_sentence(self.path, self._kind):
             try:
                 yield
             except sqlite3.OperationalError:
@@ -92,7 +106,7 @@ class Database:
             TraceError: a view or a virtual table has that name; its rows may be anything.
         """
         if table in self._stand_ins:
-            raise TraceError(self.path, f"is not as nsys exports it: {table} is a view and not a table")
+            raise TraceError(self.path, f"is not {self._kind.made}: {table} is a view and not a table")
         if table not in self.tables:
             return {}
         if table not in self._columns:
@@ -162,16 +176,16 @@ class Database:
         where = f"WHERE {' AND '.join(conditions)}" if conditions else ""
         return self._query(f'SELECT {chosen} FROM "{table}" {where}', values)
 
-    def texts(self, ids: Iterable[int]) -> dict[int, str]:
-        """The strings of some StringIds."""
-        if not {"id", "value"} <= set(self.columns("StringIds")):
+    def texts(self, ids: Iterable[int], table: str, column: str) -> dict[int, str]:
+        """The texts in `column` of the rows of `table` that have these ids; none for NULL."""
+        if not {"id", column} <= set(self.columns(table)):
             return {}
         wanted, found = list(ids), dict[int, str]()
         for first in range(0, len(wanted), _IDS_AT_ONCE):
             some = wanted[first : first + _IDS_AT_ONCE]
             places = ",".join("?" * len(some))
-            for number, text in self._query(f"SELECT id, value FROM StringIds WHERE id IN ({places})", some):
-                found[number] = str(text)
+            sql = f'SELECT id, "{column}" FROM "{table}" WHERE id IN ({places})'
+            found.update((number, str(text)) for number, text in self._query(sql, some) if text is not None)
         return found
 
 
@@ -203,37 +217,37 @@ def whole(value: object) -> int | None:
 
 
 @contextmanager
-def _one_sentence(path: Path) -> Iterator[None]:
+def _one_sentence(path: Path, kind: Kind) -> Iterator[None]:
     """SQLite's errors, and those of values that are not numbers, as one sentence about the file."""
     try:
         yield
     except (sqlite3.Error, ValueError, TypeError, OverflowError) as error:
-        raise TraceError(path, f"cannot be read as an nsys export ({error})") from error
+        raise TraceError(path, f"cannot be read as {kind.what} ({error})") from error
 
 
 @contextmanager
-def opened(path: Path, progress: OnProgress = silent) -> Iterator[Database]:
+def opened(path: Path, progress: OnProgress = silent, kind: Kind = NSYS) -> Iterator[Database]:
     """The database at `path`, only for reading. Raises TraceError: the file is damaged, or not a database."""
-    _check_whole(path)
-    _check_finished(path)
-    with _one_sentence(path):
+    _check_whole(path, kind)
+    _check_finished(path, kind)
+    with _one_sentence(path, kind):
         connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro&immutable=1", uri=True)
     # One damaged character must not make the file unreadable.
     connection.text_factory = lambda stored: stored.decode("utf-8", "replace")
     with closing(connection):
-        yield Database(path, connection, progress)
+        yield Database(path, connection, progress, kind)
 
 
-def _check_finished(path: Path) -> None:
+def _check_finished(path: Path, kind: Kind) -> None:
     """Raises TraceError: what a writer of the file has still to put into it lies beside it."""
     for ending in ("-wal", "-journal"):
         beside = path.with_name(path.name + ending)
         if beside.is_file() and beside.stat().st_size:
-            why = f"was not written to its end: {beside.name} holds a part of it; export it again"
+            why = f"was not written to its end: {beside.name} holds a part of it; {kind.again}"
             raise TraceError(path, why)
 
 
-def _check_whole(path: Path) -> None:
+def _check_whole(path: Path, kind: Kind) -> None:
     """Raises TraceError: the file is shorter than its header says."""
     with path.open("rb") as file:
         head = file.read(_HEADER_BYTES)
@@ -245,5 +259,5 @@ def _check_whole(path: Path) -> None:
     if size < expected:
         raise TraceError(
             path,
-            f"is cut off: {size / 1e6:.1f} of its {expected / 1e6:.1f} MB are there; copy or export it again",
+            f"is cut off: {size / 1e6:.1f} of its {expected / 1e6:.1f} MB are there; copy or {kind.again}",
         )
