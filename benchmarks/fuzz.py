@@ -36,6 +36,7 @@ SHARES = {
     "records": 2,
     "kineto": 2,
     "nsys": 2,
+    "rocpd": 2,
 }  # of all kinds
 STUCK_S = 2 * WAIT_S  # a loop in C is not interrupted by the alarm; then the worker ends
 REPORT_S = 30.0

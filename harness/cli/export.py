@@ -115,7 +115,9 @@ def sources(tokens: list[str]) -> Sources:
     for each in left_out:
         print(f"{PROGRAM}: not searched for traces: {each}", file=sys.stderr)
     if not traces:
-        raise RequestError(f"{', '.join(tokens)}: there is no trace (.json.gz, .sqlite, .nsys-rep) in it")
+        raise RequestError(
+            f"{', '.join(tokens)}: there is no trace (.json.gz, .sqlite, .nsys-rep, .db) in it"
+        )
     reports = [path for path in traces if path.name.endswith((".sqlite", ".nsys-rep"))]
     return Sources(traces, run if len(tokens) == 1 else None, reports)
 

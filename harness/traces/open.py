@@ -48,6 +48,12 @@ def _nsys(path: Path, how: HowToRead) -> Trace:
     return read_nsys(path, how.host, how.progress)
 
 
+def _rocpd(path: Path, how: HowToRead) -> Trace:
+    from harness.traces.rocpd.read import read_rocpd
+
+    return read_rocpd(path, how.host, how.progress)
+
+
 def _kineto(path: Path, how: HowToRead) -> Trace:
     from harness.traces.kineto.read import read_kineto
 
@@ -56,6 +62,7 @@ def _kineto(path: Path, how: HowToRead) -> Trace:
 
 # Every format; nothing else lists them. A file of no known name is read as the last, which says what is wrong with it.
 FORMATS = [
+    TraceFormat((".db",), _rocpd, contains=b"rocpd_metadata"),  # first: what is SQLite is nsys' otherwise
     TraceFormat((".nsys-rep", ".sqlite", ".sqlite.gz"), _nsys, magic=b"SQLite format 3\0"),
     TraceFormat((".json", ".json.gz"), _kineto, contains=b'"traceEvents"'),
 ]

@@ -66,7 +66,7 @@ class Events(Spans):
     name: I32  # index into Trace.names
     activity: U8  # Activity
     device: I32  # device index within the host; 0 on a CPU trace
-    stream: I64  # CUDA stream, or thread id on a CPU trace
+    stream: I64  # CUDA or HIP stream (or HSA queue), or thread id on a CPU trace
     correlation: I64
     launch_ns: I64  # start of the API call that launched it; -1 unknown
     launch_thread: I64  # thread of that call; -1 unknown
@@ -132,7 +132,7 @@ class MetricSeries:
 class Identity:
     """Which process of which job this is. None: not recorded."""
 
-    source: str  # "nsys" | "kineto"
+    source: str  # "nsys" | "kineto" | "rocpd"
     path: str
     rank: int | None = None
     world_size: int | None = None

@@ -12,7 +12,7 @@ from tests.fuzz.command_lines import command_line
 from tests.fuzz.fence import Case
 from tests.fuzz.recorded_runs import contents, recorded_run
 from tests.fuzz.site_files import site_file
-from tests.fuzz.trace_files import kineto_files, nsys_files
+from tests.fuzz.trace_files import kineto_files, nsys_files, rocpd_files
 
 Maker = Callable[[Mapping[str, bytes], int, Sequence[int]], Case]
 
@@ -22,6 +22,7 @@ KINDS: dict[str, Maker] = {
     "records": recorded_run,
     "kineto": lambda _, head, parts: kineto_files(head, parts),
     "nsys": lambda _, head, parts: nsys_files(head, parts),
+    "rocpd": lambda _, head, parts: rocpd_files(head, parts),
 }
 _HOW_MANY = (0, 1, 1, 1, 1, 2, 2, 2, 3, 4, 6, 9)
 

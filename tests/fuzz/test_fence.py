@@ -100,6 +100,7 @@ WHOLE = {
         {f"new/rank{rank}.json": trace_files.kineto_rank(rank) for rank in (0, 1)},
     ),
     "nsys": Case([["report", "new", "--no-html", "--json"]], {"new/one.sqlite": trace_files.nsys_export()}),
+    "rocpd": Case([["report", "new", "--no-html", "--json"]], {"new/one.db": trace_files.rocpd_database()}),
 }
 
 

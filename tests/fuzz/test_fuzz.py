@@ -13,7 +13,7 @@ from tests.fuzz.box import Box
 from tests.fuzz.fence import run_case
 from tests.fuzz.inputs import KINDS, case_of
 
-HOW_MANY = {"commands": 300, "sites": 40, "records": 20, "kineto": 25, "nsys": 25}
+HOW_MANY = {"commands": 300, "sites": 40, "records": 20, "kineto": 25, "nsys": 25, "rocpd": 25}
 NUMBERS = st.integers(0, 2**32 - 1)
 
 

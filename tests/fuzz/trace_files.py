@@ -1,10 +1,10 @@
-"""Kineto files and nsys exports, changed by slips and attacks: fields, types and values, then bytes, packed or not."""
+"""Traces of every tool, changed by slips and attacks: fields, types and values, then bytes, packed or not."""
 
 from __future__ import annotations
 
 import gzip
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 from random import Random
@@ -14,7 +14,7 @@ from typing import Any
 from tests.fuzz.fence import Case
 from tests.fuzz.hostile import NUMBERS, TEXTS
 from tests.fuzz.mutate import as_json, bytes_changed, changed, cut
-from tests.synthetic import kineto, nsys
+from tests.synthetic import kineto, nsys, rocpd
 from tests.synthetic.job import BASE_NS, events
 
 _COLUMNS = (
@@ -114,44 +114,66 @@ def _job() -> nsys.Nsys:
 @cache
 def nsys_export() -> bytes:
     """The export as it should be."""
+    return _bytes(_job().saved)
+
+
+@cache
+def rocpd_database() -> bytes:
+    """Both ranks' recordings in one database, as it should be."""
+    return _bytes(rocpd.rocpd_job)
+
+
+def _bytes(saved: Callable[[Path], Path]) -> bytes:
     with TemporaryDirectory() as folder:
-        return _job().saved(Path(folder) / "whole.sqlite").read_bytes()
+        return saved(Path(folder) / "whole").read_bytes()
 
 
 def nsys_files(head: int, parts: Sequence[int]) -> Case:
     """An nsys export of these numbers and a command that measures it."""
+    return _database_files(nsys_export(), "new/one.sqlite", "StringIds", head, parts)
+
+
+def rocpd_files(head: int, parts: Sequence[int]) -> Case:
+    """A database of rocprofv3 of these numbers and a command that measures it."""
+    return _database_files(rocpd_database(), "new/one.db", "rocpd_string_0190", head, parts)
+
+
+def _database_files(whole: bytes, name: str, strings: str, head: int, parts: Sequence[int]) -> Case:
     chance = Random(head)
     lacks = chance.random() < 0.25
     if chance.random() < 0.6:
-        content = _other_rows(parts, chance.random() < 0.15)
+        content = _other_rows(whole, parts, strings if chance.random() < 0.15 else None)
     else:
-        content = nsys_export() if lacks else bytes_changed(nsys_export(), parts)
+        content = whole if lacks else bytes_changed(whole, parts)
     if lacks:
         content = cut(content, chance)
-    if packed := chance.random() < 0.2:
+    if packed := chance.random() < 0.2 and name.endswith(".sqlite"):
         content = gzip.compress(content, 1)
         if chance.random() < 0.3:
             content, lacks = cut(content, chance), True
-    return Case([_looked_at(chance, "new")], {"new/one.sqlite" + ".gz" * packed: content}, cut=lacks)
+    return Case([_looked_at(chance, "new")], {name + ".gz" * packed: content}, cut=lacks)
 
 
-def _other_rows(parts: Sequence[int], strings: bool) -> bytes:
-    """The export with a change of rows, columns or tables for each number."""
+def _other_rows(whole: bytes, parts: Sequence[int], strings: str | None) -> bytes:
+    """The database with a change of rows, columns or tables for each number; `strings`: only of this table."""
     with TemporaryDirectory() as folder:
-        path = _job().saved(Path(folder) / "new.sqlite")
+        path = Path(folder) / "new"
+        path.write_bytes(whole)
         database = sqlite3.connect(path)
+        listed = "SELECT name FROM sqlite_master WHERE type='table' AND name NOT LIKE 'sqlite_%'"
+        tables = [strings] if strings else sorted(row[0] for row in database.execute(listed))
         with database:
             for part in parts:
                 try:
-                    _change(database, Random(part), strings)
+                    _change(database, Random(part), tables)
                 except (sqlite3.Error, OverflowError):  # an earlier change took away what this one needs
                     continue
         database.close()
         return path.read_bytes()
 
 
-def _change(database: sqlite3.Connection, chance: Random, strings: bool) -> None:
-    table = "StringIds" if strings else chance.choice(sorted(nsys.SCHEMA))
+def _change(database: sqlite3.Connection, chance: Random, tables: Sequence[str]) -> None:
+    table = chance.choice(tables)
     columns = [row[1] for row in database.execute(f"PRAGMA table_info({table})")]
     if not columns:
         return
