@@ -44,6 +44,10 @@ def _on_gpus(around: Surroundings) -> bool:
     return around.uses_gpus
 
 
+def _nvidia(around: Surroundings) -> bool:
+    return around.site.gpus.vendor == "nvidia"
+
+
 def _with_nsys(around: Surroundings) -> bool:
     return around.job is not None and around.job.profiler == "nsys"
 
@@ -85,10 +89,10 @@ CHECKS = (
     Check("torch", "node", gpu.torch_and_driver, _on_gpus),
     Check("interface", "node", machine.interface, _names_interface),
     Check("temporary", "node", files.temporary),
-    Check("nsys", "both", profiling.nsys),
-    Check("gpu metrics", "node", profiling.gpu_metrics, _on_gpus),
+    Check("nsys", "both", profiling.nsys, _nvidia),
+    Check("gpu metrics", "node", profiling.gpu_metrics, lambda around: _on_gpus(around) and _nvidia(around)),
     Check("cpu samples", "node", profiling.cpu_samples, _with_nsys),
-    Check("nsys2prv", "login", software.nsys2prv),
+    Check("nsys2prv", "login", software.nsys2prv, _nvidia),
     Check("time service", "node", clocks.synchronised, lambda around: around.uses_slurm),
 )
 

@@ -42,9 +42,11 @@ def installed(name: str) -> dict[str, str]:
 
 
 def cuda() -> dict[str, Any]:
-    """What torch sees of the GPUs: the CUDA that it was built with, how many, and the error when it sees none."""
+    """What torch sees of the GPUs: the CUDA or ROCm it was built with, how many, and the error when it sees none."""
     torch = importlib.import_module("torch")
-    found: dict[str, Any] = {"built": torch.version.cuda, "count": 0, "error": ""}
+    hip = getattr(torch.version, "hip", None)
+    found: dict[str, Any] = {"platform": "ROCm" if hip else "CUDA", "built": hip or torch.version.cuda}
+    found |= {"count": 0, "error": ""}
     if found["built"]:
         try:
             torch.cuda.init()

@@ -156,7 +156,8 @@ def warnings_of(job: Job, environ: Mapping[str, str]) -> list[str]:
     found = [*launch_of(asked).warnings(asked), *backend_of(job.site).warnings(asked, job.site, environ)]
     if isinstance(asked, Training) and asked.profiler == "auto" and job.device == "cuda":
         without = NO_NSYS_INSIDE if job.nsys_inside else NO_NSYS
-        found += [without] * (job.profiler == "torch" and job.site.profiler is None)
+        is_told = job.site.profiler is None and job.site.gpus.vendor == "nvidia"
+        found += [without] * (job.profiler == "torch" and is_told)
     found += device_doubts(asked, job.site, job.device)
     for name, bad in SLOWING.items():
         if str(job.env.get(name, environ.get(name))).upper() == bad:
@@ -198,11 +199,12 @@ def _profiler(
         return "none"
     if asked.profiler != "auto":
         return asked.profiler
-    if launch.profiler(asked) or ((asked.nsys2prv or for_nsys(asked)) and device == "cuda"):
+    on_nvidia = device == "cuda" and site.gpus.vendor == "nvidia"
+    if launch.profiler(asked) or ((asked.nsys2prv or for_nsys(asked)) and on_nvidia):
         return "nsys"
     if site.profiler:
         return site.profiler
-    return "torch" if device == "cpu" or _lacks_nsys(site, machine) else "nsys"
+    return "torch" if not on_nvidia or _lacks_nsys(site, machine) else "nsys"
 
 
 def _refuse_without_nsys(asked: Experiment, site: Site, profiler: str) -> None:

@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from harness.common.errors import RequestError
-from harness.experiment.base import Experiment
-from harness.experiment.options import options_of
+from harness.experiment.base import Experiment, Training
+from harness.experiment.options import for_nsys, options_of
 from harness.experiment.parse import validate
 from harness.launch.backends.registry import backend_of
 from harness.launch.exercises.base import Chosen, DeviceKind, Launch, Target, launch_of
@@ -53,6 +53,7 @@ def resolve_defaults(
     resolved, errors = validate(type(experiment), given)
     errors += launch.misfits(experiment, resolved, target)
     errors += _for_gpus_only(experiment, site, device)
+    errors += _for_nvidia_only(experiment, launch, site)
     errors += _too_many_gpus(experiment.nodes, gpus, site, machine, device)
     if errors or resolved is None:
         raise RequestError("\n".join(errors))
@@ -76,6 +77,19 @@ def _for_gpus_only(experiment: Experiment, site: Site, device: DeviceKind) -> li
         "leave it out, or use a --site with GPUs"
         for option, value in asked
         if option.flag.gpus_only and device == "cpu" and value not in (None, (), False)
+    ]
+
+
+def _for_nvidia_only(experiment: Experiment, launch: Launch[Experiment], site: Site) -> list[str]:
+    if site.gpus.vendor == "nvidia" or not isinstance(experiment, Training):
+        return []
+    flags = ["--profiler nsys"] * (experiment.profiler == "nsys") + list(for_nsys(experiment).values())
+    if launch.profiler(experiment) == "nsys":
+        flags.append("--engine megatron-lm")
+    return [
+        f"{flag} needs nsys, which records NVIDIA's GPUs only, and site {site.name} has AMD's: leave it out; "
+        "torch.profiler records there"
+        for flag in dict.fromkeys(flags)
     ]
 
 

@@ -90,6 +90,9 @@ class Gpus(SitePart):
     )
     type: PlainWord | None = setting(None, "GPU type in the request, where the site demands it")
     name: str | None = setting(None, "model, for people")
+    vendor: Literal["nvidia", "amd"] = setting(
+        "nvidia", "who makes them; amd: torch.profiler records, as nsys knows NVIDIA's only"
+    )
 
 
 class Container(SitePart):
@@ -226,6 +229,14 @@ class Site(SitePart):
     @classmethod
     def _none_is_no_container(cls, container: Container | None) -> Container | None:
         return None if container is not None and container.runtime == "none" else container
+
+    @field_validator("profiler")
+    @classmethod
+    def _nsys_knows_no_amd(cls, profiler: str | None, info: ValidationInfo) -> str | None:
+        gpus = info.data.get("gpus")
+        if profiler == "nsys" and gpus is not None and gpus.vendor == "amd":
+            raise ValueError("it records NVIDIA's GPUs only, and gpus.vendor is amd: leave the field out")
+        return profiler
 
     @field_validator("job_python")
     @classmethod

@@ -71,6 +71,8 @@ def test_a_measured_peak_wins_over_the_table() -> None:
         ("NVIDIA GH200 480GB", "bf16", 989),
         ("NVIDIA H200", "tf32", 494.5),
         ("Tesla V100-SXM2-32GB", "bf16", None),
+        ("AMD Instinct MI250X", "bf16", 191.5),
+        ("AMD Instinct MI250X", "tf32", None),
         ("AMD EPYC 7763 64-Core Processor", "fp32", None),
         ("NVIDIA B300", "bf16", None),
     ],

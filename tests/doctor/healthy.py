@@ -27,7 +27,7 @@ INSIDE: dict[str, Any] = {
         for name in ("torch", "accelerate", "transformers", "deepspeed", "megatron.core")
     },
     "python": "3.12.3",
-    "cuda": {"built": "12.6", "count": 4, "error": ""},
+    "cuda": {"platform": "CUDA", "built": "12.6", "count": 4, "error": ""},
     "shared_memory": {"total_bytes": 64 << 30, "free_bytes": 63 << 30},
 }
 NSYS_FLAGS = [

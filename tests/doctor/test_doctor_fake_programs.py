@@ -44,6 +44,51 @@ def test_a_healthy_cluster_with_pyxis_starts_its_container_from_nodes_only(clust
     assert not started.exists(), "outside of a job, srun would submit one"
 
 
+def of_amd(c: Cluster) -> None:
+    del c.site["profiler"]
+    c.site["gpus"] = {**c.site.get("gpus", {}), "vendor": "amd", "per_node": 4}
+
+
+def with_amds_gpus(c: Cluster, gpus: int = 4, **cuda: Any) -> None:
+    """Nothing of NVIDIA's is there; AMD's driver lists a CPU and the GPUs."""
+    of_amd(c)
+    for name in ("nsys", "nsys2prv"):
+        c.without_program(name)
+    (c.folder / "system/proc/driver/nvidia/version").unlink()
+    for node in range(gpus + 1):
+        c.file(
+            f"system/sys/class/kfd/kfd/topology/nodes/{node}/gpu_id", "0" if node == 0 else str(50000 + node)
+        )
+    rocm = {"platform": "ROCm", "built": "7.0.51831", "count": gpus, "error": ""}
+    c.program("apptainer", inside(cuda=rocm | cuda))
+
+
+def test_a_healthy_cluster_with_amds_gpus_is_not_asked_for_nvidias(cluster: Cluster) -> None:
+    with_amds_gpus(cluster)
+    lines = cluster.lines()
+    assert faulty(lines) == []
+    assert not [line for line in lines if "NVIDIA" in line.result.found or "nsys" in line.result.found]
+    assert {"AMD driver shows 4 GPUs, 4 asked for", "PyTorch for ROCm 7.0.51831 uses 4 GPUs"} <= {
+        f"{line.result.what} {line.result.found}" for line in lines
+    }
+
+
+@pytest.mark.parametrize(("gpus", "cuda", "says"), [
+    (0, {}, "AMD driver shows 0 GPUs, and a run asks for 4"),
+    (4, {"count": 0}, "PyTorch for ROCm 7.0.51831 sees no GPU: does the container see /dev/kfd?"),
+])  # fmt: skip
+def test_what_amds_gpus_lack_is_said(cluster: Cluster, gpus: int, cuda: dict[str, int], says: str) -> None:
+    with_amds_gpus(cluster, gpus, **cuda)
+    assert says in {f"{line.result.what} {line.result.found}" for line in cluster.lines()}
+
+
+def test_a_node_without_amds_driver_is_said(cluster: Cluster) -> None:
+    of_amd(cluster)
+    assert ("AMD driver", "there is none on this node") in {
+        (line.result.what, line.result.found) for line in cluster.lines()
+    }
+
+
 class Fault(NamedTuple):
     """A fault, the check that finds it, and words of its line and of its remedy."""
 
@@ -108,7 +153,12 @@ def other_partition(cluster: Cluster) -> None:
 BROKEN_TORCH = INSIDE["modules"] | {"torch": {"error": "OSError: libcudart.so.12: cannot open"}}
 NO_DEEPSPEED = INSIDE["modules"] | {"deepspeed": {"error": "is not installed"}}
 FOREIGN = INSIDE["modules"] | {"accelerate": {"version": "0.1", "foreign": "/home/anna/.local/lib"}}
-OLD_DRIVER = {"built": "13.0", "count": 0, "error": "The NVIDIA driver on your system is too old"}
+OLD_DRIVER = {
+    "platform": "CUDA",
+    "built": "13.0",
+    "count": 0,
+    "error": "The NVIDIA driver on your system is too old",
+}
 NO_SAMPLE = [flag for flag in NSYS_FLAGS if flag != "cudabacktrace"]
 
 FAULTS = [
@@ -187,7 +237,7 @@ FAULTS = [
     Fault("packages of one's own", within(modules=FOREIGN), "packages", WARNING, "/home/anna/.local",
           "PYTHONNOUSERSITE"),
     Fault("a driver too old for torch", within(cuda=OLD_DRIVER), "torch", PROBLEM, "too old", "torch_index"),
-    Fault("torch for CPUs", within(cuda={"built": None, "count": 0, "error": ""}), "torch", PROBLEM, "CPUs only",
+    Fault("torch for CPUs", within(cuda=OLD_DRIVER | {"built": None, "error": ""}), "torch", PROBLEM, "CPUs only",
           "build"),
     Fault("little shared memory", within(shared_memory={"total_bytes": 64 << 20, "free_bytes": 64 << 20}),
           "shared memory", WARNING, "67.1 MB", "shm"),

@@ -36,6 +36,30 @@ def test_a_sites_environment_holds_and_keeps_the_checkout(machine: Machine) -> N
     assert said == f"4 1\n{ROOT}:/w/lib\n"
 
 
+ONLY_NVIDIA = "needs nsys, which records NVIDIA's GPUs only, and site lumi has AMD's: leave it out"
+
+
+@pytest.mark.parametrize(("asked", "flag"), [
+    (DDP(profiler="nsys"), "--profiler nsys"), (DDP(nic_metrics=True), "--nic-metrics"),
+    (Megatron(nodes=2, tp=4, pp=2, engine="megatron-lm"), "--engine megatron-lm"),
+])  # fmt: skip
+def test_what_only_nsys_can_do_is_refused_where_the_gpus_are_amds(
+    machine: Machine, asked: DDP | Megatron, flag: str
+) -> None:
+    with pytest.raises(RequestError, match=re.escape(f"{flag} {ONLY_NVIDIA}")):
+        resolve(asked, load_site("lumi"), machine)
+
+
+@pytest.mark.parametrize("asked", [DDP(), DDP(nsys2prv=True), Megatron(nodes=2, tp=4, pp=2)])
+@pytest.mark.parametrize("profiler", [None, "torch"])
+def test_amds_gpus_are_recorded_by_torch_without_a_warning(
+    machine: Machine, asked: DDP | Megatron, profiler: str | None
+) -> None:
+    job = resolve(asked, load_site("lumi").model_copy(update={"profiler": profiler}), machine)
+    assert job.profiler == "torch"
+    assert not [text for text in warnings_of(job, {}) if "nsys" in text]
+
+
 def test_more_gpus_than_a_node_has_is_refused(machine: Machine) -> None:
     with pytest.raises(RequestError, match="a node of leonardo has 4: use -g 4"):
         resolve(DDP(gpus_per_node=8), load_site("leonardo"), machine)

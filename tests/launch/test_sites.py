@@ -52,6 +52,8 @@ WRONG_FIELDS = {
     "nsys_sbatch: [disable-dcgm]": "field nsys_sbatch.0: got 'disable-dcgm', takes one line that begins with --",
     "nsys_sbatch: ['--array=1-4']": "one submission is one run",
     "job_python: python3": "field job_python is 'python3': a job has a folder of its own: write the whole path",
+    "gpus: {vendor: amd}\nprofiler: nsys": "field profiler is 'nsys': it records NVIDIA's GPUs only, and gpus.",
+    "gpus: {vendor: adm}": "field gpus.vendor: got 'adm', takes 'nvidia' or 'amd' (did you mean amd?)",
     "scheduler: local\ndevice: cuda": "says device: cuda, and this machine shows no NVIDIA GPU",
 }
 MANY_RUNS = ["--array=1-4", "--arr 1-4", "--wait", "--exclusive -W", "--nice=5 -a1-3", "--test-only"]
@@ -225,7 +227,8 @@ def test_detection_goes_flag_then_variable_then_machine(monkeypatch: pytest.Monk
     both = {"HARNESS_SITE": "marenostrum5", "SLURM_CLUSTER_NAME": "leonardo"}
     assert choose_site("jupiter", both).site.name == "jupiter"
     assert choose_site(None, both).site.name == "marenostrum5"
-    assert choose_site(None, {"SLURM_CLUSTER_NAME": "leonardo"}).site.name == "leonardo"
+    for cluster in ("leonardo", "lumi"):
+        assert choose_site(None, {"SLURM_CLUSTER_NAME": cluster}).site.name == cluster
     monkeypatch.setattr("socket.gethostname", lambda: "login07.leonardo.local")
     monkeypatch.setattr("shutil.which", lambda name: f"/usr/bin/{name}" if name == "sbatch" else None)
     assert choose_site(None, {}).reason == "this host is login07.leonardo.local"
