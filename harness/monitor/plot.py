@@ -36,7 +36,7 @@ class Panel:
         self.axes = axes
         self.recording = recording
         self.summary = summary
-        self.is_gpu = recording.source == "nvml"
+        self.is_gpu = recording.of_gpus
         self._start_ns, end_ns = recording.span_ns
         self._unit_ns, self._unit = (60e9, "min") if end_ns - self._start_ns > 600e9 else (1e9, "s")
 

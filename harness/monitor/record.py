@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from harness.monitor.amd import open_amd
 from harness.monitor.errors import MonitorError
 from harness.monitor.nvml import open_nvml
 from harness.monitor.processes import ProcessSource, ProcessTree, find_processes, is_alive
@@ -118,7 +119,7 @@ def record(
     period_s = 1 / _check_hz(hz)
     stopper = Stopper()
     tree, going_on = _watch(pids, below)
-    source: Source = open_nvml() or ProcessSource(tree, open_rapl())
+    source: Source = open_nvml() or open_amd() or ProcessSource(tree, open_rapl())
     out.mkdir(parents=True, exist_ok=True)
     samples = SampleFile(out / SAMPLES_FILE, source.columns)
     about: dict[str, Any] = {

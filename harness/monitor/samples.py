@@ -17,6 +17,7 @@ from harness.monitor.gaps import Gap, find_gaps
 SAMPLES_FILE = "samples.csv"
 META_FILE = "meta.json"
 META_SCHEMA = 1
+GPU_SOURCES = ("nvml", "amdsmi")
 LEADING_COLUMNS = ("unix_ns", "device")
 STARTS, ENDED = (
     "starts_unix_ns",
@@ -52,12 +53,17 @@ class Recording:
 
     folder: Path
     host: str
-    source: str  # nvml | processes
+    source: str  # nvml | amdsmi | processes
     period_ns: int
     devices: tuple[Series, ...]
     meta: dict[str, Any]
     damaged_rows: int
     gaps: tuple[Gap, ...] = ()
+
+    @property
+    def of_gpus(self) -> bool:
+        """Whether the devices are GPUs, and not this node's processes."""
+        return self.source in GPU_SOURCES
 
     @property
     def starts(self) -> list[int]:

@@ -57,7 +57,7 @@ def _line(recording: Recording, device: Series, column: str, scale: float) -> di
         return None
     x = [round((at - recording.span_ns[0]) / 1e9, 2) for at, _ in points]
     y = [None if value is None else round(value / scale, 3) for _, value in points]
-    name = f"GPU {device.index}" if recording.source == "nvml" else device.name
+    name = f"GPU {device.index}" if recording.of_gpus else device.name
     return plotly_json.line(name, x, y, of_series(device.index))
 
 
