@@ -29,14 +29,14 @@ class Regions:
         self._raw = recording.integers("region", "start", "end", "pid", "tid", "name_id", "event_id")
         category = recording.events.of(self._raw["event_id"], "category_id")
         self._texts = recording.texts(self._raw["name_id"])
-        present, rows = distinct_rows(category)
+        present, self._category = distinct_rows(category)
         texts = recording.texts(category)
-        self._category = np.array([texts.get(i, "") for i in present.tolist()], object)[rows]
+        self._categories = [texts.get(i, "") for i in present.tolist()]
 
     def of(self, beginning: str) -> dict[str, I64]:
         """The regions whose category begins so, with the system's numbers of processes and threads."""
-        chosen = np.array([text.startswith(beginning) for text in self._category.tolist()], bool)
-        rows = np.flatnonzero(chosen)
+        chosen = np.array([text.startswith(beginning) for text in self._categories], bool)
+        rows = np.flatnonzero(chosen[self._category])
         raw = {name: column[rows] for name, column in self._raw.items()}
         raw["process"] = self.recording.pids(raw.pop("pid"))
         raw["thread"] = self.recording.tids(raw.pop("tid"))
