@@ -81,6 +81,11 @@ class DDP(Training):
                 {"fsdp", "activation_offload"},
                 "--activation-offload would copy the parameters that FSDP has gathered, too: drop one",
             )
+        if self.unified_memory and self.memory_snapshot:
+            yield Broken(
+                {"unified_memory", "memory_snapshot"},
+                "--memory-snapshot asks PyTorch's allocator, and with --unified-memory RMM allocates: drop one",
+            )
         if self.precision == "fp8":
             yield from self._fp8_rules()
         if self.fsdp == "hybrid" and self.nodes == 1:

@@ -41,6 +41,10 @@ REFUSED = [
         "--activation-checkpointing needs --mixed-precision: use it in place of --precision tf32",
     ),
     ("--unified-memory", "--unified-memory does something on GPUs only, and site local runs on CPUs"),
+    (
+        "--unified-memory --memory-snapshot --site jupiter",
+        "--memory-snapshot asks PyTorch's allocator, and with",
+    ),
     ("--unified-memory --site aws-p5", "--unified-memory needs GH200, and site aws-p5 has NVIDIA H100 80GB"),
 ]
 REACH = [

@@ -64,10 +64,7 @@ def lesson(runs: Path, *words: str, site: str = "local") -> subprocess.Completed
     [
         ("1a", [YES, YES]),
         ("1b", [YES, CANNOT]),
-        *(
-            pytest.param(name, [YES, YES], marks=pytest.mark.long)
-            for name in ("1c", "1d", "1f", "1g", "1i")
-        ),
+        *(pytest.param(name, [YES, YES], marks=pytest.mark.long) for name in ("1c", "1d", "1f", "1g", "1i")),
         pytest.param("1h", [YES, CANNOT], marks=pytest.mark.long),
         ("2a", [YES, YES, YES]),
         pytest.param("2b", [YES, CANNOT], marks=pytest.mark.long),
