@@ -29,11 +29,24 @@ from harness.common.precision import Precision  # noqa: E402
 ROOT = Path(__file__).resolve().parents[2]
 TINY = ROOT / "configs/models/tiny-llama.yaml"
 CPU = torch.device("cpu")
-needs_torchao = pytest.mark.skipif(find_spec("torchao") is None, reason="torchao computes in fp8")
+# Beside the environment, by scripts/test: transformers would import it in every other test too.
+TORCHAO = Path(sys.prefix) / "torchao"
+HAS_TORCHAO = find_spec("torchao") is not None
 
 
 def parsed(*words: str) -> TrainingArguments:
     return parse_arguments(TrainingArguments, "", argv=["--run-dir", "r", "--model", str(TINY), *words])
+
+
+@pytest.fixture
+def with_torchao(monkeypatch: pytest.MonkeyPatch) -> None:
+    """torchao can be imported, here and in processes that the test starts."""
+    if HAS_TORCHAO:
+        return
+    if not TORCHAO.is_dir():
+        pytest.skip("needs torchao, which bash scripts/test fetches")
+    monkeypatch.syspath_prepend(TORCHAO)
+    monkeypatch.setenv("PYTHONPATH", str(TORCHAO))
 
 
 @pytest.fixture
@@ -182,7 +195,7 @@ def test_the_layers_of_odd_sizes_and_the_output_stay_as_they_are() -> None:
     assert not fp8.is_converted(torch.nn.Embedding(32, 48), "embed_tokens")
 
 
-@needs_torchao
+@pytest.mark.usefixtures("with_torchao")
 def test_all_matrices_of_the_layers_become_torchaos() -> None:
     model = build_model(load_model_config(TINY), None, False)
     before = {name: parameter.data_ptr() for name, parameter in model.named_parameters()}
@@ -214,7 +227,7 @@ def losses(precision: Precision) -> list[float]:
     return found
 
 
-@needs_torchao
+@pytest.mark.usefixtures("with_torchao")
 @pytest.mark.train
 def test_fp8_learns_as_fp32_does_and_not_the_same() -> None:
     exact, rounded = losses("fp32"), losses("fp8")
@@ -224,7 +237,7 @@ def test_fp8_learns_as_fp32_does_and_not_the_same() -> None:
     assert rounded == pytest.approx(exact, abs=learned / 20)
 
 
-@needs_torchao
+@pytest.mark.usefixtures("with_torchao")
 @pytest.mark.train
 @pytest.mark.long
 def test_the_script_trains_in_fp8(tmp_path: Path) -> None:
@@ -234,12 +247,7 @@ def test_the_script_trains_in_fp8(tmp_path: Path) -> None:
         str(run),
         "--model",
         str(TINY),
-        "--device",
-        "cpu",
-        "--steps",
-        "3",
-        "--precision",
-        "fp8",
+        *["--device", "cpu", "--steps", "3", "--precision", "fp8"],
     ]
     done = subprocess.run([sys.executable, str(script), *words], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
