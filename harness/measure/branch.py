@@ -120,7 +120,8 @@ def summarise_branch(
         jobs: list[tuple[str | None, Summary]] = []
         for reduced in _jobs(branch, loose):
             run = reduced.ranks[0].run
-            jobs.append((run, _not_replayed(summarise_reduced(reduced, worlds.get(run or "")))))
+            switches = beside[run].switches if run else None
+            jobs.append((run, _not_replayed(summarise_reduced(reduced, worlds.get(run or ""), switches))))
     return completed(jobs, beside, [*broken, *branch.broken])
 
 

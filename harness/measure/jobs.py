@@ -40,7 +40,7 @@ def summarise(
     jobs: list[tuple[str | None, Summary]] = []
     for job in group(ranked):
         run = job[0].run
-        jobs.append((run, _one_job(job, worlds.get(run or ""), beside[run].training if run else ())))
+        jobs.append((run, _one_job(job, beside[run] if run else None, worlds.get(run or ""))))
     return completed(jobs, beside, broken)
 
 
@@ -73,10 +73,10 @@ def _of_run(summary: Summary, contents: RunContents, run: Path) -> Summary:
     return with_reference(without_diagnosis(with_contents(summary, contents), run))
 
 
-def _one_job(parts: Sequence[RankPart], world_size: int | None, training: Sequence[RankTraining]) -> Summary:
-    """The summary of one job with its replay."""
-    replayed, lost = replay_job(parts, world_size, training)
-    summary = summarise_job(parts, world_size)
+def _one_job(parts: Sequence[RankPart], beside: RunContents | None, world_size: int | None) -> Summary:
+    """The summary of one job with its replay. beside: what its run's directory holds."""
+    replayed, lost = replay_job(parts, world_size, beside.training if beside else ())
+    summary = summarise_job(parts, world_size, beside.switches if beside else None)
     pop = summary.pop
     if pop is not None and replayed is not None and replayed.ideal_network_ns is not None:
         ideal = round(pop.elapsed_ns * replayed.ideal_network_ns / replayed.step_ns)

@@ -48,6 +48,7 @@ class RunContents:
     record: dict[str, Any]
     findings: list[Finding]
     plan: dict[str, Any]
+    switches: dict[str, str]  # of each host, as far as Slurm told
 
 
 def read_contents(path: Path) -> RunContents:
@@ -59,7 +60,8 @@ def read_contents(path: Path) -> RunContents:
     record, damaged = _record(run)
     missing = _missing(run, record.get("expects") or [])
     findings = [*damaged, *missing, *broken, *unreadable, *unread, *remarks]
-    return RunContents(training, monitor, nccl, memory, record, findings, read_plan(run))
+    switches = {node.host: node.switch for node in run.nodes() if node.switch is not None}
+    return RunContents(training, monitor, nccl, memory, record, findings, read_plan(run), switches)
 
 
 def _ends(run: Run) -> dict[str, int]:

@@ -52,7 +52,8 @@ class Figure:
     """One plot as Plotly's JSON, with a sentence about it and its numbers as a table.
 
     `data` and `layout` use only bar, scatter, box, histogram and heatmap, so that matplotlib can draw them
-    too (plots/png.py). Colours are those of the palette; a colour scale is named by its colour.
+    too (plots/png.py). Colours are those of the palette; a colour scale is named by its colour, or by two with a comma
+    between: what is below zero, and above.
     """
 
     id: str

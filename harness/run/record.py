@@ -32,6 +32,20 @@ class NodeStatus(BaseModel):
     exit: Number
     started_ns: UnixNs
     ended_ns: UnixNs
+    topology: str = ""  # Slurm's SLURM_TOPOLOGY_ADDR and SLURM_TOPOLOGY_ADDR_PATTERN of the node's task
+    topology_pattern: str = ""
+
+    @property
+    def switch(self) -> str | None:
+        """The network switch that the node hangs on, as Slurm's topology names it; None where Slurm knows of none.
+
+        >>> names = {"topology": "root.leaf07.node4.site", "topology_pattern": "switch.switch.node"}
+        >>> NodeStatus(node=4, host="node4", exit=0, started_ns=0, ended_ns=0, **names).switch
+        'leaf07'
+        """
+        above = self.topology_pattern.split(".")[:-1]
+        names = self.topology.split(".", len(above))
+        return names[-2] if above and len(names) > len(above) else None
 
 
 class Status(BaseModel):

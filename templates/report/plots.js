@@ -77,7 +77,7 @@ const Plots = {
 
   // Names of bars in two short lines, so that they leave room for the bars.
   wrapLabels(axis, values) {
-    if (axis.type !== "category") return;
+    if (axis.type !== "category" || axis.ticktext) return;
     const names = [...new Set(values)].filter((name) => typeof name === "string" && name.length > 16);
     if (!names.length) return;
     const all = [...new Set(values)];
@@ -92,9 +92,12 @@ const Plots = {
   // A colour scale is named by its colour in the page's data; it starts at the theme's own ground.
   scaled(data) {
     const far = Theme.current === "dark" ? "#ffffff" : "#000000";
-    return data.map((trace) => typeof trace.colorscale === "string" ? { ...trace, colorscale: [
-      [0, Theme.color("mark")], [0.65, trace.colorscale], [1, Plots.mix(trace.colorscale, far, 0.4)],
-    ] } : trace);
+    const deep = (color) => Plots.mix(color, far, 0.4);
+    const scale = (above, below) => below // zero in the middle
+      ? [[0, deep(below)], [0.17, below], [0.5, Theme.color("mark")], [0.83, above], [1, deep(above)]]
+      : [[0, Theme.color("mark")], [0.65, above], [1, deep(above)]];
+    return data.map((trace) => typeof trace.colorscale === "string"
+      ? { ...trace, colorscale: scale(...trace.colorscale.split(",").reverse()) } : trace);
   },
 
   // Plotly takes some tags in names for styles and links: names of runs and groups are text.

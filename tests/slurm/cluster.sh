@@ -164,6 +164,7 @@ SlurmctldTimeout=30
 SlurmdTimeout=30
 MessageTimeout=30
 GresTypes=gpu
+TopologyPlugin=topology/tree
 CONF
   if [[ $ACCOUNTING == yes ]]; then
     cat <<CONF
@@ -187,10 +188,18 @@ CONF
   echo "PartitionName=short Nodes=node1 MaxTime=10 State=UP"
 }
 
+# A switch above each node, and one above all.
+write_topology() {
+  local i
+  for ((i = 1; i <= NODES; i++)); do printf 'SwitchName=leaf%s Nodes=node%s\n' "$i" "$i"; done
+  printf 'SwitchName=root Switches=leaf[1-%s]\n' "$NODES"
+}
+
 write_configuration() {
   write_hosts >"$DIR/etc/hosts"
   make_gpus
   write_slurm_conf >"$SLURM_CONF"
+  write_topology >"$DIR/etc/topology.conf"
   # 22.05 dies of cgroup v2 without systemd and has no option to ignore cgroups; v1 with a mount point of our
   # own loads everywhere and does nothing, as nothing above asks for cgroups.
   printf 'CgroupPlugin=cgroup/v1\nCgroupMountpoint=%s\n' "$DIR/cgroup" >"$DIR/etc/cgroup.conf"

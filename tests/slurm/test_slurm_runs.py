@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from harness.monitor.samples import read
+from harness.run import Run
 from tests.exercises.launching import trace_events
 from tests.slurm.slurm_cluster import wait_until
 from tests.slurm.slurm_door import ENDLESS, REPOSITORY, SHORT, TWO_NODES, Door, Submitted, submitted
@@ -103,6 +104,11 @@ def test_it_trains_over_two_nodes(completed: Submitted) -> None:
         last = completed.events(rank)[-1]
         assert (last["event"], last["status"]) == ("end", "completed")
         assert completed.active_steps(rank) == 3
+
+
+def test_every_node_records_the_switch_above_it(completed: Submitted) -> None:
+    nodes = Run(completed.path).nodes()
+    assert {node.host: node.switch for node in nodes} == {"node1": "leaf1", "node2": "leaf2"}
 
 
 def test_it_leaves_logs_and_profiler_folders_as_on_the_slides(completed: Submitted, door: Door) -> None:

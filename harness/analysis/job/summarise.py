@@ -11,6 +11,7 @@ from harness.analysis.job import collective_table, grouping
 from harness.analysis.job.clocks import align_clocks
 from harness.analysis.job.collective_fit import collective_phases, fits, withheld_fits
 from harness.analysis.job.matching import JobCollectives, match_collectives
+from harness.analysis.job.pacing import pacing
 from harness.analysis.job.pop import pop_efficiency
 from harness.analysis.job.profiler_waits import without_profilers
 from harness.analysis.job.reduced import MOST_DETAILED, Reduced, reduce_parts, undetailed
@@ -45,15 +46,20 @@ MOST_NAMED = 64  # findings of one kind in a job of very many ranks
 _SEVERITIES = tuple(Verdict)  # the worst last
 
 
-def summarise_job(parts: Sequence[RankPart], world_size: int | None = None) -> Summary:
+def summarise_job(
+    parts: Sequence[RankPart], world_size: int | None = None, switches: Mapping[str, str] | None = None
+) -> Summary:
     """The summary of one job's parts, in any order.
 
-    `world_size`: as the training recorded it; the traces of one node do not show the other nodes.
+    `world_size`: as the training recorded it; the traces of one node do not show the other nodes. `switches`: the
+    network switch of each host.
     """
-    return summarise_reduced(reduce_parts(parts), world_size)
+    return summarise_reduced(reduce_parts(parts), world_size, switches)
 
 
-def summarise_reduced(reduced: Reduced, world_size: int | None = None) -> Summary:
+def summarise_reduced(
+    reduced: Reduced, world_size: int | None = None, switches: Mapping[str, str] | None = None
+) -> Summary:
     """The root of the tree: the summary of all ranks of one job."""
     parts, sums = reduced.ranks, reduced.sums
     size = grouping.world_size(parts, world_size)
@@ -85,6 +91,7 @@ def summarise_reduced(reduced: Reduced, world_size: int | None = None) -> Summar
         hosts=sorted({part.source.host for part in parts if part.source.host is not None}),
         backend=next((part.backend for part in parts if part.backend), None),
         steps=_steps(parts),
+        pacing=pacing(parts, clocks, switches),
         devices=devices,
         pop=pop,
         kinds=kind_table([(*label, *row) for label, row in sums.kinds.items()]),

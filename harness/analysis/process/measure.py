@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,9 +19,9 @@ from harness.analysis.process.prepared import (
     range_of_events,
 )
 from harness.analysis.process.rows import rows_of_process
-from harness.analysis.process.steps import NO_STEPS, ProcessSteps
+from harness.analysis.process.steps import NO_STEPS, ProcessSteps, step_numbers
 from harness.analysis.process.view import View, views
-from harness.analysis.summary import TraceSource, Window
+from harness.analysis.summary import Device, TraceSource, Window
 from harness.traces.operators import counted
 from harness.traces.trace import Activity, Trace
 
@@ -47,7 +47,7 @@ def unmeasured(view: View, rules: Rules) -> RankPart:
     return RankPart(
         source=_source(view),
         window=Window.GPU,
-        steps=_steps_part(NO_STEPS),
+        steps=_steps_part(NO_STEPS, 0, ()),
         window_start_ns=0,
         window_end_ns=0,
         epoch_ns=view.epoch_ns,
@@ -64,7 +64,7 @@ def _part(measured: MeasuredProcess, window: Window) -> RankPart:
     part = RankPart(
         source=_source(view),
         window=window,
-        steps=_steps_part(measured.steps),
+        steps=_steps_part(measured.steps, start, devices),
         window_start_ns=start,
         window_end_ns=end,
         epoch_ns=view.epoch_ns,
@@ -97,7 +97,7 @@ def _source(view: View) -> TraceSource:
     )
 
 
-def _steps_part(steps: ProcessSteps) -> StepsPart:
+def _steps_part(steps: ProcessSteps, window_start_ns: int, devices: Sequence[Device]) -> StepsPart:
     return StepsPart(
         source=steps.source,
         found=len(steps.names),
@@ -105,7 +105,20 @@ def _steps_part(steps: ProcessSteps) -> StepsPart:
         cut_off=steps.cut_off,
         empty=steps.empty,
         durations_ns=(steps.end_ns - steps.start_ns)[steps.counted].tolist(),
+        numbers=step_numbers(steps),
+        begins_ns=(steps.start_ns[steps.counted] - window_start_ns).tolist(),
+        own_ns=_own_work(devices),
     )
+
+
+def _own_work(devices: Sequence[Device]) -> list[int]:
+    """Of each step what is not communication alone, on the device with most of it; empty where that is not known."""
+    known = [
+        [x.window_ns - x.exposed_communication_ns for x in d.steps if x.exposed_communication_ns is not None]
+        for d in devices
+    ]
+    count = max((len(d.steps) for d in devices), default=0)
+    return [max(of_step) for of_step in zip(*(each for each in known if len(each) == count), strict=True)]
 
 
 def _stage(m: MeasuredProcess) -> pipeline.StagePart | None:

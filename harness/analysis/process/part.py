@@ -33,7 +33,12 @@ KernelSums = list[tuple[str, str, str | None, int, int, int, int]]
 
 
 class StepsPart(SummaryPart):
-    """The steps of one process."""
+    """The steps of one process.
+
+    Of each counted step: its number, by its mark where the marks count up, else counted from the last one backwards
+    (-1, -2 …); its begin since the window's; and its own work, what of it is not communication alone, as the device
+    with most of it has (empty where that is not known).
+    """
 
     source: str
     found: int
@@ -41,6 +46,9 @@ class StepsPart(SummaryPart):
     cut_off: int
     empty: int
     durations_ns: list[int]
+    numbers: list[int] = Field(default_factory=list)
+    begins_ns: list[int] = Field(default_factory=list)
+    own_ns: list[int] = Field(default_factory=list)
 
 
 class RankPart(SummaryPart):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +26,7 @@ _COUNTING = re.compile(
     r"^(?:##\s*)?(batch|iteration|iter|(?:train|training|global)[_ ]?step|step)[ _#:=-]*(\d+)\b",
     re.IGNORECASE,
 )
+_NUMBER = re.compile(r"(\d+)")
 _PERIODICITY = "periodicity"
 _TRUST = ("iteration", "iter", "global", "train", "step", "batch")  # the outer unit first
 
@@ -52,6 +54,17 @@ class ProcessSteps:
 
 
 NO_STEPS = ProcessSteps("none", [], np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.bool_))
+
+
+def step_numbers(steps: ProcessSteps) -> list[int]:
+    """What tells a counted step of one rank from the same of another: the number in its mark, where these count up;
+    else its place from the last one backwards, from -1."""
+    names = [steps.names[i] for i in np.flatnonzero(steps.counted)]
+    found = [] if by_periodicity(steps.source) else [_NUMBER.search(name) for name in names]
+    numbers = [int(match.group(1)[:18]) for match in found if match is not None]
+    if len(numbers) == len(names) and all(a < b for a, b in pairwise(numbers)):
+        return numbers
+    return list(range(-len(names), 0))
 
 
 def by_periodicity(source: str) -> bool:

@@ -45,6 +45,11 @@ from harness.analysis.summary.nccl import NcclNetwork as NcclNetwork
 from harness.analysis.summary.nccl import NcclRank as NcclRank
 from harness.analysis.summary.nccl import NcclVariable as NcclVariable
 from harness.analysis.summary.nccl import NcclWarning as NcclWarning
+from harness.analysis.summary.pacing import PaceHeat as PaceHeat
+from harness.analysis.summary.pacing import PaceOutlier as PaceOutlier
+from harness.analysis.summary.pacing import PacePlace as PacePlace
+from harness.analysis.summary.pacing import PaceRow as PaceRow
+from harness.analysis.summary.pacing import Pacing as Pacing
 from harness.analysis.summary.plan import Predicted as Predicted
 from harness.analysis.summary.pop import PopEfficiency as PopEfficiency
 from harness.analysis.summary.reference import ReferenceStep as ReferenceStep
@@ -88,6 +93,7 @@ class Summary(SummaryPart):
     hosts: list[str] = Field(default_factory=list)
     backend: str | None = None
     steps: Steps = Field(default_factory=lambda: Steps(source="none"))
+    pacing: Pacing | None = None
     devices: list[Device] = Field(default_factory=list)
     pop: PopEfficiency | None = None
     kinds: list[KindTime] = Field(default_factory=list)

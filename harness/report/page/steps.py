@@ -12,7 +12,9 @@ from harness.report.elements import Figure, Section, Table
 from harness.report.page.inputs import Inputs, StepRecord
 from harness.report.palette import CAUSES, COMPUTE, SERIES, of_series
 from harness.report.plots import plotly_json
+from harness.report.plots.pacing import pace_figure
 from harness.report.tables.catalogue import page_tables
+from harness.report.tables.pacing import pace_sentences
 
 _MANY_RANKS = len(SERIES)
 _FEW = 12  # steps, each with its own mark on the axis
@@ -37,6 +39,9 @@ def steps_section(s: Summary, inputs: Inputs) -> Section:
         figures = _from_trace(by_rank) if by_rank else []
         lead = f"From the trace: {s.steps.source}, {s.steps.counted} steps counted of {s.steps.found}."
     note = "" if figures else "No steps were found in the trace, and the training wrote no metrics."
+    pace = pace_figure(s.pacing) if s.pacing else None
+    figures += [pace] if pace else []
+    lead = " ".join([lead, *pace_sentences(s)])
     return Section("steps", "Step time", lead if figures else "", figures, page_tables(s, "steps"), note=note)
 
 

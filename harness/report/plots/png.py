@@ -47,6 +47,7 @@ def _write(figure: Figure, path: Path) -> Path:
     stacks: dict[str, float] = {}
     for trace in _visible(data):
         _DRAW[trace["type"]](axes, trace, stacks)
+    _named_rows(axes, layout.get("yaxis", {}), _visible(data))
     for shape in layout.get("shapes", ()):
         _shape(axes, shape)
     handles, labels = axes.get_legend_handles_labels()
@@ -127,11 +128,18 @@ def _histogram(axes: Axes, trace: _Trace, _stacks: dict[str, float]) -> None:
 
 def _heatmap(axes: Axes, trace: _Trace, _stacks: dict[str, float]) -> None:
     z, x = np.asarray(trace["z"], np.float64), trace["x"]
-    scale = LinearSegmentedColormap.from_list("scale", ["#f4f6f8", trace["colorscale"]])
+    ends = trace["colorscale"].split(",")  # one colour, or those below and above zero
+    scale = LinearSegmentedColormap.from_list("scale", [*ends[:-1], "#f4f6f8", ends[-1]])
     half = (x[1] - x[0]) / 2 if len(x) > 1 else 0.5
     extent = (x[0] - half, x[-1] + half, len(z) - 0.5, -0.5)
     image = axes.imshow(
-        z, aspect="auto", extent=extent, cmap=scale, vmin=0, vmax=100, interpolation="nearest"
+        z,
+        aspect="auto",
+        extent=extent,
+        cmap=scale,
+        vmin=trace["zmin"],
+        vmax=trace["zmax"],
+        interpolation="nearest",
     )
     few = len(z) <= 40
     axes.set_yticks(range(len(z)), trace["y"]) if few else axes.set_ylabel("device")
@@ -139,9 +147,20 @@ def _heatmap(axes: Axes, trace: _Trace, _stacks: dict[str, float]) -> None:
     bar.set_label(trace.get("colorbar", {}).get("title", {}).get("text", trace.get("name", "")))
 
 
+def _named_rows(axes: Axes, y: dict[str, Any], data: Sequence[_Trace]) -> None:
+    """The rows of a heatmap that its axis names, where it does not name all."""
+    if "ticktext" not in y or not data or data[0]["type"] != "heatmap":
+        return
+    place = {name: i for i, name in enumerate(data[0]["y"])}
+    axes.set_yticks([place[name] for name in y["tickvals"]], y["ticktext"])
+    axes.set_ylabel("")
+
+
 def _shape(axes: Axes, shape: dict[str, Any]) -> None:
     if shape["type"] == "rect":
         axes.axvspan(shape["x0"], shape["x1"], color=shape["fillcolor"], alpha=shape["opacity"], linewidth=0)
+    elif shape.get("yref") == "y":
+        axes.axhline(shape["y0"], color=shape["line"]["color"], linewidth=shape["line"]["width"])
     elif shape["type"] == "line":
         axes.axvline(shape["x0"], color=shape["line"]["color"], linestyle=":", linewidth=2)
 

@@ -14,6 +14,7 @@ from harness.report.tables import (
     machine,
     memory,
     nccl,
+    pacing,
     pipeline,
     plan,
     replay,
@@ -23,7 +24,19 @@ from harness.report.tables import (
 from harness.report.tables.table import File, TableOf, file_of, file_per_device
 
 # A table in one of these modules is shown; the terminal shows them in the order in which they stand there.
-_MODULES = (replay, efficiency, time, work, communication, nccl, pipeline, plan, memory, machine)
+_MODULES = (
+    replay,
+    efficiency,
+    time,
+    pacing,
+    work,
+    communication,
+    nccl,
+    pipeline,
+    plan,
+    memory,
+    machine,
+)
 TABLES: tuple[TableOf[Any], ...] = tuple(
     found for module in _MODULES for found in vars(module).values() if isinstance(found, TableOf)
 )

@@ -18,6 +18,7 @@ from harness.format.labels import device_names, field_word, host_names, recordin
 from harness.report.tables import catalogue
 from harness.report.tables.efficiency import efficiency_words
 from harness.report.tables.machine import SPEED
+from harness.report.tables.pacing import pace_sentences
 from harness.report.tables.screen import WIDTH, CommandLine, Screen, table
 from harness.report.tables.table import TableOf
 from harness.report.tables.time import SPLIT, labelled
@@ -55,7 +56,8 @@ def render_short(summary: Summary, width: int = WIDTH, whole: str = "--full", pa
     """
     screen = Screen(width)
     blocks = [_header(summary, screen), _answer(summary, screen), _split(summary, screen, *_FEW_DEVICES)]
-    blocks += [_quality(summary, screen), [*_speed(summary, screen), *_efficiency(summary, screen)]]
+    speed = [*_speed(summary, screen), *_efficiency(summary, screen), *_pacing(summary, screen)]
+    blocks += [_quality(summary, screen), speed]
     further = [t.topic for t in catalogue.TABLES if t.topic and _table(t, summary, screen)]
     topics = dict.fromkeys(work_word(summary.devices) if name == "kernels" else name for name in further)
     timeline = ", with a timeline" if summary.sources else ""
@@ -211,6 +213,12 @@ def _speed(s: Summary, screen: Screen) -> list[str]:
 def _efficiency(s: Summary, screen: Screen) -> list[str]:
     words = efficiency_words(s)
     return screen.wrapped(f"{words}.", "  ") if words else []
+
+
+def _pacing(s: Summary, screen: Screen) -> list[str]:
+    """Who is behind the others; empty where nobody is."""
+    texts = pace_sentences(s)
+    return screen.wrapped(f"Pacing: {' '.join(texts)}", "  ") if texts else []
 
 
 def render_hta(summary: Summary) -> str:

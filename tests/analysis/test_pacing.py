@@ -1,0 +1,191 @@
+"""Who is behind: injected slow nodes are named, healthy jobs name nobody, and the picture is of bounded size."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from harness.analysis.job.pace_rule import at_least, outlying
+from harness.analysis.job.pace_table import MOST_STEPS, middle
+from harness.analysis.job.pacing import MOST_COLUMNS, MOST_PLACES, MOST_ROWS, pacing
+from harness.analysis.process.part import RankPart
+from harness.analysis.summary import Clock
+from harness.run.record import NodeStatus
+from harness.traces.trace import F64
+from tests.analysis.paced_jobs import STEP_NS, job, paced, part
+
+Noise = Callable[[np.random.Generator, tuple[int, int]], F64]
+NOISES: dict[str, Noise] = {
+    "normal": lambda random, shape: random.standard_normal(shape),
+    "one-sided": lambda random, shape: random.exponential(1.0, shape),
+    "heavy": lambda random, shape: np.abs(random.standard_cauchy(shape)),
+}
+
+
+def test_slow_nodes_among_250_are_named_with_switch_and_slowest_rank() -> None:
+    switches = {f"node{n}": f"leaf{n // 16:02d}" for n in range(250)}
+    found = paced(job(250, 50, {41: 0.123, 77: 0.2}), switches)
+    assert [(x.node, x.switch, x.place) for x in found.outliers] == [
+        ("node77", "leaf04", "node"),
+        ("node41", "leaf02", "node"),
+    ]
+    slow = found.outliers[1]
+    assert slow.rank is not None and slow.rank // 4 == 41
+    assert slow.behind_share == pytest.approx(0.123, abs=0.02)
+    assert (slow.measure, slow.steps, slow.steps_behind >= 48) == ("step", 50, True)
+
+
+def test_a_synchronised_job_shows_the_slow_node_in_its_own_work_only() -> None:
+    """Every rank's step is as long as the slowest's: the others wait in collectives."""
+    parts = job(16, 20, noise=0.001)
+    late = [int(ns * 1.2) for ns in parts[0].steps.durations_ns]
+    parts = [
+        part(r, np.array(late, float), own_ns=late if r // 4 == 5 else p.steps.durations_ns)
+        for r, p in enumerate(parts)
+    ]
+    (named,) = paced(parts).outliers
+    assert (named.node, named.measure) == ("node5", "own work")
+
+
+def test_of_two_nodes_the_slow_one_is_named_and_of_one_node_the_slow_rank() -> None:
+    (node,) = paced(job(2, 40, {1: 0.15})).outliers
+    assert (node.place, node.node) == ("node", "node1")
+    (rank,) = paced(job(8, 40, {6: 0.15}, per_node=1)[:8]).outliers
+    assert rank.node == "node6"
+    one_node = [
+        p.model_copy(update={"source": p.source.model_copy(update={"host": "node0"})})
+        for p in job(8, 40, {6: 0.15}, per_node=1)
+    ]
+    (rank,) = paced(one_node).outliers
+    assert (rank.place, rank.rank, rank.node) == ("rank", 6, "node0")
+
+
+@pytest.mark.parametrize("name", NOISES)
+@pytest.mark.parametrize(("places", "steps"), [(2, 40), (8, 5), (250, 5), (250, 30)])
+def test_healthy_jobs_name_somebody_in_at_most_one_of_twenty(name: str, places: int, steps: int) -> None:
+    seeds, false = range(40), 0
+    for seed in seeds:
+        times = np.maximum(
+            1 + 0.1 * NOISES[name](np.random.default_rng([seed, places, steps]), (places, steps)), 0.01
+        )
+        false += bool(len(outlying(times / middle(times) - 1)))
+    assert false <= 0.05 * len(seeds)
+
+
+def test_healthy_jobs_of_few_nodes_where_ranks_are_judged_too_name_somebody_in_at_most_one_of_twenty() -> (
+    None
+):
+    false = 0
+    for seed in range(60):
+        random = np.random.default_rng(seed)
+        parts = [part(rank, STEP_NS * (1 + 0.1 * random.standard_normal(12))) for rank in range(16)]
+        false += bool(paced(parts).outlier_count)
+    assert false <= 3
+
+
+def test_a_node_that_is_behind_by_less_than_a_step_in_twenty_is_nobodys_business() -> None:
+    assert paced(job(32, 50, {3: 0.04}, noise=0.002)).outliers == []
+    assert [x.node for x in paced(job(32, 50, {3: 0.06}, noise=0.002)).outliers] == ["node3"]
+
+
+def test_two_halves_of_a_job_that_differ_are_no_outliers() -> None:
+    assert paced(job(32, 30, dict.fromkeys(range(16, 32), 0.1), noise=0.01)).outliers == []
+
+
+def test_stages_of_a_pipeline_are_held_against_their_own_kind() -> None:
+    from harness.analysis.process.pipeline import StagePart
+
+    def staged(p: RankPart, stage: int) -> RankPart:
+        own = StagePart(stages=[stage], microbatches=4, window_ns=1, busy_ns=1, iterations=[])
+        return p.model_copy(update={"stage": own})
+
+    parts = [staged(p, r // 32) for r, p in enumerate(job(16, 30, dict.fromkeys(range(8, 16), 0.5)))]
+    assert paced(parts).outliers == []
+    slower = [
+        staged(p, r // 32) for r, p in enumerate(job(16, 30, {**dict.fromkeys(range(8, 16), 0.5), 11: 0.8}))
+    ]
+    assert [x.node for x in paced(slower).outliers] == ["node11"]
+
+
+def test_the_picture_has_at_most_its_rows_and_columns_whatever_the_job() -> None:
+    for nodes, per_node, steps, row in ((2, 1, 3, "rank"), (8, 4, 101, "rank"), (250, 4, 7, "node")):
+        heat = paced(job(nodes, steps, per_node=per_node)).heat
+        assert heat is not None
+        assert heat.row == row
+        assert len(heat.rows) <= MOST_ROWS
+        assert all(len(each.step_share) == len(heat.steps) <= MOST_COLUMNS for each in heat.rows)
+    longest = paced(job(2, MOST_STEPS + 9)).heat
+    assert longest is not None
+    assert (len(longest.steps), longest.steps_per_column) == (MOST_COLUMNS, MOST_STEPS // MOST_COLUMNS)
+
+
+def test_neighbours_below_one_switch_share_a_row_where_there_are_too_many_nodes() -> None:
+    switches = {f"node{n}": f"leaf{n % 3}" for n in range(1100)}
+    found = paced(job(1100, 2, per_node=1), switches)
+    heat = found.heat
+    assert heat is not None
+    assert heat.row == "5 nodes"
+    assert len(heat.rows) <= MOST_ROWS
+    assert [row.switch for row in heat.rows] == sorted(str(row.switch) for row in heat.rows)
+    assert heat.rows[0].name == "node0 to node12"  # leaf0 has every third
+    assert len(found.places) == MOST_PLACES
+
+
+def test_lag_is_behind_the_first_rank_on_aligned_clocks() -> None:
+    parts = [part(0, np.full(4, 1e8), 1), part(1, np.full(4, 1.1e8), 1)]
+    clocks = {
+        "node0": Clock(host="node0", offset_ns=0, residual_ns=0, collectives=1),
+        "node1": Clock(host="node1", offset_ns=-5_000_000, residual_ns=0, collectives=1),
+    }
+    found = pacing(parts, clocks)
+    assert found is not None
+    assert [place.first_lag_ns for place in found.places] == [0, 5_000_000]
+    assert [place.lag_ns for place in found.places] == [0, 45_000_000]
+    del clocks["node1"]
+    alone = pacing(parts, clocks)
+    assert alone is not None and [place.lag_ns for place in alone.places] == [None, None]
+
+
+def test_steps_are_matched_by_their_numbers() -> None:
+    """A rank that left out a step of its own warm-up is not one step off."""
+    a = part(0, np.array([3e8, 1e8, 1e8]), 1)
+    b = part(1, np.array([1e8, 1e8]), 1, numbers=[1, 2])
+    found = paced([a, b])
+    assert found.heat is not None
+    assert found.heat.steps == [0, 1, 2]
+    assert found.heat.rows[1].step_share == [None, 0.0, 0.0]
+
+
+def test_one_rank_has_no_pacing_and_neither_have_steps_of_other_kinds() -> None:
+    parts = job(1, 5, per_node=2)
+    assert pacing(parts[:1], {}) is None
+    other = parts[1].steps.model_copy(update={"source": "range iteration"})
+    assert pacing([parts[0], parts[1].model_copy(update={"steps": other})], {}) is None
+    damaged = parts[1].steps.model_copy(update={"numbers": [1]})
+    assert pacing([parts[0], parts[1].model_copy(update={"steps": damaged})], {}) is None
+
+
+def test_the_binomial_tail_is_exact() -> None:
+    assert at_least(2, 2, 0.5) == pytest.approx(0.25)
+    assert at_least(40, 50, 0.5) == pytest.approx(1.193066e-05, rel=1e-5)
+    assert (at_least(1, 9, 0.0), at_least(9, 9, 1.0)) == (0.0, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("topology", "pattern", "switch"),
+    [
+        ("root.leaf07.node0412", "switch.switch.node", "leaf07"),
+        ("leaf07.node0412.site.eu", "switch.node", "leaf07"),
+        ("node0412", "node", None),
+        ("node0412.site.eu", "node", None),
+        ("", "", None),
+        ("node0412", "switch.node", None),
+    ],
+)
+def test_the_switch_is_the_name_before_the_nodes(topology: str, pattern: str, switch: str | None) -> None:
+    node = NodeStatus(
+        node=0, host="node0412", exit=0, started_ns=0, ended_ns=1, topology=topology, topology_pattern=pattern
+    )
+    assert node.switch == switch
