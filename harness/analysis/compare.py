@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from harness.analysis.machine import disturbances
 from harness.analysis.metrics import Number, metrics_by_name, step_durations_ns, tokens_per_step
+from harness.analysis.moved import Moved, moved
 from harness.analysis.scaling import Scaling, scaling
 from harness.analysis.summary import TOP_KERNELS, KernelTime, Summary
 from harness.common.errors import RequestError
@@ -105,6 +106,7 @@ class Comparison(ComparisonPart):
     changes: list[MetricChange]
     kernels: list[KernelChange]
     precisions: list[PrecisionChange] = Field(default_factory=list)
+    moved: list[Moved] = Field(default_factory=list)
     doubts: list[str] = Field(default_factory=list)  # what else used the machine while a run was measured
     notes: list[str]
     on_cpu: bool = False  # all devices of both
@@ -158,6 +160,7 @@ def compare(
         changes=_changes(metrics_by_name(a, numbers), metrics_by_name(b, numbers)),
         kernels=_kernel_changes(a, b),
         precisions=list(_precision_changes(a, b)),
+        moved=moved(a, b),
         doubts=_doubts(a, b),
         notes=_notes(a, b),
         on_cpu=all(d.device_kind == "cpu" for s in (a, b) for d in s.devices),

@@ -11,6 +11,7 @@ from harness.analysis.compare import Comparison
 from harness.analysis.scaling import scaling
 from harness.analysis.summary import Summary
 from harness.report.compare.breakdown import explained, is_per_token, steps_in_parts
+from harness.report.compare.moved import moved_in_short
 from harness.report.compare.series import CAPTION, rows_of, series_notes, series_table
 from harness.report.compare.tables import (
     ONE_RUN_EACH,
@@ -51,6 +52,7 @@ def render_comparisons(pairs: Pairs, summaries: Sequence[Summary] = ()) -> str:
         _titled("Results", result_table(pairs)),
         _efficiency(pairs, summaries),
         _titled("Collectives, per rank and step", collective_table(pairs)),
+        *(_moved(pair, other) for other, pair in others),
         *(_precisions(pair, other) for other, pair in others),
         *(_kernels(pair, other) for other, pair in others),
         "\n".join(f"note: {note}" for note in remarks(pairs)),
@@ -84,6 +86,11 @@ def _configuration(pairs: Pairs) -> str:
 def _precisions(pair: Comparison, other: str) -> str:
     shown = replace(precision_table(pair, other), head=("", "", "a", other))
     return _titled("Precision that changed, share of the kind's time", shown)
+
+
+def _moved(pair: Comparison, other: str) -> str:
+    title = f"Ranges and kernels that moved most, {other} against a, per rank and step"
+    return _titled(title, moved_in_short(pair, other))
 
 
 def _step_time(comparison: Comparison, other: str) -> str:
