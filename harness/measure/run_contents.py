@@ -9,7 +9,16 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from harness.analysis.summary import Finding, Memory, MonitorDevice, Nccl, RankTraining, Summary, Verdict
+from harness.analysis.summary import (
+    Finding,
+    Memory,
+    MonitorDevice,
+    Nccl,
+    NodeNetwork,
+    RankTraining,
+    Summary,
+    Verdict,
+)
 from harness.common.paths import PROGRAM
 from harness.common.printable import printable_value
 from harness.common.small_file import read_small_json, why_unread
@@ -19,7 +28,7 @@ from harness.measure.efficiency import efficiency
 from harness.measure.memory import read_memory
 from harness.measure.nccl_log import read_nccl_logs
 from harness.measure.planned import predicted_and_measured, read_plan
-from harness.measure.run_files import read_monitor, read_training
+from harness.measure.run_files import read_monitor, read_traffic, read_training
 from harness.run import TRACE_FOLDERS, Run
 from harness.site.site import Site
 
@@ -49,6 +58,7 @@ class RunContents:
     findings: list[Finding]
     plan: dict[str, Any]
     switches: dict[str, str]  # of each host, as far as Slurm told
+    network: list[NodeNetwork]
 
 
 def read_contents(path: Path) -> RunContents:
@@ -61,7 +71,19 @@ def read_contents(path: Path) -> RunContents:
     missing = _missing(run, record.get("expects") or [])
     findings = [*damaged, *missing, *broken, *unreadable, *unread, *remarks]
     switches = {node.host: node.switch for node in run.nodes() if node.switch is not None}
-    return RunContents(training, monitor, nccl, memory, record, findings, read_plan(run), switches)
+    network, unknown = read_traffic(run.monitors(), switches, _node_gbps(record))
+    plan = read_plan(run)
+    return RunContents(
+        training, monitor, nccl, memory, record, [*findings, *unknown], plan, switches, network
+    )
+
+
+def _node_gbps(record: dict[str, Any]) -> float | None:
+    """A node's share of the network by the site's file, Gb/s."""
+    of_gpu = _part(_part(record, "site"), "network").get("link_inter_gbps")
+    gpus = _part(_part(record, "job"), "experiment").get("gpus_per_node")
+    known = [float(x) for x in (of_gpu, gpus) if isinstance(x, (int, float)) and 0 < x < 1e6]
+    return known[0] * known[1] if len(known) == 2 else None
 
 
 def _ends(run: Run) -> dict[str, int]:
@@ -130,6 +152,7 @@ def with_contents(summary: Summary, contents: RunContents) -> Summary:
         "training": training,
         "efficiency": efficiency(training, isinstance(asked, Training) and asked.activation_checkpointing),
         "monitor": contents.monitor,
+        "network": contents.network,
         "nccl": contents.nccl,
         "memory": contents.memory,
         "experiment": asked,

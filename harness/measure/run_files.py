@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean, median
 from typing import Any
@@ -11,11 +11,13 @@ from pydantic import ValidationError
 
 from harness.analysis.machine import judge_machines
 from harness.analysis.monitored import Ends, judge_monitors, monitored_devices, never_started
-from harness.analysis.summary import Finding, MonitorDevice, RankTraining
+from harness.analysis.network import node_network
+from harness.analysis.summary import Finding, MonitorDevice, NodeNetwork, RankTraining
 from harness.common.metrics_lines import START_FIELDS, STEP_COUNTS
 from harness.common.printable import printable_value
 from harness.common.small_file import SmallFileError, parse_json, read_lines, why_unread
 from harness.monitor.errors import MonitorError
+from harness.monitor.network import NETWORK_FILE, read_network
 from harness.monitor.samples import META_FILE, SAMPLES_FILE, Recording, read
 
 _PHASES = ("active", "after")  # what counts: the profiled steps, else those after them, else every step
@@ -166,6 +168,25 @@ def _span(steps: Sequence[dict[str, Any]]) -> tuple[int, int] | None:
     """From the first step's start to the last step's end, unix nanoseconds; None where they were not recorded."""
     timed = [s for s in steps if s.get("unix_ns") and s.get("step_ns")]
     return (int(timed[0]["unix_ns"]), int(timed[-1]["unix_ns"] + timed[-1]["step_ns"])) if timed else None
+
+
+def read_traffic(
+    folders: Sequence[Path], switches: Mapping[str, str], site_gbps: float | None
+) -> tuple[list[NodeNetwork], list[Finding]]:
+    """The network of each node that the monitor watched. site_gbps: a node's share of it, as the site has it."""
+    nodes: list[NodeNetwork] = []
+    findings: list[Finding] = []
+    for folder in folders:
+        if not (folder / NETWORK_FILE).exists():
+            continue  # an older monitor's
+        try:
+            host, nics = read_network(folder)
+        except MonitorError as error:
+            findings.append(Finding.doubt("the monitor's samples cannot be read", str(error)))
+            continue
+        found = node_network(host, nics, switches.get(host), site_gbps)
+        nodes += [found] if found else []
+    return nodes, findings
 
 
 def read_monitor(

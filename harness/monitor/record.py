@@ -18,6 +18,7 @@ from typing import Any
 
 from harness.monitor.amd import open_amd
 from harness.monitor.errors import MonitorError
+from harness.monitor.network import NETWORK_FILE, Network
 from harness.monitor.nvml import open_nvml
 from harness.monitor.processes import ProcessSource, ProcessTree, find_processes, is_alive
 from harness.monitor.rapl import open_rapl
@@ -122,6 +123,8 @@ def record(
     source: Source = open_nvml() or open_amd() or ProcessSource(tree, open_rapl())
     out.mkdir(parents=True, exist_ok=True)
     samples = SampleFile(out / SAMPLES_FILE, source.columns)
+    network = Network()
+    traffic = SampleFile(out / NETWORK_FILE, network.columns)
     about: dict[str, Any] = {
         "schema": META_SCHEMA,
         "host": name or platform.node(),
@@ -130,6 +133,7 @@ def record(
         "period_ns": round(period_s * 1e9),
         "watched_pids": tree.root_pids,
         "monitor_pid": os.getpid(),
+        "nics": network.describe(),
     }
     indices = [int(device["index"]) for device in about["devices"]]
     meta, clock = begin_or_go_on(out / META_FILE, about)
@@ -137,6 +141,7 @@ def record(
 
     def take() -> None:
         samples.append(clock.unix_ns(), indices, source.sample())
+        traffic.append(clock.unix_ns(), range(len(network.nics)), network.sample())
 
     _sample_on_schedule(take, time.monotonic(), period_s, stopper, going_on)
     replace_json(out / META_FILE, {**meta, ENDED: clock.unix_ns()})

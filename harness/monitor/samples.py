@@ -68,7 +68,7 @@ class Recording:
     @property
     def starts(self) -> list[int]:
         """When the monitor was started, unix nanoseconds; empty in a recording that does not say."""
-        return _starts(self.meta)
+        return starts_of(self.meta)
 
     @property
     def died(self) -> bool:
@@ -111,14 +111,15 @@ def read(folder: Path) -> Recording:
             raise ValueError(f"period_ns is {period_ns}")
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise MonitorError(f"{folder / META_FILE} is not a monitor's description: {error!r}") from error
-    damaged = _read_samples(folder / SAMPLES_FILE, {device.index: device for device in devices})
+    damaged = read_series(folder / SAMPLES_FILE, {device.index: device for device in devices})
     moments = sorted({moment for device in devices for moment in device.unix_ns})
-    gaps = find_gaps(moments, _starts(meta), period_ns)
+    gaps = find_gaps(moments, starts_of(meta), period_ns)
     devices = tuple(replace(device, gaps=gaps) for device in devices)
     return Recording(folder, host, source, period_ns, devices, meta, damaged, gaps)
 
 
-def _starts(meta: dict[str, Any]) -> list[int]:
+def starts_of(meta: dict[str, Any]) -> list[int]:
+    """When the monitor was started, unix nanoseconds; empty where its description does not say."""
     found = meta.get(STARTS)
     return (
         [each for each in found if isinstance(each, int) and 0 <= each < _MOST]
@@ -151,8 +152,12 @@ def read_meta(path: Path) -> dict[str, Any]:
     return meta
 
 
-def _read_samples(path: Path, devices: dict[int, Series]) -> int:
-    """Fill `devices`; returns the number of damaged rows (the last one, if the monitor was killed in it)."""
+def read_series(path: Path, devices: dict[int, Series]) -> int:
+    """Fill `devices`; returns the number of damaged rows (the last one, if the monitor was killed in it).
+
+    Raises:
+        MonitorError: the file cannot be read.
+    """
     from harness.common.small_file import SmallFileError, read_lines, why_unread
 
     try:

@@ -74,7 +74,7 @@ def _switch_of(node: str | None, switches: Mapping[str, str]) -> str | None:
 def _by(table: PaceTable, switch: Sequence[str | None], key: Sequence[object]) -> _Group:
     """The ranks by the key, in the order of switch, node and rank."""
     order = sorted(
-        range(len(key)), key=lambda i: (_natural(switch[i]), _natural(table.node[i]), int(table.rank[i]), i)
+        range(len(key)), key=lambda i: (natural(switch[i]), natural(table.node[i]), int(table.rank[i]), i)
     )
     first = {key[i]: i for i in reversed(order)}
     found = [i for i in order if first[key[i]] == i]
@@ -83,8 +83,8 @@ def _by(table: PaceTable, switch: Sequence[str | None], key: Sequence[object]) -
     return _Group(of, [table.node[i] for i in found], [switch[i] for i in found])
 
 
-def _natural(name: str | None) -> list[tuple[int, int, str]]:
-    """node2 before node10; unknown last."""
+def natural(name: str | None) -> list[tuple[int, int, str]]:
+    """The order of names: node2 before node10; unknown last."""
     if name is None:
         return [(2, 0, "")]
     return [

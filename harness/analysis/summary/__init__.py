@@ -31,6 +31,7 @@ from harness.analysis.summary.machine import Copy as Copy
 from harness.analysis.summary.machine import Efficiency as Efficiency
 from harness.analysis.summary.machine import Launches as Launches
 from harness.analysis.summary.machine import MonitorDevice as MonitorDevice
+from harness.analysis.summary.machine import NodeNetwork as NodeNetwork
 from harness.analysis.summary.machine import RankTraining as RankTraining
 from harness.analysis.summary.memory import Memory as Memory
 from harness.analysis.summary.memory import MemoryHolder as MemoryHolder
@@ -114,6 +115,7 @@ class Summary(SummaryPart):
     training: list[RankTraining] = Field(default_factory=list)
     efficiency: Efficiency | None = None
     monitor: list[MonitorDevice] = Field(default_factory=list)
+    network: list[NodeNetwork] = Field(default_factory=list)
     nccl: Nccl | None = None
     memory: Memory | None = None
     hta: list[HtaSplit] = Field(default_factory=list)

@@ -107,6 +107,24 @@ class Efficiency(SummaryPart):
     hfu: float | None = None
 
 
+class NodeNetwork(SummaryPart):
+    """What the monitor saw of one node's network: all its ports together, not the job's traffic alone."""
+
+    node: str
+    switch: str | None = None
+    ports: list[str] = Field(default_factory=list)
+    loopback: bool = False
+    duration_ns: int
+    sent_bytes: int
+    received_bytes: int
+    mean_sent_gb_per_s: float
+    mean_received_gb_per_s: float
+    peak_gb_per_s: float
+    link_gb_per_s: float | None = None
+    link_from: str | None = None
+    peak_share: float | None = None
+
+
 class MonitorDevice(SummaryPart):
     """What the monitor beside the job saw of one device (gpus-monitor/<node>/)."""
 

@@ -16,10 +16,12 @@ from harness.report.elements import Figure, Section, table
 from harness.report.page.inputs import Inputs, StepRecord
 from harness.report.palette import COMPUTE, IDLE, of_series
 from harness.report.plots import plotly_json
+from harness.report.plots.network import network_figure
 from harness.report.tables.catalogue import page_tables
 
 _MOST_POINTS = 600  # of one line: a screen does not show more
 _GIB = 2**30
+_MOST_NODES = 16  # with plots of their own: hundreds would fill the page
 _PLOTS: tuple[tuple[str, str, float], ...] = (
     ("utilization_percent", "utilisation (%)", 1.0),
     ("memory_used_bytes", "memory in use (GiB)", _GIB),
@@ -29,11 +31,17 @@ _PLOTS: tuple[tuple[str, str, float], ...] = (
 
 def machine_section(s: Summary, inputs: Inputs) -> Section:
     """Utilisation, memory and power over time, one plot per node and quantity; energy per token."""
-    figures = [f for r in inputs.monitors for f in _node(r, inputs)]
+    network = network_figure(s, inputs.network)
+    figures = [
+        *([network] if network else []),
+        *(f for r in inputs.monitors[:_MOST_NODES] for f in _node(r, inputs)),
+    ]
     tables = [*page_tables(s, "machine"), *_energy(inputs)]
     if not figures and not tables:
         return Section("machine", "Monitor", note="No monitor ran beside this job.")
     lead = "Sampled beside the training on every node. Shaded: the profiled steps."
+    if len(inputs.monitors) > _MOST_NODES:
+        lead += f" The first {_MOST_NODES} of {len(inputs.monitors)} nodes have plots of their own; the table has all."
     return Section("machine", "Monitor", lead, figures, tables)
 
 

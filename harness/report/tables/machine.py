@@ -9,6 +9,7 @@ from harness.analysis.summary import (
     Launches,
     MetricAverage,
     MonitorDevice,
+    NodeNetwork,
     RankTraining,
     Summary,
 )
@@ -169,6 +170,34 @@ MONITOR = TableOf[MonitorDevice](
     topic="the monitor",
     spare=("name", "of"),
     file=file_of("monitor"),
+)
+
+
+def _ports(n: NodeNetwork) -> str:
+    shown = ", ".join(n.ports[:4]) + (f" and {len(n.ports) - 4} more" if len(n.ports) > 4 else "")
+    return f"{shown} (inside the node)" if n.loopback else shown
+
+
+NETWORK = TableOf[NodeNetwork](
+    caption="Network of each node over the whole job: all its ports together, not the job's traffic alone",
+    rows=lambda s: sorted(s.network, key=lambda n: -n.peak_gb_per_s),
+    columns=(
+        Column("node", lambda n: n.node),
+        Column("switch", lambda n: n.switch or "–"),
+        Column("ports", _ports),
+        Column("mean sent GB/s", lambda n: rate(n.mean_sent_gb_per_s)),
+        Column("mean received GB/s", lambda n: rate(n.mean_received_gb_per_s)),
+        Column("peak GB/s", lambda n: rate(n.peak_gb_per_s)),
+        Column("link GB/s", lambda n: "–" if n.link_gb_per_s is None else rate(n.link_gb_per_s)),
+        Column("peak of link", lambda n: percent(n.peak_share)),
+    ),
+    left=3,
+    section="machine",
+    topic="the network",
+    spare=("ports",),
+    most=8,
+    rest="nodes",
+    file=file_of("network"),
 )
 
 

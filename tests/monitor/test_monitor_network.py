@@ -1,0 +1,143 @@
+"""The network's samples: which ports count, what their rates are, and what a report makes of them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from harness.analysis.network import node_network
+from harness.analysis.summary import Summary
+from harness.measure.run_files import read_traffic
+from harness.monitor.errors import MonitorError
+from harness.monitor.network import NETWORK_COLUMNS, NETWORK_FILE, Network, read_network
+from harness.monitor.record import SampleFile
+from harness.report.plots.network import MOST_COLUMNS, MOST_ROWS, network_figure
+from tests.monitor.conftest import START_UNIX_NS
+
+DEV = "Inter-|   Receive  |  Transmit\n face |bytes packets errs |bytes packets errs\n"
+IB = {"index": 0, "name": "mlx5_0:1", "kind": "infiniband", "gbps": 200.0}
+ETH = {"index": 0, "name": "eth0", "kind": "ethernet", "gbps": None}
+
+
+def machine(
+    root: Path, interfaces: dict[str, tuple[int, int]], real: tuple[str, ...] = (), ib: str = ""
+) -> Path:
+    lines = [f"{n}: {rx} 1 0 0 0 0 0 0 {tx} 1 0 0 0 0 0 0\n" for n, (rx, tx) in interfaces.items()]
+    (root / "proc/net").mkdir(parents=True)
+    (root / "proc/net/dev").write_text(DEV + "".join(lines))
+    for name in interfaces:
+        folder = root / "sys/class/net" / name
+        folder.mkdir(parents=True)
+        (folder / "type").write_text("32\n" if name.startswith("ib") else "1\n")
+        (folder / "speed").write_text("100000\n" if name in real else "-1\n")
+        if name in real:
+            (folder / "device").mkdir()
+    if ib:
+        port = root / "sys/class/infiniband/mlx5_0/ports/1"
+        (port / "counters").mkdir(parents=True)
+        (port / "state").write_text(ib)
+        (port / "rate").write_text("200 Gb/sec (4X HDR)\n")
+        (port / "counters/port_rcv_data").write_text("25\n")
+        (port / "counters/port_xmit_data").write_text("50\n")
+    return root
+
+
+@pytest.mark.parametrize(
+    ("interfaces", "real", "names"),
+    [
+        (("lo", "eth0", "docker0", "veth1"), ("eth0",), ["eth0"]),
+        (("lo", "eth0", "docker0", "veth1"), (), ["eth0"]),
+        (("lo",), (), ["lo"]),
+        (("lo", "eno1", "eno2", "bond0"), ("eno1", "eno2"), ["eno1", "eno2"]),
+    ],
+)
+def test_ports_with_a_device_count_and_loopback_only_where_it_is_alone(
+    tmp_path: Path, interfaces: tuple[str, ...], real: tuple[str, ...], names: list[str]
+) -> None:
+    network = Network(machine(tmp_path, dict.fromkeys(interfaces, (7, 9)), real))
+    assert [nic.name for nic in network.nics] == names
+    assert network.sample() == [(7, 9)] * len(names)
+
+
+def test_an_infiniband_port_counts_words_of_four_bytes_and_ip_over_it_not_twice(tmp_path: Path) -> None:
+    found = {"lo": (1, 1), "eth0": (3, 4), "ib0": (5, 6)}
+    network = Network(machine(tmp_path, found, ("eth0", "ib0"), "4: ACTIVE\n"))
+    assert [(nic.name, nic.gbps) for nic in network.nics] == [("mlx5_0:1", 200.0), ("eth0", 100.0)]
+    assert network.sample() == [(100, 200), (3, 4)]
+
+
+def test_a_port_that_is_down_is_left_out_and_a_machine_without_proc_has_none(tmp_path: Path) -> None:
+    down = Network(machine(tmp_path / "a", {"eth0": (1, 2)}, ("eth0",), "1: DOWN\n"))
+    assert [nic.name for nic in down.nics] == ["eth0"]
+    assert Network(tmp_path / "none").nics == []
+
+
+def recorded(
+    folder: Path, counters: list[tuple[int, int]], nic: dict[str, object] = IB, node: str = "node1"
+) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    file = SampleFile(folder / NETWORK_FILE, NETWORK_COLUMNS)
+    for second, row in enumerate(counters):
+        file.append(START_UNIX_NS + second * 10**9, [0], [row])
+    meta = {"schema": 1, "host": node, "period_ns": 10**9, "nics": [nic], "starts_unix_ns": [START_UNIX_NS]}
+    (folder / "meta.json").write_text(json.dumps(meta))
+    return folder
+
+
+def test_rates_mean_peak_and_share_of_the_link(tmp_path: Path) -> None:
+    gb = 10**9
+    folder = recorded(tmp_path, [(0, 0), (5 * gb, 20 * gb), (10 * gb, 20 * gb)])
+    (found,), findings = read_traffic([folder], {"node1": "leaf1"}, None)
+    assert findings == []
+    assert (found.node, found.switch, found.ports) == ("node1", "leaf1", ["mlx5_0:1"])
+    assert (found.sent_bytes, found.mean_sent_gb_per_s, found.mean_received_gb_per_s) == (20 * gb, 10.0, 5.0)
+    assert (found.peak_gb_per_s, found.link_gb_per_s, found.peak_share) == (20.0, 25.0, 0.8)
+
+
+def test_the_sites_speed_is_taken_where_the_kernel_knows_none(tmp_path: Path) -> None:
+    _, nics = read_network(recorded(tmp_path, [(0, 0), (10**9, 0)], ETH))
+    for gbps, expected in ((400.0, (50.0, "site", 0.02)), (None, (None, None, None))):
+        found = node_network("node1", nics, None, gbps)
+        assert found is not None
+        assert (found.link_gb_per_s, found.link_from, found.peak_share) == expected
+
+
+def test_a_counter_that_begins_anew_gives_no_rate_and_a_gap_none(tmp_path: Path) -> None:
+    _, (nic,) = read_network(recorded(tmp_path / "a", [(0, 0), (0, 500), (0, 100), (0, 300)]))
+    assert [rate for *_, rate in nic.rates("sent_bytes")] == [500.0, 200.0]
+    folder = recorded(tmp_path / "b", [(0, 0), (0, 500)])
+    later = START_UNIX_NS + 60 * 10**9
+    with (folder / NETWORK_FILE).open("a") as file:
+        file.write(f"{later},0,0,90000\n{later + 10**9},0,0,90100\n")
+    _, (nic,) = read_network(folder)
+    assert [rate for *_, rate in nic.rates("sent_bytes")] == [500.0, 100.0]
+
+
+def test_a_damaged_description_is_a_finding_and_an_older_monitor_none(tmp_path: Path) -> None:
+    folder = recorded(tmp_path / "a", [(0, 0), (1, 1)])
+    meta = json.loads((folder / "meta.json").read_text())
+    (folder / "meta.json").write_text(json.dumps({**meta, "nics": [{"index": "x"}]}))
+    with pytest.raises(MonitorError, match="does not describe its nics"):
+        read_network(folder)
+    nodes, findings = read_traffic([folder, tmp_path], {}, None)
+    assert nodes == []
+    assert [finding.what for finding in findings] == ["the monitor's samples cannot be read"]
+
+
+@pytest.mark.parametrize("count", [1, 2, 300])
+def test_the_picture_is_of_bounded_size_and_below_switches(tmp_path: Path, count: int) -> None:
+    counters = [(i * 10**9, 2 * i * 10**9) for i in range(150)]
+    _, nics = read_network(recorded(tmp_path, counters))
+    nodes = [node_network(f"node{i}", nics, f"leaf{i // 16:02d}") for i in range(count)]
+    summary = Summary(network=[node for node in nodes if node])
+    figure = network_figure(summary, {f"node{i}": nics for i in range(count)})
+    assert figure is not None
+    sent, received = figure.data
+    assert len(sent["z"]) == len(set(sent["y"])) == len(received["z"]) <= MOST_ROWS
+    assert {len(row) for row in sent["z"]} == {MOST_COLUMNS}
+    assert {value for row in sent["z"] for value in row} == {2.0}
+    assert {value for row in received["z"] for value in row} == {1.0}
+    assert "grouped by switch" in figure.caption
+    assert network_figure(Summary(), {}) is None
