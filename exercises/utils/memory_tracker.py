@@ -138,8 +138,8 @@ class MemoryTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]  # PyTo
         for parameter in [known() for known in self._parameters.values()]:
             if parameter is None:
                 continue
-            for gradient in (parameter.grad, getattr(parameter, "main_grad", None)):
-                self._label(gradient, "gradients")
+            self._label(parameter.grad, "gradients")
+            self._label(getattr(parameter, "main_grad", None), "gradients", lasting=True)
 
     def _range(self) -> str:
         return self._ranges[-1][0] if self._ranges else ""
@@ -149,11 +149,8 @@ class MemoryTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]  # PyTo
 
     def _known_or_from_elsewhere(self, tensor: Tensor) -> None:
         """What an operator takes and none has made was there before, or came from a process that loads data."""
-        if tensor.is_floating_point():
-            self._block_of(tensor, _BEFORE if self.step == self._first_step else _ELSEWHERE, None)
-            return
         block = self._block_of(tensor, _ELSEWHERE, None)
-        if block is not None and block.who is _ELSEWHERE:
+        if block is not None and block.who is _ELSEWHERE and not tensor.is_floating_point():
             block.label = block.label or "inputs"
 
     def _block_of(self, tensor: Tensor, who: Who, phase: Phase | None) -> Block | None:
@@ -169,8 +166,7 @@ class MemoryTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]  # PyTo
         size = storage.nbytes()
         if not size:
             return None
-        born_ns = self.start_ns if who is _BEFORE else time.perf_counter_ns()
-        block = Block(size, born_ns, who, phase, self.step)
+        block = Block(size, time.perf_counter_ns(), who, phase, self.step)
         self.blocks.append(block)
         key = storage._cdata
         self._live[key] = block, weakref.ref(storage, lambda _: self._end(key))
@@ -181,21 +177,26 @@ class MemoryTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]  # PyTo
         if known is not None:
             known[0].died_ns = time.perf_counter_ns()
 
-    def _label(self, tensor: Any, label: str, weak: bool = False) -> None:
-        """Say what a tensor's block is for. weak: only where nobody has said so."""
+    def _label(self, tensor: Any, label: str, *, weak: bool = False, lasting: bool = False) -> None:
+        """Say what a tensor's block is for. weak: only where nobody has said so. lasting: it is there in every step, so
+        one that no operator made in the first one was there before."""
         tensor = getattr(tensor, "_local_tensor", tensor)  # a DTensor's
         if not isinstance(tensor, Tensor) or not self.on:
             return
-        block = self._block_of(tensor, _BEFORE, None)
-        if block is not None and (block.label is None or (block.label == "buffers" and not weak)):
+        block = self._block_of(tensor, _ELSEWHERE, None)
+        if block is None:
+            return
+        if block.label is None or (block.label == "buffers" and not weak):
             block.label = label
+        if lasting and block.who is _ELSEWHERE and block.step in (None, self._first_step):
+            block.who, block.born_ns = _BEFORE, self.start_ns
 
     def _module_begins(self, module: Any, inputs: Any) -> None:
         if not self._modules:
             self._names |= {id(inner): name for name, inner in module.named_modules()}
             self._label_weights(module.parameters())
             zero3 = getattr(module, "optimizer", None)  # where the outermost module is DeepSpeed's engine
-            self._label(getattr(zero3, "grad_partitions_flat_buffer", None), "gradients")
+            self._label(getattr(zero3, "grad_partitions_flat_buffer", None), "gradients", lasting=True)
         self._modules.append(self._names.get(id(module)) or type(module).__name__)
 
     def _module_ends(self, module: Any, inputs: Any, output: Any) -> None:
@@ -205,9 +206,9 @@ class MemoryTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]  # PyTo
 
     def _label_weights(self, parameters: Iterator[Any]) -> None:
         for parameter in parameters:
-            self._label(parameter, "weights")
+            self._label(parameter, "weights", lasting=True)
             for name in _OF_ZERO3:
-                self._label(getattr(parameter, name, None), "weights")
+                self._label(getattr(parameter, name, None), "weights", lasting=True)
             if id(parameter) not in self._parameters:
                 self._parameters[id(parameter)] = weakref.ref(parameter)
                 if parameter.requires_grad and parameter.is_leaf:
@@ -222,7 +223,7 @@ class MemoryTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]  # PyTo
             for parameter in group["params"]:
                 self._label(parameter.grad, "gradients")
                 self._label(
-                    parameter, "optimizer"
+                    parameter, "optimizer", lasting=True
                 )  # a copy of the weights: those of the model have their label
 
     def _optimizer_ends(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:

@@ -13,6 +13,7 @@ from statistics import median
 
 import pytest
 
+from harness.common.memory_snapshot import memory_file
 from tests.exercises.launching import ROOT, Finished, collectives, events, start, train, wait_for
 
 pytestmark = pytest.mark.train
@@ -164,3 +165,16 @@ def test_sigterm_ends_a_training_cleanly_on_every_rank(tmp_path: Path) -> None:
     assert ends[0]["steps"] == ends[1]["steps"] < 1000
     assert started.returncode == 143
     assert sorted(path.name for path in (folder / "torch").iterdir()) == ["rank0.json.gz", "rank1.json.gz"]
+
+
+@pytest.mark.long
+def test_a_memory_snapshot_of_ddp_has_the_bytes_of_the_parameters(tmp_path: Path) -> None:
+    done = train(SCRIPT, tmp_path / "run", *SHORT, "--memory-snapshot", model="tiny-llama")
+    assert done.code == 0, done.stderr[-3000:]
+    start = json.loads((tmp_path / "run/metrics/rank1.jsonl").read_text().splitlines()[0])
+    found = json.loads(memory_file(tmp_path / "run", 1).read_text())
+    most = {name: max(line) for name, line in found["bytes"].items()}
+    weights = 4 * start["parameters"]
+    assert (most["weights"], most["gradients"]) == (weights, weights)
+    assert 2 * weights < most["optimizer"] < 2 * weights + 4096  # and the counters of steps
+    assert weights <= most["buffers"] < weights + 4096  # DDP's buckets, and what the ranks compare

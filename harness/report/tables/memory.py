@@ -20,7 +20,7 @@ MEANING = {
     "buffers": "of communication, as DDP's buckets",
     "inputs": "batches",
     "temporary": "freed in the part of the step that made it",
-    "other": "was there before the first step, and nobody says what for",
+    "other": "made before the first step or out of sight, and nobody says what for",
 }
 _MANY_RANKS = 16
 
