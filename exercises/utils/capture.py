@@ -16,7 +16,7 @@ from exercises.utils.arguments import TrainingArguments
 from exercises.utils.meeting import first_said, meet
 from exercises.utils.memory_snapshot import Snapshot
 from exercises.utils.ranges import nvtx_functions
-from harness.common.captures import folder_of, read_request, stop_file
+from harness.common.captures import folder_of, given_up_file, is_ready, read_request, stop_file
 from harness.common.profile_window import WINDOW_RANGE, ProfileWindow
 
 LOOK_S = 0.5  # between two looks for a request
@@ -44,37 +44,53 @@ class Capture:
         self.close()
 
 
-class NsysCapture(Capture):
-    """Marks the window for nsys: with cudaProfilerStart and cudaProfilerStop, or without CUDA with an NVTX range.
+class _NsysRecording:
+    """Tells nsys when to record: with cudaProfilerStart and cudaProfilerStop, or without CUDA with an NVTX range.
 
     One nsys records all ranks of a node: the first rank that starts or stops it does so for all ranks. Under gradient
-    accumulation the ranks can be many steps apart, so they meet there. A rank that is stopped early or fails does not
-    wait for the others.
+    accumulation the ranks can be many steps apart, so they meet there. name: of the meetings, each once in a training.
     """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._records = False
+
+    def begin(self) -> None:
+        _wait_for_the_device()  # kernels of earlier steps must not run into the recording
+        meet(f"before {self._name}")
+        _start_nsys()
+        self._records = True
+        meet(self._name)
+
+    def end(self, together: bool) -> None:
+        """End it, where it has begun. together: every rank does so after the same step."""
+        if not self._records:
+            return
+        _wait_for_the_device()  # the recording must have all kernels of the last step
+        if together:
+            meet(f"after {self._name}")
+            _wait_for_the_device()
+        _stop_nsys()
+        self._records = False
+
+
+class NsysCapture(Capture):
+    """Marks the window for nsys. A rank that is stopped early or fails does not wait for the others."""
 
     def __init__(self, window: ProfileWindow) -> None:
         self._window = window
-        self._recording = False
+        self._recording = _NsysRecording("recording")
 
     def step_begins(self, step: int) -> None:
         if step == self._window.start:
-            _wait_for_the_device()  # kernels of earlier steps must not run into the window
-            meet("before recording")
-            _start_nsys()
-            self._recording = True
-            meet("recording")
+            self._recording.begin()
 
     def step_ends(self, step: int) -> None:
         if step == self._window.end - 1:
-            _wait_for_the_device()  # the window must have all kernels of the last step
-            meet("recorded")
-            self.close()
+            self._recording.end(together=True)
 
     def close(self) -> None:
-        if self._recording:
-            _wait_for_the_device()
-            _stop_nsys()
-            self._recording = False
+        self._recording.end(together=False)
 
 
 def _wait_for_the_device() -> None:
@@ -146,52 +162,86 @@ def _write(profile: Any, path: Path) -> None:
     packed.replace(path)
 
 
+class _TorchRecording:
+    """Records with torch.profiler into a file."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._profile: Any = None
+
+    def begin(self) -> None:
+        self._profile = _profiler()
+        self._profile.start()
+
+    def end(self, together: bool) -> None:
+        """End it, where it has begun; no rank needs another for it."""
+        profile, self._profile = self._profile, None
+        if profile is not None:
+            profile.stop()
+            _write(profile, self._path)
+
+
 class OnRequest(Capture):
-    """Another capture, and after its window what `slurm.sh capture` asks for, with torch.profiler.
+    """Another capture, and after its window what `slurm.sh capture` asks for, with torch.profiler or by nsys.
 
     Every rank must record the same steps. The first rank looks into the run's folder, at most twice a second, and
     writes the first step to record, or the first that is no longer recorded, into the process group's store, where all
     ranks look before each step. `lead`: steps that one rank can be ahead of another.
     """
 
-    def __init__(self, inner: Capture, run_dir: Path, rank: int, first_step: int, lead: int) -> None:
+    def __init__(
+        self, inner: Capture, run_dir: Path, rank: int, *, first_step: int, lead: int, by_nsys: bool = False
+    ) -> None:
         self._inner, self._run_dir, self._rank = inner, run_dir, rank
-        self._first_step, self._lead = first_step, lead
+        self._first_step, self._lead, self._by_nsys = first_step, lead, by_nsys
         self._looked_s = -LOOK_S
         self._number = 1  # of the recording that comes next, or runs
         self._steps: range | None = None
-        self._profile: Any = None
+        self._recording: _NsysRecording | _TorchRecording | None = None
 
     def step_begins(self, step: int) -> None:
         if step >= self._first_step:
             self._agree(step)
-            if self._steps is not None and self._profile is None and step >= self._steps.start:
-                self._profile = _profiler()
-                self._profile.start()
+            if self._steps is not None and self._recording is None and step >= self._steps.start:
+                self._recording = self._new()
+                self._recording.begin()
         self._inner.step_begins(step)
 
     def step_ends(self, step: int) -> None:
         self._inner.step_ends(step)
-        if self._steps is not None and self._profile is not None and step + 1 >= self._steps.stop:
-            self._finish()
+        if self._steps is not None and self._recording is not None and step + 1 >= self._steps.stop:
+            self._recording.end(together=True)
+            self._recording = None
+            self._go_on()
 
     def close(self) -> None:
         self._inner.close()
-        if self._profile is not None:
-            self._finish()
+        if self._recording is not None:
+            self._recording.end(together=False)
 
     def _agree(self, step: int) -> None:
-        ahead = step + self._lead
         if self._steps is None:
-            asked = read_request(self._run_dir) if self._looks() else None
-            wanted = f"{ahead}:{ahead + asked.steps}" if asked and asked.number == self._number else None
-            agreed = self._share("steps", wanted)
+            agreed = self._share("steps", self._first_word(step + self._lead))
             self._steps = range(*map(int, agreed.split(":"))) if agreed else None
+            if self._steps is not None and not self._steps:
+                self._go_on()
         else:
             ended = self._looks() and stop_file(self._run_dir, self._number).exists()
-            agreed = self._share("end", str(ahead + 1) if ended else None)
+            agreed = self._share("end", str(step + self._lead + 1) if ended else None)
             if agreed:
                 self._steps = range(self._steps.start, min(self._steps.stop, int(agreed)))
+
+    def _first_word(self, ahead: int) -> str | None:
+        """The steps that are asked for, no steps where that is taken back, or None."""
+        asked = read_request(self._run_dir) if self._looks() else None
+        if asked is None or asked.number != self._number:
+            return None
+        if is_ready(self._run_dir, asked):
+            return f"{ahead}:{ahead + asked.steps}"
+        if stop_file(self._run_dir, asked.number).exists():
+            given_up_file(self._run_dir, asked.number).touch()
+            return "0:0"
+        return None
 
     def _looks(self) -> bool:
         """Whether this rank looks into the folder now."""
@@ -204,10 +254,14 @@ class OnRequest(Capture):
         """What the first rank has said of it, now or before."""
         return first_said(f"capture/{self._number}/{what}", said)
 
-    def _finish(self) -> None:
-        profile, self._profile, self._steps = self._profile, None, None
-        profile.stop()
-        _write(profile, folder_of(self._run_dir, self._number) / f"rank{self._rank}.json.gz")
+    def _new(self) -> _NsysRecording | _TorchRecording:
+        if self._by_nsys:
+            return _NsysRecording(f"recording {self._number}")
+        return _TorchRecording(folder_of(self._run_dir, self._number) / f"rank{self._rank}.json.gz")
+
+    def _go_on(self) -> None:
+        """To the recording of the next number."""
+        self._steps = None
         self._number += 1
 
 
@@ -253,8 +307,9 @@ def open_capture(arguments: TrainingArguments, rank: int) -> Capture:
 def _of_profiler(arguments: TrainingArguments, rank: int) -> Capture:
     window, lead = arguments.window, arguments.gradient_accumulation_steps
     if arguments.profiler == "nsys":
-        return NsysCapture(window)
+        own: Capture = NsysCapture(window)
+        return OnRequest(own, arguments.run_dir, rank, first_step=window.end, lead=lead, by_nsys=True)
     if arguments.profiler == "torch":
         own = TorchCapture(window, arguments.run_dir / "torch", rank, arguments.profile_memory)
-        return OnRequest(own, arguments.run_dir, rank, window.end, lead)
-    return OnRequest(Capture(), arguments.run_dir, rank, 0, lead)
+        return OnRequest(own, arguments.run_dir, rank, first_step=window.end, lead=lead)
+    return OnRequest(Capture(), arguments.run_dir, rank, first_step=0, lead=lead)

@@ -1,4 +1,4 @@
-"""What torch.profiler records: the window's steps, and further ones when the training is asked for them."""
+"""What is recorded: the window's steps, and further ones when the training is asked for them."""
 
 from __future__ import annotations
 
@@ -6,13 +6,27 @@ from pathlib import Path
 
 import pytest
 
-from harness.common.captures import Asked, as_text, folder_of, request_file, stop_file
+from harness.common.captures import (
+    Asked,
+    answer_file,
+    as_text,
+    folder_of,
+    given_up_file,
+    request_file,
+    stop_file,
+)
 from harness.common.profile_window import ProfileWindow
 from tests.exercises.launching import trace_events
 
 torch = pytest.importorskip("torch", reason="the training scripts need PyTorch")
 
-from exercises.utils.capture import LOOK_S, Capture, OnRequest, TorchCapture  # noqa: E402 - needs torch
+from exercises.utils.capture import (  # noqa: E402 - needs torch
+    LOOK_S,
+    Capture,
+    NsysCapture,
+    OnRequest,
+    TorchCapture,
+)
 from exercises.utils.ranges import annotate  # noqa: E402
 
 
@@ -73,3 +87,44 @@ def test_a_request_that_is_none_records_nothing(tmp_path: Path, text: str) -> No
             capture.step_begins(step)
             capture.step_ends(step)
     assert not list(tmp_path.rglob("rank*.json.gz"))
+
+
+def test_nsys_is_told_when_to_record_once_every_nsys_is_ready(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[str] = []
+    monkeypatch.setattr("exercises.utils.capture._start_nsys", lambda: told.append("begin"))
+    monkeypatch.setattr("exercises.utils.capture._stop_nsys", lambda: told.append("end"))
+
+    def ask(number: int, steps: int) -> None:
+        request_file(tmp_path).write_text(as_text(Asked(number, steps, reports=2)))
+
+    def ready(number: int, *reports: str) -> None:
+        for report in reports:
+            answer_file(tmp_path, number, report, "ready").touch()
+
+    request_file(tmp_path).parent.mkdir()
+    own = NsysCapture(ProfileWindow(skip=0, wait=0, warmup=0, active=1))
+    capture = OnRequest(own, tmp_path, rank=0, first_step=1, lead=1, by_nsys=True)
+    with capture:
+        for step in range(13):
+            told.append(str(step))
+            if step == 1:
+                ask(1, steps=2)
+                ready(1, "node0")
+            if step == 3:
+                ready(1, "node1")  # recorded from step 4 on, as every rank can know it then
+            if step == 7:
+                ask(2, steps=1)
+                ready(2, "node0")
+            if step == 8:
+                assert not given_up_file(tmp_path, 2).exists()
+                stop_file(tmp_path, 2).touch()
+            if step == 10:
+                ask(3, steps=100)
+                ready(3, "node0", "node1")
+            capture._looked_s = -LOOK_S  # as if each step took longer than that
+            capture.step_begins(step)
+            capture.step_ends(step)
+    assert " ".join(told) == "0 begin end 1 2 3 4 begin 5 end 6 7 8 9 10 11 begin 12 end"
+    assert given_up_file(tmp_path, 2).exists()

@@ -7,15 +7,26 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
 import harness.launch.submit
 from harness.cli.main import main
-from harness.common.captures import Asked, folder_of, read_request, stop_file
+from harness.common.captures import (
+    Asked,
+    answer_file,
+    folder_of,
+    given_up_file,
+    is_ready,
+    read_request,
+    stop_file,
+)
 from harness.launch.backends.protocol import Look
 from harness.run import FINAL, Run, State, Status
+from harness.traces import open_trace
 from tests.launch.launch_shared import ROOT, a_run
 
 
@@ -78,11 +89,68 @@ def test_what_has_ended_cannot_be_recorded(
     assert not (run.path / "captures").exists()
 
 
+def of_nsys(run: Run, **asked: object) -> Run:
+    """The run as nsys records it on two nodes."""
+    job = run.record.job | {"profiler": "nsys", "expects": [f"nsys/profile_node{n}.nsys-rep" for n in (0, 1)]}
+    experiment = run.record.experiment.model_copy(update=asked)
+    run.write_record(run.record.model_copy(update={"job": job, "experiment": experiment}))
+    return Run(run.path)
+
+
+def nsys_says(
+    run: Run, number: int, node: int, what: Literal["busy", "ready", "done"], text: str = ""
+) -> None:
+    answer_file(run.path, number, f"profile_node{node}", what).write_text(text)
+
+
 @pytest.mark.usefixtures("running_by_a_stand_in")
-def test_what_nsys_records_cannot_be_asked(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
-    run.write_record(run.record.model_copy(update={"job": run.record.job | {"profiler": "nsys"}}))
-    assert capture(Run(run.path), "start") == 2
-    assert "--profiler torch or --no-profile" in capsys.readouterr().err
+def test_what_keeps_nsys_from_recording_is_said(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    run = of_nsys(run)
+
+    def said(*words: str) -> str:
+        assert capture(run, *words, "--wait-s", "0") == 1
+        return capsys.readouterr().err
+
+    assert "0 of 2 nodes have written theirs after 0 s: the nsys of profile_node0 does not answer" in said(
+        "start"
+    )
+    assert read_request(run.path) == Asked(1, 5, reports=2)
+    nsys_says(run, 1, 0, "busy", "the run's own recording has not ended")
+    assert "profile_node0: the run's own recording has not ended" in said("stop")
+    nsys_says(run, 1, 0, "ready")
+    nsys_says(run, 1, 1, "busy", "nsys start: no space")
+    assert "profile_node1: nsys start: no space" in said("stop")
+    given_up_file(run.path, 1).touch()
+    assert capture(run, "stop") == 2, "it was taken back"
+    assert "nothing of local-1 is being recorded" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("running_by_a_stand_in")
+def test_a_report_is_there_when_nsys_is_no_longer_at_it(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    run = of_nsys(run)
+    assert capture(run, "start", "--wait-s", "0") == 1
+    folder = folder_of(run.path, 1)
+    folder.mkdir()
+    for node in (0, 1):
+        nsys_says(run, 1, node, "ready")
+        (folder / f"profile_node{node}.nsys-rep").touch()
+    nsys_says(run, 1, 0, "done")
+    capsys.readouterr()
+    assert capture(run, "stop", "--wait-s", "0") == 1
+    assert "1 of 2 nodes have written theirs after 0 s: later, see" in capsys.readouterr().err
+    nsys_says(run, 1, 1, "done")
+    assert capture(run, "start", "--wait-s", "0") == 1
+    assert read_request(run.path) == Asked(2, 5, reports=2)
+
+
+@pytest.mark.usefixtures("running_by_a_stand_in")
+def test_nsys_by_the_clock_records_once(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    run = of_nsys(run, capture_duration=3)
+    assert capture(run, "start") == 2
+    assert (
+        "start it without --capture-delay and --capture-duration, or with --profiler torch"
+        in capsys.readouterr().err
+    )
 
 
 @pytest.mark.parametrize("words", [["start", "--steps", "0"], ["begin"], []])
@@ -93,31 +161,87 @@ def test_a_wrong_request_is_one_sentence(words: list[str], capsys: pytest.Captur
     assert len(err.splitlines()) == 1
 
 
+class Training:
+    """A training of two ranks on this machine that runs until it is cancelled."""
+
+    def __init__(self, runs: Path, *words: str) -> None:
+        self._environment = {**os.environ, "HARNESS_RUNS": str(runs), "CUDA_VISIBLE_DEVICES": ""}
+        argv = ["-e", "1", "-g", "2", "--site", "local", "--steps", "5000", *words]
+        self.launch = subprocess.Popen(  # waits for the run's end
+            [sys.executable, "-m", "harness", *argv],
+            cwd=ROOT,
+            env=self._environment,
+            stdout=subprocess.DEVNULL,
+        )
+        self._runs = runs
+
+    def __enter__(self) -> Training:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.slurm("cancel", "last")
+        self.launch.wait(timeout=60)
+
+    def slurm(self, *words: str) -> subprocess.CompletedProcess[str]:
+        argv = [sys.executable, "-m", "harness", *words]
+        return subprocess.run(
+            argv, cwd=ROOT, env=self._environment, capture_output=True, text=True, check=False, timeout=300
+        )
+
+    def trains(self) -> Path:
+        """The run's folder, once it trains."""
+        while not (metrics := list(self._runs.glob("*/profiler/*/metrics/rank0.jsonl"))):
+            assert self.launch.poll() is None
+            time.sleep(0.2)
+        return metrics[0].parents[1]
+
+
 @pytest.mark.train
 @pytest.mark.long
 def test_a_training_of_two_ranks_is_recorded_while_it_runs(tmp_path: Path) -> None:
-    environment = {**os.environ, "HARNESS_RUNS": str(tmp_path / "runs"), "CUDA_VISIBLE_DEVICES": ""}
-
-    def slurm(*words: str) -> subprocess.CompletedProcess[str]:
-        argv = [sys.executable, "-m", "harness", *words]
-        return subprocess.run(
-            argv, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=300
-        )
-
-    words = ("-e", "1", "-g", "2", "--site", "local", "--no-profile", "--steps", "5000")
-    launch = subprocess.Popen(  # waits for the run's end
-        [sys.executable, "-m", "harness", *words], cwd=ROOT, env=environment, stdout=subprocess.DEVNULL
-    )
-    try:
-        while not (metrics := list((tmp_path / "runs").glob("*/profiler/*/metrics/rank0.jsonl"))):
-            assert launch.poll() is None
-            time.sleep(0.2)
-        run = metrics[0].parents[1]
-        done = slurm("capture", "start", "last", "--steps", "3")
+    with Training(tmp_path / "runs", "--no-profile") as training:
+        run = training.trains()
+        done = training.slurm("capture", "start", "last", "--steps", "3")
         assert done.returncode == 0, done.stderr
-        report = slurm("report", str(folder_of(run, 1)), "--json")
+        report = training.slurm("report", str(folder_of(run, 1)), "--json")
         assert report.returncode == 0, report.stderr
         assert '"ranks": 2' in " ".join(report.stdout.split())
-    finally:
-        slurm("cancel", "last")
-        launch.wait(timeout=60)
+
+
+@pytest.mark.train
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("per", "names"),
+    [("node", ["profile_node0"]), ("rank", ["profile_node0_rank0", "profile_node0_rank1"])],
+)
+def test_nsys_records_again_while_it_runs(
+    nsys_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, per: str, names: list[str]
+) -> None:
+    monkeypatch.setenv("PATH", f"{nsys_folder}{os.pathsep}{os.environ['PATH']}")
+    with Training(tmp_path / "runs", "--profiler", "nsys", "--nsys-per", per) as training:
+        run = training.trains()
+        # Asked before its own window has ended: this one comes after it.
+        for number in (1, 2):
+            done = training.slurm("capture", "start", "last", "--steps", "3")
+            assert done.returncode == 0, done.stderr
+            counted = Counter[int]()
+            for name in names:
+                counted += _steps(folder_of(run, number) / f"{name}.nsys-rep")
+            first = min(counted)
+            assert [counted[first + i] for i in range(3)] == [2, 2, 2], counted
+            assert max(counted) <= first + 3, "a rank may begin a step before nsys has ended"
+        done = training.slurm("capture", "start", "last", "--steps", "1000", "--wait-s", "0")
+        assert "0 of" in done.stderr
+        while not is_ready(run, Asked(3, 1000, len(names))):
+            time.sleep(0.1)
+        time.sleep(3)  # some steps of the recording
+    for name in names:
+        assert len(_steps(run / "nsys" / f"{name}.nsys-rep")) >= 20, "its own window"
+        assert _steps(folder_of(run, 3) / f"{name}.nsys-rep"), "cancelled, what was recorded is kept"
+
+
+def _steps(report: Path) -> Counter[int]:
+    """How many ranks began each step in a report."""
+    trace = open_trace(report)
+    names = [trace.names[index] for index in trace.ranges.name]
+    return Counter(int(name.removeprefix("batch_")) for name in names if name.startswith("batch_"))

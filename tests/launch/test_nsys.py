@@ -13,6 +13,7 @@ import pytest
 from harness.common.errors import RequestError
 from harness.launch.profilers.nsys import (
     BY_CLOCK,
+    ON_REQUEST,
     Prepared,
     blindness,
     changed,
@@ -139,6 +140,29 @@ def test_by_the_clock_another_program_ends_the_recording_and_nsys_stays_with_the
     assert not any(word.startswith(("--duration", "--capture-range")) for word in argv)
     assert with_changes(*BY_TIME, "--delay=200")[0][1:6] == ["-I", BY_CLOCK, "200", "0", "nsys"]
     assert with_changes("--delay=200", "--duration=30")[0][0] == "nsys", "a site's own set is as it says"
+
+
+START = """
+    -c, --capture-range=
+    --capture-range-end=
+    --gpuctxsw=
+    -o, --output=
+    --session=
+    --stats=
+"""
+
+
+def test_it_can_record_again_with_the_options_that_nsys_start_takes() -> None:
+    nsys = V2024._replace(of_start=understood("", "", START).of_start)
+    argv, _ = Prepared(nsys, load_options("default"), True).argv("/run/nsys/profile_node0")
+    before, words = argv[1 : argv.index("nsys")], argv[argv.index("nsys") :]
+    again = ["--gpuctxsw=true", "--capture-range=cudaProfilerApi", "--capture-range-end=stop", "--stats=true"]
+    assert before == ["-I", ON_REQUEST, "4", *again]
+    assert words == profile_argv(nsys, load_options("default"), "/run/nsys/profile_node0", has_gpu=True)[0]
+    for change in (["--no-capture-range-end"], [*BY_TIME, "--delay=3"], [*BY_TIME, "--duration=3"]):
+        asked = Prepared(nsys, changed(load_options("default"), change), True)
+        assert ON_REQUEST not in asked.argv("out")[0], "once its own recording has ended it is over"
+    assert Prepared(V2024, load_options("default"), True).argv("out")[0][0] == "nsys", "no nsys start"
 
 
 def test_only_the_first_rank_of_a_node_records_the_node() -> None:

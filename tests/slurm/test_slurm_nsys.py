@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.common.captures import folder_of
 from tests.slurm.slurm_door import ENDLESS, SHORT, Door, Submitted, submitted
 from tests.slurm.test_slurm_runs import wait_for_active_steps
 
@@ -83,3 +84,32 @@ def test_cancelled_the_reports_are_kept_and_open(
     for node in NODES:
         found = ranges(run.path / f"nsys/profile_node{node}.nsys-rep", nsys_folder, tmp_path)
         assert found["forward"] >= 2
+
+
+@pytest.mark.train
+@pytest.mark.long
+def test_both_nodes_record_the_same_steps_again_when_they_are_asked(
+    door: Door, recorded: tuple[Submitted, dict[str, str]], nsys_folder: Path, tmp_path: Path
+) -> None:
+    _, path = recorded
+    # Where a path has a quotation mark, nsys 2022.4 ends the training after its report ("File has not been created").
+    env = {**path, "HARNESS_RUNS": str(tmp_path / "a student's runs")}
+    site = ("--site", door.runs.parent / "with-nsys.yaml")
+    words = ("-e", "1", "-n", "2", "--profiler", "nsys", "--json", *site, "--", *SHORT, "--steps", "99999")
+    done = door(*words, env=env)
+    assert done.returncode == 0, done.stderr
+    run = submitted(done.stdout)
+    wait_for_active_steps(run)
+    try:
+        for number in (1, 2):
+            done = door("capture", "start", run.job_id, "--steps", "3", env=env)
+            assert done.returncode == 0, done.stderr
+            folder = folder_of(run.path, number)
+            exports = tmp_path / str(number)
+            exports.mkdir()
+            found = [ranges(folder / f"profile_node{n}.nsys-rep", nsys_folder, exports) for n in NODES]
+            steps = [{name for name in count if name.startswith("batch_")} for count in found]
+            assert len(steps[0] & steps[1]) == 3, "three steps of both"
+    finally:
+        assert door("cancel", run.job_id, env=env).returncode == 0
+    assert door.slurm.wait(run.job_id) == "CANCELLED"

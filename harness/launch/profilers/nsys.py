@@ -33,6 +33,7 @@ GPU_ONLY = METRICS | {"gpuctxsw"}
 # "System scope" in nsys's help: they record the node, whichever process is profiled, and only one may.
 WHOLE_NODE = GPU_ONLY | {"nic-metrics"}
 BY_CLOCK = str(Path(__file__).with_name("by_clock.py"))
+ON_REQUEST = str(Path(__file__).with_name("on_request.py"))
 
 Options = Mapping[str, str | list[str] | None]
 
@@ -40,7 +41,8 @@ Options = Mapping[str, str | list[str] | None]
 class Nsys(NamedTuple):
     """An installed nsys: its version and what `nsys profile --help` says.
 
-    values: of the options whose values differ between versions, those that the help names.
+    values: of the options whose values differ between versions, those that the help names; of_start: the options of
+    `nsys start`.
     """
 
     version: tuple[int, ...]
@@ -48,6 +50,7 @@ class Nsys(NamedTuple):
     values: Mapping[str, frozenset[str]]
     # Why it cannot sample any GPU's metrics here: the option for them would stop the training.
     no_metrics: str = ""
+    of_start: frozenset[str] = frozenset()
 
 
 def load_options(name_or_path: str) -> Options:
@@ -119,15 +122,19 @@ def changed(options: Options, words: Sequence[str]) -> Options:
     return {**options, **own}
 
 
-def understood(version_text: str, help_text: str) -> Nsys:
-    """An nsys, from the output of `nsys --version` and `nsys profile --help`."""
+def understood(version_text: str, help_text: str, start_help: str = "") -> Nsys:
+    """An nsys, from the output of `nsys --version`, `nsys profile --help` and `nsys start --help`."""
     found = re.search(r"(\d+)\.(\d+)\.(\d+)", version_text)
-    # An option's own paragraph begins with its name alone on a line; elsewhere names are only mentioned.
-    flags = frozenset(re.findall(r"^\s*(?:-\w, )?--([a-z][a-z0-9-]+)=?\s*$", help_text, re.MULTILINE))
     values = {
         flag: _words_about(flag, help_text) for flag in ("trace", *(flag for flag, _ in RENAMED_VALUES))
     }
-    return Nsys(tuple(int(x) for x in found.groups()) if found else (), flags, values)
+    version = tuple(int(x) for x in found.groups()) if found else ()
+    return Nsys(version, _flags_in(help_text), values, of_start=_flags_in(start_help))
+
+
+def _flags_in(help_text: str) -> frozenset[str]:
+    # An option's own paragraph begins with its name alone on a line; elsewhere names are only mentioned.
+    return frozenset(re.findall(r"^\s*(?:-\w, )?--([a-z][a-z0-9-]+)=?\s*$", help_text, re.MULTILINE))
 
 
 def _words_about(flag: str, help_text: str) -> frozenset[str]:
@@ -165,6 +172,15 @@ def _by_clock(options: Options) -> tuple[Options, tuple[int, int]]:
     return {**options, "duration": None, "kill": "none"} if duration else options, (delay, duration)
 
 
+def on_request(nsys: Nsys, options: Options, words: Sequence[str]) -> list[str]:
+    """The words before `nsys profile …`, by which it records again when it is asked, or none where it cannot: the
+    program, and the options that `nsys start` takes too."""
+    if not {"session", "capture-range"} <= nsys.of_start or options.get("capture-range-end") != "stop":
+        return []
+    again = [word for word in words if word[2:].partition("=")[0] in nsys.of_start - {"output"}]
+    return [sys.executable, "-I", ON_REQUEST, str(len(again)), *again]
+
+
 def wants_metrics(options: Options) -> bool:
     return any(options.get(name) for name in METRICS)
 
@@ -198,7 +214,8 @@ def ask_installed(inside: bool = False) -> Nsys:
         raise WorkError(
             f"nsys is not on {NSYS_OF_IMAGE if inside else NSYS_OF_NODE}, or run with --profiler torch or --no-profile"
         )
-    return understood(_output("nsys", "--version"), _output("nsys", "profile", "--help"))
+    asked = (["--version"], ["profile", "--help"], ["start", "--help"])
+    return understood(*(_output("nsys", *words) for words in asked))
 
 
 def ask_metrics(nsys: Nsys) -> str:
@@ -254,7 +271,7 @@ class Prepared(NamedTuple):
         """The words before the program to record, and warnings."""
         words, warnings = profile_argv(self.nsys, self.options, output, self.has_gpu)
         before, dropped = without_secrets(os.environ)
-        return [*before, *words], [*warnings, *dropped]
+        return [*before, *on_request(self.nsys, self.options, words), *words], [*warnings, *dropped]
 
 
 def prepare(config: str, device: str, words: Sequence[str], inside: bool = False) -> Prepared:

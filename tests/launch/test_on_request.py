@@ -1,0 +1,172 @@
+"""The process beside an nsys that lets it record again. The nsys is a stand-in, whose session's state is in a file."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from harness.common.captures import Asked, answer_file, as_text, folder_of, given_up_file, request_file
+from harness.launch.profilers.nsys import ON_REQUEST
+from harness.launch.profilers.on_request import Recorder
+
+# As nsys 2022.4 answers. A report is written by who begins and ends the recording, which is the test.
+NSYS = """#!/bin/bash
+here=$(dirname "$0")
+echo "$*" >>"$here/said"
+case $1 in
+  profile) sleep "$(cat "$here/lasts")"; exit 7 ;;
+  start)
+    if [[ $(cat "$here/state") != Launched ]]; then
+      printf 'a warning\\nConfiguring is not allowed in this state.\\n' >&2
+      exit 1
+    fi
+    echo StartRange >"$here/state" ;;
+  sessions)
+    printf '  ID  TIME  STATE LAUNCH NAME\\n 1 00:08 Launched 1 other\\n'
+    printf ' 12 00:09 %s 1 mine\\n' "$(cat "$here/state")" ;;
+esac
+"""
+OUTPUT = "profile_node0"
+
+
+@pytest.fixture
+def nsys(tmp_path: Path) -> Path:
+    path = tmp_path / "nsys's folder" / "nsys"
+    path.parent.mkdir()
+    path.write_text(NSYS)
+    path.chmod(0o755)
+    (path.parent / "state").write_text("StartRange")
+    return path
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    path = tmp_path / "a run"
+    (path / "nsys").mkdir(parents=True)
+    (path / "captures").mkdir()
+    return path
+
+
+@pytest.fixture
+def look(nsys: Path, run: Path) -> Callable[[], None]:
+    recorder = Recorder(str(nsys), "mine", ["--stats=true"], run / "nsys" / OUTPUT)
+
+    def at_once() -> None:
+        recorder._next_try_s = 0.0
+        recorder.look()
+
+    return at_once
+
+
+def ask(run: Path, number: int) -> None:
+    request_file(run).write_text(as_text(Asked(number, 5, reports=1)))
+
+
+def answer(run: Path, number: int) -> str:
+    """ready, done, or why it is busy."""
+    for what in ("done", "ready"):
+        if answer_file(run, number, OUTPUT, what).exists():
+            return what
+    return answer_file(run, number, OUTPUT, "busy").read_text()
+
+
+def test_it_is_ready_when_the_runs_own_report_is_written(
+    nsys: Path, run: Path, look: Callable[[], None]
+) -> None:
+    look()
+    assert not (nsys.parent / "said").exists(), "nothing is asked: nsys is left alone"
+    ask(run, 1)
+    look()
+    assert answer(run, 1) == "the run's own recording has not ended"
+    assert not (nsys.parent / "said").exists()
+    (run / "nsys" / f"{OUTPUT}.nsys-rep").touch()
+    look()
+    assert answer(run, 1) == "nsys start: Configuring is not allowed in this state."
+    (nsys.parent / "state").write_text("Launched")
+    look()
+    assert answer(run, 1) == "ready"
+    wanted = folder_of(run, 1) / OUTPUT
+    assert (nsys.parent / "said").read_text().splitlines()[-1] == (
+        f"start --session=mine --output={wanted} --stats=true"
+    )
+
+
+def test_a_recording_is_done_when_nsys_is_no_longer_at_its_report(
+    nsys: Path, run: Path, look: Callable[[], None]
+) -> None:
+    (run / "nsys" / f"{OUTPUT}.nsys-rep").touch()
+    for number in (1, 2):
+        (nsys.parent / "state").write_text("Launched")
+        ask(run, number)
+        look()
+        look()
+        assert answer(run, number) == "ready", "there is no report yet"
+        (nsys.parent / "state").write_text("RangeImportation")
+        (folder_of(run, number) / f"{OUTPUT}.nsys-rep").touch()
+        look()
+        assert answer(run, number) == "ready"
+        (nsys.parent / "state").write_text("Launched")
+        look()
+        assert answer(run, number) == "done"
+
+
+def test_what_was_prepared_for_a_request_that_was_taken_back_serves_the_next(
+    nsys: Path, run: Path, look: Callable[[], None]
+) -> None:
+    (run / "nsys" / f"{OUTPUT}.nsys-rep").touch()
+    (nsys.parent / "state").write_text("Launched")
+    ask(run, 1)
+    look()
+    given_up_file(run, 1).touch()
+    ask(run, 2)
+    look()
+    assert answer(run, 2) == "ready"
+    assert (nsys.parent / "said").read_text().count("start") == 1, "nsys cannot take back what is prepared"
+    for suffix in (".nsys-rep", ".sqlite"):
+        (folder_of(run, 1) / f"{OUTPUT}{suffix}").touch()
+    (nsys.parent / "state").write_text("Launched")
+    look()
+    assert answer(run, 2) == "done"
+    assert sorted(p.name for p in folder_of(run, 2).iterdir()) == [f"{OUTPUT}.nsys-rep", f"{OUTPUT}.sqlite"]
+
+
+@pytest.fixture
+def beside(nsys: Path, run: Path) -> Iterator[subprocess.Popen[str]]:
+    """The program, which has become nsys: PATH has the stand-in."""
+    (nsys.parent / "lasts").write_text("2")
+    (nsys.parent / "state").write_text("Launched")
+    (run / "nsys" / f"{OUTPUT}.nsys-rep").touch()
+    argv = [sys.executable, "-I", ON_REQUEST, "1", "--stats=true", "nsys", "profile", "--trace=nvtx"]
+    env = {**os.environ, "PATH": f"{nsys.parent}:{os.environ['PATH']}"}
+    with subprocess.Popen([*argv, f"--output={run}/nsys/{OUTPUT}", "x"], env=env, text=True) as process:
+        yield process
+
+
+def test_it_becomes_nsys_in_a_session_of_its_own_and_answers_beside_it(
+    beside: subprocess.Popen[str], nsys: Path, run: Path
+) -> None:
+    ask(run, 1)
+    assert beside.wait(timeout=30) == 7, "the training's own exit status"
+    assert answer(run, 1) == "ready"
+    session = f"harness-{beside.pid}"
+    profile, start = (nsys.parent / "said").read_text().splitlines()
+    assert profile == f"profile --session-new={session} --trace=nvtx --output={run}/nsys/{OUTPUT} x"
+    assert start == f"start --session={session} --output={folder_of(run, 1)}/{OUTPUT} --stats=true"
+    end_s = time.monotonic() + 10
+    while any(f"--output={run}" in line for line in _commands()):
+        assert time.monotonic() < end_s, "it ends with nsys"
+        time.sleep(0.1)
+
+
+def _commands() -> Iterator[str]:
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            yield path.read_text(errors="replace").replace("\0", " ")
+        except OSError:  # it has ended
+            continue
