@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import torch.distributed as dist
 
 
-def meet(place: str) -> None:
+def meet(place: str, patience: timedelta | None = None) -> None:
     """Return when every rank has called this with the same `place`. Use each place once.
 
-    The process group's store counts the ranks; its timeout ends the waiting with an error. A single rank does not
-    wait.
+    The process group's store counts the ranks. patience: how long to wait for them; None: as long as the store does. A
+    single rank does not wait.
+
+    Raises:
+        torch.distributed.DistError: the others did not come in time, or the store is gone.
     """
     if not dist.is_initialized() or dist.get_world_size() == 1:
         return
@@ -17,7 +22,7 @@ def meet(place: str) -> None:
     here, complete = f"harness/meeting/{place}", f"harness/meeting/{place}/complete"
     if store.add(here, 1) == dist.get_world_size():
         store.set(complete, "")
-    store.wait([complete])
+    store.wait([complete], *([] if patience is None else [patience]))
 
 
 def first_said(subject: str, said: str | None) -> str | None:

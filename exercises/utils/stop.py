@@ -9,14 +9,19 @@ from __future__ import annotations
 
 import faulthandler
 import signal
+from contextlib import suppress
+from datetime import timedelta
 from types import FrameType
 
 import torch.distributed as dist
 
 from exercises.utils.errors import SIGTERM_EXIT_CODE
-from exercises.utils.meeting import first_said
+from exercises.utils.meeting import first_said, meet
 
 _SUBJECT = "stop-before-step"
+_PATIENCE = timedelta(
+    seconds=5
+)  # for a rank that has failed meanwhile, of the time in which traces are to be written
 STACKS_S = 25.0  # a rank is killed after 30 s: by PyTorch's launcher, and by many a site
 
 
@@ -26,6 +31,7 @@ class StopRequest:
     def __init__(self) -> None:
         self._asked = False
         self._step: int | None = None
+        self._left = False
         signal.signal(signal.SIGTERM, self._ask)
 
     def _ask(self, signum: int, frame: FrameType | None) -> None:
@@ -37,11 +43,18 @@ class StopRequest:
         """True when every rank stops before `step`.
 
         `lead`: how many steps one rank can be ahead of another, which are the steps between two synchronisations. The
-        common last step is so far ahead that no rank has passed it.
+        common last step is so far ahead that no rank has passed it. Ranks leave together: the first one's process holds
+        the store in which the others look.
         """
         if self._step is None:
             self._step = self._agree(step + lead)
-        return self._step is not None and step >= self._step
+        if self._step is None or step < self._step:
+            return False
+        if not self._left:
+            self._left = True
+            with suppress(dist.DistError):
+                meet(_SUBJECT, _PATIENCE)
+        return True
 
     def _agree(self, proposal: int) -> int | None:
         if not dist.is_initialized() or dist.get_world_size() == 1:

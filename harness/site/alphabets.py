@@ -45,7 +45,15 @@ SCRIPTS_OWN = frozenset(
         "started",
         "stopped",
     }
-    | {"watched", "KILLER", "killer"}
+    | {
+        "watched",
+        "KILLER",
+        "killer",
+        "topology",
+        "pattern",
+        "SLURM_TOPOLOGY_ADDR",
+        "SLURM_TOPOLOGY_ADDR_PATTERN",
+    }
 )
 _BASHS_OWN = frozenset({"BASHOPTS", "BASH_VERSINFO", "EUID", "IFS", "PPID", "SHELLOPTS", "UID"})
 _MANY = ("--array", "--wait", "--test-only")  # many runs, a submission that blocks, and no run

@@ -7,6 +7,7 @@ import os
 import socket
 import subprocess
 import sys
+import time
 from typing import Any
 
 import pytest
@@ -80,6 +81,25 @@ def _stop_of_one(rank: int, lead: int) -> int:
 @pytest.mark.parametrize("lead", [1, 4])
 def test_a_signal_to_one_rank_stops_all_before_the_same_step(lead: int) -> None:
     assert _in_two_processes(_stop_of_one, lead) == [lead, lead]
+
+
+def _leave(rank: int) -> tuple[float, float]:
+    """When this rank came to its last step, and when it was let go."""
+    stop = StopRequest()
+    if rank == 0:
+        os.kill(os.getpid(), 15)
+    for step in range(2):
+        torch.distributed.barrier()
+        time.sleep(0.5 * rank)
+        came = time.monotonic()
+        if stop.before(step):
+            break
+    return came, time.monotonic()
+
+
+def test_the_rank_that_holds_the_store_stays_until_the_others_have_looked() -> None:
+    (_, left), (came, _) = _in_two_processes(_leave)
+    assert left >= came
 
 
 def test_a_rank_that_hangs_after_a_signal_writes_where() -> None:
