@@ -1,11 +1,11 @@
-"""Step 5: exercises 2 and 3 on one GPU: they start, train and report."""
+"""Step 5: exercises 2 and 3 on one GPU, and exercise 1's further options: they start, train and report."""
 
 from __future__ import annotations
 
 import importlib.util
 
 from failures import StepError
-from place import TRAINING, Place, require_packages
+from place import TRAINING, Place, has_gpu, require_packages
 from results import Result
 from runs import Case, find, launched, sizes
 from step_training import figures, sentence
@@ -28,6 +28,29 @@ def others(place: Place, result: Result) -> None:
     )
     _cases(place, result, "deepspeed", [Case("zero-3", zero), Case("zero-2", (*zero, "--ds-stage2"))])
     result.lacks("ZeRO-Offload", "exercise 2 has no option for it yet")
+    if has_gpu():
+        _further(place, result, ("-e", "1", *common))
+    else:
+        result.lacks(
+            "exercise 1 in TF32 and fp8, with CUDA's memory", "a GPU: the tests run the rest of it on CPUs"
+        )
+
+
+def _further(place: Place, result: Result, ddp: tuple[str, ...]) -> None:
+    """What exercise 1 does differently on a GPU than on a CPU."""
+    bf16 = (*ddp, "--mixed-precision")
+    _cases(
+        place,
+        result,
+        "torch",
+        [
+            Case("tf32", (*ddp, "--precision", "tf32")),
+            Case("memory-snapshot", (*bf16, "--memory-snapshot")),
+            Case("activation-offload", (*bf16, "--activation-offload")),
+        ],
+    )
+    _cases(place, result, "torchao", [Case("fp8", (*ddp, "--precision", "fp8"))])
+    _cases(place, result, "peft", [Case("lora", (*bf16, "--lora"))])
 
 
 def _batch() -> tuple[str, ...]:
