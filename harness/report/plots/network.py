@@ -10,6 +10,7 @@ import numpy as np
 
 from harness.analysis.job.pacing import natural
 from harness.analysis.summary import NodeNetwork, Summary
+from harness.format.format import amount
 from harness.monitor.network import NicSeries, summed
 from harness.report.elements import Figure
 from harness.report.palette import COMMUNICATION
@@ -23,11 +24,11 @@ _LAYERS = (("sent", "sent_bytes"), ("received", "received_bytes"))
 
 
 def network_figure(s: Summary, network: Mapping[str, Sequence[NicSeries]]) -> Figure | None:
-    """GB/s of every node over time; None where the monitor has no rates."""
+    """GB/s of every node over time; None where the monitor has no rates, or only those of one node."""
     nodes = sorted(
         (n for n in s.network if n.node in network), key=lambda n: (natural(n.switch), natural(n.node))
     )
-    if not nodes:
+    if len(nodes) < 2:
         return None
     each = -(-len(nodes) // MOST_ROWS)
     rates = {name: [summed(network[n.node], column) for n in nodes] for name, column in _LAYERS}
@@ -58,9 +59,9 @@ def _words(nodes: Sequence[NodeNetwork], each: int, width_s: float) -> str:
     inside = " Loopback only: these nodes have no other port." if all(n.loopback for n in nodes) else ""
     peak = max(nodes, key=lambda n: n.peak_gb_per_s)
     return (
-        f"Network of {len(nodes)} node{'s' * (len(nodes) > 1)}, all ports of each together, {width_s:.3g} s a column, "
+        f"Network of {len(nodes)} nodes, all ports of each together, {width_s:.3g} s a column, "
         f"grouped {group}.{of}{inside} The whole node's traffic, not the job's alone. Most at once: {peak.node}, "
-        f"{peak.peak_gb_per_s:.3g} GB/s in one direction."
+        f"{amount(peak.peak_gb_per_s * 1e9, 'B/s')} in one direction."
     )
 
 

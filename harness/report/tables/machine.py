@@ -178,6 +178,10 @@ def _ports(n: NodeNetwork) -> str:
     return f"{shown} (inside the node)" if n.loopback else shown
 
 
+def _traffic(gb_per_s: float | None) -> str:
+    return amount(None if gb_per_s is None else gb_per_s * 1e9, "B/s")
+
+
 NETWORK = TableOf[NodeNetwork](
     caption="Network of each node over the whole job: all its ports together, not the job's traffic alone",
     rows=lambda s: sorted(s.network, key=lambda n: -n.peak_gb_per_s),
@@ -185,10 +189,10 @@ NETWORK = TableOf[NodeNetwork](
         Column("node", lambda n: n.node),
         Column("switch", lambda n: n.switch or "–"),
         Column("ports", _ports),
-        Column("mean sent GB/s", lambda n: rate(n.mean_sent_gb_per_s)),
-        Column("mean received GB/s", lambda n: rate(n.mean_received_gb_per_s)),
-        Column("peak GB/s", lambda n: rate(n.peak_gb_per_s)),
-        Column("link GB/s", lambda n: "–" if n.link_gb_per_s is None else rate(n.link_gb_per_s)),
+        Column("mean sent", lambda n: _traffic(n.mean_sent_gb_per_s)),
+        Column("mean received", lambda n: _traffic(n.mean_received_gb_per_s)),
+        Column("peak", lambda n: _traffic(n.peak_gb_per_s)),
+        Column("link", lambda n: _traffic(n.link_gb_per_s)),
         Column("peak of link", lambda n: percent(n.peak_share)),
     ),
     left=3,
