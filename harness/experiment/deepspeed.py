@@ -79,12 +79,6 @@ class DeepSpeed(Training):
 
     def broken_rules(self) -> Iterator[Broken]:
         yield from super().broken_rules()
-        if self.nsys_per == "rank":
-            # Seen twice with nsys 2022.4 on CPUs: both reports were written, and no rank ended. The cause is not known.
-            yield Broken(
-                {"nsys_per"},
-                "--nsys-per rank: under an nsys each, DeepSpeed's ranks trained and did not end: use --nsys-per node",
-            )
         if self.heavy_comm and not self.in_bf16:
             yield Broken(
                 {"heavy_comm", "mixed_precision"},

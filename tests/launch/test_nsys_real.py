@@ -105,10 +105,10 @@ def test_in_a_container_that_does_not_see_nsys_it_records_all_the_same(
     assert json.loads(Path(run["summary"]).read_text())["steps"]["found"] == 20
 
 
-def launched(nsys_folder: Path, runs: Path, *words: str) -> tuple[Path, Any, str]:
+def launched(nsys_folder: Path, runs: Path, *words: str, exercise: int = 1) -> tuple[Path, Any, str]:
     """The folder of a run of two ranks under nsys, its summary, and what the launch said."""
     path = {"PATH": f"{nsys_folder}{os.pathsep}{os.environ['PATH']}", "HARNESS_RUNS": str(runs)}
-    site = ["-e", "1", "-g", "2", "--site", "local", "--profiler", "nsys", "--json"]
+    site = ["-e", str(exercise), "-g", "2", "--site", "local", "--profiler", "nsys", "--json"]
     argv = ["bash", str(ROOT / "slurm.sh"), *site, *words]
     env = {**os.environ, **PLANTED, **path}
     done = subprocess.run(argv, env=env, capture_output=True, text=True, check=False, timeout=300)
@@ -136,8 +136,10 @@ def apart_ns(run: Path, report: str) -> Iterator[int]:
 @pytest.mark.parametrize(
     ("per", "reports"),
     [
-        ("rank", ["profile_node0_rank0.nsys-rep", "profile_node0_rank1.nsys-rep"]),
-        pytest.param("node", ["profile_node0.nsys-rep"], marks=pytest.mark.long),
+        pytest.param(
+            "rank", ["profile_node0_rank0.nsys-rep", "profile_node0_rank1.nsys-rep"], marks=pytest.mark.long
+        ),
+        ("node", ["profile_node0.nsys-rep"]),
     ],
 )
 def test_on_a_cpu_it_records_each_rank_s_steps(
@@ -157,6 +159,19 @@ def test_on_a_cpu_it_records_each_rank_s_steps(
         assert max(apart_ns(run, report)) < 5_000_000, "one clock for all reports of a node"
     assert leaks(tmp_path, PLANTED) == []
     assert "not passed to the training: AWS_ACCESS_KEY_ID" in said
+
+
+@pytest.mark.train
+@pytest.mark.long
+@pytest.mark.parametrize("exercise", [2, 3])
+def test_each_rank_of_the_other_exercises_has_a_report(
+    nsys_folder: Path, tmp_path: Path, exercise: int
+) -> None:
+    words = ("--nsys-per", "rank", "--active-steps", "3")
+    run, summary, _ = launched(nsys_folder, tmp_path, *words, exercise=exercise)
+    reports = sorted(path.name for path in (run / "nsys").glob("*.nsys-rep"))
+    assert reports == ["profile_node0_rank0.nsys-rep", "profile_node0_rank1.nsys-rep"]
+    assert summary["steps"]["found"] == 6
 
 
 @pytest.mark.train

@@ -84,12 +84,6 @@ def test_what_only_nsys_can_do_is_refused_without_it(harness: Harness, words: st
         assert done.returncode == (0 if "would stop" in sentence else 2)
 
 
-def test_deepspeed_s_ranks_share_one_nsys(harness: Harness) -> None:
-    done = harness("-e", "2", "--site", "leonardo", "--dry-run", "--", "--nsys-per", "rank")
-    assert done.returncode == 2
-    assert "use --nsys-per node" in done.stderr
-
-
 def test_an_option_of_nsys_chooses_nsys_on_gpus(machine: Machine) -> None:
     job = resolve(DDP(nic_metrics=True), load_site("local"), machine._replace(gpus=2))
     assert job.profiler == "nsys"

@@ -414,6 +414,7 @@ def test_a_wrong_request_is_one_sentence(
 
 
 @pytest.mark.train
+@pytest.mark.long
 def test_a_real_sweep_of_two_points_shows_what_its_trainings_measured(
     file: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

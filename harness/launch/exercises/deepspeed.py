@@ -11,6 +11,7 @@ from harness.launch.exercises.base import Place, Plan, Target, script_path
 from harness.launch.exercises.deepspeed_config import deepspeed_config
 from harness.launch.exercises.training import (
     TrainingLaunch,
+    around_each_rank,
     training_argv,
     training_plan,
 )
@@ -28,7 +29,8 @@ class DeepSpeedLaunch(TrainingLaunch[DeepSpeed]):
         files = accelerate_files(asked, "deepspeed") | {"ds_config.json": config.to_json()}
         words: list[Word] = ["--deepspeed-config", join(RUN_DIR, "/ds_config.json")]
         script = script_path(asked, "train.py")
-        argv = [*accelerate(place), script, *training_argv(asked, place), *words]
+        training = [script, *training_argv(asked, place), *words]
+        argv = [*accelerate(place), *around_each_rank(asked, place), *training]
         return training_plan(asked, place, argv, files)
 
 
