@@ -85,6 +85,11 @@ def _refuse(run: Run) -> None:
             f"capture: nsys records {run.job_id} by the clock, and then only once: start it without "
             "--capture-delay and --capture-duration, or with --profiler torch"
         )
+    if _reports(run) and asked.nsys_per == "rank":
+        raise RequestError(
+            f"capture: each rank of {run.job_id} has an nsys of its own, which records once: start it with "
+            "--nsys-per node, or with --profiler torch"
+        )
 
 
 def _reports(run: Run) -> list[str]:
@@ -103,9 +108,7 @@ def _traces(run: Run) -> list[str]:
 
 def _writers(run: Run) -> str:
     """Who writes a recording's files, as `2 nodes`."""
-    asked = run.record.experiment
-    by_node = _reports(run) and isinstance(asked, Training) and asked.nsys_per == "node"
-    return f"{len(_traces(run))} {'nodes' if by_node else 'ranks'}"
+    return f"{len(_traces(run))} {'nodes' if _reports(run) else 'ranks'}"
 
 
 def _there(run: Run, number: int) -> int:

@@ -153,6 +153,12 @@ def test_nsys_by_the_clock_records_once(run: Run, capsys: pytest.CaptureFixture[
     )
 
 
+@pytest.mark.usefixtures("running_by_a_stand_in")
+def test_an_nsys_of_each_rank_records_once(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    assert capture(of_nsys(run, nsys_per="rank"), "start") == 2
+    assert "start it with --nsys-per node, or with --profiler torch" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("words", [["start", "--steps", "0"], ["begin"], []])
 def test_a_wrong_request_is_one_sentence(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["capture", *words]) == 2
@@ -210,15 +216,12 @@ def test_a_training_of_two_ranks_is_recorded_while_it_runs(tmp_path: Path) -> No
 
 @pytest.mark.train
 @pytest.mark.long
-@pytest.mark.parametrize(
-    ("per", "names"),
-    [("node", ["profile_node0"]), ("rank", ["profile_node0_rank0", "profile_node0_rank1"])],
-)
 def test_nsys_records_again_while_it_runs(
-    nsys_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, per: str, names: list[str]
+    nsys_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    names = ["profile_node0"]
     monkeypatch.setenv("PATH", f"{nsys_folder}{os.pathsep}{os.environ['PATH']}")
-    with Training(tmp_path / "runs", "--profiler", "nsys", "--nsys-per", per) as training:
+    with Training(tmp_path / "runs", "--profiler", "nsys") as training:
         run = training.trains()
         # Asked before its own window has ended: this one comes after it.
         for number in (1, 2):
