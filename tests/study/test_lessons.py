@@ -35,7 +35,14 @@ from harness.study.lessons import (
 # The metrics that every run can have; a lesson that asks for anything else can never be answered.
 NAMES = {
     "peak_memory_bytes",
-    *("step_ns", "data_loading_share", "gemm_bf16_share", "overlap_fraction", "tokens_per_s"),
+    *(
+        "step_ns",
+        "data_loading_share",
+        "gemm_bf16_share",
+        "gemm_tf32_share",
+        "overlap_fraction",
+        "tokens_per_s",
+    ),
     *("tokens_per_s_per_rank", "bytes_across_nodes", "parameter_bytes", "message_bytes"),
     *(f"{kind}_{what}" for kind in COLLECTIVES for what in ("count", "bytes")),
 }
