@@ -16,6 +16,7 @@ pytest.importorskip("deepspeed", reason="the training extra is not installed")
 ROOT = Path(__file__).resolve().parents[2]
 
 
+@pytest.mark.long
 def test_deepspeed_does_not_warn_of_the_gpus_a_laptop_lacks(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text("import deepspeed\nprint(deepspeed.get_accelerator().device_name())\n")
