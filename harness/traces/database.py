@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
@@ -261,3 +262,12 @@ def _check_whole(path: Path, kind: Kind) -> None:
             path,
             f"is cut off: {size / 1e6:.1f} of its {expected / 1e6:.1f} MB are there; copy or {kind.again}",
         )
+
+
+def json_object(text: str) -> dict[str, Any]:
+    """The object that a cell's text holds; empty where it holds none."""
+    try:
+        values = json.loads(text)
+    except (ValueError, RecursionError):
+        return {}
+    return values if isinstance(values, dict) else {}

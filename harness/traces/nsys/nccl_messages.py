@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
 from harness.traces.columns import NameTable
-from harness.traces.database import Database, whole
+from harness.traces.database import Database, json_object, whole
 from harness.traces.messages import Message
 from harness.traces.nccl_calls import OF_ONE_RANK, collectives_of_calls
 from harness.traces.nsys.ids import process_of_one, string_ids, thread_of_one
@@ -37,7 +36,7 @@ def read_payloads(database: Database) -> Payloads:
     if not {"jsonText", "jsonTextId"} & set(database.columns(TABLE)):
         return payloads
     for start, global_tid, text in _json_rows(database):
-        values = _object(text)
+        values = json_object(text)
         payloads.by_place[thread_of_one(global_tid), start] = values
         group, size, rank = _group(values), whole(values.get("No. of ranks")), whole(values.get("Rank"))
         if group is not None and size is not None:
@@ -57,14 +56,6 @@ def _json_rows(database: Database) -> list[tuple[int, int, str]]:
         for start, tid, text in held_rows
         if start is not None and tid is not None and isinstance(text, str)
     ]
-
-
-def _object(text: str) -> dict[str, Any]:
-    try:
-        values = json.loads(text)
-    except (ValueError, RecursionError):
-        return {}
-    return values if isinstance(values, dict) else {}
 
 
 def _group(values: dict[str, Any]) -> str | None:

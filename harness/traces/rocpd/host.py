@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from harness.traces.columns import NameTable, constant, distinct_rows, joined, sorted_calls, sorted_ranges
+from harness.traces.database import json_object
 from harness.traces.rocpd.tables import Recording, named
 from harness.traces.trace import I32, I64, Calls, RangeKind, Ranges
 
@@ -98,18 +98,10 @@ def _markers(regions: Regions, names: NameTable) -> dict[str, Any]:
 def _messages(recording: Recording, events: I64) -> dict[int, str]:
     """The texts that the program gave, by event."""
     found = {
-        event: _object(text).get("message")
+        event: json_object(text).get("message")
         for event, text in recording.texts(events, "event", "extdata").items()
     }
     return {event: text for event, text in found.items() if isinstance(text, str)}
-
-
-def _object(text: str) -> dict[str, Any]:
-    try:
-        values = json.loads(text)
-    except (ValueError, RecursionError):
-        return {}
-    return values if isinstance(values, dict) else {}
 
 
 def _ranges(raw: dict[str, I64], name: I32, kind: NDArray[np.uint8], domain: int) -> dict[str, Any]:
