@@ -7,13 +7,14 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from tests.analysis.test_silent_errors import kernel, timed, write_decimals
-from tests.slurm.slurm_cluster import Slurm, wait_until
+from tests.slurm.slurm_cluster import PATIENCE_S, Slurm, wait_until
 
 pytestmark = pytest.mark.slurm
 ROOT = Path(__file__).resolve().parents[2]
@@ -32,10 +33,12 @@ def ranks(tmp_path: Path) -> Path:
     return folder
 
 
-def report(slurm: Slurm, where: Path, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+def report(
+    slurm: Slurm, where: Path, *arguments: str | Path, env: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
     code = f"import os, sys; os.chdir({str(where)!r}); sys.path.insert(0, {str(ROOT)!r}); "
     code += "from harness.cli.main import main; sys.exit(main(sys.argv[1:]))"
-    return slurm.run(sys.executable, "-c", code, "report", *arguments, check=False)
+    return slurm.run(sys.executable, "-c", code, "report", *arguments, check=False, env=env)
 
 
 @pytest.mark.parametrize("cluster", ["slurm", "slurm_accounting"])
@@ -51,18 +54,25 @@ def test_an_array_gives_the_report_of_one_process(
     assert list(tmp_path.glob("report-*")) == [], "an array that went well leaves nothing behind"
 
 
-def task_of(folder: Path, number: int) -> int | None:
-    """The process that measures, of the array's task with this number."""
+def task_of(folder: Path, number: int) -> Iterator[int]:
+    """The process that measures, of the array's task with this number, while there is one."""
     mark = f"SLURM_ARRAY_TASK_ID={number}".encode()
     for process in Path("/proc").glob("[0-9]*"):
         try:
             words = (process / "cmdline").read_bytes().split(b"\0")
             is_task = b"submitit.core._submit" in words and str(folder).encode() in b" ".join(words)
             if is_task and mark in (process / "environ").read_bytes().split(b"\0"):
-                return int(process.name)
+                yield int(process.name)
         except OSError:  # it has ended
             continue
-    return None
+
+
+def held(folder: Path, number: int) -> dict[str, str]:
+    """The variables with which an array's task of this number begins and never comes to its work."""
+    wait = f"import os, time\nif os.environ.get('SLURM_ARRAY_TASK_ID') == '{number}':\n    time.sleep({PATIENCE_S})\n"
+    folder.mkdir()
+    (folder / "sitecustomize.py").write_text(wait)
+    return {"PYTHONPATH": str(folder)}
 
 
 def test_an_array_of_which_a_task_is_killed_says_what_it_lacks_and_is_completed_by_resume(
@@ -70,9 +80,11 @@ def test_an_array_of_which_a_task_is_killed_says_what_it_lacks_and_is_completed_
 ) -> None:
     array = ("--executor", "slurm", "--workers", "4", "--json")
     with ThreadPoolExecutor(1) as pool:
-        reported = pool.submit(report, slurm_accounting, tmp_path, ranks, *array)
-        wait_until(lambda: task_of(tmp_path, 2), "the task at work")
-        os.kill(task_of(tmp_path, 2) or 0, signal.SIGKILL)
+        held_back = held(tmp_path / "held", 2)
+        reported = pool.submit(report, slurm_accounting, tmp_path, ranks, *array, env=held_back)
+        task: list[int] = []
+        wait_until(lambda: task.extend(task_of(tmp_path, 2)) or task, "the task at work")
+        os.kill(task[0], signal.SIGKILL)
         lacking = reported.result()
     assert lacking.returncode == 0, lacking.stderr
     missing = {
