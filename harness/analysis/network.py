@@ -1,45 +1,162 @@
-"""A node's network traffic as the monitor beside the job saw it, in numbers. Reads no trace."""
+"""A node's network traffic in numbers, from rates over time: of the monitor's counters, or of nsys' samples."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
-from harness.analysis.summary import NodeNetwork
+import numpy as np
+
+from harness.analysis.summary import NetworkOverTime, NodeNetwork
 from harness.monitor.network import NicSeries, summed
+from harness.traces.trace import F64, I64, NicSamples
+
+MOST_COLUMNS = 100  # of a node's rates over time in a summary
 
 
-def node_network(
-    node: str, nics: Sequence[NicSeries], switch: str | None = None, site_gbps: float | None = None
-) -> NodeNetwork | None:
-    """The numbers of one node; None where no rate is known. site_gbps: the node's share of the network as the site has
-    it, for ports whose speed the kernel does not know."""
-    sent, received = summed(nics, "sent_bytes"), summed(nics, "received_bytes")
-    if not sent or not received:
-        return None
+class Rates(NamedTuple):
+    """Bytes per second from `start_ns` to `end_ns`, in order of time; no two overlap. Length n."""
+
+    start_ns: I64
+    end_ns: I64
+    bytes_per_s: F64
+
+    @property
+    def covered_ns(self) -> int:
+        """The time with a rate."""
+        return int((self.end_ns - self.start_ns).sum())
+
+    @property
+    def total_bytes(self) -> float:
+        """All bytes of that time."""
+        return float(np.dot(self.bytes_per_s, (self.end_ns - self.start_ns) / 1e9))
+
+    @property
+    def mean_gb_per_s(self) -> float:
+        """10⁹ bytes per second."""
+        return self.total_bytes / max(self.covered_ns, 1)
+
+
+class Traffic(NamedTuple):
+    """Both directions of a node, and the sum of its links' speeds in Gb/s where all of them are known."""
+
+    ports: list[str]
+    sent: Rates
+    received: Rates
+    loopback: bool = False
+    gbps: float | None = None
+
+
+def traffic_of_monitor(nics: Sequence[NicSeries]) -> Traffic:
+    """What the monitor's counters say."""
     speeds = [nic.nic.gbps for nic in nics]
     known = [gbps for gbps in speeds if gbps is not None]
-    link = sum(known) if len(known) == len(speeds) else site_gbps
-    peak = max(rate for *_, rate in (*sent, *received)) / 1e9
-    return NodeNetwork(
+    sent, received = (_rates(summed(nics, column)) for column in ("sent_bytes", "received_bytes"))
+    gbps = sum(known) if len(known) == len(speeds) else None
+    loopback = any(nic.nic.kind == "loopback" for nic in nics)
+    return Traffic([nic.nic.name for nic in nics], sent, received, loopback, gbps)
+
+
+def traffic_of_samples(nics: Sequence[NicSamples], epoch_ns: int) -> Traffic:
+    """What nsys sampled, moved to unix time."""
+    ports = list(dict.fromkeys(nic.port for nic in nics))
+    sent, received = (_together([n for n in nics if n.sent == way], epoch_ns) for way in (True, False))
+    return Traffic(ports, sent, received)
+
+
+def node_network(node: str, by: str, traffic: Traffic) -> NodeNetwork | None:
+    """The numbers of one node; None where a direction has no rates. by: who took the samples."""
+    sent, received, link = traffic.sent, traffic.received, traffic.gbps
+    if not len(sent.start_ns) or not len(received.start_ns):
+        return None
+    peak = float(max(sent.bytes_per_s.max(), received.bytes_per_s.max())) / 1e9
+    found = NodeNetwork(
         node=node,
-        switch=switch,
-        ports=[nic.nic.name for nic in nics],
-        loopback=any(nic.nic.kind == "loopback" for nic in nics),
-        duration_ns=sum(end - start for start, end, _ in sent),
-        sent_bytes=round(_total(sent)),
-        received_bytes=round(_total(received)),
-        mean_sent_gb_per_s=_mean(sent),
-        mean_received_gb_per_s=_mean(received),
+        sampled_by=by,
+        ports=traffic.ports,
+        loopback=traffic.loopback,
+        duration_ns=sent.covered_ns,
+        sent_bytes=round(sent.total_bytes),
+        received_bytes=round(received.total_bytes),
+        mean_sent_gb_per_s=sent.mean_gb_per_s,
+        mean_received_gb_per_s=received.mean_gb_per_s,
         peak_gb_per_s=peak,
-        link_gb_per_s=None if link is None else link / 8,
-        link_from=None if link is None else "kernel" if len(known) == len(speeds) else "site",
-        peak_share=None if link is None else peak / (link / 8),
+        over_time=_over_time(sent, received),
+    )
+    return found if link is None else _linked(found, link / 8, "kernel")
+
+
+def placed(
+    found: NodeNetwork, switch: str | None, beside: NodeNetwork | None, site_gbps: float | None
+) -> NodeNetwork:
+    """The numbers with the node's switch, and its link where that is not known yet: of what another source says of the
+    same node, else `site_gbps`, the node's share of the network as the site has it."""
+    node = found.model_copy(update={"switch": switch})
+    if node.link_gb_per_s is not None:
+        return node
+    if beside is not None and beside.link_gb_per_s is not None:
+        return _linked(node, beside.link_gb_per_s, beside.link_from)
+    return node if site_gbps is None else _linked(node, site_gbps / 8, "site")
+
+
+def _linked(node: NodeNetwork, gb_per_s: float, origin: str | None) -> NodeNetwork:
+    share = node.peak_gb_per_s / gb_per_s
+    return node.model_copy(update={"link_gb_per_s": gb_per_s, "link_from": origin, "peak_share": share})
+
+
+def _rates(rows: Iterable[tuple[int, int, float]]) -> Rates:
+    table = list(rows)
+    times = np.array([row[:2] for row in table], np.int64).reshape(-1, 2)
+    return Rates(times[:, 0], times[:, 1], np.array([row[2] for row in table], np.float64))
+
+
+def _together(nics: Sequence[NicSamples], epoch_ns: int) -> Rates:
+    """The sum of all ports: at each moment of those that have a sample there."""
+    if not nics:
+        return _rates([])
+    begins, ends = (np.concatenate(x) for x in ([n.start_ns for n in nics], [n.end_ns for n in nics]))
+    rates = np.concatenate([n.bytes_per_s for n in nics])
+    times, place = np.unique(np.concatenate([begins, ends]), return_inverse=True)
+    change = np.bincount(place, np.concatenate([rates, -rates]), len(times))
+    ports = np.cumsum(np.bincount(place, np.repeat([1.0, -1.0], len(rates)), len(times)))
+    rate = np.maximum(np.cumsum(change), 0.0)  # what sums of binary fractions leave may be below it
+    there = ports[:-1] > 0.5
+    unix = times + epoch_ns
+    return Rates(unix[:-1][there], unix[1:][there], rate[:-1][there])
+
+
+def _over_time(sent: Rates, received: Rates) -> NetworkOverTime:
+    begin = min(int(sent.start_ns[0]), int(received.start_ns[0]))
+    end = max(int(sent.end_ns[-1]), int(received.end_ns[-1]))
+    columns = min(MOST_COLUMNS, max(len(sent.start_ns), len(received.start_ns)))
+    width_ns = -(-(end - begin) // columns)
+    layers = [_listed(binned(rates, begin, width_ns, columns)) for rates in (sent, received)]
+    return NetworkOverTime(
+        start_ns=begin, column_ns=width_ns, sent_gb_per_s=layers[0], received_gb_per_s=layers[1]
     )
 
 
-def _total(rates: Sequence[tuple[int, int, float]]) -> float:
-    return sum(rate * (end - start) / 1e9 for start, end, rate in rates)
+def _listed(gb_per_s: F64) -> list[float | None]:
+    return [None if np.isnan(x) else float(f"{x:.4g}") for x in gb_per_s.tolist()]
 
 
-def _mean(rates: Sequence[tuple[int, int, float]]) -> float:
-    return _total(rates) / max(sum(end - start for start, end, _ in rates), 1)
+def rates_over_time(found: NetworkOverTime, gb_per_s: Sequence[float | None]) -> Rates:
+    """The stretches that have a rate, of one direction."""
+    known = [(i, x) for i, x in enumerate(gb_per_s) if x is not None]
+    begins = (found.start_ns + i * found.column_ns for i, _ in known)
+    return _rates((t, t + found.column_ns, x * 1e9) for t, (_, x) in zip(begins, known, strict=True))
+
+
+def binned(rates: Rates, begin_ns: int, width_ns: int, columns: int) -> F64:
+    """(columns,): the mean rate in each column, 10⁹ bytes per second; NaN where there is no rate.
+
+    A difference of integrals: bytes, and the time with a rate, up to each column's edge.
+    """
+    at = np.stack([rates.start_ns - begin_ns, rates.end_ns - begin_ns], 1).ravel().astype(np.float64)
+    length = np.repeat(rates.end_ns - rates.start_ns, 2).astype(np.float64)
+    length[::2] = 0.0
+    edges = np.arange(columns + 1, dtype=np.float64) * width_ns
+    moved = np.diff(np.interp(edges, at, np.cumsum(length * np.repeat(rates.bytes_per_s, 2))))
+    covered = np.diff(np.interp(edges, at, np.cumsum(length)))
+    found: F64 = np.where(covered > 0, moved / np.where(covered > 0, covered, 1), np.nan) / 1e9
+    return found

@@ -9,6 +9,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
+from harness.analysis.network import placed
 from harness.analysis.summary import (
     Finding,
     Memory,
@@ -58,7 +59,8 @@ class RunContents:
     findings: list[Finding]
     plan: dict[str, Any]
     switches: dict[str, str]  # of each host, as far as Slurm told
-    network: list[NodeNetwork]
+    network: list[NodeNetwork]  # by the monitor
+    node_gbps: float | None  # a node's share of the network by the site's file
 
 
 def read_contents(path: Path) -> RunContents:
@@ -71,11 +73,28 @@ def read_contents(path: Path) -> RunContents:
     missing = _missing(run, record.get("expects") or [])
     findings = [*damaged, *missing, *broken, *unreadable, *unread, *remarks]
     switches = {node.host: node.switch for node in run.nodes() if node.switch is not None}
-    network, unknown = read_traffic(run.monitors(), switches, _node_gbps(record))
-    plan = read_plan(run)
+    network, unknown = read_traffic(run.monitors())
     return RunContents(
-        training, monitor, nccl, memory, record, [*findings, *unknown], plan, switches, network
+        training=training,
+        monitor=monitor,
+        nccl=nccl,
+        memory=memory,
+        record=record,
+        findings=[*findings, *unknown],
+        plan=read_plan(run),
+        switches=switches,
+        network=network,
+        node_gbps=_node_gbps(record),
     )
+
+
+def _network(sampled: Sequence[NodeNetwork], contents: RunContents) -> list[NodeNetwork]:
+    """The nodes by the monitor and by nsys, `sampled`, with their switches and links."""
+    switches, by_monitor = contents.switches, {node.node: node for node in contents.network}
+    return [
+        placed(node, switches.get(node.node), by_monitor.get(node.node), contents.node_gbps)
+        for node in (*contents.network, *sampled)
+    ]
 
 
 def _node_gbps(record: dict[str, Any]) -> float | None:
@@ -152,7 +171,7 @@ def with_contents(summary: Summary, contents: RunContents) -> Summary:
         "training": training,
         "efficiency": efficiency(training, isinstance(asked, Training) and asked.activation_checkpointing),
         "monitor": contents.monitor,
-        "network": contents.network,
+        "network": _network(summary.network, contents),
         "nccl": contents.nccl,
         "memory": contents.memory,
         "experiment": asked,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from statistics import fmean, median
 from typing import Any
@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from harness.analysis.machine import judge_machines
 from harness.analysis.monitored import Ends, judge_monitors, monitored_devices, never_started
-from harness.analysis.network import node_network
+from harness.analysis.network import node_network, traffic_of_monitor
 from harness.analysis.summary import Finding, MonitorDevice, NodeNetwork, RankTraining
 from harness.common.metrics_lines import START_FIELDS, STEP_COUNTS
 from harness.common.printable import printable_value
@@ -170,10 +170,8 @@ def _span(steps: Sequence[dict[str, Any]]) -> tuple[int, int] | None:
     return (int(timed[0]["unix_ns"]), int(timed[-1]["unix_ns"] + timed[-1]["step_ns"])) if timed else None
 
 
-def read_traffic(
-    folders: Sequence[Path], switches: Mapping[str, str], site_gbps: float | None
-) -> tuple[list[NodeNetwork], list[Finding]]:
-    """The network of each node that the monitor watched. site_gbps: a node's share of it, as the site has it."""
+def read_traffic(folders: Sequence[Path]) -> tuple[list[NodeNetwork], list[Finding]]:
+    """The network of each node that the monitor watched."""
     nodes: list[NodeNetwork] = []
     findings: list[Finding] = []
     for folder in folders:
@@ -184,7 +182,7 @@ def read_traffic(
         except MonitorError as error:
             findings.append(Finding.doubt("the monitor's samples cannot be read", str(error)))
             continue
-        found = node_network(host, nics, switches.get(host), site_gbps)
+        found = node_network(host, "monitor", traffic_of_monitor(nics))
         nodes += [found] if found else []
     return nodes, findings
 

@@ -20,6 +20,7 @@ from harness.traces.trace import (
     Events,
     Identity,
     MetricSeries,
+    NicSamples,
     RangeKind,
     Ranges,
     Spans,
@@ -35,6 +36,7 @@ _LONGEST_NS = 1 << 53
 _DAYS = _LONGEST_NS / 1e9 / 86400
 _MOST_BYTES = 1 << 46  # of one copy
 _MOST_SUM = 1 << 62
+_MOST_BYTES_PER_S = 1 << 43  # of one network port: 70 Tb/s
 _MOST_OPEN = 1000  # ranges of one thread at once, as deep as Python calls nest
 _MOST_DIGITS = 20  # of a number in a sentence
 
@@ -94,6 +96,7 @@ def believed(trace: Trace) -> Trace:
     if until is not None and not stretch.low_ns <= until <= stretch.high_ns:
         until = stretch.low_ns  # of no step is it known that it is complete
     metrics = [_sampled(series, stretch, out) for series in trace.metrics]
+    nics = [_rated(nic, stretch, out) for nic in trace.nics]
     return replace(
         trace,
         identity=_identity(trace.identity, int(events.start_ns[0]) if len(events) else 0, out),
@@ -102,6 +105,7 @@ def believed(trace: Trace) -> Trace:
         ranges=ranges,
         collectives=_collectives(trace.collectives, good, stretch),
         metrics=[series for series in metrics if len(series.time_ns)],
+        nics=[nic for nic in nics if len(nic.start_ns)],
         complete_until_ns=until,
         groups={name: ranks for name, ranks in trace.groups.items() if all(map(_is_rank, ranks))},
         notes=[*trace.notes, *out.sentences()],
@@ -200,6 +204,16 @@ def _sampled(series: MetricSeries, stretch: _Stretch, out: _LeftOut) -> MetricSe
     return (
         replace(series, time_ns=series.time_ns[good], value=series.value[good]) if not good.all() else series
     )
+
+
+def _rated(nic: NicSamples, stretch: _Stretch, out: _LeftOut) -> NicSamples:
+    timely = _has_time(nic.start_ns, nic.end_ns, stretch) & (nic.end_ns > nic.start_ns)
+    possible = (nic.bytes_per_s >= 0) & (nic.bytes_per_s <= _MOST_BYTES_PER_S)  # NaN is not
+    good = timely & possible
+    out.samples += int((~timely).sum())
+    out.values += int((timely & ~possible).sum())
+    start, end = nic.start_ns[good], nic.end_ns[good]
+    return replace(nic, start_ns=start, end_ns=end, bytes_per_s=nic.bytes_per_s[good])
 
 
 def _sums_too_large(rows: Spans) -> bool:

@@ -37,5 +37,6 @@ def _moved(trace: Trace, ahead: int) -> Trace:
         ranges=_later(trace.ranges, ahead),
         collectives=_later(trace.collectives, ahead),
         metrics=[replace(series, time_ns=series.time_ns + ahead) for series in trace.metrics],
+        nics=[replace(nic, start_ns=nic.start_ns + ahead, end_ns=nic.end_ns + ahead) for nic in trace.nics],
         complete_until_ns=None if until is None else until + ahead,
     )

@@ -16,7 +16,7 @@ from harness.traces.columns import unknown
 from harness.traces.errors import TraceError
 from harness.traces.pages import OtherFormat, Pages
 from harness.traces.progress import OnProgress, silent
-from harness.traces.trace import I64
+from harness.traces.trace import F64, I64
 
 _MAGIC = b"SQLite format 3\0"
 _HEADER_BYTES = 100
@@ -120,6 +120,10 @@ class Database:
             }
         return self._columns[table]
 
+    def has_rows(self, table: str) -> bool:
+        """Whether there is a table of that name with a row."""
+        return bool(self.columns(table)) and bool(self._query(f'SELECT 1 FROM "{table}" LIMIT 1'))
+
     def integers(self, table: str, *wanted: str) -> dict[str, I64]:
         """Columns of `table` as arrays, -1 for NULL and for a column that this schema does not have."""
         have = self.columns(table)
@@ -153,6 +157,22 @@ class Database:
             rows = self._connection.execute(f'SELECT {chosen} FROM "{table}"')
             flat = np.fromiter(chain.from_iterable(rows), np.int64).reshape(-1, len(wanted))
         return {name: flat[:, i].copy() for i, name in enumerate(wanted)}
+
+    def measured(
+        self, table: str, *wanted: str, value: str, only: tuple[str, Iterable[int]]
+    ) -> tuple[dict[str, I64], F64]:
+        """Columns as `integers` gives them, and one of any numbers, of the rows where the column `only` has one of its
+        values. Without one of these two columns there are no rows."""
+        have, values = self.columns(table), list(only[1])
+        if value not in have or only[0] not in have:
+            return {name: np.empty(0, np.int64) for name in wanted}, np.empty(0)
+        chosen = ",".join(f'ifnull("{name}",-1)' if name in have else "-1" for name in (*wanted, value))
+        where = f'"{only[0]}" IN ({",".join("?" * len(values))})'
+        kinds = np.dtype([*((name, np.int64) for name in wanted), (value, np.float64)])
+        with self._bounded():
+            rows = self._connection.execute(f'SELECT {chosen} FROM "{table}" WHERE {where}', values)
+            found = np.fromiter(rows, kinds)
+        return {name: found[name].copy() for name in wanted}, found[value].copy()
 
     def rows(
         self,

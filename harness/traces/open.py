@@ -107,6 +107,7 @@ def _printable(trace: Trace) -> Trace:
         identity=identity,
         groups={printable_name(name): ranks for name, ranks in trace.groups.items()},
         metrics=[replace(series, name=printable_name(series.name)) for series in trace.metrics],
+        nics=[replace(nic, port=printable_name(nic.port)) for nic in trace.nics],
         notes=[printable_name(note) for note in trace.notes],
     )
 

@@ -129,6 +129,20 @@ class MetricSeries:
 
 
 @dataclass(frozen=True, slots=True)
+class NicSamples:
+    """One direction of one network port of the node, sampled (nsys NIC metrics). Length n, in order of time.
+
+    `bytes_per_s` is the mean rate from `start_ns` to `end_ns`, of all programs of the node together.
+    """
+
+    port: str
+    sent: bool
+    start_ns: I64
+    end_ns: I64
+    bytes_per_s: F64
+
+
+@dataclass(frozen=True, slots=True)
 class Identity:
     """Which process of which job this is. None: not recorded."""
 
@@ -157,6 +171,7 @@ class Trace:
     ranges: Ranges
     collectives: Collectives
     metrics: list[MetricSeries] = field(default_factory=list)
+    nics: list[NicSamples] = field(default_factory=list)
     peak_memory_bytes: dict[tuple[int, int], int] = field(default_factory=dict)  # by process and device
     dropped_events: int = 0
     complete_until_ns: int | None = None  # of a cut file: later events may be missing

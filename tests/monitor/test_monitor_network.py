@@ -7,13 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from harness.analysis.network import node_network
+from harness.analysis.network import MOST_COLUMNS, node_network, placed, traffic_of_monitor
 from harness.analysis.summary import Summary
 from harness.measure.run_files import read_traffic
 from harness.monitor.errors import MonitorError
 from harness.monitor.network import NETWORK_COLUMNS, NETWORK_FILE, Network, read_network
 from harness.monitor.record import SampleFile
-from harness.report.plots.network import MOST_COLUMNS, MOST_ROWS, network_figure
+from harness.report.compare.moved import network_section
+from harness.report.plots.network import MOST_ROWS, network_figure
 from tests.monitor.conftest import START_UNIX_NS
 
 DEV = "Inter-|   Receive  |  Transmit\n face |bytes packets errs |bytes packets errs\n"
@@ -89,18 +90,20 @@ def recorded(
 def test_rates_mean_peak_and_share_of_the_link(tmp_path: Path) -> None:
     gb = 10**9
     folder = recorded(tmp_path, [(0, 0), (5 * gb, 20 * gb), (10 * gb, 20 * gb)])
-    (found,), findings = read_traffic([folder], {"node1": "leaf1"}, None)
+    (found,), findings = read_traffic([folder])
     assert findings == []
-    assert (found.node, found.switch, found.ports) == ("node1", "leaf1", ["mlx5_0:1"])
+    assert (found.node, found.sampled_by, found.ports) == ("node1", "monitor", ["mlx5_0:1"])
+    assert placed(found, "leaf1", None, None).switch == "leaf1"
     assert (found.sent_bytes, found.mean_sent_gb_per_s, found.mean_received_gb_per_s) == (20 * gb, 10.0, 5.0)
     assert (found.peak_gb_per_s, found.link_gb_per_s, found.peak_share) == (20.0, 25.0, 0.8)
 
 
 def test_the_sites_speed_is_taken_where_the_kernel_knows_none(tmp_path: Path) -> None:
     _, nics = read_network(recorded(tmp_path, [(0, 0), (10**9, 0)], ETH))
+    node = node_network("node1", "monitor", traffic_of_monitor(nics))
+    assert node is not None
     for gbps, expected in ((400.0, (50.0, "site", 0.02)), (None, (None, None, None))):
-        found = node_network("node1", nics, None, gbps)
-        assert found is not None
+        found = placed(node, None, None, gbps)
         assert (found.link_gb_per_s, found.link_from, found.peak_share) == expected
 
 
@@ -121,7 +124,7 @@ def test_a_damaged_description_is_a_finding_and_an_older_monitor_none(tmp_path: 
     (folder / "meta.json").write_text(json.dumps({**meta, "nics": [{"index": "x"}]}))
     with pytest.raises(MonitorError, match="does not describe its nics"):
         read_network(folder)
-    nodes, findings = read_traffic([folder, tmp_path], {}, None)
+    nodes, findings = read_traffic([folder, tmp_path])
     assert nodes == []
     assert [finding.what for finding in findings] == ["the monitor's samples cannot be read"]
 
@@ -130,9 +133,13 @@ def test_a_damaged_description_is_a_finding_and_an_older_monitor_none(tmp_path: 
 def test_the_picture_is_of_bounded_size_and_below_switches(tmp_path: Path, count: int) -> None:
     counters = [(i * 10**9, 2 * i * 10**9) for i in range(150)]
     _, nics = read_network(recorded(tmp_path, counters))
-    nodes = [node_network(f"node{i}", nics, f"leaf{i // 16:02d}") for i in range(count)]
-    summary = Summary(network=[node for node in nodes if node])
-    figure = network_figure(summary, {f"node{i}": nics for i in range(count)})
+    node = node_network("node0", "monitor", traffic_of_monitor(nics))
+    assert node is not None
+    nodes = [
+        node.model_copy(update={"node": f"node{i}", "switch": f"leaf{i // 16:02d}"}) for i in range(count)
+    ]
+    summary = Summary(network=nodes)
+    figure = network_figure(summary)
     assert figure is not None
     sent, received = figure.data
     assert len(sent["z"]) == len(set(sent["y"])) == len(received["z"]) <= MOST_ROWS
@@ -140,6 +147,34 @@ def test_the_picture_is_of_bounded_size_and_below_switches(tmp_path: Path, count
     assert {value for row in sent["z"] for value in row} == {2.0}
     assert {value for row in received["z"] for value in row} == {1.0}
     assert "grouped by switch" in figure.caption
-    assert network_figure(Summary(), {}) is None
-    alone = Summary(network=summary.network[:1])
-    assert network_figure(alone, {"node0": nics}) is None
+    assert network_figure(Summary()) is None
+    assert network_figure(Summary(network=nodes[:1])) is None
+
+
+def test_nsys_finer_samples_make_the_picture_where_they_are_of_as_many_nodes(tmp_path: Path) -> None:
+    _, nics = read_network(recorded(tmp_path, [(0, 0), (10**9, 10**9)]))
+    node = node_network("node0", "monitor", traffic_of_monitor(nics))
+    assert node is not None
+    monitored = [node.model_copy(update={"node": f"node{i}"}) for i in range(3)]
+    sampled = [placed(one.model_copy(update={"sampled_by": "nsys"}), None, one, None) for one in monitored]
+    for known, source in (
+        (monitored, "the monitor"),
+        ([*monitored, *sampled], "nsys"),
+        ([*monitored, *sampled[:2]], "the monitor"),
+    ):
+        figure = network_figure(Summary(network=known))
+        assert figure is not None and f"3 nodes by {source}, " in figure.caption
+
+
+def test_a_comparison_draws_both_in_the_same_colours(tmp_path: Path) -> None:
+    summaries = []
+    for gb in (1, 4):
+        _, nics = read_network(recorded(tmp_path / str(gb), [(0, 0), (gb * 10**9, 0), (gb * 10**9, 0)]))
+        node = node_network("node0", "monitor", traffic_of_monitor(nics))
+        assert node is not None
+        summaries.append(Summary(network=[node, node.model_copy(update={"node": "node1"})]))
+    section = network_section(["a · 1", "b · 2", "c"], [*summaries, Summary()])
+    assert [figure.id for figure in section.figures] == ["network-0", "network-1"]
+    assert [layer["zmax"] for figure in section.figures for layer in figure.data] == [4.0] * 4
+    assert section.figures[0].caption.startswith("a · 1: Network of 2 nodes")
+    assert not network_section(["a"], [Summary()]).has_content

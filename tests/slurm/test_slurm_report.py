@@ -82,9 +82,8 @@ def test_an_array_of_which_a_task_is_killed_says_what_it_lacks_and_is_completed_
     with ThreadPoolExecutor(1) as pool:
         held_back = held(tmp_path / "held", 2)
         reported = pool.submit(report, slurm_accounting, tmp_path, ranks, *array, env=held_back)
-        task: list[int] = []
-        wait_until(lambda: task.extend(task_of(tmp_path, 2)) or task, "the task at work")
-        os.kill(task[0], signal.SIGKILL)
+        wait_until(lambda: any(task_of(tmp_path, 2)), "the task at work")
+        os.kill(next(task_of(tmp_path, 2)), signal.SIGKILL)
         lacking = reported.result()
     assert lacking.returncode == 0, lacking.stderr
     missing = {

@@ -34,9 +34,19 @@ SCHEMA = {
         "start INT, end INT, eventType INT, rangeId INT, text TEXT, globalTid INT, textId INT, domainId INT, "
         "jsonTextId INT, jsonText TEXT"
     ),
+    "TARGET_INFO_NETWORK_METRICS": "metricsListId INT, metricsIdx INT, name TEXT, description TEXT, unit TEXT",
+    "TARGET_INFO_NIC_INFO": "GUID INT, stateName TEXT, nicId INT, name TEXT, deviceId INT, vendorId INT, linkLayer INT",
+    "NIC_ID_MAP": "nicId INT, globalId INT",
+    "NET_NIC_METRIC": (
+        "start INT, end INT, globalId INT, portId INT, metricsListId INT, metricsIdx INT, value REAL"
+    ),
     "GPU_METRICS": "timestamp INT, typeId INT, metricId INT, value INT",
     "DIAGNOSTIC_EVENT": "timestamp INT, timestampType INT, source INT, severity INT, text TEXT, globalPid INT",
 }  # fmt: skip
+
+NIC_METRICS = (
+    "IB: Bytes sent", "IB: Bytes received", "Eth: Bytes sent", "Eth: Bytes received", "IB: Send waits",
+)  # fmt: skip
 
 
 def global_pid(pid: int) -> int:
@@ -103,6 +113,23 @@ class Nsys:
         self.add(
             "CUDA_GPU_MEMORY_USAGE_EVENTS", start=start, globalPid=global_pid(pid), deviceId=device, bytes=size,
             memKind=kind, memoryOperationType=int(freed),
+        )  # fmt: skip
+
+    def adapter(self, number: int, name: str) -> None:
+        """A network adapter, and nsys' list of metrics, of which the bytes are numbers 0 to 3 and the waits 4."""
+        self.add("TARGET_INFO_NIC_INFO", nicId=number, name=name, GUID=-number, linkLayer=2)
+        self.add("NIC_ID_MAP", nicId=number, globalId=1000 + number)
+        for index, metric in enumerate(NIC_METRICS if number == 0 else ()):
+            unit = "ticks/ms" if metric.endswith("waits") else "bytes/ms"
+            self.add("TARGET_INFO_NETWORK_METRICS", metricsListId=0, metricsIdx=index, name=metric, unit=unit)
+
+    def traffic(
+        self, adapter: int, metric: int, start: int, length: int, *, value: float, port: int = 1
+    ) -> None:
+        """A sample of one metric of one port: a rate in the metric's unit."""
+        self.add(
+            "NET_NIC_METRIC", start=start, end=start + length, globalId=1000 + adapter, portId=port,
+            metricsListId=0, metricsIdx=metric, value=value,
         )  # fmt: skip
 
     def sampled(self, gpu: int, value: int, time: int = 10) -> None:

@@ -31,6 +31,7 @@ from harness.analysis.summary import (
     Device,
     Finding,
     KernelTime,
+    NodeNetwork,
     Pipeline,
     Quality,
     RankSteps,
@@ -55,6 +56,16 @@ def summarise_job(
     network switch of each host.
     """
     return summarise_reduced(reduce_parts(parts), world_size, switches)
+
+
+def _network(parts: Sequence[RankPart]) -> list[NodeNetwork]:
+    """Each node's network by the longest of its recordings."""
+    longest: dict[str, NodeNetwork] = {}
+    for found in (part.network for part in parts if part.network):
+        known = longest.get(found.node)
+        if known is None or found.duration_ns > known.duration_ns:
+            longest[found.node] = found
+    return [longest[node] for node in sorted(longest)]
 
 
 def summarise_reduced(
@@ -92,6 +103,7 @@ def summarise_reduced(
         backend=next((part.backend for part in parts if part.backend), None),
         steps=_steps(parts),
         pacing=pacing(parts, clocks, switches),
+        network=_network(parts),
         devices=devices,
         pop=pop,
         kinds=kind_table([(*label, *row) for label, row in sums.kinds.items()]),

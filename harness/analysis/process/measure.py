@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from harness.analysis.network import node_network, traffic_of_samples
 from harness.analysis.process import collective_rows, device, hta, launches, pipeline, quality, ranges
 from harness.analysis.process.kinds import Rules, classify
 from harness.analysis.process.part import KernelSums, RankPart, StepsPart, pack_rows, pack_tables
@@ -21,7 +22,7 @@ from harness.analysis.process.prepared import (
 from harness.analysis.process.rows import rows_of_process
 from harness.analysis.process.steps import NO_STEPS, ProcessSteps, step_numbers
 from harness.analysis.process.view import View, views
-from harness.analysis.summary import Device, TraceSource, Window
+from harness.analysis.summary import Device, NodeNetwork, TraceSource, Window
 from harness.traces.operators import counted
 from harness.traces.trace import Activity, Trace
 
@@ -35,10 +36,20 @@ def measured_processes(
     trace: Trace, window: Window, rules: Rules, hta_too: bool = False
 ) -> Iterator[tuple[RankPart, MeasuredProcess]]:
     """The part of each process of the trace and the columns under it, one process at a time."""
+    network = _network(trace)
     for view in views(trace):
         measured = prepare_process(view, window, rules)
-        part = _part(measured, window)
+        part = _part(measured, window).model_copy(update={"network": network})
+        network = None  # once of each file
         yield (part.model_copy(update={"hta": hta.hta_split(view)}) if hta_too else part), measured
+
+
+def _network(trace: Trace) -> NodeNetwork | None:
+    """The node's network, where the file has samples of it and says when they were taken."""
+    host, epoch_ns = trace.identity.host, trace.identity.epoch_ns
+    if not trace.nics or epoch_ns is None:
+        return None
+    return node_network(host or "unknown host", "nsys", traffic_of_samples(trace.nics, epoch_ns))
 
 
 def unmeasured(view: View, rules: Rules) -> RankPart:

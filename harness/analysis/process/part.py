@@ -23,6 +23,7 @@ from harness.analysis.summary import (
     Device,
     Finding,
     HtaSplit,
+    NodeNetwork,
     SummaryPart,
     TraceSource,
     Window,
@@ -63,6 +64,7 @@ class RankPart(SummaryPart):
     window_start_ns: int
     window_end_ns: int
     epoch_ns: int | None = None
+    network: NodeNetwork | None = None  # of its node, in one part of each file that has samples of it
     events: int
     devices: list[Device] = Field(default_factory=list)
     rows: RowsByField = Field(default_factory=dict)

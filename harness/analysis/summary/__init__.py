@@ -31,6 +31,7 @@ from harness.analysis.summary.machine import Copy as Copy
 from harness.analysis.summary.machine import Efficiency as Efficiency
 from harness.analysis.summary.machine import Launches as Launches
 from harness.analysis.summary.machine import MonitorDevice as MonitorDevice
+from harness.analysis.summary.machine import NetworkOverTime as NetworkOverTime
 from harness.analysis.summary.machine import NodeNetwork as NodeNetwork
 from harness.analysis.summary.machine import RankTraining as RankTraining
 from harness.analysis.summary.memory import Memory as Memory

@@ -107,10 +107,20 @@ class Efficiency(SummaryPart):
     hfu: float | None = None
 
 
+class NetworkOverTime(SummaryPart):
+    """Mean rates in columns of equal length, at most 100, 10⁹ bytes per second; None where there was no sample."""
+
+    start_ns: int  # unix
+    column_ns: int
+    sent_gb_per_s: list[float | None]
+    received_gb_per_s: list[float | None]
+
+
 class NodeNetwork(SummaryPart):
-    """What the monitor saw of one node's network: all its ports together, not the job's traffic alone."""
+    """What was sampled of one node's network: all its ports together, not the job's traffic alone."""
 
     node: str
+    sampled_by: str = "monitor"  # or "nsys"
     switch: str | None = None
     ports: list[str] = Field(default_factory=list)
     loopback: bool = False
@@ -123,6 +133,7 @@ class NodeNetwork(SummaryPart):
     link_gb_per_s: float | None = None
     link_from: str | None = None
     peak_share: float | None = None
+    over_time: NetworkOverTime | None = None
 
 
 class MonitorDevice(SummaryPart):

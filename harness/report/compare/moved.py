@@ -1,4 +1,4 @@
-"""What moved most between two runs, as tables; and their pacing side by side, in the same colours."""
+"""What moved most between two runs, as tables; and their pacing and networks side by side, in the same colours."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from harness.analysis.summary import Summary
 from harness.format.format import duration, per_step, short
 from harness.report.compare.tables import letters
 from harness.report.elements import Section, Table
-from harness.report.plots.pacing import pace_figure, scale_of
+from harness.report.plots import network, pacing
 from harness.report.tables.pacing import pace_sentences
 
 _IN_TERMINAL = 5
@@ -77,9 +77,21 @@ def pacing_section(labels: Sequence[str], summaries: Sequence[Summary]) -> Secti
     ]
     if not known:
         return Section("pacing", "Pacing")
-    ends = scale_of([pace for *_, pace in known])
-    drawn = [(pace_figure(pace, f"pacing-{number}", label, ends)) for label, number, _, pace in known]
+    ends = pacing.scale_of([pace for *_, pace in known])
+    drawn = [(pacing.pace_figure(pace, f"pacing-{number}", label, ends)) for label, number, _, pace in known]
     figures = [replace(figure, wide=len(known) == 1) for figure in drawn if figure is not None]
     behind = [f"{label}: {text}" for label, _, s, _ in known for text in pace_sentences(s)]
     lead = " ".join(["The same colours mean the same in every picture.", *behind])
     return Section("pacing", "Pacing", lead, figures)
+
+
+def network_section(labels: Sequence[str], summaries: Sequence[Summary]) -> Section:
+    """The network of each run's nodes over time, two beside each other."""
+    top = network.scale_of(summaries)
+    drawn = [
+        network.network_figure(s, f"network-{number}", label, top)
+        for number, (label, s) in enumerate(zip(labels, summaries, strict=True))
+    ]
+    figures = [figure for figure in drawn if figure is not None]
+    lead = "The same colours mean the same in every picture; 0 is each run's first sample." if figures else ""
+    return Section("network", "Network", lead, [replace(f, wide=len(figures) == 1) for f in figures])

@@ -11,7 +11,7 @@ from harness.analysis.compare import Comparison
 from harness.analysis.summary import Summary
 from harness.format.format import middle
 from harness.report.compare.breakdown import explained, is_per_token, steps_in_parts
-from harness.report.compare.moved import moved_section, pacing_section
+from harness.report.compare.moved import moved_section, network_section, pacing_section
 from harness.report.compare.series import rows_of, series_notes, series_table
 from harness.report.compare.split import split_section
 from harness.report.compare.steps import steps_section
@@ -67,6 +67,7 @@ def compose_comparison(compared: Compared, drawn: Timelines = NO_TIMELINES) -> P
         _configuration(compared),
         steps_section(labels, summaries, pairs),
         pacing_section(labels, summaries),
+        network_section(labels, summaries),
         split_section(found, per_token),
         _results(compared),
         _efficiency(compared),

@@ -11,7 +11,6 @@ from harness.common.errors import WorkError
 from harness.common.small_file import SmallFileError
 from harness.measure.run_files import read_events
 from harness.monitor.errors import MonitorError
-from harness.monitor.network import NicSeries, read_network
 from harness.monitor.samples import Recording, read
 from harness.report.elements import Figure
 from harness.report.exercise_0.results import LinkVerdict, Result
@@ -39,7 +38,6 @@ class Inputs:
     nodes: Sequence[NodeStatus] = ()
     steps: Mapping[int, Sequence[StepRecord]] = field(default_factory=dict)
     monitors: Sequence[Recording] = ()
-    network: Mapping[str, Sequence[NicSeries]] = field(default_factory=dict)  # by node
     links: Sequence[Result] = ()  # of other runs on the same site, each with its line
     links_note: str = ""  # why a group of this run has no line
     tested: Sequence[Result] = ()  # of this run, when it is exercise 0
@@ -63,7 +61,6 @@ def gather(run: Run | None) -> Inputs:
         nodes=run.nodes(),
         steps=dict(_steps(run.metrics())),
         monitors=list(_monitors(run.monitors())),
-        network=dict(_network(run.monitors())),
         left_out=left_out,
     )
 
@@ -99,14 +96,6 @@ def _step(event: dict[str, Any]) -> StepRecord:
         step_ns=event["step_ns"],
         tokens=event.get("tokens") or 0,
     )
-
-
-def _network(folders: Sequence[Path]) -> Iterator[tuple[str, list[NicSeries]]]:
-    for folder in folders:
-        try:
-            yield read_network(folder)
-        except MonitorError:
-            continue
 
 
 def _monitors(folders: Sequence[Path]) -> Iterator[Recording]:

@@ -31,7 +31,7 @@ _PLOTS: tuple[tuple[str, str, float], ...] = (
 
 def machine_section(s: Summary, inputs: Inputs) -> Section:
     """Utilisation, memory and power over time, one plot per node and quantity; energy per token."""
-    network = network_figure(s, inputs.network)
+    network = network_figure(s)
     figures = [
         *([network] if network else []),
         *(f for r in inputs.monitors[:_MOST_NODES] for f in _node(r, inputs)),

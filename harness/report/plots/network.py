@@ -2,55 +2,81 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from itertools import groupby
 from typing import Any
 
 import numpy as np
 
 from harness.analysis.job.pacing import natural
-from harness.analysis.summary import NodeNetwork, Summary
+from harness.analysis.network import MOST_COLUMNS, binned, rates_over_time
+from harness.analysis.summary import NetworkOverTime, NodeNetwork, Summary
 from harness.format.format import amount
-from harness.monitor.network import NicSeries, summed
 from harness.report.elements import Figure
 from harness.report.palette import COMMUNICATION
 from harness.report.plots import plotly_json
 from harness.traces.trace import F64
 
-MOST_ROWS, MOST_COLUMNS = 256, 100  # at most 25,600 cells in each of two layers
+MOST_ROWS = 256  # at most 25,600 cells in each of two layers
 _FEW = 40
 _MARKS = 24
-_LAYERS = (("sent", "sent_bytes"), ("received", "received_bytes"))
+_LAYERS: tuple[tuple[str, Callable[[NetworkOverTime], Sequence[float | None]]], ...] = (
+    ("sent", lambda o: o.sent_gb_per_s),
+    ("received", lambda o: o.received_gb_per_s),
+)
+_BY = {"monitor": "the monitor", "nsys": "nsys"}
 
 
-def network_figure(s: Summary, network: Mapping[str, Sequence[NicSeries]]) -> Figure | None:
-    """GB/s of every node over time; None where the monitor has no rates, or only those of one node."""
-    nodes = sorted(
-        (n for n in s.network if n.node in network), key=lambda n: (natural(n.switch), natural(n.node))
-    )
-    if len(nodes) < 2:
+def drawn_nodes(s: Summary) -> list[NodeNetwork]:
+    """The nodes of the picture, below their switches: of one source of samples, nsys' finer ones where they are of as
+    many nodes as the monitor's. None where fewer than two have rates over time."""
+    by = {
+        source: [n for n in s.network if n.over_time and n.sampled_by == source]
+        for source in ("nsys", "monitor")
+    }
+    most = max(by.values(), key=len)  # the first of equals
+    return sorted(most, key=lambda n: (natural(n.switch), natural(n.node))) if len(most) > 1 else []
+
+
+def scale_of(summaries: Sequence[Summary]) -> float:
+    """The highest mean rate of a column of any node, GB/s: the colours' end where several jobs share them."""
+    found = (n.over_time for s in summaries for n in drawn_nodes(s) if n.over_time)
+    return max((x or 0.0 for o in found for x in (*o.sent_gb_per_s, *o.received_gb_per_s)), default=0.0)
+
+
+def network_figure(
+    s: Summary, name: str = "network", title: str = "", top: float | None = None
+) -> Figure | None:
+    """GB/s of every node over time; None where there are no rates, or only those of one node. title and top: the job's
+    name and the colours' end, where several jobs share them."""
+    nodes = drawn_nodes(s)
+    over = [n.over_time for n in nodes if n.over_time]
+    if not over:
         return None
     each = -(-len(nodes) // MOST_ROWS)
-    rates = {name: [summed(network[n.node], column) for n in nodes] for name, column in _LAYERS}
-    moments = [
-        t for layer in rates.values() for line in layer for start, end, _ in line for t in (start, end)
-    ]
-    begin, end = min(moments), max(moments)
-    columns = min(MOST_COLUMNS, max(len(line) for line in rates["sent"]))
+    begin = min(o.start_ns for o in over)
+    end = max(o.start_ns + o.column_ns * len(o.sent_gb_per_s) for o in over)
+    columns = min(MOST_COLUMNS, max(len(o.sent_gb_per_s) for o in over))
+    width_ns = -(-(end - begin) // columns)
     layers = {
-        name: _joined(np.stack([_cells(line, begin, end, columns) for line in lines]), each)
-        for name, lines in rates.items()
+        layer: _joined(
+            np.stack([binned(rates_over_time(o, values(o)), begin, width_ns, columns) for o in over]), each
+        )
+        for layer, values in _LAYERS
     }
     rows = [_name(nodes[i : i + each]) for i in range(0, len(nodes), each)]
-    top = max(float(np.nanmax(layer)) for layer in layers.values())
-    width_s = (end - begin) / 1e9 / columns
-    x = [round((i + 0.5) * width_s, 3) for i in range(columns)]
-    data = [_layer(name, cells, (x, rows), top, visible=name == "sent") for name, cells in layers.items()]
+    end_of_colours = scale_of([s]) if top is None else top
+    x = [round((i + 0.5) * width_ns / 1e9, 3) for i in range(columns)]
+    data = [
+        _layer(layer, cells, (x, rows), end_of_colours, visible=layer == "sent")
+        for layer, cells in layers.items()
+    ]
     axes = plotly_json.layout("time since the first sample (s)", _axis(nodes[::each], rows))
     height = 150 + int(
         min(max(len(rows) * (26 if len(rows) <= 24 else 14 if len(rows) <= _FEW else 5), 60), 900)
     )
-    return Figure("network", _words(nodes, each, width_s), data, axes, height, wide=True)
+    words = _words(nodes, each, width_ns / 1e9)
+    return Figure(name, f"{title}: {words}" if title else words, data, axes, height, wide=True)
 
 
 def _words(nodes: Sequence[NodeNetwork], each: int, width_s: float) -> str:
@@ -59,29 +85,15 @@ def _words(nodes: Sequence[NodeNetwork], each: int, width_s: float) -> str:
     inside = " Loopback only: these nodes have no other port." if all(n.loopback for n in nodes) else ""
     peak = max(nodes, key=lambda n: n.peak_gb_per_s)
     return (
-        f"Network of {len(nodes)} nodes, all ports of each together, {width_s:.3g} s a column, "
-        f"grouped {group}.{of}{inside} The whole node's traffic, not the job's alone. Most at once: {peak.node}, "
-        f"{amount(peak.peak_gb_per_s * 1e9, 'B/s')} in one direction."
+        f"Network of {len(nodes)} nodes by {_BY[nodes[0].sampled_by]}, all ports of each together, "
+        f"{width_s:.3g} s a column, grouped {group}.{of}{inside} The whole node's traffic, not the job's alone. "
+        f"Most at once: {peak.node}, {amount(peak.peak_gb_per_s * 1e9, 'B/s')} in one direction."
     )
 
 
 def _name(nodes: Sequence[NodeNetwork]) -> str:
     name = nodes[0].node if len(nodes) == 1 else f"{nodes[0].node} to {nodes[-1].node}"
     return f"{nodes[0].switch} · {name}" if nodes[0].switch else name
-
-
-def _cells(rates: Sequence[tuple[int, int, float]], begin: int, end: int, columns: int) -> F64:
-    """(columns,): GB/s, each rate in the columns that it covers, weighted by time; NaN where there is no sample."""
-    moved, covered = np.zeros(columns), np.zeros(columns)
-    width = max((end - begin) / columns, 1.0)
-    for a, b, rate in rates:
-        first, last = int((a - begin) / width), min(int((b - begin) / width), columns - 1)
-        for i in range(min(first, columns - 1), last + 1):
-            inside = min(b - begin, (i + 1) * width) - max(a - begin, i * width)
-            moved[i] += max(inside, 0.0) * rate
-            covered[i] += max(inside, 0.0)
-    found: F64 = np.where(covered > 0, moved / np.where(covered > 0, covered, 1), np.nan) / 1e9
-    return found
 
 
 def _joined(cells: F64, each: int) -> F64:

@@ -183,12 +183,14 @@ def _traffic(gb_per_s: float | None) -> str:
 
 
 NETWORK = TableOf[NodeNetwork](
-    caption="Network of each node over the whole job: all its ports together, not the job's traffic alone",
+    caption="Network of each node: all its ports together, not the job's traffic alone",
     rows=lambda s: sorted(s.network, key=lambda n: -n.peak_gb_per_s),
     columns=(
         Column("node", lambda n: n.node),
         Column("switch", lambda n: n.switch or "–"),
         Column("ports", _ports),
+        Column("sampled by", lambda n: n.sampled_by),
+        Column("over", lambda n: duration(n.duration_ns)),
         Column("mean sent", lambda n: _traffic(n.mean_sent_gb_per_s)),
         Column("mean received", lambda n: _traffic(n.mean_received_gb_per_s)),
         Column("peak", lambda n: _traffic(n.peak_gb_per_s)),

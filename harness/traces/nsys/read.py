@@ -14,6 +14,7 @@ from harness.traces.nsys.cuda import api_calls, device_events, without_names
 from harness.traces.nsys.devices import read_devices
 from harness.traces.nsys.identity import dropped_events, export_metadata, identity, ranks_in_ranges
 from harness.traces.nsys.nccl_messages import Payloads, device_collectives, read_payloads
+from harness.traces.nsys.nics import nic_samples
 from harness.traces.nsys.nvtx import nvtx_ranges
 from harness.traces.progress import OnProgress, silent
 from harness.traces.trace import Calls, Ranges, Trace
@@ -61,7 +62,9 @@ def _trace(path: Path, database: Database, host: bool) -> Trace:
     if len(processes) > _MOST_PROCESSES:
         raise TraceError(path, f"is damaged: it has work of more than {_MOST_PROCESSES} processes")
     own_ranks = ranks_in_ranges(ranges, names.texts)
-    notes = (_open(ranges), without_names(events, names), _sizes(export, ranges, names.texts, payloads))
+    nics, without_nics = nic_samples(database)
+    sizes = _sizes(export, ranges, names.texts, payloads)
+    notes = (_open(ranges), without_names(events, names), sizes, without_nics)
     return Trace(
         identity=identity(database, export, path, processes, own_ranks, payloads=payloads, devices=devices),
         names=names.texts,
@@ -70,6 +73,7 @@ def _trace(path: Path, database: Database, host: bool) -> Trace:
         ranges=ranges,
         collectives=device_collectives(ranges, events, names, payloads),
         metrics=metric_series(database, devices),
+        nics=nics,
         peak_memory_bytes=peak_memory_bytes(database, devices),
         dropped_events=dropped_events(database),
         notes=[note for note in notes if note],

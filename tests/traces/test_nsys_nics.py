@@ -1,0 +1,121 @@
+"""The samples of `nsys profile --nic-metrics`: ports and rates as nsys has them, and a node's network made of them.
+
+The exports are made here after nsys' published schema: no recording of a real adapter was at hand.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from harness.measure.paths import measure_one
+from harness.traces import open_trace
+from harness.traces.nsys.nics import MOST_PORTS
+from tests.synthetic import nsys
+from tests.synthetic.nsys import Nsys
+
+MS = 10**6
+SENT, RECEIVED, ETH_SENT, ETH_RECEIVED, WAITS = range(5)
+
+
+def two_ports() -> Nsys:
+    """Ten samples of a millisecond: adapter 0 sends 1 GB/s and receives 2, adapter 1 sends 3 GB/s for 5 ms only."""
+    made = nsys.nsys_step()
+    for number, name in enumerate(("mlx5_0", "mlx5_1")):
+        made.adapter(number, name)
+    for i in reversed(range(10)):
+        made.traffic(0, SENT, i * MS, MS, value=1e6)
+        made.traffic(0, RECEIVED, i * MS, MS, value=2e6)
+        made.traffic(0, ETH_SENT, i * MS, MS, value=0.0)
+        made.traffic(0, ETH_RECEIVED, i * MS, MS, value=0.0)
+        made.traffic(0, WAITS, i * MS, MS, value=7e9)
+        made.traffic(1, ETH_SENT, i * MS, MS, value=3e6 if i >= 5 else 0.0)
+        made.traffic(1, ETH_RECEIVED, i * MS, MS, value=0.0)
+    return made
+
+
+def test_each_port_comes_with_the_family_that_carries_its_bytes(tmp_path: Path) -> None:
+    nics = open_trace(two_ports().saved(tmp_path / "t.sqlite")).nics
+    assert [(nic.port, nic.sent) for nic in nics] == [
+        ("mlx5_0:1", True), ("mlx5_0:1", False), ("mlx5_1:1", True), ("mlx5_1:1", False),
+    ]  # fmt: skip
+    assert nics[0].start_ns.tolist() == [i * MS for i in range(10)]
+    assert set((nics[0].end_ns - nics[0].start_ns).tolist()) == {MS}
+    assert set(nics[1].bytes_per_s.tolist()) == {2e9}
+    assert nics[2].bytes_per_s.tolist() == [0.0] * 5 + [3e9] * 5
+
+
+def test_a_node_is_the_sum_of_its_ports(tmp_path: Path) -> None:
+    summary = measure_one([two_ports().saved(tmp_path / "t.sqlite")], "gpu")
+    (node,) = summary.network
+    assert (node.node, node.sampled_by, node.ports) == ("lrdn0042", "nsys", ["mlx5_0:1", "mlx5_1:1"])
+    assert (node.duration_ns, node.sent_bytes, node.received_bytes) == (10 * MS, 25 * 10**6, 20 * 10**6)
+    assert (node.mean_sent_gb_per_s, node.mean_received_gb_per_s) == (2.5, 2.0)
+    assert (node.peak_gb_per_s, node.link_gb_per_s) == (4.0, None)
+    assert node.over_time is not None
+    assert node.over_time.start_ns == 1_700_000_000_000_000_000
+    assert node.over_time.sent_gb_per_s == [1.0] * 5 + [4.0] * 5
+    assert node.over_time.received_gb_per_s == [2.0] * 10
+
+
+def test_ports_that_are_sampled_at_other_moments_add_up_where_both_have_a_sample(tmp_path: Path) -> None:
+    made = nsys.nsys_step()
+    for number in (0, 1):
+        made.adapter(number, f"mlx5_{number}")
+        made.traffic(number, SENT, number * MS // 2, MS, value=1e6)
+        made.traffic(number, RECEIVED, number * MS // 2, MS, value=0.0)
+    (node,) = measure_one([made.saved(tmp_path / "t.sqlite")], "gpu").network
+    assert (node.duration_ns, node.sent_bytes, node.peak_gb_per_s) == (MS * 3 // 2, 2 * 10**6, 2.0)
+
+
+@pytest.mark.parametrize(
+    ("change", "ports"),
+    [
+        ("DROP TABLE NIC_ID_MAP", ["adapter 1000:1", "adapter 1001:1"]),
+        ("DROP TABLE TARGET_INFO_NIC_INFO", ["adapter 1000:1", "adapter 1001:1"]),
+        ("UPDATE NIC_ID_MAP SET globalId='x'", ["adapter 1000:1", "adapter 1001:1"]),
+        ("UPDATE NET_NIC_METRIC SET portId=0", ["mlx5_0", "mlx5_1"]),
+        ("DELETE FROM NET_NIC_METRIC", []),
+        ("DROP TABLE NET_NIC_METRIC", []),
+        ("UPDATE NET_NIC_METRIC SET value=-1", []),
+        ("UPDATE NET_NIC_METRIC SET value=9e18", []),
+        ("UPDATE NET_NIC_METRIC SET value=NULL", []),
+        ('UPDATE NET_NIC_METRIC SET "end"=start', []),
+        ("UPDATE NET_NIC_METRIC SET start=4611686018427387904", []),
+    ],
+)
+def test_what_is_missing_or_cannot_be_true_is_left_out(tmp_path: Path, change: str, ports: list[str]) -> None:
+    path = two_ports().saved(tmp_path / "t.sqlite")
+    with sqlite3.connect(path) as connection:
+        connection.execute(change)
+    summary = measure_one([path], "gpu")
+    assert [port for node in summary.network for port in node.ports] == ports
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "DROP TABLE TARGET_INFO_NETWORK_METRICS",
+        "UPDATE TARGET_INFO_NETWORK_METRICS SET unit='furlongs'",
+        "UPDATE TARGET_INFO_NETWORK_METRICS SET metricsIdx=NULL",
+    ],
+)
+def test_samples_without_a_known_unit_are_left_out_and_said(tmp_path: Path, change: str) -> None:
+    path = two_ports().saved(tmp_path / "t.sqlite")
+    with sqlite3.connect(path) as connection:
+        connection.execute(change)
+    trace = open_trace(path)
+    assert trace.nics == []
+    assert "its samples of network ports are left out: no metric of theirs is bytes per time" in trace.notes
+
+
+def test_more_ports_than_any_node_has_are_not_believed(tmp_path: Path) -> None:
+    made = nsys.nsys_step()
+    made.adapter(0, "mlx5_0")
+    for port in range(MOST_PORTS + 1):
+        made.traffic(0, SENT, 0, MS, value=1e6, port=port)
+    trace = open_trace(made.saved(tmp_path / "t.sqlite"))
+    assert trace.nics == []
+    assert any(f"more than {MOST_PORTS} ports" in note for note in trace.notes)
