@@ -108,6 +108,10 @@ def _job() -> nsys.Nsys:
         made.kernel(nccl, t + 45_000, 20_000, stream=20, correlation=200 + step)
     made.memory(5_000, 1 << 20)
     made.sampled(0, 55, 20_000)
+    made.adapter(0, "mlx5_0")
+    for moment in range(100_000, 500_000, 100_000):
+        for metric in range(2):
+            made.traffic(0, metric, moment, 100_000, value=1e6 * metric)
     return made
 
 
