@@ -204,7 +204,7 @@ def flops() -> None:
         config = hugging_face_config(model)
         config._attn_implementation = "eager"  # the counter does not see the CPU's fused attention
         with FakeTensorMode(allow_non_fake_inputs=True):
-            network = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)  # type: ignore[no-untyped-call]
+            network = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
             ids = torch.ones((1, tokens), dtype=torch.int64)
             with FlopCounterMode(display=False) as counter:
                 network(input_ids=ids, labels=ids).loss.backward()

@@ -99,7 +99,7 @@ def build_model(
     """
     if checkpoint is None:
         with device or nullcontext():
-            model = AutoModelForCausalLM.from_config(hugging_face_config(config))  # type: ignore[no-untyped-call]
+            model = AutoModelForCausalLM.from_config(hugging_face_config(config))
     else:
         model = _from_checkpoint(checkpoint)
     if activation_checkpointing:

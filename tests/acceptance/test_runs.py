@@ -91,9 +91,10 @@ def test_a_run_is_launched_checked_made_small_and_packed(place: Place) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (
+        pytest.param(
             ("--micro-batch-size", "5000"),
             "ended as failed: error: --micro-batch-size 5000: one batch on every",
+            marks=pytest.mark.long,
         ),
         (("--data", "/nowhere.json"), "--data: /nowhere.json does not exist"),
     ],

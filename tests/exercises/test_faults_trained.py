@@ -77,6 +77,7 @@ def test_exercise_1_with_a_slow_link_below_ddp(tmp_path: Path) -> None:
     assert of_each_step(run.folder, "slow-link", rank=0) == []
 
 
+@pytest.mark.long
 def test_exercise_2_with_checkpoints_of_shards(tmp_path: Path) -> None:
     config = tmp_path / "ds_config.json"
     config.write_text(deepspeed_config(DeepSpeed(), tiny=True, auto_batch=True).to_json())

@@ -117,6 +117,7 @@ def test_the_import_test_fails_for_what_is_not(asked: str) -> None:
 
 
 @pytest.mark.train
+@pytest.mark.long
 def test_the_training_image_s_test_passes_with_the_pins(tmp_path: Path) -> None:
     pytest.importorskip("torch", reason="the training extra is not installed")
     listed = tmp_path / "requirements.txt"

@@ -19,11 +19,12 @@ SLIDES: list[str] = [
 # The cluster's own defaults keep the window short; the commands stay verbatim. A job takes all CPUs of its node.
 DEFAULTS = {"skip_steps": 0, "wait_steps": 0, "warmup_steps": 1, "active_steps": 2, "seq_length": 64}
 LONG = {  # others show the same ways with other settings
+    "-e 0",
     "-e 1 -- --mixed-precision",
     "-e 1 -- --mixed-precision --gradient-accumulation-steps 16",
     "-e 2 -- --mixed-precision --gradient-accumulation-steps 16",
     "-e 2 -n 2 -- --mixed-precision --gradient-accumulation-steps 16 --micro-batch-size 8",
-    "-e 3 -- --pp 1 --tp 4 --nsys2prv",
+    "-e 3 -n 2 -- --pp 2 --tp 4 --nsys2prv",
 }
 ATTEMPTS = 3  # a busy machine can make either run slower
 

@@ -15,9 +15,9 @@ pytestmark = pytest.mark.train
 @pytest.mark.parametrize(
     "case",
     [
-        "-e 1 -g 4 --mixed-precision",
+        pytest.param("-e 1 -g 4 --mixed-precision", marks=pytest.mark.long),
         "-e 2 -g 4 --mixed-precision --ds-hpz-partition 2",
-        "-e 3 -g 4 --tp 2 --mixed-precision --activation-checkpointing",
+        pytest.param("-e 3 -g 4 --tp 2 --mixed-precision --activation-checkpointing", marks=pytest.mark.long),
     ],
 )
 def test_the_bytes_of_a_rank_are_those_that_its_training_allocates(case: str) -> None:
