@@ -78,9 +78,10 @@ def test_losses_do_not_depend_on_the_layout(alone: Run, tmp_path: Path, layout: 
     "layout",
     [
         pytest.param(("--tp", 4), id="as on the slides: more ranks than key-value heads"),
-        pytest.param(("--tp", 2, "--pp", 2), id="tensor by pipeline", marks=pytest.mark.long),
+        pytest.param(("--tp", 2, "--pp", 2), id="tensor by pipeline"),
     ],
 )
+@pytest.mark.long
 def test_losses_of_four_processes_are_those_of_one(
     alone: Run, tmp_path: Path, layout: tuple[object, ...]
 ) -> None:

@@ -90,6 +90,7 @@ def test_every_stage_learns_what_ddp_learns(
         assert run.mean_losses() == pytest.approx(expected, abs=1e-3)
 
 
+@pytest.mark.long
 def test_hpz_learns_what_ddp_learns_on_the_same_number_of_ranks(ddp_of_four: Finished, hpz: Finished) -> None:
     assert hpz.mean_losses() == pytest.approx(ddp_of_four.mean_losses(), abs=1e-3)
 

@@ -14,6 +14,8 @@ from harness.run import Run
 from tests.launch import queue_backend
 from tests.launch.launch_shared import a_run
 
+BRIEF = ("-g", "1", "--skip-steps", "1", "--wait-steps", "0", "--warmup-steps", "1")
+
 
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
@@ -42,7 +44,7 @@ def test_exercise_1_is_queued_run_followed_reported_and_cancelled(
         return capsys.readouterr().out
 
     first, second = (
-        json.loads(said("-e", "1", "--site", site, "--active-steps", "2", "--json")) for _ in range(2)
+        json.loads(said("-e", "1", "--site", site, *BRIEF, "--active-steps", "2", "--json")) for _ in range(2)
     )
     waiting = json.loads(said("status", second["job_id"], "--json"))
     assert (waiting["state"], waiting["reason"]) == ("queued", "another job runs")
@@ -55,7 +57,7 @@ def test_exercise_1_is_queued_run_followed_reported_and_cancelled(
     assert report["run"]["backend"] == "queue"
     assert Run(Path(first["path"])).summary.is_file()
 
-    endless = json.loads(said("-e", "1", "--site", site, "--active-steps", "99999", "--json"))
+    endless = json.loads(said("-e", "1", "--site", site, *BRIEF, "--active-steps", "99999", "--json"))
     run = Run(Path(endless["path"]))
     while not run.metrics():
         assert queue_backend.look(run).state in ("queued", "running"), run.err.read_text()

@@ -418,6 +418,7 @@ def test_a_node_that_dies_is_not_taken_for_a_training_that_fails(door_accounting
         slurm.run("scontrol", "update", "nodename=node2", "state=resume", check=False)  # it may be up again
 
 
+@pytest.mark.long
 def test_a_paraver_trace_can_be_a_job_of_its_own_that_waits_for_the_run(door: Door) -> None:
     run = door.submit(door.site("plain"), *SHORT)
     said = door("paraver", run.job_id, "--submit", "--json")

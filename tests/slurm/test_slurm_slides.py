@@ -17,9 +17,10 @@ SLIDES: list[str] = [
     for slide in yaml.safe_load((REPOSITORY / "tests/golden/slides.yaml").read_text())["slides"]
 ]
 # The cluster's own defaults keep the window short; the commands stay verbatim. A job takes all CPUs of its node.
-DEFAULTS = {"skip_steps": 0, "wait_steps": 0, "warmup_steps": 1, "active_steps": 2, "seq_length": 64}
+DEFAULTS = {"skip_steps": 0, "wait_steps": 0, "warmup_steps": 1, "active_steps": 1, "seq_length": 64}
 LONG = {  # others show the same ways with other settings
     "-e 0",
+    "-e 1",
     "-e 1 -- --mixed-precision",
     "-e 1 -- --mixed-precision --gradient-accumulation-steps 16",
     "-e 2 -- --mixed-precision --gradient-accumulation-steps 16",
