@@ -14,7 +14,8 @@ class CauseWords:
     """label: in tables. one, many: what a rank does, what several do; `{phase}` is where, as in " in forward".
 
     advice: what to try where no option of the run helps; it may have `{phase}` and `{who}`. purpose: what an
-    experiment's `on_purpose` calls it. more_work: whether larger micro-batches help.
+    experiment's `on_purpose` calls it. more_work: whether larger micro-batches help. own_cores: whether cores of its
+    own help a rank, where there are as many.
     """
 
     label: str
@@ -23,8 +24,10 @@ class CauseWords:
     advice: str
     purpose: Literal["communication", "data"] | None = None
     more_work: bool = False
+    own_cores: bool = False
 
 
+FEWER_RANKS = "start no more ranks than there are cores (-n, -g)"
 _LOOK = "look in the timeline at what {who} does{phase}"
 CAUSES: dict[str, CauseWords] = {
     "data-stall": CauseWords(
@@ -69,12 +72,14 @@ CAUSES: dict[str, CauseWords] = {
         "all its work takes longer, as where other programs use its cores",
         "all their work takes longer, as where other programs use their cores",
         "see what else runs on the cores of {who}, and bind each rank to cores of its own",
+        own_cores=True,
     ),
     "pinned-together": CauseWords(
         "ranks share cores",
         "it shares its cores with other ranks",
         "they share their cores",
         "bind each rank to cores of its own (--cpus-per-task, numactl)",
+        own_cores=True,
     ),
     "uneven-stages": CauseWords(
         "more layers than other stages",

@@ -5,10 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from harness.analysis.machine import CROWDED, disturbances
 from harness.analysis.summary import Summary, TimeLost
 from harness.experiment.advice import Change
 from harness.explain.asked_faults import without_faults
-from harness.explain.causes import CAUSES, CauseWords
+from harness.explain.causes import CAUSES, FEWER_RANKS, CauseWords
 from harness.explain.finding import asked_of, measured, more_work
 from harness.explain.replayed import has_marked_steps
 from harness.format.format import duration, duration_range, ordinal
@@ -48,6 +49,8 @@ def changes_for(s: Summary, found: TimeLost) -> tuple[Change, ...]:
         changes += advice.changes
     if words.more_work:
         changes += more_work(s, "twice the micro-batch, so that each operator has more work")
+    if words.own_cores and any(doubt.what == CROWDED for doubt in disturbances(s)):
+        return (*changes, Change(FEWER_RANKS))
     who = _lower(_who(s, found))
     return (*changes, Change(words.advice.format(phase=_place(found), who=who)))
 

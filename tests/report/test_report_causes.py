@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from harness.analysis.summary import Replay, Summary, TimeLost, WhatIf
+from harness.analysis.machine import CROWDED
+from harness.analysis.summary import Finding, Quality, Replay, Summary, TimeLost, Verdict, WhatIf
 from harness.common.faults import FAULTS
 from harness.explain.causes import CAUSES
 from harness.explain.rules import verdict
@@ -144,6 +145,15 @@ def test_the_next_command_is_the_run_without_what_it_made_slow(
     answer = verdict(job(found, **given))
     assert answer.command == (command and f"bash slurm.sh {command}")
     assert answer.sentences[-1].endswith(":" if command else ".")
+
+
+@pytest.mark.parametrize("cause", ["pinned-together", "noisy-neighbour"])
+def test_where_ranks_outnumber_the_cores_none_is_told_to_take_cores_of_its_own(cause: str) -> None:
+    given = job(lost(cause), **run(1))
+    assert "bind each rank to cores of its own" in verdict(given).sentences[-1]
+    crowded = Quality(verdict=Verdict.DOUBTFUL, findings=[Finding.doubt(CROWDED, "4 ranks on 2 cores")])
+    said = verdict(given.model_copy(update={"quality": crowded})).sentences[-1]
+    assert said == "Try next: start no more ranks than there are cores (-n, -g)."
 
 
 def test_without_a_cause_the_largest_avoidable_part_is_told() -> None:
