@@ -8,10 +8,9 @@ from typing import NamedTuple
 import numpy as np
 
 from harness.analysis.summary import NetworkOverTime, NodeNetwork
+from harness.analysis.summary.machine import LAST_UNIX_NS, LONGEST_NS, MOST_COLUMNS
 from harness.monitor.network import NicSeries, summed
 from harness.traces.trace import F64, I64, NicSamples
-
-MOST_COLUMNS = 100  # of a node's rates over time in a summary
 
 
 class Rates(NamedTuple):
@@ -125,9 +124,12 @@ def _together(nics: Sequence[NicSamples], epoch_ns: int) -> Rates:
     return Rates(unix[:-1][there], unix[1:][there], rate[:-1][there])
 
 
-def _over_time(sent: Rates, received: Rates) -> NetworkOverTime:
+def _over_time(sent: Rates, received: Rates) -> NetworkOverTime | None:
+    """None where the times cannot be true, or are of more than a year."""
     begin = min(int(sent.start_ns[0]), int(received.start_ns[0]))
     end = max(int(sent.end_ns[-1]), int(received.end_ns[-1]))
+    if begin < 0 or end > LAST_UNIX_NS or end - begin > LONGEST_NS:
+        return None
     columns = min(MOST_COLUMNS, max(len(sent.start_ns), len(received.start_ns)))
     width_ns = -(-(end - begin) // columns)
     layers = [_listed(binned(rates, begin, width_ns, columns)) for rates in (sent, received)]

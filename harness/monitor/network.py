@@ -25,6 +25,7 @@ _WORD_BYTES = 4  # of the counters of an InfiniBand port
 _IP_OVER_INFINIBAND = "32"  # ARPHRD_INFINIBAND: its traffic is in the port's counters already
 _VIRTUAL = re.compile(r"^(lo$|docker|veth|br-|virbr|ifb|dummy|tun|tap|bond|cni|flannel)")
 _MOST_GBPS = 10_000
+MOST_BYTES_PER_S = 1 << 43  # of one port, 70 Tb/s: more cannot be true
 
 
 @dataclass(frozen=True)
@@ -114,14 +115,15 @@ class NicSeries:
     series: Series
 
     def rates(self, column: str) -> list[tuple[int, int, float]]:
-        """(from, to, bytes per second) between neighbouring samples, unix nanoseconds. Nothing over a gap, nor where
-        the counter began anew."""
+        """(from, to, bytes per second) between neighbouring samples, unix nanoseconds. Nothing over a gap, where the
+        counter began anew, nor what no port reaches."""
         holes = {before for before, _ in self.series.gaps}
-        return [
+        found = (
             (start, end, (after - before) * 1e9 / (end - start))
             for (start, before), (end, after) in pairwise(self.series.points(column))
-            if end > start and after >= before and start not in holes
-        ]
+            if end > start and start not in holes
+        )
+        return [rate for rate in found if 0 <= rate[2] <= MOST_BYTES_PER_S]
 
 
 def read_network(folder: Path) -> tuple[str, list[NicSeries]]:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from harness.monitor.network import MOST_BYTES_PER_S
 from harness.traces.columns import AnySpans, distinct, take
 from harness.traces.errors import TraceError
 from harness.traces.trace import (
@@ -36,7 +37,6 @@ _LONGEST_NS = 1 << 53
 _DAYS = _LONGEST_NS / 1e9 / 86400
 _MOST_BYTES = 1 << 46  # of one copy
 _MOST_SUM = 1 << 62
-_MOST_BYTES_PER_S = 1 << 43  # of one network port: 70 Tb/s
 _MOST_OPEN = 1000  # ranges of one thread at once, as deep as Python calls nest
 _MOST_DIGITS = 20  # of a number in a sentence
 
@@ -208,7 +208,7 @@ def _sampled(series: MetricSeries, stretch: _Stretch, out: _LeftOut) -> MetricSe
 
 def _rated(nic: NicSamples, stretch: _Stretch, out: _LeftOut) -> NicSamples:
     timely = _has_time(nic.start_ns, nic.end_ns, stretch) & (nic.end_ns > nic.start_ns)
-    possible = (nic.bytes_per_s >= 0) & (nic.bytes_per_s <= _MOST_BYTES_PER_S)  # NaN is not
+    possible = (nic.bytes_per_s >= 0) & (nic.bytes_per_s <= MOST_BYTES_PER_S)  # NaN is not
     good = timely & possible
     out.samples += int((~timely).sum())
     out.values += int((timely & ~possible).sum())

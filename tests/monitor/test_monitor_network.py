@@ -6,9 +6,11 @@ import json
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 
-from harness.analysis.network import MOST_COLUMNS, node_network, placed, traffic_of_monitor
-from harness.analysis.summary import Summary
+from harness.analysis.network import node_network, placed, traffic_of_monitor
+from harness.analysis.summary import NetworkOverTime, Summary
+from harness.analysis.summary.machine import MOST_COLUMNS
 from harness.measure.run_files import read_traffic
 from harness.monitor.errors import MonitorError
 from harness.monitor.network import NETWORK_COLUMNS, NETWORK_FILE, Network, read_network
@@ -178,3 +180,49 @@ def test_a_comparison_draws_both_in_the_same_colours(tmp_path: Path) -> None:
     assert [layer["zmax"] for figure in section.figures for layer in figure.data] == [4.0] * 4
     assert section.figures[0].caption.startswith("a · 1: Network of 2 nodes")
     assert not network_section(["a"], [Summary()]).has_content
+
+
+END = (1 << 63) - 1
+LATER = START_UNIX_NS + 3 * 10**9
+
+
+@pytest.mark.parametrize(
+    ("rows", "drawn"),
+    [
+        ([(LATER, 1e307), (LATER + 10**9, 1e308)], True),
+        ([(LATER, 1e300), (LATER + 1, 1e308)], True),
+        ([(LATER, 0), (LATER + 1, 1e12)], True),
+        ([(END - 1, 100), (END, 200)], False),
+        ([(-END, 100), (-END + 1, 100)], False),
+        ([(0, 0), (END, 200)], True),
+    ],
+)
+def test_counters_and_times_that_cannot_be_true_are_left_out(
+    tmp_path: Path, rows: list[tuple[int, float]], drawn: bool
+) -> None:
+    folder = recorded(tmp_path, [(0, 0), (500, 500)])
+    with (folder / NETWORK_FILE).open("a") as file:
+        file.writelines(f"{moment},0,{count},{count}\n" for moment, count in rows)
+    (node,), findings = read_traffic([folder])
+    assert findings == []
+    assert node.peak_gb_per_s < 8e3
+    assert (node.over_time is not None) == drawn
+    summary = Summary(network=[node, node.model_copy(update={"node": "node2"})])
+    assert (network_figure(summary) is not None) == drawn
+    assert Summary.model_validate_json(summary.model_dump_json()) == summary
+
+
+@pytest.mark.parametrize("change", [
+    {"start_ns": -1}, {"start_ns": 1 << 63}, {"column_ns": 0}, {"column_ns": 1 << 60}, {"sent_gb_per_s": []},
+    {"sent_gb_per_s": [1.0] * (MOST_COLUMNS + 1)}, {"received_gb_per_s": [-1.0]}, {"received_gb_per_s": ["NaN"]},
+])  # fmt: skip
+def test_a_summary_with_impossible_rates_is_none_of_ours(change: dict[str, object]) -> None:
+    whole = {
+        "start_ns": START_UNIX_NS,
+        "column_ns": 10**9,
+        "sent_gb_per_s": [1.0],
+        "received_gb_per_s": [None],
+    }
+    NetworkOverTime.model_validate(whole)
+    with pytest.raises(ValidationError):
+        NetworkOverTime.model_validate(whole | change)

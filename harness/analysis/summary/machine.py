@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 from pydantic import Field
 
 from harness.analysis.summary.base import SummaryPart
@@ -107,13 +109,22 @@ class Efficiency(SummaryPart):
     hfu: float | None = None
 
 
-class NetworkOverTime(SummaryPart):
-    """Mean rates in columns of equal length, at most 100, 10⁹ bytes per second; None where there was no sample."""
+MOST_COLUMNS = 100  # of a node's rates over time
+LAST_UNIX_NS, LONGEST_NS = (
+    1 << 62,
+    1 << 55,
+)  # in the year 2116, and over a year: all sums of them have 64 bits
+_Rate = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+_Column = Annotated[list[_Rate | None], Field(min_length=1, max_length=MOST_COLUMNS)]
 
-    start_ns: int  # unix
-    column_ns: int
-    sent_gb_per_s: list[float | None]
-    received_gb_per_s: list[float | None]
+
+class NetworkOverTime(SummaryPart):
+    """Mean rates in columns of equal length, 10⁹ bytes per second; None where there was no sample."""
+
+    start_ns: int = Field(ge=0, le=LAST_UNIX_NS)
+    column_ns: int = Field(gt=0, le=LONGEST_NS)
+    sent_gb_per_s: _Column
+    received_gb_per_s: _Column
 
 
 class NodeNetwork(SummaryPart):

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from harness.analysis.job.pacing import natural
-from harness.analysis.network import MOST_COLUMNS, binned, rates_over_time
+from harness.analysis.network import binned, rates_over_time
 from harness.analysis.summary import NetworkOverTime, NodeNetwork, Summary
+from harness.analysis.summary.machine import MOST_COLUMNS
 from harness.format.format import amount
 from harness.report.elements import Figure
 from harness.report.palette import COMMUNICATION
