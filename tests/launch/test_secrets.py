@@ -88,7 +88,7 @@ def test_nsys_gets_an_environment_without_them_and_says_so(tmp_path: Path) -> No
     done = subprocess.run(argv, env=env, capture_output=True, text=True, check=True)
     words = done.stdout.split("\0")[:-1]
     assert "nsys: not passed to the training: AWS_ACCESS_KEY_ID, AWS_SECRET" in done.stderr
-    seen = [*words[: words.index("nsys")], "env"]
+    seen = [*words[words.index("env") : words.index("nsys")], "env"]
     assert not told(subprocess.run(seen, env=env, capture_output=True, text=True, check=True).stdout, PLANTED)
 
 

@@ -34,6 +34,7 @@ GPU_ONLY = METRICS | {"gpuctxsw"}
 WHOLE_NODE = GPU_ONLY | {"nic-metrics"}
 BY_CLOCK = str(Path(__file__).with_name("by_clock.py"))
 ON_REQUEST = str(Path(__file__).with_name("on_request.py"))
+ONCE_MORE = str(Path(__file__).with_name("once_more.py"))
 
 Options = Mapping[str, str | list[str] | None]
 
@@ -315,7 +316,8 @@ def main(argv: list[str]) -> int:
     if program:
         sys.stderr.flush()
         os.execvp(words[0], [*words, *program])
-    sys.stdout.write("".join(f"{word}\0" for word in words))
+    again = [sys.executable, "-I", ONCE_MORE, str(len(words))]
+    sys.stdout.write("".join(f"{word}\0" for word in [*again, *words]))
     return 0
 
 
