@@ -1,9 +1,9 @@
 """An nsys that is started again when it ended before it had started the training.
 
 Of nsys 2022.4 on a busy node, one in some dozens ends within two seconds with status 1 and has not begun the training
-("End of file", "sem_open: No such file or directory"). So this program waits for nsys, which starts it again in the
-training's place: there it removes a file, and becomes the training. Nothing that has begun is repeated. Runs by its
-path and with the standard library only.
+("End of file", "sem_open: No such file or directory"). So this program makes a file and starts nsys, and nsys starts it
+a second time where the training would be: there it removes the file and becomes the training. While the file is there,
+nothing has begun, and nsys can be started again. Runs by its path and with the standard library only.
 """
 
 from __future__ import annotations
@@ -63,7 +63,9 @@ def _started(words: list[str], program: list[str], waits: Path) -> int:
         if code == 0 or asked_to_stop or not waits.exists():
             break
         _say(code, left)
-        time.sleep(_APART_S)
+        time.sleep(_APART_S if left else 0)
+        if asked_to_stop:
+            break
     return code
 
 
