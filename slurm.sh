@@ -11,10 +11,10 @@
 # Where many share this checkout, configs/course.env sets them.
 #
 # When .venv is complete, a start compares two texts and executes Python: students call this a hundred times a day on
-# login nodes. Everything slower is in scripts/door. docs/decisions/002-door.md gives the reasons.
+# login nodes. Everything slower is in scripts/bootstrap. docs/decisions/002-bootstrap.md gives the reasons.
 
 [ -n "${BASH_VERSION:-}" ] || exec bash "$0" "$@" # some users type `sh slurm.sh`
-# What a shell may have exported to this one. For the job, harness/common/inherited.py leaves it behind, and says so.
+# What a shell may have exported to this one. For the job, harness/common/scrub_environment.py leaves it behind, and says so.
 unset HARNESS_NOT_PASSED
 ! shopt -qo posix || { set +o posix && export HARNESS_NOT_PASSED=POSIXLY_CORRECT; } # bash itself forgets it
 set -euo pipefail +fCk
@@ -237,7 +237,7 @@ ensure() {
   local options=(--root "$root" --venv "$venv" --library-path "$library_path")
   [ ${#container[@]} = 0 ] || options+=(--container "${container[@]}")
   [ -z "$library_path" ] || python=(env "LD_LIBRARY_PATH=$library_path" "${python[@]}")
-  "${python[@]}" -I "$root/scripts/door" "${options[@]}" launcher "$@" </dev/null || exit $?
+  "${python[@]}" -I "$root/scripts/bootstrap" "${options[@]}" launcher "$@" </dev/null || exit $?
 }
 
 # place_venv: sets `venv`: beside this file, or the place that HARNESS_VENV names.
@@ -260,7 +260,7 @@ main() {
   unset HARNESS_COURSE # it is set only where there is such a file
   if [ -e "$root/configs/course.env" ]; then
     # shellcheck disable=SC1091  # checked on its own
-    . "$root/scripts/door/course.sh"
+    . "$root/scripts/bootstrap/course.sh"
     read_course "$root/configs/course.env" "$root"
   fi
   place_venv
@@ -291,8 +291,8 @@ start() {
   command+=(-m harness "$@")
   if [ -e "$venv/harness-container" ]; then
     # shellcheck disable=SC1091  # checked on its own
-    . "$root/scripts/door/relay.sh"
-    with_host_slurm "$root/scripts/door" "${command[@]}"
+    . "$root/scripts/bootstrap/relay.sh"
+    with_host_slurm "$root/scripts/bootstrap" "${command[@]}"
   else
     exec "${command[@]}"
   fi

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from harness.cli.command_line import declared, read_line
-from harness.cli.launch import request_of
+from harness.cli.launch.launch import request_of
 from harness.experiment.model import find_model
 from harness.launch.submit import prepare
 from harness.study.plan.memory import of_stage, peak_memory

@@ -30,14 +30,14 @@ from bench_analysis_merge import shifted  # noqa: E402  it lies beside this file
 from harness.analysis.job.summarise import summarise_job  # noqa: E402  found by the path above
 from harness.analysis.process.part import RankPart, merge_parts  # noqa: E402
 from harness.analysis.summary import Finding, Summary, Window  # noqa: E402
-from harness.measure.branch import (  # noqa: E402
+from harness.measure.merge_array import FAN_IN, join_files  # noqa: E402
+from harness.measure.partial_merge import (  # noqa: E402
     join_branches,
     read_branch,
     reduce_branch,
     summarise_branch,
     write_branch,
 )
-from harness.measure.branch_array import FAN_IN, join_files  # noqa: E402
 from harness.measure.paths import measure_files  # noqa: E402
 from harness.traces.pool import process_pool  # noqa: E402
 

@@ -15,7 +15,7 @@ from typing import ClassVar, TypeVar, get_args
 import torch
 
 from exercises.utils.faults import fp32
-from exercises.utils.faults.asked import fault, refuse_misfits, sealed_faults
+from exercises.utils.faults.request import fault, refuse_misfits, sealed_faults
 from harness.common.faults import Fault, Setup
 from harness.common.precision import Precision
 from harness.common.profile_window import FINE_TUNING, ProfileWindow, as_recorded

@@ -29,87 +29,88 @@ class Entry(NamedTuple):
 
 COMMANDS = {
     "plan": Entry(
-        "harness.cli.plan",
+        "harness.cli.launch.plan",
         "what a launch with the same words would need, take and cost",
         launches=True,
         reads_words=True,
     ),
     "health": Entry(
-        "harness.cli.one_test",
+        "harness.cli.launch.single_tests",
         "two minutes before a long run: the slow GPU, node or link, named; exit code 1 if there is one",
         launches=True,
         reads_words=True,
     ),
     "overlap-test": Entry(
-        "harness.cli.one_test",
+        "harness.cli.launch.single_tests",
         "how much communication hides behind computation here, against theory",
         launches=True,
         reads_words=True,
     ),
-    "ls": Entry("harness.cli.ls", "the runs there are, with their states and step times"),
-    "status": Entry("harness.cli.runs", "state of a run, per node"),
-    "logs": Entry("harness.cli.runs", "what a run printed (-f: as it comes)"),
-    "cancel": Entry("harness.cli.cancel", "stop a run; its traces are kept"),
+    "ls": Entry("harness.cli.watch.ls", "the runs there are, with their states and step times"),
+    "status": Entry("harness.cli.watch.status", "state of a run, per node"),
+    "logs": Entry("harness.cli.watch.status", "what a run printed (-f: as it comes)"),
+    "cancel": Entry("harness.cli.watch.cancel", "stop a run; its traces are kept"),
     "capture": Entry(
-        "harness.cli.capture", "record steps of a training that runs: capture start RUN, capture stop RUN"
+        "harness.cli.watch.capture",
+        "record steps of a training that runs: capture start RUN, capture stop RUN",
     ),
-    "rerun": Entry("harness.cli.rerun", "run a run.json again", launches=True),
+    "rerun": Entry("harness.cli.launch.rerun", "run a run.json again", launches=True),
     "report": Entry(
-        "harness.cli.report",
+        "harness.cli.read.report",
         "where the time went, from a run or from any traces",
         optional={"--notebook": LeftOut("", lambda word: word.endswith(".ipynb"))},
     ),
-    "compare": Entry("harness.cli.compare", "what differs between runs, in configuration and in result"),
+    "compare": Entry("harness.cli.read.compare", "what differs between runs, in configuration and in result"),
     "check": Entry(
-        "harness.cli.check",
+        "harness.cli.study.check",
         "is B worse than A? by several runs of each; it may say that it cannot tell",
         reads_words=True,
     ),
     "lesson": Entry(
-        "harness.cli.lesson",
+        "harness.cli.study.lesson",
         "the exercises' questions, with hints and the answer from your own runs",
         launches=True,
     ),
     "whatif": Entry(
-        "harness.cli.whatif",
+        "harness.cli.read.whatif",
         "what a step would take with one thing changed; --verify makes the run and compares",
         optional={"--verify": LeftOut("1", str.isdigit)},
     ),
     "mystery": Entry(
-        "harness.cli.mystery",
+        "harness.cli.study.mystery",
         "a training that is slow for a reason that you find: start one, answer, reveal, class",
         launches=True,
         reads_words=True,
     ),
     "sweep": Entry(
-        "harness.cli.sweep",
+        "harness.cli.study.sweep",
         "every combination of a file's settings as runs, within a budget, and what was measured at each",
         launches=True,
         reads_words=True,
     ),
     "scaling": Entry(
-        "harness.cli.scaling",
+        "harness.cli.study.scaling",
         "one training on more and more nodes: speed-up, efficiency, and what limits them",
         launches=True,
         reads_words=True,
     ),
     "reference": Entry(
-        "harness.cli.reference",
+        "harness.cli.study.reference",
         "stored runs of a whole workshop: record, check, show, package",
         launches=True,
         reads_words=True,
     ),
-    "paraver": Entry("harness.cli.export", "a Paraver trace (.prv .pcf .row) of a run"),
-    "perfetto": Entry("harness.cli.export", "one Perfetto trace of all ranks of a run"),
+    "paraver": Entry("harness.cli.read.export", "a Paraver trace (.prv .pcf .row) of a run"),
+    "perfetto": Entry("harness.cli.read.export", "one Perfetto trace of all ranks of a run"),
     "faults": Entry(
-        "harness.cli.faults", "what --fault can inject into a training, to see what it looks like"
+        "harness.cli.launch.faults", "what --fault can inject into a training, to see what it looks like"
     ),
     "doctor": Entry(
-        "harness.cli.doctor",
+        "harness.cli.launch.doctor",
         "the day before: is all there that a course needs, and if not, the command that mends it",
         launches=True,
     ),
-    "sites": Entry("harness.cli.sites", "the sites known, or one in full"),
+    "sites": Entry("harness.cli.launch.sites", "the sites known, or one in full"),
 }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from harness.cli.faults import where
+from harness.cli.launch.faults import where
 from harness.common.faults import FAULTS, FaultKind
 
 HEAD = """\

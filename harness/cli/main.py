@@ -17,9 +17,9 @@ from typing import NoReturn, TextIO, cast
 
 from harness.cli.commands import COMMANDS, run_command
 from harness.common.errors import HarnessError, RequestError, nearest
-from harness.common.inherited import leave_behind
 from harness.common.paths import IN_CHECKOUT, PROGRAM
 from harness.common.printable import NOT_UNICODE, Guarded, is_unicode, printable, unguarded
+from harness.common.scrub_environment import leave_behind
 from harness.common.users import whose
 
 # Refusals of a file system that a person can mend, with the exit code: 2 for a wrong name, 1 for a bad disk.
@@ -111,7 +111,7 @@ def _dispatch(argv: list[str]) -> int:
 
         return answer_without_launch(argv)
     if not argv or argv[0].startswith("-"):
-        from harness.cli.launch import launch_argv
+        from harness.cli.launch.launch import launch_argv
 
         return launch_argv(argv)
     name = argv[0]

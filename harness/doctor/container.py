@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from harness.common.bounded_read import parse_json
 from harness.common.programs import Answer
-from harness.common.small_file import parse_json
 from harness.doctor.result import IN_JOB, Result, ok, problem, unseen, warning
 from harness.doctor.surroundings import Surroundings
 from harness.launch.argv import Word, read_here, shown

@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from harness.common.small_file import SmallFileError, open_regular, why_unread
+from harness.common.bounded_read import SmallFileError, open_regular, why_unread
 from harness.doctor.result import Result, ok, problem, warning
 from harness.doctor.surroundings import Surroundings
 from harness.format.format import amount

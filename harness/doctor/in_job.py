@@ -13,9 +13,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from harness.common.bounded_read import read_end, read_small_text
 from harness.common.errors import RequestError, WorkError
 from harness.common.paths import TEMPLATES
-from harness.common.small_file import read_end, read_small_text
 from harness.doctor.node import Asked, Report, asked_file, draft_file, report_file
 from harness.doctor.result import Level, Line, ok, problem, unseen, worst
 from harness.doctor.surroundings import Course, Surroundings, look_around

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
-from harness.common.small_file import read_small_text
+from harness.common.bounded_read import read_small_text
 from harness.doctor.checks import examine
 from harness.doctor.result import Line
 from harness.doctor.surroundings import Course, look_around

@@ -8,7 +8,7 @@ from datetime import datetime
 
 from harness.common.programs import Answer
 from harness.doctor.result import Result, ok, problem, warning
-from harness.doctor.slurm_words import fields_of, moment_of, names_of
+from harness.doctor.slurm_notation import fields_of, moment_of, names_of
 from harness.doctor.surroundings import Surroundings
 from harness.site.site import Site
 from harness.site.slurm_commands import ask

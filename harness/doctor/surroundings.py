@@ -10,9 +10,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
+from harness.common.bounded_read import read_small_text
 from harness.common.errors import RequestError
 from harness.common.programs import Answer, ask
-from harness.common.small_file import read_small_text
 from harness.experiment.parse import build_experiment
 from harness.launch.backends.registry import backend_of
 from harness.launch.job import Job

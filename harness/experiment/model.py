@@ -12,10 +12,10 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, ConfigDict, ValidationError
 from pydantic.dataclasses import dataclass
 
+from harness.common.bounded_read import SmallFileError, read_small_json
 from harness.common.errors import RequestError, nearest
 from harness.common.model_config import ModelConfig, ModelDefaults
 from harness.common.paths import CONFIGS, expanded
-from harness.common.small_file import SmallFileError, read_small_json
 from harness.experiment.yaml_file import read_yaml
 
 MODELS = CONFIGS / "models"

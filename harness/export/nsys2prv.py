@@ -15,8 +15,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from harness.common.bounded_read import read_end
 from harness.common.errors import RequestError, WorkError, nearest
-from harness.common.small_file import read_end
 from harness.common.users import whose
 from harness.export.nsys2prv_result import Converted, accept, check_processes
 

@@ -13,8 +13,8 @@ from datetime import datetime
 from itertools import chain
 from pathlib import Path
 
+from harness.common.bounded_read import why_unread
 from harness.common.errors import WorkError
-from harness.common.small_file import why_unread
 from harness.export.objects import ObjectModel, RowKind, Task, TimelineRow, build_object_model
 from harness.export.prv_blocks import blocks_of
 from harness.export.prv_labels import Labels, event_types

@@ -16,9 +16,9 @@ import numpy as np
 from isal import igzip
 
 from harness.analysis.process.breakdown import COMMUNICATION, COMPUTE, MEMORY, NOT_WORK
+from harness.common.bounded_read import why_unread
 from harness.common.errors import WorkError
 from harness.common.printable import printable
-from harness.common.small_file import why_unread
 from harness.export.objects import ObjectModel, RowKind, Task, TimelineRow, build_object_model
 from harness.monitor.samples import Recording
 from harness.traces.operators import operators

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from harness.analysis.job.reduced import DETAILS
+from harness.analysis.job.partial_merge import DETAILS
 from harness.analysis.summary import Device, Summary
 
 # A CPU launches nothing: the time is Python's, from one operator to the next.

@@ -12,8 +12,8 @@ import sys
 import time
 from pathlib import Path
 
+from harness.common.bounded_read import read_end
 from harness.common.errors import HarnessError
-from harness.common.small_file import read_end
 from harness.experiment.exercises import Training
 from harness.run import NodeStatus, Record, Run, State, Status
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from harness.analysis.summary import Window
+from harness.common.bounded_read import read_small_json, why_unread
 from harness.common.errors import RequestError
-from harness.common.small_file import read_small_json, why_unread
 from harness.run import write_atomically
 
 PLAN = "plan.json"

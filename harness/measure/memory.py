@@ -17,9 +17,9 @@ from harness.analysis.summary import (
     MemoryRank,
     MemoryTimeline,
 )
+from harness.common.bounded_read import read_small_json, why_unread
 from harness.common.memory_snapshot import CATEGORIES, MOST_HOLDERS, MOST_POINTS, MOST_STEPS
 from harness.common.printable import printable
-from harness.common.small_file import read_small_json, why_unread
 from harness.format.format import amount
 
 MOST_BYTES = 8 << 20  # a file has some 50 kB, and with the most steps 600 kB

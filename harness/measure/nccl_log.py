@@ -18,7 +18,7 @@ from harness.analysis.summary import (
     NcclVariable,
     NcclWarning,
 )
-from harness.common.small_file import SmallFileError, read_lines, why_unread
+from harness.common.bounded_read import SmallFileError, read_lines, why_unread
 from harness.measure.nccl_lines import Communicator, Process
 
 MOST_LINES = 200_000  # of one file: exercise 0, with a line for each message, writes some 20,000

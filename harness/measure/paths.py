@@ -13,8 +13,8 @@ from harness.analysis.process.part import RankPart, merge_parts
 from harness.analysis.process.prepared import MeasuredProcess
 from harness.analysis.summary import Finding, Summary, Verdict, Window
 from harness.common.errors import RequestError
-from harness.measure.condensed import Condensed
 from harness.measure.jobs import summarise
+from harness.measure.page_data import Condensed
 from harness.replay.packed import pack_graph
 from harness.replay.process import process_graph
 from harness.run import TRACE_FOLDERS, Run

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from harness.analysis.metrics import metrics_by_name
 from harness.analysis.summary import Predicted, Summary
-from harness.common.small_file import read_small_json
+from harness.common.bounded_read import read_small_json
 from harness.run import Run
 
 JOB_SECONDS = "job_s"

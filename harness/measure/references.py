@@ -16,9 +16,9 @@ from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from harness.common.bounded_read import MOST_BYTES, SmallFileError, open_regular, read_small, why_unread
 from harness.common.errors import RequestError, WorkError, nearest
 from harness.common.paths import CONFIGS, PROGRAM, expanded
-from harness.common.small_file import MOST_BYTES, SmallFileError, open_regular, read_small, why_unread
 from harness.experiment.exercises import AnyExperiment
 from harness.run import runs_root
 

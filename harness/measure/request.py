@@ -14,13 +14,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeVar, cast
 
-from harness.analysis.job.reduced import MOST_DETAILED
+from harness.analysis.job.partial_merge import MOST_DETAILED
 from harness.analysis.summary import Finding, Summary, Window
 from harness.common.errors import RequestError, WorkError
 from harness.common.paths import PROGRAM, PYTHON_PATH, expanded
-from harness.measure.branch import is_many, measure_branch, summarise_branch
-from harness.measure.condensed import MOST_TRACKS, Condensed, condense
 from harness.measure.jobs import summarise
+from harness.measure.page_data import MOST_TRACKS, Condensed, condense
+from harness.measure.partial_merge import is_many, measure_branch, summarise_branch
 from harness.measure.paths import MeasuredFiles, is_run, look_for_traces, measure_files, run_directories
 from harness.run import Run, find_run, write_atomically
 from harness.traces.progress import OnProgress, Progress
@@ -115,7 +115,7 @@ def _many(
             f"--hta-compatible with {len(files)} traces: at most {MOST_DETAILED} are counted as HTA does"
         )
     if request.slurm is not None:
-        from harness.measure.branch_array import branch_distributed
+        from harness.measure.merge_array import branch_distributed
 
         branch, lost = _by_array(files, window, request, branch_distributed)
         return summarise_branch(branch, [*left_out, *lost], runs)

@@ -20,9 +20,9 @@ from harness.analysis.summary import (
     Summary,
     Verdict,
 )
+from harness.common.bounded_read import read_small_json, why_unread
 from harness.common.paths import PROGRAM
 from harness.common.printable import printable_value
-from harness.common.small_file import read_small_json, why_unread
 from harness.experiment.exercises import Experiment, Training, read_experiment
 from harness.experiment.options import options_of
 from harness.measure.efficiency import efficiency

@@ -13,9 +13,9 @@ from harness.analysis.machine import judge_machines
 from harness.analysis.monitored import Ends, judge_monitors, monitored_devices, never_started
 from harness.analysis.network import node_network, traffic_of_monitor
 from harness.analysis.summary import Finding, MonitorDevice, NodeNetwork, RankTraining
+from harness.common.bounded_read import SmallFileError, parse_json, read_lines, why_unread
 from harness.common.metrics_lines import START_FIELDS, STEP_COUNTS
 from harness.common.printable import printable_value
-from harness.common.small_file import SmallFileError, parse_json, read_lines, why_unread
 from harness.monitor.errors import MonitorError
 from harness.monitor.network import NETWORK_FILE, read_network
 from harness.monitor.samples import META_FILE, SAMPLES_FILE, Recording, read

@@ -17,8 +17,8 @@ from pydantic import TypeAdapter
 
 from harness.analysis.process.part import RankPart, merge_parts
 from harness.analysis.summary import Finding, Verdict, Window
+from harness.common.bounded_read import read_small_json, why_unread
 from harness.common.errors import WorkError
-from harness.common.small_file import read_small_json, why_unread
 from harness.measure.array_plan import planned
 from harness.measure.paths import measure_files
 from harness.run import write_atomically

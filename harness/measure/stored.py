@@ -7,10 +7,10 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from harness.analysis.summary import SCHEMA_VERSION, Summary
+from harness.common.bounded_read import parse_json, read_small_text, why_unread
 from harness.common.errors import RequestError
 from harness.common.paths import PROGRAM
 from harness.common.printable import printable_json
-from harness.common.small_file import parse_json, read_small_text, why_unread
 from harness.measure.request import Request, measure_request, resolve_path
 from harness.run import Run
 

@@ -137,7 +137,7 @@ def _series(device: dict[str, Any]) -> Series:
 
 def read_meta(path: Path) -> dict[str, Any]:
     """A monitor's description. Raises MonitorError: it is missing or none."""
-    from harness.common.small_file import (  # a recording needs none
+    from harness.common.bounded_read import (  # a recording needs none
         SmallFileError,
         read_small_json,
         why_unread,
@@ -158,7 +158,7 @@ def read_series(path: Path, devices: dict[int, Series]) -> int:
     Raises:
         MonitorError: the file cannot be read.
     """
-    from harness.common.small_file import SmallFileError, read_lines, why_unread
+    from harness.common.bounded_read import SmallFileError, read_lines, why_unread
 
     try:
         rows = csv.reader(map(_as_row, read_lines(path, _MOST_LINE_BYTES)), quoting=csv.QUOTE_NONE)

@@ -10,9 +10,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from harness.common.bounded_read import parse_json, read_lines
 from harness.common.errors import WorkError
 from harness.common.paths import IN_CHECKOUT, ROOT, expanded
-from harness.common.small_file import parse_json, read_lines
 from harness.common.users import whose
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from harness.common.bounded_read import SmallFileError, open_regular, why_unread
 from harness.common.errors import RequestError, WorkError, nearest
 from harness.common.paths import IN_CHECKOUT, PROGRAM, expanded
 from harness.common.printable import printable
-from harness.common.small_file import SmallFileError, open_regular, why_unread
 from harness.common.users import whose
 from harness.run.files import runs_root
 from harness.run.record import Part

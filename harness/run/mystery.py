@@ -10,10 +10,10 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
+from harness.common.bounded_read import read_small_text, why_unread
 from harness.common.errors import WorkError
 from harness.common.faults import FaultLine
 from harness.common.mystery import Secret, sealed_file, unseal
-from harness.common.small_file import read_small_text, why_unread
 from harness.experiment.base import Mystery, Training
 from harness.run.files import disk_error, read_json_lines, write_atomically
 

@@ -12,10 +12,10 @@ from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
 
+from harness.common.bounded_read import read_small_text, why_unread
 from harness.common.errors import WorkError
 from harness.common.memory_snapshot import memory_file
 from harness.common.metrics_lines import metrics_file
-from harness.common.small_file import read_small_text, why_unread
 from harness.experiment.nccl import LOG_FOLDER
 from harness.run.files import write_atomically
 from harness.run.record import NodeStatus, Record, State, Status

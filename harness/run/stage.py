@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from harness.common.errors import WorkError
-from harness.common.words import whole_number
+from harness.common.whole_number import whole_number
 from harness.run.files import disk_error, make_shared
 from harness.run.run import LOCAL, Run
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.traces.believed import MOST_RANKS
 from harness.traces.columns import NameTable
+from harness.traces.sanitize import MOST_RANKS
 from harness.traces.trace import Activity, Collectives, Events
 from harness.traces.vocabulary import collective_kind, dtype_bytes, is_communication, reduced_dtype
 

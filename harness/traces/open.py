@@ -8,12 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
+from harness.common.bounded_read import SmallFileError, open_regular
 from harness.common.printable import NOT_UNICODE, is_unicode, printable_name
-from harness.common.small_file import SmallFileError, open_regular
-from harness.traces.believed import believed
 from harness.traces.clock_origin import moved_to_zero
 from harness.traces.errors import TraceError
 from harness.traces.progress import OnProgress, silent
+from harness.traces.sanitize import believed
 from harness.traces.trace import Trace
 
 _GZIP_MAGIC = b"\x1f\x8b"

@@ -18,7 +18,7 @@ from results import Result
 GPU_FIELDS = "name,driver_version,memory.total,power.limit,clocks.max.sm,clocks.max.memory"
 ASK_PINS = """
 import json, sys
-sys.path.insert(0, "scripts/door")
+sys.path.insert(0, "scripts/bootstrap")
 import pins
 text = open("pyproject.toml", encoding="utf-8").read()
 print(json.dumps([line for part in ("launcher", "train") for line in pins.requirements(text, part)]))

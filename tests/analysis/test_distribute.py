@@ -12,11 +12,11 @@ import submitit
 from harness.analysis.summary import Window
 from harness.cli.main import main
 from harness.common.errors import RequestError, WorkError
-from harness.measure import branch_array, request, slurm_array
+from harness.measure import merge_array, request, slurm_array
 from harness.measure.array_plan import chunk, read_plan
-from harness.measure.branch import summarise_branch
-from harness.measure.branch_array import branch_distributed
 from harness.measure.jobs import summarise
+from harness.measure.merge_array import branch_distributed
+from harness.measure.partial_merge import summarise_branch
 from harness.measure.paths import measure_files
 from harness.measure.request import Request, measure_request
 from harness.measure.slurm_array import Array, measure_distributed, read_partial
@@ -284,7 +284,7 @@ class Ended:
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slurm_array, "GRACE_S", 0.02)
     monkeypatch.setattr(slurm_array, "POLL_S", 0.01)
-    monkeypatch.setattr(branch_array, "FAN_IN", 2)
+    monkeypatch.setattr(merge_array, "FAN_IN", 2)
 
 
 @pytest.mark.usefixtures("at_once")
@@ -340,8 +340,8 @@ def test_a_join_that_is_lost_is_made_here(ranks: list[Path], tmp_path: Path) -> 
 def test_many_traces_are_measured_as_a_tree_here(ranks: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
     folder = str(ranks[0].parent)
     flat = measure_request(Request([folder])).summaries
-    monkeypatch.setattr("harness.measure.branch.MOST_DETAILED", 4)
-    monkeypatch.setattr("harness.measure.branch.AT_ONCE", 2)
+    monkeypatch.setattr("harness.measure.partial_merge.MOST_DETAILED", 4)
+    monkeypatch.setattr("harness.measure.partial_merge.AT_ONCE", 2)
     found = measure_request(Request([folder])).summaries
     assert dumped(found) == dumped(flat)
     assert all(any(w.field == "replay" for w in s.quality.withheld) for s in found)

@@ -12,24 +12,24 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from harness.analysis.job import reduced
-from harness.analysis.job.packed import pack_reduced, unpack_reduced
-from harness.analysis.job.reduced import Reduced, join_reduced, reduce_parts
+from harness.analysis.job import partial_merge
+from harness.analysis.job.partial_merge import Reduced, join_reduced, reduce_parts
+from harness.analysis.job.serialize import pack_reduced, unpack_reduced
 from harness.analysis.job.summarise import summarise_job, summarise_reduced
 from harness.analysis.process.kinds import load_rules
 from harness.analysis.process.measure import measure_trace
 from harness.analysis.process.part import RankPart
 from harness.analysis.summary import Summary, Window
 from harness.common.errors import RequestError, WorkError
-from harness.measure import branch as branches
-from harness.measure.branch import (
+from harness.measure import partial_merge as branches
+from harness.measure.jobs import summarise
+from harness.measure.partial_merge import (
     join_branches,
     read_branch,
     reduce_branch,
     summarise_branch,
     write_branch,
 )
-from harness.measure.jobs import summarise
 from harness.measure.paths import measure_files
 from tests.analysis.test_merge import rank
 from tests.analysis.test_pipeline import cpu_rank, with_messages
@@ -61,8 +61,8 @@ def flat(kind: str, most: int) -> str:
 
 @pytest.fixture(params=[1024, 2], ids=["all in detail", "the outermost in detail"])
 def most(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
-    monkeypatch.setattr(reduced, "MOST_DETAILED", request.param)
-    monkeypatch.setattr(reduced, "OUTERMOST", 1)
+    monkeypatch.setattr(partial_merge, "MOST_DETAILED", request.param)
+    monkeypatch.setattr(partial_merge, "OUTERMOST", 1)
     return int(request.param)
 
 
@@ -96,8 +96,8 @@ def test_ranks_without_details_change_no_number_of_the_job(
     kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     detailed = summarise_job(parts_of(kind))
-    monkeypatch.setattr(reduced, "MOST_DETAILED", 2)
-    monkeypatch.setattr(reduced, "OUTERMOST", 1)
+    monkeypatch.setattr(partial_merge, "MOST_DETAILED", 2)
+    monkeypatch.setattr(partial_merge, "OUTERMOST", 1)
     bounded = summarise_job(parts_of(kind))
     assert bounded.model_dump(exclude=OF_ONE_RANK) == detailed.model_dump(exclude=OF_ONE_RANK)
     totals = {
@@ -109,7 +109,7 @@ def test_ranks_without_details_change_no_number_of_the_job(
     assert 0 < len(named) < len(detailed.devices)
     slowest = detailed.steps.slowest_rank
     assert slowest in named
-    (said,) = [w for w in bounded.quality.withheld if w.field == reduced.DETAILS]
+    (said,) = [w for w in bounded.quality.withheld if w.field == partial_merge.DETAILS]
     assert said.reason.startswith(f"of {len(detailed.devices)} ranks only the {len(named)} outermost")
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.common.inherited import NOT_PASSED, RULES, leave_behind
+from harness.common.scrub_environment import NOT_PASSED, RULES, leave_behind
 
 # Each variable, a value, and a command whose output or exit status that value changes.
 SPOILS = {

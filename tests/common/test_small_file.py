@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.common.small_file import (
+from harness.common.bounded_read import (
     MOST_DEPTH,
     SmallFileError,
     parse_json,

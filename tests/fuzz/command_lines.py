@@ -15,9 +15,9 @@ from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
 
 from typer.models import OptionInfo
 
-from harness.cli import campaign, mystery, reference, reference_record, scaling, sweep
 from harness.cli.command_line import BEHAVIOUR, Declared, declared
 from harness.cli.commands import COMMANDS
+from harness.cli.study import campaign, mystery, reference, reference_record, scaling, sweep
 from harness.common.declared_faults import FAULTS
 from harness.experiment.exercises import EXERCISES
 from harness.experiment.options import VALUE, options_of
@@ -102,7 +102,7 @@ def tables() -> tuple[Table, ...]:
     for name, entry in COMMANDS.items():
         if not entry.reads_words:
             found.append(_of_typer((name,), getattr(import_module(entry.module), name)))
-    found.append(_of_typer(("check",), import_module("harness.cli.check").command))
+    found.append(_of_typer(("check",), import_module("harness.cli.study.check").command))
     return tuple(found)
 
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.cli import cancel as cancelling
-from harness.cli.ls import ls
+from harness.cli.watch import cancel as cancelling
+from harness.cli.watch.ls import ls
 from harness.common.errors import WorkError
 from harness.launch.backends import slurm
 from harness.run import Run, State, Status, find_run

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.cli.command_line import declared, read_line
-from harness.cli.launch import request_of
+from harness.cli.launch.launch import request_of
 from harness.common.errors import RequestError
 
 FLAGS = declared()

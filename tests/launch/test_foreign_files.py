@@ -13,7 +13,7 @@ import pytest
 from harness.common.users import this_user
 from harness.common.visible import visible
 from harness.experiment.exercises import DDP
-from harness.launch.brought import Source, what_it_brings
+from harness.launch.untrusted import Source, what_it_brings
 from harness.run import Record, Run
 from harness.site.site import Container, load_site
 from tests.launch.launch_shared import Harness, a_run, site_file
@@ -37,7 +37,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> Started:
         found.append(" ".join(command))
         return 0
 
-    monkeypatch.setattr("harness.cli.rerun.go", go)
+    monkeypatch.setattr("harness.cli.launch.rerun.go", go)
     return found
 
 
@@ -125,7 +125,7 @@ def test_a_file_of_another_user_asks_whatever_it_brings(
     said = harness("rerun", str(run.path)).stderr
     assert "a launch asks first: it says that anna made it\n" in said
     assert "  site local, as in configs/sites/local.yaml\n" in said
-    monkeypatch.setattr("harness.launch.brought.owner_of", lambda _path: "berta")
+    monkeypatch.setattr("harness.launch.untrusted.owner_of", lambda _path: "berta")
     assert "a launch asks first: it belongs to berta\n" in harness("rerun", str(run.path)).stderr
     assert started == []
 
@@ -176,7 +176,7 @@ def test_a_site_file_that_another_user_may_have_put_there_is_not_known_by_its_ow
     path = site_file(tmp_path, setup=[EVIL])
     source = Source(tmp_path, command=["slurm.sh", f"--site={path}"])
     assert what_it_brings(source, [], load_site(path), {}).why == []
-    monkeypatch.setattr("harness.launch.brought._is_trusted", lambda _path: False)
+    monkeypatch.setattr("harness.launch.untrusted._is_trusted", lambda _path: False)
     assert what_it_brings(source, [], load_site(path), {}).why
 
 
@@ -199,7 +199,7 @@ def foreign(run: Run) -> Run:
 
 
 def test_whatif_verify_asks_before_its_first_run(rewritten: Callable[..., Run], capsys: Any) -> None:
-    from harness.cli.whatif_verify import may_make
+    from harness.cli.read.whatif_verify import may_make
     from harness.common.errors import RequestError
 
     run = foreign(rewritten())
@@ -208,7 +208,7 @@ def test_whatif_verify_asks_before_its_first_run(rewritten: Callable[..., Run], 
     assert f"setup: {EVIL}" in capsys.readouterr().err
     assert may_make(run, [], yes=True)
     with pytest.raises(RequestError, match="--yes answers what --verify may ask"):
-        from harness.cli.whatif import whatif
+        from harness.cli.read.whatif import whatif
 
         whatif([str(run.path)], yes=True)
 
@@ -249,7 +249,7 @@ def test_a_job_that_converts_takes_no_options_from_another_users_run(
 def test_a_lesson_completed_from_another_users_run_shows_the_files_that_it_would_read(
     rewritten: Callable[..., Run], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from harness.cli.foreign import may_launch, source_of
+    from harness.cli.launch.untrusted import may_launch, source_of
     from harness.common.errors import RequestError
 
     run = rewritten(user="anna")

@@ -98,7 +98,7 @@ def test_names_that_do_not_fit_are_shortened_with_a_note(
 def test_without_a_checkout_the_commands_named_are_the_installed_ones(
     runs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("harness.cli.ls.PROGRAM", "training-traces")
+    monkeypatch.setattr("harness.cli.watch.ls.PROGRAM", "training-traces")
     monkeypatch.setenv("COLUMNS", "40")
     for number in (1, 2):
         a_run(runs, f"local-{number}")

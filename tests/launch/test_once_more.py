@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.launch.profilers.nsys import ONCE_MORE
+from harness.launch.profilers.nsys import RETRY_START
 
 # Fails the first times as nsys 2022.4 does, then starts the program; where it is told so, its report then fails.
 NSYS = """#!/bin/bash
@@ -38,7 +38,7 @@ def nsys(tmp_path: Path) -> Path:
 
 def argv(nsys: Path, *program: str) -> list[str]:
     words = [str(nsys), "profile", f"--output={nsys.parent}/profile_node0"]
-    return [sys.executable, "-I", ONCE_MORE, str(len(words)), *words, *program]
+    return [sys.executable, "-I", RETRY_START, str(len(words)), *words, *program]
 
 
 def starts(nsys: Path) -> int:

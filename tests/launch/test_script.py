@@ -399,7 +399,7 @@ def test_dcgm_is_paused_on_every_node_and_let_go_afterwards() -> None:
     assert on_node.index("--pause") < on_node.index("train.py") < on_node.index("--resume")
 
 
-def test_door_and_job_look_for_modules_in_the_same_places() -> None:
+def test_bootstrap_and_job_look_for_modules_in_the_same_places() -> None:
     def profiles(text: str) -> list[str]:
         return re.findall(r"\. (/etc/profile\.d/\w+\.sh)", text)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.cli.sites import schema_text
+from harness.cli.launch.sites import schema_text
 from harness.common.errors import RequestError
 from harness.site.alphabets import SCRIPTS_OWN, TAKES
 from harness.site.detection import choose_site

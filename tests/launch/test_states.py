@@ -16,12 +16,12 @@ from pathlib import Path
 
 import pytest
 
-from harness.cli import cancel as cancelling
-from harness.cli import follow
+from harness.cli.watch import cancel as cancelling
+from harness.cli.watch import follow
 from harness.common.programs import TOO_LATE, ask
 from harness.launch import outcome
 from harness.launch.backends import local, processes, slurm
-from harness.launch.backends.slurm_words import MEANINGS, meaning_of
+from harness.launch.backends.slurm_states import MEANINGS, meaning_of
 from harness.launch.submit import look_at
 from harness.run import FINAL, Run, Status
 from harness.site import slurm_commands

@@ -22,7 +22,7 @@ def requirements(part: str) -> list[Requirement]:
     text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     command = [sys.executable, "-c", script, part]
     done = subprocess.run(
-        command, input=text, cwd=ROOT / "scripts/door", capture_output=True, text=True, check=True
+        command, input=text, cwd=ROOT / "scripts/bootstrap", capture_output=True, text=True, check=True
     )
     return [Requirement(line) for line in done.stdout.splitlines()]
 

@@ -12,7 +12,7 @@ import pytest
 
 from harness.cli.command_line import declared, read_line
 from harness.cli.commands import COMMANDS
-from harness.cli.launch import request_of
+from harness.cli.launch.launch import request_of
 from harness.experiment.exercises import EXERCISES
 from harness.experiment.options import options_of
 from harness.study.lessons import lesson_names, load_lesson

@@ -91,8 +91,8 @@ def test_no_modules_import_each_other_in_a_circle_not_even_inside_a_function() -
 
 
 def test_the_door_needs_nothing_but_python() -> None:
-    own = {path.stem for path in sources("scripts/door")}
-    foreign = {module.split(".")[0] for path in sources("scripts/door") for module in imported(path)}
+    own = {path.stem for path in sources("scripts/bootstrap")}
+    foreign = {module.split(".")[0] for path in sources("scripts/bootstrap") for module in imported(path)}
     assert foreign - own - set(sys.stdlib_module_names) == set()
 
 

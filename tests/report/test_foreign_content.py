@@ -23,7 +23,7 @@ import pytest
 from harness.analysis.repeats import PointValues, Repeated
 from harness.analysis.summary import Summary
 from harness.cli.main import main
-from harness.cli.tail import Tail
+from harness.cli.watch.tail import Tail
 from harness.common.printable import MOST_NAME, Guarded, printable, printable_name
 from harness.format.csv_cells import text_of_cell
 from harness.monitor.plot import plot as plot_monitor

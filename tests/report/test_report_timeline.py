@@ -14,12 +14,12 @@ from harness.analysis.process.idle import CAUSES
 from harness.analysis.process.kinds import load_rules
 from harness.analysis.summary import Device, RankSteps, Steps, Summary, TraceSource, Window
 from harness.cli.main import main
-from harness.measure.condensed import BINS, MOST_TRACKS, condense_trace
+from harness.measure.page_data import BINS, MOST_TRACKS, condense_trace
 from harness.measure.request import Request, measure_request
 from harness.measure.tracks import KINDS, ProcessTrack
 from harness.report.plots.time import heat_figure
-from harness.report.timeline.drawn import MOST_EVENTS, Drawn, ShownRanks, choose, draw
 from harness.report.timeline.encode import pack, pack_to_fit
+from harness.report.timeline.timeline_model import MOST_EVENTS, Drawn, ShownRanks, choose, draw
 from harness.traces import many as many_traces
 from harness.traces.open import open_trace
 from harness.traces.trace import Activity

@@ -27,7 +27,7 @@ from harness.analysis.summary import (
     Summary,
     Verdict,
 )
-from harness.cli.launch import launch_argv
+from harness.cli.launch.launch import launch_argv
 from harness.experiment.exercises import DDP, DeepSpeed, Experiment, Megatron
 from harness.experiment.parse import command_of
 from harness.explain.next_command import changed_command, in_lines

@@ -89,7 +89,7 @@ def root(runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("HARNESS_RUNS", str(copied))
     monkeypatch.setenv("HARNESS_SITE", "local")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("harness.cli.tail.MOST_BYTES", 1 << 16)
+    monkeypatch.setattr("harness.cli.watch.tail.MOST_BYTES", 1 << 16)
     return copied
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.common.inherited import RULES
+from harness.common.scrub_environment import RULES
 from harness.launch.backends.processes import below
 from tests.common.test_inherited import SPOILS
 from tests.slurm.slurm_cluster import wait_until

@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 from harness.common.errors import HarnessError, RequestError, WorkError
 from harness.launch.submit import Start
 from harness.run import Run, State, Status
-from harness.study.campaign import carrier, drive
+from harness.study.campaign import runner, submitter
 from harness.study.campaign.budget import affordable, cost_ns, estimate, why_too_much
-from harness.study.campaign.carrier import Chain, Together, carrier_for
-from harness.study.campaign.drive import Change, Limits, carry_out, survey, to_make
+from harness.study.campaign.orphaned_submissions import GIVES_UP_NS, submitting, unheard_ns
 from harness.study.campaign.points import HOUR_NS, Task, prepared
+from harness.study.campaign.runner import Change, Limits, carry_out, survey, to_make
 from harness.study.campaign.series import checked_name, runs_of, series_folder
-from harness.study.campaign.standing import Seen, seen, standings
-from harness.study.campaign.unheard import GIVES_UP_NS, submitting, unheard_ns
+from harness.study.campaign.submitter import Chain, Together, carrier_for
+from harness.study.campaign.task_status import Seen, seen, standings
 from tests.study.campaign_shared import SECOND_NS, a_run, part_of, point, tasks
 
 
@@ -232,7 +232,7 @@ class Cluster:
 
 def told(
     root: Path, wanted: Sequence[Task], cluster: Cluster, limits: Limits
-) -> tuple[list[Change], drive.Outcome]:
+) -> tuple[list[Change], runner.Outcome]:
     said = list[Change]()
     return said, carry_out("s", wanted, limits, said.append, cluster)
 
@@ -288,7 +288,7 @@ def test_three_refusals_in_a_row_end_the_drive_with_the_schedulers_sentence(runs
 def test_a_run_that_nobody_knows_any_more_fails_its_point_after_a_while(
     runs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(drive, "UNKNOWN_S", 0.0)
+    monkeypatch.setattr(runner, "UNKNOWN_S", 0.0)
     cluster = Cluster(runs, ["unknown", "completed"])
     _, outcome = told(runs, tasks(1), cluster, Limits())
     assert [place.state for place in outcome.failed] == ["unknown"]
@@ -308,7 +308,7 @@ def test_an_array_takes_the_tasks_that_go_together_one_array_at_a_time(
         parts = [each.part for each in starts if each.part]
         return [a_run(runs, wanted[i], None, number=i, series=parts[i].series) for i in range(len(starts))]
 
-    monkeypatch.setattr(carrier, "start_together", start)
+    monkeypatch.setattr(submitter, "start_together", start)
     wanted = [*tasks(3), *tasks(2, ranks=2), *tasks(1, "00:20:00")]
     array = Together(wanted, "array", (5, 1), at_once=2)
     assert array.room(0) == 5
@@ -324,9 +324,9 @@ def test_an_array_that_is_refused_becomes_a_chain(runs: Path, monkeypatch: pytes
     def refuse(*_: object) -> list[Run]:
         raise WorkError("sbatch: QOSMaxSubmitJobPerUserLimit")
 
-    monkeypatch.setattr(carrier, "start_together", refuse)
+    monkeypatch.setattr(submitter, "start_together", refuse)
     wanted = tasks(3)
-    monkeypatch.setattr(carrier, "start_run", lambda *_: a_run(runs, wanted[0], None, number=1))
+    monkeypatch.setattr(submitter, "start_run", lambda *_: a_run(runs, wanted[0], None, number=1))
     array = Together(wanted, "array", (100, 1), at_once=2)
     assert len(array.start("s", wanted)) == 1
     assert (array.room(1), array.together(wanted)) == (1, 1)

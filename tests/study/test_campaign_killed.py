@@ -19,10 +19,10 @@ from harness.common.errors import WorkError
 from harness.launch.backends import local
 from harness.run import Run, Stage
 from harness.study.campaign.budget import cost_ns
-from harness.study.campaign.drive import Change, Limits, Outcome, carry_out
 from harness.study.campaign.points import HOUR_NS, Task
+from harness.study.campaign.runner import Change, Limits, Outcome, carry_out
 from harness.study.campaign.series import driving, runs_of
-from harness.study.campaign.standing import seen
+from harness.study.campaign.task_status import seen
 from tests.study.campaign_shared import SECOND_NS, part_of, quick_runs, tasks
 
 FORK = multiprocessing.get_context(

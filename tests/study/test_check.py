@@ -17,11 +17,11 @@ from harness.experiment.exercises import DDP
 from harness.launch.submit import Start
 from harness.run import Part, Run, all_runs
 from harness.site.site import load_site
-from harness.study.campaign.carrier import Chain
-from harness.study.check.carrier import carrier_for
+from harness.study.campaign.submitter import Chain
+from harness.study.check.arms import sides_of_runs
 from harness.study.check.order import block_of, slots
 from harness.study.check.series import Launch, tasks_of
-from harness.study.check.sides import sides_of_runs
+from harness.study.check.submitter import carrier_for
 from tests.study.check_shared import Killed, stand_in_for_training, write_metrics
 from tests.study.test_lessons import completed
 
@@ -322,7 +322,7 @@ def test_with_a_stand_in_for_sbatch_all_runs_share_an_allocation_else_a_block_do
             return [Run(runs)] * len(starts)
 
         asked.clear()
-        monkeypatch.setattr("harness.study.campaign.carrier.start_together", start)
+        monkeypatch.setattr("harness.study.campaign.submitter.start_together", start)
 
     monkeypatch.setattr(Chain, "start", lambda *_: alone())
     launch = Launch(["-e", "1"], DDP(nodes=2), load_site("leonardo"))

@@ -10,9 +10,9 @@ import pytest
 
 from harness.analysis.metrics import COLLECTIVES, MEMORY_OF_PLAN, Metrics
 from harness.analysis.summary import Finding, Quality, Summary, Verdict
-from harness.cli.lesson import LessonAtSite, _next, _paired
-from harness.cli.lesson_answer import again, answer_lines, doubts_of, what_to_do
 from harness.cli.main import main
+from harness.cli.study.lesson import LessonAtSite, _next, _paired
+from harness.cli.study.lesson_answer import again, answer_lines, doubts_of, what_to_do
 from harness.common.errors import RequestError
 from harness.common.paths import ROOT
 from harness.common.users import this_user

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from harness.cli.launch.plan_short import short_form
 from harness.cli.main import main
-from harness.cli.plan_short import short_form
 from harness.experiment.exercises import Experiment
 from harness.launch.submit import Prepared, prepare
 from harness.run import Run, Status
@@ -32,7 +32,7 @@ def no_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def prepared(*words: str) -> Prepared:
     from harness.cli.command_line import declared, read_line
-    from harness.cli.launch import request_of
+    from harness.cli.launch.launch import request_of
 
     experiment, choice = request_of(read_line([*words], declared()))
     return prepare(experiment, choice.site)

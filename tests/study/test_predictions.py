@@ -11,9 +11,9 @@ import pytest
 
 from harness import what_if as replayed
 from harness.analysis.summary import Summary, Withheld
-from harness.cli import whatif_verify
 from harness.cli.commands import COMMANDS
 from harness.cli.main import main
+from harness.cli.read import whatif_verify
 from harness.common.errors import RequestError, WorkError
 from harness.experiment.exercises import DDP, Experiment
 from harness.run import Run

@@ -12,10 +12,10 @@ from harness.cli.main import main
 from harness.common.errors import RequestError
 from harness.experiment.exercises import DDP
 from harness.measure.references import read_reference, variant_file
-from harness.study.reference.asked import checked_reference, checked_runs
 from harness.study.reference.check import Outcome, ReferenceChecked
 from harness.study.reference.differences import UNEVEN
 from harness.study.reference.reasons import likely_reasons
+from harness.study.reference.request import checked_reference, checked_runs
 from harness.study.reference.times import Moved, timed
 from tests.study.recorded_reference import recorded
 from tests.study.reference_runs import VERSIONS, alone, made_run

@@ -10,7 +10,7 @@ import pytest
 
 from harness.cli.main import main
 from harness.measure.references import SHIPPED, read_reference, read_runs
-from harness.study.lesson_sides import decide
+from harness.study.lesson_arms import decide
 from harness.study.lessons import Outcome, load_lesson, workshop_lessons
 from harness.study.reference.differences import changed_metrics
 from harness.study.reference.lesson import lessons_of, side_of, stored_pair

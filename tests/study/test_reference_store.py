@@ -19,7 +19,7 @@ from harness.measure.references import (
     variant_file,
 )
 from harness.site.site import load_site
-from harness.study.campaign.drive import survey, to_make
+from harness.study.campaign.runner import survey, to_make
 from harness.study.reference.collect import collect
 from harness.study.reference.gather import series_of
 from harness.study.reference.record import keep

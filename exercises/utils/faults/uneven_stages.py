@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from exercises.utils.faults.asked import find
+from exercises.utils.faults.request import find
 from harness.common.faults import Fault, layers_at_the_end
 
 

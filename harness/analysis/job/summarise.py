@@ -12,9 +12,9 @@ from harness.analysis.job.clocks import align_clocks
 from harness.analysis.job.collective_fit import collective_phases, fits, withheld_fits
 from harness.analysis.job.matching import JobCollectives, match_collectives
 from harness.analysis.job.pacing import pacing
+from harness.analysis.job.partial_merge import MOST_DETAILED, Reduced, reduce_parts, undetailed
 from harness.analysis.job.pop import pop_efficiency
 from harness.analysis.job.profiler_waits import without_profilers
-from harness.analysis.job.reduced import MOST_DETAILED, Reduced, reduce_parts, undetailed
 from harness.analysis.job.sums import Kernel
 from harness.analysis.process.device import kind_table
 from harness.analysis.process.idle import cause_table

@@ -20,8 +20,8 @@ from harness.common.errors import RequestError, WorkError
 from harness.common.paths import TEMPLATES
 from harness.experiment.exercises import Experiment
 from harness.launch.argv import Word
-from harness.launch.backends import local_look, processes
-from harness.launch.backends.local_look import SUBMITTER, asked_to_end, controller, is_alive, is_kept
+from harness.launch.backends import local_poll, processes
+from harness.launch.backends.local_poll import SUBMITTER, asked_to_end, controller, is_alive, is_kept
 from harness.launch.backends.protocol import Joint, Submission, Together
 from harness.run import Run, claim_local_id, disk_error, release_local_id, runs_root, write_atomically
 from harness.site.detection import visible_gpus
@@ -29,7 +29,7 @@ from harness.site.site import Site
 
 TEMPLATE = TEMPLATES / "local.j2"
 RUNS_HERE = True
-look = local_look.look
+look = local_poll.look
 POLL_S = 0.3
 # PyTorch's launcher itself kills ranks that have not ended 30 s after its own signal.
 KILL_S = 40.0

@@ -14,10 +14,10 @@ from harness.common.paths import TEMPLATES
 from harness.common.programs import Answer
 from harness.experiment.exercises import Experiment
 from harness.launch.argv import Word, quote_all
-from harness.launch.backends import slurm_look, slurm_together
+from harness.launch.backends import slurm_poll, slurm_together
 from harness.launch.backends.protocol import Submission
-from harness.launch.backends.slurm_look import job_of, shares_allocation
 from harness.launch.backends.slurm_options import log_option, options_of, words_of
+from harness.launch.backends.slurm_poll import job_of, shares_allocation
 from harness.run import FINAL, Run, disk_error
 from harness.site.site import Site
 from harness.site.slurm_commands import (
@@ -36,7 +36,7 @@ RUNS_HERE = False
 POLL_S = 2.0  # a controller serves hundreds of students
 KILL_S = 30.0  # Slurm's own KillWait, where the controller does not say
 
-look = slurm_look.look
+look = slurm_poll.look
 joint, submit_together = slurm_together.joint, slurm_together.submit_together
 most_together = slurm_together.most_together
 

@@ -16,10 +16,10 @@ from itertools import takewhile
 from pathlib import Path
 from typing import NamedTuple
 
+from harness.common.bounded_read import read_small_json
 from harness.common.errors import HarnessError, RequestError, WorkError, nearest
 from harness.common.paths import CONFIGS
 from harness.common.secrets import kept_from_nsys, told_of_nsys
-from harness.common.small_file import read_small_json
 
 OPTION_SETS = CONFIGS / "nsys"
 TRACE_LISTS = OPTION_SETS / "python-trace"
@@ -34,7 +34,7 @@ GPU_ONLY = METRICS | {"gpuctxsw"}
 WHOLE_NODE = GPU_ONLY | {"nic-metrics"}
 BY_CLOCK = str(Path(__file__).with_name("by_clock.py"))
 ON_REQUEST = str(Path(__file__).with_name("on_request.py"))
-ONCE_MORE = str(Path(__file__).with_name("once_more.py"))
+RETRY_START = str(Path(__file__).with_name("retry_start.py"))
 
 Options = Mapping[str, str | list[str] | None]
 
@@ -316,7 +316,7 @@ def main(argv: list[str]) -> int:
     if program:
         sys.stderr.flush()
         os.execvp(words[0], [*words, *program])
-    again = [sys.executable, "-I", ONCE_MORE, str(len(words))]
+    again = [sys.executable, "-I", RETRY_START, str(len(words))]
     sys.stdout.write("".join(f"{word}\0" for word in [*again, *words]))
     return 0
 

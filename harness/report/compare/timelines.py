@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 
 from harness.analysis.summary import Summary
 from harness.measure.tracks import ProcessTrack
-from harness.report.timeline.drawn import ShownRanks, choose, draw
 from harness.report.timeline.encode import pack_to_fit
+from harness.report.timeline.timeline_model import ShownRanks, choose, draw
 from harness.traces.progress import OnProgress, silent
 
 _RANKS_EACH = 2  # of each run: the first and the last that all runs have

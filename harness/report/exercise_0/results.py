@@ -8,9 +8,9 @@ from typing import Annotated, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from harness.common.bounded_read import SmallFileError, read_small, why_unread
 from harness.common.bus_factor import bus_factor
 from harness.common.errors import WorkError
-from harness.common.small_file import SmallFileError, read_small, why_unread
 from harness.run import Run
 
 _Count = Annotated[int, Field(ge=0, lt=1 << 63)]

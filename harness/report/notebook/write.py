@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from harness.analysis.summary import Summary, Window
+from harness.common.bounded_read import read_small_text
 from harness.common.errors import RequestError
-from harness.common.small_file import read_small_text
 from harness.measure.request import resolve_path
 from harness.report.exercise_0.terminal import is_comm_run
 from harness.report.notebook.cells import notebook

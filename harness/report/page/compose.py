@@ -25,7 +25,7 @@ from harness.common.printable import printable_json
 from harness.explain.answer import answer
 from harness.format.labels import are_cpus, cause_word
 from harness.format.page_policy import shown_in_page, with_scripts
-from harness.measure.condensed import Condensed
+from harness.measure.page_data import Condensed
 from harness.report.elements import Figure, Page, Section
 from harness.report.page.communication import communication_section, transport_section
 from harness.report.page.efficiency import efficiency_section
@@ -44,8 +44,8 @@ from harness.report.palette import CAUSES, KINDS
 from harness.report.plots.time import gantt_figure, heat_figure
 from harness.report.tables.catalogue import figure_table
 from harness.report.tables.replay import first_moment
-from harness.report.timeline.drawn import Drawn, choose, draw, notes
 from harness.report.timeline.encode import pack_to_fit
+from harness.report.timeline.timeline_model import Drawn, choose, draw, notes
 from harness.run import Run, write_atomically
 from harness.traces.progress import OnProgress, silent
 

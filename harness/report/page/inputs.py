@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from harness.common.bounded_read import SmallFileError
 from harness.common.errors import WorkError
-from harness.common.small_file import SmallFileError
 from harness.measure.run_files import read_events
 from harness.monitor.errors import MonitorError
 from harness.monitor.samples import Recording, read

@@ -10,8 +10,8 @@ from typing import TypeVar
 
 from harness.analysis.expected import resolved
 from harness.analysis.summary import Summary
+from harness.common.bounded_read import read_small_json
 from harness.common.errors import WorkError
-from harness.common.small_file import read_small_json
 from harness.report.exercise_0.results import (
     CollectiveResults,
     LinkVerdict,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from harness.analysis.summary import Summary
 from harness.common.errors import RequestError
-from harness.measure.condensed import Condensed
+from harness.measure.page_data import Condensed
 from harness.measure.paths import is_run
 from harness.measure.request import Measurement, resolve_path
 from harness.report.page.compose import compose, figures, read_inputs, write_page

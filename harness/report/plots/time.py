@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 
 from harness.analysis.summary import Summary
-from harness.measure.condensed import BINS
+from harness.measure.page_data import BINS
 from harness.measure.tracks import Pass
 from harness.report.elements import Figure
 from harness.report.palette import COMMUNICATION, COMPUTE, KINDS, OVERLAP
 from harness.report.plots import plotly_json
 from harness.report.tables.pipeline import stage_label
-from harness.report.timeline.drawn import DeviceBins
+from harness.report.timeline.timeline_model import DeviceBins
 from harness.traces.trace import F64
 
 _MANY = 40  # most rows with a label; the pointer shows the names of the others

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from harness.run import Run
 from harness.study.campaign.points import HOUR_NS, Slot, Task
-from harness.study.campaign.standing import OPEN, Seen, Standing
+from harness.study.campaign.task_status import OPEN, Seen, Standing
 
 
 def devices_of(run: Run) -> int:

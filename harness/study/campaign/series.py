@@ -16,8 +16,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from harness.common.bounded_read import read_small_text
 from harness.common.errors import RequestError, WorkError
-from harness.common.small_file import read_small_text
 from harness.run import Run, all_runs, disk_error, make_shared, runs_root
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")

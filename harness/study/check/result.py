@@ -16,7 +16,7 @@ from harness.analysis.compare import settings
 from harness.analysis.machine import disturbances
 from harness.analysis.metrics import Number
 from harness.format.format import percent
-from harness.study.check.sides import Side
+from harness.study.check.arms import Side
 from harness.study.check.values import MEAN_STEP, STEP, Metric, Value, choose_metric, lacking, values
 
 _OTHER_KEYS = {"device", "hosts", "world_size", "model", "seq_length"}  # settings that the key has, too

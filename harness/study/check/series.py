@@ -17,11 +17,11 @@ from harness.experiment.exercises import Experiment, Training
 from harness.launch.job import Job
 from harness.run import all_runs, part_of
 from harness.site.site import Site
-from harness.study.campaign.drive import Change, Limits, Outcome, carry_out
 from harness.study.campaign.points import Point, Task, prepared
+from harness.study.campaign.runner import Change, Limits, Outcome, carry_out
 from harness.study.campaign.series import runs_of
-from harness.study.check.carrier import carrier_for
 from harness.study.check.order import SIDES, slots
+from harness.study.check.submitter import carrier_for
 
 MOST_FAILED = 2  # of a side of which none completed: the next would fail, too
 

@@ -9,7 +9,7 @@ from harness.analysis.change.effect import Sample
 from harness.analysis.change.metric import more_is_worse
 from harness.analysis.metrics import Number, metrics_by_name, tokens_per_step
 from harness.common.errors import RequestError, nearest
-from harness.study.check.sides import MeasuredRun, Side
+from harness.study.check.arms import MeasuredRun, Side
 
 STEP, PER_TOKEN = "step_ns", "step_ns_per_token"
 MEAN_STEP = "mean_step_ns"

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from harness.common.bounded_read import read_small_json
 from harness.common.precision import DTYPES, Precision
-from harness.common.small_file import read_small_json
 from harness.experiment.comm_tests import CommTests
 from harness.launch.job import Job
 from harness.run import Run, runs_root

@@ -14,7 +14,7 @@ from harness.study.plan.capacity import FITS, TIGHT, Capacity, capacity_of
 from harness.study.plan.cost import Cost, cost_of
 from harness.study.plan.history import Earlier, earlier_runs, measured_links
 from harness.study.plan.memory import peak_memory
-from harness.study.plan.nearest import Nearest, nearest_that_fits
+from harness.study.plan.nearest_fit import Nearest, nearest_that_fits
 from harness.study.plan.speed import Speed, compute_range_ns, expected_speed
 from harness.study.plan.traffic import Exposed, Sent, exposed, sent_per_step
 from harness.study.plan.workload import Workload, workload_of

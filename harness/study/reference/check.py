@@ -11,9 +11,9 @@ from pydantic import BaseModel, ConfigDict
 
 from harness.analysis.change.key import differences
 from harness.measure.matching import INJECTED, differing
+from harness.study.reference.arms import Held, Side
 from harness.study.reference.differences import changed_metrics, environment_key, grown_part
 from harness.study.reference.numbers import judged_ns
-from harness.study.reference.sides import Held, Side
 from harness.study.reference.times import USUAL_SHARE, Moved, Timed, timed
 
 

@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 from harness.analysis.metrics import Metrics, metrics_by_name, step_durations_ns
 from harness.analysis.summary import Summary, Verdict
+from harness.common.bounded_read import SmallFileError, why_unread
 from harness.common.errors import WorkError
-from harness.common.small_file import SmallFileError, why_unread
 from harness.experiment.exercises import Experiment
 from harness.format.labels import device_names
 from harness.launch.backends.registry import backend_of_run

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from harness.analysis.metrics import Metrics
 from harness.common.errors import RequestError
 from harness.measure.references import Reference, StoredRun, StoredVariant, read_runs
-from harness.study.lesson_sides import Side
+from harness.study.lesson_arms import Side
 from harness.study.lessons import Lesson, fixed_fields, is_asked, open_fields
 from harness.study.reference.numbers import medians
 

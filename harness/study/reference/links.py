@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal, NamedTuple
 
 from harness.analysis.metrics import Metrics
-from harness.common.small_file import read_small_json
+from harness.common.bounded_read import read_small_json
 from harness.run import Run
 
 LARGEST = "largest_messages_ns"

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import quote
 
+from harness.common.bounded_read import read_small_json
 from harness.common.errors import RequestError
-from harness.common.small_file import read_small_json
 from harness.common.walk import Walk
 from harness.measure.references import INDEX, Reference, read_reference, read_runs, variant_file
 from harness.run import Run, disk_error

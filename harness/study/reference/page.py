@@ -22,7 +22,7 @@ from harness.format.page_policy import shown_in_page, without_scripts
 from harness.measure.references import Environment as MadeWith
 from harness.measure.references import Reference
 from harness.run import when
-from harness.study.lesson_sides import because, decide, numbers_text
+from harness.study.lesson_arms import because, decide, numbers_text
 from harness.study.lessons import Lesson, Outcome, load_lesson
 from harness.study.reference.lesson import StoredSide, lessons_of, on_gpu, side_of, stored_pair
 from harness.study.reference.numbers import Row, rows

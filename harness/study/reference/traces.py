@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from harness.common.bounded_read import SmallFileError
 from harness.common.errors import WorkError
-from harness.common.small_file import SmallFileError
 from harness.measure.references import Reference, StoredRun, StoredTrace, file_digest
 from harness.run import Run, disk_error, runs_root
 from harness.site.site import Site

@@ -7,7 +7,7 @@ from math import gcd, lcm
 from typing import Any, Literal, NamedTuple
 
 from harness.common.errors import RequestError
-from harness.common.words import whole_number
+from harness.common.whole_number import whole_number
 from harness.experiment.exercises import EXERCISES, Experiment, Megatron, Training
 from harness.experiment.parse import validate
 from harness.launch.backends.registry import backend_of

@@ -11,7 +11,7 @@ from harness.analysis.summary import Summary, Verdict
 from harness.common.errors import HarnessError, RequestError, nearest
 from harness.measure.stored import load_summary
 from harness.run import Run
-from harness.study.campaign.standing import Standing
+from harness.study.campaign.task_status import Standing
 from harness.study.sweeps.axes import Settings
 from harness.study.sweeps.expand import value_text
 

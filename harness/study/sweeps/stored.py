@@ -7,8 +7,8 @@ from typing import Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict
 
+from harness.common.bounded_read import read_small_text
 from harness.common.errors import RequestError, WorkError, nearest
-from harness.common.small_file import read_small_text
 from harness.run import disk_error, make_shared, why_invalid, write_atomically
 from harness.site.site import Site
 from harness.study.campaign.series import series_folder, series_root

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from isal import isal_zlib
 
+from harness.traces.decompression_limit import unpacks_to_too_much
 from harness.traces.errors import TraceError
-from harness.traces.packed import unpacks_to_too_much
 from harness.traces.progress import OnProgress, silent
 
 BLOCK_BYTES = 256 << 10  # fits the cache of one core; larger blocks read slower

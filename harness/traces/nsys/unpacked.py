@@ -12,8 +12,8 @@ from typing import BinaryIO
 
 from isal import igzip, isal_zlib
 
+from harness.traces.decompression_limit import unpacks_to_too_much
 from harness.traces.errors import TraceError
-from harness.traces.packed import unpacks_to_too_much
 
 _DAMAGE: tuple[type[Exception], ...] = (EOFError, OSError, isal_zlib.error)  # type: ignore[assignment]
 _PIECE_BYTES = 1 << 20

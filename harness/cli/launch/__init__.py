@@ -1,0 +1,1 @@
+"""Commands that start trainings, or look at what a start needs."""

@@ -1,0 +1,158 @@
+"""Launch: from the command line to an experiment and a site, then submit, follow, and report."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
+
+from harness.cli.command_line import BEHAVIOUR, LaunchLine, declared, read_line
+from harness.common.errors import RequestError
+from harness.common.printable import unguarded
+from harness.experiment.exercises import Experiment
+from harness.experiment.options import options_of
+from harness.experiment.parse import build_experiment
+from harness.run import Run
+from harness.site.detection import SiteChoice, choose_site, site_to_show
+from harness.site.site import Site, override
+
+T = TypeVar("T")
+
+
+class Behaviour(NamedTuple):
+    """The options of the command itself, beside the experiment."""
+
+    site: str | None = None
+    dry_run: bool = False
+    wait: bool = False
+    follow: bool = False
+    strict: bool = False
+    json: bool = False
+
+
+def launch_argv(argv: list[str]) -> int:
+    """Launch from the arguments of `slurm.sh`; returns the exit code.
+
+    Raises:
+        RequestError: a sentence for each thing that is wrong.
+    """
+    line = read_line(argv, declared())
+    given: dict[str, Any] = line.given
+    if "--help" in given or not any(line):
+        return _help(given.get("--site"), whole="--all" in line.unknown)
+    behaviour = behaviour_of(line)
+    experiment, choice = request_of(line)
+    from harness.launch.exercises.base import launch_of
+
+    launch_of(experiment).refuse_ambiguous(experiment, given)  # a record's or a site's word is the exercise's
+    return go(experiment, choice, behaviour, ["slurm.sh", *argv])
+
+
+def behaviour_of(line: LaunchLine) -> Behaviour:
+    """How the command line wants the command to behave."""
+    given: dict[str, Any] = line.given
+    return Behaviour(**{k: v for k in Behaviour._fields if (v := given.get(f"--{k.replace('_', '-')}"))})
+
+
+def _help(site: str | None, whole: bool) -> int:
+    from harness.cli.help import help_text
+
+    choice, complaint = site_to_show() if site is None else (choose_site(site), None)
+    print(help_text(choice, whole))
+    if complaint:
+        print(f"slurm.sh: {complaint}", file=sys.stderr)
+    return 0
+
+
+def request_of(line: LaunchLine) -> tuple[Experiment, SiteChoice]:
+    """The experiment and the site that a command line asks for.
+
+    Raises:
+        RequestError: a sentence for each thing that is wrong.
+    """
+    given: dict[str, Any] = line.given
+    site_fields = {name: o.field for o in options_of(Site) for name in o.flag.names}
+    own = {name for d in BEHAVIOUR for name in d.names}
+    errors = list(line.complaints)
+    choice = _or_error(errors, lambda: choose_site(given.get("--site")))
+    asked = [pair for pair in given.items() if pair[0] not in own | site_fields.keys()]
+    defaults = choice.site.defaults if choice else {}
+    experiment = _or_error(errors, lambda: build_experiment(asked, line.unknown, declared(), defaults))
+    # The site's flags are checked even where the site is not known.
+    place = choice.site if choice else Site(name="unknown", description="")
+    changes = {site_fields[name]: value for name, value in given.items() if name in site_fields}
+    site = _or_error(errors, lambda: override(place, changes))
+    if errors or choice is None or experiment is None or site is None:
+        raise RequestError("\n".join(errors))
+    return experiment, SiteChoice(site=site, reason=choice.reason)
+
+
+def _or_error(errors: list[str], ask: Callable[[], T]) -> T | None:
+    """What `ask` returns; where it raises, None, and the message is added to `errors`."""
+    try:
+        return ask()
+    except RequestError as error:
+        errors.append(str(error))
+        return None
+
+
+def go(experiment: Experiment, choice: SiteChoice, behaviour: Behaviour, command: list[str]) -> int:
+    """Launch the experiment, or print what a launch would do; returns the exit code."""
+    from harness.launch.check import check, forewarnings, require_training
+    from harness.launch.job import warnings_of
+    from harness.launch.submit import prepare, script_of
+
+    print(f"site: {choice.site.name} ({choice.reason})", file=sys.stderr)
+    prepared = prepare(experiment, choice.site)
+    job = prepared.job
+    if behaviour.dry_run:
+        warn([*warnings_of(job, os.environ), *forewarnings(job, os.environ)], behaviour)
+        text = script_of(job)
+        # A file gets the script to the character; a terminal is not steered by a folder's name.
+        out = sys.stdout if sys.stdout.isatty() else unguarded(sys.stdout)
+        out.write(json.dumps(job.as_json(), indent=1) + "\n" if behaviour.json else text)
+        return 0
+    require_training(job, os.environ)
+    check(job, os.environ)  # before the plan: what cannot start gets its sentence alone
+    from harness.cli.launch.plan_short import announced
+    from harness.study.start import start_run
+
+    plan = announced(prepared, quiet=behaviour.json)
+    warn([*warnings_of(job, os.environ), *plan.warnings], behaviour)
+    return after_submission(start_run(prepared, command, plan=plan), behaviour)
+
+
+def warn(warnings: list[str], behaviour: Behaviour) -> None:
+    """Print them. Raises RequestError: there are some, and they are errors in this launch."""
+    if behaviour.strict and warnings:
+        raise RequestError("\n".join(f"--strict: {warning}" for warning in warnings))
+    for warning in warnings:
+        print(f"warning: {warning}", file=sys.stderr)
+
+
+def after_submission(run: Run, behaviour: Behaviour) -> int:
+    """Print where the run is; wait, follow and report as asked.
+
+    A run on this machine is always followed, and so is exercise 0: it takes a minute, and its output is the answer.
+    """
+    from harness.cli.watch.follow import follow
+    from harness.launch.backends.registry import backend_of_run
+
+    local = backend_of_run(run).RUNS_HERE
+    shown = run.record.experiment.short and not behaviour.json
+    stays = local or shown or behaviour.wait or behaviour.follow
+    if not behaviour.json:
+        verb = "started" if local else "submitted"
+        print(f"{verb} {run.job_id}: {run.path}", file=sys.stderr)
+        if not stays:
+            print(
+                f"next: slurm.sh status {run.job_id} · slurm.sh logs {run.job_id} -f · slurm.sh report {run.job_id}"
+            )
+    if stays:
+        quiet = behaviour.json or (behaviour.wait and not behaviour.follow)
+        return follow(run, quiet=quiet, as_json=behaviour.json)
+    if behaviour.json:
+        print(json.dumps({"job_id": run.job_id, "name": run.name, "path": str(run.path)}))
+    return 0

@@ -1,0 +1,84 @@
+"""`slurm.sh plan`: what a launch will need, take and cost, before it starts."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from harness.cli.command_line import declared, read_line
+from harness.cli.launch.plan_short import shown
+from harness.common.errors import RequestError
+
+if TYPE_CHECKING:
+    from harness.study.plan.plan import Plan
+    from harness.study.plan.quantity import Section
+
+USAGE = """Usage: slurm.sh plan -e EXERCISE [FLAGS OF A LAUNCH] [--json] [--strict]
+
+  What the launch with the same words would need and take: memory of each rank by its parts, FLOPs and the step's time,
+  messages and their time, GPU hours and energy; each number with its formula and its source (docs/theory.md).
+
+  --json     print machine-readable JSON
+  --strict   a warning is an error: exit code 2
+"""
+
+
+def plan(words: list[str]) -> int:
+    """Print the plan of a launch; returns the exit code.
+
+    Raises:
+        RequestError: the launch is not valid; with --strict also a sentence for each warning.
+    """
+    if not words or {"-h", "--help"} & set(words):
+        print(USAGE, end="")
+        return 0
+    if not words[0].startswith("-"):
+        raise RequestError(
+            f"plan: takes the words of a launch, as in slurm.sh plan -e 1, and not {words[0]!r}"
+        )
+    from harness.cli.launch.launch import behaviour_of, request_of, warn
+    from harness.launch.job import warnings_of
+    from harness.launch.submit import prepare
+    from harness.study.plan.plan import plan_of
+    from harness.study.plan.stored import plan_document
+
+    line = read_line(words, declared())
+    behaviour = behaviour_of(line)
+    experiment, choice = request_of(line)
+    prepared = prepare(experiment, choice.site)
+    found = plan_of(prepared)
+    warnings = [*warnings_of(prepared.job, os.environ), *found.warnings]
+    if behaviour.json:
+        print(json.dumps({"site": choice.site.name, **plan_document(found), "warnings": warnings}, indent=1))
+    else:
+        print(f"site: {choice.site.name} ({choice.reason})", file=sys.stderr)
+        print("\n".join(_page(found)))
+    warn([] if behaviour.json and not behaviour.strict else warnings, behaviour)
+    return 0
+
+
+def _page(found: Plan) -> list[str]:
+    """Every section, then the sources by the numbers that stand beside the rows."""
+    from harness.study.plan.numbers import sections_of
+
+    lines: list[str] = []
+    sources: dict[str, int] = {}
+    for section in sections_of(found):
+        lines += ["", section.title, *_rows(section, sources), *(f"  {note}" for note in section.notes)]
+    listed = [f"  [{number}] {source}" for source, number in sources.items()]
+    return [*lines[1:], *(["", "Sources (docs/theory.md has all formulas)"] if listed else []), *listed]
+
+
+def _rows(section: Section, sources: dict[str, int]) -> list[str]:
+    texts = [(row.label, shown(row), _mark(row.source, sources), row.formula) for row in section.rows]
+    widths = [max((len(each[column]) for each in texts), default=0) for column in range(3)]
+    return [
+        f"  {label:<{widths[0]}}  {value:>{widths[1]}}  {source:<{widths[2]}}  {formula}".rstrip()
+        for label, value, source, formula in texts
+    ]
+
+
+def _mark(source: str, sources: dict[str, int]) -> str:
+    return f"[{sources.setdefault(source, len(sources) + 1)}]" if source else ""

@@ -1,0 +1,45 @@
+"""`slurm.sh rerun`: launch the experiment of a run.json at its site, as a new run."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from harness.cli.command_line import DRY_RUN
+from harness.cli.launch.launch import Behaviour, go
+from harness.cli.launch.untrusted import YesOption, may_launch, show_request, source_of
+from harness.cli.options import JsonOption
+from harness.experiment.parse import command_of
+from harness.run import Record, find_run
+from harness.site.detection import SiteChoice
+
+
+def rerun(
+    run: Annotated[
+        str, typer.Argument(metavar="RUN", help="job id, name, path of a run or its run.json, or last")
+    ],
+    *,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help=DRY_RUN)] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="wait for the end, then report")] = False,
+    follow: Annotated[bool, typer.Option("--follow", help="as --wait, and show the output")] = False,
+    yes: YesOption = False,
+    json_: JsonOption = False,
+) -> int:
+    """Run a run.json again: the same experiment at the same site, as a new run."""
+    found = find_run(run)
+    record = found.record
+    source = source_of(found, record)
+    if dry_run:
+        show_request(source, [record.experiment], record.site)
+    elif not may_launch(source, [record.experiment], record.site, yes=yes):
+        return 0
+    choice = SiteChoice(site=record.site, reason=f"run.json of {record.job_id}")
+    return go(record.experiment, choice, Behaviour(None, dry_run, wait, follow, json_), again(record))
+
+
+def again(record: Record) -> list[str]:
+    """The command that asks for the same run: as it was typed, unless a lesson or a program started it."""
+    typed = record.command[1:2] and record.command[1].startswith("-")
+    asked = command_of(record.experiment, record.site.name, record.site.defaults)
+    return record.command if typed else ["slurm.sh", *(asked or ["rerun", record.job_id])]

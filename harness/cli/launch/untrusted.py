@@ -1,0 +1,73 @@
+"""The question before a launch from a file that somebody else may have written: what it brings, shown, then asked."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from harness.common.errors import RequestError
+from harness.common.visible import visible
+
+if TYPE_CHECKING:
+    from harness.experiment.base import Experiment
+    from harness.launch.untrusted import Brought, Source
+    from harness.run import Record, Run
+    from harness.site.site import Site
+
+ASKED = "what it brings is run without asking, where a file of somebody else brings commands or paths"
+YesOption = Annotated[bool, typer.Option("--yes", help=ASKED)]
+
+
+def source_of(run: Run, record: Record) -> Source:
+    """Where a run's request comes from."""
+    from harness.launch.untrusted import Source
+
+    return Source(run.record_file, record.user, record.command)
+
+
+def show_request(source: Source, experiments: Sequence[Experiment], site: Site | None) -> None:
+    """Print what the file brings, as --dry-run does."""
+    from harness.launch.untrusted import what_it_brings
+
+    _show(what_it_brings(source, experiments, site))
+
+
+def _show(brought: Brought) -> None:
+    """Print the commands and paths, one a line, and why a launch asks."""
+    lines = brought.lines or ["no command and no path of its own"]
+    reasons = [f"a launch asks first: {reason}" for reason in brought.why]
+    print("\n  ".join([f"{visible(str(brought.file))} brings:", *lines]), file=sys.stderr)
+    print("".join(f"{each}\n" for each in reasons), end="", file=sys.stderr)
+
+
+def may_launch(source: Source, experiments: Sequence[Experiment], site: Site | None, *, yes: bool) -> bool:
+    """Whether to go on: nothing foreign comes from the file, or --yes, or a person says so after seeing it.
+
+    site: None, where the user chose it.
+
+    Raises:
+        RequestError: there is nobody to ask.
+    """
+    from harness.launch.untrusted import what_it_brings
+
+    found = what_it_brings(source, experiments, site)
+    if not found.why or (site is None and not found.lines):
+        return True
+    _show(found)
+    if yes:
+        return True
+    if not sys.stdin.isatty():
+        raise RequestError(
+            f"add --yes to run what {found.file} brings, as shown above: without a terminal nobody can be asked "
+            "(nothing was started)"
+        )
+    try:
+        agreed: bool = typer.confirm("run this as you?", err=True)
+    except typer.Abort:  # Ctrl-C or Ctrl-D
+        raise KeyboardInterrupt from None
+    if not agreed:
+        print("nothing was started", file=sys.stderr)
+    return agreed

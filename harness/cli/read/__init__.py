@@ -1,0 +1,1 @@
+"""Commands that read traces: report, compare, export, what-if."""

@@ -1,0 +1,325 @@
+"""`slurm.sh paraver` and `slurm.sh perfetto`: find the traces, choose the engine and the place, write, and print."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from harness.cli.options import JsonOption
+from harness.common.errors import HarnessError, RequestError
+from harness.common.paths import CONFIGS, PROGRAM, expanded
+from harness.export import names
+
+if TYPE_CHECKING:
+    from harness.launch.argv import Word
+    from harness.monitor.samples import Recording
+    from harness.run import Run
+    from harness.traces.trace import Trace
+
+TokensArgument = Annotated[
+    list[str],
+    typer.Argument(metavar="RUN|PATH…", help="a run (job id, name, path, last), or trace files and folders"),
+]
+OutOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--out", metavar="PREFIX", help="where to write: a new name; default: beside a run's traces, or here"
+    ),
+]
+
+
+class ParaverEngine(str, Enum):
+    """Which program writes the Paraver trace."""
+
+    auto = "auto"
+    nsys2prv = "nsys2prv"
+    own = "own"
+
+
+@dataclass(frozen=True)
+class Sources:
+    """What to export: trace files, their run where they are of one run, and the nsys reports or exports among them."""
+
+    traces: list[Path]
+    run: Run | None
+    reports: list[Path]
+
+    def hosts(self) -> dict[int, str]:
+        """Node name by rank, as the training wrote it down; a Kineto trace does not name its node."""
+        lines = [line for file in (self.run.metrics() if self.run else []) for line in _lines_of(file)]
+        return {
+            line["rank"]: line["host"]
+            for line in lines
+            if line.get("event") == "start"
+            and isinstance(line.get("rank"), int)
+            and isinstance(line.get("host"), str)
+        }
+
+    def folder(self) -> Path:
+        """Where the result goes without `--out`."""
+        return self.traces[0].parent if self.run else Path.cwd()
+
+    def open(self) -> list[Trace]:
+        """All traces, read. Raises TraceError: for the first that cannot be read."""
+        from harness.traces.many import map_traces
+        from harness.traces.progress import Progress
+
+        with Progress("reading traces") as progress:
+            # Here, not in worker processes: a whole trace would travel back from them.
+            read = map_traces(self.traces, lambda trace: trace, workers=1, progress=progress)
+        for failed in (each for each in read if isinstance(each, HarnessError)):
+            raise failed
+        return [each for each in read if not isinstance(each, HarnessError)]
+
+
+def _lines_of(metrics: Path) -> list[dict[str, Any]]:
+    """Empty where the file cannot be read: then a rank's node has no name, as in a trace from elsewhere."""
+    from harness.run import read_json_lines
+
+    try:
+        return list(read_json_lines(metrics))
+    except (OSError, ValueError):
+        return []
+
+
+def sources(tokens: list[str]) -> Sources:
+    """The traces that the command line names.
+
+    Raises:
+        RequestError: a token names nothing, or there is no trace.
+    """
+    from harness.run import Run, find_run
+    from harness.traces.find import search
+    from harness.traces.progress import Progress
+
+    run: Run | None = None
+    places: list[Path] = []
+    for token in tokens:
+        path = expanded(token)
+        if path.exists() and not Run(path).is_run:
+            places.append(path)
+        else:
+            run = find_run(token)
+            kept = run.traces()
+            places += [path for path in kept if path.suffix == ".gz"] or sorted(
+                {path.parent for path in kept}
+            )
+    with Progress("looking for traces") as progress:
+        traces, left_out = search(places, progress.say)
+    for each in left_out:
+        print(f"{PROGRAM}: not searched for traces: {each}", file=sys.stderr)
+    if not traces:
+        raise RequestError(
+            f"{', '.join(tokens)}: there is no trace (.json.gz, .sqlite, .nsys-rep, .db) in it"
+        )
+    reports = [path for path in traces if path.name.endswith((".sqlite", ".nsys-rep"))]
+    return Sources(traces, run if len(tokens) == 1 else None, reports)
+
+
+def paraver(
+    tokens: TokensArgument,
+    *,
+    out: OutOption = None,
+    engine: Annotated[
+        ParaverEngine,
+        typer.Option("--engine", help="auto: nsys2prv for nsys reports where it is installed, else our own"),
+    ] = ParaverEngine.auto,
+    types: Annotated[
+        str | None, typer.Option("--types", metavar="A,B,…", help="what nsys2prv is to translate (its -t)")
+    ] = None,
+    container: Annotated[
+        Path | None,
+        typer.Option("--container", metavar="IMAGE", help="the image that holds nsys2prv and nsys"),
+    ] = None,
+    container_command: Annotated[
+        str, typer.Option("--container-command", help="singularity or apptainer")
+    ] = "singularity",
+    submit: Annotated[
+        bool,
+        typer.Option("--submit", help="as a CPU job that waits for the run's end: no GPU is held for it"),
+    ] = False,
+    as_json: JsonOption = False,
+) -> int:
+    """A Paraver trace (.prv .pcf .row) of a run or of any traces."""
+    from harness.export.nsys2prv import TYPES, check_types, installed
+
+    wanted = tuple(types.split(",")) if types else TYPES
+    check_types(wanted)
+    if out is not None:
+        names.refuse_taken(out, names.PARAVER)
+    if submit:
+        options = _as_options(out, engine, types, container, container_command)
+        return _paraver_submitted(tokens, options, as_json)
+    found = sources(tokens)
+    prefix, notes = names.prefix_for(out, found.folder(), names.PARAVER)
+    only_nsys = len(found.reports) == len(found.traces)
+    if engine is ParaverEngine.nsys2prv and not only_nsys:
+        raise RequestError("--engine nsys2prv: it reads nsys reports only; use --engine own for these traces")
+    automatic = engine is ParaverEngine.auto and only_nsys and (container or installed())
+    if engine is ParaverEngine.nsys2prv or automatic:
+        image = (container_command, container) if container else None
+        try:
+            return _paraver_nsys2prv(found, prefix, wanted, image, notes=notes, as_json=as_json)
+        except HarnessError as error:
+            if not automatic:
+                raise
+            notes.append(f"nsys2prv was tried first: {error}")
+    return _paraver_own(found, prefix, notes, as_json)
+
+
+def _as_options(
+    out: Path | None, engine: ParaverEngine, types: str | None, container: Path | None, container_command: str
+) -> list[str]:
+    """The same request as arguments of a command line that is run in another folder."""
+    given = {
+        "--engine": engine.value,
+        "--out": out.absolute() if out else None,
+        "--types": types,
+        "--container": container.absolute() if container else None,
+        "--container-command": container_command if container else None,
+    }
+    return [word for name, value in given.items() if value is not None for word in (name, str(value))]
+
+
+def _paraver_submitted(tokens: list[str], options: list[str], as_json: bool) -> int:
+    from harness.cli.launch.untrusted import source_of
+    from harness.launch.backends.registry import backend_of_run
+    from harness.launch.job import python_of
+    from harness.launch.submit import state_of, this_machine
+    from harness.launch.untrusted import what_it_brings
+    from harness.run import FINAL, find_run
+
+    run = find_run(tokens[0])
+    if len(tokens) != 1:
+        raise RequestError(f"--submit: got {len(tokens)} names, takes one run that was submitted to Slurm")
+    if foreign := what_it_brings(source_of(run, run.record), [], run.record.site).why:
+        raise RequestError(
+            f"--submit takes the job's sbatch options from {run.record_file}: {foreign[0]}: convert it here, without "
+            "--submit"
+        )
+    argv: list[Word] = [
+        python_of(run.record.site, this_machine()),
+        "-m",
+        "harness",
+        "paraver",
+        str(run.path),
+        *options,
+    ]
+    job_id = backend_of_run(run).submit_after(run, argv, state_of(run) in FINAL)
+    output = run.log_after(job_id)
+    if as_json:
+        print(json.dumps({"job_id": job_id, "after": run.job_id, "output": str(output)}))
+    else:
+        print(f"submitted {job_id}: converts {run.name} when it has ended; its output goes to {output}")
+    return 0
+
+
+def _paraver_nsys2prv(
+    found: Sources,
+    prefix: Path,
+    types: tuple[str, ...],
+    image: tuple[str, Path] | None,
+    *,
+    notes: list[str],
+    as_json: bool,
+) -> int:
+    from harness.export.nsys2prv import convert
+
+    done = convert(found.reports, prefix, types=types, image=image)
+    made = {
+        "engine": "nsys2prv",
+        "prv": str(done.prv),
+        "tasks": len(done.contents.threads),
+        "threads": sum(done.contents.threads),
+        "nodes": done.contents.rows.get("NODE", []),
+        "events": done.contents.events,
+        "duration_ns": done.contents.end_ns,
+    }
+    return _print(as_json, made, notes + done.notes)
+
+
+def _paraver_own(found: Sources, prefix: Path, notes: list[str], as_json: bool) -> int:
+    from harness.export.paraver import write_paraver
+
+    done = write_paraver(found.open(), prefix, found.hosts())
+    made = {
+        "engine": "own",
+        "prv": str(done.prv),
+        "tasks": done.tasks,
+        "threads": done.threads,
+        "nodes": done.nodes,
+        "records": done.records,
+        "duration_ns": done.end_ns,
+    }
+    return _print(as_json, made, notes + done.notes)
+
+
+def perfetto(tokens: TokensArgument, *, out: OutOption = None, as_json: JsonOption = False) -> int:
+    """One Perfetto trace of all ranks, with the monitor's counters: open it at ui.perfetto.dev."""
+    from harness.export.perfetto import write_perfetto
+    from harness.monitor.errors import MonitorError
+    from harness.monitor.samples import find, read
+
+    # Not .json.gz unless asked for: the next command must not take the result for the trace of one more rank.
+    suffixes = names.AS_GIVEN if out is not None and out.name.endswith(".gz") else names.PERFETTO
+    if out is not None:
+        names.refuse_taken(out, suffixes)
+    found = sources(tokens)
+    prefix, notes = names.prefix_for(out, found.folder(), suffixes)
+    target = prefix.with_name(prefix.name + suffixes[0])
+    recordings: list[Recording] = []
+    for folder in (
+        folder for monitor in (found.run.monitors() if found.run else []) for folder in find(monitor)
+    ):
+        try:
+            recordings.append(read(folder))
+        except MonitorError as error:
+            notes.append(f"without the monitor's counters: {error}")
+    done = write_perfetto(found.open(), target, found.hosts(), recordings)
+    made = {
+        "perfetto": str(done.path),
+        "tasks": done.tasks,
+        "events": done.events,
+        "megabytes": round(done.path.stat().st_size / 1e6, 2),
+    }
+    return _print(as_json, made, notes + done.notes)
+
+
+def _amount(name: str, value: float | str) -> str:
+    """A number with its unit or noun.
+
+    >>> _amount("tasks", 1), _amount("records", 32660), _amount("duration_ns", 684_372_939), _amount("megabytes", 0.29)
+    ('1 task', '32,660 records', '684 ms', '0.29 MB')
+    """
+    from harness.format.format import duration
+
+    if isinstance(value, str):
+        return f"{value} {name}"
+    if name == "duration_ns":
+        return duration(value)
+    if name == "megabytes":
+        return f"{value} MB"
+    return f"{value:,} {name.removesuffix('s') if value == 1 else name}"
+
+
+def _print(as_json: bool, made: dict[str, Any], notes: list[str]) -> int:
+    """Print what was written; `made` begins with the file under its kind, or with the engine before it."""
+    if as_json:
+        print(json.dumps(made | {"notes": notes}, indent=1))
+        return 0
+    path = made.pop("prv", None) or made.pop("perfetto")
+    shown = [_amount(name, value) for name, value in made.items() if not isinstance(value, list)]
+    print(f"{path}\n  {', '.join(shown)}")
+    for note in notes:
+        print(f"  note: {note}")
+    if path.endswith(".prv"):
+        print(f"  views to open with it: {CONFIGS / 'paraver'}/*.cfg")
+    else:
+        print("  open it at https://ui.perfetto.dev or in chrome://tracing")
+    return 0

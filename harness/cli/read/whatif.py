@@ -1,0 +1,164 @@
+"""`slurm.sh whatif`: what a step would take with one thing changed, and the run that shows whether it is so."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+import typer
+
+from harness.cli.launch.untrusted import YesOption
+from harness.cli.options import JsonOption
+from harness.common.errors import RequestError
+
+if TYPE_CHECKING:
+    from harness.analysis.summary import Summary
+    from harness.report.tables.replay import Changed
+    from harness.report.tables.screen import Screen
+
+MOST_VERIFIED = 20
+MOST_TIMES = 20
+
+
+def whatif(
+    paths: Annotated[
+        list[str], typer.Argument(metavar="RUN|PATH…", help="a run, or trace files and folders of any origin")
+    ],
+    *,
+    verify: Annotated[
+        int | None,
+        typer.Option(
+            "--verify",
+            metavar="[N]",
+            min=1,
+            max=MOST_VERIFIED,
+            help="make the runs of the first N changes that have a command (1), each after an unchanged run",
+            show_default=False,
+        ),
+    ] = None,
+    times: Annotated[
+        int,
+        typer.Option(
+            metavar="K",
+            min=1,
+            max=MOST_TIMES,
+            help="with --verify: make both runs K times in turn, and compare the means",
+        ),
+    ] = 1,
+    yes: YesOption = False,
+    as_json: JsonOption = False,
+) -> int:
+    """What a step would take with one thing changed, best first, by a replay of the run's events."""
+    from harness.explain.replayed import why_no_answer
+
+    if verify and len(paths) > 1:
+        raise RequestError(f"--verify makes runs of one run: give one, not {len(paths)}")
+    if times > 1 and not verify:
+        raise RequestError(f"--times {times} is how often --verify makes its runs: add --verify, or drop it")
+    if yes and not verify:
+        raise RequestError("--yes answers what --verify may ask: add --verify, or drop it")
+    summaries = _jobs(paths)
+    answered = all(why_no_answer(s) is None for s in summaries)
+    if not as_json:
+        print("\n\n".join("\n".join(_lines(s)) for s in summaries), flush=True)
+    asked = Verify(verify or 0, times, yes, as_json)
+    verified = _verified(paths[0], summaries[0], asked) if verify and answered else []
+    if as_json:
+        rows = [_as_data(s) for s in summaries]
+        if verify:
+            rows[0]["verified"] = verified
+        print(json.dumps(rows[0] if len(rows) == 1 else rows, indent=1))
+    return 0 if answered else 1
+
+
+def _jobs(paths: list[str]) -> list[Summary]:
+    """The stored summary of a run, where it has a replay; anything else is measured."""
+    from harness.measure.request import Request, measure_request, resolve_path
+    from harness.measure.stored import load_summary
+    from harness.run import Run
+
+    stored = [resolve_path(token) for token in paths]
+    if len(stored) == 1 and (stored[0].suffix == ".json" or Run(stored[0]).summary.is_file()):
+        summary = load_summary(paths[0])[1]
+        if summary.replay is not None or stored[0].is_file():
+            return [summary]
+    return measure_request(Request(tokens=paths)).summaries
+
+
+def _lines(s: Summary) -> Iterator[str]:
+    """The table, with each change's command below its row."""
+    from harness.cli.screen import columns
+    from harness.explain.replayed import has_marked_steps, what_is_not_charged, why_no_answer
+    from harness.format.format import duration, percent
+    from harness.report.tables.replay import WHAT_IFS
+    from harness.report.tables.screen import WIDTH, Screen
+    from harness.report.tables.terminal import place_of
+
+    yield place_of(s)
+    screen, refusal, replay = Screen(columns(WIDTH)), why_no_answer(s), s.replay
+    if replay is None or refusal is not None:
+        yield from screen.wrapped(refusal or "")
+        return
+    mean = f" (mean of {replay.steps})" if replay.steps > 1 else ""
+    whole = "A step takes" if has_marked_steps(s) else "No steps are marked, so all that was recorded is one:"
+    again = f"replayed with nothing changed {duration(replay.replayed_ns)}, {percent(replay.error)} off"
+    yield f"{whole} {duration(replay.step_ns)}{mean}; {again}."
+    yield from screen.wrapped(what_is_not_charged(s) or "")
+    yield ""
+    rows = WHAT_IFS.rows(s)
+    if not rows:
+        yield "No change that can be replayed would save half a per cent of the step."
+        return
+    yield from _table(s, rows, screen)
+
+
+def _table(s: Summary, rows: Any, screen: Screen) -> Iterator[str]:
+    from harness.explain.next_command import in_lines
+    from harness.report.tables.replay import WHAT_IFS
+
+    shown = WHAT_IFS.of(rows, s, on_page=False)
+    narrow = replace(shown, head=shown.head[:-1], rows=[row[:-1] for row in shown.rows])
+    lines = screen.block(narrow)
+    yield from lines[: -len(rows)]
+    changed: Changed
+    for line, changed in zip(lines[-len(rows) :], rows, strict=True):
+        yield screen.cut(line)
+        if changed.command is not None:
+            yield from (f"  {part}" for part in in_lines(changed.command, screen.width - 2))
+
+
+def _as_data(s: Summary) -> dict[str, Any]:
+    from harness.explain.replayed import why_no_answer
+    from harness.report.tables.replay import WHAT_IFS
+    from harness.report.tables.terminal import place_of
+
+    told = {} if s.replay is None else s.replay.model_dump(mode="json")
+    changes = [row.what_if.model_dump(mode="json") | {"command": row.command} for row in WHAT_IFS.rows(s)]
+    return {"of": place_of(s), "no_answer": why_no_answer(s), **told, "what_ifs": changes}
+
+
+class Verify(NamedTuple):
+    """How many changes to verify, how many runs of each, whether without asking, and whether as JSON."""
+
+    most: int
+    times: int
+    yes: bool
+    as_json: bool
+
+
+def _verified(token: str, s: Summary, asked: Verify) -> list[dict[str, Any]]:
+    from harness.cli.read.whatif_verify import lines_of, make_runs, may_make, row_of, run_of
+    from harness.study.predictions import trials
+
+    rows: list[dict[str, Any]] = []
+    planned, run = trials(s, asked.most), run_of(token)
+    if not may_make(run, planned, asked.yes):
+        return rows
+    for trial in planned:
+        made = make_runs(run.record, trial, asked.times, quiet=asked.as_json)
+        rows.append(row_of(s, trial, made))
+        if not asked.as_json:
+            print("\n".join(lines_of(s, trial, made)), flush=True)
+    return rows

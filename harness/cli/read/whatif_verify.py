@@ -1,0 +1,120 @@
+"""`slurm.sh whatif --verify`: makes the runs of a what-if, without and with it in turn, and prints what came of it."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+from harness.analysis.summary import Summary
+from harness.cli.launch.plan_short import announced
+from harness.cli.launch.rerun import again
+from harness.cli.launch.untrusted import may_launch, source_of
+from harness.cli.watch.follow import complete
+from harness.common.errors import RequestError
+from harness.common.paths import IN_CHECKOUT
+from harness.experiment.exercises import Experiment
+from harness.format.format import duration, duration_range, percent
+from harness.launch.check import require_training
+from harness.launch.submit import prepare
+from harness.measure.stored import load_summary
+from harness.run import Record, Run, find_run
+from harness.site.site import Site
+from harness.study.predictions import Trial, Verified, verify
+from harness.study.start import start_run
+
+_NOTICEABLE = 0.02
+
+
+class Made(NamedTuple):
+    """The runs as it was, made again, and the runs with the change."""
+
+    unchanged: list[Run]
+    changed: list[Run]
+
+
+def run_of(token: str) -> Run:
+    """The run whose what-ifs are verified; `last` is another run once one was made.
+
+    Raises:
+        RequestError: this is an installation without the launcher, or there is no such run.
+    """
+    if not IN_CHECKOUT:
+        raise RequestError("--verify: launching needs the checkout: run `bash slurm.sh whatif` there")
+    return find_run(token)
+
+
+def may_make(run: Run, planned: Sequence[Trial], yes: bool) -> bool:
+    """Whether to make the runs, as `may_launch`: both the record and the stored summary may be somebody else's."""
+    experiments = [run.record.experiment, *(trial.changed for trial in planned)]
+    source = source_of(run, run.record)
+    return may_launch(source, experiments, run.record.site, yes=yes)
+
+
+def make_runs(record: Record, trial: Trial, times: int, quiet: bool) -> Made:
+    """Start each so many times in turn, and wait for their ends; nothing is overwritten.
+
+    Raises:
+        RequestError: a run cannot be made.
+        WorkError: a run did not complete.
+    """
+    made = Made([], [])
+    for _ in range(times):
+        made.unchanged.append(_made(record.experiment, record.site, again(record), quiet))
+        made.changed.append(_made(trial.changed, record.site, shlex.split(trial.command)[1:], quiet))
+    return made
+
+
+def _made(experiment: Experiment, site: Site, command: list[str], quiet: bool) -> Run:
+    prepared = prepare(experiment, site)
+    require_training(prepared.job, os.environ)
+    print(f"\nrunning: bash {shlex.join(command)}", file=sys.stderr)
+    run = start_run(prepared, command, plan=announced(prepared))
+    print(f"{run.job_id}: {run.path}", file=sys.stderr)
+    complete(run, quiet)
+    return run
+
+
+def _outcome(s: Summary, trial: Trial, made: Made) -> Verified:
+    unchanged, changed = ([load_summary(str(run.path))[1] for run in runs] for runs in made)
+    return verify(s, trial.what_if, unchanged, changed)
+
+
+def _names(runs: list[Run]) -> str:
+    return f"mean of {', '.join(run.job_id for run in runs)}" if len(runs) > 1 else runs[0].job_id
+
+
+def lines_of(s: Summary, trial: Trial, made: Made) -> Iterator[str]:
+    """The prediction, its interval, and the measured step, in words."""
+    found = _outcome(s, trial, made)
+    held = {True: "the interval held", False: "the interval did not hold", None: "there is no interval"}[
+        found.held
+    ]
+    yield f"\nverified: {trial.what_if.meaning}"
+    yield f"  unchanged, {_names(made.unchanged)}: {duration(found.unchanged_ns)} a step"
+    interval = (
+        "" if found.held is None else f" ({duration_range(found.low_ns, found.high_ns)}, 95 % interval)"
+    )
+    yield f"  predicted for it: {duration(found.predicted_ns)}{interval}"
+    per = trial.what_if.per
+    if abs(found.slower - 1) > _NOTICEABLE:
+        more = "more" if found.slower > 1 else "less"
+        by = percent(abs(found.slower - 1))
+        yield f"    the same operators took {by} {more} time with the change: counted in"
+    share = f", 1/{per} of its step, which does {per} times the work" if per > 1 else ""
+    yield f"  measured, {_names(made.changed)}: {duration(found.measured_ns)}{share}: {held}"
+
+
+def row_of(s: Summary, trial: Trial, made: Made) -> dict[str, Any]:
+    """The same as JSON has it."""
+    found = _outcome(s, trial, made)
+    return {
+        "name": trial.what_if.name,
+        "command": trial.command,
+        "unchanged_runs": [run.job_id for run in made.unchanged],
+        "changed_runs": [run.job_id for run in made.changed],
+        **found._asdict(),
+        "held": found.held,
+    }

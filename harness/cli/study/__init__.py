@@ -1,0 +1,1 @@
+"""Commands that answer a question with several runs: lessons, checks, sweeps, references, mysteries."""

@@ -1,0 +1,280 @@
+"""What every command that makes many runs has in common: its flags, the plan, the question, the progress, the end."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from harness.cli.command_line import BEHAVIOUR, Declared, LaunchLine, declared, read_line
+from harness.common.errors import RequestError, nearest
+from harness.common.printable import printable
+
+if TYPE_CHECKING:
+    from harness.study.campaign.budget import Estimate
+    from harness.study.campaign.points import Task
+    from harness.study.campaign.runner import Change, Limits, Outcome
+    from harness.study.campaign.task_status import Seen, Standing
+
+OWN = (
+    Declared(("--name",), True, "name of the series, where it shall be another than the sweep's own"),
+    Declared(("--yes",), False, "start without asking"),
+    Declared(("--max-gpu-hours",), True, "stop before a run that could pass this; without GPUs: hours of processes"),
+    Declared(("--max-parallel",), True, "runs at once [1 on this machine, 4 in a queue]"),
+    Declared(("--retry-failed",), False, "make the failed runs again; they are kept"),
+    Declared(("--status",), False, "only show where each point stands"),
+    Declared(("--csv",), True, "write every measured value of every point"),
+    Declared(("--png",), True, "write a plot with intervals"),
+)  # fmt: skip
+_UNUSED = ("--wait", "--follow", "--strict")
+_DRY_RUN = "print the plan and each run's command, start nothing"
+_TAKES = {"--name": "NAME", "--csv": "FILE", "--png": "FILE", "--site": "NAME|FILE", "--gpus": "N,N…",
+          "--plot": "METRIC", "--against": "OPTION", "--max-gpu-hours": "H"}  # fmt: skip
+IN_QUEUE = 4
+
+
+class Wanted(NamedTuple):
+    """The command's own flags."""
+
+    site: str | None = None
+    dry_run: bool = False
+    json: bool = False
+    name: str | None = None
+    yes: bool = False
+    max_gpu_hours: str | None = None
+    max_parallel: str | None = None
+    retry_failed: bool = False
+    status: bool = False
+    csv: str | None = None
+    png: str | None = None
+
+
+class Words(NamedTuple):
+    """A command line, read: the command's own flags, its further ones, and those of a launch by their last spelling."""
+
+    wanted: Wanted
+    further: dict[str, str]
+    launch: dict[str, Any]
+
+
+def read_words(words: Sequence[str], command: str, further: Sequence[Declared] = ()) -> Words:
+    """The words after the command's name.
+
+    Raises:
+        RequestError: a sentence for each flag that is unknown or lacks its value.
+    """
+    own = {name: each for each in (*OWN, *further) for name in each.names}
+    known = {name: each for name, each in declared().items() if name not in _UNUSED} | own
+    line: LaunchLine = read_line(list(words), known)
+    errors = [*line.complaints, *(_unknown(word, known, command) for word in line.unknown)]
+    if errors:
+        raise RequestError("\n".join(errors))
+    given = dict(line.given)
+    ours = {
+        name: given.pop(flag) for name in Wanted._fields if (flag := f"--{name.replace('_', '-')}") in given
+    }
+    theirs = {each.names[-1]: str(given.pop(each.names[-1])) for each in further if each.names[-1] in given}
+    return Words(Wanted(**ours), theirs, given)  # type: ignore[arg-type]  # a switch is True, a value its word
+
+
+def _unknown(word: str, known: dict[str, Declared], command: str) -> str:
+    near = nearest(word.partition("=")[0], known) if word.startswith("-") else None
+    what = "unknown flag" if word.startswith("-") else "unexpected word"
+    return f"{what} {printable(word)}" + (
+        f": did you mean {near}?" if near else f" (slurm.sh {command} --help)"
+    )
+
+
+def help_lines(further: Sequence[Declared] = ()) -> list[str]:
+    """A line for each of the command's own flags."""
+    shared = [each for each in BEHAVIOUR if each.names[0] not in _UNUSED]
+    return [_help_line(each) for each in (*OWN, *further, *shared)]
+
+
+def _help_line(each: Declared) -> str:
+    takes = f" {_TAKES.get(each.names[0], 'N')}" if each.takes_value else ""
+    text = _DRY_RUN if each.names[0] == "--dry-run" else each.help
+    return f"  {'/'.join(each.names) + takes:<26} {text}"
+
+
+def limits_of(wanted: Wanted, tasks: Sequence[Task]) -> Limits:
+    """The limits that the flags ask for. Raises RequestError: one is not a number above zero."""
+    from harness.launch.backends.registry import backend_of
+    from harness.study.campaign.runner import Limits
+
+    here = any(backend_of(task.point.site).RUNS_HERE for task in tasks)
+    at_once = _positive("--max-parallel", wanted.max_parallel, whole=True)
+    hours = _positive("--max-gpu-hours", wanted.max_gpu_hours, whole=False)
+    return Limits(int(at_once or (1 if here else IN_QUEUE)), hours, wanted.retry_failed)
+
+
+def _positive(flag: str, word: str | None, whole: bool) -> float | None:
+    if word is None:
+        return None
+    try:
+        value = float(int(word) if whole else float(word))
+    except (ValueError, OverflowError):  # a whole number may be larger than any float
+        value = 0.0
+    if not 0 < value < float("inf"):
+        raise RequestError(f"{flag}: got {word!r}, takes a {'whole ' * whole}number above 0")
+    return value
+
+
+class Plan(NamedTuple):
+    """What a series is about to do."""
+
+    series: str
+    tasks: Sequence[Task]
+    places: Sequence[Standing]
+    runs: Sequence[Seen]
+    limits: Limits
+
+    @property
+    def to_make(self) -> list[Task]:
+        """The tasks that a drive would start."""
+        from harness.study.campaign.runner import to_make
+
+        return to_make(self.places, self.limits.retry_failed)
+
+    @property
+    def estimate(self) -> Estimate:
+        """What it took and may take."""
+        from harness.study.campaign.budget import estimate
+
+        return estimate(self.places, self.runs, self.to_make)
+
+
+def plan_of(series: str, tasks: Sequence[Task], limits: Limits) -> Plan:
+    """Where the series stands now. Raises RequestError: it was made with other settings."""
+    from harness.study.campaign.runner import survey
+
+    return Plan(series, tasks, *survey(series, tasks), limits)
+
+
+def counts(places: Sequence[Standing]) -> dict[str, int]:
+    """Tasks by where they stand."""
+    found = dict.fromkeys(("done", "running", "to do", "failed"), 0)
+    for place in places:
+        found[place.stands] += 1
+    return found
+
+
+def count_text(found: dict[str, int]) -> str:
+    """`3 done · 1 running · 8 to do`."""
+    return " · ".join(f"{number} {name}" for name, number in found.items() if number or name == "done")
+
+
+def hour_word(tasks: Sequence[Task]) -> str:
+    """Of what the hours are."""
+    return "GPU hours" if any(task.prepared.job.device == "cuda" for task in tasks) else "process hours"
+
+
+def plan_lines(plan: Plan) -> Iterator[str]:
+    """What there is, what will be made, and what that may cost."""
+    from harness.study.campaign.budget import hours
+
+    told, word, make = plan.estimate, hour_word(plan.tasks), plan.to_make
+    yield f"  {len(plan.tasks)} runs: {count_text(counts(plan.places))}"
+    if told.spent_ns or told.running_ns:
+        running = f", at most {hours(told.running_ns)} more by what runs" if told.running_ns else ""
+        yield f"  spent so far: {hours(told.spent_ns)} {word}{running}"
+    if make:
+        sizes = sorted({(task.devices, task.point.site.time) for task in make})
+        each = ", ".join(f"{devices} × {time}" for devices, time in sizes)
+        yield f"  to make: {len(make)}, at worst {hours(told.worst_ns)} {word} ({each} each)" + (
+            ""
+            if told.expected_ns is None
+            else f"; expected {hours(told.expected_ns)}, as its runs so far took"
+        )
+    cap = plan.limits.cap_ns
+    if make and cap is not None:
+        enough = told.spent_ns + told.running_ns + told.worst_ns <= cap
+        held = "which the worst case keeps" if enough else "before which it stops: the worst case is above it"
+        yield f"  cap: {hours(cap)} {word}, {held}"
+
+
+def confirmed(plan: Plan, wanted: Wanted) -> bool:
+    """Whether to start: --yes, or a person says so. Raises RequestError: there is nobody to ask."""
+    import typer
+
+    if wanted.yes:
+        return True
+    runs = f"{len(plan.to_make)} run{'s' * (len(plan.to_make) != 1)}"
+    if not sys.stdin.isatty():
+        raise RequestError(
+            f"add --yes to start {runs}: without a terminal nobody can be asked (nothing was started)"
+        )
+    try:
+        return typer.confirm(f"start {runs}?", err=True)
+    except typer.Abort:  # Ctrl-C or Ctrl-D
+        raise KeyboardInterrupt from None
+
+
+def make(plan: Plan, again: str) -> Outcome:
+    """Make the runs, with a line for each change. again: the command that goes on after Ctrl-C."""
+    from harness.launch.backends.registry import backend_of
+    from harness.launch.check import require_training
+    from harness.study.campaign.runner import carry_out
+
+    if plan.to_make:
+        require_training(plan.to_make[0].prepared.job, os.environ)
+    if plan.limits.most_at_once > 1 and any(backend_of(task.point.site).RUNS_HERE for task in plan.tasks):
+        print("warning: --max-parallel: runs that share this machine slow each other down", file=sys.stderr)
+    try:
+        return carry_out(plan.series, plan.tasks, plan.limits, _tell)
+    except KeyboardInterrupt:
+        print(f"\ninterrupted: what is done is kept; it goes on with: {again}", file=sys.stderr)
+        raise
+
+
+def _tell(change: Change) -> None:
+    run = f": {change.run.job_id}" if change.run is not None else ""
+    note = f": {change.note}" if change.note else ""
+    print(
+        f"[{count_text(change.counts)}] {change.what}: {change.slot}{run}{note}", file=sys.stderr, flush=True
+    )
+
+
+def closing_lines(outcome: Outcome, again: str) -> Iterator[str]:
+    """What failed and how it goes on; nothing where all is done."""
+    for place in outcome.failed:
+        run = (
+            f" ({place.state}): slurm.sh logs {place.run.job_id}" if place.run is not None else " was refused"
+        )
+        yield f"failed: {place.task.point.slot}{run}"
+    if outcome.stopped:
+        yield outcome.stopped
+    if outcome.failed:
+        yield f"make them again: {again} --retry-failed"
+
+
+def state_rows(places: Sequence[Standing]) -> list[dict[str, Any]]:
+    """Each task with where it stands, as JSON has it."""
+    return [
+        {
+            "point": place.task.point.key,
+            "repeat": place.task.point.repeat,
+            "stands": place.stands,
+            "run": place.run.job_id if place.run is not None else None,
+            "state": place.state,
+            "kept": [each.run.job_id for each in place.kept],
+            "devices": place.task.devices,
+            "command": place.task.point.command,
+        }
+        for place in places
+    ]
+
+
+def state_lines(plan: Plan) -> Iterator[str]:
+    """The table of points and states."""
+    from harness.report.tables.screen import table
+
+    rows = []
+    for place in plan.places:
+        kept = ", ".join(
+            f"{each.run.job_id} {each.state if each.began else 'never began'}" for each in place.kept
+        )
+        run = place.run.job_id if place.run is not None else ""
+        rows.append([str(place.task.point.slot), place.stands, run, place.state or "", kept])
+    yield from table(("point", "", "run", "state", "kept, not counted"), rows, left=5)

@@ -1,0 +1,237 @@
+"""`slurm.sh lesson`: the questions, the two commands, hints, and the answer from the student's own runs."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from typing import TYPE_CHECKING, Annotated, NamedTuple
+
+import typer
+
+from harness.cli.launch.untrusted import YesOption, may_launch, source_of
+from harness.cli.options import JsonOption
+from harness.common.errors import RequestError, TrainingNeeded
+
+if TYPE_CHECKING:
+    from harness.experiment.exercises import Experiment
+    from harness.run import Run
+    from harness.site.site import Site
+    from harness.study.lessons import ExperimentPair, Found, Lesson
+
+
+class LessonAtSite(NamedTuple):
+    """A lesson, with its experiments as they run at one site."""
+
+    lesson: Lesson
+    pair: ExperimentPair  # open settings are those of the run that was found, else the defaults of the site
+    site: Site
+    site_given: str | None  # --site
+
+    def command(self, experiment: Experiment) -> str:
+        """The command of one side; where no flag can undo a default of the site, the lesson's own `--run`."""
+        from harness.study.lessons import lesson_command, shell_command
+
+        typed = shell_command(experiment, self.site_given, self.site.defaults)
+        return typed or f"bash {lesson_command(self.lesson.name, self.site_given)} --run"
+
+
+def lesson(
+    name: Annotated[
+        str | None, typer.Argument(metavar="[NAME]", help="the lesson, e.g. 1a; without: list them")
+    ] = None,
+    *,
+    hint: Annotated[int, typer.Option("--hint", count=True, help="one hint; repeat for the next")] = 0,
+    answer: Annotated[bool, typer.Option("--answer", help="the answer, computed from your two runs")] = False,
+    run: Annotated[
+        bool | None,
+        typer.Option(
+            "--run/--no-run",
+            help="start the runs that are missing, or don't; without either: here yes, on a cluster after asking",
+            show_default=False,
+        ),
+    ] = None,
+    again: Annotated[
+        bool, typer.Option("--again", help="start both runs once more, as on a machine that is quiet now")
+    ] = False,
+    site: Annotated[str | None, typer.Option("--site", help="where to run, as for a launch")] = None,
+    reference: Annotated[
+        str | None,
+        typer.Option(
+            "--reference",
+            metavar="NAME",
+            help="the answer from stored runs, as when the queue is full; runs nothing",
+        ),
+    ] = None,
+    yes: YesOption = False,
+    as_json: JsonOption = False,
+) -> int:
+    """List the lessons, or do one: its question, its two runs (the missing ones are run), hints, the answer."""
+    from harness.launch.check import lacks_training
+    from harness.site.detection import choose_site
+    from harness.study.lessons import Found, lesson_command, lesson_names, load_lesson
+
+    if again and run is False:
+        raise RequestError("--again starts both runs and --no-run starts none: drop one")
+    if reference is not None:
+        from harness.cli.study.lesson_reference import answer_from
+
+        return answer_from(reference, name, hint, bool(again or run), as_json)
+    here = choose_site(site).site
+    if name is None:
+        return _list([load_lesson(n) for n in lesson_names()], here, site, as_json)
+    chosen = load_lesson(name)
+    pair, found = _paired(chosen, completed_runs(), here)
+    asked = LessonAtSite(chosen, pair, here, site)
+    lesson_here = chosen.here(_on_cpu(here))
+    hints = lesson_here.hints
+    missing = again or found.a is None or found.b is None
+    reading = bool(hint or answer or as_json)
+    if missing and lacks_training(here) and wants_runs(again or run, reading, here):
+        raise TrainingNeeded  # before the question: slurm.sh installs the packages and starts the lesson again
+    if not (answer or as_json):
+        _question(asked, found)
+        for number, text in enumerate(hints[:hint], 1):
+            print(f"hint {number} of {len(hints)}: {text}")
+    made = [each for each in found if each is not None]
+    if again:
+        found = Found(None, None)
+    if missing and wants_runs(again or run, reading, here) and _may_start(asked, found, made, yes):
+        found = _run_missing(asked, found, quiet=as_json)
+        missing = False
+    if answer:
+        return _answer(asked, found, as_json)
+    if as_json:
+        commands = {"command_a": asked.command(pair.a), "command_b": asked.command(pair.b)}
+        texts = {"question": lesson_here.question, **commands, "hints": hints[:hint]}
+        print(json.dumps(_row(chosen, found) | texts, indent=1))
+    else:
+        then = "--run" if missing else _next(len(hints), hint)
+        print(f"\nnext: {lesson_command(chosen.name, site)} {then}")
+    return 0
+
+
+def _next(hints: int, given: int) -> str:
+    """The flags for the next hint, where there is one, and for the answer."""
+    return ("--hint " * (given + 1) + "· " if given < hints else "") + "--answer"
+
+
+def _paired(lesson: Lesson, runs: list[Run], here: Site) -> tuple[ExperimentPair, Found]:
+    """The experiments of both sides, and the runs found of them; a missing side agrees with the other."""
+    from harness.study.lessons import at_site, find_pair, pair_with
+
+    cpu = _on_cpu(here)
+    pair, usual = lesson.pair(cpu), dict(here.defaults)
+    if not cpu and lesson.gpus_per_node not in (None, here.gpus.per_node):
+        usual["gpus_per_node"] = lesson.gpus_per_node
+    plain = at_site(pair, usual)
+    found = find_pair(pair, runs, plain, here.name)
+    return pair_with(pair, found, plain), found
+
+
+def wants_runs(asked: bool | None, only_reading: bool, site: Site) -> bool:
+    """Runs here cost nothing and are started; runs on a cluster cost the account, so a person is asked."""
+    from harness.launch.backends.registry import backend_of
+
+    if asked is not None or only_reading:
+        return bool(asked)
+    return backend_of(site).RUNS_HERE or (
+        sys.stdin.isatty() and typer.confirm(f"\nsubmit what is missing at {site.name}?", err=True)
+    )
+
+
+def completed_runs() -> list[Run]:
+    """Completed runs, oldest first."""
+    from harness.run import all_runs
+
+    return [r for r in all_runs() if (own := r.status()) is not None and own.state == "completed"]
+
+
+def _on_cpu(site: Site) -> bool:
+    from harness.site.detection import visible_gpus
+
+    return site.device == "cpu" or (site.device == "auto" and not visible_gpus())
+
+
+def _list(lessons: list[Lesson], here: Site, site: str | None, as_json: bool) -> int:
+    from harness.study.lessons import lesson_command
+
+    runs = completed_runs()
+    rows = [_row(each, _paired(each, runs, here)[1]) for each in lessons]
+    if as_json:
+        print(json.dumps(rows, indent=1))
+        return 0
+    width = max(len(each.title) for each in lessons)
+    for row, each in sorted(zip(rows, lessons, strict=True), key=lambda pair: pair[1].further):
+        done = sum(row[side] is not None for side in ("a", "b"))
+        state = {0: "not begun", 1: "one run of two", 2: f"ready: {row['a']} and {row['b']}"}[done]
+        print(f"{row['name']:<4} {row['title']:<{width}} {state}{', beyond the workshop' * each.further}")
+    print(f"next: {lesson_command('1a', site)} · --hint · --answer")
+    return 0
+
+
+def _row(lesson: Lesson, found: Found) -> dict[str, object]:
+    return {"name": lesson.name, "title": lesson.title, "a": _id(found.a), "b": _id(found.b)}
+
+
+def _id(run: Run | None) -> str | None:
+    return run.job_id if run is not None else None
+
+
+def _question(asked: LessonAtSite, found: Found) -> None:
+    lesson, pair = asked.lesson.here(_on_cpu(asked.site)), asked.pair
+    print(f"{lesson.name}: {lesson.title}\n\n{lesson.question}")
+    for side, experiment, run in (("a", pair.a, found.a), ("b", pair.b, found.b)):
+        print(f"  {side}: {asked.command(experiment):<60} {'run ' + run.job_id if run else 'not run yet'}")
+    print("\nlook at")
+    for tool, what in lesson.look_at.items():
+        print(f"  {'report --full' if tool == 'report' else tool}: {what}")
+
+
+def _may_start(asked: LessonAtSite, found: Found, made: list[Run], yes: bool) -> bool:
+    """Whether to start what is missing; it takes the open settings of a run that was made, which may be another's."""
+    sides = ((asked.pair.a, found.a), (asked.pair.b, found.b))
+    missing = [experiment for experiment, run in sides if run is None]
+    return all(may_launch(source_of(run, run.record), missing, None, yes=yes) for run in made)
+
+
+def _run_missing(asked: LessonAtSite, found: Found, quiet: bool) -> Found:
+    """Both runs; the missing ones are started now, all at once where a scheduler queues them."""
+    from harness.cli.launch.plan_short import announced
+    from harness.cli.watch.follow import complete
+    from harness.launch.backends.registry import backend_of
+    from harness.launch.submit import prepare
+    from harness.study.lessons import Found
+    from harness.study.start import start_run
+
+    runs, unfinished = [], []
+    for experiment, run in ((asked.pair.a, found.a), (asked.pair.b, found.b)):
+        if run is None:
+            typed = asked.command(experiment)
+            print(f"\nrunning: {typed}", file=sys.stderr)
+            prepared = prepare(experiment, asked.site)
+            run = start_run(prepared, shlex.split(typed)[1:], plan=announced(prepared))  # noqa: PLW2901 - it was missing
+            print(f"{run.job_id}: {run.path}", file=sys.stderr)
+            if backend_of(asked.site).RUNS_HERE:
+                complete(run, quiet)
+            else:
+                unfinished.append(run)
+        runs.append(run)
+    for run in unfinished:
+        complete(run, quiet)
+    return Found(*runs)
+
+
+def _answer(asked: LessonAtSite, found: Found, as_json: bool) -> int:
+    from harness.cli.study.lesson_answer import give_answer
+    from harness.study.lessons import lesson_command
+
+    if found.a is None or found.b is None:
+        sides = ((asked.pair.a, found.a), (asked.pair.b, found.b))
+        needed = " and of: ".join(asked.command(experiment) for experiment, run in sides if run is None)
+        name = asked.lesson.name
+        raise RequestError(
+            f"lesson {name} needs a run of: {needed} (or: {lesson_command(name, asked.site_given)} --run)"
+        )
+    give_answer(asked.lesson, found.a, found.b, asked.site_given, as_json)
+    return 0

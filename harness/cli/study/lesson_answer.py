@@ -1,0 +1,90 @@
+"""A lesson's answer from two runs, or from two variants of a reference: which relations hold, which do not, and what to
+do next. Starts no run."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from harness.analysis.metrics import metrics_by_name
+from harness.analysis.summary import Summary, Verdict
+from harness.measure.stored import load_summary
+from harness.study.lesson_arms import Side, because, decide, numbers_text
+from harness.study.lessons import Lesson, Outcome, RelationResult, lesson_command
+
+if TYPE_CHECKING:
+    from harness.run import Run
+
+MARK = {Outcome.HOLDS: "✓", Outcome.FAILS: "✗", Outcome.CANNOT_SHOW: "–"}
+
+
+def give_answer(lesson: Lesson, a: Run, b: Run, site: str | None, as_json: bool) -> None:
+    """Print for every relation whether it holds between the two runs, and why; `site` is `--site` as given."""
+    sides = side_of(a), side_of(b)
+    decided = decide(lesson, *sides)
+    if as_json:
+        print(json.dumps(as_document(lesson, sides, decided), indent=1))
+        return
+    print(f"{lesson.name}: {lesson.title} (a: {a.job_id}, b: {b.job_id})\n")
+    for one in decided:
+        print("\n".join(answer_lines(one)))
+    compare = f"bash slurm.sh compare {a.job_id} {b.job_id}"
+    doubts = [doubt for side in sides for doubt in side.doubts]
+    for line in what_to_do(decided, doubts, again(lesson, site), compare):
+        print(line)
+    print(f"\n{because(lesson, *sides)}")
+
+
+def side_of(run: Run) -> Side:
+    """A run as a side. Raises RequestError: its summary cannot be read."""
+    s = load_summary(str(run.path))[1]
+    on_gpu = all(d.device_kind != "cpu" for d in s.devices)
+    return Side(run.job_id, metrics_by_name(s), on_gpu, len(s.hosts) > 1, doubts_of(run.job_id, s))
+
+
+def as_document(lesson: Lesson, sides: tuple[Side, Side], decided: list[RelationResult]) -> dict[str, object]:
+    """The answer as --json has it."""
+    row = {"lesson": lesson.name, "a": sides[0].name, "b": sides[1].name}
+    doubts = [doubt for side in sides for doubt in side.doubts]
+    return row | {"answers": [_as_row(one) for one in decided], "doubts": doubts}
+
+
+def doubts_of(run: str, summary: Summary) -> list[dict[str, str]]:
+    """The findings that put the run's numbers in doubt."""
+    findings = [found for found in summary.quality.findings if found.severity is not Verdict.GOOD]
+    return [{"run": run, "what": found.what, "evidence": found.evidence} for found in findings]
+
+
+def again(lesson: Lesson, site: str | None) -> str:
+    """The command that repeats both runs and answers from them."""
+    return f"bash {lesson_command(lesson.name, site)} --again --answer"
+
+
+def answer_lines(one: RelationResult) -> list[str]:
+    """A relation, its numbers with their units, and the reason where it does not hold."""
+    lines = [f"{MARK[one.outcome]} {one.relation.says}", f"    {numbers_text(one)}"]
+    return lines if one.outcome is Outcome.HOLDS else [*lines, f"    {one.outcome.value}: {one.why}"]
+
+
+def what_to_do(
+    decided: list[RelationResult], doubts: list[dict[str, str]], repeat: str, compare: str
+) -> list[str]:
+    """After a relation that failed: the doubts about the recordings, and the command to try next."""
+    failed = [one.relation for one in decided if one.outcome is Outcome.FAILS]
+    if not failed:
+        return []
+    found = [f"    {doubt['run']}: {doubt['what']} ({doubt['evidence']})" for doubt in doubts]
+    lines = ["", "What was found in these recordings:", *found] if found else [""]
+    if any(relation.depends_on_load for relation in failed):
+        lines.append(
+            "Times change with what else runs on the machine. Run the same pair again when it is quiet:"
+        )
+        lines.append(f"    {repeat}")
+    if not all(relation.depends_on_load for relation in failed):
+        lines.append("Counts and bytes do not depend on how busy the machine is. See what else differs:")
+        lines.append(f"    {compare}")
+    return lines
+
+
+def _as_row(one: RelationResult) -> dict[str, object]:
+    return {"says": one.relation.says, "outcome": one.outcome.value, "numbers": one.numbers, "why": one.why}

@@ -1,0 +1,142 @@
+"""`slurm.sh mystery`: start a training with faults that nobody is told; its other parts have modules of their own."""
+
+from __future__ import annotations
+
+import secrets
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from harness.cli.command_line import BEHAVIOUR, Declared, LaunchLine, declared, read_line
+from harness.cli.commands import run_command
+from harness.common.errors import RequestError, nearest
+
+if TYPE_CHECKING:
+    from harness.experiment.base import Experiment, Training
+    from harness.study.mysteries import Level
+
+PARTS = {
+    "answer": ("harness.cli.study.mystery_answer", "RUN --cause C --ms T: say what it was; points and hints"),
+    "reveal": ("harness.cli.study.mystery_reveal", "RUN: the end: what it was, and the step without it"),
+    "class": (
+        "harness.cli.study.mystery_class",
+        "FILE|FOLDER…: the board of many students, for the instructor",
+    ),
+}
+LEVEL = "1: one cause, on all ranks; 2: on one rank or in every k-th step; 3: two causes [1]"
+SEED = "the same number draws the same mystery; without it, one that nobody knows"
+OWN = (Declared(("--level",), True, LEVEL), Declared(("--seed",), True, SEED))
+NEXT = "slurm.sh mystery answer RUN --cause … --ms … · slurm.sh mystery reveal RUN"
+MOST_DIGITS = 1000  # of a seed; Python reads no number of 5,000
+REFUSED = {
+    "--fault": "a mystery draws its own faults",
+    "--script": "a mystery trains the exercise's own script",
+    "--no-profile": "without a trace there is nothing to look at",
+}
+
+
+def mystery(words: list[str]) -> int:
+    """Start a mystery, or one of its parts; returns the exit code.
+
+    Raises:
+        RequestError: a sentence for each thing that is wrong.
+    """
+    if words and words[0] in PARTS:
+        module, _ = PARTS[words[0]]
+        return run_command(f"mystery {words[0]}", import_module(module).command, words[1:])
+    if not words or {"-h", "--help"} & set(words):
+        print(_help())
+        return 0
+    if words[0].startswith("-"):
+        return _start(words)
+    near = nearest(words[0], PARTS)
+    if near or len(words) > 1:
+        hint = f": did you mean {near}?" if near else f": there are {', '.join(PARTS)}"
+        raise RequestError(f"mystery: there is no part {words[0]!r}{hint}; to start one, begin with -e 1")
+    return _show(words[0])
+
+
+def _show(token: str) -> int:
+    """Print what may be known of a mystery, and the answers so far."""
+    from harness.cli.study.mystery_request import asked_of
+    from harness.study.mysteries import LEVELS
+
+    asked = asked_of(token)
+    print(f"{asked.run.job_id}: a mystery of level {asked.mystery.level}: {LEVELS[asked.mystery.level]}")
+    print(f"  its commitment (SHA-256): {asked.mystery.commitment}")
+    print("\n".join([*asked.answer_lines(), f"next: {NEXT.replace('RUN', asked.run.job_id)}"]))
+    return 0
+
+
+def _help() -> str:
+    width = 34
+    flags = [("--level 1|2|3", LEVEL), ("--seed N", SEED), *((d.names[-1], d.help) for d in BEHAVIOUR)]
+    return "\n".join(
+        [
+            "Usage: slurm.sh mystery -e EXERCISE [--level 1|2|3] [--seed N] [FLAGS OF A LAUNCH]",
+            *(f"       slurm.sh mystery {name} {text}" for name, (_, text) in PARTS.items()),
+            "       slurm.sh mystery RUN: the answers so far",
+            "",
+            *(f"  {name:<{width}} {text}" for name, text in flags),
+            "",
+            "A training that is slow for a reason that you find from its report, page and trace; docs/mysteries.md.",
+        ]
+    )
+
+
+class _Asked(NamedTuple):
+    """What the mystery's own flags say."""
+
+    level: Level
+    seed: int
+
+
+def _start(words: list[str]) -> int:
+    from harness.cli.launch.launch import behaviour_of, go, request_of
+    from harness.launch.submit import prepare
+    from harness.study.mysteries import draw, place_of, with_mystery
+
+    line = read_line(words, declared() | {name: own for own in OWN for name in own.names})
+    asked, launch = _own(line), _of_launch(line)
+    experiment, choice = request_of(launch)
+    training = _training(experiment)
+    job = prepare(training, choice.site).job
+    resolved = _training(job.experiment)
+    secret = draw(asked.seed, asked.level, place_of(resolved, job.device, job.model))
+    hidden = with_mystery(training, asked.level, secret, resolved)
+    return go(hidden, choice, behaviour_of(launch), ["slurm.sh", "mystery", *words])
+
+
+def _own(line: LaunchLine) -> _Asked:
+    """Raises RequestError: a flag of the mystery has a value that it does not take."""
+    level, seed = str(line.given.get("--level", "1")), line.given.get("--seed")
+    if level not in ("1", "2", "3"):
+        raise RequestError(f"--level takes 1, 2 or 3, not {level!r}: {LEVEL}")
+    if seed is not None and not (isinstance(seed, str) and seed.isascii() and seed.isdigit()):
+        raise RequestError(f"--seed takes a whole number ≥ 0, not {seed!r}")
+    if seed is not None and len(seed) > MOST_DIGITS:
+        raise RequestError(f"--seed takes a whole number of at most {MOST_DIGITS} digits, not of {len(seed)}")
+    return _Asked(int(level), secrets.randbits(64) if seed is None else int(seed))  # type: ignore[arg-type]  # checked
+
+
+def _of_launch(line: LaunchLine) -> LaunchLine:
+    """The line without the mystery's own flags. Raises RequestError: a flag does not go with a mystery."""
+    given: dict[str, Any] = dict(line.given)
+    for own in OWN:
+        given.pop(own.names[0], None)
+    if given.get("--profiler") == "none":
+        given["--no-profile"] = True
+    wrong = [f"{name}: {why}: drop it" for name, why in REFUSED.items() if name in given]
+    if wrong:
+        raise RequestError("\n".join(wrong))
+    return line._replace(given=given)
+
+
+def _training(experiment: Experiment) -> Training:
+    """Raises RequestError: the exercise trains nothing, or not by our own script."""
+    from harness.experiment.exercises import Megatron, Training
+
+    if not isinstance(experiment, Training):
+        raise RequestError(f"-e {experiment.exercise}: a mystery is a training: use -e 1, -e 2 or -e 3")
+    if isinstance(experiment, Megatron) and experiment.uses_megatron_lm:
+        raise RequestError("--engine megatron-lm: a mystery works in our own training scripts: drop it")
+    return experiment

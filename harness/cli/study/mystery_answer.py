@@ -1,0 +1,84 @@
+"""`slurm.sh mystery answer`: take an answer, keep it, print its points and a hint for each miss."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from harness.cli.options import JsonOption
+from harness.cli.study.mystery_request import Asked, RunArgument, RunFlag, asked_of
+from harness.common.errors import RequestError
+from harness.run.mystery import Answer, add_answer, read_revealed
+
+if TYPE_CHECKING:
+    from harness.study.mystery_grades import Grade, Result
+
+
+def command(
+    run: RunArgument,
+    *,
+    cause: Annotated[
+        str, typer.Option("--cause", metavar="NAME", help="what it was: a name of slurm.sh faults")
+    ],
+    ms: Annotated[
+        float,
+        typer.Option("--ms", help="how long it takes in one step that it hits, on one rank that does it"),
+    ],
+    rank: Annotated[str, typer.Option("--rank", metavar="R,…|all", help="the ranks that do it")] = "all",
+    phase: Annotated[
+        str | None, typer.Option("--phase", help="forward, backward, optimizer: where a host stall is")
+    ] = None,
+    every: Annotated[int, typer.Option("--every", metavar="K", help="it comes in every K-th step")] = 1,
+    reveal: Annotated[bool, typer.Option("--reveal", help="then tell all, as mystery reveal does")] = False,
+    start: RunFlag = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Say what makes a mystery slow; each answer is kept. At level 3, give one answer for each of the two causes."""
+    from harness.study.mystery_grades import checked
+
+    asked = asked_of(run)
+    if read_revealed(asked.run.path) is not None:
+        raise RequestError(f"RUN: {asked.run.job_id} was revealed: no answer counts any more")
+    answer = checked(
+        Answer(cause=cause, ms=ms, ranks=_ranks(rank), phase=phase, every=every), asked.world_size
+    )
+    add_answer(asked.run.path, asked.line(answer))
+    found, number = asked.result, len(asked.answers)
+    latest = next(one[1] for one in found.last if one is not None and one[0] == number)
+    if as_json and not reveal:
+        print(json.dumps(_as_data(asked, number, latest, found), indent=1))
+    elif not as_json:
+        print("\n".join(_lines(asked, number, latest, found)))
+    if reveal:
+        from harness.cli.study.mystery_reveal import reveal as tell
+
+        return tell(asked, start, as_json)
+    return 0
+
+
+def _ranks(text: str) -> tuple[int, ...] | None:
+    if text == "all":
+        return None
+    try:
+        return tuple(sorted({int(word) for word in text.split(",")}))
+    except ValueError:
+        raise RequestError(f"--rank takes all, or ranks as in 0,3, not {text!r}") from None
+
+
+def _lines(asked: Asked, number: int, latest: Grade, found: Result) -> list[str]:
+    lines = [f"answer {number} to {asked.run.job_id}: {latest.points} of 100"]
+    for part in latest.parts:
+        mark = "✗" if part.hint else "✓"
+        lines.append(f"  {mark} {part.name:<6} {part.points:>3} of {part.of}  {part.hint}".rstrip())
+    if len(found.faults) > 1:
+        lines.append(f"both causes together: {found.points} of 100" + "; one is not answered" * found.missing)
+    then = "reveal" if found.points == 100 else "answer"
+    return [*lines, f"next: slurm.sh mystery {then} {asked.run.job_id}" + " --cause …" * (then == "answer")]
+
+
+def _as_data(asked: Asked, number: int, latest: Grade, found: Result) -> dict[str, object]:
+    parts = [{"name": p.name, "points": p.points, "of": p.of, "hint": p.hint or None} for p in latest.parts]
+    data = {"run": asked.run.job_id, "answer": number, "points": latest.points, "parts": parts}
+    return {**data, "total": found.points, "not_answered": found.missing}

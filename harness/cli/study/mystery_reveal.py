@@ -1,0 +1,209 @@
+"""`slurm.sh mystery reveal`: what it was, what the student and the replay said, and the step without it, measured."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING, NamedTuple
+
+from harness.cli.launch.untrusted import YesOption, may_launch, source_of
+from harness.cli.options import JsonOption
+from harness.cli.study.mystery_request import Asked, RunArgument, RunFlag, asked_of
+from harness.common.errors import RequestError
+from harness.run import Run
+from harness.run.mystery import Revealed, add_answer, injected, read_revealed, unseal_records, write_revealed
+
+if TYPE_CHECKING:
+    from harness.analysis.summary import Summary, TimeLost
+    from harness.common.faults import Fault
+
+
+class Without(NamedTuple):
+    """The step without the faults: by the replay of the run with them (None: it found none of them), and measured.
+    Nanoseconds, mean over the counted steps; None: not measured."""
+
+    step_ns: int | None
+    predicted_ns: int | None
+    low_ns: int | None
+    high_ns: int | None
+    measured_ns: int | None = None
+
+
+def command(
+    run: RunArgument, start: RunFlag = None, yes: YesOption = False, as_json: JsonOption = False
+) -> int:
+    """End a mystery: what it was, the answers, the harness's own diagnosis, and the step without it."""
+    return reveal(asked_of(run), start, as_json, yes=yes)
+
+
+def reveal(asked: Asked, start: bool | None, as_json: bool, *, yes: bool = False) -> int:
+    """Tell all and, if wanted, run the training without the faults; returns the exit code.
+
+    Raises:
+        RequestError: the run has not ended.
+        WorkError: the training without the faults did not complete.
+    """
+    from harness.cli.watch.follow import write_report
+    from harness.launch.submit import state_of
+    from harness.measure.stored import load_summary
+    from harness.run import FINAL
+
+    if state_of(asked.run) not in (*FINAL, "unknown"):
+        raise RequestError(f"RUN: {asked.run.job_id} has not ended: slurm.sh status {asked.run.job_id}")
+    _end(asked)
+    summary = next(iter(write_report(asked.run)[0]), None)
+    found = _told(asked.faults, summary)
+    before = _without(summary, found)
+    if not as_json:
+        print(
+            "\n".join(
+                [*_truth(asked), *_diagnosis(asked, found), *_prediction(before, _unnamed(asked, found))]
+            )
+        )
+    healthy = _healthy(asked, start, as_json, yes)
+    plain = load_summary(str(healthy.path))[1] if healthy else None
+    measured = before._replace(measured_ns=plain.replay.step_ns if plain and plain.replay else None)
+    if as_json:
+        print(json.dumps(_as_data(asked, found, measured, healthy), indent=1))
+    elif healthy:
+        print("\n".join([_comparison(measured, healthy), *_doubts(asked, summary, plain)]))
+    return 0
+
+
+def _end(asked: Asked) -> None:
+    """Write the secret into the run, once, and what was injected."""
+    from harness.study.mysteries import open_mystery
+
+    if read_revealed(asked.run.path) is None:
+        secret = open_mystery(asked.mystery)
+        add_answer(asked.run.path, asked.line(None))
+        write_revealed(asked.run.path, Revealed(faults=secret.faults, salt=secret.salt))
+    unseal_records(asked.run.path)
+
+
+def _told(faults: tuple[Fault, ...], summary: Summary | None) -> list[TimeLost]:
+    """What the harness itself found of these faults."""
+    found = summary.findings if summary else []
+    return [one for one in found if any(_is_same(one, fault) for fault in faults)]
+
+
+def _is_same(found: TimeLost, fault: Fault) -> bool:
+    return found.cause == fault.name and (fault.rank is None or fault.rank in found.ranks)
+
+
+def _without(summary: Summary | None, found: list[TimeLost]) -> Without:
+    """The step minus what the replay says is lost by the causes that it found."""
+    if summary is None or summary.replay is None:
+        return Without(None, None, None, None)
+    step = summary.replay.step_ns
+    if not found:
+        return Without(step, None, None, None)
+    lost, low, high = (sum(getattr(f, field) for f in found) for field in ("lost_ns", "low_ns", "high_ns"))
+    return Without(step, step - lost, step - high, step - low)
+
+
+def _healthy(asked: Asked, start: bool | None, quiet: bool, yes: bool) -> Run | None:
+    """The run without the faults: the one that there is, unless a new one is asked for, else a new one, if wanted."""
+    from harness.cli.launch.plan_short import announced
+    from harness.cli.study.lesson import wants_runs
+    from harness.cli.watch.follow import complete
+    from harness.experiment.parse import command_of
+    from harness.launch.check import lacks_training
+    from harness.launch.submit import prepare
+    from harness.study.mysteries import without_mystery
+    from harness.study.start import start_run
+
+    revealed, site = read_revealed(asked.run.path), asked.run.record.site
+    before = Run(Path(revealed.without)) if revealed is not None and revealed.without else None
+    if before is not None and before.is_run and start is not True:
+        return before
+    if not wants_runs(start, False, site):
+        return None
+    if lacks_training(site):
+        from harness.common.errors import TrainingNeeded
+
+        raise TrainingNeeded
+    plain = without_mystery(asked.experiment)
+    if not may_launch(source_of(asked.run, asked.run.record), [plain], site, yes=yes):
+        return None
+    words = command_of(plain, None, site.defaults) or ["mystery", "reveal", asked.run.job_id]
+    print(f"\nrunning: {shlex.join(['bash', 'slurm.sh', *words])}", file=sys.stderr)
+    prepared = prepare(plain, site)
+    run = start_run(prepared, ["slurm.sh", *words], plan=announced(prepared))
+    print(f"{run.job_id}: {run.path}", file=sys.stderr)
+    complete(run, quiet)
+    if revealed is not None:
+        write_revealed(asked.run.path, revealed.model_copy(update={"without": str(run.path)}))
+    return run
+
+
+def _truth(asked: Asked) -> Iterator[str]:
+    yield f"mystery {asked.run.job_id}, level {asked.mystery.level}: {asked.result.points} of 100 points"
+    lines = injected(asked.run.path)
+    for fault in asked.faults:
+        took = [line.ns for line in lines if line.fault == fault.name]
+        measured = f" (injected {len(took)} times, median {median(took) / 1e6:.1f} ms)" if took else ""
+        yield f"  it was  {fault}: {fault.kind.meaning}{measured}"
+    yield from asked.answer_lines()
+
+
+def _diagnosis(asked: Asked, found: list[TimeLost]) -> Iterator[str]:
+    for fault in _unnamed(asked, found):
+        yield f"  the harness's diagnosis does not name {fault.name}"
+    for one in found:
+        ranks = ",".join(str(rank) for rank in one.ranks)
+        interval = ""
+        if one.low_ns is not None and one.high_ns is not None:
+            interval = f" ({one.low_ns / 1e6:.1f} to {one.high_ns / 1e6:.1f})"
+        yield (
+            f"  the harness's diagnosis: {one.cause} on rank {ranks}, {one.lost_ns / 1e6:.1f} ms lost per step"
+            f"{interval}: {one.evidence}"
+        )
+
+
+def _unnamed(asked: Asked, found: list[TimeLost]) -> list[Fault]:
+    return [fault for fault in asked.faults if not any(_is_same(one, fault) for one in found)]
+
+
+def _prediction(step: Without, unnamed: list[Fault]) -> Iterator[str]:
+    if step.step_ns is not None:
+        yield f"step with it: {step.step_ns / 1e6:.1f} ms"
+    if step.predicted_ns is not None and step.low_ns is not None and step.high_ns is not None:
+        low, high = step.low_ns / 1e6, step.high_ns / 1e6
+        what = "what it named" if unnamed else "it"
+        yield f"step without {what}, by the replay: {step.predicted_ns / 1e6:.1f} ms ({low:.1f} to {high:.1f})"
+
+
+def _comparison(step: Without, healthy: Run) -> str:
+    if step.measured_ns is None:
+        return f"{healthy.job_id} left no trace to measure the step by"
+    measured = f"step without it, measured: {step.measured_ns / 1e6:.1f} ms ({healthy.job_id})"
+    if step.predicted_ns is None:
+        return measured
+    off = step.predicted_ns / step.measured_ns - 1
+    return f"{measured}; the replay said {off:+.1%} of that"
+
+
+def _doubts(asked: Asked, *summaries: Summary | None) -> Iterator[str]:
+    """A remark where other programs disturbed one of the two runs."""
+    if any(s is not None and s.quality.verdict.value != "good" for s in summaries):
+        yield (
+            "One of the two recordings is doubtful, as where others used the cores; once more on a quiet machine: "
+            f"slurm.sh mystery reveal {asked.run.job_id} --run"
+        )
+
+
+def _as_data(asked: Asked, found: list[TimeLost], step: Without, healthy: Run | None) -> dict[str, object]:
+    return {
+        "run": asked.run.job_id,
+        "faults": [str(fault) for fault in asked.faults],
+        "points": asked.result.points,
+        "answers": [answer.model_dump() for answer in asked.answers],
+        "findings": [one.model_dump() for one in found],
+        **step._asdict(),
+        "without": healthy.job_id if healthy else None,
+    }

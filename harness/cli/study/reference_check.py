@@ -1,0 +1,59 @@
+"""`slurm.sh reference check`: runs, or another reference, held against a stored one."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from harness.cli.options import JsonOption
+
+if TYPE_CHECKING:
+    from harness.study.reference.check import ReferenceChecked
+
+
+def command(
+    new: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[RUN…|NAME]", help="runs, or a reference that was recorded anew; default: last"
+        ),
+    ] = None,
+    *,
+    against: Annotated[
+        str | None,
+        typer.Option(
+            "--against", metavar="NAME", help="the stored reference; default: one that asked for the same"
+        ),
+    ] = None,
+    traces: Annotated[
+        bool,
+        typer.Option(
+            "--traces", help="hold every byte of the traces against the checksums; else their sizes"
+        ),
+    ] = False,
+    as_json: JsonOption = False,
+) -> int:
+    """What moved since a reference was recorded, and likely why. Exit status: 0 the same, 1 moved or damaged, 2 cannot
+    tell (or a wrong request)."""
+    from harness.study.reference.request import checked_reference, checked_runs, reference_named
+
+    words = new or ["last"]
+    folder = reference_named(words[0]) if len(words) == 1 else None
+    found = checked_runs(words, against) if folder is None else checked_reference(folder, against, traces)
+    return _answer(found, as_json)
+
+
+def _answer(found: ReferenceChecked, as_json: bool) -> int:
+    from harness.cli.screen import columns
+    from harness.cli.study.reference_text import lines_of
+    from harness.report.tables.screen import WIDTH
+    from harness.study.reference.reasons import likely_reasons
+
+    reasons = likely_reasons(found)
+    if as_json:
+        print(json.dumps(found.model_dump(mode="json") | {"likely": reasons}, indent=1))
+    else:
+        print("\n".join(lines_of(found, reasons, columns(WIDTH))))
+    return found.exit_code

@@ -1,0 +1,182 @@
+"""`slurm.sh reference record`: run a whole list of variants as one series, and keep the result."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from typing import TYPE_CHECKING, Any
+
+from harness.cli.command_line import Declared
+from harness.cli.study.campaign import (
+    Plan,
+    Wanted,
+    Words,
+    closing_lines,
+    confirmed,
+    help_lines,
+    limits_of,
+    make,
+    plan_lines,
+    plan_of,
+    read_words,
+    state_lines,
+    state_rows,
+)
+from harness.cli.study.series import repeats_of
+from harness.common.errors import RequestError
+from harness.common.paths import PROGRAM
+
+if TYPE_CHECKING:
+    from harness.site.detection import SiteChoice
+    from harness.study.campaign.runner import Outcome
+    from harness.study.reference.record import Kept, Recording
+
+FURTHER = (
+    Declared(
+        ("--list",), True, "the variants: workshop, miniatures or a file [by whether the site has GPUs]"
+    ),
+    Declared(("--only",), True, "these variants alone: NAME,NAME…"),
+    Declared(("--repeats",), True, "runs of each variant [1]; check needs 4 to judge times"),
+    Declared(("--no-traces",), False, "keep numbers alone: no checksums of traces, no copies"),
+)
+_NOT_HERE = {"csv": "--csv", "png": "--png"}
+
+
+def record(words: list[str]) -> int:
+    """Run what is missing of a list and keep it, or say what would run; returns the exit code.
+
+    Raises:
+        RequestError: a sentence for each thing that is wrong.
+    """
+    if {"-h", "--help"} & set(words):
+        print(_help())
+        return 0
+    asked = read_words(words, "reference record", FURTHER)
+    wanted = asked.wanted
+    recording = _recording(asked)
+    limits = limits_of(wanted, recording.tasks)
+    if recording.runs_here and limits.most_at_once > 1:
+        raise RequestError("--max-parallel: runs on this machine would slow each other down: drop it")
+    plan = plan_of(recording.series, recording.tasks, limits)
+    if not wanted.json:
+        print(
+            f"reference {recording.name}, list {recording.whole.name}, at site {recording.site.name}",
+            file=sys.stderr,
+        )
+        print("\n".join(plan_lines(plan)), file=sys.stderr)
+    if wanted.dry_run or wanted.status:
+        return _show(recording, plan, wanted)
+    return _run(recording, plan, asked)
+
+
+def _help() -> str:
+    left_out = tuple(_NOT_HERE.values())
+    lines = [line for line in help_lines(FURTHER) if not line.strip().startswith(left_out)]
+    return "\n".join(
+        [
+            "Usage: slurm.sh reference record [FLAGS]",
+            "",
+            *lines,
+            "",
+            "The same command again goes on where it stopped: what is done is not repeated. docs/references.md.",
+        ]
+    )
+
+
+def _recording(asked: Words) -> Recording:
+    from harness.study.reference.gather import device_of
+    from harness.study.reference.record import plan_recording
+
+    wanted, further = asked.wanted, asked.further
+    if unused := [flag for name, flag in _NOT_HERE.items() if getattr(wanted, name) is not None]:
+        raise RequestError(f"{unused[0]}: a reference is shown by {PROGRAM} reference show: drop it")
+    choice = _site(asked)
+    given = further.get("--list") or ("miniatures" if device_of(choice.site) == "cpu" else "workshop")
+    only = [name for name in further.get("--only", "").split(",") if name]
+    return plan_recording(wanted.name, given, only, repeats_of(further.get("--repeats", "1")), choice.site)
+
+
+def _site(asked: Words) -> SiteChoice:
+    """The site with the flags of a launch that change it. Raises RequestError: a flag is of the experiment."""
+    from harness.experiment.options import options_of
+    from harness.site.detection import SiteChoice, choose_site
+    from harness.site.site import Site, override
+
+    fields = {name: option.field for option in options_of(Site) for name in option.flag.names}
+    if foreign := [name for name in asked.launch if name not in fields]:
+        raise RequestError(f"{foreign[0]}: the list says what runs: write a list of your own, or drop it")
+    choice = choose_site(asked.wanted.site)
+    changes: dict[str, Any] = {fields[name]: value for name, value in asked.launch.items()}
+    return SiteChoice(site=override(choice.site, changes), reason=choice.reason)
+
+
+def _show(recording: Recording, plan: Plan, wanted: Wanted) -> int:
+    if wanted.json:
+        head = {"name": recording.name, "site": recording.site.name, "list": recording.list_given}
+        print(
+            json.dumps(
+                head | {"runs": state_rows(plan.places), "device_ns": plan.estimate._asdict()}, indent=1
+            )
+        )
+    elif wanted.dry_run:
+        rows = {task.point.key: shlex.join(task.point.command) for task in plan.to_make}
+        width = max(map(len, rows), default=0)
+        print("\n".join(f"{name:<{width}}  {command}" for name, command in rows.items()))
+    else:
+        print("\n".join(state_lines(plan)))
+    return 0
+
+
+def _run(recording: Recording, plan: Plan, asked: Words) -> int:
+    from harness.study.campaign.runner import Outcome
+
+    again = _again(recording)
+    outcome = Outcome(list(plan.places))
+    if plan.to_make or any(place.stands == "running" for place in plan.places):
+        if plan.to_make and not confirmed(plan, asked.wanted):
+            print("nothing was started", file=sys.stderr)
+            return 0
+        outcome = make(plan, again)
+    for line in closing_lines(outcome, again):
+        print(line, file=sys.stderr)
+    return _keep(recording, outcome, asked)
+
+
+def _keep(recording: Recording, outcome: Outcome, asked: Words) -> int:
+    from harness.study.reference.record import keep
+    from harness.traces.progress import Progress
+
+    with Progress("keeping", unit="runs") as progress:
+        kept = keep(recording, "--no-traces" not in asked.further, progress)
+    found = kept.reference
+    if asked.wanted.json:
+        shown = {"name": found.name, "folder": str(kept.folder), "complete": found.complete}
+        variants = [each.name for each in found.variants]
+        print(json.dumps(shown | {"variants": variants, "missing": found.missing}, indent=1))
+    else:
+        print("\n".join(_kept_lines(recording, kept)))
+    return 0 if outcome.complete else 1
+
+
+def _kept_lines(recording: Recording, kept: Kept) -> list[str]:
+    found = kept.reference
+    runs = sum(each.runs for each in found.variants)
+    what = f"{_counted(runs, 'run')} of {_counted(len(found.variants), 'variant')}"
+    lines = [f"{found.name}: kept {what} in {kept.folder}"]
+    lines += found.missing_lines()
+    if not found.complete:
+        lines.append(f"this goes on: {_again(recording)}")
+    show, package = (f"{PROGRAM} reference {part} {found.name}" for part in ("show", "package"))
+    return [*lines, f"next: {show} · {package} -o {found.name}.tar.gz"]
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}{'s' * (number != 1)}"
+
+
+def _again(recording: Recording) -> str:
+    """The command that makes what is missing."""
+    words = ["reference", "record", "--site", recording.site.name, "--name", recording.name]
+    words += ["--list", recording.list_given, "--repeats", str(recording.repeats)]
+    return shlex.join([PROGRAM, *words])

@@ -1,0 +1,204 @@
+"""`slurm.sh scaling`: one training on more and more devices: speed-up, efficiency, and what limits them."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING, Any, cast
+
+from harness.cli.command_line import Declared
+from harness.cli.study.campaign import (
+    Words,
+    closing_lines,
+    count_text,
+    counts,
+    help_lines,
+    read_words,
+    state_rows,
+)
+from harness.cli.study.series import (
+    Series,
+    begin,
+    carried_out,
+    checked_series,
+    parted,
+    repeats_of,
+    show_state,
+    site_of,
+)
+from harness.common.errors import RequestError, nearest
+from harness.common.paths import expanded
+
+if TYPE_CHECKING:
+    from harness.analysis.scaling_study import Size
+    from harness.study.campaign.runner import Outcome
+    from harness.study.scaling.request import Axis, Mode, Study
+    from harness.study.sweeps.request import Sweep
+
+FURTHER = (
+    Declared(
+        ("--gpus",), True, "GPUs of one node (without GPUs: processes), as in 1,2,4, instead of --nodes"
+    ),
+    Declared(("--strong",), False, "the step stays: its samples are split over more devices"),
+    Declared(
+        ("--weak",), False, "the work of a device stays: the step grows with them [so it is without either]"
+    ),
+    Declared(("--repeats",), True, "runs per size, for the intervals [3]"),
+)
+REPEATS = 3
+
+
+def scaling(words: list[str]) -> int:
+    """Run a scaling study, go on with it, or show it; returns the exit code.
+
+    Raises:
+        RequestError: a sentence for each thing that is wrong.
+    """
+    if not words or {"-h", "--help"} & set(words):
+        print(_help())
+        return 0
+    if words[0].startswith("-"):
+        read = read_words(words, "scaling", FURTHER)
+        found = _sweep(read)
+        name = read.wanted.name or found.name
+    else:
+        read = read_words(words[1:], "scaling", FURTHER)
+        name, found = words[0], _stored(words[0])
+        if "--repeats" in read.further:
+            found = found.model_copy(update={"repeats": repeats_of(read.further["--repeats"])})
+    return _study(checked_series(name, found, read, f"slurm.sh scaling {name}", "scaling"), read)
+
+
+def _help() -> str:
+    return "\n".join(
+        [
+            "Usage: slurm.sh scaling -e EXERCISE --nodes 1,2,4,8 [--strong|--weak] [FLAGS] [-- FLAGS OF A LAUNCH]",
+            "       slurm.sh scaling -e EXERCISE --gpus 1,2,4 …: the devices of one node",
+            "       slurm.sh scaling NAME: go on with a study that began, or show it",
+            "",
+            *help_lines(FURTHER),
+            "",
+            "The same command again goes on where it stopped. docs/sweeps.md says how the numbers are made.",
+        ]
+    )
+
+
+def _stored(name: str) -> Sweep:
+    from harness.study.sweeps.stored import all_series, stored_request
+
+    found = stored_request(name)
+    if found is None or found.kind != "scaling":
+        near = nearest(name, all_series())
+        hint = f": did you mean {near}?" if near else "; to begin one: slurm.sh scaling -e 1 --nodes 1,2,4"
+        raise RequestError(f"scaling: there is no study {name!r}{hint}")
+    return found.sweep
+
+
+def _sweep(words: Words) -> Sweep:
+    """The study that the flags ask for, as a sweep."""
+    from harness.site.site import override
+    from harness.study.scaling.request import study_sweep
+    from harness.study.sweeps.stored import stored_request
+
+    axis, sizes = _sizes(words)
+    flags = parted(words)
+    stored = stored_request(words.wanted.name) if words.wanted.name else None
+    site = override(site_of(words, stored)[0].site, flags.site)
+    study = _asked(words, flags.experiment, axis, sizes)
+    return study_sweep(study, site)
+
+
+def _sizes(words: Words) -> tuple[Axis, list[int]]:
+    """The axis and its sizes; they are taken from the launch's flags."""
+    from harness.study.scaling.request import sizes_of
+
+    nodes, gpus = str(words.launch.get("--nodes", "")), words.further.get("--gpus")
+    if "," in nodes and gpus is not None:
+        raise RequestError("--nodes and --gpus both name sizes: a study has one of them")
+    if gpus is not None:
+        if words.launch.pop("--gpus-per-node", None):
+            raise RequestError("--gpus names the sizes, and -g/--gpus-per-node one of them: drop -g")
+        return "gpus_per_node", sizes_of("--gpus", gpus)
+    if not nodes:
+        raise RequestError("scaling: the sizes are missing: --nodes 1,2,4,8, or --gpus 1,2,4 on one node")
+    words.launch.pop("--nodes")
+    return "nodes", sizes_of("--nodes", nodes)
+
+
+def _asked(words: Words, flags: list[tuple[str, Any]], axis: Axis, sizes: list[int]) -> Study:
+    from harness.experiment.exercises import EXERCISES, listing
+    from harness.experiment.parse import flags_as_fields
+    from harness.study.scaling.request import Study
+
+    number = str(words.launch.get("--exercise", ""))
+    if number not in map(str, EXERCISES):
+        raise RequestError(f"-e/--exercise: got {number!r}, there are {listing()}")
+    cls = EXERCISES[int(number)]
+    given, wrong = flags_as_fields(cls, flags)
+    modes = [mode for mode in ("strong", "weak") if f"--{mode}" in words.further]
+    if len(modes) > 1:
+        wrong.append("--strong and --weak exclude each other: drop one")
+    if wrong:
+        raise RequestError("\n".join(wrong))
+    repeats = repeats_of(words.further["--repeats"]) if "--repeats" in words.further else REPEATS
+    return Study(cls, given, axis, sizes, cast("Mode", modes[0] if modes else "weak"), repeats)
+
+
+def _study(series: Series, words: Words) -> int:
+    plan = begin(series, words)
+    if words.wanted.dry_run or words.wanted.status:
+        return show_state(series, plan, words)
+    outcome = carried_out(series, plan, words)
+    return 0 if outcome is None else _answer(series, outcome, words)
+
+
+def _answer(series: Series, outcome: Outcome, words: Words) -> int:
+    from harness.analysis.scaling_study import what_limits
+    from harness.study.scaling.result import sizes
+    from harness.study.sweeps.results import measured_runs
+
+    measured, lacking = measured_runs(outcome.places)
+    found = sizes(measured, series.found.settings)
+    said = what_limits(found)
+    written = _write_files(series, found, words) if found else []
+    if words.wanted.json:
+        data = {"series": series.name, "sizes": [size.model_dump() for size in found], "limit": said}
+        print(
+            json.dumps(
+                {**data, "states": state_rows(outcome.places), "stopped": outcome.stopped or None}, indent=1
+            )
+        )
+    elif found:
+        _print(series, found, said)
+    lines = [*lacking, *closing_lines(outcome, series.again), *written, count_text(counts(outcome.places))]
+    print("\n".join(lines), file=sys.stderr)
+    return 0 if outcome.complete else 1
+
+
+def _print(series: Series, found: list[Size], said: str) -> None:
+    from harness.cli.screen import columns
+    from harness.report.sweeps.scaling import scaling_table, why_table
+    from harness.report.tables.screen import WIDTH, Screen
+
+    screen = Screen(columns(WIDTH))
+    title = series.found.sweep.title
+    print("\n".join(screen.block(scaling_table(title[0].upper() + title[1:], found))))
+    print(
+        "\n".join(
+            ["", *screen.block(why_table(found)), "", *screen.wrapped(said[0].upper() + said[1:] + ".", "")]
+        )
+    )
+    print(f"next: slurm.sh report {found[-1].runs[0]}")
+
+
+def _write_files(series: Series, found: list[Size], words: Words) -> list[str]:
+    from harness.report.sweeps.scaling import plot_scaling, write_scaling_csv
+
+    written = list[str]()
+    if words.wanted.csv is not None:
+        write_scaling_csv(found, expanded(words.wanted.csv))
+        written.append(f"the table: {words.wanted.csv}")
+    if words.wanted.png is not None:
+        plot_scaling(series.found.sweep.title, found, expanded(words.wanted.png))
+        written.append(f"the plot: {words.wanted.png}")
+    return written

@@ -1,0 +1,194 @@
+"""`slurm.sh sweep`: every combination of a file's settings as runs, and what was measured at each."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING, Any
+
+from harness.cli.command_line import Declared
+from harness.cli.study.campaign import (
+    Words,
+    closing_lines,
+    count_text,
+    counts,
+    help_lines,
+    read_words,
+    state_rows,
+)
+from harness.cli.study.series import (
+    Series,
+    begin,
+    carried_out,
+    checked_series,
+    parted,
+    repeats_of,
+    show_state,
+)
+from harness.common.errors import RequestError, nearest
+from harness.common.paths import expanded
+
+if TYPE_CHECKING:
+    from harness.analysis.repeats import PointValues
+    from harness.study.campaign.runner import Outcome
+    from harness.study.sweeps.expand import Expanded
+    from harness.study.sweeps.request import Sweep
+
+FURTHER = (
+    Declared(("--repeats",), True, "runs per point, where it shall be another number than the file's"),
+    Declared(("--plot",), True, "the measured value that --png shows [the first of the file's show]"),
+    Declared(("--against",), True, "the option on the plot's horizontal axis [the first that varies]"),
+)
+
+
+def sweep(words: list[str]) -> int:
+    """Run a sweep, go on with it, or show it; returns the exit code.
+
+    Raises:
+        RequestError: a sentence for each thing that is wrong.
+    """
+    if {"-h", "--help"} & set(words):
+        print(_help())
+        return 0
+    if not words or words[0].startswith("-"):
+        wanted = read_words(words, "sweep", FURTHER).wanted
+        return _list(wanted.json)
+    return _sweep(words[0], read_words(words[1:], "sweep", FURTHER))
+
+
+def _help() -> str:
+    return "\n".join(
+        [
+            "Usage: slurm.sh sweep FILE.yaml|NAME [FLAGS] [-- FLAGS OF A LAUNCH, for all points]",
+            "       slurm.sh sweep: the sweeps that come with the harness, and those that began",
+            "",
+            *help_lines(FURTHER),
+            "",
+            "The same command again goes on where it stopped: what is done is not repeated. docs/sweeps.md.",
+        ]
+    )
+
+
+def _list(as_json: bool) -> int:
+    from harness.study.sweeps.request import read_sweep, shipped_sweep, sweep_names
+    from harness.study.sweeps.stored import all_series, stored_request
+
+    shipped = {name: read_sweep(path).title for name in sweep_names() if (path := shipped_sweep(name))}
+    began = {name: request.sweep.title for name in all_series() if (request := stored_request(name))}
+    if as_json:
+        print(json.dumps({"sweeps": shipped, "series": began}, indent=1))
+        return 0
+    width = max(map(len, [*shipped, *began]), default=0)
+    print("sweeps (slurm.sh sweep NAME starts one):")
+    print("\n".join(f"  {name:<{width}}  {title}" for name, title in shipped.items()))
+    if began:
+        print("began here (slurm.sh sweep NAME goes on, or shows it; --status: where each point stands):")
+        print("\n".join(f"  {name:<{width}}  {title}" for name, title in began.items()))
+    return 0
+
+
+def _sweep(word: str, words: Words) -> int:
+    from harness.study.sweeps.stored import asked_sweep
+
+    asked = asked_sweep(word, words.wanted.name)
+    changed = _with_flags(asked.sweep, parted(words).experiment)
+    if (repeats := words.further.get("--repeats")) is not None:
+        changed = changed.model_copy(update={"repeats": repeats_of(repeats)})
+    series = checked_series(asked.series, changed, words, f"slurm.sh sweep {asked.series}")
+    against = _against(series.found, words.further.get("--against")) if words.wanted.png else ""
+    plan = begin(series, words)
+    if words.wanted.dry_run or words.wanted.status:
+        return show_state(series, plan, words)
+    outcome = carried_out(series, plan, words)
+    return 0 if outcome is None else _answer(series, outcome, words, against)
+
+
+def _with_flags(sweep: Sweep, flags: list[tuple[str, Any]]) -> Sweep:
+    """The sweep with a launch's flags in its base. Raises RequestError: a flag is not one of the exercise's."""
+    from harness.experiment.parse import flags_as_fields
+    from harness.study.sweeps.axes import exercise_of
+
+    given, wrong = flags_as_fields(exercise_of(sweep), flags)
+    wrong += [f"{name} varies in this sweep: drop its flag" for name in given if name in sweep.axes]
+    if any(name in ("-e", "--exercise") for name, _ in flags):
+        wrong.append(f"-e: this sweep is of exercise {sweep.base['exercise']}: drop it")
+    if wrong:
+        raise RequestError("\n".join(wrong))
+    return sweep.model_copy(update={"base": {**sweep.base, **given}}) if given else sweep
+
+
+def _answer(series: Series, outcome: Outcome, words: Words, against: str) -> int:
+    """Print the table, write the files, and say what failed."""
+    from harness.report.tables.catalogue import numbers
+    from harness.study.sweeps.results import results
+
+    found = series.found
+    told = results(outcome.places, found.settings, numbers())
+    metrics = [name for name in found.sweep.show if any(name in point.values for point in told.points)]
+    written = _write_files(found, told.points, metrics, words, against) if told.points else []
+    if words.wanted.json:
+        points = [point.model_dump() for point in told.points]
+        states = state_rows(outcome.places)
+        print(
+            json.dumps(
+                {
+                    "series": series.name,
+                    "points": points,
+                    "states": states,
+                    "stopped": outcome.stopped or None,
+                },
+                indent=1,
+            )
+        )
+    elif told.points:
+        _print_table(found, told.points, metrics)
+    lacking = [name for name in found.sweep.show if name not in metrics and told.points]
+    lines = [*told.unmeasured, *closing_lines(outcome, series.again), *written]
+    doubtful = next((run for point in told.points for run in point.doubtful), None)
+    lines += [f"why a recording is doubtful: slurm.sh report {doubtful}"] * (doubtful is not None)
+    lines += [f"not measured here: {', '.join(lacking)}"] * bool(lacking)
+    print("\n".join([*lines, count_text(counts(outcome.places))]), file=sys.stderr)
+    return 0 if outcome.complete else 1
+
+
+def _print_table(found: Expanded, points: list[PointValues], metrics: list[str]) -> None:
+    from harness.cli.screen import columns
+    from harness.report.sweeps.table import lines
+    from harness.report.tables.screen import WIDTH, Screen
+
+    title = found.sweep.title or found.sweep.name
+    print("\n".join(lines(title[0].upper() + title[1:], points, metrics, Screen(columns(WIDTH)))))
+
+
+def _write_files(
+    found: Expanded, points: list[PointValues], metrics: list[str], words: Words, against: str
+) -> list[str]:
+    from harness.study.sweeps.results import known_metric
+
+    wanted, written = words.wanted, list[str]()
+    if wanted.csv is not None:
+        from harness.report.sweeps.table import write_csv
+
+        write_csv(points, expanded(wanted.csv))
+        written.append(f"the table: {wanted.csv}")
+    if wanted.png is not None:
+        from harness.report.sweeps.plot import plot_series
+
+        metric = words.further.get("--plot", metrics[0] if metrics else found.sweep.show[0])
+        known_metric(metric, points, "--plot")
+        plot_series(found.sweep.title, points, metric, against, expanded(wanted.png))
+        written.append(f"the plot: {wanted.png}")
+    return written
+
+
+def _against(found: Expanded, word: str | None) -> str:
+    """The option of the plot's horizontal axis. Raises RequestError: it does not vary."""
+    axes = found.sweep.axes
+    if not axes:
+        raise RequestError("--png: nothing varies in this sweep, so there is nothing to plot against")
+    name = axes[0] if word is None else word
+    if name in axes:
+        return name
+    near = nearest(name, axes)
+    there = f": did you mean {near}?" if near else f"; there are {', '.join(axes)}"
+    raise RequestError(f"--against: {name} does not vary in this sweep{there}")

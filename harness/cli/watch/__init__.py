@@ -1,0 +1,1 @@
+"""Commands on runs: list, follow, stop, record."""

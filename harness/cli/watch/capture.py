@@ -1,0 +1,188 @@
+"""`slurm.sh capture`: record steps of a training that runs, without starting it again."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from harness.cli.watch.status import RunArgument
+from harness.common.captures import (
+    MOST_STEPS,
+    STEPS,
+    Asked,
+    answer_file,
+    as_text,
+    folder_of,
+    given_up_file,
+    read_request,
+    request_file,
+    stop_file,
+)
+from harness.common.errors import RequestError, WorkError
+from harness.common.paths import PROGRAM
+from harness.common.users import owner_of
+from harness.experiment.exercises import Training
+from harness.run import FINAL, Run, find_run, write_atomically
+
+PAUSE_S = 0.5
+
+
+def capture(
+    what: Annotated[Literal["start", "stop"], typer.Argument(help="start a recording, or end it early")],
+    run: RunArgument = "last",
+    steps: Annotated[
+        int, typer.Option(min=1, max=MOST_STEPS, help="steps to record; a step is a batch")
+    ] = STEPS,
+    wait_s: Annotated[
+        int, typer.Option("--wait-s", min=0, help="seconds to wait for the traces of all ranks")
+    ] = 300,
+) -> int:
+    """Record some steps of a training that runs, on every rank; nothing is started again.
+
+    nsys records where it recorded the run's profiled steps, else torch.profiler. The traces are in the run's folder
+    below captures/, and `slurm.sh report` reads them.
+    """
+    found = find_run(run)
+    _refuse(found)
+    last = read_request(found.path)
+    if what == "stop":
+        if last is None or not _is_open(found, last.number):
+            raise RequestError(f"capture stop: nothing of {found.job_id} is being recorded")
+        stop_file(found.path, last.number).touch()
+        return _wait(found, last.number, wait_s)
+    if last is not None and _is_open(found, last.number):
+        raise RequestError(
+            f"capture start: recording {last.number} of {found.job_id} is not complete: wait, or "
+            f"{PROGRAM} capture stop {found.job_id}"
+        )
+    asked = Asked(1 if last is None else last.number + 1, steps, len(_reports(found)))
+    request_file(found.path).parent.mkdir(exist_ok=True)
+    write_atomically(request_file(found.path), as_text(asked))
+    print(f"asked {found.job_id} to record {steps} steps", file=sys.stderr)
+    return _wait(found, asked.number, wait_s)
+
+
+def _refuse(run: Run) -> None:
+    """Raises RequestError: nothing of this run can be recorded now, or not by this user."""
+    from harness.launch.submit import look_at
+
+    owner = owner_of(run.record_file)
+    if owner is not None and os.geteuid() != 0:
+        raise RequestError(f"{run.job_id} belongs to {owner}: only {owner} can record it")
+    state = look_at(run).state
+    if state != "running":
+        raise RequestError(f"capture: {run.job_id} is {state}: only a training that runs can be recorded")
+    asked = run.record.experiment
+    if not isinstance(asked, Training):
+        raise RequestError("capture: this exercise trains nothing that could be recorded")
+    if _reports(run) and asked.recorded_by_time:
+        raise RequestError(
+            f"capture: nsys records {run.job_id} by the clock, and then only once: start it without "
+            "--capture-delay and --capture-duration, or with --profiler torch"
+        )
+    if _reports(run) and asked.nsys_per == "rank":
+        raise RequestError(
+            f"capture: each rank of {run.job_id} has an nsys of its own, which records once: start it with "
+            "--nsys-per node, or with --profiler torch"
+        )
+
+
+def _reports(run: Run) -> list[str]:
+    """The names of the reports that nsys writes of each recording; none where torch.profiler records."""
+    if run.record.job.get("profiler") != "nsys":
+        return []
+    return [Path(path).stem for path in run.record.job["expects"]]
+
+
+def _traces(run: Run) -> list[str]:
+    """The names of a recording's files."""
+    asked = run.record.job["experiment"]
+    ranks = range(int(asked["nodes"]) * int(asked["gpus_per_node"] or 1))
+    return [f"{name}.nsys-rep" for name in _reports(run)] or [f"rank{rank}.json.gz" for rank in ranks]
+
+
+def _writers(run: Run) -> str:
+    """Who writes a recording's files, as `2 nodes`."""
+    return f"{len(_traces(run))} {'nodes' if _reports(run) else 'ranks'}"
+
+
+def _there(run: Run, number: int) -> int:
+    """How many files of a recording are written. Where a report is, nsys may still be at it."""
+    reports = _reports(run)
+    if reports:
+        return sum(answer_file(run.path, number, report, "done").exists() for report in reports)
+    return sum((folder_of(run.path, number) / trace).exists() for trace in _traces(run))
+
+
+def _is_open(run: Run, number: int) -> bool:
+    """Whether something is asked for, or being recorded."""
+    return _there(run, number) < len(_traces(run)) and not given_up_file(run.path, number).exists()
+
+
+def _wait(run: Run, number: int, wait_s: int) -> int:
+    """Wait until every file of a recording is written; returns the exit code.
+
+    Raises:
+        WorkError: the run ended, or the time is over, and some are missing.
+    """
+    from harness.launch.submit import look_at
+
+    folder, all_of_them = folder_of(run.path, number), _writers(run)
+    end_s, looked_s = time.monotonic() + wait_s, time.monotonic()
+    while _is_open(run, number):
+        if time.monotonic() > end_s:
+            there = f"{_there(run, number)} of {all_of_them} have written theirs after {wait_s} s"
+            raise WorkError(f"{there}: {_why(run, number) or 'later'}, see {folder}")
+        if time.monotonic() - looked_s > 5:
+            looked_s, state = time.monotonic(), look_at(run).state
+            if state in FINAL and _is_open(run, number):
+                return _when_ended(run, number, f"{run.job_id} is {state}")
+        time.sleep(PAUSE_S)
+    if given_up_file(run.path, number).exists():
+        print(f"nothing was recorded: recording {number} of {run.job_id} had not begun")
+        return 0
+    return _say_recorded(folder)
+
+
+def _when_ended(run: Run, number: int, state: str) -> int:
+    """Of a run that has ended, what is there is all there will be."""
+    folder = folder_of(run.path, number)
+    there = sum((folder / trace).exists() for trace in _traces(run))
+    if there < len(_traces(run)):
+        raise WorkError(f"{state}, and {there} of {_writers(run)} were recorded")
+    print(f"{state}: the recording has the steps until then", file=sys.stderr)
+    return _say_recorded(folder)
+
+
+def _say_recorded(folder: Path) -> int:
+    print(f"recorded: {folder}\nnext: {PROGRAM} report {folder}")
+    return 0
+
+
+def _why(run: Run, number: int) -> str:
+    """Why nsys has not begun, where it is known; empty: it has, or is not asked."""
+    said = {report: _answer(run, number, report) for report in _reports(run)}
+    for report, answer in said.items():
+        if answer is None:
+            return (
+                f"the nsys of {report} does not answer: it has not started, or its own options let it record only "
+                "once (then --profiler torch)"
+            )
+        if answer:
+            return f"{report}: {answer}"
+    return ""
+
+
+def _answer(run: Run, number: int, report: str) -> str | None:
+    """What nsys last said of a request; empty: it is ready for it."""
+    if answer_file(run.path, number, report, "ready").exists():
+        return ""
+    try:
+        return answer_file(run.path, number, report, "busy").read_text(encoding="utf-8")
+    except OSError:
+        return None

@@ -1,0 +1,124 @@
+"""`slurm.sh ls`: all runs, newest last, as wide as the terminal."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Annotated, Any
+
+import typer
+
+from harness.cli.options import JsonOption
+from harness.cli.screen import columns
+from harness.common.errors import RequestError, WorkError
+from harness.common.paths import PROGRAM
+from harness.common.printable import printable
+from harness.common.users import whose
+from harness.launch.backends.protocol import Look
+from harness.run import Run, all_runs, closed, no_runs, runs_root, when
+
+HEAD = {"job_id": "run", "state": "state", "step": "step", "submitted": "submitted", "name": "name"}
+NO_TERMINAL = 100_000  # characters: names are not cut in a file or a pipe
+
+
+def ls(
+    as_json: JsonOption = False,
+    limit: Annotated[int, typer.Option("-n", "--limit", min=1, help="how many of the newest")] = 20,
+) -> int:
+    """List the runs with their states and step times, newest last."""
+    runs = all_runs()
+    rows = [_row(run) for run in runs[-limit:]]
+    if as_json:
+        print(json.dumps(rows, indent=1))
+    elif not rows and closed(runs_root()):
+        raise RequestError(no_runs(runs_root()))
+    elif not rows:
+        print(no_runs(runs_root()))
+    else:
+        _print(rows, len(runs))
+        if shut := closed(runs_root()):
+            more = f" (and {len(shut) - 1} more)" if len(shut) > 1 else ""
+            print(f"not shown: {shut[0]}{more} may not be read{whose(shut[0])}", file=sys.stderr)
+    return 0
+
+
+def _row(run: Run) -> dict[str, Any]:
+    from harness.cli.watch.step_time import step_time
+
+    try:
+        record = run.record
+    except WorkError:
+        job_id, look, created_ns = "?", Look("unknown"), None
+    else:
+        job_id, look, created_ns = record.job_id, _look(run), record.created_ns
+    step = step_time(run)
+    return {
+        "job_id": job_id,
+        "state": look.state,
+        "own_word": own.state if look.silent and (own := run.status()) else None,
+        "submitted": when(created_ns),
+        "step_ns": step.ns if step else None,
+        "step_traced": step.traced if step else None,
+        "name": run.name,
+        "path": str(run.path),
+    }
+
+
+def _look(run: Run) -> Look:
+    """A final state does not change: asking Slurm again for every old run would cost a second each."""
+    from harness.launch.submit import look_at
+
+    own = run.status() or run.record.status
+    try:
+        return Look(own.state) if own and own.is_settled else look_at(run)
+    except WorkError:  # the backend of another installation
+        return Look("unknown")
+
+
+def _print(rows: list[dict[str, Any]], there_are: int) -> None:
+    from harness.format.format import cut
+
+    width = columns(NO_TERMINAL)
+    lines = _aligned([HEAD, *map(_cells, rows)])
+    cut_names = any(len(line) > width for line in lines)
+    if cut_names:  # the first column has the id already
+        lines = _aligned([HEAD, *(_cells(row) | {"name": printable(_without_id(row))} for row in rows)])
+    print("\n".join(cut(line, width) for line in lines))
+    for hidden in _hidden(rows, there_are, cut_names):
+        print(hidden, file=sys.stderr)
+
+
+def _cells(row: dict[str, Any]) -> dict[str, str]:
+    from harness.format.format import duration
+
+    own_clock = "~" if row["step_traced"] is False else ""
+    state = f"{row['own_word']}?" if row["own_word"] else row["state"]
+    cells = {**row, "state": state, "step": own_clock + duration(row["step_ns"])}
+    return {name: printable(cells[name]) for name in HEAD}
+
+
+def _aligned(rows: list[dict[str, str]]) -> list[str]:
+    wide = {name: max(len(row[name]) for row in rows) for name in HEAD}
+    return [
+        f"{row['job_id']:>{wide['job_id']}}  {row['state']:<{wide['state']}}  {row['step']:>{wide['step']}}  "
+        f"{row['submitted']:<{wide['submitted']}}  {row['name']}"
+        for row in rows
+    ]
+
+
+def _without_id(row: dict[str, Any]) -> str:
+    return str(row["name"]).replace(f"-{row['job_id']}-", "-…-", 1)
+
+
+def _hidden(rows: list[dict[str, Any]], there_are: int, cut_names: bool) -> list[str]:
+    """Notes on what the list leaves out or abbreviates."""
+    notes = []
+    if any(row["step_traced"] is False for row in rows):
+        notes.append("~: by the training's own clock; the others are the trace's")
+    if any(row["own_word"] for row in rows):
+        notes.append("?: Slurm does not answer; it is what the job itself last wrote")
+    if len(rows) < there_are:
+        notes.append(f"the newest {len(rows)} of {there_are} runs: {PROGRAM} ls -n {there_are} shows all")
+    if cut_names:
+        notes.append(f"names are shortened: {PROGRAM} ls -n {len(rows)} --json has them whole")
+    return notes

@@ -1,0 +1,92 @@
+"""Commands about a run: status and logs."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from harness.cli.options import JsonOption
+from harness.common.paths import PROGRAM
+from harness.common.printable import printable
+from harness.run import FINAL, Run, find_run
+
+if TYPE_CHECKING:
+    from harness.cli.watch.tail import Tail
+
+RUN_HELP = "job id, name, path, or last"
+RunArgument = Annotated[str, typer.Argument(metavar="[RUN]", help=RUN_HELP, show_default=True)]
+
+
+def status(run: RunArgument = "last", as_json: JsonOption = False) -> int:
+    """State of a run, its nodes' exit statuses, and what is missing."""
+    from harness.launch.submit import look_at
+
+    found = find_run(run)
+    state, reason, *_ = look_at(found)
+    if state == "failed" and not reason and (snapshots := found.memory_snapshots()):
+        from harness.measure.memory import why_out_of_memory
+
+        reason = why_out_of_memory(snapshots)
+    own, nodes = found.status(), found.nodes()
+    if as_json:
+        payload = {
+            "job_id": found.job_id,
+            "name": found.name,
+            "path": str(found.path),
+            "state": state,
+            "reason": reason,
+            "exit_code": own.exit_code if own else None,
+            "nodes": [n.model_dump() for n in nodes],
+            "missing": own.missing if own else [],
+        }
+        print(json.dumps(payload, indent=1))
+        return 0
+    exit_code = "" if own is None or own.exit_code is None else f", exit {own.exit_code}"
+    lines = [f"{found.job_id}  {state}{exit_code}  {found.name}", f"  {reason}" if reason else ""]
+    for node in nodes:
+        seconds = (node.ended_ns - node.started_ns) / 1e9
+        lines.append(f"  node {node.node} ({node.host}): exit {node.exit}, {seconds:.1f} s")
+    lines += [f"  missing: {name}" for name in (own.missing if own else [])]
+    print("\n".join(map(printable, filter(None, [*lines, f"  {found.path}"]))))
+    return 0
+
+
+def logs(
+    run: RunArgument = "last",
+    follow: Annotated[bool, typer.Option("-f", "--follow", help="go on until the run has ended")] = False,
+) -> int:
+    """Print what a run printed: log.out to stdout, log.err to stderr. A terminal gets its text and colours, without
+    what would move the cursor, set the title or write to the clipboard; a file or a pipe gets the log as it is.
+    Of a huge log its end is shown, and how to see it all."""
+    from harness.cli.watch.follow import tails, wait_for_end
+
+    found = find_run(run)
+    outputs = tails(found)
+    if follow:
+        state = wait_for_end(found, outputs)
+        print(f"{state}: {found.path}", file=sys.stderr)
+        return _unreadable(outputs)
+    for tail in outputs:
+        tail.pump(last=True)
+    if not any(tail.trouble or tail.path.is_file() for tail in outputs):
+        print(f"{found.name} {_why_no_logs(found)}", file=sys.stderr)
+    return _unreadable(outputs)
+
+
+def _unreadable(outputs: list[Tail]) -> int:
+    """Say which logs cannot be read; returns the exit code."""
+    for tail in outputs:
+        if tail.trouble:
+            print(f"{PROGRAM}: {tail.trouble}", file=sys.stderr)
+    return int(any(tail.trouble for tail in outputs))
+
+
+def _why_no_logs(run: Run) -> str:
+    from harness.launch.submit import state_of
+
+    if (state := state_of(run)) not in FINAL:
+        return "has printed nothing yet"
+    return f"is {state}, and its logs are not beside it: there is no {run.out}"

@@ -1,0 +1,129 @@
+"""Very many ranks by Slurm job arrays: the tasks of the first measure and leave branches, those of each further one,
+which start when the earlier ones have ended, join a few of them, until one process joins the last."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.analysis.summary import Finding, Window
+from harness.common.errors import WorkError
+from harness.measure import slurm_array
+from harness.measure.array_plan import planned
+from harness.measure.partial_merge import (
+    Branch,
+    files_of,
+    join_branches,
+    measure_branch,
+    read_branch,
+    write_branch,
+)
+from harness.measure.slurm_array import Array, ArrayJob, lost, submit, wait
+from harness.traces.progress import OnProgress, silent
+
+FAN_IN = 8  # branches that one task joins
+
+
+@dataclass(frozen=True)
+class _Node:
+    """One task: what it leaves, of how many traces, and the branches that it joins; none: it measures."""
+
+    output: Path
+    files: int
+    inputs: tuple[Path, ...] = ()
+
+
+def branch_distributed(
+    files: Sequence[Path], window: Window, array: Array, progress: OnProgress = silent
+) -> tuple[Branch, list[Finding]]:
+    """As branch.measure_branch, by the tasks of job arrays; and a finding for each file of a task that failed.
+
+    A folder that has a plan already goes on with it: what a task left whole is not done again, but a join that lacked
+    a branch is. Where a joining task fails, the branches are joined here.
+
+    Raises:
+        RequestError: the folder's plan is of other files or another window, or they have changed since.
+        WorkError: nothing was submitted, or the folder cannot be written.
+    """
+    array.folder.mkdir(parents=True, exist_ok=True)
+    chunks = planned(array.folder, [file.absolute() for file in files], window, array.tasks).chunks
+    levels = _levels(array.folder.absolute(), [len(chunk) for chunk in chunks], joins=array.after is not None)
+    missing = [[node for node in level if not _is_whole(node)] for level in levels]
+    leaves = dict(zip((node.output for node in levels[0]), chunks, strict=True))
+    tasks = [(leaves[node.output], window.value, node.output) for node in missing[0]]
+    jobs = [submit(array.executor, measure_leaf, tasks)]
+    for level in missing[1:]:
+        executor = array.after(jobs[-1]) if array.after and jobs[-1] else array.executor
+        jobs.append(submit(executor, join_files, [(node.inputs, node.output) for node in level]))
+    findings = _awaited(array, [*zip(missing, jobs, strict=True)], leaves, progress)
+    return join_branches([read_branch(node.output) for node in levels[-1] if node.output.exists()]), findings
+
+
+def _levels(folder: Path, leaves: Sequence[int], joins: bool) -> list[list[_Node]]:
+    """The tree, the leaves first. leaves: how many traces each measures."""
+    levels = [[_Node(folder / f"branch-0-{i}.zip", count) for i, count in enumerate(leaves)]]
+    while joins and len(levels[-1]) > FAN_IN:
+        below = levels[-1]
+        groups = [below[at : at + FAN_IN] for at in range(0, len(below), FAN_IN)]
+        levels.append(
+            [
+                _Node(
+                    folder / f"branch-{len(levels)}-{i}.zip",
+                    sum(node.files for node in each),
+                    tuple(node.output for node in each),
+                )
+                for i, each in enumerate(groups)
+            ]
+        )
+    return levels
+
+
+def _is_whole(node: _Node) -> bool:
+    """Whether its branch is there, of all its traces. One that is not is made again."""
+    try:
+        if files_of(node.output) == node.files:
+            return True
+    except WorkError:
+        pass
+    node.output.unlink(missing_ok=True)
+    return False
+
+
+def _awaited(
+    array: Array,
+    levels: Sequence[tuple[Sequence[_Node], Sequence[ArrayJob]]],
+    leaves: dict[Path, list[Path]],
+    progress: OnProgress,
+) -> list[Finding]:
+    """Wait for every task. A finding for each file that was not measured."""
+    outputs = [node.output for nodes, _ in levels for node in nodes]
+    findings: list[Finding] = []
+
+    def show_progress() -> None:
+        progress(sum(output.exists() for output in outputs), len(outputs))
+
+    for nodes, jobs in levels:
+        for node, job in zip(nodes, jobs, strict=True):
+            failure = wait(job, node.output, array.in_queue, show_progress)
+            if failure and node.inputs:
+                join_files(node.inputs, node.output)
+            elif failure:
+                findings += lost(leaves[node.output], failure)
+    return findings
+
+
+def measure_leaf(files: Sequence[Path], window: str, output: Path) -> str:
+    """The work of a task of the first array: measure its files, leave a branch. Returns its path."""
+    write_branch(output, measure_branch(list(files), Window(window)))
+    return str(output)
+
+
+def join_files(inputs: Sequence[Path], output: Path) -> str:
+    """The work of a task of a further array: join the branches that are there. Returns the path of the new one."""
+    until = time.monotonic() + slurm_array.GRACE_S
+    while not all(path.exists() for path in inputs) and time.monotonic() < until:
+        time.sleep(slurm_array.POLL_S)
+    write_branch(output, join_branches([read_branch(path) for path in inputs if path.exists()]))
+    return str(output)

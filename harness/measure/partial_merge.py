@@ -1,0 +1,229 @@
+"""Very many ranks merged as a tree: what each reducer has so far, of all jobs among its files, and the Summaries at the
+root. A branch is a file, so that reducers may run one after the other, here or as tasks of a job array."""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import zipfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path, PurePath
+
+from pydantic import TypeAdapter
+
+from harness.analysis.job.grouping import group
+from harness.analysis.job.partial_merge import MOST_DETAILED, Reduced, join_reduced, reduce_parts
+from harness.analysis.job.serialize import pack_reduced, unpack_reduced
+from harness.analysis.job.summarise import summarise_reduced
+from harness.analysis.process.part import RankPart
+from harness.analysis.summary import Finding, Summary, Window, Withheld
+from harness.common.bounded_read import why_unread
+from harness.common.errors import RequestError, WorkError
+from harness.measure.jobs import completed, contents_of, name_rank
+from harness.measure.paths import measure_files
+from harness.measure.run_contents import training_world_size
+from harness.traces.progress import OnProgress, silent
+
+AT_ONCE = 512  # traces whose parts are in memory before they are reduced
+REPLAY = "replay"
+_PARTS = TypeAdapter(list[RankPart])
+_FINDINGS = TypeAdapter(list[Finding])
+
+Origin = tuple[
+    str, int
+]  # the run's directory and 0; outside of a run the folder of the trace and the world size
+
+
+@dataclass(frozen=True)
+class Branch:
+    """What was merged so far. jobs: the ranks by where they come from; loose: processes that may be no rank, or of any
+    job; files: how many traces were measured or found broken."""
+
+    jobs: dict[Origin, Reduced] = field(default_factory=dict)
+    loose: list[RankPart] = field(default_factory=list)
+    broken: list[Finding] = field(default_factory=list)
+    files: int = 0
+
+
+def is_many(files: Sequence[Path]) -> bool:
+    """Whether these are so many that their parts are merged as a tree, and not all at once."""
+    return len(files) > MOST_DETAILED
+
+
+def measure_branch(
+    files: Sequence[Path], window: Window, workers: int | None = None, progress: OnProgress = silent
+) -> Branch:
+    """A leaf: the traces measured, some at a time, and their parts reduced. `progress` gets the number of traces."""
+    branches = []
+    for at in range(0, len(files), AT_ONCE):
+        some = files[at : at + AT_ONCE]
+        read = measure_files(some, window, workers)
+        branches.append(reduce_branch(read.parts, read.broken, len(some)))
+        progress(at + len(some), len(files))
+    return join_branches(branches)
+
+
+def reduce_branch(parts: Sequence[RankPart], broken: Sequence[Finding] = (), files: int = 0) -> Branch:
+    """The parts of some traces, reduced."""
+    ranks: dict[Origin, list[RankPart]] = {}
+    loose: list[RankPart] = []
+    for part in parts:
+        origin = _origin(part)
+        (loose if origin is None else ranks.setdefault(origin, [])).append(part)
+    with _without_collector():
+        return Branch(
+            {origin: reduce_parts(own) for origin, own in ranks.items()}, loose, list(broken), files
+        )
+
+
+def _origin(part: RankPart) -> Origin | None:
+    """None: the part's job shows only beside those of all other files."""
+    source = part.source
+    if source.rank is None:
+        return None
+    if part.run is not None:
+        return part.run, 0
+    size = source.world_size or 1
+    return (str(PurePath(source.path).parent), size) if size > 1 else None
+
+
+def join_branches(branches: Sequence[Branch]) -> Branch:
+    """One of several that share no file. Associative."""
+    several: dict[Origin, list[Reduced]] = {}
+    for origin, reduced in (item for branch in branches for item in branch.jobs.items()):
+        several.setdefault(origin, []).append(reduced)
+    with _without_collector():
+        return Branch(
+            {origin: join_reduced(own) if len(own) > 1 else own[0] for origin, own in several.items()},
+            [part for branch in branches for part in branch.loose],
+            [finding for branch in branches for finding in branch.broken],
+            sum(branch.files for branch in branches),
+        )
+
+
+def summarise_branch(
+    branch: Branch, broken: Sequence[Finding] = (), runs: Sequence[Path] = ()
+) -> list[Summary]:
+    """The root: as jobs.summarise of all parts, without a replay.
+
+    Raises:
+        RequestError: a folder holds a rank twice.
+        WorkError: there is neither a part nor a run.
+    """
+    beside = contents_of([*map(str, runs), *(p.run for p in _some(branch) if p.run)])
+    worlds = {run: training_world_size(own.training) for run, own in beside.items()}
+    loose = [name_rank(part, beside[part.run].training) if part.run else part for part in branch.loose]
+    with _without_collector():
+        jobs: list[tuple[str | None, Summary]] = []
+        for reduced in _jobs(branch, loose):
+            run = reduced.ranks[0].run
+            switches = beside[run].switches if run else None
+            jobs.append((run, _not_replayed(summarise_reduced(reduced, worlds.get(run or ""), switches))))
+    return completed(jobs, beside, [*broken, *branch.broken])
+
+
+def _some(branch: Branch) -> Iterator[RankPart]:
+    """One part of each origin, and the loose."""
+    yield from (reduced.ranks[0] for reduced in branch.jobs.values())
+    yield from branch.loose
+
+
+def _jobs(branch: Branch, loose: Sequence[RankPart]) -> Iterator[Reduced]:
+    """The ranks of each job: what `group` says of all of them."""
+    origin_of = {part.key: origin for origin, own in branch.jobs.items() for part in own.ranks}
+    for job in group([*(part for own in branch.jobs.values() for part in own.ranks), *loose]):
+        origins = dict.fromkeys(origin_of.get(part.key) for part in job)
+        whole = [branch.jobs[origin] for origin in origins if origin is not None]
+        if None in origins:
+            whole.append(reduce_parts([part for part in job if part.key not in origin_of]))
+        if sum(len(own.ranks) for own in whole) != len(job):
+            folder = next(iter(branch.jobs))[0] if None in origins else next(o for o in origins if o)[0]
+            raise RequestError(
+                f"{folder}: its traces hold a rank twice, and which of them are one job is not known: give the "
+                "folder of each job by itself"
+            )
+        joined = join_reduced(whole) if len(whole) > 1 else whole[0]
+        yield Reduced(_with_findings(joined.ranks, job), joined.sums, joined.blocks)
+
+
+def _with_findings(ranks: list[RankPart], job: Sequence[RankPart]) -> list[RankPart]:
+    """The ranks with what grouping found about them."""
+    findings = {part.key: part.findings for part in job if part.findings}
+    return [
+        part.model_copy(update={"findings": findings[part.key]}) if part.key in findings else part
+        for part in ranks
+    ]
+
+
+def _not_replayed(summary: Summary) -> Summary:
+    reason = f"of more than {MOST_DETAILED} traces the parts are merged as they come, without the events that it needs"
+    quality = summary.quality
+    withheld = [*quality.withheld, Withheld(field=REPLAY, reason=reason)]
+    return summary.model_copy(update={"quality": quality.model_copy(update={"withheld": withheld})})
+
+
+def write_branch(path: Path, branch: Branch) -> None:
+    """Under a temporary name, then renamed. Raises WorkError: the disk is full or not writable."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with zipfile.ZipFile(temporary, "w") as file:
+            head = {
+                "files": branch.files,
+                "jobs": list(branch.jobs),
+                "broken": _FINDINGS.dump_python(branch.broken, mode="json"),
+                "loose": _PARTS.dump_python(branch.loose, mode="json"),
+            }
+            file.writestr("head.json", json.dumps(head))
+            for i, reduced in enumerate(branch.jobs.values()):
+                file.writestr(f"{i}.npz", pack_reduced(reduced))
+        temporary.replace(path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise WorkError(f"{path}: cannot be written ({why_unread(error)})") from None
+
+
+def read_branch(path: Path) -> Branch:
+    """Raises WorkError: the file is missing or damaged."""
+    try:
+        with zipfile.ZipFile(path) as file, _without_collector():
+            head = json.loads(file.read("head.json"))
+            jobs = {
+                (str(folder), int(size)): unpack_reduced(file.read(f"{i}.npz"))
+                for i, (folder, size) in enumerate(head["jobs"])
+            }
+            loose, broken = _PARTS.validate_python(head["loose"]), _FINDINGS.validate_python(head["broken"])
+            return Branch(jobs, loose, broken, int(head["files"]))
+    except OSError as error:
+        why = why_unread(error)
+    except (zipfile.BadZipFile, ValueError, KeyError, TypeError):
+        why = "it is damaged"
+    raise WorkError(f"{path}: is not a partial result of a report ({why})")
+
+
+def files_of(path: Path) -> int:
+    """How many traces a branch is of, after a look at every byte of it. Raises WorkError: as read_branch."""
+    try:
+        with zipfile.ZipFile(path) as file:
+            if file.testzip() is None:
+                return int(json.loads(file.read("head.json"))["files"])
+        why = "it is damaged"
+    except OSError as error:
+        why = why_unread(error)
+    except (zipfile.BadZipFile, ValueError, KeyError, TypeError):
+        why = "it is damaged"
+    raise WorkError(f"{path}: is not a partial result of a report ({why})")
+
+
+@contextmanager
+def _without_collector() -> Iterator[None]:
+    """Hundreds of thousands of objects without a circle: looking for circles takes most of the time."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()

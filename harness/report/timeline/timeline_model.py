@@ -1,0 +1,217 @@
+"""The part of the condensed traces that a page shows: ranks, steps, the heatmap's bins, a pipeline's Gantt chart. Reads
+a trace only if it was not condensed when it was measured."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+
+from harness.analysis.job.partial_merge import MOST_DETAILED
+from harness.analysis.summary import Summary
+from harness.common.paths import PROGRAM
+from harness.measure.page_data import BINS, MOST_TRACKS, Condensed, Utilisation, read_condensed
+from harness.measure.tracks import Lane, Pass, ProcessTrack
+from harness.traces.progress import OnProgress, silent
+from harness.traces.trace import F64
+
+MOST_EVENTS = 300_000  # of all tracks together: about 3 MB of a page
+
+
+@dataclass(frozen=True)
+class ShownRanks:
+    """The shown ranks (None: every process) and the shown part of the counted steps."""
+
+    ranks: frozenset[int] | None
+    first_step: int
+    steps: int
+    events_each: int
+    bin_ns: int
+    usual: int = 0  # the most usual of the shown steps, whose pipeline is drawn
+
+
+@dataclass(frozen=True)
+class DeviceBins:
+    """One device's window in bins of equal length: the share of each that is compute, communication, both."""
+
+    rank: int | None
+    device: int
+    compute: F64
+    communication: F64
+    overlap: F64
+
+
+@dataclass
+class Drawn:
+    """The drawing of all traces. `hidden`: kind -> its time, and the part of it during communication."""
+
+    tracks: list[ProcessTrack] = field(default_factory=list)
+    bins: list[DeviceBins] = field(default_factory=list)
+    passes: list[Pass] = field(default_factory=list)
+    hidden: dict[str, tuple[int, int]] = field(default_factory=dict)
+
+
+def choose(s: Summary, ranks: frozenset[int] | None = None, runs: int = 1) -> ShownRanks:
+    """Ranks and steps that fit into a page of `runs` runs, from the Summary alone: no trace is read.
+
+    Shown by default: all ranks when they are few, else the first and last, the fastest and slowest, the
+    stragglers, one of each stage, and evenly spread ones.
+    """
+    known = [r for r in s.ranks if r is not None]
+    chosen = ranks if ranks is not None else _worth_showing(s, known)
+    count = max(len(chosen) if chosen is not None else len(s.devices), 1)
+    lengths = next((r.durations_ns for r in s.steps.per_rank if r.durations_ns), [])
+    each = MOST_EVENTS // (count * runs)
+    per_step = max((d.gpu_events for d in s.devices), default=1) / max(
+        s.steps.found // max(len(s.devices), 1), 1
+    )
+    steps = max(1, min(len(lengths), int(each / max(per_step, 1))))
+    longest = max((d.window_ns for d in s.devices), default=1)
+    first = _most_usual(lengths, steps)
+    usual = _most_usual(lengths[first : first + steps], 1)
+    return ShownRanks(chosen, first, steps, each, max(-(-longest // BINS), 1), usual)
+
+
+def _most_usual(lengths: Sequence[int], steps: int) -> int:
+    """The first of the `steps` consecutive steps whose median is nearest to the median of all."""
+    if len(lengths) <= steps:
+        return 0
+    usual = median(lengths)
+    return min(
+        range(len(lengths) - steps + 1), key=lambda i: (abs(median(lengths[i : i + steps]) - usual), i)
+    )
+
+
+def _worth_showing(s: Summary, known: Sequence[int]) -> frozenset[int] | None:
+    if len(known) < len(s.devices) and len(s.devices) <= MOST_TRACKS:
+        return None
+    if len(known) <= MOST_TRACKS:
+        return frozenset(known)
+    medians = {r.rank: r.median_ns for r in s.steps.per_rank if r.rank is not None and r.median_ns}
+    wanted = [known[0]]
+    if medians:
+        wanted += [max(medians, key=lambda r: medians[r]), min(medians, key=lambda r: medians[r])]
+    wanted += [x.rank for x in s.stragglers]
+    wanted += [x.rank for x in s.pipeline.per_stage if x.rank is not None] if s.pipeline else []
+    wanted += [known[-1], *known[:: max(len(known) // MOST_TRACKS, 1)]]
+    return frozenset(list(dict.fromkeys(wanted))[:MOST_TRACKS])
+
+
+def notes(s: Summary, choice: ShownRanks, tracks: Sequence[ProcessTrack]) -> list[str]:
+    """The parts of the job that the timeline leaves out, and how to see them."""
+    texts: list[str] = []
+    if choice.ranks is not None and len(tracks) < len(s.ranks):
+        texts.append(
+            f"{len(tracks)} of {len(s.ranks)} ranks are here; {PROGRAM} report RUN --ranks 3,17 puts others in"
+        )
+    counted = max((len(r.durations_ns) for r in s.steps.per_rank), default=0)
+    if choice.steps < counted:
+        texts.append(f"{choice.steps} of {counted} counted steps are here, around the usual one")
+    return texts
+
+
+def draw(
+    s: Summary, choice: ShownRanks, condensed: Sequence[Condensed] = (), progress: OnProgress = silent
+) -> Drawn:
+    """The choice drawn. A trace that was not condensed is read, if its file still exists; of very many ranks only those
+    that are shown."""
+    many = len(s.sources) > MOST_DETAILED
+    at_hand: dict[str, list[Condensed]] = {
+        x.path: [] for x in s.sources if not many or _is_shown(x.rank, choice)
+    }
+    for one in condensed:
+        if one.path in at_hand:
+            at_hand[one.path].append(one)
+    lacking = [Path(p) for p, own in at_hand.items() if not _has(own, choice) and Path(p).exists()]
+    read = read_condensed(lacking, s.window, choice.ranks, progress=progress) if lacking else []
+    complete = [c for path, own in at_hand.items() if Path(path) not in lacking for c in own] + read
+    tracks = [cut for c in complete if c.track and (cut := _cut(c.track, choice))]
+    return Drawn(
+        tracks=sorted(tracks, key=lambda x: (_number(x.rank), x.path)),
+        bins=sorted(
+            (_bins(u, choice.bin_ns) for c in complete for u in c.utilisation),
+            key=lambda x: (_number(x.rank), x.device),
+        ),
+        passes=[x for c in complete if c.track for x in _passes(c.track, choice)],
+        hidden=_summed(complete),
+    )
+
+
+def _number(rank: int | None) -> int:
+    return -1 if rank is None else rank
+
+
+def _is_shown(rank: int | None, choice: ShownRanks) -> bool:
+    return choice.ranks is None or rank in choice.ranks
+
+
+def _has(condensed: Sequence[Condensed], choice: ShownRanks) -> bool:
+    """Whether a file's processes were condensed, with a track for each process that is shown."""
+    return bool(condensed) and all(c.track or not _is_shown(c.rank, choice) for c in condensed)
+
+
+def _summed(condensed: Sequence[Condensed]) -> dict[str, tuple[int, int]]:
+    sums: dict[str, tuple[int, int]] = {}
+    for kind, (total, beside) in (item for c in condensed for item in c.hidden.items()):
+        before = sums.get(kind, (0, 0))
+        sums[kind] = (before[0] + total, before[1] + beside)
+    return sums
+
+
+def _bins(u: Utilisation, bin_ns: int) -> DeviceBins:
+    start, end = int(u.at_ns[0]), int(u.at_ns[-1])
+    edges = np.minimum(start + bin_ns * np.arange(BINS + 1, dtype=np.int64), end)
+    length = np.diff(edges)
+    shares = [
+        np.where(
+            length > 0,
+            np.diff(np.interp(edges - start, u.at_ns - start, done)) / np.maximum(length, 1),
+            np.nan,
+        )
+        for done in (u.compute_ns, u.communication_ns, u.overlap_ns)
+    ]
+    return DeviceBins(u.rank, u.device, *shares)
+
+
+def _passes(track: ProcessTrack, choice: ShownRanks) -> list[Pass]:
+    """The micro-batches of the most usual of the shown steps."""
+    at = choice.first_step + choice.usual
+    return track.passes[at] if _is_shown(track.rank, choice) and at < len(track.passes) else []
+
+
+def _cut(track: ProcessTrack, choice: ShownRanks) -> ProcessTrack | None:
+    """The chosen steps of a track; None: it is not shown. Device events beyond a page's share are cut off."""
+    if not _is_shown(track.rank, choice):
+        return None
+    steps = track.steps[choice.first_step : choice.first_step + choice.steps]
+    low, high = (steps[0][1], steps[-1][2]) if steps else track.window
+    starts = np.sort(
+        np.concatenate([np.empty(0, np.int64), *(x.start_ns for x in track.lanes if x.group == "stream")])
+    )
+    starts = starts[np.searchsorted(starts, low) : np.searchsorted(starts, high)]
+    notes: list[str] = []
+    if len(starts) > choice.events_each:
+        high = int(starts[choice.events_each])
+        notes = [f"the first {choice.events_each:,} of {len(starts):,} events of rank {track.rank} are shown"]
+    return replace(
+        track,
+        lanes=list(_lanes_within(track.lanes, low, high)),
+        steps=[step for step in steps if step[1] < high],
+        window=(low, high),
+        notes=notes,
+    )
+
+
+def _lanes_within(lanes: Sequence[Lane], low: int, high: int) -> Iterator[Lane]:
+    """The events of the lanes between two times. The first lane that is left has the label of its group."""
+    label = ""
+    for lane in lanes:
+        label = lane.label or label
+        rows = slice(np.searchsorted(lane.end_ns, low, "right"), np.searchsorted(lane.start_ns, high, "left"))
+        if rows.start < rows.stop:
+            columns = {name: getattr(lane, name)[rows] for name in ("start_ns", "end_ns", "text", "code")}
+            yield replace(lane, label=label, **columns)
+            label = ""

@@ -1,0 +1,261 @@
+"""The drive: make the runs of a series that are not done, within its limits, and wait for those that run.
+
+Killed at any moment and started again, it loses nothing and repeats nothing: it begins with what is on disk, under the
+series' lock, and holds nothing that is not there.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from harness.common.errors import HarnessError, RequestError
+from harness.run import FINAL, Run, State
+from harness.study.campaign.budget import affordable, cost_ns, why_too_much
+from harness.study.campaign.orphaned_submissions import submitting, unheard_ns
+from harness.study.campaign.points import HOUR_NS, Slot, Task
+from harness.study.campaign.series import driving, runs_of
+from harness.study.campaign.submitter import Carrier, carrier_for
+from harness.study.campaign.task_status import (
+    OPEN,
+    Seen,
+    Standing,
+    began,
+    refuse_other_settings,
+    seen,
+    slot_of,
+    standings,
+)
+
+UNKNOWN_S = 300.0  # so long a scheduler may not answer: a standby controller takes over after two minutes
+MOST_REFUSALS = 3  # in a row: then it is not the point
+
+
+class Limits(NamedTuple):
+    """What a drive may do. max_device_hours: of all runs of the series, also earlier ones."""
+
+    most_at_once: int = 1
+    max_device_hours: float | None = None
+    retry_failed: bool = False
+
+    @property
+    def cap_ns(self) -> int | None:
+        return None if self.max_device_hours is None else round(self.max_device_hours * HOUR_NS)
+
+
+class Change(NamedTuple):
+    """A line of progress. what: started, adopted, a state, refused, not measured. counts: of the tasks, by standing."""
+
+    what: str
+    slot: Slot
+    run: Run | None
+    note: str
+    counts: dict[str, int]
+
+
+class Outcome(NamedTuple):
+    """How a drive ended. stopped: why it made no more runs, as a sentence; empty when it made all."""
+
+    places: list[Standing]
+    stopped: str = ""
+
+    @property
+    def failed(self) -> list[Standing]:
+        return [place for place in self.places if place.stands == "failed"]
+
+    @property
+    def complete(self) -> bool:
+        return all(place.stands == "done" for place in self.places)
+
+
+def survey(series: str, tasks: Sequence[Task]) -> tuple[list[Standing], list[Seen]]:
+    """Where each task stands, and all runs of the series, now. Reads only.
+
+    Raises:
+        RequestError: its runs were made with other settings.
+    """
+    runs = [seen(run) for run in runs_of(series)]
+    places = standings(tasks, runs)
+    refuse_other_settings(series, places)
+    return places, runs
+
+
+def to_make(places: Sequence[Standing], retry_failed: bool) -> list[Task]:
+    """The tasks that a drive starts, in order."""
+    wanted = ("to do", "failed") if retry_failed else ("to do",)
+    return [place.task for place in places if place.stands in wanted]
+
+
+def carry_out(
+    series: str,
+    tasks: Sequence[Task],
+    limits: Limits,
+    tell: Callable[[Change], None],
+    carrier: Carrier | None = None,
+) -> Outcome:
+    """Make all runs of the series that are not done; returns where each task stands then.
+
+    Ctrl-C stops the runs that share this machine, and leaves those in a queue; then it is raised again.
+
+    Raises:
+        RequestError: the series was made with other settings.
+        WorkError: another process drives it, or its folder cannot be written.
+    """
+    with driving(series) as folder:
+        drive = _Drive(folder, tasks, limits, tell, carrier or carrier_for(tasks, limits.most_at_once))
+        try:
+            stopped = drive.go()
+        except KeyboardInterrupt:
+            drive.interrupted()
+            raise
+        return Outcome(list(drive.places.values()), stopped)
+
+
+class _Drive:
+    def __init__(
+        self,
+        folder: Path,
+        tasks: Sequence[Task],
+        limits: Limits,
+        tell: Callable[[Change], None],
+        carrier: Carrier,
+    ) -> None:
+        self.series, self.folder = folder.name, folder
+        self.limits, self.tell, self.carrier = limits, tell, carrier
+        places, runs = survey(self.series, tasks)
+        self.places = {place.task.point.slot: place for place in places}
+        self.spent_ns = sum(cost_ns(each) for each in runs if each.state not in OPEN)
+        self.spent_ns += unheard_ns(folder, [each.run for each in runs])
+        self.todo = deque(to_make(places, limits.retry_failed))
+        # Also runs of points that are asked for no more: their device hours are this series'.
+        self.active = {each.run.name: each.run for each in runs if each.state in OPEN}
+        self.adopted = set(self.active)
+        self.unknown_since: dict[str, float] = {}
+        self.full = False  # the scheduler takes no more until a run has ended
+        self.refusals = 0
+
+    def go(self) -> str:
+        """Until all is made; returns why it stopped before, as a sentence."""
+        for place in self.places.values():
+            if place.stands == "running":
+                self._say("waiting for", place.task.point.slot, place.run)
+            elif place.stands == "done" and place.run is not None and not place.run.summary.is_file():
+                self._measure(place.task.point.slot, place.run)
+        while True:
+            for run in list(self.active.values()):
+                self._look(run)
+            if stopped := self._start():
+                return stopped
+            if not self.active and not self.todo:
+                return ""
+            time.sleep(self.carrier.poll_s)
+
+    def interrupted(self) -> None:
+        """Stop what shares this machine, and wait for its end."""
+        if not self.carrier.runs_here:
+            return
+        for run in list(self.active.values()):
+            self._say("stopping", slot_of(run), run)
+            try:
+                self.carrier.stop(run)
+            except HarnessError as error:
+                self._say("not stopped", slot_of(run), run, str(error))
+                del self.active[run.name]
+        while self.active:
+            for run in list(self.active.values()):
+                self._look(run)
+            time.sleep(self.carrier.poll_s)
+
+    def _look(self, run: Run) -> None:
+        state = self.carrier.state(run)
+        if state == "unknown":
+            since = self.unknown_since.setdefault(run.name, time.monotonic())
+            if time.monotonic() - since < UNKNOWN_S:
+                return
+        elif state not in FINAL:
+            self.unknown_since.pop(run.name, None)
+            return
+        self._settle(run, state)
+
+    def _settle(self, run: Run, state: State) -> None:
+        """A run has ended, or nobody knows any more."""
+        del self.active[run.name]
+        self.full = False
+        ended = Seen(run, state, began(run))
+        self.spent_ns += cost_ns(ended)
+        slot = ended.slot
+        place = self.places.get(slot)
+        if place is None:
+            return
+        stands = "done" if state == "completed" else "failed"
+        self.places[slot] = place._replace(stands=stands, run=run, state=state)  # type: ignore[arg-type]  # literals
+        again = run.name in self.adopted and (not ended.began or self.limits.retry_failed)
+        if stands == "failed" and again:
+            self.todo.append(place.task)
+            self.places[slot] = place._replace(
+                stands="to do", run=None, state=None, kept=(*place.kept, ended)
+            )
+        self._say(state if ended.began else "never began", slot, run)
+        if stands == "done":
+            self._measure(slot, run)
+
+    def _start(self) -> str:
+        """Start what may start now; returns why nothing more will, as a sentence."""
+        cap_ns = self.limits.cap_ns
+        while self.todo and not self.full:
+            committed = self.spent_ns + self._running_ns()
+            ready = affordable(list(self.todo), committed, cap_ns, self.carrier.room(len(self.active)))
+            if not ready:
+                if cap_ns is None or self.active:
+                    return ""
+                return why_too_much(self.todo[0], self.spent_ns, cap_ns)
+            if stopped := self._submit(ready):
+                return stopped
+        return ""
+
+    def _running_ns(self) -> int:
+        return sum(cost_ns(Seen(run, "running", began=True)) for run in self.active.values())
+
+    def _submit(self, ready: Sequence[Task]) -> str:
+        ready = ready[: self.carrier.together(ready)]
+        try:
+            with submitting(self.folder, ready, self.carrier.runs_here):
+                runs = self.carrier.start(self.series, ready)
+        except HarnessError as error:
+            return self._refused(error)
+        self.refusals = 0
+        for run in runs:
+            task = self.todo.popleft()
+            slot = task.point.slot
+            self.active[run.name] = run
+            self.places[slot] = self.places[slot]._replace(stands="running", run=run, state="queued")
+            self._say("started", slot, run)
+        return ""
+
+    def _refused(self, error: HarnessError) -> str:
+        """A submission was refused: for now, if runs of ours may be why; else this point fails."""
+        if self.active and not isinstance(error, RequestError):
+            self.full = True
+            return ""
+        self.refusals += 1
+        task = self.todo.popleft()
+        self.places[task.point.slot] = self.places[task.point.slot]._replace(stands="failed")
+        self._say("refused", task.point.slot, None, str(error))
+        if self.refusals < MOST_REFUSALS:
+            return ""
+        return f"stopped: {self.refusals} submissions in a row were refused, the last with: {error}"
+
+    def _measure(self, slot: Slot, run: Run) -> None:
+        from harness.study.finish import write_summary  # numpy: not for a plan
+
+        if reason := write_summary(run):
+            self._say("not measured", slot, run, reason)
+
+    def _say(self, what: str, slot: Slot, run: Run | None, note: str = "") -> None:
+        counts = dict.fromkeys(("done", "running", "to do", "failed"), 0)
+        for place in self.places.values():
+            counts[place.stands] += 1
+        self.tell(Change(what, slot, run, note, counts))

@@ -1,0 +1,96 @@
+"""What `reference check` is asked, carried out: which side is meant by a name, and what it is held against."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from harness.common.errors import RequestError, WorkError
+from harness.common.paths import PROGRAM
+from harness.measure.matching import INJECTED, Settings, differing
+from harness.measure.references import (
+    INDEX,
+    Reference,
+    read_reference,
+    reference_folder,
+    reference_folders,
+)
+from harness.run import find_run
+from harness.study.reference.arms import other_reference, side_of_reference, side_of_runs, without_runs
+from harness.study.reference.check import ReferenceChecked, check, check_alone
+
+
+def reference_named(word: str) -> Path | None:
+    """The folder of the reference that a word names; None: it means a run.
+
+    Raises:
+        RequestError: it names a run of the same name, too.
+    """
+    named = {folder.name: folder for folder in reference_folders()}.get(word)
+    given = Path(word)
+    return named or (given if (given / INDEX).is_file() else None)
+
+
+def checked_reference(folder: Path, against: str | None, whole: bool) -> ReferenceChecked:
+    """A reference against another: that of `against`, else the newest other one of its site; without any, alone.
+
+    Raises:
+        RequestError: there is no reference `against`, or it is the same one.
+        WorkError: an index cannot be read.
+    """
+    own = side_of_reference(folder, whole)
+    if against is None:
+        other = other_reference(folder, read_reference(folder).site)
+        return check_alone(own) if other is None else check(side_of_reference(other, whole), own, whole=True)
+    other = reference_folder(against)
+    if other.resolve() == folder.resolve():
+        raise RequestError(f"--against {against}: is the reference that is checked: give another one")
+    return check(side_of_reference(other, whole), own, whole=True)
+
+
+def checked_runs(words: Sequence[str], against: str | None) -> ReferenceChecked:
+    """Runs against the reference `against`, else the newest that has a variant like the first of them.
+
+    Raises:
+        RequestError: there is no such run or reference, or no reference asked for the same.
+        WorkError: nothing was measured of a run.
+    """
+    runs = [find_run(word) for word in words]
+    new = side_of_runs(runs)
+    folder = reference_folder(against) if against is not None else _like(new.variants[0].compared, words[0])
+    found = check(without_runs(side_of_reference(folder, whole=False), new), new, whole=False)
+    if not found.variants:
+        raise RequestError(_unlike(read_reference(folder), new.variants[0].compared, words[0]))
+    return found
+
+
+def _like(compared: Settings, word: str) -> Path:
+    """The newest reference with a variant that asked for the same, or for the same without what slows it on purpose."""
+    best: tuple[bool, int, Path] | None = None
+    nearest: Reference | None = None
+    for folder in reference_folders():
+        try:
+            reference = read_reference(folder)
+        except WorkError:
+            continue
+        nearest = nearest or reference
+        names = [set(differing(each.compared, compared)) for each in reference.variants]
+        if any(each <= set(INJECTED) for each in names):
+            found = (set[str]() in names, reference.created_ns, folder)
+            best = found if best is None else max(best, found)
+    if best is not None:
+        return best[2]
+    if nearest is None:
+        raise RequestError(f"there is no reference yet to hold {word} against: {PROGRAM} reference record")
+    raise RequestError(_unlike(nearest, compared, word))
+
+
+def _unlike(reference: Reference, compared: Settings, word: str) -> str:
+    """The sentence where no variant asked for the same, with the nearest one."""
+    if not compared:
+        return f"{word}: was not made by the harness, so what it asked for is not known"
+    differ = [(differing(each.compared, compared), each) for each in reference.variants]
+    names, variant = min(differ, key=lambda pair: ("exercise" in pair[0], len(pair[0])))
+    said = ", ".join(f"{name} {a}, here {b}" for name, (a, b) in names.items())
+    near = f"the nearest is {variant.name} of {reference.name} ({said})"
+    return f"{word}: no variant of a reference asked for the same; {near}"

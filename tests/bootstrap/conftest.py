@@ -1,0 +1,57 @@
+"""Checkouts to start the door in: fresh ones for each test, and a warm one that tests share.
+
+pip takes some seconds for an environment, uv a tenth of one. So uv is on PATH for all tests but those of pip itself,
+and those that look at an installation while it goes on.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.bootstrap.bootstrap_checkout import HOSTILE, Checkout, make_checkout, wheel
+
+
+@pytest.fixture(scope="session")
+def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder that has everything the small checkouts ask for."""
+    folder = tmp_path_factory.mktemp("wheels")
+    for name in ("door-alpha", "door-beta", "door-torch"):
+        wheel(folder, name)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def uv_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the real uv and nothing else, for a PATH."""
+    folder = tmp_path_factory.mktemp("uv")
+    ours = Path(sys.prefix) / "bin" / "uv"
+    found = ours if ours.exists() else shutil.which("uv")
+    if found is None:
+        pytest.skip("there is no uv here: bash slurm.sh --install test brings it")
+    (folder / "uv").symlink_to(found)
+    return folder
+
+
+@pytest.fixture
+def checkout(tmp_path: Path, wheels: Path, uv_folder: Path) -> Checkout:
+    """A new checkout without an environment, in a folder with a hostile name."""
+    return make_checkout(tmp_path / HOSTILE, wheels, uv_folder)
+
+
+@pytest.fixture
+def with_pip(tmp_path: Path, wheels: Path) -> Checkout:
+    """As `checkout`, without uv."""
+    return make_checkout(tmp_path / HOSTILE, wheels)
+
+
+@pytest.fixture(scope="session")
+def warm(tmp_path_factory: pytest.TempPathFactory, wheels: Path, uv_folder: Path) -> Checkout:
+    """A checkout whose .venv stands; tests that share it must not change it."""
+    checkout = make_checkout(tmp_path_factory.mktemp("warm") / HOSTILE, wheels, uv_folder)
+    first = checkout.run("status")
+    assert first.code == 0, first.stderr
+    return checkout

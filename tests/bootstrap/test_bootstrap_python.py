@@ -1,0 +1,239 @@
+"""Which Python makes .venv: the one that was asked for, else whatever the machine has, else one sentence."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import stat
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.bootstrap.bootstrap_checkout import Checkout, make_checkout
+
+TOOLS = ("bash", "sh", "cat", "dirname", "env", "grep", "mkdir", "readlink", "sed", "timeout", "tr")
+NOBODY = 65534
+
+
+def program(path: Path, text: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    path.chmod(path.stat().st_mode | stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH)
+    return path
+
+
+def old_python(path: Path) -> Path:
+    return program(path, '#!/bin/sh\n[ "$1" != --version ] || { echo Python 3.6.8; exit 0; }\nexit 3\n')
+
+
+@pytest.fixture
+def bare_path(tmp_path: Path, uv_folder: Path) -> Path:
+    """A PATH with the shell's tools, uv, and a Python that is too old, as many clusters' own is."""
+    folder = tmp_path / "bin"
+    old_python(folder / "python3")
+    (folder / "uv").symlink_to(uv_folder / "uv")
+    for tool in TOOLS:
+        where = shutil.which(tool)
+        assert where, tool
+        (folder / tool).symlink_to(where)
+    return folder
+
+
+@pytest.fixture
+def bare(checkout: Checkout, bare_path: Path) -> Checkout:
+    environment = {k: v for k, v in checkout.environment.items() if k != "HARNESS_PYTHON"}
+    return Checkout(checkout.root, environment | {"PATH": str(bare_path)})
+
+
+def site_file(folder: Path, text: str) -> str:
+    path = folder / "my-site.yaml"
+    path.write_text(f"name: mine\ndescription: test\n{text}")
+    return str(path)
+
+
+def test_a_python_that_is_not_there_is_named(checkout: Checkout) -> None:
+    answer = checkout.run("-e", "1", HARNESS_PYTHON="/no/such/python")
+    assert answer.code == 2
+    assert answer.stderr == "slurm.sh: HARNESS_PYTHON=/no/such/python: there is no such program.\n"
+
+
+def test_a_python_that_is_too_old_is_named_with_its_version(checkout: Checkout, tmp_path: Path) -> None:
+    old = old_python(tmp_path / "python3.6")
+    answer = checkout.run("-e", "1", HARNESS_PYTHON=str(old))
+    assert answer.code == 2
+    assert "Python 3.6.8" in answer.stderr
+    assert "3.10" in answer.stderr
+
+
+def test_without_any_python_it_says_what_is_needed(bare: Checkout) -> None:
+    answer = bare.run("-e", "1")
+    assert answer.code == 1
+    assert len(answer.stderr.splitlines()) == 1
+    assert "HARNESS_PYTHON" in answer.stderr
+
+
+def test_an_old_python3_does_not_hide_a_newer_one(bare: Checkout, bare_path: Path) -> None:
+    (bare_path / "python3.10").symlink_to(sys.executable)
+    assert bare.run("status").code == 0
+
+
+def test_the_site_s_module_brings_one(bare: Checkout, tmp_path: Path) -> None:
+    program(tmp_path / "modules" / "python3", f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
+    module = f"""() {{ [ "$*" = "load python/9.9" ] || return 1
+        export PATH='{tmp_path}/modules':$PATH LD_LIBRARY_PATH=/opt/python/lib; }}"""
+    site = site_file(tmp_path, "python_module: python/9.9   # a comment\n")
+    answer = bare.run("status", "--site", site, **{"BASH_FUNC_module%%": module})
+    assert answer.code == 0, answer.stderr
+    assert "module python/9.9" in answer.stderr
+    assert "LD_LIBRARY_PATH=/opt/python/lib" in (bare.venv / "harness-python").read_text()
+
+
+def test_any_site_s_module_will_do_when_none_is_named(bare: Checkout, tmp_path: Path) -> None:
+    program(tmp_path / "modules" / "python3", f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
+    text = (bare.root / "configs" / "sites" / "leonardo.yaml").read_text()
+    name = next(line.split()[1] for line in text.splitlines() if line.startswith("python_module:"))
+    module = f'() {{ [ "$2" = "{name}" ] && export PATH="{tmp_path}/modules:$PATH"; }}'
+    assert bare.run("status", **{"BASH_FUNC_module%%": module}).code == 0
+
+
+@pytest.fixture
+def contained(bare: Checkout, bare_path: Path, tmp_path: Path) -> Checkout:
+    """A machine with a Python only in an image, and a stand-in for the program that starts images."""
+    # It starts the command after the image; inside there is a Python and no Slurm.
+    inside = f'shift 6; [ "$1" != python3 ] || {{ shift; set -- "{sys.executable}" "$@"; }}; exec "$@"'
+    path = 'PATH="$APPTAINERENV_PREPEND_PATH${APPTAINERENV_PREPEND_PATH:+:}${PATH%:*}"; export PATH'
+    program(bare_path / "apptainer", f'#!/bin/sh\necho "$6" >>"{tmp_path}/images"\n{path}\n{inside}\n')
+    for tool in ("basename", "chmod", "cp", "id", "ln", "mkfifo", "mktemp", "rm"):
+        where = shutil.which(tool)
+        assert where, tool
+        (bare_path / tool).symlink_to(where)
+    image = tmp_path / "my images" / "training.sif"
+    image.parent.mkdir()
+    image.touch()
+    site = site_file(tmp_path, 'container:\n  runtime: apptainer\n  image: "${IMAGES}/training.sif"\n')
+    outside = program(tmp_path / "outside" / "sbatch", SBATCH).parent
+    return Checkout(
+        bare.root,
+        dict(bare.environment)
+        | {
+            "HARNESS_SITE": site,
+            "IMAGES": str(image.parent),
+            "PATH": f"{bare_path}:{outside}",
+            "SLURM_JOB_ID": "7",
+        },
+    )
+
+
+SBATCH = """#!/bin/sh
+echo "Submitted from $PWD: $* ($SBATCH_ACCOUNT, inside ${SLURM_JOB_ID-no job})"
+echo "sbatch: a warning" >&2
+exit 3
+"""
+
+SUBMIT = """
+import json, os, subprocess
+environment = {k: v for k, v in os.environ.items() if not k.startswith("SLURM_")} | {"SBATCH_ACCOUNT": "mine"}
+done = subprocess.run(["sbatch", "--parsable", "a b.sh"], capture_output=True, text=True, env=environment)
+print(json.dumps([done.returncode, done.stdout, done.stderr]))
+"""
+
+
+@pytest.mark.parametrize(
+    ("field", "starts"), [("command: apptainer", True), ("runtime: pyxis\n  command: apptainer", False)]
+)
+def test_an_older_site_file_starts_its_container_and_one_of_srun_is_left_alone(
+    contained: Checkout, tmp_path: Path, field: str, starts: bool
+) -> None:
+    site = Path(contained.environment["HARNESS_SITE"])
+    site.write_text(site.read_text().replace("runtime: apptainer", f"{field}\n  python: python3"))
+    answer = contained.run("status")
+    assert (answer.code == 0) is starts, answer.stderr
+    assert (tmp_path / "images").exists() is starts
+
+
+def test_the_container_is_the_last_resort(contained: Checkout, tmp_path: Path) -> None:
+    answer = contained.run("status")
+    assert answer.code == 0, answer.stderr
+    assert answer.said["alpha"]
+    assert "apptainer exec" in (contained.venv / "harness-python").read_text()
+    images = (tmp_path / "images").read_text().splitlines()
+    assert set(images) == {str(tmp_path / "my images" / "training.sif")}
+    assert not contained.run("status").installed_something
+
+
+def test_from_a_container_the_host_s_slurm_is_reached(contained: Checkout, tmp_path: Path) -> None:
+    (contained.root / "harness" / "__main__.py").write_text(SUBMIT)
+    answer = contained.run("-e", "1", cwd=tmp_path)
+    assert answer.stdout, answer.stderr
+    code, said, warned = json.loads(answer.stdout)
+    assert said == f"Submitted from {tmp_path}: --parsable a b.sh (mine, inside no job)\n"
+    assert (code, warned) == (3, "sbatch: a warning\n")
+
+
+def test_the_relay_leaves_nothing_behind(contained: Checkout, tmp_path: Path) -> None:
+    (contained.root / "harness" / "__main__.py").write_text(SUBMIT + "raise SystemExit(7)")
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    assert contained.run("-e", "1", TMPDIR=str(temporary)).code == 7
+    assert list(temporary.iterdir()) == []
+
+
+@pytest.fixture
+def public_folder() -> Iterator[Path]:
+    """A folder that another user can reach, which pytest's own are not."""
+    folder = Path(tempfile.mkdtemp(prefix="door-"))
+    folder.chmod(0o755)
+    yield folder
+    shutil.rmtree(folder)
+
+
+@pytest.fixture
+def others(public_folder: Path, wheels: Path) -> Checkout:
+    """The checkout of another user, who may only read it."""
+    if os.geteuid() != 0 or not Path("/usr/bin/python3").exists() or not shutil.which("setpriv"):
+        pytest.skip("needs root, setpriv and the system's Python to become another user")
+    shutil.copytree(wheels, public_folder / "wheels")
+    mine = make_checkout(public_folder / "course", public_folder / "wheels")
+    for path in (public_folder, *public_folder.rglob("*")):
+        path.chmod(0o755 if path.is_dir() else 0o644)
+    return Checkout(
+        mine.root, dict(mine.environment) | {"HARNESS_PYTHON": "/usr/bin/python3", "HOME": "/nonexistent"}
+    )
+
+
+class AsNobody(Checkout):
+    """The same checkout, started by a user without rights."""
+
+    def command(self, *arguments: str) -> list[str]:
+        become = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
+        return [*become, *super().command(*arguments)]
+
+
+def test_an_unwritable_checkout_names_the_way_out(others: Checkout) -> None:
+    answer = AsNobody(others.root, others.environment).run("status")
+    assert answer.code == 1
+    assert len(answer.stderr.splitlines()) == 1
+    assert "HARNESS_VENV" in answer.stderr
+
+
+def test_an_unwritable_checkout_works_with_an_environment_elsewhere(
+    others: Checkout, public_folder: Path
+) -> None:
+    own = public_folder / "own"
+    own.mkdir()
+    os.chown(own, NOBODY, NOBODY)
+    answer = AsNobody(others.root, others.environment).run("status", HARNESS_VENV=str(own / "venv"))
+    assert answer.code == 0, answer.stderr
+    assert answer.said["prefix"] == str(own / "venv")
+    assert list((own / "venv" / "pycache").rglob("__init__*.pyc")), "what was compiled is not kept"
+
+
+def test_one_person_s_environment_serves_those_who_may_only_read(others: Checkout) -> None:
+    assert others.run("status").code == 0
+    answer = AsNobody(others.root, others.environment).run("status")
+    assert answer.code == 0, answer.stderr
+    assert answer.stderr == ""

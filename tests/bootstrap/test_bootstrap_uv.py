@@ -1,0 +1,92 @@
+"""Where uv is on PATH it makes .venv, unless something is set for pip that uv would not follow."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.bootstrap.bootstrap_checkout import ROOT, Checkout
+
+
+def test_uv_makes_it_and_pip_can_go_on(checkout: Checkout) -> None:
+    assert checkout.run("status").said["alpha"]
+    assert "uv = " in (checkout.venv / "pyvenv.cfg").read_text()
+    assert checkout.run("--train").said["torch"]
+    assert not list(checkout.venv.glob("lib/*/site-packages/pip"))
+    checkout.depend_on("door-beta")
+    assert checkout.run("status", PATH=os.environ["PATH"]).said["beta"], "without uv on PATH"
+
+
+def test_what_uv_cannot_do_is_one_sentence(checkout: Checkout) -> None:
+    unreachable = checkout.run("status", HARNESS_PIP_ARGS="--index-url http://127.0.0.1:9/")
+    assert unreachable.code == 1
+    assert unreachable.stderr.splitlines()[-1].startswith("slurm.sh: no package index can be reached")
+    assert not checkout.venv.exists()
+    checkout.depend_on("door-gamma")
+    missing = checkout.run("status")
+    assert missing.code == 1
+    assert missing.stderr.splitlines()[-1].startswith("slurm.sh: uv could not install")
+    assert "door-gamma" in missing.stderr.splitlines()[-1]
+
+
+CHOICE = "import json, shlex, sys; from uv import uv_for; print(json.dumps(uv_for(shlex.split(sys.argv[1]))))"
+MIRROR = "https://a.b/simple"
+
+
+@pytest.mark.parametrize(
+    ("options", "settings", "uvs", "variables"),
+    [
+        ("", {}, [], {}),
+        (
+            f"--index-url={MIRROR} -f 'my wheels'",
+            {},
+            ["--index-url", MIRROR, "--find-links", "my wheels"],
+            {},
+        ),
+        ("--no-index --timeout 1 --retries=0", {}, ["--no-index"], {}),
+        ("--pre", {}, None, {}),
+        ("--no-index=yes", {}, None, {}),
+        ("", {"PIP_NO_INPUT": "1", "PIP_INDEX_URL": MIRROR}, ["--index-url", MIRROR], {}),
+        (f"-i {MIRROR}", {"PIP_INDEX_URL": "https://c.d/"}, ["--index-url", MIRROR], {}),
+        ("-f c", {"PIP_FIND_LINKS": "a b"}, [word for at in "abc" for word in ("--find-links", at)], {}),
+        ("", {"PIP_CERT": "/a.pem"}, [], {"SSL_CERT_FILE": "/a.pem"}),
+        ("", {"PIP_CONSTRAINT": "mine.txt"}, None, {}),
+        (
+            "",
+            {"PIP_CONFIG_FILE": "{here}/pip/pip.conf"},
+            ["--extra-index-url", MIRROR],
+            {"SSL_CERT_FILE": "/b.pem"},
+        ),
+        ("", {"PATH": "{here}/none"}, None, {}),
+    ],
+)
+def test_uv_is_set_up_as_pip_is_or_not_taken_with_a_stand_in_for_uv(
+    tmp_path: Path, options: str, settings: dict[str, str], uvs: list[str] | None, variables: dict[str, str]
+) -> None:
+    (tmp_path / "pip").mkdir()
+    (tmp_path / "pip" / "pip.conf").write_text(
+        f"[global]\nextra-index-url = {MIRROR}\n[install]\ncert = /b.pem\n"
+    )
+    (tmp_path / "uv").write_text("#!/bin/sh\n")
+    (tmp_path / "uv").chmod(0o755)
+    plain = {name: text for name, text in os.environ.items() if not name.startswith("PIP_")}
+    own = {name: text.format(here=tmp_path) for name, text in settings.items()}
+    environment = {**plain, "PIP_CONFIG_FILE": os.devnull, "PATH": str(tmp_path), **own}
+    if "PIP_CONFIG_FILE" in settings:  # elsewhere uv would read the files of this machine
+        environment |= {
+            "HOME": str(tmp_path),
+            "XDG_CONFIG_HOME": str(tmp_path),
+            "XDG_CONFIG_DIRS": str(tmp_path),
+        }
+    command = [sys.executable, "-c", CHOICE, options]
+    done = subprocess.run(
+        command, cwd=ROOT / "scripts" / "door", env=environment, capture_output=True, text=True, check=True
+    )
+    found = json.loads(done.stdout)
+    assert (found and found[1]) == uvs
+    assert (found[2] if found else {}) == variables
