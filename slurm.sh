@@ -14,9 +14,21 @@
 # login nodes. Everything slower is in scripts/bootstrap. docs/decisions/002-bootstrap.md gives the reasons.
 
 [ -n "${BASH_VERSION:-}" ] || exec bash "$0" "$@" # some users type `sh slurm.sh`
-# What a shell may have exported to this one. For the job, harness/common/scrub_environment.py leaves it behind, and says so.
+# What a shell may have exported to this one would spoil the scripts that start from here, also a Python that is a shim of
+# pyenv. harness/common/scrub_environment.py says in a sentence that the job does not get it.
 unset HARNESS_NOT_PASSED
-! shopt -qo posix || { set +o posix && export HARNESS_NOT_PASSED=POSIXLY_CORRECT; } # bash itself forgets it
+not_passed=''
+! shopt -qo posix || { set +o posix && not_passed+=' POSIXLY_CORRECT'; } # bash itself forgets it
+exported=$(export -p)
+for name in SHELLOPTS BASHOPTS CDPATH; do
+  [[ $exported != *"x $name="* ]] || not_passed+=" $name"
+done
+export -n SHELLOPTS BASHOPTS # they are read-only
+unset CDPATH exported
+for name in python3.11 python3.12 python3.13 python3.10 python3 python cd command dirname env mkdir printf read readlink sed tr; do
+  ! declare -F "$name" >/dev/null || { unset -f "$name" && not_passed+=" $name()"; }
+done
+[ -z "$not_passed" ] || export HARNESS_NOT_PASSED=$not_passed
 set -euo pipefail +fCk
 shopt -u failglob nullglob nocasematch
 
@@ -229,7 +241,7 @@ reachable() {
 
 # ensure PART...: .venv has these parts when this returns.
 ensure() {
-  local part stale=''
+  local part stale='' BASH_ENV='' ENV='' # a Python or an apt-get that is a script must not run the user's file first
   for part in launcher "$@"; do current "$part" || stale=yes; done
   [ -n "$stale" ] || return 0
   reachable

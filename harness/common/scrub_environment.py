@@ -59,6 +59,7 @@ RULES = (
     Rule("POSIXLY_CORRECT", "bash and other programs would follow older rules"),
     Rule("CDPATH", "`cd` of a site's line might enter another folder"),
 )
+_FUNCTION = "a script would call it instead of the program"
 
 
 def leave_behind(environ: MutableMapping[str, str]) -> list[str]:
@@ -67,4 +68,5 @@ def leave_behind(environ: MutableMapping[str, str]) -> list[str]:
     found = [r for r in RULES if r.name in named or r.spoils(environ.get(r.name, ""), environ)]
     for rule in found:
         environ.pop(rule.name, None)
-    return [f"{rule.name} of your shell is not passed to the job: {rule.why}" for rule in found]
+    why = {rule.name: rule.why for rule in found} | {name: _FUNCTION for name in named if name.endswith("()")}
+    return [f"{name} of your shell is not passed to the job: {reason}" for name, reason in why.items()]

@@ -81,6 +81,38 @@ def test_an_old_python3_does_not_hide_a_newer_one(bare: Checkout, bare_path: Pat
     assert bare.run("status").code == 0
 
 
+SHIM = f"""#!/usr/bin/env bash
+set -e
+[ -n "$PYENV_DEBUG" ] && set -x
+cd "{{0}}"
+[ -f *.here ] || exit 5
+exec "{sys.executable}" "$@"
+"""
+OF_THE_SHELL = {
+    "SHELLOPTS": "noglob",
+    "BASHOPTS": "failglob",
+    "BASH_FUNC_python3%%": "() { return 8; }",
+    "BASH_FUNC_cd%%": "() { return 9; }",
+}
+
+
+@pytest.mark.parametrize("asked", [False, True])
+@pytest.mark.parametrize("name", [*OF_THE_SHELL, "BASH_ENV", "ENV"])
+def test_a_shim_of_pyenv_is_a_python_whatever_the_shell_exports(
+    bare: Checkout, bare_path: Path, tmp_path: Path, name: str, asked: bool
+) -> None:
+    """A shim is a bash script, and inherits what the user's shell exports to slurm.sh."""
+    (tmp_path / "one.here").touch()
+    shim = program(bare_path / "python3", SHIM.format(tmp_path))
+    assert bare.run("status").code == 0
+    bare.depend_on("door-beta")
+    leaves = program(tmp_path / "leaves", f'case $0 in *"{shim.name}") exit 9 ;; esac\n')
+    exported = {name: OF_THE_SHELL.get(name, str(leaves))} | ({"HARNESS_PYTHON": str(shim)} if asked else {})
+    answer = bare.run("status", **exported)
+    assert answer.code == 0, answer.stderr
+    assert answer.said["beta"]
+
+
 def test_the_site_s_module_brings_one(bare: Checkout, tmp_path: Path) -> None:
     program(tmp_path / "modules" / "python3", f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
     module = f"""() {{ [ "$*" = "load python/9.9" ] || return 1

@@ -42,6 +42,7 @@ STAYS = {
     "BASH_ENV": "/usr/share/lmod/lmod/init/bash",
     "ENV": "/home/me/.shinit",
     "IFS": "x",
+    "GLOBIGNORE": "*",
     "GREP_OPTIONS": "--color=always",
     "LD_PRELOAD": "/opt/darshan/lib/libdarshan.so",
 }
@@ -94,7 +95,8 @@ def test_a_sites_module_system_keeps_its_bash_env() -> None:
 
 
 def test_what_slurm_sh_left_behind_is_said_too() -> None:
-    environ = {NOT_PASSED: "POSIXLY_CORRECT"}
-    (sentence,) = leave_behind(environ)
-    assert sentence.startswith("POSIXLY_CORRECT of your shell")
+    environ = {NOT_PASSED: "POSIXLY_CORRECT cd()"}
+    option, function = leave_behind(environ)
+    assert option.startswith("POSIXLY_CORRECT of your shell")
+    assert function.startswith("cd() of your shell is not passed to the job: ")
     assert environ == {}
