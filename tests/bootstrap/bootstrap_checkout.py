@@ -1,4 +1,4 @@
-"""A small checkout: the real door, a stand-in for the harness, and wheels of its own for the real pip."""
+"""A small checkout: the real bootstrap, a stand-in for the harness, and wheels of its own for the real pip."""
 
 from __future__ import annotations
 
@@ -131,14 +131,14 @@ def wheel(folder: Path, name: str, version: str = "1.0") -> None:
 
 
 def make_checkout(root: Path, wheels: Path, uv_folder: Path | None = None) -> Checkout:
-    """The real door at `root`, a stand-in behind it. Its packages come with pip, or with the uv of `uv_folder`."""
+    """The real bootstrap at `root`, a stand-in behind it. Its packages come with pip, or with the uv of `uv_folder`."""
     (root / "harness").mkdir(parents=True)
     (root / "harness" / "__init__.py").touch()
     (root / "harness" / "__main__.py").write_text(STAND_IN)
     (root / "pyproject.toml").write_text(PYPROJECT)
     shutil.copy(ROOT / "slurm.sh", root)
     ignore = shutil.ignore_patterns("__pycache__", ".mypy_cache")
-    shutil.copytree(ROOT / "scripts" / "door", root / "scripts" / "door", ignore=ignore)
+    shutil.copytree(ROOT / "scripts" / "bootstrap", root / "scripts" / "bootstrap", ignore=ignore)
     shutil.copytree(ROOT / "configs" / "sites", root / "configs" / "sites")
     environment = {
         k: v

@@ -99,7 +99,7 @@ def read(tmp_path: Path, text: str, key: str, **environment: str) -> str:
     file.write_text(text, encoding="utf-8")
     program = 'set -euo pipefail; . "$1"; read_course "$2" "${2%/*}"; printf %s "${!3-unset}"'
     done = subprocess.run(
-        ["bash", "-c", program, "bash", ROOT / "scripts" / "door" / "course.sh", file, key],
+        ["bash", "-c", program, "bash", ROOT / "scripts" / "bootstrap" / "course.sh", file, key],
         env={"PATH": os.environ["PATH"], **environment}, capture_output=True, text=True, check=True,
     )  # fmt: skip
     return done.stdout
@@ -160,7 +160,7 @@ def warned(venv: Path, root: Path) -> str:
     )
     done = subprocess.run(
         [sys.executable, "-c", program, venv, root],
-        cwd=ROOT / "scripts" / "door", capture_output=True, text=True, check=True,
+        cwd=ROOT / "scripts" / "bootstrap", capture_output=True, text=True, check=True,
     )  # fmt: skip
     return done.stderr
 

@@ -22,7 +22,7 @@ def test_every_list_is_read_as_a_parser_reads_it(part: str) -> None:
     wanted = project["dependencies"] if part == "launcher" else project["optional-dependencies"][part]
     command = [sys.executable, "-c", READ, part]
     read = subprocess.run(
-        command, input=text, cwd=ROOT / "scripts" / "door", capture_output=True, text=True, check=True
+        command, input=text, cwd=ROOT / "scripts" / "bootstrap", capture_output=True, text=True, check=True
     ).stdout
     assert wanted
     assert read.splitlines() == wanted

@@ -85,7 +85,12 @@ def test_uv_is_set_up_as_pip_is_or_not_taken_with_a_stand_in_for_uv(
         }
     command = [sys.executable, "-c", CHOICE, options]
     done = subprocess.run(
-        command, cwd=ROOT / "scripts" / "door", env=environment, capture_output=True, text=True, check=True
+        command,
+        cwd=ROOT / "scripts" / "bootstrap",
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
     )
     found = json.loads(done.stdout)
     assert (found and found[1]) == uvs
