@@ -30,7 +30,7 @@ from check_pool import KINDS, Trained, kept, make, neighbour
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from harness.analysis.change.effect import Sample
-from harness.analysis.change.verdict import Verdict, judge
+from harness.analysis.change.verdict import ChangeVerdict, judge
 from harness.analysis.compare import bootstrap_ratio
 
 FAIL_ABOVE = 0.05
@@ -53,7 +53,9 @@ def whole_rounds(pool: Sequence[Trained]) -> list[Round]:
     return [rounds[number] for number in sorted(rounds) if len(rounds[number]) == len(KINDS)]
 
 
-def verdicts(rounds: Sequence[Round], sides: tuple[str, str], runs: int, apart: bool) -> Iterator[Verdict]:
+def verdicts(
+    rounds: Sequence[Round], sides: tuple[str, str], runs: int, apart: bool
+) -> Iterator[ChangeVerdict]:
     """Of every so many rounds in a row; apart: only of those that share none."""
     blocks = -(-runs // 2)
     turns = (
@@ -76,7 +78,7 @@ def rows(rounds: Sequence[Round], condition: str, apart: bool = False) -> Iterat
             found = Counter(verdicts(rounds, sides, runs, apart))
             total = sum(found.values())
             if total:
-                told = (Verdict.WORSE, Verdict.UNKNOWN, Verdict.FINE)
+                told = (ChangeVerdict.WORSE, ChangeVerdict.UNKNOWN, ChangeVerdict.FINE)
                 shares = " | ".join(f"{100 * found[v] / total:.1f} %" for v in told)
                 yield f"| {condition} | {name} | {runs} | {total} ({len(rounds) // runs}) | {shares} |"
 

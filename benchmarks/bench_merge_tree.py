@@ -32,11 +32,11 @@ from harness.analysis.process.part import RankPart, merge_parts  # noqa: E402
 from harness.analysis.summary import Finding, Summary, Window  # noqa: E402
 from harness.measure.merge_array import FAN_IN, join_files  # noqa: E402
 from harness.measure.partial_merge import (  # noqa: E402
-    join_branches,
-    read_branch,
-    reduce_branch,
-    summarise_branch,
-    write_branch,
+    join_partial_merges,
+    merge_of_parts,
+    read_merge,
+    summarise_partial_merge,
+    write_merge,
 )
 from harness.measure.paths import measure_files  # noqa: E402
 from harness.traces.pool import process_pool  # noqa: E402
@@ -58,24 +58,24 @@ def label(real: int, ranks: int) -> Finding:
 def leaf(real: Sequence[RankPart], world: int, ranks: range, output: Path) -> None:
     """The work of one task of the first array, with copies in place of measured files."""
     chunks = (ranks[at : at + AT_ONCE] for at in range(0, len(ranks), AT_ONCE))
-    branches = [reduce_branch(replicated(real, some, world), files=len(some)) for some in chunks]
-    write_branch(output, join_branches(branches))
+    merges = [merge_of_parts(replicated(real, some, world), files=len(some)) for some in chunks]
+    write_merge(output, join_partial_merges(merges))
 
 
 def tree(real: Sequence[RankPart], world: int, each: int, workers: int, folder: Path) -> Summary:
     """All ranks by leaves, joins of FAN_IN branches, and the root."""
     ranks = [range(at, min(at + each, world)) for at in range(0, world, each)]
-    branches = [folder / f"branch-0-{i}.zip" for i in range(len(ranks))]
+    merges = [folder / f"branch-0-{i}.zip" for i in range(len(ranks))]
     with process_pool(workers) as pool:
-        list(pool.map(partial(leaf, real, world), ranks, branches))
+        list(pool.map(partial(leaf, real, world), ranks, merges))
         level = 0
-        while len(branches) > FAN_IN:
+        while len(merges) > FAN_IN:
             level += 1
-            groups = [branches[at : at + FAN_IN] for at in range(0, len(branches), FAN_IN)]
-            branches = [folder / f"branch-{level}-{i}.zip" for i in range(len(groups))]
-            list(pool.map(join_files, groups, branches))
-    whole = join_branches([read_branch(path) for path in branches])
-    (summary,) = summarise_branch(whole, [label(len(real), world)])
+            groups = [merges[at : at + FAN_IN] for at in range(0, len(merges), FAN_IN)]
+            merges = [folder / f"branch-{level}-{i}.zip" for i in range(len(groups))]
+            list(pool.map(join_files, groups, merges))
+    whole = join_partial_merges([read_merge(path) for path in merges])
+    (summary,) = summarise_partial_merge(whole, [label(len(real), world)])
     return summary
 
 

@@ -48,9 +48,9 @@ _MOVE = """(async (seconds) => {
 def make(traces: list[Path], page: Path) -> None:
     """Measure the traces and write their page, telling what each takes."""
     start = time.perf_counter()
-    (summary, *_), condensed = measure_request(Request([str(trace) for trace in traces], page=True))
+    (summary, *_), page_data = measure_request(Request([str(trace) for trace in traces], page=True))
     measured = time.perf_counter()
-    write_page(None, summary, page, condensed=condensed)
+    write_page(None, summary, page, page_data=page_data)
     written = time.perf_counter()
     kernels = sum(d.kernels for d in summary.devices)
     print(

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 
-from harness.analysis.summary import Finding, MonitorDevice, RankTraining, Verdict
+from harness.analysis.summary import Finding, MonitorDevice, RankTraining, RecordingVerdict
 from harness.common.printable import printable
 from harness.monitor.gaps import Gap
 from harness.monitor.samples import Recording
@@ -81,10 +81,10 @@ def monitored_devices(recording: Recording, ends: Ends) -> Iterator[MonitorDevic
         )
 
 
-def _severity(missing: Gap, profiled: Span | None) -> Verdict:
+def _severity(missing: Gap, profiled: Span | None) -> RecordingVerdict:
     """Doubtful where nobody saw what else ran during the profiled steps; else a remark."""
     apart = profiled is not None and (missing[1] <= profiled[0] or profiled[1] <= missing[0])
-    return Verdict.GOOD if apart else Verdict.DOUBTFUL
+    return RecordingVerdict.GOOD if apart else RecordingVerdict.DOUBTFUL
 
 
 def _of_gap(recording: Recording, gap: Gap) -> str:

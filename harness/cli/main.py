@@ -19,7 +19,7 @@ from harness.cli.commands import COMMANDS, run_command
 from harness.common.errors import HarnessError, RequestError, nearest
 from harness.common.paths import IN_CHECKOUT, PROGRAM
 from harness.common.printable import NOT_UNICODE, Guarded, is_unicode, printable, unguarded
-from harness.common.scrub_environment import leave_behind
+from harness.common.scrub_environment import scrub_environment
 from harness.common.users import whose
 
 # Refusals of a file system that a person can mend, with the exit code: 2 for a wrong name, 1 for a bad disk.
@@ -55,7 +55,7 @@ def _guarded_output() -> Iterator[None]:
 
 def _main(argv: list[str]) -> int:
     code = 0
-    for sentence in leave_behind(os.environ):
+    for sentence in scrub_environment(os.environ):
         if _launches(argv):
             print(f"warning: {sentence}", file=sys.stderr)
     try:

@@ -21,7 +21,7 @@ MOST_DEPTH = 64
 _TOO_DEEP = f"is JSON nested more than {MOST_DEPTH} deep, which no file of this kind is"
 
 
-class SmallFileError(ValueError):
+class BoundedReadError(ValueError):
     """The file is not what it should be; the sentence does not name it."""
 
 
@@ -39,14 +39,14 @@ def open_regular(path: Path) -> Iterator[BinaryIO]:
     try:
         mode = os.fstat(descriptor).st_mode
         if not stat.S_ISREG(mode):
-            raise SmallFileError(f"is {_kind(mode)}, not a file")
+            raise BoundedReadError(f"is {_kind(mode)}, not a file")
         with os.fdopen(descriptor, "rb", closefd=False) as file:
             yield file
     finally:
         os.close(descriptor)
 
 
-def read_small(path: Path, most_bytes: int = MOST_BYTES) -> bytes:
+def read_bounded(path: Path, most_bytes: int = MOST_BYTES) -> bytes:
     """The content of a regular file.
 
     Raises:
@@ -57,21 +57,21 @@ def read_small(path: Path, most_bytes: int = MOST_BYTES) -> bytes:
         too_long = os.fstat(file.fileno()).st_size > most_bytes  # the kernel's own files say 0
         content = b"" if too_long else file.read(most_bytes + 1)
     if too_long or len(content) > most_bytes:
-        raise SmallFileError(f"is longer than {_amount(most_bytes)}, which no file of this kind is")
+        raise BoundedReadError(f"is longer than {_amount(most_bytes)}, which no file of this kind is")
     return content
 
 
-def read_small_text(path: Path, most_bytes: int = MOST_BYTES, errors: str = "strict") -> str:
-    """Its text; `errors` as in `bytes.decode`. Raises as `read_small`, and SmallFileError for what is not UTF-8."""
+def read_bounded_text(path: Path, most_bytes: int = MOST_BYTES, errors: str = "strict") -> str:
+    """Its text; `errors` as in `bytes.decode`. Raises as `read_bounded`, and SmallFileError for what is not UTF-8."""
     try:
-        return read_small(path, most_bytes).decode("utf-8", errors)
+        return read_bounded(path, most_bytes).decode("utf-8", errors)
     except UnicodeDecodeError:
-        raise SmallFileError("is not text in UTF-8") from None
+        raise BoundedReadError("is not text in UTF-8") from None
 
 
-def read_small_json(path: Path, most_bytes: int = MOST_BYTES) -> Any:
-    """Its JSON value. Raises as `read_small`, and SmallFileError for what is not JSON or nested too deeply."""
-    return parse_json(read_small_text(path, most_bytes))
+def read_bounded_json(path: Path, most_bytes: int = MOST_BYTES) -> Any:
+    """Its JSON value. Raises as `read_bounded`, and SmallFileError for what is not JSON or nested too deeply."""
+    return parse_json(read_bounded_text(path, most_bytes))
 
 
 def parse_json(text: str) -> Any:
@@ -83,13 +83,13 @@ def parse_json(text: str) -> Any:
     try:
         value = json.loads(text)
     except RecursionError:
-        raise SmallFileError(_TOO_DEEP) from None
+        raise BoundedReadError(_TOO_DEEP) from None
     except ValueError as error:
-        raise SmallFileError(f"is not JSON: {error}") from None
+        raise BoundedReadError(f"is not JSON: {error}") from None
     if text.count("[") + text.count("{") > MOST_DEPTH and _is_deep(value):
-        raise SmallFileError(_TOO_DEEP)
+        raise BoundedReadError(_TOO_DEEP)
     if ("\\ud" in text or "\\uD" in text) and not _has_whole_characters(value):
-        raise SmallFileError("is not JSON: a text in it has half a character (a lone surrogate)")
+        raise BoundedReadError("is not JSON: a text in it has half a character (a lone surrogate)")
     return value
 
 
@@ -129,7 +129,7 @@ def _skip_line(file: BinaryIO, most_bytes: int) -> None:
         rest = file.readline(most_bytes)
         if len(rest) < most_bytes or rest.endswith(b"\n"):
             return
-    raise SmallFileError(
+    raise BoundedReadError(
         f"has a line of more than {_amount(64 * most_bytes)}, which no file of this kind has"
     )
 

@@ -17,7 +17,7 @@ MOST_STEPS = 1000  # a trace of more is hard to read, and to write
 
 
 @dataclass(frozen=True)
-class Asked:
+class CaptureRequest:
     """A recording of `steps` steps, as many as `stop` leaves it. number: the run's first has 1; reports: those that
     nsys writes of it, 0 where torch.profiler records."""
 
@@ -52,21 +52,21 @@ def answer_file(run: Path, number: int, report: str, what: Literal["busy", "read
     return run / FOLDER / f"{number}.{report}.{what}"
 
 
-def is_ready(run: Path, asked: Asked) -> bool:
+def is_ready(run: Path, asked: CaptureRequest) -> bool:
     """Whether the recording may begin: every nsys waits for it."""
     return len(list((run / FOLDER).glob(f"{asked.number}.*.ready"))) >= asked.reports
 
 
-def as_text(asked: Asked) -> str:
+def as_text(asked: CaptureRequest) -> str:
     """The request file's content."""
     return json.dumps(asdict(asked))
 
 
-def read_request(run: Path) -> Asked | None:
+def read_request(run: Path) -> CaptureRequest | None:
     """What was asked for last; None: nothing, or nothing that can be read."""
     try:
         found = json.loads(request_file(run).read_text(encoding="utf-8"))
-        asked = Asked(int(found["number"]), int(found["steps"]), int(found.get("reports", 0)))
+        asked = CaptureRequest(int(found["number"]), int(found["steps"]), int(found.get("reports", 0)))
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return None
     return asked if asked.number >= 1 and 1 <= asked.steps <= MOST_STEPS else None

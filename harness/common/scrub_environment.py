@@ -1,6 +1,6 @@
 """Variables of the shell that would spoil a run, as every program that starts from it inherits them.
 
-`leave_behind` takes them out of an environment once, at the start of a command, so that no job, no worker and no
+`scrub_environment` takes them out of an environment once, at the start of a command, so that no job, no worker and no
 program of the site sees them. What the site's file sets is the job's own and is not looked at here. Standard library
 only.
 """
@@ -62,7 +62,7 @@ RULES = (
 _FUNCTION = "a script would call it instead of the program"
 
 
-def leave_behind(environ: MutableMapping[str, str]) -> list[str]:
+def scrub_environment(environ: MutableMapping[str, str]) -> list[str]:
     """Take what spoils a run out of `environ`; returns a sentence for each variable."""
     named = environ.pop(NOT_PASSED, "").split()
     found = [r for r in RULES if r.name in named or r.spoils(environ.get(r.name, ""), environ)]

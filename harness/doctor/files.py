@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from harness.common.bounded_read import SmallFileError, open_regular, why_unread
+from harness.common.bounded_read import BoundedReadError, open_regular, why_unread
 from harness.doctor.result import Result, ok, problem, warning
 from harness.doctor.surroundings import Surroundings
 from harness.format.format import amount
@@ -66,7 +66,7 @@ def _unreadable(path: Path, wanted: Wanted) -> str:
             with open_regular(file) as opened:
                 if not opened.read(1):
                     return f"{file} is empty"
-        except (OSError, SmallFileError) as error:
+        except (OSError, BoundedReadError) as error:
             return f"{file} cannot be read ({why_unread(error)})"
     return ""
 

@@ -13,10 +13,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from harness.common.bounded_read import read_end, read_small_text
+from harness.common.bounded_read import read_bounded_text, read_end
 from harness.common.errors import RequestError, WorkError
 from harness.common.paths import TEMPLATES
-from harness.doctor.node import Asked, Report, asked_file, draft_file, report_file
+from harness.doctor.node import NodeRequest, Report, asked_file, draft_file, report_file
 from harness.doctor.result import Level, Line, ok, problem, unseen, worst
 from harness.doctor.surroundings import Course, Surroundings, look_around
 from harness.launch.backends.slurm import POLL_S, submit_script
@@ -105,7 +105,7 @@ def look_in_job(wanted: Wanted, say: Say) -> list[Line]:
 def _staged(wanted: Wanted, job: Job) -> Path:
     """A folder of its own with the script and the question."""
     folder = runs_root() / FOLDER / f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
-    asked = Asked(site=wanted.site, nodes=wanted.nodes, course=wanted.course)
+    asked = NodeRequest(site=wanted.site, nodes=wanted.nodes, course=wanted.course)
     try:
         (folder / "logs").mkdir(parents=True)
     except OSError as error:
@@ -185,7 +185,7 @@ def _reports(folder: Path, nodes: int) -> Iterator[Report]:
     for node in range(nodes):
         for path in (report_file(folder, node), draft_file(folder, node)):
             with suppress(OSError, ValueError):
-                yield Report.model_validate_json(read_small_text(path))
+                yield Report.model_validate_json(read_bounded_text(path))
                 break
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
-from harness.common.bounded_read import read_small_text
+from harness.common.bounded_read import read_bounded_text
 from harness.doctor.checks import examine
 from harness.doctor.result import Line
 from harness.doctor.surroundings import Course, look_around
@@ -17,7 +17,7 @@ from harness.run import write_atomically
 from harness.site.site import Site
 
 
-class Asked(BaseModel):
+class NodeRequest(BaseModel):
     """What every node is asked."""
 
     site: Site
@@ -52,7 +52,7 @@ def draft_file(folder: Path, node: int) -> Path:
 def main(argv: list[str]) -> int:
     """`FOLDER`: answer for this node."""
     folder = Path(argv[0])
-    asked = Asked.model_validate_json(read_small_text(asked_file(folder)))
+    asked = NodeRequest.model_validate_json(read_bounded_text(asked_file(folder)))
     around = look_around(asked.site, "node", asked.course, asked.nodes)
     node = int(os.environ.get("SLURM_NODEID", "0"))
     report = Report(node=node, host=socket.gethostname().split(".")[0], lines=[])

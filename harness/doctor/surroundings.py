@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
-from harness.common.bounded_read import read_small_text
+from harness.common.bounded_read import read_bounded_text
 from harness.common.errors import RequestError
 from harness.common.programs import Answer, ask
 from harness.experiment.parse import build_experiment
@@ -101,7 +101,7 @@ class Surroundings:
     def read(self, path: str) -> str | None:
         """A small file of the system, without blanks around it; None where it is not there."""
         try:
-            return read_small_text(self.root / path, errors="replace").strip()
+            return read_bounded_text(self.root / path, errors="replace").strip()
         except (OSError, ValueError):
             return None
 

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, ConfigDict, ValidationError
 from pydantic.dataclasses import dataclass
 
-from harness.common.bounded_read import SmallFileError, read_small_json
+from harness.common.bounded_read import BoundedReadError, read_bounded_json
 from harness.common.errors import RequestError, nearest
 from harness.common.model_config import ModelConfig, ModelDefaults
 from harness.common.paths import CONFIGS, expanded
@@ -104,7 +104,7 @@ def _safe(name: str) -> str:
 def _from_checkpoint(folder: Path) -> Model:
     config = folder / "config.json"
     try:
-        raw = read_small_json(config)
+        raw = read_bounded_json(config)
         heads = int(raw["num_attention_heads"])
         return Model(
             name=folder.name,
@@ -129,7 +129,7 @@ def _from_checkpoint(folder: Path) -> Model:
         raise RequestError(
             f"--model: {config} cannot be read ({error.strerror}): not a checkpoint folder"
         ) from None
-    except SmallFileError as error:
+    except BoundedReadError as error:
         raise RequestError(f"--model: {config} {error}") from None
     except ValidationError as error:
         raise RequestError(

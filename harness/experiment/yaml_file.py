@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from harness.common.bounded_read import SmallFileError, read_small_text
+from harness.common.bounded_read import BoundedReadError, read_bounded_text
 from harness.common.errors import RequestError
 
 _BaseLoader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # in C: ten times faster
@@ -53,10 +53,10 @@ def read_yaml(path: Path, what: str) -> Any:
         RequestError: the file cannot be read or is not YAML.
     """
     try:
-        return parse_yaml(read_small_text(path, MOST_BYTES))
+        return parse_yaml(read_bounded_text(path, MOST_BYTES))
     except OSError as error:
         raise RequestError(f"{what} {path}: cannot be read ({error.strerror})") from None
-    except SmallFileError as error:
+    except BoundedReadError as error:
         raise RequestError(f"{what} {path}: {error}") from None
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)

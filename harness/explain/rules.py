@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from harness.analysis.process.steps import by_periodicity
-from harness.analysis.summary import Summary, Verdict
+from harness.analysis.summary import RecordingVerdict, Summary
 from harness.experiment.advice import Change
 from harness.explain.communication import communication
 from harness.explain.finding import Avoidable, slowest
@@ -89,9 +89,9 @@ def avoidable(summary: Summary) -> list[Avoidable]:
 
 
 def _doubt(s: Summary) -> list[str]:
-    if s.quality.verdict is not Verdict.UNUSABLE:
+    if s.quality.verdict is not RecordingVerdict.UNUSABLE:
         return []
-    reason = next((f for f in s.quality.findings if f.severity is Verdict.UNUSABLE), None)
+    reason = next((f for f in s.quality.findings if f.severity is RecordingVerdict.UNUSABLE), None)
     return [f"Do not build on these numbers: {reason.what} ({reason.evidence})." if reason else ""]
 
 

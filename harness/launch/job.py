@@ -20,7 +20,7 @@ from harness.experiment.options import InRun, for_nsys, options_of
 from harness.launch.argv import RUN_DIR, Word, from_site, join, prefixed
 from harness.launch.backends.registry import backend_of
 from harness.launch.container import Inside, container_words
-from harness.launch.exercises.base import Chosen, Command, DeviceKind, Launch, Place, Plan, launch_of
+from harness.launch.exercises.base import Chosen, Command, DeviceKind, ExercisePlan, Launch, Place, launch_of
 from harness.launch.exercises.device_needs import device_doubts
 from harness.launch.resolve import Machine, resolve_defaults
 from harness.site.site import Site
@@ -268,7 +268,7 @@ def _of_options(asked: Experiment) -> dict[str, str | InRun]:
     return {name: text for option, value in pairs for name, text in option.environment(value).items()}
 
 
-def _nsys_options(plan: Plan, site: Site, device: DeviceKind) -> str:
+def _nsys_options(plan: ExercisePlan, site: Site, device: DeviceKind) -> str:
     if device == "cpu":
         return "cpu"
     return plan.nsys_options if site.nsys == "default" else site.nsys

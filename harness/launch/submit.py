@@ -19,7 +19,7 @@ from harness.common.paths import ROOT
 from harness.common.secrets import forget, kept_from_nsys
 from harness.common.users import this_user
 from harness.experiment.exercises import Experiment
-from harness.launch.backends.protocol import Look, Submission, Together
+from harness.launch.backends.protocol import PolledState, Submission, Together
 from harness.launch.backends.registry import backend_of, backend_of_run
 from harness.launch.check import check, check_script
 from harness.launch.exercises.base import launch_of
@@ -164,13 +164,13 @@ def _make(folder: Path) -> None:
         raise disk_error(folder, error) from None
 
 
-def look_at(run: Run) -> Look:
+def look_at(run: Run) -> PolledState:
     """The run's state and why, from its backend. An end that the job could not write is kept in the run.
 
     Raises:
         WorkError: the backend is not here.
     """
-    found = backend_of_run(run).look(run)
+    found = backend_of_run(run).poll(run)
     own = run.status()
     if found.state == "failed" and (full := why_it_wrote_no_more(run)):
         found = found._replace(why=full)
@@ -192,7 +192,7 @@ def state_of(run: Run) -> State:
 class Cancelled(NamedTuple):
     """What a cancellation met: the run before it, and the other runs that end with it."""
 
-    before: Look
+    before: PolledState
     others: list[Run]
 
 

@@ -42,7 +42,7 @@ class Source(NamedTuple):
     command: Sequence[str] = ()
 
 
-class Brought(NamedTuple):
+class UntrustedRequest(NamedTuple):
     """What a file brings. why: a reason each to ask a person first; lines: a command or a path each, for a terminal."""
 
     file: Path
@@ -50,12 +50,12 @@ class Brought(NamedTuple):
     lines: list[str]
 
 
-def what_it_brings(
+def find_untrusted(
     source: Source,
     experiments: Sequence[Experiment],
     site: Site | None = None,
     environ: Mapping[str, str] = os.environ,
-) -> Brought:
+) -> UntrustedRequest:
     """What a launch of the experiments at the site takes from the file. site: None, where the user chose it."""
     known = None if site is None else _known(site, source.command, environ)
     own = list(dict.fromkeys(line for each in experiments for line in _own_lines(each)))
@@ -63,7 +63,9 @@ def what_it_brings(
     if own and not why and not _is_among_ours(source.file):
         why = [f"it is not one of your runs in {runs_root()}, and names files to run or to read"]
     lines = [] if site is None else _site_lines(site, known)
-    return Brought(source.file, [visible(each) for each in why], [visible(each) for each in [*lines, *own]])
+    return UntrustedRequest(
+        source.file, [visible(each) for each in why], [visible(each) for each in [*lines, *own]]
+    )
 
 
 def _not_ours(source: Source) -> Iterator[str]:

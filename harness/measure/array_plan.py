@@ -8,7 +8,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from harness.analysis.summary import Window
-from harness.common.bounded_read import read_small_json, why_unread
+from harness.common.bounded_read import read_bounded_json, why_unread
 from harness.common.errors import RequestError
 from harness.run import write_atomically
 
@@ -16,7 +16,7 @@ PLAN = "plan.json"
 _MOST_BYTES = 256 << 20  # the paths of a million files
 
 
-class Plan(BaseModel):
+class ArrayPlan(BaseModel):
     """The files of each task: paths, sizes in bytes, times of change in nanoseconds."""
 
     model_config = ConfigDict(extra="forbid")
@@ -24,7 +24,7 @@ class Plan(BaseModel):
     files: list[list[tuple[str, int, int]]]
 
     @classmethod
-    def of(cls, chunks: Iterable[Iterable[Path]], window: Window) -> Plan:
+    def of(cls, chunks: Iterable[Iterable[Path]], window: Window) -> ArrayPlan:
         """The files as they are now."""
         return cls(window=window, files=[[(str(file), *_stamp(file)) for file in each] for each in chunks])
 
@@ -34,7 +34,7 @@ class Plan(BaseModel):
         return [[Path(path) for path, *_ in each] for each in self.files]
 
 
-def planned(folder: Path, files: Sequence[Path], window: Window, tasks: int) -> Plan:
+def planned(folder: Path, files: Sequence[Path], window: Window, tasks: int) -> ArrayPlan:
     """The plan that the folder has, or a new one, which it then has.
 
     Raises:
@@ -42,7 +42,7 @@ def planned(folder: Path, files: Sequence[Path], window: Window, tasks: int) -> 
         WorkError: the folder cannot be written.
     """
     if not (folder / PLAN).exists():
-        plan = Plan.of(chunk(files, tasks), window)
+        plan = ArrayPlan.of(chunk(files, tasks), window)
         write_atomically(folder / PLAN, plan.model_dump_json())
         return plan
     plan = read_plan(folder)
@@ -55,10 +55,10 @@ def planned(folder: Path, files: Sequence[Path], window: Window, tasks: int) -> 
     return plan
 
 
-def read_plan(folder: Path) -> Plan:
+def read_plan(folder: Path) -> ArrayPlan:
     """The plan that the folder has. Raises RequestError: it is not the folder of a job array."""
     try:
-        return Plan.model_validate(read_small_json(folder / PLAN, _MOST_BYTES))
+        return ArrayPlan.model_validate(read_bounded_json(folder / PLAN, _MOST_BYTES))
     except (OSError, ValueError) as error:
         why = "is no plan" if isinstance(error, ValidationError) else why_unread(error)
         raise RequestError(

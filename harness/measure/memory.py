@@ -17,7 +17,7 @@ from harness.analysis.summary import (
     MemoryRank,
     MemoryTimeline,
 )
-from harness.common.bounded_read import read_small_json, why_unread
+from harness.common.bounded_read import read_bounded_json, why_unread
 from harness.common.memory_snapshot import CATEGORIES, MOST_HOLDERS, MOST_POINTS, MOST_STEPS
 from harness.common.printable import printable
 from harness.format.format import amount
@@ -96,7 +96,7 @@ def read_memory(files: Sequence[Path]) -> tuple[Memory | None, list[Finding]]:
     findings: list[Finding] = []
     for path in files:
         try:
-            document = _Document.model_validate(read_small_json(path, MOST_BYTES))
+            document = _Document.model_validate(read_bounded_json(path, MOST_BYTES))
         except (OSError, ValueError) as error:
             findings.append(
                 Finding.doubt("a memory snapshot cannot be read", f"{printable(path.name)}: {_why(error)}")

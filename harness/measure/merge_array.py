@@ -13,12 +13,12 @@ from harness.common.errors import WorkError
 from harness.measure import slurm_array
 from harness.measure.array_plan import planned
 from harness.measure.partial_merge import (
-    Branch,
+    PartialMerge,
     files_of,
-    join_branches,
-    measure_branch,
-    read_branch,
-    write_branch,
+    join_partial_merges,
+    measure_merge,
+    read_merge,
+    write_merge,
 )
 from harness.measure.slurm_array import Array, ArrayJob, lost, submit, wait
 from harness.traces.progress import OnProgress, silent
@@ -35,9 +35,9 @@ class _Node:
     inputs: tuple[Path, ...] = ()
 
 
-def branch_distributed(
+def merge_distributed(
     files: Sequence[Path], window: Window, array: Array, progress: OnProgress = silent
-) -> tuple[Branch, list[Finding]]:
+) -> tuple[PartialMerge, list[Finding]]:
     """As branch.measure_branch, by the tasks of job arrays; and a finding for each file of a task that failed.
 
     A folder that has a plan already goes on with it: what a task left whole is not done again, but a join that lacked
@@ -58,7 +58,9 @@ def branch_distributed(
         executor = array.after(jobs[-1]) if array.after and jobs[-1] else array.executor
         jobs.append(submit(executor, join_files, [(node.inputs, node.output) for node in level]))
     findings = _awaited(array, [*zip(missing, jobs, strict=True)], leaves, progress)
-    return join_branches([read_branch(node.output) for node in levels[-1] if node.output.exists()]), findings
+    return join_partial_merges(
+        [read_merge(node.output) for node in levels[-1] if node.output.exists()]
+    ), findings
 
 
 def _levels(folder: Path, leaves: Sequence[int], joins: bool) -> list[list[_Node]]:
@@ -116,7 +118,7 @@ def _awaited(
 
 def measure_leaf(files: Sequence[Path], window: str, output: Path) -> str:
     """The work of a task of the first array: measure its files, leave a branch. Returns its path."""
-    write_branch(output, measure_branch(list(files), Window(window)))
+    write_merge(output, measure_merge(list(files), Window(window)))
     return str(output)
 
 
@@ -125,5 +127,5 @@ def join_files(inputs: Sequence[Path], output: Path) -> str:
     until = time.monotonic() + slurm_array.GRACE_S
     while not all(path.exists() for path in inputs) and time.monotonic() < until:
         time.sleep(slurm_array.POLL_S)
-    write_branch(output, join_branches([read_branch(path) for path in inputs if path.exists()]))
+    write_merge(output, join_partial_merges([read_merge(path) for path in inputs if path.exists()]))
     return str(output)

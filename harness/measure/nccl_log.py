@@ -18,7 +18,7 @@ from harness.analysis.summary import (
     NcclVariable,
     NcclWarning,
 )
-from harness.common.bounded_read import SmallFileError, read_lines, why_unread
+from harness.common.bounded_read import BoundedReadError, read_lines, why_unread
 from harness.measure.nccl_lines import Communicator, Process
 
 MOST_LINES = 200_000  # of one file: exercise 0, with a line for each message, writes some 20,000
@@ -33,7 +33,7 @@ def read_nccl_logs(files: Iterable[Path]) -> tuple[Nccl | None, list[Finding]]:
     for path in files:
         try:
             processes.append(read_nccl_log(path))
-        except (OSError, SmallFileError) as error:
+        except (OSError, BoundedReadError) as error:
             findings.append(
                 Finding.doubt("a log of NCCL cannot be read", f"nccl/{path.name}: {why_unread(error)}")
             )

@@ -44,7 +44,7 @@ class Utilisation:
 
 
 @dataclass(frozen=True)
-class Condensed:
+class PageData:
     """One process. `hidden`: kind -> its time, and its time beside communication. `track`: None where not wanted."""
 
     rank: int | None
@@ -54,14 +54,14 @@ class Condensed:
     track: ProcessTrack | None
 
 
-def condense(m: MeasuredProcess, ranks: Ranks = None) -> list[Condensed]:
+def page_data_of(m: MeasuredProcess, ranks: Ranks = None) -> list[PageData]:
     """One process, with its track where its rank is among `ranks`. Empty for a process without work on any device."""
     if not m.windows:
         return []
     rank = m.view.rank
     wanted = ranks is None or rank in ranks
     return [
-        Condensed(
+        PageData(
             rank=rank,
             path=m.view.trace.identity.path,
             utilisation=[_utilisation(m, device) for device in m.rows],
@@ -71,22 +71,22 @@ def condense(m: MeasuredProcess, ranks: Ranks = None) -> list[Condensed]:
     ]
 
 
-def read_condensed(
+def read_page_data(
     files: Sequence[Path],
     window: Window,
     ranks: Ranks,
     workers: int | None = None,
     progress: OnProgress = silent,
-) -> list[Condensed]:
+) -> list[PageData]:
     """The processes of traces that were measured elsewhere or earlier. Files that cannot be read are left out."""
-    reduce = partial(condense_trace, window=window, rules=load_rules(), ranks=ranks)
+    reduce = partial(page_data_of_trace, window=window, rules=load_rules(), ranks=ranks)
     outcomes = map_traces(files, reduce, workers=workers, progress=progress)
     return [one for outcome in outcomes if not isinstance(outcome, TraceError) for one in outcome]
 
 
-def condense_trace(trace: Trace, window: Window, rules: Rules, ranks: Ranks = None) -> list[Condensed]:
+def page_data_of_trace(trace: Trace, window: Window, rules: Rules, ranks: Ranks = None) -> list[PageData]:
     """Every process of one trace."""
-    return [one for view in views(trace) for one in condense(prepare_process(view, window, rules), ranks)]
+    return [one for view in views(trace) for one in page_data_of(prepare_process(view, window, rules), ranks)]
 
 
 def _utilisation(m: MeasuredProcess, device: int) -> Utilisation:

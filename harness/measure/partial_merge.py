@@ -15,9 +15,9 @@ from pathlib import Path, PurePath
 from pydantic import TypeAdapter
 
 from harness.analysis.job.grouping import group
-from harness.analysis.job.partial_merge import MOST_DETAILED, Reduced, join_reduced, reduce_parts
-from harness.analysis.job.serialize import pack_reduced, unpack_reduced
-from harness.analysis.job.summarise import summarise_reduced
+from harness.analysis.job.partial_merge import MOST_DETAILED, JobMerge, join_merges, merge_parts
+from harness.analysis.job.serialize import deserialize_merge, serialize_merge
+from harness.analysis.job.summarise import summarise_merge
 from harness.analysis.process.part import RankPart
 from harness.analysis.summary import Finding, Summary, Window, Withheld
 from harness.common.bounded_read import why_unread
@@ -38,11 +38,11 @@ Origin = tuple[
 
 
 @dataclass(frozen=True)
-class Branch:
+class PartialMerge:
     """What was merged so far. jobs: the ranks by where they come from; loose: processes that may be no rank, or of any
     job; files: how many traces were measured or found broken."""
 
-    jobs: dict[Origin, Reduced] = field(default_factory=dict)
+    jobs: dict[Origin, JobMerge] = field(default_factory=dict)
     loose: list[RankPart] = field(default_factory=list)
     broken: list[Finding] = field(default_factory=list)
     files: int = 0
@@ -53,20 +53,20 @@ def is_many(files: Sequence[Path]) -> bool:
     return len(files) > MOST_DETAILED
 
 
-def measure_branch(
+def measure_merge(
     files: Sequence[Path], window: Window, workers: int | None = None, progress: OnProgress = silent
-) -> Branch:
+) -> PartialMerge:
     """A leaf: the traces measured, some at a time, and their parts reduced. `progress` gets the number of traces."""
-    branches = []
+    merges = []
     for at in range(0, len(files), AT_ONCE):
         some = files[at : at + AT_ONCE]
         read = measure_files(some, window, workers)
-        branches.append(reduce_branch(read.parts, read.broken, len(some)))
+        merges.append(merge_of_parts(read.parts, read.broken, len(some)))
         progress(at + len(some), len(files))
-    return join_branches(branches)
+    return join_partial_merges(merges)
 
 
-def reduce_branch(parts: Sequence[RankPart], broken: Sequence[Finding] = (), files: int = 0) -> Branch:
+def merge_of_parts(parts: Sequence[RankPart], broken: Sequence[Finding] = (), files: int = 0) -> PartialMerge:
     """The parts of some traces, reduced."""
     ranks: dict[Origin, list[RankPart]] = {}
     loose: list[RankPart] = []
@@ -74,8 +74,8 @@ def reduce_branch(parts: Sequence[RankPart], broken: Sequence[Finding] = (), fil
         origin = _origin(part)
         (loose if origin is None else ranks.setdefault(origin, [])).append(part)
     with _without_collector():
-        return Branch(
-            {origin: reduce_parts(own) for origin, own in ranks.items()}, loose, list(broken), files
+        return PartialMerge(
+            {origin: merge_parts(own) for origin, own in ranks.items()}, loose, list(broken), files
         )
 
 
@@ -90,22 +90,22 @@ def _origin(part: RankPart) -> Origin | None:
     return (str(PurePath(source.path).parent), size) if size > 1 else None
 
 
-def join_branches(branches: Sequence[Branch]) -> Branch:
+def join_partial_merges(merges: Sequence[PartialMerge]) -> PartialMerge:
     """One of several that share no file. Associative."""
-    several: dict[Origin, list[Reduced]] = {}
-    for origin, reduced in (item for branch in branches for item in branch.jobs.items()):
+    several: dict[Origin, list[JobMerge]] = {}
+    for origin, reduced in (item for merge in merges for item in merge.jobs.items()):
         several.setdefault(origin, []).append(reduced)
     with _without_collector():
-        return Branch(
-            {origin: join_reduced(own) if len(own) > 1 else own[0] for origin, own in several.items()},
-            [part for branch in branches for part in branch.loose],
-            [finding for branch in branches for finding in branch.broken],
-            sum(branch.files for branch in branches),
+        return PartialMerge(
+            {origin: join_merges(own) if len(own) > 1 else own[0] for origin, own in several.items()},
+            [part for merge in merges for part in merge.loose],
+            [finding for merge in merges for finding in merge.broken],
+            sum(merge.files for merge in merges),
         )
 
 
-def summarise_branch(
-    branch: Branch, broken: Sequence[Finding] = (), runs: Sequence[Path] = ()
+def summarise_partial_merge(
+    merge: PartialMerge, broken: Sequence[Finding] = (), runs: Sequence[Path] = ()
 ) -> list[Summary]:
     """The root: as jobs.summarise of all parts, without a replay.
 
@@ -113,40 +113,40 @@ def summarise_branch(
         RequestError: a folder holds a rank twice.
         WorkError: there is neither a part nor a run.
     """
-    beside = contents_of([*map(str, runs), *(p.run for p in _some(branch) if p.run)])
+    beside = contents_of([*map(str, runs), *(p.run for p in _some(merge) if p.run)])
     worlds = {run: training_world_size(own.training) for run, own in beside.items()}
-    loose = [name_rank(part, beside[part.run].training) if part.run else part for part in branch.loose]
+    loose = [name_rank(part, beside[part.run].training) if part.run else part for part in merge.loose]
     with _without_collector():
         jobs: list[tuple[str | None, Summary]] = []
-        for reduced in _jobs(branch, loose):
+        for reduced in _jobs(merge, loose):
             run = reduced.ranks[0].run
             switches = beside[run].switches if run else None
-            jobs.append((run, _not_replayed(summarise_reduced(reduced, worlds.get(run or ""), switches))))
-    return completed(jobs, beside, [*broken, *branch.broken])
+            jobs.append((run, _not_replayed(summarise_merge(reduced, worlds.get(run or ""), switches))))
+    return completed(jobs, beside, [*broken, *merge.broken])
 
 
-def _some(branch: Branch) -> Iterator[RankPart]:
+def _some(merge: PartialMerge) -> Iterator[RankPart]:
     """One part of each origin, and the loose."""
-    yield from (reduced.ranks[0] for reduced in branch.jobs.values())
-    yield from branch.loose
+    yield from (reduced.ranks[0] for reduced in merge.jobs.values())
+    yield from merge.loose
 
 
-def _jobs(branch: Branch, loose: Sequence[RankPart]) -> Iterator[Reduced]:
+def _jobs(merge: PartialMerge, loose: Sequence[RankPart]) -> Iterator[JobMerge]:
     """The ranks of each job: what `group` says of all of them."""
-    origin_of = {part.key: origin for origin, own in branch.jobs.items() for part in own.ranks}
-    for job in group([*(part for own in branch.jobs.values() for part in own.ranks), *loose]):
+    origin_of = {part.key: origin for origin, own in merge.jobs.items() for part in own.ranks}
+    for job in group([*(part for own in merge.jobs.values() for part in own.ranks), *loose]):
         origins = dict.fromkeys(origin_of.get(part.key) for part in job)
-        whole = [branch.jobs[origin] for origin in origins if origin is not None]
+        whole = [merge.jobs[origin] for origin in origins if origin is not None]
         if None in origins:
-            whole.append(reduce_parts([part for part in job if part.key not in origin_of]))
+            whole.append(merge_parts([part for part in job if part.key not in origin_of]))
         if sum(len(own.ranks) for own in whole) != len(job):
-            folder = next(iter(branch.jobs))[0] if None in origins else next(o for o in origins if o)[0]
+            folder = next(iter(merge.jobs))[0] if None in origins else next(o for o in origins if o)[0]
             raise RequestError(
                 f"{folder}: its traces hold a rank twice, and which of them are one job is not known: give the "
                 "folder of each job by itself"
             )
-        joined = join_reduced(whole) if len(whole) > 1 else whole[0]
-        yield Reduced(_with_findings(joined.ranks, job), joined.sums, joined.blocks)
+        joined = join_merges(whole) if len(whole) > 1 else whole[0]
+        yield JobMerge(_with_findings(joined.ranks, job), joined.sums, joined.blocks)
 
 
 def _with_findings(ranks: list[RankPart], job: Sequence[RankPart]) -> list[RankPart]:
@@ -165,37 +165,37 @@ def _not_replayed(summary: Summary) -> Summary:
     return summary.model_copy(update={"quality": quality.model_copy(update={"withheld": withheld})})
 
 
-def write_branch(path: Path, branch: Branch) -> None:
+def write_merge(path: Path, merge: PartialMerge) -> None:
     """Under a temporary name, then renamed. Raises WorkError: the disk is full or not writable."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         with zipfile.ZipFile(temporary, "w") as file:
             head = {
-                "files": branch.files,
-                "jobs": list(branch.jobs),
-                "broken": _FINDINGS.dump_python(branch.broken, mode="json"),
-                "loose": _PARTS.dump_python(branch.loose, mode="json"),
+                "files": merge.files,
+                "jobs": list(merge.jobs),
+                "broken": _FINDINGS.dump_python(merge.broken, mode="json"),
+                "loose": _PARTS.dump_python(merge.loose, mode="json"),
             }
             file.writestr("head.json", json.dumps(head))
-            for i, reduced in enumerate(branch.jobs.values()):
-                file.writestr(f"{i}.npz", pack_reduced(reduced))
+            for i, reduced in enumerate(merge.jobs.values()):
+                file.writestr(f"{i}.npz", serialize_merge(reduced))
         temporary.replace(path)
     except OSError as error:
         temporary.unlink(missing_ok=True)
         raise WorkError(f"{path}: cannot be written ({why_unread(error)})") from None
 
 
-def read_branch(path: Path) -> Branch:
+def read_merge(path: Path) -> PartialMerge:
     """Raises WorkError: the file is missing or damaged."""
     try:
         with zipfile.ZipFile(path) as file, _without_collector():
             head = json.loads(file.read("head.json"))
             jobs = {
-                (str(folder), int(size)): unpack_reduced(file.read(f"{i}.npz"))
+                (str(folder), int(size)): deserialize_merge(file.read(f"{i}.npz"))
                 for i, (folder, size) in enumerate(head["jobs"])
             }
             loose, broken = _PARTS.validate_python(head["loose"]), _FINDINGS.validate_python(head["broken"])
-            return Branch(jobs, loose, broken, int(head["files"]))
+            return PartialMerge(jobs, loose, broken, int(head["files"]))
     except OSError as error:
         why = why_unread(error)
     except (zipfile.BadZipFile, ValueError, KeyError, TypeError):

@@ -11,10 +11,10 @@ from harness.analysis.process.kinds import Rules, load_rules
 from harness.analysis.process.measure import measured_processes
 from harness.analysis.process.part import RankPart, merge_parts
 from harness.analysis.process.prepared import MeasuredProcess
-from harness.analysis.summary import Finding, Summary, Verdict, Window
+from harness.analysis.summary import Finding, RecordingVerdict, Summary, Window
 from harness.common.errors import RequestError
 from harness.measure.jobs import summarise
-from harness.measure.page_data import Condensed
+from harness.measure.page_data import PageData
 from harness.replay.packed import pack_graph
 from harness.replay.process import process_graph
 from harness.run import TRACE_FOLDERS, Run
@@ -22,7 +22,7 @@ from harness.traces import Trace, TraceError, map_traces
 from harness.traces.find import Say, search
 from harness.traces.progress import OnProgress, silent
 
-Condense = Callable[[MeasuredProcess], list[Condensed]]
+Condense = Callable[[MeasuredProcess], list[PageData]]
 
 
 class MeasuredFiles(NamedTuple):
@@ -30,7 +30,7 @@ class MeasuredFiles(NamedTuple):
 
     parts: list[RankPart]
     broken: list[Finding]
-    condensed: list[Condensed]
+    page_data: list[PageData]
 
 
 def measure_one(paths: Iterable[Path | str], window: Window | str = "steps") -> Summary:
@@ -107,34 +107,34 @@ def measure_files(
     progress: OnProgress = silent,
     *,
     hta: bool = False,
-    condense: Condense | None = None,
+    page_data_of: Condense | None = None,
 ) -> MeasuredFiles:
     """Reads every file once. hta: also count as HTA 0.5.0 does; condense: what to keep of each process for a page."""
-    reduce = partial(_measure_trace, window=window, rules=load_rules(), hta=hta, condense=condense)
+    reduce = partial(_measure_trace, window=window, rules=load_rules(), hta=hta, page_data_of=page_data_of)
     outcomes = map_traces(files, reduce, workers=workers, progress=progress)
     parts: list[RankPart] = []
     broken: list[Finding] = []
-    condensed: list[Condensed] = []
+    page_data: list[PageData] = []
     for file, outcome in zip(files, outcomes, strict=True):
         if isinstance(outcome, TraceError):
             what = "a trace cannot be read"
-            broken.append(Finding(severity=Verdict.UNUSABLE, what=what, evidence=str(outcome)))
+            broken.append(Finding(severity=RecordingVerdict.UNUSABLE, what=what, evidence=str(outcome)))
         else:
             parts += [part.model_copy(update={"run": run_of(file)}) for part in outcome[0]]
-            condensed += outcome[1]
-    return MeasuredFiles(merge_parts(parts), broken, condensed)
+            page_data += outcome[1]
+    return MeasuredFiles(merge_parts(parts), broken, page_data)
 
 
 def _measure_trace(
-    trace: Trace, window: Window, rules: Rules, hta: bool, condense: Condense | None
-) -> tuple[list[RankPart], list[Condensed]]:
+    trace: Trace, window: Window, rules: Rules, hta: bool, page_data_of: Condense | None
+) -> tuple[list[RankPart], list[PageData]]:
     parts: list[RankPart] = []
-    condensed: list[Condensed] = []
+    page_data: list[PageData] = []
     for part, measured in measured_processes(trace, window, rules, hta):
         graph = pack_graph(process_graph(measured))
         parts.append(part.model_copy(update={"graph": graph}))
-        condensed += condense(measured) if condense else []
-    return parts, condensed
+        page_data += page_data_of(measured) if page_data_of else []
+    return parts, page_data
 
 
 def run_of(trace: Path) -> str | None:

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from harness.analysis.metrics import metrics_by_name
 from harness.analysis.summary import Predicted, Summary
-from harness.common.bounded_read import read_small_json
+from harness.common.bounded_read import read_bounded_json
 from harness.run import Run
 
 JOB_SECONDS = "job_s"
@@ -39,7 +39,7 @@ class _Document(BaseModel):
 def read_plan(run: Run) -> dict[str, Any]:
     """The numbers of plan.json by name, and the seconds that the job took; empty without a plan that can be read."""
     try:
-        plan = _Document.model_validate(read_small_json(run.plan))
+        plan = _Document.model_validate(read_bounded_json(run.plan))
     except (OSError, ValueError, ValidationError):
         return {}
     status = run.status()

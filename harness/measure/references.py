@@ -16,7 +16,7 @@ from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from harness.common.bounded_read import MOST_BYTES, SmallFileError, open_regular, read_small, why_unread
+from harness.common.bounded_read import MOST_BYTES, BoundedReadError, open_regular, read_bounded, why_unread
 from harness.common.errors import RequestError, WorkError, nearest
 from harness.common.paths import CONFIGS, PROGRAM, expanded
 from harness.experiment.exercises import AnyExperiment
@@ -215,8 +215,8 @@ def file_digest(path: Path) -> str:
 
 def _read(path: Path, shape: type[Stored], most_bytes: int) -> Stored:
     try:
-        return shape.model_validate_json(read_small(path, most_bytes))
-    except (OSError, SmallFileError) as error:
+        return shape.model_validate_json(read_bounded(path, most_bytes))
+    except (OSError, BoundedReadError) as error:
         raise WorkError(f"{path}: cannot be read ({why_unread(error)})") from None
     except ValidationError as error:
         first = error.errors()[0]

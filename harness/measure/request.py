@@ -19,8 +19,8 @@ from harness.analysis.summary import Finding, Summary, Window
 from harness.common.errors import RequestError, WorkError
 from harness.common.paths import PROGRAM, PYTHON_PATH, expanded
 from harness.measure.jobs import summarise
-from harness.measure.page_data import MOST_TRACKS, Condensed, condense
-from harness.measure.partial_merge import is_many, measure_branch, summarise_branch
+from harness.measure.page_data import MOST_TRACKS, PageData, page_data_of
+from harness.measure.partial_merge import is_many, measure_merge, summarise_partial_merge
 from harness.measure.paths import MeasuredFiles, is_run, look_for_traces, measure_files, run_directories
 from harness.run import Run, find_run, write_atomically
 from harness.traces.progress import OnProgress, Progress
@@ -55,7 +55,7 @@ class Measurement(NamedTuple):
     """The summaries of a request, and the columns that their pages draw."""
 
     summaries: list[Summary]
-    condensed: list[Condensed]
+    page_data: list[PageData]
 
 
 def measure_request(request: Request) -> Measurement:
@@ -79,16 +79,16 @@ def measure_request(request: Request) -> Measurement:
             )
         )
     window = Window(request.window)
-    condensed: list[Condensed] = []
+    page_data: list[PageData] = []
     if is_many(files):
         summaries = _many(files, window, request, left_out, run_directories(paths))
     else:
         read = _here(files, window, request) if request.slurm is None else _on_slurm(files, window, request)
         summaries = summarise(read.parts, [*left_out, *read.broken], run_directories(paths))
-        condensed = read.condensed
+        page_data = read.page_data
     if window is Window.STEPS and len(paths) == 1 and len(summaries) == 1:
         _keep(paths[0], summaries[0])
-    return Measurement(summaries, condensed)
+    return Measurement(summaries, page_data)
 
 
 def resolve_path(token: str) -> Path:
@@ -101,9 +101,9 @@ def _here(files: list[Path], window: Window, request: Request) -> MeasuredFiles:
     ranks = request.ranks
     if ranks is None and len(files) > MOST_TRACKS:
         ranks = frozenset()
-    keep = partial(condense, ranks=ranks) if request.page else None
+    keep = partial(page_data_of, ranks=ranks) if request.page else None
     with Progress("reading traces") as progress:
-        return measure_files(files, window, request.workers, progress, hta=request.hta, condense=keep)
+        return measure_files(files, window, request.workers, progress, hta=request.hta, page_data_of=keep)
 
 
 def _many(
@@ -115,13 +115,13 @@ def _many(
             f"--hta-compatible with {len(files)} traces: at most {MOST_DETAILED} are counted as HTA does"
         )
     if request.slurm is not None:
-        from harness.measure.merge_array import branch_distributed
+        from harness.measure.merge_array import merge_distributed
 
-        branch, lost = _by_array(files, window, request, branch_distributed)
-        return summarise_branch(branch, [*left_out, *lost], runs)
+        merge, lost = _by_array(files, window, request, merge_distributed)
+        return summarise_partial_merge(merge, [*left_out, *lost], runs)
     with Progress("reading traces", unit="traces read") as progress:
-        branch = measure_branch(files, window, request.workers, progress)
-    return summarise_branch(branch, left_out, runs)
+        merge = measure_merge(files, window, request.workers, progress)
+    return summarise_partial_merge(merge, left_out, runs)
 
 
 def _on_slurm(files: list[Path], window: Window, request: Request) -> MeasuredFiles:

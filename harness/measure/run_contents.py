@@ -17,10 +17,10 @@ from harness.analysis.summary import (
     Nccl,
     NodeNetwork,
     RankTraining,
+    RecordingVerdict,
     Summary,
-    Verdict,
 )
-from harness.common.bounded_read import read_small_json, why_unread
+from harness.common.bounded_read import read_bounded_json, why_unread
 from harness.common.paths import PROGRAM
 from harness.common.printable import printable_value
 from harness.experiment.exercises import Experiment, Training, read_experiment
@@ -114,7 +114,7 @@ def _ends(run: Run) -> dict[str, int]:
 def _record(run: Run) -> tuple[dict[str, Any], list[Finding]]:
     """The content of run.json, or a finding where it is damaged. Only the parts that are used here must be valid."""
     try:
-        record = read_small_json(run.record_file)
+        record = read_bounded_json(run.record_file)
         asked = _RecordShape.model_validate(record)
     except FileNotFoundError:
         return {}, []
@@ -188,8 +188,8 @@ def with_contents(summary: Summary, contents: RunContents) -> Summary:
 
 def with_findings(summary: Summary, findings: Sequence[Finding]) -> Summary:
     """The summary with more findings. One of many files that cannot be read makes the rest doubtful, not unusable."""
-    quality, order = summary.quality, list(Verdict)
-    severities = [min(f.severity, Verdict.DOUBTFUL, key=order.index) for f in findings]
+    quality, order = summary.quality, list(RecordingVerdict)
+    severities = [min(f.severity, RecordingVerdict.DOUBTFUL, key=order.index) for f in findings]
     worst = max([quality.verdict, *severities], key=order.index)
     merged = quality.model_copy(update={"verdict": worst, "findings": [*findings, *quality.findings]})
     return summary.model_copy(update={"quality": merged})
@@ -202,7 +202,7 @@ def _remarks(summary: Summary) -> list[Finding]:
     if not isinstance(asked, Experiment) or asked.gpus_only is None or not on_cpu:
         return []
     what, evidence = asked.gpus_only
-    return [Finding(severity=Verdict.GOOD, what=what, evidence=evidence)]
+    return [Finding(severity=RecordingVerdict.GOOD, what=what, evidence=evidence)]
 
 
 def _run_facts(record: dict[str, Any]) -> dict[str, Any]:

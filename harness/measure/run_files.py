@@ -13,7 +13,7 @@ from harness.analysis.machine import judge_machines
 from harness.analysis.monitored import Ends, judge_monitors, monitored_devices, never_started
 from harness.analysis.network import node_network, traffic_of_monitor
 from harness.analysis.summary import Finding, MonitorDevice, NodeNetwork, RankTraining
-from harness.common.bounded_read import SmallFileError, parse_json, read_lines, why_unread
+from harness.common.bounded_read import BoundedReadError, parse_json, read_lines, why_unread
 from harness.common.metrics_lines import START_FIELDS, STEP_COUNTS
 from harness.common.printable import printable_value
 from harness.monitor.errors import MonitorError
@@ -35,7 +35,7 @@ def read_training(files: Iterable[Path]) -> tuple[list[RankTraining], list[Findi
     for path in files:
         try:
             events, broken = read_events(path)
-        except (OSError, SmallFileError) as error:
+        except (OSError, BoundedReadError) as error:
             what = "training metrics cannot be read"
             findings.append(Finding.doubt(what, f"{path.name}: {why_unread(error)}"))
             continue
@@ -85,7 +85,7 @@ def read_events(path: Path) -> tuple[list[dict[str, Any]], int]:
 def _event(line: str) -> dict[str, Any] | None:
     try:
         event = parse_json(line)
-    except SmallFileError:
+    except BoundedReadError:
         return None
     if not isinstance(event, dict) or not all(_is_number(event.get(name)) for name in STEP_COUNTS):
         return None

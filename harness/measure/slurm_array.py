@@ -16,8 +16,8 @@ import submitit
 from pydantic import TypeAdapter
 
 from harness.analysis.process.part import RankPart, merge_parts
-from harness.analysis.summary import Finding, Verdict, Window
-from harness.common.bounded_read import read_small_json, why_unread
+from harness.analysis.summary import Finding, RecordingVerdict, Window
+from harness.common.bounded_read import read_bounded_json, why_unread
 from harness.common.errors import WorkError
 from harness.measure.array_plan import planned
 from harness.measure.paths import measure_files
@@ -112,7 +112,7 @@ def _is_whole(partial: Path) -> bool:
 def lost(files: Sequence[Path], failure: str) -> list[Finding]:
     """A finding for each file of a task that failed."""
     every = (f"{file}: {failure}" for file in files)
-    return [Finding(severity=Verdict.UNUSABLE, what=LOST, evidence=evidence) for evidence in every]
+    return [Finding(severity=RecordingVerdict.UNUSABLE, what=LOST, evidence=evidence) for evidence in every]
 
 
 def submit(
@@ -143,7 +143,7 @@ def measure_chunk(files: Sequence[Path], window: str, output: Path) -> str:
 def read_partial(path: Path) -> tuple[list[RankPart], list[Finding]]:
     """A partial result. Raises WorkError: the file is missing or damaged."""
     try:
-        content = read_small_json(path, MOST_PARTIAL_BYTES)
+        content = read_bounded_json(path, MOST_PARTIAL_BYTES)
         return _PARTS.validate_python(content["parts"]), _FINDINGS.validate_python(content["findings"])
     except (OSError, ValueError) as error:
         why = why_unread(error)

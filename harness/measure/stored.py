@@ -7,7 +7,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from harness.analysis.summary import SCHEMA_VERSION, Summary
-from harness.common.bounded_read import parse_json, read_small_text, why_unread
+from harness.common.bounded_read import parse_json, read_bounded_text, why_unread
 from harness.common.errors import RequestError
 from harness.common.paths import PROGRAM
 from harness.common.printable import printable_json
@@ -34,7 +34,7 @@ def load_summary(token: str) -> tuple[str, Summary]:
 
 def _read(stored: Path) -> Summary:
     try:
-        text = read_small_text(stored)
+        text = read_bounded_text(stored)
         version = _version(parse_json(text))
         if version == SCHEMA_VERSION:
             return Summary.model_validate_json(printable_json(text))

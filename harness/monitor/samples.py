@@ -138,14 +138,14 @@ def _series(device: dict[str, Any]) -> Series:
 def read_meta(path: Path) -> dict[str, Any]:
     """A monitor's description. Raises MonitorError: it is missing or none."""
     from harness.common.bounded_read import (  # a recording needs none
-        SmallFileError,
-        read_small_json,
+        BoundedReadError,
+        read_bounded_json,
         why_unread,
     )
 
     try:
-        meta = read_small_json(path)
-    except (OSError, SmallFileError) as error:
+        meta = read_bounded_json(path)
+    except (OSError, BoundedReadError) as error:
         raise MonitorError(f"{path}: {why_unread(error)}") from error
     if not isinstance(meta, dict) or meta.get("schema") != META_SCHEMA:
         raise MonitorError(f"{path}: not a monitor's description of schema {META_SCHEMA}")
@@ -158,7 +158,7 @@ def read_series(path: Path, devices: dict[int, Series]) -> int:
     Raises:
         MonitorError: the file cannot be read.
     """
-    from harness.common.bounded_read import SmallFileError, read_lines, why_unread
+    from harness.common.bounded_read import BoundedReadError, read_lines, why_unread
 
     try:
         rows = csv.reader(map(_as_row, read_lines(path, _MOST_LINE_BYTES)), quoting=csv.QUOTE_NONE)
@@ -166,7 +166,7 @@ def read_series(path: Path, devices: dict[int, Series]) -> int:
         for device in devices.values():
             device.columns.update({name: [] for name in names})
         return sum(not _take_row(row, names, devices) for row in rows if row)
-    except (OSError, SmallFileError) as error:
+    except (OSError, BoundedReadError) as error:
         raise MonitorError(f"{path}: {why_unread(error)}") from error
     except csv.Error as error:
         raise MonitorError(f"{path} is not a table: {error}") from error

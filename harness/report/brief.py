@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from html import escape
 
-from harness.analysis.summary import Summary, Verdict
+from harness.analysis.summary import RecordingVerdict, Summary
 from harness.common.printable import printable
 from harness.explain.answer import answer
 from harness.format.device_time import busiest_and_idlest
@@ -17,7 +17,7 @@ from harness.report.tables.time import SPLIT, labelled
 MOST_DEVICES = 8  # more than these are shown as the busiest and the idlest
 MOST_FINDINGS = 3
 _WITHOUT = frozenset({"idle by cause", "peak memory"})
-_SEVERITIES = (Verdict.UNUSABLE, Verdict.DOUBTFUL, Verdict.GOOD)
+_SEVERITIES = (RecordingVerdict.UNUSABLE, RecordingVerdict.DOUBTFUL, RecordingVerdict.GOOD)
 
 
 def brief(summary: Summary) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from harness.common.bounded_read import SmallFileError, open_regular, why_unread
+from harness.common.bounded_read import BoundedReadError, open_regular, why_unread
 from harness.common.errors import RequestError, WorkError, nearest
 from harness.common.paths import IN_CHECKOUT, PROGRAM, expanded
 from harness.common.printable import printable
@@ -114,7 +114,7 @@ def refuse_odd_record(path: Path) -> None:
         if path.is_dir() and os.path.lexists(record):
             with open_regular(record):
                 pass
-    except (OSError, SmallFileError) as error:
+    except (OSError, BoundedReadError) as error:
         raise RequestError(f"{record}: {why_unread(error)}") from None
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
-from harness.common.bounded_read import read_small_text, why_unread
+from harness.common.bounded_read import read_bounded_text, why_unread
 from harness.common.errors import WorkError
 from harness.common.faults import FaultLine
 from harness.common.mystery import Secret, sealed_file, unseal
@@ -106,7 +106,7 @@ def revealed_file(run: Path) -> Path:
 def read_revealed(run: Path) -> Revealed | None:
     """The end of a mystery; None before it."""
     try:
-        return Revealed.model_validate_json(read_small_text(revealed_file(run)))
+        return Revealed.model_validate_json(read_bounded_text(revealed_file(run)))
     except (OSError, ValueError):
         return None
 
@@ -128,7 +128,7 @@ def is_hidden(run: Path, asked: object) -> bool:
 
 def _commitment_of(path: Path) -> str:
     try:
-        return Secret.open(read_small_text(path)).commitment
+        return Secret.open(read_bounded_text(path)).commitment
     except (OSError, ValueError):
         return ""  # it was changed: no secret has this commitment
 
@@ -137,7 +137,7 @@ def unseal_records(run: Path) -> None:
     """Write faults/rank<R>.jsonl from its sealed lines. Raises DiskError."""
     for path in sorted((run / "faults").glob("rank*.sealed")):
         try:
-            lines = unseal(read_small_text(path)).decode()
+            lines = unseal(read_bounded_text(path)).decode()
         except (OSError, ValueError):  # cut short, as where the disk was full
             continue
         write_atomically(path.with_suffix(".jsonl"), lines)

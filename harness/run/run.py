@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from harness.common.bounded_read import read_small_text, why_unread
+from harness.common.bounded_read import read_bounded_text, why_unread
 from harness.common.errors import WorkError
 from harness.common.memory_snapshot import memory_file
 from harness.common.metrics_lines import metrics_file
@@ -50,7 +50,7 @@ class Run:
             WorkError: it is missing or not one of ours.
         """
         try:
-            return Record.model_validate_json(read_small_text(self.record_file))
+            return Record.model_validate_json(read_bounded_text(self.record_file))
         except (OSError, ValueError) as error:
             raise WorkError(f"{self.record_file} cannot be read: {why_invalid(error)}") from None
 
@@ -173,6 +173,6 @@ def why_invalid(error: OSError | ValueError) -> str:
 
 def _read(model: type[Written], path: Path) -> Written | None:
     try:
-        return model.model_validate_json(read_small_text(path))
+        return model.model_validate_json(read_bounded_text(path))
     except (OSError, ValueError):
         return None

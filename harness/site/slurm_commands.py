@@ -99,13 +99,13 @@ def scancel(job: JobId) -> None:
 
 
 class Told(NamedTuple):
-    """What a program told of a job: `text` is empty where it does not know it, `heard` False where it said nothing.
+    """What a program told of a job: `text` is empty where it does not know it, `replied` False where it said nothing.
 
     silent: its server did not answer, now or a moment ago.
     """
 
     text: str
-    heard: bool = True
+    replied: bool = True
     silent: bool = False
 
 
@@ -161,7 +161,7 @@ def _number_in_config(name: str, cluster: str | None = None) -> int | None:
 def in_queue(job: JobId) -> bool:
     """Whether Slurm still lists the job; also True where squeue does not say."""
     told = squeue(job, "%T")
-    return not told.heard or bool(told.text)
+    return not told.replied or bool(told.text)
 
 
 def ask(*argv: str, limit_s: float = ASK_S) -> Answer:
@@ -180,9 +180,9 @@ def controller_answers() -> bool:
 def _told(answer: Answer | None) -> Told:
     """The first line of an answer. With --clusters, the cluster's name stands above it."""
     if answer is None:
-        return Told("", heard=False, silent=True)
+        return Told("", replied=False, silent=True)
     if answer.code != 0:
-        return Told("", heard=UNKNOWN_JOB.search(answer.err) is not None)
+        return Told("", replied=UNKNOWN_JOB.search(answer.err) is not None)
     lines = (line.strip() for line in answer.out.splitlines())
     return Told(next((line for line in lines if line and not line.startswith("CLUSTER:")), ""))
 

@@ -12,7 +12,7 @@ from harness.study.lessons import Lesson, RelationResult, answers
 METRIC = re.compile(r"[ab]\.\w+")
 
 
-class Side(NamedTuple):
+class LessonArm(NamedTuple):
     """One side of a lesson: what it is called, and what was measured of it. doubts: what puts it in doubt, with the
     keys run, what and evidence."""
 
@@ -23,13 +23,13 @@ class Side(NamedTuple):
     doubts: list[dict[str, str]]
 
 
-def decide(lesson: Lesson, a: Side, b: Side) -> list[RelationResult]:
+def decide(lesson: Lesson, a: LessonArm, b: LessonArm) -> list[RelationResult]:
     """Every relation, decided between the two sides."""
     on_gpu, over_network = a.on_gpu and b.on_gpu, a.over_network and b.over_network
     return answers(lesson, a.metrics, b.metrics, on_gpu, over_network)
 
 
-def because(lesson: Lesson, a: Side, b: Side) -> str:
+def because(lesson: Lesson, a: LessonArm, b: LessonArm) -> str:
     """The explanation, as this kind of device has it."""
     return lesson.here(cpu=not (a.on_gpu and b.on_gpu)).because
 

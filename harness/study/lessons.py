@@ -93,7 +93,7 @@ class Lesson(LessonPart):
         return ExperimentPair(a=here.a, b=here.b)
 
 
-class Outcome(str, Enum):
+class RelationOutcome(str, Enum):
     """Whether a relation holds between a student's runs."""
 
     HOLDS = "yes"
@@ -105,12 +105,12 @@ class RelationResult(NamedTuple):
     """One relation, decided."""
 
     relation: Relation
-    outcome: Outcome
+    outcome: RelationOutcome
     numbers: dict[str, float]
     why: str
 
 
-class Found(NamedTuple):
+class FoundPair(NamedTuple):
     """The run of each side; None where that side has not been run yet."""
 
     a: Run | None
@@ -159,7 +159,7 @@ def course_experiments() -> list[Experiment]:
 
 def find_pair(
     pair: ExperimentPair, runs: list[Run], plain: ExperimentPair | None = None, site: str | None = None
-) -> Found:
+) -> FoundPair:
     """The newest two runs of the pair that agree in everything the lesson leaves open, else the run of one side.
 
     A single run counts only if the other side can be made to agree with it at `site`. A run exactly as the lesson
@@ -171,14 +171,14 @@ def find_pair(
     for b in of_b:
         for a in of_a:
             if a.record.site.name == b.record.site.name and _open_fields(a, fixed) == _open_fields(b, fixed):
-                return Found(a, b)
-    sides = [Found(a, None) for a in of_a] + [Found(None, b) for b in of_b]
+                return FoundPair(a, b)
+    sides = [FoundPair(a, None) for a in of_a] + [FoundPair(None, b) for b in of_b]
     usable = [one for one in sides if _can_be_completed(pair, one, site)]
     as_asked = [one for one in usable if plain is not None and _is_plain(one, plain)]
-    return next(iter(as_asked + usable), Found(None, None))
+    return next(iter(as_asked + usable), FoundPair(None, None))
 
 
-def pair_with(pair: ExperimentPair, found: Found, plain: ExperimentPair) -> ExperimentPair:
+def pair_with(pair: ExperimentPair, found: FoundPair, plain: ExperimentPair) -> ExperimentPair:
     """The experiments of both sides: those of the runs found, and for a missing side one that agrees with the other.
 
     Raises:
@@ -193,7 +193,7 @@ def pair_with(pair: ExperimentPair, found: Found, plain: ExperimentPair) -> Expe
     return pair.model_copy(update={"a": a, "b": b})
 
 
-def _can_be_completed(pair: ExperimentPair, one: Found, site: str | None) -> bool:
+def _can_be_completed(pair: ExperimentPair, one: FoundPair, site: str | None) -> bool:
     run = one.a or one.b
     if run is None or (site is not None and run.record.site.name != site):
         return False
@@ -204,7 +204,7 @@ def _can_be_completed(pair: ExperimentPair, one: Found, site: str | None) -> boo
     return True
 
 
-def _is_plain(one: Found, plain: ExperimentPair) -> bool:
+def _is_plain(one: FoundPair, plain: ExperimentPair) -> bool:
     sides = zip(one, (plain.a, plain.b), strict=True)
     return any(run is not None and run.record.experiment == asked for run, asked in sides)
 
@@ -291,12 +291,14 @@ def _decided(relation: Relation, runs: dict[str, Metrics], lacking: str | None) 
     labelled = [(label or text, text) for label, _, text in (s.rpartition(": ") for s in relation.shows)]
     numbers = {label: value for label, text in labelled if (value := _number(text, runs)) is not None}
     if lacking:
-        return RelationResult(relation, Outcome.CANNOT_SHOW, numbers, lacking)
+        return RelationResult(relation, RelationOutcome.CANNOT_SHOW, numbers, lacking)
     try:
         holds = evaluate(relation.holds, runs)
     except Unanswerable as unknown:
-        return RelationResult(relation, Outcome.CANNOT_SHOW, numbers, f"{unknown} in these runs")
-    return RelationResult(relation, Outcome.HOLDS if holds else Outcome.FAILS, numbers, relation.holds)
+        return RelationResult(relation, RelationOutcome.CANNOT_SHOW, numbers, f"{unknown} in these runs")
+    return RelationResult(
+        relation, RelationOutcome.HOLDS if holds else RelationOutcome.FAILS, numbers, relation.holds
+    )
 
 
 def _number(text: str, runs: dict[str, Metrics]) -> float | None:

@@ -8,12 +8,12 @@ from pathlib import Path
 from harness.launch.backends.protocol import Together
 from harness.launch.submit import Prepared, Start, submit, submit_together
 from harness.run import Part, Run
-from harness.study.plan.plan import Plan, plan_of
+from harness.study.plan.plan import LaunchPlan, plan_of
 from harness.study.plan.stored import plan_text
 
 
 def start_run(
-    prepared: Prepared, command: list[str], part: Part | None = None, plan: Plan | None = None
+    prepared: Prepared, command: list[str], part: Part | None = None, plan: LaunchPlan | None = None
 ) -> Run:
     """Start a prepared launch; returns its run, which then exists on disk and keeps its plan.
 
@@ -28,6 +28,6 @@ def start_together(starts: Sequence[Start], way: Together, at_once: int | None =
     return submit_together(planned, way, at_once)
 
 
-def _kept(plan: Plan) -> dict[str, str]:
+def _kept(plan: LaunchPlan) -> dict[str, str]:
     """The files that a run keeps of its plan."""
     return {Run(Path()).plan.name: plan_text(plan)}

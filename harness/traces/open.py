@@ -8,12 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from harness.common.bounded_read import SmallFileError, open_regular
+from harness.common.bounded_read import BoundedReadError, open_regular
 from harness.common.printable import NOT_UNICODE, is_unicode, printable_name
 from harness.traces.clock_origin import moved_to_zero
 from harness.traces.errors import TraceError
 from harness.traces.progress import OnProgress, silent
-from harness.traces.sanitize import believed
+from harness.traces.sanitize import sanitize
 from harness.traces.trace import Trace
 
 _GZIP_MAGIC = b"\x1f\x8b"
@@ -90,7 +90,7 @@ def open_trace(
         raise TraceError(path, "is a Git LFS pointer, not the trace itself: fetch it with `git lfs pull`")
     known = (f for f in FORMATS if path.name.endswith(f.suffixes) or (f.magic and start.startswith(f.magic)))
     trace = next(known, FORMATS[-1]).read(path, HowToRead(host, workers, progress))
-    return _printable(moved_to_zero(believed(trace)))
+    return _printable(moved_to_zero(sanitize(trace)))
 
 
 def _printable(trace: Trace) -> Trace:
@@ -126,7 +126,7 @@ def beginning(path: Path, unpack: bool = False) -> bytes:
             start = stream.read(_PROBE_BYTES if unpack else 512)
     except OSError as error:
         raise TraceError(path, f"cannot be read: {error.strerror or error}") from error
-    except SmallFileError as error:
+    except BoundedReadError as error:
         raise TraceError(path, str(error)) from None
     if unpack and start.startswith(_GZIP_MAGIC):
         try:

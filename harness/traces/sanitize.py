@@ -77,7 +77,7 @@ class _LeftOut:
         return [*(f"{count} {what}: left out" for count, what in found if count), *self.notes]
 
 
-def believed(trace: Trace) -> Trace:
+def sanitize(trace: Trace) -> Trace:
     """The trace without what cannot be true, with a note for each sort of it.
 
     Raises:

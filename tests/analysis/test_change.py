@@ -15,7 +15,7 @@ from harness.analysis.change.effect import Effect, Sample, effect
 from harness.analysis.change.key import differences, key_of, unrecorded
 from harness.analysis.change.metric import more_is_worse
 from harness.analysis.change.student import t_below, t_quantile
-from harness.analysis.change.verdict import Verdict, judge
+from harness.analysis.change.verdict import ChangeVerdict, judge
 from harness.analysis.metrics import LABELS
 from harness.analysis.summary import RankTraining, Summary, TraceSource
 from harness.report.tables.catalogue import labels
@@ -74,17 +74,17 @@ def test_the_interval_is_that_of_welch_done_by_hand() -> None:
 
 def test_a_jump_between_blocks_changes_nothing() -> None:
     a, b = in_blocks(100, 101, 100, 102), in_blocks(111, 110, 112, 110)
-    jumped = [[s._replace(value=s.value * (1.5 if s.block else 1)) for s in side] for side in (a, b)]
+    jumped = [[s._replace(value=s.value * (1.5 if s.block else 1)) for s in arm] for arm in (a, b)]
     before, after = found(a, b), found(*jumped)
     assert after.interval == pytest.approx(before.interval)
     assert before.df == 5
-    without = found(*(samples(*(s.value for s in side)) for side in jumped))
+    without = found(*(samples(*(s.value for s in arm)) for arm in jumped))
     assert without.interval[0] < 0.8 and before.interval[0] > 1.05
 
 
 def test_an_even_drift_favours_no_side() -> None:
-    times = {side: [Sample(100 * exp(0.01 * i), block_of(s.repeat)) for i, s in enumerate(slots(4)) if s.side == side]
-             for side in "ab"}  # fmt: skip
+    times = {arm: [Sample(100 * exp(0.01 * i), block_of(s.repeat)) for i, s in enumerate(slots(4)) if s.arm == arm]
+             for arm in "ab"}  # fmt: skip
     assert found(times["a"], times["b"]).log_ratio == pytest.approx(0)
 
 
@@ -92,29 +92,29 @@ def test_the_smallest_change_seen_is_seen_nine_times_in_ten() -> None:
     chance, seen = random.Random(1), 0
     truth = 0.02 * (2 / 6) ** 0.5 * (t_quantile(0.975, 8) + t_quantile(0.9, 8))
     for _ in range(1000):
-        logs = [(s, chance.gauss(truth * (s.side == "b"), 0.02)) for s in slots(6)]
-        a, b = ([Sample(exp(x), block_of(s.repeat)) for s, x in logs if s.side == side] for side in "ab")
+        logs = [(s, chance.gauss(truth * (s.arm == "b"), 0.02)) for s in slots(6)]
+        a, b = ([Sample(exp(x), block_of(s.repeat)) for s, x in logs if s.arm == arm] for arm in "ab")
         seen += found(a, b).interval[0] > 1
     assert 870 <= seen <= 960
 
 
 def simulated(
     each: int, deviation: float, change: float, *, blocks: bool = True, jolts: float = 0.0
-) -> Counter[Verdict]:
+) -> Counter[ChangeVerdict]:
     """Verdicts on runs that differ by `deviation` while the machine drifts up to 1 % from run to run; a share `jolts`
     of the runs is up to half as slow again."""
     chance = random.Random(each)
-    verdicts: Counter[Verdict] = Counter()
+    verdicts: Counter[ChangeVerdict] = Counter()
     for _ in range(TIMES):
         drift = chance.uniform(-0.01, 0.01)
-        sides: dict[str, list[Sample]] = {"a": [], "b": []}
+        arms: dict[str, list[Sample]] = {"a": [], "b": []}
         for i, slot in enumerate(slots(each)):
             jolt = log(1 + chance.uniform(0, 0.5)) if chance.random() < jolts else 0.0
             value = (
-                100 * exp(chance.gauss(0, deviation) + drift * i + jolt) * (1 + change * (slot.side == "b"))
+                100 * exp(chance.gauss(0, deviation) + drift * i + jolt) * (1 + change * (slot.arm == "b"))
             )
-            sides[slot.side].append(Sample(value, block_of(slot.repeat) if blocks else None))
-        verdicts[judge(sides["a"], sides["b"], 0.05).verdict] += 1
+            arms[slot.arm].append(Sample(value, block_of(slot.repeat) if blocks else None))
+        verdicts[judge(arms["a"], arms["b"], 0.05).verdict] += 1
     return verdicts
 
 
@@ -125,12 +125,12 @@ def test_a_command_against_itself_is_seldom_called_worse(
     each: int, deviation: float, blocks: bool, jolts: float
 ) -> None:
     verdicts = simulated(each, deviation, 0, blocks=blocks, jolts=jolts)
-    assert verdicts[Verdict.WORSE] <= 0.05 * TIMES
+    assert verdicts[ChangeVerdict.WORSE] <= 0.05 * TIMES
 
 
 @pytest.mark.parametrize(("each", "deviation"), [(2, 0.01), (4, 0.02), (6, 0.03), (8, 0.04)])
 def test_ten_per_cent_are_seen_with_enough_runs(each: int, deviation: float) -> None:
-    assert simulated(each, deviation, 0.1)[Verdict.WORSE] >= 0.9 * TIMES
+    assert simulated(each, deviation, 0.1)[ChangeVerdict.WORSE] >= 0.9 * TIMES
 
 
 @pytest.mark.parametrize("each", [2, 4, 8])
@@ -139,35 +139,35 @@ def test_ten_per_cent_are_seen_with_enough_runs(each: int, deviation: float) -> 
 def test_what_is_worse_by_more_than_allowed_is_seldom_called_fine(
     each: int, deviation: float, change: float
 ) -> None:
-    assert simulated(each, deviation, change)[Verdict.FINE] <= 0.05 * TIMES
+    assert simulated(each, deviation, change)[ChangeVerdict.FINE] <= 0.05 * TIMES
 
 
 def test_runs_that_could_not_have_seen_it_do_not_pass_for_fine() -> None:
     """Their interval ends below 5 %, and yet they would not have seen 5 %."""
     lucky = judge(samples(100, 104, 102, 106), samples(96, 100, 98, 102), 0.05)
     assert lucky.found is not None and lucky.found.interval[1] < 1.05 < 1 + lucky.found.smallest_seen
-    assert lucky.verdict is Verdict.UNKNOWN and "would not have seen a change of 5 %" in lucky.why
+    assert lucky.verdict is ChangeVerdict.UNKNOWN and "would not have seen a change of 5 %" in lucky.why
 
 
 @pytest.mark.parametrize(
     ("b", "verdict", "why"),
     [
-        ((100.5, 100.4, 99.5, 99.8), Verdict.FINE, "not worse by 5 %"),
-        ((80, 81, 80, 82), Verdict.FINE, "better beyond doubt"),
-        ((110, 111, 110, 112), Verdict.WORSE, "worse beyond doubt"),
-        ((102.0, 102.1, 102.3, 102.2), Verdict.FINE, "not worse by 5 %"),
-        ((104.5, 105.3, 105.0, 104.4), Verdict.UNKNOWN, "whether by more than 5 %"),
-        ((90, 120, 100, 108), Verdict.UNKNOWN, "both no change and a change of 5 %"),
+        ((100.5, 100.4, 99.5, 99.8), ChangeVerdict.FINE, "not worse by 5 %"),
+        ((80, 81, 80, 82), ChangeVerdict.FINE, "better beyond doubt"),
+        ((110, 111, 110, 112), ChangeVerdict.WORSE, "worse beyond doubt"),
+        ((102.0, 102.1, 102.3, 102.2), ChangeVerdict.FINE, "not worse by 5 %"),
+        ((104.5, 105.3, 105.0, 104.4), ChangeVerdict.UNKNOWN, "whether by more than 5 %"),
+        ((90, 120, 100, 108), ChangeVerdict.UNKNOWN, "both no change and a change of 5 %"),
     ],
 )
-def test_each_verdict_has_its_reason(b: tuple[float, ...], verdict: Verdict, why: str) -> None:
+def test_each_verdict_has_its_reason(b: tuple[float, ...], verdict: ChangeVerdict, why: str) -> None:
     judged = judge(samples(100, 100.3, 99.8, 100.1), samples(*b), 0.05)
     assert (judged.verdict, why in judged.why) == (verdict, True), judged.why
 
 
 def test_one_run_of_a_side_says_nothing_however_many_the_other_has() -> None:
     judged = judge(samples(100), samples(150, 150, 151), 0.05)
-    assert judged.verdict is Verdict.UNKNOWN and judged.found is None and judged.needed
+    assert judged.verdict is ChangeVerdict.UNKNOWN and judged.found is None and judged.needed
     assert judged.why.startswith("A has 1 run and B 3 runs: the steps of one run cannot say")
 
 
@@ -177,14 +177,14 @@ def test_runs_of_unlike_blocks_cannot_be_held_against_each_other() -> None:
 
 def test_where_less_is_worse_the_same_rule_holds_the_other_way_round() -> None:
     slow, fast = samples(80, 81, 80, 82), samples(100, 101, 100, 102)
-    assert judge(fast, slow, 0.05, worse_is_more=False).verdict is Verdict.WORSE
-    assert judge(slow, fast, 0.05, worse_is_more=False).verdict is Verdict.FINE
-    assert judge(fast, slow, 0.05).verdict is Verdict.FINE
+    assert judge(fast, slow, 0.05, worse_is_more=False).verdict is ChangeVerdict.WORSE
+    assert judge(slow, fast, 0.05, worse_is_more=False).verdict is ChangeVerdict.FINE
+    assert judge(fast, slow, 0.05).verdict is ChangeVerdict.FINE
 
 
 def test_numbers_that_never_vary_are_judged_as_they_are() -> None:
-    assert judge(samples(7, 7), samples(7, 7), 0.05).verdict is Verdict.FINE
-    assert judge(samples(7, 7), samples(8, 8), 0.05).verdict is Verdict.WORSE
+    assert judge(samples(7, 7), samples(7, 7), 0.05).verdict is ChangeVerdict.FINE
+    assert judge(samples(7, 7), samples(8, 8), 0.05).verdict is ChangeVerdict.WORSE
     with pytest.raises(ValueError, match="above zero"):
         judge(samples(0, 1), samples(1, 1), 0.05)
 
@@ -192,15 +192,15 @@ def test_numbers_that_never_vary_are_judged_as_they_are() -> None:
 def test_the_runs_that_are_named_as_needed_would_tell() -> None:
     a, b = in_blocks(100, 103, 98, 101), in_blocks(101, 99, 104, 98)
     judged = judge(a, b, 0.05)
-    assert judged.verdict is Verdict.UNKNOWN and judged.needed is not None and judged.needed > 4
+    assert judged.verdict is ChangeVerdict.UNKNOWN and judged.needed is not None and judged.needed > 4
     times = judged.needed // 4 + 1
-    more = [[s._replace(block=s.block + 2 * i) for i in range(times) for s in side] for side in (a, b)]
-    assert judge(more[0], more[1], 0.05).verdict is not Verdict.UNKNOWN
+    more = [[s._replace(block=s.block + 2 * i) for i in range(times) for s in arm] for arm in (a, b)]
+    assert judge(more[0], more[1], 0.05).verdict is not ChangeVerdict.UNKNOWN
 
 
 def test_runs_that_differ_by_just_what_is_allowed_are_never_told_apart() -> None:
     judged = judge(samples(100, 102, 98, 101), samples(105, 107, 103, 106), 0.05)
-    assert judged.verdict is Verdict.UNKNOWN and judged.needed is None
+    assert judged.verdict is ChangeVerdict.UNKNOWN and judged.needed is None
 
 
 def test_every_number_that_compare_shows_has_a_worse_side_or_is_neutral_on_purpose() -> None:

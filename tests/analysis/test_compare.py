@@ -23,11 +23,11 @@ from harness.analysis.summary import (
     Quality,
     RankSteps,
     RankTraining,
+    RecordingVerdict,
     Spread,
     Steps,
     StepSplit,
     Summary,
-    Verdict,
 )
 from harness.cli.main import main
 from harness.common.errors import RequestError
@@ -211,9 +211,11 @@ def test_the_interval_says_once_that_it_knows_one_run_of_each() -> None:
 
 
 def test_a_run_that_was_disturbed_makes_the_comparison_doubtful_with_its_reason() -> None:
-    finding = Finding(severity=Verdict.DOUBTFUL, what=BUSY, evidence="n0: others at least 50 %")
+    finding = Finding(severity=RecordingVerdict.DOUBTFUL, what=BUSY, evidence="n0: others at least 50 %")
     a, b = a_summary([20] * 9), a_summary([10] * 9)
-    disturbed = a.model_copy(update={"quality": Quality(verdict=Verdict.DOUBTFUL, findings=[finding])})
+    disturbed = a.model_copy(
+        update={"quality": Quality(verdict=RecordingVerdict.DOUBTFUL, findings=[finding])}
+    )
     text = render_comparisons([compare(disturbed, b, NAMES)])
     assert "b's steps are 50.0 % faster, doubtful" in " ".join(text.split())
     assert f"doubtful: a: {BUSY}: n0: others at least 50 %" in text

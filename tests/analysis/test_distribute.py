@@ -15,8 +15,8 @@ from harness.common.errors import RequestError, WorkError
 from harness.measure import merge_array, request, slurm_array
 from harness.measure.array_plan import chunk, read_plan
 from harness.measure.jobs import summarise
-from harness.measure.merge_array import branch_distributed
-from harness.measure.partial_merge import summarise_branch
+from harness.measure.merge_array import merge_distributed
+from harness.measure.partial_merge import summarise_partial_merge
 from harness.measure.paths import measure_files
 from harness.measure.request import Request, measure_request
 from harness.measure.slurm_array import Array, measure_distributed, read_partial
@@ -292,13 +292,13 @@ def test_arrays_that_join_what_others_left_give_the_summary_of_one_process(
     ranks: list[Path], tmp_path: Path
 ) -> None:
     run = Ended(Counting())
-    branch, broken = branch_distributed(ranks, Window.STEPS, run.array(tmp_path / "tree"))
-    assert (broken, branch.files) == ([], 5)
+    merge, broken = merge_distributed(ranks, Window.STEPS, run.array(tmp_path / "tree"))
+    assert (broken, merge.files) == ([], 5)
     assert (run.first.tasks, run.further.tasks, run.asked) == (5, 5, [5, 3]), (
         "5 leaves, 3 joins, 2 joins of joins"
     )
     here, _, _ = measure_files(ranks, Window.STEPS)
-    assert dumped(summarise_branch(branch)) == dumped(summarise(here))
+    assert dumped(summarise_partial_merge(merge)) == dumped(summarise(here))
 
 
 @pytest.mark.usefixtures("at_once")
@@ -307,19 +307,19 @@ def test_a_tree_that_lost_a_task_is_completed_by_that_task_and_what_joins_it(
     ranks: list[Path], tmp_path: Path, damage: str | None
 ) -> None:
     folder = tmp_path / "tree"
-    branch, broken = branch_distributed(ranks, Window.STEPS, Ended(Run(Cancelled())).array(folder))
-    assert branch.files == 4 and [f.evidence.endswith("and was cancelled") for f in broken] == [True]
+    merge, broken = merge_distributed(ranks, Window.STEPS, Ended(Run(Cancelled())).array(folder))
+    assert merge.files == 4 and [f.evidence.endswith("and was cancelled") for f in broken] == [True]
     if damage:
         (folder / damage).write_bytes(b"PK")
     again = Ended(Counting())
-    branch, broken = branch_distributed(ranks, Window.STEPS, again.array(folder))
-    assert (broken, branch.files) == ([], 5)
+    merge, broken = merge_distributed(ranks, Window.STEPS, again.array(folder))
+    assert (broken, merge.files) == ([], 5)
     assert again.first.tasks == (2 if damage == "branch-0-3.zip" else 1)
     assert again.further.tasks == 2, "of three joins and two joins of those"
     here, _, _ = measure_files(ranks, Window.STEPS)
-    assert dumped(summarise_branch(branch)) == dumped(summarise(here))
+    assert dumped(summarise_partial_merge(merge)) == dumped(summarise(here))
     once_more = Ended(Counting())
-    branch_distributed(ranks, Window.STEPS, once_more.array(folder))
+    merge_distributed(ranks, Window.STEPS, once_more.array(folder))
     assert (once_more.first.tasks, once_more.further.tasks) == (0, 0)
 
 
@@ -333,8 +333,8 @@ class Lost:
 @pytest.mark.usefixtures("at_once")
 def test_a_join_that_is_lost_is_made_here(ranks: list[Path], tmp_path: Path) -> None:
     array = Array(Counting(), 5, tmp_path / "tree", in_queue=lambda job: False, after=lambda jobs: Lost())
-    branch, broken = branch_distributed(ranks, Window.STEPS, array)
-    assert (broken, branch.files) == ([], 5)
+    merge, broken = merge_distributed(ranks, Window.STEPS, array)
+    assert (broken, merge.files) == ([], 5)
 
 
 def test_many_traces_are_measured_as_a_tree_here(ranks: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:

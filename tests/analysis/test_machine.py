@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from harness.analysis.machine import BUSY, CROWDED
-from harness.analysis.summary import Finding, RankTraining, Verdict
+from harness.analysis.summary import Finding, RankTraining, RecordingVerdict
 from harness.measure.run_files import read_monitor, read_training
 
 START_NS = 1_700_000_000_000_000_000
@@ -73,7 +73,7 @@ def said(folders: list[Path], training: list[RankTraining]) -> list[Finding]:
 
 def test_others_on_the_cores_during_the_profiled_steps_make_a_run_doubtful(tmp_path: Path) -> None:
     (found,) = said([recorded(tmp_path / "m", DISTURBED)], ranks(2, DISTURBED_STEPS))
-    assert (found.severity, found.what) == (Verdict.DOUBTFUL, BUSY)
+    assert (found.severity, found.what) == (RecordingVerdict.DOUBTFUL, BUSY)
     assert "over the profiled steps the job used 66 % of 2 cores, others at least 34 %" in found.evidence
 
 
@@ -139,7 +139,7 @@ def test_more_ranks_than_cores_are_a_finding(tmp_path: Path) -> None:
     folders = [recorded(tmp_path / f"n0-{i}", [(50, 100)] * 5, host=f"n0-{i}") for i in range(2)]
     training = [*ranks(2, (1, 4), node=0), *ranks(2, (1, 4), node=1)]
     (found,) = said(folders, training)
-    assert (found.severity, found.what) == (Verdict.DOUBTFUL, CROWDED)
+    assert (found.severity, found.what) == (RecordingVerdict.DOUBTFUL, CROWDED)
     assert "n0-0, n0-1: 4 ranks on 2 cores" in found.evidence
 
 

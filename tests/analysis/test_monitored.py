@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from harness.analysis.monitored import DIED, GAP, NEVER
-from harness.analysis.summary import Finding, MonitorDevice, RankTraining, Verdict
+from harness.analysis.summary import Finding, MonitorDevice, RankTraining, RecordingVerdict
 from harness.measure.run_contents import read_contents
 from harness.measure.run_files import read_monitor
 from harness.run import NodeStatus
@@ -56,7 +56,7 @@ EVERY = list(range(21))
 
 def test_one_that_died_is_said_with_the_time_from_which_samples_are_missing(tmp_path: Path) -> None:
     device, (found,) = judged(recorded(tmp_path / "node1", EVERY[:9]), ended_s=20.3)
-    assert (found.severity, found.what) == (Verdict.DOUBTFUL, DIED)
+    assert (found.severity, found.what) == (RecordingVerdict.DOUBTFUL, DIED)
     assert found.evidence == (
         f"node1: it ended 12.3 s before the training there did: no samples after {clock(8)}; its numbers are of the "
         "time before, and the energy is not given"
@@ -78,7 +78,7 @@ def test_one_that_was_started_again_says_the_gap_and_what_its_numbers_are_of(tmp
     seconds = [*range(6), *range(9, 21)]
     folder = recorded(tmp_path / "node1", seconds, starts_unix_ns=STARTED_AGAIN, ended_unix_ns=1)
     device, (found,) = judged(folder)
-    assert (found.severity, found.what) == (Verdict.DOUBTFUL, GAP)
+    assert (found.severity, found.what) == (RecordingVerdict.DOUBTFUL, GAP)
     assert found.evidence == (
         f"node1: it died and was started again: no samples for 4.0 s, from {clock(5)} to {clock(9)}; its means are of "
         "the 80.0 % of its time that it sampled; the energy is of all of it, as the device's counter ran on"
@@ -98,14 +98,14 @@ def test_an_energy_without_a_counter_over_the_gap_is_not_given(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("steps", "severity"),
     [
-        ((10, 12), Verdict.GOOD),
-        ((1, 5), Verdict.GOOD),
-        ((4, 6), Verdict.DOUBTFUL),
-        ((6, 7), Verdict.DOUBTFUL),
+        ((10, 12), RecordingVerdict.GOOD),
+        ((1, 5), RecordingVerdict.GOOD),
+        ((4, 6), RecordingVerdict.DOUBTFUL),
+        ((6, 7), RecordingVerdict.DOUBTFUL),
     ],
 )
 def test_a_gap_outside_of_the_profiled_steps_is_a_remark(
-    tmp_path: Path, steps: tuple[float, float], severity: Verdict
+    tmp_path: Path, steps: tuple[float, float], severity: RecordingVerdict
 ) -> None:
     seconds = [*range(6), *range(9, 21)]
     folder = recorded(tmp_path / "node1", seconds, starts_unix_ns=STARTED_AGAIN, ended_unix_ns=1)

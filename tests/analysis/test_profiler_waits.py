@@ -12,7 +12,7 @@ from harness.analysis.metrics import waiting_share
 from harness.analysis.process.kinds import load_rules
 from harness.analysis.process.measure import measure_trace
 from harness.analysis.process.part import RankPart
-from harness.analysis.summary import Finding, Summary, Verdict, Window
+from harness.analysis.summary import Finding, RecordingVerdict, Summary, Window
 from harness.report.page.compose import compose
 from harness.report.page.inputs import Inputs
 from tests.synthetic.columns import Made
@@ -99,7 +99,7 @@ def test_a_profiler_that_starts_late_makes_no_straggler_and_no_waiting() -> None
 
 def test_it_is_said_with_its_numbers() -> None:
     (finding,) = of_profiler(job({(0, 0): BY}, {0: BY}))
-    assert finding.severity is Verdict.DOUBTFUL
+    assert finding.severity is RecordingVerdict.DOUBTFUL
     assert finding.evidence.startswith(
         "first all_reduce of the window: starts 6.90 ms apart, as the windows' are (6.90 ms), ends 0.00 ms, "
         "other starts at most 0.03 ms. Its waiting, 20.70 ms of all ranks (5.3 % of their windows), is left out"
@@ -108,7 +108,7 @@ def test_it_is_said_with_its_numbers() -> None:
 
 def test_less_than_a_twentieth_of_the_windows_is_a_remark_and_less_than_a_hundredth_nothing() -> None:
     (finding,) = of_profiler(job({(0, 0): 2_000 * US}, {0: 2_000 * US}))
-    assert finding.severity is Verdict.GOOD
+    assert finding.severity is RecordingVerdict.GOOD
     assert of_profiler(job({(0, 0): 400 * US}, {0: 400 * US})) == []
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.analysis.summary import Summary, Verdict
+from harness.analysis.summary import RecordingVerdict, Summary
 from harness.measure.paths import measure_one as measure
 
 pytestmark = pytest.mark.train
@@ -48,7 +48,9 @@ def test_two_ranks_of_ddp_are_one_job_of_cpu_devices_with_every_step(ddp: Summar
     assert [len(r.durations_ns) for r in ddp.steps.per_rank] == [3, 3]
     # A busy machine may stop one rank when its window opens; a test below checks that both have the same steps.
     apart = "ranks were not profiled over the same steps"
-    assert [f for f in ddp.quality.findings if f.severity is not Verdict.GOOD and f.what != apart] == []
+    assert [
+        f for f in ddp.quality.findings if f.severity is not RecordingVerdict.GOOD and f.what != apart
+    ] == []
     assert len({tuple(step.step for step in device.steps) for device in ddp.devices}) == 1
 
 

@@ -11,7 +11,7 @@ from harness.analysis.job.summarise import summarise_job
 from harness.analysis.metrics import metrics_by_name
 from harness.analysis.process.kinds import load_rules
 from harness.analysis.process.measure import measure_trace
-from harness.analysis.summary import Summary, Verdict, Window
+from harness.analysis.summary import RecordingVerdict, Summary, Window
 from harness.measure.paths import measure_one as measure
 from harness.report.tables.terminal import render
 from harness.traces.trace import Activity
@@ -113,7 +113,7 @@ def test_an_idle_percentage_is_withheld_when_most_steps_are_empty() -> None:
     (device,) = found.devices
     assert (device.idle_ns, device.busy_fraction, device.idle_causes) == (None, None, [])
     assert "30 of 32 steps" in next(w.reason for w in found.quality.withheld if w.field == "idle_ns")
-    assert found.quality.verdict is Verdict.DOUBTFUL
+    assert found.quality.verdict is RecordingVerdict.DOUBTFUL
     assert device.compute_ns == 120
 
 
@@ -136,7 +136,7 @@ def test_collectives_on_a_cpu_are_communication() -> None:
 
 def test_a_recording_with_nothing_in_it_is_unusable_and_says_so() -> None:
     found = summary_of(Made().step(0, 100, 0))
-    assert found.quality.verdict is Verdict.UNUSABLE
+    assert found.quality.verdict is RecordingVerdict.UNUSABLE
     assert found.devices == []
 
 
@@ -146,7 +146,7 @@ def test_what_nsys_records_without_a_gpu_still_has_its_steps_per_process() -> No
         for i in range(4):
             made.range(i * 100, i * 100 + length, f"batch_{i}", process=process, thread=process)
     found = summary_of(made)
-    assert found.quality.verdict is Verdict.DOUBTFUL
+    assert found.quality.verdict is RecordingVerdict.DOUBTFUL
     assert [f.what for f in found.quality.findings] == ["recorded without a GPU"] * 2
     assert sorted(each.median_ns for each in found.steps.per_rank) == [10, 20]
     assert found.devices == []

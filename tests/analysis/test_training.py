@@ -11,7 +11,7 @@ import pytest
 
 from harness.analysis.process.kinds import load_rules
 from harness.analysis.process.measure import measure_trace
-from harness.analysis.summary import RankTraining, Verdict, Window
+from harness.analysis.summary import RankTraining, RecordingVerdict, Window
 from harness.measure.efficiency import efficiency
 from harness.measure.jobs import name_rank, summarise
 from harness.measure.run_files import read_monitor, read_training
@@ -117,7 +117,7 @@ def test_a_training_that_was_killed_has_its_steps_and_no_status(tmp_path: Path) 
     ((found,), findings) = read_training([path])
     assert (found.rank, found.status, found.steps_total, found.last_loss) == (3, None, 1, 2.5)
     assert [(f.what, f.severity) for f in findings] == [
-        ("training metrics lack their last line", Verdict.DOUBTFUL)
+        ("training metrics lack their last line", RecordingVerdict.DOUBTFUL)
     ]
 
 
@@ -245,4 +245,4 @@ def test_a_cpu_run_of_zero_says_that_overlap_needs_a_gpu(tmp_path: Path) -> None
         (tmp_path / "run.json").write_text(json.dumps({"job_id": "1", "experiment": {"exercise": exercise}}))
         (found,) = summarise([], runs=[tmp_path])
         assert len([f for f in found.quality.findings if "hides behind computation" in f.what]) == findings
-        assert found.quality.verdict is Verdict.GOOD
+        assert found.quality.verdict is RecordingVerdict.GOOD

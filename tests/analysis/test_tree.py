@@ -13,22 +13,22 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from harness.analysis.job import partial_merge
-from harness.analysis.job.partial_merge import Reduced, join_reduced, reduce_parts
-from harness.analysis.job.serialize import pack_reduced, unpack_reduced
-from harness.analysis.job.summarise import summarise_job, summarise_reduced
+from harness.analysis.job.partial_merge import JobMerge, join_merges, merge_parts
+from harness.analysis.job.serialize import deserialize_merge, serialize_merge
+from harness.analysis.job.summarise import summarise_job, summarise_merge
 from harness.analysis.process.kinds import load_rules
 from harness.analysis.process.measure import measure_trace
 from harness.analysis.process.part import RankPart
 from harness.analysis.summary import Summary, Window
 from harness.common.errors import RequestError, WorkError
-from harness.measure import partial_merge as branches
+from harness.measure import partial_merge as merges
 from harness.measure.jobs import summarise
 from harness.measure.partial_merge import (
-    join_branches,
-    read_branch,
-    reduce_branch,
-    summarise_branch,
-    write_branch,
+    join_partial_merges,
+    merge_of_parts,
+    read_merge,
+    summarise_partial_merge,
+    write_merge,
 )
 from harness.measure.paths import measure_files
 from tests.analysis.test_merge import rank
@@ -66,14 +66,16 @@ def most(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int
     return int(request.param)
 
 
-def grown(leaves: list[Reduced], data: st.DataObject) -> Reduced:
+def grown(leaves: list[JobMerge], data: st.DataObject) -> JobMerge:
     """The leaves joined as a tree of any shape, some of it by way of bytes."""
     nodes = list(leaves)
     while len(nodes) > 1:
         first = data.draw(st.integers(0, len(nodes) - 2))
         last = data.draw(st.integers(first + 2, len(nodes)))
-        joined = join_reduced(nodes[first:last])
-        nodes[first:last] = [unpack_reduced(pack_reduced(joined)) if data.draw(st.booleans()) else joined]
+        joined = join_merges(nodes[first:last])
+        nodes[first:last] = [
+            deserialize_merge(serialize_merge(joined)) if data.draw(st.booleans()) else joined
+        ]
     return nodes[0]
 
 
@@ -84,8 +86,8 @@ def test_any_tree_gives_the_summary_of_the_flat_merge(kind: str, most: int, data
     parts = data.draw(st.permutations(parts_of(kind)))
     cuts = sorted(data.draw(st.sets(st.integers(1, len(parts) - 1))))
     chunks = [parts[a:b] for a, b in zip([0, *cuts], [*cuts, len(parts)], strict=True)]
-    whole = grown([reduce_parts(chunk) for chunk in chunks], data)
-    assert summarise_reduced(whole).model_dump_json() == flat(kind, most)
+    whole = grown([merge_parts(chunk) for chunk in chunks], data)
+    assert summarise_merge(whole).model_dump_json() == flat(kind, most)
 
 
 OF_ONE_RANK = {"devices", "sources", "launches", "hta", "quality"}
@@ -118,7 +120,7 @@ def dumped(found: list[Summary]) -> list[dict[str, Any]]:
     texts = [json.loads(summary.model_dump_json(exclude={"replay", "findings"})) for summary in found]
     for text in texts:
         withheld = text["quality"]["withheld"]
-        text["quality"]["withheld"] = [w for w in withheld if w["field"] != branches.REPLAY]
+        text["quality"]["withheld"] = [w for w in withheld if w["field"] != merges.REPLAY]
         for unknown in ("serialisation", "transfer", "split_unknown", "ideal_elapsed_ns"):
             (text["pop"] or {}).pop(unknown, None)
     return texts
@@ -135,30 +137,32 @@ def test_the_jobs_of_several_folders_are_those_of_the_flat_merge(tmp_path: Path)
     helper = moved(one[0], "0/b.json", rank=None, pid=900).model_copy(
         update={"steps": one[0].steps.model_copy(update={"durations_ns": []})}
     )
-    leaves = [reduce_branch(some, files=len(some)) for some in ([*one[:2], alone], [*apart, helper], one[2:])]
-    write_branch(tmp_path / "joined.zip", join_branches(leaves[:2]))
-    whole = join_branches([read_branch(tmp_path / "joined.zip"), leaves[2]])
-    found = summarise_branch(whole)
+    leaves = [
+        merge_of_parts(some, files=len(some)) for some in ([*one[:2], alone], [*apart, helper], one[2:])
+    ]
+    write_merge(tmp_path / "joined.zip", join_partial_merges(leaves[:2]))
+    whole = join_partial_merges([read_merge(tmp_path / "joined.zip"), leaves[2]])
+    found = summarise_partial_merge(whole)
     assert len(found) == 3 and whole.files == 14
     assert dumped(found) == dumped(summarise([*one, *apart, alone, helper]))
 
 
 def test_a_job_without_its_replay_says_so() -> None:
-    (found,) = summarise_branch(reduce_branch(parts_of("synthetic")))
+    (found,) = summarise_partial_merge(merge_of_parts(parts_of("synthetic")))
     assert found.replay is None
-    assert [w.field for w in found.quality.withheld].count(branches.REPLAY) == 1
+    assert [w.field for w in found.quality.withheld].count(merges.REPLAY) == 1
 
 
 def test_a_folder_that_holds_a_rank_twice_is_one_sentence() -> None:
     one = [moved(part, f"a/{part.source.path}") for part in parts_of("synthetic")]
-    twice = reduce_branch([*one, moved(one[0], "a/again.json")])
+    twice = merge_of_parts([*one, moved(one[0], "a/again.json")])
     with pytest.raises(RequestError, match=r"^a: its traces hold a rank twice"):
-        summarise_branch(twice)
+        summarise_partial_merge(twice)
 
 
 @pytest.fixture
 def written(tmp_path: Path) -> Iterator[Path]:
-    write_branch(tmp_path / "branch.zip", reduce_branch(parts_of("synthetic"), files=6))
+    write_merge(tmp_path / "branch.zip", merge_of_parts(parts_of("synthetic"), files=6))
     yield tmp_path / "branch.zip"
 
 
@@ -168,9 +172,9 @@ def test_a_branch_that_is_damaged_is_refused_in_one_sentence(written: Path) -> N
     damaged += [whole[:at] + bytes([whole[at] ^ 255]) + whole[at + 1 :] for at in range(60, 400, 37)]
     for content in damaged:
         written.write_bytes(content)
-        for read in (read_branch, branches.files_of):
+        for read in (read_merge, merges.files_of):
             with pytest.raises(WorkError, match=r"branch\.zip: is not a partial result of a report"):
                 read(written)
     written.unlink()
     with pytest.raises(WorkError, match="No such file"):
-        read_branch(written)
+        read_merge(written)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.common.scrub_environment import NOT_PASSED, RULES, leave_behind
+from harness.common.scrub_environment import NOT_PASSED, RULES, scrub_environment
 
 # Each variable, a value, and a command whose output or exit status that value changes.
 SPOILS = {
@@ -76,7 +76,7 @@ def test_what_is_left_behind_would_spoil_a_run(name: str, folder: Path) -> None:
     value, argv = SPOILS[name]
     assert outcome(argv, folder, **{name: value}) != outcome(argv, folder)
     environ = {name: value, "HOME": "/home/me"}
-    (sentence,) = leave_behind(environ)
+    (sentence,) = scrub_environment(environ)
     assert sentence.startswith(f"{name} of your shell is not passed to the job: ")
     assert environ == {"HOME": "/home/me"}
 
@@ -84,19 +84,19 @@ def test_what_is_left_behind_would_spoil_a_run(name: str, folder: Path) -> None:
 @pytest.mark.parametrize("name", STAYS)
 def test_what_spoils_nothing_stays(name: str) -> None:
     environ = {name: STAYS[name]}
-    assert leave_behind(environ) == []
+    assert scrub_environment(environ) == []
     assert environ == {name: STAYS[name]}
 
 
 def test_a_sites_module_system_keeps_its_bash_env() -> None:
     environ = {"BASH_ENV": "/apps/lmod/8.7/init/bash", "LMOD_PKG": "/apps/lmod/8.7"}
-    assert leave_behind(environ) == []
+    assert scrub_environment(environ) == []
     assert "BASH_ENV" in environ
 
 
 def test_what_slurm_sh_left_behind_is_said_too() -> None:
     environ = {NOT_PASSED: "POSIXLY_CORRECT cd()"}
-    option, function = leave_behind(environ)
+    option, function = scrub_environment(environ)
     assert option.startswith("POSIXLY_CORRECT of your shell")
     assert function.startswith("cd() of your shell is not passed to the job: ")
     assert environ == {}

@@ -10,20 +10,20 @@ import pytest
 
 from harness.common.bounded_read import (
     MOST_DEPTH,
-    SmallFileError,
+    BoundedReadError,
     parse_json,
+    read_bounded,
+    read_bounded_json,
+    read_bounded_text,
     read_end,
     read_lines,
-    read_small,
-    read_small_json,
-    read_small_text,
     why_unread,
 )
 
 
 def test_it_reads_a_file(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text('{"a": [1, "ü"]}', encoding="utf-8")
-    assert read_small_json(tmp_path / "a.json") == {"a": [1, "ü"]}
+    assert read_bounded_json(tmp_path / "a.json") == {"a": [1, "ü"]}
 
 
 @pytest.mark.parametrize("kind", ["folder", "pipe", "device"])
@@ -35,8 +35,8 @@ def test_what_is_no_file_is_said_at_once(tmp_path: Path, kind: str) -> None:
         os.mkfifo(path)
     else:
         path = Path("/dev/zero")
-    with pytest.raises(SmallFileError, match=f"is a {kind}, not a file"):
-        read_small(path)
+    with pytest.raises(BoundedReadError, match=f"is a {kind}, not a file"):
+        read_bounded(path)
 
 
 def test_a_socket_is_an_os_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -44,22 +44,22 @@ def test_a_socket_is_an_os_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     with socket.socket(socket.AF_UNIX) as bound:
         bound.bind("status.json")
         with pytest.raises(OSError, match=r"status\.json"):
-            read_small(tmp_path / "status.json")
+            read_bounded(tmp_path / "status.json")
 
 
 def test_a_file_longer_than_its_kind_is_not_read_whole(tmp_path: Path) -> None:
     path = tmp_path / "run.json"
     with path.open("wb") as file:
         file.truncate(1 << 40)  # sparse
-    with pytest.raises(SmallFileError, match="longer than 1 MiB"):
-        read_small(path, 1 << 20)
+    with pytest.raises(BoundedReadError, match="longer than 1 MiB"):
+        read_bounded(path, 1 << 20)
 
 
 @pytest.mark.parametrize("depth", [MOST_DEPTH + 1, 900, 100_000])
 @pytest.mark.parametrize("opening", ["[", '{"a":'])
 def test_deep_json_is_refused_however_deep(depth: int, opening: str) -> None:
     closing = "]" if opening == "[" else "}"
-    with pytest.raises(SmallFileError, match="deep"):
+    with pytest.raises(BoundedReadError, match="deep"):
         parse_json(opening * depth + "1" + closing * depth)
 
 
@@ -69,19 +69,19 @@ def test_the_deepest_allowed_is_read() -> None:
 
 @pytest.mark.parametrize("text", ["", "{", '{"a": 1}}', '"' + "9" * 5000, "9" * 5000])
 def test_what_is_not_json_is_one_sentence(text: str) -> None:
-    with pytest.raises(SmallFileError, match="not JSON") as raised:
+    with pytest.raises(BoundedReadError, match="not JSON") as raised:
         parse_json(text)
     assert "\n" not in str(raised.value)
 
 
 def test_a_missing_file_is_an_os_error(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
-        read_small(tmp_path / "none")
+        read_bounded(tmp_path / "none")
 
 
 @pytest.mark.parametrize("text", ['"\\ud800"', '{"\\uDFFF": 1}', '["\\ud83d", "\\ude00"]'])
 def test_half_a_character_is_refused_where_it_is_read(text: str) -> None:
-    with pytest.raises(SmallFileError, match="half a character"):
+    with pytest.raises(BoundedReadError, match="half a character"):
         parse_json(text)
 
 
@@ -95,9 +95,9 @@ def test_a_diverged_training_may_write_nan() -> None:
 
 def test_text_that_is_not_utf_8_is_one_sentence_or_replaced(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"a\xff")
-    with pytest.raises(SmallFileError, match="is not text in UTF-8"):
-        read_small_text(tmp_path / "a")
-    assert read_small_text(tmp_path / "a", errors="replace") == "a\ufffd"
+    with pytest.raises(BoundedReadError, match="is not text in UTF-8"):
+        read_bounded_text(tmp_path / "a")
+    assert read_bounded_text(tmp_path / "a", errors="replace") == "a\ufffd"
 
 
 def test_lines_come_one_by_one_and_a_long_one_is_cut(tmp_path: Path) -> None:
@@ -113,7 +113,7 @@ def test_a_line_without_end_ends_the_reading(tmp_path: Path) -> None:
         file.truncate(1 << 40)  # sparse
     lines = read_lines(path, 1 << 10)
     assert next(lines) == "first"
-    with pytest.raises(SmallFileError, match="has a line of more than 64 KiB"):
+    with pytest.raises(BoundedReadError, match="has a line of more than 64 KiB"):
         next(lines)
 
 
@@ -129,7 +129,7 @@ def test_the_end_of_a_file_is_read_however_long_it_is(tmp_path: Path) -> None:
 
 def test_why_a_reading_failed_is_one_line_without_the_name(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError) as missing:
-        read_small(tmp_path / "none")
+        read_bounded(tmp_path / "none")
     assert why_unread(missing.value) == "No such file or directory"
     assert why_unread(ValueError("one\ntwo")) == "one"
     assert why_unread(ValueError()) == "it is damaged"

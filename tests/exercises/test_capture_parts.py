@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from harness.common.captures import (
-    Asked,
+    CaptureRequest,
     answer_file,
     as_text,
     folder_of,
@@ -64,9 +64,9 @@ def test_steps_that_are_asked_for_are_recorded_without_a_new_start(tmp_path: Pat
     with capture:
         for step in range(12):
             if step == 1:  # before the first step that may be recorded
-                request_file(tmp_path).write_text(as_text(Asked(1, steps=2)))
+                request_file(tmp_path).write_text(as_text(CaptureRequest(1, steps=2)))
             if step == 6:
-                request_file(tmp_path).write_text(as_text(Asked(2, steps=100)))
+                request_file(tmp_path).write_text(as_text(CaptureRequest(2, steps=100)))
             if step == 9:
                 stop_file(tmp_path, 2).touch()
             capture._looked_s = -LOOK_S  # as if each step took longer than that
@@ -97,7 +97,7 @@ def test_nsys_is_told_when_to_record_once_every_nsys_is_ready(
     monkeypatch.setattr("exercises.utils.capture._stop_nsys", lambda: told.append("end"))
 
     def ask(number: int, steps: int) -> None:
-        request_file(tmp_path).write_text(as_text(Asked(number, steps, reports=2)))
+        request_file(tmp_path).write_text(as_text(CaptureRequest(number, steps, reports=2)))
 
     def ready(number: int, *reports: str) -> None:
         for report in reports:

@@ -10,7 +10,7 @@ from tests.faults import measured
 from tests.faults.fault import Fault
 from tests.faults.play import Case
 from tests.faults.table import SECTIONS
-from tests.faults.verdict import Outcome
+from tests.faults.verdict import FaultOutcome
 
 PLACES = {"slurm": "Slurm", "local": "here"}
 HEAD = """# What goes wrong, and what is kept
@@ -49,7 +49,7 @@ def page() -> str:
     return "\n".join([HEAD.format(**counts), *tables, "", NOT_SHOWN]) + "\n"
 
 
-def _section(title: str, faults: tuple[Fault, ...], outcomes: dict[str, Outcome]) -> Iterator[str]:
+def _section(title: str, faults: tuple[Fault, ...], outcomes: dict[str, FaultOutcome]) -> Iterator[str]:
     yield from ("", f"## {title}", "")
     yield from ("| fault | where | what you see | what is kept | what to type |", "|---|---|---|---|---|")
     for fault in faults:
@@ -58,7 +58,7 @@ def _section(title: str, faults: tuple[Fault, ...], outcomes: dict[str, Outcome]
         yield f"| {fault.what} | {where} | {_seen(fault, found)} | {fault.kept} | {_typed(fault.then)} |"
 
 
-def _seen(fault: Fault, found: list[Outcome]) -> str:
+def _seen(fault: Fault, found: list[FaultOutcome]) -> str:
     """The state, and where it was told; a launch that was refused, or a lost record, has only its sentence."""
     codes = {outcome.exit_code for outcome in found}
     exits = f", exit {next(iter(codes))}" if len(codes) == 1 and codes != {None} else ""

@@ -7,19 +7,19 @@ import os
 from pathlib import Path
 
 from tests.faults.play import Case
-from tests.faults.verdict import Outcome
+from tests.faults.verdict import FaultOutcome
 
 FILE = Path(__file__).with_name("measured.json")
 WRITE = "HARNESS_WRITE_FAULTS"
 
 
-def read() -> dict[str, Outcome]:
+def read() -> dict[str, FaultOutcome]:
     """Every case's outcome, by the case's name."""
     found = json.loads(FILE.read_text(encoding="utf-8")) if FILE.is_file() else {}
-    return {name: Outcome(**outcome) for name, outcome in found.items()}
+    return {name: FaultOutcome(**outcome) for name, outcome in found.items()}
 
 
-def noted(case: Case, outcome: Outcome) -> None:
+def noted(case: Case, outcome: FaultOutcome) -> None:
     """Keep the outcome of a case that was played, where that was asked for."""
     if os.environ.get(WRITE):
         all_of_them = {**read(), case.name: outcome}

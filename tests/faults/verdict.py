@@ -28,7 +28,7 @@ class Said(NamedTuple):
     out: str
 
 
-class Outcome(NamedTuple):
+class FaultOutcome(NamedTuple):
     """What was measured: the state, the exit code, Slurm's own word, and the sentence that told the user."""
 
     state: str
@@ -45,7 +45,7 @@ def ask(environment: Mapping[str, str], *words: str) -> Said:
     return Said(code, out.getvalue() + err.getvalue(), out.getvalue())
 
 
-def judged(scene: Scene) -> Outcome:
+def judged(scene: Scene) -> FaultOutcome:
     """Hold the run against its fault; returns what was measured."""
     if scene.broken is not None:
         raise scene.broken
@@ -66,7 +66,7 @@ def judged(scene: Scene) -> Outcome:
     launch = scene.said().stdout + scene.said().stderr if scene.door else ""
     told = _told(scene, {**{word: each.text for word, each in said.items()}, "launch": launch})
     assert scene.left == [], "processes of the run are left"
-    return Outcome(state, exit_code, scene.job().get("JobState", "") if scene.slurm else "", told)
+    return FaultOutcome(state, exit_code, scene.job().get("JobState", "") if scene.slurm else "", told)
 
 
 def _own(word: str, text: str) -> str:
@@ -74,7 +74,7 @@ def _own(word: str, text: str) -> str:
     return "" if word == "logs" else text
 
 
-def _refusal(scene: Scene) -> Outcome:
+def _refusal(scene: Scene) -> FaultOutcome:
     done = scene.refused
     assert done is not None, f"it was not refused: {scene.found()}"
     assert done.returncode in (1, 2), done
@@ -82,7 +82,7 @@ def _refusal(scene: Scene) -> Outcome:
     left = [path for path in scene.runs.rglob("*") if path.name != "full"]
     assert left == [], "something of the run is left"
     assert scene.left == [], "processes of the launch are left"
-    return Outcome("refused", done.returncode, "", _told(scene, {"launch": done.stdout + done.stderr}))
+    return FaultOutcome("refused", done.returncode, "", _told(scene, {"launch": done.stdout + done.stderr}))
 
 
 def _true_state(scene: Scene, said: Said, listed: Said) -> tuple[str, int | None]:

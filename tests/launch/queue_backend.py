@@ -11,7 +11,7 @@ from pathlib import Path
 from harness.experiment.exercises import Experiment
 from harness.launch.argv import Word
 from harness.launch.backends.local import free_port
-from harness.launch.backends.protocol import Joint, Look, Submission, Together
+from harness.launch.backends.protocol import Joint, PolledState, Submission, Together
 from harness.run import Run
 from harness.site.site import Site
 
@@ -63,13 +63,13 @@ def submit_after(_run: Run, _argv: list[Word], _over: bool) -> str:
     raise NotImplementedError
 
 
-def look(run: Run) -> Look:
+def poll(run: Run) -> PolledState:
     ended = jobs[run.job_id].poll()
     own = run.status()
     if ended is None:
         ending = run.job_id in asked_to_end
-        return Look("running", ending=ending) if own else Look("queued", "another job runs")
-    return Look(own.state if own else "cancelled" if ended == -signal.SIGTERM else "failed")
+        return PolledState("running", ending=ending) if own else PolledState("queued", "another job runs")
+    return PolledState(own.state if own else "cancelled" if ended == -signal.SIGTERM else "failed")
 
 
 def cancel(run: Run) -> list[Run]:

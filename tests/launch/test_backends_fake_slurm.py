@@ -100,13 +100,13 @@ def test_a_job_of_another_cluster_is_looked_for_and_cancelled_there(
     run = Run(Path(said["path"]))
     there = 'case "$*" in *--clusters=mpp3*4711*)'
     fake(programs, "sacct", f"{there} echo COMPLETED;; *) echo FAILED;; esac")
-    assert slurm.look(run).state == "completed"
+    assert slurm.poll(run).state == "completed"
     fake(programs, "scontrol", f"{there} echo JobState=NODE_FAIL;; *) echo JobState=RUNNING;; esac")
-    assert slurm.look(run).state == "node_fail"
+    assert slurm.poll(run).state == "node_fail"
     # The real sacct names the cluster.
     fake(programs, "squeue", f"{there} echo CLUSTER: mpp3; echo 'PENDING|Priority';; *) echo RUNNING;; esac")
-    assert slurm.look(run).state == "queued"
-    assert slurm.look(run).why == "Priority"
+    assert slurm.poll(run).state == "queued"
+    assert slurm.poll(run).why == "Priority"
     slurm.cancel(run)
     assert (programs / "scancel.log").read_text().split() == ["--clusters=mpp3", "4711"]
     fake(programs, "sbatch", 'printf "%s\\n" "$@" >$0.argv; echo "4712;mpp3"')
@@ -329,17 +329,17 @@ def run(programs: Path, site: str, harness: Harness) -> Run:
 
 
 def test_the_state_is_squeues_then_scontrols_then_saccts_then_the_runs_own(programs: Path, run: Run) -> None:
-    assert slurm.look(run).state == "unknown"
+    assert slurm.poll(run).state == "unknown"
     run.write_status(Status(state="running"))
-    assert slurm.look(run).state == "unknown", "a job that only said it had begun may have been killed since"
+    assert slurm.poll(run).state == "unknown", "a job that only said it had begun may have been killed since"
     run.write_status(Status(state="failed", exit_code=7))
-    assert slurm.look(run).state == "failed"
+    assert slurm.poll(run).state == "failed"
     fake(programs, "sacct", "echo 'CANCELLED by 1000'")
-    assert slurm.look(run).state == "cancelled"
+    assert slurm.poll(run).state == "cancelled"
     fake(programs, "scontrol", "echo 'JobId=4711 JobState=NODE_FAIL Reason=None'")
-    assert slurm.look(run).state == "node_fail", "the accounts lag behind the controller"
+    assert slurm.poll(run).state == "node_fail", "the accounts lag behind the controller"
     fake(programs, "squeue", "echo PENDING")
-    assert slurm.look(run).state == "queued"
+    assert slurm.poll(run).state == "queued"
 
 
 @pytest.mark.parametrize(
@@ -364,8 +364,8 @@ def test_a_command_that_does_not_answer_in_time_is_passed_over(
     monkeypatch.setattr(slurm_commands, "QUESTION_S", 2)
     fake(programs, "squeue", "echo >>$0.log; exec sleep 60")
     fake(programs, "sacct", "echo COMPLETED")
-    assert slurm.look(run).state == "completed"
-    assert slurm.look(run).why == ""
+    assert slurm.poll(run).state == "completed"
+    assert slurm.poll(run).why == ""
     for number in "23":
         again = Run(run.path.with_name(number))
         again.path.mkdir()
@@ -383,20 +383,20 @@ def test_accounting_that_lags_behind_is_believed_only_without_a_better_source(
 ) -> None:
     """For seconds after the end of a job sacct still shows it as pending or running."""
     fake(programs, "sacct", "echo RUNNING")
-    assert slurm.look(run).state == "running"
+    assert slurm.poll(run).state == "running"
     run.write_status(Status(state="completed", exit_code=0))
-    assert slurm.look(run).state == "completed"
+    assert slurm.poll(run).state == "completed"
     fake(programs, "scontrol", "echo 'JobId=4711 JobState=FAILED Reason=None'")
-    assert slurm.look(run).state == "failed"
+    assert slurm.poll(run).state == "failed"
 
 
 def test_a_job_that_left_early_at_its_time_limit_is_a_timeout(programs: Path, run: Run) -> None:
     fake(programs, "sacct", "echo FAILED")
     run.write_status(Status(state="timeout", exit_code=143))
-    assert slurm.look(run).state == "timeout"
+    assert slurm.poll(run).state == "timeout"
 
 
 def test_without_slurm_commands_the_run_still_knows_itself(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     run.write_status(Status(state="completed", exit_code=0))
     monkeypatch.setenv("PATH", "/nowhere")
-    assert slurm.look(run).state == "completed"
+    assert slurm.poll(run).state == "completed"

@@ -16,7 +16,7 @@ import pytest
 import harness.launch.submit
 from harness.cli.main import main
 from harness.common.captures import (
-    Asked,
+    CaptureRequest,
     answer_file,
     folder_of,
     given_up_file,
@@ -24,7 +24,7 @@ from harness.common.captures import (
     read_request,
     stop_file,
 )
-from harness.launch.backends.protocol import Look
+from harness.launch.backends.protocol import PolledState
 from harness.run import FINAL, Run, State, Status
 from harness.traces import open_trace
 from tests.launch.launch_shared import ROOT, a_run
@@ -37,7 +37,7 @@ def run(tmp_path: Path) -> Run:
 
 @pytest.fixture
 def running_by_a_stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(harness.launch.submit, "look_at", lambda run: Look("running"))
+    monkeypatch.setattr(harness.launch.submit, "look_at", lambda run: PolledState("running"))
 
 
 def capture(run: Run, *words: str) -> int:
@@ -62,7 +62,7 @@ def rank_0_writes(run: Run, number: int, after: Path | None = None) -> threading
 def test_it_asks_and_waits_for_every_ranks_trace(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     rank_0_writes(run, 1)
     assert capture(run, "start", "--steps", "7") == 0
-    assert read_request(run.path) == Asked(1, 7)
+    assert read_request(run.path) == CaptureRequest(1, 7)
     folder = folder_of(run.path, 1)
     assert capsys.readouterr().out == f"recorded: {folder}\nnext: slurm.sh report {folder}\n"
     assert capture(run, "stop") == 2
@@ -114,7 +114,7 @@ def test_what_keeps_nsys_from_recording_is_said(run: Run, capsys: pytest.Capture
     assert "0 of 2 nodes have written theirs after 0 s: the nsys of profile_node0 does not answer" in said(
         "start"
     )
-    assert read_request(run.path) == Asked(1, 5, reports=2)
+    assert read_request(run.path) == CaptureRequest(1, 5, reports=2)
     nsys_says(run, 1, 0, "busy", "the run's own recording has not ended")
     assert "profile_node0: the run's own recording has not ended" in said("stop")
     nsys_says(run, 1, 0, "ready")
@@ -140,7 +140,7 @@ def test_a_report_is_there_when_nsys_is_no_longer_at_it(run: Run, capsys: pytest
     assert "1 of 2 nodes have written theirs after 0 s: later, see" in capsys.readouterr().err
     nsys_says(run, 1, 1, "done")
     assert capture(run, "start", "--wait-s", "0") == 1
-    assert read_request(run.path) == Asked(2, 5, reports=2)
+    assert read_request(run.path) == CaptureRequest(2, 5, reports=2)
 
 
 @pytest.mark.usefixtures("running_by_a_stand_in")
@@ -235,7 +235,7 @@ def test_nsys_records_again_while_it_runs(
             assert max(counted) <= first + 3, "a rank may begin a step before nsys has ended"
         done = training.slurm("capture", "start", "last", "--steps", "1000", "--wait-s", "0")
         assert "0 of" in done.stderr
-        while not is_ready(run, Asked(3, 1000, len(names))):
+        while not is_ready(run, CaptureRequest(3, 1000, len(names))):
             time.sleep(0.1)
         time.sleep(3)  # some steps of the recording
     for name in names:

@@ -13,7 +13,7 @@ import pytest
 from harness.common.users import this_user
 from harness.common.visible import visible
 from harness.experiment.exercises import DDP
-from harness.launch.untrusted import Source, what_it_brings
+from harness.launch.untrusted import Source, find_untrusted
 from harness.run import Record, Run
 from harness.site.site import Container, load_site
 from tests.launch.launch_shared import Harness, a_run, site_file
@@ -175,9 +175,9 @@ def test_a_site_file_that_another_user_may_have_put_there_is_not_known_by_its_ow
 ) -> None:
     path = site_file(tmp_path, setup=[EVIL])
     source = Source(tmp_path, command=["slurm.sh", f"--site={path}"])
-    assert what_it_brings(source, [], load_site(path), {}).why == []
+    assert find_untrusted(source, [], load_site(path), {}).why == []
     monkeypatch.setattr("harness.launch.untrusted._is_trusted", lambda _path: False)
-    assert what_it_brings(source, [], load_site(path), {}).why
+    assert find_untrusted(source, [], load_site(path), {}).why
 
 
 def test_a_person_is_asked_once_and_may_say_no(

@@ -19,7 +19,7 @@ from harness.launch.job import Job, resolve, warnings_of
 from harness.launch.render import render
 from harness.launch.resolve import Machine
 from harness.launch.submit import prepare, submit
-from harness.launch.untrusted import Source, what_it_brings
+from harness.launch.untrusted import Source, find_untrusted
 from harness.site.site import load_site
 from tests.launch.launch_shared import site_file
 
@@ -168,6 +168,6 @@ def test_a_foreign_run_shows_the_variables_that_it_brings(tmp_path: Path) -> Non
     """NCCL loads the library that NCCL_NET_PLUGIN names."""
     file = tmp_path / "run.json"
     file.touch()
-    brought = what_it_brings(Source(file), [DDP(nccl_settings=("NET_PLUGIN=/x/evil.so",))])
-    assert brought.lines == ["--nccl NET_PLUGIN=/x/evil.so"]
-    assert len(brought.why) == 1
+    untrusted = find_untrusted(Source(file), [DDP(nccl_settings=("NET_PLUGIN=/x/evil.so",))])
+    assert untrusted.lines == ["--nccl NET_PLUGIN=/x/evil.so"]
+    assert len(untrusted.why) == 1

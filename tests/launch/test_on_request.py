@@ -11,7 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from harness.common.captures import Asked, answer_file, as_text, folder_of, given_up_file, request_file
+from harness.common.captures import (
+    CaptureRequest,
+    answer_file,
+    as_text,
+    folder_of,
+    given_up_file,
+    request_file,
+)
 from harness.launch.profilers.nsys import ON_REQUEST
 from harness.launch.profilers.on_request import Recorder
 
@@ -65,7 +72,7 @@ def look(nsys: Path, run: Path) -> Callable[[], None]:
 
 
 def ask(run: Path, number: int) -> None:
-    request_file(run).write_text(as_text(Asked(number, 5, reports=1)))
+    request_file(run).write_text(as_text(CaptureRequest(number, 5, reports=1)))
 
 
 def answer(run: Path, number: int) -> str:

@@ -141,26 +141,26 @@ def kept_by(run: Run, pid: int) -> None:
 
 def test_a_run_without_a_status_is_queued_while_its_process_lives(tmp_path: Path) -> None:
     run = a_run(tmp_path, "local-1")
-    assert local.look(run).state == "queued", "its controller is being started"
+    assert local.poll(run).state == "queued", "its controller is being started"
     keeper = subprocess.Popen(["sleep", "60", "/a/link/to/.local/1"], stderr=subprocess.DEVNULL)
     keeper.terminate()
     keeper.wait()
     kept_by(run, keeper.pid)
-    assert local.look(run).state == "failed"
+    assert local.poll(run).state == "failed"
     log = run.controller_dir / f"{keeper.pid}_0_log.err"
     log.write_text("submitit INFO - Loading pickle\nOSError: [Errno 28] No space left on device\n")
-    assert local.look(run).why.endswith(": OSError: [Errno 28] No space left on device")
+    assert local.poll(run).why.endswith(": OSError: [Errno 28] No space left on device")
     outcome.record_start(run)
-    assert local.look(run).state == "failed", "neither its script nor its controller lives"
+    assert local.poll(run).state == "failed", "neither its script nor its controller lives"
     run.write_record(run.record.model_copy(update={"submit_host": "elsewhere"}))
-    assert local.look(run).state == "unknown", "its processes are on another machine"
+    assert local.poll(run).state == "unknown", "its processes are on another machine"
 
 
 def test_a_run_whose_controller_lives_can_be_stopped_before_its_first_status(tmp_path: Path) -> None:
     run = a_run(tmp_path, "local-1")
     keeper = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)", "/x/.local/1"])
     kept_by(run, keeper.pid)
-    assert local.look(run).state == "queued"
+    assert local.poll(run).state == "queued"
     local.cancel(run)
     assert keeper.wait(timeout=30) == -signal.SIGTERM
 

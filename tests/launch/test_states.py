@@ -381,7 +381,7 @@ def test_another_process_or_a_thread_of_the_kernel_is_not_taken_for_the_run(tmp_
     kernel = [int(p.name) for p in Path("/proc").glob("[0-9]*") if (p / "cmdline").read_bytes() == b""]
     for pid in [os.getpid(), *kernel[:1]]:
         run.write_status(Status(state="running", pid=pid, host=run.record.submit_host, started_ns=1))
-        assert local.look(run).state == "failed"
+        assert local.poll(run).state == "failed"
     assert look_at(run).state == "failed"
     kept = run.status()
     assert kept is not None
@@ -407,7 +407,7 @@ def test_a_second_cancellation_of_a_local_run_kills_what_did_not_hear_the_first(
         (child,) = processes.below(script.pid)
         time.sleep(0.5)
         local.cancel(run)
-        assert local.look(run)[:3] == ("running", "it was asked to end, and closes its traces", True)
+        assert local.poll(run)[:3] == ("running", "it was asked to end, and closes its traces", True)
         assert processes.is_alive(child)
         monkeypatch.setattr(local, "KILL_S", 0.0)
         local.cancel(run)

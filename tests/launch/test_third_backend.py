@@ -60,7 +60,7 @@ def test_exercise_1_is_queued_run_followed_reported_and_cancelled(
     endless = json.loads(said("-e", "1", "--site", site, *BRIEF, "--active-steps", "99999", "--json"))
     run = Run(Path(endless["path"]))
     while not run.metrics():
-        assert queue_backend.look(run).state in ("queued", "running"), run.err.read_text()
+        assert queue_backend.poll(run).state in ("queued", "running"), run.err.read_text()
         time.sleep(0.2)
     assert main(["cancel", endless["job_id"], "--json"]) == 0, run.err.read_text()
     assert json.loads(capsys.readouterr().out)["state"] == "cancelled"

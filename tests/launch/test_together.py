@@ -138,9 +138,9 @@ def test_a_run_of_an_allocation_has_a_state_of_its_own(
     program(programs, "squeue", f"echo {allocation}")
     if own is not None:
         run.write_status(Status(state=own))
-    assert slurm.look(run).state == state
+    assert slurm.poll(run).state == state
     assert words_of(programs, "squeue")[-1] == "--jobs=4711"
-    waits = slurm.look(run).why if state == "queued" else ""
+    waits = slurm.poll(run).why if state == "queued" else ""
     assert ("runs before it" in waits) == (state == "queued" and allocation == "RUNNING")
 
 
@@ -148,7 +148,7 @@ def test_a_task_that_never_began_is_cancelled_also_where_slurm_forgets_it(progra
     run = submit_together(starts(site, 1, 1), "array")[1]
     slurm.cancel(run)
     assert words_of(programs, "scancel") == ["4711_1"]
-    assert slurm.look(run).state == "cancelled"
+    assert slurm.poll(run).state == "cancelled"
     assert "cancelled" in FINAL
 
 

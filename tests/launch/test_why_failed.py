@@ -11,7 +11,7 @@ import pytest
 
 from harness.common.errors import WorkError
 from harness.launch import outcome
-from harness.launch.backends.protocol import Look
+from harness.launch.backends.protocol import PolledState
 from harness.launch.exit_status import what_it_means, why_it_wrote_no_more
 from harness.launch.submit import look_at
 from harness.run import NodeStatus, Run, Status, find_run
@@ -63,7 +63,7 @@ def test_a_run_on_a_full_disk_says_so(tmp_path: Path, monkeypatch: pytest.Monkey
     assert why_it_wrote_no_more(run) == ""
     full = os.statvfs_result((4096, 4096, 100, 0, 0, 9, 0, 0, 0, 255))
     monkeypatch.setattr(os, "statvfs", lambda _path: full)
-    failed = SimpleNamespace(look=lambda _run: Look("failed"))
+    failed = SimpleNamespace(poll=lambda _run: PolledState("failed"))
     monkeypatch.setattr("harness.launch.submit.backend_of_run", lambda _run: failed)
     assert "is full; free some space" in why_it_wrote_no_more(run)
     assert "is full; free some space" in look_at(run).why

@@ -35,9 +35,9 @@ from harness.report.tables.screen import Screen
 from harness.run import NodeStatus, Run
 from harness.study.reference.page import (
     PageAnswer,
+    PageArm,
     PageLesson,
     PageRow,
-    PageSide,
     ReferencePage,
     RunLinks,
     pages,
@@ -255,7 +255,7 @@ def test_the_pages_of_a_reference_run_nothing_and_hide_nothing() -> None:
     bad = "".join(FOREIGN[each] for each in ("html", "reversed", "title", "template"))
     row = PageRow(bad, bad, bad, bad, bad, bad, (bad,), [RunLinks(None, [])])
     lesson = PageLesson(
-        bad, bad, bad, [bad], [PageSide("a", bad, bad, None)], [PageAnswer("✓", bad, bad, bad)], [bad]
+        bad, bad, bad, [bad], [PageArm("a", bad, bad, None)], [PageAnswer("✓", bad, bad, bad)], [bad]
     )
     page = ReferencePage(bad, bad, bad, bad, bad, [row], [lesson], [[(bad, bad)]], bad)
     for text in pages(page).values():

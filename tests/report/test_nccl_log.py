@@ -15,7 +15,7 @@ import pytest
 
 from harness.analysis.compare import compare
 from harness.analysis.metrics import metrics_by_name
-from harness.analysis.summary import Nccl, Summary, Verdict
+from harness.analysis.summary import Nccl, RecordingVerdict, Summary
 from harness.cli.main import main
 from harness.common.printable import printable
 from harness.explain.transport import between_nodes, inside_a_node, why_unknown
@@ -181,7 +181,7 @@ def test_what_is_no_file_is_named_and_the_other_logs_stand(tmp_path: Path) -> No
     n, findings = read_nccl_logs(sorted((tmp_path / "nccl").glob("*.log")))
     assert n == logs("infiniband")
     assert [(f.severity, f.what) for f in findings] == [
-        (Verdict.DOUBTFUL, "a log of NCCL cannot be read")
+        (RecordingVerdict.DOUBTFUL, "a log of NCCL cannot be read")
     ] * 2
     assert [f.evidence for f in findings] == [
         "nccl/a.1.log: is a folder, not a file",

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from harness.analysis.summary import Finding, Quality, Summary, Verdict, Withheld
+from harness.analysis.summary import Finding, Quality, RecordingVerdict, Summary, Withheld
 from harness.measure.paths import measure_jobs
 from harness.report.page.compose import compose
 from harness.report.page.inputs import Inputs, gather
@@ -48,7 +48,7 @@ def shown(run: Path) -> tuple[Summary, str, str]:
 def test_a_trace_that_was_asked_for_and_is_not_there_is_missing(tmp_path: Path, state: str, why: str) -> None:
     run = a_run(tmp_path / "run", ["nsys/profile_node0.nsys-rep", "nsys/profile_node1.nsys-rep"], state)
     summary, terminal, page = shown(run)
-    assert summary.quality.verdict is Verdict.DOUBTFUL
+    assert summary.quality.verdict is RecordingVerdict.DOUBTFUL
     for text in (terminal, page):
         assert "Recording: doubtful" in text and "Recording: good" not in text
         assert (
@@ -78,7 +78,7 @@ def test_a_report_kept_only_as_its_export_is_not_missing(tmp_path: Path) -> None
 
 def test_a_run_that_asked_for_no_profile_misses_none(tmp_path: Path) -> None:
     summary, terminal, page = shown(a_run(tmp_path / "run", []))
-    assert summary.quality.verdict is Verdict.GOOD
+    assert summary.quality.verdict is RecordingVerdict.GOOD
     assert "Recording: none was asked for" in terminal and "Recording: none was asked for" in page
 
 
@@ -104,9 +104,13 @@ def test_a_training_steers_no_terminal(tmp_path: Path) -> None:
 
 def test_a_finding_is_shown_whole_with_its_count_before_its_reason() -> None:
     evidence = "/a/long/path/" * 8 + "trace.json: is a Git LFS pointer: fetch it with `git lfs pull`"
-    findings = [Finding(severity=Verdict.DOUBTFUL, what="a trace cannot be read", evidence=evidence)] * 2
+    findings = [
+        Finding(severity=RecordingVerdict.DOUBTFUL, what="a trace cannot be read", evidence=evidence)
+    ] * 2
     withheld = [Withheld(field="idle_ns", reason="because " * 30 + "of that")]
-    text = render(Summary(quality=Quality(verdict=Verdict.DOUBTFUL, findings=findings, withheld=withheld)))
+    text = render(
+        Summary(quality=Quality(verdict=RecordingVerdict.DOUBTFUL, findings=findings, withheld=withheld))
+    )
     assert max(map(len, text.splitlines())) <= WIDTH
     words = " ".join(text.split())
     assert "? a trace cannot be read (and 1 more like it): /a/long" in words

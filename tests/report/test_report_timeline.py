@@ -14,12 +14,12 @@ from harness.analysis.process.idle import CAUSES
 from harness.analysis.process.kinds import load_rules
 from harness.analysis.summary import Device, RankSteps, Steps, Summary, TraceSource, Window
 from harness.cli.main import main
-from harness.measure.page_data import BINS, MOST_TRACKS, condense_trace
+from harness.measure.page_data import BINS, MOST_TRACKS, page_data_of_trace
 from harness.measure.request import Request, measure_request
 from harness.measure.tracks import KINDS, ProcessTrack
 from harness.report.plots.time import heat_figure
 from harness.report.timeline.encode import pack, pack_to_fit
-from harness.report.timeline.timeline_model import MOST_EVENTS, Drawn, ShownRanks, choose, draw
+from harness.report.timeline.timeline_model import MOST_EVENTS, ShownRanks, TimelineModel, choose, draw
 from harness.traces import many as many_traces
 from harness.traces.open import open_trace
 from harness.traces.trace import Activity
@@ -30,7 +30,7 @@ from tests.synthetic.job import HOSTILE, STEPS, write_traces
 
 
 @pytest.fixture(scope="module")
-def drawn(made: Made) -> Drawn:
+def drawn(made: Made) -> TimelineModel:
     return draw(made.summary, choose(made.summary))
 
 
@@ -64,7 +64,7 @@ def lanes_of(head: dict[str, Any], group: str, rank: int) -> list[dict[str, Any]
     return [lane for lane in strip["lanes"] if lane["group"] == group]
 
 
-def test_time_per_kind_in_the_timeline_is_the_summarys(made: Made, drawn: Drawn) -> None:
+def test_time_per_kind_in_the_timeline_is_the_summarys(made: Made, drawn: TimelineModel) -> None:
     head = read(pack(drawn.tracks, {}))
     for device in made.summary.devices:
         assert device.rank is not None
@@ -79,7 +79,7 @@ def test_time_per_kind_in_the_timeline_is_the_summarys(made: Made, drawn: Drawn)
         assert sums == expected
 
 
-def test_gaps_in_the_timeline_are_the_idle_time_exactly(made: Made, drawn: Drawn) -> None:
+def test_gaps_in_the_timeline_are_the_idle_time_exactly(made: Made, drawn: TimelineModel) -> None:
     head = read(pack(drawn.tracks, {}))
     for device in made.summary.devices:
         assert device.rank is not None
@@ -88,7 +88,7 @@ def test_gaps_in_the_timeline_are_the_idle_time_exactly(made: Made, drawn: Drawn
         assert {CAUSES[code] for code in idle["code"]} >= {"data loading", "launch-bound"}
 
 
-def test_names_and_steps_arrive_whole(drawn: Drawn) -> None:
+def test_names_and_steps_arrive_whole(drawn: TimelineModel) -> None:
     head = read(pack(drawn.tracks, {}))
     assert [name for name, *_ in head["strips"][0]["steps"]] == [f"ProfilerStep#{i}" for i in range(STEPS)]
     ranges = [text for lane in lanes_of(head, "ranges", 0) for text in lane["text"]]
@@ -99,18 +99,18 @@ def test_names_and_steps_arrive_whole(drawn: Drawn) -> None:
     assert all("all_reduce · 2.10 MB · 2 ranks" in text for text in collectives["text"])
 
 
-def test_nested_ranges_lie_below_what_holds_them(drawn: Drawn) -> None:
+def test_nested_ranges_lie_below_what_holds_them(drawn: TimelineModel) -> None:
     lanes = lanes_of(read(pack(drawn.tracks, {})), "ranges", 0)
     depth = {text: i for i, lane in enumerate(lanes) for text in lane["text"]}
     assert depth["ProfilerStep#1"] < depth["batch_1"] < depth["forward"]
 
 
-def test_no_lane_holds_two_intervals_at_once(drawn: Drawn) -> None:
+def test_no_lane_holds_two_intervals_at_once(drawn: TimelineModel) -> None:
     for lane in (lane for strip in read(pack(drawn.tracks, {}))["strips"] for lane in strip["lanes"]):
         assert (lane["start"][1:] >= lane["end"][:-1]).all()
 
 
-def test_clocks_that_run_ahead_are_set_back(drawn: Drawn) -> None:
+def test_clocks_that_run_ahead_are_set_back(drawn: TimelineModel) -> None:
     one, two = drawn.tracks
     ahead = ProcessTrack(**{**_fields(two), "clock": "ahead"})
     plain, moved = read(pack(drawn.tracks, {})), read(pack([one, ahead], {"ahead": 250_000}))
@@ -118,7 +118,7 @@ def test_clocks_that_run_ahead_are_set_back(drawn: Drawn) -> None:
     assert [strip["steps"][0][1] for strip in moved["strips"]] == [250_000, 0]
 
 
-def test_clocks_that_cannot_be_compared_give_a_note(drawn: Drawn) -> None:
+def test_clocks_that_cannot_be_compared_give_a_note(drawn: TimelineModel) -> None:
     lost = [ProcessTrack(**{**_fields(strip), "epoch_ns": None}) for strip in drawn.tracks]
     head = read(pack(lost, {}))
     assert "clocks cannot be compared" in head["notes"][0]
@@ -129,7 +129,7 @@ def _fields(strip: ProcessTrack) -> dict[str, Any]:
     return {name: getattr(strip, name) for name in ProcessTrack.__dataclass_fields__}
 
 
-def test_a_window_of_minutes_still_fits_the_columns(drawn: Drawn) -> None:
+def test_a_window_of_minutes_still_fits_the_columns(drawn: TimelineModel) -> None:
     (strip, _) = drawn.tracks
     long = ProcessTrack(**{**_fields(strip), "window": (strip.window[0], strip.window[0] + 600 * 10**9)})
     head = read(pack([long], {}))
@@ -138,7 +138,7 @@ def test_a_window_of_minutes_still_fits_the_columns(drawn: Drawn) -> None:
     assert last == pytest.approx(strip.steps[-1][2] - strip.window[0], rel=0.3)
 
 
-def test_bins_of_the_heatmap_average_to_the_split(made: Made, drawn: Drawn) -> None:
+def test_bins_of_the_heatmap_average_to_the_split(made: Made, drawn: TimelineModel) -> None:
     for device, bins in zip(made.summary.devices, drawn.bins, strict=True):
         assert len(bins.compute) == BINS
         assert np.nanmean(bins.compute) == pytest.approx(device.compute_ns / device.window_ns)
@@ -148,7 +148,7 @@ def test_bins_of_the_heatmap_average_to_the_split(made: Made, drawn: Drawn) -> N
         )
 
 
-def test_work_beside_communication_is_the_overlap(made: Made, drawn: Drawn) -> None:
+def test_work_beside_communication_is_the_overlap(made: Made, drawn: TimelineModel) -> None:
     hidden = {kind: beside for kind, (_, beside) in drawn.hidden.items()}
     assert sum(hidden.values()) == sum(d.overlapped_communication_ns for d in made.summary.devices)
 
@@ -158,8 +158,8 @@ def test_what_only_waits_or_dispatches_hides_nothing() -> None:
     built.event(0, 50, "aten::mm", activity=Activity.CPU_OP, stream=1)
     built.event(50, 100, "_ReduceScatterToSequenceParallelRegion", activity=Activity.CPU_OP, stream=1)
     built.event(0, 100, "gloo:all_reduce", activity=Activity.CPU_COLLECTIVE, stream=2)
-    (condensed,) = condense_trace(built.trace(), Window.GPU, load_rules())
-    assert condensed.hidden == {"gemm": (50, 50)}
+    (page_data,) = page_data_of_trace(built.trace(), Window.GPU, load_rules())
+    assert page_data.hidden == {"gemm": (50, 50)}
 
 
 def opened_by(command: list[str], monkeypatch: pytest.MonkeyPatch) -> list[str]:
@@ -200,9 +200,9 @@ def test_of_many_ranks_only_those_that_the_timeline_shows_are_read_again(
 def test_what_is_kept_while_measuring_draws_as_what_is_read_again(workers: int, tmp_path: Path) -> None:
     write_traces(tmp_path)
     request = Request([str(tmp_path)], workers=workers, page=True)
-    (summary,), condensed = measure_request(request)
-    kept, again = (draw(summary, choose(summary), given) for given in (condensed, ()))
-    assert len(condensed) == 2 and pack(kept.tracks, {}) == pack(again.tracks, {})
+    (summary,), page_data = measure_request(request)
+    kept, again = (draw(summary, choose(summary), given) for given in (page_data, ()))
+    assert len(page_data) == 2 and pack(kept.tracks, {}) == pack(again.tracks, {})
     assert heat_figure(kept.bins, summary) == heat_figure(again.bins, summary)
     assert (kept.hidden, kept.passes) == (again.hidden, again.passes)
 
@@ -212,11 +212,11 @@ def test_devices_whose_windows_differ_in_length_share_the_heatmaps_bins() -> Non
     for length in (1000, 730):
         built = Built(path=f"{length}.json")
         built.event(0, 100, GEMM).event(length - 130, length, GEMM)
-        (condensed,) = condense_trace(built.trace(), Window.GPU, load_rules())
+        (page_data,) = page_data_of_trace(built.trace(), Window.GPU, load_rules())
         choice = ShownRanks(None, first_step=0, steps=1, events_each=9, bin_ns=5)
         path = f"{length}.json"
         summary = Summary(sources=[TraceSource(path=path, tool="made")])
-        (bins,) = draw(summary, choice, [condensed]).bins
+        (bins,) = draw(summary, choice, [page_data]).bins
         shares[length] = bins.compute
     assert np.nansum(shares[1000]) * 5 == pytest.approx(230)
     assert np.nansum(shares[730]) * 5 == pytest.approx(230)
@@ -259,7 +259,7 @@ def test_one_step_that_is_too_large_is_cut_and_says_so(made: Made) -> None:
     assert sum(lane["n"] for lane in lanes_of(head, "stream", 0)) == 5
 
 
-def test_a_timeline_that_would_make_the_page_too_large_is_cut_at_its_end(drawn: Drawn) -> None:
+def test_a_timeline_that_would_make_the_page_too_large_is_cut_at_its_end(drawn: TimelineModel) -> None:
     whole = pack(drawn.tracks, {})
     limit = len(gzip.compress(whole, 1)) * 3 // 4
     small = pack_to_fit(drawn.tracks, {}, ["as before"], limit)
@@ -272,5 +272,5 @@ def test_a_timeline_that_would_make_the_page_too_large_is_cut_at_its_end(drawn: 
         assert new["start"].tolist() == [t for t in old["start"].tolist() if t < kept]
 
 
-def test_a_timeline_that_fits_is_left_whole(drawn: Drawn) -> None:
+def test_a_timeline_that_fits_is_left_whole(drawn: TimelineModel) -> None:
     assert pack_to_fit(drawn.tracks, {}, []) == pack(drawn.tracks, {})

@@ -21,11 +21,11 @@ from harness.analysis.summary import (
     PipelineStage,
     Quality,
     RankTraining,
+    RecordingVerdict,
     Spread,
     Steps,
     Straggler,
     Summary,
-    Verdict,
 )
 from harness.cli.launch.launch import launch_argv
 from harness.experiment.exercises import DDP, DeepSpeed, Experiment, Megatron
@@ -245,8 +245,8 @@ def test_a_run_with_nothing_avoidable_gets_no_advice() -> None:
 
 
 def test_an_unusable_recording_is_named_before_any_number() -> None:
-    finding = Finding(severity=Verdict.UNUSABLE, what="events are missing", evidence="7 of 9")
-    answer = verdict(summary(quality=Quality(verdict=Verdict.UNUSABLE, findings=[finding])))
+    finding = Finding(severity=RecordingVerdict.UNUSABLE, what="events are missing", evidence="7 of 9")
+    answer = verdict(summary(quality=Quality(verdict=RecordingVerdict.UNUSABLE, findings=[finding])))
     assert answer.sentences[0] == "Do not build on these numbers: events are missing (7 of 9)."
 
 

@@ -16,10 +16,10 @@ from harness.analysis.summary import (
     Quality,
     RangeTime,
     RankSteps,
+    RecordingVerdict,
     Spread,
     Steps,
     Summary,
-    Verdict,
     Withheld,
 )
 from harness.explain.rules import verdict
@@ -142,7 +142,7 @@ def test_what_is_not_given_has_a_name_that_people_read() -> None:
 
 def test_a_remark_on_a_good_recording_is_not_called_good() -> None:
     remark = Finding(
-        severity=Verdict.GOOD, what="collectives cannot be matched across ranks", evidence="no names"
+        severity=RecordingVerdict.GOOD, what="collectives cannot be matched across ranks", evidence="no names"
     )
     job = a_job(a_device(0)).model_copy(update={"quality": Quality(findings=[remark])})
     (table,) = quality_section(job).tables

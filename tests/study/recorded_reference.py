@@ -7,7 +7,7 @@ from typing import Any
 
 from harness.site.site import Site, load_site
 from harness.study.reference.gather import series_of
-from harness.study.reference.record import Kept, Recording, keep, plan_recording
+from harness.study.reference.record import Recording, StoredReference, keep, plan_recording
 from tests.study.reference_runs import made_run
 
 TWO = """
@@ -50,7 +50,7 @@ def run_all(root: Path, recording: Recording, factor: float = 1.0, **more: Any) 
         )
 
 
-def recorded(root: Path, name: str = "ref", factor: float = 1.0, **more: Any) -> Kept:
+def recorded(root: Path, name: str = "ref", factor: float = 1.0, **more: Any) -> StoredReference:
     """A complete reference of two variants with four runs each."""
     recording = plan(root, name)
     run_all(root, recording, factor, **more)

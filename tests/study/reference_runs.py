@@ -16,10 +16,10 @@ from harness.analysis.summary import (
     Quality,
     RankSteps,
     RankTraining,
+    RecordingVerdict,
     Steps,
     Summary,
     TraceSource,
-    Verdict,
 )
 from harness.experiment.exercises import Experiment, Training
 from harness.run import Part, Record, Run, Stage, Status
@@ -50,7 +50,8 @@ def summary_of(experiment: Experiment, step_ms: float, **more: Any) -> Summary:
     kind = more.get("device_kind", "cpu")
     device = more.get("device", "AMD EPYC" if kind == "cpu" else "NVIDIA A100-SXM-64GB")
     findings = [
-        Finding(severity=Verdict.DOUBTFUL, what=what, evidence="node1") for what in more.get("doubts", ())
+        Finding(severity=RecordingVerdict.DOUBTFUL, what=what, evidence="node1")
+        for what in more.get("doubts", ())
     ]
     return Summary(
         run={

@@ -15,12 +15,12 @@ from harness.launch.submit import Start
 from harness.run import Run, State, Status
 from harness.study.campaign import runner, submitter
 from harness.study.campaign.budget import affordable, cost_ns, estimate, why_too_much
-from harness.study.campaign.orphaned_submissions import GIVES_UP_NS, submitting, unheard_ns
+from harness.study.campaign.orphaned_submissions import GIVES_UP_NS, orphaned_ns, submitting
 from harness.study.campaign.points import HOUR_NS, Task, prepared
 from harness.study.campaign.runner import Change, Limits, carry_out, survey, to_make
 from harness.study.campaign.series import checked_name, runs_of, series_folder
-from harness.study.campaign.submitter import Chain, Together, carrier_for
-from harness.study.campaign.task_status import Seen, seen, standings
+from harness.study.campaign.submitter import Chain, Together, submitter_for
+from harness.study.campaign.task_status import Seen, seen, task_statuses
 from tests.study.campaign_shared import SECOND_NS, a_run, part_of, point, tasks
 
 
@@ -31,7 +31,7 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def stands(wanted: Sequence[Task], found: Sequence[Run]) -> list[str]:
-    return [place.stands for place in standings(wanted, [seen(run) for run in found])]
+    return [place.stands for place in task_statuses(wanted, [seen(run) for run in found])]
 
 
 @pytest.mark.parametrize(
@@ -56,14 +56,14 @@ def test_a_points_runs_on_disk_say_whether_it_is_done(
     (task,) = tasks(1)
     found = [a_run(runs, task, end, number=i) for i, end in enumerate(ends)]
     assert stands([task], found) == [place]
-    (standing,) = standings([task], list(map(seen, found)))
+    (standing,) = task_statuses([task], list(map(seen, found)))
     assert len(standing.kept) + (standing.run is not None) == len(ends), "each run is kept and stated"
 
 
 def test_a_run_whose_scheduler_does_not_answer_is_not_made_again(runs: Path) -> None:
     (task,) = tasks(1)
     run = a_run(runs, task, None, number=1)
-    (standing,) = standings([task], [Seen(run, "unknown", began=True)])
+    (standing,) = task_statuses([task], [Seen(run, "unknown", began=True)])
     assert standing.stands == "running"
 
 
@@ -154,7 +154,7 @@ def test_the_plan_expects_the_mean_of_earlier_runs(runs: Path) -> None:
     assert told.worst_ns == 2 * 600 * SECOND_NS
     assert told.expected_ns == 2 * 90 * SECOND_NS
     assert estimate(places, [], wanted[2:])[3] == 2 * 90 * SECOND_NS
-    assert estimate(standings(wanted, []), [], wanted).expected_ns is None
+    assert estimate(task_statuses(wanted, []), [], wanted).expected_ns is None
 
 
 def test_the_sentence_before_the_cap_has_the_numbers() -> None:
@@ -172,10 +172,10 @@ def test_a_submission_that_nothing_was_heard_of_costs_the_minute_in_which_its_jo
     (task,) = tasks(1, ranks=2)
     with pytest.raises(KeyboardInterrupt), submitting(folder, [task], runs_here=False):
         raise KeyboardInterrupt
-    assert unheard_ns(folder, []) == 2 * GIVES_UP_NS
+    assert orphaned_ns(folder, []) == 2 * GIVES_UP_NS
     followed = a_run(runs, task, "completed", number=1)
     followed.write_record(followed.record.model_copy(update={"created_ns": time.time_ns()}))
-    assert unheard_ns(folder, [followed]) == 0, "its run is there"
+    assert orphaned_ns(folder, [followed]) == 0, "its run is there"
     with pytest.raises(WorkError), submitting(folder, [task], runs_here=False):
         raise WorkError("sbatch refused")
     with submitting(folder, [task], runs_here=False):
@@ -232,7 +232,7 @@ class Cluster:
 
 def told(
     root: Path, wanted: Sequence[Task], cluster: Cluster, limits: Limits
-) -> tuple[list[Change], runner.Outcome]:
+) -> tuple[list[Change], runner.SeriesOutcome]:
     said = list[Change]()
     return said, carry_out("s", wanted, limits, said.append, cluster)
 
@@ -333,4 +333,4 @@ def test_an_array_that_is_refused_becomes_a_chain(runs: Path, monkeypatch: pytes
 
 
 def test_this_machine_has_no_arrays() -> None:
-    assert isinstance(carrier_for(tasks(3), 1), Chain)
+    assert isinstance(submitter_for(tasks(3), 1), Chain)

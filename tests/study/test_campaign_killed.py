@@ -20,7 +20,7 @@ from harness.launch.backends import local
 from harness.run import Run, Stage
 from harness.study.campaign.budget import cost_ns
 from harness.study.campaign.points import HOUR_NS, Task
-from harness.study.campaign.runner import Change, Limits, Outcome, carry_out
+from harness.study.campaign.runner import Change, Limits, SeriesOutcome, carry_out
 from harness.study.campaign.series import driving, runs_of
 from harness.study.campaign.task_status import seen
 from tests.study.campaign_shared import SECOND_NS, part_of, quick_runs, tasks
@@ -37,12 +37,12 @@ def _quick(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     quick_runs(monkeypatch, 0.1)
 
 
-def drive(all_tasks: Sequence[Task], limits: Limits) -> Outcome:
+def runner(all_tasks: Sequence[Task], limits: Limits) -> SeriesOutcome:
     return carry_out(SERIES, all_tasks, limits, lambda _: None)
 
 
 def driver(all_tasks: Sequence[Task], limits: Limits) -> ForkProcess:
-    process = FORK.Process(target=drive, args=(all_tasks, limits))
+    process = FORK.Process(target=runner, args=(all_tasks, limits))
     process.start()
     return process
 
@@ -75,7 +75,7 @@ def test_killed_at_20_random_moments_no_point_is_lost_none_is_made_twice_and_the
         process.kill()
         process.join()
     assert killed == 20, "each was at work"
-    assert drive(wanted, limits).complete
+    assert runner(wanted, limits).complete
     assert completed() == [(task.point.key, 0) for task in sorted(wanted, key=lambda t: t.point.key)]
     assert only_sleepers_that_never_began_are_kept()
     assert cap_held_at_every_start(limits.cap_ns)
@@ -89,7 +89,7 @@ def test_killed_and_resumed_it_stops_before_a_cap_that_is_too_small_for_all() ->
         process.join(moments.uniform(0, 0.3))
         process.kill()
         process.join()
-    outcome = drive(wanted, limits)
+    outcome = runner(wanted, limits)
     assert "stopped before the cap" in outcome.stopped
     assert 0 < Counter(place.stands for place in outcome.places)["done"] < 12
     assert sum(cost_ns(seen(run)) for run in runs_of(SERIES)) <= 20.5 / 3600 * HOUR_NS
@@ -124,7 +124,7 @@ def test_killed_between_two_steps_of_a_submission_the_point_is_made_once(
     assert process.exitcode == -signal.SIGKILL
     left = {"staged": 0, "published": 1, "started": 1}[where]
     assert len(runs_of(SERIES)) == left
-    assert drive(wanted, limits).complete
+    assert runner(wanted, limits).complete
     assert completed() == [(task.point.key, 0) for task in wanted]
     assert len(runs_of(SERIES)) == 2 + (where == "published"), "what never began is kept"
 
@@ -138,7 +138,7 @@ def test_only_one_process_drives_a_series_and_a_killed_ones_lock_is_gone() -> No
         pass
     process.kill()
     process.join()
-    assert drive(wanted, Limits()).complete
+    assert runner(wanted, Limits()).complete
 
 
 def test_a_run_that_goes_on_while_its_driver_is_dead_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -173,5 +173,5 @@ def test_ctrl_c_stops_the_run_on_this_machine_and_the_next_drive_makes_it_anew(
         carry_out(SERIES, tasks(1), Limits(), interrupt)
     assert said == ["started", "stopping", "cancelled"]
     quick_runs(monkeypatch, 0.05)
-    assert drive(tasks(1), Limits()).complete
+    assert runner(tasks(1), Limits()).complete
     assert [each.state for each in map(seen, runs_of(SERIES))] == ["cancelled", "completed"]

@@ -18,10 +18,10 @@ from harness.launch.submit import Start
 from harness.run import Part, Run, all_runs
 from harness.site.site import load_site
 from harness.study.campaign.submitter import Chain
-from harness.study.check.arms import sides_of_runs
+from harness.study.check.arms import arms_of_runs
 from harness.study.check.order import block_of, slots
 from harness.study.check.series import Launch, tasks_of
-from harness.study.check.submitter import carrier_for
+from harness.study.check.submitter import submitter_for
 from tests.study.check_shared import Killed, stand_in_for_training, write_metrics
 from tests.study.test_lessons import completed
 
@@ -51,7 +51,7 @@ def checked(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, dict[
 
 
 def test_the_order_is_abba_and_more_runs_keep_the_first_ones() -> None:
-    assert "".join(slot.side for slot in slots(4)) == "abbabaab"
+    assert "".join(slot.arm for slot in slots(4)) == "abbabaab"
     assert all(longer[: len(shorter)] == shorter for shorter, longer in pairwise(map(slots, range(1, 9))))
     assert len(set(slots(7))) == 14
     assert [block_of(slot.repeat) for slot in slots(4)] == [0] * 4 + [1] * 4
@@ -174,12 +174,12 @@ def test_a_series_names_its_runs_and_one_with_several_settings_needs_the_setting
     for number, point in enumerate(("mbs=1", "mbs=1", "mbs=2", "mbs=2")):
         in_series(runs, number, point)
     in_series(runs, 9, "x", "alone")
-    a, b = sides_of_runs(("sweep-1:mbs=1", "alone"))
-    assert [[run.name for run in side.runs] for side in (a, b)] == [["local-0", "local-1"], ["local-9"]]
+    a, b = arms_of_runs(("sweep-1:mbs=1", "alone"))
+    assert [[run.name for run in arm.runs] for arm in (a, b)] == [["local-0", "local-1"], ["local-9"]]
     with pytest.raises(
         RequestError, match=r"has 2 settings: name one of them, as in sweep-1:mbs=1, sweep-1:mbs=2"
     ):
-        sides_of_runs(("sweep-1", "alone"))
+        arms_of_runs(("sweep-1", "alone"))
 
 
 @pytest.mark.parametrize(
@@ -328,8 +328,8 @@ def test_with_a_stand_in_for_sbatch_all_runs_share_an_allocation_else_a_block_do
     launch = Launch(["-e", "1"], DDP(nodes=2), load_site("leonardo"))
     tasks = tasks_of({"a": launch, "b": launch}, 3)
     for most, expected in ((6, ["abbaba"]), (4, ["abbaba", "abba"]), (1, ["abbaba", "abba", "alone"])):
-        carrier = carrier_for(tasks)
+        submitter = submitter_for(tasks)
         refuse_above(most)
-        assert carrier.together(tasks) == 6 and carrier.room(1) == 0
-        carrier.start("s", tasks)
+        assert submitter.together(tasks) == 6 and submitter.room(1) == 0
+        submitter.start("s", tasks)
         assert asked == expected

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from harness.analysis.metrics import COLLECTIVES, MEMORY_OF_PLAN, Metrics
-from harness.analysis.summary import Finding, Quality, Summary, Verdict
+from harness.analysis.summary import Finding, Quality, RecordingVerdict, Summary
 from harness.cli.main import main
 from harness.cli.study.lesson import LessonAtSite, _next, _paired
 from harness.cli.study.lesson_answer import again, answer_lines, doubts_of, what_to_do
@@ -22,7 +22,7 @@ from harness.run import Record, Run, Stage, Status
 from harness.site.site import Site, load_site
 from harness.study.lessons import (
     ExperimentPair,
-    Outcome,
+    RelationOutcome,
     RelationResult,
     answers,
     at_site,
@@ -88,7 +88,9 @@ def test_each_lesson_asks_only_for_what_its_runs_can_measure(name: str, cpu: boo
     decided = answers(lesson, metrics_of(pair.a), metrics_of(pair.b), on_gpu=not cpu, over_network=True)
     assert len(decided) >= 2
     for one in decided:
-        assert one.outcome is not Outcome.CANNOT_SHOW or (cpu and one.relation.needs == "gpu"), one.why
+        assert one.outcome is not RelationOutcome.CANNOT_SHOW or (cpu and one.relation.needs == "gpu"), (
+            one.why
+        )
         assert len(one.numbers) == len(one.relation.shows), one.relation.shows
 
 
@@ -281,7 +283,9 @@ def test_an_answer_shows_its_numbers_with_their_units() -> None:
         "b.message_bytes / a.message_bytes": 2.3163,
         "by theory": 2.4,
     }
-    (_, said) = answer_lines(RelationResult(load_lesson("1a").relations[0], Outcome.HOLDS, numbers, ""))
+    (_, said) = answer_lines(
+        RelationResult(load_lesson("1a").relations[0], RelationOutcome.HOLDS, numbers, "")
+    )
     assert said.strip() == (
         "a.step_ns = 30.6 ms, b.data_loading_share = 28.1 %, b.parameter_bytes = 13.0 GB, a.all_reduce_count = 7, "
         "b.message_bytes / a.message_bytes = 2.32, by theory = 2.4"
@@ -305,8 +309,12 @@ def test_a_relation_between_times_that_failed_says_to_run_the_pair_again() -> No
 
 def test_what_the_recordings_are_doubted_for_stands_beside_a_relation_that_failed() -> None:
     found = [
-        Finding(severity=Verdict.GOOD, what="seen on GPUs only", evidence="x"),
-        Finding(severity=Verdict.DOUBTFUL, what="others used the cores", evidence="job 40 %, machine 100 %"),
+        Finding(severity=RecordingVerdict.GOOD, what="seen on GPUs only", evidence="x"),
+        Finding(
+            severity=RecordingVerdict.DOUBTFUL,
+            what="others used the cores",
+            evidence="job 40 %, machine 100 %",
+        ),
     ]
     doubts = doubts_of("local-7", Summary(quality=Quality(findings=found)))
     said = "\n".join(what_to_do(failed("1a", SLOW, FAST), doubts, "again", "compare"))
@@ -344,11 +352,11 @@ def stages(micro_batches: int, gathered: float = 2.0) -> tuple[Metrics, Metrics]
 @pytest.mark.parametrize("micro_batches", [1, 4, 16])
 def test_the_bytes_of_zero_2_and_3_are_held_against_the_accumulation_that_was_run(micro_batches: int) -> None:
     decided = failed("2a", *stages(micro_batches))
-    assert [one.outcome for one in decided] == [Outcome.HOLDS] * 3
+    assert [one.outcome for one in decided] == [RelationOutcome.HOLDS] * 3
     ratio = 3 * micro_batches / (micro_batches + 1)
     assert decided[-1].numbers["measured"] == pytest.approx(ratio)
     assert decided[-1].numbers["by theory"] == pytest.approx(ratio)
-    assert failed("2a", *stages(micro_batches, gathered=1.0))[-1].outcome is Outcome.FAILS
+    assert failed("2a", *stages(micro_batches, gathered=1.0))[-1].outcome is RelationOutcome.FAILS
 
 
 @pytest.mark.parametrize("name", ["1c", "2a"])
@@ -379,9 +387,9 @@ def test_an_answer_says_yes_no_or_cannot() -> None:
     lesson = load_lesson("1b")
     a, b = {"gemm_bf16_share": 0.0, "step_ns": 10.0}, {"gemm_bf16_share": 0.9, "step_ns": 20.0}
     on_gpu = answers(lesson, a, b, on_gpu=True, over_network=False)
-    assert [one.outcome for one in on_gpu] == [Outcome.HOLDS, Outcome.FAILS]
+    assert [one.outcome for one in on_gpu] == [RelationOutcome.HOLDS, RelationOutcome.FAILS]
     on_cpu = answers(lesson, a, b, on_gpu=False, over_network=False)
-    assert on_cpu[1].outcome is Outcome.CANNOT_SHOW
+    assert on_cpu[1].outcome is RelationOutcome.CANNOT_SHOW
     assert on_cpu[1].why == "it needs runs on GPUs"
     unknown = answers(lesson, {}, b, on_gpu=True, over_network=False)
     assert "a.gemm_bf16_share was not measured" in unknown[0].why

@@ -15,7 +15,7 @@ from harness.experiment.exercises import Experiment
 from harness.launch.submit import Prepared, prepare
 from harness.run import Run, Status
 from harness.site.site import Site, load_site
-from harness.study.plan.plan import Plan, plan_of
+from harness.study.plan.plan import LaunchPlan, plan_of
 from harness.study.plan.stored import plan_document
 from tests.study.test_lessons import completed
 
@@ -38,7 +38,7 @@ def prepared(*words: str) -> Prepared:
     return prepare(experiment, choice.site)
 
 
-def planned(*words: str) -> Plan:
+def planned(*words: str) -> LaunchPlan:
     return plan_of(prepared(*words))
 
 
@@ -99,7 +99,7 @@ def test_faster_links_shorten_the_messages_and_never_lengthen_a_step() -> None:
     fast = slow.model_copy(update={"network": slow.network.model_copy(update={"link_inter_gbps": 800.0})})
     experiment = prepared("-e", "2", "-n", "2", *LEONARDO).asked
 
-    def of(site: Site, asked: Experiment = experiment) -> Plan:
+    def of(site: Site, asked: Experiment = experiment) -> LaunchPlan:
         return plan_of(prepare(asked, site))
 
     one, other = of(slow).step, of(fast).step

@@ -12,7 +12,7 @@ from harness.cli.main import main
 from harness.common.errors import RequestError
 from harness.experiment.exercises import DDP
 from harness.measure.references import read_reference, variant_file
-from harness.study.reference.check import Outcome, ReferenceChecked
+from harness.study.reference.check import ReferenceChecked, VariantOutcome
 from harness.study.reference.differences import UNEVEN
 from harness.study.reference.reasons import likely_reasons
 from harness.study.reference.request import checked_reference, checked_runs
@@ -29,14 +29,14 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return alone(tmp_path, monkeypatch)
 
 
-def outcomes(found: ReferenceChecked) -> dict[str, Outcome]:
+def outcomes(found: ReferenceChecked) -> dict[str, VariantOutcome]:
     return {each.variant: each.outcome for each in found.variants}
 
 
 def test_the_same_runs_again_are_the_same(root: Path) -> None:
     recorded(root, "then")
     found = checked_reference(recorded(root, "now", factor=1.002).folder, "then", whole=True)
-    assert outcomes(found) == {"plain": Outcome.SAME, "slow": Outcome.SAME}
+    assert outcomes(found) == {"plain": VariantOutcome.SAME, "slow": VariantOutcome.SAME}
     assert found.exit_code == 0
     assert likely_reasons(found) == []
 
@@ -45,7 +45,7 @@ def test_slower_runs_are_caught_with_the_part_that_grew(root: Path) -> None:
     recorded(root, "then")
     found = checked_reference(recorded(root, "now", factor=1.3).folder, "then", whole=False)
     plain = found.variants[0]
-    assert (plain.outcome, found.exit_code) == (Outcome.MOVED, 1)
+    assert (plain.outcome, found.exit_code) == (VariantOutcome.MOVED, 1)
     assert plain.time is not None
     assert plain.time.verdict is Moved.SLOWER
     assert plain.time.ratio == pytest.approx(1.3)
@@ -66,7 +66,7 @@ def test_a_changed_version_is_named_and_no_time_is_judged_across_it(root: Path) 
     recorded(root, "then")
     newer = recorded(root, "now", factor=1.5, versions=VERSIONS | {"torch": "2.14.0+cpu"})
     found = checked_reference(newer.folder, "then", whole=False)
-    assert outcomes(found) == {"plain": Outcome.UNKNOWN, "slow": Outcome.UNKNOWN}
+    assert outcomes(found) == {"plain": VariantOutcome.UNKNOWN, "slow": VariantOutcome.UNKNOWN}
     assert found.exit_code == 2
     assert likely_reasons(found) == ["torch: 2.13.0+cpu → 2.14.0+cpu"]
     assert found.variants[0].time is not None
@@ -80,7 +80,7 @@ def test_a_truncated_trace_is_caught(root: Path, whole: bool) -> None:
     trace = next(root.glob("exercise_1_DDP/profiler/*/torch/rank1.json.gz"))
     trace.write_bytes(trace.read_bytes()[:100])
     found = checked_reference(folder, None, whole)
-    assert (found.outcome, found.exit_code) == (Outcome.DAMAGED, 1)
+    assert (found.outcome, found.exit_code) == (VariantOutcome.DAMAGED, 1)
     problems = [problem for each in found.variants for problem in each.problems]
     assert len(problems) == 1
     assert problems[0].startswith("trace truncated: exercise_1_DDP/profiler/")
@@ -100,7 +100,7 @@ def test_an_edited_summary_is_caught(root: Path) -> None:
     path = variant_file(folder, "slow")
     path.write_text(path.read_text(encoding="utf-8").replace("180000000", "280000000"), encoding="utf-8")
     found = checked_reference(folder, None, whole=False)
-    assert outcomes(found) == {"plain": Outcome.SAME, "slow": Outcome.DAMAGED}
+    assert outcomes(found) == {"plain": VariantOutcome.SAME, "slow": VariantOutcome.DAMAGED}
     assert "was changed after it was recorded" in found.variants[1].problems[0]
 
 
@@ -117,7 +117,7 @@ def test_other_bytes_are_a_finding_even_of_one_run_on_another_machine(root: Path
     run = made_run(root, ASKED, 300.0, submit_host="another", all_reduce_bytes=5_000_000)
     found = checked_runs([run.job_id], "then")
     (only,) = found.variants
-    assert only.outcome is Outcome.MOVED
+    assert only.outcome is VariantOutcome.MOVED
     assert {each.name for each in only.changed} == {"all_reduce_bytes", "message_bytes"}
     assert {each.name for each in found.key} == {"machine"}
     assert only.time is not None
@@ -131,7 +131,7 @@ def test_counts_of_ranks_that_were_not_profiled_over_the_same_steps_are_not_judg
     ).exit_code
     uneven = recorded(root, "uneven", all_reduce_count=5, doubts=[UNEVEN])
     found = checked_reference(uneven.folder, "then", whole=False)
-    assert outcomes(found)["plain"] is Outcome.SAME
+    assert outcomes(found)["plain"] is VariantOutcome.SAME
     metrics = Path(__file__).parents[2] / "docs" / "metrics.md"
     assert UNEVEN in metrics.read_text(encoding="utf-8"), "the finding has another name now"
 
@@ -173,7 +173,7 @@ def test_a_variant_that_was_not_run_again_cannot_be_told(root: Path) -> None:
     index["variants"] = index["variants"][:1]
     (now / "reference.json").write_text(json.dumps(index), encoding="utf-8")
     found = checked_reference(now, "then", whole=False)
-    assert (found.outcome, found.missing, found.exit_code) == (Outcome.UNKNOWN, ["slow"], 2)
+    assert (found.outcome, found.missing, found.exit_code) == (VariantOutcome.UNKNOWN, ["slow"], 2)
 
 
 def test_a_reference_is_not_held_against_itself(root: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 from harness.cli.main import main
 from harness.measure.references import SHIPPED, read_reference, read_runs
 from harness.study.lesson_arms import decide
-from harness.study.lessons import Outcome, load_lesson, workshop_lessons
+from harness.study.lessons import RelationOutcome, load_lesson, workshop_lessons
 from harness.study.reference.differences import changed_metrics
 from harness.study.reference.lesson import lessons_of, side_of, stored_pair
 from harness.study.reference.variants import load_list
@@ -80,10 +80,10 @@ def test_it_answers_every_lesson_as_far_as_a_cpu_can_and_counts_hold(name: str) 
     assert [
         one.relation.says
         for one in decided
-        if one.outcome is Outcome.FAILS and not one.relation.depends_on_load
+        if one.outcome is RelationOutcome.FAILS and not one.relation.depends_on_load
     ] == []
     for one in decided:
-        assert one.outcome is not Outcome.CANNOT_SHOW or one.relation.needs is not None, one.why
+        assert one.outcome is not RelationOutcome.CANNOT_SHOW or one.relation.needs is not None, one.why
 
 
 def test_a_student_gets_an_answer_from_it_at_once(

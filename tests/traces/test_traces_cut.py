@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.analysis.summary import Summary, Verdict
+from harness.analysis.summary import RecordingVerdict, Summary
 from harness.cli.main import main
 from harness.common.errors import HarnessError
 from harness.measure.paths import measure_jobs
@@ -20,7 +20,7 @@ from tests.synthetic.ranks import DAMAGES, damaged, rank_trace
 SHARES = [0.02, 0.2, 0.5, 0.8, 0.95, 0.99, 0.999]
 
 
-def verdict(path: Path) -> Verdict | None:
+def verdict(path: Path) -> RecordingVerdict | None:
     """What the report says of one file; None: that it cannot be read."""
     try:
         (summary,) = measure_jobs([path])
@@ -63,9 +63,9 @@ def cuts(folder: Path) -> Iterator[tuple[str, Path]]:
 
 
 def test_no_file_that_lacks_its_end_is_called_good(tmp_path: Path) -> None:
-    assert verdict(one_gpu.written(tmp_path / "whole.json.gz", one_gpu.training())) is Verdict.GOOD
-    assert verdict(good_export(tmp_path / "whole.sqlite")) is Verdict.GOOD
-    assert [name for name, path in cuts(tmp_path) if verdict(path) is Verdict.GOOD] == []
+    assert verdict(one_gpu.written(tmp_path / "whole.json.gz", one_gpu.training())) is RecordingVerdict.GOOD
+    assert verdict(good_export(tmp_path / "whole.sqlite")) is RecordingVerdict.GOOD
+    assert [name for name, path in cuts(tmp_path) if verdict(path) is RecordingVerdict.GOOD] == []
 
 
 @pytest.mark.parametrize("table", ["CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_RUNTIME"])
@@ -103,7 +103,7 @@ def test_each_damaged_file_of_many_is_named_and_the_rest_answers(
     unnamed = [rank for rank in ranks if not any(f"rank{rank}.json" in one for one in evidence)]
     assert unnamed == []
     assert {*range(60)} - {*ranks} <= {*summary.ranks}
-    assert summary.quality.verdict is not Verdict.GOOD and summary.steps.counted >= 3 * 50
+    assert summary.quality.verdict is not RecordingVerdict.GOOD and summary.steps.counted >= 3 * 50
     page = tmp_path / "page.html"
     assert main(["report", str(folder), "--html", str(page)]) == 0
     assert all(f"rank{rank}.json" in page.read_text() for rank in ranks)

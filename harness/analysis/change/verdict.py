@@ -14,7 +14,7 @@ MOST_RUNS = 64  # of a side; a machine that needs more is better made quiet
 USUAL_RUNS = 4  # of a side, unless asked
 
 
-class Verdict(str, Enum):
+class ChangeVerdict(str, Enum):
     """What may be said of B against A."""
 
     FINE = "same or better"
@@ -25,14 +25,14 @@ class Verdict(str, Enum):
     @property
     def exit_code(self) -> int:
         """Of a command that ends with this verdict."""
-        return {Verdict.FINE: 0, Verdict.WORSE: 1}.get(self, 2)
+        return {ChangeVerdict.FINE: 0, ChangeVerdict.WORSE: 1}.get(self, 2)
 
 
 class Judged(NamedTuple):
     """A verdict with its reason. needed: runs of each side with which runs that vary like these would tell; None where
     the verdict is one, or MOST_RUNS would not do. worse_is_more: else a smaller number is the worse one."""
 
-    verdict: Verdict
+    verdict: ChangeVerdict
     why: str
     found: Effect | None
     needed: int | None = None
@@ -52,10 +52,10 @@ def judge(a: Sequence[Sample], b: Sequence[Sample], fail_above: float, worse_is_
         raise ValueError("ratios need numbers above zero")
     found = effect(a, b)
     if found is None:
-        return Judged(Verdict.UNKNOWN, _too_few(a, b), None, USUAL_RUNS, worse_is_more)
+        return Judged(ChangeVerdict.UNKNOWN, _too_few(a, b), None, USUAL_RUNS, worse_is_more)
     as_cost = found if worse_is_more else found._replace(log_ratio=-found.log_ratio)
     verdict, why = _decided(as_cost, fail_above)
-    needed = _needed(as_cost, fail_above) if verdict is Verdict.UNKNOWN else None
+    needed = _needed(as_cost, fail_above) if verdict is ChangeVerdict.UNKNOWN else None
     return Judged(verdict, why, found, needed, worse_is_more)
 
 
@@ -70,27 +70,27 @@ def _runs(count: int) -> str:
     return f"{count} run" if count == 1 else f"{count} runs"
 
 
-def _decided(found: Effect, fail_above: float) -> tuple[Verdict, str]:
+def _decided(found: Effect, fail_above: float) -> tuple[ChangeVerdict, str]:
     """Of an effect in which more is worse."""
     limit = log1p(fail_above)
     low, high = found.log_ratio - found.reach, found.log_ratio + found.reach
     allowed = f"{100 * fail_above:g} %"
     if low > 0 and found.log_ratio > limit:
-        return Verdict.WORSE, f"B is worse beyond doubt, and most likely by more than {allowed}"
+        return ChangeVerdict.WORSE, f"B is worse beyond doubt, and most likely by more than {allowed}"
     if high < 0:
-        return Verdict.FINE, "B is better beyond doubt"
+        return ChangeVerdict.FINE, "B is better beyond doubt"
     if high < limit:
         if found.smallest_seen <= fail_above:
-            return Verdict.FINE, f"B is not worse by {allowed}, and these runs would have seen it"
-        return Verdict.UNKNOWN, f"these runs would not have seen a change of {allowed}"
+            return ChangeVerdict.FINE, f"B is not worse by {allowed}, and these runs would have seen it"
+        return ChangeVerdict.UNKNOWN, f"these runs would not have seen a change of {allowed}"
     if low > 0:
-        return Verdict.UNKNOWN, f"B is worse, but whether by more than {allowed} these runs do not say"
-    return Verdict.UNKNOWN, f"the interval has both no change and a change of {allowed}"
+        return ChangeVerdict.UNKNOWN, f"B is worse, but whether by more than {allowed} these runs do not say"
+    return ChangeVerdict.UNKNOWN, f"the interval has both no change and a change of {allowed}"
 
 
 def _needed(found: Effect, fail_above: float) -> int | None:
     """The fewest runs of each side, more than now, with which the same ratio and spread would be decided."""
     for each in range(min(found.runs) + 1, MOST_RUNS + 1):
-        if _decided(with_runs(found, each, BLOCK_RUNS), fail_above)[0] is not Verdict.UNKNOWN:
+        if _decided(with_runs(found, each, BLOCK_RUNS), fail_above)[0] is not ChangeVerdict.UNKNOWN:
             return each
     return None

@@ -12,7 +12,7 @@ import numpy as np
 
 from harness.analysis.job.matching import NAMELESS, JobCollectives
 from harness.analysis.process.part import RankPart, merge_parts
-from harness.analysis.summary import Clock, Finding, Verdict
+from harness.analysis.summary import Clock, Finding, RecordingVerdict
 
 APART_NS = 1_000_000
 # collectives that end on no rank before all ranks have begun them
@@ -73,7 +73,7 @@ def _left_out(helper: RankPart) -> Finding:
         f"{kernel_ns / 1e6:.2f} ms of work on device {where}"
     )
     what = "a process that is no rank used a GPU: its work is not counted"
-    return Finding(severity=Verdict.GOOD, what=what, evidence=evidence)
+    return Finding(severity=RecordingVerdict.GOOD, what=what, evidence=evidence)
 
 
 def _worlds(parts: list[RankPart]) -> list[list[RankPart]]:
@@ -124,7 +124,9 @@ def _unmatched(collectives: JobCollectives) -> list[Finding]:
     what = "collectives cannot be matched across ranks"
     reasons = sorted({r for r in collectives.reasons if not r.startswith("point-to-point")})
     return [
-        Finding(severity=Verdict.GOOD, what=what, evidence=r) if NAMELESS in r else Finding.doubt(what, r)
+        Finding(severity=RecordingVerdict.GOOD, what=what, evidence=r)
+        if NAMELESS in r
+        else Finding.doubt(what, r)
         for r in reasons
     ]
 

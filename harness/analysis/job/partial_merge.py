@@ -25,7 +25,7 @@ DETAILS = "devices.steps, kinds, idle_causes, longest_gaps, metric_averages"
 
 
 @dataclass(frozen=True)
-class Reduced:
+class JobMerge:
     """Some ranks of one job. ranks: in canonical order, without what `sums` and `blocks` hold. At least one."""
 
     ranks: list[RankPart]
@@ -33,13 +33,13 @@ class Reduced:
     blocks: list[Block]
 
 
-def reduce_parts(parts: Sequence[RankPart]) -> Reduced:
+def merge_parts(parts: Sequence[RankPart]) -> JobMerge:
     """A leaf of the tree: the parts of some ranks, each of them once."""
     parts = sorted(parts, key=lambda part: part.key)
-    return Reduced(_bounded([_without_sums(part) for part in parts]), sums_of(parts), blocks_of(parts))
+    return JobMerge(_bounded([_without_sums(part) for part in parts]), sums_of(parts), blocks_of(parts))
 
 
-def join_reduced(several: Sequence[Reduced]) -> Reduced:
+def join_merges(several: Sequence[JobMerge]) -> JobMerge:
     """One of several that share no rank. Associative and commutative."""
     ranks = [part for one in several for part in one.ranks]
     order = sorted(range(len(ranks)), key=lambda i: ranks[i].key)
@@ -52,7 +52,7 @@ def join_reduced(several: Sequence[Reduced]) -> Reduced:
         for block in renumbered(one.blocks, place[at : at + len(one.ranks)])
     ]
     sums = added([one.sums for one in several])
-    return Reduced(_bounded([ranks[i] for i in order]), sums, renumbered(blocks, np.arange(len(ranks))))
+    return JobMerge(_bounded([ranks[i] for i in order]), sums, renumbered(blocks, np.arange(len(ranks))))
 
 
 def undetailed(ranks: Sequence[RankPart]) -> list[Withheld]:

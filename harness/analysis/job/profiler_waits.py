@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from harness.analysis.job.matching import JobCollectives, MatchedGroup
 from harness.analysis.process.part import RankPart
 from harness.analysis.process.steps import by_periodicity
-from harness.analysis.summary import Clock, Finding, Verdict, Window
+from harness.analysis.summary import Clock, Finding, RecordingVerdict, Window
 from harness.traces.trace import I64
 
 AGREE = 0.1  # ends that lie apart by at most this share of the starts' spread belong to one moment
@@ -79,7 +79,7 @@ def without_profilers(
     if not waiting_ns or waiting_ns < NOTICEABLE * recorded_ns:
         return job, []
     marked = {id(s.group): replace(s.group, of_profiler=s.outstanding(usual_ns)) for s in spreads}
-    severity = Verdict.DOUBTFUL if waiting_ns >= DOUBTFUL * recorded_ns else Verdict.GOOD
+    severity = RecordingVerdict.DOUBTFUL if waiting_ns >= DOUBTFUL * recorded_ns else RecordingVerdict.GOOD
     what = "ranks wait for another rank's profiler to start or stop"
     return replace(job, matched=[marked.get(id(m), m) for m in job.matched]), [
         Finding(severity=severity, what=what, evidence=_evidence(s, at, usual_ns, recorded_ns))

@@ -14,7 +14,7 @@ import numpy as np
 from pydantic import TypeAdapter
 
 from harness.analysis.job.blocks import Block
-from harness.analysis.job.partial_merge import Reduced
+from harness.analysis.job.partial_merge import JobMerge
 from harness.analysis.job.pop import DeviceTimes
 from harness.analysis.job.sums import Sums
 from harness.analysis.process.collective_rows import Key
@@ -26,7 +26,7 @@ _RANKS = TypeAdapter(list[RankPart])
 _COPIES = TypeAdapter(list[Copy])
 
 
-def pack_reduced(reduced: Reduced) -> bytes:
+def serialize_merge(reduced: JobMerge) -> bytes:
     """As bytes, with a checksum of each column."""
     columns = {"ranks": np.frombuffer(_RANKS.dump_json(reduced.ranks, exclude_defaults=True), np.uint8)}
     head = {"sums": _sums_as_json(reduced.sums, columns), "blocks": _blocks_as_json(reduced.blocks, columns)}
@@ -36,14 +36,14 @@ def pack_reduced(reduced: Reduced) -> bytes:
     return packed.getvalue()
 
 
-def unpack_reduced(packed: bytes) -> Reduced:
-    """The inverse of `pack_reduced`. Raises ValueError: the bytes are damaged."""
+def deserialize_merge(packed: bytes) -> JobMerge:
+    """The inverse of `serialize_merge`. Raises ValueError: the bytes are damaged."""
     try:
         with np.load(io.BytesIO(packed), allow_pickle=False) as columns:
             head = json.loads(zlib.decompress(columns["head"]))
             blocks = [_block(i, own, columns) for i, own in enumerate(head["blocks"])]
             ranks = _RANKS.validate_json(zlib.decompress(columns["ranks"]))
-            return Reduced(ranks, _sums(head["sums"], columns), blocks)
+            return JobMerge(ranks, _sums(head["sums"], columns), blocks)
     except (zipfile.BadZipFile, zlib.error, KeyError, IndexError, TypeError, EOFError) as error:
         raise ValueError(f"damaged: {error}") from None
 

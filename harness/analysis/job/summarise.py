@@ -12,7 +12,7 @@ from harness.analysis.job.clocks import align_clocks
 from harness.analysis.job.collective_fit import collective_phases, fits, withheld_fits
 from harness.analysis.job.matching import JobCollectives, match_collectives
 from harness.analysis.job.pacing import pacing
-from harness.analysis.job.partial_merge import MOST_DETAILED, Reduced, reduce_parts, undetailed
+from harness.analysis.job.partial_merge import MOST_DETAILED, JobMerge, merge_parts, undetailed
 from harness.analysis.job.pop import pop_efficiency
 from harness.analysis.job.profiler_waits import without_profilers
 from harness.analysis.job.sums import Kernel
@@ -35,16 +35,16 @@ from harness.analysis.summary import (
     Pipeline,
     Quality,
     RankSteps,
+    RecordingVerdict,
     Spread,
     Steps,
     Summary,
-    Verdict,
     Withheld,
 )
 
 TOP_UNCLASSIFIED = 30
 MOST_NAMED = 64  # findings of one kind in a job of very many ranks
-_SEVERITIES = tuple(Verdict)  # the worst last
+_SEVERITIES = tuple(RecordingVerdict)  # the worst last
 
 
 def summarise_job(
@@ -55,7 +55,7 @@ def summarise_job(
     `world_size`: as the training recorded it; the traces of one node do not show the other nodes. `switches`: the
     network switch of each host.
     """
-    return summarise_reduced(reduce_parts(parts), world_size, switches)
+    return summarise_merge(merge_parts(parts), world_size, switches)
 
 
 def _network(parts: Sequence[RankPart]) -> list[NodeNetwork]:
@@ -68,8 +68,8 @@ def _network(parts: Sequence[RankPart]) -> list[NodeNetwork]:
     return [longest[node] for node in sorted(longest)]
 
 
-def summarise_reduced(
-    reduced: Reduced, world_size: int | None = None, switches: Mapping[str, str] | None = None
+def summarise_merge(
+    reduced: JobMerge, world_size: int | None = None, switches: Mapping[str, str] | None = None
 ) -> Summary:
     """The root of the tree: the summary of all ranks of one job."""
     parts, sums = reduced.ranks, reduced.sums
@@ -131,7 +131,7 @@ def _quality(parts: Sequence[RankPart], of_job: list[Finding], withheld_of_job: 
     if len(parts) > MOST_DETAILED:
         findings = [*_shortened(findings)]
     withheld = dict.fromkeys(pair for part in parts for pair in part.withheld)
-    verdict = max((f.severity for f in findings), key=_SEVERITIES.index, default=Verdict.GOOD)
+    verdict = max((f.severity for f in findings), key=_SEVERITIES.index, default=RecordingVerdict.GOOD)
     return Quality(
         verdict=verdict,
         findings=findings,
@@ -141,7 +141,7 @@ def _quality(parts: Sequence[RankPart], of_job: list[Finding], withheld_of_job: 
 
 def _shortened(findings: Sequence[Finding]) -> Iterator[Finding]:
     """The first of each kind, and how many more there are."""
-    kinds: dict[tuple[Verdict, str], list[Finding]] = {}
+    kinds: dict[tuple[RecordingVerdict, str], list[Finding]] = {}
     for found in findings:
         kinds.setdefault((found.severity, found.what), []).append(found)
     for (severity, what), alike in kinds.items():

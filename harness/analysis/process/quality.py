@@ -13,7 +13,7 @@ from harness.analysis.process.part import RankPart
 from harness.analysis.process.prepared import MeasuredProcess, inside
 from harness.analysis.process.ranges import without_arguments
 from harness.analysis.process.steps import by_periodicity
-from harness.analysis.summary import Device, Finding, Verdict
+from harness.analysis.summary import Device, Finding, RecordingVerdict
 from harness.traces.trace import Activity
 
 AFTER_WINDOW_SHARE = 0.05
@@ -119,7 +119,7 @@ def _nothing(part: RankPart, m: MeasuredProcess) -> list[Finding]:
         evidence = f"{_who(part)}: {ranges} ranges and no kernel: their times stand, what ran under them is not known"
         return [Finding.doubt("recorded without a GPU", evidence)]
     what = "no work was recorded on any device"
-    return [Finding(severity=Verdict.UNUSABLE, what=what, evidence=f"{part.source.path}: 0 events")]
+    return [Finding(severity=RecordingVerdict.UNUSABLE, what=what, evidence=f"{part.source.path}: 0 events")]
 
 
 def _steps(part: RankPart) -> list[Finding]:
@@ -146,7 +146,7 @@ def _periodicity(part: RankPart, m: MeasuredProcess) -> list[Finding]:
             return [Finding.doubt("what repeats is a layer, not a training step", evidence)]
     what = "nothing marks the steps: the repetitions of a kernel are counted, which may be layers"
     evidence = f"{_who(part)}: {periods} periods; {m.steps.source}"
-    return [Finding(severity=Verdict.GOOD, what=what, evidence=evidence)]
+    return [Finding(severity=RecordingVerdict.GOOD, what=what, evidence=evidence)]
 
 
 def _numbered_modules(m: MeasuredProcess) -> dict[str, list[int]]:

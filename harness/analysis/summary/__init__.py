@@ -13,9 +13,9 @@ from pydantic import Field
 
 from harness.analysis.summary.base import Finding as Finding
 from harness.analysis.summary.base import Quality as Quality
+from harness.analysis.summary.base import RecordingVerdict as RecordingVerdict
 from harness.analysis.summary.base import SummaryPart as SummaryPart
 from harness.analysis.summary.base import TraceSource as TraceSource
-from harness.analysis.summary.base import Verdict as Verdict
 from harness.analysis.summary.base import Window as Window
 from harness.analysis.summary.base import Withheld as Withheld
 from harness.analysis.summary.communication import Clock as Clock

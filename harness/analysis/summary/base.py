@@ -34,7 +34,7 @@ class Window(str, Enum):
     GPU = "gpu"  # first device event's start to the last one's end, nothing trimmed
 
 
-class Verdict(str, Enum):
+class RecordingVerdict(str, Enum):
     """How far a reader can trust the numbers; the worst is the last."""
 
     GOOD = "good"
@@ -52,20 +52,20 @@ class Withheld(SummaryPart):
 class Finding(SummaryPart):
     """Something about the recording itself that a reader must know before any number."""
 
-    severity: Verdict
+    severity: RecordingVerdict
     what: str
     evidence: str
 
     @classmethod
     def doubt(cls, what: str, evidence: str) -> Finding:
         """A finding that makes the numbers doubtful."""
-        return cls(severity=Verdict.DOUBTFUL, what=what, evidence=evidence)
+        return cls(severity=RecordingVerdict.DOUBTFUL, what=what, evidence=evidence)
 
 
 class Quality(SummaryPart):
     """Read this first."""
 
-    verdict: Verdict = Verdict.GOOD
+    verdict: RecordingVerdict = RecordingVerdict.GOOD
     findings: list[Finding] = Field(default_factory=list)
     withheld: list[Withheld] = Field(default_factory=list)
 

@@ -12,7 +12,7 @@ from harness.cli.launch.plan_short import shown
 from harness.common.errors import RequestError
 
 if TYPE_CHECKING:
-    from harness.study.plan.plan import Plan
+    from harness.study.plan.plan import LaunchPlan
     from harness.study.plan.quantity import Section
 
 USAGE = """Usage: slurm.sh plan -e EXERCISE [FLAGS OF A LAUNCH] [--json] [--strict]
@@ -59,7 +59,7 @@ def plan(words: list[str]) -> int:
     return 0
 
 
-def _page(found: Plan) -> list[str]:
+def _page(found: LaunchPlan) -> list[str]:
     """Every section, then the sources by the numbers that stand beside the rows."""
     from harness.study.plan.numbers import sections_of
 

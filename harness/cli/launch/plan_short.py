@@ -9,11 +9,11 @@ from harness.format.format import amount, duration, duration_range, quantity, qu
 
 if TYPE_CHECKING:
     from harness.launch.submit import Prepared
-    from harness.study.plan.plan import Plan
+    from harness.study.plan.plan import LaunchPlan
     from harness.study.plan.quantity import Quantity
 
 
-def announced(prepared: Prepared, quiet: bool = False) -> Plan:
+def announced(prepared: Prepared, quiet: bool = False) -> LaunchPlan:
     """The plan of a launch, whose short form is printed unless `quiet`."""
     from harness.study.plan.plan import plan_of
 
@@ -30,7 +30,7 @@ def shown(row: Quantity) -> str:
     return quantity_range(row.low, row.high, row.unit)
 
 
-def short_form(found: Plan) -> list[str]:
+def short_form(found: LaunchPlan) -> list[str]:
     """At most four lines: memory and verdict, step, communication, cost. What is not known is left out."""
     from harness.study.plan.numbers import sections_of
 
@@ -41,7 +41,7 @@ def short_form(found: Plan) -> list[str]:
     ]
 
 
-def _memory_line(found: Plan) -> str:
+def _memory_line(found: LaunchPlan) -> str:
     memory = found.memory
     if memory is None:
         return ""
@@ -54,7 +54,7 @@ def _memory_line(found: Plan) -> str:
     return f"memory {amount(parts.total)}{of} per {each}: {verdict} ({named})"
 
 
-def _step_line(found: Plan, rows: dict[str, Quantity]) -> str:
+def _step_line(found: LaunchPlan, rows: dict[str, Quantity]) -> str:
     if "step_ns" not in rows or found.step is None or isinstance(found.step.speed, str):
         return ""
     speed = found.step.speed
@@ -64,7 +64,7 @@ def _step_line(found: Plan, rows: dict[str, Quantity]) -> str:
     )
 
 
-def _communication_line(found: Plan, rows: dict[str, Quantity]) -> str:
+def _communication_line(found: LaunchPlan, rows: dict[str, Quantity]) -> str:
     if found.step is None or not found.step.sent:
         return ""
     sent = sum(each.traffic.message_bytes for each in found.step.sent)

@@ -13,7 +13,7 @@ from harness.common.visible import visible
 
 if TYPE_CHECKING:
     from harness.experiment.base import Experiment
-    from harness.launch.untrusted import Brought, Source
+    from harness.launch.untrusted import Source, UntrustedRequest
     from harness.run import Record, Run
     from harness.site.site import Site
 
@@ -30,16 +30,16 @@ def source_of(run: Run, record: Record) -> Source:
 
 def show_request(source: Source, experiments: Sequence[Experiment], site: Site | None) -> None:
     """Print what the file brings, as --dry-run does."""
-    from harness.launch.untrusted import what_it_brings
+    from harness.launch.untrusted import find_untrusted
 
-    _show(what_it_brings(source, experiments, site))
+    _show(find_untrusted(source, experiments, site))
 
 
-def _show(brought: Brought) -> None:
+def _show(untrusted: UntrustedRequest) -> None:
     """Print the commands and paths, one a line, and why a launch asks."""
-    lines = brought.lines or ["no command and no path of its own"]
-    reasons = [f"a launch asks first: {reason}" for reason in brought.why]
-    print("\n  ".join([f"{visible(str(brought.file))} brings:", *lines]), file=sys.stderr)
+    lines = untrusted.lines or ["no command and no path of its own"]
+    reasons = [f"a launch asks first: {reason}" for reason in untrusted.why]
+    print("\n  ".join([f"{visible(str(untrusted.file))} brings:", *lines]), file=sys.stderr)
     print("".join(f"{each}\n" for each in reasons), end="", file=sys.stderr)
 
 
@@ -51,9 +51,9 @@ def may_launch(source: Source, experiments: Sequence[Experiment], site: Site | N
     Raises:
         RequestError: there is nobody to ask.
     """
-    from harness.launch.untrusted import what_it_brings
+    from harness.launch.untrusted import find_untrusted
 
-    found = what_it_brings(source, experiments, site)
+    found = find_untrusted(source, experiments, site)
     if not found.why or (site is None and not found.lines):
         return True
     _show(found)

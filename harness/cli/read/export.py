@@ -192,13 +192,13 @@ def _paraver_submitted(tokens: list[str], options: list[str], as_json: bool) -> 
     from harness.launch.backends.registry import backend_of_run
     from harness.launch.job import python_of
     from harness.launch.submit import state_of, this_machine
-    from harness.launch.untrusted import what_it_brings
+    from harness.launch.untrusted import find_untrusted
     from harness.run import FINAL, find_run
 
     run = find_run(tokens[0])
     if len(tokens) != 1:
         raise RequestError(f"--submit: got {len(tokens)} names, takes one run that was submitted to Slurm")
-    if foreign := what_it_brings(source_of(run, run.record), [], run.record.site).why:
+    if foreign := find_untrusted(source_of(run, run.record), [], run.record.site).why:
         raise RequestError(
             f"--submit takes the job's sbatch options from {run.record_file}: {foreign[0]}: convert it here, without "
             "--submit"

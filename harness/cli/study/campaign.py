@@ -14,8 +14,8 @@ from harness.common.printable import printable
 if TYPE_CHECKING:
     from harness.study.campaign.budget import Estimate
     from harness.study.campaign.points import Task
-    from harness.study.campaign.runner import Change, Limits, Outcome
-    from harness.study.campaign.task_status import Seen, Standing
+    from harness.study.campaign.runner import Change, Limits, SeriesOutcome
+    from harness.study.campaign.task_status import Seen, TaskStatus
 
 OWN = (
     Declared(("--name",), True, "name of the series, where it shall be another than the sweep's own"),
@@ -121,12 +121,12 @@ def _positive(flag: str, word: str | None, whole: bool) -> float | None:
     return value
 
 
-class Plan(NamedTuple):
+class SeriesPlan(NamedTuple):
     """What a series is about to do."""
 
     series: str
     tasks: Sequence[Task]
-    places: Sequence[Standing]
+    places: Sequence[TaskStatus]
     runs: Sequence[Seen]
     limits: Limits
 
@@ -145,14 +145,14 @@ class Plan(NamedTuple):
         return estimate(self.places, self.runs, self.to_make)
 
 
-def plan_of(series: str, tasks: Sequence[Task], limits: Limits) -> Plan:
+def plan_of(series: str, tasks: Sequence[Task], limits: Limits) -> SeriesPlan:
     """Where the series stands now. Raises RequestError: it was made with other settings."""
     from harness.study.campaign.runner import survey
 
-    return Plan(series, tasks, *survey(series, tasks), limits)
+    return SeriesPlan(series, tasks, *survey(series, tasks), limits)
 
 
-def counts(places: Sequence[Standing]) -> dict[str, int]:
+def counts(places: Sequence[TaskStatus]) -> dict[str, int]:
     """Tasks by where they stand."""
     found = dict.fromkeys(("done", "running", "to do", "failed"), 0)
     for place in places:
@@ -170,7 +170,7 @@ def hour_word(tasks: Sequence[Task]) -> str:
     return "GPU hours" if any(task.prepared.job.device == "cuda" for task in tasks) else "process hours"
 
 
-def plan_lines(plan: Plan) -> Iterator[str]:
+def plan_lines(plan: SeriesPlan) -> Iterator[str]:
     """What there is, what will be made, and what that may cost."""
     from harness.study.campaign.budget import hours
 
@@ -194,7 +194,7 @@ def plan_lines(plan: Plan) -> Iterator[str]:
         yield f"  cap: {hours(cap)} {word}, {held}"
 
 
-def confirmed(plan: Plan, wanted: Wanted) -> bool:
+def confirmed(plan: SeriesPlan, wanted: Wanted) -> bool:
     """Whether to start: --yes, or a person says so. Raises RequestError: there is nobody to ask."""
     import typer
 
@@ -211,7 +211,7 @@ def confirmed(plan: Plan, wanted: Wanted) -> bool:
         raise KeyboardInterrupt from None
 
 
-def make(plan: Plan, again: str) -> Outcome:
+def make(plan: SeriesPlan, again: str) -> SeriesOutcome:
     """Make the runs, with a line for each change. again: the command that goes on after Ctrl-C."""
     from harness.launch.backends.registry import backend_of
     from harness.launch.check import require_training
@@ -236,7 +236,7 @@ def _tell(change: Change) -> None:
     )
 
 
-def closing_lines(outcome: Outcome, again: str) -> Iterator[str]:
+def closing_lines(outcome: SeriesOutcome, again: str) -> Iterator[str]:
     """What failed and how it goes on; nothing where all is done."""
     for place in outcome.failed:
         run = (
@@ -249,7 +249,7 @@ def closing_lines(outcome: Outcome, again: str) -> Iterator[str]:
         yield f"make them again: {again} --retry-failed"
 
 
-def state_rows(places: Sequence[Standing]) -> list[dict[str, Any]]:
+def state_rows(places: Sequence[TaskStatus]) -> list[dict[str, Any]]:
     """Each task with where it stands, as JSON has it."""
     return [
         {
@@ -266,7 +266,7 @@ def state_rows(places: Sequence[Standing]) -> list[dict[str, Any]]:
     ]
 
 
-def state_lines(plan: Plan) -> Iterator[str]:
+def state_lines(plan: SeriesPlan) -> Iterator[str]:
     """The table of points and states."""
     from harness.report.tables.screen import table
 

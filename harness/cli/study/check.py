@@ -16,7 +16,7 @@ from harness.common.errors import RequestError
 from harness.common.paths import PROGRAM
 
 if TYPE_CHECKING:
-    from harness.study.check.arms import Side
+    from harness.study.check.arms import CheckArm
     from harness.study.check.result import Checked
 
 USUAL_RUNS = 4  # of each side
@@ -74,7 +74,7 @@ def command(
 ) -> int:
     """Is B worse than A? Exit status: 0 same or better, 1 worse, 2 cannot tell (or a wrong request)."""
     from harness.report.tables.catalogue import numbers
-    from harness.study.check.result import Question, check_sides
+    from harness.study.check.result import Question, check_arms
 
     question = Question(_share(fail_above), metric, numbers())
     launches = [_is_launch(word) for word in (a, b)]
@@ -86,17 +86,17 @@ def command(
         raise RequestError(f"{'--runs' if runs else '--resume'} is for launches in quotes, as in {EXAMPLE}")
     asked = [*_unless(fail_above, USUAL_SHARE, "--fail-above"), *_unless(metric, None, "--metric")]
     if all(launches):
-        from harness.cli.study.check_runs import launches_of, make_sides
+        from harness.cli.study.check_runs import launches_of, make_arms
 
         asked_for = launches_of([shlex.split(word) for word in (a, b)])
-        sides, series = make_sides(asked_for, runs or USUAL_RUNS, resume, asked)
+        arms, series = make_arms(asked_for, runs or USUAL_RUNS, resume, asked)
         asked += ["--resume", series]
     else:
-        from harness.study.check.arms import sides_of_runs
+        from harness.study.check.arms import arms_of_runs
 
-        sides = sides_of_runs((a, b))
-    checked = check_sides(*sides, question)
-    return _answer(checked.model_copy(update={"next": _next(checked, sides, asked)}), as_json)
+        arms = arms_of_runs((a, b))
+    checked = check_arms(*arms, question)
+    return _answer(checked.model_copy(update={"next": _next(checked, arms, asked)}), as_json)
 
 
 def _is_launch(word: str) -> bool:
@@ -122,11 +122,11 @@ def _unless(value: str | None, usual: str | None, flag: str) -> list[str]:
     return [] if value == usual or value is None else [flag, value]
 
 
-def _next(checked: Checked, sides: Sequence[Side], asked: Sequence[str]) -> str | None:
+def _next(checked: Checked, arms: Sequence[CheckArm], asked: Sequence[str]) -> str | None:
     """The command whose runs would tell; None where it is told, or a side is no launch of ours."""
-    from harness.study.check.arms import launch_of_side
+    from harness.study.check.arms import launch_of_arm
 
-    words = [launch_of_side(side) for side in sides]
+    words = [launch_of_arm(arm) for arm in arms]
     if checked.needed_runs is None or None in words:
         return None
     needed = ["--runs", str(checked.needed_runs), *asked]

@@ -14,9 +14,9 @@ from harness.common.paths import IN_CHECKOUT, PROGRAM
 from harness.launch.check import require_training
 from harness.launch.exercises.base import launch_of
 from harness.study.campaign.points import Task
-from harness.study.campaign.runner import Change, Outcome
-from harness.study.check.arms import Side, measured
-from harness.study.check.order import SIDES, block_of, slots
+from harness.study.campaign.runner import Change, SeriesOutcome
+from harness.study.check.arms import CheckArm, measured
+from harness.study.check.order import ARMS, block_of, slots
 from harness.study.check.series import Launch, Launches, known_series, make_runs, new_series, tasks_of
 
 _OWN = {name for each in BEHAVIOUR for name in each.names} - {"--site"}
@@ -32,25 +32,25 @@ def launches_of(words: Sequence[Sequence[str]]) -> Launches:
         raise RequestError(
             "check: launching needs the checkout: run `bash slurm.sh check` there, or give runs"
         )
-    return {side: _launch(side, each) for side, each in zip(SIDES, words, strict=True)}
+    return {arm: _launch(arm, each) for arm, each in zip(ARMS, words, strict=True)}
 
 
-def _launch(side: str, words: Sequence[str]) -> Launch:
+def _launch(arm: str, words: Sequence[str]) -> Launch:
     argv = list(words[words.index(PROGRAM) + 1 :])
     line = read_line(argv, declared())
     if own := _OWN & line.given.keys():
-        raise RequestError(f"{side.upper()}: {min(own)} is not for a launch inside of a check: drop it")
+        raise RequestError(f"{arm.upper()}: {min(own)} is not for a launch inside of a check: drop it")
     try:
         experiment, choice = request_of(line)
         launch_of(experiment).refuse_ambiguous(experiment, line.given)
     except RequestError as error:
-        raise RequestError("\n".join(f"{side.upper()}: {each}" for each in str(error).splitlines())) from None
+        raise RequestError("\n".join(f"{arm.upper()}: {each}" for each in str(error).splitlines())) from None
     return Launch(argv, experiment, choice.site)
 
 
-def make_sides(
+def make_arms(
     launches: Launches, each: int, resume: str | None, options: Sequence[str]
-) -> tuple[tuple[Side, Side], str]:
+) -> tuple[tuple[CheckArm, CheckArm], str]:
     """The runs of both sides, and the name of their series.
 
     Raises:
@@ -59,23 +59,23 @@ def make_sides(
         WorkError: fewer than two runs of a side completed.
     """
     tasks = tasks_of(launches, each)
-    for task in tasks[: len(SIDES)]:
+    for task in tasks[: len(ARMS)]:
         require_training(task.prepared.job, os.environ)
     series = known_series(resume) if resume else new_series()
     words = [shlex.join(launch.words) for launch in launches.values()]
     again = shlex.join([PROGRAM, "check", *words, "--runs", str(each), *options, "--resume", series])
-    order = " ".join(slot.side.upper() for slot in slots(each))
+    order = " ".join(slot.arm.upper() for slot in slots(each))
     print(f"{series}: {len(tasks)} runs in turn, {order}", file=sys.stderr)
     outcome = _made(series, tasks, again)
-    sides = [_side(side, word, outcome) for side, word in zip(SIDES, words, strict=True)]
-    if few := [side for side, made in zip(SIDES, sides, strict=True) if len(made.runs) < 2]:
-        notes = [note for side in sides for note in side.notes]
+    arms = [_arm(arm, word, outcome) for arm, word in zip(ARMS, words, strict=True)]
+    if few := [arm for arm, made in zip(ARMS, arms, strict=True) if len(made.runs) < 2]:
+        notes = [note for arm in arms for note in arm.notes]
         which = " and ".join(few).upper()
         raise WorkError("\n".join([*notes, f"{which}: fewer than two runs completed; this goes on: {again}"]))
-    return (sides[0], sides[1]), series
+    return (arms[0], arms[1]), series
 
 
-def _made(series: str, tasks: list[Task], again: str) -> Outcome:
+def _made(series: str, tasks: list[Task], again: str) -> SeriesOutcome:
     try:
         return make_runs(series, tasks, lambda change: _tell(change, len(tasks)))
     except (KeyboardInterrupt, HarnessError) as error:
@@ -91,16 +91,16 @@ def _tell(change: Change, of: int) -> None:
     print(f"{change.counts['done']} of {of} done; {place} {change.what}{run}{note}", file=sys.stderr)
 
 
-def _side(side: str, words: str, outcome: Outcome) -> Side:
-    made = Side(words, [], [])
+def _arm(arm: str, words: str, outcome: SeriesOutcome) -> CheckArm:
+    made = CheckArm(words, [], [])
     for place in outcome.places:
         slot = place.task.point.slot
-        if slot.key != side:
+        if slot.key != arm:
             continue
         if place.stands == "done" and place.run is not None:
             made.runs.append(measured(place.run.path, block=block_of(slot.repeat)))
         else:
-            which = place.run.job_id if place.run else f"{side.upper()}{slot.repeat + 1}"
+            which = place.run.job_id if place.run else f"{arm.upper()}{slot.repeat + 1}"
             logs = f" ({PROGRAM} logs {which})" if place.run else ""
             made.notes.append(f"{which} is left out: {place.state or place.stands}{logs}")
     return made

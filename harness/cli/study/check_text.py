@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from textwrap import wrap
 
-from harness.analysis.change.verdict import MOST_RUNS, Verdict
+from harness.analysis.change.verdict import MOST_RUNS, ChangeVerdict
 from harness.format.format import metric_text, percent
 from harness.report.tables.screen import table
-from harness.study.check.result import Checked, Differing, SideValues
+from harness.study.check.result import ArmValues, Checked, Differing
 
 _MEANS = {
     "step_ns": "step time",
@@ -21,7 +21,7 @@ def lines_of(checked: Checked, width: int) -> Iterator[str]:
     """The verdict first, then what it rests on, then what to do."""
     yield from _wrapped(f"{checked.verdict.value}: {checked.why}", width)
     yield ""
-    yield from _sides(checked)
+    yield from _arms(checked)
     yield ""
     yield from _numbers(checked, width)
     yield from _differing("Not comparable, since this differs", checked.key_differs)
@@ -31,19 +31,17 @@ def lines_of(checked: Checked, width: int) -> Iterator[str]:
     yield from _next(checked, width)
 
 
-def _sides(checked: Checked) -> Iterator[str]:
-    for letter, side in (("A", checked.a), ("B", checked.b)):
-        yield f"{letter}: {side.asked}"
-        yield f"   {_runs(side)}"
-        shown = ", ".join(metric_text(checked.metric, run.value) for run in side.runs)
+def _arms(checked: Checked) -> Iterator[str]:
+    for letter, arm in (("A", checked.a), ("B", checked.b)):
+        yield f"{letter}: {arm.asked}"
+        yield f"   {_runs(arm)}"
+        shown = ", ".join(metric_text(checked.metric, run.value) for run in arm.runs)
         yield f"   {_name(checked)}: {shown or 'no run has it'}"
 
 
-def _runs(side: SideValues) -> str:
-    count = len(side.runs)
-    return (
-        f"{count} run{'s' * (count != 1)}: {', '.join(run.run for run in side.runs)}" if count else "no run"
-    )
+def _runs(arm: ArmValues) -> str:
+    count = len(arm.runs)
+    return f"{count} run{'s' * (count != 1)}: {', '.join(run.run for run in arm.runs)}" if count else "no run"
 
 
 def _name(checked: Checked) -> str:
@@ -79,15 +77,15 @@ def _plain(value: object) -> str:
 
 def _doubts(checked: Checked) -> Iterator[str]:
     """Each doubt about the machine, with the runs that have it."""
-    for letter, side in (("A", checked.a), ("B", checked.b)):
-        disturbed = [run for run in side.runs if run.doubts]
+    for letter, arm in (("A", checked.a), ("B", checked.b)):
+        disturbed = [run for run in arm.runs if run.doubts]
         if disturbed:
             names = ", ".join(run.run for run in disturbed)
             yield f"{letter}: {disturbed[0].doubts[0]} (of {names})"
 
 
 def _next(checked: Checked, width: int) -> Iterator[str]:
-    if checked.verdict is not Verdict.UNKNOWN:
+    if checked.verdict is not ChangeVerdict.UNKNOWN:
         return
     if checked.needed_runs is None:
         text = (

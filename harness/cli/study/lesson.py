@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from harness.experiment.exercises import Experiment
     from harness.run import Run
     from harness.site.site import Site
-    from harness.study.lessons import ExperimentPair, Found, Lesson
+    from harness.study.lessons import ExperimentPair, FoundPair, Lesson
 
 
 class LessonAtSite(NamedTuple):
@@ -69,7 +69,7 @@ def lesson(
     """List the lessons, or do one: its question, its two runs (the missing ones are run), hints, the answer."""
     from harness.launch.check import lacks_training
     from harness.site.detection import choose_site
-    from harness.study.lessons import Found, lesson_command, lesson_names, load_lesson
+    from harness.study.lessons import FoundPair, lesson_command, lesson_names, load_lesson
 
     if again and run is False:
         raise RequestError("--again starts both runs and --no-run starts none: drop one")
@@ -95,7 +95,7 @@ def lesson(
             print(f"hint {number} of {len(hints)}: {text}")
     made = [each for each in found if each is not None]
     if again:
-        found = Found(None, None)
+        found = FoundPair(None, None)
     if missing and wants_runs(again or run, reading, here) and _may_start(asked, found, made, yes):
         found = _run_missing(asked, found, quiet=as_json)
         missing = False
@@ -116,7 +116,7 @@ def _next(hints: int, given: int) -> str:
     return ("--hint " * (given + 1) + "· " if given < hints else "") + "--answer"
 
 
-def _paired(lesson: Lesson, runs: list[Run], here: Site) -> tuple[ExperimentPair, Found]:
+def _paired(lesson: Lesson, runs: list[Run], here: Site) -> tuple[ExperimentPair, FoundPair]:
     """The experiments of both sides, and the runs found of them; a missing side agrees with the other."""
     from harness.study.lessons import at_site, find_pair, pair_with
 
@@ -170,7 +170,7 @@ def _list(lessons: list[Lesson], here: Site, site: str | None, as_json: bool) ->
     return 0
 
 
-def _row(lesson: Lesson, found: Found) -> dict[str, object]:
+def _row(lesson: Lesson, found: FoundPair) -> dict[str, object]:
     return {"name": lesson.name, "title": lesson.title, "a": _id(found.a), "b": _id(found.b)}
 
 
@@ -178,7 +178,7 @@ def _id(run: Run | None) -> str | None:
     return run.job_id if run is not None else None
 
 
-def _question(asked: LessonAtSite, found: Found) -> None:
+def _question(asked: LessonAtSite, found: FoundPair) -> None:
     lesson, pair = asked.lesson.here(_on_cpu(asked.site)), asked.pair
     print(f"{lesson.name}: {lesson.title}\n\n{lesson.question}")
     for side, experiment, run in (("a", pair.a, found.a), ("b", pair.b, found.b)):
@@ -188,20 +188,20 @@ def _question(asked: LessonAtSite, found: Found) -> None:
         print(f"  {'report --full' if tool == 'report' else tool}: {what}")
 
 
-def _may_start(asked: LessonAtSite, found: Found, made: list[Run], yes: bool) -> bool:
+def _may_start(asked: LessonAtSite, found: FoundPair, made: list[Run], yes: bool) -> bool:
     """Whether to start what is missing; it takes the open settings of a run that was made, which may be another's."""
     sides = ((asked.pair.a, found.a), (asked.pair.b, found.b))
     missing = [experiment for experiment, run in sides if run is None]
     return all(may_launch(source_of(run, run.record), missing, None, yes=yes) for run in made)
 
 
-def _run_missing(asked: LessonAtSite, found: Found, quiet: bool) -> Found:
+def _run_missing(asked: LessonAtSite, found: FoundPair, quiet: bool) -> FoundPair:
     """Both runs; the missing ones are started now, all at once where a scheduler queues them."""
     from harness.cli.launch.plan_short import announced
     from harness.cli.watch.follow import complete
     from harness.launch.backends.registry import backend_of
     from harness.launch.submit import prepare
-    from harness.study.lessons import Found
+    from harness.study.lessons import FoundPair
     from harness.study.start import start_run
 
     runs, unfinished = [], []
@@ -219,10 +219,10 @@ def _run_missing(asked: LessonAtSite, found: Found, quiet: bool) -> Found:
         runs.append(run)
     for run in unfinished:
         complete(run, quiet)
-    return Found(*runs)
+    return FoundPair(*runs)
 
 
-def _answer(asked: LessonAtSite, found: Found, as_json: bool) -> int:
+def _answer(asked: LessonAtSite, found: FoundPair, as_json: bool) -> int:
     from harness.cli.study.lesson_answer import give_answer
     from harness.study.lessons import lesson_command
 

@@ -7,15 +7,15 @@ import json
 from typing import TYPE_CHECKING
 
 from harness.analysis.metrics import metrics_by_name
-from harness.analysis.summary import Summary, Verdict
+from harness.analysis.summary import RecordingVerdict, Summary
 from harness.measure.stored import load_summary
-from harness.study.lesson_arms import Side, because, decide, numbers_text
-from harness.study.lessons import Lesson, Outcome, RelationResult, lesson_command
+from harness.study.lesson_arms import LessonArm, because, decide, numbers_text
+from harness.study.lessons import Lesson, RelationOutcome, RelationResult, lesson_command
 
 if TYPE_CHECKING:
     from harness.run import Run
 
-MARK = {Outcome.HOLDS: "✓", Outcome.FAILS: "✗", Outcome.CANNOT_SHOW: "–"}
+MARK = {RelationOutcome.HOLDS: "✓", RelationOutcome.FAILS: "✗", RelationOutcome.CANNOT_SHOW: "–"}
 
 
 def give_answer(lesson: Lesson, a: Run, b: Run, site: str | None, as_json: bool) -> None:
@@ -35,14 +35,16 @@ def give_answer(lesson: Lesson, a: Run, b: Run, site: str | None, as_json: bool)
     print(f"\n{because(lesson, *sides)}")
 
 
-def side_of(run: Run) -> Side:
+def side_of(run: Run) -> LessonArm:
     """A run as a side. Raises RequestError: its summary cannot be read."""
     s = load_summary(str(run.path))[1]
     on_gpu = all(d.device_kind != "cpu" for d in s.devices)
-    return Side(run.job_id, metrics_by_name(s), on_gpu, len(s.hosts) > 1, doubts_of(run.job_id, s))
+    return LessonArm(run.job_id, metrics_by_name(s), on_gpu, len(s.hosts) > 1, doubts_of(run.job_id, s))
 
 
-def as_document(lesson: Lesson, sides: tuple[Side, Side], decided: list[RelationResult]) -> dict[str, object]:
+def as_document(
+    lesson: Lesson, sides: tuple[LessonArm, LessonArm], decided: list[RelationResult]
+) -> dict[str, object]:
     """The answer as --json has it."""
     row = {"lesson": lesson.name, "a": sides[0].name, "b": sides[1].name}
     doubts = [doubt for side in sides for doubt in side.doubts]
@@ -51,7 +53,7 @@ def as_document(lesson: Lesson, sides: tuple[Side, Side], decided: list[Relation
 
 def doubts_of(run: str, summary: Summary) -> list[dict[str, str]]:
     """The findings that put the run's numbers in doubt."""
-    findings = [found for found in summary.quality.findings if found.severity is not Verdict.GOOD]
+    findings = [found for found in summary.quality.findings if found.severity is not RecordingVerdict.GOOD]
     return [{"run": run, "what": found.what, "evidence": found.evidence} for found in findings]
 
 
@@ -63,14 +65,14 @@ def again(lesson: Lesson, site: str | None) -> str:
 def answer_lines(one: RelationResult) -> list[str]:
     """A relation, its numbers with their units, and the reason where it does not hold."""
     lines = [f"{MARK[one.outcome]} {one.relation.says}", f"    {numbers_text(one)}"]
-    return lines if one.outcome is Outcome.HOLDS else [*lines, f"    {one.outcome.value}: {one.why}"]
+    return lines if one.outcome is RelationOutcome.HOLDS else [*lines, f"    {one.outcome.value}: {one.why}"]
 
 
 def what_to_do(
     decided: list[RelationResult], doubts: list[dict[str, str]], repeat: str, compare: str
 ) -> list[str]:
     """After a relation that failed: the doubts about the recordings, and the command to try next."""
-    failed = [one.relation for one in decided if one.outcome is Outcome.FAILS]
+    failed = [one.relation for one in decided if one.outcome is RelationOutcome.FAILS]
     if not failed:
         return []
     found = [f"    {doubt['run']}: {doubt['what']} ({doubt['evidence']})" for doubt in doubts]

@@ -10,8 +10,8 @@ from harness.common.paths import PROGRAM
 from harness.measure.references import Reference, read_reference, reference_folder
 from harness.run import when
 from harness.study.lesson_arms import because, decide
-from harness.study.lessons import Lesson, Outcome, load_lesson
-from harness.study.reference.lesson import StoredSide, on_gpu, side_of, stored_pair
+from harness.study.lessons import Lesson, RelationOutcome, load_lesson
+from harness.study.reference.lesson import StoredArm, on_gpu, side_of, stored_pair
 
 
 def answer_from(reference: str, name: str | None, hints: int, runs: bool, as_json: bool) -> int:
@@ -39,7 +39,7 @@ def answer_from(reference: str, name: str | None, hints: int, runs: bool, as_jso
     return 0
 
 
-def _question(lesson: Lesson, pair: tuple[StoredSide, StoredSide], hints: int) -> None:
+def _question(lesson: Lesson, pair: tuple[StoredArm, StoredArm], hints: int) -> None:
     print(f"{lesson.name}: {lesson.title}\n\n{lesson.question}")
     for side, stored in zip("ab", pair, strict=True):
         print(f"  {side}: {stored.variant.command}")
@@ -48,7 +48,7 @@ def _question(lesson: Lesson, pair: tuple[StoredSide, StoredSide], hints: int) -
         print(f"hint {number} of {len(lesson.hints)}: {text}")
 
 
-def _answer(lesson: Lesson, reference: Reference, pair: tuple[StoredSide, StoredSide], as_json: bool) -> None:
+def _answer(lesson: Lesson, reference: Reference, pair: tuple[StoredArm, StoredArm], as_json: bool) -> None:
     sides = side_of(pair[0], reference), side_of(pair[1], reference)
     decided = decide(lesson, *sides)
     if as_json:
@@ -63,7 +63,7 @@ def _answer(lesson: Lesson, reference: Reference, pair: tuple[StoredSide, Stored
     print()
     for one in decided:
         print("\n".join(answer_lines(one)))
-    if any(one.outcome is Outcome.FAILS for one in decided):
+    if any(one.outcome is RelationOutcome.FAILS for one in decided):
         for doubt in (doubt for side in sides for doubt in side.doubts):
             print(f"  of the recording of {doubt['run']}: {doubt['what']}")
     print(f"\n{because(lesson, *sides)}")

@@ -83,7 +83,7 @@ def _help() -> str:
     )
 
 
-class _Asked(NamedTuple):
+class _OwnFlags(NamedTuple):
     """What the mystery's own flags say."""
 
     level: Level
@@ -106,7 +106,7 @@ def _start(words: list[str]) -> int:
     return go(hidden, choice, behaviour_of(launch), ["slurm.sh", "mystery", *words])
 
 
-def _own(line: LaunchLine) -> _Asked:
+def _own(line: LaunchLine) -> _OwnFlags:
     """Raises RequestError: a flag of the mystery has a value that it does not take."""
     level, seed = str(line.given.get("--level", "1")), line.given.get("--seed")
     if level not in ("1", "2", "3"):
@@ -115,7 +115,7 @@ def _own(line: LaunchLine) -> _Asked:
         raise RequestError(f"--seed takes a whole number ≥ 0, not {seed!r}")
     if seed is not None and len(seed) > MOST_DIGITS:
         raise RequestError(f"--seed takes a whole number of at most {MOST_DIGITS} digits, not of {len(seed)}")
-    return _Asked(int(level), secrets.randbits(64) if seed is None else int(seed))  # type: ignore[arg-type]  # checked
+    return _OwnFlags(int(level), secrets.randbits(64) if seed is None else int(seed))  # type: ignore[arg-type]  # checked
 
 
 def _of_launch(line: LaunchLine) -> LaunchLine:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from harness.cli.options import JsonOption
-from harness.cli.study.mystery_request import Asked, RunArgument, RunFlag, asked_of
+from harness.cli.study.mystery_request import GradedMystery, RunArgument, RunFlag, asked_of
 from harness.common.errors import RequestError
 from harness.run.mystery import Answer, add_answer, read_revealed
 
@@ -67,7 +67,7 @@ def _ranks(text: str) -> tuple[int, ...] | None:
         raise RequestError(f"--rank takes all, or ranks as in 0,3, not {text!r}") from None
 
 
-def _lines(asked: Asked, number: int, latest: Grade, found: Result) -> list[str]:
+def _lines(asked: GradedMystery, number: int, latest: Grade, found: Result) -> list[str]:
     lines = [f"answer {number} to {asked.run.job_id}: {latest.points} of 100"]
     for part in latest.parts:
         mark = "✗" if part.hint else "✓"
@@ -78,7 +78,7 @@ def _lines(asked: Asked, number: int, latest: Grade, found: Result) -> list[str]
     return [*lines, f"next: slurm.sh mystery {then} {asked.run.job_id}" + " --cause …" * (then == "answer")]
 
 
-def _as_data(asked: Asked, number: int, latest: Grade, found: Result) -> dict[str, object]:
+def _as_data(asked: GradedMystery, number: int, latest: Grade, found: Result) -> dict[str, object]:
     parts = [{"name": p.name, "points": p.points, "of": p.of, "hint": p.hint or None} for p in latest.parts]
     data = {"run": asked.run.job_id, "answer": number, "points": latest.points, "parts": parts}
     return {**data, "total": found.points, "not_answered": found.missing}

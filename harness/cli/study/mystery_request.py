@@ -30,7 +30,7 @@ RunFlag = Annotated[
 ]
 
 
-class Asked(NamedTuple):
+class GradedMystery(NamedTuple):
     """A mystery's run, with all that grading needs."""
 
     run: Run
@@ -73,7 +73,7 @@ class Asked(NamedTuple):
         )
 
 
-def asked_of(token: str) -> Asked:
+def asked_of(token: str) -> GradedMystery:
     """The mystery of a run.
 
     Raises:
@@ -88,4 +88,4 @@ def asked_of(token: str) -> Asked:
     if not isinstance(experiment, Training) or experiment.mystery is None:
         raise RequestError(f"RUN: {run.job_id} is no mystery: start one with slurm.sh mystery -e 1")
     faults = tuple(map(parse_fault, open_mystery(experiment.mystery).faults))
-    return Asked(run, experiment, experiment.mystery, faults, experiment.world_size or 1)
+    return GradedMystery(run, experiment, experiment.mystery, faults, experiment.world_size or 1)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from harness.cli.launch.untrusted import YesOption, may_launch, source_of
 from harness.cli.options import JsonOption
-from harness.cli.study.mystery_request import Asked, RunArgument, RunFlag, asked_of
+from harness.cli.study.mystery_request import GradedMystery, RunArgument, RunFlag, asked_of
 from harness.common.errors import RequestError
 from harness.run import Run
 from harness.run.mystery import Revealed, add_answer, injected, read_revealed, unseal_records, write_revealed
@@ -40,7 +40,7 @@ def command(
     return reveal(asked_of(run), start, as_json, yes=yes)
 
 
-def reveal(asked: Asked, start: bool | None, as_json: bool, *, yes: bool = False) -> int:
+def reveal(asked: GradedMystery, start: bool | None, as_json: bool, *, yes: bool = False) -> int:
     """Tell all and, if wanted, run the training without the faults; returns the exit code.
 
     Raises:
@@ -74,7 +74,7 @@ def reveal(asked: Asked, start: bool | None, as_json: bool, *, yes: bool = False
     return 0
 
 
-def _end(asked: Asked) -> None:
+def _end(asked: GradedMystery) -> None:
     """Write the secret into the run, once, and what was injected."""
     from harness.study.mysteries import open_mystery
 
@@ -106,7 +106,7 @@ def _without(summary: Summary | None, found: list[TimeLost]) -> Without:
     return Without(step, step - lost, step - high, step - low)
 
 
-def _healthy(asked: Asked, start: bool | None, quiet: bool, yes: bool) -> Run | None:
+def _healthy(asked: GradedMystery, start: bool | None, quiet: bool, yes: bool) -> Run | None:
     """The run without the faults: the one that there is, unless a new one is asked for, else a new one, if wanted."""
     from harness.cli.launch.plan_short import announced
     from harness.cli.study.lesson import wants_runs
@@ -141,7 +141,7 @@ def _healthy(asked: Asked, start: bool | None, quiet: bool, yes: bool) -> Run | 
     return run
 
 
-def _truth(asked: Asked) -> Iterator[str]:
+def _truth(asked: GradedMystery) -> Iterator[str]:
     yield f"mystery {asked.run.job_id}, level {asked.mystery.level}: {asked.result.points} of 100 points"
     lines = injected(asked.run.path)
     for fault in asked.faults:
@@ -151,7 +151,7 @@ def _truth(asked: Asked) -> Iterator[str]:
     yield from asked.answer_lines()
 
 
-def _diagnosis(asked: Asked, found: list[TimeLost]) -> Iterator[str]:
+def _diagnosis(asked: GradedMystery, found: list[TimeLost]) -> Iterator[str]:
     for fault in _unnamed(asked, found):
         yield f"  the harness's diagnosis does not name {fault.name}"
     for one in found:
@@ -165,7 +165,7 @@ def _diagnosis(asked: Asked, found: list[TimeLost]) -> Iterator[str]:
         )
 
 
-def _unnamed(asked: Asked, found: list[TimeLost]) -> list[Fault]:
+def _unnamed(asked: GradedMystery, found: list[TimeLost]) -> list[Fault]:
     return [fault for fault in asked.faults if not any(_is_same(one, fault) for one in found)]
 
 
@@ -188,7 +188,7 @@ def _comparison(step: Without, healthy: Run) -> str:
     return f"{measured}; the replay said {off:+.1%} of that"
 
 
-def _doubts(asked: Asked, *summaries: Summary | None) -> Iterator[str]:
+def _doubts(asked: GradedMystery, *summaries: Summary | None) -> Iterator[str]:
     """A remark where other programs disturbed one of the two runs."""
     if any(s is not None and s.quality.verdict.value != "good" for s in summaries):
         yield (
@@ -197,7 +197,9 @@ def _doubts(asked: Asked, *summaries: Summary | None) -> Iterator[str]:
         )
 
 
-def _as_data(asked: Asked, found: list[TimeLost], step: Without, healthy: Run | None) -> dict[str, object]:
+def _as_data(
+    asked: GradedMystery, found: list[TimeLost], step: Without, healthy: Run | None
+) -> dict[str, object]:
     return {
         "run": asked.run.job_id,
         "faults": [str(fault) for fault in asked.faults],

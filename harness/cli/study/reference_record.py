@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from harness.cli.command_line import Declared
 from harness.cli.study.campaign import (
-    Plan,
+    SeriesPlan,
     Wanted,
     Words,
     closing_lines,
@@ -29,8 +29,8 @@ from harness.common.paths import PROGRAM
 
 if TYPE_CHECKING:
     from harness.site.detection import SiteChoice
-    from harness.study.campaign.runner import Outcome
-    from harness.study.reference.record import Kept, Recording
+    from harness.study.campaign.runner import SeriesOutcome
+    from harness.study.reference.record import Recording, StoredReference
 
 FURTHER = (
     Declared(
@@ -111,7 +111,7 @@ def _site(asked: Words) -> SiteChoice:
     return SiteChoice(site=override(choice.site, changes), reason=choice.reason)
 
 
-def _show(recording: Recording, plan: Plan, wanted: Wanted) -> int:
+def _show(recording: Recording, plan: SeriesPlan, wanted: Wanted) -> int:
     if wanted.json:
         head = {"name": recording.name, "site": recording.site.name, "list": recording.list_given}
         print(
@@ -128,11 +128,11 @@ def _show(recording: Recording, plan: Plan, wanted: Wanted) -> int:
     return 0
 
 
-def _run(recording: Recording, plan: Plan, asked: Words) -> int:
-    from harness.study.campaign.runner import Outcome
+def _run(recording: Recording, plan: SeriesPlan, asked: Words) -> int:
+    from harness.study.campaign.runner import SeriesOutcome
 
     again = _again(recording)
-    outcome = Outcome(list(plan.places))
+    outcome = SeriesOutcome(list(plan.places))
     if plan.to_make or any(place.stands == "running" for place in plan.places):
         if plan.to_make and not confirmed(plan, asked.wanted):
             print("nothing was started", file=sys.stderr)
@@ -143,7 +143,7 @@ def _run(recording: Recording, plan: Plan, asked: Words) -> int:
     return _keep(recording, outcome, asked)
 
 
-def _keep(recording: Recording, outcome: Outcome, asked: Words) -> int:
+def _keep(recording: Recording, outcome: SeriesOutcome, asked: Words) -> int:
     from harness.study.reference.record import keep
     from harness.traces.progress import Progress
 
@@ -159,7 +159,7 @@ def _keep(recording: Recording, outcome: Outcome, asked: Words) -> int:
     return 0 if outcome.complete else 1
 
 
-def _kept_lines(recording: Recording, kept: Kept) -> list[str]:
+def _kept_lines(recording: Recording, kept: StoredReference) -> list[str]:
     found = kept.reference
     runs = sum(each.runs for each in found.variants)
     what = f"{_counted(runs, 'run')} of {_counted(len(found.variants), 'variant')}"

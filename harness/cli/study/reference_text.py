@@ -7,7 +7,7 @@ from textwrap import wrap
 
 from harness.common.paths import PROGRAM
 from harness.format.format import duration, metric_text
-from harness.study.reference.check import Outcome, ReferenceChecked, StepTime, VariantChecked
+from harness.study.reference.check import ReferenceChecked, StepTime, VariantChecked, VariantOutcome
 from harness.study.reference.times import Moved
 
 WIDEST = 10  # an interval whose ends differ by more says nothing
@@ -18,7 +18,7 @@ def lines_of(found: ReferenceChecked, reasons: list[str], width: int) -> Iterato
     """The verdict first, then each variant, then what likely moved them."""
     yield from wrap(f"{found.outcome.value}: {_heading(found)}", width)
     yield ""
-    for each in sorted(found.variants, key=lambda v: -list(Outcome).index(v.outcome)):
+    for each in sorted(found.variants, key=lambda v: -list(VariantOutcome).index(v.outcome)):
         yield from _variant(each, width)
     if found.missing:
         yield from wrap(f"not in {found.new}: {', '.join(found.missing)}", width, subsequent_indent="  ")
@@ -42,7 +42,7 @@ def _heading(found: ReferenceChecked) -> str:
         return f"{found.reference} as it was recorded; there is no other reference of its site to hold it against"
     if not found.variants:
         return f"no variant of {found.new} asked for the same as one of the reference {found.reference}"
-    counts = [f"{sum(v.outcome is o for v in found.variants)} {o.value}" for o in Outcome]
+    counts = [f"{sum(v.outcome is o for v in found.variants)} {o.value}" for o in VariantOutcome]
     said = ", ".join(text for text in counts if not text.startswith("0 "))
     return f"{found.new} against the reference {found.reference} ({said})"
 
@@ -98,7 +98,7 @@ def _changed(each: VariantChecked) -> Iterator[str]:
 
 
 def _next(found: ReferenceChecked) -> Iterator[str]:
-    if found.outcome is not Outcome.UNKNOWN or found.key or not found.variants:
+    if found.outcome is not VariantOutcome.UNKNOWN or found.key or not found.variants:
         return
     yield ""
     yield f"more runs would tell: {PROGRAM} reference check RUN RUN RUN, or {PROGRAM} reference record --repeats 4"

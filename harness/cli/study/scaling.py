@@ -31,7 +31,7 @@ from harness.common.paths import expanded
 
 if TYPE_CHECKING:
     from harness.analysis.scaling_study import Size
-    from harness.study.campaign.runner import Outcome
+    from harness.study.campaign.runner import SeriesOutcome
     from harness.study.scaling.request import Axis, Mode, Study
     from harness.study.sweeps.request import Sweep
 
@@ -152,7 +152,7 @@ def _study(series: Series, words: Words) -> int:
     return 0 if outcome is None else _answer(series, outcome, words)
 
 
-def _answer(series: Series, outcome: Outcome, words: Words) -> int:
+def _answer(series: Series, outcome: SeriesOutcome, words: Words) -> int:
     from harness.analysis.scaling_study import what_limits
     from harness.study.scaling.result import sizes
     from harness.study.sweeps.results import measured_runs

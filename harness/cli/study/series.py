@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from harness.cli.launch.untrusted import may_launch, show_request
 from harness.cli.study.campaign import (
-    Plan,
+    SeriesPlan,
     Words,
     confirmed,
     limits_of,
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from harness.launch.untrusted import Source
     from harness.site.detection import SiteChoice
     from harness.site.site import Site
-    from harness.study.campaign.runner import Outcome
+    from harness.study.campaign.runner import SeriesOutcome
     from harness.study.sweeps.expand import Expanded
     from harness.study.sweeps.request import Sweep
     from harness.study.sweeps.stored import Kind, Stored
@@ -120,7 +120,7 @@ def _check_target(path: Path, flag: str) -> None:
         raise RequestError(f"{flag} {path}: {why}: name a file")
 
 
-def begin(series: Series, words: Words) -> Plan:
+def begin(series: Series, words: Words) -> SeriesPlan:
     """Where the series stands; printed, unless JSON was asked for."""
     plan = plan_of(series.name, series.found.tasks, limits_of(words.wanted, series.found.tasks))
     if not words.wanted.json:
@@ -128,7 +128,7 @@ def begin(series: Series, words: Words) -> Plan:
     return plan
 
 
-def _print_plan(series: Series, plan: Plan) -> None:
+def _print_plan(series: Series, plan: SeriesPlan) -> None:
     found = series.found
     title = f": {found.sweep.title}" if found.sweep.title else ""
     points = f"{len(found.settings)} points" + (f" × {found.repeats} runs" if found.repeats > 1 else "")
@@ -164,7 +164,7 @@ def _trusted(series: Series, words: Words) -> bool:
     return request is None or may_launch(*request, yes=words.wanted.yes)
 
 
-def show_state(series: Series, plan: Plan, words: Words) -> int:
+def show_state(series: Series, plan: SeriesPlan, words: Words) -> int:
     """What --dry-run and --status print; returns the exit code."""
     found = series.found
     if words.wanted.json:
@@ -185,13 +185,13 @@ def show_state(series: Series, plan: Plan, words: Words) -> int:
     return 0
 
 
-def carried_out(series: Series, plan: Plan, words: Words) -> Outcome | None:
+def carried_out(series: Series, plan: SeriesPlan, words: Words) -> SeriesOutcome | None:
     """Make what is not done, after the question; None where a person said no."""
-    from harness.study.campaign.runner import Outcome
+    from harness.study.campaign.runner import SeriesOutcome
     from harness.study.sweeps.stored import store_request
 
     if not plan.to_make and all(place.stands != "running" for place in plan.places):
-        return Outcome(list(plan.places))
+        return SeriesOutcome(list(plan.places))
     if plan.to_make and not _trusted(series, words):
         return None
     if plan.to_make and not confirmed(plan, words.wanted):

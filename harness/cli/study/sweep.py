@@ -30,7 +30,7 @@ from harness.common.paths import expanded
 
 if TYPE_CHECKING:
     from harness.analysis.repeats import PointValues
-    from harness.study.campaign.runner import Outcome
+    from harness.study.campaign.runner import SeriesOutcome
     from harness.study.sweeps.expand import Expanded
     from harness.study.sweeps.request import Sweep
 
@@ -117,7 +117,7 @@ def _with_flags(sweep: Sweep, flags: list[tuple[str, Any]]) -> Sweep:
     return sweep.model_copy(update={"base": {**sweep.base, **given}}) if given else sweep
 
 
-def _answer(series: Series, outcome: Outcome, words: Words, against: str) -> int:
+def _answer(series: Series, outcome: SeriesOutcome, words: Words, against: str) -> int:
     """Print the table, write the files, and say what failed."""
     from harness.report.tables.catalogue import numbers
     from harness.study.sweeps.results import results

@@ -12,7 +12,7 @@ from harness.cli.watch.status import RunArgument
 from harness.common.errors import RequestError, WorkError
 from harness.common.paths import PROGRAM
 from harness.common.users import owner_of
-from harness.launch.backends.protocol import Look
+from harness.launch.backends.protocol import PolledState
 from harness.launch.backends.registry import backend_of_run
 from harness.launch.submit import Cancelled, look_at
 from harness.launch.submit import cancel as cancel_run
@@ -54,7 +54,7 @@ def cancel(run: RunArgument = "last", as_json: JsonOption = False) -> int:
     return 0 if told else 1
 
 
-def _end_of(run: Run) -> Look:
+def _end_of(run: Run) -> PolledState:
     """Wait for the run's end, as long as who runs it lets it live on; returns how it stands then."""
     backend = backend_of_run(run)
     began_s, patience_s, pause_s = time.monotonic(), UNHEARD_S, 0.3
@@ -75,7 +75,7 @@ def _end_of(run: Run) -> Look:
         pause_s = min(1.5 * pause_s, max(backend.POLL_S, 0.3))
 
 
-def _sentence(run: Run, met: Cancelled, after: Look) -> str:
+def _sentence(run: Run, met: Cancelled, after: PolledState) -> str:
     others = f", and with it {_names(met.others)} of the same allocation" * bool(met.others)
     again = f"{PROGRAM} status {run.job_id}"
     if met.before.state in FINAL:

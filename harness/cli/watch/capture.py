@@ -14,7 +14,7 @@ from harness.cli.watch.status import RunArgument
 from harness.common.captures import (
     MOST_STEPS,
     STEPS,
-    Asked,
+    CaptureRequest,
     answer_file,
     as_text,
     folder_of,
@@ -60,7 +60,7 @@ def capture(
             f"capture start: recording {last.number} of {found.job_id} is not complete: wait, or "
             f"{PROGRAM} capture stop {found.job_id}"
         )
-    asked = Asked(1 if last is None else last.number + 1, steps, len(_reports(found)))
+    asked = CaptureRequest(1 if last is None else last.number + 1, steps, len(_reports(found)))
     request_file(found.path).parent.mkdir(exist_ok=True)
     write_atomically(request_file(found.path), as_text(asked))
     print(f"asked {found.job_id} to record {steps} steps", file=sys.stderr)

@@ -14,7 +14,7 @@ from harness.common.errors import RequestError, WorkError
 from harness.common.paths import PROGRAM
 from harness.common.printable import printable
 from harness.common.users import whose
-from harness.launch.backends.protocol import Look
+from harness.launch.backends.protocol import PolledState
 from harness.run import Run, all_runs, closed, no_runs, runs_root, when
 
 HEAD = {"job_id": "run", "state": "state", "step": "step", "submitted": "submitted", "name": "name"}
@@ -48,14 +48,14 @@ def _row(run: Run) -> dict[str, Any]:
     try:
         record = run.record
     except WorkError:
-        job_id, look, created_ns = "?", Look("unknown"), None
+        job_id, poll, created_ns = "?", PolledState("unknown"), None
     else:
-        job_id, look, created_ns = record.job_id, _look(run), record.created_ns
+        job_id, poll, created_ns = record.job_id, _look(run), record.created_ns
     step = step_time(run)
     return {
         "job_id": job_id,
-        "state": look.state,
-        "own_word": own.state if look.silent and (own := run.status()) else None,
+        "state": poll.state,
+        "own_word": own.state if poll.silent and (own := run.status()) else None,
         "submitted": when(created_ns),
         "step_ns": step.ns if step else None,
         "step_traced": step.traced if step else None,
@@ -64,15 +64,15 @@ def _row(run: Run) -> dict[str, Any]:
     }
 
 
-def _look(run: Run) -> Look:
+def _look(run: Run) -> PolledState:
     """A final state does not change: asking Slurm again for every old run would cost a second each."""
     from harness.launch.submit import look_at
 
     own = run.status() or run.record.status
     try:
-        return Look(own.state) if own and own.is_settled else look_at(run)
+        return PolledState(own.state) if own and own.is_settled else look_at(run)
     except WorkError:  # the backend of another installation
-        return Look("unknown")
+        return PolledState("unknown")
 
 
 def _print(rows: list[dict[str, Any]], there_are: int) -> None:

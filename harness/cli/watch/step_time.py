@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from harness.common.bounded_read import read_small
+from harness.common.bounded_read import read_bounded
 from harness.run import Run, read_json_lines
 
 
@@ -49,7 +49,7 @@ def step_time(run: Run) -> StepTime | None:
 
 def _of_summary(run: Run) -> StepTime | None:
     try:
-        found = _decoder.decode(read_small(run.summary))
+        found = _decoder.decode(read_bounded(run.summary))
     except (OSError, ValueError, RecursionError, msgspec.MsgspecError):
         return None
     if found.steps and found.steps.duration:

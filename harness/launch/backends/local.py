@@ -29,7 +29,7 @@ from harness.site.site import Site
 
 TEMPLATE = TEMPLATES / "local.j2"
 RUNS_HERE = True
-look = local_poll.look
+poll = local_poll.poll
 POLL_S = 0.3
 # PyTorch's launcher itself kills ranks that have not ended 30 s after its own signal.
 KILL_S = 40.0

@@ -9,9 +9,9 @@ import socket
 import time
 from pathlib import Path
 
-from harness.common.bounded_read import read_end, read_small_text
+from harness.common.bounded_read import read_bounded_text, read_end
 from harness.launch.backends import processes
-from harness.launch.backends.protocol import Look
+from harness.launch.backends.protocol import PolledState
 from harness.run import FINAL, Run, State, Status
 
 SUBMITTER = "submitter"  # in the controller's folder: the process that starts it
@@ -20,19 +20,23 @@ STARTING_S = 60  # between a run's publication and its controller's start lie th
 ENDING = "it was asked to end, and closes its traces"
 
 
-def look(run: Run) -> Look:
+def poll(run: Run) -> PolledState:
     """The state that the run itself wrote, checked against its process."""
     own = run.status()
     if own is not None and own.told_by is not None:
-        return Look(own.state, own.why)
+        return PolledState(own.state, own.why)
     state = _state(run, own)
     if state in FINAL:
         killed = state == "failed" and (own is None or own.state == "running")
-        return Look(state, _how_it_ended(run), told_by=socket.gethostname()) if killed else Look(state)
+        return (
+            PolledState(state, _how_it_ended(run), told_by=socket.gethostname())
+            if killed
+            else PolledState(state)
+        )
     if state == "unknown":
-        return Look(state, _why_unknown(run, own))
+        return PolledState(state, _why_unknown(run, own))
     ending = asked_to_end(run).is_file()
-    return Look(state, ENDING if ending else "", ending=ending)
+    return PolledState(state, ENDING if ending else "", ending=ending)
 
 
 def _state(run: Run, own: Status | None) -> State:
@@ -68,7 +72,7 @@ def _why_unknown(run: Run, own: Status | None) -> str:
 def _submitter_lives(run: Run) -> bool:
     """False when the process that would start the run's controller was killed."""
     try:
-        pid = int(read_small_text(run.controller_dir / SUBMITTER))
+        pid = int(read_bounded_text(run.controller_dir / SUBMITTER))
     except (OSError, ValueError):
         return True  # it does not say who it is
     return processes.is_alive(pid)

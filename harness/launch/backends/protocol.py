@@ -34,7 +34,7 @@ class Joint(NamedTuple):
     job_id: Callable[[str, int], str]
 
 
-class Look(NamedTuple):
+class PolledState(NamedTuple):
     """A run's state now, and a sentence where the state does not say all.
 
     ending: it was asked to end, and its processes still close their files. silent: who runs it did not answer, so that
@@ -106,7 +106,7 @@ class Backend(Protocol):
             WorkError: the backend refused.
         """
 
-    def look(self, run: Run, /) -> Look:
+    def poll(self, run: Run, /) -> PolledState:
         """The run's state; where nobody answers in time, what the job itself last wrote."""
 
     def cancel(self, run: Run, /) -> list[Run]:

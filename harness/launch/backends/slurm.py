@@ -36,7 +36,7 @@ RUNS_HERE = False
 POLL_S = 2.0  # a controller serves hundreds of students
 KILL_S = 30.0  # Slurm's own KillWait, where the controller does not say
 
-look = slurm_poll.look
+poll = slurm_poll.poll
 joint, submit_together = slurm_together.joint, slurm_together.submit_together
 most_together = slurm_together.most_together
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from harness.launch.backends.protocol import Look
+from harness.launch.backends.protocol import PolledState
 from harness.launch.backends.slurm_states import Meaning, meaning_of, plain
 from harness.run import FINAL, ITSELF, Run, Status
 from harness.site.slurm_commands import JobId, Told, fields_of, sacct, scontrol, squeue
@@ -17,7 +17,7 @@ NO_REASON = ("", "None", "(null)")
 WENT_ON = "Slurm took a node of it for lost, and it went on to its own end: its reports are there"
 
 
-class Heard(NamedTuple):
+class SlurmReply(NamedTuple):
     """What Slurm says of a job. Without a word, `gap` says why there is none."""
 
     word: str = ""
@@ -37,97 +37,101 @@ def shares_allocation(run: Run) -> bool:
     return "-" in run.job_id
 
 
-def look(run: Run) -> Look:
+def poll(run: Run) -> PolledState:
     """The run's state now."""
     job, own = job_of(run), run.status()
-    heard = _ask(job, has_ended=own is not None and own.state in FINAL)
-    found = _told(job, heard, own) if heard.word else _untold(heard, own)
+    reply = _ask(job, has_ended=own is not None and own.state in FINAL)
+    found = _told(job, reply, own) if reply.word else _no_reply(reply, own)
     return _in_allocation(found, own) if shares_allocation(run) else found
 
 
-def _ask(job: JobId, has_ended: bool) -> Heard:
+def _ask(job: JobId, has_ended: bool) -> SlurmReply:
     """has_ended: the job itself says so; accounts that have it as running then lag behind."""
     queue = squeue(job, "%T|%r")
     if queue.text:
         word, _, reason = queue.text.partition("|")
-        return Heard(word, reason)
+        return SlurmReply(word, reason)
     shown = scontrol(job)
     fields = fields_of(shown)
     if "JobState" in fields:
-        return Heard(fields["JobState"], fields.get("Reason", ""))
+        return SlurmReply(fields["JobState"], fields.get("Reason", ""))
     return _by_accounts(job, queue, shown, has_ended)
 
 
-def _by_accounts(job: JobId, queue: Told, shown: Told, has_ended: bool) -> Heard:
+def _by_accounts(job: JobId, queue: Told, shown: Told, has_ended: bool) -> SlurmReply:
     """What the accounts say of a job that the controller does not know, or did not answer for."""
-    accounts, forgotten = sacct(job), queue.heard and shown.heard
+    accounts, forgotten = sacct(job), queue.replied and shown.replied
     if accounts.text and meaning_of(accounts.text, job.number).state in FINAL:
-        return Heard(accounts.text)
+        return SlurmReply(accounts.text)
     if accounts.text and not (forgotten or has_ended):
-        return Heard(accounts.text, gap="Slurm's controller does not answer, and its accounts lag behind")
+        return SlurmReply(
+            accounts.text, gap="Slurm's controller does not answer, and its accounts lag behind"
+        )
     if not forgotten:
         silent = queue.silent or shown.silent
-        return Heard(
+        return SlurmReply(
             gap="Slurm does not answer" if silent else "Slurm's commands give no answer here", silent=silent
         )
     if accounts.silent:
-        return Heard(
+        return SlurmReply(
             gap="Slurm's controller has forgotten the job, and its accounts do not answer", silent=True
         )
-    return Heard(gap=f"Slurm does not know job {job.number} any more", forgotten=True)
+    return SlurmReply(gap=f"Slurm does not know job {job.number} any more", forgotten=True)
 
 
-def _told(job: JobId, heard: Heard, own: Status | None) -> Look:
+def _told(job: JobId, reply: SlurmReply, own: Status | None) -> PolledState:
     """The state by Slurm's word, or the job's own, which is more precise where it ended before Slurm stopped it."""
-    if own is not None and own.is_settled and own.told_by == plain(heard.word):
-        return Look(own.state, own.why, told_by=own.told_by)  # it was written down
-    means = meaning_of(heard.word, job.number)
+    if own is not None and own.is_settled and own.told_by == plain(reply.word):
+        return PolledState(own.state, own.why, told_by=own.told_by)  # it was written down
+    means = meaning_of(reply.word, job.number)
     by_itself = own is not None and own.is_own_word and own.state in FINAL
     left_early = own is not None and by_itself and own.state in ("timeout", "cancelled")
     if own is not None and left_early and means.state in ("failed", "completed"):
-        return Look(own.state, told_by=ITSELF)
+        return PolledState(own.state, told_by=ITSELF)
     if own is not None and by_itself and (own.state, means.state) == ("completed", "node_fail"):
-        return Look("completed", WENT_ON)
+        return PolledState("completed", WENT_ON)
     if means.state not in FINAL:
-        waits = heard.reason if means.state == "queued" and heard.reason not in NO_REASON else ""
-        return Look(means.state, means.why or waits or heard.gap, ending=means.ending)
-    why = means.why or ("" if by_itself else _how_it_ended(means, heard, own))
-    return Look(
+        waits = reply.reason if means.state == "queued" and reply.reason not in NO_REASON else ""
+        return PolledState(means.state, means.why or waits or reply.gap, ending=means.ending)
+    why = means.why or ("" if by_itself else _how_it_ended(means, reply, own))
+    return PolledState(
         means.state,
         why,
-        told_by=None if by_itself and own is not None and own.is_settled else plain(heard.word),
+        told_by=None if by_itself and own is not None and own.is_settled else plain(reply.word),
     )
 
 
-def _how_it_ended(means: Meaning, heard: Heard, own: Status | None) -> str:
+def _how_it_ended(means: Meaning, reply: SlurmReply, own: Status | None) -> str:
     """Of a job that did not write its end."""
     if own is None or (own.started_ns is None and own.told_by):
-        never = means.state == "failed" and heard.reason not in NO_REASON
-        return f"it never began: Slurm says {heard.reason}" if never else own.why if own else ""
+        never = means.state == "failed" and reply.reason not in NO_REASON
+        return f"it never began: Slurm says {reply.reason}" if never else own.why if own else ""
     if means.state in ("failed", "timeout"):
-        return f"it was ended before it could write how; Slurm says {plain(heard.word)}"
+        return f"it was ended before it could write how; Slurm says {plain(reply.word)}"
     return ""
 
 
-def _untold(heard: Heard, own: Status | None) -> Look:
+def _no_reply(reply: SlurmReply, own: Status | None) -> PolledState:
     """The job's own word, where Slurm says nothing. A job that only said it had begun may have ended since."""
     if own is not None and own.told_by is not None:
-        return Look(own.state, own.why)
+        return PolledState(own.state, own.why)
     if own is not None and own.state in FINAL:
-        last = f"{heard.gap}; what the job itself last wrote: {own.state}" if heard.silent else ""
-        return Look(own.state, last, told_by=ITSELF if heard.forgotten else None)
+        last = f"{reply.gap}; what the job itself last wrote: {own.state}" if reply.silent else ""
+        return PolledState(own.state, last, told_by=ITSELF if reply.forgotten else None)
     last = (
         "the job has written nothing yet" if own is None else f"what the job itself last wrote: {own.state}"
     )
-    return Look("unknown", f"{heard.gap}; {last}", silent=heard.silent)
+    return PolledState("unknown", f"{reply.gap}; {last}", silent=reply.silent)
 
 
-def _in_allocation(found: Look, own: Status | None) -> Look:
+def _in_allocation(found: PolledState, own: Status | None) -> PolledState:
     """One of several runs in an allocation: its own word, else what the allocation's state leaves it."""
     if own is not None and own.state in FINAL and own.is_own_word:
-        return Look(own.state, told_by=ITSELF)
+        return PolledState(own.state, told_by=ITSELF)
     if found.state == "running" and own is None:
-        return Look("queued", "runs before it in the same allocation have not ended", ending=found.ending)
+        return PolledState(
+            "queued", "runs before it in the same allocation have not ended", ending=found.ending
+        )
     if found.state == "completed":  # the allocation ended, and the run had not
         return found._replace(state="failed", why="its allocation ended before it")
     return found

@@ -48,7 +48,7 @@ class Place(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Plan:
+class ExercisePlan:
     """What an exercise runs, and what it needs for that."""
 
     commands: list[Command]  # on every node
@@ -84,7 +84,7 @@ class Launch(Generic[Requested]):
 
     takes_weights = True  # of the site's checkpoints, or of one that --model names
 
-    def plan(self, asked: Requested, place: Place) -> Plan:
+    def plan(self, asked: Requested, place: Place) -> ExercisePlan:
         """What a resolved experiment runs. GPUs per node, model and batch are filled in."""
         raise NotImplementedError
 

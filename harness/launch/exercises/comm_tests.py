@@ -5,16 +5,16 @@ from __future__ import annotations
 from harness.experiment.comm_tests import CommTests
 from harness.experiment.options import options_of
 from harness.launch.argv import NODE, RUN_DIR, Word, join
-from harness.launch.exercises.base import Command, Launch, Place, Plan, script_path, torchrun
+from harness.launch.exercises.base import Command, ExercisePlan, Launch, Place, script_path, torchrun
 
 
 class CommTestsLaunch(Launch[CommTests]):
     """No training and no profiler: the benchmark measures its own times."""
 
-    def plan(self, asked: CommTests, place: Place) -> Plan:
+    def plan(self, asked: CommTests, place: Place) -> ExercisePlan:
         measured = asked.only or "collectives"
         verdict = _verdict(asked, place)
-        return Plan(
+        return ExercisePlan(
             commands=[
                 *_topology(asked, place),
                 Command(_TITLES[measured], _measurement(asked, place, measured)),

@@ -20,7 +20,7 @@ from harness.experiment.base import Training
 from harness.experiment.model import model_names
 from harness.experiment.options import options_of
 from harness.launch.argv import NODE, RUN_DIR, Word, from_site, join, parent
-from harness.launch.exercises.base import Command, Launch, Place, Plan, Target
+from harness.launch.exercises.base import Command, ExercisePlan, Launch, Place, Target
 from harness.launch.exercises.device_needs import device_misfits
 from harness.launch.lookup import holds, why_missing
 from harness.launch.profilers.nsys import check_trace_list, is_trace_list, trace_list
@@ -79,7 +79,7 @@ class TrainingLaunch(Launch[Trained]):
                 yield f"--python-trace: {error}"
 
 
-def training_plan(asked: Training, place: Place, argv: list[Word], files: dict[str, str]) -> Plan:
+def training_plan(asked: Training, place: Place, argv: list[Word], files: dict[str, str]) -> ExercisePlan:
     """The plan that runs `argv` with `files` beside it."""
     if place.model is not None and place.model_file is None:
         given = {name: value for name, value in asdict(place.model).items() if value is not None}
@@ -89,7 +89,7 @@ def training_plan(asked: Training, place: Place, argv: list[Word], files: dict[s
     convert: list[Word] = [place.launcher_python, "-m", "harness", "paraver", join(RUN_DIR)]
     after = [Command("Paraver trace", convert, contained=False, decisive=False)] if asked.nsys2prv else []
     training = Command("training", argv, observed=place.profiler == "nsys")
-    return Plan([training], after, files, _folders(asked, place))
+    return ExercisePlan([training], after, files, _folders(asked, place))
 
 
 def _folders(asked: Training, place: Place) -> list[Word]:

@@ -16,7 +16,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import NamedTuple
 
-from harness.common.bounded_read import read_small_json
+from harness.common.bounded_read import read_bounded_json
 from harness.common.errors import HarnessError, RequestError, WorkError, nearest
 from harness.common.paths import CONFIGS
 from harness.common.secrets import kept_from_nsys, told_of_nsys
@@ -62,7 +62,7 @@ def load_options(name_or_path: str) -> Options:
     """
     path = Path(name_or_path) if "/" in name_or_path else OPTION_SETS / f"{name_or_path}.json"
     try:
-        options = read_small_json(path)
+        options = read_bounded_json(path)
     except OSError as error:
         names = ", ".join(sorted(p.stem for p in OPTION_SETS.glob("*.json")))
         raise RequestError(
@@ -94,7 +94,7 @@ def trace_list(name_or_path: str) -> Path:
 def check_trace_list(path: Path) -> None:
     """Raises RequestError: the file is no list of Python functions, as nsys reads it."""
     try:
-        listed = read_small_json(path)
+        listed = read_bounded_json(path)
     except OSError as error:
         near = nearest(path.stem, _trace_lists())
         hint = f"did you mean {near}?" if near else f"there are {', '.join(_trace_lists())}, or give a path"

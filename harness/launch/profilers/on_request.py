@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
-    from harness.common.captures import Asked
+    from harness.common.captures import CaptureRequest
 
 _LOOK_AGAIN_S = 0.5
 _TRY_AGAIN_S = 2.0
@@ -83,7 +83,7 @@ class Recorder:
         elif asked.number == self._served and self._prepared is not None and self._is_written(self._prepared):
             self._finish(asked, self._prepared)
 
-    def _prepare(self, asked: Asked) -> None:
+    def _prepare(self, asked: CaptureRequest) -> None:
         from harness.common.captures import folder_of
 
         if time.monotonic() < self._next_try_s:
@@ -117,7 +117,7 @@ class Recorder:
         sessions = self._ask("sessions", "list").stdout.splitlines()
         return any(line.split()[-1:] == [self._session] and "Launched" in line.split() for line in sessions)
 
-    def _finish(self, asked: Asked, prepared: Path) -> None:
+    def _finish(self, asked: CaptureRequest, prepared: Path) -> None:
         from harness.common.captures import folder_of
 
         for suffix in _WRITTEN:  # prepared for a request that was taken back, it was recorded for this one
@@ -127,7 +127,7 @@ class Recorder:
         self._prepared = None
         self._say(asked, "done", "")
 
-    def _say(self, asked: Asked, what: Literal["busy", "ready", "done"], text: str) -> None:
+    def _say(self, asked: CaptureRequest, what: Literal["busy", "ready", "done"], text: str) -> None:
         from harness.common.captures import answer_file
 
         answer_file(self._run, asked.number, self._output.name, what).write_text(text, encoding="utf-8")

@@ -8,7 +8,7 @@ from typing import Annotated, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from harness.common.bounded_read import SmallFileError, read_small, why_unread
+from harness.common.bounded_read import BoundedReadError, read_bounded, why_unread
 from harness.common.bus_factor import bus_factor
 from harness.common.errors import WorkError
 from harness.run import Run
@@ -113,10 +113,10 @@ def read_verdict(run_dir: Path) -> LinkVerdict | None:
 
 def _read(path: Path, shape: type[_File]) -> _File | None:
     try:
-        return shape.model_validate_json(read_small(path))
+        return shape.model_validate_json(read_bounded(path))
     except FileNotFoundError:
         return None
-    except (OSError, SmallFileError) as error:
+    except (OSError, BoundedReadError) as error:
         raise WorkError(f"{path} cannot be read ({why_unread(error)})") from None
     except ValidationError as error:
         first = error.errors()[0]

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from harness.analysis.summary import Summary, Window
-from harness.common.bounded_read import read_small_text
+from harness.common.bounded_read import read_bounded_text
 from harness.common.errors import RequestError
 from harness.measure.request import resolve_path
 from harness.report.exercise_0.terminal import is_comm_run
@@ -98,5 +98,5 @@ def _free(path: Path, text: str | None = None) -> Path:
 
 def _holds(path: Path, text: str | None) -> bool:
     with suppress(OSError, ValueError):
-        return text is not None and read_small_text(path) == text
+        return text is not None and read_bounded_text(path) == text
     return False

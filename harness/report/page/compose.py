@@ -25,7 +25,7 @@ from harness.common.printable import printable_json
 from harness.explain.answer import answer
 from harness.format.labels import are_cpus, cause_word
 from harness.format.page_policy import shown_in_page, with_scripts
-from harness.measure.page_data import Condensed
+from harness.measure.page_data import PageData
 from harness.report.elements import Figure, Page, Section
 from harness.report.page.communication import communication_section, transport_section
 from harness.report.page.efficiency import efficiency_section
@@ -45,7 +45,7 @@ from harness.report.plots.time import gantt_figure, heat_figure
 from harness.report.tables.catalogue import figure_table
 from harness.report.tables.replay import first_moment
 from harness.report.timeline.encode import pack_to_fit
-from harness.report.timeline.timeline_model import Drawn, choose, draw, notes
+from harness.report.timeline.timeline_model import TimelineModel, choose, draw, notes
 from harness.run import Run, write_atomically
 from harness.traces.progress import OnProgress, silent
 
@@ -74,17 +74,17 @@ def write_page(
     summary: Summary,
     path: Path,
     ranks: frozenset[int] | None = None,
-    condensed: Sequence[Condensed] = (),
+    page_data: Sequence[PageData] = (),
     *,
     progress: OnProgress = silent,
 ) -> None:
     """Write the page of one job. `run`: its directory when it is one of ours. `ranks`: the ranks in the timeline;
-    None: a choice is made. `condensed`: data kept from measuring the traces; other traces are read again.
+    None: a choice is made. `page_data`: data kept from measuring the traces; other traces are read again.
 
     Raises:
         WorkError: the page cannot be written, or Plotly's script is not installed.
     """
-    inputs = read_inputs(run, summary, ranks, condensed, progress=progress)
+    inputs = read_inputs(run, summary, ranks, page_data, progress=progress)
     write_atomically(path, render_page(compose(summary, inputs)))
 
 
@@ -92,14 +92,14 @@ def read_inputs(
     run: Run | None,
     summary: Summary,
     ranks: frozenset[int] | None = None,
-    condensed: Sequence[Condensed] = (),
+    page_data: Sequence[PageData] = (),
     *,
     progress: OnProgress = silent,
 ) -> Inputs:
     """The page's data besides the Summary, read from the run and from its condensed traces."""
     inputs = gather(run)
     choice = choose(summary, ranks)
-    drawn = draw(summary, choice, condensed, progress) if summary.devices else Drawn()
+    drawn = draw(summary, choice, page_data, progress) if summary.devices else TimelineModel()
     communicates = any(d.communication_ns for d in summary.devices)
     hidden = sorted(drawn.hidden.items(), key=lambda item: -item[1][0])  # the longest first
     clocks = {c.host: c.offset_ns for c in summary.clocks}

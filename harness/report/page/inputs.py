@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from harness.common.bounded_read import SmallFileError
+from harness.common.bounded_read import BoundedReadError
 from harness.common.errors import WorkError
 from harness.measure.run_files import read_events
 from harness.monitor.errors import MonitorError
@@ -77,7 +77,7 @@ def _steps(files: Sequence[Path]) -> Iterator[tuple[int, list[StepRecord]]]:
     for file in files:
         try:
             events = [e for e in read_events(file)[0] if e.get("event") == "step" and _is_whole(e)]
-        except (OSError, SmallFileError):
+        except (OSError, BoundedReadError):
             continue
         rank = events[0].get("rank", 0) if events else None
         if isinstance(rank, int):

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from harness.analysis.expected import resolved
 from harness.analysis.summary import Summary
-from harness.common.bounded_read import read_small_json
+from harness.common.bounded_read import read_bounded_json
 from harness.common.errors import WorkError
 from harness.report.exercise_0.results import (
     CollectiveResults,
@@ -134,7 +134,7 @@ def _measured_on(
 
 def _site(run: Run) -> str | None:
     try:
-        return str(read_small_json(run.record_file)["site"]["name"])
+        return str(read_bounded_json(run.record_file)["site"]["name"])
     except (OSError, ValueError, KeyError, TypeError):
         return None
 

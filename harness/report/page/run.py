@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from harness.analysis.summary import Summary, Verdict
+from harness.analysis.summary import RecordingVerdict, Summary
 from harness.common.paths import PROGRAM
 from harness.experiment.base import Experiment
 from harness.format.format import duration
@@ -17,7 +17,11 @@ from harness.report.elements import Link, Section, Table, table
 from harness.report.page.inputs import Inputs
 from harness.run import when
 
-_SIGNS = {Verdict.GOOD: "note", Verdict.DOUBTFUL: "doubtful", Verdict.UNUSABLE: "unusable"}
+_SIGNS = {
+    RecordingVerdict.GOOD: "note",
+    RecordingVerdict.DOUBTFUL: "doubtful",
+    RecordingVerdict.UNUSABLE: "unusable",
+}
 
 
 def title(s: Summary, inputs: Inputs) -> tuple[str, str]:

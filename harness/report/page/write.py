@@ -7,7 +7,7 @@ from pathlib import Path
 
 from harness.analysis.summary import Summary
 from harness.common.errors import RequestError
-from harness.measure.page_data import Condensed
+from harness.measure.page_data import PageData
 from harness.measure.paths import is_run
 from harness.measure.request import Measurement, resolve_path
 from harness.report.page.compose import compose, figures, read_inputs, write_page
@@ -47,14 +47,14 @@ def write_pages(
     Raises:
         WorkError: a page cannot be written.
     """
-    run, (summaries, condensed) = run_among(tokens), measured
+    run, (summaries, page_data) = run_among(tokens), measured
     page = asked or (run.page if run else None)
     if page is None or (asked is None and len(summaries) != 1):
         return []
     if len(summaries) == 1:
-        return [_write(run, summaries[0], page, ranks, condensed)]
+        return [_write(run, summaries[0], page, ranks, page_data)]
     return [
-        _write(None, summary, page.with_name(f"{page.stem}-{number}{page.suffix}"), ranks, condensed)
+        _write(None, summary, page.with_name(f"{page.stem}-{number}{page.suffix}"), ranks, page_data)
         for number, summary in enumerate(summaries, 1)
     ]
 
@@ -64,10 +64,10 @@ def _write(
     summary: Summary,
     path: Path,
     ranks: frozenset[int] | None,
-    condensed: Sequence[Condensed],
+    page_data: Sequence[PageData],
 ) -> Path:
     with Progress("drawing the page") as progress:
-        write_page(run, summary, path, ranks, condensed, progress=progress)
+        write_page(run, summary, path, ranks, page_data, progress=progress)
     return path
 
 
@@ -79,10 +79,10 @@ def write_pictures(tokens: Sequence[str], measured: Measurement, folder: Path) -
     """
     from harness.report.plots.png import write_pngs
 
-    run, (summaries, condensed) = run_among(tokens), measured
+    run, (summaries, page_data) = run_among(tokens), measured
     written: list[Path] = []
     for number, summary in enumerate(summaries, 1):
-        page = compose(summary, read_inputs(run, summary, condensed=condensed))
+        page = compose(summary, read_inputs(run, summary, page_data=page_data))
         name = f"{number}-" if len(summaries) > 1 else ""
         written += write_pngs(figures(page), folder, name)
     return written

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import PurePath
 from typing import Any
 
-from harness.analysis.summary import Finding, Summary, Verdict
+from harness.analysis.summary import Finding, RecordingVerdict, Summary
 from harness.common.printable import printable
 from harness.explain.answer import answer
 from harness.explain.next_command import in_lines
@@ -24,7 +24,7 @@ from harness.report.tables.table import TableOf
 from harness.report.tables.time import SPLIT, labelled
 from harness.run import TRACE_FOLDERS
 
-_MARKS = {Verdict.GOOD: "·", Verdict.DOUBTFUL: "?", Verdict.UNUSABLE: "!"}
+_MARKS = {RecordingVerdict.GOOD: "·", RecordingVerdict.DOUBTFUL: "?", RecordingVerdict.UNUSABLE: "!"}
 _MOST_FILES = 3  # named of those that cannot be read
 _MANY_DEVICES = 16, 10  # of more than 16 devices 10 are shown: the busiest and the idlest
 _FEW_DEVICES = 8, 6  # the same for the short form
@@ -139,7 +139,7 @@ def _place(files: list[str]) -> str:
 def _quality(s: Summary, screen: Screen) -> list[str]:
     lines = [f"Recording: {recording(s)}"]
     for (severity, what), found in _alike(s.quality.findings).items():
-        if severity is Verdict.UNUSABLE and len(found) > 1:
+        if severity is RecordingVerdict.UNUSABLE and len(found) > 1:
             lines += _each(f"  {_MARKS[severity]} {what}", found, screen)
             continue
         more = f" (and {len(found) - 1} more like it)" if len(found) > 1 else ""
@@ -166,8 +166,8 @@ def _each(what: str, found: list[Finding], screen: Screen) -> list[str]:
     )
 
 
-def _alike(findings: Iterable[Finding]) -> dict[tuple[Verdict, str], list[Finding]]:
-    groups: dict[tuple[Verdict, str], list[Finding]] = {}
+def _alike(findings: Iterable[Finding]) -> dict[tuple[RecordingVerdict, str], list[Finding]]:
+    groups: dict[tuple[RecordingVerdict, str], list[Finding]] = {}
     for finding in findings:
         groups.setdefault((finding.severity, finding.what), []).append(finding)
     return groups

@@ -13,7 +13,7 @@ import numpy as np
 from harness.analysis.job.partial_merge import MOST_DETAILED
 from harness.analysis.summary import Summary
 from harness.common.paths import PROGRAM
-from harness.measure.page_data import BINS, MOST_TRACKS, Condensed, Utilisation, read_condensed
+from harness.measure.page_data import BINS, MOST_TRACKS, PageData, Utilisation, read_page_data
 from harness.measure.tracks import Lane, Pass, ProcessTrack
 from harness.traces.progress import OnProgress, silent
 from harness.traces.trace import F64
@@ -45,7 +45,7 @@ class DeviceBins:
 
 
 @dataclass
-class Drawn:
+class TimelineModel:
     """The drawing of all traces. `hidden`: kind -> its time, and the part of it during communication."""
 
     tracks: list[ProcessTrack] = field(default_factory=list)
@@ -114,22 +114,22 @@ def notes(s: Summary, choice: ShownRanks, tracks: Sequence[ProcessTrack]) -> lis
 
 
 def draw(
-    s: Summary, choice: ShownRanks, condensed: Sequence[Condensed] = (), progress: OnProgress = silent
-) -> Drawn:
+    s: Summary, choice: ShownRanks, page_data: Sequence[PageData] = (), progress: OnProgress = silent
+) -> TimelineModel:
     """The choice drawn. A trace that was not condensed is read, if its file still exists; of very many ranks only those
     that are shown."""
     many = len(s.sources) > MOST_DETAILED
-    at_hand: dict[str, list[Condensed]] = {
+    at_hand: dict[str, list[PageData]] = {
         x.path: [] for x in s.sources if not many or _is_shown(x.rank, choice)
     }
-    for one in condensed:
+    for one in page_data:
         if one.path in at_hand:
             at_hand[one.path].append(one)
     lacking = [Path(p) for p, own in at_hand.items() if not _has(own, choice) and Path(p).exists()]
-    read = read_condensed(lacking, s.window, choice.ranks, progress=progress) if lacking else []
+    read = read_page_data(lacking, s.window, choice.ranks, progress=progress) if lacking else []
     complete = [c for path, own in at_hand.items() if Path(path) not in lacking for c in own] + read
     tracks = [cut for c in complete if c.track and (cut := _cut(c.track, choice))]
-    return Drawn(
+    return TimelineModel(
         tracks=sorted(tracks, key=lambda x: (_number(x.rank), x.path)),
         bins=sorted(
             (_bins(u, choice.bin_ns) for c in complete for u in c.utilisation),
@@ -148,14 +148,14 @@ def _is_shown(rank: int | None, choice: ShownRanks) -> bool:
     return choice.ranks is None or rank in choice.ranks
 
 
-def _has(condensed: Sequence[Condensed], choice: ShownRanks) -> bool:
+def _has(page_data: Sequence[PageData], choice: ShownRanks) -> bool:
     """Whether a file's processes were condensed, with a track for each process that is shown."""
-    return bool(condensed) and all(c.track or not _is_shown(c.rank, choice) for c in condensed)
+    return bool(page_data) and all(c.track or not _is_shown(c.rank, choice) for c in page_data)
 
 
-def _summed(condensed: Sequence[Condensed]) -> dict[str, tuple[int, int]]:
+def _summed(page_data: Sequence[PageData]) -> dict[str, tuple[int, int]]:
     sums: dict[str, tuple[int, int]] = {}
-    for kind, (total, beside) in (item for c in condensed for item in c.hidden.items()):
+    for kind, (total, beside) in (item for c in page_data for item in c.hidden.items()):
         before = sums.get(kind, (0, 0))
         sums[kind] = (before[0] + total, before[1] + beside)
     return sums

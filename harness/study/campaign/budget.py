@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from harness.run import Run
 from harness.study.campaign.points import HOUR_NS, Slot, Task
-from harness.study.campaign.task_status import OPEN, Seen, Standing
+from harness.study.campaign.task_status import OPEN, Seen, TaskStatus
 
 
 def devices_of(run: Run) -> int:
@@ -54,7 +54,7 @@ class Estimate(NamedTuple):
     expected_ns: float | None
 
 
-def estimate(places: Sequence[Standing], runs: Sequence[Seen], to_make: Sequence[Task]) -> Estimate:
+def estimate(places: Sequence[TaskStatus], runs: Sequence[Seen], to_make: Sequence[Task]) -> Estimate:
     """runs: all of the series. to_make: the tasks to start.
 
     Expected: each task takes its devices × the mean elapsed time of the completed runs of its key, else of the series.
@@ -65,7 +65,7 @@ def estimate(places: Sequence[Standing], runs: Sequence[Seen], to_make: Sequence
     return Estimate(spent, running, worst, _expected(_elapsed_by_slot(places), to_make))
 
 
-def _elapsed_by_slot(places: Sequence[Standing]) -> dict[Slot, int]:
+def _elapsed_by_slot(places: Sequence[TaskStatus]) -> dict[Slot, int]:
     done = {
         place.task.point.slot: elapsed_ns(place.run)
         for place in places

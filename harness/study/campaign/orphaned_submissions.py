@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from harness.common.bounded_read import read_small_json
+from harness.common.bounded_read import read_bounded_json
 from harness.common.errors import HarnessError
 from harness.run import Run, write_atomically
 from harness.study.campaign.points import Task
@@ -40,14 +40,14 @@ def submitting(folder: Path, tasks: Sequence[Task], runs_here: bool) -> Iterator
     note.unlink(missing_ok=True)
 
 
-def unheard_ns(folder: Path, runs: Sequence[Run]) -> int:
+def orphaned_ns(folder: Path, runs: Sequence[Run]) -> int:
     """Device nanoseconds of jobs that may have waited for nothing, for each task that no run followed."""
     return sum(_cost(note, runs) for note in folder.glob(_PENDING))
 
 
 def _cost(note: Path, runs: Sequence[Run]) -> int:
     with suppress(OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError):
-        told = read_small_json(note)
+        told = read_bounded_json(note)
         since = int(told["since_ns"])
         followed = {str(slot_of(run)) for run in runs if 0 <= run.record.created_ns - since < GIVES_UP_NS}
         return sum(int(n) * GIVES_UP_NS for slot, n in told["devices"].items() if slot not in followed)

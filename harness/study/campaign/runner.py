@@ -15,19 +15,19 @@ from typing import NamedTuple
 from harness.common.errors import HarnessError, RequestError
 from harness.run import FINAL, Run, State
 from harness.study.campaign.budget import affordable, cost_ns, why_too_much
-from harness.study.campaign.orphaned_submissions import submitting, unheard_ns
+from harness.study.campaign.orphaned_submissions import orphaned_ns, submitting
 from harness.study.campaign.points import HOUR_NS, Slot, Task
 from harness.study.campaign.series import driving, runs_of
-from harness.study.campaign.submitter import Carrier, carrier_for
+from harness.study.campaign.submitter import Submitter, submitter_for
 from harness.study.campaign.task_status import (
     OPEN,
     Seen,
-    Standing,
+    TaskStatus,
     began,
     refuse_other_settings,
     seen,
     slot_of,
-    standings,
+    task_statuses,
 )
 
 UNKNOWN_S = 300.0  # so long a scheduler may not answer: a standby controller takes over after two minutes
@@ -56,14 +56,14 @@ class Change(NamedTuple):
     counts: dict[str, int]
 
 
-class Outcome(NamedTuple):
+class SeriesOutcome(NamedTuple):
     """How a drive ended. stopped: why it made no more runs, as a sentence; empty when it made all."""
 
-    places: list[Standing]
+    places: list[TaskStatus]
     stopped: str = ""
 
     @property
-    def failed(self) -> list[Standing]:
+    def failed(self) -> list[TaskStatus]:
         return [place for place in self.places if place.stands == "failed"]
 
     @property
@@ -71,19 +71,19 @@ class Outcome(NamedTuple):
         return all(place.stands == "done" for place in self.places)
 
 
-def survey(series: str, tasks: Sequence[Task]) -> tuple[list[Standing], list[Seen]]:
+def survey(series: str, tasks: Sequence[Task]) -> tuple[list[TaskStatus], list[Seen]]:
     """Where each task stands, and all runs of the series, now. Reads only.
 
     Raises:
         RequestError: its runs were made with other settings.
     """
     runs = [seen(run) for run in runs_of(series)]
-    places = standings(tasks, runs)
+    places = task_statuses(tasks, runs)
     refuse_other_settings(series, places)
     return places, runs
 
 
-def to_make(places: Sequence[Standing], retry_failed: bool) -> list[Task]:
+def to_make(places: Sequence[TaskStatus], retry_failed: bool) -> list[Task]:
     """The tasks that a drive starts, in order."""
     wanted = ("to do", "failed") if retry_failed else ("to do",)
     return [place.task for place in places if place.stands in wanted]
@@ -94,8 +94,8 @@ def carry_out(
     tasks: Sequence[Task],
     limits: Limits,
     tell: Callable[[Change], None],
-    carrier: Carrier | None = None,
-) -> Outcome:
+    submitter: Submitter | None = None,
+) -> SeriesOutcome:
     """Make all runs of the series that are not done; returns where each task stands then.
 
     Ctrl-C stops the runs that share this machine, and leaves those in a queue; then it is raised again.
@@ -105,30 +105,30 @@ def carry_out(
         WorkError: another process drives it, or its folder cannot be written.
     """
     with driving(series) as folder:
-        drive = _Drive(folder, tasks, limits, tell, carrier or carrier_for(tasks, limits.most_at_once))
+        runner = _Runner(folder, tasks, limits, tell, submitter or submitter_for(tasks, limits.most_at_once))
         try:
-            stopped = drive.go()
+            stopped = runner.go()
         except KeyboardInterrupt:
-            drive.interrupted()
+            runner.interrupted()
             raise
-        return Outcome(list(drive.places.values()), stopped)
+        return SeriesOutcome(list(runner.places.values()), stopped)
 
 
-class _Drive:
+class _Runner:
     def __init__(
         self,
         folder: Path,
         tasks: Sequence[Task],
         limits: Limits,
         tell: Callable[[Change], None],
-        carrier: Carrier,
+        submitter: Submitter,
     ) -> None:
         self.series, self.folder = folder.name, folder
-        self.limits, self.tell, self.carrier = limits, tell, carrier
+        self.limits, self.tell, self.submitter = limits, tell, submitter
         places, runs = survey(self.series, tasks)
         self.places = {place.task.point.slot: place for place in places}
         self.spent_ns = sum(cost_ns(each) for each in runs if each.state not in OPEN)
-        self.spent_ns += unheard_ns(folder, [each.run for each in runs])
+        self.spent_ns += orphaned_ns(folder, [each.run for each in runs])
         self.todo = deque(to_make(places, limits.retry_failed))
         # Also runs of points that are asked for no more: their device hours are this series'.
         self.active = {each.run.name: each.run for each in runs if each.state in OPEN}
@@ -151,26 +151,26 @@ class _Drive:
                 return stopped
             if not self.active and not self.todo:
                 return ""
-            time.sleep(self.carrier.poll_s)
+            time.sleep(self.submitter.poll_s)
 
     def interrupted(self) -> None:
         """Stop what shares this machine, and wait for its end."""
-        if not self.carrier.runs_here:
+        if not self.submitter.runs_here:
             return
         for run in list(self.active.values()):
             self._say("stopping", slot_of(run), run)
             try:
-                self.carrier.stop(run)
+                self.submitter.stop(run)
             except HarnessError as error:
                 self._say("not stopped", slot_of(run), run, str(error))
                 del self.active[run.name]
         while self.active:
             for run in list(self.active.values()):
                 self._look(run)
-            time.sleep(self.carrier.poll_s)
+            time.sleep(self.submitter.poll_s)
 
     def _look(self, run: Run) -> None:
-        state = self.carrier.state(run)
+        state = self.submitter.state(run)
         if state == "unknown":
             since = self.unknown_since.setdefault(run.name, time.monotonic())
             if time.monotonic() - since < UNKNOWN_S:
@@ -207,7 +207,7 @@ class _Drive:
         cap_ns = self.limits.cap_ns
         while self.todo and not self.full:
             committed = self.spent_ns + self._running_ns()
-            ready = affordable(list(self.todo), committed, cap_ns, self.carrier.room(len(self.active)))
+            ready = affordable(list(self.todo), committed, cap_ns, self.submitter.room(len(self.active)))
             if not ready:
                 if cap_ns is None or self.active:
                     return ""
@@ -220,10 +220,10 @@ class _Drive:
         return sum(cost_ns(Seen(run, "running", began=True)) for run in self.active.values())
 
     def _submit(self, ready: Sequence[Task]) -> str:
-        ready = ready[: self.carrier.together(ready)]
+        ready = ready[: self.submitter.together(ready)]
         try:
-            with submitting(self.folder, ready, self.carrier.runs_here):
-                runs = self.carrier.start(self.series, ready)
+            with submitting(self.folder, ready, self.submitter.runs_here):
+                runs = self.submitter.start(self.series, ready)
         except HarnessError as error:
             return self._refused(error)
         self.refusals = 0

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from harness.common.bounded_read import read_small_text
+from harness.common.bounded_read import read_bounded_text
 from harness.common.errors import RequestError, WorkError
 from harness.run import Run, all_runs, disk_error, make_shared, runs_root
 
@@ -59,7 +59,7 @@ def runs_of(series: str) -> list[Run]:
 def _mentions(run: Run, mention: str) -> bool:
     """A quick look: a thousand records take seconds to validate."""
     with suppress(OSError, ValueError):
-        return mention in read_small_text(run.record_file, errors="replace")
+        return mention in read_bounded_text(run.record_file, errors="replace")
     return False
 
 

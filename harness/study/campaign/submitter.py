@@ -18,7 +18,7 @@ from harness.study.campaign.points import Task
 from harness.study.start import start_run, start_together
 
 
-class Carrier(Protocol):
+class Submitter(Protocol):
     """Starts tasks and watches their runs."""
 
     @property
@@ -118,7 +118,7 @@ class Together:
         self._chain.stop(run)
 
 
-def carrier_for(tasks: Sequence[Task], most_at_once: int) -> Carrier:
+def submitter_for(tasks: Sequence[Task], most_at_once: int) -> Submitter:
     """An array where the backend has them, else a chain."""
     largest = most_together(tasks, "array")
     if largest < 2 or len(tasks) < 2:

@@ -28,7 +28,7 @@ class Seen(NamedTuple):
         return slot_of(self.run)
 
 
-class Standing(NamedTuple):
+class TaskStatus(NamedTuple):
     """A task's place, and the run that decides it. kept: earlier runs of it that do not count."""
 
     task: Task
@@ -62,7 +62,7 @@ def seen(run: Run) -> Seen:
     return Seen(run, state, began(run))
 
 
-def standings(tasks: Sequence[Task], runs: Sequence[Seen]) -> list[Standing]:
+def task_statuses(tasks: Sequence[Task], runs: Sequence[Seen]) -> list[TaskStatus]:
     """Each task's place. runs: of the whole series, oldest first.
 
     A completed run makes it done; a run that waits or runs, or may (unknown), is waited for. A run that never began, as
@@ -71,21 +71,21 @@ def standings(tasks: Sequence[Task], runs: Sequence[Seen]) -> list[Standing]:
     own: dict[Slot, list[Seen]] = defaultdict(list)
     for each in runs:
         own[each.slot].append(each)
-    return [_standing(task, own[task.point.slot]) for task in tasks]
+    return [_task_status(task, own[task.point.slot]) for task in tasks]
 
 
-def _standing(task: Task, runs: list[Seen]) -> Standing:
+def _task_status(task: Task, runs: list[Seen]) -> TaskStatus:
     for stands, states in (("done", {"completed"}), ("running", OPEN)):
         for each in runs:
             if each.state in states:
                 others = tuple(other for other in runs if other is not each)
-                return Standing(task, stands, each.run, each.state, others)  # type: ignore[arg-type]  # a literal
+                return TaskStatus(task, stands, each.run, each.state, others)  # type: ignore[arg-type]  # a literal
     if not runs or not runs[-1].began or runs[-1].state == "cancelled":
-        return Standing(task, "to do", kept=tuple(runs))
-    return Standing(task, "failed", runs[-1].run, runs[-1].state, tuple(runs[:-1]))
+        return TaskStatus(task, "to do", kept=tuple(runs))
+    return TaskStatus(task, "failed", runs[-1].run, runs[-1].state, tuple(runs[:-1]))
 
 
-def refuse_other_settings(series: str, places: Sequence[Standing]) -> None:
+def refuse_other_settings(series: str, places: Sequence[TaskStatus]) -> None:
     """Raises RequestError: runs of this series were made with other settings for the same points."""
     for place in places:
         asked, site = place.task.prepared.asked, place.task.point.site.name

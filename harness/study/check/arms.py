@@ -26,7 +26,7 @@ class MeasuredRun(NamedTuple):
     block: int | None = None
 
 
-class Side(NamedTuple):
+class CheckArm(NamedTuple):
     """One side: its words, its runs, and what is to be said of runs that are left out."""
 
     words: str
@@ -34,24 +34,24 @@ class Side(NamedTuple):
     notes: list[str]
 
 
-def sides_of_runs(
+def arms_of_runs(
     words: tuple[str, str], load: Callable[[str], tuple[str, Summary]] = load_summary
-) -> tuple[Side, Side]:
+) -> tuple[CheckArm, CheckArm]:
     """Both sides from words that name runs.
 
     Raises:
         RequestError: a word names no run, or a run is given twice.
     """
     paths = [list(_paths(text)) for text in words]
-    every = [path for side in paths for path in side]
+    every = [path for arm in paths for path in arm]
     if twice := next((path for path in every if every.count(path) > 1), None):
         raise RequestError(
             f"check: {twice.name} is given twice: a run says nothing about itself; give other runs"
         )
-    return _side(words[0], paths[0], load), _side(words[1], paths[1], load)
+    return _arm(words[0], paths[0], load), _arm(words[1], paths[1], load)
 
 
-def _side(words: str, paths: Sequence[Path], load: Callable[[str], tuple[str, Summary]]) -> Side:
+def _arm(words: str, paths: Sequence[Path], load: Callable[[str], tuple[str, Summary]]) -> CheckArm:
     states = [(path, _state(path)) for path in paths]
     whole = [path for path, state in states if state in ("completed", "")]
     notes = [
@@ -59,7 +59,7 @@ def _side(words: str, paths: Sequence[Path], load: Callable[[str], tuple[str, Su
         for path, state in states
         if path not in whole
     ]
-    return Side(words, [measured(path, load) for path in whole], notes)
+    return CheckArm(words, [measured(path, load) for path in whole], notes)
 
 
 def measured(
@@ -106,7 +106,7 @@ def _short(path: Path) -> str:
         return path.name
 
 
-def launch_of_side(side: Side) -> str | None:
+def launch_of_arm(arm: CheckArm) -> str | None:
     """The words of the launch that a side's first run is; None where it is no launch of ours."""
-    command = same_command(side.runs[0].summary) if side.runs else None
+    command = same_command(arm.runs[0].summary) if arm.runs else None
     return None if command is None else shlex.join(shlex.split(command)[2:])

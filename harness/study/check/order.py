@@ -10,21 +10,21 @@ from collections.abc import Iterator
 from itertools import count, islice
 from typing import NamedTuple
 
-SIDES = ("a", "b")
+ARMS = ("a", "b")
 BLOCKS = (("a", "b", "b", "a"), ("b", "a", "a", "b"))
-OF_A_SIDE = len(BLOCKS[0]) // len(SIDES)  # runs of a side in a block
+OF_A_SIDE = len(BLOCKS[0]) // len(ARMS)  # runs of a side in a block
 
 
 class Slot(NamedTuple):
     """One run to be made: of which side, and the how manieth of it, from 0."""
 
-    side: str
+    arm: str
     repeat: int
 
 
 def slots(each: int) -> list[Slot]:
     """The runs of both sides, `each` times each, in order. With more runs the first ones stay the same."""
-    return list(islice(_endless(), len(SIDES) * each))
+    return list(islice(_endless(), len(ARMS) * each))
 
 
 def block_of(repeat: int) -> int:
@@ -34,7 +34,7 @@ def block_of(repeat: int) -> int:
 
 def _endless() -> Iterator[Slot]:
     for block in count():
-        made = dict.fromkeys(SIDES, block * OF_A_SIDE)
-        for side in BLOCKS[block % len(BLOCKS)]:
-            yield Slot(side, made[side])
-            made[side] += 1
+        made = dict.fromkeys(ARMS, block * OF_A_SIDE)
+        for arm in BLOCKS[block % len(BLOCKS)]:
+            yield Slot(arm, made[arm])
+            made[arm] += 1

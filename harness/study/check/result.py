@@ -11,12 +11,12 @@ from pydantic import BaseModel, ConfigDict
 
 from harness.analysis.change.effect import CONFIDENCE, POWER
 from harness.analysis.change.key import differences, key_of, unrecorded
-from harness.analysis.change.verdict import Judged, Verdict, judge
+from harness.analysis.change.verdict import ChangeVerdict, Judged, judge
 from harness.analysis.compare import settings
 from harness.analysis.machine import disturbances
 from harness.analysis.metrics import Number
 from harness.format.format import percent
-from harness.study.check.arms import Side
+from harness.study.check.arms import CheckArm
 from harness.study.check.values import MEAN_STEP, STEP, Metric, Value, choose_metric, lacking, values
 
 _OTHER_KEYS = {"device", "hosts", "world_size", "model", "seq_length"}  # settings that the key has, too
@@ -36,7 +36,7 @@ class RunValue(ResultPart):
     doubts: list[str]
 
 
-class SideValues(ResultPart):
+class ArmValues(ResultPart):
     """One side: as it was asked for, its runs, and their geometric mean, since ratios are judged."""
 
     asked: str
@@ -58,13 +58,13 @@ class Checked(ResultPart):
     command that makes them."""
 
     schema_version: Literal[1] = 1
-    verdict: Verdict
+    verdict: ChangeVerdict
     why: str
     metric: str
     worse_is: Literal["more", "less"]
     fail_above: float
-    a: SideValues
-    b: SideValues
+    a: ArmValues
+    b: ArmValues
     ratio: float | None
     low: float | None
     high: float | None
@@ -88,16 +88,16 @@ class Question(NamedTuple):
     numbers: Sequence[Number] = ()
 
 
-def check_sides(a: Side, b: Side, asked: Question) -> Checked:
+def check_arms(a: CheckArm, b: CheckArm, asked: Question) -> Checked:
     """B against A; nothing is judged where the runs' hardware or software differs.
 
     Raises:
         RequestError: there is no such metric, or neither more nor less of it is worse.
     """
     metric = choose_metric((a, b), asked.metric, asked.numbers)
-    of_a, of_b = (values(side, metric.name, asked.numbers) for side in (a, b))
+    of_a, of_b = (values(arm, metric.name, asked.numbers) for arm in (a, b))
     judged = _judged(of_a, of_b, asked.fail_above, metric)
-    keys = [[key_of(run.summary) for run in side.runs] for side in (a, b)]
+    keys = [[key_of(run.summary) for run in arm.runs] for arm in (a, b)]
     differs = differences(*keys)
     found = judged.found
     low, high = found.interval if found else (None, None)
@@ -111,13 +111,13 @@ def check_sides(a: Side, b: Side, asked: Question) -> Checked:
         *_commits(a, b),
     ]
     return Checked(
-        verdict=Verdict.NOT_COMPARABLE if differs else judged.verdict,
+        verdict=ChangeVerdict.NOT_COMPARABLE if differs else judged.verdict,
         why="A and B did not run on the same hardware and software" if differs else judged.why,
         metric=metric.name,
         worse_is="more" if metric.more_is_worse else "less",
         fail_above=asked.fail_above,
-        a=_side(a, of_a),
-        b=_side(b, of_b),
+        a=_arm(a, of_a),
+        b=_arm(b, of_b),
         ratio=found.ratio if found else _ratio_of_means(of_a, of_b),
         low=low,
         high=high,
@@ -134,12 +134,12 @@ def check_sides(a: Side, b: Side, asked: Question) -> Checked:
 def _judged(of_a: Sequence[Value], of_b: Sequence[Value], fail_above: float, metric: Metric) -> Judged:
     if zero := next((each for each in (*of_a, *of_b) if each.value <= 0), None):
         why = f"{metric.name} is {zero.value:g} in {zero.run.name}: there is no ratio"
-        return Judged(Verdict.UNKNOWN, why, None)
-    a, b = ([each.sample for each in side] for side in (of_a, of_b))
+        return Judged(ChangeVerdict.UNKNOWN, why, None)
+    a, b = ([each.sample for each in arm] for arm in (of_a, of_b))
     return judge(a, b, fail_above, metric.more_is_worse)
 
 
-def _side(side: Side, found: Sequence[Value]) -> SideValues:
+def _arm(arm: CheckArm, found: Sequence[Value]) -> ArmValues:
     runs = [
         RunValue(
             run=each.run.name,
@@ -148,7 +148,7 @@ def _side(side: Side, found: Sequence[Value]) -> SideValues:
         )
         for each in found
     ]
-    return SideValues(asked=side.words, runs=runs, mean=_mean(found))
+    return ArmValues(asked=arm.words, runs=runs, mean=_mean(found))
 
 
 def _mean(found: Sequence[Value]) -> float | None:
@@ -167,33 +167,37 @@ def _unrecorded(names: Sequence[str]) -> list[str]:
     return [f"not every run recorded its {', '.join(names)}: whether these are the same is not known"]
 
 
-def _commits(a: Side, b: Side) -> list[str]:
+def _commits(a: CheckArm, b: CheckArm) -> list[str]:
     """Where runs of one side were started from unlike commits of this harness, its own change may be in the spread."""
     found = []
-    for letter, side in (("A", a), ("B", b)):
-        commits = {((run.summary.run or {}).get("git") or {}).get("commit") for run in side.runs} - {None}
+    for letter, arm in (("A", a), ("B", b)):
+        commits = {((run.summary.run or {}).get("git") or {}).get("commit") for run in arm.runs} - {None}
         if len(commits) > 1:
             found.append(f"the runs of {letter} were started from {len(commits)} commits of this checkout")
     return found
 
 
-def _asked_differently(a: Side, b: Side) -> Iterator[Differing]:
+def _asked_differently(a: CheckArm, b: CheckArm) -> Iterator[Differing]:
     """What was asked, by the first run of each side."""
     if not a.runs or not b.runs:
         return
-    of_a, of_b = (settings(side.runs[0].summary) for side in (a, b))
+    of_a, of_b = (settings(arm.runs[0].summary) for arm in (a, b))
     for name in dict.fromkeys([*of_a, *of_b]):
         if name not in _OTHER_KEYS and of_a.get(name) != of_b.get(name):
             yield Differing(name=name, a=of_a.get(name), b=of_b.get(name))
 
 
-def _other_steps(a: Side, b: Side, asked: Question, metric: Metric, judged: Judged) -> list[str]:
+def _other_steps(a: CheckArm, b: CheckArm, asked: Question, metric: Metric, judged: Judged) -> list[str]:
     """A sentence where the mean step tells what the median does not: a change that hits few of the steps."""
     if metric.name != STEP:
         return []
-    of_a, of_b = (values(side, MEAN_STEP, ()) for side in (a, b))
+    of_a, of_b = (values(arm, MEAN_STEP, ()) for arm in (a, b))
     of_means = _judged(of_a, of_b, asked.fail_above, Metric(MEAN_STEP, True))
-    if of_means.verdict is not Verdict.WORSE or judged.verdict is Verdict.WORSE or of_means.found is None:
+    if (
+        of_means.verdict is not ChangeVerdict.WORSE
+        or judged.verdict is ChangeVerdict.WORSE
+        or of_means.found is None
+    ):
         return []
     return [
         f"the mean step is {percent(of_means.found.ratio - 1)} worse beyond doubt, the median step is not: some steps "

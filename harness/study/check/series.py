@@ -18,10 +18,10 @@ from harness.launch.job import Job
 from harness.run import all_runs, part_of
 from harness.site.site import Site
 from harness.study.campaign.points import Point, Task, prepared
-from harness.study.campaign.runner import Change, Limits, Outcome, carry_out
+from harness.study.campaign.runner import Change, Limits, SeriesOutcome, carry_out
 from harness.study.campaign.series import runs_of
-from harness.study.check.order import SIDES, slots
-from harness.study.check.submitter import carrier_for
+from harness.study.check.order import ARMS, slots
+from harness.study.check.submitter import submitter_for
 
 MOST_FAILED = 2  # of a side of which none completed: the next would fail, too
 
@@ -60,11 +60,11 @@ def tasks_of(launches: Launches, each: int) -> list[Task]:
     """
     points = [
         Point(
-            slot.side,
-            launches[slot.side].experiment,
-            launches[slot.side].site,
+            slot.arm,
+            launches[slot.arm].experiment,
+            launches[slot.arm].site,
             slot.repeat,
-            ["slurm.sh", *launches[slot.side].words],
+            ["slurm.sh", *launches[slot.arm].words],
         )
         for slot in slots(each)
     ]
@@ -76,7 +76,7 @@ def tasks_of(launches: Launches, each: int) -> list[Task]:
 def _refuse_unlike(jobs: Mapping[str, Job]) -> None:
     if not all(isinstance(job.experiment, Training) for job in jobs.values()):
         raise RequestError("check: only trainings have steps: use -e 1, -e 2 or -e 3")
-    a, b = (_sort(jobs[side]) for side in SIDES)
+    a, b = (_sort(jobs[arm]) for arm in ARMS)
     differing = [f"{name} {of_a} and B {b[name]}" for name, of_a in a.items() if of_a != b[name]]
     if differing:
         raise RequestError(
@@ -96,7 +96,7 @@ def _sort(job: Job) -> dict[str, str]:
     }
 
 
-def make_runs(series: str, tasks: list[Task], tell: Callable[[Change], None]) -> Outcome:
+def make_runs(series: str, tasks: list[Task], tell: Callable[[Change], None]) -> SeriesOutcome:
     """Make the runs of the series that are not done, in order; those that failed before are made again.
 
     Raises:
@@ -118,7 +118,7 @@ def make_runs(series: str, tasks: list[Task], tell: Callable[[Change], None]) ->
                 f"{change.slot.key.upper()} failed {MOST_FAILED} times, and was not tried again{where}"
             )
 
-    return carry_out(series, tasks, Limits(retry_failed=True), watch, carrier_for(tasks))
+    return carry_out(series, tasks, Limits(retry_failed=True), watch, submitter_for(tasks))
 
 
 def _refuse_other_launches(series: str, tasks: list[Task]) -> None:

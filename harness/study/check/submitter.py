@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from harness.study.campaign.points import Task
-from harness.study.campaign.submitter import Carrier, Chain, Together, most_together
+from harness.study.campaign.submitter import Chain, Submitter, Together, most_together
 from harness.study.check.order import BLOCKS
 
 
-def carrier_for(tasks: Sequence[Task]) -> Carrier:
+def submitter_for(tasks: Sequence[Task]) -> Submitter:
     """One allocation where the backend has a queue; on this machine one run after the other."""
     largest = most_together(tasks, "series")
     if largest < 2:

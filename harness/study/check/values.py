@@ -9,7 +9,7 @@ from harness.analysis.change.effect import Sample
 from harness.analysis.change.metric import more_is_worse
 from harness.analysis.metrics import Number, metrics_by_name, tokens_per_step
 from harness.common.errors import RequestError, nearest
-from harness.study.check.arms import MeasuredRun, Side
+from harness.study.check.arms import CheckArm, MeasuredRun
 
 STEP, PER_TOKEN = "step_ns", "step_ns_per_token"
 MEAN_STEP = "mean_step_ns"
@@ -37,17 +37,15 @@ class Value(NamedTuple):
         return Sample(self.value, self.run.block)
 
 
-def choose_metric(sides: Sequence[Side], asked: str | None, numbers: Sequence[Number]) -> Metric:
+def choose_metric(arms: Sequence[CheckArm], asked: str | None, numbers: Sequence[Number]) -> Metric:
     """The metric asked for; else the median step time, per token where the sides' steps have unlike numbers of them.
 
     Raises:
         RequestError: no run has it, or neither more nor less of it is worse.
     """
     if asked in (None, USUAL):
-        return _step_time(sides)
-    known = {
-        name: None for side in sides for run in side.runs for name in metrics_by_name(run.summary, numbers)
-    }
+        return _step_time(arms)
+    known = {name: None for arm in arms for run in arm.runs for name in metrics_by_name(run.summary, numbers)}
     judged = [name for name in known if more_is_worse(name) is not None]
     if asked not in known:
         near = nearest(str(asked), judged)
@@ -61,8 +59,8 @@ def choose_metric(sides: Sequence[Side], asked: str | None, numbers: Sequence[Nu
     return Metric(asked, worse)
 
 
-def _step_time(sides: Sequence[Side]) -> Metric:
-    tokens = [tokens_per_step(run.summary) for side in sides for run in side.runs]
+def _step_time(arms: Sequence[CheckArm]) -> Metric:
+    tokens = [tokens_per_step(run.summary) for arm in arms for run in arm.runs]
     known = [count for count in tokens if count]
     if len(known) < len(tokens) or not known or max(known) / min(known) - 1 < _SAME_TOKENS:
         return Metric(STEP, True)
@@ -70,19 +68,19 @@ def _step_time(sides: Sequence[Side]) -> Metric:
     return Metric(PER_TOKEN, True, f"per token, since a step is not the same work: {counts} tokens")
 
 
-def values(side: Side, metric: str, numbers: Sequence[Number]) -> list[Value]:
+def values(arm: CheckArm, metric: str, numbers: Sequence[Number]) -> list[Value]:
     """The number of each run that has it."""
-    return list(_values(side, metric, numbers))
+    return list(_values(arm, metric, numbers))
 
 
-def _values(side: Side, metric: str, numbers: Sequence[Number]) -> Iterator[Value]:
-    for run in side.runs:
+def _values(arm: CheckArm, metric: str, numbers: Sequence[Number]) -> Iterator[Value]:
+    for run in arm.runs:
         value = metrics_by_name(run.summary, numbers).get(metric)
         if value is not None:
             yield Value(run, value)
 
 
-def lacking(side: Side, found: Sequence[Value], metric: str) -> list[str]:
+def lacking(arm: CheckArm, found: Sequence[Value], metric: str) -> list[str]:
     """A sentence for each run that lacks the number."""
     having = {value.run.name for value in found}
-    return [f"{run.name} is left out: it has no {metric}" for run in side.runs if run.name not in having]
+    return [f"{run.name} is left out: it has no {metric}" for run in arm.runs if run.name not in having]

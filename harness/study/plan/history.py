@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from harness.common.bounded_read import read_small_json
+from harness.common.bounded_read import read_bounded_json
 from harness.common.precision import DTYPES, Precision
 from harness.experiment.comm_tests import CommTests
 from harness.launch.job import Job
@@ -66,7 +66,7 @@ def _newest(folder: str, name: str) -> Iterator[Run]:
 def _json(path: Path) -> dict[str, Any] | None:
     """A stored document; None where it is not there, not ours, or too large to read before a submission."""
     try:
-        content = read_small_json(path, LARGEST_FILE)
+        content = read_bounded_json(path, LARGEST_FILE)
     except (OSError, ValueError):
         return None
     return content if isinstance(content, dict) else None

@@ -22,14 +22,14 @@ from harness.study.plan.workload import workload_of
 Fields = dict[str, Any]
 
 
-class Nearest(NamedTuple):
+class NearestFit(NamedTuple):
     """A setting, as a command, and whether it fits or is tight."""
 
     command: str
     verdict: str
 
 
-def nearest_that_fits(asked: Experiment, job: Job) -> Nearest | None:
+def nearest_fit(asked: Experiment, job: Job) -> NearestFit | None:
     """The first of the changes that fits, else the first that is tight; None: none of them does.
 
     asked: the request of which `job` is the resolved one.
@@ -43,7 +43,7 @@ def nearest_that_fits(asked: Experiment, job: Job) -> Nearest | None:
         words = command_of(experiment, site, job.site.defaults)
         if words is None:
             continue
-        found = Nearest(f"slurm.sh {shlex.join(words)}", "fits" if share <= FITS else "is tight")
+        found = NearestFit(f"slurm.sh {shlex.join(words)}", "fits" if share <= FITS else "is tight")
         if share <= FITS:
             return found
         tight = tight or found

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from harness.study.plan.formulas import in_round_numbers, memory_formulas
-from harness.study.plan.plan import MemoryPlan, Plan, StepPlan
+from harness.study.plan.plan import LaunchPlan, MemoryPlan, StepPlan
 from harness.study.plan.quantity import Quantity, Section, ranged
 from harness.study.plan.speed import bubble, flops_per_step
 from harness.study.plan.traffic import NOMINAL, Sent
@@ -16,7 +16,7 @@ from harness.theory.devices import TABLE
 from harness.theory.flops import flops_per_token
 
 
-def sections_of(plan: Plan) -> list[Section]:
+def sections_of(plan: LaunchPlan) -> list[Section]:
     """The plan's numbers, subject by subject."""
     w, memory, step = plan.workload, plan.memory, plan.step
     if w is None or memory is None or step is None:
@@ -24,7 +24,7 @@ def sections_of(plan: Plan) -> list[Section]:
     return [_memory(plan, w, memory), _work(w), _step(w, step), _communication(w, step), _cost(plan)]
 
 
-def _memory(plan: Plan, w: Workload, memory: MemoryPlan) -> Section:
+def _memory(plan: LaunchPlan, w: Workload, memory: MemoryPlan) -> Section:
     parts = memory.peak.highest
     at_turn = parts is memory.peak.turn
     moment = "at the end of the forward pass" if at_turn else "in the optimizer's step"
@@ -64,7 +64,7 @@ def _device(w: Workload) -> str:
     return "GPU" if w.device == "cuda" else "process"
 
 
-def _memory_notes(plan: Plan, w: Workload, memory: MemoryPlan) -> list[str]:
+def _memory_notes(plan: LaunchPlan, w: Workload, memory: MemoryPlan) -> list[str]:
     notes = []
     if memory.capacity.total_bytes is None:
         notes.append(f"whether it fits is not known: {memory.capacity.source}")
@@ -200,7 +200,7 @@ def _bytes(w: Workload, sent: list[Sent]) -> Iterator[Quantity]:
             )
 
 
-def _cost(plan: Plan) -> Section:
+def _cost(plan: LaunchPlan) -> Section:
     cost = plan.cost
     rows = []
     w = plan.workload

@@ -14,7 +14,7 @@ from harness.study.plan.capacity import FITS, TIGHT, Capacity, capacity_of
 from harness.study.plan.cost import Cost, cost_of
 from harness.study.plan.history import Earlier, earlier_runs, measured_links
 from harness.study.plan.memory import peak_memory
-from harness.study.plan.nearest_fit import Nearest, nearest_that_fits
+from harness.study.plan.nearest_fit import NearestFit, nearest_fit
 from harness.study.plan.speed import Speed, compute_range_ns, expected_speed
 from harness.study.plan.traffic import Exposed, Sent, exposed, sent_per_step
 from harness.study.plan.workload import Workload, workload_of
@@ -31,7 +31,7 @@ class MemoryPlan:
     peak: Peak
     other: Peak
     capacity: Capacity
-    nearest: Nearest | None = None
+    nearest: NearestFit | None = None
 
     @property
     def verdict(self) -> str:
@@ -53,7 +53,7 @@ class StepPlan:
 
 
 @dataclass(frozen=True)
-class Plan:
+class LaunchPlan:
     """All that is known of a launch. memory, step: None where it trains nothing."""
 
     job: Job
@@ -64,24 +64,24 @@ class Plan:
     warnings: list[str] = field(default_factory=list)
 
 
-def plan_of(prepared: Prepared) -> Plan:
+def plan_of(prepared: Prepared) -> LaunchPlan:
     """The plan of a launch."""
     job = prepared.job
     w = workload_of(job)
     if w is None:
-        return Plan(job, cost_of(job, None, None))
+        return LaunchPlan(job, cost_of(job, None, None))
     memory = _memory(prepared.asked, job, w)
     earlier = earlier_runs(job, w)
     step = _step(job, w, earlier)
     cost = cost_of(job, w, step.step_ns, earlier)
-    return Plan(job, cost, w, memory, step, _warnings(job, memory, cost))
+    return LaunchPlan(job, cost, w, memory, step, _warnings(job, memory, cost))
 
 
 def _memory(asked: Experiment, job: Job, w: Workload) -> MemoryPlan:
     capacity = capacity_of(job, w.ranks_per_node)
     found = MemoryPlan(peak_memory(w), peak_memory(w, checkpointing=not w.checkpointing), capacity)
     if found.verdict == "does not fit":
-        return MemoryPlan(found.peak, found.other, capacity, nearest_that_fits(asked, job))
+        return MemoryPlan(found.peak, found.other, capacity, nearest_fit(asked, job))
     return found
 
 

@@ -6,10 +6,10 @@ import json
 from typing import Any
 
 from harness.study.plan.numbers import sections_of
-from harness.study.plan.plan import Plan
+from harness.study.plan.plan import LaunchPlan
 
 
-def plan_document(plan: Plan) -> dict[str, Any]:
+def plan_document(plan: LaunchPlan) -> dict[str, Any]:
     """The document. Each number has its value or range, its unit, its formula and its source."""
     memory = plan.memory
     numbers = [row for section in sections_of(plan) for row in section.rows]
@@ -23,6 +23,6 @@ def plan_document(plan: Plan) -> dict[str, Any]:
     }
 
 
-def plan_text(plan: Plan) -> str:
+def plan_text(plan: LaunchPlan) -> str:
     """The document's text."""
     return json.dumps(plan_document(plan), indent=1, ensure_ascii=False) + "\n"

@@ -43,7 +43,7 @@ class Held(NamedTuple):
     problems: Sequence[str] = ()
 
 
-class Side(NamedTuple):
+class ReferenceArm(NamedTuple):
     """One side. traces_absent: variants whose traces are not on this machine."""
 
     name: str
@@ -52,7 +52,7 @@ class Side(NamedTuple):
     traces_absent: list[str]
 
 
-def side_of_reference(folder: Path, whole: bool) -> Side:
+def arm_of_reference(folder: Path, whole: bool) -> ReferenceArm:
     """A stored reference as a side. whole: hold every byte of its traces against the checksums.
 
     Raises:
@@ -66,7 +66,7 @@ def side_of_reference(folder: Path, whole: bool) -> Side:
         for each in held
         if (traced := [run for run in each.runs if run.traces]) and not runs_here(root, traced)
     ]
-    return Side(reference.name, held, dict(reference.missing), absent)
+    return ReferenceArm(reference.name, held, dict(reference.missing), absent)
 
 
 def _held(folder: Path, reference: Reference, variant: StoredVariant, root: Path | None, whole: bool) -> Held:
@@ -79,7 +79,7 @@ def _held(folder: Path, reference: Reference, variant: StoredVariant, root: Path
     return Held(variant.name, variant.compared, runs, used, problems)
 
 
-def side_of_runs(runs: Sequence[Run]) -> Side:
+def arm_of_runs(runs: Sequence[Run]) -> ReferenceArm:
     """Runs as a side; those that asked for the same are one variant.
 
     Raises:
@@ -97,7 +97,7 @@ def side_of_runs(runs: Sequence[Run]) -> Side:
                 break
         else:
             held.append(_of_run(run, found))
-    return Side(", ".join(run.job_id for run in runs), held, {}, [])
+    return ReferenceArm(", ".join(run.job_id for run in runs), held, {}, [])
 
 
 def _of_run(run: Run, found: Collected) -> Held:
@@ -122,7 +122,7 @@ def _broken(runs: Sequence[StoredRun]) -> list[str]:
     ]
 
 
-def without_runs(stored: Side, new: Side) -> Side:
+def without_runs(stored: ReferenceArm, new: ReferenceArm) -> ReferenceArm:
     """The stored side without the new side's own runs, where these are some of its."""
     own = {(run.path, run.created_ns) for each in new.variants for run in each.runs}
     kept = [

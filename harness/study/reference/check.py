@@ -11,13 +11,13 @@ from pydantic import BaseModel, ConfigDict
 
 from harness.analysis.change.key import differences
 from harness.measure.matching import INJECTED, differing
-from harness.study.reference.arms import Held, Side
+from harness.study.reference.arms import Held, ReferenceArm
 from harness.study.reference.differences import changed_metrics, environment_key, grown_part
 from harness.study.reference.numbers import judged_ns
 from harness.study.reference.times import USUAL_SHARE, Moved, Timed, timed
 
 
-class Outcome(str, Enum):
+class VariantOutcome(str, Enum):
     """What is said of a variant, the worst last."""
 
     SAME = "same"
@@ -63,7 +63,7 @@ class VariantChecked(CheckPart):
 
     variant: str
     new: str
-    outcome: Outcome
+    outcome: VariantOutcome
     runs: tuple[int, int]
     time: StepTime | None = None
     changed: list[Difference] = []
@@ -81,7 +81,7 @@ class ReferenceChecked(CheckPart):
     schema_version: Literal[1] = 1
     reference: str
     new: str
-    outcome: Outcome
+    outcome: VariantOutcome
     variants: list[VariantChecked]
     key: list[Difference] = []
     beside: list[Difference] = []
@@ -92,10 +92,12 @@ class ReferenceChecked(CheckPart):
     @property
     def exit_code(self) -> int:
         """0 the same, 1 moved or damaged, 2 cannot tell."""
-        return {Outcome.SAME: 0, Outcome.UNKNOWN: 2}.get(self.outcome, 1)
+        return {VariantOutcome.SAME: 0, VariantOutcome.UNKNOWN: 2}.get(self.outcome, 1)
 
 
-def check(stored: Side, new: Side, whole: bool, share: float = USUAL_SHARE) -> ReferenceChecked:
+def check(
+    stored: ReferenceArm, new: ReferenceArm, whole: bool, share: float = USUAL_SHARE
+) -> ReferenceChecked:
     """`new` against `stored`. whole: `new` should have every variant of `stored`. share: so much a step may move."""
     pairs = [(_match(each, stored.variants), each) for each in new.variants]
     variants = [_checked(before, now, share) for before, now in pairs if before is not None]
@@ -115,13 +117,13 @@ def check(stored: Side, new: Side, whole: bool, share: float = USUAL_SHARE) -> R
     )
 
 
-def check_alone(stored: Side) -> ReferenceChecked:
+def check_alone(stored: ReferenceArm) -> ReferenceChecked:
     """Whether a reference is still what was recorded."""
     variants = [
         VariantChecked(
             variant=each.variant,
             new=each.variant,
-            outcome=Outcome.DAMAGED if each.problems else Outcome.SAME,
+            outcome=VariantOutcome.DAMAGED if each.problems else VariantOutcome.SAME,
             runs=(len(each.runs), 0),
             problems=list(each.problems),
         )
@@ -136,9 +138,9 @@ def check_alone(stored: Side) -> ReferenceChecked:
     )
 
 
-def _worst(outcomes: Sequence[Outcome], lacking: bool) -> Outcome:
-    order = list(Outcome)
-    least = Outcome.UNKNOWN if lacking or not outcomes else Outcome.SAME
+def _worst(outcomes: Sequence[VariantOutcome], lacking: bool) -> VariantOutcome:
+    order = list(VariantOutcome)
+    least = VariantOutcome.UNKNOWN if lacking or not outcomes else VariantOutcome.SAME
     return max([least, *outcomes], key=order.index)
 
 
@@ -158,7 +160,7 @@ def _checked(stored: Held, new: Held, share: float) -> VariantChecked:
     found = VariantChecked(
         variant=stored.variant,
         new=new.variant,
-        outcome=Outcome.DAMAGED if problems else Outcome.UNKNOWN,
+        outcome=VariantOutcome.DAMAGED if problems else VariantOutcome.UNKNOWN,
         runs=(len(stored.runs), len(new.runs)),
         asked=[Difference(name=name, stored=a, new=b) for name, (a, b) in asked.items()],
         problems=problems,
@@ -188,16 +190,16 @@ def _compared(found: VariantChecked, stored: Held, new: Held, share: float) -> V
     return whole if found.problems else whole.model_copy(update={"outcome": _outcome(whole)})
 
 
-def _outcome(found: VariantChecked) -> Outcome:
+def _outcome(found: VariantChecked) -> VariantOutcome:
     verdict = found.time.verdict if found.time else Moved.SAME
     if found.changed or found.asked or verdict in (Moved.SLOWER, Moved.FASTER):
-        return Outcome.MOVED
-    return Outcome.SAME if verdict is Moved.SAME else Outcome.UNKNOWN
+        return VariantOutcome.MOVED
+    return VariantOutcome.SAME if verdict is Moved.SAME else VariantOutcome.UNKNOWN
 
 
 def _time(stored: Held, new: Held, share: float, same_key: bool) -> StepTime | None:
     """None: neither side has a time."""
-    before, now = ([ns for run in side.runs if (ns := judged_ns(run))] for side in (stored, new))
+    before, now = ([ns for run in arm.runs if (ns := judged_ns(run))] for arm in (stored, new))
     if not before and not now:
         return None
     found = timed(before, now, share)
@@ -224,14 +226,14 @@ def _differences(pairs: Sequence[tuple[Held, Held]]) -> Iterator[Difference]:
     """Hardware and software that differ between the sides of any pair, each once."""
     found: dict[str, tuple[str, str]] = {}
     for stored, new in pairs:
-        keys = [[environment_key(each) for each in side.environments] for side in (stored, new)]
+        keys = [[environment_key(each) for each in arm.environments] for arm in (stored, new)]
         found = differences(*keys) | found
     yield from (Difference(name=name, stored=a, new=b) for name, (a, b) in found.items())
 
 
 def _beside(pairs: Sequence[tuple[Held, Held]]) -> Iterator[Difference]:
     """The harness's commit and the tools that record."""
-    sides = [[each for pair in pairs for each in pair[side].environments] for side in (0, 1)]
-    keys = [[{"harness": each.commit or "", **each.tools} for each in side] for side in sides]
+    arms = [[each for pair in pairs for each in pair[arm].environments] for arm in (0, 1)]
+    keys = [[{"harness": each.commit or "", **each.tools} for each in arm] for arm in arms]
     for name, (a, b) in differences(*keys).items():
         yield Difference(name=name, stored=a, new=b)

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from harness.analysis.metrics import Metrics, metrics_by_name, step_durations_ns
-from harness.analysis.summary import Summary, Verdict
-from harness.common.bounded_read import SmallFileError, why_unread
+from harness.analysis.summary import RecordingVerdict, Summary
+from harness.common.bounded_read import BoundedReadError, why_unread
 from harness.common.errors import WorkError
 from harness.experiment.exercises import Experiment
 from harness.format.labels import device_names
@@ -92,7 +92,7 @@ def _stored_traces(run: Run) -> Iterator[StoredTrace]:
         relative = str(_from_root(run, path))
         try:
             yield StoredTrace(path=relative, size_bytes=path.stat().st_size, sha256=file_digest(path))
-        except (OSError, SmallFileError) as error:
+        except (OSError, BoundedReadError) as error:
             raise WorkError(f"{path}: cannot be read ({why_unread(error)})") from None
 
 
@@ -162,5 +162,5 @@ def _steps(durations_ns: Sequence[float]) -> tuple[int, ...]:
 
 
 def _doubts(summary: Summary) -> tuple[str, ...]:
-    findings = [found for found in summary.quality.findings if found.severity is not Verdict.GOOD]
+    findings = [found for found in summary.quality.findings if found.severity is not RecordingVerdict.GOOD]
     return tuple(dict.fromkeys(found.what for found in findings))

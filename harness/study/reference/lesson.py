@@ -9,12 +9,12 @@ from typing import NamedTuple
 from harness.analysis.metrics import Metrics
 from harness.common.errors import RequestError
 from harness.measure.references import Reference, StoredRun, StoredVariant, read_runs
-from harness.study.lesson_arms import Side
+from harness.study.lesson_arms import LessonArm
 from harness.study.lessons import Lesson, fixed_fields, is_asked, open_fields
 from harness.study.reference.numbers import medians
 
 
-class StoredSide(NamedTuple):
+class StoredArm(NamedTuple):
     """One side of a lesson from a reference: the medians over its runs."""
 
     variant: StoredVariant
@@ -37,7 +37,7 @@ def on_gpu(reference: Reference) -> bool:
     return reference.hardware.device_kind == "gpu"
 
 
-def stored_pair(folder: Path, reference: Reference, lesson: Lesson) -> tuple[StoredSide, StoredSide]:
+def stored_pair(folder: Path, reference: Reference, lesson: Lesson) -> tuple[StoredArm, StoredArm]:
     """The two sides, which agree in everything that the lesson leaves open.
 
     Raises:
@@ -65,13 +65,13 @@ def lessons_of(reference: Reference) -> list[str]:
     return sorted(name for name, sides in named.items() if sides > 1)
 
 
-def side_of(stored: StoredSide, reference: Reference) -> Side:
+def side_of(stored: StoredArm, reference: Reference) -> LessonArm:
     """A side as a lesson's relations read it."""
     name = stored.variant.name
     doubts = [{"run": name, "what": doubt, "evidence": ""} for doubt in stored.doubts]
-    return Side(name, stored.metrics, on_gpu(reference), stored.over_network, doubts)
+    return LessonArm(name, stored.metrics, on_gpu(reference), stored.over_network, doubts)
 
 
-def _side(folder: Path, variant: StoredVariant) -> StoredSide:
+def _side(folder: Path, variant: StoredVariant) -> StoredArm:
     runs = read_runs(folder, variant).runs
-    return StoredSide(variant, runs, medians(runs))
+    return StoredArm(variant, runs, medians(runs))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal, NamedTuple
 
 from harness.analysis.metrics import Metrics
-from harness.common.bounded_read import read_small_json
+from harness.common.bounded_read import read_bounded_json
 from harness.run import Run
 
 LARGEST = "largest_messages_ns"
@@ -48,7 +48,7 @@ def link_metrics(run: Run) -> Metrics:
 
 def _results(run: Run) -> dict[str, Any] | None:
     try:
-        content = read_small_json(run.collectives)
+        content = read_bounded_json(run.collectives)
     except (OSError, ValueError):
         return None
     return content if isinstance(content, dict) else None

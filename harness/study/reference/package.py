@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import quote
 
-from harness.common.bounded_read import read_small_json
+from harness.common.bounded_read import read_bounded_json
 from harness.common.errors import RequestError
 from harness.common.walk import Walk
 from harness.measure.references import INDEX, Reference, read_reference, read_runs, variant_file
@@ -105,7 +105,7 @@ def _files(run: Run, inside: str, with_traces: bool) -> Iterator[Entry]:
 
 def _without_names(summary: Path) -> bytes:
     """A summary without who made the run, and with the traces' paths as they are in the package."""
-    content = read_small_json(summary)
+    content = read_bounded_json(summary)
     content["run"] = {
         name: value for name, value in (content.get("run") or {}).items() if name not in _PRIVATE
     }

@@ -23,11 +23,11 @@ from harness.measure.references import Environment as MadeWith
 from harness.measure.references import Reference
 from harness.run import when
 from harness.study.lesson_arms import because, decide, numbers_text
-from harness.study.lessons import Lesson, Outcome, load_lesson
-from harness.study.reference.lesson import StoredSide, lessons_of, on_gpu, side_of, stored_pair
+from harness.study.lessons import Lesson, RelationOutcome, load_lesson
+from harness.study.reference.lesson import StoredArm, lessons_of, on_gpu, side_of, stored_pair
 from harness.study.reference.numbers import Row, rows
 
-MARKS = {Outcome.HOLDS: "✓", Outcome.FAILS: "✗", Outcome.CANNOT_SHOW: "–"}
+MARKS = {RelationOutcome.HOLDS: "✓", RelationOutcome.FAILS: "✗", RelationOutcome.CANNOT_SHOW: "–"}
 COMMAND = "bash slurm.sh"
 
 
@@ -59,7 +59,7 @@ class PageRow:
     runs: Sequence[RunLinks]
 
 
-class PageSide(NamedTuple):
+class PageArm(NamedTuple):
     """One side of a lesson."""
 
     letter: str
@@ -85,7 +85,7 @@ class PageLesson:
     title: str
     question: str
     hints: list[str]
-    sides: list[PageSide]
+    sides: list[PageArm]
     answers: list[PageAnswer]
     because: list[str]
 
@@ -169,7 +169,7 @@ def _lesson(folder: Path, reference: Reference, whole: Lesson, links: Links) -> 
             MARKS[one.outcome],
             one.relation.says,
             numbers_text(one),
-            "" if one.outcome is Outcome.HOLDS else f"{one.outcome.value}: {one.why}",
+            "" if one.outcome is RelationOutcome.HOLDS else f"{one.outcome.value}: {one.why}",
         )
         for one in decide(whole, *sides)
     ]
@@ -184,10 +184,10 @@ def _lesson(folder: Path, reference: Reference, whole: Lesson, links: Links) -> 
     )
 
 
-def _side(letter: str, side: StoredSide, links: Links) -> PageSide:
+def _side(letter: str, side: StoredArm, links: Links) -> PageArm:
     own = links[side.variant.name]
     report = next((run.report for run in own if run.report), None)
-    return PageSide(letter, side.variant.name, side.variant.command, report)
+    return PageArm(letter, side.variant.name, side.variant.command, report)
 
 
 def _facts(made: MadeWith) -> Iterator[tuple[str, str]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from harness.study.reference.check import Difference, Outcome, ReferenceChecked
+from harness.study.reference.check import Difference, ReferenceChecked, VariantOutcome
 
 _WORDS = {"machine": "another machine", "container": "another container image", "device": "another device"}
 _COMMIT_DIGITS = 12
@@ -13,7 +13,7 @@ _COMMIT_DIGITS = 12
 def likely_reasons(checked: ReferenceChecked) -> list[str]:
     """The reasons; where something moved and nothing recorded differs, that."""
     found = list(dict.fromkeys(_reasons(checked)))
-    if found or checked.outcome is not Outcome.MOVED:
+    if found or checked.outcome is not VariantOutcome.MOVED:
         return found
     return ["nothing that was recorded differs: hardware, software, the harness and the request are the same"]
 
@@ -23,7 +23,7 @@ def _reasons(checked: ReferenceChecked) -> Iterator[str]:
         for asked in each.asked:
             yield f"{each.new} was asked for with {asked.name} {_text(asked.new)}, not {_text(asked.stored)}"
     yield from map(_changed, checked.key)
-    unsettled = [each for each in checked.variants if each.outcome is not Outcome.SAME]
+    unsettled = [each for each in checked.variants if each.outcome is not VariantOutcome.SAME]
     for doubt in dict.fromkeys(doubt for each in unsettled for doubt in each.doubts):
         who = ", ".join(each.new for each in unsettled if doubt in each.doubts)
         yield f"{doubt} (of {who})"

@@ -55,7 +55,7 @@ class Recording(NamedTuple):
         return backend_of(self.site).RUNS_HERE
 
 
-class Kept(NamedTuple):
+class StoredReference(NamedTuple):
     """A recording that was stored."""
 
     folder: Path
@@ -94,7 +94,7 @@ def _at_site(name: str, asks: Experiment, site: Site) -> Experiment:
         raise RequestError("\n".join(f"{name}: {line}" for line in str(error).splitlines())) from None
 
 
-def keep(recording: Recording, traces: bool = True, progress: OnProgress = silent) -> Kept:
+def keep(recording: Recording, traces: bool = True, progress: OnProgress = silent) -> StoredReference:
     """Store what was run so far; a reference with less is replaced.
 
     traces: also the traces' checksums, and copies of the runs where the site names a folder for them. progress: called
@@ -114,4 +114,4 @@ def keep(recording: Recording, traces: bool = True, progress: OnProgress = silen
         keep_runs(every, recording.name, recording.site)
     collected = collect_all(runs, image_digest(recording.site), traces, progress)
     head, stored = assemble(recording.name, recording.whole, collected, lacking, place)
-    return Kept(write_reference(head, stored), head)
+    return StoredReference(write_reference(head, stored), head)

@@ -16,7 +16,7 @@ from harness.measure.references import (
     reference_folders,
 )
 from harness.run import find_run
-from harness.study.reference.arms import other_reference, side_of_reference, side_of_runs, without_runs
+from harness.study.reference.arms import arm_of_reference, arm_of_runs, other_reference, without_runs
 from harness.study.reference.check import ReferenceChecked, check, check_alone
 
 
@@ -38,14 +38,14 @@ def checked_reference(folder: Path, against: str | None, whole: bool) -> Referen
         RequestError: there is no reference `against`, or it is the same one.
         WorkError: an index cannot be read.
     """
-    own = side_of_reference(folder, whole)
+    own = arm_of_reference(folder, whole)
     if against is None:
         other = other_reference(folder, read_reference(folder).site)
-        return check_alone(own) if other is None else check(side_of_reference(other, whole), own, whole=True)
+        return check_alone(own) if other is None else check(arm_of_reference(other, whole), own, whole=True)
     other = reference_folder(against)
     if other.resolve() == folder.resolve():
         raise RequestError(f"--against {against}: is the reference that is checked: give another one")
-    return check(side_of_reference(other, whole), own, whole=True)
+    return check(arm_of_reference(other, whole), own, whole=True)
 
 
 def checked_runs(words: Sequence[str], against: str | None) -> ReferenceChecked:
@@ -56,9 +56,9 @@ def checked_runs(words: Sequence[str], against: str | None) -> ReferenceChecked:
         WorkError: nothing was measured of a run.
     """
     runs = [find_run(word) for word in words]
-    new = side_of_runs(runs)
+    new = arm_of_runs(runs)
     folder = reference_folder(against) if against is not None else _like(new.variants[0].compared, words[0])
-    found = check(without_runs(side_of_reference(folder, whole=False), new), new, whole=False)
+    found = check(without_runs(arm_of_reference(folder, whole=False), new), new, whole=False)
     if not found.variants:
         raise RequestError(_unlike(read_reference(folder), new.variants[0].compared, words[0]))
     return found

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from harness.common.bounded_read import SmallFileError
+from harness.common.bounded_read import BoundedReadError
 from harness.common.errors import WorkError
 from harness.measure.references import Reference, StoredRun, StoredTrace, file_digest
 from harness.run import Run, disk_error, runs_root
@@ -56,7 +56,7 @@ def _damage(path: Path, trace: StoredTrace, whole: bool) -> Iterator[str]:
             yield f"trace changed: {trace.path} is not what was recorded"
     except OSError as error:
         yield f"trace missing: {trace.path} ({error.strerror})"
-    except SmallFileError as error:
+    except BoundedReadError as error:
         yield f"trace changed: {trace.path} {error}"
 
 

@@ -7,11 +7,11 @@ from typing import NamedTuple
 
 from harness.analysis.metrics import Metrics, Number, metrics_by_name
 from harness.analysis.repeats import PointValues, over_runs
-from harness.analysis.summary import Summary, Verdict
+from harness.analysis.summary import RecordingVerdict, Summary
 from harness.common.errors import HarnessError, RequestError, nearest
 from harness.measure.stored import load_summary
 from harness.run import Run
-from harness.study.campaign.task_status import Standing
+from harness.study.campaign.task_status import TaskStatus
 from harness.study.sweeps.axes import Settings
 from harness.study.sweeps.expand import value_text
 
@@ -32,7 +32,7 @@ class Results(NamedTuple):
 
 
 def measured_runs(
-    places: Sequence[Standing], more: Sequence[Number] = ()
+    places: Sequence[TaskStatus], more: Sequence[Number] = ()
 ) -> tuple[dict[str, list[Measured]], list[str]]:
     """The measured runs of each key, and a sentence for each completed run without numbers."""
     found: dict[str, list[Measured]] = {}
@@ -51,7 +51,7 @@ def measured_runs(
 
 
 def results(
-    places: Sequence[Standing], settings: Mapping[str, Settings], more: Sequence[Number] = ()
+    places: Sequence[TaskStatus], settings: Mapping[str, Settings], more: Sequence[Number] = ()
 ) -> Results:
     """The table of a sweep. settings: by key. more: metrics that tables add."""
     found, lacking = measured_runs(places, more)
@@ -62,7 +62,9 @@ def results(
             runs=[one.run.job_id for one in found[key]],
             values=over_runs([one.metrics for one in found[key]]),
             doubtful=[
-                one.run.job_id for one in found[key] if one.summary.quality.verdict is not Verdict.GOOD
+                one.run.job_id
+                for one in found[key]
+                if one.summary.quality.verdict is not RecordingVerdict.GOOD
             ],
         )
         for key in settings

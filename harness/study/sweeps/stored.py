@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict
 
-from harness.common.bounded_read import read_small_text
+from harness.common.bounded_read import read_bounded_text
 from harness.common.errors import RequestError, WorkError, nearest
 from harness.run import disk_error, make_shared, why_invalid, write_atomically
 from harness.site.site import Site
@@ -29,7 +29,7 @@ class Stored(BaseModel):
     site_word: str | None = None
 
 
-class Asked(NamedTuple):
+class SweepRequest(NamedTuple):
     """A sweep by name or file. stored: of its series, where that began already."""
 
     series: str
@@ -50,7 +50,7 @@ def stored_request(series: str) -> Stored | None:
     """
     path = request_file(series)
     try:
-        return Stored.model_validate_json(read_small_text(path))
+        return Stored.model_validate_json(read_bounded_text(path))
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:
@@ -73,7 +73,7 @@ def all_series() -> list[str]:
     return sorted(path.parent.name for path in series_root().glob("*/request.json"))
 
 
-def asked_sweep(word: str, name: str | None) -> Asked:
+def asked_sweep(word: str, name: str | None) -> SweepRequest:
     """The sweep that a word means: a file, a series that began, or one that comes with the harness.
 
     name: of the series, where it shall be another than the sweep's own.
@@ -83,9 +83,9 @@ def asked_sweep(word: str, name: str | None) -> Asked:
     """
     if is_path(word):
         sweep = read_sweep(word)
-        return Asked(name or sweep.name, sweep, stored_request(name or sweep.name))
+        return SweepRequest(name or sweep.name, sweep, stored_request(name or sweep.name))
     if name is None and (found := stored_request(word)) is not None:
-        return Asked(word, found.sweep, found)
+        return SweepRequest(word, found.sweep, found)
     path = shipped_sweep(word)
     if path is None:
         known = [*sweep_names(), *all_series()]
@@ -94,7 +94,7 @@ def asked_sweep(word: str, name: str | None) -> Asked:
             f"sweep: there is no sweep {word!r}; there are {', '.join(known)}, or give the path of a sweep file"
             + (f": did you mean {near}?" if near else "")
         )
-    return Asked(name or word, read_sweep(path), stored_request(name or word))
+    return SweepRequest(name or word, read_sweep(path), stored_request(name or word))
 
 
 def refuse_another(series: str, stored: Stored | None, sweep: Sweep, site: Site) -> None:
