@@ -60,7 +60,7 @@ def unnamed(out: Path, ranks: list[int]) -> list[int]:
     found = json.loads((out / "report.json").read_text())
     if not found["steps"]["counted"]:
         raise SystemExit("the ranks that could be read gave no answer")
-    page, said = (out / "page.html").read_text(), [f["evidence"] for f in found["quality"]["findings"]]
+    page, said = (out / "page.html").read_text(), [f["evidence"] for f in found["quality"]["problems"]]
     return [
         r for r in ranks if f"rank{r}.json" not in page or not any(f"rank{r}.json" in one for one in said)
     ]

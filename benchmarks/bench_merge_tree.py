@@ -29,7 +29,7 @@ from bench_analysis_merge import shifted  # noqa: E402  it lies beside this file
 
 from harness.analysis.job.summarise import summarise_job  # noqa: E402  found by the path above
 from harness.analysis.process.part import RankPart, merge_parts  # noqa: E402
-from harness.analysis.summary import Finding, Summary, Window  # noqa: E402
+from harness.analysis.summary import Problem, Summary, Window  # noqa: E402
 from harness.measure.merge_array import FAN_IN, join_files  # noqa: E402
 from harness.measure.partial_merge import (  # noqa: E402
     join_partial_merges,
@@ -49,10 +49,10 @@ def replicated(real: Sequence[RankPart], ranks: range, world: int) -> list[RankP
     return [shifted(real[i % len(real)], i, world) for i in ranks]
 
 
-def label(real: int, ranks: int) -> Finding:
+def label(real: int, ranks: int) -> Problem:
     """What a reader of the summary must know first."""
     evidence = f"{ranks} ranks are copies of {real} that were recorded: made by a benchmark, no job's"
-    return Finding.doubt("the ranks are replicated", evidence)
+    return Problem.doubt("the ranks are replicated", evidence)
 
 
 def leaf(real: Sequence[RankPart], world: int, ranks: range, output: Path) -> None:

@@ -313,7 +313,7 @@ def _notes(a: Summary, b: Summary) -> list[str]:
     notes = [
         f"{side}: {finding.what}"
         for side, summary in sides
-        for finding in summary.quality.findings
+        for finding in summary.quality.problems
         if finding not in disturbances(summary)
     ]
     notes += [

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from harness.analysis.summary import Finding, RankTraining, Summary
+from harness.analysis.summary import Problem, RankTraining, Summary
 from harness.monitor.samples import Recording
 
 BUSY = "others used the cores while this was measured"
@@ -44,7 +44,7 @@ class Cores:
         return full or self.ranks > self.usable - self.others
 
 
-def judge_machines(recordings: Sequence[Recording], training: Sequence[RankTraining]) -> list[Finding]:
+def judge_machines(recordings: Sequence[Recording], training: Sequence[RankTraining]) -> list[Problem]:
     """The doubts about the times of ranks that run on cores, one finding per machine and reason."""
     on_cores = [t for t in training if t.device == "cpu"]
     span = _profiled(on_cores)
@@ -53,30 +53,30 @@ def judge_machines(recordings: Sequence[Recording], training: Sequence[RankTrain
         if recording.source == "processes":
             machines.setdefault(str(recording.meta.get("machine") or recording.host), []).append(recording)
     return [
-        finding
+        problem
         for of_one in machines.values()
         if (cores := _cores(of_one, on_cores, span)) is not None
-        for finding in _findings(cores)
+        for problem in _problems(cores)
     ]
 
 
-def disturbances(summary: Summary) -> list[Finding]:
-    """The findings of this module among a summary's."""
-    return [f for f in summary.quality.findings if f.what in (BUSY, CROWDED)]
+def disturbances(summary: Summary) -> list[Problem]:
+    """The problems of this module among a summary's."""
+    return [f for f in summary.quality.problems if f.what in (BUSY, CROWDED)]
 
 
-def _findings(cores: Cores) -> Iterator[Finding]:
+def _problems(cores: Cores) -> Iterator[Problem]:
     where = ", ".join(cores.hosts)
     if cores.are_disturbed and cores.job is not None and cores.others is not None:
         job, others = (f"{100 * part / cores.usable:.0f} %" for part in (cores.job, cores.others))
         seen = f"{where}: {cores.when} the job used {job} of {cores.usable} cores, others at least {others}"
-        yield Finding.doubt(
+        yield Problem.doubt(
             BUSY, f"{seen}; times are too long, and not evenly: run it again on a quiet machine"
         )
     if cores.ranks > cores.usable:
         seen = f"{where}: {cores.ranks} ranks on {cores.usable} core{'s' * (cores.usable > 1)}"
         why = f"{seen} take turns; counts and bytes are right, times include waiting for a core"
-        yield Finding.doubt(CROWDED, why)
+        yield Problem.doubt(CROWDED, why)
 
 
 def _profiled(training: Sequence[RankTraining]) -> Span | None:

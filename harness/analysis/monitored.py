@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 
-from harness.analysis.summary import Finding, MonitorDevice, RankTraining, RecordingVerdict
+from harness.analysis.summary import MonitorDevice, Problem, RankTraining, RecordingVerdict
 from harness.common.printable import printable
 from harness.monitor.gaps import Gap
 from harness.monitor.samples import Recording
@@ -25,24 +25,24 @@ Ends = Mapping[str, int]
 
 def judge_monitors(
     recordings: Sequence[Recording], training: Sequence[RankTraining], ends: Ends
-) -> Iterator[Finding]:
+) -> Iterator[Problem]:
     """A finding for each node and each stretch that its monitor missed."""
     profiled = [t.profiled_unix_ns for t in training if t.profiled_unix_ns is not None]
     span = (min(a for a, _ in profiled), max(b for _, b in profiled)) if profiled else None
     for recording in recordings:
         for gap in recording.gaps:
-            yield Finding(severity=_severity(gap, span), what=GAP, evidence=_of_gap(recording, gap))
+            yield Problem(severity=_severity(gap, span), what=GAP, evidence=_of_gap(recording, gap))
         lost = lost_end(recording, ends)
         if lost is not None:
-            yield Finding(severity=_severity(lost, span), what=DIED, evidence=_of_end(recording, lost))
+            yield Problem(severity=_severity(lost, span), what=DIED, evidence=_of_end(recording, lost))
 
 
-def never_started(folders: Iterable[Path], recordings: Sequence[Recording], ends: Ends) -> Iterator[Finding]:
+def never_started(folders: Iterable[Path], recordings: Sequence[Recording], ends: Ends) -> Iterator[Problem]:
     """A finding for each node that the job ended on, and whose monitor left nothing."""
     for folder in folders:
         if folder.name in ends and not any(recording.folder == folder for recording in recordings):
             why = f"{folder.name}: memory, utilisation and energy there are not known; log.err says why it ended"
-            yield Finding.doubt(NEVER, why)
+            yield Problem.doubt(NEVER, why)
 
 
 def lost_end(recording: Recording, ends: Ends) -> Gap | None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+import unicodedata
 from hashlib import blake2b
 from typing import Any, TextIO
 
@@ -30,6 +31,8 @@ _UNSHOWN_IN_LINES = {code: shown for code, shown in _UNSHOWN.items() if chr(code
 _ANY_IN_LINES = frozenset(map(chr, _UNSHOWN_IN_LINES))
 # More than four marks on one character cover the lines above and below it.
 _MARK = "[\u0300-\u036f\u0483-\u0489\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe20-\ufe2f]"
+# Controls, marks of direction, no characters, line ends.
+_UNSEEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 _FLOOD = re.compile(f"({_MARK}{{4}}){_MARK}+")
 
 
@@ -70,6 +73,18 @@ def printable_name(text: str) -> str:
     checksum = blake2b(shown.encode(), digest_size=4).hexdigest()
     middle = f"…({len(shown)} characters, {checksum})…"
     return shown[: MOST_NAME - _KEPT_END - len(middle)] + middle + shown[-_KEPT_END:]
+
+
+def escaped(text: str) -> str:
+    r"""The text on one line, with the escape of each character that cannot be seen: nothing is left out.
+
+    >>> escaped("ls\n\x1b[2K rm -rf ~ \u202e")
+    'ls\\n\\x1b[2K rm -rf ~ \\u202e'
+    """
+    return "".join(
+        each.encode("unicode_escape").decode("ascii") if unicodedata.category(each) in _UNSEEN else each
+        for each in text
+    )
 
 
 NOT_UNICODE = "name that is not UTF-8 text, which no report can hold: rename it"

@@ -91,7 +91,7 @@ def avoidable(summary: Summary) -> list[Avoidable]:
 def _doubt(s: Summary) -> list[str]:
     if s.quality.verdict is not RecordingVerdict.UNUSABLE:
         return []
-    reason = next((f for f in s.quality.findings if f.severity is RecordingVerdict.UNUSABLE), None)
+    reason = next((f for f in s.quality.problems if f.severity is RecordingVerdict.UNUSABLE), None)
     return [f"Do not build on these numbers: {reason.what} ({reason.evidence})." if reason else ""]
 
 

@@ -76,6 +76,6 @@ def field_word(field: str) -> str:
 
 def recording(s: Summary) -> str:
     """The verdict on the recording; a run without any recording has no verdict."""
-    if s.sources or s.quality.findings:
+    if s.sources or s.quality.problems:
         return s.quality.verdict.value
     return "none was asked for" if (s.run or {}).get("expects") == [] else "none"

@@ -15,8 +15,8 @@ from pydantic import BaseModel
 
 from harness.common.errors import RequestError
 from harness.common.paths import CONFIGS, ROOT, expanded
+from harness.common.printable import escaped
 from harness.common.users import owner_of, this_user
-from harness.common.visible import visible
 from harness.experiment.base import Experiment
 from harness.experiment.model import model_names
 from harness.experiment.options import VALUE, options_of
@@ -64,7 +64,7 @@ def find_untrusted(
         why = [f"it is not one of your runs in {runs_root()}, and names files to run or to read"]
     lines = [] if site is None else _site_lines(site, known)
     return UntrustedRequest(
-        source.file, [visible(each) for each in why], [visible(each) for each in [*lines, *own]]
+        source.file, [escaped(each) for each in why], [escaped(each) for each in [*lines, *own]]
     )
 
 

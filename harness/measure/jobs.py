@@ -9,7 +9,7 @@ from harness.analysis.job.grouping import group
 from harness.analysis.job.pop import with_ideal_network
 from harness.analysis.job.summarise import summarise_job
 from harness.analysis.process.part import RankPart
-from harness.analysis.summary import Finding, RankTraining, Summary
+from harness.analysis.summary import Problem, RankTraining, Summary
 from harness.common.errors import WorkError
 from harness.measure.matching import with_reference
 from harness.measure.mystery import without_diagnosis
@@ -18,7 +18,7 @@ from harness.measure.run_contents import (
     read_contents,
     training_world_size,
     with_contents,
-    with_findings,
+    with_problems,
 )
 from harness.replay.answer import replay_job
 
@@ -26,7 +26,7 @@ NO_TRACE = "no trace was found: give a run, a trace file or a folder of them"
 
 
 def summarise(
-    parts: Iterable[RankPart], broken: Sequence[Finding] = (), runs: Sequence[Path] = ()
+    parts: Iterable[RankPart], broken: Sequence[Problem] = (), runs: Sequence[Path] = ()
 ) -> list[Summary]:
     """Parts to summaries, one per job, with the other contents of the runs' directories.
 
@@ -50,7 +50,7 @@ def contents_of(runs: Iterable[str]) -> dict[str, RunContents]:
 
 
 def completed(
-    jobs: Sequence[tuple[str | None, Summary]], beside: Mapping[str, RunContents], broken: Sequence[Finding]
+    jobs: Sequence[tuple[str | None, Summary]], beside: Mapping[str, RunContents], broken: Sequence[Problem]
 ) -> list[Summary]:
     """The summaries of jobs, each with its run or None, with the contents of the runs' directories; a run without any
     trace still has its training's numbers.
@@ -65,7 +65,7 @@ def completed(
     complete = [
         summary if run is None else _of_run(summary, beside[run], Path(run)) for run, summary in every
     ]
-    return [with_findings(summary, broken) for summary in complete]
+    return [with_problems(summary, broken) for summary in complete]
 
 
 def _of_run(summary: Summary, contents: RunContents, run: Path) -> Summary:

@@ -10,12 +10,12 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from harness.analysis.summary import (
-    Finding,
     Memory,
     MemoryHolder,
     MemoryMoment,
     MemoryRank,
     MemoryTimeline,
+    Problem,
 )
 from harness.common.bounded_read import read_bounded_json, why_unread
 from harness.common.memory_snapshot import CATEGORIES, MOST_HOLDERS, MOST_POINTS, MOST_STEPS
@@ -90,34 +90,34 @@ class _Document(_Shape):
         return self
 
 
-def read_memory(files: Sequence[Path]) -> tuple[Memory | None, list[Finding]]:
+def read_memory(files: Sequence[Path]) -> tuple[Memory | None, list[Problem]]:
     """What the ranks held, and what a reader must know of it; None where no rank wrote a file that can be read."""
     found: dict[int, _Document] = {}
-    findings: list[Finding] = []
+    problems: list[Problem] = []
     for path in files:
         try:
             document = _Document.model_validate(read_bounded_json(path, MOST_BYTES))
         except (OSError, ValueError) as error:
-            findings.append(
-                Finding.doubt("a memory snapshot cannot be read", f"{printable(path.name)}: {_why(error)}")
+            problems.append(
+                Problem.doubt("a memory snapshot cannot be read", f"{printable(path.name)}: {_why(error)}")
             )
             continue
         if document.rank in found:
             evidence = f"{printable(path.name)}: rank {document.rank} is there twice"
-            findings.append(Finding.doubt("a memory snapshot is left out", evidence))
+            problems.append(Problem.doubt("a memory snapshot is left out", evidence))
             continue
         found[document.rank] = document
     if not found:
-        return None, findings
+        return None, problems
     documents = [found[rank] for rank in sorted(found)]
-    return _memory(documents, len(files) - len(found)), [*findings, *_remarks(documents)]
+    return _memory(documents, len(files) - len(found)), [*problems, *_remarks(documents)]
 
 
 def why_out_of_memory(files: Sequence[Path]) -> str:
     """Which rank had no memory left, where and who held it; empty where none says so."""
-    _, findings = read_memory(files)
+    _, problems = read_memory(files)
     return next(
-        (f"{finding.what}: {finding.evidence}" for finding in findings if finding.what == RAN_OUT), ""
+        (f"{problem.what}: {problem.evidence}" for problem in problems if problem.what == RAN_OUT), ""
     )
 
 
@@ -192,11 +192,11 @@ def _moment(rank: int, moment: _Moment | None) -> MemoryMoment | None:
     )
 
 
-def _remarks(documents: Sequence[_Document]) -> list[Finding]:
+def _remarks(documents: Sequence[_Document]) -> list[Problem]:
     what = "the profiled steps took longer than without --memory-snapshot"
     evidence = "too few steps came before them to record the memory of; give it some by --warmup-steps"
     slowed = any(document.in_profiled_steps for document in documents)
-    remarks = [Finding.doubt(what, evidence)] if slowed else []
+    remarks = [Problem.doubt(what, evidence)] if slowed else []
     for document in documents:
         if document.failure is not None:
             held = sorted(((v, k) for k, v in document.failure.bytes.items() if v), reverse=True)
@@ -206,10 +206,10 @@ def _remarks(documents: Sequence[_Document]) -> list[Finding]:
                 f"{printable(where)}: tensors held {amount(sum(v for v, _ in held))}: "
                 + ", ".join(f"{name} {amount(size)}" for size, name in held[:4])
             )
-            remarks.append(Finding.doubt(RAN_OUT, evidence))
+            remarks.append(Problem.doubt(RAN_OUT, evidence))
             break  # of many ranks that fail together one is enough
     cut = [document.rank for document in documents if not document.complete]
     if cut:
         evidence = f"rank {cut[0]} made more blocks than are kept: what came later is missing"
-        remarks.append(Finding.doubt("the memory snapshot was cut off", evidence))
+        remarks.append(Problem.doubt("the memory snapshot was cut off", evidence))
     return remarks

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.analysis.summary import Finding, Window
+from harness.analysis.summary import Problem, Window
 from harness.common.errors import WorkError
 from harness.measure import slurm_array
 from harness.measure.array_plan import planned
@@ -37,7 +37,7 @@ class _Node:
 
 def merge_distributed(
     files: Sequence[Path], window: Window, array: Array, progress: OnProgress = silent
-) -> tuple[PartialMerge, list[Finding]]:
+) -> tuple[PartialMerge, list[Problem]]:
     """As branch.measure_branch, by the tasks of job arrays; and a finding for each file of a task that failed.
 
     A folder that has a plan already goes on with it: what a task left whole is not done again, but a join that lacked
@@ -57,10 +57,10 @@ def merge_distributed(
     for level in missing[1:]:
         executor = array.after(jobs[-1]) if array.after and jobs[-1] else array.executor
         jobs.append(submit(executor, join_files, [(node.inputs, node.output) for node in level]))
-    findings = _awaited(array, [*zip(missing, jobs, strict=True)], leaves, progress)
+    problems = _awaited(array, [*zip(missing, jobs, strict=True)], leaves, progress)
     return join_partial_merges(
         [read_merge(node.output) for node in levels[-1] if node.output.exists()]
-    ), findings
+    ), problems
 
 
 def _levels(folder: Path, leaves: Sequence[int], joins: bool) -> list[list[_Node]]:
@@ -98,10 +98,10 @@ def _awaited(
     levels: Sequence[tuple[Sequence[_Node], Sequence[ArrayJob]]],
     leaves: dict[Path, list[Path]],
     progress: OnProgress,
-) -> list[Finding]:
+) -> list[Problem]:
     """Wait for every task. A finding for each file that was not measured."""
     outputs = [node.output for nodes, _ in levels for node in nodes]
-    findings: list[Finding] = []
+    problems: list[Problem] = []
 
     def show_progress() -> None:
         progress(sum(output.exists() for output in outputs), len(outputs))
@@ -112,8 +112,8 @@ def _awaited(
             if failure and node.inputs:
                 join_files(node.inputs, node.output)
             elif failure:
-                findings += lost(leaves[node.output], failure)
-    return findings
+                problems += lost(leaves[node.output], failure)
+    return problems
 
 
 def measure_leaf(files: Sequence[Path], window: str, output: Path) -> str:

@@ -8,7 +8,6 @@ from itertools import islice
 from pathlib import Path
 
 from harness.analysis.summary import (
-    Finding,
     Nccl,
     NcclChoice,
     NcclCommunicator,
@@ -17,6 +16,7 @@ from harness.analysis.summary import (
     NcclRank,
     NcclVariable,
     NcclWarning,
+    Problem,
 )
 from harness.common.bounded_read import BoundedReadError, read_lines, why_unread
 from harness.measure.nccl_lines import Communicator, Process
@@ -26,19 +26,19 @@ _MOST_SHOWN = 100  # of warnings, variables and message sizes, those with most l
 _LONGEST_LINE = 16 << 10  # bytes
 
 
-def read_nccl_logs(files: Iterable[Path]) -> tuple[Nccl | None, list[Finding]]:
+def read_nccl_logs(files: Iterable[Path]) -> tuple[Nccl | None, list[Problem]]:
     """What the logs say together, and a finding for each that cannot be read; None without any log."""
     processes: list[Process] = []
-    findings: list[Finding] = []
+    problems: list[Problem] = []
     for path in files:
         try:
             processes.append(read_nccl_log(path))
         except (OSError, BoundedReadError) as error:
-            findings.append(
-                Finding.doubt("a log of NCCL cannot be read", f"nccl/{path.name}: {why_unread(error)}")
+            problems.append(
+                Problem.doubt("a log of NCCL cannot be read", f"nccl/{path.name}: {why_unread(error)}")
             )
     spoken = [each for each in processes if each.understood]
-    return (_together(spoken, processes) if spoken else None), findings
+    return (_together(spoken, processes) if spoken else None), problems
 
 
 def read_nccl_log(path: Path) -> Process:

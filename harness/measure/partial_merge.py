@@ -19,7 +19,7 @@ from harness.analysis.job.partial_merge import MOST_DETAILED, JobMerge, join_mer
 from harness.analysis.job.serialize import deserialize_merge, serialize_merge
 from harness.analysis.job.summarise import summarise_merge
 from harness.analysis.process.part import RankPart
-from harness.analysis.summary import Finding, Summary, Window, Withheld
+from harness.analysis.summary import Problem, Summary, Window, Withheld
 from harness.common.bounded_read import why_unread
 from harness.common.errors import RequestError, WorkError
 from harness.measure.jobs import completed, contents_of, name_rank
@@ -30,7 +30,7 @@ from harness.traces.progress import OnProgress, silent
 AT_ONCE = 512  # traces whose parts are in memory before they are reduced
 REPLAY = "replay"
 _PARTS = TypeAdapter(list[RankPart])
-_FINDINGS = TypeAdapter(list[Finding])
+_PROBLEMS = TypeAdapter(list[Problem])
 
 Origin = tuple[
     str, int
@@ -44,7 +44,7 @@ class PartialMerge:
 
     jobs: dict[Origin, JobMerge] = field(default_factory=dict)
     loose: list[RankPart] = field(default_factory=list)
-    broken: list[Finding] = field(default_factory=list)
+    broken: list[Problem] = field(default_factory=list)
     files: int = 0
 
 
@@ -66,7 +66,7 @@ def measure_merge(
     return join_partial_merges(merges)
 
 
-def merge_of_parts(parts: Sequence[RankPart], broken: Sequence[Finding] = (), files: int = 0) -> PartialMerge:
+def merge_of_parts(parts: Sequence[RankPart], broken: Sequence[Problem] = (), files: int = 0) -> PartialMerge:
     """The parts of some traces, reduced."""
     ranks: dict[Origin, list[RankPart]] = {}
     loose: list[RankPart] = []
@@ -99,13 +99,13 @@ def join_partial_merges(merges: Sequence[PartialMerge]) -> PartialMerge:
         return PartialMerge(
             {origin: join_merges(own) if len(own) > 1 else own[0] for origin, own in several.items()},
             [part for merge in merges for part in merge.loose],
-            [finding for merge in merges for finding in merge.broken],
+            [problem for merge in merges for problem in merge.broken],
             sum(merge.files for merge in merges),
         )
 
 
 def summarise_partial_merge(
-    merge: PartialMerge, broken: Sequence[Finding] = (), runs: Sequence[Path] = ()
+    merge: PartialMerge, broken: Sequence[Problem] = (), runs: Sequence[Path] = ()
 ) -> list[Summary]:
     """The root: as jobs.summarise of all parts, without a replay.
 
@@ -146,14 +146,14 @@ def _jobs(merge: PartialMerge, loose: Sequence[RankPart]) -> Iterator[JobMerge]:
                 "folder of each job by itself"
             )
         joined = join_merges(whole) if len(whole) > 1 else whole[0]
-        yield JobMerge(_with_findings(joined.ranks, job), joined.sums, joined.blocks)
+        yield JobMerge(_with_problems(joined.ranks, job), joined.sums, joined.blocks)
 
 
-def _with_findings(ranks: list[RankPart], job: Sequence[RankPart]) -> list[RankPart]:
+def _with_problems(ranks: list[RankPart], job: Sequence[RankPart]) -> list[RankPart]:
     """The ranks with what grouping found about them."""
-    findings = {part.key: part.findings for part in job if part.findings}
+    problems = {part.key: part.problems for part in job if part.problems}
     return [
-        part.model_copy(update={"findings": findings[part.key]}) if part.key in findings else part
+        part.model_copy(update={"problems": problems[part.key]}) if part.key in problems else part
         for part in ranks
     ]
 
@@ -173,7 +173,7 @@ def write_merge(path: Path, merge: PartialMerge) -> None:
             head = {
                 "files": merge.files,
                 "jobs": list(merge.jobs),
-                "broken": _FINDINGS.dump_python(merge.broken, mode="json"),
+                "broken": _PROBLEMS.dump_python(merge.broken, mode="json"),
                 "loose": _PARTS.dump_python(merge.loose, mode="json"),
             }
             file.writestr("head.json", json.dumps(head))
@@ -194,7 +194,7 @@ def read_merge(path: Path) -> PartialMerge:
                 (str(folder), int(size)): deserialize_merge(file.read(f"{i}.npz"))
                 for i, (folder, size) in enumerate(head["jobs"])
             }
-            loose, broken = _PARTS.validate_python(head["loose"]), _FINDINGS.validate_python(head["broken"])
+            loose, broken = _PARTS.validate_python(head["loose"]), _PROBLEMS.validate_python(head["broken"])
             return PartialMerge(jobs, loose, broken, int(head["files"]))
     except OSError as error:
         why = why_unread(error)

@@ -11,7 +11,7 @@ from harness.analysis.process.kinds import Rules, load_rules
 from harness.analysis.process.measure import measured_processes
 from harness.analysis.process.part import RankPart, merge_parts
 from harness.analysis.process.prepared import MeasuredProcess
-from harness.analysis.summary import Finding, RecordingVerdict, Summary, Window
+from harness.analysis.summary import Problem, RecordingVerdict, Summary, Window
 from harness.common.errors import RequestError
 from harness.measure.jobs import summarise
 from harness.measure.page_data import PageData
@@ -29,7 +29,7 @@ class MeasuredFiles(NamedTuple):
     """Parts of the files that were read, a finding for each file that was not, and what a page draws."""
 
     parts: list[RankPart]
-    broken: list[Finding]
+    broken: list[Problem]
     page_data: list[PageData]
 
 
@@ -71,13 +71,13 @@ class TraceFiles(NamedTuple):
     """The files, and a finding for each folder that could not be searched."""
 
     files: list[Path]
-    left_out: list[Finding]
+    left_out: list[Problem]
 
 
 def look_for_traces(paths: Sequence[Path], say: Say = lambda text: None) -> TraceFiles:
     """As `trace_files`. say: called now and then with how far the search is."""
     files: list[Path] = []
-    left_out: list[Finding] = []
+    left_out: list[Problem] = []
     for path in paths:
         if is_run(path):
             files += Run(path).traces()
@@ -85,7 +85,7 @@ def look_for_traces(paths: Sequence[Path], say: Say = lambda text: None) -> Trac
             found = search([path], say)
             files += found.files
             left_out += [
-                Finding.doubt("a folder could not be searched for traces", why) for why in found.left_out
+                Problem.doubt("a folder could not be searched for traces", why) for why in found.left_out
             ]
     return TraceFiles(list(dict.fromkeys(files)), left_out)
 
@@ -113,12 +113,12 @@ def measure_files(
     reduce = partial(_measure_trace, window=window, rules=load_rules(), hta=hta, page_data_of=page_data_of)
     outcomes = map_traces(files, reduce, workers=workers, progress=progress)
     parts: list[RankPart] = []
-    broken: list[Finding] = []
+    broken: list[Problem] = []
     page_data: list[PageData] = []
     for file, outcome in zip(files, outcomes, strict=True):
         if isinstance(outcome, TraceError):
             what = "a trace cannot be read"
-            broken.append(Finding(severity=RecordingVerdict.UNUSABLE, what=what, evidence=str(outcome)))
+            broken.append(Problem(severity=RecordingVerdict.UNUSABLE, what=what, evidence=str(outcome)))
         else:
             parts += [part.model_copy(update={"run": run_of(file)}) for part in outcome[0]]
             page_data += outcome[1]

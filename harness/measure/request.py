@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeVar, cast
 
 from harness.analysis.job.partial_merge import MOST_DETAILED
-from harness.analysis.summary import Finding, Summary, Window
+from harness.analysis.summary import Problem, Summary, Window
 from harness.common.errors import RequestError, WorkError
 from harness.common.paths import PROGRAM, PYTHON_PATH, expanded
 from harness.measure.jobs import summarise
@@ -107,7 +107,7 @@ def _here(files: list[Path], window: Window, request: Request) -> MeasuredFiles:
 
 
 def _many(
-    files: list[Path], window: Window, request: Request, left_out: list[Finding], runs: list[Path]
+    files: list[Path], window: Window, request: Request, left_out: list[Problem], runs: list[Path]
 ) -> list[Summary]:
     """As a tree: no process holds the parts of all. Nothing is kept for a page, which reads the ranks that it draws."""
     if request.hta:
@@ -136,8 +136,8 @@ def _by_array(
     files: list[Path],
     window: Window,
     request: Request,
-    measure: Callable[[list[Path], Window, Array, OnProgress], tuple[Measured, list[Finding]]],
-) -> tuple[Measured, list[Finding]]:
+    measure: Callable[[list[Path], Window, Array, OnProgress], tuple[Measured, list[Problem]]],
+) -> tuple[Measured, list[Problem]]:
     """Measure by a job array. Its folder stays only if a task failed, or Ctrl-C ended the waiting, with what the tasks
     measured, and their logs."""
     missing = next((command for command in ("sbatch", "srun") if shutil.which(command) is None), None)

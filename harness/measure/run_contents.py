@@ -11,11 +11,11 @@ from pydantic import BaseModel, ValidationError
 
 from harness.analysis.network import placed
 from harness.analysis.summary import (
-    Finding,
     Memory,
     MonitorDevice,
     Nccl,
     NodeNetwork,
+    Problem,
     RankTraining,
     RecordingVerdict,
     Summary,
@@ -56,7 +56,7 @@ class RunContents:
     nccl: Nccl | None
     memory: Memory | None
     record: dict[str, Any]
-    findings: list[Finding]
+    problems: list[Problem]
     plan: dict[str, Any]
     switches: dict[str, str]  # of each host, as far as Slurm told
     network: list[NodeNetwork]  # by the monitor
@@ -71,7 +71,7 @@ def read_contents(path: Path) -> RunContents:
     memory, remarks = read_memory(run.memory_snapshots())
     record, damaged = _record(run)
     missing = _missing(run, record.get("expects") or [])
-    findings = [*damaged, *missing, *broken, *unreadable, *unread, *remarks]
+    problems = [*damaged, *missing, *broken, *unreadable, *unread, *remarks]
     switches = {node.host: node.switch for node in run.nodes() if node.switch is not None}
     network, unknown = read_traffic(run.monitors())
     return RunContents(
@@ -80,7 +80,7 @@ def read_contents(path: Path) -> RunContents:
         nccl=nccl,
         memory=memory,
         record=record,
-        findings=[*findings, *unknown],
+        problems=[*problems, *unknown],
         plan=read_plan(run),
         switches=switches,
         network=network,
@@ -111,7 +111,7 @@ def _ends(run: Run) -> dict[str, int]:
     return {name: node.ended_ns for node in ended for name in (node.host, f"{node.host}-{node.node}")}
 
 
-def _record(run: Run) -> tuple[dict[str, Any], list[Finding]]:
+def _record(run: Run) -> tuple[dict[str, Any], list[Problem]]:
     """The content of run.json, or a finding where it is damaged. Only the parts that are used here must be valid."""
     try:
         record = read_bounded_json(run.record_file)
@@ -122,7 +122,7 @@ def _record(run: Run) -> tuple[dict[str, Any], list[Finding]]:
         what = "the run's record cannot be read"
         reason = error.errors()[0]["msg"] if isinstance(error, ValidationError) else why_unread(error)
         evidence = f"run.json: {reason}; what was asked for is not known"
-        return {}, [Finding.doubt(what, evidence)]
+        return {}, [Problem.doubt(what, evidence)]
     expects = asked.job.expects if asked.job else None
     of_profilers = None if expects is None else [x for x in expects if x.startswith(_OF_PROFILERS)]
     return record | {"expects": of_profilers}, []
@@ -141,7 +141,7 @@ class _RecordShape(BaseModel):
     job: _JobShape | None = None
 
 
-def _missing(run: Run, expected: Sequence[str]) -> list[Finding]:
+def _missing(run: Run, expected: Sequence[str]) -> list[Problem]:
     """A finding where a trace of the requested profiler is missing."""
     lost = [n for n in expected if not any(_has_content(run.path / other) for other in (n, _exported(n)))]
     if not lost:
@@ -151,7 +151,7 @@ def _missing(run: Run, expected: Sequence[str]) -> list[Finding]:
     status, why = run.status(), "the job has not recorded its end"
     if status is None or status.state not in ("queued", "running"):
         why = f"the program started no profiler, or the profiler failed: see `{PROGRAM} logs RUN`"
-    return [Finding.doubt(what, f"{lost[0]}{more}; {why}")]
+    return [Problem.doubt(what, f"{lost[0]}{more}; {why}")]
 
 
 def _exported(name: str) -> str:
@@ -183,26 +183,26 @@ def with_contents(summary: Summary, contents: RunContents) -> Summary:
     }
     complete = summary.model_copy(update=update)
     complete.predictions = predicted_and_measured(complete, contents.plan)
-    return with_findings(complete, [*contents.findings, *_remarks(complete)])
+    return with_problems(complete, [*contents.problems, *_remarks(complete)])
 
 
-def with_findings(summary: Summary, findings: Sequence[Finding]) -> Summary:
-    """The summary with more findings. One of many files that cannot be read makes the rest doubtful, not unusable."""
+def with_problems(summary: Summary, problems: Sequence[Problem]) -> Summary:
+    """The summary with more problems. One of many files that cannot be read makes the rest doubtful, not unusable."""
     quality, order = summary.quality, list(RecordingVerdict)
-    severities = [min(f.severity, RecordingVerdict.DOUBTFUL, key=order.index) for f in findings]
+    severities = [min(f.severity, RecordingVerdict.DOUBTFUL, key=order.index) for f in problems]
     worst = max([quality.verdict, *severities], key=order.index)
-    merged = quality.model_copy(update={"verdict": worst, "findings": [*findings, *quality.findings]})
+    merged = quality.model_copy(update={"verdict": worst, "problems": [*problems, *quality.problems]})
     return summary.model_copy(update={"quality": merged})
 
 
-def _remarks(summary: Summary) -> list[Finding]:
+def _remarks(summary: Summary) -> list[Problem]:
     """What the numbers of a run without GPUs cannot show."""
     on_cpu = summary.backend == "gloo" or any(d.device_kind == "cpu" for d in summary.devices)
     asked = summary.experiment
     if not isinstance(asked, Experiment) or asked.gpus_only is None or not on_cpu:
         return []
     what, evidence = asked.gpus_only
-    return [Finding(severity=RecordingVerdict.GOOD, what=what, evidence=evidence)]
+    return [Problem(severity=RecordingVerdict.GOOD, what=what, evidence=evidence)]
 
 
 def _run_facts(record: dict[str, Any]) -> dict[str, Any]:

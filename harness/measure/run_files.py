@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from harness.analysis.machine import judge_machines
 from harness.analysis.monitored import Ends, judge_monitors, monitored_devices, never_started
 from harness.analysis.network import node_network, traffic_of_monitor
-from harness.analysis.summary import Finding, MonitorDevice, NodeNetwork, RankTraining
+from harness.analysis.summary import MonitorDevice, NodeNetwork, Problem, RankTraining
 from harness.common.bounded_read import BoundedReadError, parse_json, read_lines, why_unread
 from harness.common.metrics_lines import START_FIELDS, STEP_COUNTS
 from harness.common.printable import printable_value
@@ -27,20 +27,20 @@ _TIMED = ("step", "data", "forward", "backward", "optimizer")
 _FROM_START = sorted({*START_FIELDS} & {*RankTraining.model_fields} - {"rank"})
 
 
-def read_training(files: Iterable[Path]) -> tuple[list[RankTraining], list[Finding]]:
+def read_training(files: Iterable[Path]) -> tuple[list[RankTraining], list[Problem]]:
     """One entry per metrics/rank<R>.jsonl, by rank. Lines that are cut off or damaged are skipped and reported."""
     ranks: list[RankTraining] = []
-    findings: list[Finding] = []
+    problems: list[Problem] = []
     endless: list[str] = []
     for path in files:
         try:
             events, broken = read_events(path)
         except (OSError, BoundedReadError) as error:
             what = "training metrics cannot be read"
-            findings.append(Finding.doubt(what, f"{path.name}: {why_unread(error)}"))
+            problems.append(Problem.doubt(what, f"{path.name}: {why_unread(error)}"))
             continue
         if broken:
-            findings.append(Finding.doubt("training metrics have unreadable lines", f"{path.name}: {broken}"))
+            problems.append(Problem.doubt("training metrics have unreadable lines", f"{path.name}: {broken}"))
         if not any(event.get("event") == "end" for event in events):
             endless.append(path.name)
         start = next((e for e in events if e.get("event") == "start"), None)
@@ -50,12 +50,12 @@ def read_training(files: Iterable[Path]) -> tuple[list[RankTraining], list[Findi
             ranks.append(_training(start, events))
         except (ValueError, TypeError, OverflowError) as error:
             why = f"{path.name}: {_sentence(error)}"
-            findings.append(Finding.doubt("training metrics cannot be read", why))
+            problems.append(Problem.doubt("training metrics cannot be read", why))
     if endless:
         more = f" and {len(endless) - 1} more" if len(endless) > 1 else ""
         why = f"{endless[0]}{more}: the training was killed, still goes on, or the file is cut"
-        findings.append(Finding.doubt("training metrics lack their last line", why))
-    return sorted(ranks, key=lambda t: t.rank), findings
+        problems.append(Problem.doubt("training metrics lack their last line", why))
+    return sorted(ranks, key=lambda t: t.rank), problems
 
 
 def _sentence(error: Exception) -> str:
@@ -170,32 +170,32 @@ def _span(steps: Sequence[dict[str, Any]]) -> tuple[int, int] | None:
     return (int(timed[0]["unix_ns"]), int(timed[-1]["unix_ns"] + timed[-1]["step_ns"])) if timed else None
 
 
-def read_traffic(folders: Sequence[Path]) -> tuple[list[NodeNetwork], list[Finding]]:
+def read_traffic(folders: Sequence[Path]) -> tuple[list[NodeNetwork], list[Problem]]:
     """The network of each node that the monitor watched."""
     nodes: list[NodeNetwork] = []
-    findings: list[Finding] = []
+    problems: list[Problem] = []
     for folder in folders:
         if not (folder / NETWORK_FILE).exists():
             continue  # an older monitor's
         try:
             host, nics = read_network(folder)
         except MonitorError as error:
-            findings.append(Finding.doubt("the monitor's samples cannot be read", str(error)))
+            problems.append(Problem.doubt("the monitor's samples cannot be read", str(error)))
             continue
         found = node_network(host, "monitor", traffic_of_monitor(nics))
         nodes += [found] if found else []
-    return nodes, findings
+    return nodes, problems
 
 
 def read_monitor(
     folders: Sequence[Path], training: Sequence[RankTraining] = (), ends: Ends | None = None
-) -> tuple[list[MonitorDevice], list[Finding]]:
+) -> tuple[list[MonitorDevice], list[Problem]]:
     """One entry per device that the monitor watched, and the doubts about the machines that `training` ran on.
 
     ends: when the job ended on each node, by the name of its monitor's folder.
     """
     recordings: list[Recording] = []
-    findings: list[Finding] = []
+    problems: list[Problem] = []
     ends = ends or {}
     empty = [
         each for each in folders if not any((each / name).exists() for name in (SAMPLES_FILE, META_FILE))
@@ -205,8 +205,8 @@ def read_monitor(
             recordings.append(read(folder))
         except MonitorError as error:
             if folder not in empty or folder.name not in ends:
-                findings.append(Finding.doubt("the monitor's samples cannot be read", str(error)))
-    findings += never_started(empty, recordings, ends)
-    findings += judge_monitors(recordings, training, ends)
+                problems.append(Problem.doubt("the monitor's samples cannot be read", str(error)))
+    problems += never_started(empty, recordings, ends)
+    problems += judge_monitors(recordings, training, ends)
     devices = [device for recording in recordings for device in monitored_devices(recording, ends)]
-    return devices, [*findings, *judge_machines(recordings, training)]
+    return devices, [*problems, *judge_machines(recordings, training)]

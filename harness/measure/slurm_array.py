@@ -16,7 +16,7 @@ import submitit
 from pydantic import TypeAdapter
 
 from harness.analysis.process.part import RankPart, merge_parts
-from harness.analysis.summary import Finding, RecordingVerdict, Window
+from harness.analysis.summary import Problem, RecordingVerdict, Window
 from harness.common.bounded_read import read_bounded_json, why_unread
 from harness.common.errors import WorkError
 from harness.measure.array_plan import planned
@@ -29,7 +29,7 @@ LOST = "a trace was not measured"
 GRACE_S = 30.0  # a shared file system may show a result this much later than the queue forgets its task
 MOST_PARTIAL_BYTES = 2 << 30  # of hundreds of ranks
 _PARTS = TypeAdapter(list[RankPart])
-_FINDINGS = TypeAdapter(list[Finding])
+_PROBLEMS = TypeAdapter(list[Problem])
 
 
 class ArrayJob(Protocol):
@@ -65,7 +65,7 @@ class Array:
 
 def measure_distributed(
     files: Sequence[Path], window: Window, array: Array, progress: OnProgress = silent
-) -> tuple[list[RankPart], list[Finding]]:
+) -> tuple[list[RankPart], list[Problem]]:
     """As paths.measure_files, by the tasks of a job array. Partial results are left in the array's folder.
 
     A folder that has a plan already goes on with it: only what has no result yet is measured. Each file of a task
@@ -83,7 +83,7 @@ def measure_distributed(
     tasks = [(chunks[i], window.value, outputs[i]) for i in missing]
     jobs = dict(zip(missing, submit(array.executor, measure_chunk, tasks), strict=True))
     parts: list[list[RankPart]] = []
-    findings: list[Finding] = []
+    problems: list[Problem] = []
 
     def show_progress() -> None:
         progress(sum(output.exists() for output in outputs), len(outputs))
@@ -93,10 +93,10 @@ def measure_distributed(
         if failure is None:
             own, broken = read_partial(output)
             parts.append(own)
-            findings += broken
+            problems += broken
         else:
-            findings += lost(chunks[i], failure)
-    return merge_parts(*parts), findings
+            problems += lost(chunks[i], failure)
+    return merge_parts(*parts), problems
 
 
 def _is_whole(partial: Path) -> bool:
@@ -109,10 +109,10 @@ def _is_whole(partial: Path) -> bool:
     return True
 
 
-def lost(files: Sequence[Path], failure: str) -> list[Finding]:
+def lost(files: Sequence[Path], failure: str) -> list[Problem]:
     """A finding for each file of a task that failed."""
     every = (f"{file}: {failure}" for file in files)
-    return [Finding(severity=RecordingVerdict.UNUSABLE, what=LOST, evidence=evidence) for evidence in every]
+    return [Problem(severity=RecordingVerdict.UNUSABLE, what=LOST, evidence=evidence) for evidence in every]
 
 
 def submit(
@@ -131,20 +131,20 @@ def submit(
 
 def measure_chunk(files: Sequence[Path], window: str, output: Path) -> str:
     """The work of one task: measure its files and write the partial result, atomically. Returns its path."""
-    parts, findings, _ = measure_files(list(files), Window(window))
+    parts, problems, _ = measure_files(list(files), Window(window))
     content = {
         "parts": _PARTS.dump_python(parts, mode="json"),
-        "findings": _FINDINGS.dump_python(findings, mode="json"),
+        "problems": _PROBLEMS.dump_python(problems, mode="json"),
     }
     write_atomically(output, json.dumps(content))
     return str(output)
 
 
-def read_partial(path: Path) -> tuple[list[RankPart], list[Finding]]:
+def read_partial(path: Path) -> tuple[list[RankPart], list[Problem]]:
     """A partial result. Raises WorkError: the file is missing or damaged."""
     try:
         content = read_bounded_json(path, MOST_PARTIAL_BYTES)
-        return _PARTS.validate_python(content["parts"]), _FINDINGS.validate_python(content["findings"])
+        return _PARTS.validate_python(content["parts"]), _PROBLEMS.validate_python(content["problems"])
     except (OSError, ValueError) as error:
         why = why_unread(error)
     except (KeyError, TypeError):

@@ -65,10 +65,10 @@ def _table(shown: Table, kept: list[int]) -> str:
 def _doubts(s: Summary) -> Iterable[str]:
     """The verdict on the recording, with its reasons."""
     yield f"<p>Recording: {_text(recording(s))}</p>"
-    found = sorted(s.quality.findings, key=lambda f: _SEVERITIES.index(f.severity))
+    found = sorted(s.quality.problems, key=lambda f: _SEVERITIES.index(f.severity))
     items = [f"{f.what}: {f.evidence}" for f in found[:MOST_FINDINGS]]
     more = len(found) - len(items)
-    items += [f"and {more} more in summary.quality.findings"] if more else []
+    items += [f"and {more} more in summary.quality.problems"] if more else []
     missing = ", ".join(dict.fromkeys(field_word(w.field) for w in s.quality.withheld))
     items += [f"not given: {missing}; summary.quality.withheld says why"] if missing else []
     if items:

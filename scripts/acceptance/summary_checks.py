@@ -87,7 +87,7 @@ def _clocks(result: Result, name: str, summary: Summary) -> None:
 
 def _quality(result: Result, name: str, summary: Summary) -> None:
     quality = summary["quality"]
-    findings = [f"{f['what']} ({f['evidence']})" for f in quality["findings"] if f["severity"] != "good"]
+    findings = [f"{f['what']} ({f['evidence']})" for f in quality["problems"] if f["severity"] != "good"]
     withheld = [f"{w['field']} withheld: {w['reason']}" for w in quality["withheld"]]
     said = "; ".join([quality["verdict"], *findings, *withheld])
     result.check(f"{name}: verdict on the recording", quality["verdict"] == "good", said)

@@ -85,7 +85,7 @@ def test_waiting_is_withheld_when_a_member_was_not_read() -> None:
     found = job(rank(0, [(0, 100)], 4), rank(1, [(0, 90)], 4))
     assert [c.waiting_ns for c in found.collectives] == [None]
     assert [w.field for w in found.quality.withheld] == ["collectives.waiting_ns", "pop"]
-    assert any(f.what == "ranks are missing" for f in found.quality.findings)
+    assert any(f.what == "ranks are missing" for f in found.quality.problems)
 
 
 def test_a_ranks_calls_per_step_are_those_of_its_phases_however_many_ranks_were_matched() -> None:
@@ -222,7 +222,7 @@ def test_sequences_that_differ_are_not_forced_to_match() -> None:
     two.collective(200, 300, "broadcast", size=8, members=2)
     found = job(rank(0, [(0, 100), (200, 300)]), two)
     assert all(c.waiting_ns is None for c in found.collectives)
-    assert any("cannot be matched" in f.what for f in found.quality.findings)
+    assert any("cannot be matched" in f.what for f in found.quality.problems)
 
 
 def test_a_rank_whose_recording_began_later_is_matched_by_the_ends() -> None:
@@ -277,7 +277,7 @@ def test_collectives_of_other_sizes_or_types_are_no_pair(other: dict[str, Any]) 
         row["dtype"] = two.name(other.get("dtype", "bfloat16"))
     found = job(rank(0, spans), two)
     assert all(c.waiting_ns is None for c in found.collectives)
-    assert any("cannot be matched" in f.what for f in found.quality.findings)
+    assert any("cannot be matched" in f.what for f in found.quality.problems)
 
 
 def test_clocks_in_unix_nanoseconds_are_compared_to_the_nanosecond() -> None:
@@ -357,7 +357,7 @@ def test_a_fused_send_and_receive_is_each_ranks_own_too() -> None:
     (row,) = found.collectives
     assert (row.count, row.min_rank_count, row.max_rank_count, row.bytes) == (6, 1, 3, 6 * MB)
     assert row.waiting_ns is None
-    assert not [f for f in found.quality.findings if "matched" in f.what]
+    assert not [f for f in found.quality.problems if "matched" in f.what]
 
 
 def test_chance_is_the_binomial_tail() -> None:
@@ -382,7 +382,7 @@ def on_one_host(ahead_ms: int, late_ms: int = 0, kind: str = "all_reduce") -> Su
 
 
 def clock_doubts(found: Summary) -> list[str]:
-    return [f.what for f in found.quality.findings if "clocks" in f.what]
+    return [f.what for f in found.quality.problems if "clocks" in f.what]
 
 
 @pytest.mark.parametrize("late_ms", [0, 2, 5])

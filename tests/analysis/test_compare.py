@@ -16,10 +16,10 @@ from harness.analysis.summary import (
     Collective,
     CollectivePhase,
     Device,
-    Finding,
     IdleCause,
     KernelTime,
     KindTime,
+    Problem,
     Quality,
     RankSteps,
     RankTraining,
@@ -211,10 +211,10 @@ def test_the_interval_says_once_that_it_knows_one_run_of_each() -> None:
 
 
 def test_a_run_that_was_disturbed_makes_the_comparison_doubtful_with_its_reason() -> None:
-    finding = Finding(severity=RecordingVerdict.DOUBTFUL, what=BUSY, evidence="n0: others at least 50 %")
+    finding = Problem(severity=RecordingVerdict.DOUBTFUL, what=BUSY, evidence="n0: others at least 50 %")
     a, b = a_summary([20] * 9), a_summary([10] * 9)
     disturbed = a.model_copy(
-        update={"quality": Quality(verdict=RecordingVerdict.DOUBTFUL, findings=[finding])}
+        update={"quality": Quality(verdict=RecordingVerdict.DOUBTFUL, problems=[finding])}
     )
     text = render_comparisons([compare(disturbed, b, NAMES)])
     assert "b's steps are 50.0 % faster, doubtful" in " ".join(text.split())

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from harness.analysis.machine import BUSY, CROWDED
-from harness.analysis.summary import Finding, RankTraining, RecordingVerdict
+from harness.analysis.summary import Problem, RankTraining, RecordingVerdict
 from harness.measure.run_files import read_monitor, read_training
 
 START_NS = 1_700_000_000_000_000_000
@@ -67,7 +67,7 @@ def ranks(
     ]
 
 
-def said(folders: list[Path], training: list[RankTraining]) -> list[Finding]:
+def said(folders: list[Path], training: list[RankTraining]) -> list[Problem]:
     return read_monitor(folders, training)[1]
 
 

@@ -140,7 +140,7 @@ def test_a_file_that_contains_a_rank_twice_is_a_job_of_its_own() -> None:
 def test_a_process_that_helps_the_ranks_of_its_file_is_named_and_not_counted() -> None:
     (job,) = group([identified("a", rank, 2) for rank in (0, 1)] + [identified("a", None, 2, pid=900)])
     assert [part.source.rank for part in job] == [0, 1]
-    (finding,) = [finding for finding in job[0].findings if "is no rank" in finding.what]
+    (finding,) = [finding for finding in job[0].problems if "is no rank" in finding.what]
     assert "process 900 (a)" in finding.evidence
 
 

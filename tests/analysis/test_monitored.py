@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from harness.analysis.monitored import DIED, GAP, NEVER
-from harness.analysis.summary import Finding, MonitorDevice, RankTraining, RecordingVerdict
+from harness.analysis.summary import MonitorDevice, Problem, RankTraining, RecordingVerdict
 from harness.measure.run_contents import read_contents
 from harness.measure.run_files import read_monitor
 from harness.run import NodeStatus
@@ -38,7 +38,7 @@ def recorded(
 
 def judged(
     folder: Path, ended_s: float | None = 20, steps: tuple[float, float] | None = None
-) -> tuple[MonitorDevice, list[Finding]]:
+) -> tuple[MonitorDevice, list[Problem]]:
     """What is said of the only device, where the job ended then and profiled these seconds."""
     span = None if steps is None else (START_NS + round(steps[0] * S), START_NS + round(steps[1] * S))
     ends = {} if ended_s is None else {folder.name: START_NS + round(ended_s * S)}
@@ -138,7 +138,7 @@ def test_one_that_never_started_is_said_once_its_job_ended(tmp_path: Path) -> No
     (tmp_path / "node-status").mkdir()
     ended = NodeStatus(node=0, host="node1", exit=0, started_ns=1, ended_ns=2)
     (tmp_path / "node-status" / "0.json").write_text(ended.model_dump_json())
-    said = read_contents(tmp_path).findings
+    said = read_contents(tmp_path).problems
     assert [(each.what, each.evidence.partition(":")[0]) for each in said if each.what == NEVER] == [
         (NEVER, "node1")
     ]
@@ -150,4 +150,4 @@ def test_nodes_that_one_machine_plays_have_their_own_ends(tmp_path: Path) -> Non
     for node, end_s in ((0, 8), (1, 20)):
         ended = NodeStatus(node=node, host="host", exit=0, started_ns=1, ended_ns=START_NS + end_s * S)
         (tmp_path / "node-status" / f"{node}.json").write_text(ended.model_dump_json())
-    assert [each.what for each in read_contents(tmp_path).findings] == [DIED]
+    assert [each.what for each in read_contents(tmp_path).problems] == [DIED]

@@ -12,7 +12,7 @@ from harness.analysis.metrics import waiting_share
 from harness.analysis.process.kinds import load_rules
 from harness.analysis.process.measure import measure_trace
 from harness.analysis.process.part import RankPart
-from harness.analysis.summary import Finding, RecordingVerdict, Summary, Window
+from harness.analysis.summary import Problem, RecordingVerdict, Summary, Window
 from harness.report.page.compose import compose
 from harness.report.page.inputs import Inputs
 from tests.synthetic.columns import Made
@@ -78,8 +78,8 @@ def job(late: dict[Start, int], marks: dict[int, int] | None = None, **more: Any
     return summarise_job(parts(late, marks, **more))
 
 
-def of_profiler(s: Summary) -> list[Finding]:
-    return [f for f in s.quality.findings if f.what == WHAT]
+def of_profiler(s: Summary) -> list[Problem]:
+    return [f for f in s.quality.problems if f.what == WHAT]
 
 
 def test_a_profiler_that_starts_late_makes_no_straggler_and_no_waiting() -> None:

@@ -49,7 +49,7 @@ def test_two_ranks_of_ddp_are_one_job_of_cpu_devices_with_every_step(ddp: Summar
     # A busy machine may stop one rank when its window opens; a test below checks that both have the same steps.
     apart = "ranks were not profiled over the same steps"
     assert [
-        f for f in ddp.quality.findings if f.severity is not RecordingVerdict.GOOD and f.what != apart
+        f for f in ddp.quality.problems if f.severity is not RecordingVerdict.GOOD and f.what != apart
     ] == []
     assert len({tuple(step.step for step in device.steps) for device in ddp.devices}) == 1
 

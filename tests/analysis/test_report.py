@@ -162,7 +162,7 @@ def test_a_broken_file_among_good_ones_costs_only_itself(
     assert main(["report", "--json", str(trace.parent)]) == 0
     summary = Summary.model_validate_json(said(capsys))
     assert summary.devices[0].compute_ns == 1200
-    assert any("b.sqlite" in f.evidence for f in summary.quality.findings)
+    assert any("b.sqlite" in f.evidence for f in summary.quality.problems)
 
 
 def test_a_name_that_is_no_run_and_no_path_is_a_wrong_request(capsys: pytest.CaptureFixture[str]) -> None:
@@ -197,7 +197,7 @@ def test_a_run_gets_its_summary_json_with_training_beside_the_trace(
     assert summary.efficiency.tokens_per_s == pytest.approx(1e7)
     assert summary.efficiency.model_flops_per_s_per_device == pytest.approx(2e7)
     assert summary.devices[0].compute_ns == 600
-    assert any("unreadable lines" in f.what for f in summary.quality.findings)
+    assert any("unreadable lines" in f.what for f in summary.quality.problems)
 
 
 def test_a_run_without_traces_still_has_its_trainings_numbers(

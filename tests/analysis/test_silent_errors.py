@@ -147,7 +147,7 @@ def test_what_nsys_records_without_a_gpu_still_has_its_steps_per_process() -> No
             made.range(i * 100, i * 100 + length, f"batch_{i}", process=process, thread=process)
     found = summary_of(made)
     assert found.quality.verdict is RecordingVerdict.DOUBTFUL
-    assert [f.what for f in found.quality.findings] == ["recorded without a GPU"] * 2
+    assert [f.what for f in found.quality.problems] == ["recorded without a GPU"] * 2
     assert sorted(each.median_ns for each in found.steps.per_rank) == [10, 20]
     assert found.devices == []
 
@@ -156,7 +156,7 @@ def test_dropped_events_missing_launches_and_late_work_are_findings() -> None:
     made = Made().step(0, 100, 0).step(100, 200, 1)
     made.event(0, 90).event(110, 190, launch_ns=105).event(195, 400, launch_ns=198)
     made.extra["dropped_events"] = 7
-    whats = {f.what: f.evidence for f in summary_of(made).quality.findings}
+    whats = {f.what: f.evidence for f in summary_of(made).quality.problems}
     assert "7 dropped" in whats["the profiler dropped events"]
     assert "2 of 3 kernels" in whats["idle causes and ranges are incomplete: launches are missing"]
     assert "work of the steps runs on after their last mark" in whats
@@ -169,7 +169,7 @@ def test_ranks_profiled_over_different_steps_are_a_finding() -> None:
         for i in range(4):
             made.step(shift + i * 100, shift + i * 100 + 100, i).event(shift + i * 100, shift + i * 100 + 50)
         ranks.append(made)
-    whats = [f.what for f in summary_of(*ranks).quality.findings]
+    whats = [f.what for f in summary_of(*ranks).quality.problems]
     assert "ranks were not profiled over the same steps" in whats
 
 
@@ -181,7 +181,7 @@ def test_steps_found_in_different_ways_are_a_finding_and_both_are_named() -> Non
         bare.event(i * 1000, i * 1000 + 900)
     found = summary_of(marked, bare)
     assert found.steps.source == "range batch and periodicity of ampere_sgemm_128x64_nn"
-    (finding,) = [f for f in found.quality.findings if "different ways" in f.what]
+    (finding,) = [f for f in found.quality.problems if "different ways" in f.what]
     assert "range batch in 1 of 2 processes" in finding.evidence
 
 
@@ -212,7 +212,7 @@ def test_cuda_graphs_that_were_recorded_whole_are_reported_and_their_overlap_is_
         made.event(i * 100, i * 100 + 90, "CUDA graph 3", launch_ns=i * 100)
         made.event(i * 100 + 80, i * 100 + 95, "ncclDevKernel_AllReduce_Sum_bf16_RING_LL", launch_ns=i * 100)
     found = summary_of(made)
-    (finding,) = [f for f in found.quality.findings if "CUDA graphs" in f.what]
+    (finding,) = [f for f in found.quality.problems if "CUDA graphs" in f.what]
     assert "4 graphs, 86% of kernel time (record with --cuda-graph-trace=node)" in finding.evidence
     (device,) = found.devices
     assert (device.compute_ns, device.communication_ns, device.overlap_fraction) == (360, None, None)
@@ -261,7 +261,7 @@ def test_a_periodicity_of_layers_is_not_taken_for_steps(module: str, what: str) 
     for i in range(16):
         made.range(i * 100, i * 100 + 50, module.format(layer=i % 8, i=i))
         made.event(i * 100, i * 100 + 90, "flash_fwd_kernel", launch_ns=i * 100)
-    (finding,) = summary_of(made).quality.findings
+    (finding,) = summary_of(made).quality.problems
     assert finding.what.startswith(what)
 
 

@@ -228,7 +228,7 @@ def test_a_lost_report_of_one_node_is_noticed_by_what_the_training_says(tmp_path
     parts = measure_trace(made.trace(), Window.GPU, load_rules())
     (found,) = summarise([part.model_copy(update={"run": str(tmp_path)}) for part in parts])
     assert (found.world_size, found.ranks) == (4, [0, 1])
-    assert "2 of 4 ranks were read; missing: 2, 3" in [f.evidence for f in found.quality.findings]
+    assert "2 of 4 ranks were read; missing: 2, 3" in [f.evidence for f in found.quality.problems]
     (row,) = found.collectives
     assert (row.group_size, row.waiting_ns, row.bus_bandwidth_gb_per_s) == (None, None, None)
     assert {w.field for w in found.quality.withheld} == {
@@ -244,5 +244,5 @@ def test_a_cpu_run_of_zero_says_that_overlap_needs_a_gpu(tmp_path: Path) -> None
     for exercise, findings in ((1, 0), (2, 1)):
         (tmp_path / "run.json").write_text(json.dumps({"job_id": "1", "experiment": {"exercise": exercise}}))
         (found,) = summarise([], runs=[tmp_path])
-        assert len([f for f in found.quality.findings if "hides behind computation" in f.what]) == findings
+        assert len([f for f in found.quality.problems if "hides behind computation" in f.what]) == findings
         assert found.quality.verdict is RecordingVerdict.GOOD

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from harness.common.printable import escaped
 from harness.common.users import this_user
-from harness.common.visible import visible
 from harness.experiment.exercises import DDP
 from harness.launch.untrusted import Source, find_untrusted
 from harness.run import Record, Run
@@ -89,7 +89,7 @@ def test_a_site_that_is_not_known_word_for_word_is_shown_and_refused_without_a_p
     refused = harness("rerun", str(run.path))
     assert (refused.returncode, started) == (2, [])
     assert all(each in refused.stderr for each in shown), refused.stderr
-    assert visible(refused.stderr.replace("\n", "")) == refused.stderr.replace("\n", "")
+    assert escaped(refused.stderr.replace("\n", "")) == refused.stderr.replace("\n", "")
     assert refused.stderr.splitlines()[-1] == (
         f"slurm.sh: add --yes to run what {run.record_file} brings, as shown above: without a terminal nobody can be "
         "asked (nothing was started)"

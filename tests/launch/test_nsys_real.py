@@ -151,7 +151,7 @@ def test_on_a_cpu_it_records_each_rank_s_steps(
     run, summary, said = launched(nsys_folder, tmp_path, "--nsys-per", per, *SHORT)
     assert sorted(path.name for path in (run / "nsys").glob("*.nsys-rep")) == reports
     of_load = (BUSY, CROWDED, UNEVEN)
-    of_nsys = [f["what"] for f in summary["quality"]["findings"] if f["what"] not in of_load]
+    of_nsys = [f["what"] for f in summary["quality"]["problems"] if f["what"] not in of_load]
     assert of_nsys == ["recorded without a GPU"] * 2
     assert summary["steps"]["found"] == 16 and summary["steps"]["counted"] > 0
     assert [rank["rank"] for rank in summary["steps"]["per_rank"]] == [0, 1]

@@ -62,5 +62,5 @@ def test_a_run_whose_monitor_is_killed_twice_completes_and_says_both(tmp_path: P
     told = (tmp_path / "exercise_1_DDP" / "logs" / "local-1" / "log.err").read_text()
     assert told.count("the monitor ended with status 137") == 2
     assert told.index("it is started again once") < told.index("it is not started again")
-    assert {found.what for found in read_contents(path).findings} >= {DIED, GAP}
+    assert {found.what for found in read_contents(path).problems} >= {DIED, GAP}
     assert DIED in " ".join(out.split())

@@ -14,7 +14,7 @@ import pytest
 from pydantic import BaseModel
 
 import harness
-from harness.analysis.summary import Finding, Quality, RecordingVerdict, Summary
+from harness.analysis.summary import Problem, Quality, RecordingVerdict, Summary
 from harness.common.errors import RequestError, WorkError
 from tests.synthetic import kineto, nsys
 from tests.synthetic.job import GEMM, HOSTILE, NCCL, STEPS, write_traces
@@ -45,9 +45,9 @@ def shown(summary: Summary) -> str:
 
 def test_a_summary_shows_the_answer_the_split_and_the_doubt(folder: Path) -> None:
     summary = harness.analyse(folder)
-    finding = Finding(severity=RecordingVerdict.DOUBTFUL, what="launches are missing", evidence="3 of 9")
+    finding = Problem(severity=RecordingVerdict.DOUBTFUL, what="launches are missing", evidence="3 of 9")
     summary = summary.model_copy(
-        update={"quality": Quality(verdict=RecordingVerdict.DOUBTFUL, findings=[finding])}
+        update={"quality": Quality(verdict=RecordingVerdict.DOUBTFUL, problems=[finding])}
     )
     text = "".join(html5lib.parseFragment(shown(summary)).itertext())
     assert "A step takes 1.00 ms" in text
@@ -59,8 +59,8 @@ def test_a_summary_shows_the_answer_the_split_and_the_doubt(folder: Path) -> Non
 
 def test_foreign_names_are_text_and_never_markup(folder: Path) -> None:
     summary = harness.analyse(folder)
-    hostile = Finding(severity=RecordingVerdict.DOUBTFUL, what=HOSTILE, evidence=f"\x1b[31m{HOSTILE}")
-    html = shown(summary.model_copy(update={"quality": Quality(findings=[hostile])}))
+    hostile = Problem(severity=RecordingVerdict.DOUBTFUL, what=HOSTILE, evidence=f"\x1b[31m{HOSTILE}")
+    html = shown(summary.model_copy(update={"quality": Quality(problems=[hostile])}))
     tags = {
         node.tag.rpartition("}")[2]
         for node in html5lib.parseFragment(html).iter()

@@ -11,7 +11,7 @@ import pytest
 from harness.analysis.compare import compare
 from harness.analysis.machine import CROWDED
 from harness.analysis.metrics import metrics_by_name
-from harness.analysis.summary import Finding, Quality, RankSteps, RankTraining, RecordingVerdict, Summary
+from harness.analysis.summary import Problem, Quality, RankSteps, RankTraining, RecordingVerdict, Summary
 from harness.cli.main import main
 from harness.report.compare.breakdown import explained, is_per_token, steps_in_parts
 from harness.report.compare.page import Compared, compose_comparison
@@ -183,9 +183,9 @@ def test_the_comparison_comes_first_and_no_difference_is_called_that(compared: C
 def test_the_page_says_once_what_its_intervals_do_not_know_and_whose_times_are_doubtful(
     compared: Compared,
 ) -> None:
-    finding = Finding(severity=RecordingVerdict.DOUBTFUL, what=CROWDED, evidence="n0: 4 ranks on 2 cores")
+    finding = Problem(severity=RecordingVerdict.DOUBTFUL, what=CROWDED, evidence="n0: 4 ranks on 2 cores")
     a, b, c = compared.summaries
-    crowded = c.model_copy(update={"quality": Quality(verdict=RecordingVerdict.DOUBTFUL, findings=[finding])})
+    crowded = c.model_copy(update={"quality": Quality(verdict=RecordingVerdict.DOUBTFUL, problems=[finding])})
     pairs = [compared.pairs[0], compare(a, crowded, ("base", "same"))]
     page = compose_comparison(Compared(compared.names, (a, b, crowded), pairs))
     (steps,) = [section for section in page.before if section.id == "steps"]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from harness.analysis.machine import CROWDED
-from harness.analysis.summary import Finding, Quality, RecordingVerdict, Replay, Summary, TimeLost, WhatIf
+from harness.analysis.summary import Problem, Quality, RecordingVerdict, Replay, Summary, TimeLost, WhatIf
 from harness.common.faults import FAULTS
 from harness.explain.causes import CAUSES
 from harness.explain.rules import verdict
@@ -152,7 +152,7 @@ def test_where_ranks_outnumber_the_cores_none_is_told_to_take_cores_of_its_own(c
     given = job(lost(cause), **run(1))
     assert "bind each rank to cores of its own" in verdict(given).sentences[-1]
     crowded = Quality(
-        verdict=RecordingVerdict.DOUBTFUL, findings=[Finding.doubt(CROWDED, "4 ranks on 2 cores")]
+        verdict=RecordingVerdict.DOUBTFUL, problems=[Problem.doubt(CROWDED, "4 ranks on 2 cores")]
     )
     said = verdict(given.model_copy(update={"quality": crowded})).sentences[-1]
     assert said == "Try next: start no more ranks than there are cores (-n, -g)."

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from harness.analysis.summary import Finding, Quality, RecordingVerdict, Summary, Withheld
+from harness.analysis.summary import Problem, Quality, RecordingVerdict, Summary, Withheld
 from harness.measure.paths import measure_jobs
 from harness.report.page.compose import compose
 from harness.report.page.inputs import Inputs, gather
@@ -73,7 +73,7 @@ def test_a_report_kept_only_as_its_export_is_not_missing(tmp_path: Path) -> None
     (run / "nsys").mkdir()
     (run / "nsys/profile_node0.sqlite").write_bytes(b"SQLite format 3\0")
     summary, _, _ = shown(run)
-    assert not [f for f in summary.quality.findings if "trace is missing" in f.what or f.what == "no trace"]
+    assert not [f for f in summary.quality.problems if "trace is missing" in f.what or f.what == "no trace"]
 
 
 def test_a_run_that_asked_for_no_profile_misses_none(tmp_path: Path) -> None:
@@ -105,11 +105,11 @@ def test_a_training_steers_no_terminal(tmp_path: Path) -> None:
 def test_a_finding_is_shown_whole_with_its_count_before_its_reason() -> None:
     evidence = "/a/long/path/" * 8 + "trace.json: is a Git LFS pointer: fetch it with `git lfs pull`"
     findings = [
-        Finding(severity=RecordingVerdict.DOUBTFUL, what="a trace cannot be read", evidence=evidence)
+        Problem(severity=RecordingVerdict.DOUBTFUL, what="a trace cannot be read", evidence=evidence)
     ] * 2
     withheld = [Withheld(field="idle_ns", reason="because " * 30 + "of that")]
     text = render(
-        Summary(quality=Quality(verdict=RecordingVerdict.DOUBTFUL, findings=findings, withheld=withheld))
+        Summary(quality=Quality(verdict=RecordingVerdict.DOUBTFUL, problems=findings, withheld=withheld))
     )
     assert max(map(len, text.splitlines())) <= WIDTH
     words = " ".join(text.split())

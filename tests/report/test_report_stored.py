@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
-from harness.analysis.summary import Summary
+from harness.analysis.summary import Problem, Summary
 from harness.common.errors import RequestError
 from harness.measure.stored import load_summary
 from tests.report.conftest import Made
@@ -39,3 +40,15 @@ def test_what_is_no_summary_of_this_version_is_not_compared(tmp_path: Path, cont
 
 def test_every_summary_has_its_version() -> None:
     assert '"schema_version":1' in Summary().model_dump_json()
+
+
+def test_a_summary_from_before_the_problems_of_a_recording_had_their_name_still_reads(
+    tmp_path: Path, made: Made
+) -> None:
+    doubt = Problem.doubt("events were lost", "3 of 10")
+    quality = made.summary.quality.model_copy(update={"problems": [doubt]})
+    content = made.summary.model_copy(update={"quality": quality}).model_dump(mode="json")
+    content["quality"]["findings"] = content["quality"].pop("problems")
+    file = tmp_path / "summary.json"
+    file.write_text(json.dumps(content))
+    assert load_summary(str(file))[1].quality.problems == [doubt]

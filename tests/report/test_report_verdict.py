@@ -13,12 +13,12 @@ from harness.analysis.summary import (
     Collective,
     Copy,
     Device,
-    Finding,
     IdleCause,
     KindTime,
     MonitorDevice,
     Pipeline,
     PipelineStage,
+    Problem,
     Quality,
     RankTraining,
     RecordingVerdict,
@@ -245,8 +245,8 @@ def test_a_run_with_nothing_avoidable_gets_no_advice() -> None:
 
 
 def test_an_unusable_recording_is_named_before_any_number() -> None:
-    finding = Finding(severity=RecordingVerdict.UNUSABLE, what="events are missing", evidence="7 of 9")
-    answer = verdict(summary(quality=Quality(verdict=RecordingVerdict.UNUSABLE, findings=[finding])))
+    finding = Problem(severity=RecordingVerdict.UNUSABLE, what="events are missing", evidence="7 of 9")
+    answer = verdict(summary(quality=Quality(verdict=RecordingVerdict.UNUSABLE, problems=[finding])))
     assert answer.sentences[0] == "Do not build on these numbers: events are missing (7 of 9)."
 
 

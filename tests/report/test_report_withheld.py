@@ -11,8 +11,8 @@ from harness.analysis.compare import compare
 from harness.analysis.metrics import metrics_by_name
 from harness.analysis.summary import (
     Device,
-    Finding,
     IdleCause,
+    Problem,
     Quality,
     RangeTime,
     RankSteps,
@@ -141,10 +141,10 @@ def test_what_is_not_given_has_a_name_that_people_read() -> None:
 
 
 def test_a_remark_on_a_good_recording_is_not_called_good() -> None:
-    remark = Finding(
+    remark = Problem(
         severity=RecordingVerdict.GOOD, what="collectives cannot be matched across ranks", evidence="no names"
     )
-    job = a_job(a_device(0)).model_copy(update={"quality": Quality(findings=[remark])})
+    job = a_job(a_device(0)).model_copy(update={"quality": Quality(problems=[remark])})
     (table,) = quality_section(job).tables
     assert list(table.rows[0]) == ["note", remark.what, remark.evidence]
 

@@ -149,7 +149,7 @@ def test_of_a_rank_whose_metrics_are_a_pipe_the_report_says_so_and_has_the_other
     assert main(["report", "local-1", "--json", "--no-html"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert [rank["rank"] for rank in told["training"]] == [0]  # rank 1's file was copied from rank 0's
-    found = {(each["what"], each["evidence"]) for each in told["quality"]["findings"]}
+    found = {(each["what"], each["evidence"]) for each in told["quality"]["problems"]}
     assert ("training metrics cannot be read", "rank0.jsonl: is a pipe, not a file") in found
 
 

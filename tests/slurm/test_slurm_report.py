@@ -89,7 +89,7 @@ def test_an_array_of_which_a_task_is_killed_says_what_it_lacks_and_is_completed_
     missing = {
         finding["evidence"].partition(": ")[0]
         for summary in json.loads(lacking.stdout)
-        for finding in summary["quality"]["findings"]
+        for finding in summary["quality"]["problems"]
         if finding["what"] == "a trace was not measured"
     }
     assert len(missing) == 1 and str(ranks) in missing.pop()

@@ -12,7 +12,7 @@ from harness.analysis.summary import (
     Collective,
     CollectivePhase,
     Device,
-    Finding,
+    Problem,
     Quality,
     RankSteps,
     RankTraining,
@@ -50,7 +50,7 @@ def summary_of(experiment: Experiment, step_ms: float, **more: Any) -> Summary:
     kind = more.get("device_kind", "cpu")
     device = more.get("device", "AMD EPYC" if kind == "cpu" else "NVIDIA A100-SXM-64GB")
     findings = [
-        Finding(severity=RecordingVerdict.DOUBTFUL, what=what, evidence="node1")
+        Problem(severity=RecordingVerdict.DOUBTFUL, what=what, evidence="node1")
         for what in more.get("doubts", ())
     ]
     return Summary(
@@ -59,7 +59,7 @@ def summary_of(experiment: Experiment, step_ms: float, **more: Any) -> Summary:
             "site": {"name": more.get("site", "local")}, "user": "someone", "submit_host": "laptop-of-someone",
         },
         experiment=experiment,  # type: ignore[arg-type]  # an instance of one of the union
-        quality=Quality(findings=findings),
+        quality=Quality(problems=findings),
         world_size=2,
         hosts=list(more.get("hosts", ("laptop-of-someone",))),
         sources=[

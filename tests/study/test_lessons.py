@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from harness.analysis.metrics import COLLECTIVES, MEMORY_OF_PLAN, Metrics
-from harness.analysis.summary import Finding, Quality, RecordingVerdict, Summary
+from harness.analysis.summary import Problem, Quality, RecordingVerdict, Summary
 from harness.cli.main import main
 from harness.cli.study.lesson import LessonAtSite, _next, _paired
 from harness.cli.study.lesson_answer import again, answer_lines, doubts_of, what_to_do
@@ -309,14 +309,14 @@ def test_a_relation_between_times_that_failed_says_to_run_the_pair_again() -> No
 
 def test_what_the_recordings_are_doubted_for_stands_beside_a_relation_that_failed() -> None:
     found = [
-        Finding(severity=RecordingVerdict.GOOD, what="seen on GPUs only", evidence="x"),
-        Finding(
+        Problem(severity=RecordingVerdict.GOOD, what="seen on GPUs only", evidence="x"),
+        Problem(
             severity=RecordingVerdict.DOUBTFUL,
             what="others used the cores",
             evidence="job 40 %, machine 100 %",
         ),
     ]
-    doubts = doubts_of("local-7", Summary(quality=Quality(findings=found)))
+    doubts = doubts_of("local-7", Summary(quality=Quality(problems=found)))
     said = "\n".join(what_to_do(failed("1a", SLOW, FAST), doubts, "again", "compare"))
     assert "local-7: others used the cores (job 40 %, machine 100 %)" in said
     assert "GPUs only" not in said

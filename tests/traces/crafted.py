@@ -18,4 +18,4 @@ def outcome(path: Path) -> str:
         assert text.startswith(str(path)) and "\n" not in text
         return text.removeprefix(f"{path}: ")
     assert render(summary)
-    return "; ".join(finding.evidence for finding in summary.quality.findings)
+    return "; ".join(finding.evidence for finding in summary.quality.problems)

@@ -74,7 +74,7 @@ def test_a_folder_that_may_not_be_entered_makes_the_report_doubtful(
 
     monkeypatch.setattr("harness.common.walk.os.scandir", refused)
     assert main(["report", str(tmp_path), "--json"]) == 0
-    findings = json.loads(capsys.readouterr().out)["quality"]["findings"]
+    findings = json.loads(capsys.readouterr().out)["quality"]["problems"]
     why = [(each["what"], each["evidence"]) for each in findings]
     assert ("a folder could not be searched for traces", f"{tmp_path / 'theirs'}: Permission denied") in why
     (tmp_path / "rank0.json").unlink()

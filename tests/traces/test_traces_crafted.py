@@ -262,7 +262,7 @@ resource.setrlimit(resource.RLIMIT_AS, (size, size))
 resource.setrlimit(resource.RLIMIT_FSIZE, (256 << 20, 256 << 20))
 for path in sys.argv[2:]:
     try:
-        print(*(f.evidence for f in measure_jobs([path])[0].quality.findings))
+        print(*(f.evidence for f in measure_jobs([path])[0].quality.problems))
     except HarnessError as error:
         print(error)
 """

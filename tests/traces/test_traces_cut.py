@@ -99,7 +99,7 @@ def test_each_damaged_file_of_many_is_named_and_the_rest_answers(
     sixty: tuple[Path, dict[int, str], Summary], tmp_path: Path
 ) -> None:
     folder, ranks, summary = sixty
-    evidence = {finding.evidence for finding in summary.quality.findings}
+    evidence = {finding.evidence for finding in summary.quality.problems}
     unnamed = [rank for rank in ranks if not any(f"rank{rank}.json" in one for one in evidence)]
     assert unnamed == []
     assert {*range(60)} - {*ranks} <= {*summary.ranks}

@@ -12,7 +12,7 @@ import numpy as np
 
 from harness.analysis.job.matching import NAMELESS, JobCollectives
 from harness.analysis.process.part import RankPart, merge_parts
-from harness.analysis.summary import Clock, Finding, RecordingVerdict
+from harness.analysis.summary import Clock, Problem, RecordingVerdict
 
 APART_NS = 1_000_000
 # collectives that end on no rank before all ranks have begun them
@@ -61,11 +61,11 @@ def _without_helpers(job: list[RankPart]) -> list[RankPart]:
         (rest if is_rank or may_be else helpers).append(part)
     if not helpers:
         return job
-    found = [*rest[0].findings, *map(_left_out, helpers)]
-    return [rest[0].model_copy(update={"findings": found}), *rest[1:]]
+    found = [*rest[0].problems, *map(_left_out, helpers)]
+    return [rest[0].model_copy(update={"problems": found}), *rest[1:]]
 
 
-def _left_out(helper: RankPart) -> Finding:
+def _left_out(helper: RankPart) -> Problem:
     kernel_ns = sum(row.duration_ns for device in helper.devices for row in device.kinds)
     where = ", ".join(str(device.device) for device in helper.devices)
     evidence = (
@@ -73,7 +73,7 @@ def _left_out(helper: RankPart) -> Finding:
         f"{kernel_ns / 1e6:.2f} ms of work on device {where}"
     )
     what = "a process that is no rank used a GPU: its work is not counted"
-    return Finding(severity=RecordingVerdict.GOOD, what=what, evidence=evidence)
+    return Problem(severity=RecordingVerdict.GOOD, what=what, evidence=evidence)
 
 
 def _worlds(parts: list[RankPart]) -> list[list[RankPart]]:
@@ -106,8 +106,8 @@ def world_size(parts: Sequence[RankPart], by_training: int | None = None) -> int
 
 def judge_job(
     parts: Sequence[RankPart], size: int | None, collectives: JobCollectives, clocks: dict[str, Clock]
-) -> list[Finding]:
-    """The findings about the recordings as one job."""
+) -> list[Problem]:
+    """The problems about the recordings as one job."""
     return [
         *_missing(parts, size),
         *_twice(parts),
@@ -119,46 +119,46 @@ def judge_job(
     ]
 
 
-def _unmatched(collectives: JobCollectives) -> list[Finding]:
+def _unmatched(collectives: JobCollectives) -> list[Problem]:
     """Groups with a name that do not match are a doubt; without names several groups are mixed, which is no fault."""
     what = "collectives cannot be matched across ranks"
     reasons = sorted({r for r in collectives.reasons if not r.startswith("point-to-point")})
     return [
-        Finding(severity=RecordingVerdict.GOOD, what=what, evidence=r)
+        Problem(severity=RecordingVerdict.GOOD, what=what, evidence=r)
         if NAMELESS in r
-        else Finding.doubt(what, r)
+        else Problem.doubt(what, r)
         for r in reasons
     ]
 
 
-def _missing(parts: Sequence[RankPart], size: int | None) -> list[Finding]:
+def _missing(parts: Sequence[RankPart], size: int | None) -> list[Problem]:
     ranks = {part.source.rank for part in parts} - {None}
     if size is None or size <= 1 or not ranks or len(ranks) >= size:
         return []
     missing = list(islice((rank for rank in range(size) if rank not in ranks), 9))
     shown = ", ".join(map(str, missing[:8])) + (" …" if len(missing) > 8 else "")
-    return [Finding.doubt("ranks are missing", f"{len(ranks)} of {size} ranks were read; missing: {shown}")]
+    return [Problem.doubt("ranks are missing", f"{len(ranks)} of {size} ranks were read; missing: {shown}")]
 
 
-def _twice(parts: Sequence[RankPart]) -> list[Finding]:
+def _twice(parts: Sequence[RankPart]) -> list[Problem]:
     counts = Counter(part.source.rank for part in parts if part.source.rank is not None)
     return [
-        Finding.doubt("a rank was recorded more than once", f"rank {rank}: {count} recordings in one job")
+        Problem.doubt("a rank was recorded more than once", f"rank {rank}: {count} recordings in one job")
         for rank, count in sorted(counts.items())
         if count > 1
     ]
 
 
-def _several_kinds_of_step(parts: Sequence[RankPart]) -> list[Finding]:
+def _several_kinds_of_step(parts: Sequence[RankPart]) -> list[Problem]:
     """Steps of one rank that are not the steps of another cannot be put into one distribution."""
     found = Counter(part.steps.source for part in parts if part.steps.durations_ns)
     if len(found) < 2:
         return []
     evidence = "; ".join(f"{source} in {count} of {len(parts)} processes" for source, count in found.items())
-    return [Finding.doubt("the ranks' steps were found in different ways", evidence)]
+    return [Problem.doubt("the ranks' steps were found in different ways", evidence)]
 
 
-def _windows_apart(parts: Sequence[RankPart], clocks: dict[str, Clock]) -> list[Finding]:
+def _windows_apart(parts: Sequence[RankPart], clocks: dict[str, Clock]) -> list[Problem]:
     """Recording windows that start more than half a step apart are not about the same steps."""
     steps = [median(part.steps.durations_ns) for part in parts if part.steps.durations_ns]
     starts = [
@@ -170,10 +170,10 @@ def _windows_apart(parts: Sequence[RankPart], clocks: dict[str, Clock]) -> list[
         return []
     apart, step = (max(starts) - min(starts)) / 1e6, median(steps) / 1e6
     evidence = f"windows start {apart:.2f} ms apart, a step is {step:.2f} ms"
-    return [Finding.doubt("ranks were not profiled over the same steps", evidence)]
+    return [Problem.doubt("ranks were not profiled over the same steps", evidence)]
 
 
-def _several_clocks(collectives: JobCollectives) -> list[Finding]:
+def _several_clocks(collectives: JobCollectives) -> list[Problem]:
     """Ranks with one recorded clock that really have several: a collective in which every member needs the data of all
     others ended on one rank before it began on another. Ends that lie apart are no sign: on a busy machine a rank waits
     for a core before it can record the end."""
@@ -186,19 +186,19 @@ def _several_clocks(collectives: JobCollectives) -> list[Finding]:
             apart = f"{before / 1e6:.2f} ms before it begins on another"
             evidence = f"{m.parts[0].clock}: a collective ends on one rank {apart}"
             return [
-                Finding.doubt("ranks of one host seem to have several clocks: lateness is doubtful", evidence)
+                Problem.doubt("ranks of one host seem to have several clocks: lateness is doubtful", evidence)
             ]
     return []
 
 
 def _clock_doubts(
     parts: Sequence[RankPart], collectives: JobCollectives, clocks: dict[str, Clock]
-) -> list[Finding]:
-    found: list[Finding] = []
+) -> list[Problem]:
+    found: list[Problem] = []
     missing = sorted({part.clock for part in parts} - set(clocks))
     if missing and len(parts) > 1:
         evidence = f"{len(missing)} clocks share no matched collective with the first rank's: {missing[0]}"
-        found.append(Finding.doubt("clocks cannot be compared", evidence))
+        found.append(Problem.doubt("clocks cannot be compared", evidence))
     lengths = [
         int(m.end_ns[0, i] - m.start_ns[0, i])
         for m in collectives.matched
@@ -208,5 +208,5 @@ def _clock_doubts(
     for clock in clocks.values():
         if usual_ns is not None and clock.residual_ns > usual_ns:
             evidence = f"{clock.host}: ends of collectives scatter by {clock.residual_ns / 1e3:.1f} µs after alignment"
-            found.append(Finding.doubt("clocks are aligned only roughly", evidence))
+            found.append(Problem.doubt("clocks are aligned only roughly", evidence))
     return found

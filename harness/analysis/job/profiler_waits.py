@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from harness.analysis.job.matching import JobCollectives, MatchedGroup
 from harness.analysis.process.part import RankPart
 from harness.analysis.process.steps import by_periodicity
-from harness.analysis.summary import Clock, Finding, RecordingVerdict, Window
+from harness.analysis.summary import Clock, Problem, RecordingVerdict, Window
 from harness.traces.trace import I64
 
 AGREE = 0.1  # ends that lie apart by at most this share of the starts' spread belong to one moment
@@ -67,7 +67,7 @@ class _Spread:
 
 def without_profilers(
     job: JobCollectives, parts: Sequence[RankPart], clocks: dict[str, Clock]
-) -> tuple[JobCollectives, list[Finding]]:
+) -> tuple[JobCollectives, list[Problem]]:
     """The job with the instances marked that wait for a profiler, and what a reader must know of them."""
     spreads = _with_last([_spread(m, clocks) for m in job.matched if _is_comparable(m, clocks)])
     others = np.concatenate([s.others for s in spreads]) if spreads else np.empty(0, np.int64)
@@ -82,7 +82,7 @@ def without_profilers(
     severity = RecordingVerdict.DOUBTFUL if waiting_ns >= DOUBTFUL * recorded_ns else RecordingVerdict.GOOD
     what = "ranks wait for another rank's profiler to start or stop"
     return replace(job, matched=[marked.get(id(m), m) for m in job.matched]), [
-        Finding(severity=severity, what=what, evidence=_evidence(s, at, usual_ns, recorded_ns))
+        Problem(severity=severity, what=what, evidence=_evidence(s, at, usual_ns, recorded_ns))
         for s in spreads
         for at in np.flatnonzero(s.outstanding(usual_ns)).tolist()
     ]

@@ -29,10 +29,10 @@ from harness.analysis.summary import (
     Clock,
     Collective,
     Device,
-    Finding,
     KernelTime,
     NodeNetwork,
     Pipeline,
+    Problem,
     Quality,
     RankSteps,
     RecordingVerdict,
@@ -43,7 +43,7 @@ from harness.analysis.summary import (
 )
 
 TOP_UNCLASSIFIED = 30
-MOST_NAMED = 64  # findings of one kind in a job of very many ranks
+MOST_NAMED = 64  # problems of one kind in a job of very many ranks
 _SEVERITIES = tuple(RecordingVerdict)  # the worst last
 
 
@@ -125,30 +125,30 @@ def summarise_merge(
     )
 
 
-def _quality(parts: Sequence[RankPart], of_job: list[Finding], withheld_of_job: list[Withheld]) -> Quality:
-    findings = [*(f for part in parts for f in part.findings), *of_job]
-    findings.sort(key=lambda f: -_SEVERITIES.index(f.severity))
+def _quality(parts: Sequence[RankPart], of_job: list[Problem], withheld_of_job: list[Withheld]) -> Quality:
+    problems = [*(f for part in parts for f in part.problems), *of_job]
+    problems.sort(key=lambda f: -_SEVERITIES.index(f.severity))
     if len(parts) > MOST_DETAILED:
-        findings = [*_shortened(findings)]
+        problems = [*_shortened(problems)]
     withheld = dict.fromkeys(pair for part in parts for pair in part.withheld)
-    verdict = max((f.severity for f in findings), key=_SEVERITIES.index, default=RecordingVerdict.GOOD)
+    verdict = max((f.severity for f in problems), key=_SEVERITIES.index, default=RecordingVerdict.GOOD)
     return Quality(
         verdict=verdict,
-        findings=findings,
+        problems=problems,
         withheld=[*(Withheld(field=field, reason=reason) for field, reason in withheld), *withheld_of_job],
     )
 
 
-def _shortened(findings: Sequence[Finding]) -> Iterator[Finding]:
+def _shortened(problems: Sequence[Problem]) -> Iterator[Problem]:
     """The first of each kind, and how many more there are."""
-    kinds: dict[tuple[RecordingVerdict, str], list[Finding]] = {}
-    for found in findings:
+    kinds: dict[tuple[RecordingVerdict, str], list[Problem]] = {}
+    for found in problems:
         kinds.setdefault((found.severity, found.what), []).append(found)
     for (severity, what), alike in kinds.items():
         yield from alike[:MOST_NAMED]
         if len(alike) > MOST_NAMED:
             evidence = f"and {len(alike) - MOST_NAMED} more, {len(alike)} in all"
-            yield Finding(severity=severity, what=what, evidence=evidence)
+            yield Problem(severity=severity, what=what, evidence=evidence)
 
 
 def _withheld(

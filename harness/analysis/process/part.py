@@ -21,9 +21,9 @@ from harness.analysis.process.rows import RowsByField
 from harness.analysis.summary import (
     Copy,
     Device,
-    Finding,
     HtaSplit,
     NodeNetwork,
+    Problem,
     SummaryPart,
     TraceSource,
     Window,
@@ -70,7 +70,7 @@ class RankPart(SummaryPart):
     rows: RowsByField = Field(default_factory=dict)
     copies: list[Copy] = Field(default_factory=list)
     stage: StagePart | None = None
-    findings: list[Finding] = Field(default_factory=list)
+    problems: list[Problem] = Field(default_factory=list)
     withheld: list[tuple[str, str]] = Field(default_factory=list)
     dropped_events: int = 0
     backend: str | None = None

@@ -1,4 +1,4 @@
-"""Whether the recording is good enough for the numbers: findings, and withheld numbers with their reason."""
+"""Whether the recording is good enough for the numbers: problems, and withheld numbers with their reason."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from harness.analysis.process.part import RankPart
 from harness.analysis.process.prepared import MeasuredProcess, inside
 from harness.analysis.process.ranges import without_arguments
 from harness.analysis.process.steps import by_periodicity
-from harness.analysis.summary import Device, Finding, RecordingVerdict
+from harness.analysis.summary import Device, Problem, RecordingVerdict
 from harness.traces.trace import Activity
 
 AFTER_WINDOW_SHARE = 0.05
@@ -24,9 +24,9 @@ _NUMBERED_MODULE = re.compile(r"\b((?:blocks?|layers?|h)[._ \[]?)\d+", re.IGNORE
 
 
 def judge_part(part: RankPart, m: MeasuredProcess) -> RankPart:
-    """The part with the findings about its own recording, and without the numbers for which it is not good enough."""
+    """The part with the problems about its own recording, and without the numbers for which it is not good enough."""
     graphs, share = _whole_graphs(m)
-    findings = [
+    problems = [
         *_nothing(part, m),
         *_steps(part),
         *_periodicity(part, m),
@@ -47,7 +47,7 @@ def judge_part(part: RankPart, m: MeasuredProcess) -> RankPart:
         devices = [_without_communication(d) for d in devices]
         phases = {name: (count, ns, None, None) for name, (count, ns, _, _) in phases.items()}
         withheld += [(field, reason) for field in (*_COMMUNICATION, "overlap_fraction")]
-    judged = {"findings": findings, "devices": devices, "phases": phases, "withheld": withheld}
+    judged = {"problems": problems, "devices": devices, "phases": phases, "withheld": withheld}
     return part.model_copy(update=judged)
 
 
@@ -79,14 +79,14 @@ def _whole_graphs(m: MeasuredProcess) -> tuple[int, float]:
     return int(graphs.sum()), float(duration[graphs].sum() / max(int(duration[kernels].sum()), 1))
 
 
-def _graphs(part: RankPart, graphs: int, share: float) -> list[Finding]:
+def _graphs(part: RankPart, graphs: int, share: float) -> list[Problem]:
     if not graphs:
         return []
     evidence = (
         f"{_who(part)}: {graphs} graphs, {share:.0%} of kernel time (record with --cuda-graph-trace=node)"
     )
     what = "CUDA graphs were recorded whole: their communication is counted as computation"
-    return [Finding.doubt(what, evidence)]
+    return [Problem.doubt(what, evidence)]
 
 
 _COMMUNICATION = ("communication_ns", "exposed_communication_ns", "overlapped_communication_ns")
@@ -110,31 +110,31 @@ def _without_idle(device: Device) -> Device:
     )
 
 
-def _nothing(part: RankPart, m: MeasuredProcess) -> list[Finding]:
+def _nothing(part: RankPart, m: MeasuredProcess) -> list[Problem]:
     """A recording without any work is unusable; but without a GPU nsys still records how long the ranges took."""
     if part.events:
         return []
     ranges = len(m.view.ranges)
     if ranges and part.source.tool == "nsys" and not part.source.device_names:
         evidence = f"{_who(part)}: {ranges} ranges and no kernel: their times stand, what ran under them is not known"
-        return [Finding.doubt("recorded without a GPU", evidence)]
+        return [Problem.doubt("recorded without a GPU", evidence)]
     what = "no work was recorded on any device"
-    return [Finding(severity=RecordingVerdict.UNUSABLE, what=what, evidence=f"{part.source.path}: 0 events")]
+    return [Problem(severity=RecordingVerdict.UNUSABLE, what=what, evidence=f"{part.source.path}: 0 events")]
 
 
-def _steps(part: RankPart) -> list[Finding]:
-    found: list[Finding] = []
+def _steps(part: RankPart) -> list[Problem]:
+    found: list[Problem] = []
     steps = part.steps
     if steps.empty:
         evidence = f"{_who(part)}: {steps.empty} of {steps.found} steps have no work on any device"
-        found.append(Finding.doubt("steps without any work", evidence))
+        found.append(Problem.doubt("steps without any work", evidence))
     if steps.found and not steps.durations_ns:
         evidence = f"{_who(part)}: {steps.found} found, none complete with work"
-        found.append(Finding.doubt("no step can be counted", evidence))
+        found.append(Problem.doubt("no step can be counted", evidence))
     return found
 
 
-def _periodicity(part: RankPart, m: MeasuredProcess) -> list[Finding]:
+def _periodicity(part: RankPart, m: MeasuredProcess) -> list[Problem]:
     """A period is not a step where the program's numbered modules do not run in each period."""
     if not by_periodicity(m.steps.source):
         return []
@@ -143,10 +143,10 @@ def _periodicity(part: RankPart, m: MeasuredProcess) -> list[Finding]:
         if len(counts) > 1 and max(counts) <= periods / 2:
             seen = f"{len(counts)} ranges {label}, each in {max(counts)} of {periods} periods at most"
             evidence = f"{_who(part)}: {seen}; {m.steps.source}"
-            return [Finding.doubt("what repeats is a layer, not a training step", evidence)]
+            return [Problem.doubt("what repeats is a layer, not a training step", evidence)]
     what = "nothing marks the steps: the repetitions of a kernel are counted, which may be layers"
     evidence = f"{_who(part)}: {periods} periods; {m.steps.source}"
-    return [Finding(severity=RecordingVerdict.GOOD, what=what, evidence=evidence)]
+    return [Problem(severity=RecordingVerdict.GOOD, what=what, evidence=evidence)]
 
 
 def _numbered_modules(m: MeasuredProcess) -> dict[str, list[int]]:
@@ -161,16 +161,16 @@ def _numbered_modules(m: MeasuredProcess) -> dict[str, list[int]]:
     return modules
 
 
-def _tool(part: RankPart) -> list[Finding]:
+def _tool(part: RankPart) -> list[Problem]:
     who = _who(part)
     what = "the reader could not read everything"
-    found = [Finding.doubt(what, f"{who}: {note}") for note in part.source.notes]
+    found = [Problem.doubt(what, f"{who}: {note}") for note in part.source.notes]
     if part.dropped_events:
-        found.append(Finding.doubt("the profiler dropped events", f"{who}: {part.dropped_events} dropped"))
+        found.append(Problem.doubt("the profiler dropped events", f"{who}: {part.dropped_events} dropped"))
     return found
 
 
-def _launches(m: MeasuredProcess) -> list[Finding]:
+def _launches(m: MeasuredProcess) -> list[Problem]:
     """Idle causes, ranges and HTA's trimming all need the call that launched a kernel."""
     events = m.view.events
     kernels = events.activity == Activity.KERNEL
@@ -179,12 +179,12 @@ def _launches(m: MeasuredProcess) -> list[Finding]:
     if count == 0 or known >= KNOWN_LAUNCH_SHARE * count:
         return []
     evidence = f"{PurePath(m.view.trace.identity.path).name}: {known} of {count} kernels have a known launch"
-    return [Finding.doubt("idle causes and ranges are incomplete: launches are missing", evidence)]
+    return [Problem.doubt("idle causes and ranges are incomplete: launches are missing", evidence)]
 
 
-def _tail(part: RankPart) -> list[Finding]:
+def _tail(part: RankPart) -> list[Problem]:
     return [
-        Finding.doubt(
+        Problem.doubt(
             "work of the steps runs on after their last mark",
             f"{_who(part)}, device {d.device}: {d.work_after_window_ns / 1e6:.2f} ms after the window",
         )

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from harness.analysis.summary.base import Finding as Finding
+from harness.analysis.summary.base import Problem as Problem
 from harness.analysis.summary.base import Quality as Quality
 from harness.analysis.summary.base import RecordingVerdict as RecordingVerdict
 from harness.analysis.summary.base import SummaryPart as SummaryPart

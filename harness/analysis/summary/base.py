@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import Annotated, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, PlainSerializer
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, PlainSerializer
 
 _Value = TypeVar("_Value")
 
@@ -49,7 +49,7 @@ class Withheld(SummaryPart):
     reason: str
 
 
-class Finding(SummaryPart):
+class Problem(SummaryPart):
     """Something about the recording itself that a reader must know before any number."""
 
     severity: RecordingVerdict
@@ -57,8 +57,8 @@ class Finding(SummaryPart):
     evidence: str
 
     @classmethod
-    def doubt(cls, what: str, evidence: str) -> Finding:
-        """A finding that makes the numbers doubtful."""
+    def doubt(cls, what: str, evidence: str) -> Problem:
+        """A problem that makes the numbers doubtful."""
         return cls(severity=RecordingVerdict.DOUBTFUL, what=what, evidence=evidence)
 
 
@@ -66,7 +66,10 @@ class Quality(SummaryPart):
     """Read this first."""
 
     verdict: RecordingVerdict = RecordingVerdict.GOOD
-    findings: list[Finding] = Field(default_factory=list)
+    # Summaries that were written before the rename have `findings`, which are causes of lost time only.
+    problems: list[Problem] = Field(
+        default_factory=list, validation_alias=AliasChoices("problems", "findings")
+    )
     withheld: list[Withheld] = Field(default_factory=list)
 
 

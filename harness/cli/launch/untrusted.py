@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from harness.common.errors import RequestError
-from harness.common.visible import visible
+from harness.common.printable import escaped
 
 if TYPE_CHECKING:
     from harness.experiment.base import Experiment
@@ -39,7 +39,7 @@ def _show(untrusted: UntrustedRequest) -> None:
     """Print the commands and paths, one a line, and why a launch asks."""
     lines = untrusted.lines or ["no command and no path of its own"]
     reasons = [f"a launch asks first: {reason}" for reason in untrusted.why]
-    print("\n  ".join([f"{visible(str(untrusted.file))} brings:", *lines]), file=sys.stderr)
+    print("\n  ".join([f"{escaped(str(untrusted.file))} brings:", *lines]), file=sys.stderr)
     print("".join(f"{each}\n" for each in reasons), end="", file=sys.stderr)
 
 

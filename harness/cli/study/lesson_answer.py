@@ -53,7 +53,7 @@ def as_document(
 
 def doubts_of(run: str, summary: Summary) -> list[dict[str, str]]:
     """The findings that put the run's numbers in doubt."""
-    findings = [found for found in summary.quality.findings if found.severity is not RecordingVerdict.GOOD]
+    findings = [found for found in summary.quality.problems if found.severity is not RecordingVerdict.GOOD]
     return [{"run": run, "what": found.what, "evidence": found.evidence} for found in findings]
 
 

@@ -107,7 +107,7 @@ def _sentence(letter: str, pair: Comparison, why: str) -> str:
 def _quality(compared: Compared) -> Section:
     rows = []
     for letter, name, s in zip(letters(compared.pairs), compared.names, compared.summaries, strict=True):
-        findings = "; ".join(dict.fromkeys(f.what for f in s.quality.findings))
+        findings = "; ".join(dict.fromkeys(f.what for f in s.quality.problems))
         rows.append([letter, name, s.quality.verdict.value, findings or "–"])
     how = "; ".join(dict.fromkeys(f"Compared {p.normalisation}: {p.why_normalised}" for p in compared.pairs))
     tables = table("The runs; a is the base", ("", "run", "recording", "findings"), rows, left=4)

@@ -39,7 +39,7 @@ def title(s: Summary, inputs: Inputs) -> tuple[str, str]:
 def quality_section(s: Summary) -> Section:
     """The verdict on the recording, with the evidence."""
     q = s.quality
-    rows = [[_SIGNS[f.severity], f.what, f.evidence] for f in q.findings]
+    rows = [[_SIGNS[f.severity], f.what, f.evidence] for f in q.problems]
     rows += [["not given", field_word(w.field), w.reason] for w in q.withheld]
     rows = list(map(list, dict.fromkeys(map(tuple, rows))))  # two processes of one file can give the same row
     if not s.sources and not rows:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import PurePath
 from typing import Any
 
-from harness.analysis.summary import Finding, RecordingVerdict, Summary
+from harness.analysis.summary import Problem, RecordingVerdict, Summary
 from harness.common.printable import printable
 from harness.explain.answer import answer
 from harness.explain.next_command import in_lines
@@ -138,7 +138,7 @@ def _place(files: list[str]) -> str:
 
 def _quality(s: Summary, screen: Screen) -> list[str]:
     lines = [f"Recording: {recording(s)}"]
-    for (severity, what), found in _alike(s.quality.findings).items():
+    for (severity, what), found in _alike(s.quality.problems).items():
         if severity is RecordingVerdict.UNUSABLE and len(found) > 1:
             lines += _each(f"  {_MARKS[severity]} {what}", found, screen)
             continue
@@ -154,7 +154,7 @@ def _quality(s: Summary, screen: Screen) -> list[str]:
     ]
 
 
-def _each(what: str, found: list[Finding], screen: Screen) -> list[str]:
+def _each(what: str, found: list[Problem], screen: Screen) -> list[str]:
     """A line for each of some files, since each lacks for another reason."""
     rest = len(found) - _MOST_FILES if len(found) > _MOST_FILES + 1 else 0
     lines = [f"{what}, {len(found)} in all:"]
@@ -166,10 +166,10 @@ def _each(what: str, found: list[Finding], screen: Screen) -> list[str]:
     )
 
 
-def _alike(findings: Iterable[Finding]) -> dict[tuple[RecordingVerdict, str], list[Finding]]:
-    groups: dict[tuple[RecordingVerdict, str], list[Finding]] = {}
-    for finding in findings:
-        groups.setdefault((finding.severity, finding.what), []).append(finding)
+def _alike(problems: Iterable[Problem]) -> dict[tuple[RecordingVerdict, str], list[Problem]]:
+    groups: dict[tuple[RecordingVerdict, str], list[Problem]] = {}
+    for problem in problems:
+        groups.setdefault((problem.severity, problem.what), []).append(problem)
     return groups
 
 

@@ -162,5 +162,5 @@ def _steps(durations_ns: Sequence[float]) -> tuple[int, ...]:
 
 
 def _doubts(summary: Summary) -> tuple[str, ...]:
-    findings = [found for found in summary.quality.findings if found.severity is not RecordingVerdict.GOOD]
+    findings = [found for found in summary.quality.problems if found.severity is not RecordingVerdict.GOOD]
     return tuple(dict.fromkeys(found.what for found in findings))
