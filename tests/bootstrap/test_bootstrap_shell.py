@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.bootstrap.bootstrap_checkout import Checkout
-from tests.common.test_inherited import SPOILS
+from tests.common.test_scrub_environment import SPOILS
 
 EXPORTED = {name: value for name, (value, _) in SPOILS.items() if name != "BASH_ENV"}
 

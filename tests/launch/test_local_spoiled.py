@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from harness.run import Run, all_runs
-from tests.common.test_inherited import SPOILS
+from tests.common.test_scrub_environment import SPOILS
 from tests.launch.launch_shared import ROOT
 
 SHORT = (

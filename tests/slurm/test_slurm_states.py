@@ -17,7 +17,7 @@ import pytest
 
 from harness.common.scrub_environment import RULES
 from harness.launch.backends.processes import below
-from tests.common.test_inherited import SPOILS
+from tests.common.test_scrub_environment import SPOILS
 from tests.slurm.slurm_cluster import wait_until
 from tests.slurm.slurm_door import REPOSITORY, Door, Submitted
 
