@@ -23,15 +23,17 @@ MEMORY_OF_PLAN = tuple(
     f"{name}_bytes" for name in ("weights", "gradients", "optimizer", "activations", "buffers")
 )
 _PRECISIONS = ("fp32", "tf32", "bf16", "fp16", "fp8")
+_PARTS = ("data", "forward", "backward", "optimizer")
 
 
 @dataclass(frozen=True)
 class Number:
-    """A metric that a table adds: its name, which ends with its unit, and its line in compare."""
+    """A metric that a table adds: its name, which ends with its unit, its line in compare, and its row in the docs."""
 
     name: str
     label: str
     value: Callable[[Summary], float | None]
+    meaning: str
 
 
 def _word(name: str) -> str:
@@ -67,6 +69,63 @@ LABELS: dict[str, str] = {
     "buffers_bytes": "  of it buffers",
     "energy_joules": "energy, J",
     "mfu": "MFU",
+}
+
+
+_ZERO = "In exercises 1 and 2, of one rank in one micro-batch."
+# The rows of docs/metrics.md; <kind> is that of a collective.
+MEANINGS: dict[str, str] = {
+    "step_ns": "Median over steps of the mean over ranks, so that it is the job's step; without profiled steps of the "
+    "training's own clock. Two marks of the same name are the same step; if names do not tell, steps are counted from "
+    "the last one. `steps.duration` is the spread of all ranks' steps, and its median differs a little.",
+    "mean_step_ns": "The same with the mean over steps.",
+    "tokens_per_step": "Tokens of all ranks in a step.",
+    "step_ns_per_token": "`step_ns` / `tokens_per_step`.",
+    "tokens_per_s": "`efficiency.tokens_per_s`.",
+    "tokens_per_s_per_rank": "Tokens per second of the job over its ranks.",
+    "data_loading_share": "Mean over ranks of `training.data_fraction`.",
+    "last_loss": "Mean over ranks of `training.last_loss`.",
+    **{f"{part}_ns": f"Mean over ranks of `training.median_{part}_ns`." for part in _PARTS},
+    "compute_share": "Σ `compute_ns` / Σ `window_ns` of the devices.",
+    "communication_share": "The same of `communication_ns`.",
+    "exposed_communication_share": "The same of `exposed_communication_ns`.",
+    "memory_share": "The same of `memory_ns`.",
+    "idle_share": "The same of `idle_ns`.",
+    **{
+        f"idle_{_word(cause)}_share": f"Idle time with the cause `{cause}` / Σ `window_ns`."
+        for cause in CAUSES
+    },
+    "overlap_fraction": "Σ `overlapped_communication_ns` / Σ `communication_ns` of the devices.",
+    **{f"gemm_{p}_share": f"Time of the kind `gemm` in {p} / time of the kind `gemm`." for p in _PRECISIONS},
+    "<kind>_count": "Calls of a rank in a step.",
+    "<kind>_bytes": "Sum of the message sizes of a rank in a step. Absent if one was not recorded.",
+    "<kind>_least_bytes": "Then the sum of those that were recorded.",
+    "<kind>_ns": "Time of a rank in a step.",
+    "message_bytes": "Sizes of all collectives, sends and receives of one rank in one step. A lower bound if some are "
+    "not known.",
+    "bytes_across_nodes": "The same of groups larger than a node. Absent on one node.",
+    "waiting_share_of_communication": "Σ `waiting_ns` / Σ (`duration_ns` − `profiler_ns`) over all collectives. Those "
+    "whose waiting is not known (sends, receives, groups that were not matched) are included; absent if none is known. "
+    "The report's answer uses the same number.",
+    "bubble": "`pipeline.mean_bubble_fraction`.",
+    "expected_bubble": "`pipeline.expected_bubble_fraction`.",
+    "microbatches": "`pipeline.microbatches`.",
+    "expected_all_reduce_bytes": f"{_ZERO} DDP all-reduces its float32 gradients once per optimizer step. Source: "
+    "Rajbhandari et al., ZeRO, 2020, section 7.",
+    "expected_all_gather_bytes": f"{_ZERO} ZeRO-2 gathers the parameters once per step; ZeRO-3 gathers them in forward "
+    "and again in backward. Sources: the same; hpZ: Wang et al., ZeRO++, 2023, section 3.",
+    "expected_reduce_scatter_bytes": f"{_ZERO} ZeRO-3 reduces the gradients in every micro-batch. Source: the same.",
+    "peak_memory_bytes": "Largest `peak_memory_bytes` of the trainings and devices.",
+    "expected_state_bytes": "Parameters, gradients and optimizer of one rank: peak memory without activations and "
+    "buffers. Source: Rajbhandari et al., section 3.",
+    "parameter_bytes": "`training.parameters` × bytes of `training.dtype`.",
+    "tensor_peak_bytes": "Largest `memory.ranks.peak_bytes`.",
+    **{
+        name: f"`memory.peak.bytes` of {name.removesuffix('_bytes')}, as the [plan](#memory) counts."
+        for name in MEMORY_OF_PLAN
+    },
+    "energy_joules": "Σ `monitor.energy_joules`. Absent if one is not given.",
+    "mfu": "`efficiency.mfu`.",
 }
 
 
@@ -131,7 +190,7 @@ def _steps(summary: Summary) -> Iterator[tuple[str, float | None]]:
     yield "tokens_per_s_per_rank", speed / summary.world_size if speed and summary.world_size else None
     yield "data_loading_share", _mean([t.data_fraction for t in summary.training])
     yield "last_loss", _mean([t.last_loss for t in summary.training])
-    for part in ("data", "forward", "backward", "optimizer"):
+    for part in _PARTS:
         yield f"{part}_ns", _mean([getattr(t, f"median_{part}_ns") for t in summary.training])
 
 

@@ -77,6 +77,8 @@ class Lesson(LessonPart):
     a: AnyExperiment
     b: AnyExperiment
     gpus_per_node: int | None = None  # a site with another number is asked for this one
+    gpus: int = 1  # the fewest that show something
+    typed: dict[str, Any] = {}  # fields that the exercise's page adds to both commands on a cluster
     on_cpu: OnCpu = OnCpu()
     look_at: dict[str, str]
     hints: list[str] = Field(min_length=1)
@@ -188,8 +190,8 @@ def pair_with(pair: ExperimentPair, found: FoundPair, plain: ExperimentPair) -> 
     if run is None:
         return plain
     settings = _open_fields(run, fixed_fields(pair))
-    a = found.a.record.experiment if found.a else _with(pair.a, settings)
-    b = found.b.record.experiment if found.b else _with(pair.b, settings)
+    a = found.a.record.experiment if found.a else with_fields(pair.a, settings)
+    b = found.b.record.experiment if found.b else with_fields(pair.b, settings)
     return pair.model_copy(update={"a": a, "b": b})
 
 
@@ -252,10 +254,11 @@ def at_site(pair: ExperimentPair, defaults: Mapping[str, Any]) -> ExperimentPair
     """
     fixed = fixed_fields(pair)
     open_here = {name: value for name, value in defaults.items() if name not in fixed}
-    return pair.model_copy(update={"a": _with(pair.a, open_here), "b": _with(pair.b, open_here)})
+    return pair.model_copy(update={"a": with_fields(pair.a, open_here), "b": with_fields(pair.b, open_here)})
 
 
-def _with(asked: AnyExperiment, fields: Mapping[str, Any]) -> Experiment:
+def with_fields(asked: AnyExperiment, fields: Mapping[str, Any]) -> Experiment:
+    """The experiment with those of `fields` that it has. Raises RequestError: they do not go together."""
     own = {name: value for name, value in fields.items() if name in type(asked).model_fields}
     made, errors = validate(type(asked), asked.model_dump() | own)
     if made is None:

@@ -33,7 +33,9 @@ ROW = '''class Wakeup(SummaryPart):
     """When the device of one rank begins to work."""
 
     rank: int | None
+    """Of the process."""
     late_ns: int
+    """From the window's start to its first work."""
 
 
 class Summary(SummaryPart):
@@ -46,7 +48,9 @@ WAKEUPS = TableOf["Wakeup"](
     section="host",
     topic="late beginnings",
     file=file_of("wakeups"),
-    numbers=(Number("latest_begin_ns", "latest begin", lambda s: max((w.late_ns for w in s.wakeups), default=None)),),
+    numbers=(
+        Number("latest_begin_ns", "latest begin", lambda s: max((w.late_ns for w in s.wakeups), default=None), "–"),
+    ),
 )
 """
 
@@ -63,8 +67,12 @@ def tree(tmp_path: Path) -> Path:
 
 
 def harness(tree: Path, *words: str) -> str:
+    return python(tree, "-m", "harness", *words)
+
+
+def python(tree: Path, *words: str) -> str:
     env = {**os.environ, "PYTHONPATH": str(tree), "HARNESS_RUNS": str(tree / "runs"), "HARNESS_SITE": "local"}
-    argv = [sys.executable, "-m", "harness", *words]
+    argv = [sys.executable, *words]
     done = subprocess.run(argv, cwd=tree, env=env, capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -81,7 +89,11 @@ def with_an_analysis(tree: Path) -> None:
     schema = tree / "harness/analysis/summary/__init__.py"
     edit(schema, "class Summary(SummaryPart):\n", ROW)
     launches = "    launches: list[Launches] = Field(default_factory=list)\n"
-    edit(schema, launches, f"{launches}    wakeups: list[Wakeup] = Field(default_factory=list)\n")
+    edit(
+        schema,
+        launches,
+        f'    wakeups: list[Wakeup] = Field(default_factory=list)\n    """How late."""\n{launches}',
+    )
     tables = tree / "harness/report/tables/machine.py"
     edit(tables, "table import Column, TableOf,", "table import Column, Number, TableOf,")
     tables.write_text(tables.read_text(encoding="utf-8") + TABLE, encoding="utf-8")
@@ -105,6 +117,11 @@ def test_an_analysis_of_four_files_is_in_terminal_page_files_and_comparison(
     assert [row["rank"] for row in rows] == ["0", "1"]
     assert [int(row["late_ns"]) for row in rows] == [row["late_ns"] for row in measured]
     assert "latest begin" in harness(tree, "compare", first, second)
+    written = python(tree, "-m", "harness.cli.pages", "summary", "metric-names", "tables")
+    assert "| `late_ns` | From the window's start to its first work. |" in written
+    assert (
+        "| `latest_begin_ns` | latest begin | –" in written and "| `wakeups` | rank, late | host |" in written
+    )
 
 
 def test_a_site_is_one_file(tree: Path) -> None:

@@ -14,7 +14,6 @@ from typing import Any
 import pandas
 import pytest
 
-from harness.cli import faults_page, options_page
 from harness.experiment.exercises import DDP
 from harness.run import Record, Run, Stage
 from harness.site.site import load_site
@@ -73,13 +72,3 @@ def test_importing_the_package_costs_nothing() -> None:
     code = "import harness, sys; print(sorted({'numpy', 'pydantic', 'typer'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
-
-
-def test_the_page_of_flags_is_what_the_fields_say() -> None:
-    """After a change: python -m harness.cli.options_page > docs/options.md"""
-    assert (ROOT / "docs" / "options.md").read_text(encoding="utf-8") == options_page.page()
-
-
-def test_the_page_of_faults_is_what_their_declarations_say() -> None:
-    """After a change: python -m harness.cli.faults_page > docs/faults.md"""
-    assert (ROOT / "docs" / "faults.md").read_text(encoding="utf-8") == faults_page.page()

@@ -11,6 +11,9 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
+from harness.cli.pages.parts import PARTS, renewed
+from harness.cli.pages.parts import documents as written_documents
+
 ROOT = Path(__file__).parents[2]
 LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)|!\[[^\]]*\]\(([^)\s]+)\)")
 FENCE = re.compile(r"^```(?:bash|sh|console)\n(.*?)^```", re.M | re.S)
@@ -58,6 +61,18 @@ def commands(path: Path) -> Iterator[str]:
 
 DOCUMENTS = documents()
 NAMES = [str(path.relative_to(ROOT)) for path in DOCUMENTS]
+
+
+@pytest.mark.parametrize("path", written_documents(), ids=lambda path: path.name)
+def test_what_is_written_from_declarations_is_what_they_say(path: Path) -> None:
+    """After a change: python -m harness.cli.pages"""
+    text = path.read_text(encoding="utf-8")
+    assert text == renewed(text)
+
+
+def test_every_part_that_can_be_written_is_in_one_document() -> None:
+    texts = "".join(path.read_text(encoding="utf-8") for path in written_documents())
+    assert sorted(re.findall(r"^<!-- written: (.+) -->$", texts, re.M)) == sorted(PARTS)
 
 
 def test_there_are_documents() -> None:

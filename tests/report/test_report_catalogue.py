@@ -11,8 +11,9 @@ from pyarrow import parquet
 from pydantic import Field
 
 from harness.analysis.compare import compare, ratios
-from harness.analysis.metrics import Number
+from harness.analysis.metrics import COLLECTIVES, Number, metrics_by_name
 from harness.analysis.summary import Summary, SummaryPart
+from harness.cli.pages.metrics import names, tables
 from harness.format.format import duration
 from harness.report.compare.page import Compared, compose_comparison
 from harness.report.compare.terminal import render_comparisons
@@ -23,8 +24,6 @@ from harness.report.tables.files import write_tables
 from harness.report.tables.table import Column, TableOf, file_of
 from harness.report.tables.terminal import render, render_short
 from tests.report.conftest import Made
-
-DOCS = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text(encoding="utf-8")
 
 
 class Wakeup(SummaryPart):
@@ -51,7 +50,7 @@ WAKEUPS = TableOf[Wakeup](
     section="host",
     topic="wake-ups",
     file=file_of("wakeups"),
-    numbers=(Number("latest_wakeup_ns", "latest wake-up", latest_ns),),
+    numbers=(Number("latest_wakeup_ns", "latest wake-up", latest_ns, "When the last rank begins to work."),),
 )
 
 
@@ -126,28 +125,14 @@ def test_a_column_that_is_a_list_in_some_rows_only_is_in_no_file(tmp_path: Path)
     assert [row["rank"] for row in read] == ["0", "1"] and "profiled_unix_ns" not in read[0]
 
 
-def heads(table: TableOf[object]) -> list[str]:
-    return [head for head in table.of([], Summary()).head if head]
+@pytest.mark.usefixtures("registered")
+def test_docs_have_a_row_of_a_table_and_of_a_number_that_are_only_registered() -> None:
+    assert "| `wakeups` | rank, late | host |" in tables()
+    assert "| `latest_wakeup_ns` | latest wake-up | When the last rank begins to work. |" in names()
 
 
-def documented(title: str) -> list[str]:
-    """The rows of the table under a heading of docs/metrics.md."""
-    match = re.search(rf"^## {title}\n(.*?)(?=^## |\Z)", DOCS, re.MULTILINE | re.DOTALL)
-    assert match, title
-    return [line for line in match.group(1).splitlines() if line.startswith("| ")][1:]
-
-
-def test_docs_list_every_table_with_its_columns_file_and_place() -> None:
-    """A failure shows the lines as they should be."""
-    shown = {t.file.name: t for t in catalogue.TABLES if t.file is not None}
-    expected = [
-        f"| `{name}` | {', '.join(heads(shown[name])) if name in shown else '–'} | "
-        f"{shown[name].section or shown[name].figure or '–' if name in shown else '–'} |"
-        for name in (file.name for file in catalogue.files())
-    ]
-    assert documented("Tables") == expected, "\n".join(expected)
-
-
-def test_docs_list_every_line_of_a_comparison() -> None:
-    expected = [f"| `{name}` | {label.strip()} |" for name, label in catalogue.labels().items()]
-    assert documented("Lines of a comparison") == expected, "\n".join(expected)
+def test_docs_define_every_number_that_a_summary_has(made: Made) -> None:
+    kinds = re.compile(rf"^({'|'.join(sorted(COLLECTIVES, key=len, reverse=True))})(?=_)")
+    found = {kinds.sub("<kind>", name) for name in metrics_by_name(made.summary, catalogue.numbers())}
+    defined = dict(re.findall(r"^\| `([\w<>]+)` \| [^|]+ \| (.*) \|$", names(), re.M))
+    assert len(found) > 20 and found <= {*defined} and all(defined.values())

@@ -1,7 +1,7 @@
 """The numbers of one job as one versioned document: what `report` prints and `compare` reads.
 
 It knows no trace and no file. A field that is None was not recorded, or is withheld: `withheld` gives the reason.
-docs/metrics.md defines every field, with formula and source; a test keeps that page complete.
+docs/metrics.md is written from the texts of these classes and fields: `python -m harness.cli.pages`.
 """
 
 from __future__ import annotations
@@ -79,50 +79,95 @@ TOP_KERNELS = 200  # rows of `kernels`; a table as long as that may have been cu
 
 
 class Summary(SummaryPart):
-    """One job."""
+    """One job, as `slurm.sh report --json` gives it."""
 
     as_html: ClassVar[Callable[[Summary], str] | None] = None  # how a notebook shows it; harness/ sets it
 
     schema_version: Literal[1] = SCHEMA_VERSION
+    """Version of this document. A reader refuses versions that it does not know."""
     quality: Quality = Field(default_factory=Quality)
+    """How reliable the recording is. Read it first."""
     findings: list[TimeLost] = Field(default_factory=list)
+    """Causes of lost time: first those that are not steady, the largest loss first, then the steady losses. Empty
+    if the replay differs from the run by over 2 %, and if no noticeable time is lost."""
     window: Window = Window.STEPS
+    """`steps` or `gpu`."""
     run: dict[str, Any] | None = None
+    """From run.json: job id, backend, times, git state, versions, command, site, `device` (`cuda` or `cpu`), and
+    `resolved`: the experiment with the values that site, machine and model added."""
     experiment: Recorded = None
+    """From run.json: what the user asked for."""
     sources: list[TraceSource] = Field(default_factory=list)
+    """One entry per process that was read."""
     world_size: int | None = None
+    """From the traces or the training's metrics. Else, for nsys reports of a run, the number of ranks that name
+    themselves."""
     ranks: list[int] = Field(default_factory=list)
+    """The ranks that were read."""
     hosts: list[str] = Field(default_factory=list)
+    """The hosts they ran on."""
     backend: str | None = None
+    """The communication backend, if recorded."""
     steps: Steps = Field(default_factory=lambda: Steps(source="none"))
+    """Which steps were found and how long they took."""
     pacing: Pacing | None = None
+    """How evenly the ranks go through the same steps. Null if fewer than two ranks have a step in common."""
     devices: list[Device] = Field(default_factory=list)
+    """One entry per device of each process."""
     pop: PopEfficiency | None = None
+    """The efficiencies that POP and TALP define. Null if they are withheld."""
     kinds: list[KindTime] = Field(default_factory=list)
+    """Kinds of work, summed over devices."""
     kernels: list[KernelTime] = Field(default_factory=list)
+    """The 200 kernels (CPU: operators) with most time, summed over ranks."""
     unclassified: list[KernelTime] = Field(default_factory=list)
+    """The 30 largest of kind `other`, by name."""
     idle_causes: list[IdleCause] = Field(default_factory=list)
+    """Idle time by cause, summed over devices."""
     phases: list[PhaseTime] = Field(default_factory=list)
+    """Device time by phase of training, summed over devices."""
     ranges: list[RangeTime] = Field(default_factory=list)
+    """The program's own ranges by label, summed over ranks."""
     collectives: list[Collective] = Field(default_factory=list)
+    """Per kind, group and element type."""
     collective_phases: list[CollectivePhase] = Field(default_factory=list)
+    """Per kind and phase of training."""
     message_sizes: list[MessageSize] = Field(default_factory=list)
+    """Per kind, group size and message size."""
     collective_fits: list[CollectiveFit] = Field(default_factory=list)
+    """Latency and time per byte."""
     stragglers: list[Straggler] = Field(default_factory=list)
+    """The ranks that others wait for."""
     clocks: list[Clock] = Field(default_factory=list)
+    """Clock offsets, if ranks have more than one clock."""
     pipeline: Pipeline | None = None
+    """Null if the ranks show fewer than two stages."""
     launches: list[Launches] = Field(default_factory=list)
+    """One entry per process with kernels."""
     copies: list[Copy] = Field(default_factory=list)
+    """Per direction, summed over ranks."""
     training: list[RankTraining] = Field(default_factory=list)
+    """What each rank's training script wrote about itself."""
     efficiency: Efficiency | None = None
+    """Throughput of the whole job."""
     monitor: list[MonitorDevice] = Field(default_factory=list)
+    """The samples of the monitor beside the job."""
     network: list[NodeNetwork] = Field(default_factory=list)
+    """Each node's network, as the monitor and nsys sampled it. Empty without samples."""
     nccl: Nccl | None = None
+    """What NCCL's own log says of transports, with `--nccl-debug`. Null without a log; the report then says
+    why."""
     memory: Memory | None = None
+    """Who held the memory of tensors, with `--memory-snapshot`. Null without a snapshot that can be read."""
     hta: list[HtaSplit] = Field(default_factory=list)
+    """With `--hta-compatible` only."""
     replay: Replay | None = None
+    """The job's events replayed, and predicted steps with one thing changed. Null if the traces have no work."""
     reference: ReferenceStep | None = None
+    """The stored reference with this run's settings, on the same kind of device. Null if there is none, and for a
+    run with a fault or a mystery."""
     predictions: list[Predicted] = Field(default_factory=list)
+    """What the run's plan predicted, beside what was measured. Empty without a plan that can be read."""
 
     def _repr_pretty_(self, printer: Any, _cycle: bool) -> None:
         """What IPython keeps beside the HTML. repr, 55 kB of two ranks, would be in every saved notebook too."""

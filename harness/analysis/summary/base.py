@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from enum import Enum
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, TypeVar
 
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field, PlainSerializer
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, GetJsonSchemaHandler, PlainSerializer
+
+from harness.analysis.summary.described import field_texts
 
 _Value = TypeVar("_Value")
 
@@ -19,12 +21,26 @@ Numbered = Annotated[dict[int, _Value], PlainSerializer(_by_text)]
 
 
 class SummaryPart(BaseModel):
-    """A piece of the summary. A reader refuses unknown fields instead of ignoring them.
+    """A piece of the summary. A reader refuses unknown fields instead of ignoring them. The text below a field is its
+    row in docs/metrics.md and its description in the JSON schema; the text of a class is its section's.
 
     NaN, such as a loss that diverged, is written as text: JSON has no number for it, and null would not be read back.
     """
 
     model_config = ConfigDict(extra="forbid", ser_json_inf_nan="strings")
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core: Any, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        schema = handler.resolve_ref_schema(handler(core))
+        texts = {
+            name: text
+            for each in cls.__mro__
+            if each.__module__.startswith(__package__)
+            for name, text in field_texts(each).items()
+        }
+        for name, field in schema.get("properties", {}).items():
+            field["description"] = texts[name]
+        return schema
 
 
 class Window(str, Enum):
@@ -46,15 +62,28 @@ class Withheld(SummaryPart):
     """A number that is not given, because the recording is not good enough for it."""
 
     field: str
+    """`idle_ns` and `busy_fraction`: more than half of the steps, or a step between counted ones, have no work on any
+    device; or work starts after the last record of a file that was cut off, whose records are not in the order of time.
+    `communication_ns`, `exposed_communication_ns`, `overlapped_communication_ns` and `overlap_fraction`: CUDA graphs
+    that were recorded whole are over 5 % of the kernels' time (they count as compute). `collectives.waiting_ns`: a
+    member of a group was not read. `collectives.bus_bandwidth_gb_per_s`: the size of a group was not recorded, and its
+    ranks were not all read or could not be matched. `collective_fits.alpha_ns, beta_ns_per_byte`: the points do not lie
+    on a line (see CollectiveFit). `pipeline.stages, expected_bubble_fraction`: a stage may be missing (see Pipeline).
+    `pop`: it would mislead (see PopEfficiency)."""
     reason: str
+    """One sentence."""
 
 
 class Problem(SummaryPart):
-    """Something about the recording itself that a reader must know before any number."""
+    """A defect of the recording itself, to read before any number.
+    [Problems of a recording](#problems-of-a-recording) lists all."""
 
     severity: RecordingVerdict
+    """`good` (a remark), `doubtful`, `unusable`."""
     what: str
+    """One of the texts of the list."""
     evidence: str
+    """The file or the rank, and the count."""
 
     @classmethod
     def doubt(cls, what: str, evidence: str) -> Problem:
@@ -63,25 +92,38 @@ class Problem(SummaryPart):
 
 
 class Quality(SummaryPart):
-    """Read this first."""
+    """How reliable the recording is. Read this first."""
 
     verdict: RecordingVerdict = RecordingVerdict.GOOD
+    """The worst severity of any problem. An unreadable file among good ones makes the job `doubtful`."""
     # Summaries that were written before the rename have `findings`, which are causes of lost time only.
     problems: list[Problem] = Field(
         default_factory=list, validation_alias=AliasChoices("problems", "findings")
     )
+    """Defects of the recording, worst first. Older summaries, which are still read, have `findings`."""
     withheld: list[Withheld] = Field(default_factory=list)
+    """The numbers that are not given."""
 
 
 class TraceSource(SummaryPart):
     """One file that was read."""
 
     path: str
+    """The file."""
     tool: str
+    """`nsys`, `kineto`, or `rocpd`: a database of rocprofv3 ([AMD GPUs](amd.md))."""
     tool_version: str | None = None
+    """As recorded."""
     rank: int | None = None
+    """From the trace. nsys: from the program's range `epoch_E-rank_R`. rocprofv3: `RANK` of the recorded environment.
+    Else from the file's name."""
     world_size: int | None = None
+    """From the trace."""
     host: str | None = None
+    """From the trace."""
     pid: int | None = None
+    """From the trace."""
     device_names: Numbered[str] = Field(default_factory=dict)
+    """By device number."""
     notes: list[str] = Field(default_factory=list)
+    """Which parts of the file the reader saved, and which it could not read."""

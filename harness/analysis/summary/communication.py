@@ -8,109 +8,204 @@ from harness.analysis.summary.base import Numbered, SummaryPart
 
 
 class Collective(SummaryPart):
-    """All collectives of one kind in one group, over all ranks that were read."""
+    """All collectives of one kind in one group, over all ranks that were read. The i-th collective of a group on one
+    rank is the i-th on every other, and agrees with it in kind, element type and (if ranks cannot differ) size. If
+    recordings began or ended at different moments, one sequence is moved along the other until they agree; on one clock
+    the ends decide between several places, on two clocks several places are no match. If no group was recorded, each
+    kind, type and size is a sequence, and counts as matched only if all ranks are in it at one moment. Sends, receives
+    and the two fused in one kernel (`send_recv`) are counted, never compared."""
 
     kind: str
+    """all_reduce, all_gather, reduce_scatter, broadcast, all_to_all, send, recv, send_recv …"""
     group: str | None = None
+    """Communicator, as recorded."""
     group_size: int | None = None
+    """Its members; the world's if no group was recorded and all ranks match."""
     dtype: str | None = None
+    """Element type."""
     count: int
+    """Collectives, not once per rank. Of those that could not be matched, the count of the rank with most; of sends,
+    receives and `send_recv`, of all ranks."""
     ranks: int
+    """Ranks that were read."""
     min_rank_count: int | None = None
+    """Calls of the rank that made fewest."""
     max_rank_count: int | None = None
+    """Calls of the rank that made most. It differs from `min_rank_count` if ranks made different calls."""
     bytes: int | None = None
+    """Sum of message sizes, as nccl-tests counts them (the larger of input and output). Of all_gather, reduce_scatter,
+    all_to_all, gather and scatter nsys records one rank's part: it is multiplied by `group_size`, and null if the size
+    of the group was not recorded."""
     duration_ns: int
+    """Sum over collectives and ranks."""
     mean_ns: int
+    """Of one rank in one collective."""
     waiting_ns: int | None = None
+    """Σ (duration − the fastest rank's duration of the same collective), without `profiler_ns`."""
     transfer_ns: int | None = None
+    """`duration_ns` − `waiting_ns` − `profiler_ns`."""
     waiting_fraction: float | None = None
+    """`waiting_ns` / (`duration_ns` − `profiler_ns`)."""
     profiler_ns: int = 0
+    """The same sum as `waiting_ns`, over the collectives in which ranks wait for another rank's profiler (see
+    [Problems of a recording](#problems-of-a-recording))."""
     mean_start_skew_ns: int | None = None
+    """Mean of last start − first start, clocks aligned; without those of `profiler_ns`."""
     algorithm_bandwidth_gb_per_s: float | None = None
+    """Σ bytes / Σ fastest duration, 10⁹ B/s. If not every member was read, of those that were, so waiting is inside."""
     bus_bandwidth_gb_per_s: float | None = None
+    """Algorithm bandwidth times 2(n−1)/n for all_reduce, (n−1)/n for all_gather, reduce_scatter, all_to_all, gather,
+    scatter, else 1. Source: nccl-tests, doc/PERFORMANCE.md."""
     last_arrivals: Numbered[int] = Field(default_factory=dict)
+    """How often each rank started last; without those of `profiler_ns`."""
     hosts: int | None = None
+    """Distinct hosts of the ranks that were read. Above 1, the traffic crosses the network."""
 
 
 class CollectivePhase(SummaryPart):
     """Collectives of one kind by the phase of training that issued them, summed over ranks."""
 
     kind: str
+    """As above."""
     phase: str
+    """Forward, backward, optimizer, data loading, send/recv, other: the innermost range with such a name around the
+    launch."""
     count: int
+    """Summed over ranks."""
     count_per_step: float | None = None
+    """Count / counted steps of all ranks."""
     bytes: int | None = None
+    """Summed over ranks. Null if one was not recorded."""
     least_bytes: int = 0
+    """Of those that were recorded."""
     duration_ns: int
+    """Summed over ranks."""
 
 
 class CollectiveFit(SummaryPart):
-    """Time against message size, t = alpha + beta · bytes; None where the points are no line."""
+    """t = α + β · bytes over the rows of `message_sizes`, from three sizes on: least squares of the relative error
+    with α, β ≥ 0, so that a small message counts as much as a large one (exercise 0 fits its messages in the same
+    way). α and β are withheld if the points do not lie on a line: R² below 0.9, or times that do not grow with the
+    message size."""
 
     kind: str
+    """As above."""
     group_size: int | None = None
+    """As above."""
     points: int
+    """Message sizes."""
     alpha_ns: float | None
+    """Latency."""
     beta_ns_per_byte: float | None
+    """Time per byte. Its inverse is a bandwidth in GB/s."""
     r_squared: float
+    """Share of the variance of log(time) that the line explains. Below 0 if the line is farther from the points than
+    their mean is."""
     includes_waiting: bool = False
+    """As for the message sizes that it is fitted to."""
 
 
 class MessageSize(SummaryPart):
-    """Time of one message size, the points that a least-squares fit of α and β starts from."""
+    """The time of one message size."""
 
     kind: str
+    """As above."""
     group_size: int | None = None
+    """As above."""
     bytes: int
+    """One message."""
     count: int
+    """Collectives of that size."""
     median_transfer_ns: int
+    """Median of the fastest rank's duration; if ranks could not be matched, of each rank's duration."""
     includes_waiting: bool = False
+    """True if ranks could not be matched: the time includes waiting for other ranks."""
 
 
 class Straggler(SummaryPart):
-    """A rank that others wait for, with the evidence."""
+    """A rank that others wait for. Only if start skew is at least 10 % of the collectives' time. Collectives that wait
+    for a rank's profiler (see [Problems of a recording](#problems-of-a-recording)) do not count."""
 
     rank: int
+    """A rank that arrives last at least 1.5 times as often as by chance (binomial tail below 1 %)."""
     last_arrivals: int
+    """How often it arrives last."""
     collectives: int
+    """Of how many collectives."""
     mean_lateness_ns: int
+    """Mean of its start − the first rank's."""
     evidence: str
+    """The same in words."""
 
 
 class Clock(SummaryPart):
-    """How far one host's clock stands from the reference host's, seen at the ends of shared collectives."""
+    """The offset of one host's clock from the first rank's, at the ends of shared collectives."""
 
     host: str
+    """A host, or a file with another clock than its host."""
     offset_ns: int
+    """Median difference of the ends of shared collectives to the first rank's clock."""
     residual_ns: int
+    """Median absolute deviation from it: the error of the alignment."""
     collectives: int
+    """How many ends were compared."""
 
 
 class PipelineStage(SummaryPart):
-    """One rank as a pipeline stage."""
+    """One rank as a pipeline stage. A schedule spans, in each counted iteration, from the first forward of any stage to
+    the last backward of any stage. A pass belongs to the iteration in which the host began it, because a device may run
+    behind."""
 
     stage: int
+    """Lowest stage number of the rank."""
     rank: int | None
+    """The rank."""
     window_ns: int
+    """Of its process."""
     busy_ns: int
+    """Work in the window."""
     bubble_fraction: float
+    """1 − `busy_ns` / `window_ns`: all time without work, optimizer and data loading included."""
     schedule_ns: int
+    """Sum of the schedules' spans."""
     schedule_busy_ns: int
+    """Work inside them."""
     schedule_bubble_fraction: float
+    """1 − `schedule_busy_ns` / `schedule_ns`: the bubble of theory."""
     warmup_ns: int
+    """From the rank's first forward to its first backward, summed over iterations."""
     steady_ns: int
+    """Between warm-up and cool-down."""
     cooldown_ns: int
+    """From its last forward's end (from its first backward's start if that is later) to its last backward's end.
+    Warm-up, steady and cool-down add up to the rank's own schedule."""
     send_recv_ns: int
+    """U(sends and receives) inside the rank's own schedule: bubble, never work."""
     bubble_communication_ns: int = 0
+    """The part of the bubble with exposed communication, or idle with the cause `communication`: mostly sends and
+    receives in which the stage waits for another. The answer counts it as bubble, not as communication."""
     work_send_recv_ns: int = 0
+    """The part of the stage's work on a CPU with sends and receives under way and no operator running: exposed
+    communication by its definition, which the interpreter's work hides, for example under the interleaved schedule. The
+    answer does not count it as communication."""
 
 
 class Pipeline(SummaryPart):
-    """A pipeline's bubble, measured and as the schedule predicts it."""
+    """A pipeline's bubble. From ranges `forward mb<k> stage<s>` and `backward mb<k> stage<s>`. On a GPU their span is
+    that of the kernels they launched and work is U(compute ∪ memory ∪ communication other than sends and receives): the
+    collectives of tensor parallelism are work of the stage. On a CPU work is the ranges themselves minus every send and
+    receive, because the interpreter is part of the stage."""
 
     stages: int | None
+    """p. Null unless stages 0 to p·v − 1 were all read and another one of as many ranks would not fit into the
+    world."""
     microbatches: int
+    """m."""
     virtual_stages: int
+    """v, stages per rank."""
     expected_bubble_fraction: float | None
+    """(p−1)/(v·m+p−1). Null with `stages`. Source: Narayanan et al., SC 2021, section 2.2."""
     mean_bubble_fraction: float
+    """Mean of `schedule_bubble_fraction` over the ranks that were read."""
     per_stage: list[PipelineStage]
+    """One entry per rank."""

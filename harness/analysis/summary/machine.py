@@ -13,100 +13,181 @@ class ApiTime(SummaryPart):
     """One host API call."""
 
     name: str
+    """Of the call."""
     count: int
+    """Calls that start in the window."""
     duration_ns: int
+    """Sum."""
     mean_ns: int
+    """Mean."""
 
 
 class Launches(SummaryPart):
-    """How the host feeds the device."""
+    """How the host feeds the device, per process."""
 
     rank: int | None = None
+    """Of the process."""
     kernels: int
+    """Kernels that start in the window."""
     kernels_per_step: float | None = None
+    """Over counted steps."""
     mean_kernel_ns: int
+    """Mean duration."""
     median_kernel_ns: int
+    """Median duration."""
     short_kernel_fraction: float
+    """Share of kernels under 10 µs, for which launching costs about as much as running."""
     with_known_launch: int
+    """Kernels whose launching call was recorded."""
     median_delay_ns: int | None = None
+    """Kernel's start − launching call's start, median."""
     p90_delay_ns: int | None = None
+    """90th percentile of the same."""
     calls: list[ApiTime] = Field(default_factory=list)
+    """The ten API calls with most time."""
 
 
 class Copy(SummaryPart):
     """Memory copies and sets in one direction."""
 
     direction: str
+    """Copy H2D, D2H, D2D, P2P, or memset."""
     count: int
+    """Copies."""
     bytes: int
+    """Sum."""
     duration_ns: int
+    """Sum."""
     bandwidth_gb_per_s: float | None = None
+    """Bytes / duration, 10⁹ B/s."""
     pageable_count: int = 0
+    """Copies from or to pageable host memory."""
     pageable_bytes: int = 0
+    """Sum of their bytes."""
     pageable_ns: int = 0
+    """Sum of their durations. Advice is printed from 0.5 % of the devices' time on."""
 
 
 class RankTraining(SummaryPart):
-    """What one rank's training script wrote about itself (metrics/rank<R>.jsonl)."""
+    """What one rank's training script wrote about itself: `metrics/rank<R>.jsonl`, on the script's own clock.
+    Counted are steps of phase `active`, else `after`, else all."""
 
     rank: int
+    """Global rank."""
     world_size: int | None = None
+    """Ranks."""
     host: str | None = None
+    """Host name."""
     node: int | None = None
+    """Node number."""
     pid: int | None = None
+    """Process id. One nsys report may hold several ranks, each with its own."""
     backend: str | None = None
+    """gloo, nccl."""
     device: str | None = None
+    """cpu, cuda."""
     device_name: str | None = None
+    """The device's name."""
     host_cpu: str | None = None
+    """Name of its host's processor."""
     model: str | None = None
+    """Model's name."""
     parameters: int | None = None
+    """Of the model."""
     trained_parameters: int | None = None
+    """Parameters of the adapters, if not all parameters are trained."""
     dtype: str | None = None
+    """The type in which products are computed: `float32`, `tf32`, `bfloat16` or `float8`. Under DDP the parameters
+    are float32 in all of them."""
     seq_length: int | None = None
+    """Tokens."""
     micro_batch_size: int | None = None
+    """Samples."""
     gradient_accumulation_steps: int | None = None
+    """Micro-batches per optimizer step."""
     flops_per_token: float | None = None
+    """As the script computed it."""
     peak_flops_per_s: float | None = None
+    """Of its device, if the script measured it."""
     versions: dict[str, str] = Field(default_factory=dict)
+    """Of the packages, and on a GPU of CUDA, NCCL and the driver."""
     status: str | None = None
+    """completed, stopped, failed. Null: the file has no end."""
     reason: str | None = None
+    """Why it stopped."""
     steps_total: int = 0
+    """Steps written."""
     steps_counted: int = 0
+    """Steps of the counted phase."""
     phase_counted: str | None = None
+    """The counted phase."""
     step_durations_ns: list[int] = Field(default_factory=list)
+    """Of counted steps."""
     median_step_ns: int | None = None
+    """Median."""
     median_data_ns: int | None = None
+    """Median time that it waits for data."""
     median_forward_ns: int | None = None
+    """Median, host time."""
     median_backward_ns: int | None = None
+    """Median, host time."""
     median_optimizer_ns: int | None = None
+    """Median, host time."""
     data_fraction: float | None = None
+    """Σ data / Σ step."""
     tokens: int | None = None
+    """This rank's, counted steps."""
     samples: int | None = None
+    """This rank's, counted steps."""
     tokens_per_s: float | None = None
+    """Tokens / Σ step."""
     samples_per_s: float | None = None
+    """Samples / Σ step."""
     first_loss: float | None = None
+    """Of all steps."""
     last_loss: float | None = None
+    """Of all steps."""
     losses: list[float] = Field(default_factory=list)
+    """Of all steps."""
     profiled_unix_ns: tuple[int, int] | None = None
+    """Start of the first profiled step and end of the last, unix time. Null without any."""
     peak_memory_bytes: int | None = None
+    """Allocated on the GPU, or resident in the process on a CPU."""
     cores: str | None = None
+    """Cores that the training's thread may use, for example `0-3,8`, in the last counted step that recorded them.
+    Null if the system does not say."""
     core_wait_ns: int | None = None
+    """Mean per counted step: the thread was ready to run and had no core."""
     collector_ns: int | None = None
+    """Mean per counted step: Python's garbage collection."""
     continued: int | None = None
+    """How often the process went on after a stop (SIGCONT), in the counted steps. Null without any."""
     written_bytes: int | None = None
+    """Mean bytes per counted step that the process wrote to files of a disk, without the step with most: in that
+    step a profiler writes its trace. Null if Linux does not say."""
 
 
 class Efficiency(SummaryPart):
     """What the job achieved, all ranks together."""
 
     tokens_per_s: float | None = None
+    """Every rank's tokens / the slowest rank's time."""
     samples_per_s: float | None = None
+    """The same for samples."""
     step_ns: int | None = None
+    """Median of the ranks' median steps."""
     model_flops_per_s_per_device: float | None = None
+    """Tokens per second × FLOPs per token / ranks."""
     peak_flops_per_s: float | None = None
+    """Of one device at the training's precision, dense. With `float8` that of fp8, although attention and the
+    output are in bf16."""
     peak_source: str | None = None
+    """Measured on the device (not for `float8`), or configs/devices.yaml. A device in neither has no peak."""
     mfu: float | None = None
+    """Model FLOP/s per device / peak."""
     hfu: float | None = None
+    """MFU × 4/3 if activations are checkpointed (the forward runs twice: 8 FLOPs per parameter and token in place
+    of 6). Null if nothing is recomputed."""
 
 
 MOST_COLUMNS = 100  # of a node's rates over time
@@ -119,47 +200,102 @@ _Column = Annotated[list[_Rate | None], Field(min_length=1, max_length=MOST_COLU
 
 
 class NetworkOverTime(SummaryPart):
-    """Mean rates in columns of equal length, 10⁹ bytes per second; None where there was no sample."""
+    """Mean rates in columns of equal length."""
 
     start_ns: int = Field(ge=0, le=LAST_UNIX_NS)
+    """Unix time of the first sample."""
     column_ns: int = Field(gt=0, le=LONGEST_NS)
+    """Length of a column. There are at most 100."""
     sent_gb_per_s: _Column
+    """Mean rate of each column, 10⁹ bytes per second. Null if it has no sample."""
     received_gb_per_s: _Column
+    """The same."""
 
 
 class NodeNetwork(SummaryPart):
-    """What was sampled of one node's network: all its ports together, not the job's traffic alone."""
+    """One node's network: all its ports together, whoever sends, not the job's traffic alone. There are two
+    sources, each with its own row.
+
+    By the monitor: from `gpus-monitor/<node>/network.csv`, which has at each sample what every port has received
+    and sent so far: InfiniBand and RoCE ports by their own counters
+    (`/sys/class/infiniband/*/ports/*/counters/port_rcv_data` and `port_xmit_data`, in units of 4 bytes), other
+    interfaces by `/proc/net/dev`: those with a device behind them, else those that are no bridge and no tunnel, and
+    the loopback only if there is nothing else. IP over InfiniBand is in its port's counters already and does not
+    count twice. All ports of a node are one sum. Traffic between GPUs of one node (NVLink, PCIe) is not in it. It
+    was not tried on InfiniBand or RoCE: whether a RoCE port's own counters include what its interface counts is
+    uncertain. Window: the whole recording. A rate is a difference of a counter over the time between two samples.
+    There is no rate over a gap, or if a counter began again at zero.
+
+    By nsys (`--nic-metrics`, also in reports that others recorded): from `NET_NIC_METRIC`, metrics `IB: Bytes
+    sent`, `IB: Bytes received`, `Eth: Bytes sent` and `Eth: Bytes received`, each a rate in the unit that the
+    report itself names (bytes/ms). Window: from nsys' first sample to its last, which is what it recorded and not
+    the whole job. A port has a metric for InfiniBand and one for Ethernet: the one with more bytes is taken,
+    because whether one counts the other's bytes too is uncertain. If ports are sampled at different moments, a
+    moment is the sum of the ports that have a sample there. Read after nsys' published schema and other readers of
+    it; no recording of a real adapter was at hand."""
 
     node: str
-    sampled_by: str = "monitor"  # or "nsys"
+    """As the monitor names it, or its host name in nsys' report."""
+    sampled_by: str = "monitor"
+    """`monitor` or `nsys`."""
     switch: str | None = None
+    """The switch above it, from Slurm."""
     ports: list[str] = Field(default_factory=list)
+    """`mlx5_0:1`, `eth0` …"""
     loopback: bool = False
+    """There is no port but the loopback: the traffic stays inside the node."""
     duration_ns: int
+    """Time with rates."""
     sent_bytes: int
+    """Over that time."""
     received_bytes: int
+    """Over that time."""
     mean_sent_gb_per_s: float
+    """Bytes over time, 10⁹ bytes per second."""
     mean_received_gb_per_s: float
+    """The same."""
     peak_gb_per_s: float
+    """The highest rate between two samples, the larger direction. nsys' samples are finer, so their peak is
+    higher."""
     link_gb_per_s: float | None = None
+    """Sum of the ports' link speeds, one direction."""
     link_from: str | None = None
+    """`kernel`; `site`: its `link_inter_gbps` × GPUs per node, if the kernel does not know a port's speed. Null if
+    neither is known."""
     peak_share: float | None = None
+    """Peak over link."""
     over_time: NetworkOverTime | None = None
+    """[The rates over time](#networkovertime), which the picture draws."""
 
 
 class MonitorDevice(SummaryPart):
-    """What the monitor beside the job saw of one device (gpus-monitor/<node>/)."""
+    """What the monitor beside the job saw of one device: `gpus-monitor/<node>/`, over the whole recording."""
 
     node: str
+    """Host."""
     device: int
+    """Number."""
     name: str
+    """Name."""
     samples: int
+    """Number of samples."""
     duration_ns: int
+    """First to last sample."""
     gaps_ns: int = 0
+    """The part of `duration_ns` without samples: from the last sample before the monitor died to the first one
+    after its restart, or if it could not sample for ten periods and 10 s."""
     mean_utilization_percent: float | None = None
+    """Mean over samples."""
     peak_memory_bytes: int | None = None
+    """Maximum over samples."""
     memory_total_bytes: int | None = None
+    """Of the device."""
     mean_power_watts: float | None = None
+    """Mean over samples. Of an AMD MI250X's two dies, the first has the power of both."""
     max_power_watts: float | None = None
+    """Maximum over samples."""
     energy_joules: float | None = None
+    """Last − first value of the device's counter, else power integrated by the trapezoid rule. A gap adds nothing:
+    if no counter ran on over it, or if the monitor died before the job ended, energy is not given."""
     energy_from: str | None = None
+    """`counter` or `power`."""

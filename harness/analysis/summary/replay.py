@@ -8,64 +8,96 @@ from harness.analysis.summary.base import SummaryPart
 
 
 class TimeLost(SummaryPart):
-    """One cause of lost time. Times per step, mean over the counted steps, nanoseconds, with a 95 % interval (None: of
-    fewer than three steps).
-
-    lost_ns: the measured step minus the step replayed without the cause. ranks: those that do it, not those that wait
-    for them. phase: where in a step, None: in no single phase. every: k, where it recurs in every k-th step. at_ns: an
-    instance of it, on the clock of the timeline's rank `at_rank`.
-    """
+    """One cause of lost time: the time that a step would save without this cause alone, so the savings of several
+    causes do not add up. Waiting is charged to the ranks that are waited for. Reported from 3 % of the step on, if the
+    interval is above zero."""
 
     cause: str
+    """The name of the fault that causes it ([faults.md](faults.md)), also if nobody asked for a fault."""
     ranks: list[int | None]
+    """The ranks that have the cause, not those that wait for them; null: not known."""
     phase: str | None = None
+    """Forward, backward, optimizer, data loading or other. Null: not in a single phase."""
     every: int | None = None
+    """k, if it recurs in every k-th step. Null: it has no period."""
     lost_ns: int
+    """The measured step minus the step replayed without the cause, mean over the steps."""
     low_ns: int | None = None
+    """Lower end of its 95 % interval: bootstrap over the steps (percentile method, Efron 1979). Null with fewer than
+    three steps."""
     high_ns: int | None = None
-    share: float  # of the step
-    standing: bool = False  # it is the program's usual course, and no departure from it
+    """Upper end of it."""
+    share: float
+    """`lost_ns` / the measured step."""
+    standing: bool = False
+    """True: a steady loss, present in every step."""
     at_ns: int | None = None
+    """The start of the first step that it hits, on the clock of that rank's trace."""
     at_rank: int | None = None
+    """The rank of `at_ns`."""
     evidence: str
+    """What was seen, in words."""
 
 
 class WhatIf(SummaryPart):
-    """The step with one thing changed. `bound`: the step can be no shorter, and no run is expected to reach it.
-
-    at_most: the step is no longer, and shorter by what no replay can know. low_ns, high_ns: where the mean step of such
-    a run lies, 95 %; None: of fewer than three steps, or no such end is known.
-    """
+    """The step with one thing changed: a prediction for this run on this machine, or a bound
+    ([what a prediction says](whatif.md))."""
 
     name: str
+    """Of the change."""
     meaning: str
+    """The change in words."""
     step_ns: int
+    """The step with the change: the mean measured step minus the mean over steps of (replayed − replayed with the
+    change)."""
     low_ns: int | None = None
+    """Lower end of the 95 % interval of the mean step of such a run: `step_ns` ± 1.96 · √(σ² + σ'² + σ''²), with the
+    standard errors σ and σ' of the mean replayed step without and with the change, by bootstrap over the steps. On CPUs
+    also σ'' = 5 % of `step_ns`, by which two runs differ beyond that ([measured](diagnosis.md)). Null with fewer than
+    three steps, and with `at_most`."""
     high_ns: int | None = None
-    gain: float  # share of the step
+    """Upper end of it. Null with `bound`."""
+    gain: float
+    """1 − `step_ns` / the measured step."""
     bound: bool = False
+    """True: no run reaches this step. It says how much can be gained at most."""
     at_most: bool = False
-    per: int = 1  # micro-batches of now in the changed step, by which step_ns is divided
-    same_work: bool = (
-        False  # the model's operators are the same with it: what they take tells runs' machines apart
-    )
+    """True: the step is no longer with the change, and may be shorter. Example: if the cores that compute also send the
+    messages, fewer messages leave them more time."""
+    per: int = 1
+    """Micro-batches of the present step in a step with the change. `step_ns` is divided by it, so that it is the time
+    of the same work."""
+    same_work: bool = False
+    """True: the model's operators are the same with the change, so their times in two runs show how much slower the
+    machine was in one of them."""
 
 
 class Replay(SummaryPart):
-    """A job's events replayed. error: replayed unchanged against measured, of the step's mean.
-
-    what_ifs: empty where the error is above 2 %, best first.
-    """
+    """The events of all ranks are one graph: an arc for each stretch of a host's or a stream's time, with its
+    measured length, and arcs from a launch to its kernel, from a kernel to the host that waits for it, and between
+    the ranks of a collective. In the replay every event begins when all events before it have ended. The first of
+    more than three steps is replayed and not counted, because the ranks begin it as far apart as they were before
+    the recording. Without marked steps all that was recorded is one step."""
 
     steps: int
+    """Counted steps that were replayed."""
     processes: int
+    """Ranks that were replayed."""
     step_ns: int
+    """The job's measured step, mean over the steps."""
     replayed_ns: int
+    """The same, replayed with nothing changed."""
     error: float
-    ideal_network_ns: int | None = None  # the step with messages that take no time
-    model_work_ns: int | None = (
-        None  # operators of forward and backward on CPUs, kernels on GPUs; median step
-    )
-    alone: int = 0  # collectives whose other ranks are not known
-    unknown_ns: int = 0  # what a step waits in collectives with a rank that is not known
+    """abs(`replayed_ns` − `step_ns`) / `step_ns`. Above 2 % no question is answered."""
+    ideal_network_ns: int | None = None
+    """The step replayed with a network of zero latency and infinite bandwidth."""
+    model_work_ns: int | None = None
+    """Operators of forward and backward on CPUs, kernels without communication on GPUs: median over steps of the mean
+    over ranks. Null without any."""
+    alone: int = 0
+    """Collectives whose other ranks were not read. They keep their measured length."""
+    unknown_ns: int = 0
+    """The time in collectives that take at least 0.3 ms and have a rank that was not read, or that the trace does not
+    name: per step, of the rank with the most. The missing ranks are charged with nothing."""
     what_ifs: list[WhatIf] = Field(default_factory=list)
+    """The step with one thing changed, best first. Empty if `error` is above 2 %."""

@@ -8,165 +8,272 @@ from harness.analysis.summary.base import SummaryPart
 
 
 class Spread(SummaryPart):
-    """A distribution in five numbers, nanoseconds."""
+    """A distribution. Percentiles interpolate linearly and are rounded to nanoseconds."""
 
     count: int
+    """Number of values."""
     median_ns: int
+    """50th percentile."""
     min_ns: int
+    """Smallest."""
     max_ns: int
+    """Largest."""
     p10_ns: int
+    """10th percentile."""
     p90_ns: int
+    """90th percentile."""
 
 
 class RankSteps(SummaryPart):
     """The counted steps of one rank."""
 
     rank: int | None
+    """Null if the trace does not say."""
     durations_ns: list[int]
+    """Of each counted step, in order."""
     median_ns: int | None = None
+    """Their median."""
 
 
 class Steps(SummaryPart):
     """Which steps were found and how long they took."""
 
-    source: str  # "ProfilerStep" | "range <name>" | "periodicity of <kernel>" | "none"
+    source: str
+    """`ProfilerStep`; else `range <word>`: ranges that count up, the outermost of iteration, iter, global step, train
+    step, step, batch; else `periodicity of <kernel>`: the rarest kernel whose occurrences are even (90th over 10th
+    percentile of their distances below 1.5) and cover 70 % of the device's time; else `none`."""
     found: int = 0
+    """Steps of all ranks."""
     counted: int = 0
+    """Found minus the three below."""
     excluded_warmup: int = 0
+    """Leading steps longer than twice the median of all later ones, of which at least three must remain."""
     excluded_cut_off: int = 0
+    """Marks that never closed while recorded, and all that lie after the place where a half-written file ends."""
     excluded_empty: int = 0
+    """Steps without work on any device."""
     duration: Spread | None = None
+    """Of the counted steps of all ranks."""
     per_rank: list[RankSteps] = Field(default_factory=list)
+    """Each rank's."""
     straggler_score: float | None = None
+    """Slowest rank's median over the median of the ranks' medians. Null with one rank."""
     slowest_rank: int | None = None
+    """That rank."""
 
 
 class TimeSplit(SummaryPart):
-    """Where one stretch of one device's time went. Lengths of unions of intervals, nanoseconds.
-
-    window = compute + exposed communication + exposed memory + idle, exactly.
-    """
+    """Where one stretch of one device's time went. Lengths of unions of intervals. Exactly:
+    window = compute + exposed communication + exposed memory + idle."""
 
     window_ns: int
+    """Length of the window."""
     compute_ns: int
+    """U(compute)."""
     communication_ns: int | None
+    """U(communication)."""
     exposed_communication_ns: int | None
+    """U(communication − compute)."""
     overlapped_communication_ns: int | None
+    """U(communication ∩ compute)."""
     memory_ns: int
+    """U(copies and sets)."""
     exposed_memory_ns: int
+    """U(memory − compute − communication)."""
     idle_ns: int | None
+    """window − U(compute ∪ communication ∪ memory)."""
 
 
 class KindTime(SummaryPart):
-    """One kind of work on one device (or, in the job's table, on all of them)."""
+    """One kind of work on one device, or in the job's table on all of them."""
 
     kind: str
+    """See *Kinds* above."""
     precision: str | None = None
+    """fp64, fp32, tf32, bf16, fp16, fp8, fp4, int8."""
     count: int
+    """Events that start in the window."""
     duration_ns: int
+    """Sum of their durations."""
     share: float
+    """Of the sum over all kinds."""
 
 
 class IdleCause(SummaryPart):
-    """Idle time that one cause explains."""
+    """Every idle nanosecond has exactly one cause. A gap ends with an event. Until that event was launched, the host is
+    the cause."""
 
     cause: str
+    """`data loading`: the main thread is inside a data-loading range. `synchronisation`: else, inside a blocking
+    API call of the main thread or of one that launches work. `launch-bound`: else, the next event was not launched
+    yet (CPU: the program is inside a range and between two operators, which is Python; shown as `between
+    operators`). `communication`: launched, not started, and it is a communication kernel (CPU: inside a send, a
+    receive or a `c10d` call). `other`: launched and waiting for another stream, or the launch is unknown (CPU:
+    under no range)."""
     duration_ns: int
+    """Sum over gaps."""
     share: float
+    """Of all idle time."""
 
 
 class Gap(SummaryPart):
     """One of the longest stretches in which the device did nothing."""
 
     start_ns: int
+    """On the trace's clock."""
     duration_ns: int
+    """Length."""
     cause: str
+    """The cause of its largest part."""
     range: str | None = None
+    """Innermost range of the main thread at its middle."""
     before: str | None = None
+    """The event that ended last before it."""
     after: str | None = None
+    """The event that ended it."""
 
 
 class MetricAverage(SummaryPart):
     """A sampled hardware counter, averaged over the window."""
 
     metric: str
+    """The counter's name in nsys."""
     mean: float
+    """Over the samples in the window."""
     samples: int
+    """Number of samples."""
 
 
 class StepSplit(TimeSplit):
-    """The split of one step."""
+    """The split of one counted step."""
 
     step: str
+    """Its mark's name."""
 
 
 class Device(TimeSplit):
-    """One device of one process."""
+    """One device of one process, with the split of its window."""
 
     rank: int | None
+    """Of its process."""
     device: int
+    """Index within the host, as CUDA numbers it; if processes of one nsys report number GPUs differently, as nsys
+    does."""
     host: str | None = None
+    """If recorded."""
     name: str | None = None
+    """The device's name."""
     source: str
+    """The file."""
     pid: int | None = None
-    device_kind: str = "gpu"  # "cpu": operators of a CPU trace stand in for kernels
+    """Its process."""
+    device_kind: str = "gpu"
+    """`gpu`, or `cpu` if operators take the place of kernels."""
     gpu_events: int
+    """All device events of the recording (CPU: the pieces into which operators are cut by those they call)."""
     kernels: int
+    """The kernels among them (CPU: operators)."""
     overlap_fraction: float | None = None
+    """U(communication ∩ compute) / U(communication): HolisticTraceAnalysis' definition. Null without communication."""
     busy_fraction: float | None = None
+    """1 − idle / window."""
     work_after_window_ns: int = 0
+    """U of what was launched before the window's end and ran after it."""
     steps: list[StepSplit] = Field(default_factory=list)
+    """The split of each counted step."""
     kinds: list[KindTime] = Field(default_factory=list)
+    """Kinds of work."""
     idle_causes: list[IdleCause] = Field(default_factory=list)
+    """Idle time by cause."""
     longest_gaps: list[Gap] = Field(default_factory=list)
+    """The ten longest idle stretches."""
     metric_averages: list[MetricAverage] = Field(default_factory=list)
+    """nsys GPU counters."""
     peak_memory_bytes: int | None = None
+    """Most memory that this process had allocated. nsys: null unless its first call to CUDA was recorded, because the
+    memory that it held before is not known."""
 
 
 class KernelTime(SummaryPart):
     """All launches of one kernel on all devices."""
 
     name: str
+    """As recorded."""
     kind: str
+    """Its kind."""
     precision: str | None = None
+    """As for kinds."""
     count: int
+    """Launches in the window, all ranks."""
     duration_ns: int
+    """Sum."""
     mean_ns: int
+    """Sum over count."""
     min_ns: int
+    """Shortest."""
     max_ns: int
+    """Longest."""
     share: float
+    """Of the sum over all kernels."""
 
 
 class PhaseTime(SummaryPart):
     """Device time by the phase of training that launched it, all devices."""
 
     phase: str
+    """Forward, backward, optimizer, data loading, send/recv, other: the innermost range with such a name around the
+    launch (CPU: around the operator)."""
     kernels: int
+    """Device events (CPU: operators and collectives) that start in the window."""
     duration_ns: int
+    """Sum of their durations."""
     compute_ns: int | None
+    """The part of that sum that is compute. Null if CUDA graphs were recorded whole."""
     communication_ns: int | None
+    """The part of that sum that is communication. Null if CUDA graphs were recorded whole."""
     share: float
+    """Of the sum over all phases."""
 
 
 class RangeTime(SummaryPart):
-    """All instances of one range name, on the host and projected to the devices."""
+    """All instances of one range name. A kernel belongs to the innermost range open on its launching thread at its
+    launch; if that thread has none (autograd's threads), to the innermost one of the main thread. An outermost
+    range of another thread lies in the main thread's innermost range that is open all the while. The main thread is
+    the one with the step marks, else the one that launches most. START/END ranges own nothing. Counters and
+    arguments in names become `#`."""
 
     name: str
+    """The label."""
     instances: int
+    """Outermost instances. A range inside a range of the same name is not counted again."""
     host_ns: int
+    """Sum of their durations on the host."""
     kernels: int
+    """Device events launched inside them, nested ranges included."""
     kernel_ns: int
+    """Sum of those events' durations."""
     own_kernel_ns: int
+    """Of events whose innermost range this is."""
     idle_ns: int = 0
+    """Idle time of the process's devices while this was the main thread's innermost range."""
     device_span_ns: int
+    """Sum over instances of last event's end − first event's start."""
 
 
 class HtaSplit(SummaryPart):
-    """HolisticTraceAnalysis 0.5.0's own numbers, with its trimming and rounding; for checking only."""
+    """HolisticTraceAnalysis 0.5.0's numbers, to compare with it. It drops what was launched after the last ProfilerStep
+    began, rounds fractional microseconds inwards, knows kernels by name prefixes, and calls the rest of the busy time
+    non-compute."""
 
     source: str
+    """The trace."""
     total_us: float
+    """Last end − first start."""
     idle_us: float
+    """total − U(all)."""
     compute_us: float
+    """U(compute kernels)."""
     noncompute_us: float
+    """total − idle − compute."""
     overlap_pct: float | None
+    """100 · U(communication ∩ compute) / U(communication), two decimals."""

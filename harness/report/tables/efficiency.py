@@ -96,6 +96,7 @@ EFFICIENCY = TableOf[Row](
     topic="efficiency",
     file=File("pop", lambda s: [plain(s.pop)] if s.pop is not None else []),
     numbers=tuple(
-        Number(name, efficiency_label(field, "  "), _value(field)) for field, name in METRICS.items()
+        Number(name, efficiency_label(field, "  "), _value(field), f"`pop.{field}`.")
+        for field, name in METRICS.items()
     ),
 )

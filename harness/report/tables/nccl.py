@@ -100,15 +100,41 @@ CONNECTIONS = TableOf[NcclConnection](
     rest="kinds of connection",
     file=_file("connections"),
     numbers=(
-        Number("nccl_channel_count", "NCCL: channels of the largest group", _channels),
-        Number("nccl_p2p_connection_count", "NCCL: connections from GPU to GPU", _of("P2P")),
-        Number("nccl_shm_connection_count", "NCCL: connections through host memory", _of("SHM")),
-        Number("nccl_net_connection_count", "NCCL: connections over a network", _of("NET")),
-        Number("nccl_socket_connection_count", "NCCL: connections over sockets", _of("NET/Socket")),
+        Number(
+            "nccl_channel_count",
+            "NCCL: channels of the largest group",
+            _channels,
+            "`channel_count` of the largest communicator.",
+        ),
+        Number(
+            "nccl_p2p_connection_count",
+            "NCCL: connections from GPU to GPU",
+            _of("P2P"),
+            "Σ `count` of `nccl.connections` whose transport is `P2P/…`.",
+        ),
+        Number(
+            "nccl_shm_connection_count",
+            "NCCL: connections through host memory",
+            _of("SHM"),
+            "The same of `SHM/…`.",
+        ),
+        Number(
+            "nccl_net_connection_count",
+            "NCCL: connections over a network",
+            _of("NET"),
+            "The same of `NET/…`.",
+        ),
+        Number(
+            "nccl_socket_connection_count",
+            "NCCL: connections over sockets",
+            _of("NET/Socket"),
+            "The same of `NET/Socket`.",
+        ),
         Number(
             "nccl_gdrdma_connection_count",
             "NCCL: connections with GPUDirect RDMA",
             _counted(lambda row: bool(row.gdrdma)),
+            "Σ `count` of `nccl.connections` with `gdrdma`.",
         ),
     ),
 )

@@ -1,4 +1,4 @@
-"""docs/options.md, generated from the options: `python -m harness.cli.options_page > docs/options.md`."""
+"""The tables of docs/options.md, from the fields of the experiments and of a site."""
 
 from __future__ import annotations
 
@@ -10,20 +10,13 @@ from harness.experiment.parse import allowed
 from harness.site.site import Site
 
 
-def page() -> str:
-    """The page as Markdown: one table per exercise, one for what a site sets."""
-    return "\n".join([*_head(), *_site(), *(line for n in EXERCISES for line in _exercise(n))]) + "\n"
-
-
-def _head() -> Iterator[str]:
-    yield "# Every flag"
-    yield ""
-    yield "Written from the fields of `harness/experiment/` and `harness/site/site.py`; a test keeps it so."
-    yield "*Name* is the flag's part in a run's directory name. Flags may stand before or after `--`."
+def tables() -> str:
+    """One table for what a site sets, one per exercise."""
+    return "\n".join([*_site(), *(line for n in EXERCISES for line in _exercise(n))])
 
 
 def _site() -> Iterator[str]:
-    yield from ("", "## Where (override the site's file)", "", "| flag | |", "|---|---|")
+    yield from ("## Where (override the site's file)", "", "| flag | |", "|---|---|")
     for option in options_of(Site):
         yield f"| `{option.spelling}` | {option.help} |"
 
@@ -47,7 +40,3 @@ def _takes(option: Option) -> str:
     if option.flag.repeats:
         return f"`{option.flag.metavar}`, any number of times"
     return allowed(option.info) if option.flag.metavar else "–"
-
-
-if __name__ == "__main__":
-    print(page(), end="")

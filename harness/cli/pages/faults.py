@@ -1,0 +1,32 @@
+"""The tables of docs/faults.md, from the declared faults."""
+
+from __future__ import annotations
+
+from harness.cli.launch.faults import where
+from harness.common.faults import FAULTS, FaultKind
+
+
+def kinds() -> str:
+    """One row per kind of fault: where it works, and what happens."""
+    rows = [f"| `{kind.name}` | {' | '.join(where(kind))} | {kind.meaning} |" for kind in FAULTS.values()]
+    return "\n".join(["| fault | exercise | on | what happens |", "|---|---|---|---|", *rows])
+
+
+def keys() -> str:
+    """One row per key of each kind."""
+    rows = [row for kind in FAULTS.values() for row in _keys(kind)]
+    return "\n".join(["| fault | key | takes | default | |", "|---|---|---|---|---|", *rows])
+
+
+def _keys(kind: FaultKind) -> list[str]:
+    defaults = ["must be given" if key.default is None else f"`{key.default}`" for key in kind.keys]
+    return [
+        f"| `{kind.name}` | `{key.name}` | {key.takes} | {default} | {key.meaning} |"
+        for key, default in zip(kind.keys, defaults, strict=True)
+    ]
+
+
+def records() -> str:
+    """What the recorded time of each kind is."""
+    rows = [f"| `{kind.name}` | {kind.recorded} |" for kind in FAULTS.values() if kind.recorded]
+    return "\n".join(["| fault | `ns` |", "|---|---|", *rows])
