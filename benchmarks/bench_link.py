@@ -19,29 +19,29 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from tests.slurm.slurm_cluster import Slurm, start
-from tests.slurm.slurm_door import SHORT, TWO_NODES, Door
+from tests.slurm.slurm_sh import SHORT, TWO_NODES, SlurmSh
 
 BUCKETS = "small-buckets,kb=200"  # messages of several sizes, by which α and β are told apart
 
 
-def step(door: Door, site: Path, rate: str) -> dict[str, Any]:
+def step(slurm_sh: SlurmSh, site: Path, rate: str) -> dict[str, Any]:
     """The replay of one training over a link of this rate."""
-    door.slurm.set_rate(rate)
-    done = door(*TWO_NODES, "--site", site, "--wait", *SHORT, "--active-steps", "8", "--fault", BUCKETS)
+    slurm_sh.slurm.set_rate(rate)
+    done = slurm_sh(*TWO_NODES, "--site", site, "--wait", *SHORT, "--active-steps", "8", "--fault", BUCKETS)
     if done.returncode:
         raise SystemExit(f"the training failed:\n{done.stderr[-2000:]}")
-    summary = json.loads((Path(door.status("last")["path"]) / "summary.json").read_text(encoding="utf-8"))
+    summary = json.loads((Path(slurm_sh.status("last")["path"]) / "summary.json").read_text(encoding="utf-8"))
     replay: dict[str, Any] = summary["replay"]
     return replay
 
 
 def compare(slurm: Slurm, runs: Path, rounds: int, rate: int) -> None:
     """One line per round: the step, the prediction with its interval, and what was measured."""
-    door = Door(slurm, runs)
-    site = door.site("plain")
+    slurm_sh = SlurmSh(slurm, runs)
+    site = slurm_sh.site("plain")
     errors = []
     for _ in range(rounds):
-        slow, fast = step(door, site, f"{rate}mbit"), step(door, site, f"{2 * rate}mbit")
+        slow, fast = step(slurm_sh, site, f"{rate}mbit"), step(slurm_sh, site, f"{2 * rate}mbit")
         what = next(each for each in slow["what_ifs"] if each["name"] == "bandwidth-x2")
         errors.append(what["step_ns"] / fast["step_ns"] - 1)
         low, predicted, high = (what[name] / 1e6 for name in ("low_ns", "step_ns", "high_ns"))

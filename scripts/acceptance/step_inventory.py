@@ -120,7 +120,7 @@ def _packages(place: Place, result: Result) -> None:
 
 
 def _requirements(place: Place) -> list[str]:
-    """The requirements in pyproject.toml, as the door reads them, without the markers of other Pythons."""
+    """The requirements in pyproject.toml, as the bootstrap reads them, without the markers of other Pythons."""
     done = require_success(place.run([sys.executable, "-c", ASK_PINS], 30), "reading pyproject.toml")
     found: list[str] = json.loads(done.stdout)
     names = {_name(requirement): requirement.partition(";")[0].strip() for requirement in found}

@@ -7,12 +7,12 @@ readonly HOST_COMMANDS=(sbatch squeue sacct scontrol scancel sinfo srun sacctmgr
 
 # with_host_slurm FOLDER COMMAND...: run it with stand-ins for Slurm's commands on its PATH; returns its status.
 with_host_slurm() {
-  local door=$1 name
+  local bootstrap=$1 name
   shift
   relay=$(mktemp -d "${TMPDIR:-/tmp}/harness-relay.XXXXXX")
   mkdir "$relay/bin"
   mkfifo "$relay/requests"
-  cp -- "$door/ask-host" "$relay/ask-host"
+  cp -- "$bootstrap/ask-host" "$relay/ask-host"
   for name in "${HOST_COMMANDS[@]}"; do
     ! command -v "$name" >/dev/null || ln -s ../ask-host "$relay/bin/$name"
   done

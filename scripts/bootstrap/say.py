@@ -14,7 +14,7 @@ TERMINAL_TICK_S = 1.0
 
 
 def say(sentence: str) -> None:
-    """One line on stderr, with the door's name before it."""
+    """One line on stderr, with slurm.sh's name before it."""
     erase = "\033[K" if sys.stderr.isatty() else ""  # a progress line may stand there
     print(f"{erase}slurm.sh: {sentence}", file=sys.stderr, flush=True)
 

@@ -20,12 +20,12 @@ PYPROJECT = """\
 [project]
 name = "harness"
 dependencies = [
-  "door-alpha>=1",
+  "tiny-alpha>=1",
 ]
 
 [project.optional-dependencies]
 train = [
-  "door-torch==1.0",
+  "tiny-torch==1.0",
 ]
 
 [tool.ruff]
@@ -41,12 +41,12 @@ def has(name):
     except ImportError:
         return False
     return True
-if "--train" in sys.argv and not has("door_torch") or "--never" in sys.argv:
+if "--train" in sys.argv and not has("tiny_torch") or "--never" in sys.argv:
     print("slurm.sh: this needs the training packages", file=sys.stderr)
     sys.exit(88)
 print(json.dumps({"arguments": sys.argv[1:], "cwd": os.getcwd(), "prefix": sys.prefix, "path": sys.path,
                   "environment": {k: v for k, v in os.environ.items() if k.startswith("HARNESS_")},
-                  "alpha": has("door_alpha"), "beta": has("door_beta"), "torch": has("door_torch")}))
+                  "alpha": has("tiny_alpha"), "beta": has("tiny_beta"), "torch": has("tiny_torch")}))
 sys.exit(7 if "--fail" in sys.argv else 0)
 """
 
@@ -114,8 +114,8 @@ class Checkout:
         )
 
     def depend_on(self, *more: str) -> None:
-        lines = "".join(f'  "{requirement}",\n' for requirement in ("door-alpha>=1", *more))
-        text = PYPROJECT.replace('  "door-alpha>=1",\n', lines)
+        lines = "".join(f'  "{requirement}",\n' for requirement in ("tiny-alpha>=1", *more))
+        text = PYPROJECT.replace('  "tiny-alpha>=1",\n', lines)
         (self.root / "pyproject.toml").write_text(text)
 
 

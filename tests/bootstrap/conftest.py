@@ -1,4 +1,4 @@
-"""Checkouts to start the door in: fresh ones for each test, and a warm one that tests share.
+"""Checkouts to start slurm.sh in: fresh ones for each test, and a warm one that tests share.
 
 pip takes some seconds for an environment, uv a tenth of one. So uv is on PATH for all tests but those of pip itself,
 and those that look at an installation while it goes on.
@@ -19,7 +19,7 @@ from tests.bootstrap.bootstrap_checkout import HOSTILE, Checkout, make_checkout,
 def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder that has everything the small checkouts ask for."""
     folder = tmp_path_factory.mktemp("wheels")
-    for name in ("door-alpha", "door-beta", "door-torch"):
+    for name in ("tiny-alpha", "tiny-beta", "tiny-torch"):
         wheel(folder, name)
     return folder
 

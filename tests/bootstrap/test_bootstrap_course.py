@@ -168,7 +168,7 @@ def warned(venv: Path, root: Path) -> str:
 @pytest.fixture
 def open_place() -> Iterator[Path]:
     """A folder that every user reaches; pytest's own are closed to others."""
-    place = Path(tempfile.mkdtemp(prefix="door-"))
+    place = Path(tempfile.mkdtemp(prefix="bootstrap-"))
     place.chmod(0o755)
     yield place
     shutil.rmtree(place)

@@ -43,7 +43,7 @@ def test_the_first_start_makes_it_and_says_so(with_pip: Checkout) -> None:
 
 def test_a_changed_pyproject_refreshes_it(checkout: Checkout) -> None:
     checkout.run("status")
-    checkout.depend_on("door-beta")
+    checkout.depend_on("tiny-beta")
     second = checkout.run("status")
     assert second.installed_something
     assert second.said["beta"]
@@ -195,7 +195,7 @@ def test_an_index_that_breaks_off_is_one_that_cannot_be_reached(
 
 def test_a_refresh_without_network_keeps_what_worked(checkout: Checkout) -> None:
     checkout.run("status")
-    checkout.depend_on("door-beta")
+    checkout.depend_on("tiny-beta")
     assert checkout.run("status", **NO_NETWORK).code == 1
     checkout.depend_on()
     assert not checkout.run("status", **NO_NETWORK).installed_something
@@ -203,10 +203,10 @@ def test_a_refresh_without_network_keeps_what_worked(checkout: Checkout) -> None
 
 @pytest.mark.long
 def test_a_package_that_does_not_exist_is_named(with_pip: Checkout) -> None:
-    with_pip.depend_on("door-gamma")
+    with_pip.depend_on("tiny-gamma")
     answer = with_pip.run("status")
     assert answer.code == 1
-    assert "door-gamma" in answer.stderr.splitlines()[-1]
+    assert "tiny-gamma" in answer.stderr.splitlines()[-1]
 
 
 def test_a_copied_checkout_makes_its_own(checkout: Checkout, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The door reads dependency lists without a TOML parser, and reads them as one would."""
+"""The bootstrap reads dependency lists without a TOML parser, and reads them as one would."""
 
 from __future__ import annotations
 

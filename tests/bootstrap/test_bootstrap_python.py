@@ -105,7 +105,7 @@ def test_a_shim_of_pyenv_is_a_python_whatever_the_shell_exports(
     (tmp_path / "one.here").touch()
     shim = program(bare_path / "python3", SHIM.format(tmp_path))
     assert bare.run("status").code == 0
-    bare.depend_on("door-beta")
+    bare.depend_on("tiny-beta")
     leaves = program(tmp_path / "leaves", f'case $0 in *"{shim.name}") exit 9 ;; esac\n')
     exported = {name: OF_THE_SHELL.get(name, str(leaves))} | ({"HARNESS_PYTHON": str(shim)} if asked else {})
     answer = bare.run("status", **exported)
@@ -217,7 +217,7 @@ def test_the_relay_leaves_nothing_behind(contained: Checkout, tmp_path: Path) ->
 @pytest.fixture
 def public_folder() -> Iterator[Path]:
     """A folder that another user can reach, which pytest's own are not."""
-    folder = Path(tempfile.mkdtemp(prefix="door-"))
+    folder = Path(tempfile.mkdtemp(prefix="bootstrap-"))
     folder.chmod(0o755)
     yield folder
     shutil.rmtree(folder)

@@ -18,7 +18,7 @@ def test_uv_makes_it_and_pip_can_go_on(checkout: Checkout) -> None:
     assert "uv = " in (checkout.venv / "pyvenv.cfg").read_text()
     assert checkout.run("--train").said["torch"]
     assert not list(checkout.venv.glob("lib/*/site-packages/pip"))
-    checkout.depend_on("door-beta")
+    checkout.depend_on("tiny-beta")
     assert checkout.run("status", PATH=os.environ["PATH"]).said["beta"], "without uv on PATH"
 
 
@@ -27,11 +27,11 @@ def test_what_uv_cannot_do_is_one_sentence(checkout: Checkout) -> None:
     assert unreachable.code == 1
     assert unreachable.stderr.splitlines()[-1].startswith("slurm.sh: no package index can be reached")
     assert not checkout.venv.exists()
-    checkout.depend_on("door-gamma")
+    checkout.depend_on("tiny-gamma")
     missing = checkout.run("status")
     assert missing.code == 1
     assert missing.stderr.splitlines()[-1].startswith("slurm.sh: uv could not install")
-    assert "door-gamma" in missing.stderr.splitlines()[-1]
+    assert "tiny-gamma" in missing.stderr.splitlines()[-1]
 
 
 CHOICE = "import json, shlex, sys; from uv import uv_for; print(json.dumps(uv_for(shlex.split(sys.argv[1]))))"

@@ -68,8 +68,8 @@ def refused(name: str, what: str, prepare: Callable[[Scene], None], tells: str, 
 def interrupted_while_following(number: signal.Signals) -> Callable[[Scene], None]:
     def inject(scene: Scene) -> None:
         scene.reached("window")
-        assert scene.door is not None
-        scene.door.send_signal(number)
+        assert scene.launcher is not None
+        scene.launcher.send_signal(number)
 
     return inject
 
@@ -246,7 +246,7 @@ FAULTS = (
     ),
     *(
         Fault(
-            name=f"door-{number.name.lower()}",
+            name=f"slurm-sh-{number.name.lower()}",
             what=f"the command that follows a run on this machine gets `{number.name.removeprefix('SIG')}`"
             + (", as when its terminal is closed" if number is signal.SIGHUP else ""),
             inject=interrupted_while_following(number),

@@ -25,7 +25,7 @@ from tests.faults.light_launch import write_customize
 from tests.faults.light_train import MARKS
 from tests.faults.processes import Process, is_alive, processes_of
 from tests.slurm.slurm_cluster import UNFINISHED, Slurm
-from tests.slurm.slurm_door import SITE
+from tests.slurm.slurm_sh import SITE
 
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE_S = 300.0  # a limit for a busy machine
@@ -57,7 +57,7 @@ class Scene:
     refused: subprocess.CompletedProcess[str] | None = None
     left: list[Process] = field(default_factory=list)
     at_the_end: list[Callable[[], object]] = field(default_factory=list)
-    door: subprocess.Popen[str] | None = None
+    launcher: subprocess.Popen[str] | None = None
     broken: BaseException | None = None
     python: Path = Path(sys.executable)
 
@@ -86,34 +86,34 @@ class Scene:
 
     def launch(self) -> None:
         """Launch, and return when the run is there, or when it was refused."""
-        self.start_door("--json")
-        assert self.door is not None
-        while self.door.poll() is None and not self.found():
+        self.start_launcher("--json")
+        assert self.launcher is not None
+        while self.launcher.poll() is None and not self.found():
             time.sleep(0.05)
         if self.place == "slurm" or not self.found():
-            self.end_door()
+            self.end_launcher()
         if not self.found():
             self.refused = self.said()
 
-    def start_door(self, *more: str) -> None:
+    def start_launcher(self, *more: str) -> None:
         """Start the command that launches, with its output into files."""
         for name in ("said.out", "said.err"):
             (self.folder / name).touch()
         with (self.folder / "said.out").open("w") as out, (self.folder / "said.err").open("w") as err:
-            self.door = subprocess.Popen(
+            self.launcher = subprocess.Popen(
                 self.argv(*self.launch_words(), *more), cwd=ROOT, env=self.environment, stdout=out, stderr=err,
                 text=True, stdin=subprocess.DEVNULL, start_new_session=True,
             )  # fmt: skip
 
-    def end_door(self) -> None:
-        assert self.door is not None
-        self.door.wait(timeout=PATIENCE_S)
+    def end_launcher(self) -> None:
+        assert self.launcher is not None
+        self.launcher.wait(timeout=PATIENCE_S)
 
     def said(self) -> subprocess.CompletedProcess[str]:
         """What the launch printed."""
-        assert self.door is not None
+        assert self.launcher is not None
         out, err = ((self.folder / f"said.{name}").read_text(errors="replace") for name in ("out", "err"))
-        return subprocess.CompletedProcess([], self.door.returncode, out, err)
+        return subprocess.CompletedProcess([], self.launcher.returncode, out, err)
 
     def launch_words(self) -> list[str]:
         setting = self.fault.setting
@@ -231,8 +231,8 @@ class Scene:
         if self.refused is None:
             if self.place == "slurm":
                 self.until(lambda: self.job().get("JobState", "PENDING") not in UNFINISHED, "the job's end")
-            elif self.door is not None:
-                self.end_door()
+            elif self.launcher is not None:
+                self.end_launcher()
         deadline = time.monotonic() + LEAVE_S
         while (left := self.processes()) and time.monotonic() < deadline:
             time.sleep(0.2)

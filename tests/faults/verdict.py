@@ -63,7 +63,7 @@ def judged(scene: Scene) -> FaultOutcome:
         assert each.code == (1 if unknown else 0), f"{word} exited {each.code}: {each.text}"
     state, exit_code = _true_state(scene, said["status"], listed)
     _nothing_lost(scene)
-    launch = scene.said().stdout + scene.said().stderr if scene.door else ""
+    launch = scene.said().stdout + scene.said().stderr if scene.launcher else ""
     told = _told(scene, {**{word: each.text for word, each in said.items()}, "launch": launch})
     assert scene.left == [], "processes of the run are left"
     return FaultOutcome(state, exit_code, scene.job().get("JobState", "") if scene.slurm else "", told)

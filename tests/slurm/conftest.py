@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.slurm.slurm_cluster import NotPossibleHereError, Slurm, start
-from tests.slurm.slurm_door import Door
+from tests.slurm.slurm_sh import SlurmSh
 
 
 def _serve(*options: str) -> Iterator[Slurm]:
@@ -38,19 +38,19 @@ def slurm_accounting() -> Iterator[Slurm]:
     yield from _serve("--accounting")
 
 
-def _door(slurm: Slurm, factory: pytest.TempPathFactory) -> Door:
-    runs = factory.mktemp("door") / 'a student\'s "runs"; echo $HOME 50% %j'
+def _slurm_sh(slurm: Slurm, factory: pytest.TempPathFactory) -> SlurmSh:
+    runs = factory.mktemp("slurm-sh") / 'a student\'s "runs"; echo $HOME 50% %j'
     runs.mkdir()
-    return Door(slurm, runs)
+    return SlurmSh(slurm, runs)
 
 
 @pytest.fixture(scope="session")
-def door(slurm: Slurm, tmp_path_factory: pytest.TempPathFactory) -> Door:
+def slurm_sh(slurm: Slurm, tmp_path_factory: pytest.TempPathFactory) -> SlurmSh:
     """slurm.sh on the cluster without accounting."""
-    return _door(slurm, tmp_path_factory)
+    return _slurm_sh(slurm, tmp_path_factory)
 
 
 @pytest.fixture(scope="session")
-def door_accounting(slurm_accounting: Slurm, tmp_path_factory: pytest.TempPathFactory) -> Door:
+def slurm_sh_accounting(slurm_accounting: Slurm, tmp_path_factory: pytest.TempPathFactory) -> SlurmSh:
     """slurm.sh on the cluster with accounting."""
-    return _door(slurm_accounting, tmp_path_factory)
+    return _slurm_sh(slurm_accounting, tmp_path_factory)

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from tests.slurm.slurm_door import Door
+from tests.slurm.slurm_sh import SlurmSh
 
 pytestmark = pytest.mark.slurm
 
 
-def asked(door: Door, site: Path, *words: str) -> tuple[int, list[dict[str, Any]]]:
+def asked(slurm_sh: SlurmSh, site: Path, *words: str) -> tuple[int, list[dict[str, Any]]]:
     """The exit status, and the lines."""
-    done = door("doctor", "--json", "--site", site, *words)
+    done = slurm_sh("doctor", "--json", "--site", site, *words)
     assert done.stdout, done.stderr
     return done.returncode, json.loads(done.stdout)["lines"]
 
@@ -29,14 +29,14 @@ def found(lines: list[dict[str, Any]], check: str) -> str:
     )
 
 
-def test_a_wrong_partition_account_and_qos_are_told_apart(door_accounting: Door) -> None:
-    site = door_accounting.site("course", account="demo")
-    code, lines = asked(door_accounting, site, "-p", "gpuu", "--in-job")
+def test_a_wrong_partition_account_and_qos_are_told_apart(slurm_sh_accounting: SlurmSh) -> None:
+    site = slurm_sh_accounting.site("course", account="demo")
+    code, lines = asked(slurm_sh_accounting, site, "-p", "gpuu", "--in-job")
     assert code == 1
     assert "problem partition gpuu" in found(lines, "partition")
     assert "did you mean gpu?" in found(lines, "partition")
     assert "nothing was submitted" in found(lines, "job")
-    _, lines = asked(door_accounting, site, "-a", "nobody", "-q", "debug", "--time", "02:00:00")
+    _, lines = asked(slurm_sh_accounting, site, "-a", "nobody", "-q", "debug", "--time", "02:00:00")
     assert "Invalid account" in found(lines, "submission")
     assert "sacctmgr show associations" in found(lines, "submission")
     assert "lets a job run for 00:30:00" in found(lines, "qos"), (
@@ -44,11 +44,11 @@ def test_a_wrong_partition_account_and_qos_are_told_apart(door_accounting: Door)
     )
 
 
-def test_both_nodes_answer_from_a_job_meet_and_leave_nothing_behind(door_accounting: Door) -> None:
-    site = door_accounting.site(
+def test_both_nodes_answer_from_a_job_meet_and_leave_nothing_behind(slurm_sh_accounting: SlurmSh) -> None:
+    site = slurm_sh_accounting.site(
         "course-faulty", account="demo", network={"interface": "ib7"}, env={"NCCL_DEBUG": "TRACE"}
     )
-    code, lines = asked(door_accounting, site, "--in-job")
+    code, lines = asked(slurm_sh_accounting, site, "--in-job")
     assert code == 1
     assert "all 2 nodes answered" in found(lines, "job")
     assert "ok submission" not in found(lines, "job")
@@ -60,4 +60,4 @@ def test_both_nodes_answer_from_a_job_meet_and_leave_nothing_behind(door_account
     assert any(line["what"] == "clock" and line["hosts"] == ["node2"] for line in meeting)
     assert "imported: torch" in found(lines, "packages")
     assert {line["check"] for line in lines if line["level"] == "problem"} == {"interface"}
-    assert not list(door_accounting.runs.glob(".doctor*"))
+    assert not list(slurm_sh_accounting.runs.glob(".doctor*"))

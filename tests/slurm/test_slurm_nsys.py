@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from harness.common.captures import folder_of
-from tests.slurm.slurm_door import ENDLESS, SHORT, Door, Submitted, submitted
+from tests.slurm.slurm_sh import ENDLESS, SHORT, SlurmSh, Submitted, submitted
 from tests.slurm.test_slurm_runs import wait_for_active_steps
 
 pytestmark = pytest.mark.slurm
@@ -23,14 +23,14 @@ NODES = (0, 1)
 
 
 @pytest.fixture(scope="module")
-def recorded(door: Door, nsys_folder: Path) -> tuple[Submitted, dict[str, str]]:
+def recorded(slurm_sh: SlurmSh, nsys_folder: Path) -> tuple[Submitted, dict[str, str]]:
     """A run over both nodes that nsys recorded to its end, and an environment with nsys."""
-    path = {"PATH": f"{nsys_folder}{os.pathsep}{door.slurm.env['PATH']}"}
+    path = {"PATH": f"{nsys_folder}{os.pathsep}{slurm_sh.slurm.env['PATH']}"}
     # Both nodes are this machine, where two nsys that start in the same moment may lose their agents.
     apart = ['sleep "$((2 * SLURM_NODEID))"']
-    site = door.site("with-nsys", env={**path, "TOKENIZERS_PARALLELISM": "false"}, node_setup=apart)
+    site = slurm_sh.site("with-nsys", env={**path, "TOKENIZERS_PARALLELISM": "false"}, node_setup=apart)
     words = ("-e", "1", "-n", "2", "--profiler", "nsys", "--site", site, "--json", "--wait", "--", *SHORT)
-    done = door(*words, env=path)
+    done = slurm_sh(*words, env=path)
     assert done.returncode == 0, done.stderr
     return submitted(done.stdout), path
 
@@ -57,10 +57,10 @@ def test_each_node_leaves_the_report_of_its_own_ranks(
 
 
 def test_what_nsys_recorded_is_reported_for_what_it_is(
-    door: Door, recorded: tuple[Submitted, dict[str, str]]
+    slurm_sh: SlurmSh, recorded: tuple[Submitted, dict[str, str]]
 ) -> None:
     run, path = recorded
-    done = door("report", run.job_id, env=path)
+    done = slurm_sh("report", run.job_id, env=path)
     assert done.returncode == 0, done.stderr
     assert "2 traces (nsys) · world size 2" in done.stdout
     assert "recorded without a GPU" in done.stdout
@@ -68,19 +68,19 @@ def test_what_nsys_recorded_is_reported_for_what_it_is(
 
 
 def test_cancelled_the_reports_are_kept_and_open(
-    door: Door, recorded: tuple[Submitted, dict[str, str]], nsys_folder: Path, tmp_path: Path
+    slurm_sh: SlurmSh, recorded: tuple[Submitted, dict[str, str]], nsys_folder: Path, tmp_path: Path
 ) -> None:
     _, path = recorded
-    done = door(
+    done = slurm_sh(
         *("-e", "1", "-n", "2", "--profiler", "nsys", "--json"),
-        *("--site", door.runs.parent / "with-nsys.yaml", "--", *ENDLESS),
+        *("--site", slurm_sh.runs.parent / "with-nsys.yaml", "--", *ENDLESS),
         env=path,
     )
     assert done.returncode == 0, done.stderr
     run = submitted(done.stdout)
     wait_for_active_steps(run)
-    assert door("cancel", run.job_id).returncode == 0
-    assert door.slurm.wait(run.job_id) == "CANCELLED"
+    assert slurm_sh("cancel", run.job_id).returncode == 0
+    assert slurm_sh.slurm.wait(run.job_id) == "CANCELLED"
     for node in NODES:
         found = ranges(run.path / f"nsys/profile_node{node}.nsys-rep", nsys_folder, tmp_path)
         assert found["forward"] >= 2
@@ -89,20 +89,20 @@ def test_cancelled_the_reports_are_kept_and_open(
 @pytest.mark.train
 @pytest.mark.long
 def test_both_nodes_record_the_same_steps_again_when_they_are_asked(
-    door: Door, recorded: tuple[Submitted, dict[str, str]], nsys_folder: Path, tmp_path: Path
+    slurm_sh: SlurmSh, recorded: tuple[Submitted, dict[str, str]], nsys_folder: Path, tmp_path: Path
 ) -> None:
     _, path = recorded
     # Where a path has a quotation mark, nsys 2022.4 ends the training after its report ("File has not been created").
     env = {**path, "HARNESS_RUNS": str(tmp_path / "a student's runs")}
-    site = ("--site", door.runs.parent / "with-nsys.yaml")
+    site = ("--site", slurm_sh.runs.parent / "with-nsys.yaml")
     words = ("-e", "1", "-n", "2", "--profiler", "nsys", "--json", *site, "--", *SHORT, "--steps", "99999")
-    done = door(*words, env=env)
+    done = slurm_sh(*words, env=env)
     assert done.returncode == 0, done.stderr
     run = submitted(done.stdout)
     wait_for_active_steps(run)
     try:
         for number in (1, 2):
-            done = door("capture", "start", run.job_id, "--steps", "3", env=env)
+            done = slurm_sh("capture", "start", run.job_id, "--steps", "3", env=env)
             assert done.returncode == 0, done.stderr
             folder = folder_of(run.path, number)
             exports = tmp_path / str(number)
@@ -111,5 +111,5 @@ def test_both_nodes_record_the_same_steps_again_when_they_are_asked(
             steps = [{name for name in count if name.startswith("batch_")} for count in found]
             assert len(steps[0] & steps[1]) == 3, "three steps of both"
     finally:
-        assert door("cancel", run.job_id, env=env).returncode == 0
-    assert door.slurm.wait(run.job_id) == "CANCELLED"
+        assert slurm_sh("cancel", run.job_id, env=env).returncode == 0
+    assert slurm_sh.slurm.wait(run.job_id) == "CANCELLED"

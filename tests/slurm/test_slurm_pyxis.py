@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.slurm.slurm_door import Door, submitted
+from tests.slurm.slurm_sh import SlurmSh, submitted
 
 pytestmark = [pytest.mark.slurm, pytest.mark.train]
 
@@ -31,16 +31,16 @@ exec srun "${rest[@]}" "$@"
 """
 
 
-def test_with_a_stand_in_for_pyxis_each_nodes_benchmark_is_a_step_of_its_own_there(door: Door) -> None:
-    folder = Path(door.slurm.root) / "pyxis"
+def test_with_a_stand_in_for_pyxis_each_nodes_benchmark_is_a_step_of_its_own_there(slurm_sh: SlurmSh) -> None:
+    folder = Path(slurm_sh.slurm.root) / "pyxis"
     folder.mkdir()
     program, image = folder / "srun-with-pyxis", folder / "training.sqsh"
     program.write_text(STAND_IN)
     program.chmod(0o755)
     image.touch()
     container = {"runtime": "pyxis", "command": str(program), "image": str(image), "python": sys.executable}
-    site = door.site("pyxis", container=container, cpus_per_node=4)
-    waited = door("-e", "0", "-n", "2", "--site", site, "--wait", "--json", "--max-bytes", "4096")
+    site = slurm_sh.site("pyxis", container=container, cpus_per_node=4)
+    waited = slurm_sh("-e", "0", "-n", "2", "--site", site, "--wait", "--json", "--max-bytes", "4096")
     assert waited.returncode == 0, waited.stderr
     run = submitted(waited.stdout)
     assert run.node_exits() == {"node1": 0, "node2": 0}

@@ -16,7 +16,7 @@ from harness.monitor.samples import read
 from harness.run import Run
 from tests.exercises.launching import trace_events
 from tests.slurm.slurm_cluster import wait_until
-from tests.slurm.slurm_door import ENDLESS, REPOSITORY, SHORT, TWO_NODES, Door, Submitted, submitted
+from tests.slurm.slurm_sh import ENDLESS, REPOSITORY, SHORT, TWO_NODES, SlurmSh, Submitted, submitted
 
 pytestmark = [pytest.mark.slurm, pytest.mark.train]
 
@@ -81,9 +81,9 @@ class Waited(Submitted):
 
 
 @pytest.fixture(scope="session")
-def completed(door: Door) -> Waited:
-    printed = door(*TWO_NODES, "--site", door.site("plain"), "--wait", *SHORT)
-    said = door.status("last")
+def completed(slurm_sh: SlurmSh) -> Waited:
+    printed = slurm_sh(*TWO_NODES, "--site", slurm_sh.site("plain"), "--wait", *SHORT)
+    said = slurm_sh.status("last")
     return Waited(said["job_id"], Path(said["path"]), printed)
 
 
@@ -111,8 +111,10 @@ def test_every_node_records_the_switch_above_it(completed: Submitted) -> None:
     assert {node.host: node.switch for node in nodes} == {"node1": "leaf1", "node2": "leaf2"}
 
 
-def test_it_leaves_logs_and_profiler_folders_as_on_the_slides(completed: Submitted, door: Door) -> None:
-    exercise = door.runs / "exercise_1_DDP"
+def test_it_leaves_logs_and_profiler_folders_as_on_the_slides(
+    completed: Submitted, slurm_sh: SlurmSh
+) -> None:
+    exercise = slurm_sh.runs / "exercise_1_DDP"
     assert completed.path.parent == exercise / "profiler"
     assert completed.path.name == f"tiny-llama-{completed.job_id}-n2-g1-mbs2-gas1-mixed0-actckpt0"
     assert {path.name for path in (exercise / "logs" / completed.job_id).iterdir()} == {"log.out", "log.err"}
@@ -145,7 +147,9 @@ def test_run_json_records_what_ran_where_and_how_it_ended(completed: Submitted) 
 
 
 @pytest.mark.parametrize("word", ["id", "name", "path", "last"])
-def test_commands_find_a_run_by_id_name_path_or_last(completed: Submitted, door: Door, word: str) -> None:
+def test_commands_find_a_run_by_id_name_path_or_last(
+    completed: Submitted, slurm_sh: SlurmSh, word: str
+) -> None:
     token = {
         "id": completed.job_id,
         "name": completed.path.name,
@@ -155,41 +159,52 @@ def test_commands_find_a_run_by_id_name_path_or_last(completed: Submitted, door:
     if word == "last":
         others = [path for path in completed.path.parent.iterdir() if path != completed.path]
         token = "last" if not others else completed.job_id
-    said = door.status(token)
+    said = slurm_sh.status(token)
     assert (said["state"], said["exit_code"]) == ("completed", 0)
     assert sorted((node["host"], node["exit"]) for node in said["nodes"]) == [("node1", 0), ("node2", 0)]
-    printed = door("logs", token, "-f")
+    printed = slurm_sh("logs", token, "-f")
     assert printed.returncode == 0
     assert printed.stdout + printed.stderr != ""
 
 
-def test_ls_lists_it_and_cancelling_it_now_changes_nothing(completed: Submitted, door: Door) -> None:
-    rows = json.loads(door("ls", "--json").stdout)
+def test_ls_lists_it_and_cancelling_it_now_changes_nothing(completed: Submitted, slurm_sh: SlurmSh) -> None:
+    rows = json.loads(slurm_sh("ls", "--json").stdout)
     assert [row["state"] for row in rows if row["job_id"] == completed.job_id] == ["completed"]
-    assert f"{completed.job_id} had ended already: completed" in door("cancel", completed.job_id).stdout
-    assert door.status(completed.job_id)["state"] == "completed"
+    assert f"{completed.job_id} had ended already: completed" in slurm_sh("cancel", completed.job_id).stdout
+    assert slurm_sh.status(completed.job_id)["state"] == "completed"
 
 
-def test_a_job_that_slurm_has_forgotten_has_its_own_status(completed: Submitted, door: Door) -> None:
+def test_a_job_that_slurm_has_forgotten_has_its_own_status(completed: Submitted, slurm_sh: SlurmSh) -> None:
     """squeue, sacct and scontrol do not know job 99999; only its own files do."""
-    forgotten = door.runs / "exercise_1_DDP" / "profiler" / "forgotten-99999"
+    forgotten = slurm_sh.runs / "exercise_1_DDP" / "profiler" / "forgotten-99999"
     shutil.copytree(completed.path, forgotten)
     try:
         record = json.loads((forgotten / "run.json").read_text())
         (forgotten / "run.json").write_text(json.dumps({**record, "job_id": "99999"}))
-        assert door.status(str(forgotten))["state"] == "completed"
+        assert slurm_sh.status(str(forgotten))["state"] == "completed"
         (forgotten / "status.json").unlink()
-        assert door.status(str(forgotten))["state"] == "completed", "run.json has the end too"
+        assert slurm_sh.status(str(forgotten))["state"] == "completed", "run.json has the end too"
         (forgotten / "run.json").write_text(json.dumps({**record, "job_id": "99999", "status": None}))
-        assert door.status(str(forgotten))["state"] == "unknown"
+        assert slurm_sh.status(str(forgotten))["state"] == "unknown"
     finally:
         shutil.rmtree(forgotten)
 
 
-def test_exercise_0_measures_between_the_nodes(door: Door) -> None:
+def test_exercise_0_measures_between_the_nodes(slurm_sh: SlurmSh) -> None:
     """Exercises 2 and 3 cross the network in test_slurm_slides.py."""
-    words = ("-e", "0", "-n", "2", "--site", door.site("plain"), "--wait", "--json", "--max-bytes", "65536")
-    waited = door(*words)
+    words = (
+        "-e",
+        "0",
+        "-n",
+        "2",
+        "--site",
+        slurm_sh.site("plain"),
+        "--wait",
+        "--json",
+        "--max-bytes",
+        "65536",
+    )
+    waited = slurm_sh(*words)
     assert waited.returncode == 0, waited.stderr
     run = submitted(waited.stdout)
     assert run.node_exits() == {"node1": 0, "node2": 0}
@@ -200,30 +215,30 @@ def test_exercise_0_measures_between_the_nodes(door: Door) -> None:
 # --- runs that end otherwise -------------------------------------------------------------------------------------
 
 
-def test_a_cancelled_run_keeps_its_results_and_its_status_is_cancelled(door: Door) -> None:
-    run = door.submit(door.site("plain"), *ENDLESS)
-    assert door.status(run.job_id)["state"] in {"queued", "running"}
-    door.slurm.wait_running(run.job_id)
-    assert door.status(run.job_id)["state"] == "running"
+def test_a_cancelled_run_keeps_its_results_and_its_status_is_cancelled(slurm_sh: SlurmSh) -> None:
+    run = slurm_sh.submit(slurm_sh.site("plain"), *ENDLESS)
+    assert slurm_sh.status(run.job_id)["state"] in {"queued", "running"}
+    slurm_sh.slurm.wait_running(run.job_id)
+    assert slurm_sh.status(run.job_id)["state"] == "running"
     wait_for_active_steps(run)
-    assert door("cancel", run.job_id).returncode == 0
-    assert door.slurm.wait(run.job_id) == "CANCELLED"
-    assert door.status(run.job_id)["state"] == "cancelled"
+    assert slurm_sh("cancel", run.job_id).returncode == 0
+    assert slurm_sh.slurm.wait(run.job_id) == "CANCELLED"
+    assert slurm_sh.status(run.job_id)["state"] == "cancelled"
     wait_until(lambda: run.read("status.json")["state"] == "cancelled", "the job's final status")
     assert min(steps_in(run.path / "torch" / f"rank{rank}.json.gz") for rank in range(2)) >= 2
     assert run.events(0)[-1]["status"] == "stopped"
 
 
-def test_warned_of_its_time_limit_it_closes_its_traces_and_ends_by_itself(door: Door) -> None:
+def test_warned_of_its_time_limit_it_closes_its_traces_and_ends_by_itself(slurm_sh: SlurmSh) -> None:
     """The test sends the warning: Slurm checks time limits only every 30 seconds.
 
     The site's own line is a step too, so that the training is not the job's first.
     """
-    run = door.submit(door.site("own-step", setup=["srun true"]), *ENDLESS)
+    run = slurm_sh.submit(slurm_sh.site("own-step", setup=["srun true"]), *ENDLESS)
     wait_for_active_steps(run)
-    door.slurm.run("scancel", "--batch", "--signal=USR1", run.job_id)
-    assert door.slurm.wait(run.job_id) == "FAILED"  # a stopped job is no success for `afterok`
-    assert door.status(run.job_id)["state"] == "timeout"
+    slurm_sh.slurm.run("scancel", "--batch", "--signal=USR1", run.job_id)
+    assert slurm_sh.slurm.wait(run.job_id) == "FAILED"  # a stopped job is no success for `afterok`
+    assert slurm_sh.status(run.job_id)["state"] == "timeout"
     assert min(steps_in(run.path / "torch" / f"rank{rank}.json.gz") for rank in range(2)) >= 2
     assert run.node_exits() == {"node1": 143, "node2": 143}
     for node in NODES:
@@ -231,32 +246,32 @@ def test_warned_of_its_time_limit_it_closes_its_traces_and_ends_by_itself(door: 
 
 
 @pytest.mark.long
-def test_at_its_time_limit_it_is_a_timeout(door: Door) -> None:
-    run = door.submit(door.site("plain"), *ENDLESS)
+def test_at_its_time_limit_it_is_a_timeout(slurm_sh: SlurmSh) -> None:
+    run = slurm_sh.submit(slurm_sh.site("plain"), *ENDLESS)
     wait_for_active_steps(run)
-    door.slurm.run("scontrol", "update", f"JobId={run.job_id}", "EndTime=now")
-    assert door.slurm.wait(run.job_id) == "TIMEOUT"
-    assert door.status(run.job_id)["state"] == "timeout"
+    slurm_sh.slurm.run("scontrol", "update", f"JobId={run.job_id}", "EndTime=now")
+    assert slurm_sh.slurm.wait(run.job_id) == "TIMEOUT"
+    assert slurm_sh.status(run.job_id)["state"] == "timeout"
 
 
-def sabotaged(door: Door, name: str, code: str) -> Path:
+def sabotaged(slurm_sh: SlurmSh, name: str, code: str) -> Path:
     """A site whose trainings run `code` first."""
-    folder = door.runs.parent / name
+    folder = slurm_sh.runs.parent / name
     folder.mkdir()
     (folder / "sitecustomize.py").write_text(code)
     environment = {"PYTHONPATH": f"{folder}:{REPOSITORY}"}
-    return door.site(name, env=environment, setup=[f"env >'{folder}/job-environment'"])
+    return slurm_sh.site(name, env=environment, setup=[f"env >'{folder}/job-environment'"])
 
 
 @pytest.fixture(scope="session")
-def failed_inside(door: Door) -> Submitted:
+def failed_inside(slurm_sh: SlurmSh) -> Submitted:
     """A training that exits with 7, submitted from inside another job's allocation."""
-    site = sabotaged(door, "exit-7", EXIT_7)
+    site = sabotaged(slurm_sh, "exit-7", EXIT_7)
     words = " ".join((*TWO_NODES, "--site", f"'{site}'", "--json", *SHORT))
-    said = door.runs.parent / "said"
-    outer = door.runs.parent / "outer.sh"
+    said = slurm_sh.runs.parent / "said"
+    outer = slurm_sh.runs.parent / "outer.sh"
     outer.write_text(f"#!/bin/bash\nbash '{REPOSITORY}/slurm.sh' {words} >'{said}'\n")
-    environment = {**door.env, "SLURM_CANARY": "leaked"}
+    environment = {**slurm_sh.env, "SLURM_CANARY": "leaked"}
     argv = (
         "sbatch",
         "--parsable",
@@ -265,45 +280,45 @@ def failed_inside(door: Door) -> Submitted:
         "--chdir=/tmp",
         "--output=/dev/null",
     )
-    job_id = door.slurm.run(*argv, outer, env=environment).stdout.strip()
-    assert door.slurm.wait(job_id) == "COMPLETED"
+    job_id = slurm_sh.slurm.run(*argv, outer, env=environment).stdout.strip()
+    assert slurm_sh.slurm.wait(job_id) == "COMPLETED"
     run = submitted(said.read_text())
-    assert door.slurm.wait(run.job_id) == "FAILED"
+    assert slurm_sh.slurm.wait(run.job_id) == "FAILED"
     return run
 
 
 def test_a_training_that_exits_7_is_a_failed_run_with_7_on_each_node(
-    failed_inside: Submitted, door: Door
+    failed_inside: Submitted, slurm_sh: SlurmSh
 ) -> None:
-    said = door.status(failed_inside.job_id)
+    said = slurm_sh.status(failed_inside.job_id)
     assert (said["state"], said["exit_code"]) == ("failed", 7)
     assert failed_inside.node_exits() == {"node1": 7, "node2": 7}
-    assert door.slurm.job(failed_inside.job_id)["ExitCode"] == "7:0"
+    assert slurm_sh.slurm.job(failed_inside.job_id)["ExitCode"] == "7:0"
 
 
 @pytest.mark.long
-def test_the_exit_status_is_that_of_the_node_that_failed_first(door: Door) -> None:
-    site = sabotaged(door, "exit-7-on-rank-1", EXIT_7_ON_RANK_1)
-    waited = door(*TWO_NODES, "--site", site, "--wait", "--json", *ENDLESS)
+def test_the_exit_status_is_that_of_the_node_that_failed_first(slurm_sh: SlurmSh) -> None:
+    site = sabotaged(slurm_sh, "exit-7-on-rank-1", EXIT_7_ON_RANK_1)
+    waited = slurm_sh(*TWO_NODES, "--site", site, "--wait", "--json", *ENDLESS)
     assert waited.returncode == 1
     run = submitted(waited.stdout)
-    assert door.slurm.state(run.job_id) == "FAILED"
+    assert slurm_sh.slurm.state(run.job_id) == "FAILED"
     assert run.node_exits()["node2"] == 7
     assert run.node_exits()["node1"] != 0
-    said = door.status(run.job_id)
+    said = slurm_sh.status(run.job_id)
     assert (said["state"], said["exit_code"]) == ("failed", 7)
 
 
-def test_missing_reports_of_a_failed_run_are_named(failed_inside: Submitted, door: Door) -> None:
-    assert door.status(failed_inside.job_id)["missing"] == ["torch/rank0.json.gz", "torch/rank1.json.gz"]
-    printed = door("logs", failed_inside.job_id)
+def test_missing_reports_of_a_failed_run_are_named(failed_inside: Submitted, slurm_sh: SlurmSh) -> None:
+    assert slurm_sh.status(failed_inside.job_id)["missing"] == ["torch/rank0.json.gz", "torch/rank1.json.gz"]
+    printed = slurm_sh("logs", failed_inside.job_id)
     assert "expected report is missing or empty" in printed.stderr
 
 
 def test_submitting_from_inside_an_allocation_leaks_nothing_of_it(
-    failed_inside: Submitted, door: Door
+    failed_inside: Submitted, slurm_sh: SlurmSh
 ) -> None:
-    lines = (door.runs.parent / "exit-7" / "job-environment").read_text().splitlines()
+    lines = (slurm_sh.runs.parent / "exit-7" / "job-environment").read_text().splitlines()
     environment = dict(line.split("=", 1) for line in lines if "=" in line)
     assert environment["SLURM_JOB_ID"] == failed_inside.job_id
     assert environment["SLURM_NNODES"] == "2"
@@ -315,15 +330,15 @@ def test_submitting_from_inside_an_allocation_leaks_nothing_of_it(
 
 
 @pytest.fixture(scope="session")
-def with_killed_monitors(door_accounting: Door) -> Submitted:
+def with_killed_monitors(slurm_sh_accounting: SlurmSh) -> Submitted:
     """A run whose monitors were killed on both nodes while it trained."""
-    site = door_accounting.site("account", account="demo")
+    site = slurm_sh_accounting.site("account", account="demo")
     flags = ("--slow-dataloading", *SHORT, "--", "--mixed-precision", "--gradient-accumulation-steps", "2")
-    run = door_accounting.submit(site, *flags)
+    run = slurm_sh_accounting.submit(site, *flags)
     for pid in monitors_of(run):
         os.kill(pid, signal.SIGKILL)
     assert not (run.path / "torch" / "rank0.json.gz").exists(), "killed too late to prove anything"
-    assert door_accounting.slurm.wait(run.job_id) == "COMPLETED"
+    assert slurm_sh_accounting.slurm.wait(run.job_id) == "COMPLETED"
     return run
 
 
@@ -352,7 +367,7 @@ def test_flags_before_and_after_the_two_dashes_reach_the_training(with_killed_mo
 
 @pytest.mark.parametrize("silent", [("squeue", "scontrol"), ("squeue", "sacct")])
 def test_the_state_comes_from_the_slurm_command_that_still_knows_it(
-    with_killed_monitors: Submitted, door_accounting: Door, tmp_path: Path, silent: tuple[str, str]
+    with_killed_monitors: Submitted, slurm_sh_accounting: SlurmSh, tmp_path: Path, silent: tuple[str, str]
 ) -> None:
     """status.json is moved away, so that only the remaining command can know the state."""
     for name in silent:
@@ -362,7 +377,7 @@ def test_the_state_comes_from_the_slurm_command_that_still_knows_it(
     own = with_killed_monitors.path / "status.json"
 
     def completes() -> bool:
-        done = door_accounting("status", with_killed_monitors.job_id, "--json", env=environment)
+        done = slurm_sh_accounting("status", with_killed_monitors.job_id, "--json", env=environment)
         return bool(json.loads(done.stdout)["state"] == "completed")
 
     own.rename(tmp_path / "status.json")
@@ -372,59 +387,59 @@ def test_the_state_comes_from_the_slurm_command_that_still_knows_it(
         (tmp_path / "status.json").rename(own)
 
 
-def test_a_refusal_is_sbatchs_own_message_and_leaves_nothing(door_accounting: Door) -> None:
-    before = sorted(door_accounting.runs.rglob("*"))
-    refused = door_accounting(*TWO_NODES, "--site", door_accounting.site("nobody"), "-a", "nobody", *SHORT)
+def test_a_refusal_is_sbatchs_own_message_and_leaves_nothing(slurm_sh_accounting: SlurmSh) -> None:
+    before = sorted(slurm_sh_accounting.runs.rglob("*"))
+    refused = slurm_sh_accounting(*TWO_NODES, "--site", slurm_sh_accounting.site("nobody"), "-a", "nobody", *SHORT)
     assert refused.returncode == 1
     assert "Invalid account or account/partition combination specified" in refused.stderr
     assert "Traceback" not in refused.stderr
     assert "submitted" not in refused.stdout + refused.stderr
-    assert sorted(door_accounting.runs.rglob("*")) == before
+    assert sorted(slurm_sh_accounting.runs.rglob("*")) == before
 
 
-def test_a_qos_limit_is_a_queued_run_whose_reason_is_slurms(door_accounting: Door) -> None:
-    site = door_accounting.site("debug", account="demo")
-    run = door_accounting.submit(site, *SHORT, "-q", "debug", "--time", "01:00:00")
+def test_a_qos_limit_is_a_queued_run_whose_reason_is_slurms(slurm_sh_accounting: SlurmSh) -> None:
+    site = slurm_sh_accounting.site("debug", account="demo")
+    run = slurm_sh_accounting.submit(site, *SHORT, "-q", "debug", "--time", "01:00:00")
     try:
-        assert door_accounting.status(run.job_id)["state"] == "queued"
-        job = door_accounting.slurm.job(run.job_id)
+        assert slurm_sh_accounting.status(run.job_id)["state"] == "queued"
+        job = slurm_sh_accounting.slurm.job(run.job_id)
         assert (job["JobState"], job["Reason"]) == ("PENDING", "QOSMaxWallDurationPerJobLimit")
     finally:
-        door_accounting("cancel", run.job_id)
-    assert door_accounting.status(run.job_id)["state"] == "cancelled"
+        slurm_sh_accounting("cancel", run.job_id)
+    assert slurm_sh_accounting.status(run.job_id)["state"] == "cancelled"
 
 
-def test_a_job_of_a_named_cluster_is_looked_for_and_cancelled_there(door_accounting: Door) -> None:
+def test_a_job_of_a_named_cluster_is_looked_for_and_cancelled_there(slurm_sh_accounting: SlurmSh) -> None:
     """The cluster's commands take the name and print it."""
-    site = door_accounting.site("named", account="demo", sbatch=["--clusters=testcluster"])
-    run = door_accounting.submit(site, *ENDLESS)
+    site = slurm_sh_accounting.site("named", account="demo", sbatch=["--clusters=testcluster"])
+    run = slurm_sh_accounting.submit(site, *ENDLESS)
     assert run.read("run.json")["cluster"] == "testcluster"
-    door_accounting.slurm.wait_running(run.job_id)
-    assert door_accounting.status(run.job_id)["state"] == "running"
-    assert door_accounting("cancel", run.job_id).returncode == 0
-    assert door_accounting.status(run.job_id)["state"] == "cancelled"
+    slurm_sh_accounting.slurm.wait_running(run.job_id)
+    assert slurm_sh_accounting.status(run.job_id)["state"] == "running"
+    assert slurm_sh_accounting("cancel", run.job_id).returncode == 0
+    assert slurm_sh_accounting.status(run.job_id)["state"] == "cancelled"
 
 
-def test_a_node_that_dies_is_not_taken_for_a_training_that_fails(door_accounting: Door) -> None:
-    slurm = door_accounting.slurm
-    run = door_accounting.submit(door_accounting.site("account", account="demo"), *ENDLESS)
+def test_a_node_that_dies_is_not_taken_for_a_training_that_fails(slurm_sh_accounting: SlurmSh) -> None:
+    slurm = slurm_sh_accounting.slurm
+    run = slurm_sh_accounting.submit(slurm_sh_accounting.site("account", account="demo"), *ENDLESS)
     try:
         slurm.wait_running(run.job_id)
         wait_until((run.path / "gpus-monitor" / "node2").exists, "node2 at work")
         slurm.run("scontrol", "update", "nodename=node2", "state=down", "reason=test")
         assert slurm.wait(run.job_id) == "NODE_FAIL"
-        assert door_accounting.status(run.job_id)["state"] == "node_fail"
+        assert slurm_sh_accounting.status(run.job_id)["state"] == "node_fail"
     finally:
         slurm.run("scontrol", "update", "nodename=node2", "state=resume", check=False)  # it may be up again
 
 
 @pytest.mark.long
-def test_a_paraver_trace_can_be_a_job_of_its_own_that_waits_for_the_run(door: Door) -> None:
-    run = door.submit(door.site("plain"), *SHORT)
-    said = door("paraver", run.job_id, "--submit", "--json")
+def test_a_paraver_trace_can_be_a_job_of_its_own_that_waits_for_the_run(slurm_sh: SlurmSh) -> None:
+    run = slurm_sh.submit(slurm_sh.site("plain"), *SHORT)
+    said = slurm_sh("paraver", run.job_id, "--submit", "--json")
     assert said.returncode == 0, said.stderr
     follower = json.loads(said.stdout)
-    assert door.slurm.state(follower["job_id"]) == "PENDING"
-    assert door.slurm.wait(run.job_id) == "COMPLETED"
-    assert door.slurm.wait(follower["job_id"]) == "COMPLETED", Path(follower["output"]).read_text()
+    assert slurm_sh.slurm.state(follower["job_id"]) == "PENDING"
+    assert slurm_sh.slurm.wait(run.job_id) == "COMPLETED"
+    assert slurm_sh.slurm.wait(follower["job_id"]) == "COMPLETED", Path(follower["output"]).read_text()
     assert list(run.path.rglob("*.prv"))

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from tests.slurm.slurm_cluster import wait_until
-from tests.slurm.slurm_door import REPOSITORY, Door
+from tests.slurm.slurm_sh import REPOSITORY, SlurmSh
 
 pytestmark = [pytest.mark.slurm, pytest.mark.train]
 
@@ -21,40 +21,42 @@ WINDOW = {"skip_steps": 0, "wait_steps": 0, "warmup_steps": 1, "active_steps": 2
 
 
 @pytest.fixture(scope="module")
-def site(door: Door) -> Path:
-    return door.site("series", defaults=WINDOW)
+def site(slurm_sh: SlurmSh) -> Path:
+    return slurm_sh.site("series", defaults=WINDOW)
 
 
-def records(door: Door, series: str) -> list[dict[str, Any]]:
+def records(slurm_sh: SlurmSh, series: str) -> list[dict[str, Any]]:
     """The records of a series' runs, by point."""
-    found = [json.loads(path.read_text()) for path in door.runs.glob("exercise_*/profiler/*/run.json")]
+    found = [json.loads(path.read_text()) for path in slurm_sh.runs.glob("exercise_*/profiler/*/run.json")]
     mine = [record for record in found if record["part"] and record["part"]["series"] == series]
     return sorted(mine, key=lambda record: str(record["part"]["point"]))
 
 
-def test_a_sweep_is_one_array_and_a_killed_driver_loses_and_repeats_nothing(door: Door, site: Path) -> None:
-    file = door.runs.parent / "seeds.yaml"
+def test_a_sweep_is_one_array_and_a_killed_driver_loses_and_repeats_nothing(
+    slurm_sh: SlurmSh, site: Path
+) -> None:
+    file = slurm_sh.runs.parent / "seeds.yaml"
     asked = {"name": "seeds", "title": "x", "base": {"exercise": 1}, "matrix": {"seed": [1, 2]}}
     file.write_text(yaml.safe_dump(asked | {"show": ["step_time_median_ns"]}))
     words = ("bash", str(REPOSITORY / "slurm.sh"), "sweep", str(file), "--site", str(site), "--yes")
     driver = subprocess.Popen(
-        [*words, "--max-parallel", "2"], env={**door.slurm.env, **door.env}, start_new_session=True
+        [*words, "--max-parallel", "2"], env={**slurm_sh.slurm.env, **slurm_sh.env}, start_new_session=True
     )
-    wait_until(lambda: len(records(door, "seeds")) == 2, "the array")
+    wait_until(lambda: len(records(slurm_sh, "seeds")) == 2, "the array")
     os.killpg(driver.pid, signal.SIGKILL)
     driver.wait()
-    resumed = door(*words[2:], "--json")
+    resumed = slurm_sh(*words[2:], "--json")
     assert resumed.returncode == 0, resumed.stderr
-    runs = records(door, "seeds")
+    runs = records(slurm_sh, "seeds")
     job = runs[0]["job_id"].split("_")[0]
     assert [run["job_id"] for run in runs] == [f"{job}_0", f"{job}_1"], "one array, and nothing was repeated"
     assert [run["status"]["state"] for run in runs] == ["completed", "completed"]
 
 
 @pytest.mark.long
-def test_the_runs_of_a_check_share_an_allocation(door: Door, site: Path) -> None:
+def test_the_runs_of_a_check_share_an_allocation(slurm_sh: SlurmSh, site: Path) -> None:
     words = ("check", "-e 1", "-e 1 --seed 7", "--runs", "2", "--json")
-    checked = door(*words, env={"HARNESS_SITE": str(site)})
+    checked = slurm_sh(*words, env={"HARNESS_SITE": str(site)})
     assert "Traceback" not in checked.stderr
     said = json.loads(checked.stdout)
     a, b = ([run["run"] for run in said[side]["runs"]] for side in ("a", "b"))

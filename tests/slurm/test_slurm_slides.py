@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.slurm.slurm_door import REPOSITORY, Door, Submitted, submitted
+from tests.slurm.slurm_sh import REPOSITORY, SlurmSh, Submitted, submitted
 
 pytestmark = [pytest.mark.slurm, pytest.mark.train]
 
@@ -31,28 +31,28 @@ ATTEMPTS = 3  # a busy machine can make either run slower
 
 
 @pytest.fixture(scope="module")
-def runs(door: Door, request: pytest.FixtureRequest) -> dict[str, Submitted]:
+def runs(slurm_sh: SlurmSh, request: pytest.FixtureRequest) -> dict[str, Submitted]:
     """All chosen commands, submitted at once; Slurm decides the order."""
     chosen: list[str] = [
         str(item.callspec.params["command"])
         for item in request.session.items
         if isinstance(item, pytest.Function) and item.originalname == test_it_runs_to_the_end.__name__
     ]
-    door.slurm.run("scontrol", "create", "PartitionName=boost_usr_prod", "Nodes=ALL", "MaxTime=60")
-    site = {exercise: site_for(door, exercise) for exercise in range(4)}
+    slurm_sh.slurm.run("scontrol", "create", "PartitionName=boost_usr_prod", "Nodes=ALL", "MaxTime=60")
+    site = {exercise: site_for(slurm_sh, exercise) for exercise in range(4)}
     found = {}
     for command in chosen:
         words = command.split()
-        done = door("--json", *words, env={"HARNESS_SITE": str(site[int(words[words.index("-e") + 1])])})
+        done = slurm_sh("--json", *words, env={"HARNESS_SITE": str(site[int(words[words.index("-e") + 1])])})
         assert done.returncode == 0, done.stderr
         found[command] = submitted(done.stdout)
     return found
 
 
-def site_for(door: Door, exercise: int) -> Path:
+def site_for(slurm_sh: SlurmSh, exercise: int) -> Path:
     """Exercise 3 is tensor-parallel over four ranks; the others train with one rank a node here."""
     ranks = 4 if exercise == 3 else 1
-    return door.site(
+    return slurm_sh.site(
         f"slides{exercise}", gpus={"per_node": 4, "request": "gres"}, cpus_per_node=16,
         defaults=DEFAULTS | ({"gpus_per_node": ranks}),
     )  # fmt: skip
@@ -61,12 +61,12 @@ def site_for(door: Door, exercise: int) -> Path:
 @pytest.mark.parametrize(
     "command", [pytest.param(each, marks=pytest.mark.long if each in LONG else ()) for each in SLIDES]
 )
-def test_it_runs_to_the_end(door: Door, runs: dict[str, Submitted], command: str) -> None:
+def test_it_runs_to_the_end(slurm_sh: SlurmSh, runs: dict[str, Submitted], command: str) -> None:
     run = runs[command]
-    assert door.slurm.wait(run.job_id, timeout_s=900) == "COMPLETED", (run.logs / "log.err").read_text()[
+    assert slurm_sh.slurm.wait(run.job_id, timeout_s=900) == "COMPLETED", (run.logs / "log.err").read_text()[
         -3000:
     ]
-    said = door.status(run.job_id)
+    said = slurm_sh.status(run.job_id)
     assert said["state"] == "completed"
     assert said["missing"] == []
     assert set(run.node_exits().values()) == {0}
@@ -77,22 +77,22 @@ def test_it_runs_to_the_end(door: Door, runs: dict[str, Submitted], command: str
 
 
 @pytest.mark.long
-def test_hpz_keeps_traffic_inside_the_node_and_the_step_gains(door: Door) -> None:
+def test_hpz_keeps_traffic_inside_the_node_and_the_step_gains(slurm_sh: SlurmSh) -> None:
     """Lesson 2c over a network of 100 Mbit/s: the answer comes from the two runs, as a student's would."""
-    site = door.site(
+    site = slurm_sh.site(
         "slow-link", gpus={"per_node": 2, "request": "none"}, cpus_per_node=16,
         defaults={"skip_steps": 1, "wait_steps": 0, "warmup_steps": 1, "active_steps": 3},
     )  # fmt: skip
     for _ in range(ATTEMPTS):
-        door.slurm.set_rate("100mbit")
+        slurm_sh.slurm.set_rate("100mbit")
         try:
             for partition in ("4", "2"):
                 words = ("-e", "2", "-n", "2", "-g", "2", "--", "--ds-hpz-partition", partition)
-                done = door("--site", site, "--wait", "--json", *words)
+                done = slurm_sh("--site", site, "--wait", "--json", *words)
                 assert done.returncode == 0, done.stderr
         finally:
-            door.slurm.set_rate("none")
-        answer = door("lesson", "2c", "--answer", "--json", "--site", site)
+            slurm_sh.slurm.set_rate("none")
+        answer = slurm_sh("lesson", "2c", "--answer", "--json", "--site", site)
         assert answer.returncode == 0, answer.stderr
         fewer_bytes, faster = json.loads(answer.stdout)["answers"]
         assert fewer_bytes["outcome"] == "yes", "no load changes the bytes"

@@ -19,14 +19,14 @@ from harness.common.scrub_environment import RULES
 from harness.launch.backends.processes import below
 from tests.common.test_scrub_environment import SPOILS
 from tests.slurm.slurm_cluster import wait_until
-from tests.slurm.slurm_door import REPOSITORY, Door, Submitted
+from tests.slurm.slurm_sh import REPOSITORY, SlurmSh, Submitted
 
 pytestmark = [pytest.mark.slurm]
 
 
-def submit(door: Door, name: str, line: str = "sleep 600", *options: str) -> Submitted:
+def submit(slurm_sh: SlurmSh, name: str, line: str = "sleep 600", *options: str) -> Submitted:
     """A run whose job is this line of its site; the site has these options of sbatch."""
-    return door.submit(door.site(name, setup=[line], sbatch=list(options)))
+    return slurm_sh.submit(slurm_sh.site(name, setup=[line], sbatch=list(options)))
 
 
 def has_started(run: Submitted) -> bool:
@@ -34,12 +34,12 @@ def has_started(run: Submitted) -> bool:
 
 
 @pytest.fixture
-def busy(door: Door) -> Iterator[Submitted]:
+def busy(slurm_sh: SlurmSh) -> Iterator[Submitted]:
     """A run that has begun; it is ended afterwards."""
-    run = submit(door, "busy")
+    run = submit(slurm_sh, "busy")
     wait_until(lambda: has_started(run), "the job's beginning")
     yield run
-    door.slurm.run("scancel", run.job_id, check=False)
+    slurm_sh.slurm.run("scancel", run.job_id, check=False)
 
 
 def pids_of_script(run: Submitted) -> list[int]:
@@ -56,32 +56,34 @@ def _has(file: Path, text: bytes) -> bool:
         return False
 
 
-def test_a_controller_that_hangs_is_named_and_the_jobs_own_word_is_shown(door: Door, busy: Submitted) -> None:
-    controller = int((door.slurm.root / "run" / "slurmctld.pid").read_text())
+def test_a_controller_that_hangs_is_named_and_the_jobs_own_word_is_shown(
+    slurm_sh: SlurmSh, busy: Submitted
+) -> None:
+    controller = int((slurm_sh.slurm.root / "run" / "slurmctld.pid").read_text())
     os.kill(controller, signal.SIGSTOP)
     try:
         with ThreadPoolExecutor() as both:
-            shown, stopped = both.map(lambda command: door(command, busy.job_id), ("status", "cancel"))
+            shown, stopped = both.map(lambda command: slurm_sh(command, busy.job_id), ("status", "cancel"))
     finally:
         os.kill(controller, signal.SIGCONT)
     assert f"{busy.job_id}  unknown" in shown.stdout
     assert "Slurm does not answer; what the job itself last wrote: running" in shown.stdout
     assert stopped.returncode == 1
     assert "Slurm does not answer: it is not known whether it heard" in stopped.stderr
-    again = door("cancel", busy.job_id)
+    again = slurm_sh("cancel", busy.job_id)
     assert again.returncode == 0, again.stderr
-    assert door.status(busy.job_id)["state"] == "cancelled"
+    assert slurm_sh.status(busy.job_id)["state"] == "cancelled"
 
 
 def test_a_script_that_was_killed_outright_has_failed_also_in_its_own_status(
-    door: Door, busy: Submitted
+    slurm_sh: SlurmSh, busy: Submitted
 ) -> None:
     wait_until(lambda: pids_of_script(busy), "the script's process")
     for pid in pids_of_script(busy):
         os.kill(pid, signal.SIGKILL)
-    assert door.slurm.wait(busy.job_id) == "FAILED"
+    assert slurm_sh.slurm.wait(busy.job_id) == "FAILED"
     assert busy.read("status.json")["state"] == "running"
-    said = door.status(busy.job_id)
+    said = slurm_sh.status(busy.job_id)
     assert (said["state"], said["reason"]) == (
         "failed", "it was ended before it could write how; Slurm says FAILED"
     )  # fmt: skip
@@ -90,41 +92,45 @@ def test_a_script_that_was_killed_outright_has_failed_also_in_its_own_status(
     assert written["started_ns"]
 
 
-def test_a_job_that_slurm_suspends_requeues_and_holds_is_called_so(door: Door, busy: Submitted) -> None:
-    slurm, job = door.slurm, busy.job_id
+def test_a_job_that_slurm_suspends_requeues_and_holds_is_called_so(
+    slurm_sh: SlurmSh, busy: Submitted
+) -> None:
+    slurm, job = slurm_sh.slurm, busy.job_id
     slurm.run("scontrol", "suspend", job)
-    said = door.status(job)
+    said = slurm_sh.status(job)
     assert (said["state"], "stopped it for the time being" in said["reason"]) == ("running", True)
     slurm.run("scontrol", "resume", job)
     slurm.run("scontrol", "update", f"JobId={job}", "Requeue=1")
     slurm.run("scontrol", "requeuehold", "State=SpecialExit", job)
     wait_until(lambda: slurm.state(job) == "SPECIAL_EXIT", "the job's return to the queue")
-    said = door.status(job)
+    said = slurm_sh.status(job)
     assert (said["state"], f"scontrol release {job}" in said["reason"]) == ("queued", True)
-    cancelled = door("cancel", job)
+    cancelled = slurm_sh("cancel", job)
     assert (cancelled.returncode, cancelled.stdout) == (0, f"{job}: cancelled\n"), cancelled.stderr
-    assert door.status(job)["state"] == "cancelled"
+    assert slurm_sh.status(job)["state"] == "cancelled"
 
 
-def test_a_held_job_is_cancelled_before_it_begins(door: Door) -> None:
-    held = submit(door, "held", "true", "--hold")
-    said = door.status(held.job_id)
+def test_a_held_job_is_cancelled_before_it_begins(slurm_sh: SlurmSh) -> None:
+    held = submit(slurm_sh, "held", "true", "--hold")
+    said = slurm_sh.status(held.job_id)
     assert (said["state"], said["reason"]) == ("queued", "JobHeldUser")
-    assert door("cancel", held.job_id).stdout == f"{held.job_id}: cancelled\n"
+    assert slurm_sh("cancel", held.job_id).stdout == f"{held.job_id}: cancelled\n"
     assert held.read("status.json")["state"] == "cancelled"
-    again = door("cancel", held.job_id)
+    again = slurm_sh("cancel", held.job_id)
     assert (again.returncode, again.stdout) == (0, f"{held.job_id} had ended already: cancelled\n")
 
 
-def test_a_job_that_takes_its_time_to_end_is_ending_and_ctrl_c_ends_only_the_wait(door: Door) -> None:
-    run = submit(door, "deaf", "trap '' TERM; sleep 600")
+def test_a_job_that_takes_its_time_to_end_is_ending_and_ctrl_c_ends_only_the_wait(slurm_sh: SlurmSh) -> None:
+    run = submit(slurm_sh, "deaf", "trap '' TERM; sleep 600")
     wait_until(lambda: has_started(run), "the job's beginning")
     argv = ["bash", str(REPOSITORY / "slurm.sh"), "cancel", run.job_id]
     try:
-        waiting = subprocess.Popen(argv, env=door.slurm.env | door.env, stderr=subprocess.PIPE, text=True)
+        waiting = subprocess.Popen(
+            argv, env=slurm_sh.slurm.env | slurm_sh.env, stderr=subprocess.PIPE, text=True
+        )
         assert waiting.stderr is not None
         assert "is ending: it has 90 s to close its traces" in waiting.stderr.readline()
-        said = door.status(run.job_id)
+        said = slurm_sh.status(run.job_id)
         assert (said["state"], said["reason"]) == (
             "running",
             "it is ending: Slurm waits for its last processes",
@@ -136,12 +142,12 @@ def test_a_job_that_takes_its_time_to_end_is_ending_and_ctrl_c_ends_only_the_wai
         for pid in pids_of_script(run):
             for each in (*below(pid), pid):
                 os.kill(each, signal.SIGKILL)
-    assert door.slurm.wait(run.job_id) == "CANCELLED"
-    wait_until(lambda: door.status(run.job_id)["state"] == "cancelled", "the state to be cancelled")
+    assert slurm_sh.slurm.wait(run.job_id) == "CANCELLED"
+    wait_until(lambda: slurm_sh.status(run.job_id)["state"] == "cancelled", "the state to be cancelled")
 
 
 def test_what_the_shell_exports_and_would_spoil_a_run_does_not_reach_the_job(
-    door: Door, tmp_path: Path
+    slurm_sh: SlurmSh, tmp_path: Path
 ) -> None:
     """All at once; the site sets one of them itself, and that one stays."""
     exits = tmp_path / "exits"
@@ -151,15 +157,15 @@ def test_what_the_shell_exports_and_would_spoil_a_run_does_not_reach_the_job(
         "SHELLOPTS": "noglob",
     }
     seen = tmp_path / "seen"
-    site = door.site(
+    site = slurm_sh.site(
         "clean", env={"PYTHONWARNINGS": "error::UserWarning"}, setup=[f"env >'{seen}'", "exit 0"]
     )
-    done = door("-e", "1", "--site", site, "--json", env=spoiling)
+    done = slurm_sh("-e", "1", "--site", site, "--json", env=spoiling)
     assert done.returncode == 0, done.stderr
     job = json.loads(done.stdout)["job_id"]
     for rule in RULES:
         assert f"warning: {rule.name} of your shell is not passed to the job: " in done.stderr
-    door.slurm.wait(job)
+    slurm_sh.slurm.wait(job)
     names = {line.partition("=")[0] for line in seen.read_text().splitlines()}
     assert not names & spoiling.keys()
     script = (Path(json.loads(done.stdout)["path"]) / "job.sbatch").read_text()

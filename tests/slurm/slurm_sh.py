@@ -70,7 +70,7 @@ class Submitted:
 
 
 @dataclass(frozen=True)
-class Door:
+class SlurmSh:
     """slurm.sh on one cluster; runs go to `runs`, whose name breaks scripts without quotes."""
 
     slurm: Slurm
