@@ -389,7 +389,9 @@ def test_the_state_comes_from_the_slurm_command_that_still_knows_it(
 
 def test_a_refusal_is_sbatchs_own_message_and_leaves_nothing(slurm_sh_accounting: SlurmSh) -> None:
     before = sorted(slurm_sh_accounting.runs.rglob("*"))
-    refused = slurm_sh_accounting(*TWO_NODES, "--site", slurm_sh_accounting.site("nobody"), "-a", "nobody", *SHORT)
+    refused = slurm_sh_accounting(
+        *TWO_NODES, "--site", slurm_sh_accounting.site("nobody"), "-a", "nobody", *SHORT
+    )
     assert refused.returncode == 1
     assert "Invalid account or account/partition combination specified" in refused.stderr
     assert "Traceback" not in refused.stderr
