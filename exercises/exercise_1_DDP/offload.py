@@ -14,7 +14,7 @@ from exercises.utils.ranges import annotate
 LEAST_BYTES = 1024  # smaller tensors cost more to move than they take
 
 
-class Kept(NamedTuple):
+class HostCopy(NamedTuple):
     """A tensor in the host's memory, and the device that it came from."""
 
     copy: Tensor
@@ -34,15 +34,15 @@ def in_host_memory(model: Any, wanted: bool) -> Iterator[None]:
         return
     weights = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
 
-    def pack(tensor: Tensor) -> Tensor | Kept:
+    def pack(tensor: Tensor) -> Tensor | HostCopy:
         small = tensor.numel() * tensor.element_size() < LEAST_BYTES
         if small or tensor.untyped_storage().data_ptr() in weights:
             return tensor
         with annotate("offload_activation"):
             copy = torch.empty_like(tensor, device="cpu", pin_memory=tensor.is_cuda)
-            return Kept(copy.copy_(tensor), tensor.device)
+            return HostCopy(copy.copy_(tensor), tensor.device)
 
-    def unpack(kept: Tensor | Kept) -> Tensor:
+    def unpack(kept: Tensor | HostCopy) -> Tensor:
         if isinstance(kept, Tensor):
             return kept
         with annotate("fetch_activation"):

@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from harness.analysis.machine import disturbances
 from harness.analysis.metrics import Number, metrics_by_name, step_durations_ns, tokens_per_step
-from harness.analysis.moved import Moved, moved
+from harness.analysis.moved import MovedStatistic, moved
 from harness.analysis.scaling import Scaling, scaling
 from harness.analysis.summary import TOP_KERNELS, KernelTime, Summary
 from harness.common.errors import RequestError
@@ -106,7 +106,7 @@ class Comparison(ComparisonPart):
     changes: list[MetricChange]
     kernels: list[KernelChange]
     precisions: list[PrecisionChange] = Field(default_factory=list)
-    moved: list[Moved] = Field(default_factory=list)
+    moved: list[MovedStatistic] = Field(default_factory=list)
     doubts: list[str] = Field(default_factory=list)  # what else used the machine while a run was measured
     notes: list[str]
     on_cpu: bool = False  # all devices of both

@@ -18,7 +18,7 @@ What = Literal["node", "range", "kernel"]
 Statistics = Mapping[str, tuple[float, float]]  # by name: nanoseconds and calls, of one rank in one step
 
 
-class Moved(BaseModel):
+class MovedStatistic(BaseModel):
     """One statistic of two runs, of one rank in one step: of a node its median step, of a range its time on the host,
     of a kernel its time on the device. calls: of a node its ranks."""
 
@@ -37,7 +37,7 @@ class Moved(BaseModel):
         return self.b_ns - self.a_ns
 
 
-def moved(a: Summary, b: Summary) -> list[Moved]:
+def moved(a: Summary, b: Summary) -> list[MovedStatistic]:
     """Nodes, ranges and kernels, MOST of each, in each the one that moved most first. Empty where a run has no step."""
     if not a.steps.counted or not b.steps.counted or a.steps.duration is None:
         return []
@@ -50,13 +50,15 @@ def moved(a: Summary, b: Summary) -> list[Moved]:
     ]
 
 
-def _pairs(what: What, a: Statistics, b: Statistics, least_ns: float, *, whole: bool) -> list[Moved]:
+def _pairs(what: What, a: Statistics, b: Statistics, least_ns: float, *, whole: bool) -> list[MovedStatistic]:
     """whole: what one run does not have took no time in it; else it is not known, and left out."""
     names = dict.fromkeys([*a, *b]) if whole else [name for name in a if name in b]
     found = []
     for name in names:
         (a_ns, a_calls), (b_ns, b_calls) = a.get(name, (0.0, 0.0)), b.get(name, (0.0, 0.0))
-        found.append(Moved(what=what, name=name, a_ns=a_ns, b_ns=b_ns, a_calls=a_calls, b_calls=b_calls))
+        found.append(
+            MovedStatistic(what=what, name=name, a_ns=a_ns, b_ns=b_ns, a_calls=a_calls, b_calls=b_calls)
+        )
     found = [each for each in found if abs(each.by_ns) >= least_ns]
     return sorted(found, key=lambda each: -abs(each.by_ns))[:MOST]
 

@@ -19,7 +19,7 @@ from harness.doctor import (
     space,
     variables,
 )
-from harness.doctor.result import IN_JOB, Line, Result, problem, unseen
+from harness.doctor.result import IN_JOB, CheckLine, Result, problem, unseen
 from harness.doctor.surroundings import Surroundings
 
 
@@ -99,7 +99,7 @@ CHECKS = (
 
 def examine(
     around: Surroundings, node_follows: bool = False, begin: Callable[[str], None] = lambda _: None
-) -> Iterator[Line]:
+) -> Iterator[CheckLine]:
     """Every check that can look from here, and a line for each that cannot.
 
     node_follows: the compute nodes will be asked, so that no line names what only they can see. begin: gets the name of
@@ -110,9 +110,11 @@ def examine(
             continue
         if around.place == "login" and check.where == "node":
             if not node_follows:
-                yield Line(check.name, unseen(check.name, f"cannot be seen from the login node: {IN_JOB}"))
+                yield CheckLine(
+                    check.name, unseen(check.name, f"cannot be seen from the login node: {IN_JOB}")
+                )
         elif around.place != "node" or check.where != "login":
             begin(check.name)
             for result in check.look(around):
                 if not (node_follows and result.found.endswith(IN_JOB)):
-                    yield Line(check.name, result)
+                    yield CheckLine(check.name, result)

@@ -17,7 +17,7 @@ from harness.common.bounded_read import read_bounded_text, read_end
 from harness.common.errors import RequestError, WorkError
 from harness.common.paths import TEMPLATES
 from harness.doctor.node import NodeRequest, Report, asked_file, draft_file, report_file
-from harness.doctor.result import Level, Line, ok, problem, unseen, worst
+from harness.doctor.result import CheckLine, Level, ok, problem, unseen, worst
 from harness.doctor.surroundings import Course, Surroundings, look_around
 from harness.launch.backends.slurm import POLL_S, submit_script
 from harness.launch.job import Job
@@ -52,30 +52,32 @@ def nodes_for(site: Site) -> int:
     return min(USUAL_NODES, site.max_nodes or USUAL_NODES)
 
 
-def look_after(before: list[Line], around: Surroundings, wanted: Wanted, say: Say) -> Iterator[Line]:
+def look_after(
+    before: list[CheckLine], around: Surroundings, wanted: Wanted, say: Say
+) -> Iterator[CheckLine]:
     """The nodes' lines, where the checks before let hope that a job can run; else a line that says why there are none.
 
     Ctrl-C cancels the job.
     """
     if around.place == "here":
-        yield Line(
+        yield CheckLine(
             "job", ok("--in-job", "this machine is the compute node, and the checks above looked at it")
         )
     elif not around.uses_slurm:
-        yield Line(
+        yield CheckLine(
             "job", unseen("--in-job", f"the doctor submits to Slurm only, not to {around.site.scheduler}")
         )
     elif worst([line for line in before if line.check in NEEDED_FIRST]) is Level.PROBLEM:
-        yield Line("job", unseen("--in-job", "nothing was submitted: first mend the problems above"))
+        yield CheckLine("job", unseen("--in-job", "nothing was submitted: first mend the problems above"))
     else:
         try:
             yield from look_in_job(wanted, say)
         except (RequestError, WorkError) as error:
             again = f"bash slurm.sh doctor --in-job -n {max(1, wanted.nodes - 1)}"
-            yield Line("job", problem(f"a job on {wanted.nodes} nodes", str(error), again))
+            yield CheckLine("job", problem(f"a job on {wanted.nodes} nodes", str(error), again))
 
 
-def look_in_job(wanted: Wanted, say: Say) -> list[Line]:
+def look_in_job(wanted: Wanted, say: Say) -> list[CheckLine]:
     """Submit, wait and collect; a Ctrl-C cancels the job. say: gets a sentence when something has changed.
 
     Raises:
@@ -162,7 +164,7 @@ def _ended(folder: Path) -> bool:
     return any(path.stat().st_size for path in (folder / "logs").glob("slurm-*.out"))
 
 
-def collected(job: JobId, folder: Path, nodes: int, stopped: str) -> list[Line]:
+def collected(job: JobId, folder: Path, nodes: int, stopped: str) -> list[CheckLine]:
     """The nodes' lines, equal ones once. The folder is kept where an answer is missing."""
     reports = list(_reports(folder, nodes))
     lines = merged(reports)
@@ -170,14 +172,14 @@ def collected(job: JobId, folder: Path, nodes: int, stopped: str) -> list[Line]:
     answered = len(reports) - len(hung)
     if answered == nodes:
         _remove(folder)
-        return [Line("job", ok(f"job {job.number}", f"all {nodes} nodes answered")), *lines]
+        return [CheckLine("job", ok(f"job {job.number}", f"all {nodes} nodes answered")), *lines]
     at = "".join(f"; {report.host} did not come back from the check {report.looking_at}" for report in hung)
     why = f"{answered} of {nodes} nodes answered: {stopped}{at}{_last_words(folder)}"
     again = f"cat {folder}/logs/slurm-{job.number}.out"
     if "still queued" in stopped:
         _remove(folder)
         again = "bash slurm.sh doctor --in-job --patience 60   # minutes; or a reservation, in sbatch: of the site file"
-    return [Line("job", problem(f"job {job.number}", why, again)), *lines]
+    return [CheckLine("job", problem(f"job {job.number}", why, again)), *lines]
 
 
 def _reports(folder: Path, nodes: int) -> Iterator[Report]:
@@ -201,9 +203,9 @@ def _last_words(folder: Path) -> str:
     return f"; its log says: {(own or lines)[-1]}" if lines else ""
 
 
-def merged(reports: Iterable[Report]) -> list[Line]:
+def merged(reports: Iterable[Report]) -> list[CheckLine]:
     """All nodes' lines by check; a line that several nodes gave stands once, with their names."""
-    hosts: dict[Line, list[str]] = {}
+    hosts: dict[CheckLine, list[str]] = {}
     order: list[str] = []
     for report in reports:
         for line in report.lines:

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 
 from harness.common.bounded_read import read_bounded_text
 from harness.doctor.checks import examine
-from harness.doctor.result import Line
+from harness.doctor.result import CheckLine
 from harness.doctor.surroundings import Course, look_around
 from harness.run import write_atomically
 from harness.site.site import Site
@@ -30,7 +30,7 @@ class Report(BaseModel):
 
     node: int
     host: str
-    lines: list[Line]
+    lines: list[CheckLine]
     looking_at: str = ""  # the check that it has begun; empty when it is through
 
 

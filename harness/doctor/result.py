@@ -26,7 +26,7 @@ class Result(NamedTuple):
     remedy: str = ""  # a command; behind # what it does, or who may do it
 
 
-class Line(NamedTuple):
+class CheckLine(NamedTuple):
     """An answer with the name of its check, and the hosts that gave it; no hosts: the machine of the command."""
 
     check: str
@@ -54,7 +54,7 @@ def unseen(what: str, why: str) -> Result:
     return Result(Level.UNSEEN, what, why)
 
 
-def worst(lines: list[Line]) -> Level:
+def worst(lines: list[CheckLine]) -> Level:
     """The worst level; `ok` for no line, and `unseen` counts as `ok`."""
     order = [Level.UNSEEN, Level.OK, Level.WARNING, Level.PROBLEM]
     return max([Level.OK, *(line.result.level for line in lines)], key=order.index)

@@ -20,7 +20,15 @@ from harness.experiment.options import InRun, for_nsys, options_of
 from harness.launch.argv import RUN_DIR, Word, from_site, join, prefixed
 from harness.launch.backends.registry import backend_of
 from harness.launch.container import Inside, container_words
-from harness.launch.exercises.base import Chosen, Command, DeviceKind, ExercisePlan, Launch, Place, launch_of
+from harness.launch.exercises.base import (
+    Chosen,
+    Command,
+    CommandPlace,
+    DeviceKind,
+    ExercisePlan,
+    Launch,
+    launch_of,
+)
 from harness.launch.exercises.device_needs import device_doubts
 from harness.launch.resolve import Machine, resolve_defaults
 from harness.site.site import Site
@@ -93,7 +101,7 @@ def resolve(experiment: Experiment, site: Site, machine: Machine) -> Job:
     _refuse_without_nsys(asked, site, profiler)
     own_python = python_of(site, machine)
     python = own_python if site.container is None else site.container.python
-    place = Place(
+    place = CommandPlace(
         site=site,
         device=device,
         model=model,

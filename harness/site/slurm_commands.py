@@ -98,7 +98,7 @@ def scancel(job: JobId) -> None:
         raise WorkError(f"scancel {job.number}: {answer.reason}")
 
 
-class Told(NamedTuple):
+class JobReply(NamedTuple):
     """What a program told of a job: `text` is empty where it does not know it, `replied` False where it said nothing.
 
     silent: its server did not answer, now or a moment ago.
@@ -109,23 +109,25 @@ class Told(NamedTuple):
     silent: bool = False
 
 
-def squeue(job: JobId, field: str) -> Told:
+def squeue(job: JobId, field: str) -> JobReply:
     """One field, as `%T`, of a job that waits, runs or ends."""
-    return _told(_question(job.cluster, "squeue", "--noheader", f"--format={field}", *job.options))
+    return _job_reply(_question(job.cluster, "squeue", "--noheader", f"--format={field}", *job.options))
 
 
-def sacct(job: JobId) -> Told:
+def sacct(job: JobId) -> JobReply:
     """The job's state in the accounts."""
     options = ("--noheader", "--parsable2", "--allocations", "--format=State")
-    return _told(_question(job.cluster, "sacct", *options, *job.options))
+    return _job_reply(_question(job.cluster, "sacct", *options, *job.options))
 
 
-def scontrol(job: JobId) -> Told:
+def scontrol(job: JobId) -> JobReply:
     """All fields of a job, `NAME=VALUE` on one line, until minutes after its end."""
-    return _told(_question(job.cluster, "scontrol", "--oneliner", *job.on_cluster, "show", "job", job.number))
+    return _job_reply(
+        _question(job.cluster, "scontrol", "--oneliner", *job.on_cluster, "show", "job", job.number)
+    )
 
 
-def fields_of(told: Told) -> dict[str, str]:
+def fields_of(told: JobReply) -> dict[str, str]:
     """The fields in an answer of `scontrol`."""
     return dict(part.split("=", 1) for part in told.text.split() if "=" in part)
 
@@ -177,14 +179,14 @@ def controller_answers() -> bool:
     return answer.code == 0 and "UP" in answer.out
 
 
-def _told(answer: Answer | None) -> Told:
+def _job_reply(answer: Answer | None) -> JobReply:
     """The first line of an answer. With --clusters, the cluster's name stands above it."""
     if answer is None:
-        return Told("", replied=False, silent=True)
+        return JobReply("", replied=False, silent=True)
     if answer.code != 0:
-        return Told("", replied=UNKNOWN_JOB.search(answer.err) is not None)
+        return JobReply("", replied=UNKNOWN_JOB.search(answer.err) is not None)
     lines = (line.strip() for line in answer.out.splitlines())
-    return Told(next((line for line in lines if line and not line.startswith("CLUSTER:")), ""))
+    return JobReply(next((line for line in lines if line and not line.startswith("CLUSTER:")), ""))
 
 
 def _question(cluster: str | None, program: str, *words: str) -> Answer | None:

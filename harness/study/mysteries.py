@@ -27,7 +27,7 @@ _GPU_FLOPS_PER_S = {True: 250e12, False: 40e12}  # assumed of one device in bf16
 _LEAST_GPU_STEP_MS = 20.0  # a shorter step is bound by the host
 
 
-class Place(NamedTuple):
+class MysteryPlace(NamedTuple):
     """Where a mystery will run. step_ms: a usual step without faults. rank: that of causes on one rank."""
 
     setup: Setup
@@ -36,9 +36,9 @@ class Place(NamedTuple):
     rank: int = 0
 
 
-def place_of(asked: Training, device: str, model: Model | None) -> Place:
+def place_of(asked: Training, device: str, model: Model | None) -> MysteryPlace:
     """The place of a resolved experiment; device: cpu or cuda."""
-    return Place(asked.fault_setup, device, _usual_step_ms(asked, device, model))
+    return MysteryPlace(asked.fault_setup, device, _usual_step_ms(asked, device, model))
 
 
 def _usual_step_ms(asked: Training, device: str, model: Model | None) -> float:
@@ -50,7 +50,7 @@ def _usual_step_ms(asked: Training, device: str, model: Model | None) -> float:
     return max(1e3 * flops / _GPU_FLOPS_PER_S[asked.in_bf16], _LEAST_GPU_STEP_MS)
 
 
-def draw(seed: int, level: Level, place: Place) -> Secret:
+def draw(seed: int, level: Level, place: MysteryPlace) -> Secret:
     """The faults of a mystery; the same for the same arguments.
 
     Raises:
@@ -71,7 +71,7 @@ def draw(seed: int, level: Level, place: Place) -> Secret:
     return Secret(faults, sha256(f"salt/{drawn_for}".encode()).hexdigest()[:32])
 
 
-def _fits(kind: FaultKind, level: Level, place: Place) -> InMystery | None:
+def _fits(kind: FaultKind, level: Level, place: MysteryPlace) -> InMystery | None:
     """How a fault is hidden there; None: it does not work there, or would not show."""
     how, setup = kind.mystery, place.setup
     if how is None or setup.exercise not in kind.exercises or place.device not in kind.devices:
@@ -81,7 +81,7 @@ def _fits(kind: FaultKind, level: Level, place: Place) -> InMystery | None:
     return how if all(need.holds(setup) for need in kind.needs) else None
 
 
-def _drawn(kind: FaultKind, how: InMystery, level: Level, place: Place, chance: Random) -> Fault:
+def _drawn(kind: FaultKind, how: InMystery, level: Level, place: MysteryPlace, chance: Random) -> Fault:
     ranks = place.setup.world_size or 1
     one_rank, every = _narrowed(how, level, ranks, chance)
     ms = place.step_ms * chance.uniform(how.least, how.most) * every

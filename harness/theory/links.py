@@ -12,7 +12,7 @@ BITS = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class MeasuredLink:
     """A measured α and β of one collective between so many ranks. across: between nodes."""
 
     kind: str
@@ -30,7 +30,7 @@ class Rates:
     inter_gbps: float | None = None
 
 
-def time_by_line_ns(traffic: Traffic, across: bool, lines: Sequence[Line]) -> float | None:
+def time_by_line_ns(traffic: Traffic, across: bool, lines: Sequence[MeasuredLink]) -> float | None:
     """α per message, β per byte, of the line for this collective and reach with the nearest number of ranks.
 
     β is scaled by what each link must carry, 2(n−1)/n and the like. None: there is no such line, or a message count is

@@ -22,7 +22,7 @@ _TRACE_NAME = re.compile(r"rank|worker|trace", re.IGNORECASE)
 Say = Callable[[str], None]
 
 
-class Found(NamedTuple):
+class FoundTraces(NamedTuple):
     """left_out: a sentence for each folder that could not be searched."""
 
     files: list[Path]
@@ -41,7 +41,7 @@ def find_traces(paths: Iterable[Path | str]) -> list[Path]:
     return search(paths).files
 
 
-def search(paths: Iterable[Path | str], say: Say = lambda text: None) -> Found:
+def search(paths: Iterable[Path | str], say: Say = lambda text: None) -> FoundTraces:
     """As `find_traces`, with what was left out. say: called now and then with what is searched, and how far it is."""
     found: dict[Path, None] = {}
     left_out: list[str] = []
@@ -59,7 +59,7 @@ def search(paths: Iterable[Path | str], say: Say = lambda text: None) -> Found:
             left_out += inside.walk.left_out
         else:
             raise TraceError(path, "is a pipe or a device, neither a trace file nor a folder")
-    return Found(list(found), left_out)
+    return FoundTraces(list(found), left_out)
 
 
 class _Folder:

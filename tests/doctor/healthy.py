@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from harness.doctor.checks import examine
-from harness.doctor.result import Level, Line
+from harness.doctor.result import CheckLine, Level
 from harness.doctor.surroundings import Course, Place, Surroundings, look_around
 from harness.site.site import load_site
 
@@ -152,18 +152,18 @@ class Cluster:
         around.__dict__["user"] = "anna"
         return around
 
-    def lines(self) -> list[Line]:
+    def lines(self) -> list[CheckLine]:
         """What the doctor says from the login node and from a compute node."""
         return [line for place in ("login", "node") for line in self._from(place)]
 
-    def lines_from_login(self) -> list[Line]:
+    def lines_from_login(self) -> list[CheckLine]:
         """What it says from the login node alone."""
         return self._from("login")
 
-    def _from(self, place: Place) -> list[Line]:
+    def _from(self, place: Place) -> list[CheckLine]:
         return list(examine(self.surroundings(place), node_follows=True))
 
 
-def faulty(lines: Iterable[Line]) -> list[Line]:
+def faulty(lines: Iterable[CheckLine]) -> list[CheckLine]:
     """The warnings and problems."""
     return [line for line in lines if line.result.level in (Level.WARNING, Level.PROBLEM)]

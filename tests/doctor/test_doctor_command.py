@@ -14,7 +14,7 @@ from harness.doctor.checks import CHECKS
 from harness.doctor.clocks import offset_from, offset_verdict, reached_verdict, serve
 from harness.doctor.in_job import collected, merged
 from harness.doctor.node import Report, draft_file, report_file
-from harness.doctor.result import Level, Line, ok, warning
+from harness.doctor.result import CheckLine, Level, ok, warning
 from harness.doctor.space import quota_of_lfs, size_of_runs
 from harness.launch.backends.local import free_port
 from harness.site.slurm_commands import JobId
@@ -150,7 +150,7 @@ def test_a_node_that_hangs_in_a_check_is_named_with_what_it_had_found(tmp_path: 
     folder = tmp_path / "look"
     (folder / "logs").mkdir(parents=True)
     (folder / "logs" / "slurm-7.out").write_text("slurmstepd: error: *** DUE TO TIME LIMIT ***\n")
-    line = Line("python", ok("python", "3.11"))
+    line = CheckLine("python", ok("python", "3.11"))
     first = Report(node=0, host="node1", lines=[line])
     report_file(folder, 0).write_text(first.model_dump_json())
     second = Report(node=1, host="node2", lines=[line], looking_at="packages")
@@ -170,7 +170,7 @@ def test_every_check_stands_in_the_documents_table() -> None:
 
 
 def test_what_several_nodes_say_alike_stands_once_with_their_names() -> None:
-    both, second = Line("python", ok("python", "3.11")), Line("load", warning("load", "31", "top"))
+    both, second = CheckLine("python", ok("python", "3.11")), CheckLine("load", warning("load", "31", "top"))
     lines = merged([Report(node=0, host="a", lines=[both]), Report(node=1, host="b", lines=[both, second])])
     assert [(line.check, line.hosts) for line in lines] == [("python", ("a", "b")), ("load", ("b",))]
     back = Report.model_validate_json(Report(node=0, host="a", lines=[second]).model_dump_json())

@@ -34,12 +34,12 @@ class Sequence(Training):
 """
 LAUNCH = """
 from harness.experiment.sequence import Sequence
-from harness.launch.exercises.base import Place, ExercisePlan, script_path, torchrun
+from harness.launch.exercises.base import CommandPlace, ExercisePlan, script_path, torchrun
 from harness.launch.exercises.training import TrainingLaunch, training_plan, training_argv
 
 
 class SequenceLaunch(TrainingLaunch[Sequence]):
-    def plan(self, asked: Sequence, place: Place) -> ExercisePlan:
+    def plan(self, asked: Sequence, place: CommandPlace) -> ExercisePlan:
         script = script_path(asked, "train.py")
         return training_plan(asked, place, [*torchrun(asked, place), script, *training_argv(asked, place)], {})
 

@@ -20,7 +20,7 @@ from harness.study.campaign.points import HOUR_NS, Task, prepared
 from harness.study.campaign.runner import Change, Limits, carry_out, survey, to_make
 from harness.study.campaign.series import checked_name, runs_of, series_folder
 from harness.study.campaign.submitter import Chain, Together, submitter_for
-from harness.study.campaign.task_status import Seen, seen, task_statuses
+from harness.study.campaign.task_status import ObservedRun, observed, task_statuses
 from tests.study.campaign_shared import SECOND_NS, a_run, part_of, point, tasks
 
 
@@ -31,7 +31,7 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def stands(wanted: Sequence[Task], found: Sequence[Run]) -> list[str]:
-    return [place.stands for place in task_statuses(wanted, [seen(run) for run in found])]
+    return [place.stands for place in task_statuses(wanted, [observed(run) for run in found])]
 
 
 @pytest.mark.parametrize(
@@ -56,14 +56,14 @@ def test_a_points_runs_on_disk_say_whether_it_is_done(
     (task,) = tasks(1)
     found = [a_run(runs, task, end, number=i) for i, end in enumerate(ends)]
     assert stands([task], found) == [place]
-    (standing,) = task_statuses([task], list(map(seen, found)))
+    (standing,) = task_statuses([task], list(map(observed, found)))
     assert len(standing.kept) + (standing.run is not None) == len(ends), "each run is kept and stated"
 
 
 def test_a_run_whose_scheduler_does_not_answer_is_not_made_again(runs: Path) -> None:
     (task,) = tasks(1)
     run = a_run(runs, task, None, number=1)
-    (standing,) = task_statuses([task], [Seen(run, "unknown", began=True)])
+    (standing,) = task_statuses([task], [ObservedRun(run, "unknown", began=True)])
     assert standing.stands == "running"
 
 
@@ -109,13 +109,13 @@ def test_a_series_name_is_a_folders_name(name: str) -> None:
 def test_a_run_costs_its_devices_times_its_time(runs: Path) -> None:
     (task,) = tasks(1, "00:10:00", ranks=2)
     assert task.worst_ns == 2 * 600 * SECOND_NS
-    assert cost_ns(seen(a_run(runs, task, "completed", number=1, took_s=90))) == 2 * 90 * SECOND_NS
-    assert cost_ns(seen(a_run(runs, task, "failed", number=2, took_s=5))) == 2 * 5 * SECOND_NS
-    assert cost_ns(seen(a_run(runs, task, None, number=3))) == 0, "it never began"
+    assert cost_ns(observed(a_run(runs, task, "completed", number=1, took_s=90))) == 2 * 90 * SECOND_NS
+    assert cost_ns(observed(a_run(runs, task, "failed", number=2, took_s=5))) == 2 * 5 * SECOND_NS
+    assert cost_ns(observed(a_run(runs, task, None, number=3))) == 0, "it never began"
     lost = a_run(runs, task, None, number=4)
     lost.write_status(Status(state="node_fail", started_ns=1))
-    assert cost_ns(Seen(lost, "node_fail", began=True)) == task.worst_ns, "nobody knows when it ended"
-    assert cost_ns(Seen(lost, "queued", began=False)) == task.worst_ns, "all of it may still come"
+    assert cost_ns(ObservedRun(lost, "node_fail", began=True)) == task.worst_ns, "nobody knows when it ended"
+    assert cost_ns(ObservedRun(lost, "queued", began=False)) == task.worst_ns, "all of it may still come"
 
 
 @given(

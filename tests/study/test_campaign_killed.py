@@ -22,7 +22,7 @@ from harness.study.campaign.budget import cost_ns
 from harness.study.campaign.points import HOUR_NS, Task
 from harness.study.campaign.runner import Change, Limits, SeriesOutcome, carry_out
 from harness.study.campaign.series import driving, runs_of
-from harness.study.campaign.task_status import seen
+from harness.study.campaign.task_status import observed
 from tests.study.campaign_shared import SECOND_NS, part_of, quick_runs, tasks
 
 FORK = multiprocessing.get_context(
@@ -48,17 +48,17 @@ def driver(all_tasks: Sequence[Task], limits: Limits) -> ForkProcess:
 
 
 def completed() -> list[tuple[str, int]]:
-    ended = [each for each in map(seen, runs_of(SERIES)) if each.state == "completed"]
+    ended = [each for each in map(observed, runs_of(SERIES)) if each.state == "completed"]
     return sorted((each.slot.key, each.slot.repeat) for each in ended)
 
 
 def only_sleepers_that_never_began_are_kept() -> bool:
-    return all(each.state == "completed" or not each.began for each in map(seen, runs_of(SERIES)))
+    return all(each.state == "completed" or not each.began for each in map(observed, runs_of(SERIES)))
 
 
 def cap_held_at_every_start(cap_ns: int) -> bool:
     """When a run was made, what the earlier ones took and its own limit were within the cap."""
-    runs = [seen(run) for run in runs_of(SERIES)]
+    runs = [observed(run) for run in runs_of(SERIES)]
     spent = [cost_ns(each) for each in runs]
     limits = [each.run.record.site.time_s * SECOND_NS for each in runs]
     return all(sum(spent[:i]) + limits[i] <= cap_ns for i in range(len(runs)))
@@ -92,7 +92,7 @@ def test_killed_and_resumed_it_stops_before_a_cap_that_is_too_small_for_all() ->
     outcome = runner(wanted, limits)
     assert "stopped before the cap" in outcome.stopped
     assert 0 < Counter(place.stands for place in outcome.places)["done"] < 12
-    assert sum(cost_ns(seen(run)) for run in runs_of(SERIES)) <= 20.5 / 3600 * HOUR_NS
+    assert sum(cost_ns(observed(run)) for run in runs_of(SERIES)) <= 20.5 / 3600 * HOUR_NS
     assert cap_held_at_every_start(limits.cap_ns)
 
 
@@ -174,4 +174,4 @@ def test_ctrl_c_stops_the_run_on_this_machine_and_the_next_drive_makes_it_anew(
     assert said == ["started", "stopping", "cancelled"]
     quick_runs(monkeypatch, 0.05)
     assert runner(tasks(1), Limits()).complete
-    assert [each.state for each in map(seen, runs_of(SERIES))] == ["cancelled", "completed"]
+    assert [each.state for each in map(observed, runs_of(SERIES))] == ["cancelled", "completed"]

@@ -31,12 +31,12 @@ from harness.run.mystery import (
     write_revealed,
 )
 from harness.study.lessons import find_pair, load_lesson
-from harness.study.mysteries import Level, Place, draw, open_mystery, place_of, with_mystery
+from harness.study.mysteries import Level, MysteryPlace, draw, open_mystery, place_of, with_mystery
 from harness.study.mystery_board import answer_files, read_board
 from harness.study.mystery_grades import checked, grade, result
 from tests.study.test_lessons import completed
 
-TWO = Place(Setup(1, 2, False, 2), "cpu", 100.0)
+TWO = MysteryPlace(Setup(1, 2, False, 2), "cpu", 100.0)
 LEVELS: tuple[Level, ...] = (1, 2, 3)
 SEEDS = range(40)
 
@@ -58,7 +58,7 @@ def test_a_seed_draws_always_the_same(level: Level) -> None:
 def test_what_is_drawn_works_there(exercise: int, ranks: int, device: str) -> None:
     setup = Setup(exercise, ranks, False, 2)
     for level, seed in product(LEVELS, SEEDS):
-        faults = [parse_fault(text) for text in draw(seed, level, Place(setup, device, 100.0)).faults]
+        faults = [parse_fault(text) for text in draw(seed, level, MysteryPlace(setup, device, 100.0)).faults]
         assert [*misfits(faults, setup), *wrong_device(faults, device)] == []
         assert len(faults) == (2 if level == 3 else 1)
 
@@ -91,7 +91,7 @@ def test_its_cost_shows_in_a_mean_step(level: Level) -> None:
 
 def test_where_too_few_faults_work_a_lower_level_is_named() -> None:
     with pytest.raises(RequestError, match="--level 3: too few faults work in this training: use --level 1"):
-        draw(1, 3, Place(Setup(9, 2), "cpu", 100.0))
+        draw(1, 3, MysteryPlace(Setup(9, 2), "cpu", 100.0))
 
 
 def test_a_step_of_a_gpu_is_longer_for_more_work() -> None:

@@ -16,7 +16,7 @@ from harness.study.reference.check import ReferenceChecked, VariantOutcome
 from harness.study.reference.differences import UNEVEN
 from harness.study.reference.reasons import likely_reasons
 from harness.study.reference.request import checked_reference, checked_runs
-from harness.study.reference.times import Moved, timed
+from harness.study.reference.times import StepTimeChange, timed
 from tests.study.recorded_reference import recorded
 from tests.study.reference_runs import VERSIONS, alone, made_run
 
@@ -47,7 +47,7 @@ def test_slower_runs_are_caught_with_the_part_that_grew(root: Path) -> None:
     plain = found.variants[0]
     assert (plain.outcome, found.exit_code) == (VariantOutcome.MOVED, 1)
     assert plain.time is not None
-    assert plain.time.verdict is Moved.SLOWER
+    assert plain.time.verdict is StepTimeChange.SLOWER
     assert plain.time.ratio == pytest.approx(1.3)
     assert plain.part is not None
     assert plain.part[0] == "compute"
@@ -59,7 +59,7 @@ def test_slower_runs_are_caught_with_the_part_that_grew(root: Path) -> None:
 def test_faster_runs_have_moved_too(root: Path) -> None:
     recorded(root, "then")
     found = checked_reference(recorded(root, "now", factor=0.8).folder, "then", whole=False)
-    assert {each.time.verdict for each in found.variants if each.time} == {Moved.FASTER}
+    assert {each.time.verdict for each in found.variants if each.time} == {StepTimeChange.FASTER}
 
 
 def test_a_changed_version_is_named_and_no_time_is_judged_across_it(root: Path) -> None:
@@ -121,7 +121,7 @@ def test_other_bytes_are_a_finding_even_of_one_run_on_another_machine(root: Path
     assert {each.name for each in only.changed} == {"all_reduce_bytes", "message_bytes"}
     assert {each.name for each in found.key} == {"machine"}
     assert only.time is not None
-    assert only.time.verdict is Moved.UNKNOWN
+    assert only.time.verdict is StepTimeChange.UNKNOWN
 
 
 def test_counts_of_ranks_that_were_not_profiled_over_the_same_steps_are_not_judged(root: Path) -> None:
@@ -218,18 +218,18 @@ def test_without_any_reference_of_the_site_a_reference_is_checked_alone(
 @pytest.mark.parametrize(
     ("stored", "new", "verdict"),
     [
-        ((100, 101, 99, 100), (100, 101, 100, 99), Moved.SAME),
-        ((100, 101, 99, 100), (112, 110, 111, 112), Moved.SLOWER),
-        ((100, 101, 99, 100), (90, 91, 89, 90), Moved.FASTER),
-        ((100, 101, 99, 100), (103, 102, 103, 102), Moved.SAME),
-        ((100, 140, 80, 100), (110, 150, 90, 105), Moved.UNKNOWN),
-        ((100, 101, 99, 100), (130,), Moved.SLOWER),
-        ((100,), (130,), Moved.UNKNOWN),
-        ((), (130,), Moved.UNKNOWN),
+        ((100, 101, 99, 100), (100, 101, 100, 99), StepTimeChange.SAME),
+        ((100, 101, 99, 100), (112, 110, 111, 112), StepTimeChange.SLOWER),
+        ((100, 101, 99, 100), (90, 91, 89, 90), StepTimeChange.FASTER),
+        ((100, 101, 99, 100), (103, 102, 103, 102), StepTimeChange.SAME),
+        ((100, 140, 80, 100), (110, 150, 90, 105), StepTimeChange.UNKNOWN),
+        ((100, 101, 99, 100), (130,), StepTimeChange.SLOWER),
+        ((100,), (130,), StepTimeChange.UNKNOWN),
+        ((), (130,), StepTimeChange.UNKNOWN),
     ],
 )
 def test_a_step_moved_where_its_interval_and_its_ratio_say_so(
-    stored: tuple[int, ...], new: tuple[int, ...], verdict: Moved
+    stored: tuple[int, ...], new: tuple[int, ...], verdict: StepTimeChange
 ) -> None:
     assert timed([ms * MS for ms in stored], [ms * MS for ms in new]).moved is verdict
 

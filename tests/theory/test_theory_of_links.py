@@ -10,7 +10,7 @@ from harness.common.megatron_layout import Layout
 from harness.experiment.model import find_model
 from harness.theory.communication import Pieces, Traffic, megatron_traffic_per_step, ranks_in_node
 from harness.theory.cost import energy_kwh, gpu_hours
-from harness.theory.links import Line, Rates, time_by_line_ns, time_by_rates_ns
+from harness.theory.links import MeasuredLink, Rates, time_by_line_ns, time_by_rates_ns
 
 TINY = find_model("tiny-mistral")[0]
 HIDDEN = 2 * 128 * 128 * 4  # a micro-batch's hidden states, in float32
@@ -85,7 +85,10 @@ def test_without_a_measurement_the_slowest_link_of_the_ring_says_the_time() -> N
 
 
 def test_a_measured_line_gives_latency_per_message_and_bytes_for_this_many_ranks() -> None:
-    lines = [Line("all_reduce", 2, False, 1000.0, 1.0), Line("all_reduce", 8, True, 5000.0, 3.0)]
+    lines = [
+        MeasuredLink("all_reduce", 2, False, 1000.0, 1.0),
+        MeasuredLink("all_reduce", 8, True, 5000.0, 3.0),
+    ]
     message = Traffic("all_reduce", "backward", 4, 1e6, messages=10)
     assert time_by_line_ns(message, False, lines) == pytest.approx(10 * 1000 + 1e6 * 1.5)
     assert time_by_line_ns(message, True, lines[:1]) is None

@@ -28,7 +28,7 @@ class ChangeVerdict(str, Enum):
         return {ChangeVerdict.FINE: 0, ChangeVerdict.WORSE: 1}.get(self, 2)
 
 
-class Judged(NamedTuple):
+class JudgedChange(NamedTuple):
     """A verdict with its reason. needed: runs of each side with which runs that vary like these would tell; None where
     the verdict is one, or MOST_RUNS would not do. worse_is_more: else a smaller number is the worse one."""
 
@@ -39,7 +39,9 @@ class Judged(NamedTuple):
     worse_is_more: bool = True
 
 
-def judge(a: Sequence[Sample], b: Sequence[Sample], fail_above: float, worse_is_more: bool = True) -> Judged:
+def judge(
+    a: Sequence[Sample], b: Sequence[Sample], fail_above: float, worse_is_more: bool = True
+) -> JudgedChange:
     """B against A, one sample per run.
 
     fail_above: the share by which B may be worse: 0.05 lets 5 % pass. Where less is worse, A may be so much more than
@@ -52,11 +54,11 @@ def judge(a: Sequence[Sample], b: Sequence[Sample], fail_above: float, worse_is_
         raise ValueError("ratios need numbers above zero")
     found = effect(a, b)
     if found is None:
-        return Judged(ChangeVerdict.UNKNOWN, _too_few(a, b), None, USUAL_RUNS, worse_is_more)
+        return JudgedChange(ChangeVerdict.UNKNOWN, _too_few(a, b), None, USUAL_RUNS, worse_is_more)
     as_cost = found if worse_is_more else found._replace(log_ratio=-found.log_ratio)
     verdict, why = _decided(as_cost, fail_above)
     needed = _needed(as_cost, fail_above) if verdict is ChangeVerdict.UNKNOWN else None
-    return Judged(verdict, why, found, needed, worse_is_more)
+    return JudgedChange(verdict, why, found, needed, worse_is_more)
 
 
 def _too_few(a: Sequence[Sample], b: Sequence[Sample]) -> str:

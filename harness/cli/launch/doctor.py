@@ -15,7 +15,7 @@ from harness.cli.screen import columns
 from harness.common.errors import RequestError
 
 if TYPE_CHECKING:
-    from harness.doctor.result import Line
+    from harness.doctor.result import CheckLine
     from harness.site.site import Site
 
 WIDTH = 120  # without a terminal
@@ -29,7 +29,7 @@ looked at from here). Below a warning or a problem stands the command that mends
 Exit status: 0 ok, also with warnings and with what is unseen; 1 a problem; 2 the request was wrong."""
 
 
-def _printed(line: Line, width: int) -> Iterator[str]:
+def _printed(line: CheckLine, width: int) -> Iterator[str]:
     """One line of the list, wrapped, with its remedy below."""
     result = line.result
     hosts = f"{_named(line.hosts)}: " if line.hosts else ""
@@ -96,7 +96,7 @@ def doctor(
     print(f"site: {place.name} ({choice.reason})", file=sys.stderr)
     course = Course(students, len(course_experiments()))
     around = look_around(place, course=course)
-    lines: list[Line] = []
+    lines: list[CheckLine] = []
     for line in examine(around, node_follows=in_job):
         _show(line, lines, as_json)
     if in_job:
@@ -110,26 +110,26 @@ def doctor(
 doctor.__doc__ = HELP
 
 
-def _show(line: Line, lines: list[Line], quiet: bool) -> None:
+def _show(line: CheckLine, lines: list[CheckLine], quiet: bool) -> None:
     """Print each line when it is known: a container takes a minute to start."""
     lines.append(line)
     if not quiet:
         print("\n".join(_printed(line, columns(WIDTH))), flush=True)
 
 
-def _sum(lines: list[Line]) -> str:
+def _sum(lines: list[CheckLine]) -> str:
     counts = [(level, sum(line.result.level == level for line in lines)) for level in _levels(lines)]
     words = {"ok": "ok", "unseen": "not seen from here"}
     parts = [f"{count} {words.get(level, level + 's' * (count > 1))}" for level, count in counts]
     return "\n" + ", ".join(parts)
 
 
-def _levels(lines: list[Line]) -> list[str]:
+def _levels(lines: list[CheckLine]) -> list[str]:
     present = {line.result.level.value for line in lines}
     return [level for level in ("problem", "warning", "unseen", "ok") if level in present]
 
 
-def _as_json(site: Site, lines: list[Line]) -> dict[str, Any]:
+def _as_json(site: Site, lines: list[CheckLine]) -> dict[str, Any]:
     from harness.doctor.result import worst
 
     rows = [{"check": line.check, "hosts": list(line.hosts), **line.result._asdict()} for line in lines]

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from harness.study.campaign.budget import Estimate
     from harness.study.campaign.points import Task
     from harness.study.campaign.runner import Change, Limits, SeriesOutcome
-    from harness.study.campaign.task_status import Seen, TaskStatus
+    from harness.study.campaign.task_status import ObservedRun, TaskStatus
 
 OWN = (
     Declared(("--name",), True, "name of the series, where it shall be another than the sweep's own"),
@@ -127,7 +127,7 @@ class SeriesPlan(NamedTuple):
     series: str
     tasks: Sequence[Task]
     places: Sequence[TaskStatus]
-    runs: Sequence[Seen]
+    runs: Sequence[ObservedRun]
     limits: Limits
 
     @property

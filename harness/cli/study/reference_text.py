@@ -8,7 +8,7 @@ from textwrap import wrap
 from harness.common.paths import PROGRAM
 from harness.format.format import duration, metric_text
 from harness.study.reference.check import ReferenceChecked, StepTime, VariantChecked, VariantOutcome
-from harness.study.reference.times import Moved
+from harness.study.reference.times import StepTimeChange
 
 WIDEST = 10  # an interval whose ends differ by more says nothing
 MOST_CHANGED = 6  # metrics in words; --json has all
@@ -58,9 +58,9 @@ def _time(each: VariantChecked) -> Iterator[str]:
     time = each.time
     assert time is not None
     yield f"{_step(time)}{_interval(time, each.runs)}"
-    if time.verdict is Moved.UNKNOWN:
+    if time.verdict is StepTimeChange.UNKNOWN:
         yield time.why
-    if time.verdict in (Moved.SLOWER, Moved.FASTER) and each.part is not None:
+    if time.verdict in (StepTimeChange.SLOWER, StepTimeChange.FASTER) and each.part is not None:
         part, ns = each.part
         yield f"most of it is {part}, {'+' if ns > 0 else '−'}{duration(abs(ns))} a step"
 
@@ -68,10 +68,10 @@ def _time(each: VariantChecked) -> Iterator[str]:
 def _step(time: StepTime) -> str:
     steps = f"{duration(time.stored_ns)} → {duration(time.new_ns)}"
     words = {
-        Moved.SLOWER: f"a step takes {time.ratio:.2f} times as long",
-        Moved.FASTER: f"a step takes {time.ratio:.2f} of the time",
-        Moved.SAME: f"a step takes as long as then ({time.ratio:.2f} times)",
-        Moved.UNKNOWN: f"step time {time.ratio:.2f} times",
+        StepTimeChange.SLOWER: f"a step takes {time.ratio:.2f} times as long",
+        StepTimeChange.FASTER: f"a step takes {time.ratio:.2f} of the time",
+        StepTimeChange.SAME: f"a step takes as long as then ({time.ratio:.2f} times)",
+        StepTimeChange.UNKNOWN: f"step time {time.ratio:.2f} times",
     }
     return f"{words[time.verdict]}, {steps}"
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from harness.launch.backends.protocol import PolledState
 from harness.launch.backends.slurm_states import Meaning, meaning_of, plain
 from harness.run import FINAL, ITSELF, Run, Status
-from harness.site.slurm_commands import JobId, Told, fields_of, sacct, scontrol, squeue
+from harness.site.slurm_commands import JobId, JobReply, fields_of, sacct, scontrol, squeue
 
 NO_REASON = ("", "None", "(null)")
 WENT_ON = "Slurm took a node of it for lost, and it went on to its own end: its reports are there"
@@ -58,7 +58,7 @@ def _ask(job: JobId, has_ended: bool) -> SlurmReply:
     return _by_accounts(job, queue, shown, has_ended)
 
 
-def _by_accounts(job: JobId, queue: Told, shown: Told, has_ended: bool) -> SlurmReply:
+def _by_accounts(job: JobId, queue: JobReply, shown: JobReply, has_ended: bool) -> SlurmReply:
     """What the accounts say of a job that the controller does not know, or did not answer for."""
     accounts, forgotten = sacct(job), queue.replied and shown.replied
     if accounts.text and meaning_of(accounts.text, job.number).state in FINAL:

@@ -8,12 +8,12 @@ from harness.common.paths import CONFIGS
 from harness.experiment.base import Training
 from harness.experiment.yaml_file import read_yaml
 from harness.launch.argv import MASTER_ADDR, MASTER_PORT, NODE, RUN_DIR, Word, join
-from harness.launch.exercises.base import Place
+from harness.launch.exercises.base import CommandPlace
 
 ACCELERATE = CONFIGS / "accelerate"
 
 
-def accelerate(place: Place) -> list[Word]:
+def accelerate(place: CommandPlace) -> list[Word]:
     """The words before the script."""
     program: list[Word] = [place.python, "-m", "exercises.utils.launch", "accelerate"]
     config: list[Word] = ["--config_file", join(RUN_DIR, "/accelerate_node", NODE, ".yaml")]

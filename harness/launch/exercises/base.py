@@ -32,7 +32,7 @@ class Command:
     decisive: bool = True  # its failure is the job's
 
 
-class Place(NamedTuple):
+class CommandPlace(NamedTuple):
     """Where a command runs, and the files that it reads there."""
 
     site: Site
@@ -84,7 +84,7 @@ class Launch(Generic[Requested]):
 
     takes_weights = True  # of the site's checkpoints, or of one that --model names
 
-    def plan(self, asked: Requested, place: Place) -> ExercisePlan:
+    def plan(self, asked: Requested, place: CommandPlace) -> ExercisePlan:
         """What a resolved experiment runs. GPUs per node, model and batch are filled in."""
         raise NotImplementedError
 
@@ -142,7 +142,7 @@ def script_path(asked: Experiment, name: str) -> str:
     return f"{ROOT}/exercises/{asked.folder}/{name}"
 
 
-def torchrun(asked: Experiment, place: Place) -> list[Word]:
+def torchrun(asked: Experiment, place: CommandPlace) -> list[Word]:
     """torchrun for all ranks of a node, before the script."""
     program: list[Word] = [place.python, "-m", "exercises.utils.launch", "torchrun"]
     size = [f"--nnodes={asked.nodes}", f"--nproc-per-node={asked.gpus_per_node}"]

@@ -5,13 +5,13 @@ from __future__ import annotations
 from harness.experiment.comm_tests import CommTests
 from harness.experiment.options import options_of
 from harness.launch.argv import NODE, RUN_DIR, Word, join
-from harness.launch.exercises.base import Command, ExercisePlan, Launch, Place, script_path, torchrun
+from harness.launch.exercises.base import Command, CommandPlace, ExercisePlan, Launch, script_path, torchrun
 
 
 class CommTestsLaunch(Launch[CommTests]):
     """No training and no profiler: the benchmark measures its own times."""
 
-    def plan(self, asked: CommTests, place: Place) -> ExercisePlan:
+    def plan(self, asked: CommTests, place: CommandPlace) -> ExercisePlan:
         measured = asked.only or "collectives"
         verdict = _verdict(asked, place)
         return ExercisePlan(
@@ -27,7 +27,7 @@ class CommTestsLaunch(Launch[CommTests]):
 _TITLES = {"collectives": "collective benchmark", "overlap": "overlap test", "health": "health check"}
 
 
-def _topology(asked: CommTests, place: Place) -> list[Command]:
+def _topology(asked: CommTests, place: CommandPlace) -> list[Command]:
     """Outside of the container: ibstat is the node's."""
     if asked.only == "overlap":
         return []
@@ -36,16 +36,16 @@ def _topology(asked: CommTests, place: Place) -> list[Command]:
     return [Command("node topology", [place.launcher_python, *words], contained=False)]
 
 
-def _verdict(asked: CommTests, place: Place) -> list[Word]:
+def _verdict(asked: CommTests, place: CommandPlace) -> list[Word]:
     part = [*_part(asked, "answer"), asked.only] if asked.only else _part(asked, "verdict")
     return part if asked.only == "overlap" else [*part, "--nodes", str(asked.nodes), *_port_rate(place)]
 
 
-def _port_rate(place: Place) -> list[Word]:
+def _port_rate(place: CommandPlace) -> list[Word]:
     return _given("--expected-rate-gbps", place.site.network.expected_gbps)
 
 
-def _measurement(asked: CommTests, place: Place, name: str) -> list[Word]:
+def _measurement(asked: CommTests, place: CommandPlace, name: str) -> list[Word]:
     network = place.site.network
     links = [
         *_given("--link-gbps-intra", network.link_intra_gbps),

@@ -10,7 +10,7 @@ from harness.common.errors import RequestError, nearest
 from harness.common.paths import expanded
 from harness.experiment.ddp import DDP
 from harness.launch.exercises.accelerate import accelerate, accelerate_files
-from harness.launch.exercises.base import ExercisePlan, Place, Target, script_path
+from harness.launch.exercises.base import CommandPlace, ExercisePlan, Target, script_path
 from harness.launch.exercises.training import (
     TrainingLaunch,
     around_each_rank,
@@ -26,7 +26,7 @@ OWN_SCRIPT = "train.py"
 class DDPLaunch(TrainingLaunch[DDP]):
     """accelerate starts the exercise's script, or another one."""
 
-    def plan(self, asked: DDP, place: Place) -> ExercisePlan:
+    def plan(self, asked: DDP, place: CommandPlace) -> ExercisePlan:
         script = PurePosixPath(asked.script or OWN_SCRIPT)
         own = script.is_absolute()
         path = str(script) if own else script_path(asked, str(script))

@@ -7,7 +7,7 @@ from typing import Any
 from harness.experiment.deepspeed import DeepSpeed
 from harness.launch.argv import RUN_DIR, Word, join
 from harness.launch.exercises.accelerate import accelerate, accelerate_files
-from harness.launch.exercises.base import ExercisePlan, Place, Target, script_path
+from harness.launch.exercises.base import CommandPlace, ExercisePlan, Target, script_path
 from harness.launch.exercises.deepspeed_config import deepspeed_config
 from harness.launch.exercises.training import (
     TrainingLaunch,
@@ -24,7 +24,7 @@ class DeepSpeedLaunch(TrainingLaunch[DeepSpeed]):
         hpz = asked.hpz_partition or (target.gpus_per_node if asked.zero_stage == 3 else None)
         return super().defaults(asked, target) | {"hpz_partition": hpz}
 
-    def plan(self, asked: DeepSpeed, place: Place) -> ExercisePlan:
+    def plan(self, asked: DeepSpeed, place: CommandPlace) -> ExercisePlan:
         config = deepspeed_config(asked, tiny=place.model is not None and place.model.tiny)
         files = accelerate_files(asked, "deepspeed") | {"ds_config.json": config.to_json()}
         words: list[Word] = ["--deepspeed-config", join(RUN_DIR, "/ds_config.json")]

@@ -14,7 +14,7 @@ from harness.common.faults import layers_at_the_end, parse_fault
 from harness.common.megatron_layout import model_misfits, usual_global_batch
 from harness.experiment.megatron import Megatron
 from harness.launch.argv import Word, from_site
-from harness.launch.exercises.base import ExercisePlan, Place, Target, script_path, torchrun
+from harness.launch.exercises.base import CommandPlace, ExercisePlan, Target, script_path, torchrun
 from harness.launch.exercises.megatron_args import pretrain_gpt_argv
 from harness.launch.exercises.training import (
     TrainingLaunch,
@@ -31,7 +31,7 @@ class MegatronLaunch(TrainingLaunch[Megatron]):
 
     takes_weights = False
 
-    def plan(self, asked: Megatron, place: Place) -> ExercisePlan:
+    def plan(self, asked: Megatron, place: CommandPlace) -> ExercisePlan:
         prefix: list[Word] = ["--data-path", place.megatron_data] if place.megatron_data else []
         if asked.uses_megatron_lm and place.model is not None:
             observed = place.profiler == "nsys"

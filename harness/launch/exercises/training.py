@@ -20,7 +20,7 @@ from harness.experiment.base import Training
 from harness.experiment.model import model_names
 from harness.experiment.options import options_of
 from harness.launch.argv import NODE, RUN_DIR, Word, from_site, join, parent
-from harness.launch.exercises.base import Command, ExercisePlan, Launch, Place, Target
+from harness.launch.exercises.base import Command, CommandPlace, ExercisePlan, Launch, Target
 from harness.launch.exercises.device_needs import device_misfits
 from harness.launch.lookup import holds, why_missing
 from harness.launch.profilers.nsys import check_trace_list, is_trace_list, trace_list
@@ -79,7 +79,9 @@ class TrainingLaunch(Launch[Trained]):
                 yield f"--python-trace: {error}"
 
 
-def training_plan(asked: Training, place: Place, argv: list[Word], files: dict[str, str]) -> ExercisePlan:
+def training_plan(
+    asked: Training, place: CommandPlace, argv: list[Word], files: dict[str, str]
+) -> ExercisePlan:
     """The plan that runs `argv` with `files` beside it."""
     if place.model is not None and place.model_file is None:
         given = {name: value for name, value in asdict(place.model).items() if value is not None}
@@ -92,7 +94,7 @@ def training_plan(asked: Training, place: Place, argv: list[Word], files: dict[s
     return ExercisePlan([training], after, files, _folders(asked, place))
 
 
-def _folders(asked: Training, place: Place) -> list[Word]:
+def _folders(asked: Training, place: CommandPlace) -> list[Word]:
     """The folders of the command that a container must see, besides the checkout and the run."""
     prefix = parent(place.megatron_data) if place.megatron_data else None
     listed = None if asked.python_trace is None else str(trace_list(asked.python_trace))
@@ -100,14 +102,14 @@ def _folders(asked: Training, place: Place) -> list[Word]:
     return [path for path in (place.checkpoint, place.data, prefix, own) if path]
 
 
-def around_each_rank(asked: Training, place: Place) -> list[Word]:
+def around_each_rank(asked: Training, place: CommandPlace) -> list[Word]:
     """The words between the launcher and the training script: what the launcher starts in its place, if anything."""
     if place.profiler != "nsys" or asked.nsys_per == "node":
         return []
     return [f"{ROOT}/harness/launch/profilers/rank.py", join(RUN_DIR, "/nsys_node", NODE, ".json")]
 
 
-def training_argv(asked: Training, place: Place) -> list[Word]:
+def training_argv(asked: Training, place: CommandPlace) -> list[Word]:
     """The training script's arguments."""
     model: Word = place.model_file if place.model_file else join(RUN_DIR, "/model.yaml")
     words: list[Word] = ["--run-dir", join(RUN_DIR), "--model", model]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from harness.analysis.compare import Comparison
-from harness.analysis.moved import Moved, What
+from harness.analysis.moved import MovedStatistic, What
 from harness.analysis.summary import Summary
 from harness.format.format import duration, per_step, short
 from harness.report.compare.tables import letters
@@ -44,7 +44,7 @@ def _tables(pair: Comparison, other: str) -> list[Table]:
     return found
 
 
-def _rows(rows: Sequence[Moved], width: int = _WIDTH) -> list[tuple[str, ...]]:
+def _rows(rows: Sequence[MovedStatistic], width: int = _WIDTH) -> list[tuple[str, ...]]:
     names = short([x.name for x in rows], width)
     return [
         (name, duration(x.a_ns), duration(x.b_ns), signed(x.by_ns), per_step(x.a_calls), per_step(x.b_calls))

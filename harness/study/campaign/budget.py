@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from harness.run import Run
 from harness.study.campaign.points import HOUR_NS, Slot, Task
-from harness.study.campaign.task_status import OPEN, Seen, TaskStatus
+from harness.study.campaign.task_status import OPEN, ObservedRun, TaskStatus
 
 
 def devices_of(run: Run) -> int:
@@ -28,7 +28,7 @@ def elapsed_ns(run: Run) -> int | None:
     return max(0, own.ended_ns - own.started_ns)
 
 
-def cost_ns(each: Seen) -> int:
+def cost_ns(each: ObservedRun) -> int:
     """Devices × time of a run: elapsed where it is known, 0 where it never began, else its time limit."""
     limit_ns = each.run.record.site.time_s * 1_000_000_000
     if each.state in OPEN:
@@ -54,7 +54,7 @@ class Estimate(NamedTuple):
     expected_ns: float | None
 
 
-def estimate(places: Sequence[TaskStatus], runs: Sequence[Seen], to_make: Sequence[Task]) -> Estimate:
+def estimate(places: Sequence[TaskStatus], runs: Sequence[ObservedRun], to_make: Sequence[Task]) -> Estimate:
     """runs: all of the series. to_make: the tasks to start.
 
     Expected: each task takes its devices × the mean elapsed time of the completed runs of its key, else of the series.

@@ -21,11 +21,11 @@ from harness.study.campaign.series import driving, runs_of
 from harness.study.campaign.submitter import Submitter, submitter_for
 from harness.study.campaign.task_status import (
     OPEN,
-    Seen,
+    ObservedRun,
     TaskStatus,
     began,
+    observed,
     refuse_other_settings,
-    seen,
     slot_of,
     task_statuses,
 )
@@ -71,13 +71,13 @@ class SeriesOutcome(NamedTuple):
         return all(place.stands == "done" for place in self.places)
 
 
-def survey(series: str, tasks: Sequence[Task]) -> tuple[list[TaskStatus], list[Seen]]:
+def survey(series: str, tasks: Sequence[Task]) -> tuple[list[TaskStatus], list[ObservedRun]]:
     """Where each task stands, and all runs of the series, now. Reads only.
 
     Raises:
         RequestError: its runs were made with other settings.
     """
-    runs = [seen(run) for run in runs_of(series)]
+    runs = [observed(run) for run in runs_of(series)]
     places = task_statuses(tasks, runs)
     refuse_other_settings(series, places)
     return places, runs
@@ -184,7 +184,7 @@ class _Runner:
         """A run has ended, or nobody knows any more."""
         del self.active[run.name]
         self.full = False
-        ended = Seen(run, state, began(run))
+        ended = ObservedRun(run, state, began(run))
         self.spent_ns += cost_ns(ended)
         slot = ended.slot
         place = self.places.get(slot)
@@ -217,7 +217,7 @@ class _Runner:
         return ""
 
     def _running_ns(self) -> int:
-        return sum(cost_ns(Seen(run, "running", began=True)) for run in self.active.values())
+        return sum(cost_ns(ObservedRun(run, "running", began=True)) for run in self.active.values())
 
     def _submit(self, ready: Sequence[Task]) -> str:
         ready = ready[: self.submitter.together(ready)]

@@ -16,7 +16,7 @@ Stands = Literal["to do", "running", "done", "failed"]
 OPEN: frozenset[State] = frozenset({"queued", "running", "unknown"})
 
 
-class Seen(NamedTuple):
+class ObservedRun(NamedTuple):
     """A run of the series and its state. began: its script started."""
 
     run: Run
@@ -35,7 +35,7 @@ class TaskStatus(NamedTuple):
     stands: Stands
     run: Run | None = None
     state: State | None = None
-    kept: tuple[Seen, ...] = ()
+    kept: tuple[ObservedRun, ...] = ()
 
 
 def slot_of(run: Run) -> Slot:
@@ -50,31 +50,31 @@ def began(run: Run) -> bool:
     return (own is not None and own.started_ns is not None) or run.out.exists()
 
 
-def seen(run: Run) -> Seen:
+def observed(run: Run) -> ObservedRun:
     """The run with its state now."""
     own = run.status() or run.record.status
     if own is not None and own.state in FINAL:
-        return Seen(run, own.state, own.told_by is None or began(run))
+        return ObservedRun(run, own.state, own.told_by is None or began(run))
     try:
         state = state_of(run)
     except WorkError:  # the backend of another installation
         state = "unknown"
-    return Seen(run, state, began(run))
+    return ObservedRun(run, state, began(run))
 
 
-def task_statuses(tasks: Sequence[Task], runs: Sequence[Seen]) -> list[TaskStatus]:
+def task_statuses(tasks: Sequence[Task], runs: Sequence[ObservedRun]) -> list[TaskStatus]:
     """Each task's place. runs: of the whole series, oldest first.
 
     A completed run makes it done; a run that waits or runs, or may (unknown), is waited for. A run that never began, as
     its submitter was killed, or that was cancelled is kept, and the task is to do. Any other end is a failure.
     """
-    own: dict[Slot, list[Seen]] = defaultdict(list)
+    own: dict[Slot, list[ObservedRun]] = defaultdict(list)
     for each in runs:
         own[each.slot].append(each)
     return [_task_status(task, own[task.point.slot]) for task in tasks]
 
 
-def _task_status(task: Task, runs: list[Seen]) -> TaskStatus:
+def _task_status(task: Task, runs: list[ObservedRun]) -> TaskStatus:
     for stands, states in (("done", {"completed"}), ("running", OPEN)):
         for each in runs:
             if each.state in states:

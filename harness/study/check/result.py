@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict
 
 from harness.analysis.change.effect import CONFIDENCE, POWER
 from harness.analysis.change.key import differences, key_of, unrecorded
-from harness.analysis.change.verdict import ChangeVerdict, Judged, judge
+from harness.analysis.change.verdict import ChangeVerdict, JudgedChange, judge
 from harness.analysis.compare import settings
 from harness.analysis.machine import disturbances
 from harness.analysis.metrics import Number
@@ -131,10 +131,10 @@ def check_arms(a: CheckArm, b: CheckArm, asked: Question) -> Checked:
     )
 
 
-def _judged(of_a: Sequence[Value], of_b: Sequence[Value], fail_above: float, metric: Metric) -> Judged:
+def _judged(of_a: Sequence[Value], of_b: Sequence[Value], fail_above: float, metric: Metric) -> JudgedChange:
     if zero := next((each for each in (*of_a, *of_b) if each.value <= 0), None):
         why = f"{metric.name} is {zero.value:g} in {zero.run.name}: there is no ratio"
-        return Judged(ChangeVerdict.UNKNOWN, why, None)
+        return JudgedChange(ChangeVerdict.UNKNOWN, why, None)
     a, b = ([each.sample for each in arm] for arm in (of_a, of_b))
     return judge(a, b, fail_above, metric.more_is_worse)
 
@@ -187,7 +187,9 @@ def _asked_differently(a: CheckArm, b: CheckArm) -> Iterator[Differing]:
             yield Differing(name=name, a=of_a.get(name), b=of_b.get(name))
 
 
-def _other_steps(a: CheckArm, b: CheckArm, asked: Question, metric: Metric, judged: Judged) -> list[str]:
+def _other_steps(
+    a: CheckArm, b: CheckArm, asked: Question, metric: Metric, judged: JudgedChange
+) -> list[str]:
     """A sentence where the mean step tells what the median does not: a change that hits few of the steps."""
     if metric.name != STEP:
         return []

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from harness.launch.job import Job
 from harness.study.plan.capacity import device_of
-from harness.study.plan.history import Earlier
+from harness.study.plan.history import EarlierRun
 from harness.study.plan.workload import Workload
 from harness.theory.cost import energy_kwh, gpu_hours
 
@@ -47,7 +47,7 @@ class Cost(NamedTuple):
 
 
 def cost_of(
-    job: Job, w: Workload | None, step_ns: tuple[float, float] | None, earlier: Sequence[Earlier] = ()
+    job: Job, w: Workload | None, step_ns: tuple[float, float] | None, earlier: Sequence[EarlierRun] = ()
 ) -> Cost:
     """The cost of a job; step_ns: of one step, the shortest and the longest that are expected."""
     asked = job.experiment

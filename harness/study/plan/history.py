@@ -16,13 +16,13 @@ from harness.experiment.comm_tests import CommTests
 from harness.launch.job import Job
 from harness.run import Run, runs_root
 from harness.study.plan.workload import Workload
-from harness.theory.links import Line
+from harness.theory.links import MeasuredLink
 
 NEWEST = 6
 LARGEST_FILE = 8_000_000
 
 
-class Earlier(NamedTuple):
+class EarlierRun(NamedTuple):
     """What one earlier run of the same exercise and model reached."""
 
     job_id: str
@@ -31,7 +31,7 @@ class Earlier(NamedTuple):
     start_s: float | None = None  # of the job, without its steps
 
 
-def earlier_runs(job: Job, w: Workload) -> list[Earlier]:
+def earlier_runs(job: Job, w: Workload) -> list[EarlierRun]:
     """The newest runs of the same exercise, model and precision at the same site, without injected faults.
 
     On CPUs with as many ranks: they share the cores.
@@ -79,7 +79,7 @@ def _same_place(summary: dict[str, Any], job: Job) -> bool:
     return bool(clean and site == job.site.name)
 
 
-def _speed(summary: dict[str, Any], precision: Precision) -> Earlier | None:
+def _speed(summary: dict[str, Any], precision: Precision) -> EarlierRun | None:
     training = summary.get("training")
     first = training[0] if isinstance(training, list) and training else None
     dtype = first.get("dtype") if isinstance(first, dict) else None
@@ -88,7 +88,7 @@ def _speed(summary: dict[str, Any], precision: Precision) -> Earlier | None:
         return None
     mfu = _at(summary, "efficiency", "mfu")
     job_id = str(_at(summary, "run", "job_id") or "?")
-    return Earlier(
+    return EarlierRun(
         job_id, float(mfu) if isinstance(mfu, int | float) and 0 < mfu <= 1 else None, float(flops)
     )
 
@@ -113,7 +113,7 @@ class MeasuredLinks(NamedTuple):
     """The lines that a run of exercise 0 measured."""
 
     job_id: str
-    lines: list[Line]
+    lines: list[MeasuredLink]
 
 
 def measured_links(job: Job) -> MeasuredLinks | None:
@@ -128,7 +128,7 @@ def measured_links(job: Job) -> MeasuredLinks | None:
     return None
 
 
-def _lines(results: dict[str, Any]) -> Iterator[Line]:
+def _lines(results: dict[str, Any]) -> Iterator[MeasuredLink]:
     hosts = results.get("hosts")
     alone = isinstance(hosts, list) and len(hosts) < 2
     for each in results.get("results") or []:
@@ -136,4 +136,4 @@ def _lines(results: dict[str, Any]) -> Iterator[Line]:
         alpha, beta = _at(fit, "alpha_ns"), _at(fit, "beta_ns_per_byte")
         if isinstance(alpha, int | float) and isinstance(beta, int | float) and isinstance(ranks, int):
             across = _at(each, "scope") != "intra" and not alone
-            yield Line(str(_at(each, "collective")), ranks, across, float(alpha), float(beta))
+            yield MeasuredLink(str(_at(each, "collective")), ranks, across, float(alpha), float(beta))

@@ -9,7 +9,7 @@ from harness.study.plan.formulas import in_round_numbers, memory_formulas
 from harness.study.plan.plan import LaunchPlan, MemoryPlan, StepPlan
 from harness.study.plan.quantity import Quantity, Section, ranged
 from harness.study.plan.speed import bubble, flops_per_step
-from harness.study.plan.traffic import NOMINAL, Sent
+from harness.study.plan.traffic import NOMINAL, PlannedMessage
 from harness.study.plan.workload import Workload
 from harness.theory.communication import Group
 from harness.theory.devices import TABLE
@@ -178,7 +178,7 @@ def _group(w: Workload, group: Group) -> str:
     return "ranks with the same shard" if group == "copies" else f"{group}-parallel ranks"
 
 
-def _bytes(w: Workload, sent: list[Sent]) -> Iterator[Quantity]:
+def _bytes(w: Workload, sent: list[PlannedMessage]) -> Iterator[Quantity]:
     """Each message's row, then the sums by collective that a report measures too."""
     sums: defaultdict[str, float] = defaultdict(float)
     for number, each in enumerate(sent):

@@ -12,11 +12,11 @@ from harness.launch.job import Job
 from harness.launch.submit import Prepared
 from harness.study.plan.capacity import FITS, TIGHT, Capacity, capacity_of
 from harness.study.plan.cost import Cost, cost_of
-from harness.study.plan.history import Earlier, earlier_runs, measured_links
+from harness.study.plan.history import EarlierRun, earlier_runs, measured_links
 from harness.study.plan.memory import peak_memory
 from harness.study.plan.nearest_fit import NearestFit, nearest_fit
 from harness.study.plan.speed import Speed, compute_range_ns, expected_speed
-from harness.study.plan.traffic import Exposed, Sent, exposed, sent_per_step
+from harness.study.plan.traffic import Exposed, PlannedMessage, exposed, sent_per_step
 from harness.study.plan.workload import Workload, workload_of
 from harness.theory.peak import Peak
 
@@ -48,7 +48,7 @@ class StepPlan:
     speed: Speed | str
     compute_ns: tuple[float, float] | None
     step_ns: tuple[float, float] | None
-    sent: list[Sent]
+    sent: list[PlannedMessage]
     exposed: Exposed | None
 
 
@@ -85,7 +85,7 @@ def _memory(asked: Experiment, job: Job, w: Workload) -> MemoryPlan:
     return found
 
 
-def _step(job: Job, w: Workload, earlier: list[Earlier]) -> StepPlan:
+def _step(job: Job, w: Workload, earlier: list[EarlierRun]) -> StepPlan:
     speed = expected_speed(job, w, earlier)
     compute = None if isinstance(speed, str) else compute_range_ns(w, speed)
     sent = sent_per_step(w, job.site.network, measured_links(job))

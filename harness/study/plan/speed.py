@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from harness.launch.job import Job
 from harness.study.plan.capacity import device_name
-from harness.study.plan.history import Earlier
+from harness.study.plan.history import EarlierRun
 from harness.study.plan.workload import Workload
 from harness.theory.devices import peak_flops_per_s
 from harness.theory.flops import RECOMPUTED, USUAL_MFU, flops_per_token, step_seconds
@@ -25,7 +25,7 @@ class Speed(NamedTuple):
     earlier: bool
 
 
-def expected_speed(job: Job, w: Workload, earlier: list[Earlier]) -> Speed | str:
+def expected_speed(job: Job, w: Workload, earlier: list[EarlierRun]) -> Speed | str:
     """The range of the site's own runs where there are some, else the usual share of the peak; else why not."""
     name = device_name(job) if w.device == "cuda" else None
     peak = peak_flops_per_s(name, w.precision) if name else None

@@ -24,7 +24,7 @@ OF_A_STEP: dict[StepPart, float] = {"forward": 1 / 3, "backward": 2 / 3, "optimi
 
 
 @dataclass(frozen=True, slots=True)
-class Sent:
+class PlannedMessage:
     """One kind of message: the traffic of one step of the loop, whether it crosses nodes, and its time if known."""
 
     traffic: Traffic
@@ -33,7 +33,7 @@ class Sent:
     source: str
 
 
-def sent_per_step(w: Workload, network: Network, measured: MeasuredLinks | None) -> list[Sent]:
+def sent_per_step(w: Workload, network: Network, measured: MeasuredLinks | None) -> list[PlannedMessage]:
     """Everything that a rank sends in one step of the training's loop, groups of one rank left out."""
     return [_timed(w, each, network, measured) for each in traffic_of(w) if each.group_size > 1]
 
@@ -73,15 +73,15 @@ def _pieces(w: Workload) -> Pieces:
     return Pieces(parameters, w.micro_batch, w.seq_length, w.micro_batches, w.bf16, w.checkpointing)
 
 
-def _timed(w: Workload, traffic: Traffic, network: Network, measured: MeasuredLinks | None) -> Sent:
+def _timed(w: Workload, traffic: Traffic, network: Network, measured: MeasuredLinks | None) -> PlannedMessage:
     inside = ranks_in_node(traffic.group, w.layout, w.ranks_per_node, w.hpz)
     across = inside < traffic.group_size
     if measured is not None:
         by_line = time_by_line_ns(traffic, across, measured.lines)
         if by_line is not None:
-            return Sent(traffic, across, by_line, f"α and β of {measured.job_id}, exercise 0")
+            return PlannedMessage(traffic, across, by_line, f"α and β of {measured.job_id}, exercise 0")
     rates = Rates(network.link_intra_gbps, network.link_inter_gbps)
-    return Sent(traffic, across, time_by_rates_ns(traffic, across, inside, rates), NOMINAL)
+    return PlannedMessage(traffic, across, time_by_rates_ns(traffic, across, inside, rates), NOMINAL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ class Exposed:
     least_ns: float
 
 
-def exposed(sent: list[Sent], compute_ns: float | None) -> Exposed | None:
+def exposed(sent: list[PlannedMessage], compute_ns: float | None) -> Exposed | None:
     """How long messages take, and what cannot hide; None where a time is not known, or nothing is sent.
 
     compute_ns: of one step; a third of it is the forward pass, behind which its messages can hide at best. Where it is

@@ -33,7 +33,7 @@ BROKEN_TRACE = {
 }
 
 
-class Held(NamedTuple):
+class VariantRuns(NamedTuple):
     """One variant of a side. problems: what is not as it was recorded."""
 
     variant: str
@@ -47,7 +47,7 @@ class ReferenceArm(NamedTuple):
     """One side. traces_absent: variants whose traces are not on this machine."""
 
     name: str
-    variants: list[Held]
+    variants: list[VariantRuns]
     missing: dict[str, str]
     traces_absent: list[str]
 
@@ -60,7 +60,7 @@ def arm_of_reference(folder: Path, whole: bool) -> ReferenceArm:
     """
     reference = read_reference(folder)
     root = traces_root(reference)
-    held = [_held(folder, reference, variant, root, whole) for variant in reference.variants]
+    held = [_variant_runs(folder, reference, variant, root, whole) for variant in reference.variants]
     absent = [
         each.variant
         for each in held
@@ -69,14 +69,16 @@ def arm_of_reference(folder: Path, whole: bool) -> ReferenceArm:
     return ReferenceArm(reference.name, held, dict(reference.missing), absent)
 
 
-def _held(folder: Path, reference: Reference, variant: StoredVariant, root: Path | None, whole: bool) -> Held:
+def _variant_runs(
+    folder: Path, reference: Reference, variant: StoredVariant, root: Path | None, whole: bool
+) -> VariantRuns:
     try:
         runs = read_runs(folder, variant).runs
     except WorkError as error:
-        return Held(variant.name, variant.compared, (), (), (str(error),))
+        return VariantRuns(variant.name, variant.compared, (), (), (str(error),))
     used = tuple(reference.environments[number] for number in sorted({run.environment for run in runs}))
     problems = [*damaged_traces(root, runs, whole), *_broken(runs)]
-    return Held(variant.name, variant.compared, runs, used, problems)
+    return VariantRuns(variant.name, variant.compared, runs, used, problems)
 
 
 def arm_of_runs(runs: Sequence[Run]) -> ReferenceArm:
@@ -86,7 +88,7 @@ def arm_of_runs(runs: Sequence[Run]) -> ReferenceArm:
         RequestError: a run is a mystery, or was not made by the harness.
         WorkError: nothing was measured of one.
     """
-    held: list[Held] = []
+    held: list[VariantRuns] = []
     for run in runs:
         if is_hidden(run.path, run.record.experiment):
             raise RequestError(f"{run.job_id} is a mystery: {PROGRAM} mystery reveal {run.job_id} ends it")
@@ -100,11 +102,11 @@ def arm_of_runs(runs: Sequence[Run]) -> ReferenceArm:
     return ReferenceArm(", ".join(run.job_id for run in runs), held, {}, [])
 
 
-def _of_run(run: Run, found: Collected) -> Held:
-    return Held(run.job_id, found.compared, (found.run,), (found.environment,), _broken((found.run,)))
+def _of_run(run: Run, found: Collected) -> VariantRuns:
+    return VariantRuns(run.job_id, found.compared, (found.run,), (found.environment,), _broken((found.run,)))
 
 
-def _with(held: Held, found: Collected) -> Held:
+def _with(held: VariantRuns, found: Collected) -> VariantRuns:
     environments = dict.fromkeys(each.model_dump_json() for each in (*held.environments, found.environment))
     return held._replace(
         runs=(*held.runs, found.run),

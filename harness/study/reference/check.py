@@ -11,10 +11,10 @@ from pydantic import BaseModel, ConfigDict
 
 from harness.analysis.change.key import differences
 from harness.measure.matching import INJECTED, differing
-from harness.study.reference.arms import Held, ReferenceArm
+from harness.study.reference.arms import ReferenceArm, VariantRuns
 from harness.study.reference.differences import changed_metrics, environment_key, grown_part
 from harness.study.reference.numbers import judged_ns
-from harness.study.reference.times import USUAL_SHARE, Moved, Timed, timed
+from harness.study.reference.times import USUAL_SHARE, StepTimeChange, Timed, timed
 
 
 class VariantOutcome(str, Enum):
@@ -51,7 +51,7 @@ class StepTime(CheckPart):
     high: float | None = None
     smallest_seen: float | None = None
     judged: bool
-    verdict: Moved
+    verdict: StepTimeChange
     why: str
 
 
@@ -144,7 +144,7 @@ def _worst(outcomes: Sequence[VariantOutcome], lacking: bool) -> VariantOutcome:
     return max([least, *outcomes], key=order.index)
 
 
-def _match(new: Held, stored: Sequence[Held]) -> Held | None:
+def _match(new: VariantRuns, stored: Sequence[VariantRuns]) -> VariantRuns | None:
     """The variant that asked for the same; else one that differs in what slows a run down on purpose alone."""
     differ = [(set(differing(each.compared, new.compared)), each) for each in stored]
     for allowed in (set[str](), set(INJECTED)):
@@ -154,7 +154,7 @@ def _match(new: Held, stored: Sequence[Held]) -> Held | None:
     return None
 
 
-def _checked(stored: Held, new: Held, share: float) -> VariantChecked:
+def _checked(stored: VariantRuns, new: VariantRuns, share: float) -> VariantChecked:
     problems = [*(f"stored: {each}" for each in stored.problems), *(f"new: {each}" for each in new.problems)]
     asked = differing(stored.compared, new.compared)
     found = VariantChecked(
@@ -172,7 +172,7 @@ def _checked(stored: Held, new: Held, share: float) -> VariantChecked:
     return found if problems else found.model_copy(update={"problems": [lacking]})
 
 
-def _compared(found: VariantChecked, stored: Held, new: Held, share: float) -> VariantChecked:
+def _compared(found: VariantChecked, stored: VariantRuns, new: VariantRuns, share: float) -> VariantChecked:
     """With what the runs of both sides say."""
     same_key = not list(_differences([(stored, new)]))
     on_gpu = same_key and new.environments[0].hardware.device_kind == "gpu"
@@ -191,13 +191,13 @@ def _compared(found: VariantChecked, stored: Held, new: Held, share: float) -> V
 
 
 def _outcome(found: VariantChecked) -> VariantOutcome:
-    verdict = found.time.verdict if found.time else Moved.SAME
-    if found.changed or found.asked or verdict in (Moved.SLOWER, Moved.FASTER):
+    verdict = found.time.verdict if found.time else StepTimeChange.SAME
+    if found.changed or found.asked or verdict in (StepTimeChange.SLOWER, StepTimeChange.FASTER):
         return VariantOutcome.MOVED
-    return VariantOutcome.SAME if verdict is Moved.SAME else VariantOutcome.UNKNOWN
+    return VariantOutcome.SAME if verdict is StepTimeChange.SAME else VariantOutcome.UNKNOWN
 
 
-def _time(stored: Held, new: Held, share: float, same_key: bool) -> StepTime | None:
+def _time(stored: VariantRuns, new: VariantRuns, share: float, same_key: bool) -> StepTime | None:
     """None: neither side has a time."""
     before, now = ([ns for run in arm.runs if (ns := judged_ns(run))] for arm in (stored, new))
     if not before and not now:
@@ -207,7 +207,7 @@ def _time(stored: Held, new: Held, share: float, same_key: bool) -> StepTime | N
         return None
     if not same_key:
         why = "other hardware or software: nothing is judged"
-        found = Timed(Moved.UNKNOWN, why, found.ratio, found.found)
+        found = Timed(StepTimeChange.UNKNOWN, why, found.ratio, found.found)
     low, high = found.found.interval if found.found else (None, None)
     return StepTime(
         stored_ns=sum(before) / len(before),
@@ -222,7 +222,7 @@ def _time(stored: Held, new: Held, share: float, same_key: bool) -> StepTime | N
     )
 
 
-def _differences(pairs: Sequence[tuple[Held, Held]]) -> Iterator[Difference]:
+def _differences(pairs: Sequence[tuple[VariantRuns, VariantRuns]]) -> Iterator[Difference]:
     """Hardware and software that differ between the sides of any pair, each once."""
     found: dict[str, tuple[str, str]] = {}
     for stored, new in pairs:
@@ -231,7 +231,7 @@ def _differences(pairs: Sequence[tuple[Held, Held]]) -> Iterator[Difference]:
     yield from (Difference(name=name, stored=a, new=b) for name, (a, b) in found.items())
 
 
-def _beside(pairs: Sequence[tuple[Held, Held]]) -> Iterator[Difference]:
+def _beside(pairs: Sequence[tuple[VariantRuns, VariantRuns]]) -> Iterator[Difference]:
     """The harness's commit and the tools that record."""
     arms = [[each for pair in pairs for each in pair[arm].environments] for arm in (0, 1)]
     keys = [[{"harness": each.commit or "", **each.tools} for each in arm] for arm in arms]

@@ -13,7 +13,7 @@ from harness.analysis.change.effect import FEWEST_RUNS, Effect, Sample, effect
 USUAL_SHARE = 0.05  # a step that moved by less did not move
 
 
-class Moved(str, Enum):
+class StepTimeChange(str, Enum):
     """What may be said of the new runs' step."""
 
     SAME = "same"
@@ -25,7 +25,7 @@ class Moved(str, Enum):
 class Timed(NamedTuple):
     """The verdict with its reason. ratio: new over stored, None without times; found: None of one run of each."""
 
-    moved: Moved
+    moved: StepTimeChange
     why: str
     ratio: float | None
     found: Effect | None
@@ -39,11 +39,13 @@ def timed(stored_ns: Sequence[float], new_ns: Sequence[float], share: float = US
     further run (Montgomery, Design and Analysis of Experiments, chapter 2).
     """
     if not stored_ns or not new_ns:
-        return Timed(Moved.UNKNOWN, "no step was measured", None, None)
+        return Timed(StepTimeChange.UNKNOWN, "no step was measured", None, None)
     found = effect(_samples(stored_ns), _samples(new_ns)) or _of_one_run(stored_ns, new_ns)
     if found is None:
         ratio = fmean(new_ns) / fmean(stored_ns)
-        return Timed(Moved.UNKNOWN, "one run of each cannot say how much the next one differs", ratio, None)
+        return Timed(
+            StepTimeChange.UNKNOWN, "one run of each cannot say how much the next one differs", ratio, None
+        )
     moved, why = _decided(found, share)
     return Timed(moved, why, found.ratio, found)
 
@@ -63,15 +65,15 @@ def _of_one_run(stored_ns: Sequence[float], new_ns: Sequence[float]) -> Effect |
     return Effect(fmean(new) - fmean(stored), error, len(many) - 1.0, deviation, runs, in_blocks=False)
 
 
-def _decided(found: Effect, share: float) -> tuple[Moved, str]:
+def _decided(found: Effect, share: float) -> tuple[StepTimeChange, str]:
     low, high = found.log_ratio - found.reach, found.log_ratio + found.reach
     limit, allowed = log1p(share), f"{100 * share:g} %"
     if low > 0 and found.log_ratio > limit:
-        return Moved.SLOWER, f"beyond doubt, and most likely by more than {allowed}"
+        return StepTimeChange.SLOWER, f"beyond doubt, and most likely by more than {allowed}"
     if high < 0 and found.log_ratio < -limit:
-        return Moved.FASTER, f"beyond doubt, and most likely by more than {allowed}"
+        return StepTimeChange.FASTER, f"beyond doubt, and most likely by more than {allowed}"
     if -limit < low and high < limit:
-        return Moved.SAME, f"it did not move by {allowed}, and these runs would have seen it"
+        return StepTimeChange.SAME, f"it did not move by {allowed}, and these runs would have seen it"
     seen = found.smallest_seen
     few = "these runs are too few for how much one differs from the next"
-    return Moved.UNKNOWN, f"these runs see no change below {100 * seen:.0f} %" if seen < 1 else few
+    return StepTimeChange.UNKNOWN, f"these runs see no change below {100 * seen:.0f} %" if seen < 1 else few
