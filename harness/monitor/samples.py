@@ -19,6 +19,26 @@ META_FILE = "meta.json"
 META_SCHEMA = 1
 GPU_SOURCES = ("nvml", "amdsmi")
 LEADING_COLUMNS = ("unix_ns", "device")
+# Every column of the monitor's files, for docs/metrics.md. An empty cell: the device does not say.
+COLUMNS = {
+    "unix_ns": "Unix time of the sample.",
+    "device": "Number of the device; in `network.csv` of the port. `meta.json` has their names.",
+    "memory_used_bytes": "Memory in use: of a GPU by all processes; without GPUs by the job's processes.",
+    "utilization_percent": "Share of the time in which a kernel ran; without GPUs the job's CPU time over that of "
+    "the CPUs that it may use, since the last sample.",
+    "memory_utilization_percent": "Share of the time in which the GPU's memory was read or written.",
+    "power_watts": "As the device says; without GPUs the machine's CPU packages (RAPL), mean since the last sample.",
+    "energy_joules": "A counter of the device; without GPUs of the machine's CPU packages.",
+    "temperature_celsius": "Of the GPU; on AMD of its hottest place.",
+    "sm_clock_mhz": "Clock of the compute units.",
+    "pcie_tx_bytes_per_second": "From the GPU to the host, as NVML counts it over 20 ms.",
+    "pcie_rx_bytes_per_second": "From the host to the GPU, as NVML counts it over 20 ms.",
+    "processes": "Number of the job's processes.",
+    "machine_utilization_percent": "CPU time of all processes of the machine over that of all its CPUs.",
+    "machine_memory_used_bytes": "The machine's memory minus what is available.",
+    "received_bytes": "A counter of the port: all that it has received so far.",
+    "sent_bytes": "A counter of the port: all that it has sent so far.",
+}
 STARTS, ENDED = (
     "starts_unix_ns",
     "ended_unix_ns",

@@ -19,9 +19,12 @@ import pytest
 
 from harness.monitor import processes
 from harness.monitor import record as recorder
+from harness.monitor.amd import AmdSource
 from harness.monitor.errors import MonitorError
+from harness.monitor.network import Network
+from harness.monitor.nvml import NvmlSource
 from harness.monitor.record import SampleFile
-from harness.monitor.samples import Recording, read
+from harness.monitor.samples import COLUMNS, LEADING_COLUMNS, Recording, read
 from harness.monitor.summary import summarize
 
 Start = Callable[..., "subprocess.Popen[str]"]
@@ -318,3 +321,8 @@ def test_recording_loads_nothing_heavy_and_nothing_of_the_rest_of_the_project() 
     assert not {"numpy", "matplotlib", "torch", "pydantic"} & set(loaded)
     ours = {name for name in loaded if name.startswith("harness.")}
     assert ours and all(name.startswith(("harness.monitor", "harness.common")) for name in ours)
+
+
+def test_every_column_of_the_files_is_defined_and_no_definition_outlives_its_column() -> None:
+    sources = (NvmlSource.columns, AmdSource.columns, processes.ProcessSource.columns, Network.columns)
+    assert {*LEADING_COLUMNS, *(name for columns in sources for name in columns)} == {*COLUMNS}

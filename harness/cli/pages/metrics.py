@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from harness.analysis.metrics import MEANINGS
 from harness.analysis.summary import Summary, SummaryPart
 from harness.analysis.summary.described import field_texts
+from harness.monitor.samples import COLUMNS
 from harness.report.tables import catalogue
 
 
@@ -51,6 +52,12 @@ def names() -> str:
     ordered = dict.fromkeys([*labels, *meanings])
     rows = [f"| `{name}` | {labels.get(name, '–').strip()} | {meanings.get(name, '')} |" for name in ordered]
     return "\n".join(["| name | line of `compare` | meaning |", "|---|---|---|", *rows])
+
+
+def columns() -> str:
+    """A row per column of the monitor's files."""
+    rows = [f"| `{name}` | {text} |" for name, text in COLUMNS.items()]
+    return "\n".join(["| column | meaning |", "|---|---|", *rows])
 
 
 def tables() -> str:

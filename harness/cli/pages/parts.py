@@ -15,6 +15,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "fault-records": faults.records,
     "options": options.tables,
     "summary": metrics.sections,
+    "monitor-columns": metrics.columns,
     "metric-names": metrics.names,
     "tables": metrics.tables,
     "lesson-needs": lessons.needs,
