@@ -154,7 +154,7 @@ def _memory(panel: Panel) -> str:
         panel.axes.axhline(size / _GIB, color=_GREY, ls=":", label=f"capacity {size / _GIB:.0f} GiB")
     panel.axes.set_ylim(bottom=0)
     panel.axes.set_ylabel("memory in use (GiB)")
-    return "GPU memory" if panel.is_gpu else "Resident memory of the job"
+    return "GPU memory" if panel.is_gpu else "Memory of the job (PSS)"
 
 
 def _utilization(panel: Panel) -> str:

@@ -1,4 +1,4 @@
-"""Without a GPU: CPU time and resident memory of the job's processes and of the whole machine."""
+"""Without a GPU: CPU time and memory (PSS) of the job's processes and of the whole machine."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import psutil
 
 from harness.monitor.cores import boot_id, usable_cores
 from harness.monitor.errors import MonitorError
+from harness.monitor.pss import PssMeter
 from harness.monitor.rapl import Rapl
 from harness.monitor.source import SampleValue
 
@@ -94,6 +95,7 @@ class ProcessSource:
         self._rapl = rapl
         self._cpus = usable_cores()
         self._cpu_s: dict[psutil.Process, float] = {}
+        self._pss = PssMeter()
         self._last: tuple[float, float | None] | None = None  # monotonic seconds, joules
         self._last_unix_s = time.time()
         psutil.cpu_percent(interval=None)  # the first value has no meaning: discard it now
@@ -115,7 +117,7 @@ class ProcessSource:
         """One row; utilisation and power are over the time since the previous row, and unknown in the first."""
         processes = self._tree.members()  # takes time, so the clock is read after it, with the CPU times
         now_s, joules = time.monotonic(), self._rapl.energy_joules() if self._rapl else None
-        spent_s, rss_bytes, count = self._measure(processes)
+        spent_s, pss_bytes, count = self._measure(processes)
         utilization = watts = machine = None
         machine_now = psutil.cpu_percent(interval=None)
         if self._last and (elapsed_s := now_s - self._last[0]) > 0:
@@ -124,23 +126,25 @@ class ProcessSource:
                 watts = (joules - self._last[1]) / elapsed_s
         self._last = (now_s, joules)
         memory = psutil.virtual_memory()
-        return [(utilization, rss_bytes, count, machine, memory.total - memory.available, watts, joules)]
+        return [(utilization, pss_bytes, count, machine, memory.total - memory.available, watts, joules)]
 
     def _measure(self, processes: Iterable[psutil.Process]) -> tuple[float, int, int]:
-        """CPU seconds since the last call, resident bytes (shared pages once per process), number of processes."""
-        spent_s, rss_bytes = 0.0, 0
+        """CPU seconds since the last call, bytes of memory (a shared page once), number of processes."""
+        spent_s = 0.0
+        resident: dict[psutil.Process, tuple[int, int]] = {}
         cpu_s: dict[psutil.Process, float] = {}
         for process in processes:
             try:
                 with process.oneshot():
                     times = process.cpu_times()
-                    rss_bytes += process.memory_info().rss
+                    memory = process.memory_info()
+                    resident[process] = memory.rss, getattr(memory, "shared", 0)  # Linux only
                     cpu_s[process] = times.user + times.system
                     spent_s += cpu_s[process] - self._before(process, cpu_s[process])
             except (psutil.NoSuchProcess, psutil.AccessDenied):
                 continue
         self._cpu_s, self._last_unix_s = cpu_s, time.time()
-        return spent_s, rss_bytes, len(cpu_s)
+        return spent_s, self._pss.sum_bytes(resident), len(cpu_s)
 
     def _before(self, process: psutil.Process, now_s: float) -> float:
         """CPU seconds up to the last call: 0 for a younger process; all of them for an older one that is found late."""

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import psutil
 import pytest
 
-from harness.monitor import processes
+from harness.monitor import processes, pss
 from harness.monitor import record as recorder
 from harness.monitor.amd import AmdSource
 from harness.monitor.errors import MonitorError
@@ -198,11 +198,21 @@ def test_a_line_that_was_cut_off_costs_no_sample_but_its_own(
     assert [watts for _, watts in recording.devices[0].points("power_watts")] == [1.0, 2.0, 3.0]
 
 
+class Numbered(NamedTuple):
+    """Stands in for a process that only has its id."""
+
+    pid: int
+
+
 class Worked(NamedTuple):
     """Stands in for a process of an age and a CPU time in seconds."""
 
     cpu_s: float
     age_s: float
+
+    @property
+    def pid(self) -> int:
+        return -1
 
     def oneshot(self) -> nullcontext[None]:
         return nullcontext()
@@ -226,6 +236,63 @@ def test_of_a_new_process_only_the_work_since_the_last_sample_counts(age_s: floa
     found.add(Worked(5.0, age_s))
     assert source._measure(found) == (spent_s, 1, 1)
     assert source._measure(found) == (0.0, 1, 1)
+
+
+SHARING = """
+import mmap, os, time
+block = mmap.mmap(-1, 256 * 2**20)
+touched, parent = mmap.mmap(-1, 1), os.getpid()
+child = os.fork()
+for start in range(0, len(block), mmap.PAGESIZE):
+    block[start] = 1
+if child:
+    while not touched[0]:
+        time.sleep(0.01)
+    print("ready", flush=True)
+    time.sleep(60)
+touched[0] = 1
+while os.getppid() == parent:
+    time.sleep(0.1)
+"""
+
+
+@pytest.mark.parametrize("readable", [True, False])
+def test_memory_that_two_processes_share_counts_once(
+    start: Start, monkeypatch: pytest.MonkeyPatch, readable: bool
+) -> None:
+    """Also where the kernel does not say what is shared with whom."""
+    if not readable:
+        monkeypatch.setattr(pss, "read_pss", lambda pid: None)
+    parent = psutil.Process(start_workload(start, SHARING).pid)
+    source = processes.ProcessSource(processes.ProcessTree([parent], with_roots=True), None)
+    column = source.columns.index("memory_used_bytes")
+    for _ in range(20):  # a fast monitor cannot read in each sample what is shared
+        (row,) = source.sample()
+        assert row[source.columns.index("processes")] == 2
+        assert 256 * 2**20 < int(row[column] or 0) < 320 * 2**20
+
+
+def test_what_is_shared_is_read_so_often_that_it_takes_a_hundredth_of_a_core(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """600 processes of 50 ms each, sampled each second: 36 s of an hour, in which each has its turn."""
+    spent_s, now_s = 0.0, 0.0
+
+    def read_pss(_pid: int) -> int:
+        nonlocal spent_s
+        spent_s += 0.05
+        return 1
+
+    clock = SimpleNamespace(monotonic=lambda: now_s, thread_time=lambda: spent_s)
+    monkeypatch.setattr(pss, "time", clock)
+    monkeypatch.setattr(pss, "read_pss", read_pss)
+    job: dict[Any, tuple[int, int]] = {Numbered(pid): (2, 1) for pid in range(600)}
+    meter = pss.PssMeter()
+    for second in range(3600):
+        now_s = float(second)
+        job_bytes = meter.sum_bytes(job)
+    assert 35 < spent_s < 37
+    assert job_bytes == 600
 
 
 def test_looking_for_processes_takes_time_that_counts(monkeypatch: pytest.MonkeyPatch) -> None:
