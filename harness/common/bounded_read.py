@@ -18,7 +18,7 @@ from harness.common.users import whose
 MOST_BYTES = 64 << 20  # a summary of a thousand ranks has some 20 MB
 MOST_LINE_BYTES = 1 << 20  # a step's line has some 400 bytes
 MOST_DEPTH = 64
-_TOO_DEEP = f"is JSON nested more than {MOST_DEPTH} deep, which no file of this kind is"
+_TOO_DEEP = f"is JSON nested more than {MOST_DEPTH} levels deep, the limit for a file of this kind"
 
 
 class BoundedReadError(ValueError):
@@ -57,7 +57,7 @@ def read_bounded(path: Path, most_bytes: int = MOST_BYTES) -> bytes:
         too_long = os.fstat(file.fileno()).st_size > most_bytes  # the kernel's own files say 0
         content = b"" if too_long else file.read(most_bytes + 1)
     if too_long or len(content) > most_bytes:
-        raise BoundedReadError(f"is longer than {_amount(most_bytes)}, which no file of this kind is")
+        raise BoundedReadError(f"is longer than {_amount(most_bytes)}, the limit for a file of this kind")
     return content
 
 
@@ -130,7 +130,7 @@ def _skip_line(file: BinaryIO, most_bytes: int) -> None:
         if len(rest) < most_bytes or rest.endswith(b"\n"):
             return
     raise BoundedReadError(
-        f"has a line of more than {_amount(64 * most_bytes)}, which no file of this kind has"
+        f"has a line of more than {_amount(64 * most_bytes)}, the limit for a file of this kind"
     )
 
 

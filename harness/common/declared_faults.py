@@ -14,31 +14,34 @@ def _ms(meaning: str) -> Key:
 
 
 def _rank(default: str | None = "all") -> Key:
-    return Key("rank", "the rank that it happens to", default, most=LARGEST_RANK, words=("all",))
+    return Key("rank", "the rank that has the fault", default, most=LARGEST_RANK, words=("all",))
 
 
-EVERY = Key("every", "K: in the K-th step, the 2·K-th, …", "1", least=1, most=1_000_000)
+EVERY = Key("every", "K: every K-th step has the fault", "1", least=1, most=1_000_000)
 PHASES = ("forward", "backward", "optimizer")
 
 NO_BF16 = "the training computes in fp32 anyway: add --mixed-precision, or drop the fault"
 ONE_REPLICA = (
-    "the model has one replica, so no gradients travel: ask for more ranks (-g, -n) or a smaller --tp or --pp"
+    "the model has one replica, so no gradients are exchanged: ask for more ranks (-g, -n) "
+    "or a smaller --tp or --pp"
 )
 
 _TIMED = (
     FaultKind(
         "data-stall",
-        "the step's first batch comes late: the data loading sleeps",
-        (_ms("how much later it comes"), _rank(), EVERY),
+        "the step's first batch comes late: data loading sleeps",
+        (_ms("how long data loading sleeps"), _rank(), EVERY),
         "the sleep",
-        mystery=InMystery("which phase of a step grew: is the device short of work before forward begins?"),
+        mystery=InMystery(
+            "one phase of a step grew: look whether the device has no work before forward begins"
+        ),
     ),
     FaultKind(
         "host-stall",
-        "the host thread stands still inside a phase: it launches nothing",
+        "the host thread sleeps inside a phase: it launches nothing",
         (
-            _ms("how long it stands still"),
-            Key("in", "the phase; in steps without it nothing happens", "forward", words=PHASES),
+            _ms("how long it sleeps"),
+            Key("in", "the phase; a step without this phase is not changed", "forward", words=PHASES),
             _rank(),
             EVERY,
         ),
@@ -48,24 +51,24 @@ _TIMED = (
     FaultKind(
         "extra-compute",
         "the step's first forward does additional matrix products",
-        (_ms("how long they compute; on a GPU about"), _rank(), EVERY),
-        "the products, on the device",
+        (_ms("their duration; on a GPU approximately"), _rank(), EVERY),
+        "the duration of the products on the device",
         mystery=InMystery(
             "one rank has more operators than the others: compare how often each is called", one_rank=True
         ),
     ),
     FaultKind(
         "pause",
-        "the whole process is stopped, at another moment of each step (SIGSTOP … SIGCONT)",
+        "the whole process is stopped and continued (SIGSTOP, SIGCONT), at a different moment of each step",
         (_ms("how long it is stopped"), _rank(), EVERY),
         "the time between the two signals",
         mystery=InMystery(
-            "the gap comes at another moment of each such step, also in the middle of an operator"
+            "the gap comes at a different moment of each such step, also in the middle of an operator"
         ),
     ),
     FaultKind(
         "checkpoint",
-        "the model's state is written into a file after the optimizer's step; the training waits",
+        "the model's state is written into a file after the optimizer's step; the training waits for it",
         (_rank("0"), EVERY),
         "the writing",
     ),
@@ -73,24 +76,24 @@ _TIMED = (
         "gc",
         "Python's garbage collector goes through a large heap in forward: about 100 ms for the objects of "
         "PyTorch and 20 ms for each 100 thousand more, on a server of 2023",
-        (Key("objects", "more objects on the heap, in thousands", "500", most=100_000), _rank(), EVERY),
+        (Key("objects", "additional objects on the heap, in thousands", "500", most=100_000), _rank(), EVERY),
         "the collecting",
     ),
     FaultKind(
         "noisy-neighbour",
-        "other processes use the cores of a rank, at its own priority; they end with the training",
-        (Key("procs", "how many, each on one core at a time", "1", least=1, most=1024), _rank()),
-        "how long the thread that trains waited for a core",
+        "other processes compute on the cores of a rank, at the same priority; they end with the training",
+        (Key("procs", "number of processes; each uses one core at a time", "1", least=1, most=1024), _rank()),
+        "the time for which the training thread waited for a core",
     ),
     FaultKind(
         "pinned-together",
         "all ranks of a node are bound to one core",
         (),
-        "how long the thread that trains waited for the core",
+        "the time for which the training thread waited for the core",
     ),
     FaultKind(
         "slow-link",
-        "each message of a rank starts late: by the latency and by its bytes over the bandwidth",
+        "each message of a rank is delayed: by the latency, plus its bytes divided by the bandwidth",
         (
             _ms("the latency"),
             Key(
@@ -122,8 +125,15 @@ _SETTINGS = (
     ),
     FaultKind(
         "small-buckets",
-        "gradients travel in many small messages: DDP's, DeepSpeed's and Megatron's buckets have this size",
-        (Key("kb", "the size of a bucket in KiB; a larger parameter has its own", least=1, most=1_000_000),),
+        "gradients are sent in many small messages: the buckets of DDP, DeepSpeed and Megatron get this size",
+        (
+            Key(
+                "kb",
+                "the size of a bucket in KiB; a larger parameter has its own bucket",
+                least=1,
+                most=1_000_000,
+            ),
+        ),
         needs=(
             Need(lambda setup: setup.replicas != 1, ONE_REPLICA),
             Need(lambda setup: setup.buckets, "FSDP has no buckets: it communicates layer by layer"),
@@ -137,16 +147,17 @@ _SETTINGS = (
     ),
     FaultKind(
         "fp32",
-        "the training computes in fp32 although bf16 is asked for",
+        "the training computes in fp32 although bf16 is requested",
         needs=(Need(lambda setup: setup.mixed_precision is not False, NO_BF16),),
     ),
     FaultKind(
         "tiny-kernels",
-        "each micro-batch is computed sample by sample: the same result by many small operators",
+        "each micro-batch is computed sample by sample: many small operators give the same result",
         exercises=(1, 2),
         needs=(
             Need(
-                lambda setup: setup.micro_batch_size != 1, "a sample cannot be cut: use --micro-batch-size 2"
+                lambda setup: setup.micro_batch_size != 1,
+                "a single sample cannot be split: use --micro-batch-size 2",
             ),
         ),
     ),
@@ -158,15 +169,18 @@ _SETTINGS = (
     ),
     FaultKind(
         "uneven-stages",
-        "one end of the pipeline has more layers: each other stage gives it some",
+        "the first or last pipeline stage has more layers: each other stage gives up some",
         (
-            Key("stage", "the end that gets them", "last", words=("first", "last")),
-            Key("layers", "how many each other stage gives", "1", least=1, most=1000),
+            Key("stage", "the stage that gets them", "last", words=("first", "last")),
+            Key("layers", "how many layers each other stage gives up", "1", least=1, most=1000),
         ),
         exercises=(3,),
         needs=(
-            Need(lambda setup: setup.stages > 1, "a pipeline of one stage has no other: add --pp 2"),
-            Need(lambda setup: setup.virtual_stages == 1, "interleaved stages have equal layers: drop --vpp"),
+            Need(lambda setup: setup.stages > 1, "a pipeline of one stage cannot be uneven: add --pp 2"),
+            Need(
+                lambda setup: setup.virtual_stages == 1,
+                "interleaved stages have equally many layers: drop --vpp",
+            ),
         ),
     ),
 )

@@ -1,7 +1,7 @@
 """The secret of a mystery run: its faults and a salt, sealed so that no file, script or process list shows them.
 
-Sealing keeps a text from being read by opening or searching files. It keeps nothing from a person who runs this module:
-the key is below. Who changes a sealed text is found out.
+Sealing hides a text from a person who opens or searches files. It hides nothing from a person who runs this module:
+the key is below. A change of a sealed text is detected.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ def unseal(word: str) -> bytes:
     raw = urlsafe_b64decode(word.strip() + "=" * (-len(word.strip()) % 4))
     hidden, tag = raw[:-_TAG], raw[-_TAG:]
     if not hmac.compare_digest(_tag(hidden), tag):
-        raise ValueError("it is not as it was sealed")
+        raise ValueError("it was changed after it was sealed")
     filled = _mixed(hidden[_NONCE:], hidden[:_NONCE])
     length = int.from_bytes(filled[:_LENGTH], "big")
     try:
         return zlib.decompressobj().decompress(filled[_LENGTH : _LENGTH + length], _MOST_BYTES)
     except zlib.error:
-        raise ValueError("it is not as it was sealed") from None
+        raise ValueError("it was changed after it was sealed") from None
 
 
 def _mixed(content: bytes, nonce: bytes) -> bytes:
@@ -63,7 +63,7 @@ class Secret:
 
     @property
     def commitment(self) -> str:
-        """SHA-256, hexadecimal, of the salt and the faults: it fixes them, and does not tell them."""
+        """SHA-256, hexadecimal, of the salt and the faults: it fixes the faults without revealing them."""
         return sha256(self._text()).hexdigest()
 
     @property

@@ -1,4 +1,4 @@
-"""Variables of the shell that would spoil a run, as every program that starts from it inherits them.
+"""Variables of the shell that would spoil a run, because every program that starts from it inherits them.
 
 `scrub_environment` takes them out of an environment once, at the start of a command, so that no job, no worker and no
 program of the site sees them. What the site's file sets is the job's own and is not looked at here. Standard library
@@ -37,16 +37,16 @@ def _is_not_the_sites(value: str, environ: Mapping[str, str]) -> bool:
     return bool(value) and not any(PurePosixPath(value).is_relative_to(folder) for folder in sites)
 
 
-_SLOW = "every allocation would be watched, and no step time be worth reading"
-_NOISE = "its lines would bury what the training prints"
+_SLOW = "every allocation would be traced, and every step would take longer"
+_NOISE = "its lines would hide the output of the training"
 RULES = (
     Rule("PYTHONHOME", "every Python would look there for its standard library"),
     Rule("PYTHONPLATLIBDIR", "every Python would look there for its standard library"),
-    Rule("PYTHONOPTIMIZE", "the checks of the training and its libraries would be left out"),
-    Rule("PYTHONINSPECT", "Python would wait for words at its end, and lose its exit status"),
+    Rule("PYTHONOPTIMIZE", "the assertions of the training and its libraries would be skipped"),
+    Rule("PYTHONINSPECT", "Python would wait for input at its end, and lose its exit status"),
     Rule("PYTHONSAFEPATH", "a training script would not find the modules beside it"),
     Rule("PYTHONWARNINGS", "a library's warning would end the training", _raises),
-    Rule("PYTHONIOENCODING", "a letter that it lacks would end the training"),
+    Rule("PYTHONIOENCODING", "to print a character that it lacks would end the training"),
     Rule("PYTHONDEVMODE", _SLOW),
     Rule("PYTHONMALLOC", _SLOW),
     Rule("PYTHONTRACEMALLOC", _SLOW),
@@ -57,7 +57,7 @@ RULES = (
     Rule("SHELLOPTS", "the job's script would run with your shell's options"),
     Rule("BASHOPTS", "the job's script would run with your shell's options"),
     Rule("POSIXLY_CORRECT", "bash and other programs would follow older rules"),
-    Rule("CDPATH", "`cd` of a site's line might enter another folder"),
+    Rule("CDPATH", "`cd` in a line of the site file might enter another folder"),
 )
 _FUNCTION = "a script would call it instead of the program"
 

@@ -34,7 +34,7 @@ def owner_of(path: Path) -> str | None:
 
 
 def whose(path: Path) -> str:
-    """Who keeps this user from a path, as the end of a sentence: `: it belongs to anna, whom to ask`.
+    """Who keeps this user from a path, as the end of a sentence: `: it belongs to anna; ask anna for access`.
 
     Empty where it is nobody else: what is in the way is this user's own, or not there.
     """
@@ -44,7 +44,7 @@ def whose(path: Path) -> str:
     except OSError:
         return ""
     what = "it" if place == path else str(place)
-    return "" if owner is None else f": {what} belongs to {owner}, whom to ask"
+    return "" if owner is None else f": {what} belongs to {owner}; ask {owner} for access"
 
 
 def _in_the_way(path: Path) -> Path:

@@ -1,1 +1,1 @@
-"""The day before: looks at all that a course needs, and says what is wrong and the command that mends it."""
+"""Checks all that a course needs, and reports each problem with the command that fixes it."""

@@ -29,7 +29,8 @@ def inputs(around: Surroundings) -> Iterator[Result]:
         yield problem(what, why, remedy) if why else ok(what, shown(word))
     if around.jobs and not named:
         yield ok(
-            "data and checkpoints", "the site names none: the exercises bring a small set and random weights"
+            "data and checkpoints",
+            "the site names none: the exercises use their own small data set and random weights",
         )
 
 

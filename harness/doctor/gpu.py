@@ -36,8 +36,8 @@ def driver_verdict(version_text: str | None, visible: int, wanted: int) -> Resul
     what = f"NVIDIA driver {found[1] if found else 'of unknown version'}"
     if visible < wanted:
         ask = "sinfo -o '%P %G %D'   # then gpus: in the site file, or unset CUDA_VISIBLE_DEVICES"
-        return problem(what, f"{visible} GPUs can be seen, and a run asks for {wanted}", ask)
-    return ok(what, f"{visible} GPUs can be seen, {wanted} asked for")
+        return problem(what, f"{visible} GPUs are visible, but a run asks for {wanted}", ask)
+    return ok(what, f"{visible} GPUs are visible, {wanted} requested")
 
 
 def kfd_gpus(around: Surroundings) -> int | None:
@@ -54,8 +54,8 @@ def amd_verdict(visible: int | None, wanted: int) -> Result:
         return problem("AMD driver", "there is none on this node", SHOW_AMD)
     if visible < wanted:
         ask = "sinfo -o '%P %G %D'   # then gpus: in the site file"
-        return problem("AMD driver", f"shows {visible} GPUs, and a run asks for {wanted}", ask)
-    return ok("AMD driver", f"shows {visible} GPUs, {wanted} asked for")
+        return problem("AMD driver", f"shows {visible} GPUs, but a run asks for {wanted}", ask)
+    return ok("AMD driver", f"shows {visible} GPUs, {wanted} requested")
 
 
 def torch_and_driver(around: Surroundings) -> Iterator[Result]:
@@ -66,7 +66,10 @@ def torch_and_driver(around: Surroundings) -> Iterator[Result]:
             yield torch_verdict(found["cuda"])
 
 
-_DOES_IT = {"ROCm": "does the container see /dev/kfd?", "CUDA": "does the container get --nv?"}
+_DOES_IT = {
+    "ROCm": "check that the container sees /dev/kfd",
+    "CUDA": "check that the container is started with --nv",
+}
 
 
 def torch_verdict(cuda: dict[str, Any]) -> Result:

@@ -68,7 +68,7 @@ def look_after(
             "job", unseen("--in-job", f"the doctor submits to Slurm only, not to {around.site.scheduler}")
         )
     elif worst([line for line in before if line.check in NEEDED_FIRST]) is Level.PROBLEM:
-        yield CheckLine("job", unseen("--in-job", "nothing was submitted: first mend the problems above"))
+        yield CheckLine("job", unseen("--in-job", "nothing was submitted: first fix the problems above"))
     else:
         try:
             yield from look_in_job(wanted, say)
@@ -155,7 +155,7 @@ def _given_up(job: JobId, state: str | None, patience_s: float) -> str:
     with suppress(WorkError):  # it may have ended
         scancel(job)
     if state != "PENDING":
-        return "squeue says nothing of it any more, and it was cancelled"
+        return "squeue does not list it any more, so it was cancelled"
     return f"it was still queued after {patience_s / 60:g} min (Slurm says {reason}) and was cancelled"
 
 
@@ -173,7 +173,7 @@ def collected(job: JobId, folder: Path, nodes: int, stopped: str) -> list[CheckL
     if answered == nodes:
         _remove(folder)
         return [CheckLine("job", ok(f"job {job.number}", f"all {nodes} nodes answered")), *lines]
-    at = "".join(f"; {report.host} did not come back from the check {report.looking_at}" for report in hung)
+    at = "".join(f"; {report.host} did not finish the check {report.looking_at}" for report in hung)
     why = f"{answered} of {nodes} nodes answered: {stopped}{at}{_last_words(folder)}"
     again = f"cat {folder}/logs/slurm-{job.number}.out"
     if "still queued" in stopped:

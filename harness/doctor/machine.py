@@ -35,19 +35,21 @@ def cores_verdict(mine: int, ranks: int, asked: int | None) -> Result:
     """Whether each rank has a core. asked: the CPUs per node that the job asked for."""
     if mine < ranks:
         fewer = f"bash slurm.sh -e 1 -g {mine}   # or cpus_per_gpu in the site file"
-        return warning("cores", f"{mine} for {ranks} ranks: the ranks wait for each other's cores", fewer)
+        return warning("cores", f"{mine} for {ranks} ranks: several ranks share a core", fewer)
     if asked is not None and mine < asked:
-        why = f"{mine} may be used, and the job asked for {asked}"
+        why = f"{mine} may be used, but the job asked for {asked}"
         return warning("cores", why, "srun --cpu-bind=none nproc   # then exclusive: true in the site file")
     return ok("cores", f"{mine} may be used, for {ranks} rank{'s' * (ranks > 1)}")
 
 
 def load_verdict(busy: float, everywhere: int) -> Result:
     """Whether the machine is quiet enough to measure on. busy: processes that want a core, mean of a minute."""
-    found = f"{busy:g} processes wanted one of the {everywhere} cores, mean of the last minute"
+    found = f"{busy:g} processes competed for {everywhere} cores (mean of the last minute)"
     if busy > 0.5 * everywhere:
         return warning(
-            "load", f"{found}: times measured beside other work are doubtful", "top -b -n 1 | head -n 15"
+            "load",
+            f"{found}: times that are measured beside other work are doubtful",
+            "top -b -n 1 | head -n 15",
         )
     return ok("load", found)
 

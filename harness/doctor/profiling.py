@@ -73,7 +73,7 @@ def _without_nsys(around: Surroundings, records: bool) -> Result:
         return unseen("nsys", f"not on PATH before the job loads the site's modules: {IN_JOB}")
     if records:
         load = "module avail nsight cuda   # then modules: in the site file, or profiler: torch"
-        return problem("nsys", "is not on PATH, and the site's runs are recorded with it", load)
+        return problem("nsys", "is not on PATH, but the site's runs are recorded with it", load)
     load = "module avail nsight cuda   # then modules: in the site file"
     return warning("nsys", "is not on PATH: torch.profiler records, without the GPU's counters", load)
 

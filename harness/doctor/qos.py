@@ -30,14 +30,12 @@ def qos_verdict(name: str, answer: Answer, job: Job) -> Iterator[Result]:
     limit_s, gpus = seconds_of(wall), [found for found in map(gpus_of, limits) if found is not None]
     asked = job.experiment.world_size or 0
     if limit_s is not None and job.site.time_s > limit_s:
-        why = f"lets a job run for {clock_text(limit_s)}, and the site asks for {job.site.time}: it would wait for ever"
+        why = f"limits a job to {clock_text(limit_s)}, but the site asks for {job.site.time}: it would wait for ever"
         shorter = f"bash slurm.sh -e 1 --time {clock_text(limit_s)}   # or time: in the site file"
         yield problem(f"qos {name}", why, shorter)
     elif job.device == "cuda" and gpus and asked > min(gpus):
-        why = f"lets you have {min(gpus)} GPUs at a time, and exercise 1 asks for {asked}: it would wait for ever"
+        why = f"limits you to {min(gpus)} GPUs at a time, but exercise 1 asks for {asked}: it would wait for ever"
         yield problem(f"qos {name}", why, f"bash slurm.sh -e 1 -g {min(gpus)}   # or -q another")
     else:
         most = clock_text(limit_s) if limit_s is not None else "without limit"
-        yield ok(
-            f"qos {name}", f"lets a job run {most}" + f", {min(gpus)} GPUs for you at a time" * bool(gpus)
-        )
+        yield ok(f"qos {name}", f"allows a job {most}" + f", {min(gpus)} GPUs for you at a time" * bool(gpus))

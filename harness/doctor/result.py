@@ -1,4 +1,4 @@
-"""What a check says: a level, what was looked at, what was found, and the command that mends it. Looks at nothing."""
+"""What a check reports: a level, its subject, what was found, and the command that fixes it. Looks at nothing."""
 
 from __future__ import annotations
 

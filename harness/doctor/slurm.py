@@ -48,7 +48,7 @@ def commands(around: Surroundings) -> Iterator[Result]:
         return
     yield ok(", ".join(NEEDED), f"in {Path(shutil.which('sbatch') or '').parent}")
     if around.which("sacct") is None:
-        why = "is not on PATH: of jobs that ended long ago only what they wrote themselves is known"
+        why = "is not on PATH: for jobs that ended long ago, only their own status files are known"
         yield warning("sacct", why, "module avail slurm")
 
 
@@ -106,7 +106,7 @@ def partition_verdict(answer: Answer, site: Site, nodes: int, others: list[str])
     if state != "UP":
         return problem(f"partition {name}", f"is {state}", "sinfo --summarize   # then -p of one that is up")
     if limit_s is not None and site.time_s > limit_s:
-        why = f"lets a job run for {clock_text(limit_s)}, and the site asks for {site.time}"
+        why = f"limits a job to {clock_text(limit_s)}, but the site asks for {site.time}"
         return problem(
             f"partition {name}",
             why,
@@ -114,7 +114,7 @@ def partition_verdict(answer: Answer, site: Site, nodes: int, others: list[str])
         )
     if (total := found.get("TotalNodes", "")).isdigit() and int(total) < nodes:
         return problem(
-            f"partition {name}", f"has {total} nodes, {nodes} asked for", f"bash slurm.sh -e 1 -n {total}"
+            f"partition {name}", f"has {total} nodes, {nodes} requested", f"bash slurm.sh -e 1 -n {total}"
         )
     most = clock_text(limit_s) if limit_s is not None else "without limit"
     return ok(
@@ -141,7 +141,7 @@ def nodes_verdict(printed: str, wanted: int) -> Result:
     )
     found = ", ".join(f"{n} {state}" for state, n in counts.items())
     if working < wanted:
-        return problem("nodes", f"{found}: {working} work, {wanted} asked for", "sinfo --list-reasons")
+        return problem("nodes", f"{found}: {working} work, {wanted} requested", "sinfo --list-reasons")
     return ok("nodes", found)
 
 
@@ -155,7 +155,7 @@ def submission(around: Surroundings) -> Iterator[Result]:
         config = ask("scontrol", "show", "config")
         if re.search(r"AccountingStorageType\s*=\s*(accounting_storage/none|\(null\))", config.out):
             yield unseen(
-                f"account {around.site.account}", "this cluster keeps no accounts: it takes any name"
+                f"account {around.site.account}", "this cluster has no accounting: it accepts any name"
             )
 
 
@@ -165,7 +165,7 @@ def submission_verdict(answer: Answer, waits_for: str | None = None) -> Result:
     said = (answer.err or answer.out).strip()
     if answer.code == 0:
         start = re.search(r"to start at (\S+) .*", said)
-        return ok(what, f"would be taken, to start at {start[1]}" if start else "would be taken")
+        return ok(what, f"would be accepted, to start at {start[1]}" if start else "would be accepted")
     if waits_for and "Invalid time specified" in said:  # sbatch itself takes such a job, and it waits
         return unseen(what, f"cannot be judged before reservation {waits_for} begins")
     lines = [re.sub(r"^(sbatch: )?(error: )?(allocation failure: )?", "", line) for line in said.splitlines()]

@@ -24,7 +24,7 @@ def python_verdict(version: tuple[int, ...], path: str) -> Result:
     dotted = ".".join(map(str, version))
     if version < OLDEST:
         newer = "HARNESS_PYTHON=/usr/bin/python3.11 bash slurm.sh --install   # a Python 3.10 or newer"
-        return problem(path, f"Python {dotted}, and the harness needs 3.10 or newer", newer)
+        return problem(path, f"Python {dotted}, but the harness needs 3.10 or newer", newer)
     return ok(path, f"Python {dotted}")
 
 
@@ -47,8 +47,8 @@ def nsys2prv_verdict(answer: Answer) -> Result:
     version = understood(answer.out, "").version
     newer = "module avail nsight   # one of 2024.6 or newer, on the PATH of nsys2prv"
     if answer.code or not version:
-        return warning(PROGRAM, f"is here, and the nsys that it needs is not: {answer.reason}", newer)
+        return warning(PROGRAM, f"is here, but the nsys that it needs is not: {answer.reason}", newer)
     dotted = ".".join(map(str, version))
     if version[:2] < OLDEST_NSYS:
-        return warning(PROGRAM, f"is here, and cannot use nsys {dotted}, only 2023 and later", newer)
+        return warning(PROGRAM, f"is here, but cannot use nsys {dotted}: it needs 2023 or later", newer)
     return ok(PROGRAM, f"is here, with nsys {dotted}")

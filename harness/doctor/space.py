@@ -55,7 +55,7 @@ def size_of_runs(runs: list[Run], on_gpus: bool) -> RunSize:
     if sizes:
         return RunSize(int(median(sizes)), f"median of the newest {len(sizes)} here")
     usual = USUAL_GPU_BYTES if on_gpus else USUAL_CPU_BYTES
-    return RunSize(usual, "a guess, as no run here was recorded yet")
+    return RunSize(usual, "an estimate, because no run was recorded here yet")
 
 
 def _size(folder: Path) -> int:
@@ -95,7 +95,7 @@ def quota(around: Surroundings) -> Iterator[Result]:
     place = existing(around.runs)
     found = _lustre_quota(around, place) or _usual_quota(around, place)
     if found is None:
-        yield unseen("quota", "neither quota nor lfs names one here: ask the site how much you may write")
+        yield unseen("quota", "neither quota nor lfs reports one here: ask the site how much you may write")
         return
     size = size_of_runs(all_runs(around.runs), around.uses_gpus)
     yield quota_verdict(place, found, size, around.course)

@@ -33,17 +33,17 @@ class Rule(NamedTuple):
 
 RULES = (
     Rule(
-        "CUDA_LAUNCH_BLOCKING", _on, "each kernel waits for the one before: no step time is worth publishing"
+        "CUDA_LAUNCH_BLOCKING", _on, "each kernel waits for the one before: step times are not representative"
     ),
     Rule("NCCL_DEBUG", _is("TRACE"), "NCCL writes a line for each call: slow, and gigabytes of log"),
-    Rule("TORCH_DISTRIBUTED_DEBUG", _is("DETAIL"), "each collective is checked by another one"),
+    Rule("TORCH_DISTRIBUTED_DEBUG", _is("DETAIL"), "each collective is checked by a second one"),
     Rule("NCCL_P2P_DISABLE", _on, "the GPUs of a node exchange data through host memory, not NVLink"),
     Rule("NCCL_SHM_DISABLE", _on, "the ranks of a node exchange data through the network"),
     Rule("NCCL_IB_DISABLE", _on, "the nodes exchange data by TCP, not InfiniBand"),
     Rule("NCCL_ALGO", _on, "NCCL does not choose the algorithm by itself"),
     Rule("NCCL_PROTO", _on, "NCCL does not choose the protocol by itself"),
     Rule("TORCH_NCCL_BLOCKING_WAIT", _on, "the CPU waits in each collective, and no overlap is left"),
-    Rule("LD_PRELOAD", _on, "another library takes calls of every program, of nsys too"),
+    Rule("LD_PRELOAD", _on, "another library intercepts calls of every program, also of nsys"),
     Rule(
         "PYTHONHOME",
         _on,
@@ -81,7 +81,9 @@ def _sites_python_path(site: Site) -> Iterator[Result]:
     if path := site.env.get("PYTHONPATH"):
         why = "packages there hide those of the container or of .venv"
         yield warning(
-            f"PYTHONPATH={path}", why, f"bash slurm.sh sites {site.name}   # is it meant? it is in env:"
+            f"PYTHONPATH={path}",
+            why,
+            f"bash slurm.sh sites {site.name}   # check that it is intended: it is in env:",
         )
 
 
@@ -92,7 +94,7 @@ def overruled(environ: Mapping[str, str], site: Site) -> Iterator[Result]:
         what, remedy = f"{name}={environ[name]}", f"unset {name}"
         field = fields.get(name)
         if field is None:
-            yield warning(what, "sbatch adds it to every job, and no record of a run says so", remedy)
+            yield warning(what, "sbatch adds it to every job, but run.json does not record it", remedy)
         elif getattr(site, field) not in (None, environ[name]):
             yield warning(what, f"is not used: the site asks for {field} {getattr(site, field)}", remedy)
 

@@ -45,7 +45,7 @@ PRECISIONS = Flag(
     takes=get_args(Precision),
     words=SWITCHES,
     metavar="NAME",
-    help="compute in bf16, keep fp32 master weights; --precision: fp32, tf32, bf16 (the same), in exercise 1 fp8",
+    help="compute in bf16, keep fp32 master weights; --precision takes fp32, tf32, bf16, and in exercise 1 fp8",
     tag="mixed",
     free=True,
     train="--mixed-precision",
@@ -199,16 +199,18 @@ class Training(Experiment):
         False, "start from random weights: the profile is the same and no licence is needed"
     )
     data: str | None = value("--data", metavar="FILE", free=True, compared=False, path=True).option(
-        None, "instruction data in Alpaca's JSON shape (default: the site's, else ours)", min_length=1
+        None,
+        "instruction data in Alpaca's JSON format (default: the site's, else the harness's)",
+        min_length=1,
     )
     steps: Count | None = value("--steps", free=True, train="--steps").option(
-        None, "batches in all (default: until the profiling window closes)"
+        None, "total number of batches (default: until the profiling window closes)"
     )
     seq_length: int | None = value("--seq-length", free=True, train="--seq-length").option(
         None, "tokens per sequence (default: the model's)", ge=8, le=MOST
     )
     mixed_precision: MixedPrecision = PRECISIONS.option(
-        False, "compute in bf16, keep fp32 master weights; tf32, fp8: in these, and not in bf16 alone"
+        False, "compute in bf16, keep fp32 master weights; tf32 and fp8: compute in these"
     )
     micro_batch_size: Count | None = value(
         "--micro-batch-size", tag="mbs", tag_place=BATCH, free=True, train="--micro-batch-size"
@@ -220,10 +222,10 @@ class Training(Experiment):
         FINE_TUNING.skip, "batches before the profiler is set up"
     )
     wait_steps: CountOrZero = value("--wait-steps", free=True, train="--wait", rare=True).option(
-        FINE_TUNING.wait, "batches the profiler waits"
+        FINE_TUNING.wait, "batches for which the profiler waits"
     )
     warmup_steps: CountOrZero = value("--warmup-steps", free=True, train="--warmup").option(
-        FINE_TUNING.warmup, "batches the profiler warms up"
+        FINE_TUNING.warmup, "batches for which the profiler warms up"
     )
     active_steps: Count = value("--active-steps", free=True, train="--active").option(
         FINE_TUNING.active, "batches that are profiled"
@@ -240,20 +242,24 @@ class Training(Experiment):
     )
     nsys_per: Literal["node", "rank"] = value(
         "--nsys-per", metavar="WHAT", free=True, nsys_only=True, rare=True
-    ).option("node", "node: one nsys, and one report, for all ranks of a node; rank: one for each rank")
+    ).option("node", "node: one nsys and one report for all ranks of a node; rank: one for each rank")
     capture_delay: Seconds | None = value(
         "--capture-delay", metavar="S", free=True, nsys={"delay": VALUE, **BY_TIME}, rare=True
-    ).option(None, "nsys records from this many seconds after its start, not the profiled steps")
+    ).option(
+        None, "nsys starts to record this many seconds after its start, instead of at the profiled steps"
+    )
     capture_duration: Seconds | None = value(
         "--capture-duration", metavar="S", free=True, nsys={"duration": VALUE, **BY_TIME}, rare=True
-    ).option(None, "nsys records for this many seconds, not the profiled steps; the training goes on")
+    ).option(
+        None, "nsys records for this many seconds, instead of the profiled steps; the training continues"
+    )
     nic_metrics: bool = switch("--nic-metrics", free=True, nsys={"nic-metrics": "true"}, rare=True).option(
         False, "nsys samples the network adapters too"
     )
     python_sampling: int | None = Flag(
         {"--python-sampling": 1000, "--python-sampling-frequency": VALUE},
         metavar="HZ",
-        help="nsys samples Python's call stacks, 1000 times per second, or as often as the second flag says",
+        help="nsys samples Python's call stacks 1000 times per second; the second flag sets another rate",
         nsys={"python-sampling": "true", "python-sampling-frequency": VALUE},
         free=True,
         rare=True,
@@ -261,11 +267,13 @@ class Training(Experiment):
     python_trace: str | None = value(
         "--python-trace", metavar="NAME|FILE", free=True, nsys={"python-functions-trace": VALUE}, rare=True
     ).option(
-        None, "nsys records calls of the Python functions that a file lists; pytorch: our list", min_length=1
+        None,
+        "nsys records calls of the Python functions that a file lists; pytorch: the harness's list",
+        min_length=1,
     )
     memory_snapshot: bool = switch(
         "--memory-snapshot", tag="memory", tag_if_on=True, train="--memory-snapshot", rare=True
-    ).option(False, "write down who holds the memory, by category, also when it runs out")
+    ).option(False, "record what holds the memory, by category, also when it runs out")
     nsys2prv: bool = switch("--nsys2prv", free=True).option(
         False, "convert the reports to a Paraver trace afterwards"
     )
@@ -367,7 +375,7 @@ class Training(Experiment):
 Workers = Annotated[
     Annotated[int, Field(ge=0, le=64)] | None,
     Field(
-        description="processes per rank that load data ahead; 0: the training itself (default: 1 or 2, by cores)"
+        description="processes per rank that load data ahead; 0: the training loads it (default: 1 or 2, by cores)"
     ),
     value("--dataloader-workers", tag="workers", free=True, train="--dataloader-workers"),
 ]
@@ -385,7 +393,7 @@ PinMemory = Annotated[
 ]
 NonBlocking = Annotated[
     bool | None,
-    Field(description="start a batch's copy to the GPU and go on (default); without, wait for it"),
+    Field(description="copy batches to the GPU without waiting (default); off: wait for each copy"),
     Flag(
         {"--non-blocking": True, "--no-non-blocking": False},
         tag="nonblocking",

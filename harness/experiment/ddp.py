@@ -44,7 +44,7 @@ class DDP(Training):
     ).option(False, "keep activations for the backward pass in the host's memory")
     unified_memory: bool = switch(
         "--unified-memory", tag="unified", tag_if_on=True, train="--unified-memory", gpus_only=True, rare=True
-    ).option(False, "let tensors live in the memory of GPU and host alike, as GH200 has it")
+    ).option(False, "let tensors use the memory of both GPU and host, as a GH200 can")
     slow_dataloading: bool = switch(
         "--slow-dataloading", tag="slowdl", tag_if_on=True, train="--slow-dataloading"
     ).option(False, "tokenise on the fly in the main process, without workers or pinned memory")
@@ -84,7 +84,7 @@ class DDP(Training):
         if self.unified_memory and self.memory_snapshot:
             yield Broken(
                 {"unified_memory", "memory_snapshot"},
-                "--memory-snapshot asks PyTorch's allocator, and with --unified-memory RMM allocates: drop one",
+                "--memory-snapshot reads PyTorch's allocator, and with --unified-memory RMM allocates: drop one",
             )
         if self.precision == "fp8":
             yield from self._fp8_rules()

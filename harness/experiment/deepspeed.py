@@ -18,8 +18,8 @@ class DeepSpeed(Training):
     folder: ClassVar[str] = "exercise_2_DeepSpeed"
     default_model: ClassVar[str] = "mistral-7b"
     gpus_only: ClassVar[tuple[str, str] | None] = (
-        "whether communication hides behind computation is seen on GPUs only",
-        "on a CPU the same messages of the same sizes travel, and compete with the computation for its cores",
+        "only GPUs show whether computation hides communication",
+        "on a CPU the same messages are sent, but they compete with the computation for the cores",
     )
 
     exercise: Annotated[Literal[2], value("-e", "--exercise", group="where")] = 2
@@ -56,7 +56,7 @@ class DeepSpeed(Training):
                 "Overlap is switched off.", (Change("let ZeRO overlap it", {"overlap_comm": True}),)
             )
         if self.heavy_comm:
-            why = "The buckets were made large on purpose: messages come few and late."
+            why = "The buckets are large on purpose: messages are few and late."
             return Advice(why, (Change("the normal buckets", {"heavy_comm": False}),))
         return None
 
@@ -75,7 +75,9 @@ class DeepSpeed(Training):
         if seen.micro_batch is not None:
             text = "twice the micro-batch, so that the same messages serve more computation"
             changes.append(Change(text, self.more_work(seen.micro_batch, None)))
-        return Advice(f"{what} in every micro-batch, whatever is accumulated.", (*changes, FEWER_MESSAGES))
+        return Advice(
+            f"{what} in every micro-batch, also with gradient accumulation.", (*changes, FEWER_MESSAGES)
+        )
 
     def broken_rules(self) -> Iterator[Broken]:
         yield from super().broken_rules()

@@ -26,7 +26,7 @@ class Megatron(Training):
 
     exercise: Annotated[Literal[3], value("-e", "--exercise", group="where")] = 3
     tp: Count | None = value("--tp", tag="tp", train="--tp").option(
-        None, "tensor-parallel size (default: what is left of a node)"
+        None, "tensor-parallel size (default: a node's GPUs divided by --pp and --cp)"
     )
     pp: Count = value("--pp", tag="pp", train="--pp").option(1, "pipeline-parallel size")
     cp: Count = value("--cp", train="--cp").option(1, "context-parallel size")
@@ -38,22 +38,24 @@ class Megatron(Training):
         "--global-batch-size", tag="gbs", tag_place=BATCH, train="--global-batch-size"
     ).option(None, "samples per iteration over all ranks (default: 128; on CPU 8 micro-batches)")
     engine: Literal["megatron-core", "megatron-lm"] = value("--engine", metavar="NAME", free=True).option(
-        "megatron-core", "our loop on megatron-core, or pretrain_gpt.py of the NeMo container"
+        "megatron-core", "the exercise's loop on megatron-core, or pretrain_gpt.py of the NeMo container"
     )
     mixed_precision: MixedPrecision | None = replace(  # type: ignore[assignment]  # None until the device is known
         PRECISIONS, help=f"{PRECISIONS.help} (default: bf16 on GPUs, fp32 on CPU)"
     ).option(None, "as in the other exercises (default: bf16 on GPUs, fp32 on CPU)")
     data_path: str | None = value("--data-path", metavar="PREFIX", free=True, path=True).option(
-        None, "Megatron .bin/.idx prefix (default: the site's, else built from our set)", min_length=1
+        None,
+        "Megatron .bin/.idx prefix (default: the site's, else built from the harness's data)",
+        min_length=1,
     )
     steps: Count | None = value("--iters", "--steps", free=True, train="--iters").option(
-        None, "iterations in all (default: until the profiling window closes)"
+        None, "total number of iterations (default: until the profiling window closes)"
     )
     skip_steps: CountOrZero = value("--skip-steps", free=True, train="--skip").option(
         PRE_TRAINING.skip, "iterations before the profiler is set up"
     )
     warmup_steps: CountOrZero = value("--warmup-steps", free=True, train="--warmup").option(
-        PRE_TRAINING.warmup, "iterations the profiler warms up"
+        PRE_TRAINING.warmup, "iterations for which the profiler warms up"
     )
     active_steps: Count = value("--active-steps", free=True, train="--active").option(
         PRE_TRAINING.active, "iterations that are profiled"

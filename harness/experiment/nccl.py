@@ -115,7 +115,7 @@ def log_flag(*more: str) -> Flag:
     )
 
 
-LOG_MEANING = "keep NCCL's log: the report then says what the messages go over"
+LOG_MEANING = "keep NCCL's log; the report then shows the transport of the messages"
 
 
 class Contradiction(NamedTuple):

@@ -28,7 +28,7 @@ class _Loader(_BaseLoader):  # type: ignore[misc]  # which of the two is known a
             name = str(key.value)
             if name in seen:
                 raise yaml.constructor.ConstructorError(
-                    problem=f"{name} stands there twice", problem_mark=key.start_mark
+                    problem=f"{name} is given twice", problem_mark=key.start_mark
                 )
             seen.add(name)
         made: dict[Hashable, Any] = super().construct_mapping(node, deep=deep)
@@ -87,10 +87,10 @@ def _refuse_bombs(text: str) -> None:
     for event in yaml.parse(text, Loader=_BaseLoader):
         tag = getattr(event, "tag", None)
         if tag not in (None, "!", _STR):  # PyYAML fails at many: !!bool x, !!int ''
-            _refuse(event, f"the tag {tag} has no place here: write the value itself")
+            _refuse(event, f"the tag {tag} is not allowed: write the value itself")
         if isinstance(event, yaml.AliasEvent):
             if event.anchor in anchors:
-                _refuse(event, f"*{event.anchor} stands inside of &{event.anchor}")
+                _refuse(event, f"*{event.anchor} is used inside its own &{event.anchor}")
             sizes[-1] += known.get(event.anchor, 0)
         elif isinstance(event, yaml.ScalarEvent):
             size = 1 + len(event.value)
@@ -100,7 +100,7 @@ def _refuse_bombs(text: str) -> None:
             sizes.append(1)
             anchors.append(event.anchor)
             if len(sizes) > MOST_DEPTH + 1:
-                _refuse(event, f"it is nested more than {MOST_DEPTH} deep")
+                _refuse(event, f"it is nested more than {MOST_DEPTH} levels deep")
         elif isinstance(event, yaml.CollectionEndEvent):
             anchor, size = anchors.pop(), sizes.pop()
             sizes[-1] += size

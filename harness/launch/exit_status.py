@@ -9,14 +9,14 @@ from harness.run import FINAL, Run
 
 LEAST_BYTES = 1 << 16  # a disk with less is full: a log and a status are as large
 USUALLY = {
-    "KILL": "the system kills so where memory runs out: try a smaller --micro-batch-size or --model",
+    "KILL": "the system does this if memory runs out: try a smaller --micro-batch-size or --model",
     "SEGV": "a library crashed: its last lines are in the log",
-    "ABRT": "a library gave up: its last lines in the log say why",
+    "ABRT": "a library aborted: its last lines in the log give the reason",
     "BUS": "often /dev/shm is full, which the ranks share",
-    "TERM": "something asked it to stop, and it was not slurm.sh cancel",
+    "TERM": "something other than slurm.sh cancel asked it to stop",
     "FPE": "a library divided by zero",
     "XFSZ": "a file became larger than the limit of this account (ulimit -f)",
-    "XCPU": "it used more processor time than this account may (ulimit -t)",
+    "XCPU": "it used more CPU time than this account may use (ulimit -t)",
 }
 PROGRAMS = {126: "a program could not be executed", 127: "a program was not found"}
 
@@ -52,6 +52,4 @@ def why_it_wrote_no_more(run: Run) -> str:
         return ""
     if disk.f_bavail * disk.f_frsize >= LEAST_BYTES:
         return ""
-    return (
-        f"it ended without writing how: the disk of {run.path} is full; free some space, and start it again"
-    )
+    return f"it ended without an exit status: the disk of {run.path} is full; free some space, and start it again"

@@ -169,18 +169,18 @@ def warnings_of(job: Job, environ: Mapping[str, str]) -> list[str]:
     found += device_doubts(asked, job.site, job.device)
     for name, bad in SLOWING.items():
         if str(job.env.get(name, environ.get(name))).upper() == bad:
-            found.append(f"{name}={bad} slows the training down: its throughput is not worth publishing")
+            found.append(f"{name}={bad} slows the training down: its throughput is not representative")
     if job.profiler == "nsys" and (secrets := kept_from_nsys(environ)):
         found.append(told_of_nsys(secrets))
     return found
 
 
 NO_NSYS = (
-    "neither this machine nor the site brings nsys, so torch.profiler records: name its module in a site file, or use "
+    "neither this machine nor the site has nsys, so torch.profiler records: name its module in a site file, or use "
     "--profiler nsys"
 )
 NO_NSYS_INSIDE = (
-    "whether the container has nsys cannot be seen from here, so torch.profiler records: where it has, say profiler: "
+    "it is not known from here whether the container has nsys, so torch.profiler records: if it has, write profiler: "
     "nsys in the site file, or use --profiler nsys"
 )
 
@@ -219,7 +219,7 @@ def _refuse_without_nsys(asked: Experiment, site: Site, profiler: str) -> None:
     """Raises RequestError: an option of nsys, where `auto` chose another profiler, or where nsys cannot do it."""
     if isinstance(asked, Training) and asked.nsys_per == "rank" and site.container and site.container.in_srun:
         raise RequestError(
-            f"--nsys-per rank: at site {site.name} srun makes the container, and one nsys inside records all ranks of "
+            f"--nsys-per rank: at site {site.name} srun starts the container, and one nsys inside records all ranks of "
             "a node: leave it out"
         )
     flags = list(for_nsys(asked).values()) if profiler != "nsys" else []

@@ -39,7 +39,7 @@ def why_missing(word: Word, environ: Mapping[str, str], wanted: Wanted) -> str:
     """Why `word` is not there, as the rest of a sentence; empty when it is."""
     here = read_here(word, environ)
     if here.unset:
-        return f"{shown(word)} cannot be found, as ${here.unset[0]} is not set here"
+        return f"{shown(word)} cannot be found, because ${here.unset[0]} is not set here"
     if not here.text.startswith("/"):
         return f"{here.text!r} must be an absolute path"
     expanded = "" if here.text == shown(word) else f" ({here.text})"

@@ -72,7 +72,7 @@ def why_nothing_was_recorded(record: Record, missing: list[str]) -> str:
     if isinstance(asked, Training) and asked.capture_delay is not None:
         return (
             f"{nothing}the training may have ended before the {asked.capture_delay} s of --capture-delay were over: "
-            "make it longer with --steps, or the delay shorter"
+            "use more --steps or a shorter delay"
         )
     inside = record.site.container is not None and record.site.container.in_srun
     if record.job.get("container") and not inside:
@@ -81,7 +81,7 @@ def why_nothing_was_recorded(record: Record, missing: list[str]) -> str:
             "site's container.binds, or try --profiler torch"
         )
     return (
-        f"{nothing}it probably never saw the profiled steps; try another version of nsys, or --profiler torch"
+        f"{nothing}nsys probably missed the profiled steps; try another version of nsys, or --profiler torch"
     )
 
 

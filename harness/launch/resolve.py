@@ -39,8 +39,8 @@ def resolve_defaults(
     """
     if backend_of(site).RUNS_HERE and device == "cuda" and not machine.gpus:
         raise RequestError(
-            f"site {site.name} says device: cuda, and this machine shows no NVIDIA GPU "
-            "(CUDA_VISIBLE_DEVICES can hide it): say device: auto or cpu, or choose another site"
+            f"site {site.name} has device: cuda, but this machine shows no NVIDIA GPU "
+            "(CUDA_VISIBLE_DEVICES can hide it): write device: auto or cpu, or choose another site"
         )
     launch = launch_of(experiment)
     gpus = int(
@@ -73,7 +73,7 @@ def _gpus_per_node(
 def _for_gpus_only(experiment: Experiment, site: Site, device: DeviceKind) -> list[str]:
     asked = [(option, getattr(experiment, option.field)) for option in options_of(type(experiment))]
     return [
-        f"{option.written(value)} does something on GPUs only, and site {site.name} runs on CPUs: "
+        f"{option.written(value)} has an effect on GPUs only, and site {site.name} runs on CPUs: "
         "leave it out, or use a --site with GPUs"
         for option, value in asked
         if option.flag.gpus_only and device == "cpu" and value not in (None, (), False)

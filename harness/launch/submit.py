@@ -118,7 +118,7 @@ def submit_together(starts: Sequence[Start], way: Together, at_once: int | None 
     """
     jobs = [start.prepared.job for start in starts]
     if not go_together(jobs):
-        raise ValueError("jobs with unlike resources cannot be one submission")
+        raise ValueError("jobs with different resources cannot be one submission")
     first = jobs[0]
     joint = backend_of(first.site).joint(way, first.site, first.directives, len(jobs), at_once)
     for job in jobs:

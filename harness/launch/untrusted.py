@@ -72,7 +72,7 @@ def _not_ours(source: Source) -> Iterator[str]:
     try:
         owner = owner_of(source.file)
     except OSError as error:
-        owner = f"a user who cannot be seen ({error.strerror})"
+        owner = f"an unknown user ({error.strerror})"
     if owner is not None:
         yield f"it belongs to {owner}"
     elif source.user is not None and source.user not in (this_user(), str(os.getuid())):
@@ -146,9 +146,9 @@ def _unknown_site(site: Site, source: Source, environ: Mapping[str, str]) -> Ite
         there = _canonical(site)
         fields = " and ".join(field for field, value in there.items() if value != here[field])
         if here["name"] == site.name:
-            yield f"its site {site.name} is not as {name} says: {fields}"
+            yield f"its site {site.name} differs from {name} in {fields}"
             return
-    yield f"its site {site.name} is none of those known here ({', '.join(site_names())}, HARNESS_SITE)"
+    yield f"its site {site.name} is not known here ({', '.join(site_names())}, HARNESS_SITE)"
 
 
 def _site_lines(site: Site, known: str | None) -> Iterator[str]:

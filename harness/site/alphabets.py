@@ -66,8 +66,8 @@ def _refuse_secret(name: str, text: str) -> None:
         # An error of its own type: the sentence for the others repeats the value.
         raise PydanticCustomError(
             "secret",
-            "{name} looks like a secret, and others can read the script: export it in your own shell, sbatch passes "
-            "it on unwritten; or have the job read it, as in setup: export {name}=$(cat FILE)",
+            "{name} looks like a secret, and others can read the script: export it in your own shell, from which "
+            "sbatch passes it on; or let the job read it, as in setup: export {name}=$(cat FILE)",
             {"name": name},
         )
 

@@ -88,10 +88,10 @@ class Gpus(SitePart):
     request: Literal["gres", "gpus-per-node", "gpus-per-task", "none"] = setting(
         "gres", "syntax that the site accepts"
     )
-    type: PlainWord | None = setting(None, "GPU type in the request, where the site demands it")
+    type: PlainWord | None = setting(None, "GPU type in the request, if the site requires it")
     name: str | None = setting(None, "model, for people")
     vendor: Literal["nvidia", "amd"] = setting(
-        "nvidia", "who makes them; amd: torch.profiler records, as nsys knows NVIDIA's only"
+        "nvidia", "their vendor; amd: torch.profiler records, because nsys supports NVIDIA only"
     )
 
 
@@ -99,18 +99,20 @@ class Container(SitePart):
     """What the training runs in; leave it out to run on the node itself."""
 
     runtime: Literal["singularity", "apptainer", "pyxis", "none"] = setting(
-        "singularity", "who makes the container; pyxis: Slurm's srun; none: nobody, as without this section"
+        "singularity",
+        "what starts the container; pyxis: Slurm's srun; none: no container, as without this section",
     )
-    command: PlainWord | None = setting(None, "the runtime's program, where it has another name or path")
+    command: PlainWord | None = setting(None, "the runtime's program, if it has another name or path")
     image: Text = Field(description="the .sif file; with pyxis a .sqsh file, or an image of a registry")
     nemo_image: Text | None = setting(None, "the image with Megatron-LM, for --engine megatron-lm")
     arguments: list[str] = setting(
-        ["exec", "--nv"], "before the image; with pyxis options of srun, [--container-mount-home] by default"
+        ["exec", "--nv"],
+        "options before the image; with pyxis options of srun, [--container-mount-home] by default",
     )
     binds: list[Text] = setting([], "HOST[:INSIDE] paths beside the checkout and the run")
     python: str = setting(
         "python3",
-        "the interpreter inside that has PyTorch; with pyxis its whole path, as srun looks for names outside",
+        "the Python inside that has PyTorch; with pyxis its full path, because srun looks for names outside",
     )
 
     @model_validator(mode="before")
@@ -155,7 +157,8 @@ class Network(SitePart):
     interface: PlainWord | None = setting(None, "NCCL_SOCKET_IFNAME and GLOO_SOCKET_IFNAME")
     host_suffix: Suffix | None = setting(None, "added to the head node's name to reach its fast network")
     torchrun: Literal["torchrun", "torchrun_jsc"] = setting(
-        "torchrun", "how the ranks of several nodes meet; torchrun_jsc: by PyTorch's c10d, as JSC repairs it"
+        "torchrun",
+        "how the ranks of several nodes find each other; torchrun_jsc: PyTorch's c10d with the fix of JSC",
     )
     expected_gbps: float | None = setting(None, "rate of one InfiniBand port, Gb/s", gt=0)
     link_intra_gbps: float | None = setting(
@@ -171,8 +174,8 @@ class Site(SitePart):
 
     name: PlainWord
     description: str
-    scheduler: PlainWord = setting("slurm", "who runs the jobs: a backend's name")
-    device: Literal["cuda", "cpu", "auto"] = setting("cuda", "auto: look (local only)")
+    scheduler: PlainWord = setting("slurm", "name of the backend that runs the jobs")
+    device: Literal["cuda", "cpu", "auto"] = setting("cuda", "auto: detect (local only)")
     # Factories: an instance here would build its class's validator at every start.
     detect: Detect = Field(default_factory=Detect)
     account: PlainWord | None = value("-a", "--account", metavar="NAME", group="where").option(
@@ -189,22 +192,22 @@ class Site(SitePart):
     )
     gpus: Gpus = Field(default_factory=Gpus)
     cpus_per_node: int | None = setting(None, "CPUs of a node's one launcher task", ge=1)
-    cpus_per_gpu: int | None = setting(None, "CPUs per GPU, where nodes are shared", ge=1)
-    memory: PlainWord | None = setting(None, "--mem; leave out where the site sets it")
+    cpus_per_gpu: int | None = setting(None, "CPUs per GPU, if nodes are shared", ge=1)
+    memory: PlainWord | None = setting(None, "--mem; leave out if the site sets it")
     exclusive: bool = False
     max_nodes: int | None = setting(
-        None, "largest job that this file's partition and QOS let run, in nodes", ge=1
+        None, "largest job that this file's partition and QOS allow, in nodes", ge=1
     )
     sbatch: list[SbatchLine] = setting([], "further sbatch options, one --option=value each")
     nsys_sbatch: list[SbatchLine] = setting([], "as sbatch, only for jobs that nsys records")
     modules: list[PlainWord] = setting([], "modules the job loads")
     python_module: PlainWord | None = setting(None, "module with a Python ≥ 3.10, for the launcher")
     job_python: Text | None = setting(
-        None, "the harness's Python on the nodes, where the one that submits does not run there"
+        None, "the harness's Python on the nodes, if the Python that submits does not run there"
     )
     setup: list[ShellLine] = setting([], "shell lines the job runs first (trusted: they are yours)")
     node_setup: list[ShellLine] = setting(
-        [], "as setup, but on every node; a line that fails is only warned of"
+        [], "as setup, but on every node; a line that fails only gives a warning"
     )
     node_cleanup: list[ShellLine] = setting(
         [], "shell lines that every node runs after the training; as node_setup"
@@ -213,16 +216,18 @@ class Site(SitePart):
     container: Container | None = None
     network: Network = Field(default_factory=Network)
     signal_seconds: int = setting(120, "warning before the time limit; 0: none", ge=0, le=3600)
-    profiler: Literal["nsys", "torch", "none"] | None = setting(None, "instead of the usual choice")
+    profiler: Literal["nsys", "torch", "none"] | None = setting(
+        None, "what --profiler auto means here (default: nsys if it is there)"
+    )
     nsys: str = setting("default", "a name from configs/nsys, or a file")
     defaults: Annotated[dict[Name, int | float | bool | str], AfterValidator(_known_defaults)] = setting(
         {}, "defaults of experiment fields here, e.g. active_steps: 5; a flag overrides them"
     )
-    data: Text | None = setting(None, "instruction data in Alpaca's JSON shape")
+    data: Text | None = setting(None, "instruction data in Alpaca's JSON format")
     megatron_data: Text | None = setting(None, "Megatron .bin/.idx prefix")
     models_dir: Text | None = setting(None, "folder of checkpoints, one per hub name")
     reference_traces: Text | None = setting(
-        None, "folder to which `reference record` copies its runs; else they stay among the runs"
+        None, "folder to which `reference record` copies its runs (default: they stay among the runs)"
     )
 
     @field_validator("container")

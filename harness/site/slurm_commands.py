@@ -69,7 +69,7 @@ def sbatch(*words: str) -> JobId:
     if answer.code == NOT_THERE:
         raise WorkError("sbatch is not on PATH: log in to the cluster, or use --site local")
     if answer.code == TOO_LATE:
-        raise WorkError("sbatch did not answer within two minutes: is the controller down?")
+        raise WorkError("sbatch did not answer within two minutes: the controller may be down")
     if answer.code != 0:
         said = answer.err.strip() or answer.out.strip() or f"nothing (exit code {answer.code})"
         raise WorkError(f"sbatch refused the job: {said}")
@@ -91,8 +91,7 @@ def scancel(job: JobId) -> None:
         raise WorkError(f"scancel {job.number}: it is not on PATH: log in to the cluster")
     if answer.code == TOO_LATE or (answer.code and NO_ANSWER.search(answer.err)):
         raise WorkError(
-            f"Slurm does not answer: it is not known whether it heard that job {job.number} shall end; "
-            "ask again in a minute"
+            f"Slurm does not answer: the cancellation of job {job.number} is not confirmed; ask again in a minute"
         )
     if answer.code and not HAS_ENDED.search(answer.err):
         raise WorkError(f"scancel {job.number}: {answer.reason}")

@@ -25,7 +25,7 @@ read_course() {
     key=${BASH_REMATCH[2]} value=${BASH_REMATCH[3]}
     [[ " ${COURSE_KEYS[*]} " == *" $key "* ]] ||
       wrong "$key" "is not known: there are ${COURSE_KEYS[*]}$(nearest_key "$key")"
-    [ -z "${seen[$key]-}" ] || wrong "$key" "stands there twice, first in line ${seen[$key]}"
+    [ -z "${seen[$key]-}" ] || wrong "$key" "is given twice, first in line ${seen[$key]}"
     seen[$key]=$number
     read_value "$key" "$value"
     if [[ -n $REPLY && -z ${!key+set} ]]; then

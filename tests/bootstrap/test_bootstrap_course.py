@@ -77,7 +77,7 @@ def test_what_a_user_has_set_wins_also_when_it_is_empty(shared: Checkout, own: s
             )  # of slurm.sh itself
             for own in ("root", "folder", "name", "key", "line", "found", "BASH_VERSION")
         ),
-        ("HARNESS_RUNS=/x\nHARNESS_RUNS=/y", "line 2: HARNESS_RUNS stands there twice, first in line 1"),
+        ("HARNESS_RUNS=/x\nHARNESS_RUNS=/y", "line 2: HARNESS_RUNS is given twice, first in line 1"),
     ],
 )
 def test_a_wrong_line_is_one_sentence_and_nothing_is_made(

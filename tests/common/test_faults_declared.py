@@ -59,7 +59,10 @@ def test_times_are_integer_nanoseconds() -> None:
     [
         ("", "there is no fault ''"),
         ("data-stal,ms=5", "there is no fault 'data-stal': did you mean data-stall?"),
-        ("data-stall", "data-stall: ms is missing (how much later it comes): data-stall,ms=…[,rank=all][,every=1]"),
+        (
+            "data-stall",
+            "data-stall: ms is missing (how long data loading sleeps): data-stall,ms=…[,rank=all][,every=1]",
+        ),
         ("data-stall,ms", "give ms a value: ms=…"),
         ("data-stall,ms=", "ms takes a number ≥ 0.001 and ≤ 60000, not ''"),
         ("data-stall,ms=0", "not '0'; the nearest is 0.001"),

@@ -158,7 +158,7 @@ def test_a_node_that_hangs_in_a_check_is_named_with_what_it_had_found(tmp_path: 
     job, python = collected(JobId("7"), folder, 2, "it left the queue")
     assert job.result.level is Level.PROBLEM
     assert "1 of 2 nodes answered" in job.result.found
-    assert "node2 did not come back from the check packages" in job.result.found
+    assert "node2 did not finish the check packages" in job.result.found
     assert "TIME LIMIT" in job.result.found
     assert python.hosts == ("node1", "node2")
     assert folder.exists(), "the log is still needed"

@@ -74,8 +74,8 @@ def test_a_healthy_cluster_with_amds_gpus_is_not_asked_for_nvidias(cluster: Clus
 
 
 @pytest.mark.parametrize(("gpus", "cuda", "says"), [
-    (0, {}, "AMD driver shows 0 GPUs, and a run asks for 4"),
-    (4, {"count": 0}, "PyTorch for ROCm 7.0.51831 sees no GPU: does the container see /dev/kfd?"),
+    (0, {}, "AMD driver shows 0 GPUs, but a run asks for 4"),
+    (4, {"count": 0}, "PyTorch for ROCm 7.0.51831 sees no GPU: check that the container sees /dev/kfd"),
 ])  # fmt: skip
 def test_what_amds_gpus_lack_is_said(cluster: Cluster, gpus: int, cuda: dict[str, int], says: str) -> None:
     with_amds_gpus(cluster, gpus, **cuda)
@@ -241,7 +241,7 @@ FAULTS = [
           "build"),
     Fault("little shared memory", within(shared_memory={"total_bytes": 64 << 20, "free_bytes": 64 << 20}),
           "shared memory", WARNING, "67.1 MB", "shm"),
-    Fault("fewer GPUs than asked for", variable(CUDA_VISIBLE_DEVICES="0"), "gpus", PROBLEM, "1 GPUs can be seen",
+    Fault("fewer GPUs than asked for", variable(CUDA_VISIBLE_DEVICES="0"), "gpus", PROBLEM, "1 GPUs are visible",
           "CUDA_VISIBLE_DEVICES"),
     Fault("no driver", lambda c: (c.folder / "system/proc/driver/nvidia/version").unlink(), "gpus", PROBLEM, "none",
           "nvidia-smi"),

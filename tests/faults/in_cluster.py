@@ -58,7 +58,7 @@ def munge_down_for_a_while(scene: Scene) -> None:
     """Nobody can say who he is: no command of Slurm is answered, and no step can end."""
     killed(scene, "munged", signal.SIGTERM)
     said = scene.harness("status", str(scene.path), "--json")
-    assert "what the job itself last wrote: running" in said.stdout, said
+    assert "the last state that the job wrote: running" in said.stdout, said
     root = scene.slurm.root
     scene.slurm.run(
         "munged", "--force", "--num-threads=2", f"--key-file={root}/etc/munge.key", f"--socket={root}/run/munge.sock",

@@ -11,7 +11,7 @@ from tests.faults.in_ranks import METRICS, TRACES
 from tests.faults.scene import Scene
 
 MIB = 24
-FULL = "it ended without writing how: the disk of .* is full; free some space"
+FULL = "it ended without an exit status: the disk of .* is full; free some space"
 FREE = "free some space (or HARNESS_RUNS elsewhere), and the same command again"
 
 

@@ -138,7 +138,7 @@ FAULTS = (
     ),
     refused(
         "sbatch-hangs", "`sbatch` does not answer", in_place_of("sbatch", "exec sleep 1000"),
-        "sbatch did not answer within two minutes: is the controller down", AGAIN,
+        "sbatch did not answer within two minutes: the controller may be down", AGAIN,
     ),
     Fault(
         name="no-image",

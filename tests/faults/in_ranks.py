@@ -31,7 +31,7 @@ def _killed_at(
         inject=killed(signal.SIGKILL, moment, 1),
         state="failed",
         exit_code=137,
-        tells="ended by the signal KILL; the system kills so where memory runs out",
+        tells="ended by the signal KILL; the system does this if memory runs out",
         kept=kept,
         keeps=keeps,
         then=LOGS,

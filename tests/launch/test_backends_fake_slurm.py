@@ -196,7 +196,7 @@ def test_runs_where_slurm_would_write_no_log_are_refused(
 
 def test_of_a_job_that_never_began_slurm_says_why(programs: Path, run: Run, harness: Harness) -> None:
     fake(programs, "scontrol", "echo 'JobId=4711 JobState=FAILED Reason=JobLaunchFailure'")
-    assert "it never began: Slurm says JobLaunchFailure" in harness("status").stdout
+    assert "it never started: Slurm says JobLaunchFailure" in harness("status").stdout
     run.write_status(Status(state="failed", exit_code=7))
     assert "it never began" not in harness("status").stdout
 
@@ -258,7 +258,7 @@ def test_a_run_that_completed_on_a_node_taken_for_lost_is_completed(
     """Where slurmd died, a node's processes go on: the job's own word is newer than Slurm's."""
     run.write_status(Status(state="completed", exit_code=0, started_ns=1, ended_ns=2))
     fake(programs, "squeue", "echo 'NODE_FAIL|None'")
-    assert "Slurm took a node of it for lost" in harness("status").stdout
+    assert "Slurm reported one of its nodes as lost" in harness("status").stdout
     assert json.loads(harness("status", "--json").stdout)["state"] == "completed"
 
 

@@ -78,5 +78,5 @@ def test_each_ranks_own_nsys_is_bound() -> None:
 def test_an_nsys_that_cannot_be_shown_to_each_rank_is_one_sentence() -> None:
     done = become("%s\n", HARNESS_NSYS="/cuda/bin/nsys")
     assert (done.returncode, done.stdout) == (1, "")
-    assert "nsys: /cuda/bin/nsys does not tell where nsys is installed" in done.stderr
+    assert "nsys: /cuda/bin/nsys does not show where nsys is installed" in done.stderr
     assert "use --nsys-per node" in done.stderr

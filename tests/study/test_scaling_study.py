@@ -86,7 +86,7 @@ def test_a_cluster_is_scaled_over_its_nodes() -> None:
 
 @pytest.mark.parametrize(
     ("text", "sentence"),
-    [("1", "1 is one size"), ("1,2,2", "2 stands there twice"), ("1,x", "takes numbers"), ("0,1", "takes")],
+    [("1", "1 is one size"), ("1,2,2", "2 is given twice"), ("1,x", "takes numbers"), ("0,1", "takes")],
 )
 def test_sizes_are_numbers_and_at_least_two(text: str, sentence: str) -> None:
     with pytest.raises(RequestError, match=sentence):

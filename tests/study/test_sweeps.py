@@ -193,7 +193,7 @@ def test_every_error_of_a_file_is_told_at_once_with_the_nearest_names() -> None:
         ({"matrix": {"seed": [1]}, "zip": {"seed": [1]}}, "seed stands in matrix and in zip: drop one"),
         ({"matrix": {"gpus_per_node": [1]}}, "gpus_per_node stands in base and varies: drop one"),
         ({"matrix": {"seed": [1, 2]}, "seeds": 2}, "seed varies already: drop it there, or drop seeds"),
-        ({"matrix": {"micro_batch_size": [2, "2"]}}, "micro_batch_size 2 stands there twice"),
+        ({"matrix": {"micro_batch_size": [2, "2"]}}, "micro_batch_size 2 is given twice"),
         ({"base": {"exercise": 0}, "seeds": 2}, "seeds: exercise 0 (communication tests) has no option seed"),
     ],
 )

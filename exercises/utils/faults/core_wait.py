@@ -10,7 +10,7 @@ from harness.common.faults import Fault
 
 
 def record_waiting(fault: Fault, target: Target) -> None:
-    """Record from each step's begin to the next one's how long the thread that trains waited for a core."""
+    """Record from each step's begin to the next one's the time for which the training thread waited for a core."""
     if waited_ns() is not None:  # Linux may not count it, and then nothing is recorded
         waiting = _Waiting(fault, target)
         target.moments.at_begin(waiting.step_begins)

@@ -287,7 +287,8 @@ class MonitorDevice(SummaryPart):
     mean_utilization_percent: float | None = None
     """Mean over samples."""
     peak_memory_bytes: int | None = None
-    """Maximum over samples."""
+    """Maximum over samples. On a CPU, of the sum of the PSS (proportional set size) of the job's processes: a page that
+    n processes share counts 1/n in each, so once in the job."""
     memory_total_bytes: int | None = None
     """Of the device."""
     mean_power_watts: float | None = None

@@ -103,7 +103,7 @@ def submit(asked: Submission) -> Run:
 def submit_after(_run: Run, _argv: list[Word], _over: bool) -> str:
     """Raises RequestError: this backend has no queue."""
     raise RequestError(
-        "--submit: give one run that was submitted to Slurm; any other is converted here without it"
+        "--submit takes one run that was submitted to Slurm; without --submit, a run is converted on this machine"
     )
 
 

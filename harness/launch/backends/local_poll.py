@@ -17,7 +17,7 @@ from harness.run import FINAL, Run, State, Status
 SUBMITTER = "submitter"  # in the controller's folder: the process that starts it
 _LAST_WORDS_BYTES = 1 << 16  # of a log, for its last line
 STARTING_S = 60  # between a run's publication and its controller's start lie the imports of submitit
-ENDING = "it was asked to end, and closes its traces"
+ENDING = "it was asked to end, and is closing its traces"
 
 
 def poll(run: Run) -> PolledState:
@@ -62,8 +62,8 @@ def _state_before_it_began(run: Run) -> State:
 
 def _why_unknown(run: Run, own: Status | None) -> str:
     if not _is_elsewhere(run) and is_kept(run):
-        return "its script was killed, and what it had started is being ended"
-    last = "it has written nothing yet" if own is None else f"what it last wrote: {own.state}"
+        return "its script was killed; the processes that it started are being ended"
+    last = "it has written nothing yet" if own is None else f"the last state that it wrote: {own.state}"
     if _is_elsewhere(run):
         return f"it was started on {run.record.submit_host}, whose processes cannot be seen from here; {last}"
     return f"its processes cannot be found; {last}"
@@ -87,9 +87,7 @@ def _how_it_ended(run: Run) -> str:
         if line.strip() and not line.startswith("submitit ")
     ]
     message = f": {lines[-1].strip()}" if lines else ""
-    return (
-        f"it ended without writing how, as on a full disk, at a time limit of seconds or when killed{message}"
-    )
+    return f"it ended without an exit status: a full disk, a very short time limit, or a kill{message}"
 
 
 def _end_of(log: Path) -> str:

@@ -88,14 +88,14 @@ def directives(asked: Experiment, site: Site, cpus: int | None) -> list[str]:
 def warnings(asked: Experiment, site: Site, environ: Mapping[str, str]) -> list[str]:
     """Variables of sbatch that the directives overrule, and a job larger than its queue."""
     found = [
-        f"{variable}={environ[variable]} is not used: the job asks for {getattr(site, name)}, which a flag changes"
+        f"{variable}={environ[variable]} is not used: the job asks for {getattr(site, name)}, and a flag changes that"
         for name, variable in SBATCH_VARIABLES.items()
         if environ.get(variable) and getattr(site, name) not in (None, environ[variable])
     ]
     if site.max_nodes is not None and asked.nodes > site.max_nodes:
         queue = site.qos or site.partition or site.name
         found.append(
-            f"-n {asked.nodes} is more nodes than {queue} lets run ({site.max_nodes}): "
+            f"-n {asked.nodes} is more nodes than {queue} allows ({site.max_nodes}): "
             "the job may wait for ever; choose another queue with -q or -p"
         )
     return found

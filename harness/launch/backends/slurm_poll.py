@@ -14,7 +14,7 @@ from harness.run import FINAL, ITSELF, Run, Status
 from harness.site.slurm_commands import JobId, JobReply, fields_of, sacct, scontrol, squeue
 
 NO_REASON = ("", "None", "(null)")
-WENT_ON = "Slurm took a node of it for lost, and it went on to its own end: its reports are there"
+WENT_ON = "Slurm reported one of its nodes as lost, but it ran to its end: its reports are there"
 
 
 class SlurmReply(NamedTuple):
@@ -70,7 +70,7 @@ def _by_accounts(job: JobId, queue: JobReply, shown: JobReply, has_ended: bool) 
     if not forgotten:
         silent = queue.silent or shown.silent
         return SlurmReply(
-            gap="Slurm does not answer" if silent else "Slurm's commands give no answer here", silent=silent
+            gap="Slurm does not answer" if silent else "Slurm's commands do not answer here", silent=silent
         )
     if accounts.silent:
         return SlurmReply(
@@ -105,9 +105,9 @@ def _how_it_ended(means: Meaning, reply: SlurmReply, own: Status | None) -> str:
     """Of a job that did not write its end."""
     if own is None or (own.started_ns is None and own.told_by):
         never = means.state == "failed" and reply.reason not in NO_REASON
-        return f"it never began: Slurm says {reply.reason}" if never else own.why if own else ""
+        return f"it never started: Slurm says {reply.reason}" if never else own.why if own else ""
     if means.state in ("failed", "timeout"):
-        return f"it was ended before it could write how; Slurm says {plain(reply.word)}"
+        return f"it was ended before it could write its exit status; Slurm says {plain(reply.word)}"
     return ""
 
 
@@ -116,10 +116,12 @@ def _no_reply(reply: SlurmReply, own: Status | None) -> PolledState:
     if own is not None and own.told_by is not None:
         return PolledState(own.state, own.why)
     if own is not None and own.state in FINAL:
-        last = f"{reply.gap}; what the job itself last wrote: {own.state}" if reply.silent else ""
+        last = f"{reply.gap}; the last state that the job wrote: {own.state}" if reply.silent else ""
         return PolledState(own.state, last, told_by=ITSELF if reply.forgotten else None)
     last = (
-        "the job has written nothing yet" if own is None else f"what the job itself last wrote: {own.state}"
+        "the job has written nothing yet"
+        if own is None
+        else f"the last state that the job wrote: {own.state}"
     )
     return PolledState("unknown", f"{reply.gap}; {last}", silent=reply.silent)
 

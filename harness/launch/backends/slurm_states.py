@@ -20,12 +20,12 @@ class Meaning(NamedTuple):
 
 _AGAIN = "Slurm puts it back into the queue, and it will run again under the same id"
 _HELD = "Slurm put it back into the queue and holds it there: scontrol release {job}, or cancel it"
-_PAUSED = "Slurm has stopped it for the time being: its step times will not be worth reading"
+_PAUSED = "Slurm has suspended it: its step times will not be valid"
 
 MEANINGS: dict[str, Meaning] = {
     "PENDING": Meaning("queued"),
-    "CONFIGURING": Meaning("queued", "its nodes are being made ready"),
-    "POWER_UP_NODE": Meaning("queued", "its nodes are being switched on"),
+    "CONFIGURING": Meaning("queued", "its nodes are being configured"),
+    "POWER_UP_NODE": Meaning("queued", "its nodes are being powered up"),
     "REQUEUED": Meaning("queued", _AGAIN),
     "REQUEUE_FED": Meaning("queued", _AGAIN),
     "EXPEDITING": Meaning("queued", _AGAIN),
@@ -43,9 +43,7 @@ MEANINGS: dict[str, Meaning] = {
     "COMPLETING": Meaning("running", "it is ending: Slurm waits for its last processes", ending=True),
     "COMPLETED": Meaning("completed"),
     "FAILED": Meaning("failed"),
-    "OUT_OF_MEMORY": Meaning(
-        "failed", "Slurm ended it for its memory: it used more of the node's than the job asked for"
-    ),
+    "OUT_OF_MEMORY": Meaning("failed", "Slurm ended it because it used more memory than the job requested"),
     "CANCELLED": Meaning("cancelled"),
     "PREEMPTED": Meaning("cancelled", "a job of higher priority took its nodes: submit it again"),
     "REVOKED": Meaning("cancelled", "another cluster of the federation runs this job"),
@@ -62,7 +60,7 @@ def meaning_of(word: str, job: str) -> Meaning:
     """What a word means for job number `job`; as sacct writes it too, `CANCELLED by 1000` and `CANCELLED+`."""
     name = plain(word)
     if name not in MEANINGS:  # not an end: who waits goes on waiting
-        return Meaning("unknown", f"Slurm calls its state {name}, and that word is not known here")
+        return Meaning("unknown", f"Slurm's state {name} is not known here")
     found = MEANINGS[name]
     return found._replace(why=found.why.format(job=job))
 

@@ -41,7 +41,7 @@ class DDPLaunch(TrainingLaunch[DDP]):
         if asked.lora is not None and model is not None and model.num_local_experts > 1:
             yield (
                 f"--lora adapts the matrices of dense layers, and {model.name} is a mixture of experts: "
-                "take a dense --model, such as llama-3.2-1b"
+                "use a dense --model, such as llama-3.2-1b"
             )
 
     def with_whole_paths(self, asked: DDP) -> DDP:

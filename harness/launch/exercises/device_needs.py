@@ -33,7 +33,7 @@ def device_misfits(asked: Training, target: Target) -> Iterator[str]:
         if asked.precision in ("tf32", "fp8"):
             other = "fp32" if asked.precision == "tf32" else "bf16"
             yield (
-                f"--precision {asked.precision} is computed on GPUs only, and site {site.name} runs on CPUs: use "
+                f"--precision {asked.precision} works on GPUs only, and site {site.name} runs on CPUs: use "
                 f"--precision {other}, or a --site with GPUs"
             )
         return
@@ -50,8 +50,8 @@ def device_doubts(asked: Experiment, site: Site, device: DeviceKind) -> Iterator
     if device == "cuda" and isinstance(asked, Training) and find_device(site.gpus.name) is None:
         for need in _needs(asked):
             yield (
-                f"{need.flag} needs {need.who}, and what GPUs site {site.name} has is not known (gpus.name): the "
-                "training refuses others when it starts"
+                f"{need.flag} needs {need.who}, but the GPUs of site {site.name} are not known (gpus.name): the "
+                "training checks them when it starts"
             )
 
 

@@ -74,10 +74,10 @@ class MegatronLaunch(TrainingLaunch[Megatron]):
         if target.checkpoint is not None and not asked.random_weights:
             yield (
                 f"--model {target.checkpoint} is a checkpoint, and exercise 3 trains from random weights only: add "
-                "--random-weights to take its sizes alone, or give a model of the harness or a model file"
+                "--random-weights to use only its sizes, or give a model of the harness or a model file"
             )
         if asked.data is not None and asked.data_path is not None:
-            yield "--data and --data-path both name what to train on: drop one"
+            yield "--data and --data-path both name the training data: drop one"
         if resolved is not None and target.model is not None:
             layout, batch = resolved.layout, resolved.batch
             yield from model_misfits(layout, batch, target.model, pads_vocabulary=resolved.uses_megatron_lm)

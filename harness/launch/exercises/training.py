@@ -48,8 +48,8 @@ class TrainingLaunch(Launch[Trained]):
     def warnings(self, asked: Trained) -> Iterator[str]:
         if asked.recorded_by_time and asked.steps is None:
             yield (
-                f"nsys records by the clock, and the training ends after {asked.window.end} steps, perhaps before: "
-                "--steps makes it longer"
+                f"nsys records by the clock, but the training ends after {asked.window.end} steps, perhaps earlier: "
+                "make it longer with --steps"
             )
 
     def data(self, asked: Trained, site: Site) -> Word | None:

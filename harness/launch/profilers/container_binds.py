@@ -26,15 +26,15 @@ def main(argv: list[str]) -> str:
     own = os.environ.get("HARNESS_NSYS", "")
     if own and "/target-linux-" not in own:
         return (
-            f"nsys: {own} does not tell where nsys is installed, so it cannot be shown to each rank in the container: "
-            "put the folder of the nsys program itself first on PATH (`setup` of the site), or use --nsys-per node"
+            f"nsys: {own} does not show where nsys is installed, so it cannot be bound into each rank's "
+            "container: put the folder of the nsys program first on PATH (`setup` of the site), or use --nsys-per node"
         )
     folders = unbound(needed(os.environ), words[:before])
     unwritable = [folder for folder in folders if set(folder) & set(",:")]
     if unwritable:
         return (
-            f"nsys: {words[0]} cannot bind {unwritable[0]}, as its name has a comma or a colon, and without it nsys "
-            "records nothing inside: use another nsys or TMPDIR, or --profiler torch"
+            f"nsys: {words[0]} cannot bind {unwritable[0]}, because its name has a comma or a colon, and without it "
+            "nsys records nothing inside: use another nsys or TMPDIR, or --profiler torch"
         )
     binds = [word for folder in folders for word in ("--bind", folder)]
     try:

@@ -73,7 +73,7 @@ def prepared(points: Sequence[Point]) -> list[Task]:
         except RequestError as error:
             wrong += [f"{point.key}: {line}" for line in str(error).splitlines()]
     slots = [point.slot for point in points]
-    wrong += [f"{slot} stands there twice" for slot in dict.fromkeys(slots) if slots.count(slot) > 1]
+    wrong += [f"{slot} is given twice" for slot in dict.fromkeys(slots) if slots.count(slot) > 1]
     if wrong:
         raise RequestError("\n".join(dict.fromkeys(wrong)))
     return tasks

@@ -110,7 +110,7 @@ def _misfits(found: VariantList) -> Iterator[str]:
     names = set[str]()
     for variant in found.variants:
         if variant.name in names:
-            yield f"variant {variant.name} stands there twice"
+            yield f"variant {variant.name} is given twice"
         names.add(variant.name)
         twin = seen.setdefault(variant.asks.model_dump_json(), variant.name)
         if twin != variant.name:

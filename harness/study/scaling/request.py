@@ -39,7 +39,7 @@ def sizes_of(flag: str, text: str) -> list[int]:
     if not all(sizes):
         raise RequestError(f"{flag}: got {text!r}, takes numbers above 0 with commas, as in 1,2,4,8")
     if len(set(sizes)) < len(sizes) or len(sizes) < 2:
-        why = "stands there twice" if len(sizes) > 1 else "is one size"
+        why = "is given twice" if len(sizes) > 1 else "is one size"
         twice = next((size for i, size in enumerate(sizes) if size in sizes[:i]), sizes[0])
         raise RequestError(
             f"{flag}: {twice} {why}: a scaling study compares at least two sizes, as in 1,2,4,8"

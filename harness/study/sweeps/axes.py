@@ -70,7 +70,7 @@ def _twice(found: Varying) -> Iterator[str]:
     rows = [dict(zip(found.zip, row, strict=False)) for row in zip(*found.zip.values(), strict=False)]
     axes = [*([{name: value} for value in values] for name, values in found.matrix.items()), rows]
     for settings in (each for axis in axes for i, each in enumerate(axis) if each in axis[:i]):
-        yield ", ".join(f"{name} {value}" for name, value in settings.items()) + " stands there twice"
+        yield ", ".join(f"{name} {value}" for name, value in settings.items()) + " is given twice"
 
 
 class _Values:
