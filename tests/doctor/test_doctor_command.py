@@ -92,7 +92,7 @@ def test_nothing_is_left_behind(cluster: Cluster) -> None:
 
 
 def test_the_space_is_that_of_the_runs_that_there_are(tmp_path: Path) -> None:
-    assert "guess" in size_of_runs([], on_gpus=True).source
+    assert "estimate" in size_of_runs([], on_gpus=True).source
     runs = [a_run(tmp_path, f"local-{number}") for number in (1, 2, 3)]
     for run, size in zip(runs, (1_000_000, 2_000_000, 9_000_000), strict=True):
         (run.path / "torch").mkdir()

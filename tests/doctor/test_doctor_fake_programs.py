@@ -68,7 +68,7 @@ def test_a_healthy_cluster_with_amds_gpus_is_not_asked_for_nvidias(cluster: Clus
     lines = cluster.lines()
     assert faulty(lines) == []
     assert not [line for line in lines if "NVIDIA" in line.result.found or "nsys" in line.result.found]
-    assert {"AMD driver shows 4 GPUs, 4 asked for", "PyTorch for ROCm 7.0.51831 uses 4 GPUs"} <= {
+    assert {"AMD driver shows 4 GPUs, 4 requested", "PyTorch for ROCm 7.0.51831 uses 4 GPUs"} <= {
         f"{line.result.what} {line.result.found}" for line in lines
     }
 
