@@ -173,7 +173,7 @@ FAULTS = [
     Fault("a partition that is down", says("scontrol", scontrol(PARTITION.replace("UP", "DOWN"))), "partition", PROBLEM,
           "is DOWN", "sinfo"),
     Fault("a time limit above the partition's", site(time="2-00:00:00"), "partition", PROBLEM,
-          "a job run for 1-00:00:00, and the site asks for 2-00:00:00", "--time 1-00:00:00"),
+          "limits a job to 1-00:00:00, but the site asks for 2-00:00:00", "--time 1-00:00:00"),
     Fault("every node is down", says("sinfo", "echo 'down* 4'"), "nodes", PROBLEM, "4 down*: 0 work", "--list-reasons"),
     Fault("a QOS with a shorter limit", says("sacctmgr", "echo '00:10:00||'"), "qos", PROBLEM, "wait for ever",
           "--time 00:10:00"),
