@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import NamedTuple
 
+from harness.common.errors import given_twice
 from harness.common.printable import printable
 from harness.experiment.options import VALUE, Option, options_of
 from harness.experiment.parse import all_options
@@ -27,11 +28,13 @@ class Declared(NamedTuple):
 
 
 class LaunchLine(NamedTuple):
-    """What was typed. `given`: the last spelling of each parameter → its last value, or all its values, or True."""
+    """What was typed. `given`: the last spelling of each parameter → its value, or all its values, or True."""
 
     given: dict[str, str | tuple[str, ...] | bool]
     unknown: list[str]  # arguments that are neither a parameter nor the value of an unknown flag
-    complaints: list[str]  # a sentence for each flag whose value is missing or not allowed
+    complaints: list[
+        str
+    ]  # a sentence for each flag without its value, with one that it does not take, or with two
 
 
 DRY_RUN = "print the script, warn of what a launch would miss, do nothing"
@@ -91,8 +94,13 @@ def read_line(argv: list[str], flags: Mapping[str, Declared]) -> LaunchLine:
 
 
 def _take(line: LaunchLine, flag: Declared, value: str) -> None:
-    before = line.given.get(flag.names[-1], ()) if flag.repeats else ()
-    line.given[flag.names[-1]] = (*before, value) if isinstance(before, tuple) and flag.repeats else value
+    before = line.given.get(flag.names[-1])
+    if flag.repeats:
+        line.given[flag.names[-1]] = (*before, value) if isinstance(before, tuple) else (value,)
+        return
+    line.given[flag.names[-1]] = value
+    if before not in (None, value):
+        line.complaints.append(given_twice("/".join(flag.names), printable(str(before)), printable(value)))
 
 
 def _parted(word: str, flags: Mapping[str, Declared]) -> tuple[str, str | None]:

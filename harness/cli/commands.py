@@ -7,6 +7,8 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
+from harness.cli.page import Rows, single_values
+from harness.common.errors import RequestError, given_twice
 from harness.common.paths import PROGRAM
 
 
@@ -18,99 +20,186 @@ class LeftOut(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """Where a command lives, and its line in the help."""
+    """Where a command lives: the folder of its module is its group. help: its line among all commands.
+
+    exits, examples, docs: as in a `Page`, of a command whose function Typer reads; the others write their page.
+    """
 
     module: str
     help: str
     launches: bool = False  # it starts trainings, so it needs the checkout
     optional: Mapping[str, LeftOut] = {}
-    reads_words: bool = False  # its function takes the words after its name, and reads them itself
+    reads_words: bool = False  # its function takes the words after its name; `page` of its module is its help
+    exits: Rows = ()
+    examples: Rows = ()
+    docs: str = ""
 
+    @property
+    def group(self) -> str:
+        """Its group, one of `GROUPS`."""
+        return self.module.split(".")[2]
+
+
+GROUPS = {"launch": "Launch", "watch": "Watch", "read": "Read", "study": "Study"}
 
 COMMANDS = {
+    "run": Entry(
+        "harness.cli.launch.launch",
+        "launch an exercise: run -e 1 is the same as -e 1",
+        launches=True,
+        reads_words=True,
+    ),
     "plan": Entry(
         "harness.cli.launch.plan",
-        "what a launch with the same words would need, take and cost",
+        "memory, time and cost of a launch, before it starts",
         launches=True,
         reads_words=True,
     ),
     "health": Entry(
         "harness.cli.launch.single_tests",
-        "two minutes before a long run: the slow GPU, node or link, named; exit code 1 if there is one",
+        "find the slow GPU, node or link before a long run",
         launches=True,
         reads_words=True,
     ),
     "overlap-test": Entry(
         "harness.cli.launch.single_tests",
-        "how much communication hides behind computation here, against theory",
+        "how much communication overlaps with computation",
         launches=True,
         reads_words=True,
     ),
-    "ls": Entry("harness.cli.watch.ls", "the runs there are, with their states and step times"),
-    "status": Entry("harness.cli.watch.status", "state of a run, per node"),
-    "logs": Entry("harness.cli.watch.status", "what a run printed (-f: as it comes)"),
-    "cancel": Entry("harness.cli.watch.cancel", "stop a run; its traces are kept"),
+    "rerun": Entry(
+        "harness.cli.launch.rerun",
+        "run the run.json of a run again",
+        launches=True,
+        examples=[
+            ("rerun last", "the newest run once more"),
+            ("rerun path/to/run.json --dry-run", "print what a run of somebody else would do"),
+        ],
+        docs="docs/course.md",
+    ),
+    "doctor": Entry(
+        "harness.cli.launch.doctor",
+        "check this machine and the site before a course",
+        launches=True,
+        examples=[("doctor", "check this machine"), ("doctor --site leonardo", "check it for this site")],
+        docs="docs/doctor.md",
+    ),
+    "sites": Entry(
+        "harness.cli.launch.sites",
+        "the known sites; sites NAME: one in full",
+        examples=[("sites", "all sites"), ("sites leonardo", "one site, with the defaults of each field")],
+    ),
+    "faults": Entry(
+        "harness.cli.launch.faults",
+        "the faults that --fault can inject",
+        examples=[("faults", "all faults"), ("faults pause", "one fault, with its keys")],
+        docs="docs/faults.md",
+    ),
+    "ls": Entry(
+        "harness.cli.watch.ls",
+        "your runs, with state and step time",
+        examples=[("ls", "the newest runs"), ("ls -n 100 --json", "the newest 100, for a script")],
+    ),
+    "status": Entry(
+        "harness.cli.watch.status",
+        "state and exit status of each node",
+        examples=[("status last", "the newest run"), ("status 1234567", "a run by its job id")],
+    ),
+    "logs": Entry(
+        "harness.cli.watch.status",
+        "the output of a run (-f: as it is printed)",
+        examples=[("logs last -f", "the output of the newest run, until it ends")],
+    ),
     "capture": Entry(
         "harness.cli.watch.capture",
-        "record steps of a training that runs: capture start RUN, capture stop RUN",
+        "record some steps of a running training",
+        examples=[("capture start last --steps 5", "record five steps"), ("capture stop last", "end early")],
     ),
-    "rerun": Entry("harness.cli.launch.rerun", "run a run.json again", launches=True),
+    "cancel": Entry(
+        "harness.cli.watch.cancel",
+        "stop a run and keep its traces",
+        examples=[("cancel last", "stop the newest run")],
+    ),
     "report": Entry(
         "harness.cli.read.report",
         "where the time went, from a run or from any traces",
         optional={"--notebook": LeftOut("", lambda word: word.endswith(".ipynb"))},
-    ),
-    "compare": Entry("harness.cli.read.compare", "what differs between runs, in configuration and in result"),
-    "check": Entry(
-        "harness.cli.study.check",
-        "is B worse than A? by several runs of each; it may say that it cannot tell",
-        reads_words=True,
-    ),
-    "lesson": Entry(
-        "harness.cli.study.lesson",
-        "the exercises' questions, with hints and the answer from your own runs",
-        launches=True,
+        examples=[
+            ("report last", "the answer, and a page to send"),
+            ("report last --full", "every table in the terminal"),
+            ("report path/to/traces", "the same for nsys, Kineto or rocprofv3 traces"),
+        ],
+        docs="docs/metrics.md",
     ),
     "whatif": Entry(
         "harness.cli.read.whatif",
-        "what a step would take with one thing changed; --verify makes the run and compares",
+        "predicted step time with one thing changed",
         optional={"--verify": LeftOut("1", str.isdigit)},
+        examples=[
+            ("whatif last", "the changes, the largest gain first"),
+            ("whatif last --verify", "also make a run with the first change, and compare"),
+        ],
+        docs="docs/whatif.md",
+    ),
+    "compare": Entry(
+        "harness.cli.read.compare",
+        "differences between runs, in configuration and in result",
+        exits=[("0", "compared"), ("1", "an expression of --fail-if is true"), ("2", "wrong request")],
+        examples=[
+            ("compare local-1 local-2", "two runs"),
+            ("compare local-1 local-2 --fail-if 'step_time > 1.05'", "exit 1 if B is 5 % slower"),
+        ],
+    ),
+    "paraver": Entry(
+        "harness.cli.read.export",
+        "a Paraver trace of a run: .prv, .pcf, .row",
+        examples=[("paraver last", "convert the traces of the newest run")],
+    ),
+    "perfetto": Entry(
+        "harness.cli.read.export",
+        "one Perfetto trace of all ranks of a run",
+        examples=[("perfetto last", "convert the traces of the newest run")],
+    ),
+    "lesson": Entry(
+        "harness.cli.study.lesson",
+        "a question, two runs, hints and the answer",
+        launches=True,
+        examples=[
+            ("lesson", "all lessons"),
+            ("lesson 1a", "the question of lesson 1a; makes its two runs"),
+            ("lesson 1a --hint", "the first hint; --hint --hint: also the second"),
+            ("lesson 1a --answer", "the answer, from your two runs"),
+        ],
     ),
     "mystery": Entry(
         "harness.cli.study.mystery",
-        "a training that is slow for a reason that you find: start one, answer, reveal, class",
+        "a slow training whose cause you find",
         launches=True,
+        reads_words=True,
+    ),
+    "check": Entry(
+        "harness.cli.study.check",
+        "whether B is slower than A, from several runs of each",
         reads_words=True,
     ),
     "sweep": Entry(
         "harness.cli.study.sweep",
-        "every combination of a file's settings as runs, within a budget, and what was measured at each",
+        "all combinations of some settings, within a budget",
         launches=True,
         reads_words=True,
     ),
     "scaling": Entry(
         "harness.cli.study.scaling",
-        "one training on more and more nodes: speed-up, efficiency, and what limits them",
+        "speed-up and efficiency on more devices, and what limits them",
         launches=True,
         reads_words=True,
     ),
     "reference": Entry(
         "harness.cli.study.reference",
-        "stored runs of a whole workshop: record, check, show, package",
+        "the stored runs of a workshop: record, check, show, package",
         launches=True,
         reads_words=True,
     ),
-    "paraver": Entry("harness.cli.read.export", "a Paraver trace (.prv .pcf .row) of a run"),
-    "perfetto": Entry("harness.cli.read.export", "one Perfetto trace of all ranks of a run"),
-    "faults": Entry(
-        "harness.cli.launch.faults", "what --fault can inject into a training, to see what it looks like"
-    ),
-    "doctor": Entry(
-        "harness.cli.launch.doctor",
-        "the day before: is all there that a course needs, and if not, the command that mends it",
-        launches=True,
-    ),
-    "sites": Entry("harness.cli.launch.sites", "the sites known, or one in full"),
 }
 
 
@@ -119,7 +208,8 @@ def run_command(name: str, function: Callable[..., object], argv: list[str]) -> 
     import typer
 
     app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
-    app.command(name, context_settings={"help_option_names": ["-h", "--help"]})(function)
+    app.command(name, context_settings={"help_option_names": []})(function)
+    _refuse_twice(name, function, argv)
     try:
         result = app(
             _completed(argv, COMMANDS[name.split(maxsplit=1)[0]].optional),
@@ -135,9 +225,20 @@ def run_command(name: str, function: Callable[..., object], argv: list[str]) -> 
             raise
         said = error.format_message().replace("Value error, ", "")  # pydantic's words inside Typer's
         said = re.sub(r"\s*\n\s*", " ", said)  # it lists choices in lines of their own
-        print(f"{PROGRAM} {name}: {said} (see {PROGRAM} {name} --help)", file=sys.stderr)
+        print(f"{PROGRAM} {name}: {said} ({PROGRAM} help {name})", file=sys.stderr)
         return 2
     return result if isinstance(result, int) else 0
+
+
+def _refuse_twice(name: str, function: Callable[..., object], argv: list[str]) -> None:
+    """Raises RequestError: a flag that takes one value got two; Typer would take the last."""
+    given: dict[str, str] = {}
+    for word, after in zip(argv, [*argv[1:], ""], strict=False):
+        flag, equals, joined = word.partition("=")
+        if flag in single_values(function):
+            value = joined if equals else after
+            if given.setdefault(flag, value) != value:
+                raise RequestError(f"{name}: {given_twice(flag, given[flag], value)}")
 
 
 def _completed(argv: list[str], optional: Mapping[str, LeftOut]) -> list[str]:

@@ -1,96 +1,123 @@
-"""The help page: flags by exercise, with the defaults of the active site and the example of the slides.
-
-Flags that most students never need, and the commands' own, are on the whole page only: `--help --all`.
-"""
+"""The first screen, all commands, the page of one, and the version. Of the commands it loads only the one asked for."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from textwrap import wrap
+from collections.abc import Sequence
+from importlib import import_module, metadata
 
-from harness.cli.command_line import BEHAVIOUR
-from harness.cli.commands import COMMANDS
-from harness.experiment.exercises import EXERCISES, Experiment, Training, listing
-from harness.experiment.model import model_names
-from harness.experiment.options import VALUE, Option, options_of
-from harness.site.detection import SiteChoice
-from harness.site.site import Site
+from harness.cli.commands import COMMANDS, GROUPS
+from harness.cli.page import Rows, as_text, of_function, section
+from harness.common.errors import RequestError, nearest_or_list
+from harness.common.paths import IN_CHECKOUT, PROGRAM, ROOT
 
-LEFT = 34  # characters of a flag with its value
-WIDTH = 100
+HELP = {"-h", "--help"}
+EXERCISES: Rows = [
+    ("-e 0", "communication tests of the machine"),
+    ("-e 1", "DDP: data loading, mixed precision"),
+    ("-e 2 -- --mixed-precision", "DeepSpeed ZeRO: the cost of sharding"),
+    ("-e 3 -n 2 -- --pp 2", "Megatron: tensor, pipeline parallel"),
+]
+EVERY_DAY: Rows = [
+    ("-e 1 -n 2 --dry-run", "print the script, start nothing"),
+    ("plan -e 1 -n 2", "memory, time and cost of a launch"),
+    ("ls", "your runs, with state and step time"),
+    ("logs last -f", "the output of a run, as it is printed"),
+    ("report last", "where the time went; writes a page"),
+    ("compare local-1 local-2", "differences between two runs"),
+    ("lesson 1a", "a question, two runs, the answer"),
+    ("cancel last", "stop a run and keep its traces"),
+]
+MORE: Rows = [
+    ("help", "all commands"),
+    ("help report", "one command: its flags, with examples"),
+    ("--help", "all flags, with your site's defaults"),
+]
 
 
-def help_text(choice: SiteChoice, whole: bool = False) -> str:
-    """The page as one text, in lines of at most `WIDTH` characters. whole: with the rarely used flags."""
-    sections = [
-        _usage(choice),
-        _section("Where and how much", _where(choice.site, whole)),
-        _section(f"All training exercises ({_trainings()})", _lines(_common_training(), choice.site, whole)),
+def asked_page(argv: Sequence[str]) -> str | None:
+    """The page that the words ask for; None: they ask for something else.
+
+    Raises:
+        RequestError: help of a command that there is not.
+    """
+    first, rest = (argv[0] if argv else ""), list(argv[1:])
+    named = bool(rest) and not rest[0].startswith("-")
+    if not argv:
+        return first_screen() if IN_CHECKOUT else commands_page()
+    if first == "--version":
+        return version()
+    if first == "help" or first in HELP:
+        if named:
+            return command_page(rest)
+        is_list = not IN_CHECKOUT or (first == "help" and not rest)
+        return commands_page() if is_list else command_page(["run", *rest])
+    return command_page(argv) if first in COMMANDS and HELP & set(rest) else None
+
+
+def first_screen() -> str:
+    """The exercises, the commands of every day, and where the rest is: one screen."""
+    titled = {"The exercises": EXERCISES, "Every day": EVERY_DAY, "More": MORE}
+    left = max(len(words) for rows in titled.values() for words, _ in rows)
+    parts = [
+        "\n".join([f"{title}:", *(f"  bash {PROGRAM} {words:<{left}}  {text}" for words, text in rows)])
+        for title, rows in titled.items()
     ]
-    for number, cls in EXERCISES.items():
-        own = [o for o in options_of(cls) if o.flag.group != "where" and not _is_common(o)]
-        if own:
-            sections.append(_section(f"Exercise {number}: {cls.title}", _lines(own, choice.site, whole)))
-    sections.append(_section("The command itself", (_line("/".join(d.names), d.help) for d in BEHAVIOUR)))
-    sections.append(_section("Commands", (_line(name, entry.help) for name, entry in COMMANDS.items())))
-    models = f"Models: {', '.join(model_names())}"
-    sections.append("\n".join(wrap(models, WIDTH, subsequent_indent="  ", break_on_hyphens=False)))
-    return "\n\n".join(sections)
+    return "\n\n".join([f"{PROGRAM} trains, profiles, and reports where the time went.", *parts])
 
 
-def _usage(choice: SiteChoice) -> str:
-    return (
-        "Usage: slurm.sh -e EXERCISE [-n NODES] [-g GPUS] [OPTIONS] [-- TRAINING FLAGS]\n"
-        "       slurm.sh COMMAND [RUN]\n\n"
-        f"Site: {choice.site.name} ({choice.reason})\n"
-        "Example, as on the slides:\n"
-        "  slurm.sh -n 1 -g 4 -e 1 -a tra26_minwinsc -p boost_usr_prod -- \\\n"
-        "    --mixed-precision --gradient-accumulation-steps 4"
-    )
+def commands_page() -> str:
+    """All commands, by what a user does; without a checkout, those that launch nothing."""
+    shown = {name: entry for name, entry in COMMANDS.items() if IN_CHECKOUT or not entry.launches}
+    left = max(map(len, shown))
+    groups = []
+    for group, title in GROUPS.items():
+        rows = [(f"{name:<{left}}", entry.help) for name, entry in shown.items() if entry.group == group]
+        groups.append("\n".join(section(title, rows)))
+    first = f"Usage: {PROGRAM} COMMAND [RUN] [FLAGS]\n       {PROGRAM} help COMMAND: the page of one command"
+    if IN_CHECKOUT:
+        last = f"RUN: a job id, a name, a path, or `last`. {PROGRAM} --help lists all flags of a launch."
+    else:
+        last = (
+            "RUN: a path; or a job id, if HARNESS_RUNS names the folder of the runs. For example:\n"
+            f"  {PROGRAM} report traces/ --html report.html\n"
+            "Launching needs the checkout: run `bash slurm.sh --help` there."
+        )
+    return "\n\n".join([first, *groups, last])
 
 
-def _section(title: str, lines: Iterable[str]) -> str:
-    return "\n".join([f"{title}:", *lines])
+def command_page(words: Sequence[str]) -> str:
+    """The page of a command, or of one of its parts. words: its name, and what was typed after it.
+
+    Raises:
+        RequestError: there is no such command.
+    """
+    name = words[0]
+    if name not in COMMANDS:
+        hint = nearest_or_list(name, COMMANDS, f"{PROGRAM} help lists all commands")
+        raise RequestError(f"help: there is no command {name!r}{hint}")
+    entry = COMMANDS[name]
+    module = import_module(entry.module)
+    if entry.reads_words:
+        return str(module.page(list(words)))
+    function = getattr(module, name)
+    return as_text(of_function(name, function, entry.exits, entry.examples, entry.docs))
 
 
-def _line(left: str, right: str) -> str:
-    before = f"  {left:<{LEFT}} " if len(left) <= LEFT else f"  {left}\n  {'':<{LEFT}} "
-    indent = " " * (LEFT + 3)
-    return before + f"\n{indent}".join(wrap(right, WIDTH - len(indent), break_on_hyphens=False))
+def version() -> str:
+    """The version, the commit of a checkout, and where it is installed."""
+    lines = [f"{PROGRAM} {_number()}"]
+    if IN_CHECKOUT:
+        from harness.launch.submit import git_state
+
+        state = git_state()
+        changed = ", with changes that are not committed" if state["dirty"] else ""
+        lines += [f"commit {state['commit']}{changed}"] if state["commit"] else []
+    return "\n".join([*lines, f"installed in {ROOT}"])
 
 
-def _where(site: Site, whole: bool) -> Iterable[str]:
-    for option in options_of(Experiment):
-        if option.flag.rare and not whole:
-            continue
-        default = site.gpus.per_node if option.field == "gpus_per_node" else option.default
-        shown = None if option.info.is_required() else default
-        yield _option_line(option, shown, listing() if option.field == "exercise" else "")
-    for option in options_of(Site):
-        yield _option_line(option, getattr(site, option.field))
-
-
-def _lines(options: Iterable[Option], site: Site, whole: bool) -> Iterable[str]:
-    for option in options:
-        if whole or not option.flag.rare:
-            yield _option_line(option, site.defaults.get(option.field, option.default))
-
-
-def _option_line(option: Option, default: object = ..., text: str = "") -> str:
-    default = option.default if default is ... else default
-    takes_value = VALUE in option.flag.names.values()
-    left = option.spelling + (f" {option.flag.metavar}" if takes_value else "")
-    shown = takes_value and default is not None and not isinstance(default, bool | tuple)
-    return _line(left, (text or option.help) + (f" [{default}]" if shown else ""))
-
-
-def _trainings() -> str:
-    return ", ".join(str(number) for number, cls in EXERCISES.items() if issubclass(cls, Training))
-
-
-def _common_training() -> list[Option]:
-    return [o for o in options_of(Training) if o.flag.group != "where"]
-
-
-def _is_common(option: Option) -> bool:
-    return any(option.flag.names == o.flag.names and option.default == o.default for o in _common_training())
+def _number() -> str:
+    try:
+        return metadata.version("training-traces")
+    except metadata.PackageNotFoundError:  # the environment of a checkout has the dependencies alone
+        text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+        return text.partition('\nversion = "')[2].partition('"')[0]

@@ -16,7 +16,9 @@ from pathlib import Path
 from typing import NoReturn, TextIO, cast
 
 from harness.cli.commands import COMMANDS, run_command
-from harness.common.errors import HarnessError, RequestError, nearest
+from harness.cli.help import asked_page
+from harness.cli.mistyped import refuse_mistyped
+from harness.common.errors import HarnessError, RequestError, nearest_or_list
 from harness.common.paths import IN_CHECKOUT, PROGRAM
 from harness.common.printable import NOT_UNICODE, Guarded, is_unicode, printable, unguarded
 from harness.common.scrub_environment import scrub_environment
@@ -81,8 +83,8 @@ def _with_errors_printed(argv: list[str]) -> int:
         return _dispatch(argv)
     except HarnessError as error:
         for line in map(printable, str(error).splitlines()):
-            if line.strip():
-                print(f"{PROGRAM}: {line}", file=sys.stderr)
+            if line.strip():  # an indented line is a command to paste
+                print(line if line.startswith("  ") else f"{PROGRAM}: {line}", file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
         print(f"{PROGRAM}: interrupted", file=sys.stderr)
@@ -106,29 +108,28 @@ def _refuse_other_than_unicode(argv: list[str]) -> None:
 
 def _dispatch(argv: list[str]) -> int:
     _refuse_other_than_unicode(argv)
+    refuse_mistyped(argv)
+    if (page := asked_page(argv)) is not None:
+        print(page)
+        return 0
     if not IN_CHECKOUT and _launches(argv):
-        from harness.cli.installed import answer_without_launch
-
-        return answer_without_launch(argv)
-    if not argv or argv[0].startswith("-"):
+        raise RequestError(
+            f"{argv[0]}: launching needs the checkout, and this is the installed analysis only: "
+            "run `bash slurm.sh` there"
+        )
+    if argv[0].startswith("-"):
         from harness.cli.launch.launch import launch_argv
 
         return launch_argv(argv)
     name = argv[0]
     if name not in COMMANDS:
         known = [each for each, entry in COMMANDS.items() if IN_CHECKOUT or not entry.launches]
-        near = nearest(name, known)
-        launching = "; to launch, begin with a flag: slurm.sh -e 1" if IN_CHECKOUT else ""
-        print(
-            f"{PROGRAM}: there is no command {name!r}" + (f": did you mean {near}?" if near else "")
-            + f" There are {', '.join(known)}{launching}",
-            file=sys.stderr,
-        )  # fmt: skip
-        return 2
+        hint = nearest_or_list(name, [*known, "help"], f"{PROGRAM} help lists all commands")
+        raise RequestError(f"there is no command {name!r}{hint}")
     function = getattr(import_module(COMMANDS[name].module), name.replace("-", "_"))
     return int(function(argv[1:])) if COMMANDS[name].reads_words else run_command(name, function, argv[1:])
 
 
 def _launches(argv: list[str]) -> bool:
-    """Whether these arguments launch, or name no command: help, or flags as on the slides."""
-    return not argv or argv[0].startswith("-") or (argv[0] in COMMANDS and COMMANDS[argv[0]].launches)
+    """Whether these arguments launch: by their flags, as on the slides, or by a command."""
+    return bool(argv) and (argv[0].startswith("-") or (argv[0] in COMMANDS and COMMANDS[argv[0]].launches))

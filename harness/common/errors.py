@@ -43,11 +43,32 @@ class TrainingNeeded(HarnessError):
 
 
 def nearest(word: str, allowed: Iterable[str]) -> str | None:
-    """The allowed word that `word` probably means, or None: one that begins with it, else a similar one."""
-    words = list(allowed)
-    begun = [w for w in words if w.startswith(word)] if len(word.lstrip("-")) > 1 else []
-    found = get_close_matches(word, begun, n=1, cutoff=0) or get_close_matches(word, words, n=1, cutoff=0.6)
-    return found[0] if found else None
+    """The allowed word that `word` probably means, or None: one that begins with it, else a similar one; in either case
+    of letters."""
+    words = {each.lower(): each for each in allowed}
+    low = word.lower()
+    begun = [w for w in words if w.startswith(low)] if len(low.lstrip("-")) > 1 else []
+    found = get_close_matches(low, begun, n=1, cutoff=0) or get_close_matches(low, words, n=1, cutoff=0.6)
+    return words[found[0]] if found else None
+
+
+def nearest_or_list(word: str, allowed: Iterable[str], where: str) -> str:
+    """The end of a sentence on an unknown word: the nearest one, and where all are listed; never the list.
+
+    >>> nearest_or_list("pauze", ["pause", "data-stall"], "slurm.sh faults lists all")
+    ': did you mean pause? (slurm.sh faults lists all)'
+    """
+    near = nearest(word, allowed)
+    return (f": did you mean {near}?" if near else "") + f" ({where})"
+
+
+def given_twice(flag: str, first: str, second: str) -> str:
+    """The sentence for a flag that takes one value and got two.
+
+    >>> given_twice("-e", "1", "2")
+    '-e is given twice, as 1 and as 2: drop one'
+    """
+    return f"{flag} is given twice, as {first} and as {second}: drop one"
 
 
 def divisors(n: int) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.common.declared_faults import FAULTS, PHASES
-from harness.common.errors import RequestError, nearest
+from harness.common.errors import RequestError, nearest, nearest_or_list
 from harness.common.fault_kinds import CPU_AND_GPU, Fault, FaultKind, InMystery, Key, Setup
 
 __all__ = [
@@ -38,8 +38,7 @@ def parse_fault(text: str) -> Fault:
     name, *words = text.split(",")
     kind = FAULTS.get(name)
     if kind is None:
-        near = nearest(name, FAULTS)
-        hint = f": did you mean {near}?" if near else f": there are {', '.join(FAULTS)}"
+        hint = nearest_or_list(name, FAULTS, "slurm.sh faults lists all")
         raise RequestError(f"there is no fault {name!r}{hint}")
     try:
         given = _given(kind, words)

@@ -13,7 +13,7 @@ from pydantic import AfterValidator, ConfigDict, ValidationError
 from pydantic.dataclasses import dataclass
 
 from harness.common.bounded_read import BoundedReadError, read_bounded_json
-from harness.common.errors import RequestError, nearest
+from harness.common.errors import RequestError, nearest_or_list
 from harness.common.model_config import ModelConfig, ModelDefaults
 from harness.common.paths import CONFIGS, expanded
 from harness.experiment.yaml_file import read_yaml
@@ -75,10 +75,9 @@ def find_model(name_or_path: str) -> tuple[Model, Path | None, Path | None]:
         return _from_checkpoint(path), None, path.absolute()
     if path.suffix in (".yaml", ".yml") and is_file:
         return _validated(path, read_yaml(path, "model file")), None, None
-    near = nearest(name_or_path, model_names())
+    hint = nearest_or_list(name_or_path, model_names(), "the last lines of slurm.sh --help list all models")
     raise RequestError(
-        f"--model: {name_or_path!r} is neither a model of the harness ({', '.join(model_names())}), nor a model file, "
-        "nor a checkpoint folder" + (f": did you mean {near}?" if near else "")
+        f"--model: {name_or_path!r} is neither a model of the harness, nor a model file, nor a checkpoint folder{hint}"
     )
 
 

@@ -14,7 +14,7 @@ from typing import Any, Literal, Union, get_args, get_origin
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
-from harness.common.errors import RequestError, nearest
+from harness.common.errors import RequestError, nearest, nearest_or_list
 from harness.common.printable import printable
 from harness.experiment.exercises import EXERCISES, Experiment, Training, listing
 from harness.experiment.options import VALUE, Flag, Option, options_of
@@ -181,10 +181,7 @@ def _exercise(pairs: list[tuple[str, Any]]) -> tuple[int | None, str]:
     word = words[-1]
     if word in {str(n) for n in EXERCISES}:
         return int(word), ""
-    return (
-        None,
-        f"-e/--exercise: there is no exercise {word!r}; there are {listing()}{_nearest_number(str(word))}",
-    )
+    return None, f"-e/--exercise: there is no exercise {word!r}; there are {listing()}"
 
 
 def _wrong_for_every_exercise(pairs: list[tuple[str, Any]]) -> list[str]:
@@ -193,14 +190,6 @@ def _wrong_for_every_exercise(pairs: list[tuple[str, Any]]) -> list[str]:
     shared = [(name, word) for name, word in pairs if len(options.get(name, ())) == len(EXERCISES)]
     given, wrong = flags_as_fields(cls, shared)
     return [*wrong, *validate(cls, given)[1]]
-
-
-def _nearest_number(word: str) -> str:
-    try:
-        wanted = int(word)
-    except ValueError:
-        return ""
-    return f"; nearest is {min(EXERCISES, key=lambda n: abs(n - wanted))}"
 
 
 def flags_as_fields(cls: type[Experiment], pairs: list[tuple[str, Any]]) -> tuple[dict[str, Any], list[str]]:
@@ -240,12 +229,9 @@ def _misplaced_sentence(cls: type[Experiment], name: str) -> str:
 
 def _unknown_sentence(word: str, known: Iterable[str]) -> str:
     if not word.startswith("-"):
-        return f"unexpected word {word!r}: flags start with - (see --help)"
+        return f"unexpected word {word!r}: a flag begins with - (slurm.sh --help lists all flags)"
     name = word.split("=", 1)[0]
-    near = nearest(name, known)
-    return f"unknown flag {printable(name)}" + (
-        f": did you mean {near}?" if near else " (see --help for all flags)"
-    )
+    return f"unknown flag {printable(name)}" + nearest_or_list(name, known, "slurm.sh --help lists all flags")
 
 
 def _field_sentences(

@@ -216,7 +216,7 @@ def _record(prepared: Prepared, command: list[str], part: Part | None) -> Record
         site=job.site,
         job=job.as_json(),
         command=command,
-        git=_git_state(),
+        git=git_state(),
         versions=_versions(),
         user=this_user(),
         submit_host=socket.gethostname(),
@@ -225,7 +225,8 @@ def _record(prepared: Prepared, command: list[str], part: Part | None) -> Record
     )
 
 
-def _git_state() -> dict[str, str | bool | None]:
+def git_state() -> dict[str, str | bool | None]:
+    """The commit and branch of this checkout, and whether files differ from it; None: git does not say."""
     return {
         "commit": _git("rev-parse", "HEAD"),
         "branch": _git("rev-parse", "--abbrev-ref", "HEAD"),

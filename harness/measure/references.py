@@ -17,7 +17,7 @@ from typing import Any, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from harness.common.bounded_read import MOST_BYTES, BoundedReadError, open_regular, read_bounded, why_unread
-from harness.common.errors import RequestError, WorkError, nearest
+from harness.common.errors import RequestError, WorkError, nearest_or_list
 from harness.common.paths import CONFIGS, PROGRAM, expanded
 from harness.experiment.exercises import AnyExperiment
 from harness.run import runs_root
@@ -177,12 +177,8 @@ def reference_folder(name: str) -> Path:
     known = {folder.name: folder for folder in reference_folders()}
     if name in known:
         return known[name]
-    near = nearest(name, known)
-    there = f"there are {', '.join(known)}" if known else "there are none yet"
-    raise RequestError(
-        f"there is no reference {name!r}; {there}"
-        + (f": did you mean {near}?" if near else f" ({PROGRAM} reference show)")
-    )
+    hint = nearest_or_list(name, known, f"{PROGRAM} reference show lists all")
+    raise RequestError(f"there is no reference {name!r}{hint}")
 
 
 def read_reference(folder: Path) -> Reference:

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from harness.common.bounded_read import BoundedReadError, open_regular, why_unread
-from harness.common.errors import RequestError, WorkError, nearest
+from harness.common.errors import RequestError, WorkError, nearest_or_list
 from harness.common.paths import IN_CHECKOUT, PROGRAM, expanded
 from harness.common.printable import printable
 from harness.common.users import whose
@@ -97,12 +97,14 @@ def find_run(token: str, root: Path | None = None) -> Run:
         raise RequestError(
             f"RUN: {token!r} is the id of {len(hits)} runs: give the name, one of {', '.join(r.name for r in hits)}"
         )
-    near = nearest(token, [*(r.name for r in runs), *filter(None, map(_safe_id, runs))])
+    known = ["last", *(r.name for r in runs), *filter(None, map(_safe_id, runs))]
+    hint = nearest_or_list(
+        token, known, f"{PROGRAM} ls lists all; a run is given by id, name, path or `last`"
+    )
     lost = [r.name for r in runs if _safe_id(r) is None]
     raise RequestError(
-        f"RUN: there is no run {token!r}: give a job id, a name, a path or `last` (see {PROGRAM} ls)"
-        + (f": did you mean {near}?" if near else "")
-        + (f" Of {len(lost)} the record cannot be read, as of {lost[-1]}: give its name" if lost else "")
+        f"RUN: there is no run {token!r}{hint}"
+        + (f"; the record of {len(lost)} cannot be read, as of {lost[-1]}: give its name" if lost else "")
         + _among_closed(root or runs_root())
     )
 

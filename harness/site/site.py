@@ -23,7 +23,7 @@ from pydantic import (
     model_validator,
 )
 
-from harness.common.errors import RequestError, nearest
+from harness.common.errors import RequestError, nearest, nearest_or_list
 from harness.common.paths import CONFIGS, expanded
 from harness.experiment.exercises import EXERCISES
 from harness.experiment.options import options_of, setting, value
@@ -278,11 +278,9 @@ def load_site(name_or_path: str, source: str = "--site") -> Site:
     if "/" in name_or_path or name_or_path.endswith((".yaml", ".yml")):
         path = expanded(name_or_path)
     elif name_or_path not in site_names():
-        near = nearest(name_or_path, site_names())
-        raise RequestError(
-            f"{source}: there is no site {name_or_path!r}; there are {', '.join(site_names())}, or give the path of a "
-            f"site file" + (f": did you mean {near}?" if near else "")
-        )
+        where = "slurm.sh sites lists all; the path of a site file is taken, too"
+        hint = nearest_or_list(name_or_path, site_names(), where)
+        raise RequestError(f"{source}: there is no site {name_or_path!r}{hint}")
     return _validated(path, read_yaml(path, "site file"))
 
 

@@ -11,7 +11,7 @@ import operator
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from harness.common.errors import RequestError, nearest
+from harness.common.errors import RequestError, nearest_or_list
 
 Scalar = float | bool
 Variables = Mapping[str, float | None] | Mapping[str, Mapping[str, float]]
@@ -106,11 +106,8 @@ def _metric(node: ast.Name | ast.Attribute, names: Variables, text: str) -> floa
         if part not in found:
             if depth == len(path) - 1 and len(path) > 1:
                 raise Unanswerable(f"{'.'.join(path)} was not measured")
-            near = nearest(part, found)
-            raise RequestError(
-                f"{text!r}: there is no {part!r} here"
-                + (f": did you mean {near}?" if near else f"; there are {', '.join(found)}")
-            )
+            hint = nearest_or_list(part, found, "compare --json lists all")
+            raise RequestError(f"{text!r}: there is no {part!r} here{hint}")
         found = found[part]
     if found is None:
         raise Unanswerable(f"{'.'.join(path)} was not measured in every run")

@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from harness.analysis.metrics import Metrics
-from harness.common.errors import RequestError, WorkError, nearest
+from harness.common.errors import RequestError, WorkError, nearest_or_list
 from harness.common.paths import CONFIGS, expanded
 from harness.experiment.exercises import AnyExperiment, Experiment, Training
 from harness.experiment.options import options_of
@@ -135,13 +135,11 @@ def load_lesson(name_or_path: str) -> Lesson:
     Raises:
         RequestError: there is no such lesson, or its file is wrong.
     """
-    path = expanded(name_or_path) if "/" in name_or_path else LESSONS / f"{name_or_path}.yaml"
-    if "/" not in name_or_path and not path.is_file():
-        near = nearest(name_or_path, lesson_names())
-        raise RequestError(
-            f"lesson: there is no lesson {name_or_path!r}; there are {', '.join(lesson_names())}"
-            + (f": did you mean {near}?" if near else "")
-        )
+    is_path = "/" in name_or_path
+    path = expanded(name_or_path) if is_path else LESSONS / f"{name_or_path.lower()}.yaml"
+    if not is_path and path.stem not in lesson_names():
+        hint = nearest_or_list(name_or_path, lesson_names(), "slurm.sh lesson lists all")
+        raise RequestError(f"lesson: there is no lesson {name_or_path!r}{hint}")
     try:
         return Lesson(**read_yaml(path, "lesson file"))
     except (ValidationError, TypeError) as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from harness.common.errors import RequestError, nearest
+from harness.common.errors import RequestError, nearest, nearest_or_list
 from harness.common.faults import FAULTS, PHASES, Fault
 from harness.run.mystery import Answer
 
@@ -63,8 +63,7 @@ def checked(answer: Answer, world_size: int) -> Answer:
     """
     wrong = []
     if answer.cause not in FAULTS:
-        near = nearest(answer.cause, FAULTS)
-        hint = f": did you mean {near}?" if near else f": there are {', '.join(FAULTS)}"
+        hint = nearest_or_list(answer.cause, FAULTS, "slurm.sh faults lists all")
         wrong.append(f"--cause: there is no cause {answer.cause!r}{hint}")
     if answer.phase is not None and answer.phase not in PHASES:
         near = nearest(answer.phase, PHASES)

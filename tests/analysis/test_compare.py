@@ -282,6 +282,18 @@ def test_step_time_is_a_name_for_conditions() -> None:
     assert ratios(compare(a_summary([10] * 9), a_summary([20] * 9), NAMES))["step_time"] == pytest.approx(2)
 
 
+def test_a_run_is_not_compared_with_itself(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in NAMES:
+        (tmp_path / f"summary-{name}.json").write_text(a_summary([10] * 9).model_dump_json())
+    one, other = (str(tmp_path / f"summary-{name}.json") for name in NAMES)
+    again = str(tmp_path / "x" / ".." / "summary-a.json")
+    (tmp_path / "x").mkdir()
+    for words in ([one, one], [one, other, one], [one, again]):
+        assert main(["compare", *words]) == 2
+        assert "is given twice: a run cannot be compared with itself" in capsys.readouterr().err
+    assert main(["compare", one, other]) == 0
+
+
 @pytest.mark.parametrize(
     ("condition", "code"),
     [

@@ -59,8 +59,10 @@ def test_two_dashes_change_nothing_wherever_they_stand(argv: list[str], data: st
     assert read_line([*argv[:at], "--", *argv[at:]], FLAGS) == read_line(argv, FLAGS)
 
 
-def test_the_last_of_two_values_holds_however_each_is_spelled() -> None:
-    assert read_line(["-n", "1", "--nodes=3", "-n2"], FLAGS).given == {"--nodes": "2"}
+@pytest.mark.parametrize("argv", [["-n", "1", "--nodes=3"], ["-n1", "-n3"], ["--nodes", "1", "-n", "3"]])
+def test_two_values_for_one_flag_are_refused_however_each_is_spelled(argv: list[str]) -> None:
+    assert read_line(argv, FLAGS).complaints == ["-n/--nodes is given twice, as 1 and as 3: drop one"]
+    assert read_line([word.replace("3", "1") for word in argv], FLAGS).complaints == []
 
 
 def test_a_flag_that_repeats_keeps_all_its_values_in_order() -> None:

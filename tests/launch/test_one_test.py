@@ -45,7 +45,7 @@ def test_the_health_check_knows_the_sites_links(harness: Harness) -> None:
         (["health", "-e", "1"], "health: is a test of exercise 0: drop -e 1"),
         (
             ["overlap-test", "last"],
-            "overlap-test: takes the words of a launch, as in slurm.sh overlap-test -n 2, and not 'last'",
+            "overlap-test: takes the flags of a launch, as in slurm.sh overlap-test -n 2, and not 'last'",
         ),
         (["health", "--overlap-test"], "--health and --overlap-test exclude each other: drop one"),
         (

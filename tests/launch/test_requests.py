@@ -7,11 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.cli.commands import COMMANDS
-from harness.cli.main import main
 from harness.common.errors import RequestError
-from harness.experiment.exercises import DDP, EXERCISES, DeepSpeed, Megatron
-from harness.experiment.options import options_of
+from harness.experiment.exercises import DDP, DeepSpeed, Megatron
 from harness.experiment.parse import all_options, build_experiment
 from harness.monitor.record import HZ_RANGE
 from tests.launch.launch_shared import ROOT, Harness
@@ -37,7 +34,24 @@ def complaints(*words: str) -> list[str]:
         (["-e", "one"], "there is no exercise 'one'"),
         (["-e", "--5"], "there is no exercise '--5'"),
         (["-e", "²"], "there is no exercise '²'"),
-        (["-e", "-1"], "nearest is 0"),
+        (["-e", "1", "-e", "2"], "-e/--exercise is given twice, as 1 and as 2: drop one"),
+        (
+            ["check", "a", "b", "--runs", "2", "--runs=3"],
+            "check: --runs is given twice, as 2 and as 3: drop one",
+        ),
+        (
+            ["report", "x", "--csv", "a", "--csv", "b"],
+            "report: --csv is given twice, as a and as b: drop one",
+        ),
+        (["lesson", "9z"], "there is no lesson '9z' (slurm.sh lesson lists all)"),
+        (["run"], "-e/--exercise is missing"),
+        (["run", "-e", "1", "stray"], "unexpected word 'stray'"),
+        (
+            ["help", "chekc"],
+            "there is no command 'chekc': did you mean check? (slurm.sh help lists all commands)",
+        ),
+        (["--help", "xyzzy"], "there is no command 'xyzzy' (slurm.sh help lists all commands)"),
+        (["help", "mystery", "anwser"], "there is no part 'anwser': did you mean answer?"),
         (["-n", "2", "--site", "local"], "-e/--exercise is missing"),
         (["-e", "1", "-n", "0"], "-n/--nodes: got '0', takes a whole number ≥ 1"),
         (["-e", "1", "-n", "-1"], "-n/--nodes: got '-1'"),
@@ -145,6 +159,73 @@ def test_no_mistake_hides_another(harness: Harness, words: list[str], parts: lis
     done = harness(*words)
     assert done.returncode == 2
     assert all(part in done.stderr for part in parts), done.stderr
+
+
+def test_an_unknown_exercise_gets_the_list_of_four_and_none_is_called_the_nearest(harness: Harness) -> None:
+    said = harness("-e", "5").stderr
+    assert "0 communication tests, 1 DDP, 2 DeepSpeed ZeRO, 3 Megatron" in said and "nearest" not in said
+
+
+@pytest.mark.parametrize(
+    ("words", "corrected"),
+    [
+        (["1"], "-e 1"),
+        (["2", "-n", "2"], "-e 2 -n 2"),
+        (["\u2013mixed-precision"], "--mixed-precision"),
+        (["-e", "1", "--", "\u2014mixed\u2013precision"], "-e 1 -- --mixed-precision"),
+        (["\u2014e", "1", "-n", "2"], "-e 1 -n 2"),
+        (["\u2212e1", "\u2013\u2013steps=9"], "-e1 --steps=9"),
+        (["-e", "1", "\u2013", "--mixed-precision"], "-e 1 -- --mixed-precision"),
+        (["lesson", "1a", "\u2013hint"], "lesson 1a --hint"),
+        (["check", "-e 1 \u2013g 2", "-e 1"], "check '-e 1 -g 2' '-e 1'"),
+    ],
+)
+def test_a_dash_of_a_slide_and_a_bare_number_get_the_line_to_paste(
+    harness: Harness, tmp_path: Path, words: list[str], corrected: str
+) -> None:
+    done = harness(*words)
+    assert done.returncode == 2 and done.stdout == ""
+    assert done.stderr.splitlines()[1] == f"  bash slurm.sh {corrected}"
+    assert done.stderr.startswith("slurm.sh: ") and list(tmp_path.iterdir()) == []
+
+
+def test_a_dash_is_named_by_its_kind(harness: Harness) -> None:
+    for sign, name in (("\u2013", "an en dash"), ("\u2014", "an em dash"), ("\u2212", "a minus sign")):
+        assert f"this is {name} ({sign})" in harness("-e", "1", f"{sign}mixed-precision").stderr
+
+
+def test_run_is_the_launch(harness: Harness) -> None:
+    launched, run = harness("-e", "1", "--dry-run"), harness("run", "-e", "1", "--dry-run")
+    assert (run.returncode, run.stdout, run.stderr) == (0, launched.stdout, launched.stderr)
+    assert "torchrun" in run.stdout or "accelerate" in run.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "where"),
+    [
+        (["reprot", "last"], "did you mean report? (slurm.sh help lists all commands)"),
+        (
+            ["-e", "1", "--mixed-precison"],
+            "did you mean --mixed-precision? (slurm.sh --help lists all flags)",
+        ),
+        (["-e", "1", "--site", "leonado"], "did you mean leonardo? (slurm.sh sites lists all;"),
+        (["-e", "1", "--model", "tiny-lama"], "did you mean tiny-llama? (the last lines of slurm.sh --help"),
+        (["-e", "1", "--fault", "pauze,ms=5"], "did you mean pause? (slurm.sh faults lists all)"),
+        (["lesson", "1aa"], "did you mean 1a? (slurm.sh lesson lists all)"),
+        (["sweep", "gass"], "did you mean gas? (slurm.sh sweep lists all"),
+    ],
+)
+def test_a_typo_gets_the_nearest_word_and_where_the_list_is_not_the_list(
+    harness: Harness, words: list[str], where: str
+) -> None:
+    (line,) = [line for line in harness(*words).stderr.splitlines() if not line.startswith("site:")]
+    assert where in line
+    assert "there are " not in line and line.count(",") <= 2
+
+
+def test_a_lesson_is_named_in_either_case(harness: Harness) -> None:
+    one, other = (harness("lesson", name, "--no-run", "--json") for name in ("1A", "1a"))
+    assert one.returncode == 0 and one.stdout == other.stdout
 
 
 def test_rules_that_a_wrong_value_decides_are_not_judged() -> None:
@@ -259,27 +340,6 @@ def test_flags_stand_before_or_after_the_dashes(harness: Harness) -> None:
     assert "--slow-dataloading" in before.stdout
 
 
-def test_every_option_is_in_the_help_with_its_text(harness: Harness) -> None:
-    page, whole = (" ".join(harness("--help", *more).stdout.split()) for more in ([], ["--all"]))
-    for cls in EXERCISES.values():
-        for option in options_of(cls):
-            assert option.help in (whole if option.flag.rare else page)
-            assert all(name in whole for name in option.flag.names)
-    assert "--no-pin-memory" in whole and "--no-pin-memory" not in page
-
-
-@pytest.mark.parametrize("words", [[], ["--all"], ["--site", "leonardo"]])
-def test_no_line_of_the_help_is_longer_than_a_hundred_characters(harness: Harness, words: list[str]) -> None:
-    lines = harness("--help", *words).stdout.splitlines()
-    assert len(lines) > 60 and max(map(len, lines)) <= 100
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-def test_h_is_help_for_every_command(command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    pages = [main([command, flag]) or capsys.readouterr().out for flag in ("-h", "--help")]
-    assert pages[0] == pages[1] and "Usage: slurm.sh" in str(pages[0])
-
-
 def test_a_wrong_harness_site_is_named_and_does_not_keep_help_away(harness: Harness) -> None:
     wrong = "HARNESS_SITE: there is no site 'leonado'"
     assert wrong in harness("-e", "1", HARNESS_SITE="leonado").stderr
@@ -288,13 +348,6 @@ def test_a_wrong_harness_site_is_named_and_does_not_keep_help_away(harness: Harn
         assert done.returncode == 0
         assert shown in done.stdout
         assert wrong in done.stderr
-
-
-@pytest.mark.parametrize("words", [["--site", "leonardo"], ["--site=leonardo"]])
-def test_the_help_shows_the_sites_defaults(harness: Harness, words: list[str]) -> None:
-    page = harness("--help", *words).stdout
-    assert "[boost_usr_prod]" in page
-    assert "[tra26_minwinsc]" in page
 
 
 def test_the_first_line_says_which_site_and_why(harness: Harness) -> None:

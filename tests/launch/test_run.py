@@ -51,6 +51,11 @@ def test_a_run_is_found_by_id_name_path_and_last(tmp_path: Path) -> None:
     assert find_run("last", tmp_path).path == second.path
     with pytest.raises(RequestError, match=r"did you mean local-[12]\?"):
         find_run("local-3", tmp_path)
+    for typo in ("lsat", "LAST", "lats"):
+        with pytest.raises(
+            RequestError, match=rf"no run '{typo}': did you mean last\? \(slurm.sh ls lists all"
+        ):
+            find_run(typo, tmp_path)
 
 
 def test_a_run_is_never_overwritten(tmp_path: Path) -> None:

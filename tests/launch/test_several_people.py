@@ -282,8 +282,8 @@ def test_both_start_runs_in_a_folder_that_they_share_whatever_their_umask(
 
 GIT = """
 import json
-from harness.launch.submit import _git_state
-print(json.dumps(_git_state()))
+from harness.launch.submit import git_state
+print(json.dumps(git_state()))
 """
 
 

@@ -64,6 +64,6 @@ def stand_in_for_training(
 
     patch.setattr(local, "start_controller", start)
     patch.setattr(local, "POLL_S", 0.0)
-    patch.setattr("harness.launch.submit._git_state", lambda: {})
+    patch.setattr("harness.launch.submit.git_state", lambda: {})
     patch.setenv("HARNESS_SITE", "local")
     return made

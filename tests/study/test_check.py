@@ -65,7 +65,7 @@ def test_the_order_is_abba_and_more_runs_keep_the_first_ones() -> None:
     [
         ((100.2, 100.0, 99.9, 100.1), 0, "same or better"),
         ((112, 111.5, 112, 111.8), 1, "worse"),
-        ((90, 115, 103, 99), 2, "cannot tell"),
+        ((90, 115, 103, 99), 3, "cannot tell"),
     ],
 )
 def test_the_exit_status_is_the_verdict(
@@ -80,7 +80,7 @@ def test_the_exit_status_is_the_verdict(
 def test_the_text_begins_with_the_verdict_and_ends_with_the_command_that_would_tell(
     runs: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["check", some_runs(runs, 100, 103), some_runs(runs, 99, 104, first=3)]) == 2
+    assert main(["check", some_runs(runs, 100, 103), some_runs(runs, 99, 104, first=3)]) == 3
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "cannot tell: the interval has both no change and a change of 5 %"
     assert any("95 % interval" in line and line.startswith("B / A 1.0") for line in lines)
@@ -89,7 +89,7 @@ def test_the_text_begins_with_the_verdict_and_ends_with_the_command_that_would_t
 
 
 def test_one_run_of_each_cannot_tell(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["check", some_runs(runs, 100), some_runs(runs, 200, first=2)]) == 2
+    assert main(["check", some_runs(runs, 100), some_runs(runs, 200, first=2)]) == 3
     said = capsys.readouterr().out
     assert said.startswith("cannot tell: A has 1 run and B 1 run: the steps of one run cannot say")
     assert "B / A 2.000\n" in said and "interval" not in said
@@ -108,10 +108,10 @@ def test_across_hardware_and_software_nothing_is_judged(
 ) -> None:
     a = some_runs(runs, 100, 100.3, 99.8)
     code, found = checked(capsys, a, some_runs(runs, 150, 150.3, 149.8, first=4, **start))
-    assert (code, found["verdict"], found["needed_runs"]) == (2, "not comparable", None)
+    assert (code, found["verdict"], found["needed_runs"]) == (3, "not comparable", None)
     assert [(row["name"], row["b"]) for row in found["key_differs"]] == [(name, b)]
     assert found["ratio"] == pytest.approx(1.5, abs=0.01)
-    assert main(["check", a, "local-4,local-5"]) == 2
+    assert main(["check", a, "local-4,local-5"]) == 3
     assert "Not comparable, since this differs" in capsys.readouterr().out
 
 
@@ -277,7 +277,7 @@ def test_the_command_that_would_tell_goes_on_with_the_same_runs(
         monkeypatch, lambda part: 100 + 10 * NOISE[part.repeat + 2 * (part.point == "b")]
     )
     code, found = checked(capsys, A, A, "--fail-above", "4%")
-    assert code == 2 and found["needed_runs"] > 4
+    assert code == 3 and found["needed_runs"] > 4
     assert found["next"] == (
         f"slurm.sh check '{A}' '{A}' --runs {found['needed_runs']} --fail-above 4% --resume {made[0].series}"
     )

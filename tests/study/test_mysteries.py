@@ -238,7 +238,7 @@ def test_of_two_causes_each_answer_counts_for_the_one_that_it_fits() -> None:
     ("change", "sentence"),
     [
         ({"cause": "data-stal"}, "--cause: there is no cause 'data-stal': did you mean data-stall?"),
-        ({"cause": "xyz"}, "--cause: there is no cause 'xyz': there are data-stall"),
+        ({"cause": "xyz"}, "--cause: there is no cause 'xyz' (slurm.sh faults lists all)"),
         ({"phase": "forwards"}, "--phase takes forward, backward, optimizer, not 'forwards': did you mean forward?"),
         ({"ranks": (0, 5)}, "--rank: there is no rank 5, the ranks are 0 to 1: the nearest is 1"),
         ({"ms": 0}, "--ms takes a number above 0, not 0"),

@@ -111,7 +111,8 @@ def test_a_file_that_is_no_reference_is_a_sentence(root: Path) -> None:
 def test_an_unknown_reference_names_the_nearest(root: Path) -> None:
     recorded(root, "leonardo")
     with pytest.raises(
-        RequestError, match=r"there is no reference 'leonard'; there are .*did you mean leonardo"
+        RequestError,
+        match=r"there is no reference 'leonard': did you mean leonardo\? \(slurm.sh reference show lists all\)",
     ):
         reference_folder("leonard")
 

@@ -55,7 +55,10 @@ def test_hints_come_before_the_answer(root: Path, capsys: pytest.CaptureFixture[
     ("words", "sentence"),
     [
         (["2a", "--reference", "ref"], "--reference ref: has no two runs for lesson 2a; it answers 1a"),
-        (["1a", "--reference", "rfe"], "there is no reference 'rfe'; there are ref: did you mean ref?"),
+        (
+            ["1a", "--reference", "rfe"],
+            "there is no reference 'rfe': did you mean ref? (slurm.sh reference show lists all)",
+        ),
         (["--reference", "ref"], "--reference ref: say which lesson"),
         (
             ["1a", "--reference", "ref", "--again"],

@@ -393,7 +393,7 @@ def test_the_cap_ends_a_sweep_with_its_numbers_and_exit_1(
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["gass"], "there is no sweep 'gass'; there are dataloader-workers, gas"),
+        (["gass"], "there is no sweep 'gass': did you mean gas? (slurm.sh sweep lists all"),
         (["/no/such.yaml"], "sweep file /no/such.yaml: cannot be read"),
         (["gas", "--max-gpu-hours", "-1"], "--max-gpu-hours: got '-1', takes a number above 0"),
         (["gas", "--max-parallel", "2.5"], "--max-parallel: got '2.5', takes a whole number above 0"),

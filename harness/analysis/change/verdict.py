@@ -24,8 +24,8 @@ class ChangeVerdict(str, Enum):
 
     @property
     def exit_code(self) -> int:
-        """Of a command that ends with this verdict."""
-        return {ChangeVerdict.FINE: 0, ChangeVerdict.WORSE: 1}.get(self, 2)
+        """Of a command that ends with this verdict; 2 is a wrong request (harness/common/errors.py)."""
+        return {ChangeVerdict.FINE: 0, ChangeVerdict.WORSE: 1}.get(self, 3)
 
 
 class JudgedChange(NamedTuple):

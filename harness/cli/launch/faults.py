@@ -12,7 +12,7 @@ import typer
 
 from harness.cli.options import JsonOption
 from harness.cli.screen import columns
-from harness.common.errors import RequestError, nearest
+from harness.common.errors import RequestError, nearest_or_list
 from harness.common.faults import FAULTS, FaultKind, Key
 from harness.common.paths import PROGRAM
 
@@ -42,8 +42,7 @@ def faults(
 
 def _named(name: str) -> FaultKind:
     if name not in FAULTS:
-        near = nearest(name, FAULTS)
-        hint = f": did you mean {near}?" if near else f": there are {', '.join(FAULTS)}"
+        hint = nearest_or_list(name, FAULTS, "slurm.sh faults lists all")
         raise RequestError(f"there is no fault {name!r}{hint}")
     return FAULTS[name]
 

@@ -32,6 +32,15 @@ class Behaviour(NamedTuple):
     json: bool = False
 
 
+def run(words: list[str]) -> int:
+    """`slurm.sh run -e 1 …`, which is `slurm.sh -e 1 …`; returns the exit code.
+
+    Raises:
+        RequestError: a sentence for each thing that is wrong.
+    """
+    return launch_argv(words)
+
+
 def launch_argv(argv: list[str]) -> int:
     """Launch from the arguments of `slurm.sh`; returns the exit code.
 
@@ -40,8 +49,9 @@ def launch_argv(argv: list[str]) -> int:
     """
     line = read_line(argv, declared())
     given: dict[str, Any] = line.given
-    if "--help" in given or not any(line):
-        return _help(given.get("--site"), whole="--all" in line.unknown)
+    if "--help" in given:
+        print(page(argv))
+        return 0
     behaviour = behaviour_of(line)
     experiment, choice = request_of(line)
     from harness.launch.exercises.base import launch_of
@@ -56,14 +66,16 @@ def behaviour_of(line: LaunchLine) -> Behaviour:
     return Behaviour(**{k: v for k in Behaviour._fields if (v := given.get(f"--{k.replace('_', '-')}"))})
 
 
-def _help(site: str | None, whole: bool) -> int:
-    from harness.cli.help import help_text
+def page(words: list[str]) -> str:
+    """All flags, with the defaults of the site among the words; with --all, also those of single experiments."""
+    from harness.cli.all_flags import help_text
 
-    choice, complaint = site_to_show() if site is None else (choose_site(site), None)
-    print(help_text(choice, whole))
+    line = read_line(words, declared())
+    site = line.given.get("--site")
+    choice, complaint = (choose_site(site), None) if isinstance(site, str) else site_to_show()
     if complaint:
         print(f"slurm.sh: {complaint}", file=sys.stderr)
-    return 0
+    return help_text(choice, whole="--all" in line.unknown)
 
 
 def request_of(line: LaunchLine) -> tuple[Experiment, SiteChoice]:

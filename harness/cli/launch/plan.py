@@ -9,20 +9,34 @@ from typing import TYPE_CHECKING
 
 from harness.cli.command_line import declared, read_line
 from harness.cli.launch.plan_short import shown
+from harness.cli.page import Page, as_text
 from harness.common.errors import RequestError
 
 if TYPE_CHECKING:
     from harness.study.plan.plan import LaunchPlan
     from harness.study.plan.quantity import Section
 
-USAGE = """Usage: slurm.sh plan -e EXERCISE [FLAGS OF A LAUNCH] [--json] [--strict]
 
-  What the launch with the same words would need and take: memory of each rank by its parts, FLOPs and the step's time,
-  messages and their time, GPU hours and energy; each number with its formula and its source (docs/theory.md).
-
-  --json     print machine-readable JSON
-  --strict   a warning is an error: exit code 2
-"""
+def page(_: list[str]) -> str:
+    """The help page."""
+    return as_text(
+        Page(
+            usage=["plan -e EXERCISE [FLAGS OF A LAUNCH]"],
+            about="What the launch with the same flags will need and take: the memory of each rank by its parts, the "
+            "FLOPs and time of a step, the messages and their time, GPU hours and energy. Each number has its formula "
+            "and its source.",
+            flags=[
+                ("--json", "print machine-readable JSON"),
+                ("--strict", "a warning is an error: exit code 2"),
+                ("all others", "as in a launch (slurm.sh --help)"),
+            ],
+            examples=[
+                ("plan -e 1 -n 2", "two nodes"),
+                ("plan -e 3 -n 2 -- --pp 2", "with a flag of training"),
+            ],
+            docs="docs/theory.md",
+        )
+    )
 
 
 def plan(words: list[str]) -> int:
@@ -31,12 +45,12 @@ def plan(words: list[str]) -> int:
     Raises:
         RequestError: the launch is not valid; with --strict also a sentence for each warning.
     """
-    if not words or {"-h", "--help"} & set(words):
-        print(USAGE, end="")
+    if not words:
+        print(page(words))
         return 0
     if not words[0].startswith("-"):
         raise RequestError(
-            f"plan: takes the words of a launch, as in slurm.sh plan -e 1, and not {words[0]!r}"
+            f"plan: takes the flags of a launch, as in slurm.sh plan -e 1, and not {words[0]!r}"
         )
     from harness.cli.launch.launch import behaviour_of, request_of, warn
     from harness.launch.job import warnings_of

@@ -3,47 +3,58 @@
 from __future__ import annotations
 
 from harness.cli.command_line import declared, read_line
+from harness.cli.page import Page, as_text
 from harness.common.errors import RequestError
 from harness.common.printable import printable
 
-_OVERLAP_TEST = """Usage: slurm.sh overlap-test [FLAGS OF A LAUNCH]
+_SHARED = [("-n, -g, -a, -p, -q, --time, --site, --dry-run, --wait, --strict, --json", "as in a launch")]
+_PAGES = {
+    "overlap-test": Page(
+        usage=["overlap-test [FLAGS OF A LAUNCH]"],
+        about="How much communication overlaps with computation: each alone, then both at the same time, on every "
+        "rank. It prints the times, the share of the communication that was hidden, and how much each slows the other "
+        "(exercise 0, part 3).",
+        flags=_SHARED,
+        examples=[("overlap-test -n 2", "two nodes")],
+    ),
+    "health": Page(
+        usage=["health [FLAGS OF A LAUNCH]"],
+        about="A check of at most two minutes before a long run: matrix products, memory and messages of each GPU (on "
+        "a CPU machine: each process), each node, and each pair of neighbouring nodes. It names a part that is slower "
+        "than the others, or slower than half of what the site's links allow.",
+        flags=[("--slow-rank N", "slow this rank down, to see what a failure looks like"), *_SHARED],
+        exits=[
+            ("0", "nothing slow was found, or it cannot tell"),
+            ("1", "a slow part was found"),
+            ("2", "wrong request"),
+        ],
+        examples=[
+            ("health -n 4", "four nodes"),
+            ("health -n 3 -g 1 --slow-rank 2", "a failure, as an example"),
+        ],
+    ),
+}
 
-  How much communication hides behind computation here: each alone, then both at once, on every rank. It says the
-  times, the share that was hidden of what could be, and what each costs the other (exercise 0, part 3).
 
-  bash slurm.sh overlap-test -n 2
-"""
-_HEALTH = """Usage: slurm.sh health [FLAGS OF A LAUNCH]
-
-  A check of at most two minutes before a long run: matrix products, memory and messages of every GPU (on a CPU machine:
-  process), node and pair of neighbouring nodes. It names the place that is slower than its peers, or than half of what
-  the site's links allow. Exit code: 0 nothing slow was found (also: cannot tell), 1 fail, 2 the request was wrong.
-
-  bash slurm.sh health -n 4
-  bash slurm.sh health -n 3 -g 1 --slow-rank 2     what a failure looks like
-"""
-_SHARED = """
-  -n, -g, -a, -p, -q, --time, --site, --dry-run, --wait, --strict, --json: as in a launch (slurm.sh --help)
-"""
+def page(words: list[str]) -> str:
+    """The help page of the test that is the first word."""
+    return as_text(_PAGES[words[0]])
 
 
 def overlap_test(words: list[str]) -> int:
     """Launch the overlap test; returns the exit code. Raises RequestError: the request is not valid."""
-    return _launch("overlap-test", _OVERLAP_TEST, words)
+    return _launch("overlap-test", words)
 
 
 def health(words: list[str]) -> int:
     """Launch the health check; returns the exit code. Raises RequestError: the request is not valid."""
-    return _launch("health", _HEALTH, words)
+    return _launch("health", words)
 
 
-def _launch(command: str, usage: str, words: list[str]) -> int:
-    if {"-h", "--help"} & set(words):
-        print(usage + _SHARED, end="")
-        return 0
+def _launch(command: str, words: list[str]) -> int:
     if words and not words[0].startswith("-"):
         raise RequestError(
-            f"{command}: takes the words of a launch, as in slurm.sh {command} -n 2, and not {words[0]!r}"
+            f"{command}: takes the flags of a launch, as in slurm.sh {command} -n 2, and not {words[0]!r}"
         )
     number = read_line(words, declared()).given.get("--exercise", "0")
     if number != "0":

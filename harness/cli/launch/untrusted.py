@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from harness.run import Record, Run
     from harness.site.site import Site
 
-ASKED = "what it brings is run without asking, where a file of somebody else brings commands or paths"
+ASKED = "run somebody else's commands without asking"
 YesOption = Annotated[bool, typer.Option("--yes", help=ASKED)]
 
 

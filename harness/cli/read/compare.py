@@ -48,6 +48,7 @@ def compare(
         raise RequestError(f"compare: give at least two runs, e.g. {PROGRAM} compare local-1 local-2")
     if html is not None and html.is_dir():
         raise RequestError(f"--html {html}: is a folder; give a file, as in --html {html / 'compare.html'}")
+    _refuse_twice(runs)
     found = [load_summary(token) for token in runs]
     pairs = compare_series(found, force, numbers())
     answers = [(text, _answer(pair, text)) for pair in pairs for text in fail_if or []]
@@ -61,6 +62,18 @@ def compare(
     for text, fails in answers:
         print(f"fail-if {text}: {'yes' if fails else 'no'}", file=sys.stderr)
     return int(any(fails for _, fails in answers))
+
+
+def _refuse_twice(runs: list[str]) -> None:
+    """Raises RequestError: two of the words name the same run, summary or traces."""
+    from harness.measure.request import resolve_path
+    from harness.run import Run
+
+    paths = [resolve_path(token).absolute() for token in runs]
+    whole = [path.parent if path == Run(path.parent).summary else path for path in map(Path.resolve, paths)]
+    for token, path in zip(runs, whole, strict=True):
+        if whole.count(path) > 1:
+            raise RequestError(f"compare: {token} is given twice: a run cannot be compared with itself")
 
 
 def _write_page(found: list[tuple[str, Summary]], pairs: list[Comparison], html: Path) -> None:

@@ -7,8 +7,9 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from harness.cli.command_line import BEHAVIOUR, Declared, LaunchLine, declared, read_line
-from harness.common.errors import RequestError, nearest
+from harness.cli.all_flags import behaviour_rows
+from harness.cli.command_line import Declared, LaunchLine, declared, read_line
+from harness.common.errors import RequestError, nearest_or_list
 from harness.common.printable import printable
 
 if TYPE_CHECKING:
@@ -18,19 +19,20 @@ if TYPE_CHECKING:
     from harness.study.campaign.task_status import ObservedRun, TaskStatus
 
 OWN = (
-    Declared(("--name",), True, "name of the series, where it shall be another than the sweep's own"),
+    Declared(("--name",), True, "name of the series (default: the sweep's name)"),
     Declared(("--yes",), False, "start without asking"),
     Declared(("--max-gpu-hours",), True, "stop before a run that could pass this; without GPUs: hours of processes"),
     Declared(("--max-parallel",), True, "runs at once [1 on this machine, 4 in a queue]"),
     Declared(("--retry-failed",), False, "make the failed runs again; they are kept"),
-    Declared(("--status",), False, "only show where each point stands"),
+    Declared(("--status",), False, "only print the state of each point"),
     Declared(("--csv",), True, "write every measured value of every point"),
     Declared(("--png",), True, "write a plot with intervals"),
 )  # fmt: skip
 _UNUSED = ("--wait", "--follow", "--strict")
 _DRY_RUN = "print the plan and each run's command, start nothing"
 _TAKES = {"--name": "NAME", "--csv": "FILE", "--png": "FILE", "--site": "NAME|FILE", "--gpus": "N,N…",
-          "--plot": "METRIC", "--against": "OPTION", "--max-gpu-hours": "H"}  # fmt: skip
+          "--plot": "METRIC", "--against": "OPTION", "--max-gpu-hours": "H",
+          "--list": "NAME|FILE", "--only": "NAME,NAME…"}  # fmt: skip
 IN_QUEUE = 4
 
 
@@ -79,23 +81,23 @@ def read_words(words: Sequence[str], command: str, further: Sequence[Declared] =
 
 
 def _unknown(word: str, known: dict[str, Declared], command: str) -> str:
-    near = nearest(word.partition("=")[0], known) if word.startswith("-") else None
-    what = "unknown flag" if word.startswith("-") else "unexpected word"
-    return f"{what} {printable(word)}" + (
-        f": did you mean {near}?" if near else f" (slurm.sh {command} --help)"
+    is_flag = word.startswith("-")
+    what = "unknown flag" if is_flag else "unexpected word"
+    where = f"slurm.sh help {command} lists all flags"
+    return f"{what} {printable(word)}" + nearest_or_list(
+        word.partition("=")[0], known if is_flag else (), where
     )
 
 
-def help_lines(further: Sequence[Declared] = ()) -> list[str]:
-    """A line for each of the command's own flags."""
-    shared = [each for each in BEHAVIOUR if each.names[0] not in _UNUSED]
-    return [_help_line(each) for each in (*OWN, *further, *shared)]
+def flag_rows(further: Sequence[Declared] = ()) -> list[tuple[str, str]]:
+    """The command's own flags for its help page."""
+    own = [(_spelled(each), each.help) for each in (*OWN, *further)]
+    shared = behaviour_rows((*_UNUSED, "-h"))
+    return [*own, *((name, _DRY_RUN if name == "--dry-run" else text) for name, text in shared)]
 
 
-def _help_line(each: Declared) -> str:
-    takes = f" {_TAKES.get(each.names[0], 'N')}" if each.takes_value else ""
-    text = _DRY_RUN if each.names[0] == "--dry-run" else each.help
-    return f"  {'/'.join(each.names) + takes:<26} {text}"
+def _spelled(each: Declared) -> str:
+    return "/".join(each.names) + (f" {_TAKES.get(each.names[0], 'N')}" if each.takes_value else "")
 
 
 def limits_of(wanted: Wanted, tasks: Sequence[Task]) -> Limits:

@@ -12,6 +12,7 @@ import typer
 
 from harness.cli.commands import run_command
 from harness.cli.options import JsonOption
+from harness.cli.page import as_text, of_function
 from harness.common.errors import RequestError
 from harness.common.paths import PROGRAM
 
@@ -23,6 +24,16 @@ USUAL_RUNS = 4  # of each side
 MOST_RUNS = 64
 USUAL_SHARE = "5%"
 LEAST_SHARE, MOST_SHARE = 0.001, 1.0
+EXITS = [
+    ("0", "B is the same or better"),
+    ("1", "B is worse"),
+    ("2", "wrong request"),
+    ("3", "cannot tell, or not comparable"),
+]
+EXAMPLES = [
+    ("check '-e 1' '-e 1 -- --micro-batch-size 4'", "four runs of each, alternating"),
+    ("check local-3,local-5 local-4,local-6", "existing runs"),
+]
 EXAMPLE = f"{PROGRAM} check '-e 1 -g 2' '-e 1 -g 2 -- --mixed-precision'"
 
 
@@ -34,6 +45,11 @@ def check(words: list[str]) -> int:
     return run_command("check", command, [_as_argument(word) for word in words])
 
 
+def page(_: list[str]) -> str:
+    """The help page."""
+    return as_text(of_function("check", command, EXITS, EXAMPLES, "docs/check.md"))
+
+
 def _as_argument(word: str) -> str:
     if word in ("-e", "--exercise"):
         raise RequestError(f"check: {word}: put each launch into quotes, as in {EXAMPLE}")
@@ -43,12 +59,12 @@ def _as_argument(word: str) -> str:
 
 
 def command(
-    a: Annotated[str, typer.Argument(metavar="A", help="what B is held against; takes what B takes")],
+    a: Annotated[str, typer.Argument(metavar="A", help="the base, given in the same way as B")],
     b: Annotated[
         str,
         typer.Argument(
             metavar="B",
-            help="a run, several with commas, a series, or a launch in quotes: then runs of A and B are made in turn",
+            help="a run, several runs with commas, a series, or a launch in quotes: then runs of A and B are made",
         ),
     ],
     *,
@@ -56,7 +72,7 @@ def command(
         str, typer.Option("--fail-above", metavar="P%", help="by how much B may be worse")
     ] = USUAL_SHARE,
     metric: Annotated[
-        str | None, typer.Option("--metric", metavar="NAME", help="what is judged [step_time]")
+        str | None, typer.Option("--metric", metavar="NAME", help="the number to judge [step_time]")
     ] = None,
     runs: Annotated[
         int | None,
@@ -67,12 +83,15 @@ def command(
     resume: Annotated[
         str | None,
         typer.Option(
-            "--resume", metavar="SERIES", help="of launches: keep this check's runs, make the others"
+            "--resume",
+            metavar="SERIES",
+            help="of launches: keep the runs of this check, and make the missing ones",
         ),
     ] = None,
     as_json: JsonOption = False,
 ) -> int:
-    """Is B worse than A? Exit status: 0 same or better, 1 worse, 2 cannot tell (or a wrong request)."""
+    """Whether B is slower than A, from several runs of each. If the runs differ too much, it cannot tell and prints
+    the command that would."""
     from harness.report.tables.catalogue import numbers
     from harness.study.check.result import Question, check_arms
 

@@ -54,7 +54,9 @@ def lesson(
     again: Annotated[
         bool, typer.Option("--again", help="start both runs once more, as on a machine that is quiet now")
     ] = False,
-    site: Annotated[str | None, typer.Option("--site", help="where to run, as for a launch")] = None,
+    site: Annotated[
+        str | None, typer.Option("--site", metavar="NAME|FILE", help="where to run, as for a launch")
+    ] = None,
     reference: Annotated[
         str | None,
         typer.Option(

@@ -6,9 +6,11 @@ import secrets
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from harness.cli.command_line import BEHAVIOUR, Declared, LaunchLine, declared, read_line
+from harness.cli.all_flags import behaviour_rows
+from harness.cli.command_line import Declared, LaunchLine, declared, read_line
 from harness.cli.commands import run_command
-from harness.common.errors import RequestError, nearest
+from harness.cli.page import Page, as_text, of_function
+from harness.common.errors import RequestError, nearest, nearest_or_list
 
 if TYPE_CHECKING:
     from harness.experiment.base import Experiment, Training
@@ -22,6 +24,7 @@ PARTS = {
         "FILE|FOLDER…: the board of many students, for the instructor",
     ),
 }
+_DOCS = "docs/mysteries.md"
 LEVEL = "1: one cause, on all ranks; 2: on one rank or in every k-th step; 3: two causes [1]"
 SEED = "the same number draws the same mystery; without it, one that nobody knows"
 OWN = (Declared(("--level",), True, LEVEL), Declared(("--seed",), True, SEED))
@@ -43,15 +46,16 @@ def mystery(words: list[str]) -> int:
     if words and words[0] in PARTS:
         module, _ = PARTS[words[0]]
         return run_command(f"mystery {words[0]}", import_module(module).command, words[1:])
-    if not words or {"-h", "--help"} & set(words):
-        print(_help())
+    if not words:
+        print(page(words))
         return 0
     if words[0].startswith("-"):
         return _start(words)
-    near = nearest(words[0], PARTS)
-    if near or len(words) > 1:
-        hint = f": did you mean {near}?" if near else f": there are {', '.join(PARTS)}"
-        raise RequestError(f"mystery: there is no part {words[0]!r}{hint}; to start one, begin with -e 1")
+    if nearest(words[0], PARTS) or len(words) > 1:
+        hint = nearest_or_list(words[0], PARTS, "slurm.sh help mystery lists all")
+        raise RequestError(
+            f"mystery: there is no part {words[0]!r}{hint}; to start a mystery, begin with -e 1"
+        )
     return _show(words[0])
 
 
@@ -67,20 +71,37 @@ def _show(token: str) -> int:
     return 0
 
 
-def _help() -> str:
-    width = 34
-    flags = [("--level 1|2|3", LEVEL), ("--seed N", SEED), *((d.names[-1], d.help) for d in BEHAVIOUR)]
-    return "\n".join(
-        [
-            "Usage: slurm.sh mystery -e EXERCISE [--level 1|2|3] [--seed N] [FLAGS OF A LAUNCH]",
-            *(f"       slurm.sh mystery {name} {text}" for name, (_, text) in PARTS.items()),
-            "       slurm.sh mystery RUN: the answers so far",
-            "",
-            *(f"  {name:<{width}} {text}" for name, text in flags),
-            "",
-            "A training that is slow for a reason that you find from its report, page and trace; docs/mysteries.md.",
-        ]
+def page(words: list[str]) -> str:
+    """The help page, or that of the part that is the second word. Raises RequestError: there is no such part."""
+    part = words[1] if len(words) > 1 else ""
+    if part in PARTS:
+        return as_text(of_function(f"mystery {part}", import_module(PARTS[part][0]).command, docs=_DOCS))
+    if nearest(part, PARTS):
+        raise RequestError(_no_part(part))
+    parts = [f"mystery {name} {text}" for name, (_, text) in PARTS.items()]
+    flags = [("--level 1|2|3", LEVEL), ("--seed N", SEED), *behaviour_rows(("-h",))]
+    return as_text(
+        Page(
+            usage=[
+                "mystery -e EXERCISE [--level 1|2|3] [--seed N] [FLAGS OF A LAUNCH]",
+                *parts,
+                "mystery RUN: the answers so far",
+            ],
+            about="A training that is slow for a hidden reason. You find the cause in its report, page and trace.",
+            flags=flags,
+            examples=[
+                ("mystery -e 1", "start one"),
+                ("mystery answer last --cause data-stall --ms 20", "say what it is"),
+                ("mystery reveal last", "the cause, and the step without it"),
+            ],
+            docs=_DOCS,
+        )
     )
+
+
+def _no_part(word: str) -> str:
+    hint = nearest_or_list(word, PARTS, "slurm.sh help mystery lists all")
+    return f"mystery: there is no part {word!r}{hint}; to start a mystery, begin with -e 1"
 
 
 class _OwnFlags(NamedTuple):

@@ -1,4 +1,4 @@
-"""`slurm.sh reference check`: runs, or another reference, held against a stored one."""
+"""`slurm.sh reference check`: runs, or another reference, compared with a stored one."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from harness.cli.options import JsonOption
 
 if TYPE_CHECKING:
     from harness.study.reference.check import ReferenceChecked
+
+EXITS = [("0", "the same"), ("1", "moved or damaged"), ("2", "wrong request"), ("3", "cannot tell")]
 
 
 def command(
@@ -29,14 +31,11 @@ def command(
     ] = None,
     traces: Annotated[
         bool,
-        typer.Option(
-            "--traces", help="hold every byte of the traces against the checksums; else their sizes"
-        ),
+        typer.Option("--traces", help="compare the checksums of the traces; default: their sizes"),
     ] = False,
     as_json: JsonOption = False,
 ) -> int:
-    """What moved since a reference was recorded, and likely why. Exit status: 0 the same, 1 moved or damaged, 2 cannot
-    tell (or a wrong request)."""
+    """What changed since a reference was recorded, and the likely reason."""
     from harness.study.reference.request import checked_reference, checked_runs, reference_named
 
     words = new or ["last"]

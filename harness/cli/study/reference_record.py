@@ -8,13 +8,14 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from harness.cli.command_line import Declared
+from harness.cli.page import Page, as_text
 from harness.cli.study.campaign import (
     SeriesPlan,
     Wanted,
     Words,
     closing_lines,
     confirmed,
-    help_lines,
+    flag_rows,
     limits_of,
     make,
     plan_lines,
@@ -49,9 +50,6 @@ def record(words: list[str]) -> int:
     Raises:
         RequestError: a sentence for each thing that is wrong.
     """
-    if {"-h", "--help"} & set(words):
-        print(_help())
-        return 0
     asked = read_words(words, "reference record", FURTHER)
     wanted = asked.wanted
     recording = _recording(asked)
@@ -70,17 +68,18 @@ def record(words: list[str]) -> int:
     return _run(recording, plan, asked)
 
 
-def _help() -> str:
+def page() -> str:
+    """The help page."""
     left_out = tuple(_NOT_HERE.values())
-    lines = [line for line in help_lines(FURTHER) if not line.strip().startswith(left_out)]
-    return "\n".join(
-        [
-            "Usage: slurm.sh reference record [FLAGS]",
-            "",
-            *lines,
-            "",
-            "The same command again goes on where it stopped: what is done is not repeated. docs/references.md.",
-        ]
+    return as_text(
+        Page(
+            usage=["reference record [FLAGS]"],
+            about="Run a whole list of variants and store the result. The same command again continues: a run that is "
+            "done is not repeated.",
+            flags=[row for row in flag_rows(FURTHER) if not row[0].startswith(left_out)],
+            examples=[("reference record --dry-run", "the runs that would be made")],
+            docs="docs/references.md",
+        )
     )
 
 

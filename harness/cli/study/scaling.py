@@ -7,12 +7,13 @@ import sys
 from typing import TYPE_CHECKING, Any, cast
 
 from harness.cli.command_line import Declared
+from harness.cli.page import Page, as_text
 from harness.cli.study.campaign import (
     Words,
     closing_lines,
     count_text,
     counts,
-    help_lines,
+    flag_rows,
     read_words,
     state_rows,
 )
@@ -40,9 +41,7 @@ FURTHER = (
         ("--gpus",), True, "GPUs of one node (without GPUs: processes), as in 1,2,4, instead of --nodes"
     ),
     Declared(("--strong",), False, "the step stays: its samples are split over more devices"),
-    Declared(
-        ("--weak",), False, "the work of a device stays: the step grows with them [so it is without either]"
-    ),
+    Declared(("--weak",), False, "the work of a device stays: the step grows with them [default]"),
     Declared(("--repeats",), True, "runs per size, for the intervals [3]"),
 )
 REPEATS = 3
@@ -54,8 +53,8 @@ def scaling(words: list[str]) -> int:
     Raises:
         RequestError: a sentence for each thing that is wrong.
     """
-    if not words or {"-h", "--help"} & set(words):
-        print(_help())
+    if not words:
+        print(page(words))
         return 0
     if words[0].startswith("-"):
         read = read_words(words, "scaling", FURTHER)
@@ -69,17 +68,21 @@ def scaling(words: list[str]) -> int:
     return _study(checked_series(name, found, read, f"slurm.sh scaling {name}", "scaling"), read)
 
 
-def _help() -> str:
-    return "\n".join(
-        [
-            "Usage: slurm.sh scaling -e EXERCISE --nodes 1,2,4,8 [--strong|--weak] [FLAGS] [-- FLAGS OF A LAUNCH]",
-            "       slurm.sh scaling -e EXERCISE --gpus 1,2,4 …: the devices of one node",
-            "       slurm.sh scaling NAME: go on with a study that began, or show it",
-            "",
-            *help_lines(FURTHER),
-            "",
-            "The same command again goes on where it stopped. docs/sweeps.md says how the numbers are made.",
-        ]
+def page(_: list[str]) -> str:
+    """The help page."""
+    return as_text(
+        Page(
+            usage=[
+                "scaling -e EXERCISE --nodes 1,2,4,8 [--strong|--weak] [FLAGS] [-- FLAGS OF A LAUNCH]",
+                "scaling -e EXERCISE --gpus 1,2,4 …: the devices of one node",
+                "scaling NAME: continue a study, or show it",
+            ],
+            about="One training on more and more devices: speed-up, efficiency, and what limits them. The same command "
+            "again continues: a run that is done is not repeated.",
+            flags=flag_rows(FURTHER),
+            examples=[("scaling -e 1 --nodes 1,2,4 --dry-run", "the runs that would be made")],
+            docs="docs/sweeps.md",
+        )
     )
 
 

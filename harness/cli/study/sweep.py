@@ -7,12 +7,13 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from harness.cli.command_line import Declared
+from harness.cli.page import Page, as_text
 from harness.cli.study.campaign import (
     Words,
     closing_lines,
     count_text,
     counts,
-    help_lines,
+    flag_rows,
     read_words,
     state_rows,
 )
@@ -47,25 +48,29 @@ def sweep(words: list[str]) -> int:
     Raises:
         RequestError: a sentence for each thing that is wrong.
     """
-    if {"-h", "--help"} & set(words):
-        print(_help())
-        return 0
     if not words or words[0].startswith("-"):
         wanted = read_words(words, "sweep", FURTHER).wanted
         return _list(wanted.json)
     return _sweep(words[0], read_words(words[1:], "sweep", FURTHER))
 
 
-def _help() -> str:
-    return "\n".join(
-        [
-            "Usage: slurm.sh sweep FILE.yaml|NAME [FLAGS] [-- FLAGS OF A LAUNCH, for all points]",
-            "       slurm.sh sweep: the sweeps that come with the harness, and those that began",
-            "",
-            *help_lines(FURTHER),
-            "",
-            "The same command again goes on where it stopped: what is done is not repeated. docs/sweeps.md.",
-        ]
+def page(_: list[str]) -> str:
+    """The help page."""
+    return as_text(
+        Page(
+            usage=[
+                "sweep FILE.yaml|NAME [FLAGS] [-- FLAGS OF A LAUNCH, for all points]",
+                "sweep: the sweeps of the harness, and the series that you started",
+            ],
+            about="All combinations of a file's settings as runs, within a budget, and the numbers of each. The same "
+            "command again continues: a run that is done is not repeated.",
+            flags=flag_rows(FURTHER),
+            examples=[
+                ("sweep micro-batch --dry-run", "the runs that would be made"),
+                ("sweep micro-batch", "make them"),
+            ],
+            docs="docs/sweeps.md",
+        )
     )
 
 

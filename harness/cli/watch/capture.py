@@ -33,7 +33,10 @@ PAUSE_S = 0.5
 
 
 def capture(
-    what: Annotated[Literal["start", "stop"], typer.Argument(help="start a recording, or end it early")],
+    what: Annotated[
+        Literal["start", "stop"],
+        typer.Argument(metavar="start|stop", help="start a recording, or end it early"),
+    ],
     run: RunArgument = "last",
     steps: Annotated[
         int, typer.Option(min=1, max=MOST_STEPS, help="steps to record; a step is a batch")

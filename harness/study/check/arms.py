@@ -45,9 +45,7 @@ def arms_of_runs(
     paths = [list(_paths(text)) for text in words]
     every = [path for arm in paths for path in arm]
     if twice := next((path for path in every if every.count(path) > 1), None):
-        raise RequestError(
-            f"check: {twice.name} is given twice: a run says nothing about itself; give other runs"
-        )
+        raise RequestError(f"check: {twice.name} is given twice: a run cannot be compared with itself")
     return _arm(words[0], paths[0], load), _arm(words[1], paths[1], load)
 
 

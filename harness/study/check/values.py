@@ -8,7 +8,7 @@ from typing import NamedTuple
 from harness.analysis.change.effect import Sample
 from harness.analysis.change.metric import more_is_worse
 from harness.analysis.metrics import Number, metrics_by_name, tokens_per_step
-from harness.common.errors import RequestError, nearest
+from harness.common.errors import RequestError, nearest_or_list
 from harness.study.check.arms import CheckArm, MeasuredRun
 
 STEP, PER_TOKEN = "step_ns", "step_ns_per_token"
@@ -48,8 +48,7 @@ def choose_metric(arms: Sequence[CheckArm], asked: str | None, numbers: Sequence
     known = {name: None for arm in arms for run in arm.runs for name in metrics_by_name(run.summary, numbers)}
     judged = [name for name in known if more_is_worse(name) is not None]
     if asked not in known:
-        near = nearest(str(asked), judged)
-        hint = f": did you mean {near}?" if near else f"; there are {', '.join(judged)}"
+        hint = nearest_or_list(str(asked), judged, "compare --json lists all")
         raise RequestError(f"--metric {asked}: these runs have no such number{hint}")
     worse = more_is_worse(asked)
     if worse is None:

@@ -91,8 +91,8 @@ class ReferenceChecked(CheckPart):
 
     @property
     def exit_code(self) -> int:
-        """0 the same, 1 moved or damaged, 2 cannot tell."""
-        return {VariantOutcome.SAME: 0, VariantOutcome.UNKNOWN: 2}.get(self.outcome, 1)
+        """0 the same, 1 moved or damaged, 3 cannot tell; 2 is a wrong request."""
+        return {VariantOutcome.SAME: 0, VariantOutcome.UNKNOWN: 3}.get(self.outcome, 1)
 
 
 def check(

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
-from harness.common.errors import RequestError, nearest
+from harness.common.errors import RequestError, nearest, nearest_or_list
 from harness.common.paths import CONFIGS, expanded
 from harness.experiment.exercises import AnyExperiment, Experiment, Training
 from harness.experiment.parse import validate
@@ -62,8 +62,7 @@ class VariantList(ListPart):
         known = [variant.name for variant in self.variants]
         for name in names:
             if name not in known:
-                near = nearest(name, known)
-                hint = f": did you mean {near}?" if near else f"; there are {', '.join(known)}"
+                hint = nearest_or_list(name, known, "slurm.sh reference record --dry-run lists all")
                 raise RequestError(f"--only: the list {self.name} has no variant {name!r}{hint}")
         chosen = tuple(each for each in self.variants if not names or each.name in names)
         return self.model_copy(update={"variants": chosen})
@@ -125,9 +124,8 @@ def _misfits(found: VariantList) -> Iterator[str]:
 
 def _lesson_misfits(variant: Variant, name: str, device: str) -> Iterator[str]:
     if name not in lesson_names():
-        near = nearest(name, lesson_names())
-        hint = f" (did you mean {near}?)" if near else ""
-        yield f"variant {variant.name}: there is no lesson {name}{hint}; there are {', '.join(lesson_names())}"
+        hint = nearest_or_list(name, lesson_names(), "slurm.sh lesson lists all")
+        yield f"variant {variant.name}: there is no lesson {name}{hint}"
         return
     pair = load_lesson(name).pair(cpu=device == "cpu")
     if not any(is_asked(variant.asks, side, fixed_fields(pair)) for side in (pair.a, pair.b)):

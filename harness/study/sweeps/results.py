@@ -8,7 +8,7 @@ from typing import NamedTuple
 from harness.analysis.metrics import Metrics, Number, metrics_by_name
 from harness.analysis.repeats import PointValues, over_runs
 from harness.analysis.summary import RecordingVerdict, Summary
-from harness.common.errors import HarnessError, RequestError, nearest
+from harness.common.errors import HarnessError, RequestError, nearest_or_list
 from harness.measure.stored import load_summary
 from harness.run import Run
 from harness.study.campaign.task_status import TaskStatus
@@ -78,8 +78,5 @@ def known_metric(name: str, points: Sequence[PointValues], source: str) -> str:
     names = dict.fromkeys(metric for point in points for metric in point.values)
     if name in names:
         return name
-    near = nearest(name, names)
-    raise RequestError(
-        f"{source}: no run of this series measured {name!r}"
-        + (f": did you mean {near}?" if near else "; there are " + ", ".join(names))
-    )
+    hint = nearest_or_list(name, names, "--json lists all")
+    raise RequestError(f"{source}: no run of this series measured {name!r}{hint}")

@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 from pydantic import BaseModel, ConfigDict
 
 from harness.common.bounded_read import read_bounded_text
-from harness.common.errors import RequestError, WorkError, nearest
+from harness.common.errors import RequestError, WorkError, nearest_or_list
 from harness.run import disk_error, make_shared, why_invalid, write_atomically
 from harness.site.site import Site
 from harness.study.campaign.series import series_folder, series_root
@@ -88,12 +88,9 @@ def asked_sweep(word: str, name: str | None) -> SweepRequest:
         return SweepRequest(word, found.sweep, found)
     path = shipped_sweep(word)
     if path is None:
-        known = [*sweep_names(), *all_series()]
-        near = nearest(word, known)
-        raise RequestError(
-            f"sweep: there is no sweep {word!r}; there are {', '.join(known)}, or give the path of a sweep file"
-            + (f": did you mean {near}?" if near else "")
-        )
+        where = "slurm.sh sweep lists all; the path of a sweep file is taken, too"
+        hint = nearest_or_list(word, [*sweep_names(), *all_series()], where)
+        raise RequestError(f"sweep: there is no sweep {word!r}{hint}")
     return SweepRequest(name or word, read_sweep(path), stored_request(name or word))
 
 

@@ -1,0 +1,97 @@
+"""The page of all flags of a launch, by exercise, with the defaults of the active site and the example of the slides.
+
+Flags that most students never need are on the whole page only: `--help --all`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from textwrap import wrap
+
+from harness.cli.command_line import BEHAVIOUR
+from harness.cli.page import Rows, page_width, section
+from harness.experiment.exercises import EXERCISES, Experiment, Training, listing
+from harness.experiment.model import model_names
+from harness.experiment.options import VALUE, Option, options_of
+from harness.site.detection import SiteChoice
+from harness.site.site import Site
+
+
+def help_text(choice: SiteChoice, whole: bool = False) -> str:
+    """The page as one text, as wide as the terminal, at most 100 characters. whole: with the rarely used flags."""
+    sections = [
+        _usage(choice),
+        _section("Where and how much", _where(choice.site, whole)),
+        _section(f"All training exercises ({_trainings()})", _lines(_common_training(), choice.site, whole)),
+    ]
+    for number, cls in EXERCISES.items():
+        own = [o for o in options_of(cls) if o.flag.group != "where" and not _is_common(o)]
+        if own:
+            sections.append(_section(f"Exercise {number}: {cls.title}", _lines(own, choice.site, whole)))
+    sections.append(_section("The launch itself", behaviour_rows()))
+    models = f"Models: {', '.join(model_names())}"
+    sections.append("\n".join(wrap(models, page_width(), subsequent_indent="  ", break_on_hyphens=False)))
+    sections.append("All commands: slurm.sh help")
+    return "\n\n".join(sections)
+
+
+def _usage(choice: SiteChoice) -> str:
+    return (
+        "Usage: slurm.sh -e EXERCISE [-n NODES] [-g GPUS] [OPTIONS] [-- TRAINING FLAGS]\n"
+        "       slurm.sh run -e EXERCISE …: the same\n\n"
+        f"Site: {choice.site.name} ({choice.reason})\n"
+        "Example, as on the slides:\n"
+        "  slurm.sh -n 1 -g 4 -e 1 -a tra26_minwinsc -p boost_usr_prod -- \\\n"
+        "    --mixed-precision --gradient-accumulation-steps 4"
+    )
+
+
+def behaviour_rows(left_out: Iterable[str] = ()) -> Rows:
+    """How a launch behaves: each flag with its text, without some."""
+    takes = {"--site": " NAME|FILE"}
+    return [
+        ("/".join(each.names) + takes.get(each.names[0], ""), each.help)
+        for each in BEHAVIOUR
+        if each.names[0] not in left_out
+    ]
+
+
+def _section(title: str, rows: Iterable[tuple[str, str]]) -> str:
+    return "\n".join(section(title, list(rows)))
+
+
+def _where(site: Site, whole: bool) -> Iterable[tuple[str, str]]:
+    for option in options_of(Experiment):
+        if option.flag.rare and not whole:
+            continue
+        default = site.gpus.per_node if option.field == "gpus_per_node" else option.default
+        shown = None if option.info.is_required() else default
+        yield _option_row(option, shown, listing() if option.field == "exercise" else "")
+    for option in options_of(Site):
+        yield _option_row(option, getattr(site, option.field))
+
+
+def _lines(options: Iterable[Option], site: Site, whole: bool) -> Iterable[tuple[str, str]]:
+    for option in options:
+        if whole or not option.flag.rare:
+            yield _option_row(option, site.defaults.get(option.field, option.default))
+
+
+def _option_row(option: Option, default: object = ..., text: str = "") -> tuple[str, str]:
+    default = option.default if default is ... else default
+    takes_value = VALUE in option.flag.names.values()
+    left = option.spelling + (f" {option.flag.metavar}" if takes_value else "")
+    shown = takes_value and default is not None and not isinstance(default, bool | tuple)
+    return left, (text or option.help) + (f" [{default}]" if shown else "")
+
+
+def _trainings() -> str:
+    return ", ".join(str(number) for number, cls in EXERCISES.items() if issubclass(cls, Training))
+
+
+def _common_training() -> list[Option]:
+    return [o for o in options_of(Training) if o.flag.group != "where"]
+
+
+def _is_common(option: Option) -> bool:
+    return any(option.flag.names == o.flag.names and option.default == o.default for o in _common_training())

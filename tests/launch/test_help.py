@@ -1,0 +1,135 @@
+"""Help: one screen without arguments, all commands by what a user does, and one page for each, in one style."""
+
+from __future__ import annotations
+
+import subprocess
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from harness.cli.commands import COMMANDS, GROUPS
+from harness.cli.main import main
+from harness.cli.study import mystery, reference
+from harness.experiment.exercises import EXERCISES
+from harness.experiment.options import options_of
+from tests.launch.launch_shared import ROOT, Harness
+
+PARTS = [
+    *(f"mystery {part}" for part in mystery.PARTS),
+    *(f"reference {part}" for part in reference.PARTS),
+]
+WIDTHS = ("80", "100", "200")
+
+
+def shown(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    assert main(list(words)) == 0, words
+    return capsys.readouterr().out
+
+
+def test_without_an_argument_there_is_one_screen(harness: Harness) -> None:
+    done = harness()
+    lines = done.stdout.splitlines()
+    assert done.returncode == 0 and len(lines) <= 24 and max(map(len, lines)) <= 80
+    exercises, every_day, more = (part.splitlines()[1:] for part in done.stdout.split("\n\n")[1:])
+    for number, line in enumerate(exercises):
+        assert line.startswith(f"  bash slurm.sh -e {number} ")
+    assert (len(exercises), len(every_day)) == (len(EXERCISES), 8)
+    assert [line.split()[2] for line in more] == ["help", "help", "--help"]
+
+
+def test_every_command_of_the_first_screen_is_a_command_of_the_readme(harness: Harness) -> None:
+    words = [line.split()[2] for line in harness().stdout.splitlines() if line.startswith("  bash slurm.sh ")]
+    assert {word for word in words if not word.startswith("-")} <= {*COMMANDS, "help"}
+
+
+def test_help_lists_all_commands_by_what_a_user_does(harness: Harness) -> None:
+    page = harness("help").stdout
+    assert page == harness("help").stdout
+    groups = {part.split(":")[0]: part for part in page.split("\n\n")}
+    for name, entry in COMMANDS.items():
+        assert f"\n  {name} " in groups[GROUPS[entry.group]]
+        assert entry.help in page
+    assert all(len(entry.help) <= 64 for entry in COMMANDS.values()), "each fits on one line of 80 characters"
+
+
+@pytest.mark.parametrize("command", [*(name for name in COMMANDS if name != "run"), *PARTS])
+def test_each_way_to_ask_for_help_gives_the_same_page_in_one_style(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = command.split()
+    ways = (["help", *words], ["--help", *words], ["-h", *words], [*words, "--help"], [*words, "-h"])
+    (page,) = {shown(capsys, *way) for way in ways}
+    parts = page.rstrip("\n").split("\n\n")
+    assert parts[0].startswith(f"Usage: slurm.sh {command}")
+    titles = [part.splitlines()[0] for part in parts[2:]]
+    style = ["Arguments:", "Flags:", "Exit codes:", "Examples:"]
+    assert [title for title in style if title in titles] == titles[: -1 if "More: " in titles[-1] else None]
+    assert all(line.startswith("  ") for part in parts[2:] for line in part.splitlines()[1:])
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_no_line_of_a_page_is_wider_than_the_terminal_or_a_hundred_characters(
+    width: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", width)
+    for command in (*COMMANDS, *PARTS):
+        for line in shown(capsys, "help", *command.split()).splitlines():
+            assert len(line) <= min(int(width), 100), line
+
+
+@pytest.mark.parametrize("words", [["--all"], ["--site", "leonardo"], []])
+def test_help_run_is_the_page_of_all_flags(harness: Harness, words: list[str]) -> None:
+    pages = {harness(*first, *words).stdout for first in (["--help"], ["help", "run"], ["run", "--help"])}
+    (page,) = pages
+    assert len(page.splitlines()) > 60 and "--gradient-accumulation-steps N" in page
+    assert harness("-e", "1", "--help", *words).stdout == page
+
+
+def test_every_option_is_in_the_help_with_its_text(harness: Harness) -> None:
+    page, whole = (" ".join(harness("--help", *more).stdout.split()) for more in ([], ["--all"]))
+    for cls in EXERCISES.values():
+        for option in options_of(cls):
+            assert option.help in (whole if option.flag.rare else page)
+            assert all(name in whole for name in option.flag.names)
+    assert "--no-pin-memory" in whole and "--no-pin-memory" not in page
+
+
+@pytest.mark.parametrize("words", [["--site", "leonardo"], ["--site=leonardo"]])
+def test_the_help_shows_the_sites_defaults(harness: Harness, words: list[str]) -> None:
+    page = harness("--help", *words).stdout
+    assert "[boost_usr_prod]" in page
+    assert "[tra26_minwinsc]" in page
+
+
+def test_check_names_its_exit_codes(harness: Harness) -> None:
+    for command in (["check"], ["reference", "check"]):
+        page = harness("help", *command).stdout
+        codes = page.partition("Exit codes:\n")[2].partition("\n\n")[0].splitlines()
+        assert [line.split()[0] for line in codes] == ["0", "1", "2", "3"]
+        assert "wrong request" in codes[2] and "cannot tell" in codes[3]
+
+
+def test_the_version_says_which_commit_and_where(harness: Harness) -> None:
+    done = harness("--version")
+    number, *rest = done.stdout.splitlines()
+    assert done.returncode == 0 and number == f"slurm.sh {_declared()}"
+    assert rest[-1] == f"installed in {ROOT}"
+    git = ["git", "-C", str(ROOT)]
+    head = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
+    changed = subprocess.run([*git, "status", "--porcelain"], capture_output=True, text=True, check=False)
+    if head.returncode == 0:
+        more = ", with changes that are not committed" if changed.stdout else ""
+        assert rest[0] == f"commit {head.stdout.strip()}{more}"
+    else:
+        assert len(rest) == 1
+
+
+def _declared() -> str:
+    lines = Path(ROOT, "pyproject.toml").read_text(encoding="utf-8").splitlines()
+    return next(line.split('"')[1] for line in lines if line.startswith("version = "))
+
+
+def test_a_command_that_reads_its_own_words_writes_its_own_page() -> None:
+    own = {name for name, entry in COMMANDS.items() if hasattr(import_module(entry.module), "page")}
+    assert own == {name for name, entry in COMMANDS.items() if entry.reads_words}
