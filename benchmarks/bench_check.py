@@ -29,9 +29,9 @@ import numpy as np
 from check_pool import KINDS, Trained, kept, make, neighbour
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from harness.analysis.change.effect import Sample
 from harness.analysis.change.verdict import ChangeVerdict, judge
 from harness.analysis.compare import bootstrap_ratio
+from harness.analysis.statistics import Sample
 
 FAIL_ABOVE = 0.05
 RUNS = (2, 3, 4, 6, 8)

@@ -11,12 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.analysis.change.effect import Effect, Sample, effect
 from harness.analysis.change.key import differences, key_of, unrecorded
 from harness.analysis.change.metric import more_is_worse
-from harness.analysis.change.student import t_below, t_quantile
 from harness.analysis.change.verdict import ChangeVerdict, judge
 from harness.analysis.metrics import LABELS
+from harness.analysis.statistics import Effect, Sample, effect, t_below, t_quantile
 from harness.analysis.summary import RankTraining, Summary, TraceSource
 from harness.report.tables.catalogue import labels
 from harness.study.check.order import block_of, slots

@@ -7,7 +7,7 @@ from enum import Enum
 from math import log1p
 from typing import NamedTuple
 
-from harness.analysis.change.effect import FEWEST_RUNS, Effect, Sample, effect, with_runs
+from harness.analysis.statistics import FEWEST_RUNS, Effect, Sample, effect, with_runs
 
 BLOCK_RUNS = 4  # of A B B A
 MOST_RUNS = 64  # of a side; a machine that needs more is better made quiet

@@ -9,12 +9,12 @@ from typing import Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict
 
-from harness.analysis.change.effect import CONFIDENCE, POWER
 from harness.analysis.change.key import differences, key_of, unrecorded
 from harness.analysis.change.verdict import ChangeVerdict, JudgedChange, judge
 from harness.analysis.compare import settings
 from harness.analysis.machine import disturbances
 from harness.analysis.metrics import Number
+from harness.analysis.statistics import CONFIDENCE, POWER
 from harness.format.format import percent
 from harness.study.check.arms import CheckArm
 from harness.study.check.values import MEAN_STEP, STEP, Metric, Value, choose_metric, lacking, values

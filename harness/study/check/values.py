@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from harness.analysis.change.effect import Sample
 from harness.analysis.change.metric import more_is_worse
 from harness.analysis.metrics import Number, metrics_by_name, tokens_per_step
+from harness.analysis.statistics import Sample
 from harness.common.errors import RequestError, nearest_or_list
 from harness.study.check.arms import CheckArm, MeasuredRun
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import Enum
-from math import log, log1p, sqrt
-from statistics import fmean, stdev
+from math import log1p
+from statistics import fmean
 from typing import NamedTuple
 
-from harness.analysis.change.effect import FEWEST_RUNS, Effect, Sample, effect
+from harness.analysis.statistics import Effect, Sample, effect, further_run
 
 USUAL_SHARE = 0.05  # a step that moved by less did not move
 
@@ -40,7 +40,8 @@ def timed(stored_ns: Sequence[float], new_ns: Sequence[float], share: float = US
     """
     if not stored_ns or not new_ns:
         return Timed(StepTimeChange.UNKNOWN, "no step was measured", None, None)
-    found = effect(_samples(stored_ns), _samples(new_ns)) or _of_one_run(stored_ns, new_ns)
+    stored, new = ([Sample(value) for value in side] for side in (stored_ns, new_ns))
+    found = effect(stored, new) or further_run(stored, new)
     if found is None:
         ratio = fmean(new_ns) / fmean(stored_ns)
         return Timed(
@@ -48,21 +49,6 @@ def timed(stored_ns: Sequence[float], new_ns: Sequence[float], share: float = US
         )
     moved, why = _decided(found, share)
     return Timed(moved, why, found.ratio, found)
-
-
-def _samples(values_ns: Sequence[float]) -> list[Sample]:
-    return [Sample(value) for value in values_ns]
-
-
-def _of_one_run(stored_ns: Sequence[float], new_ns: Sequence[float]) -> Effect | None:
-    stored, new = ([log(value) for value in side] for side in (stored_ns, new_ns))
-    many = max(stored, new, key=len)
-    if len(many) < FEWEST_RUNS:
-        return None
-    deviation = stdev(many)
-    error = deviation * sqrt(1 + 1 / len(many))
-    runs = (len(stored), len(new))
-    return Effect(fmean(new) - fmean(stored), error, len(many) - 1.0, deviation, runs, in_blocks=False)
 
 
 def _decided(found: Effect, share: float) -> tuple[StepTimeChange, str]:
