@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from statistics import median
 
 from harness.analysis.summary import Problem, RankTraining, Summary
+from harness.analysis.summary.problem_texts import BUSY, CROWDED
 from harness.monitor.samples import Recording
 
-BUSY = "others used the cores while this was measured"
-CROWDED = "there are more ranks than cores"
 _NOTICEABLE = 0.1  # of the cores; what a quiet machine does beside a job stays well below it
 _FULL = 0.9  # of the cores in use: the job could hardly take another core
 _SEEN = 0.02  # of a core for each rank: ranks that train use more even on a full machine, so the monitor missed them

@@ -7,14 +7,12 @@ from datetime import datetime
 from pathlib import Path
 
 from harness.analysis.summary import MonitorDevice, Problem, RankTraining, RecordingVerdict
+from harness.analysis.summary.problem_texts import MONITOR_DIED, MONITOR_GAP, NO_MONITOR
 from harness.common.printable import printable
 from harness.monitor.gaps import Gap
 from harness.monitor.samples import Recording
 from harness.monitor.summary import NodeSummary, summarize
 
-NEVER = "no monitor ran beside the training"
-DIED = "the monitor died while the job ran"
-GAP = "the monitor has no samples of a part of the job"
 _LEAST_NS = 3_000_000_000  # that a monitor ends before its job is no loss
 _PERIODS = 3
 
@@ -31,10 +29,12 @@ def judge_monitors(
     span = (min(a for a, _ in profiled), max(b for _, b in profiled)) if profiled else None
     for recording in recordings:
         for gap in recording.gaps:
-            yield Problem(severity=_severity(gap, span), what=GAP, evidence=_of_gap(recording, gap))
+            yield Problem(severity=_severity(gap, span), what=MONITOR_GAP, evidence=_of_gap(recording, gap))
         lost = lost_end(recording, ends)
         if lost is not None:
-            yield Problem(severity=_severity(lost, span), what=DIED, evidence=_of_end(recording, lost))
+            yield Problem(
+                severity=_severity(lost, span), what=MONITOR_DIED, evidence=_of_end(recording, lost)
+            )
 
 
 def never_started(folders: Iterable[Path], recordings: Sequence[Recording], ends: Ends) -> Iterator[Problem]:
@@ -42,7 +42,7 @@ def never_started(folders: Iterable[Path], recordings: Sequence[Recording], ends
     for folder in folders:
         if folder.name in ends and not any(recording.folder == folder for recording in recordings):
             why = f"{folder.name}: memory, utilisation and energy there are not known; log.err says why it ended"
-            yield Problem.doubt(NEVER, why)
+            yield Problem.doubt(NO_MONITOR, why)
 
 
 def lost_end(recording: Recording, ends: Ends) -> Gap | None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from harness.analysis.machine import CROWDED, disturbances
+from harness.analysis.machine import disturbances
 from harness.analysis.summary import Summary, TimeLost
+from harness.analysis.summary.problem_texts import CROWDED
 from harness.experiment.advice import Change
 from harness.explain.asked_faults import without_faults
 from harness.explain.causes import CAUSES, FEWER_RANKS, CauseWords

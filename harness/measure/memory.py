@@ -16,6 +16,7 @@ from harness.analysis.summary import (
     MemoryRank,
     MemoryTimeline,
     Problem,
+    problem_texts,
 )
 from harness.common.bounded_read import read_bounded_json, why_unread
 from harness.common.memory_snapshot import CATEGORIES, MOST_HOLDERS, MOST_POINTS, MOST_STEPS
@@ -23,7 +24,6 @@ from harness.common.printable import printable
 from harness.format.format import amount
 
 MOST_BYTES = 8 << 20  # a file has some 50 kB, and with the most steps 600 kB
-RAN_OUT = "the training ran out of memory"
 Amount = Annotated[int, Field(ge=0, lt=1 << 60, strict=True)]  # bytes or nanoseconds
 Text = Annotated[str, Field(max_length=1000)]
 Category = Literal[
@@ -99,12 +99,12 @@ def read_memory(files: Sequence[Path]) -> tuple[Memory | None, list[Problem]]:
             document = _Document.model_validate(read_bounded_json(path, MOST_BYTES))
         except (OSError, ValueError) as error:
             problems.append(
-                Problem.doubt("a memory snapshot cannot be read", f"{printable(path.name)}: {_why(error)}")
+                Problem.doubt(problem_texts.SNAPSHOT_UNREADABLE, f"{printable(path.name)}: {_why(error)}")
             )
             continue
         if document.rank in found:
             evidence = f"{printable(path.name)}: rank {document.rank} is there twice"
-            problems.append(Problem.doubt("a memory snapshot is left out", evidence))
+            problems.append(Problem.doubt(problem_texts.SNAPSHOT_TWICE, evidence))
             continue
         found[document.rank] = document
     if not found:
@@ -117,7 +117,12 @@ def why_out_of_memory(files: Sequence[Path]) -> str:
     """Which rank had no memory left, where and who held it; empty where none says so."""
     _, problems = read_memory(files)
     return next(
-        (f"{problem.what}: {problem.evidence}" for problem in problems if problem.what == RAN_OUT), ""
+        (
+            f"{problem.what}: {problem.evidence}"
+            for problem in problems
+            if problem.what == problem_texts.RAN_OUT
+        ),
+        "",
     )
 
 
@@ -193,7 +198,7 @@ def _moment(rank: int, moment: _Moment | None) -> MemoryMoment | None:
 
 
 def _remarks(documents: Sequence[_Document]) -> list[Problem]:
-    what = "the profiled steps took longer than without --memory-snapshot"
+    what = problem_texts.SNAPSHOT_SLOW
     evidence = "too few steps came before them to record the memory of; give it some by --warmup-steps"
     slowed = any(document.in_profiled_steps for document in documents)
     remarks = [Problem.doubt(what, evidence)] if slowed else []
@@ -206,10 +211,10 @@ def _remarks(documents: Sequence[_Document]) -> list[Problem]:
                 f"{printable(where)}: tensors held {amount(sum(v for v, _ in held))}: "
                 + ", ".join(f"{name} {amount(size)}" for size, name in held[:4])
             )
-            remarks.append(Problem.doubt(RAN_OUT, evidence))
+            remarks.append(Problem.doubt(problem_texts.RAN_OUT, evidence))
             break  # of many ranks that fail together one is enough
     cut = [document.rank for document in documents if not document.complete]
     if cut:
         evidence = f"rank {cut[0]} made more blocks than are kept: what came later is missing"
-        remarks.append(Problem.doubt("the memory snapshot was cut off", evidence))
+        remarks.append(Problem.doubt(problem_texts.SNAPSHOT_CUT, evidence))
     return remarks

@@ -17,6 +17,7 @@ from harness.analysis.summary import (
     NcclVariable,
     NcclWarning,
     Problem,
+    problem_texts,
 )
 from harness.common.bounded_read import BoundedReadError, read_lines, why_unread
 from harness.measure.nccl_lines import Communicator, Process
@@ -35,7 +36,7 @@ def read_nccl_logs(files: Iterable[Path]) -> tuple[Nccl | None, list[Problem]]:
             processes.append(read_nccl_log(path))
         except (OSError, BoundedReadError) as error:
             problems.append(
-                Problem.doubt("a log of NCCL cannot be read", f"nccl/{path.name}: {why_unread(error)}")
+                Problem.doubt(problem_texts.NCCL_UNREADABLE, f"nccl/{path.name}: {why_unread(error)}")
             )
     spoken = [each for each in processes if each.understood]
     return (_together(spoken, processes) if spoken else None), problems

@@ -11,7 +11,7 @@ from harness.analysis.process.kinds import Rules, load_rules
 from harness.analysis.process.measure import measured_processes
 from harness.analysis.process.part import RankPart, merge_parts
 from harness.analysis.process.prepared import MeasuredProcess
-from harness.analysis.summary import Problem, RecordingVerdict, Summary, Window
+from harness.analysis.summary import Problem, RecordingVerdict, Summary, Window, problem_texts
 from harness.common.errors import RequestError
 from harness.measure.jobs import summarise
 from harness.measure.page_data import PageData
@@ -84,9 +84,7 @@ def look_for_traces(paths: Sequence[Path], say: Say = lambda text: None) -> Trac
         else:
             found = search([path], say)
             files += found.files
-            left_out += [
-                Problem.doubt("a folder could not be searched for traces", why) for why in found.left_out
-            ]
+            left_out += [Problem.doubt(problem_texts.FOLDER_CLOSED, why) for why in found.left_out]
     return TraceFiles(list(dict.fromkeys(files)), left_out)
 
 
@@ -117,7 +115,7 @@ def measure_files(
     page_data: list[PageData] = []
     for file, outcome in zip(files, outcomes, strict=True):
         if isinstance(outcome, TraceError):
-            what = "a trace cannot be read"
+            what = problem_texts.UNREADABLE
             broken.append(Problem(severity=RecordingVerdict.UNUSABLE, what=what, evidence=str(outcome)))
         else:
             parts += [part.model_copy(update={"run": run_of(file)}) for part in outcome[0]]

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeVar, cast
 
 from harness.analysis.job.partial_merge import MOST_DETAILED
-from harness.analysis.summary import Problem, Summary, Window
+from harness.analysis.summary import Problem, Summary, Window, problem_texts
 from harness.common.errors import RequestError, WorkError
 from harness.common.paths import PROGRAM, PYTHON_PATH, expanded
 from harness.measure.jobs import summarise
@@ -175,7 +175,7 @@ def _by_array(
         else:  # nothing was submitted
             shutil.rmtree(folder, ignore_errors=True)
         raise
-    if any(f.what == slurm_array.LOST for f in broken):
+    if any(f.what == problem_texts.NOT_MEASURED for f in broken):
         _say_resume(folder, "the failed tasks' logs, and what the others measured,")
     else:
         shutil.rmtree(folder, ignore_errors=True)

@@ -19,6 +19,7 @@ from harness.analysis.summary import (
     RankTraining,
     RecordingVerdict,
     Summary,
+    problem_texts,
 )
 from harness.common.bounded_read import read_bounded_json, why_unread
 from harness.common.paths import PROGRAM
@@ -119,7 +120,7 @@ def _record(run: Run) -> tuple[dict[str, Any], list[Problem]]:
     except FileNotFoundError:
         return {}, []
     except (OSError, ValueError) as error:
-        what = "the run's record cannot be read"
+        what = problem_texts.RECORD_UNREADABLE
         reason = error.errors()[0]["msg"] if isinstance(error, ValidationError) else why_unread(error)
         evidence = f"run.json: {reason}; what was asked for is not known"
         return {}, [Problem.doubt(what, evidence)]
@@ -146,7 +147,7 @@ def _missing(run: Run, expected: Sequence[str]) -> list[Problem]:
     lost = [n for n in expected if not any(_has_content(run.path / other) for other in (n, _exported(n)))]
     if not lost:
         return []
-    what = "no trace" if len(lost) == len(expected) else "a trace is missing"
+    what = problem_texts.NO_TRACE if len(lost) == len(expected) else problem_texts.TRACE_MISSING
     more = f" and {len(lost) - 1} more are missing" if len(lost) > 1 else " is missing"
     status, why = run.status(), "the job has not recorded its end"
     if status is None or status.state not in ("queued", "running"):

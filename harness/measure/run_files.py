@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from harness.analysis.machine import judge_machines
 from harness.analysis.monitored import Ends, judge_monitors, monitored_devices, never_started
 from harness.analysis.network import node_network, traffic_of_monitor
-from harness.analysis.summary import MonitorDevice, NodeNetwork, Problem, RankTraining
+from harness.analysis.summary import MonitorDevice, NodeNetwork, Problem, RankTraining, problem_texts
 from harness.common.bounded_read import BoundedReadError, parse_json, read_lines, why_unread
 from harness.common.metrics_lines import START_FIELDS, STEP_COUNTS
 from harness.common.printable import printable_value
@@ -36,11 +36,11 @@ def read_training(files: Iterable[Path]) -> tuple[list[RankTraining], list[Probl
         try:
             events, broken = read_events(path)
         except (OSError, BoundedReadError) as error:
-            what = "training metrics cannot be read"
+            what = problem_texts.METRICS_UNREADABLE
             problems.append(Problem.doubt(what, f"{path.name}: {why_unread(error)}"))
             continue
         if broken:
-            problems.append(Problem.doubt("training metrics have unreadable lines", f"{path.name}: {broken}"))
+            problems.append(Problem.doubt(problem_texts.METRICS_LINES, f"{path.name}: {broken}"))
         if not any(event.get("event") == "end" for event in events):
             endless.append(path.name)
         start = next((e for e in events if e.get("event") == "start"), None)
@@ -50,11 +50,11 @@ def read_training(files: Iterable[Path]) -> tuple[list[RankTraining], list[Probl
             ranks.append(_training(start, events))
         except (ValueError, TypeError, OverflowError) as error:
             why = f"{path.name}: {_sentence(error)}"
-            problems.append(Problem.doubt("training metrics cannot be read", why))
+            problems.append(Problem.doubt(problem_texts.METRICS_UNREADABLE, why))
     if endless:
         more = f" and {len(endless) - 1} more" if len(endless) > 1 else ""
         why = f"{endless[0]}{more}: the training was killed, still goes on, or the file is cut"
-        problems.append(Problem.doubt("training metrics lack their last line", why))
+        problems.append(Problem.doubt(problem_texts.METRICS_CUT, why))
     return sorted(ranks, key=lambda t: t.rank), problems
 
 
@@ -180,7 +180,7 @@ def read_traffic(folders: Sequence[Path]) -> tuple[list[NodeNetwork], list[Probl
         try:
             host, nics = read_network(folder)
         except MonitorError as error:
-            problems.append(Problem.doubt("the monitor's samples cannot be read", str(error)))
+            problems.append(Problem.doubt(problem_texts.SAMPLES_UNREADABLE, str(error)))
             continue
         found = node_network(host, "monitor", traffic_of_monitor(nics))
         nodes += [found] if found else []
@@ -205,7 +205,7 @@ def read_monitor(
             recordings.append(read(folder))
         except MonitorError as error:
             if folder not in empty or folder.name not in ends:
-                problems.append(Problem.doubt("the monitor's samples cannot be read", str(error)))
+                problems.append(Problem.doubt(problem_texts.SAMPLES_UNREADABLE, str(error)))
     problems += never_started(empty, recordings, ends)
     problems += judge_monitors(recordings, training, ends)
     devices = [device for recording in recordings for device in monitored_devices(recording, ends)]

@@ -16,7 +16,7 @@ import submitit
 from pydantic import TypeAdapter
 
 from harness.analysis.process.part import RankPart, merge_parts
-from harness.analysis.summary import Problem, RecordingVerdict, Window
+from harness.analysis.summary import Problem, RecordingVerdict, Window, problem_texts
 from harness.common.bounded_read import read_bounded_json, why_unread
 from harness.common.errors import WorkError
 from harness.measure.array_plan import planned
@@ -25,7 +25,6 @@ from harness.run import write_atomically
 from harness.traces.progress import OnProgress, silent
 
 POLL_S = 0.5
-LOST = "a trace was not measured"
 GRACE_S = 30.0  # a shared file system may show a result this much later than the queue forgets its task
 MOST_PARTIAL_BYTES = 2 << 30  # of hundreds of ranks
 _PARTS = TypeAdapter(list[RankPart])
@@ -112,7 +111,10 @@ def _is_whole(partial: Path) -> bool:
 def lost(files: Sequence[Path], failure: str) -> list[Problem]:
     """A finding for each file of a task that failed."""
     every = (f"{file}: {failure}" for file in files)
-    return [Problem(severity=RecordingVerdict.UNUSABLE, what=LOST, evidence=evidence) for evidence in every]
+    return [
+        Problem(severity=RecordingVerdict.UNUSABLE, what=problem_texts.NOT_MEASURED, evidence=evidence)
+        for evidence in every
+    ]
 
 
 def submit(

@@ -23,7 +23,8 @@ LEADING_COLUMNS = ("unix_ns", "device")
 COLUMNS = {
     "unix_ns": "Unix time of the sample.",
     "device": "Number of the device; in `network.csv` of the port. `meta.json` has their names.",
-    "memory_used_bytes": "Memory in use: of a GPU by all processes; without GPUs by the job's processes.",
+    "memory_used_bytes": "Memory in use: of a GPU by all processes; without GPUs by the job's processes, each shared "
+    "page once (PSS).",
     "utilization_percent": "Share of the time in which a kernel ran; without GPUs the job's CPU time over that of "
     "the CPUs that it may use, since the last sample.",
     "memory_utilization_percent": "Share of the time in which the GPU's memory was read or written.",

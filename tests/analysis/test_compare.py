@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from harness.analysis.compare import bootstrap_ratio, compare, ratios
-from harness.analysis.machine import BUSY
 from harness.analysis.metrics import metrics_by_name, step_durations_ns
 from harness.analysis.summary import (
     TOP_KERNELS,
@@ -29,6 +28,7 @@ from harness.analysis.summary import (
     StepSplit,
     Summary,
 )
+from harness.analysis.summary.problem_texts import BUSY
 from harness.cli.main import main
 from harness.common.errors import RequestError
 from harness.report.compare.terminal import render_comparisons

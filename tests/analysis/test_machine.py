@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.analysis.machine import BUSY, CROWDED
 from harness.analysis.summary import Problem, RankTraining, RecordingVerdict
+from harness.analysis.summary.problem_texts import BUSY, CROWDED
 from harness.measure.run_files import read_monitor, read_training
 
 START_NS = 1_700_000_000_000_000_000

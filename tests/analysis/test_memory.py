@@ -9,8 +9,9 @@ import pytest
 
 from harness.analysis.metrics import metrics_by_name
 from harness.analysis.summary import Memory, Predicted, Summary
+from harness.analysis.summary.problem_texts import RAN_OUT
 from harness.common.memory_snapshot import CATEGORIES, VERSION
-from harness.measure.memory import RAN_OUT, Category, read_memory, why_out_of_memory
+from harness.measure.memory import Category, read_memory, why_out_of_memory
 from harness.report.page.inputs import Inputs
 from harness.report.page.memory import memory_section
 from harness.report.tables.memory import allocator_words

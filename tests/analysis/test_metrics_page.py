@@ -5,39 +5,21 @@ from __future__ import annotations
 import ast
 import inspect
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from harness.analysis import summary
-from harness.analysis.summary import SummaryPart
-from harness.analysis.summary.described import field_texts
+from harness.analysis.summary import SummaryPart, problem_texts
+from harness.analysis.summary.described import constant_texts, field_texts
 from harness.cli.pages.metrics import summary_parts
-from harness.experiment.exercises import EXERCISES
 
-PAGE = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text(encoding="utf-8")
 PARTS = {
     name: part
     for name, part in vars(summary).items()
     if inspect.isclass(part) and issubclass(part, SummaryPart) and part is not SummaryPart
 }
-
-NAMES = (
-    "what",
-    "LOST",
-    "BUSY",
-    "CROWDED",
-    "NEVER",
-    "DIED",
-    "GAP",
-    "RAN_OUT",
-)  # that texts of findings are given
-
-
-def section(name: str) -> str:
-    match = re.search(rf"^##+ {name}\n(.*?)(?=^##|\Z)", PAGE, re.MULTILINE | re.DOTALL)
-    assert match, f"docs/metrics.md has no section {name}"
-    return match.group(1)
 
 
 def test_the_page_has_a_section_of_every_class() -> None:
@@ -62,27 +44,42 @@ def test_the_schema_describes_every_field_in_the_same_words() -> None:
     assert len(fields) > 300 and all(field["description"] for field in fields)
 
 
-def texts_of_findings() -> set[str]:
-    """Every text that the analysis gives as `what`: by that name, or first to `Problem.doubt`."""
-    found: list[ast.AST] = []
+def sources() -> Iterator[ast.AST]:
+    """Every node of the modules that measure."""
     analysis = Path(inspect.getfile(summary)).parents[1]
     for module in (*analysis.rglob("*.py"), *(analysis.parent / "measure").rglob("*.py")):
-        for node in ast.walk(ast.parse(module.read_text(encoding="utf-8"))):
-            match node:
-                case ast.keyword(arg="what", value=value):
-                    found.append(value)
-                case ast.Assign(targets=[ast.Name(id=name)], value=value) if name in NAMES:
-                    found.append(value)
-                case ast.Call(func=ast.Attribute(attr="doubt"), args=[first, *_]):
-                    found.append(first)
-    constants = (leaf for value in found for leaf in ast.walk(value) if isinstance(leaf, ast.Constant))
-    of_exercises = {cls.gpus_only[0] for cls in EXERCISES.values() if cls.gpus_only}
-    return {leaf.value for leaf in constants if isinstance(leaf.value, str)} | of_exercises
+        yield from ast.walk(ast.parse(module.read_text(encoding="utf-8")))
 
 
-def test_every_finding_is_explained_and_no_explanation_outlives_its_finding() -> None:
-    rows = section("Problems of a recording").split("|---|---|")[-1]
-    assert set(re.findall(r"^\| (.+?) \|", rows, re.MULTILINE)) == texts_of_findings()
+def test_every_problem_says_when_it_is_reported_and_is_reported_somewhere() -> None:
+    names = {name for name, text in vars(problem_texts).items() if name.isupper() and isinstance(text, str)}
+    assert {*constant_texts(problem_texts)} == names and all(constant_texts(problem_texts).values())
+    used = {node.attr for node in sources() if isinstance(node, ast.Attribute)}
+    used |= {node.id for node in sources() if isinstance(node, ast.Name)}
+    assert names - used == set()
+
+
+def test_no_problem_is_reported_in_words_that_are_declared_nowhere() -> None:
+    calls = [node for node in sources() if isinstance(node, ast.Call)]
+    whats = [
+        call.args[0] for call in calls if isinstance(call.func, ast.Attribute) and call.func.attr == "doubt"
+    ]
+    whats += [
+        word.value
+        for call in calls
+        if isinstance(call.func, ast.Name) and call.func.id == "Problem"
+        for word in call.keywords
+        if word.arg == "what"
+    ]
+    whats += [
+        node.value
+        for node in sources()
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) in ("what", "(what, evidence)")
+    ]
+    assert len(whats) > 30
+    assert [
+        ast.unparse(what) for what in whats if any(isinstance(leaf, ast.Constant) for leaf in ast.walk(what))
+    ] == []
 
 
 def test_every_number_carries_its_unit_in_its_name_or_is_a_count_or_a_share() -> None:

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from harness.analysis.monitored import DIED, GAP, NEVER
 from harness.analysis.summary import MonitorDevice, Problem, RankTraining, RecordingVerdict
+from harness.analysis.summary.problem_texts import MONITOR_DIED, MONITOR_GAP, NO_MONITOR
 from harness.measure.run_contents import read_contents
 from harness.measure.run_files import read_monitor
 from harness.run import NodeStatus
@@ -56,7 +56,7 @@ EVERY = list(range(21))
 
 def test_one_that_died_is_said_with_the_time_from_which_samples_are_missing(tmp_path: Path) -> None:
     device, (found,) = judged(recorded(tmp_path / "node1", EVERY[:9]), ended_s=20.3)
-    assert (found.severity, found.what) == (RecordingVerdict.DOUBTFUL, DIED)
+    assert (found.severity, found.what) == (RecordingVerdict.DOUBTFUL, MONITOR_DIED)
     assert found.evidence == (
         f"node1: it ended 12.3 s before the training there did: no samples after {clock(8)}; its numbers are of the "
         "time before, and the energy is not given"
@@ -67,7 +67,7 @@ def test_one_that_died_is_said_with_the_time_from_which_samples_are_missing(tmp_
 def test_one_that_died_twice_says_so(tmp_path: Path) -> None:
     folder = recorded(tmp_path / "node1", [0, 1, 2, 9, 10], starts_unix_ns=STARTED_AGAIN)
     gap, end = judged(folder)[1]
-    assert (gap.what, end.what) == (GAP, DIED)
+    assert (gap.what, end.what) == (MONITOR_GAP, MONITOR_DIED)
     assert (
         "10.0 s before the training there did and was started again only once: no samples after"
         in end.evidence
@@ -78,7 +78,7 @@ def test_one_that_was_started_again_says_the_gap_and_what_its_numbers_are_of(tmp
     seconds = [*range(6), *range(9, 21)]
     folder = recorded(tmp_path / "node1", seconds, starts_unix_ns=STARTED_AGAIN, ended_unix_ns=1)
     device, (found,) = judged(folder)
-    assert (found.severity, found.what) == (RecordingVerdict.DOUBTFUL, GAP)
+    assert (found.severity, found.what) == (RecordingVerdict.DOUBTFUL, MONITOR_GAP)
     assert found.evidence == (
         f"node1: it died and was started again: no samples for 4.0 s, from {clock(5)} to {clock(9)}; its means are of "
         "the 80.0 % of its time that it sampled; the energy is of all of it, as the device's counter ran on"
@@ -139,8 +139,8 @@ def test_one_that_never_started_is_said_once_its_job_ended(tmp_path: Path) -> No
     ended = NodeStatus(node=0, host="node1", exit=0, started_ns=1, ended_ns=2)
     (tmp_path / "node-status" / "0.json").write_text(ended.model_dump_json())
     said = read_contents(tmp_path).problems
-    assert [(each.what, each.evidence.partition(":")[0]) for each in said if each.what == NEVER] == [
-        (NEVER, "node1")
+    assert [(each.what, each.evidence.partition(":")[0]) for each in said if each.what == NO_MONITOR] == [
+        (NO_MONITOR, "node1")
     ]
 
 
@@ -150,4 +150,4 @@ def test_nodes_that_one_machine_plays_have_their_own_ends(tmp_path: Path) -> Non
     for node, end_s in ((0, 8), (1, 20)):
         ended = NodeStatus(node=node, host="host", exit=0, started_ns=1, ended_ns=START_NS + end_s * S)
         (tmp_path / "node-status" / f"{node}.json").write_text(ended.model_dump_json())
-    assert [each.what for each in read_contents(tmp_path).problems] == [DIED]
+    assert [each.what for each in read_contents(tmp_path).problems] == [MONITOR_DIED]

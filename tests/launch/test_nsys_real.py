@@ -13,10 +13,9 @@ from typing import Any
 
 import pytest
 
-from harness.analysis.machine import BUSY, CROWDED
+from harness.analysis.summary.problem_texts import BUSY, CROWDED, UNEVEN
 from harness.launch.profilers.nsys import load_options, profile_argv, understood
 from harness.run import read_json_lines
-from harness.study.reference.differences import UNEVEN
 from harness.traces import open_trace
 from tests.launch.launch_shared import ROOT, site_file
 from tests.planted import leaks, planted

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.analysis.monitored import DIED, GAP
+from harness.analysis.summary.problem_texts import MONITOR_DIED, MONITOR_GAP
 from harness.measure.run_contents import read_contents
 from harness.monitor.samples import read
 from tests.monitor.conftest import REPOSITORY
@@ -62,5 +62,5 @@ def test_a_run_whose_monitor_is_killed_twice_completes_and_says_both(tmp_path: P
     told = (tmp_path / "exercise_1_DDP" / "logs" / "local-1" / "log.err").read_text()
     assert told.count("the monitor ended with status 137") == 2
     assert told.index("it is started again once") < told.index("it is not started again")
-    assert {found.what for found in read_contents(path).problems} >= {DIED, GAP}
-    assert DIED in " ".join(out.split())
+    assert {found.what for found in read_contents(path).problems} >= {MONITOR_DIED, MONITOR_GAP}
+    assert MONITOR_DIED in " ".join(out.split())

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from harness.analysis.compare import compare
-from harness.analysis.machine import CROWDED
 from harness.analysis.metrics import metrics_by_name
 from harness.analysis.summary import Problem, Quality, RankSteps, RankTraining, RecordingVerdict, Summary
+from harness.analysis.summary.problem_texts import CROWDED
 from harness.cli.main import main
 from harness.report.compare.breakdown import explained, is_per_token, steps_in_parts
 from harness.report.compare.page import Compared, compose_comparison

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from harness.analysis.machine import CROWDED
 from harness.analysis.summary import Problem, Quality, RecordingVerdict, Replay, Summary, TimeLost, WhatIf
+from harness.analysis.summary.problem_texts import CROWDED
 from harness.common.faults import FAULTS
 from harness.explain.causes import CAUSES
 from harness.explain.rules import verdict

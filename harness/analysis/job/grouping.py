@@ -12,7 +12,7 @@ import numpy as np
 
 from harness.analysis.job.matching import NAMELESS, JobCollectives
 from harness.analysis.process.part import RankPart, merge_parts
-from harness.analysis.summary import Clock, Problem, RecordingVerdict
+from harness.analysis.summary import Clock, Problem, RecordingVerdict, problem_texts
 
 APART_NS = 1_000_000
 # collectives that end on no rank before all ranks have begun them
@@ -72,7 +72,7 @@ def _left_out(helper: RankPart) -> Problem:
         f"process {helper.source.pid} ({PurePath(helper.source.path).name}): "
         f"{kernel_ns / 1e6:.2f} ms of work on device {where}"
     )
-    what = "a process that is no rank used a GPU: its work is not counted"
+    what = problem_texts.NO_RANK
     return Problem(severity=RecordingVerdict.GOOD, what=what, evidence=evidence)
 
 
@@ -121,7 +121,7 @@ def judge_job(
 
 def _unmatched(collectives: JobCollectives) -> list[Problem]:
     """Groups with a name that do not match are a doubt; without names several groups are mixed, which is no fault."""
-    what = "collectives cannot be matched across ranks"
+    what = problem_texts.UNMATCHED
     reasons = sorted({r for r in collectives.reasons if not r.startswith("point-to-point")})
     return [
         Problem(severity=RecordingVerdict.GOOD, what=what, evidence=r)
@@ -137,13 +137,17 @@ def _missing(parts: Sequence[RankPart], size: int | None) -> list[Problem]:
         return []
     missing = list(islice((rank for rank in range(size) if rank not in ranks), 9))
     shown = ", ".join(map(str, missing[:8])) + (" …" if len(missing) > 8 else "")
-    return [Problem.doubt("ranks are missing", f"{len(ranks)} of {size} ranks were read; missing: {shown}")]
+    return [
+        Problem.doubt(
+            problem_texts.RANKS_MISSING, f"{len(ranks)} of {size} ranks were read; missing: {shown}"
+        )
+    ]
 
 
 def _twice(parts: Sequence[RankPart]) -> list[Problem]:
     counts = Counter(part.source.rank for part in parts if part.source.rank is not None)
     return [
-        Problem.doubt("a rank was recorded more than once", f"rank {rank}: {count} recordings in one job")
+        Problem.doubt(problem_texts.RANK_TWICE, f"rank {rank}: {count} recordings in one job")
         for rank, count in sorted(counts.items())
         if count > 1
     ]
@@ -155,7 +159,7 @@ def _several_kinds_of_step(parts: Sequence[RankPart]) -> list[Problem]:
     if len(found) < 2:
         return []
     evidence = "; ".join(f"{source} in {count} of {len(parts)} processes" for source, count in found.items())
-    return [Problem.doubt("the ranks' steps were found in different ways", evidence)]
+    return [Problem.doubt(problem_texts.UNLIKE_STEPS, evidence)]
 
 
 def _windows_apart(parts: Sequence[RankPart], clocks: dict[str, Clock]) -> list[Problem]:
@@ -170,7 +174,7 @@ def _windows_apart(parts: Sequence[RankPart], clocks: dict[str, Clock]) -> list[
         return []
     apart, step = (max(starts) - min(starts)) / 1e6, median(steps) / 1e6
     evidence = f"windows start {apart:.2f} ms apart, a step is {step:.2f} ms"
-    return [Problem.doubt("ranks were not profiled over the same steps", evidence)]
+    return [Problem.doubt(problem_texts.UNEVEN, evidence)]
 
 
 def _several_clocks(collectives: JobCollectives) -> list[Problem]:
@@ -185,9 +189,7 @@ def _several_clocks(collectives: JobCollectives) -> list[Problem]:
         if before > APART_NS:
             apart = f"{before / 1e6:.2f} ms before it begins on another"
             evidence = f"{m.parts[0].clock}: a collective ends on one rank {apart}"
-            return [
-                Problem.doubt("ranks of one host seem to have several clocks: lateness is doubtful", evidence)
-            ]
+            return [Problem.doubt(problem_texts.CLOCKS_OF_ONE_HOST, evidence)]
     return []
 
 
@@ -198,7 +200,7 @@ def _clock_doubts(
     missing = sorted({part.clock for part in parts} - set(clocks))
     if missing and len(parts) > 1:
         evidence = f"{len(missing)} clocks share no matched collective with the first rank's: {missing[0]}"
-        found.append(Problem.doubt("clocks cannot be compared", evidence))
+        found.append(Problem.doubt(problem_texts.CLOCKS_UNKNOWN, evidence))
     lengths = [
         int(m.end_ns[0, i] - m.start_ns[0, i])
         for m in collectives.matched
@@ -208,5 +210,5 @@ def _clock_doubts(
     for clock in clocks.values():
         if usual_ns is not None and clock.residual_ns > usual_ns:
             evidence = f"{clock.host}: ends of collectives scatter by {clock.residual_ns / 1e3:.1f} µs after alignment"
-            found.append(Problem.doubt("clocks are aligned only roughly", evidence))
+            found.append(Problem.doubt(problem_texts.CLOCKS_ROUGH, evidence))
     return found

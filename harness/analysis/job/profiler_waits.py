@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from harness.analysis.job.matching import JobCollectives, MatchedGroup
 from harness.analysis.process.part import RankPart
 from harness.analysis.process.steps import by_periodicity
-from harness.analysis.summary import Clock, Problem, RecordingVerdict, Window
+from harness.analysis.summary import Clock, Problem, RecordingVerdict, Window, problem_texts
 from harness.traces.trace import I64
 
 AGREE = 0.1  # ends that lie apart by at most this share of the starts' spread belong to one moment
@@ -80,7 +80,7 @@ def without_profilers(
         return job, []
     marked = {id(s.group): replace(s.group, of_profiler=s.outstanding(usual_ns)) for s in spreads}
     severity = RecordingVerdict.DOUBTFUL if waiting_ns >= DOUBTFUL * recorded_ns else RecordingVerdict.GOOD
-    what = "ranks wait for another rank's profiler to start or stop"
+    what = problem_texts.PROFILER_WAITS
     return replace(job, matched=[marked.get(id(m), m) for m in job.matched]), [
         Problem(severity=severity, what=what, evidence=_evidence(s, at, usual_ns, recorded_ns))
         for s in spreads

@@ -13,7 +13,7 @@ from harness.analysis.process.part import RankPart
 from harness.analysis.process.prepared import MeasuredProcess, inside
 from harness.analysis.process.ranges import without_arguments
 from harness.analysis.process.steps import by_periodicity
-from harness.analysis.summary import Device, Problem, RecordingVerdict
+from harness.analysis.summary import Device, Problem, RecordingVerdict, problem_texts
 from harness.traces.trace import Activity
 
 AFTER_WINDOW_SHARE = 0.05
@@ -85,7 +85,7 @@ def _graphs(part: RankPart, graphs: int, share: float) -> list[Problem]:
     evidence = (
         f"{_who(part)}: {graphs} graphs, {share:.0%} of kernel time (record with --cuda-graph-trace=node)"
     )
-    what = "CUDA graphs were recorded whole: their communication is counted as computation"
+    what = problem_texts.WHOLE_GRAPHS
     return [Problem.doubt(what, evidence)]
 
 
@@ -117,8 +117,8 @@ def _nothing(part: RankPart, m: MeasuredProcess) -> list[Problem]:
     ranges = len(m.view.ranges)
     if ranges and part.source.tool == "nsys" and not part.source.device_names:
         evidence = f"{_who(part)}: {ranges} ranges and no kernel: their times stand, what ran under them is not known"
-        return [Problem.doubt("recorded without a GPU", evidence)]
-    what = "no work was recorded on any device"
+        return [Problem.doubt(problem_texts.NO_GPU, evidence)]
+    what = problem_texts.NO_WORK
     return [Problem(severity=RecordingVerdict.UNUSABLE, what=what, evidence=f"{part.source.path}: 0 events")]
 
 
@@ -127,10 +127,10 @@ def _steps(part: RankPart) -> list[Problem]:
     steps = part.steps
     if steps.empty:
         evidence = f"{_who(part)}: {steps.empty} of {steps.found} steps have no work on any device"
-        found.append(Problem.doubt("steps without any work", evidence))
+        found.append(Problem.doubt(problem_texts.EMPTY_STEPS, evidence))
     if steps.found and not steps.durations_ns:
         evidence = f"{_who(part)}: {steps.found} found, none complete with work"
-        found.append(Problem.doubt("no step can be counted", evidence))
+        found.append(Problem.doubt(problem_texts.NO_STEP, evidence))
     return found
 
 
@@ -143,8 +143,8 @@ def _periodicity(part: RankPart, m: MeasuredProcess) -> list[Problem]:
         if len(counts) > 1 and max(counts) <= periods / 2:
             seen = f"{len(counts)} ranges {label}, each in {max(counts)} of {periods} periods at most"
             evidence = f"{_who(part)}: {seen}; {m.steps.source}"
-            return [Problem.doubt("what repeats is a layer, not a training step", evidence)]
-    what = "nothing marks the steps: the repetitions of a kernel are counted, which may be layers"
+            return [Problem.doubt(problem_texts.LAYERS, evidence)]
+    what = problem_texts.UNMARKED_STEPS
     evidence = f"{_who(part)}: {periods} periods; {m.steps.source}"
     return [Problem(severity=RecordingVerdict.GOOD, what=what, evidence=evidence)]
 
@@ -163,10 +163,10 @@ def _numbered_modules(m: MeasuredProcess) -> dict[str, list[int]]:
 
 def _tool(part: RankPart) -> list[Problem]:
     who = _who(part)
-    what = "the reader could not read everything"
+    what = problem_texts.READ_IN_PART
     found = [Problem.doubt(what, f"{who}: {note}") for note in part.source.notes]
     if part.dropped_events:
-        found.append(Problem.doubt("the profiler dropped events", f"{who}: {part.dropped_events} dropped"))
+        found.append(Problem.doubt(problem_texts.EVENTS_DROPPED, f"{who}: {part.dropped_events} dropped"))
     return found
 
 
@@ -179,13 +179,13 @@ def _launches(m: MeasuredProcess) -> list[Problem]:
     if count == 0 or known >= KNOWN_LAUNCH_SHARE * count:
         return []
     evidence = f"{PurePath(m.view.trace.identity.path).name}: {known} of {count} kernels have a known launch"
-    return [Problem.doubt("idle causes and ranges are incomplete: launches are missing", evidence)]
+    return [Problem.doubt(problem_texts.LAUNCHES_MISSING, evidence)]
 
 
 def _tail(part: RankPart) -> list[Problem]:
     return [
         Problem.doubt(
-            "work of the steps runs on after their last mark",
+            problem_texts.WORK_AFTER_STEPS,
             f"{_who(part)}, device {d.device}: {d.work_after_window_ns / 1e6:.2f} ms after the window",
         )
         for d in part.devices

@@ -1,9 +1,5 @@
-"""The text below each field of a class, as its source has it. Docs and schemas read it; imports pay nothing for it.
-
-class Spread(SummaryPart):
-    count: int
-    \"""How many values.\"""
-"""
+"""The text below each field of a class, or constant of a module, as its source has it. Docs and schemas read it, so
+that an import pays nothing for it."""
 
 from __future__ import annotations
 
@@ -11,6 +7,7 @@ import ast
 import inspect
 import textwrap
 from collections.abc import Iterator
+from types import ModuleType
 
 
 def field_texts(cls: type) -> dict[str, str]:
@@ -20,12 +17,22 @@ def field_texts(cls: type) -> dict[str, str]:
     return dict(_fields(tree.body))
 
 
+def constant_texts(module: ModuleType) -> dict[str, str]:
+    """The text below each constant of `module`, in order, as one line."""
+    return dict(_fields(ast.parse(inspect.getsource(module)).body))
+
+
 def _fields(body: list[ast.stmt]) -> Iterator[tuple[str, str]]:
     for statement, below in zip(body, [*body[1:], ast.Pass()], strict=True):
-        match statement, below:
-            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
-                yield name, " ".join(text.split())
-            case ast.AnnAssign(target=ast.Name(id=name), annotation=kind), _ if "ClassVar" not in ast.dump(
-                kind
-            ):
-                yield name, ""
+        match statement:
+            case ast.AnnAssign(target=ast.Name(id=name), annotation=kind) if "ClassVar" not in ast.dump(kind):
+                yield name, _text(below)
+            case ast.Assign(targets=[ast.Name(id=name)]) if _text(below):
+                yield name, _text(below)
+
+
+def _text(statement: ast.stmt) -> str:
+    match statement:
+        case ast.Expr(value=ast.Constant(value=str(text))):
+            return " ".join(text.split())
+    return ""

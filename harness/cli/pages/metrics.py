@@ -7,8 +7,9 @@ import typing
 from collections.abc import Iterator
 
 from harness.analysis.metrics import MEANINGS
-from harness.analysis.summary import Summary, SummaryPart
-from harness.analysis.summary.described import field_texts
+from harness.analysis.summary import Summary, SummaryPart, problem_texts
+from harness.analysis.summary.described import constant_texts, field_texts
+from harness.experiment.exercises import EXERCISES
 from harness.monitor.samples import COLUMNS
 from harness.report.tables import catalogue
 
@@ -52,6 +53,16 @@ def names() -> str:
     ordered = dict.fromkeys([*labels, *meanings])
     rows = [f"| `{name}` | {labels.get(name, '–').strip()} | {meanings.get(name, '')} |" for name in ordered]
     return "\n".join(["| name | line of `compare` | meaning |", "|---|---|---|", *rows])
+
+
+def problems() -> str:
+    """A row per problem that a recording can have: its words, and when it is reported."""
+    whens = constant_texts(problem_texts)
+    rows = [f"| {getattr(problem_texts, name)} | {when} |" for name, when in whens.items()]
+    rows += [
+        f"| {cls.gpus_only[0]} | Exercise {n} on a CPU. |" for n, cls in EXERCISES.items() if cls.gpus_only
+    ]
+    return "\n".join(["| `what` | when |", "|---|---|", *rows])
 
 
 def columns() -> str:

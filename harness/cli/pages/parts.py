@@ -15,6 +15,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "fault-records": faults.records,
     "options": options.tables,
     "summary": metrics.sections,
+    "problems": metrics.problems,
     "monitor-columns": metrics.columns,
     "metric-names": metrics.names,
     "tables": metrics.tables,

@@ -7,6 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from harness.analysis.summary import problem_texts
 from harness.common.errors import RequestError, WorkError
 from harness.common.paths import PROGRAM
 from harness.measure.matching import Settings, differing
@@ -26,10 +27,10 @@ from harness.study.reference.traces import damaged_traces, runs_here, traces_roo
 
 # Findings of a recording that is not whole.
 BROKEN_TRACE = {
-    "a trace cannot be read",
-    "the reader could not read everything",
-    "a trace is missing",
-    "no trace",
+    problem_texts.UNREADABLE,
+    problem_texts.READ_IN_PART,
+    problem_texts.TRACE_MISSING,
+    problem_texts.NO_TRACE,
 }
 
 

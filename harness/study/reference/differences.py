@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from harness.analysis.metrics import IDLE_LABEL, LABELS, Metrics
+from harness.analysis.summary import problem_texts
 from harness.measure.references import Environment, StoredRun
 from harness.study.reference.numbers import medians
 
@@ -19,7 +20,6 @@ MEASURED_MEMORY = "peak_memory_bytes"
 SAME = 1e-6  # relative: counts per step are means
 # A collective at the window's edge may be counted in one run only: 25 millionths were seen between two equal runs.
 AT_EDGES = {"bytes_across_nodes": 1e-3}
-UNEVEN = "ranks were not profiled over the same steps"  # a finding of docs/metrics.md
 MEMORY_SHARE = 0.05
 LOSS_SHARE = 0.01
 PRECISION = re.compile(r"gemm_(\w+)_share")
@@ -61,7 +61,7 @@ def _moved(
 
 def _is_even(run: StoredRun) -> bool:
     """Whether all ranks counted the same steps: else a count per step is a mean over unlike ones."""
-    return UNEVEN not in run.doubts
+    return problem_texts.UNEVEN not in run.doubts
 
 
 def _slack(name: str, on_gpu: bool) -> float | None:

@@ -1,0 +1,106 @@
+"""Every problem that a recording can have, in the words of the report; the text below each says when it is reported.
+
+docs/metrics.md is written from them."""
+
+from __future__ import annotations
+
+UNREADABLE = "a trace cannot be read"
+"""The reader refuses a file; the other numbers are without it."""
+NOT_MEASURED = "a trace was not measured"
+"""In a report that was split into Slurm tasks, the file's task left nothing."""
+NO_TRACE = "no trace"
+"""The run asked for a profiler, and left no trace."""
+TRACE_MISSING = "a trace is missing"
+"""The run left some of its traces, not all."""
+NO_WORK = "no work was recorded on any device"
+"""The trace has no events."""
+NO_GPU = "recorded without a GPU"
+"""An nsys report has ranges and no device: the times of the ranges are right."""
+READ_IN_PART = "the reader could not read everything"
+"""The reader says which part of a file it saved: the part before a cut; the number of records that it left out,
+because they cannot be read, have an impossible time or device, end before they begin, or nest deeper than calls do;
+a rank, world size or clock in the file that is impossible."""
+EVENTS_DROPPED = "the profiler dropped events"
+"""As the profiler counted them."""
+LAUNCHES_MISSING = "idle causes and ranges are incomplete: launches are missing"
+"""Under 90 % of kernels have a known launch."""
+WHOLE_GRAPHS = "CUDA graphs were recorded whole: their communication is counted as computation"
+"""One event per graph."""
+EMPTY_STEPS = "steps without any work"
+"""On any device."""
+NO_STEP = "no step can be counted"
+"""Steps were found, and all are cut off or without work."""
+UNMARKED_STEPS = "nothing marks the steps: the repetitions of a kernel are counted, which may be layers"
+"""The trace has no step marks and no range with a step number; a kernel that recurs evenly gives the steps."""
+LAYERS = "what repeats is a layer, not a training step"
+"""As above, and the modules with numbers do not recur in each period."""
+WORK_AFTER_STEPS = "work of the steps runs on after their last mark"
+"""Over 5 % of the window."""
+RANKS_MISSING = "ranks are missing"
+"""Fewer were read than the world has."""
+RANK_TWICE = "a rank was recorded more than once"
+"""In one job."""
+NO_RANK = "a process that is no rank used a GPU: its work is not counted"
+"""A remark: others of its file have ranks, and all of the world are there or it has no steps."""
+UNLIKE_STEPS = "the ranks' steps were found in different ways"
+"""`steps.source` differs between ranks."""
+UNEVEN = "ranks were not profiled over the same steps"
+"""Windows start more than half a step apart."""
+PROFILER_WAITS = "ranks wait for another rank's profiler to start or stop"
+"""A profiler that starts later on one rank makes the others wait in the first collective of their windows; a
+profiler that stops, in the last. Ends agree (within 10 % of the starts' spread), the starts are over twice as far
+apart as those of every other collective of at least three, and the waiting is 1 % of the windows (from 5 % on
+`doubtful`, else a remark). Windows are those of marked steps. First: no earlier one was recorded, and the spread is
+that of the windows' starts (without it at most half is left). Last: no later one was recorded, and three counted
+steps show the usual spread."""
+CLOCKS_UNKNOWN = "clocks cannot be compared"
+"""A clock shares no matched collective with the first rank's."""
+CLOCKS_ROUGH = "clocks are aligned only roughly"
+"""Residual above the median collective."""
+CLOCKS_OF_ONE_HOST = "ranks of one host seem to have several clocks: lateness is doubtful"
+"""Most of their collectives ended on one rank before they began on another, over 1 ms before; one clock cannot show
+that."""
+UNMATCHED = "collectives cannot be matched across ranks"
+"""`doubtful` for a named group, else a remark."""
+METRICS_LINES = "training metrics have unreadable lines"
+"""Lines of a rank's metrics that are cut off, no JSON, or have text where a number should be; they are left out."""
+METRICS_CUT = "training metrics lack their last line"
+"""A rank's file ends without the line that a training writes at its end: it was killed, still goes on, or the file
+is cut."""
+METRICS_UNREADABLE = "training metrics cannot be read"
+"""The first line of a rank's metrics has an impossible value; the rank's numbers are left out."""
+RECORD_UNREADABLE = "the run's record cannot be read"
+"""`run.json` is damaged: the request, and the traces that should be there, are not known."""
+SAMPLES_UNREADABLE = "the monitor's samples cannot be read"
+"""Of one node."""
+NCCL_UNREADABLE = "a log of NCCL cannot be read"
+"""Of one process; the other logs are used."""
+FOLDER_CLOSED = "a folder could not be searched for traces"
+"""It cannot be entered, or it was deleted during the search: traces in it are not in the answer."""
+NO_MONITOR = "no monitor ran beside the training"
+"""Of one node, on which the job ended: the monitor's folder there is empty."""
+MONITOR_DIED = "the monitor died while the job ran"
+"""It recorded no end, and its last sample is over 3 s and three periods before the job's end on its node. It is
+started again once, and not a second time. `doubtful` if it missed profiled steps or these are not known, else a
+remark."""
+MONITOR_GAP = "the monitor has no samples of a part of the job"
+"""A gap (`gaps_ns` of [MonitorDevice](#monitordevice)), with its times and the time that means and energy then
+cover. `doubtful` or a remark, as above."""
+BUSY = "others used the cores while this was measured"
+"""Ranks on a CPU, and the monitor saw others use at least 10 % of the cores that the job may use, while these were
+90 % full or fewer were left than there are ranks. Over the profiled steps if samples cover them, else the median of
+the job's samples. Others: the machine's use minus the job's, minus the cores that the job may not use."""
+CROWDED = "there are more ranks than cores"
+"""Ranks on a CPU; each machine is counted once, also if it plays several nodes."""
+RAN_OUT = "the training ran out of memory"
+"""A rank's memory snapshot has a failed allocation: the rank, the place, and what held most; `status` says it
+too."""
+SNAPSHOT_UNREADABLE = "a memory snapshot cannot be read"
+"""`memory/rank<R>.json` is no file, too long, or not of its form."""
+SNAPSHOT_TWICE = "a memory snapshot is left out"
+"""Another file has the same rank."""
+SNAPSHOT_CUT = "the memory snapshot was cut off"
+"""More blocks were made than are kept."""
+SNAPSHOT_SLOW = "the profiled steps took longer than without --memory-snapshot"
+"""Fewer than two optimizer steps come before them, so memory was recorded in them too: each operator took longer,
+and traces show `PythonDispatchMode`."""
