@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The entrance to the harness: finds a Python, makes .venv beside this file, and passes every argument on.
+# Starts the harness: finds a Python, makes .venv beside this file, and passes every argument on.
 #
 #   bash slurm.sh -e 1                   launch an exercise (a first argument with a dash launches)
 #   bash slurm.sh report last            any other first argument is a command
@@ -180,13 +180,13 @@ python_in_a_container() {
 # python_of_debian: a bare Debian has python3 without venv and pip, or no Python; root can install them.
 python_of_debian() {
   [ "${EUID:-1}" = 0 ] && command -v apt-get >/dev/null || return 1
-  say "installing Debian's python3 and python3-venv with apt-get, as no Python here can make environments …"
+  say "installing Debian's python3 and python3-venv with apt-get, because no Python here can make virtual environments …"
   local said install=(apt-get -o DPkg::Lock::Timeout=300 -y -qq --no-install-recommends install python3 python3-venv)
   export DEBIAN_FRONTEND=noninteractive
   if said=$({ "${install[@]}" || { apt-get -qq update && "${install[@]}"; }; } 2>&1 </dev/null); then
     python_on_path makes_venvs
   else
-    say "apt-get could not: ${said##*$'\n'}"
+    say "apt-get failed: ${said##*$'\n'}"
     return 1
   fi
 }
@@ -228,14 +228,14 @@ reachable() {
   printf -v again 'HARNESS_PYTHON=/usr/bin/python3 bash %q --install train' "$root/slurm.sh"
   [ -z "${HARNESS_VENV-}" ] || printf -v own 'HARNESS_VENV=%q ' "$HARNESS_VENV"
   if barrier_to "$venv/harness-python"; then
-    say "$venv is somebody else's, and you may not use $barrier: its owner opens it with chmod -R a+rX $place"
+    say "$venv belongs to another user, and you may not use $barrier: its owner can open it with chmod -R a+rX $place"
   elif [ ! -e "$venv/harness-container" ] && [ -L "$venv/bin/python" ] && barrier_to "$venv/bin/python"; then
     say "$venv was made with the Python $file, which you may not run ($barrier is closed to you): its owner makes it" \
       "again with one that all users may run: rm -r $place, then for example $own$again"
   else
     return 0
   fi
-  say "Until then, HARNESS_VENV=~/harness-venv names one of your own."
+  say "Until then, set HARNESS_VENV=~/harness-venv to use your own."
   exit 1
 }
 
@@ -259,7 +259,7 @@ place_venv() {
   local asked=${HARNESS_VENV%/}
   [[ $asked != */* ]] || mkdir -p -- "${asked%/*}/" 2>/dev/null || :
   if ! place_of "$asked"; then
-    say "HARNESS_VENV=$HARNESS_VENV: its folder is closed to you, or is not there and cannot be made."
+    say "HARNESS_VENV=$HARNESS_VENV: its folder is closed to you, or does not exist and cannot be made."
     exit 1
   fi
   venv=$folder/$name

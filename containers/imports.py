@@ -36,10 +36,10 @@ def check(requirement: str) -> str:
     try:
         found = importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
-        raise SystemExit(f"{name} is not installed, and {requirement} was asked for") from None
+        raise SystemExit(f"{name} is not installed, but {requirement} is required") from None
     pinned = re.search(r"==([\w.]+)", requirement)
     if pinned and found.split("+")[0] != pinned[1]:
-        raise SystemExit(f"{name} is {found}, and {requirement} was asked for")
+        raise SystemExit(f"{name} is {found}, but {requirement} is required")
     for module in modules(name):
         importlib.import_module(module)
     return f"{name} {found}: {', '.join(modules(name))}"

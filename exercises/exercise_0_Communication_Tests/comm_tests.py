@@ -4,7 +4,7 @@ comm_tests.py topology    --run-dir DIR --node K      on each node, through srun
 comm_tests.py collectives --run-dir DIR               one process per GPU, through torchrun
 comm_tests.py verdict     --run-dir DIR               once, afterwards: over all nodes
 
-comm_tests.py overlap|health --run-dir DIR            another test in their place, through torchrun
+comm_tests.py overlap|health --run-dir DIR            another test instead, through torchrun
 comm_tests.py answer overlap|health --run-dir DIR     once, afterwards: its answer
 """
 
@@ -98,7 +98,7 @@ def _overlap(data: dict[str, Any]) -> dict[str, Any]:
 
 
 def _node_problems(options: argparse.Namespace) -> list[LinkFinding]:
-    """What is wrong with the links of each node; nodes that differ, and those that left no result."""
+    """What is wrong with the links of each node; nodes that differ, and those that wrote no result."""
     files = sorted((options.run_dir / "comm").glob("node*.json"), key=_node_number)
     records = [json.loads(file.read_text(encoding="utf-8")) for file in files]
     found = judge_nodes(records, options.nodes if records else None, options.expected_rate_gbps)
@@ -168,7 +168,7 @@ def _add_benchmark_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--min-bytes", type=_size, default=1024, metavar="1K")
     largest_help = "default: 1G on GPUs, 16M on CPUs, less if memory is short"
     parser.add_argument("--max-bytes", type=_size, metavar="1G", help=largest_help)
-    parser.add_argument("--factor", type=_at_least(2), default=4, help="each size is this times the last")
+    parser.add_argument("--factor", type=_at_least(2), default=4, help="factor from each size to the next")
     parser.add_argument("--iterations", type=_at_least(3), default=20, help="repetitions; the median counts")
     parser.add_argument("--warmup", type=_at_least(1), default=5)
     parser.add_argument("--time-budget-s", type=float, help="default: 300 on GPUs, 120 on CPUs")

@@ -113,7 +113,7 @@ def _why_no_trace(name: str, folder: Path, run: dict[str, Any]) -> str:
         return f"has reports of nsys and no .sqlite: `bash slurm.sh report {name}` exports them"
     if run.get("missing") == []:
         return "has no trace because it ran without a profiler: run it again without --no-profile"
-    return f"has no trace: was the profiler started (GAP 2) and moved on (GAP 3)? ({folder})"
+    return f"has no trace: check that the profiler is started (GAP 2) and stepped on (GAP 3) ({folder})"
 
 
 def check_trace(trace: Path) -> int:

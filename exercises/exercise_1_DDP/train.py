@@ -166,10 +166,10 @@ def bucket_size(arguments: DDPArguments) -> dict[str, float]:
 def declare_options(parser: Any) -> None:
     """Exercise 1's own options."""
     parser.add_argument("--fsdp", choices=("full", "hybrid"), help="shard the parameters with FSDP2")
-    parser.add_argument("--lora", type=positive, help="train adapters of this rank, and not the weights")
+    parser.add_argument("--lora", type=positive, help="train adapters of this rank instead of the weights")
     offload = "keep activations for the backward pass in the host's memory"
     parser.add_argument("--activation-offload", action="store_true", help=offload)
-    unified = "let tensors live in the memory of GPU and host alike"
+    unified = "let tensors use the memory of both GPU and host"
     parser.add_argument("--unified-memory", action="store_true", help=unified)
     parser.add_argument("--bucket-cap-mb", type=float, help="size of DDP's gradient buckets in MiB")
     slow = "tokenise on the fly in the main process, without workers and pinned memory"

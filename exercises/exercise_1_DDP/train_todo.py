@@ -1,12 +1,12 @@
 """Exercise 1, task 1a-optional: the same training as `train.py`, without its profiler and its named ranges.
 
-Add them where it says GAP; there are eight. `annotate` and the capture are imported already. Run it, and check what
+Add them at the eight comments with GAP. `annotate` and the capture are imported already. Run the script, and check what
 you added:
 
     bash slurm.sh -e 1 --script train_todo.py
     python exercises/exercise_1_DDP/check_ranges.py last
 
-By hand, without the harness:
+Without the harness:
 
     accelerate launch --config_file configs/accelerate/ddp.yaml exercises/exercise_1_DDP/train_todo.py \
         --model configs/models/tiny-llama.yaml --run-dir /tmp/run --profiler torch
@@ -172,10 +172,10 @@ def bucket_size(arguments: DDPArguments) -> dict[str, float]:
 def declare_options(parser: Any) -> None:
     """Exercise 1's own options."""
     parser.add_argument("--fsdp", choices=("full", "hybrid"), help="shard the parameters with FSDP2")
-    parser.add_argument("--lora", type=positive, help="train adapters of this rank, and not the weights")
+    parser.add_argument("--lora", type=positive, help="train adapters of this rank instead of the weights")
     offload = "keep activations for the backward pass in the host's memory"
     parser.add_argument("--activation-offload", action="store_true", help=offload)
-    unified = "let tensors live in the memory of GPU and host alike"
+    unified = "let tensors use the memory of both GPU and host"
     parser.add_argument("--unified-memory", action="store_true", help=unified)
     parser.add_argument("--bucket-cap-mb", type=float, help="size of DDP's gradient buckets in MiB")
     slow = "tokenise on the fly in the main process, without workers and pinned memory"
@@ -195,10 +195,10 @@ def train(training: TrainingState, writer: metrics.MetricsWriter, capture: Captu
         for _ in range(len(training.loader)):
             if step is None or training.stop.before(step, lead=arguments.gradient_accumulation_steps):
                 return
-            # GAP 2: tell the capture that a step begins; it starts the profiler when the window does.
+            # GAP 2: tell the capture that a step begins; it starts the profiler when the profiling window begins.
             record = train_step(training, batches, step)
             writer.step(record)
-            # GAP 3: and that it has ended.
+            # GAP 3: tell the capture that the step has ended.
             if record.synced:
                 training.check.after_update(record.phase)
             step = next(steps, None)
@@ -210,7 +210,7 @@ def train_step(training: TrainingState, batches: Any, step: int) -> StepLine:
     accelerator, model = training.accelerator, training.model
     timer = metrics.StepTimer()
     # GAP 4: everything up to `loss_value` is one range, `batch_<step>`.
-    # GAP 5: loading the batch is a range of its own in it, `DataLoad batch <step>`.
+    # GAP 5: loading the batch is a range inside it, `DataLoad batch <step>`.
     with timer.part("data"):
         batch: TokenBatch = next(batches)
 

@@ -141,8 +141,10 @@ def _declare_model_and_data(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--model", type=Path, required=True, help="a file of configs/models")
     group.add_argument("--checkpoint", type=Path, help="folder with weights in Hugging Face's format")
     group.add_argument("--random-weights", action="store_true", help="no checkpoint, which is the default")
-    group.add_argument("--data", type=Path, default=DEFAULT_DATA, help="instructions in Alpaca's JSON shape")
-    group.add_argument("--tokenizer", type=Path, help="folder; default: the checkpoint's, else ours")
+    group.add_argument("--data", type=Path, default=DEFAULT_DATA, help="instructions in Alpaca's JSON format")
+    group.add_argument(
+        "--tokenizer", type=Path, help="folder; default: the checkpoint's, else the exercises' own"
+    )
     group.add_argument("--seq-length", type=positive, help="tokens per example; default: the model file's")
 
 
@@ -180,5 +182,5 @@ def _declare_capture(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(**asdict(FINE_TUNING))
     group.add_argument("--profiler", choices=("nsys", "torch", "none"), default="none", help="what records")
     group.add_argument("--profile-memory", action="store_true", help="torch.profiler: record allocations too")
-    snapshot = "write down who holds the memory in every step to the window's end, by category"
+    snapshot = "record what holds the memory in every step until the window's end, by category"
     group.add_argument("--memory-snapshot", action="store_true", help=snapshot)

@@ -1,4 +1,4 @@
-"""Instruction data in Alpaca's JSON shape, from file to batches with labels.
+"""Instruction data in Alpaca's JSON format, from file to batches with labels.
 
 Each example becomes prompt, answer and end token, padded to one length. The loss counts the answer only:
 labels of prompt and padding are masked. Padding is on the right, so causal attention of a real token never sees it.

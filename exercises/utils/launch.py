@@ -46,7 +46,7 @@ def meet_as_at_jsc() -> None:
     except ImportError as error:
         sys.exit(
             f"{sys.executable} has no {TORCHRUN_JSC}, which the site asks for ({error}): install it there "
-            "(containers/README.md), or say network.torchrun: torchrun in the site file"
+            "(containers/README.md), or set network.torchrun: torchrun in the site file"
         )
     from torch.distributed import run
 

@@ -21,7 +21,7 @@ def set_precision(precision: Precision, device: torch.device) -> None:
     """
     if precision == "tf32" and device.type == "cpu":
         raise RequestError(
-            "--precision tf32: TF32 is of GPUs, and this training runs on CPUs: use --precision fp32"
+            "--precision tf32: only GPUs have TF32, and this training runs on CPUs: use --precision fp32"
         )
     if precision in NEEDS and device.type == "cuda":
         least, name = NEEDS[precision]

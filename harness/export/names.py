@@ -17,9 +17,7 @@ def prefix_for(out: Path | None, folder: Path, suffixes: Suffixes) -> tuple[Path
     prefix = out or _free(folder / _NAME, suffixes)
     if out or prefix.name == _NAME:
         return prefix, []
-    return prefix, [
-        f"{_NAME}{suffixes[0]} was there already and is kept; --out PREFIX gives a name of your own"
-    ]
+    return prefix, [f"{_NAME}{suffixes[0]} existed already and is kept; --out PREFIX sets another name"]
 
 
 def refuse_taken(out: Path, suffixes: Suffixes) -> None:
@@ -28,7 +26,7 @@ def refuse_taken(out: Path, suffixes: Suffixes) -> None:
         raise RequestError(f"--out {out}: is a folder; give a new name, as in --out {out / _NAME}")
     if taken := _taken(out, suffixes):
         raise RequestError(
-            f"--out {out}: {taken} is there already and is never overwritten; give another name, for example "
+            f"--out {out}: {taken} exists already and is never overwritten; give another name, for example "
             f"{_free_like(out, suffixes)}"
         )
 

@@ -114,7 +114,7 @@ def convert(
 
     Raises:
         RequestError: the request is wrong.
-        WorkError: a step left no result or a wrong one; `out` is not touched, and `out`.nsys2prv.log has the output.
+        WorkError: a step wrote no result or a wrong one; `out` is not touched, and `out`.nsys2prv.log has the output.
     """
     check_types(types)
     _check_reports(reports)
@@ -179,7 +179,7 @@ def _export_with_old_nsys(tool: Tool, names: Mapping[str, Path], folder: Path) -
     version = tool.nsys_version()
     if version < OLDEST_NSYS:
         raise WorkError(
-            f"nsys2prv cannot use nsys {version[0]}.{version[1]}, only 2023 and later; {_OTHERWISE}"
+            f"nsys2prv cannot use nsys {version[0]}.{version[1]}: it needs 2023 or later; {_OTHERWISE}"
         )
     if version >= INCLUDE_JSON_SINCE:
         return True

@@ -28,7 +28,7 @@ def accept(folder: Path, names: Sequence[str], out: Path, printed: str) -> Conve
     """Check the result, write the real node names into it, and move it to its place."""
     contents = check_result(folder / "trace.prv")
     known = check_processes(folder, names)
-    notes = [] if all(known) else ["an export could not be read: equal process ids were not looked for"]
+    notes = [] if all(known) else ["an export could not be read: so equal process ids were not checked"]
     nodes = _nodes_of_tasks(known, len(contents.threads))
     if nodes is None:
         notes.append("the tasks' nodes are not known: every task is shown on node 1")
@@ -49,7 +49,7 @@ def check_result(prv: Path) -> PrvContents:
     try:
         return check_paraver(prv)
     except WorkError as error:
-        raise WorkError(f"nsys2prv ended well but left no usable trace: {error}") from error
+        raise WorkError(f"nsys2prv ended without an error but left no usable trace: {error}") from error
 
 
 @dataclass(frozen=True)
@@ -101,16 +101,16 @@ def check_processes(folder: Path, names: Sequence[str]) -> list[_Processes | Non
     known = [_processes((folder / name).with_suffix(".sqlite")) for name in names]
     if all(each and not each.has_calls for each in known):
         raise WorkError(
-            "nsys2prv reads CUDA calls and nsys recorded none, as on a machine without a GPU; "
-            "our own writer (--engine own) does not need them"
+            "nsys2prv needs CUDA calls, and nsys recorded none, as on a machine without a GPU; "
+            "the harness's own writer (--engine own) does not need them"
         )
     seen: dict[int, str] = {}
     for each in filter(None, known):
         for pid in sorted(each.pids):
             if pid in seen:
                 raise WorkError(
-                    f"process {pid} is on {seen[pid]} and on {each.host}: nsys2prv would make one task of the two; "
-                    f"use our own writer (--engine own)"
+                    f"process {pid} is on {seen[pid]} and on {each.host}: nsys2prv would merge the two into one task; "
+                    f"use the harness's own writer (--engine own)"
                 )
             seen[pid] = each.host
     return known
@@ -140,11 +140,13 @@ def _check_against(
     """Raises WorkError: the trace lacks a GPU on which a report has kernels, or is shorter than the kernels."""
     for each in filter(None, known):
         if missing := sorted(each.gpus - devices.get(each.host, set())):
-            raise WorkError(f"nsys2prv ended well but its trace lacks GPU {missing[0]} of {each.host}")
+            raise WorkError(
+                f"nsys2prv ended without an error but its trace lacks GPU {missing[0]} of {each.host}"
+            )
         if contents.last_ns < each.kernels_ns:
             raise WorkError(
-                f"nsys2prv ended well but its trace lasts {contents.last_ns / 1e6:.3f} ms, and the kernels of "
-                f"{each.host} alone {each.kernels_ns / 1e6:.3f} ms"
+                f"nsys2prv ended without an error but its trace lasts {contents.last_ns / 1e6:.3f} ms: the kernels of "
+                f"{each.host} alone take {each.kernels_ns / 1e6:.3f} ms"
             )
 
 

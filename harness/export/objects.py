@@ -119,7 +119,7 @@ def offsets_ns(traces: Sequence[Trace]) -> tuple[list[int], bool, list[str]]:
         spans = [_span(trace) for trace in traces]
         if len(traces) < 2 or max(low for low, _ in spans) < min(high for _, high in spans):
             return [0] * len(traces), False, []
-        note = "the traces do not say when their clocks started: each is drawn from its own first event"
+        note = "the traces do not record when their clocks started: each begins at its first event"
         return [-low for low, _ in spans], False, [note]
     clocks = clocks_of(traces)
     reference = next(iter(clocks), "")
@@ -130,8 +130,8 @@ def offsets_ns(traces: Sequence[Trace]) -> tuple[list[int], bool, list[str]]:
     if lacking:
         names = f"{', '.join(lacking[:4])}{' …' if lacking[4:] else ''} and {reference}"
         notes.append(
-            f"the clocks of {names} cannot be compared, as none of their collectives match: events that are drawn at "
-            "one time may be apart"
+            f"the clocks of {names} cannot be compared, because none of their collectives match: events that are "
+            "drawn at one time may have different times"
         )
     return [(t.identity.epoch_ns or 0) - shifted.get(_host(t), 0) for t in traces], True, notes
 

@@ -49,15 +49,13 @@ def _parser() -> argparse.ArgumentParser:
         prog="scripts/gpu-acceptance",
         description="Everything that only a GPU can show, in about eight minutes, without network.",
     )
-    parser.add_argument(
-        "out", nargs="?", type=Path, metavar="OUT", help="folder for the results, to be taken home"
-    )
+    parser.add_argument("out", nargs="?", type=Path, metavar="OUT", help="folder for the results")
     parser.add_argument(
         "--budget", type=float, default=BUDGET_S, metavar="SECONDS", help="for all (default 480)"
     )
-    parser.add_argument("--only", metavar="STEP[,STEP]", help="these steps alone")
-    parser.add_argument("--list", action="store_true", help="the steps, and do nothing")
-    parser.add_argument("--again", action="store_true", help="also do what is done already")
+    parser.add_argument("--only", metavar="STEP[,STEP]", help="only these steps")
+    parser.add_argument("--list", action="store_true", help="list the steps, and do nothing")
+    parser.add_argument("--again", action="store_true", help="repeat steps that are done")
     parser.add_argument(
         "--work", type=Path, metavar="DIR", help="runs and traces (default: a temporary folder)"
     )

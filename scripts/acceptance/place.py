@@ -73,7 +73,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Finished:
-    """A program that has ended; `code` is None where its time was over."""
+    """A program that has ended; `code` is None where its time limit was reached."""
 
     code: int | None
     stdout: str
@@ -83,7 +83,7 @@ class Finished:
     def ending(self) -> str:
         """The last line of its output, for a sentence about its failure."""
         lines = [line.strip() for line in (self.stderr or self.stdout).splitlines() if line.strip()]
-        return lines[-1][:300] if lines else "it said nothing"
+        return lines[-1][:300] if lines else "it printed nothing"
 
 
 def run(
@@ -168,9 +168,9 @@ def require_packages(*modules: str) -> None:
 
 
 def require_success(done: Finished, what: str) -> Finished:
-    """Raises StepError: the program failed or its time was over."""
+    """Raises StepError: the program failed or its time limit was reached."""
     if done.code is None:
-        raise StepError(f"{what}: its time was over")
+        raise StepError(f"{what}: its time limit was reached")
     if done.code != 0:
         raise StepError(f"{what}: exit status {done.code}: {done.ending}")
     return done

@@ -40,7 +40,7 @@ class Runner:
         for step in steps:
             before = self._results[step.name]
             if before.state == "done" and not again:
-                self._say(f"{step.name}: done before (--again does it again)")
+                self._say(f"{step.name}: done before (--again repeats it)")
                 continue
             if again:
                 _forget(self._place, step)
@@ -74,8 +74,8 @@ class Runner:
         found = read_json(written)
         if found is not None:
             return result_from(found)
-        ending = "its time was over" if done.code is None else done.ending
-        return Result(step.name, "failed", f"it ended without a word: {ending}")
+        ending = "its time limit was reached" if done.code is None else done.ending
+        return Result(step.name, "failed", f"it ended without a result: {ending}")
 
     def _tell(self, step: Step) -> None:
         result = self._results[step.name]
@@ -97,11 +97,11 @@ class Runner:
             verdict: sum(result.count(verdict) for result in asked) for verdict in ("pass", "fail", "lacks")
         }
         self._say(
-            f"{counts['pass']} checks hold, {counts['fail']} do not, {counts['lacks']} cannot be shown here"
+            f"{counts['pass']} checks hold, {counts['fail']} do not, {counts['lacks']} cannot be checked here"
         )
         open_steps = [r.step for r in asked if r.state in ("failed", "partial", "waiting")]
         if open_steps:
-            self._say(f"not done: {', '.join(open_steps)}; the same command goes on there")
+            self._say(f"not done: {', '.join(open_steps)}; the same command continues there")
         self._say(f"results: {self._place.out / 'acceptance.html'}")
 
 
@@ -132,7 +132,7 @@ def do_step(step: Step, place: Place) -> int:
     except (StepError, OSError) as error:
         result.state, result.reason = "failed", str(error)
     except KeyboardInterrupt:
-        result.state, result.reason = "partial", "its time was over"
+        result.state, result.reason = "partial", "its time limit was reached"
     except Exception as error:  # noqa: BLE001 - a bug in one step must not cost what it found
         traceback.print_exc()
         result.state, result.reason = "failed", f"{type(error).__name__}: {error}"

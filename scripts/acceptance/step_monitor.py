@@ -183,7 +183,7 @@ def _energy(result: Result, ours: dict[str, list[float]]) -> None:
     seconds = (stamps[-1] - stamps[0]) / 1e9 if len(stamps) > 1 else 0.0
     power = mean(watts)
     if len(joules) < 2 or not seconds or power is None:
-        result.check("energy_joules", False, "the counter said nothing")
+        result.check("energy_joules", False, "the counter gave no value")
         return
     counted, integrated = joules[-1] - joules[0], power * seconds
     close = abs(counted - integrated) <= 0.1 * integrated

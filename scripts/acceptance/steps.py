@@ -34,7 +34,7 @@ STEPS = (
     Step("inventory", "what this machine is, and what it lacks", 75, 5),
     Step("training", "exercise 1 in five ways: step, speed, MFU and HFU", 270, 20),
     Step("monitor", "the monitor beside nvidia-smi, and its cost", 60, 20),
-    Step("reports", "each report of step training held against what must be so", 40, 10),
+    Step("reports", "each report of step training compared with what must hold", 40, 10),
     Step("traces", "small anonymous traces with their truth", 60, 10),
     Step("others", "exercises 2 and 3 on one GPU", 180, 20),
     Step("compiled", "CUDA graphs, torch.compile and FP8", 120, 20),

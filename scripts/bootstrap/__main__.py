@@ -12,7 +12,7 @@ import signal
 import sys
 from pathlib import Path
 
-from errors import DoorError
+from errors import BootstrapError
 from lock import Lock
 from refresh import Venv, refresh
 from say import say
@@ -35,14 +35,14 @@ def main() -> int:
     try:
         with Lock.beside(venv.path) as lock:
             refresh(venv, arguments.parts, lock.beat)
-    except DoorError as error:
+    except BootstrapError as error:
         say(str(error))
     except OSError as error:
         say(
             f"{error.filename or venv.path}: {error.strerror or error}; HARNESS_VENV names another place for .venv."
         )
     except KeyboardInterrupt:
-        say("Interrupted; the next start does again what is missing.")
+        say("Interrupted; the next start installs what is missing.")
         return 130
     else:
         return 0

@@ -21,7 +21,7 @@ read_course() {
     line=$REPLY
     [[ -n $line && $line != '#'* ]] || continue
     [[ $line =~ ^(export[[:space:]]+)?([A-Za-z_][A-Za-z0-9_]*)[[:space:]]*=(.*)$ ]] ||
-      wrong "$line" "is no setting: write NAME=VALUE, as in HARNESS_RUNS=/scratch/\$USER/runs"
+      wrong "$line" "is not a setting: write NAME=VALUE, as in HARNESS_RUNS=/scratch/\$USER/runs"
     key=${BASH_REMATCH[2]} value=${BASH_REMATCH[3]}
     [[ " ${COURSE_KEYS[*]} " == *" $key "* ]] ||
       wrong "$key" "is not known: there are ${COURSE_KEYS[*]}$(nearest_key "$key")"

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from itertools import dropwhile
 from pathlib import Path
 
-from errors import DoorError
+from errors import BootstrapError
 from say import Progress
 from uv import Uv, uv_for
 
@@ -28,7 +28,7 @@ DOING = re.compile(r"^\s*(Collecting|Downloading|Building|Using cached)\b")
 
 
 def create(path: Path, beat: Callable[[], None]) -> None:
-    """Make an empty environment at `path`, with pip unless uv makes it. Raises DoorError: this Python cannot."""
+    """Make an empty environment at `path`, with pip unless uv makes it. Raises BootstrapError: this Python cannot."""
     with Progress(f"making {path} with Python {sys.version.split()[0]}", beat):
         commands: list[list[str | Path]] = []
         if uv := uv_for(_users_arguments()):
@@ -53,14 +53,14 @@ def create(path: Path, beat: Callable[[], None]) -> None:
         for command in commands:
             if subprocess.run(command, check=False, stdout=subprocess.DEVNULL).returncode == 0:
                 return
-    raise DoorError(
+    raise BootstrapError(
         f"{sys.executable} cannot make a virtual environment: install python3-venv (Debian, Ubuntu) or "
         "virtualenv, or name another Python in HARNESS_PYTHON."
     )
 
 
 def install(python: Path, wanted: dict[str, list[str]], beat: Callable[[], None]) -> None:
-    """Let uv or pip install all requirements in one resolution. Raises DoorError: the installation failed, and why."""
+    """Let uv or pip install all requirements in one resolution. Raises BootstrapError: it failed, and why."""
     asked = sorted({requirement for part in wanted.values() for requirement in part})
     users = _users_arguments()
     uv = uv_for(users)
@@ -69,7 +69,7 @@ def install(python: Path, wanted: dict[str, list[str]], beat: Callable[[], None]
     with Progress(f"installing {len(asked)} packages and what they need, for {uses}", beat) as progress:
         log = _run(command, progress, uv.environment if uv else {})
         if log is not None:
-            raise DoorError(_reason(log, "uv" if uv else "pip"))
+            raise BootstrapError(_reason(log, "uv" if uv else "pip"))
 
 
 def _uv(uv: Uv, python: Path) -> list[str | Path]:
@@ -80,14 +80,14 @@ def _uv(uv: Uv, python: Path) -> list[str | Path]:
 
 
 def _pip(python: Path) -> list[str | Path]:
-    """The start of a pip command. Raises DoorError: uv made the environment, and pip cannot be added."""
+    """The start of a pip command. Raises BootstrapError: uv made the environment, and pip cannot be added."""
     start: list[str | Path] = [python, "-I", "-m"]
     if not any(python.parents[1].glob("lib/python3*/site-packages/pip")):
         made = subprocess.run([*start, "ensurepip"], check=False, capture_output=True)
         if made.returncode:
-            raise DoorError(
-                f"{python.parents[1]} was made with uv and has no pip: put uv on PATH, without options for pip only in "
-                "HARNESS_PIP_ARGS, or remove that folder to have it made anew."
+            raise BootstrapError(
+                f"{python.parents[1]} was made with uv and has no pip: put uv on PATH, with no option in "
+                "HARNESS_PIP_ARGS that only pip has, or remove that folder: then it is made again."
             )
     options = ["--disable-pip-version-check", "--no-input", "--progress-bar", "off", "--retries", "2"]
     return [*start, "pip", "install", *options]
@@ -98,7 +98,7 @@ def _users_arguments() -> list[str]:
     try:
         return shlex.split(text)
     except ValueError as error:
-        raise DoorError(f"HARNESS_PIP_ARGS={text} cannot be read as arguments: {error}.") from error
+        raise BootstrapError(f"HARNESS_PIP_ARGS={text} cannot be read as arguments: {error}.") from error
 
 
 def _run(command: list[str | Path], progress: Progress, settings: dict[str, str]) -> list[str] | None:
@@ -124,7 +124,7 @@ def _doing(line: str) -> str:
 
 
 def _reason(log: list[str], program: str) -> str:
-    last = _last_error(log) or f"{program} said nothing"
+    last = _last_error(log) or f"{program} printed nothing"
     if any("No space left on device" in line for line in log):
         return f"the disk is full: {program} could not install ({last}); HARNESS_VENV names another place for .venv."
     if any(NO_NETWORK.search(line) for line in log):
@@ -133,7 +133,7 @@ def _reason(log: list[str], program: str) -> str:
             f"{program} a mirror or a folder of wheels: HARNESS_PIP_ARGS='--index-url URL' or "
             "'--no-index --find-links FOLDER'."
         )
-    return f"{program} could not install what pyproject.toml asks: {last}"
+    return f"{program} could not install what pyproject.toml asks for: {last}"
 
 
 def _last_error(log: list[str]) -> str:

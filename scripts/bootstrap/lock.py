@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from errors import DoorError
+from errors import BootstrapError
 from say import TICK_S, say
 
 SILENT_S = 60.0  # an owner that has not touched its lock for this time is dead: it touches it every TICK_S
@@ -59,7 +59,7 @@ class Lock:
     @classmethod
     @contextlib.contextmanager
     def beside(cls, venv: Path) -> Iterator[Lock]:
-        """Hold the lock of `venv`; wait while another has it. Raises DoorError: its folder is not writable."""
+        """Hold the lock of `venv`; wait while another has it. Raises BootstrapError: its folder is not writable."""
         lock = cls(venv.with_name(venv.name + ".lock"))
         lock._acquire()
         try:
@@ -93,7 +93,7 @@ class Lock:
         except FileExistsError:
             return False
         except OSError as error:
-            raise DoorError(
+            raise BootstrapError(
                 f"cannot write in {self.path.parent} ({error.strerror}); {_otherwise(self.path)}"
             ) from error
         return True
@@ -123,13 +123,13 @@ def _otherwise(lock: Path) -> str:
     own = "set HARNESS_VENV to a folder of your own, for example HARNESS_VENV=~/harness-venv."
     course, shared = os.environ.get("HARNESS_COURSE"), lock.with_suffix("")
     if course is not None and "HARNESS_VENV" in course.split():
-        what = f"configs/course.env names {shared}, which"
+        what = f"configs/course.env names {shared}, which is"
     elif course is not None and not os.environ.get("HARNESS_VENV"):
-        what = f"{shared} is for all who share this checkout (it has a configs/course.env), and it"
+        what = f"{shared} is for all who share this checkout (it has a configs/course.env), and is"
     else:
         return own
-    ask = "ask who keeps it to run `bash slurm.sh --install train`"
-    return f"{what} lacks something or is out of date: {ask}, or {own}"
+    ask = "ask its owner to run `bash slurm.sh --install train`"
+    return f"{what} incomplete or out of date: {ask}, or {own}"
 
 
 def _owner(path: Path) -> str:

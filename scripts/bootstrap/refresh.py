@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import installer
-from errors import DoorError
+from errors import BootstrapError
 from pins import requirements
 from say import say
 
@@ -90,7 +90,7 @@ def _who_is_kept_out(path: Path, venv: Path) -> str:
     if closed.stat().st_mode & stat.S_IXGRP:
         return f"and only the group {_group(closed)} may use {closed}: check that all of them are in it."
     return (
-        f"but they may not use {path}, as {closed} is closed to other users: open it with chmod, or remove {venv} "
+        f"but they may not use {path}, because {closed} is closed to other users: open it with chmod, or remove {venv} "
         "and make it with a Python that all may run, named in HARNESS_PYTHON."
     )
 
@@ -120,7 +120,9 @@ def _usable(venv: Venv) -> bool:
     whole = not venv.building.exists() and _runs(venv.python) and _at_home(venv)
     if not whole and not ours:
         # Never empty a folder that we did not fill: HARNESS_VENV may name anything.
-        raise DoorError(f"{venv.path} is no working Python environment; move it away, or set HARNESS_VENV.")
+        raise BootstrapError(
+            f"{venv.path} is not a working Python environment; move it away, or set HARNESS_VENV."
+        )
     return whole
 
 
@@ -139,14 +141,14 @@ def _runs(python: Path) -> bool:
 def _make(venv: Venv, wanted: dict[str, list[str]], beat: Callable[[], None]) -> None:
     if any(character in str(venv.path) for character in ":\n"):
         # venv refuses a colon, and the scripts of pip break at a newline.
-        raise DoorError(f"no Python environment can live in {str(venv.path)!r}; set HARNESS_VENV.")
+        raise BootstrapError(f"a Python environment cannot be made in {str(venv.path)!r}; set HARNESS_VENV.")
     if venv.path.is_symlink():
-        raise DoorError(
+        raise BootstrapError(
             f"{venv.path} is a link to {venv.path.readlink()}, which is incomplete or belongs to another checkout: "
             "set HARNESS_VENV to another place, or remove the link."
         )
     if venv.path.exists():
-        say(f"{venv.path} is incomplete or from another place; making it anew.")
+        say(f"{venv.path} is incomplete or from another place; making it again.")
         shutil.rmtree(venv.path)
     try:
         venv.path.mkdir(parents=True)
@@ -162,7 +164,7 @@ def _update(venv: Venv, wanted: dict[str, list[str]], beat: Callable[[], None]) 
     venv.building.touch()
     try:
         installer.install(venv.python, wanted, beat)
-    except DoorError:
+    except BootstrapError:
         venv.building.unlink()  # pip ended by itself: the environment works as before
         raise
 

@@ -67,7 +67,7 @@ def test_a_wrong_request_is_one_sentence_and_writes_nothing(
 def test_a_file_that_is_no_python_is_named(python: str) -> None:
     ran = Ran(python, "--list")
     assert (ran.code, ran.out) == (2, "")
-    assert ran.err == f"gpu-acceptance: {python} is no Python 3.10 or newer: name one in HARNESS_PYTHON.\n"
+    assert ran.err == f"gpu-acceptance: {python} is not a Python 3.10 or newer: name one in HARNESS_PYTHON.\n"
 
 
 def test_the_list_names_every_step_and_needs_no_package(bare_python: Path) -> None:
@@ -115,7 +115,7 @@ def test_a_step_without_time_is_not_begun(tmp_path: Path) -> None:
     ran = Ran(sys.executable, out, "--work", tmp_path / "work", "--only", "training", "--budget", "10")
     assert ran.code == 1
     assert "training: not yet in 0 s: no time left: it needs 20 s and more" in ran.out
-    assert "the same command goes on there" in ran.out
+    assert "the same command continues there" in ran.out
 
 
 def test_a_step_that_dies_fails_alone(
@@ -128,7 +128,7 @@ def test_a_step_that_dies_fails_alone(
     assert ran.code == 1, ran.out + ran.err
     steps = steps_of(out)
     assert (steps["monitor"]["state"], steps["reports"]["state"]) == ("failed", "lacks")
-    assert "ended without a word" in steps["monitor"]["reason"]
+    assert "ended without a result" in steps["monitor"]["reason"]
     assert "not done: monitor;" in ran.out
 
 

@@ -62,8 +62,8 @@ def test_what_a_user_has_set_wins_also_when_it_is_empty(shared: Checkout, own: s
         ("\nHARNESS_RUN=/x", "line 2: HARNESS_RUN is not known: there are HARNESS_VENV"),
         ("HARNESS_RUN=/x", "did you mean HARNESS_RUNS?"),
         ("site=x", "did you mean HARNESS_SITE?"),
-        ("HARNESS_RUNS /x", "line 1: HARNESS_RUNS /x is no setting: write NAME=VALUE"),
-        ("rm -rf /", "line 1: rm -rf / is no setting"),
+        ("HARNESS_RUNS /x", "line 1: HARNESS_RUNS /x is not a setting: write NAME=VALUE"),
+        ("rm -rf /", "line 1: rm -rf / is not a setting"),
         ("HARNESS_RUNS=$(touch made)", "only $NAME and ${NAME} are replaced"),
         ("HARNESS_RUNS=`touch made`", "only $NAME and ${NAME} are replaced"),
         (
@@ -148,7 +148,7 @@ def test_an_environment_that_others_cannot_reach_gives_a_warning_when_it_is_made
     (closed / "harness-python").touch(0o755)
     closed.chmod(0o700)
     said = warned(closed, tmp_path)
-    assert f"they may not use {closed / 'harness-python'}, as " in said
+    assert f"they may not use {closed / 'harness-python'}, because " in said
     assert "named in HARNESS_PYTHON" in said
 
 
@@ -187,7 +187,7 @@ def test_a_folder_that_its_group_may_enter_is_not_called_closed(open_place: Path
     assert f"only the group {venv.group()} may use {venv}: check that all of them are in it." in said
     assert len(said.splitlines()) == 1 and "chmod" not in said
     (venv / "bin").chmod(0o700)
-    assert f"as {venv / 'bin'} is closed to other users" in warned(venv, open_place)
+    assert f"because {venv / 'bin'} is closed to other users" in warned(venv, open_place)
 
 
 as_nobody = pytest.mark.skipif(os.geteuid() != 0, reason="only root can start a program as another user")
@@ -237,7 +237,7 @@ def test_an_environment_that_students_may_not_enter_is_named(open_place: Path, w
     built_by_root(checkout, Path(sys.executable))
     checkout.venv.chmod(0o700)
     said = start_as_nobody(checkout)
-    assert f"{checkout.venv} is somebody else's, and you may not use {checkout.venv}" in said
+    assert f"{checkout.venv} belongs to another user, and you may not use {checkout.venv}" in said
     assert f"chmod -R a+rX {checkout.venv}" in said
 
 
@@ -249,7 +249,7 @@ def test_an_environment_in_a_closed_folder_does_not_go_elsewhere(open_place: Pat
     said = start_as_nobody(checkout, HARNESS_VENV=asked)
     assert (
         said
-        == f"slurm.sh: HARNESS_VENV={asked}: its folder is closed to you, or is not there and cannot be made.\n"
+        == f"slurm.sh: HARNESS_VENV={asked}: its folder is closed to you, or does not exist and cannot be made.\n"
     )
 
 
@@ -276,7 +276,7 @@ def test_users_of_a_shared_environment_that_lacks_something_are_shown_its_owner(
     )  # of another checkout: there is no file
     assert "set HARNESS_VENV to a folder of your own" in said and "--install train" not in said
     said = start_as_nobody(written(checkout, "HARNESS_VENV=venv"), **own)
-    assert f"configs/course.env names {checkout.root / 'venv'}, which lacks something" in said
+    assert f"configs/course.env names {checkout.root / 'venv'}, which is incomplete or out of date" in said
     assert "bash slurm.sh --install train" in said
     said = start_as_nobody(written(checkout, "HARNESS_RUNS=/runs"), **own)
     assert f"{checkout.venv} is for all who share this checkout" in said

@@ -64,9 +64,9 @@ def test_equal_ranks_pass_with_their_numbers() -> None:
     found = health_answer(a_job(2, 2, probe("memory", "rank", equal(4))))
     assert found.status == "pass"
     assert found.verdict.startswith(
-        "HEALTH: pass: of 4 ranks on 2 nodes none is over 15% slower than the others: memory"
+        "HEALTH: pass: none of 4 ranks on 2 nodes is more than 15% slower than the others: memory"
     )
-    assert "Whether all are equally slow is not known" in found.verdict
+    assert "It is not known whether all are equally slow" in found.verdict
 
 
 def test_a_slow_rank_is_named_with_its_node_and_the_others() -> None:

@@ -62,7 +62,7 @@ def test_a_healthy_node_has_no_finding(tmp_path: Path) -> None:
     assert [test["available"] for test in node["tests"].values()] == [True] * 5
     assert judge_node(node, expected_rate_gbps=200) == []
     assert verdict_line([], [node]).startswith(
-        "VERDICT: As it should be on 1 node: infiniband, p2p_nvlink, p2p_read, p2p_write, topology. No collective"
+        "VERDICT: No problem on 1 node: infiniband, p2p_nvlink, p2p_read, p2p_write, topology. No collective"
     )
 
 
@@ -71,7 +71,7 @@ def test_every_fault_of_a_bad_node_is_named(tmp_path: Path) -> None:
     said = "\n".join(finding.message for finding in findings)
     assert "P2P read: 8 of 12 are not OK: GPU0→GPU2 CNS" in said
     assert "NVLink P2P: no GPU pair is OK, all are NS (not supported)" in said
-    assert "4 of 6 GPU pairs talk over the socket link (SYS): GPU0–GPU2" in said
+    assert "4 of 6 GPU pairs communicate over the socket link (SYS): GPU0–GPU2" in said
     assert "mlx5_1 port 1 (InfiniBand) is Down (physical state Polling)" in said
     assert "mlx5_2 port 1 runs at 100 Gb/s, 200 expected" in said
     assert "mlx5_3 port 1 (InfiniBand) is Initializing" in said
@@ -101,7 +101,7 @@ def test_nodes_that_differ_are_named_with_what_each_has(tmp_path: Path) -> None:
 
 def test_a_node_without_a_result_is_a_problem(tmp_path: Path) -> None:
     findings = judge_nodes([record(tmp_path, **LEONARDO)], nodes=2)
-    assert [finding.message for finding in findings] == ["node 1 left no result"]
+    assert [finding.message for finding in findings] == ["node 1 wrote no result"]
 
 
 def test_missing_tools_are_said_and_the_verdict_claims_nothing_about_them(tmp_path: Path) -> None:
@@ -114,7 +114,7 @@ def test_missing_tools_are_said_and_the_verdict_claims_nothing_about_them(tmp_pa
     assert "should be" not in verdict_line([], [node])
     some = record(tmp_path, infiniband="leonardo_ibstat.txt")
     line = verdict_line(judge_node(some), [some, {**node, "node": 1}])
-    assert "VERDICT: As it should be on 2 nodes: infiniband (tested on 1). No collective" in line
+    assert "VERDICT: No problem on 2 nodes: infiniband (tested on 1). No collective" in line
     assert line.replace(f"{tmp_path / 'bin0'}/", "").endswith(
         "Not tested: p2p_read, p2p_write, p2p_nvlink, topology on node 0 (nvidia-smi ended with 3: no such thing); "
         "p2p_read, p2p_write, p2p_nvlink, topology on node 1 (nvidia-smi is not installed on this node); "
@@ -136,8 +136,8 @@ def test_the_verdict_says_what_was_measured_and_why_its_speed_cannot_be_judged()
     node = run_tests(0, which=lambda _: None)
     line = verdict_line(judge_nodes([node], 1, None, measured()), [node], measured())
     assert line.startswith(
-        "VERDICT: 2 collectives were measured between 2 ranks (gloo, CPU (x86_64)), all results right. Whether that "
-        "is fast cannot be judged: between processes on CPUs there is no link with a known rate. Not tested: p2p_read"
+        "VERDICT: 2 collectives were measured between 2 ranks (gloo, CPU (x86_64)), all results right. The "
+        "speed cannot be judged: between processes on CPUs there is no link with a known rate. Not tested: p2p_read"
     )
     assert line.count("is not installed") == 2  # once a tool
     assert "site file" in verdict_line([], [node], measured("cuda"))
@@ -179,7 +179,7 @@ def test_from_the_command_line_each_node_then_the_verdict(tmp_path: Path) -> Non
     assert json.loads((tmp_path / "comm/node1.json").read_text())["node"] == 1
     assert (
         json.loads((tmp_path / "comm/verdict.json").read_text())["findings"][-1]["message"]
-        == "node 2 left no result"
+        == "node 2 wrote no result"
     )
 
 

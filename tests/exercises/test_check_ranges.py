@@ -95,7 +95,10 @@ def test_what_is_left_of_steps_that_recording_cut_is_no_fault(
 
 def test_no_trace_at_all_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([str(tmp_path)]) == 2
-    assert "has no trace: was the profiler started (GAP 2) and moved on (GAP 3)?" in capsys.readouterr().out
+    assert (
+        "has no trace: check that the profiler is started (GAP 2) and stepped on (GAP 3)"
+        in capsys.readouterr().out
+    )
 
 
 def a_run(root: Path, state: State, missing: list[str], profiler: str = "torch") -> Path:
@@ -135,7 +138,11 @@ def test_a_run_is_found_by_what_the_harness_calls_it(
 @pytest.mark.parametrize(
     ("state", "missing", "said"),
     [
-        ("completed", ["torch/rank0.json.gz"], "was the profiler started (GAP 2) and moved on (GAP 3)?"),
+        (
+            "completed",
+            ["torch/rank0.json.gz"],
+            "check that the profiler is started (GAP 2) and stepped on (GAP 3)",
+        ),
         ("completed", [], "ran without a profiler: run it again without --no-profile"),
         ("completed", ["nsys"], "`bash slurm.sh report last` exports them"),
         ("failed", ["torch/rank0.json.gz"], "`bash slurm.sh logs last` shows its output"),

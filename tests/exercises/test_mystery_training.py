@@ -47,7 +47,7 @@ def test_a_rank_that_is_spared_leaves_as_much(tmp_path: Path, monkeypatch: pytes
 def test_faults_that_were_changed_start_nothing(tmp_path: Path) -> None:
     run = hide(tmp_path / "run", "pause,ms=5")
     sealed_file(run).write_text(sealed_file(run).read_text()[:-4] + "AAAA")
-    with pytest.raises(RequestError, match="it was changed: start the mystery anew"):
+    with pytest.raises(RequestError, match="it was changed: start a new mystery"):
         arguments(run)
 
 

@@ -124,7 +124,7 @@ def test_the_students_version_trains_as_it_is_and_leaves_no_trace(tmp_path: Path
         [sys.executable, str(CHECK), str(run.folder)], capture_output=True, text=True, check=False
     )
     assert checked.returncode == 2
-    assert "has no trace: was the profiler started (GAP 2) and moved on (GAP 3)?" in checked.stdout
+    assert "has no trace: check that the profiler is started (GAP 2) and stepped on (GAP 3)" in checked.stdout
 
 
 @pytest.mark.long

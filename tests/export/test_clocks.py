@@ -102,6 +102,6 @@ def test_a_node_is_compared_through_another_where_it_shares_nothing_with_the_fir
 def test_undated_traces_that_do_not_overlap_start_together_with_a_note() -> None:
     pair = [trace([event("x", start, start + 5)], clock="trace") for start in (100, 900)]
     offsets, unix, notes = offsets_ns(pair)
-    assert offsets == [-100, -900] and not unix and "do not say when" in notes[0]
+    assert offsets == [-100, -900] and not unix and "do not record when" in notes[0]
     near = [trace([event("x", start, start + 500)], clock="trace") for start in (100, 300)]
     assert offsets_ns(near) == ([0, 0], False, [])

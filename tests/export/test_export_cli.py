@@ -87,7 +87,7 @@ def test_an_export_of_foreign_traces_leaves_earlier_ones_as_they_are(
         assert main(asked) == 0
         said = json.loads(capsys.readouterr().out)
         names.append(Path(said.get("prv") or said["perfetto"]).name)
-        assert said["notes"][0].startswith(f"{first} was there already and is kept")
+        assert said["notes"][0].startswith(f"{first} existed already and is kept")
     assert names == [first.replace("trace", "trace-2"), first.replace("trace", "trace-3")]
     assert (here / first).read_text() == "of another training"
 
@@ -107,7 +107,7 @@ def test_a_name_that_is_taken_is_refused_before_anything_is_read(
     (here / there).write_text("mine")
     assert main(words.split()) == 2
     said = capsys.readouterr().err
-    assert f": {there} is there already and is never overwritten" in said
+    assert f": {there} exists already and is never overwritten" in said
     assert said.rstrip().endswith(f"for example {free}")
     assert [p.name for p in here.iterdir()] == [there]
 

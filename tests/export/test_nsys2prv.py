@@ -100,7 +100,9 @@ def test_a_stale_export_is_not_used_and_a_fresh_one_is(bench: Bench) -> None:
 
 def test_equal_process_ids_on_two_hosts_are_refused_before_they_are_merged(bench: Bench) -> None:
     reports = [bench.report("lrdn1", 30), bench.report("lrdn2", 30)]
-    with pytest.raises(WorkError, match="process 30 is on lrdn1 and on lrdn2: nsys2prv would make one task"):
+    with pytest.raises(
+        WorkError, match="process 30 is on lrdn1 and on lrdn2: nsys2prv would merge the two into one task"
+    ):
         convert(reports, bench.out, bench.tool())
     assert not list(bench.out.parent.glob("trace.prv"))
 
@@ -109,7 +111,7 @@ def test_equal_process_ids_on_two_hosts_are_refused_before_they_are_merged(bench
     ("how", "sentence"),
     [
         ("traceback", r"failed \(exit 1\) while reading the exports: KeyError: 'CUPTI_ACTIVITY_KIND_KERNEL'"),
-        ("nothing", "ended well but left no usable trace: trace.prv is missing"),
+        ("nothing", "ended without an error but left no usable trace: trace.prv is missing"),
         ("no-row", "trace.row is missing"),
         ("no-events", "holds no event"),
         ("garbage", "line 2: no Paraver record"),
@@ -130,7 +132,7 @@ def test_each_way_to_fail_is_one_sentence_and_leaves_the_old_trace(
     ("kernels", "sentence"),
     [
         ([(0, 100, 200), (1, 100, 300)], "its trace lacks GPU 1 of lrdn1"),
-        ([(0, 100, 5_000_100)], "its trace lasts 0.004 ms, and the kernels of lrdn1 alone 5.000 ms"),
+        ([(0, 100, 5_000_100)], "its trace lasts 0.004 ms: the kernels of lrdn1 alone take 5.000 ms"),
     ],
 )
 def test_a_trace_that_lacks_what_the_report_holds_is_refused(
@@ -166,7 +168,9 @@ def test_a_recording_without_cuda_calls_is_an_error_that_says_so(tmp_path: Path,
     bench = Bench(tmp_path, nsys=nsys)
     report = bench.report("laptop", 30)
     fake_nsys2prv.make_export(report.with_suffix(".sqlite"), 30, "laptop", calls=False)
-    with pytest.raises(WorkError, match="nsys recorded none, as on a machine without a GPU; our own writer"):
+    with pytest.raises(
+        WorkError, match="nsys recorded none, as on a machine without a GPU; the harness's own writer"
+    ):
         convert([report], bench.out, bench.tool())
     assert not bench.calls_file.exists()
 

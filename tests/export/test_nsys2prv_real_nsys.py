@@ -19,6 +19,6 @@ def test_an_nsys_too_old_for_nsys2prv_is_an_error_that_says_so(nsys_folder: Path
     tool = Tool(environ={**os.environ, "PATH": f"{nsys_folder}{os.pathsep}{os.environ['PATH']}"})
     if tool.nsys_version() >= (2023, 1):
         pytest.skip("this nsys is new enough for nsys2prv")
-    with pytest.raises(WorkError, match=r"cannot use nsys 2022\.4, only 2023 and later; .*--engine own"):
+    with pytest.raises(WorkError, match=r"cannot use nsys 2022\.4: it needs 2023 or later; .*--engine own"):
         convert([report], tmp_path / "out", tool)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["rank0.nsys-rep"]

@@ -303,15 +303,15 @@ def test_a_file_that_appears_while_it_is_written_is_not_replaced(
         return notebook(*arguments)
 
     monkeypatch.setattr("harness.report.notebook.write.notebook", slowly)
-    with pytest.raises(RequestError, match="is there already and is never overwritten"):
+    with pytest.raises(RequestError, match="exists already and is never overwritten"):
         write_notebook([str(folder)], measure_jobs([folder]), Window.STEPS, str(file))
     assert file.read_text() == "another's"
 
 
 REFUSED = {
-    "--notebook taken.ipynb": (2, "is there already and is never overwritten; give another name, for example "
+    "--notebook taken.ipynb": (2, "exists already and is never overwritten; give another name, for example "
                                   "taken-2.ipynb"),
-    "--notebook dangling.ipynb": (2, "is there already and is never overwritten"),
+    "--notebook dangling.ipynb": (2, "exists already and is never overwritten"),
     "--notebook=page.html": (2, "a notebook's name ends with .ipynb, as in --notebook page.ipynb"),
     "--notebook=traces": (2, "is a folder; give a file, as in --notebook traces/report.ipynb"),
     "--notebook taken.ipynb/x.ipynb": (1, "cannot be written"),

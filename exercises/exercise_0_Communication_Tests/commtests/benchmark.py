@@ -109,7 +109,7 @@ def _say_heading(facts: dict[str, Any]) -> None:
         f"\n### Collectives: {facts['world_size']} ranks on {len(facts['hosts'])} host(s), "
         f"{facts['backend']}, {facts['device_name']}, float32, up to {bytes_text(facts['largest_bytes'])}\n"
         "    time: the slowest rank's, median over the repetitions; algbw = size / time; busbw: what each\n"
-        "    rank's link must carry for it (nccl-tests' definition), to be held against the link's speed",
+        "    rank's link must carry for it (nccl-tests' definition), to be compared with the link's speed",
         *(f"    note: {note}" for note in facts["notes"]),
         sep="\n",
         flush=True,

@@ -92,8 +92,8 @@ def _why_not(job: Job, unsteady: Sequence[tuple[str, float]]) -> str:
         return ""
     names = " and ".join(f"{name} by {spread:.0%}" for name, spread in unsteady)
     return (
-        f"the repetitions spread too much ({names}, and a place counts as slow from {job.limit:.0%} on): something "
-        "else uses this machine; try again when it is idle. Nothing slow was seen"
+        f"the repetitions spread too much ({names}; a place counts as slow from {job.limit:.0%} on): something "
+        "else uses this machine; try again when it is idle. Nothing slow was found"
     )
 
 
@@ -102,10 +102,12 @@ def _passed(job: Job) -> str:
     rates = ", ".join(_usual(probe) for probe in job.probes)
     bounds = [probe for probe in job.probes if probe["bound"] is not None]
     unknown = (
-        "" if bounds else " Whether all are equally slow is not known: the site states no rates of its links."
+        ""
+        if bounds
+        else " It is not known whether all are equally slow: the site file gives no rates of its links."
     )
     return (
-        f"HEALTH: pass: of {where} none is over {job.limit:.0%} slower than the others"
+        f"HEALTH: pass: none of {where} is more than {job.limit:.0%} slower than the others"
         f"{' or below half of the nominal links' if bounds else ''}: {rates}.{unknown}"
     )
 

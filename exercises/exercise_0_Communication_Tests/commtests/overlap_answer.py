@@ -133,12 +133,12 @@ def overlap_sentence(data: Mapping[str, Any]) -> str:
     if shorter < LEAST_MS or found.ideal_ms > BALANCED * shorter:
         return (
             f"OVERLAP: cannot tell: computation took {found.compute_ms.median:.3g} ms and communication "
-            f"{found.communication_ms.median:.3g} ms, too unlike for a comparison; another program may use the machine."
+            f"{found.communication_ms.median:.3g} ms, too different to compare; another program may use the machine."
         )
     if found.shares.high - found.shares.low > UNSTEADY:
         return (
-            f"OVERLAP: cannot tell: of the repetitions a quarter hid below {found.shares.low:.0%} and a quarter over "
-            f"{found.shares.high:.0%}; something else uses this machine: try again when it is idle."
+            f"OVERLAP: cannot tell: a quarter of the repetitions hid less than {found.shares.low:.0%} and a quarter "
+            f"more than {found.shares.high:.0%}; something else uses this machine: try again when it is idle."
         )
     times = (
         f"{found.together_ms.median:.1f} ms together, {found.ideal_ms:.1f} ms at best, "
@@ -153,8 +153,8 @@ def overlap_sentence(data: Mapping[str, Any]) -> str:
 
 def _hidden(found: Overlap) -> str:
     if found.share < 0:
-        return "nothing was hidden, together they took longer than one after the other"
-    return f"{found.hidden:.0%} of the shorter of both was hidden ({_quartiles(found.shares)})"
+        return "nothing was hidden: together they took longer than one after the other"
+    return f"{found.hidden:.0%} of the shorter one was hidden ({_quartiles(found.shares)})"
 
 
 def _quartiles(each: Spread) -> str:
@@ -164,7 +164,7 @@ def _quartiles(each: Spread) -> str:
 def _meaning(device: str) -> str:
     if device == "cpu":
         return (
-            "On CPUs both need the same cores, so this is what sharing them costs; what a network card would hide "
-            "beside a GPU only a GPU can show."
+            "On CPUs both need the same cores, so this is the cost of sharing them; only a GPU can show what a network "
+            "card hides."
         )
-    return "In a training the same share is a limit: what is started late cannot be hidden at all."
+    return "In a training this share is an upper limit: communication that starts late cannot be hidden."

@@ -62,7 +62,7 @@ def judge_nodes(
     """Findings of each node, nodes without a result (of the expected number `nodes`), differences, wrong results."""
     findings = [finding for record in records for finding in judge_node(record, expected_rate_gbps)]
     missing = sorted(set(range(nodes or 0)) - {int(record["node"]) for record in records})
-    findings += [LinkFinding("problem", "nodes", f"node {node} left no result") for node in missing]
+    findings += [LinkFinding("problem", "nodes", f"node {node} wrote no result") for node in missing]
     return findings + _differences(records) + _wrong_results(measured)
 
 
@@ -85,16 +85,18 @@ def _links(findings: Sequence[LinkFinding], records: Sequence[NodeRecord]) -> st
         return ""
     everywhere = len(records)
     tested = [key if n == everywhere else f"{key} (tested on {n})" for key, n in sorted(counts.items())]
-    return f"As it should be on {on}: {', '.join(tested)}."
+    return f"No problem on {on}: {', '.join(tested)}."
 
 
 def _collectives(measured: Measurements) -> str:
     """What the benchmark measured."""
     if measured is None:
-        return "No collective was measured: the benchmark left no result."
+        return "No collective was measured: the benchmark wrote no result."
     results = [result for result in measured["results"] if result["points"]]
     if not results:
-        return f"No collective was measured: {measured.get('reason') or 'the benchmark was stopped before'}."
+        return (
+            f"No collective was measured: {measured.get('reason') or 'the benchmark was stopped too early'}."
+        )
     kinds = len({result["collective"] for result in results})
     right = all(point["correct"] for result in results for point in result["points"])
     return (
@@ -110,9 +112,9 @@ def _speed(measured: Measurements) -> str:
     if any(measured["link_gbps"].values()):
         return ""
     if measured["device"] == "cpu":
-        return "Whether that is fast cannot be judged: between processes on CPUs there is no link with a known rate."
+        return "The speed cannot be judged: between processes on CPUs there is no link with a known rate."
     return (
-        "Whether that is fast cannot be judged: the rates of the links were not given "
+        "The speed cannot be judged: the rates of the links were not given "
         "(network.link_intra_gbps and link_inter_gbps of the site file)."
     )
 
@@ -162,7 +164,7 @@ def _judge_topology(where: str, topology: Topology) -> list[LinkFinding]:
     across = [f"{a}–{b}" for a, b, link in pairs if link == "SYS"]
     if across:
         shown = ", ".join(across[:6]) + (" …" if len(across) > 6 else "")
-        message = f"{where}: {len(across)} of {len(pairs)} GPU pairs talk over the socket link (SYS): {shown}"
+        message = f"{where}: {len(across)} of {len(pairs)} GPU pairs communicate over the socket link (SYS): {shown}"
         findings.append(LinkFinding("problem", "topology", message))
     for gpu in topology.gpus:
         to_nics = [topology.links[gpu].get(nic) for nic in topology.nics]

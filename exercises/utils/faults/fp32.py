@@ -1,4 +1,4 @@
-"""fp32: computes in fp32 although bf16 is asked for."""
+"""fp32: computes in fp32 although bf16 is requested."""
 
 from __future__ import annotations
 

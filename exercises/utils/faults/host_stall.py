@@ -1,4 +1,4 @@
-"""host-stall: the host thread stands still inside a phase. On a GPU, what was launched before goes on."""
+"""host-stall: the host thread sleeps inside a phase. On a GPU, kernels that were launched before continue."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ def sealed_faults(run_dir: Path) -> list[Fault]:
     try:
         return [parse_fault(text) for text in Secret.open(path.read_text(encoding="utf-8")).faults]
     except (ValueError, RequestError):
-        raise RequestError(f"{path}: it was changed: start the mystery anew") from None
+        raise RequestError(f"{path}: it was changed: start a new mystery") from None
 
 
 def refuse_misfits(faults: Sequence[Fault], setup: Setup, device: str) -> None:

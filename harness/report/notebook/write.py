@@ -54,7 +54,7 @@ def check_notebook(asked: str, tokens: Sequence[str]) -> None:
         )
     if os.path.lexists(path):
         raise RequestError(
-            f"--notebook {asked}: is there already and is never overwritten; give another name, for example "
+            f"--notebook {asked}: exists already and is never overwritten; give another name, for example "
             f"{_free(path)}"
         )
 
