@@ -33,7 +33,7 @@ _TIMED = (
         (_ms("how long data loading sleeps"), _rank(), EVERY),
         "the sleep",
         mystery=InMystery(
-            "one phase of a step grew: look whether the device has no work before forward begins"
+            "one phase of a step grew: check whether the device has no work before forward begins"
         ),
     ),
     FaultKind(

@@ -42,7 +42,7 @@ class Key:
         return f",{self.name}=…" if self.default is None else f"[,{self.name}={self.default}]"
 
     def read(self, word: str) -> str:
-        """`word` as it is kept: numbers without zeros that say nothing.
+        """`word` as it is stored: numbers without redundant zeros.
 
         Raises RequestError: the key does not take it; the sentence has the nearest value that it takes.
         """
@@ -83,7 +83,7 @@ class Setup(NamedTuple):
 
 
 class Need(NamedTuple):
-    """What a fault needs to have an effect, and the sentence where it is not so."""
+    """A condition for a fault to have an effect, and the sentence if it does not hold."""
 
     holds: Callable[[Setup], bool]
     sentence: str
@@ -94,7 +94,7 @@ class InMystery:
     """How a mystery hides a fault whose key `ms` is its size.
 
     hint: for a student who named another cause. least, most: its time in a mean step, as a share of a usual step.
-    one_rank: it shows where one of several ranks has it.
+    one_rank: it is visible only if one of several ranks has it.
     """
 
     hint: str

@@ -56,7 +56,7 @@ def _tag(hidden: bytes) -> bytes:
 
 @dataclass(frozen=True)
 class Secret:
-    """faults: each as `--fault` takes it. salt: hexadecimal; nobody can guess the faults from the commitment."""
+    """faults: each as `--fault` takes it. salt: hexadecimal; with it the commitment does not reveal the faults."""
 
     faults: tuple[str, ...]
     salt: str

@@ -34,9 +34,9 @@ def owner_of(path: Path) -> str | None:
 
 
 def whose(path: Path) -> str:
-    """Who keeps this user from a path, as the end of a sentence: `: it belongs to anna; ask anna for access`.
+    """Which other user denies access to a path, as the end of a sentence: `: it belongs to anna; ask anna for access`.
 
-    Empty where it is nobody else: what is in the way is this user's own, or not there.
+    Empty if no other user does: the path is this user's own, or does not exist.
     """
     place = _in_the_way(path)
     try:

@@ -1,4 +1,4 @@
-"""The nodes of a job meet as a training's ranks do: can they reach each other, and how far apart are their clocks?
+"""Whether the nodes of a job reach each other as a training's ranks do, and how far apart their clocks are.
 
 The first node answers with its time, as an NTP server does; of several questions the one with the quickest answer
 counts.
@@ -118,7 +118,7 @@ def _connected(host: str, port: int, limit_s: float) -> socket.socket:
 
 
 def synchronised(around: Surroundings) -> Iterator[Result]:
-    """Whether something keeps this node's clock right."""
+    """Whether this node's clock is synchronised."""
     for argv in (("chronyc", "-n", "tracking"), ("timedatectl", "show", "--property=NTPSynchronized")):
         if around.which(argv[0]) is not None:
             found = synchronised_verdict(argv[0], around.ask(*argv, limit_s=5))

@@ -1,4 +1,4 @@
-"""The reservation that the site's jobs ask for: whether it is there, has begun, and lets this user in. Makes none."""
+"""The reservation that the site's jobs ask for: whether it exists, has begun, and admits this user. Makes none."""
 
 from __future__ import annotations
 

@@ -77,8 +77,8 @@ MixedPrecision = Annotated[bool | Literal["tf32", "fp8"], BeforeValidator(_switc
 
 
 class Mystery(BaseModel):
-    """Faults that a run withholds. commitment: as harness.common.mystery has it, for who wants to be sure of them
-    later; sealed: the faults, for the training alone."""
+    """Faults that a run does not show. commitment: as in harness.common.mystery, to prove them
+    later; sealed: the faults, which only the training reads."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 

@@ -25,7 +25,7 @@ VALUE = object()
 
 
 SIZE, BATCH, SETTING, FAULT = range(4)
-"""Where a tag stands in a run's name, as on the slides: the ranks, the batch, the settings; then injected faults."""
+"""The place of a tag in a run's name, as on the slides: the ranks, the batch, the settings; then injected faults."""
 
 
 def setting(default: Default, meaning: str, **limits: Any) -> Default:
@@ -48,23 +48,23 @@ class Flag:
     """How one field is written, shown and passed on.
 
     names: each spelling, with `VALUE` or the fixed value that it sets.
-    takes: the words after a spelling with `VALUE`, where the field's type does not list them.
-    words: what such a word sets, where that is not the word itself.
-    help: what the flag does, where that is not what the field means.
-    tag, tag_place, tag_if_on: the field's part of the run's name and its place there; with `tag_if_on` it stands only
-        in the names of runs that switch it on.
+    takes: the words after a spelling with `VALUE`, if the field's type does not list them.
+    words: the value of such a word, if it is not the word itself.
+    help: what the flag does, if the field's description does not say it.
+    tag, tag_place, tag_if_on: the field's part of the run's name and its place there; with `tag_if_on` it is only in
+        the names of runs that switch it on.
     free: a lesson leaves the field to the student.
     compared: a comparison of two runs shows the field.
-    path: made absolute, as the job runs in another folder.
-    train, train_off: the training script's argument, where the field reaches the script as one; and the one that says
-        that it is off, where the script does otherwise without either.
-    train_value: the one that takes a value, where `train` is a switch.
-    env: the environment variable of the training that the field sets, to 1 where it is a switch; of a field of
-        KEY=VALUE texts, what stands before each KEY; of several variables, what each is set to: `VALUE`, a text, or a
-        path `InRun`.
+    path: made absolute, because the job runs in another folder.
+    train, train_off: the training script's argument that sets the field; and the one that switches it off, if the
+        script's default is on.
+    train_value: the argument that takes a value, if `train` is a switch.
+    env: the environment variable of the training that the field sets, to 1 if the field is a switch; of a field of
+        KEY=VALUE texts, the prefix of each KEY; of several variables, the value of each: `VALUE`, a text, or a path
+        `InRun`.
     nsys: options of `nsys profile` that the field sets, by nsys's names: `VALUE`, a text, or None to leave one out.
-    nsys_only: refused where nsys does not record, as every field that sets options of nsys.
-    gpus_only: refused where there are none: it would do nothing.
+    nsys_only: refused if nsys does not record, as is every field that sets options of nsys.
+    gpus_only: refused without GPUs, because it would have no effect.
     rare: shown by `--help --all` only.
     repeats: it may be given several times; the field is the tuple of all values.
     """

@@ -20,7 +20,7 @@ MOST_EXPANDED = 1 << 20  # characters and values of a file once its aliases are 
 
 
 class _Loader(_BaseLoader):  # type: ignore[misc]  # which of the two is known at run time only
-    """YAML without a key that stands twice: the second would silently replace the first."""
+    """YAML without duplicate keys: the second would silently replace the first."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         seen = set[str]()

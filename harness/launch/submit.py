@@ -190,7 +190,7 @@ def state_of(run: Run) -> State:
 
 
 class Cancelled(NamedTuple):
-    """What a cancellation met: the run before it, and the other runs that end with it."""
+    """The result of a cancellation: the run's state before it, and the other runs that end with it."""
 
     before: PolledState
     others: list[Run]

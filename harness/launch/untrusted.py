@@ -1,6 +1,6 @@
-"""What a request from a file brings into this user's account: commands, paths, and why a person should look at them.
+"""Which commands and paths a launch would take from somebody else's file, and why a person should look at them.
 
-A run.json is a program: its site's lines run as whoever starts it again. Asks nobody and starts nothing.
+A run.json is a program: its site's lines run as the user who starts it again. Asks nobody and starts nothing.
 """
 
 from __future__ import annotations

@@ -247,7 +247,7 @@ class Site(SitePart):
     @classmethod
     def _found_in_every_folder(cls, path: str | None) -> str | None:
         if path is not None and not path.startswith(("/", "$")):
-            raise ValueError("a job has a folder of its own: write the whole path, from / on")
+            raise ValueError("a job runs in another folder: write the whole path, from / on")
         return path
 
     @property

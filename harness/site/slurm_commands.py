@@ -98,7 +98,7 @@ def scancel(job: JobId) -> None:
 
 
 class JobReply(NamedTuple):
-    """What a program told of a job: `text` is empty where it does not know it, `replied` False where it said nothing.
+    """A program's answer about a job: `text` is empty if it does not know the job; `replied`: whether it answered.
 
     silent: its server did not answer, now or a moment ago.
     """
@@ -132,7 +132,7 @@ def fields_of(told: JobReply) -> dict[str, str]:
 
 
 def is_silent(server: Server, cluster: str | None) -> bool:
-    """Whether this server of this cluster did not answer a moment ago. It is not asked again before long."""
+    """Whether this server of this cluster did not answer a moment ago. It is not asked again for a while."""
     since_s = _silent.get((server, cluster))
     return since_s is not None and time.monotonic() - since_s < AGAIN_S
 

@@ -2,7 +2,7 @@
 
     python scripts/acceptance/loops.py graphs --folder FOLDER
 
-A process of its own per case, since a CUDA graph or a crash must not reach the next one. Writes FOLDER/rank0.json.gz
+A separate process for each case, since a CUDA graph or a crash must not reach the next one. Writes FOLDER/rank0.json.gz
 and prints one line of JSON. Knows PyTorch only; `load` keeps the device busy for some seconds and records nothing.
 """
 

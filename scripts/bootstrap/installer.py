@@ -129,7 +129,7 @@ def _reason(log: list[str], program: str) -> str:
         return f"the disk is full: {program} could not install ({last}); HARNESS_VENV names another place for .venv."
     if any(NO_NETWORK.search(line) for line in log):
         return (
-            "no package index can be reached from here; run this once where there is network, or give "
+            "no package index can be reached from here; run this once on a machine with network access, or give "
             f"{program} a mirror or a folder of wheels: HARNESS_PIP_ARGS='--index-url URL' or "
             "'--no-index --find-links FOLDER'."
         )

@@ -51,7 +51,7 @@ WRONG_FIELDS = {
     "network: {torchrun: torchrun-jsc}": "'torchrun' or 'torchrun_jsc' (did you mean torchrun_jsc?)",
     "nsys_sbatch: [disable-dcgm]": "field nsys_sbatch.0: got 'disable-dcgm', takes one line that begins with --",
     "nsys_sbatch: ['--array=1-4']": "one submission is one run",
-    "job_python: python3": "field job_python is 'python3': a job has a folder of its own: write the whole path",
+    "job_python: python3": "field job_python is 'python3': a job runs in another folder: write the whole path",
     "gpus: {vendor: amd}\nprofiler: nsys": "field profiler is 'nsys': it records NVIDIA's GPUs only, and gpus.",
     "gpus: {vendor: adm}": "field gpus.vendor: got 'adm', takes 'nvidia' or 'amd' (did you mean amd?)",
     "scheduler: local\ndevice: cuda": "has device: cuda, but this machine shows no NVIDIA GPU",

@@ -48,7 +48,7 @@ def nodes_of(places: Sequence[Place]) -> dict[int, list[int]]:
 
 
 def ring(places: Sequence[Place]) -> list[list[Pair]]:
-    """The ring of neighbouring nodes, of one node the ring of its ranks, in phases: in each, nobody is in two pairs.
+    """The ring of neighbouring nodes, of one node the ring of its ranks, in phases: in each, no member is in two pairs.
 
     Empty where a slow pair would say nothing: two ranks of one node, which its all-reduce has as well.
 

@@ -21,7 +21,7 @@ SMALL_RING = 4  # up to so many pairs, a slow node is in half of them or more
 
 @dataclass(frozen=True)
 class Slow:
-    """A label of a probe that fails, and what it is held against: `value` and `other` in the probe's unit."""
+    """A label of a probe that fails, and what it is compared with: `value` and `other` in the probe's unit."""
 
     probe: Mapping[str, Any]
     label: str

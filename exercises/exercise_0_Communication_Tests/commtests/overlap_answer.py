@@ -1,4 +1,4 @@
-"""What the overlap test measured, held against theory: as text, and in one sentence. Standard library only."""
+"""What the overlap test measured, compared with theory: as text, and in one sentence. Standard library only."""
 
 from __future__ import annotations
 

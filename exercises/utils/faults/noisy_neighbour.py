@@ -1,4 +1,4 @@
-"""noisy-neighbour: processes of somebody else use the cores of a rank."""
+"""noisy-neighbour: other processes use the cores of a rank."""
 
 from __future__ import annotations
 

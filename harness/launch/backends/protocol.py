@@ -35,10 +35,10 @@ class Joint(NamedTuple):
 
 
 class PolledState(NamedTuple):
-    """A run's state now, and a sentence where the state does not say all.
+    """A run's state now, and a sentence if the state alone is not enough.
 
-    ending: it was asked to end, and its processes still close their files. silent: who runs it did not answer, so that
-    `unknown` says nothing of the run. told_by: of an end that the job did not write itself, the word of who knows it.
+    ending: it was asked to end, and its processes still close their files. silent: the scheduler did not answer, so
+    `unknown` says nothing of the run. told_by: the scheduler's word for an end that the job did not write itself.
     """
 
     state: State

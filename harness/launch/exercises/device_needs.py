@@ -1,4 +1,4 @@
-"""What is asked of the GPUs themselves, held against the device table: TF32, fp8, one memory with the host.
+"""What a request needs of the GPUs, compared with the device table: TF32, fp8, one memory with the host.
 
 Knows the site's name for its GPUs, and no exercise by name.
 """

@@ -90,7 +90,7 @@ class MegatronLaunch(TrainingLaunch[Megatron]):
         if asked.tp and asked.gpus_per_node and asked.tp > asked.gpus_per_node:
             yield (
                 f"--tp {asked.tp} is more than the {asked.gpus_per_node} GPUs of a node: tensor-parallel all-reduces "
-                "will cross the slow network; pipeline stages (--pp) are meant for that"
+                "will cross the slow network; use pipeline stages (--pp) across nodes"
             )
 
     def profiler(self, asked: Megatron) -> Literal["nsys"] | None:

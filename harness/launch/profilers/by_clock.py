@@ -1,7 +1,7 @@
 """An nsys that records by the clock: its training is told when, and a duration ends the recording alone.
 
-`nsys profile --duration=S` ends with the recording: it either kills the program or leaves it, and its exit status, to
-nobody (seen with 2022.4, also with --wait=all). So this program sets a timer and becomes `nsys profile` in a session
+`nsys profile --duration=S` ends with the recording: it either kills the program or leaves it, and its exit status is
+lost (seen with 2022.4, also with --wait=all). So this program sets a timer and becomes `nsys profile` in a session
 of a name, which `nsys stop` ends. Runs by its path and with the standard library only.
 """
 
