@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from harness.analysis.machine import disturbances
 from harness.analysis.metrics import Number, metrics_by_name, step_durations_ns, tokens_per_step
 from harness.analysis.moved import MovedStatistic, moved
+from harness.analysis.process.steps import by_periodicity
 from harness.analysis.scaling import Scaling, scaling
 from harness.analysis.summary import TOP_KERNELS, KernelTime, Summary
 from harness.common.errors import RequestError
@@ -49,7 +50,9 @@ class Difference(ComparisonPart):
     b: Any
 
 
-Judgement = Literal["slower", "faster", "no difference seen", "too few steps to tell"]
+Judgement = Literal[
+    "slower", "faster", "no difference seen", "too few steps to tell", "periods, so no verdict on steps"
+]
 
 
 class Ratio(ComparisonPart):
@@ -110,6 +113,7 @@ class Comparison(ComparisonPart):
     doubts: list[str] = Field(default_factory=list)  # what else used the machine while a run was measured
     notes: list[str]
     on_cpu: bool = False  # all devices of both
+    periods: bool = False  # no program of one of the two marks its steps: periods of a kernel are compared
     scaling: list[Scaling] = Field(
         default_factory=list
     )  # a's and b's, where a series' runs differ in devices
@@ -164,6 +168,7 @@ def compare(
         doubts=_doubts(a, b),
         notes=_notes(a, b),
         on_cpu=all(d.device_kind == "cpu" for s in (a, b) for d in s.devices),
+        periods=has_periods(a) or has_periods(b),
     )
 
 
@@ -225,8 +230,15 @@ def _step_ratio(a: Summary, b: Summary, scale: tuple[float, float]) -> Ratio | N
         high=high,
         steps_a=len(steps_a),
         steps_b=len(steps_b),
-        verdict=_judge(low, high, min(len(steps_a), len(steps_b))),
+        verdict="periods, so no verdict on steps"
+        if has_periods(a) or has_periods(b)
+        else _judge(low, high, min(len(steps_a), len(steps_b))),
     )
+
+
+def has_periods(s: Summary) -> bool:
+    """Whether its steps are periods of a kernel, because nothing in the program marks a step."""
+    return by_periodicity(s.steps.source)
 
 
 def _judge(low: float, high: float, steps: int) -> Judgement:

@@ -31,6 +31,7 @@ from harness.analysis.summary import (
 from harness.analysis.summary.problem_texts import BUSY
 from harness.cli.main import main
 from harness.common.errors import RequestError
+from harness.report.compare.page import Compared, compose_comparison
 from harness.report.compare.terminal import render_comparisons
 from harness.report.tables.terminal import render
 
@@ -128,6 +129,23 @@ def test_a_handful_of_steps_decides_nothing(count: int, verdict: str) -> None:
     found = compare(a_summary([1000] * 9), a_summary([2000] * count), NAMES)
     assert found.step_time is not None and found.step_time.verdict == verdict
     assert verdict in render_comparisons([found])
+
+
+@pytest.mark.parametrize("marked", [0, 1])
+def test_periods_are_called_periods_and_have_no_verdict_on_steps(marked: int) -> None:
+    """Of traces in which nothing marks the steps, a period of a kernel may be a layer."""
+    runs = [a_summary([100] * 10), a_summary([200] * 10)]
+    runs[1 - marked].steps.source = "periodicity of flash_fwd_kernel"
+    pair = compare(runs[0], runs[1], NAMES)
+    assert pair.step_time is not None and pair.step_time.ratio == 2
+    assert pair.step_time.verdict == "periods, so no verdict on steps"
+    text = " ".join(render_comparisons([pair], runs).split())
+    assert "Period of a kernel, mean over ranks: nothing marks the steps, and a period may be a layer" in text
+    assert "(10 and 10 periods): periods, so no verdict on steps" in text
+    page = compose_comparison(Compared(NAMES, runs, [pair]))
+    assert "b: its median period takes 2.000 × a's" in page.sentences[0]
+    for words in (text, *page.sentences):
+        assert "slower" not in words and "Step time" not in words
 
 
 def test_kernels_that_appeared_and_vanished_are_named() -> None:

@@ -100,6 +100,9 @@ def _sentence(letter: str, pair: Comparison, why: str) -> str:
     if ratio is None:
         return f"{letter}: step times were not recorded in both runs."
     interval = f"(95 % interval {ratio.low:.3f} to {ratio.high:.3f})"
+    if pair.periods:
+        takes = f"{letter}: its median period takes {ratio.ratio:.3f} × a's {interval}."
+        return f"{takes} Nothing marks the steps of these traces, so there is no verdict on steps."
     text = f"{conclusion(ratio, letter, bool(pair.doubts))}; its median step takes {ratio.ratio:.3f} × a's {interval}."
     return f"{text} {why}".rstrip() if is_clear(ratio) else f"{letter}: {text}"
 

@@ -37,9 +37,12 @@ def steps_section(
     ]  # fmt: skip
     head = ("run", "", "median of a", "of this run", "steps", "ratio", "95 % interval", "")
     figures = [_boxes(known), *([_ratios([(i, labels[i], r) for i, _, _, r in ratios])] if ratios else [])]
-    tables = table("Median step time, with a bootstrap interval of the ratio", head, rows, left=2)
-    lead = " ".join([ONE_RUN_EACH, *(f"Doubtful: {doubt}." for doubt in doubts(pairs))]) if ratios else ""
-    return Section("steps", "Step time", lead, figures, tables)
+    periods = any(pair.periods for pair in pairs)
+    what = "period" if periods else "step time"
+    tables = table(f"Median {what}, with a bootstrap interval of the ratio", head, rows, left=2)
+    one_each = [] if periods else [ONE_RUN_EACH]
+    lead = " ".join([*one_each, *(f"Doubtful: {doubt}." for doubt in doubts(pairs))]) if ratios else ""
+    return Section("steps", "Periods of a kernel" if periods else "Step time", lead, figures, tables)
 
 
 def durations_ms(s: Summary) -> list[float]:

@@ -95,20 +95,24 @@ def _moved(pair: Comparison, other: str) -> str:
 
 def _step_time(comparison: Comparison, other: str) -> str:
     ratio = comparison.step_time
+    name = "Period of a kernel" if comparison.periods else "Step time"
     if ratio is None:
-        return f"Step time: not recorded in both a and {other}"
+        return f"{name}: not recorded in both a and {other}"
+    counted = "periods" if comparison.periods else "steps"
     text = (
         f"median {medians(comparison, ratio)}: ratio {other} / a {ratio.ratio:.3f}, "
-        f"95 % interval {ratio.low:.3f} to {ratio.high:.3f} ({ratio.steps_a} and {ratio.steps_b} steps): "
+        f"95 % interval {ratio.low:.3f} to {ratio.high:.3f} ({ratio.steps_a} and {ratio.steps_b} {counted}): "
         f"{conclusion(ratio, other, bool(comparison.doubts))}"
     )
-    title = f"Step time, mean over ranks, {comparison.normalisation} ({comparison.why_normalised})"
+    title = f"{name}, mean over ranks, {comparison.normalisation} ({comparison.why_normalised})"
+    if comparison.periods:
+        title = f"{name}, mean over ranks: nothing marks the steps, and a period may be a layer"
     return title + _indented(text)
 
 
 def _how_sure(pairs: Pairs) -> str:
     """The limits of the intervals, once, and the reasons to doubt a run's times."""
-    texts = [ONE_RUN_EACH] if any(pair.step_time for pair in pairs) else []
+    texts = [ONE_RUN_EACH] if any(pair.step_time and not pair.periods for pair in pairs) else []
     return "".join(map(_indented, [*texts, *(f"doubtful: {doubt}" for doubt in doubts(pairs))]))
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from statistics import median
 from typing import Any
 
+from harness.analysis.process.steps import by_periodicity
 from harness.analysis.summary import Summary
 from harness.format.format import duration
 from harness.report.elements import Figure, Section, Table
@@ -37,7 +38,9 @@ def steps_section(s: Summary, inputs: Inputs) -> Section:
             if r.durations_ns
         }
         figures = _from_trace(by_rank) if by_rank else []
-        lead = f"From the trace: {s.steps.source}, {s.steps.counted} steps counted of {s.steps.found}."
+        what = "periods" if by_periodicity(s.steps.source) else "steps"
+        lead = f"From the trace: {s.steps.source}, {s.steps.counted} {what} counted of {s.steps.found}."
+        lead += " Nothing marks the steps; a period may be a layer." if what == "periods" else ""
     note = "" if figures else "No steps were found in the trace, and the training wrote no metrics."
     pace = pace_figure(s.pacing) if s.pacing else None
     figures += [pace] if pace else []
