@@ -1,4 +1,4 @@
-"""What each cause of lost time is called, what a rank does that has it, and what helps: one entry each.
+"""For each cause of lost time: its name, a sentence about the ranks that have it, and what helps.
 
 The names are those of `Cause` in replay/suspect.py and of the faults in common/faults.py. Knows no summary.
 """
@@ -11,11 +11,12 @@ from typing import Literal
 
 @dataclass(frozen=True)
 class CauseWords:
-    """label: in tables. one, many: what a rank does, what several do; `{phase}` is where, as in " in forward".
+    """label: in tables. one, many: the sentence about one rank, about several; `{phase}` is the place, as in
+    " in forward".
 
-    advice: what to try where no option of the run helps; it may have `{phase}` and `{who}`. purpose: what an
-    experiment's `on_purpose` calls it. more_work: whether larger micro-batches help. own_cores: whether cores of its
-    own help a rank, where there are as many.
+    advice: what to try if no option of the run helps; it may have `{phase}` and `{who}`. purpose: its name in an
+    experiment's `on_purpose`. more_work: whether larger micro-batches help. own_cores: whether it helps to bind a rank
+    to its own cores, if there are enough.
     """
 
     label: str
@@ -28,64 +29,64 @@ class CauseWords:
 
 
 FEWER_RANKS = "start no more ranks than there are cores (-n, -g)"
-_LOOK = "look in the timeline at what {who} does{phase}"
 CAUSES: dict[str, CauseWords] = {
     "data-stall": CauseWords(
         "waiting for data",
-        "its host stands still, waiting for data",
-        "their hosts stand still, waiting for data",
+        "it waits for data",
+        "they wait for data",
         "more DataLoader workers, pinned memory and prefetching (num_workers, pin_memory, prefetch_factor)",
         purpose="data",
     ),
     "host-stall": CauseWords(
-        "host stands still",
-        "its host stands still{phase}",
-        "their hosts stand still{phase}",
-        f"{_LOOK}: printing, .item(), a lock, Python's garbage collection",
+        "host stall",
+        "it stalls on the host{phase}",
+        "they stall on the host{phase}",
+        "find the host's work on {who}{phase} in the timeline: printing, .item(), a lock, Python's garbage collection",
     ),
     "pause": CauseWords(
-        "process is stopped",
-        "its process is stopped, each time at another place of the step",
-        "their processes are stopped, each time at another place of the step",
-        "see what else runs on the node of {who}: other programs, swapping, a container's CPU limit, a debugger",
+        "pauses",
+        "it pauses at changing places of the step",
+        "they pause at changing places of the step",
+        "see what disturbs the node of {who}: other programs, swapping, a container's CPU limit, a debugger",
     ),
     "checkpoint": CauseWords(
-        "host stands still between the phases",
-        "its host stands still outside of forward, backward and optimizer, as while a checkpoint is written",
-        "their hosts stand still outside of forward, backward and optimizer, as while a checkpoint is written",
+        "stall between the phases",
+        "it waits outside of forward, backward and optimizer, for example while a checkpoint is written",
+        "they wait outside of forward, backward and optimizer, for example while a checkpoint is written",
         "write checkpoints less often, or in the background (torch.distributed.checkpoint.async_save)",
     ),
     "extra-compute": CauseWords(
         "more work than others",
         "it computes more than the others{phase}",
         "they compute more than the others{phase}",
-        f"{_LOOK} that the others do not: metrics, a loss of its own, more samples",
+        "find in the timeline the work of {who}{phase} that the others do not have: metrics, a loss of its own, "
+        "more samples",
     ),
     "long-sequences": CauseWords(
         "longer samples than others",
-        "it computes more than the others in forward and backward, as with longer samples",
-        "they compute more than the others in forward and backward, as with longer samples",
-        "give every rank as many tokens: sort samples by length before they are shared out, or pack them",
+        "it computes more than the others in forward and backward, for example because of longer samples",
+        "they compute more than the others in forward and backward, for example because of longer samples",
+        "give every rank the same number of tokens: sort samples by length before you distribute them, or pack them",
     ),
     "noisy-neighbour": CauseWords(
         "cores used by others",
-        "all its work takes longer, as where other programs use its cores",
-        "all their work takes longer, as where other programs use their cores",
-        "see what else runs on the cores of {who}, and bind each rank to cores of its own",
+        "its CPU cores are shared with other programs",
+        "their CPU cores are shared with other programs",
+        "see which other programs run on the cores of {who}, and bind each rank to its own cores",
         own_cores=True,
     ),
     "pinned-together": CauseWords(
         "ranks share cores",
         "it shares its cores with other ranks",
-        "they share their cores",
-        "bind each rank to cores of its own (--cpus-per-task, numactl)",
+        "they share the same cores",
+        "bind each rank to its own cores (--cpus-per-task, numactl)",
         own_cores=True,
     ),
     "uneven-stages": CauseWords(
         "more layers than other stages",
         "its pipeline stage has more work than the others",
         "their pipeline stages have more work than the others",
-        "give this stage fewer layers: the embedding and the loss weigh as well",
+        "give this stage fewer layers: the embedding and the loss take time as well",
     ),
     "slow-link": CauseWords(
         "slow messages",
@@ -96,34 +97,34 @@ CAUSES: dict[str, CauseWords] = {
     ),
     "small-buckets": CauseWords(
         "many small messages",
-        "its gradients travel in many small messages",
-        "their gradients travel in many small messages",
+        "its gradients are sent in many small messages",
+        "their gradients are sent in many small messages",
         "larger buckets (DDP's bucket_cap_mb, DeepSpeed's reduce_bucket_size)",
         purpose="communication",
     ),
     "tiny-kernels": CauseWords(
         "many small operators",
-        "its operators are small: much of its host's time passes between them",
-        "their operators are small: much of their hosts' time passes between them",
+        "much of its time is CPU overhead between small operators",
+        "much of their time is CPU overhead between small operators",
         "larger batches, fused operators (torch.compile) or CUDA graphs",
         more_work=True,
     ),
     "gc": CauseWords(
         "garbage collection",
-        "its host stands still{phase} while Python collects garbage",
-        "their hosts stand still{phase} while Python collects garbage",
-        "collect at a place of your choice (gc.disable, then gc.collect every so many steps), or gc.freeze",
+        "it stalls{phase} while Python collects garbage",
+        "they stall{phase} while Python collects garbage",
+        "choose when Python collects garbage (gc.disable, then gc.collect every N steps), or use gc.freeze",
     ),
     "sync": CauseWords(
         "synchronisation",
-        "its host waits for the device, and launches nothing ahead",
-        "their hosts wait for the devices, and launch nothing ahead",
+        "it waits for the device and launches no work ahead",
+        "they wait for the devices and launch no work ahead",
         "take .item(), .cpu() and synchronize out of the loop, or read the value some steps later",
     ),
     "pageable": CauseWords(
         "copies of pageable memory",
-        "its host waits for copies of buffers that are not pinned",
-        "their hosts wait for copies of buffers that are not pinned",
+        "it waits for copies of buffers that are not pinned",
+        "they wait for copies of buffers that are not pinned",
         "pin the host buffers (pin_memory=True) and copy with non_blocking=True",
     ),
     "fp32": CauseWords(

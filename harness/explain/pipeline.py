@@ -26,7 +26,9 @@ def bubble(s: Summary) -> Avoidable | None:
     if slow is not None:
         why += f"; the rest is waiting for stage {slow.stage}, which works {percent(_busy(slow))} of it"
         if _by_inequality(p, slow) >= (p.expected_bubble_fraction or 0.0):
-            change = Change(f"give stage {slow.stage} fewer layers: the embedding and the loss weigh as well")
+            change = Change(
+                f"give stage {slow.stage} fewer layers: the embedding and the loss take time as well"
+            )
     share = _of_the_window(p.per_stage)
     return Avoidable("the pipeline's bubble", share, f"{why}.{_as_communication(s)}", (change,))
 

@@ -31,6 +31,7 @@ from harness.format.format import duration, percent
 from harness.format.labels import are_cpus
 
 NOTICEABLE = 0.03  # a smaller share is not worth a change
+MOST_DOUBTS = 2  # problems of a recording in the first sentence
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ class Diagnosis:
 
 def verdict(summary: Summary) -> Diagnosis:
     """Where the time goes and what to do about it. Without devices and metrics a sentence says that it is unknown."""
-    doubt = _doubt(summary)
+    doubt = doubts(summary)
     where = _where(summary)
     if where is None:
         return Diagnosis([*doubt, "Nothing was recorded that tells where the time went."])
@@ -88,11 +89,17 @@ def avoidable(summary: Summary) -> list[Avoidable]:
     return [found for rule in _RULES if (found := rule(summary)) is not None]
 
 
-def _doubt(s: Summary) -> list[str]:
-    if s.quality.verdict is not RecordingVerdict.UNUSABLE:
+def doubts(s: Summary) -> list[str]:
+    """The first sentence about a recording with problems; empty for a good one."""
+    grave = [p for p in s.quality.problems if p.severity is not RecordingVerdict.GOOD]
+    worst = next((p for p in grave if p.severity is s.quality.verdict), None)
+    if s.quality.verdict is RecordingVerdict.UNUSABLE and worst is not None:
+        return [f"Do not build on these numbers: {worst.what} ({worst.evidence})."]
+    if s.quality.verdict is RecordingVerdict.GOOD or not grave:
         return []
-    reason = next((f for f in s.quality.problems if f.severity is RecordingVerdict.UNUSABLE), None)
-    return [f"Do not build on these numbers: {reason.what} ({reason.evidence})." if reason else ""]
+    texts = list(dict.fromkeys(p.what for p in grave))
+    more = f"; and {len(texts) - MOST_DOUBTS} more" if len(texts) > MOST_DOUBTS else ""
+    return [f"These numbers are doubtful: {'; '.join(texts[:MOST_DOUBTS])}{more}."]
 
 
 def _where(s: Summary) -> str | None:
@@ -103,10 +110,10 @@ def _where(s: Summary) -> str | None:
     step = s.steps.duration
     start = f"The window is {duration(total / len(s.devices))}"
     if step and by_periodicity(s.steps.source):
-        start = f"One repetition takes {duration(step.median_ns)}"
-        start += " (found by what repeats; it may be a layer, not a training step)"
+        start = f"A period takes {duration(step.median_ns)}"
+        start += " (median; nothing marks the steps, and a period of a kernel may be a layer)"
     elif step:
-        start = f"A step takes {duration(step.median_ns)}"
+        start = f"A step takes {duration(step.median_ns)} (median)"
     return f"{start}: {', '.join(shares)}{_of_how_many(s)}."
 
 
@@ -148,7 +155,7 @@ def _where_by_metrics(s: Summary) -> str | None:
         (rank.median_optimizer_ns, "optimizer"),
     ]
     times = ", ".join(f"{duration(ns)} {what}" for ns, what in parts if ns)
-    return f"A step takes {duration(rank.median_step_ns)} by the training's own clock: {times}."
+    return f"A step takes {duration(rank.median_step_ns)} (median) by the training's own clock: {times}."
 
 
 def _nothing(s: Summary, found: list[Avoidable]) -> str:
@@ -163,7 +170,7 @@ def _nothing(s: Summary, found: list[Avoidable]) -> str:
 
 def _largest(s: Summary, top: Avoidable) -> str:
     step = s.steps.duration
-    unit = "repetition" if by_periodicity(s.steps.source) else "step"
+    unit = "period" if by_periodicity(s.steps.source) else "step"
     each = f", about {duration(top.share * step.median_ns)} a {unit}" if step else ""
     return f"The largest avoidable part is {top.what}: {percent(top.share)} of the time{each}. {top.why}"
 

@@ -13,7 +13,7 @@ from harness.explain.asked_faults import without_faults
 from harness.explain.causes import CAUSES, FEWER_RANKS, CauseWords
 from harness.explain.finding import asked_of, measured, more_work
 from harness.explain.replayed import has_marked_steps
-from harness.format.format import duration, duration_range, ordinal
+from harness.format.format import duration, duration_range, ordinal, percent
 
 MOST_NAMED = 4  # ranks in a sentence
 MOST_FURTHER = 2  # findings after the first
@@ -26,12 +26,13 @@ def words_of(found: TimeLost) -> CauseWords:
 
 
 def main_sentences(s: Summary, found: TimeLost) -> str:
-    """Who loses how much of a step and by what, and who waits for it."""
+    """Who loses how much of a step and by what, and who waits for it. The loss is a mean per step; the share is of the
+    mean step, which is not told beside the median step."""
     who, one = _who(s, found), _is_one(found)
     lose = "loses" if one else "lose"
-    what = f"{_does(found)}, {_when(found)} ({_certainty(found)})"
     waits = f" The other {_others(s, found)} for {'it' if one else 'them'}." if _others(s, found) else ""
-    return f"{who} {lose} {duration(found.lost_ns)} of {_whole(s, found)}: {what}.{waits}"
+    lost = f"{duration(found.lost_ns)} {_whole(s, found)} ({_certainty(found)})"
+    return f"{who} {lose} {lost}: {_does(found)}, {_when(found)}.{waits}"
 
 
 def further_sentence(s: Summary, found: TimeLost) -> str:
@@ -74,13 +75,15 @@ def _when(found: TimeLost) -> str:
 
 def _certainty(found: TimeLost) -> str:
     if found.low_ns is None:
-        return "too few steps to say how much another step would differ"
-    return f"{duration_range(found.low_ns, found.high_ns)}; 95 % interval"
+        return "too few steps for an interval"
+    return f"95 % interval {duration_range(found.low_ns, found.high_ns)}"
 
 
 def _whole(s: Summary, found: TimeLost) -> str:
+    if has_marked_steps(s):
+        return f"per step, {percent(found.share)} of the time"
     whole = s.replay.step_ns if s.replay else round(found.lost_ns / found.share)
-    return f"each {duration(whole)} step (mean)" if has_marked_steps(s) else f"the {duration(whole)} recorded"
+    return f"of the {duration(whole)} recorded"
 
 
 def _does(found: TimeLost) -> str:

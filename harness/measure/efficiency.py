@@ -1,14 +1,15 @@
-"""What the whole job achieved: throughput, and model FLOPs as a share of the devices' peak."""
+"""What the whole job achieved: throughput, model FLOPs as a share of the devices' peak, what profiling cost."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from statistics import median
 
-from harness.analysis.summary import Efficiency, RankTraining
+from harness.analysis.summary import Efficiency, ProfilerCost, RankTraining
 from harness.common.precision import PRECISION_OF
 from harness.theory.devices import peak_flops_per_s
 
+FEWEST_STEPS = 3  # of which a median is compared
 RECOMPUTED = 4 / 3  # a second forward pass: 8 FLOPs per parameter and token in place of 6
 
 
@@ -36,6 +37,22 @@ def efficiency(training: Sequence[RankTraining], recomputes: bool = False) -> Ef
         peak_source=peak[1] if peak else None,
         mfu=mfu,
         hfu=mfu * RECOMPUTED if mfu is not None and recomputes else None,
+    )
+
+
+def profiler_cost(training: Sequence[RankTraining]) -> ProfilerCost | None:
+    """The profiled steps against the other steps of the same ranks; None: too few of either, or none was profiled."""
+    both = [
+        (t.median_step_ns, t.median_unprofiled_step_ns)
+        for t in training
+        if t.phase_counted == "active" and min(t.steps_counted, t.unprofiled_steps) >= FEWEST_STEPS
+    ]
+    times = [(inside, outside) for inside, outside in both if inside and outside]
+    if not times:
+        return None
+    inside_ns, outside_ns = (round(median(column)) for column in zip(*times, strict=True))
+    return ProfilerCost(
+        profiled_step_ns=inside_ns, unprofiled_step_ns=outside_ns, ratio=inside_ns / outside_ns
     )
 
 

@@ -26,7 +26,7 @@ from harness.common.paths import PROGRAM
 from harness.common.printable import printable_value
 from harness.experiment.exercises import Experiment, Training, read_experiment
 from harness.experiment.options import options_of
-from harness.measure.efficiency import efficiency
+from harness.measure.efficiency import efficiency, profiler_cost
 from harness.measure.memory import read_memory
 from harness.measure.nccl_log import read_nccl_logs
 from harness.measure.planned import predicted_and_measured, read_plan
@@ -171,6 +171,7 @@ def with_contents(summary: Summary, contents: RunContents) -> Summary:
     update: dict[str, Any] = {
         "training": training,
         "efficiency": efficiency(training, isinstance(asked, Training) and asked.activation_checkpointing),
+        "profiler_cost": profiler_cost(training) if summary.sources else None,
         "monitor": contents.monitor,
         "network": _network(summary.network, contents),
         "nccl": contents.nccl,

@@ -7,11 +7,13 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
+import numpy as np
 from pydantic import ValidationError
 
 from harness.analysis.machine import judge_machines
 from harness.analysis.monitored import Ends, judge_monitors, monitored_devices, never_started
 from harness.analysis.network import node_network, traffic_of_monitor
+from harness.analysis.process.steps import leading_warmup
 from harness.analysis.summary import MonitorDevice, NodeNetwork, Problem, RankTraining, problem_texts
 from harness.common.bounded_read import BoundedReadError, parse_json, read_lines, why_unread
 from harness.common.metrics_lines import START_FIELDS, STEP_COUNTS
@@ -20,6 +22,7 @@ from harness.monitor.errors import MonitorError
 from harness.monitor.network import NETWORK_FILE, read_network
 from harness.monitor.samples import META_FILE, SAMPLES_FILE, Recording, read
 
+_UNPROFILED = ("skip", "wait", "after")  # the profiler already works in "warmup"
 _PHASES = ("active", "after")  # what counts: the profiled steps, else those after them, else every step
 _MOST = 1 << 63  # neither NaN nor infinity is less
 _MOST_RANKS = 1 << 24
@@ -126,6 +129,7 @@ def _training(start: dict[str, Any], events: Sequence[dict[str, Any]]) -> RankTr
         phase_counted=phase,
         step_durations_ns=_values(counted, "step_ns"),
         **medians,
+        **_unprofiled(steps),
         data_fraction=sum(_values(counted, "data_ns")) / total_ns if total_ns else None,
         tokens=tokens,
         samples=samples,
@@ -142,6 +146,16 @@ def _training(start: dict[str, Any], events: Sequence[dict[str, Any]]) -> RankTr
         cores=next((str(s["cores"]) for s in reversed(counted) if s.get("cores")), None),
         peak_memory_bytes=max(_values(steps, "peak_memory_bytes"), default=None),
     )
+
+
+def _unprofiled(steps: Sequence[dict[str, Any]]) -> dict[str, int | None]:
+    """The steps in which no profiler works, without the leading ones that are warm-up."""
+    times = _values([s for s in steps if s.get("phase") in _UNPROFILED], "step_ns")
+    kept = times[leading_warmup(np.array(times, np.int64)) :]
+    return {
+        "unprofiled_steps": len(kept),
+        "median_unprofiled_step_ns": round(median(kept)) if kept else None,
+    }
 
 
 def _values(steps: Iterable[dict[str, Any]], field: str) -> list[int]:

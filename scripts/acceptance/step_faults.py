@@ -23,7 +23,7 @@ LARGEST = re.compile(
     r"(?:, about (?P<number>[\d.,]+) (?P<unit>ns|µs|ms|s) a \w+)?"
 )
 LOST = re.compile(
-    r" loses? (?P<number>[\d.,]+) (?P<unit>ns|µs|ms|s) of (?:each|the) [^:]+: (?P<what>[^(]+), [^,(]+ \("
+    r" loses? (?P<number>[\d.,]+) (?P<unit>ns|µs|ms|s) (?:per step|of the)[^:]+: (?P<what>[^,]+), "
 )
 NANOSECONDS = {"ns": 1.0, "µs": 1e3, "ms": 1e6, "s": 1e9}
 
@@ -39,11 +39,11 @@ class Fault(NamedTuple):
 
 
 OF_RUNS = (
-    Fault("slow-data", "bf16", "waiting for data", needs_gpu=False),
+    Fault("slow-data", "bf16", r"wait\w* for data", needs_gpu=False),
     Fault("fp32", "bf16", "fp32|precision", needs_gpu=True, says_at_least=True),
 )
 OF_LOOPS = (
-    Fault("fault-data-stall", "eager", "waiting for data", needs_gpu=False),
+    Fault("fault-data-stall", "eager", r"wait\w* for data", needs_gpu=False),
     Fault("fault-host-stall", "eager", "launch-bound|host", needs_gpu=True),
     Fault("fault-sync", "eager-small", "synchroni", needs_gpu=True),
     Fault("fault-pageable", "eager", "cop(y|ies)", needs_gpu=True),

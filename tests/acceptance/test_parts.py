@@ -163,7 +163,7 @@ def test_the_finding_is_read_from_the_sentences_that_a_student_reads(tmp_path: P
     whole = measure([written(tmp_path / "rank0.json.gz", training(idle=700.0))])
     cause = finding(render(whole))
     assert cause.what is not None and cause.each_ns is not None
-    assert cause.what.startswith("its host stands still")
+    assert cause.what.startswith("it stalls on the host")
     assert 0.5 * 700_000 < cause.each_ns <= 700_000  # the usual gap is no loss
     part = finding(render(whole.model_copy(update={"findings": []})))
     assert part.what is not None

@@ -124,8 +124,8 @@ def test_a_loop_of_ours_is_recorded_reported_and_its_stall_named(place: Place) -
             "the loop sleeps so long in each step"
         )
         said = step_faults.finding(stalled.text)
-        if said.what is not None and "waiting for data" in said.what:
+        if said.what is not None and "waits for data" in said.what:
             break
-    assert said.what is not None and "waiting for data" in said.what
+    assert said.what is not None and "waits for data" in said.what
     assert said.each_ns is not None
     assert find(place, "fault-data-stall") is None, "a loop is no run"

@@ -12,7 +12,7 @@ import pytest
 from harness.analysis.process.kinds import load_rules
 from harness.analysis.process.measure import measure_trace
 from harness.analysis.summary import RankTraining, RecordingVerdict, Window
-from harness.measure.efficiency import efficiency
+from harness.measure.efficiency import efficiency, profiler_cost
 from harness.measure.jobs import name_rank, summarise
 from harness.measure.run_files import read_monitor, read_training
 from harness.theory.devices import peak_flops_per_s
@@ -107,6 +107,47 @@ def test_profiled_steps_count_else_those_after_else_all(tmp_path: Path) -> None:
     assert counted("skip", "active", "active", "after") == ("active", 2)
     assert counted("skip", "after") == ("after", 1)
     assert counted("skip", "skip") == (None, 2)
+
+
+def planted(path: Path, rank: int, ms: dict[str, list[int]]) -> Path:
+    """A rank's metrics: milliseconds of the steps of each phase."""
+    steps = [
+        {"event": "step", "phase": phase, "step_ns": 10**6 * t} for phase, times in ms.items() for t in times
+    ]
+    return write(path / f"rank{rank}.jsonl", [{"event": "start", "rank": rank}, *steps, END])
+
+
+def test_profiled_steps_are_compared_with_the_steps_without_the_profiler_and_without_warm_up(
+    tmp_path: Path,
+) -> None:
+    """The first step is warm-up; in the phase `warmup` the profiler already works."""
+    phases = {
+        "skip": [900, 70, 72],
+        "wait": [68],
+        "warmup": [110, 111],
+        "active": [118, 120, 122],
+        "after": [70],
+    }
+    ranks, _ = read_training([planted(tmp_path, rank, phases) for rank in (0, 1)])
+    assert [(r.unprofiled_steps, r.median_unprofiled_step_ns) for r in ranks] == [(4, 70 * 10**6)] * 2
+    cost = profiler_cost(ranks)
+    assert cost is not None
+    assert (cost.unprofiled_step_ns, cost.profiled_step_ns) == (70 * 10**6, 120 * 10**6)
+    assert cost.ratio == pytest.approx(120 / 70)
+
+
+@pytest.mark.parametrize(
+    "phases",
+    [
+        {"skip": [70, 70], "active": [120] * 5},
+        {"skip": [70] * 5, "active": [120] * 2},
+        {"skip": [70] * 5, "after": [70] * 5},
+    ],
+)
+def test_too_few_steps_of_either_kind_say_nothing_of_the_profiler(
+    tmp_path: Path, phases: dict[str, list[int]]
+) -> None:
+    assert profiler_cost(read_training([planted(tmp_path, 0, phases)])[0]) is None
 
 
 def test_a_training_that_was_killed_has_its_steps_and_no_status(tmp_path: Path) -> None:

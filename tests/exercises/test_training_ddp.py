@@ -14,6 +14,7 @@ from statistics import median
 import pytest
 
 from harness.common.memory_snapshot import memory_file
+from harness.measure.request import Request, measure_request
 from tests.exercises.launching import ROOT, Finished, collectives, events, start, train, wait_for
 
 pytestmark = pytest.mark.train
@@ -65,6 +66,21 @@ def test_the_learning_rate_warms_up(default: Finished) -> None:
     rates = [step["lr"] for step in default.steps(0)]
     assert rates[:5] == pytest.approx([2e-5 * n / 5 for n in range(1, 6)])
     assert set(rates[5:]) == {2e-5}
+
+
+def test_a_report_compares_the_profiled_steps_with_the_others(default: Finished) -> None:
+    (summary,) = measure_request(Request([str(default.folder)])).summaries
+    cost = summary.profiler_cost
+    assert cost is not None
+    times = {True: list[float](), False: list[float]()}
+    for rank in (0, 1):
+        steps = [step for step in default.steps(rank) if step["phase"] != "warmup"]
+        for profiled, medians in times.items():
+            of_one = [step["step_ns"] for step in steps if (step["phase"] == "active") == profiled]
+            medians.append(median(of_one))
+    assert cost.profiled_step_ns == pytest.approx(median(times[True]))
+    assert cost.unprofiled_step_ns == pytest.approx(median(times[False]))
+    assert cost.ratio == pytest.approx(cost.profiled_step_ns / cost.unprofiled_step_ns)
 
 
 def test_slow_data_loading_takes_at_least_three_times_the_share(default: Finished, slow: Finished) -> None:

@@ -129,9 +129,9 @@ def test_the_split_of_each_bar_adds_up_to_its_window(made: Made) -> None:
 
 def test_the_page_says_what_the_summary_says(made: Made) -> None:
     words = " ".join("".join(e.itertext()) for e in parse(made.page.read_text()).iter(NAMESPACE + "p"))
-    assert "A step takes 1.00 ms: 53.0 % computing" in words
+    assert "A step takes 1.00 ms (median): 53.0 % computing" in words
     assert (
-        "Both ranks lose 150 µs of each 1.00 ms step (mean): their hosts stand still, waiting for data"
+        "Both ranks lose 150 µs per step, 15.0 % of the time (95 % interval 150 to 150 µs): they wait for data"
         in words
     )
 

@@ -19,21 +19,29 @@ from harness.analysis.summary import (
     Pipeline,
     PipelineStage,
     Problem,
+    ProfilerCost,
     Quality,
     RankTraining,
     RecordingVerdict,
+    Replay,
     Spread,
     Steps,
     Straggler,
     Summary,
+    TimeLost,
+    Withheld,
 )
 from harness.cli.launch.launch import launch_argv
 from harness.experiment.exercises import DDP, DeepSpeed, Experiment, Megatron
 from harness.experiment.parse import command_of
+from harness.explain.answer import answer
 from harness.explain.next_command import changed_command, in_lines
 from harness.explain.rules import avoidable, verdict
 from harness.launch.job import resolve
 from harness.launch.resolve import Machine
+from harness.report.brief import brief
+from harness.report.page.compose import compose, render_page
+from harness.report.page.inputs import Inputs
 from harness.report.tables.terminal import render
 from harness.site.site import load_site
 
@@ -86,7 +94,7 @@ def test_no_precision_is_advised_that_the_device_does_not_have(name: str, half: 
 def test_the_shares_and_the_step_come_first() -> None:
     first = verdict(summary(compute=60, exposed=25, copying=5, idle={"other": 10})).sentences[0]
     assert first == (
-        "A step takes 10.0 ms: 60.0 % computing, 25.0 % communicating with nothing computed meanwhile, "
+        "A step takes 10.0 ms (median): 60.0 % computing, 25.0 % communicating with nothing computed meanwhile, "
         "5.0 % copying, 10.0 % idle."
     )
 
@@ -155,16 +163,16 @@ def pipelined(measured: float, exposed: int = 0, **stages: Any) -> Summary:
 
 
 def test_a_pipeline_that_its_schedule_leaves_empty_gets_the_advice_to_take_more_micro_batches() -> None:
-    answer = verdict(pipelined(0.25))
-    assert "the pipeline's bubble: 25.0 %" in answer.sentences[1]
-    assert answer.command == MORE_MICRO_BATCHES
+    said = verdict(pipelined(0.25))
+    assert "the pipeline's bubble: 25.0 %" in said.sentences[1]
+    assert said.command == MORE_MICRO_BATCHES
 
 
 def test_the_slow_stage_of_an_unequal_pipeline_is_named() -> None:
-    answer = verdict(pipelined(0.4, busy=(40, 80)))
-    assert "the rest is waiting for stage 1, which works 80.0 % of it" in answer.sentences[1]
-    assert "give stage 1 fewer layers" in answer.sentences[2]
-    assert answer.command is None  # more micro-batches would not help
+    said = verdict(pipelined(0.4, busy=(40, 80)))
+    assert "the rest is waiting for stage 1, which works 80.0 % of it" in said.sentences[1]
+    assert "give stage 1 fewer layers" in said.sentences[2]
+    assert said.command is None  # more micro-batches would not help
 
 
 def test_a_bubble_is_weighed_in_the_whole_step_and_explained_in_its_schedule() -> None:
@@ -177,18 +185,18 @@ def test_a_bubble_is_weighed_in_the_whole_step_and_explained_in_its_schedule() -
 def test_equal_stages_get_the_advice_to_take_more_micro_batches_however_large_the_bubble(
     measured: float,
 ) -> None:
-    answer = verdict(pipelined(measured, busy=(70, 70)))
-    assert "fewer layers" not in " ".join(answer.sentences)
-    assert answer.command == MORE_MICRO_BATCHES
+    said = verdict(pipelined(measured, busy=(70, 70)))
+    assert "fewer layers" not in " ".join(said.sentences)
+    assert said.command == MORE_MICRO_BATCHES
 
 
 def test_a_bubble_mostly_of_the_schedule_gets_the_advice_of_more_micro_batches_and_names_the_slow_stage() -> (
     None
 ):
     """As with two stages and 8 micro-batches on two cores: 19.5 % where the schedule alone leaves 11.1 %."""
-    answer = verdict(pipelined(0.36, busy=(56, 72)))
-    assert "the rest is waiting for stage 1, which works 72.0 % of it" in answer.sentences[1]
-    assert answer.command == MORE_MICRO_BATCHES
+    said = verdict(pipelined(0.36, busy=(56, 72)))
+    assert "the rest is waiting for stage 1, which works 72.0 % of it" in said.sentences[1]
+    assert said.command == MORE_MICRO_BATCHES
 
 
 def test_communication_inside_the_bubble_counts_as_bubble() -> None:
@@ -197,17 +205,17 @@ def test_communication_inside_the_bubble_counts_as_bubble() -> None:
     shares = {a.what: a.share for a in avoidable(given)}
     assert shares["communication that nothing hides, beside the pipeline's waiting"] == pytest.approx(0.05)
     assert shares["the pipeline's bubble"] == pytest.approx(0.4)
-    answer = verdict(given)
-    assert "40.0 % of the time, is shown as communication" in answer.sentences[1]
-    assert answer.command == MORE_MICRO_BATCHES
+    said = verdict(given)
+    assert "40.0 % of the time, is shown as communication" in said.sentences[1]
+    assert said.command == MORE_MICRO_BATCHES
 
 
 def test_a_cpu_gets_no_advice_on_overlap_which_it_cannot_show() -> None:
     given = summary(exposed=40, **run(2, "--", "--ds-no-overlap", overlap_comm=False))
     on_cpu = given.devices[0].model_copy(update={"device_kind": "cpu"})
-    answer = verdict(given.model_copy(update={"devices": [on_cpu]}))
-    assert "overlap" not in " ".join(answer.sentences[1:]).lower()
-    assert answer.command == "bash slurm.sh -e 2 -- --micro-batch-size 4 --ds-no-overlap"
+    said = verdict(given.model_copy(update={"devices": [on_cpu]}))
+    assert "overlap" not in " ".join(said.sentences[1:]).lower()
+    assert said.command == "bash slurm.sh -e 2 -- --micro-batch-size 4 --ds-no-overlap"
 
 
 def test_waiting_for_one_rank_is_named_with_the_rank() -> None:
@@ -215,10 +223,10 @@ def test_waiting_for_one_rank_is_named_with_the_rank() -> None:
         kind="all_reduce", count=1, ranks=2, duration_ns=10, mean_ns=5, waiting_ns=9, transfer_ns=1
     )
     straggler = Straggler(rank=3, last_arrivals=9, collectives=10, mean_lateness_ns=5, evidence="…")
-    answer = verdict(summary(exposed=40, collectives=[collective], stragglers=[straggler], **run(1)))
-    assert "90.0 % of it waiting for the last rank" in answer.sentences[1]
-    assert "rank 3" in answer.sentences[1]
-    assert answer.command is None  # no flag makes a slow node fast
+    said = verdict(summary(exposed=40, collectives=[collective], stragglers=[straggler], **run(1)))
+    assert "90.0 % of it waiting for the last rank" in said.sentences[1]
+    assert "rank 3" in said.sentences[1]
+    assert said.command is None  # no flag makes a slow node fast
 
 
 def test_waiting_is_a_share_of_all_communication_in_the_answer_as_in_comparisons() -> None:
@@ -233,21 +241,70 @@ def test_waiting_is_a_share_of_all_communication_in_the_answer_as_in_comparisons
 
 
 def test_someone_elses_trace_gets_advice_and_no_command() -> None:
-    answer = verdict(summary(idle={"launch-bound": 40}))
-    assert answer.command is None
-    assert "torch.compile" in answer.sentences[-1]
+    said = verdict(summary(idle={"launch-bound": 40}))
+    assert said.command is None
+    assert "torch.compile" in said.sentences[-1]
 
 
 def test_a_run_with_nothing_avoidable_gets_no_advice() -> None:
-    answer = verdict(summary(compute=99, idle={"launch-bound": 1}))
-    assert "No part that a rule calls avoidable" in answer.sentences[-1]
-    assert answer.command is None
+    said = verdict(summary(compute=99, idle={"launch-bound": 1}))
+    assert "No part that a rule calls avoidable" in said.sentences[-1]
+    assert said.command is None
 
 
 def test_an_unusable_recording_is_named_before_any_number() -> None:
     finding = Problem(severity=RecordingVerdict.UNUSABLE, what="events are missing", evidence="7 of 9")
-    answer = verdict(summary(quality=Quality(verdict=RecordingVerdict.UNUSABLE, problems=[finding])))
-    assert answer.sentences[0] == "Do not build on these numbers: events are missing (7 of 9)."
+    said = verdict(summary(quality=Quality(verdict=RecordingVerdict.UNUSABLE, problems=[finding])))
+    assert said.sentences[0] == "Do not build on these numbers: events are missing (7 of 9)."
+
+
+def test_a_doubtful_recording_is_said_in_the_first_line_of_the_answer() -> None:
+    doubts = [Problem.doubt(what, "…") for what in ("ranks are missing", "ranks are missing", "a", "b", "c")]
+    remark = Problem(severity=RecordingVerdict.GOOD, what="only a remark", evidence="…")
+    quality = Quality(verdict=RecordingVerdict.DOUBTFUL, problems=[remark, *doubts])
+    given = summary(quality=quality)
+    first = "These numbers are doubtful: ranks are missing; a; and 2 more."
+    assert answer(given).sentences[0] == first
+    assert render(given).index(first) < render(given).index("A step takes")
+    mystery = Quality(
+        verdict=RecordingVerdict.DOUBTFUL, problems=doubts, withheld=[Withheld(field="findings", reason="…")]
+    )
+    assert answer(summary(quality=mystery)).sentences[0] == first
+    good = Quality(problems=[remark])
+    assert answer(summary(quality=good)).sentences[0].startswith("A step takes")
+
+
+@pytest.mark.parametrize(("ratio", "said"), [(1.71, True), (1.15, False), (0.9, False)])
+def test_an_answer_says_how_much_the_profiler_slows_the_steps(ratio: float, said: bool) -> None:
+    cost = ProfilerCost(unprofiled_step_ns=70 * MS, profiled_step_ns=round(ratio * 70 * MS), ratio=ratio)
+    given = summary(profiler_cost=cost)
+    whole = " ".join(answer(given).further)
+    sentence = (
+        "The profiler slows the steps: the median step takes 70.0 ms without it and 120 ms while it records "
+        "(1.71 times). Losses on the host are therefore too large. No number is corrected."
+    )
+    assert (sentence in whole) == said
+    for text in (render(given), brief(given), render_page(compose(given, Inputs()))):
+        assert ("The profiler slows the steps" in text) == said
+    assert json.loads(given.model_dump_json())["profiler_cost"]["ratio"] == ratio
+
+
+def test_a_summary_from_before_the_profilers_cost_is_read() -> None:
+    old = json.loads(summary(**run(1)).model_dump_json())
+    old.pop("profiler_cost")
+    for rank in old["training"]:
+        rank.pop("unprofiled_steps"), rank.pop("median_unprofiled_step_ns")
+    assert Summary.model_validate(old).profiler_cost is None
+
+
+def test_an_answer_has_one_step_time_and_its_word() -> None:
+    """The mean step differs from the median one if a step stalls now and then."""
+    loss = TimeLost(cause="host-stall", ranks=[0], lost_ns=3 * MS, share=0.242, evidence="…", every=4)
+    replayed = Replay(steps=10, processes=2, step_ns=round(12.4 * MS), replayed_ns=round(12.4 * MS), error=0)
+    said = answer(summary(findings=[loss], replay=replayed))
+    text = " ".join([*said.sentences, *said.further])
+    assert "loses 3.00 ms per step, 24.2 % of the time" in text
+    assert "A step takes 10.0 ms (median)" in text and "12.4 ms" not in text
 
 
 def test_without_a_trace_the_share_of_loading_belongs_to_the_step_that_is_shown() -> None:
@@ -262,18 +319,23 @@ def test_without_a_trace_the_share_of_loading_belongs_to_the_step_that_is_shown(
 
 def test_a_run_without_a_trace_is_answered_from_its_metrics() -> None:
     training = RankTraining(rank=0, median_step_ns=10 * MS, median_data_ns=4 * MS, data_fraction=0.4)
-    answer = verdict(Summary(training=[training]))
-    assert answer.sentences[0] == "A step takes 10.0 ms by the training's own clock: 4.00 ms loading data."
-    assert "waiting for data: 40.0 %" in answer.sentences[1]
+    said = verdict(Summary(training=[training]))
+    assert (
+        said.sentences[0]
+        == "A step takes 10.0 ms (median) by the training's own clock: 4.00 ms loading data."
+    )
+    assert "waiting for data: 40.0 %" in said.sentences[1]
 
 
 def test_a_period_found_by_periodicity_is_not_called_a_step() -> None:
     steps = Steps(source="periodicity of flash_fwd_kernel", counted=30, duration=equal(30, MS))
     first, second, *_ = verdict(summary(steps=steps, idle={"data loading": 40})).sentences
     assert first.startswith(
-        "One repetition takes 1.00 ms (found by what repeats; it may be a layer, not a training step): "
+        "A period takes 1.00 ms (median; nothing marks the steps, and a period of a kernel may be a layer): "
     )
-    assert "a repetition. The devices" in second
+    assert "a period. The devices" in second
+    whole = render(summary(steps=steps))
+    assert "Periods, since nothing marks the steps: periodicity of flash_fwd_kernel, 30 counted" in whole
 
 
 def test_nothing_recorded_is_no_answer() -> None:
@@ -330,14 +392,14 @@ def test_the_next_command_is_the_same_run_at_a_site_with_defaults_of_its_own() -
 
 def test_a_suggestion_that_breaks_a_rule_is_not_made() -> None:
     asked = {"tp": 4, "global_batch_size": 6, "micro_batch_size": 6, "nodes": 1, "gpus_per_node": 4}
-    answer = verdict(summary(exposed=40, **run(3, **asked)))
-    assert answer.command is None
-    assert "tensor-parallel" not in answer.sentences[2]
+    said = verdict(summary(exposed=40, **run(3, **asked)))
+    assert said.command is None
+    assert "tensor-parallel" not in said.sentences[2]
 
 
 def test_buckets_of_heavy_communication_are_large() -> None:
-    answer = verdict(summary(exposed=40, **run(2, heavy_comm=True, mixed_precision=True)))
-    assert "large on purpose: messages are few and late" in answer.sentences[1]
+    said = verdict(summary(exposed=40, **run(2, heavy_comm=True, mixed_precision=True)))
+    assert "large on purpose: messages are few and late" in said.sentences[1]
 
 
 def test_zero_never_gets_the_advice_to_accumulate() -> None:
@@ -350,9 +412,9 @@ def test_zero_never_gets_the_advice_to_accumulate() -> None:
         "zero_stage": 3,
         "hpz_partition": 8,
     }
-    answer = verdict(summary(exposed=40, **given))
-    assert "in every micro-batch, also with gradient accumulation" in answer.sentences[1]
-    assert answer.command == "bash slurm.sh -e 2 -n 2 -- --ds-hpz-partition 4"
+    said = verdict(summary(exposed=40, **given))
+    assert "in every micro-batch, also with gradient accumulation" in said.sentences[1]
+    assert said.command == "bash slurm.sh -e 2 -n 2 -- --ds-hpz-partition 4"
     given["run"]["resolved"]["hpz_partition"] = 4
     assert verdict(summary(exposed=40, **given)).command == "bash slurm.sh -e 2 -n 2 -- --micro-batch-size 4"
 
@@ -375,8 +437,8 @@ def test_stage_2_is_advised_where_it_fits_the_memory_that_was_measured() -> None
     given["training"] = [RankTraining(rank=0, **facts)]
     for total, advice in ((40 * 10**9, "--ds-stage2"), (22 * 10**9, "--micro-batch-size 4")):
         seen = MonitorDevice(node="n", device=0, name="A", samples=1, duration_ns=1, memory_total_bytes=total)
-        answer = verdict(summary(exposed=40, monitor=[seen], **given))
-        assert answer.command == f"bash slurm.sh -e 2 -- {advice}"
+        said = verdict(summary(exposed=40, monitor=[seen], **given))
+        assert said.command == f"bash slurm.sh -e 2 -- {advice}"
 
 
 CAUSES: dict[str, dict[str, Any]] = {

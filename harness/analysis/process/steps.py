@@ -152,7 +152,7 @@ def _judge(steps: ProcessSteps, events: Events, busy: list[Busy], until_ns: int 
     )
     worked = work > 0 if len(events) else complete  # a trace of ranges alone cannot tell an empty step
     counted = complete & worked
-    warmup = _leading_warmup((steps.end_ns - steps.start_ns)[counted])
+    warmup = leading_warmup((steps.end_ns - steps.start_ns)[counted])
     counted[np.flatnonzero(counted)[:warmup]] = False
     empty, at = complete & ~worked, np.flatnonzero(counted)
     return replace(
@@ -165,7 +165,7 @@ def _judge(steps: ProcessSteps, events: Events, busy: list[Busy], until_ns: int 
     )
 
 
-def _leading_warmup(durations: I64) -> int:
+def leading_warmup(durations: I64) -> int:
     """How many leading steps are warm-up: each longer than WARMUP_FACTOR medians of all later ones."""
     n = 0
     while n + 3 < len(durations) and durations[n] > WARMUP_FACTOR * np.median(durations[n + 1 :]):

@@ -33,6 +33,7 @@ from harness.analysis.summary.machine import Launches as Launches
 from harness.analysis.summary.machine import MonitorDevice as MonitorDevice
 from harness.analysis.summary.machine import NetworkOverTime as NetworkOverTime
 from harness.analysis.summary.machine import NodeNetwork as NodeNetwork
+from harness.analysis.summary.machine import ProfilerCost as ProfilerCost
 from harness.analysis.summary.machine import RankTraining as RankTraining
 from harness.analysis.summary.memory import Memory as Memory
 from harness.analysis.summary.memory import MemoryHolder as MemoryHolder
@@ -148,6 +149,9 @@ class Summary(SummaryPart):
     """Per direction, summed over ranks."""
     training: list[RankTraining] = Field(default_factory=list)
     """What each rank's training script wrote about itself."""
+    profiler_cost: ProfilerCost | None = None
+    """The profiled steps against the other steps of the same run. Null without a trace, and if one of the two has
+    fewer than three steps."""
     efficiency: Efficiency | None = None
     """Throughput of the whole job."""
     monitor: list[MonitorDevice] = Field(default_factory=list)

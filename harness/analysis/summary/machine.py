@@ -123,6 +123,11 @@ class RankTraining(SummaryPart):
     """The counted phase."""
     step_durations_ns: list[int] = Field(default_factory=list)
     """Of counted steps."""
+    unprofiled_steps: int = 0
+    """Steps before and after the profiled ones, in which the profiler does not work; without the first ones that are
+    warm-up."""
+    median_unprofiled_step_ns: int | None = None
+    """Median of these steps."""
     median_step_ns: int | None = None
     """Median."""
     median_data_ns: int | None = None
@@ -165,6 +170,18 @@ class RankTraining(SummaryPart):
     written_bytes: int | None = None
     """Mean bytes per counted step that the process wrote to files of a disk, without the step with most: in that
     step a profiler writes its trace. Null if Linux does not say."""
+
+
+class ProfilerCost(SummaryPart):
+    """How much longer the profiled steps take than the other steps of the same run, by the training's own clock. The
+    answer says it from a ratio of 1.15 on. No other number is corrected."""
+
+    profiled_step_ns: int
+    """Median of the ranks' median profiled steps."""
+    unprofiled_step_ns: int
+    """Median of the ranks' `median_unprofiled_step_ns`."""
+    ratio: float
+    """Profiled step / unprofiled step."""
 
 
 class Efficiency(SummaryPart):

@@ -12,6 +12,7 @@ from harness.analysis.summary import Problem, RecordingVerdict, Summary
 from harness.common.printable import printable
 from harness.explain.answer import answer
 from harness.explain.next_command import in_lines
+from harness.explain.replayed import has_marked_steps
 from harness.format.device_time import busiest_and_idlest
 from harness.format.format import cut, duration
 from harness.format.labels import device_names, field_word, host_names, recording, work_word
@@ -184,8 +185,9 @@ def _steps(s: Summary, screen: Screen) -> list[str]:
         (s.steps.excluded_empty, "without work"),
     ):
         left_out += [f"{count} {why}"] if count else []
+    what = "Steps" if has_marked_steps(s) else "Periods, since nothing marks the steps"
     lines = [
-        f"Steps: {cut(s.steps.source, 60)}, {s.steps.counted} counted of {s.steps.found}{_over(s)}"
+        f"{what}: {cut(s.steps.source, 60)}, {s.steps.counted} counted of {s.steps.found}{_over(s)}"
         + (f" ({', '.join(left_out)} left out)" if left_out else ""),
         f"  median {duration(d.median_ns)}   p10 {duration(d.p10_ns)}   p90 {duration(d.p90_ns)}"
         f"   min {duration(d.min_ns)}   max {duration(d.max_ns)}",
