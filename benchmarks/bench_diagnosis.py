@@ -67,7 +67,7 @@ def main() -> None:
     parser.add_argument(
         "--turns", type=int, default=1, help="how often each pair is made, before and after in turn"
     )
-    parser.add_argument("--what-ifs", action="store_true", help="pairs that hold a what-if against runs")
+    parser.add_argument("--what-ifs", action="store_true", help="pairs that compare a what-if with runs")
     parser.add_argument("--minutes", type=float, default=1e6)
     asked = parser.parse_args()
     if asked.make:

@@ -3,7 +3,7 @@
     python benchmarks/bench_memory.py [--only tiny|real|peers|flops|tracker]
 
 `tiny` and `real` build a rank's training as the exercises do (memory_of_training.py): tiny models with real memory,
-Mistral-7B with storages that have no memory. `tracker` holds the formulas against PyTorch's own memory trackers on
+Mistral-7B with storages that have no memory. `tracker` compares the formulas with PyTorch's own memory trackers on
 FSDP2 and on one GPU. `peers` prints accelerate's and DeepSpeed's estimators on the same cases. About 15 minutes of one
 core. Prints the tables of docs/theory.md.
 """

@@ -23,7 +23,7 @@ Runs = Sequence[tuple[Case, Found]]
 
 
 def departures(found: Found) -> list[Found]:
-    """The findings that are no usual course of the program."""
+    """The findings that are no steady losses."""
     return [each for each in found["findings"] if not each["standing"]]
 
 
@@ -64,7 +64,7 @@ def _cause(case: Case) -> str:
 
 
 def _first(case: Case, found: Found) -> Found | None:
-    """What the report says first; of a fault that is a program's usual course: whether it says it at all."""
+    """What the report says first; of a fault that is a steady loss: whether it says it at all."""
     told = _told(case, found)
     if _cause(case) in STANDING:
         told += [each for each in found["findings"] if each["cause"] == _cause(case)]
@@ -151,7 +151,7 @@ WHAT_IF_OF = {
 
 
 class Verified(NamedTuple):
-    """A prediction held against runs with the change. same: by what the model's operators took in both; None: they are
+    """A prediction beside runs with the change. same: by what the model's operators took in both; None: they are
     not the same. limit: only one end is predicted."""
 
     folder: str

@@ -84,7 +84,7 @@ def _works(summaries: Sequence[Summary]) -> tuple[Unit | None, list[float | None
 
 
 def _obstacle(names: Sequence[str], summaries: Sequence[Summary], unit: Unit | None) -> str:
-    """Why the compute of these runs cannot be held against each other; empty: it can."""
+    """Why the compute of these runs cannot be compared; empty: it can."""
     models = sorted({t.model for s in summaries for t in s.training[:1] if t.model})
     if len(models) > 1:
         return f"the runs train several models: {', '.join(models)}"

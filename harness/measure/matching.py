@@ -24,7 +24,7 @@ Settings = dict[str, Any]
 
 
 def compared_settings(s: Summary) -> Settings:
-    """What must agree between two runs that are held against each other, as JSON has it; empty for traces from
+    """What must agree between two runs that are compared, as JSON has it; empty for traces from
     elsewhere. Settings that the request left open are those that were resolved."""
     resolved = (s.run or {}).get("resolved")
     asked = read_experiment(resolved) if isinstance(resolved, dict) else s.experiment

@@ -1,5 +1,5 @@
-"""The files `memory/rank<R>.json` of a run as a part of its Summary. A file is input from others: bounded, and held
-against its shape before anything is taken from it."""
+"""The files `memory/rank<R>.json` of a run as a part of its Summary. A file is input from others: bounded, and
+validated before anything is taken from it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The plan that a run kept, held against what was measured. A plan that is missing or damaged is left
+"""The plan that a run kept, beside what was measured. A plan that is missing or damaged is left
 out: it is no part of the recording."""
 
 from __future__ import annotations

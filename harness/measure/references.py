@@ -1,5 +1,5 @@
 """References as they are stored: which there are, what each holds, and reading them. Writes nothing, and knows neither
-who records a reference nor what it is held against.
+who records a reference nor what it is compared with.
 
 A reference is a folder: `reference.json`, a small index that every report may read, and `variants/NAME.json` with the
 numbers of each variant's runs.
@@ -93,7 +93,7 @@ class StoredRuns(StoredPart):
 
 class StoredVariant(StoredPart):
     """A variant in the index. asked: as typed, without what the site decides. compared: what two runs must have in
-    common to be held against each other. sha256: of its file. step_ns: median of its runs' median steps."""
+    common to be compared. sha256: of its file. step_ns: median of its runs' median steps."""
 
     name: str
     lessons: tuple[str, ...] = ()

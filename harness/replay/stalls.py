@@ -1,4 +1,4 @@
-"""Rules about a host that stands still: for data, in a phase, before a message, stopped, or without a core."""
+"""Rules about a host that waits: for data, in a phase, before a message, stopped, or without a core."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def data(scene: Scene) -> Iterator[Suspect]:
 
 
 def host(scene: Scene) -> Iterator[Suspect]:
-    """The host stands still in a phase, between operators."""
+    """The host waits in a phase, between operators."""
     for phase in STALLING:
         for found in without_time(scene, Cause.HOST_STALL, slots(STALLED, phase), phase):
             if _of_stops(scene, phase)[list(found.processes)].all():
@@ -61,7 +61,7 @@ def sending(scene: Scene) -> Iterator[Suspect]:
 
 
 def stopped(scene: Scene) -> Iterator[Suspect]:
-    """Processes stand still anywhere, also inside operators, and not because they have no core."""
+    """Processes stop anywhere, also inside operators, and not because they have no core."""
     held, waited = scene.of((Sort.HOST_HELD,)).mean(axis=1), scene.counted("core_wait_ns")
     continued = scene.counted("continued")
     if continued.any():
@@ -73,7 +73,7 @@ def stopped(scene: Scene) -> Iterator[Suspect]:
 
 
 def _of_stops(scene: Scene, phase: int) -> NDArray[np.bool_]:
-    """Which processes counted stops and stand still in a phase at no regular steps: there, too, they were stopped."""
+    """Which processes counted stops and wait in a phase at no regular steps: there, too, they were stopped."""
     regular = [is_regular(hit(by_step)) for by_step in scene.of(HELD, phase)]
     found: NDArray[np.bool_] = (scene.counted("continued") > 0) & ~np.array(regular)
     return found

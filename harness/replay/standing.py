@@ -1,4 +1,4 @@
-"""Rules about the program's usual course: what stands, and a change of the experiment improves."""
+"""Rules about steady losses, present in every step, which a change of the experiment improves."""
 
 from __future__ import annotations
 

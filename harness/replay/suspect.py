@@ -41,7 +41,7 @@ class Cause(str, Enum):
 class Suspect:
     """A cause at its place. processes: indices of those that do it. phase: index into PHASES, None: in no single one.
     steps: which of the counted steps it hits. lengths: every arc's length without it. evidence: numbers in words.
-    standing: it is the program's usual course, which a change of the experiment improves; no departure from it.
+    standing: a steady loss, present in every step, which a change of the experiment improves.
     counted: its process counted how often it came, so that this is no chance."""
 
     cause: Cause

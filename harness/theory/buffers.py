@@ -1,6 +1,6 @@
 """What a strategy allocates beside the model's state and the activations: buckets, gathered layers, copies for a step.
 
-From the code of PyTorch's DDP, DeepSpeed and megatron-core, and held against what they allocate (docs/theory.md).
+From the code of PyTorch's DDP, DeepSpeed and megatron-core, and compared with what they allocate (docs/theory.md).
 """
 
 from __future__ import annotations

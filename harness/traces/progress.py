@@ -44,7 +44,7 @@ class Progress:
         self.say(line)
 
     def say(self, line: str) -> None:
-        """Show a line, where enough time went by since the last one: of work that nobody knows the size of."""
+        """Show a line, if enough time has passed since the last one: for work whose size is not known."""
         now = time.monotonic()
         if now < self._next:
             return

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from html import escape
 
-from results import Result, Verdict
+from results import Result, StepVerdict
 
 STYLE = """
 :root { color-scheme: light dark; font: 16px/1.45 system-ui, sans-serif }
@@ -26,7 +26,7 @@ td:nth-child(2) { width: 8rem }
 .pass, .done { color: light-dark(#0a6b2d, #7fdc9b) }
 .lacks, .waiting, .partial { opacity: .75 }
 """
-VERDICTS: tuple[Verdict, ...] = ("pass", "fail", "lacks")
+VERDICTS: tuple[StepVerdict, ...] = ("pass", "fail", "lacks")
 WORDS = {
     "pass": "holds",
     "fail": "does not hold",

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 SCHEMA = 1
 # `pass`, `fail`: a check holds or not; `lacks`: this machine cannot show it; `seen`: a number without an expectation.
-Verdict = Literal["pass", "fail", "lacks", "seen"]
+StepVerdict = Literal["pass", "fail", "lacks", "seen"]
 # `partial`: the time ended inside the step; `waiting`: it never began.
 State = Literal["done", "lacks", "failed", "partial", "waiting"]
 
@@ -21,7 +21,7 @@ class Check:
     """One claim with the numbers that it rests on."""
 
     name: str
-    verdict: Verdict
+    verdict: StepVerdict
     said: str
 
 
@@ -58,7 +58,7 @@ class Result:
         if self.state != "failed":
             self.state, self.reason = "partial", why
 
-    def count(self, verdict: Verdict) -> int:
+    def count(self, verdict: StepVerdict) -> int:
         """How many checks have this verdict."""
         return sum(check.verdict == verdict for check in self.checks)
 

@@ -1,6 +1,6 @@
 """The dependency lists in pyproject.toml, read without a TOML parser, which Python 3.10 lacks.
 
-Reads the shape this repository writes (one quoted requirement a line); a test holds it against a real parser.
+Reads the shape this repository writes (one quoted requirement a line); a test compares it with a real parser.
 """
 
 from __future__ import annotations

@@ -11,5 +11,5 @@ from harness.common.faults import Fault
 
 
 def inject(fault: Fault, target: Target) -> None:
-    """Sleep at the begin of the phase."""
+    """Sleep at the start of the phase."""
     target.when_due(cast(Moment, fault.values["in"]), fault, lambda: time.sleep(fault.ns() / 1e9))

@@ -93,7 +93,7 @@ def watch_model(model: nn.Module, moments: Moments, until: ExitStack) -> None:
 
 
 def watch_update(optimizer: Any, moments: Moments, until: ExitStack) -> None:
-    """Announce the begin and the end of `optimizer.step()`, `until` it is closed."""
+    """Announce the start and the end of `optimizer.step()`, `until` it is closed."""
 
     def announced(step: Callable[..., Any]) -> Callable[..., Any]:
         def watched(*args: Any, **kwargs: Any) -> Any:

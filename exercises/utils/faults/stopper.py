@@ -1,6 +1,6 @@
 """The side process of `pause`: stops another process for some time. Standard library only, so that it starts at once.
 
-Each line on standard input is `DELAY_NS STOP_NS`; after each stop it writes `BEGIN_NS NS UNIX_NS`, the begin by the
+Each line on standard input is `DELAY_NS STOP_NS`; after each stop it writes `BEGIN_NS NS UNIX_NS`, the start by the
 monotonic clock. An empty line ends it. A next line that comes before a stop has begun lets that stop begin.
 """
 

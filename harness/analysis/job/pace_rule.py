@@ -1,7 +1,7 @@
 """Who is behind the others: a rule that names nobody in 99 of 100 jobs whose places differ by chance only.
 
 A place is named when all of this holds:
-- its median step is at least LEAST of the middle place's behind it;
+- its median step is at least LEAST of the median place's step behind it;
 - it is among the slowest in so many steps that chance does not explain it. Under chance the place's standing in a step
   (the share of places at least as slow) is uniform whatever the distribution of times; with q the k-th smallest of its
   n standings, k = ceil(PERSISTENT n), chance gives P(Binomial(n, q) >= k), and this times the number of places is at
@@ -26,7 +26,7 @@ _SIGMA = 1.4826  # of a normal distribution, in median absolute deviations
 
 
 def outlying(behind: F64) -> I64:
-    """The lines of (places, steps) that are behind the others, the farthest first. behind: shares of the middle place,
+    """The lines of (places, steps) that are behind the others, the farthest first. behind: shares of the median place,
     NaN where not known."""
     known = behind[:, ~np.isnan(behind).any(axis=0)]
     places, steps = known.shape

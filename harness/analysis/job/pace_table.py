@@ -17,7 +17,7 @@ MOST_STEPS = 400  # compared; of more these many, evenly spaced
 
 @dataclass(frozen=True)
 class PaceTable:
-    """r ranks by s steps. Unknown is NaN. begin_ns, end_ns: since the earliest begin of any rank; rank (r,): -1 where
+    """r ranks by s steps. Unknown is NaN. begin_ns, end_ns: since the earliest start of any rank; rank (r,): -1 where
     not known; stage (r,): ranks with the same number do the same work."""
 
     steps: I64

@@ -93,7 +93,7 @@ def natural(name: str | None) -> list[tuple[int, int, str]]:
 
 
 def _recentred(share: F64) -> F64:
-    """Above the middle place instead of above the middle rank: the slowest of four ranks is slower than one."""
+    """Above the median place instead of above the median rank: the slowest of four ranks is slower than one."""
     return (1 + share) / (1 + middle(share)) - 1
 
 
@@ -163,7 +163,7 @@ def _places(table: PaceTable, places: _Group, shares: tuple[F64, F64]) -> list[P
 
 
 def _lags(table: PaceTable) -> tuple[F64, F64]:
-    """Of each rank (r,): behind the first at the begin of the first common step, and at the end of the last."""
+    """Of each rank (r,): behind the first at the start of the first common step, and at the end of the last."""
     whole = np.flatnonzero(~np.isnan(table.end_ns).any(axis=0))
     if not len(whole):
         unknown = np.full(len(table.rank), np.nan)

@@ -55,7 +55,7 @@ _DTYPES = {"name": np.int32, "dtype": np.int32, "device": np.int32, "activity": 
 
 
 class Unbelievable(Exception):
-    """So many records cannot be read that the others are not to be believed."""
+    """So many records cannot be read that the others are not reliable."""
 
 
 class Columns:
