@@ -129,6 +129,12 @@ MEANINGS: dict[str, str] = {
 }
 
 
+def judged_step_ns(metrics: Metrics) -> float | None:
+    """The step time by which a run is compared with a reference: the mean step, since the median hides what slows only
+    some of the steps."""
+    return metrics.get("mean_step_ns", metrics.get("step_ns"))
+
+
 def metrics_by_name(summary: Summary, more: Sequence[Number] = ()) -> Metrics:
     """Every metric of `summary`, in a fixed order; `more` are the metrics that tables add."""
     found: Metrics = {}

@@ -1,19 +1,22 @@
 """Which stored reference asks for the same as a run: settings that must agree, and the step that a report mentions.
 
-Cheap, because every report of a run asks: it reads the references' indices, and no other file of theirs.
+Cheap, because every report of a run asks: it reads the references' indices, and the runs of one variant.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
+from statistics import geometric_mean
 from typing import Any
 
-from harness.analysis.metrics import metrics_by_name
+from harness.analysis.metrics import judged_step_ns, metrics_by_name
 from harness.analysis.summary import ReferenceStep, Summary
+from harness.common.errors import WorkError
 from harness.experiment.exercises import EXERCISES, Experiment, Training, read_experiment
 from harness.experiment.options import options_of
 from harness.format.labels import are_cpus
-from harness.measure.references import Reference, StoredVariant, some_references
+from harness.measure.references import Reference, StoredVariant, read_runs, some_references
 
 MOST_REFERENCES = 50
 INJECTED = ("faults", "mystery")  # what makes a run slow on purpose
@@ -67,15 +70,15 @@ def with_reference(s: Summary) -> Summary:
     if not settings or metrics_by_name(s).get("step_ns") is None:
         return s
     found = [
-        (reference, variant)
-        for reference in some_references(MOST_REFERENCES)
+        (folder, reference, variant)
+        for folder, reference in some_references(MOST_REFERENCES)
         if (variant := _variant(reference, settings, device_kind(s))) is not None
     ]
     if not found:
         return s
     site = ((s.run or {}).get("site") or {}).get("name")
-    reference, variant = max(found, key=lambda pair: (pair[0].site == site, pair[0].created_ns))
-    return s.model_copy(update={"reference": _step(reference, variant)})
+    folder, reference, variant = max(found, key=lambda each: (each[1].site == site, each[1].created_ns))
+    return s.model_copy(update={"reference": _step(folder, reference, variant)})
 
 
 def _variant(reference: Reference, settings: Settings, kind: str) -> StoredVariant | None:
@@ -85,7 +88,7 @@ def _variant(reference: Reference, settings: Settings, kind: str) -> StoredVaria
     return next((each for each in timed if not differing(each.compared, settings)), None)
 
 
-def _step(reference: Reference, variant: StoredVariant) -> ReferenceStep:
+def _step(folder: Path, reference: Reference, variant: StoredVariant) -> ReferenceStep:
     return ReferenceStep(
         name=reference.name,
         variant=variant.name,
@@ -93,4 +96,15 @@ def _step(reference: Reference, variant: StoredVariant) -> ReferenceStep:
         device_name=reference.hardware.device,
         run_count=variant.runs,
         step_ns=variant.step_ns or 0,
+        mean_step_ns=_mean_step_ns(folder, variant),
     )
+
+
+def _mean_step_ns(folder: Path, variant: StoredVariant) -> int | None:
+    """None if the variant's runs cannot be read: a report does not fail because of a reference."""
+    try:
+        runs = read_runs(folder, variant).runs
+    except WorkError:
+        return None
+    steps_ns = [ns for run in runs if (ns := judged_step_ns(run.metrics))]
+    return round(geometric_mean(steps_ns)) if steps_ns else None

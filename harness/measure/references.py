@@ -222,8 +222,8 @@ def _read(path: Path, shape: type[Stored], most_bytes: int) -> Stored:
         raise WorkError(f"{path}: is not a reference of ours ({error})") from None
 
 
-def some_references(most: int) -> Iterator[Reference]:
-    """At most so many references, for who must neither wait nor fail: what cannot be read is left out."""
+def some_references(most: int) -> Iterator[tuple[Path, Reference]]:
+    """At most so many references with their folders. One that cannot be read is left out: a report must not fail."""
     for _, folder in zip(range(most), reference_folders(), strict=False):
         with suppress(WorkError):
-            yield read_reference(folder)
+            yield folder, read_reference(folder)

@@ -10,14 +10,17 @@ from pathlib import Path
 
 import pytest
 
+from harness.analysis.metrics import judged_step_ns, metrics_by_name
 from harness.analysis.summary import ReferenceStep, Withheld
 from harness.cli.main import main
 from harness.experiment.base import Mystery
 from harness.experiment.exercises import DDP
 from harness.explain.answer import answer
+from harness.format.format import duration
 from harness.measure.matching import with_reference
+from harness.study.reference.request import checked_runs
 from tests.study.recorded_reference import plan, recorded, run_all
-from tests.study.reference_runs import alone, summary_of
+from tests.study.reference_runs import alone, made_run, summary_of
 
 ASKED = DDP(gpus_per_node=2)
 
@@ -74,12 +77,44 @@ def test_a_lesson_that_the_reference_cannot_answer_is_a_sentence(
     assert sentence in capsys.readouterr().err
 
 
-def test_a_runs_answer_mentions_the_reference_that_asked_for_the_same(root: Path) -> None:
+@pytest.mark.parametrize(
+    ("step_ms", "says"),
+    [
+        (200.0, "This run is about twice as slow (2.00 times) as the reference (plain of ref, "),
+        (130.0, "This run is 1.30 times as slow as the reference (plain of ref, "),
+        (50.0, "This run is about twice as fast (2.00 times) as the reference (plain of ref, "),
+        (80.0, "This run is 1.25 times as fast as the reference (plain of ref, "),
+    ],
+)
+def test_a_runs_answer_says_how_it_compares_with_the_reference_and_what_can_judge_it(
+    root: Path, step_ms: float, says: str
+) -> None:
+    recorded(root)
+    said, why = answer(with_reference(summary_of(ASKED, step_ms))).further[-2:]
+    assert said == (
+        f"{says}site local, AMD EPYC): its mean step takes {duration(step_ms * 1e6)}, the reference's 100 ms."
+    )
+    assert why == (
+        "One run cannot show why, and not whether the next run differs as much. Compare hardware, software, counts and "
+        "step times: `bash slurm.sh reference check 1`"
+    )
+
+
+def test_a_run_as_fast_as_the_reference_gets_one_sentence(root: Path) -> None:
+    recorded(root)
+    said = answer(with_reference(summary_of(ASKED, 102.0))).further[-1]
+    assert said.startswith("This run is about as fast as the reference (plain of ref, ")
+    assert said.endswith("its mean step takes 102 ms (1.02 times), the reference's 100 ms.")
+
+
+def test_the_answer_has_the_step_times_and_the_ratio_of_reference_check(root: Path) -> None:
     recorded(root)
     summary = with_reference(summary_of(ASKED, 130.0))
-    assert answer(summary).further[-1] == (
-        "The reference on local took 100 ms a step, yours 130 ms (variant plain of ref, AMD EPYC)."
-    )
+    time = checked_runs([made_run(root, ASKED, 130.0).job_id], "ref").variants[0].time
+    assert time is not None and summary.reference is not None
+    assert summary.reference.mean_step_ns == pytest.approx(time.stored_ns, rel=1e-6)
+    assert judged_step_ns(metrics_by_name(summary)) == pytest.approx(time.new_ns)
+    assert time.new_ns / time.stored_ns == pytest.approx(time.ratio)
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ from harness.analysis.summary.base import SummaryPart
 
 class ReferenceStep(SummaryPart):
     """The step time of a [stored reference](references.md) with the same settings: all options that a comparison shows,
-    as resolved. The reference of the run's site comes first, else the newest. The report shows it and gives no verdict;
-    `reference check` does."""
+    as resolved. The reference of the run's site comes first, else the newest. The report says how much
+    slower or faster the run is; `reference check` gives the verdict."""
 
     name: str
     """Of the reference."""
@@ -22,3 +22,5 @@ class ReferenceStep(SummaryPart):
     """How many runs of the variant there are."""
     step_ns: int
     """Median over these runs of the metric `step_ns`."""
+    mean_step_ns: int | None = None
+    """Geometric mean over these runs of the metric `mean_step_ns`, as `reference check` compares it."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from enum import Enum
+from statistics import geometric_mean
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
@@ -41,8 +42,11 @@ class Difference(CheckPart):
 
 
 class StepTime(CheckPart):
-    """The mean of the runs' times, and the ratio new over stored with its 95 % interval. judged: false across hardware
-    or software. smallest_seen: the change that so many runs see nine times in ten, as a share."""
+    """The geometric mean of the runs' mean steps, and the ratio new over stored with its 95 % interval.
+
+    judged: false if hardware or software differ. smallest_seen: the change, as a share, that so many runs show nine
+    times in ten.
+    """
 
     stored_ns: float
     new_ns: float
@@ -210,8 +214,8 @@ def _time(stored: VariantRuns, new: VariantRuns, share: float, same_key: bool) -
         found = Timed(StepTimeChange.UNKNOWN, why, found.ratio, found.found)
     low, high = found.found.interval if found.found else (None, None)
     return StepTime(
-        stored_ns=sum(before) / len(before),
-        new_ns=sum(now) / len(now),
+        stored_ns=geometric_mean(before),
+        new_ns=geometric_mean(now),
         ratio=found.ratio or 0.0,
         low=low,
         high=high,

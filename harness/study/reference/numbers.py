@@ -7,7 +7,7 @@ from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
-from harness.analysis.metrics import Metrics
+from harness.analysis.metrics import Metrics, judged_step_ns
 from harness.measure.references import Reference, StoredRun, StoredVariant, read_runs
 from harness.study.reference.links import LARGEST
 
@@ -32,7 +32,7 @@ def shown_ns(run: StoredRun) -> float | None:
 
 def judged_ns(run: StoredRun) -> float | None:
     """The time by which runs are judged: the mean step, in which also what comes in some steps only is seen."""
-    return run.metrics.get("mean_step_ns", shown_ns(run))
+    return judged_step_ns(run.metrics) or shown_ns(run)
 
 
 def medians(runs: Sequence[StoredRun]) -> Metrics:
