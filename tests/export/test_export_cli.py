@@ -169,7 +169,7 @@ def test_without_nsys2prv_our_own_writer_takes_nsys_exports_too(
     [
         (["paraver", "no-such-run"], "RUN: there"),
         (["paraver", "{empty}"], "there is no trace"),
-        (["paraver", "{run}", "--engine", "nsys2prv"], "it reads nsys reports only"),
+        (["paraver", "{run}", "--engine", "nsys2prv"], "reads nsys reports only"),
         (["paraver", "{run}", "--types", "nccl"], "needs cuda_api_trace"),
         (["perfetto", "{run}", "--engine", "own"], "No such option"),
     ],

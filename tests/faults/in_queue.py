@@ -36,7 +36,7 @@ def cancelled(scene: Scene) -> None:
 def cancelled_twice(scene: Scene) -> None:
     cancelled(scene)
     again = scene.harness("cancel", scene.job_id)
-    assert (again.returncode, "had ended already: cancelled" in again.stdout) == (0, True), again
+    assert (again.returncode, "has already ended: cancelled" in again.stdout) == (0, True), again
 
 
 def cancelled_while_it_waits(scene: Scene) -> None:

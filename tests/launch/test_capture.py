@@ -66,7 +66,7 @@ def test_it_asks_and_waits_for_every_ranks_trace(run: Run, capsys: pytest.Captur
     folder = folder_of(run.path, 1)
     assert capsys.readouterr().out == f"recorded: {folder}\nnext: slurm.sh report {folder}\n"
     assert capture(run, "stop") == 2
-    assert "nothing of local-1 is being recorded" in capsys.readouterr().err
+    assert "no recording of local-1 is in progress" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("running_by_a_stand_in")
@@ -85,7 +85,7 @@ def test_what_has_ended_cannot_be_recorded(
 ) -> None:
     run.write_status(Status(state=state))
     assert capture(run, "start") == 2
-    assert f"capture: local-1 is {state}: only a training that runs" in capsys.readouterr().err
+    assert f"capture: local-1 is {state}: only a running training" in capsys.readouterr().err
     assert not (run.path / "captures").exists()
 
 
@@ -122,7 +122,7 @@ def test_what_keeps_nsys_from_recording_is_said(run: Run, capsys: pytest.Capture
     assert "profile_node1: nsys start: no space" in said("stop")
     given_up_file(run.path, 1).touch()
     assert capture(run, "stop") == 2, "it was taken back"
-    assert "nothing of local-1 is being recorded" in capsys.readouterr().err
+    assert "no recording of local-1 is in progress" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("running_by_a_stand_in")
@@ -148,7 +148,7 @@ def test_nsys_by_the_clock_records_once(run: Run, capsys: pytest.CaptureFixture[
     run = of_nsys(run, capture_duration=3)
     assert capture(run, "start") == 2
     assert (
-        "start it without --capture-delay and --capture-duration, or with --profiler torch"
+        "start the run without --capture-delay and --capture-duration, or with --profiler torch"
         in capsys.readouterr().err
     )
 
@@ -156,7 +156,7 @@ def test_nsys_by_the_clock_records_once(run: Run, capsys: pytest.CaptureFixture[
 @pytest.mark.usefixtures("running_by_a_stand_in")
 def test_an_nsys_of_each_rank_records_once(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     assert capture(of_nsys(run, nsys_per="rank"), "start") == 2
-    assert "start it with --nsys-per node, or with --profiler torch" in capsys.readouterr().err
+    assert "start the run with --nsys-per node, or with --profiler torch" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("words", [["start", "--steps", "0"], ["begin"], []])

@@ -13,7 +13,10 @@ from tests.launch.launch_shared import a_run
 
 @pytest.mark.parametrize(
     ("state", "said"),
-    [("completed", "is completed, and its logs are not beside it"), ("queued", "has printed nothing yet")],
+    [
+        ("completed", "is completed, and its logs are missing"),
+        ("queued", "has not printed anything yet"),
+    ],
 )
 def test_no_logs_are_explained_by_the_runs_state(
     tmp_path: Path,

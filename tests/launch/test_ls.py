@@ -59,7 +59,7 @@ def test_the_step_time_is_the_traces_else_the_trainings_own_else_not_known(
         ["local-3", "queued", "~20.0", "ms"],
         ["local-4", "queued", "–", lines[4].split()[3]],
     ]
-    assert "~: by the training's own clock" in said
+    assert "~: measured by the training itself" in said
     main(["ls", "--json"])
     rows = json.loads(capsys.readouterr().out)
     assert [(r["step_ns"], r["step_traced"]) for r in rows] == [
@@ -75,7 +75,7 @@ def test_runs_that_are_left_out_are_counted(runs: Path, capsys: pytest.CaptureFi
         a_run(runs, f"local-{number}")
     lines, said = listed(capsys, "-n", "2")
     assert [line.split()[0] for line in lines] == ["run", "local-2", "local-3"]
-    assert said == "the newest 2 of 3 runs: slurm.sh ls -n 3 shows all\n"
+    assert said == "2 of 3 runs are shown, the newest: slurm.sh ls -n 3 shows all\n"
     assert listed(capsys)[1] == ""
 
 
@@ -90,7 +90,7 @@ def test_names_that_do_not_fit_are_shortened_with_a_note(
     lines, said = listed(capsys)
     assert max(map(len, lines)) <= 92
     assert lines[1].endswith("  tiny-llama-…-n1-g2-mbs2-gas1-mixed0-actckpt0")
-    assert said == "names are shortened: slurm.sh ls -n 1 --json has them whole\n"
+    assert said == "names are shortened: slurm.sh ls -n 1 --json shows them in full\n"
     monkeypatch.setenv("COLUMNS", "70")
     assert max(map(len, listed(capsys)[0])) <= 70
 
@@ -103,7 +103,7 @@ def test_without_a_checkout_the_commands_named_are_the_installed_ones(
     for number in (1, 2):
         a_run(runs, f"local-{number}")
     said = listed(capsys, "-n", "1")[1]
-    assert "training-traces ls -n 2 shows all" in said and "training-traces ls -n 1 --json has them" in said
+    assert "training-traces ls -n 2 shows all" in said and "training-traces ls -n 1 --json shows them" in said
 
 
 def test_a_run_that_cannot_be_read_is_listed_all_the_same(

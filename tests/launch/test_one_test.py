@@ -42,7 +42,7 @@ def test_the_health_check_knows_the_sites_links(harness: Harness) -> None:
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["health", "-e", "1"], "health: is a test of exercise 0: drop -e 1"),
+        (["health", "-e", "1"], "health: is a test of exercise 0: leave out -e 1"),
         (
             ["overlap-test", "last"],
             "overlap-test: takes the flags of a launch, as in slurm.sh overlap-test -n 2, and not 'last'",

@@ -169,8 +169,8 @@ OPEN: list[tuple[list[str], int, list[str]]] = [
     (["paraver", "local-1"], 1, [f"RUN/torch/trace.prv cannot be written: Permission denied: RUN/torch {ASK}; --out"]),
     (["paraver", "local-1", "--out", "HOME/b"], 0, ["HOME/b.prv"]),
     (["cancel", "local-1"], 2, [f"slurm.sh: local-1 belongs to {ME}: only {ME} can cancel it\n"]),
-    (["rerun", "local-1"], 2, [f"a launch asks first: it belongs to {ME}\n", "slurm.sh: add --yes to run what "]),
-    (["rerun", "local-1", "--dry-run"], 0, ["RUN/run.json brings:\n  site local, as in configs/sites/local.yaml\n"]),
+    (["rerun", "local-1"], 2, [f"a launch asks first: it belongs to {ME}\n", "add --yes to run the commands of "]),
+    (["rerun", "local-1", "--dry-run"], 0, ["RUN/run.json would run or use:\n  site local, as in configs/"]),
     (["rerun", "local-1", "--yes"], 1, ["cannot be written", f"{ASK}: choose another place with HARNESS_RUNS\n"]),
     (["-e", "1"], 1, [f"ROOT/exercise_1_DDP: cannot be written (Permission denied): it {ASK}: choose another place"]),
     (["-e", "2"], 1, [f"ROOT/exercise_2_DeepSpeed: cannot be written (Permission denied): ROOT {ASK}: choose another"]),
@@ -231,7 +231,7 @@ def test_one_closed_run_is_left_out_of_the_list_and_said(shared: Shared) -> None
     shut.path.chmod(0o700)
     listed, asked, last = shared.answers(root, [["ls"], ["report", "local-2"], ["status", "last"]])
     assert "local-1  completed" in listed.out
-    assert listed.err == f"not shown: {shut.path} may not be read: it {ASK}\n"
+    assert listed.err == f"not shown: you may not read {shut.path}: it {ASK}\n"
     assert (asked.code, f"; {shut.path} may not be read: it {ASK}" in asked.err) == (2, True)
     assert "local-1" in last.out
 

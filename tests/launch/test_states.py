@@ -115,7 +115,7 @@ def test_a_controller_that_does_not_answer_is_asked_once_by_a_command(
     assert asked(programs, "squeue") == 1
     assert asked(programs, "scontrol") == 0, "the same server"
     assert listed.stdout.count("running?") == 5
-    assert "?: Slurm does not answer; it is what the job itself last wrote" in listed.stderr
+    assert "?: Slurm does not answer; this is the last state that the job wrote" in listed.stderr
     shown = harness("status", "4713")
     assert "4713  unknown" in shown.stdout
     assert "Slurm does not answer; the last state that the job wrote: running" in shown.stdout
@@ -310,7 +310,7 @@ def test_a_job_that_is_ending_is_cancelled_well(programs: Path, tmp_path: Path, 
         done = harness("cancel")
         assert done.returncode == 0, done.stderr
         assert "4711 is ending: it has 45 s to close its traces" in done.stderr
-        assert "4711 is ending, and its last processes still run: slurm.sh status 4711" in done.stdout
+        assert "4711 is ending, its last processes still run: slurm.sh status 4711" in done.stdout
     said = json.loads(harness("cancel", "--json").stdout)
     assert said == {"job_id": "4711", "before": "running", "state": "running", "ending": True}
 
@@ -370,7 +370,7 @@ def test_to_cancel_a_run_of_an_allocation_names_those_that_end_with_it(
     assert done.stdout == "4711-1: cancelled, and with it 4711-2 of the same allocation\n", done.stderr
     assert [run.status().state for run in (ended, waiting) if run.status()] == ["completed", "cancelled"]
     again = harness("cancel", "4711-1")
-    assert (again.returncode, again.stdout) == (0, "4711-1 had ended already: cancelled\n")
+    assert (again.returncode, again.stdout) == (0, "4711-1 has already ended: cancelled\n")
 
 
 # --- runs on this machine ----------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""A launch from a file that somebody else may have written shows what the file brings and asks; one's own does not."""
+"""A launch from a file that somebody else may have written shows its commands and asks; one's own does not."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ SITES: dict[str, tuple[dict[str, Any], list[str]]] = {
     "data": ({"data": "/x/data.json"}, ["data: /x/data.json"]),
     "a site that is none of ours": (
         {"name": "elsewhere", "env": {}},
-        ["its site elsewhere is not known here (aws-p5, ", "no command and no path of its own"],
+        ["its site elsewhere is not known here (aws-p5, ", "no command and no path"],
     ),
 }
 
@@ -91,8 +91,8 @@ def test_a_site_that_is_not_known_word_for_word_is_shown_and_refused_without_a_p
     assert all(each in refused.stderr for each in shown), refused.stderr
     assert escaped(refused.stderr.replace("\n", "")) == refused.stderr.replace("\n", "")
     assert refused.stderr.splitlines()[-1] == (
-        f"slurm.sh: add --yes to run what {run.record_file} brings, as shown above: without a terminal nobody can be "
-        "asked (nothing was started)"
+        f"slurm.sh: add --yes to run the commands of {run.record_file} shown above: without a terminal no question "
+        "can be asked (nothing was started)"
     )
     assert harness("rerun", str(run.path), "--yes").returncode == 0
     assert len(started) == 1
@@ -118,7 +118,7 @@ def test_ones_own_run_at_a_known_site_asks_nothing(
     assert (done.returncode, done.stderr, len(started)) == (0, "", 1)
 
 
-def test_a_file_of_another_user_asks_whatever_it_brings(
+def test_a_file_of_another_user_asks_in_every_case(
     harness: Harness, started: Started, rewritten: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = rewritten(user="anna")
@@ -226,10 +226,10 @@ def test_a_series_that_somebody_began_asks_before_it_goes_on(
     store_request("gas", Stored(sweep=read_sweep(shipped), site=site))
     for words in (["--dry-run"], []):
         said = harness("sweep", "gas", *words).stderr
-        assert f"{request_file('gas')} brings:\n" in said
+        assert f"{request_file('gas')} would run or use:\n" in said
         assert f"  setup: {EVIL}\n" in said
-    assert f"slurm.sh: add --yes to run what {request_file('gas')} brings" in said
-    assert "brings" not in harness("sweep", "gas", "--site", "local").stderr
+    assert f"slurm.sh: add --yes to run the commands of {request_file('gas')} shown above" in said
+    assert "would run or use" not in harness("sweep", "gas", "--site", "local").stderr
     assert not list((tmp_path / "runs").glob("exercise_*"))
 
 

@@ -170,7 +170,7 @@ def test_commands_find_a_run_by_id_name_path_or_last(
 def test_ls_lists_it_and_cancelling_it_now_changes_nothing(completed: Submitted, slurm_sh: SlurmSh) -> None:
     rows = json.loads(slurm_sh("ls", "--json").stdout)
     assert [row["state"] for row in rows if row["job_id"] == completed.job_id] == ["completed"]
-    assert f"{completed.job_id} had ended already: completed" in slurm_sh("cancel", completed.job_id).stdout
+    assert f"{completed.job_id} has already ended: completed" in slurm_sh("cancel", completed.job_id).stdout
     assert slurm_sh.status(completed.job_id)["state"] == "completed"
 
 

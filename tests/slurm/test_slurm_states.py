@@ -117,7 +117,7 @@ def test_a_held_job_is_cancelled_before_it_begins(slurm_sh: SlurmSh) -> None:
     assert slurm_sh("cancel", held.job_id).stdout == f"{held.job_id}: cancelled\n"
     assert held.read("status.json")["state"] == "cancelled"
     again = slurm_sh("cancel", held.job_id)
-    assert (again.returncode, again.stdout) == (0, f"{held.job_id} had ended already: cancelled\n")
+    assert (again.returncode, again.stdout) == (0, f"{held.job_id} has already ended: cancelled\n")
 
 
 def test_a_job_that_takes_its_time_to_end_is_ending_and_ctrl_c_ends_only_the_wait(slurm_sh: SlurmSh) -> None:

@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 WIDTH = 120  # without a terminal
 LEFT, NAME = 9, 15  # characters of the level and of the check's name
 
-HELP = """Look, the day before, at all that a course needs: Slurm, container, packages, profilers, data, space.
+HELP = """Check before a course that all it needs is here: Slurm, container, packages, profilers, data, disk space.
 
-One line per check: ok; warning (a run works, and something is lost); problem (a run would fail); unseen (it cannot be
-looked at from here). Below a warning or a problem stands the command that mends it.
+One line per check: ok; warning (a run works, but something is lost); problem (a run would fail); unseen (it cannot be
+checked from here). The command that fixes a warning or a problem is below it.
 
-Exit status: 0 ok, also with warnings and with what is unseen; 1 a problem; 2 the request was wrong."""
+Exit status: 0 ok, also with warnings and unseen checks; 1 a problem; 2 the request was wrong."""
 
 
 def _printed(line: CheckLine, width: int) -> Iterator[str]:
@@ -56,17 +56,20 @@ def doctor(
     *,
     site: Annotated[str | None, typer.Option("--site", help="site: a name, or a site file")] = None,
     in_job: Annotated[
-        bool, typer.Option("--in-job", help="look from the compute nodes too, in a job of a minute")
+        bool, typer.Option("--in-job", help="check on the compute nodes too, in a job of one minute")
     ] = False,
     students: Annotated[
         int,
         typer.Option(
-            "--students", min=1, max=1_000_000, help="how many share this disk: for the space that they need"
+            "--students",
+            min=1,
+            max=1_000_000,
+            help="students who share this disk, for the space that they need",
         ),
     ] = 1,
     nodes: Annotated[
         int | None,
-        typer.Option("-n", "--nodes", min=1, max=10_000, help="nodes to look from with --in-job [2]"),
+        typer.Option("-n", "--nodes", min=1, max=10_000, help="nodes to check with --in-job [2]"),
     ] = None,
     patience: Annotated[
         int,
@@ -89,7 +92,7 @@ def doctor(
     from harness.study.lessons import course_experiments
 
     if nodes is not None and not in_job:
-        raise RequestError("-n/--nodes: only with --in-job, which looks from so many nodes")
+        raise RequestError("-n/--nodes: allowed only with --in-job, which checks that many nodes")
     choice = choose_site(site)
     given = {"account": account, "partition": partition, "qos": qos, "time": time}
     place = override(choice.site, {name: value for name, value in given.items() if value is not None})

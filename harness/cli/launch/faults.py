@@ -1,4 +1,4 @@
-"""`slurm.sh faults`: what `--fault` can inject, or one fault with its keys."""
+"""`slurm.sh faults`: the faults that `--fault` can inject, or one fault with its keys."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ def _launch(command: str, words: list[str]) -> int:
         )
     number = read_line(words, declared()).given.get("--exercise", "0")
     if number != "0":
-        raise RequestError(f"{command}: is a test of exercise 0: drop -e {printable(str(number))}")
+        raise RequestError(f"{command}: is a test of exercise 0: leave out -e {printable(str(number))}")
     from harness.cli.launch.launch import launch_argv
 
     return launch_argv(["-e", "0", f"--{command}", *words])

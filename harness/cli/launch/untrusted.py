@@ -1,4 +1,4 @@
-"""The question before a launch from a file that somebody else may have written: what it brings, shown, then asked."""
+"""Before a launch from a file that somebody else may have written, its commands are shown and confirmed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def source_of(run: Run, record: Record) -> Source:
 
 
 def show_request(source: Source, experiments: Sequence[Experiment], site: Site | None) -> None:
-    """Print what the file brings, as --dry-run does."""
+    """Print the commands and paths of the file, as --dry-run does."""
     from harness.launch.untrusted import find_untrusted
 
     _show(find_untrusted(source, experiments, site))
@@ -37,19 +37,19 @@ def show_request(source: Source, experiments: Sequence[Experiment], site: Site |
 
 def _show(untrusted: UntrustedRequest) -> None:
     """Print the commands and paths, one a line, and why a launch asks."""
-    lines = untrusted.lines or ["no command and no path of its own"]
+    lines = untrusted.lines or ["no command and no path"]
     reasons = [f"a launch asks first: {reason}" for reason in untrusted.why]
-    print("\n  ".join([f"{escaped(str(untrusted.file))} brings:", *lines]), file=sys.stderr)
+    print("\n  ".join([f"{escaped(str(untrusted.file))} would run or use:", *lines]), file=sys.stderr)
     print("".join(f"{each}\n" for each in reasons), end="", file=sys.stderr)
 
 
 def may_launch(source: Source, experiments: Sequence[Experiment], site: Site | None, *, yes: bool) -> bool:
-    """Whether to go on: nothing foreign comes from the file, or --yes, or a person says so after seeing it.
+    """Whether to go on: the file holds nothing untrusted, or --yes was given, or the user agrees after seeing it.
 
     site: None, where the user chose it.
 
     Raises:
-        RequestError: there is nobody to ask.
+        RequestError: there is no terminal to ask at.
     """
     from harness.launch.untrusted import find_untrusted
 
@@ -61,11 +61,11 @@ def may_launch(source: Source, experiments: Sequence[Experiment], site: Site | N
         return True
     if not sys.stdin.isatty():
         raise RequestError(
-            f"add --yes to run what {found.file} brings, as shown above: without a terminal nobody can be asked "
+            f"add --yes to run the commands of {found.file} shown above: without a terminal no question can be asked "
             "(nothing was started)"
         )
     try:
-        agreed: bool = typer.confirm("run this as you?", err=True)
+        agreed: bool = typer.confirm("run these commands as your user?", err=True)
     except typer.Abort:  # Ctrl-C or Ctrl-D
         raise KeyboardInterrupt from None
     if not agreed:

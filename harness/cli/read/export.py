@@ -29,7 +29,9 @@ TokensArgument = Annotated[
 OutOption = Annotated[
     Path | None,
     typer.Option(
-        "--out", metavar="PREFIX", help="where to write: a new name; default: beside a run's traces, or here"
+        "--out",
+        metavar="PREFIX",
+        help="prefix of the new files; default: beside the run's traces, or in this folder",
     ),
 ]
 
@@ -113,7 +115,7 @@ def sources(tokens: list[str]) -> Sources:
     with Progress("looking for traces") as progress:
         traces, left_out = search(places, progress.say)
     for each in left_out:
-        print(f"{PROGRAM}: not searched for traces: {each}", file=sys.stderr)
+        print(f"{PROGRAM}: this folder was not searched for traces: {each}", file=sys.stderr)
     if not traces:
         raise RequestError(
             f"{', '.join(tokens)}: there is no trace (.json.gz, .sqlite, .nsys-rep, .db) in it"
@@ -131,7 +133,8 @@ def paraver(
         typer.Option("--engine", help="auto: nsys2prv for nsys reports where it is installed, else our own"),
     ] = ParaverEngine.auto,
     types: Annotated[
-        str | None, typer.Option("--types", metavar="A,B,…", help="what nsys2prv is to translate (its -t)")
+        str | None,
+        typer.Option("--types", metavar="A,B,…", help="the event types that nsys2prv translates (its -t)"),
     ] = None,
     container: Annotated[
         Path | None,
@@ -142,7 +145,7 @@ def paraver(
     ] = "singularity",
     submit: Annotated[
         bool,
-        typer.Option("--submit", help="as a CPU job that waits for the run's end: no GPU is held for it"),
+        typer.Option("--submit", help="convert in a CPU job after the run's end: no GPU is held"),
     ] = False,
     as_json: JsonOption = False,
 ) -> int:
@@ -160,7 +163,7 @@ def paraver(
     prefix, notes = names.prefix_for(out, found.folder(), names.PARAVER)
     only_nsys = len(found.reports) == len(found.traces)
     if engine is ParaverEngine.nsys2prv and not only_nsys:
-        raise RequestError("--engine nsys2prv: it reads nsys reports only; use --engine own for these traces")
+        raise RequestError("--engine nsys2prv: reads nsys reports only; use --engine own for these traces")
     automatic = engine is ParaverEngine.auto and only_nsys and (container or installed())
     if engine is ParaverEngine.nsys2prv or automatic:
         image = (container_command, container) if container else None
@@ -216,7 +219,9 @@ def _paraver_submitted(tokens: list[str], options: list[str], as_json: bool) -> 
     if as_json:
         print(json.dumps({"job_id": job_id, "after": run.job_id, "output": str(output)}))
     else:
-        print(f"submitted {job_id}: converts {run.name} when it has ended; its output goes to {output}")
+        print(
+            f"submitted {job_id}: it converts {run.name} when that run has ended; its output is in {output}"
+        )
     return 0
 
 

@@ -197,7 +197,7 @@ def plan_lines(plan: SeriesPlan) -> Iterator[str]:
 
 
 def confirmed(plan: SeriesPlan, wanted: Wanted) -> bool:
-    """Whether to start: --yes, or a person says so. Raises RequestError: there is nobody to ask."""
+    """Whether to start: --yes, or a person says so. Raises RequestError: there is no terminal to ask at."""
     import typer
 
     if wanted.yes:

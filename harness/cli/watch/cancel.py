@@ -34,7 +34,7 @@ def cancel(run: RunArgument = "last", as_json: JsonOption = False) -> int:
         met = cancel_run(found)
         after = met.before if met.before.state in FINAL else _end_of(found)
     except WorkError as error:
-        raise WorkError(f"{error}; how it stands: {PROGRAM} status {found.job_id}") from None
+        raise WorkError(f"{error}; its state: {PROGRAM} status {found.job_id}") from None
     except KeyboardInterrupt:
         print(
             f"\n{found.job_id} may have been asked to stop: {PROGRAM} status {found.job_id}", file=sys.stderr
@@ -55,7 +55,7 @@ def cancel(run: RunArgument = "last", as_json: JsonOption = False) -> int:
 
 
 def _end_of(run: Run) -> PolledState:
-    """Wait for the run's end, as long as who runs it lets it live on; returns how it stands then."""
+    """Wait for the run's end, at most as long as its scheduler lets it close its traces; returns its state."""
     backend = backend_of_run(run)
     began_s, patience_s, pause_s = time.monotonic(), UNHEARD_S, 0.3
     said = False
@@ -68,7 +68,7 @@ def _end_of(run: Run) -> PolledState:
             said, kill_s = True, backend.kill_s(run)
             patience_s = min(kill_s + MORE_S, MOST_S)
             print(
-                f"{run.job_id} is ending: it has {kill_s:g} s to close its traces (Ctrl-C ends only this wait)",
+                f"{run.job_id} is ending: it has {kill_s:g} s to close its traces (Ctrl-C ends this wait, not the run)",
                 file=sys.stderr,
             )
         time.sleep(pause_s)
@@ -79,13 +79,13 @@ def _sentence(run: Run, met: Cancelled, after: PolledState) -> str:
     others = f", and with it {_names(met.others)} of the same allocation" * bool(met.others)
     again = f"{PROGRAM} status {run.job_id}"
     if met.before.state in FINAL:
-        return f"{run.job_id} had ended already: {met.before.state}"
+        return f"{run.job_id} has already ended: {met.before.state}"
     if after.state in FINAL:
         return f"{run.job_id}: {after.state}{others}"
     if after.ending:
-        return f"{run.job_id} is ending, and its last processes still run{others}: {again}"
+        return f"{run.job_id} is ending, its last processes still run{others}: {again}"
     if after.silent:
-        return f"{run.job_id} was asked to stop, and then Slurm did not answer: {again}"
+        return f"{run.job_id} was asked to stop, but Slurm does not answer now: {again}"
     return f"{run.job_id} was asked to stop and is still {after.state}{others}: {again}"
 
 

@@ -45,7 +45,7 @@ def capture(
         int, typer.Option("--wait-s", min=0, help="seconds to wait for the traces of all ranks")
     ] = 300,
 ) -> int:
-    """Record some steps of a training that runs, on every rank; nothing is started again.
+    """Record some steps of a running training, on every rank, without a restart.
 
     nsys records where it recorded the run's profiled steps, else torch.profiler. The traces are in the run's folder
     below captures/, and `slurm.sh report` reads them.
@@ -55,7 +55,7 @@ def capture(
     last = read_request(found.path)
     if what == "stop":
         if last is None or not _is_open(found, last.number):
-            raise RequestError(f"capture stop: nothing of {found.job_id} is being recorded")
+            raise RequestError(f"capture stop: no recording of {found.job_id} is in progress")
         stop_file(found.path, last.number).touch()
         return _wait(found, last.number, wait_s)
     if last is not None and _is_open(found, last.number):
@@ -71,7 +71,7 @@ def capture(
 
 
 def _refuse(run: Run) -> None:
-    """Raises RequestError: nothing of this run can be recorded now, or not by this user."""
+    """Raises RequestError: this run cannot be recorded now, or not by this user."""
     from harness.launch.submit import look_at
 
     owner = owner_of(run.record_file)
@@ -79,18 +79,18 @@ def _refuse(run: Run) -> None:
         raise RequestError(f"{run.job_id} belongs to {owner}: only {owner} can record it")
     state = look_at(run).state
     if state != "running":
-        raise RequestError(f"capture: {run.job_id} is {state}: only a training that runs can be recorded")
+        raise RequestError(f"capture: {run.job_id} is {state}: only a running training can be recorded")
     asked = run.record.experiment
     if not isinstance(asked, Training):
-        raise RequestError("capture: this exercise trains nothing that could be recorded")
+        raise RequestError("capture: this exercise has no training steps to record")
     if _reports(run) and asked.recorded_by_time:
         raise RequestError(
-            f"capture: nsys records {run.job_id} by the clock, and then only once: start it without "
+            f"capture: nsys records {run.job_id} by time, so only once: start the run without "
             "--capture-delay and --capture-duration, or with --profiler torch"
         )
     if _reports(run) and asked.nsys_per == "rank":
         raise RequestError(
-            f"capture: each rank of {run.job_id} has an nsys of its own, which records once: start it with "
+            f"capture: each rank of {run.job_id} has its own nsys, which can record only once: start the run with "
             "--nsys-per node, or with --profiler torch"
         )
 
@@ -147,7 +147,7 @@ def _wait(run: Run, number: int, wait_s: int) -> int:
                 return _when_ended(run, number, f"{run.job_id} is {state}")
         time.sleep(PAUSE_S)
     if given_up_file(run.path, number).exists():
-        print(f"nothing was recorded: recording {number} of {run.job_id} had not begun")
+        print(f"nothing was recorded: recording {number} of {run.job_id} had not started")
         return 0
     return _say_recorded(folder)
 
@@ -157,8 +157,8 @@ def _when_ended(run: Run, number: int, state: str) -> int:
     folder = folder_of(run.path, number)
     there = sum((folder / trace).exists() for trace in _traces(run))
     if there < len(_traces(run)):
-        raise WorkError(f"{state}, and {there} of {_writers(run)} were recorded")
-    print(f"{state}: the recording has the steps until then", file=sys.stderr)
+        raise WorkError(f"{state}: only {there} of {_writers(run)} were recorded")
+    print(f"{state}: the recording holds the steps until the end of the run", file=sys.stderr)
     return _say_recorded(folder)
 
 
@@ -173,8 +173,8 @@ def _why(run: Run, number: int) -> str:
     for report, answer in said.items():
         if answer is None:
             return (
-                f"the nsys of {report} does not answer: it has not started, or its own options let it record only "
-                "once (then --profiler torch)"
+                f"the nsys of {report} does not answer: it has not started, or its options allow only one recording"
+                " (then use --profiler torch)"
             )
         if answer:
             return f"{report}: {answer}"

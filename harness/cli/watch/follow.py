@@ -84,7 +84,10 @@ def _interruptible(run: Run) -> Iterator[None]:
             next_commands = f"slurm.sh logs {run.job_id} -f · slurm.sh cancel {run.job_id}"
             print(f"\nstill running: {next_commands}", file=sys.stderr)
             raise
-        print("\nstopping: the traces so far are kept (a second Ctrl-C ends only this wait)", file=sys.stderr)
+        print(
+            "\nstopping: the traces so far are kept (a second Ctrl-C ends this wait, not the run)",
+            file=sys.stderr,
+        )
         cancel(run)
         wait_for_end(run, [])
 
@@ -100,7 +103,7 @@ def _answer(run: Run, state: State, as_json: bool, shown: bool) -> int:
     elif text := _text(run, summaries, shown, page):
         print(text)
     if state != "completed":
-        print(f"what it printed: slurm.sh logs {run.job_id}", file=sys.stderr)
+        print(f"its output: slurm.sh logs {run.job_id}", file=sys.stderr)
     return 0 if state == "completed" else 1
 
 

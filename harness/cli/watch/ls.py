@@ -23,7 +23,9 @@ NO_TERMINAL = 100_000  # characters: names are not cut in a file or a pipe
 
 def ls(
     as_json: JsonOption = False,
-    limit: Annotated[int, typer.Option("-n", "--limit", min=1, help="how many of the newest")] = 20,
+    limit: Annotated[
+        int, typer.Option("-n", "--limit", min=1, help="number of runs to show, newest first")
+    ] = 20,
 ) -> int:
     """List the runs with their states and step times, newest last."""
     runs = all_runs()
@@ -38,7 +40,7 @@ def ls(
         _print(rows, len(runs))
         if shut := closed(runs_root()):
             more = f" (and {len(shut) - 1} more)" if len(shut) > 1 else ""
-            print(f"not shown: {shut[0]}{more} may not be read{whose(shut[0])}", file=sys.stderr)
+            print(f"not shown: you may not read {shut[0]}{more}{whose(shut[0])}", file=sys.stderr)
     return 0
 
 
@@ -114,11 +116,13 @@ def _hidden(rows: list[dict[str, Any]], there_are: int, cut_names: bool) -> list
     """Notes on what the list leaves out or abbreviates."""
     notes = []
     if any(row["step_traced"] is False for row in rows):
-        notes.append("~: by the training's own clock; the others are the trace's")
+        notes.append("~: measured by the training itself; the others are from the trace")
     if any(row["own_word"] for row in rows):
-        notes.append("?: Slurm does not answer; it is what the job itself last wrote")
+        notes.append("?: Slurm does not answer; this is the last state that the job wrote")
     if len(rows) < there_are:
-        notes.append(f"the newest {len(rows)} of {there_are} runs: {PROGRAM} ls -n {there_are} shows all")
+        notes.append(
+            f"{len(rows)} of {there_are} runs are shown, the newest: {PROGRAM} ls -n {there_are} shows all"
+        )
     if cut_names:
-        notes.append(f"names are shortened: {PROGRAM} ls -n {len(rows)} --json has them whole")
+        notes.append(f"names are shortened: {PROGRAM} ls -n {len(rows)} --json shows them in full")
     return notes

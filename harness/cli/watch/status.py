@@ -56,11 +56,13 @@ def status(run: RunArgument = "last", as_json: JsonOption = False) -> int:
 
 def logs(
     run: RunArgument = "last",
-    follow: Annotated[bool, typer.Option("-f", "--follow", help="go on until the run has ended")] = False,
+    follow: Annotated[
+        bool, typer.Option("-f", "--follow", help="show new output until the run ends")
+    ] = False,
 ) -> int:
     """Print what a run printed: log.out to stdout, log.err to stderr. A terminal gets its text and colours, without
     what would move the cursor, set the title or write to the clipboard; a file or a pipe gets the log as it is.
-    Of a huge log its end is shown, and how to see it all."""
+    If a log is very large, only its end is shown, with the command that shows all of it."""
     from harness.cli.watch.follow import tails, wait_for_end
 
     found = find_run(run)
@@ -88,5 +90,5 @@ def _why_no_logs(run: Run) -> str:
     from harness.launch.submit import state_of
 
     if (state := state_of(run)) not in FINAL:
-        return "has printed nothing yet"
-    return f"is {state}, and its logs are not beside it: there is no {run.out}"
+        return "has not printed anything yet"
+    return f"is {state}, and its logs are missing: there is no {run.out}"

@@ -79,8 +79,8 @@ class Tail:
         file.seek(begin)
         begin += file.read(_LONGEST_LINE).find(b"\n") + 1
         print(
-            f"{self.path} has {amount(size)}: the first {amount(begin)} are left out here; "
-            f"to see it all: less {shlex.quote(str(self.path))}",
+            f"{self.path} has {amount(size)}: the first {amount(begin)} are not shown; "
+            f"to see all of it: less {shlex.quote(str(self.path))}",
             file=sys.stderr,
         )
         return begin
