@@ -23,7 +23,7 @@ from tests.synthetic.job import write_traces
 
 OTHER = 65534  # nobody, whom every system has
 ME, THEM = user_name(os.getuid()), user_name(OTHER)
-ASK = f"belongs to {ME}, whom to ask"
+ASK = f"belongs to {ME}; ask {ME} for access"
 DRIVER = """
 import contextlib, io, json, os, sys
 from harness.cli.main import main
@@ -158,7 +158,7 @@ OPEN: list[tuple[list[str], int, list[str]]] = [
     ),
     (["report", "local-1", "--full"], 0, ["Where the time went", "neither the page nor the numbers were kept"]),
     (["report", "local-1", "--html", "HOME/page.html"], 0, ["The page: HOME/page.html"]),
-    (["compare", "local-1", "local-1"], 0, ["Configuration: the same"]),
+    (["compare", "local-1", "RUN/torch/"], 0, ["Configuration: "]),
     (["whatif", "local-1"], 0, ["A step takes"]),
     (
         ["perfetto", "local-1"],
