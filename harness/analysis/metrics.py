@@ -103,7 +103,7 @@ MEANINGS: dict[str, str] = {
     "<kind>_ns": "Time of a rank in a step.",
     "message_bytes": "Sizes of all collectives, sends and receives of one rank in one step. A lower bound if some are "
     "not known.",
-    "bytes_across_nodes": "The same of groups larger than a node. Absent on one node.",
+    "bytes_across_nodes": "`message_bytes` of groups larger than a node. Absent on one node.",
     "waiting_share_of_communication": "Σ `waiting_ns` / Σ (`duration_ns` − `profiler_ns`) over all collectives. Those "
     "whose waiting is not known (sends, receives, groups that were not matched) are included; absent if none is known. "
     "The report's answer uses the same number.",

@@ -50,8 +50,9 @@ def names() -> str:
     """A row per named metric: its line in a comparison and its meaning."""
     labels = catalogue.labels()
     meanings = MEANINGS | {number.name: number.meaning for number in catalogue.numbers()}
-    ordered = dict.fromkeys([*labels, *meanings])
-    rows = [f"| `{name}` | {labels.get(name, '–').strip()} | {meanings.get(name, '')} |" for name in ordered]
+    rows = [
+        f"| `{name}` | {labels.get(name, '–').strip()} | {meaning} |" for name, meaning in meanings.items()
+    ]
     return "\n".join(["| name | line of `compare` | meaning |", "|---|---|---|", *rows])
 
 
