@@ -8,7 +8,7 @@ from typing import Any
 
 
 class Link(str):
-    """A cell that leads to a file beside the page."""
+    """A text that leads to a file, by its path from the page's folder."""
 
     href: str
 
@@ -19,7 +19,7 @@ class Link(str):
 
 
 class Moment(str):
-    """A cell that leads to an instant in the timeline: on the clock of this rank's trace, nanoseconds."""
+    """A cell that leads to a moment in the timeline: nanoseconds on the clock of this rank's trace."""
 
     href: str
     rank: int | None
@@ -32,7 +32,7 @@ class Moment(str):
 
 
 class Command(str):
-    """A command in a table, or the head above commands: reads from the left, and wraps."""
+    """A command in a table, or the head of a column of commands. Such a column is aligned left."""
 
     is_command = True
 
@@ -52,8 +52,8 @@ class Figure:
     """One plot as Plotly's JSON, with a sentence about it and its numbers as a table.
 
     `data` and `layout` use only bar, scatter, box, histogram and heatmap, so that matplotlib can draw them
-    too (plots/png.py). Colours are those of the palette; a colour scale is named by its colour, or by two with a comma
-    between: what is below zero, and above.
+    too (plots/png.py). Colours are those of the palette. A colour scale is named by its colour, or by two colours with
+    a comma between: the one below zero, then the one above.
     """
 
     id: str
@@ -64,10 +64,25 @@ class Figure:
     table: Table | None = None
     wide: bool = False  # as wide as the page, instead of beside another figure
 
+    @property
+    def is_bare(self) -> bool:
+        """Whether the plot has at most one bar, one point or one column of a heatmap: a number says as much."""
+        return sum(map(_marks, self.data)) < 2
+
+
+def _marks(trace: dict[str, Any]) -> int:
+    """How many bars, points or columns a reader sees. A point with an interval counts twice."""
+    if trace["type"] == "heatmap":
+        return len(trace["x"]) if trace.get("visible", True) is True else 0
+    if trace["type"] == "bar":
+        return sum(1 for length in trace["x" if trace.get("orientation") == "h" else "y"] if length)
+    points = sum(1 for value in trace.get("y", trace.get("x")) if value is not None)
+    return points * (2 if "error_x" in trace else 1)
+
 
 @dataclass(frozen=True)
 class Section:
-    """A headline, a sentence that says how to read the section, and its content. `note`: a remark below."""
+    """A title, a sentence that says how to read the section, and its content. `note`: a remark below."""
 
     id: str
     title: str
@@ -79,25 +94,25 @@ class Section:
 
     @property
     def has_content(self) -> bool:
-        """Whether the section has more than a remark."""
-        return bool(self.figures or self.tables or self.facts)
+        """Whether there is anything below the title and the sentence. A section without content is left out."""
+        return bool(self.figures or self.tables or self.facts or self.note)
 
 
 @dataclass(frozen=True)
 class Page:
-    """Everything the template shows, top to bottom; the timeline stands between `before` and `after`."""
+    """Everything that the template shows, top to bottom. The timeline is between `before` and `after`; the sections
+    in `after` are folded: a reader opens them."""
 
     title: str
     subtitle: str
     sentences: Sequence[str]
     command: str | None
-    quality: Section
     before: Sequence[Section]
     after: Sequence[Section]
     timeline: bytes = b""
     on_cpu: bool = False  # all devices are CPUs
     further: Sequence[str] = ()  # sentences after the command
-    moment: Moment | None = None  # where the timeline shows what the first sentence says
+    moment: Moment | None = None  # where the timeline shows the first sentence's cause
 
 
 def table(caption: str, head: Sequence[str], rows: Iterable[Sequence[str]], left: int = 1) -> list[Table]:

@@ -1,4 +1,37 @@
 "use strict";
+// The sections below the timeline are folded. A click, a link to a section, and paper open them.
+const Folds = {
+  all: [...document.querySelectorAll("details.part")],
+  printed: [], // opened for paper, closed again after it
+
+  // Open the section of an address such as #kernels. The section is what the address names, or is around it.
+  follow(hash) {
+    const named = document.getElementById(hash.slice(1));
+    const part = named && (named.closest("details.part") || named.querySelector("details.part"));
+    if (!part || part.open) return;
+    part.open = true;
+    named.scrollIntoView();
+  },
+
+  openAll() {
+    Folds.printed = Folds.all.filter((part) => !part.open);
+    for (const part of Folds.printed) part.open = true;
+  },
+
+  closeAgain() { for (const part of Folds.printed.splice(0)) part.open = false; },
+
+  start() {
+    addEventListener("hashchange", () => Folds.follow(location.hash));
+    // The address does not change if it is this section's already.
+    document.addEventListener("click", (event) => {
+      const link = event.target.closest("a[href^='#']");
+      if (link) Folds.follow(link.hash);
+    });
+    Folds.follow(location.hash);
+  },
+};
+Folds.start();
+
 // The page on paper: light, every plot drawn, as wide as a portrait A4 or Letter sheet holds.
 const Paper = {
   WIDTH: 680, // pixels: 180 mm, between the margins that page.css sets
@@ -9,6 +42,7 @@ const Paper = {
     if (Paper.on) return;
     Paper.on = true;
     Paper.theme = Theme.current;
+    Folds.openAll();
     document.documentElement.dataset.theme = "light";
     Paper.redraw();
   },
@@ -17,6 +51,7 @@ const Paper = {
     if (!Paper.on) return;
     Paper.on = false;
     document.documentElement.dataset.theme = Paper.theme;
+    Folds.closeAgain();
     Paper.redraw();
   },
 
@@ -49,7 +84,7 @@ const Paper = {
 };
 Paper.start();
 
-// A table is a stop of the Tab key only where there is something to scroll.
+// A table or a command is a stop of the Tab key only if there is something to scroll.
 const Scrolls = new ResizeObserver((entries) => {
   for (const { target } of entries) target.tabIndex = target.scrollWidth > target.clientWidth ? 0 : -1;
 });

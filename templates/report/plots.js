@@ -10,6 +10,9 @@ const Plots = {
 
   width(element) { return Paper.on ? Paper.WIDTH : element.clientWidth; },
 
+  // In a section or a table that is folded, a plot has no width. It is drawn when a reader opens the section.
+  isFolded(element) { return !Paper.on && element.closest("details:not([open])") !== null; },
+
   isNarrow(element) { return Paper.on || element.clientWidth < Plots.NARROW; },
 
   // A legend that would take more than two lines of a plot stands below it, in HTML, which breaks into lines as the
@@ -183,6 +186,7 @@ const Plots = {
   draw(element) {
     const figure = Plots.figures[element.dataset.figure];
     if (!figure) return;
+    if (Plots.isFolded(element)) return void Plots.drawn.delete(element);
     Plots.drawn.add(element);
     Plots.buttons(element, figure);
     Plots.legend(element, figure);
@@ -216,10 +220,11 @@ const Plots = {
     }, { rootMargin: "300px" });
     for (const element of elements) seen.observe(element);
     const rest = () => {
-      const next = elements.find((element) => !Plots.drawn.has(element));
+      const next = elements.find((element) => !Plots.drawn.has(element) && !Plots.isFolded(element));
       if (next) { Plots.draw(next); setTimeout(rest, 30); } else document.body.dataset.plots = "ready";
     };
     setTimeout(rest, 200);
+    for (const part of Folds.all) part.addEventListener("toggle", () => { if (part.open) rest(); });
     Theme.listeners.push(() => Plots.drawn.forEach((element) => Plots.draw(element)));
     Plots.follow(elements);
   },
@@ -228,7 +233,8 @@ const Plots = {
   follow(elements) {
     const resized = new ResizeObserver((entries) => {
       for (const { target } of entries) {
-        if (!Paper.on && Plots.drawn.has(target) && target.layout.width !== target.clientWidth) Plots.draw(target);
+        if (Paper.on || Plots.isFolded(target) || !Plots.drawn.has(target)) continue;
+        if (target.layout.width !== target.clientWidth) Plots.draw(target);
       }
     });
     for (const element of elements) resized.observe(element);

@@ -26,7 +26,7 @@ from harness.report.compare.tables import (
 from harness.report.compare.timelines import NO_TIMELINES, Timelines, timelines
 from harness.report.compare.work import collectives_section, kernels_section, kinds_section
 from harness.report.elements import Page, Section, table
-from harness.report.page.compose import render_page
+from harness.report.page.compose import docs_from, render_page
 from harness.run import write_atomically
 from harness.traces.progress import OnProgress, silent
 
@@ -56,7 +56,7 @@ class Compared:
 def write_comparison(compared: Compared, path: Path, progress: OnProgress = silent) -> None:
     """Write the page. Raises WorkError: it cannot be written."""
     drawn = timelines(compared.labels, compared.summaries, progress)
-    write_atomically(path, render_page(compose_comparison(compared, drawn)))
+    write_atomically(path, render_page(compose_comparison(compared, drawn), docs_from(path.parent)))
 
 
 def compose_comparison(compared: Compared, drawn: Timelines = NO_TIMELINES) -> Page:
@@ -64,6 +64,7 @@ def compose_comparison(compared: Compared, drawn: Timelines = NO_TIMELINES) -> P
     labels, summaries, pairs = compared.labels, compared.summaries, compared.pairs
     found, per_token = steps_in_parts(labels, summaries, pairs), is_per_token(summaries, pairs)
     before = [
+        _quality(compared),
         _configuration(compared),
         steps_section(labels, summaries, pairs),
         pacing_section(labels, summaries),
@@ -87,8 +88,7 @@ def compose_comparison(compared: Compared, drawn: Timelines = NO_TIMELINES) -> P
             for i, (x, pair) in enumerate(compared.others, 1)
         ],
         command=None,
-        quality=_quality(compared),
-        before=[section for section in before if section.has_content or section.note],
+        before=[section for section in before if section.has_content],
         after=[section for section in after if section.has_content],
         timeline=drawn.packed,
         on_cpu=all(pair.on_cpu for pair in pairs),

@@ -20,25 +20,27 @@ _FITTED_AS = {"send": "send_recv", "recv": "send_recv"}  # exercise 0 measures t
 
 
 def communication_section(s: Summary, inputs: Inputs) -> Section:
-    """Per kind of collective: count, bytes, bandwidth, wait against transfer, last arrivals."""
+    """Per kind of collective: count, bytes, bandwidth, waiting and transfer, last arrivals; empty without any."""
     if not s.collectives:
-        return Section("collectives", "Collectives", note="No collective was recorded.")
+        return Section("collectives", "Collectives")
     figures = [_wait_and_transfer(s)]
     if s.message_sizes:
         figures += [_histogram(s), _times(s.message_sizes, inputs.links)]
     lead = (
-        "Waiting is the time beyond the fastest rank of the same collective: the others were not there yet. "
-        "Transfer is the rest; where not every rank was read or matched, the two cannot be separated. "
-        "Bus bandwidth as nccl-tests defines it. " + (f"{inputs.links_note}." if inputs.links_note else "")
+        "Waiting is how much longer a rank is in a collective than the fastest rank, since others have not started it. "
+        "Transfer is the rest. If a rank was not read or not matched, the two cannot be separated. "
+        "Bus bandwidth is as nccl-tests defines it. " + (f"{inputs.links_note}." if inputs.links_note else "")
     ).strip()
     tables = [*page_tables(s, "collectives"), *_fits(inputs.links)]
     return Section("collectives", "Collectives", lead, figures, tables)
 
 
 def transport_section(s: Summary, inputs: Inputs) -> Section:
-    """What NCCL's own log says of the messages' way; empty for traces from elsewhere."""
-    lead = "From NCCL's own log, which --nccl-debug keeps." if s.nccl is not None else ""
-    return Section("nccl", "What NCCL did", lead, tables=page_tables(s, "nccl"))
+    """The transport that NCCL chose, from its own log; empty without a log."""
+    if s.nccl is None:
+        return Section("nccl", "Transport chosen by NCCL")
+    lead = "From NCCL's own log, which --nccl-debug keeps."
+    return Section("nccl", "Transport chosen by NCCL", lead, tables=page_tables(s, "nccl"))
 
 
 def _label(c: Collective) -> str:
@@ -75,7 +77,7 @@ def _wait_and_transfer(s: Summary) -> Figure:
     axes = plotly_json.layout("time, all ranks (ms)", plotly_json.NAMES, barmode="stack")
     share = sum(c.waiting_ns or 0 for c in known) / max(sum(c.duration_ns - c.profiler_ns for c in known), 1)
     words = f"Time in collectives by kind. {percent(share)} of it is waiting for other ranks." if known else (
-        "Time in collectives by kind; waiting for other ranks is part of it: the ranks could not be matched."
+        "Time in collectives by kind. It includes waiting for other ranks, because the ranks could not be matched."
     )  # fmt: skip
     drawn = [trace for trace in data if any(trace["x"])]
     return Figure("collectives-time", words, drawn, axes, plotly_json.bars_height(len(chosen)), wide=True)
@@ -92,9 +94,9 @@ def _histogram(s: Summary) -> Figure:
     for i, kind in enumerate(kinds):
         counts = [sum(m.count for m in sizes if m.kind == kind and _bucket(m.bytes) == b) for b in span]
         data.append({"type": "bar", "name": kind, "x": labels, "y": counts, "marker": {"color": _tone(i)}})
-    x = plotly_json.axis("message size, from this power of two to the next", type="category")
+    x = plotly_json.axis("message size (from this power of two to the next)", type="category")
     low, high = (amount(f(m.bytes for m in sizes)) for f in (min, max))
-    words = f"How many messages of which size: {sum(m.count for m in sizes):,} from {low} to {high}."
+    words = f"Number of messages by size: {sum(m.count for m in sizes):,} messages from {low} to {high}."
     return Figure("message-sizes", words, data, plotly_json.layout(x, "messages", barmode="stack"), 300)
 
 
@@ -119,13 +121,13 @@ def _times(sizes: Sequence[MessageSize], links: Sequence[Result]) -> Figure:
     size = plotly_json.axis("message size (bytes)", type="log", exponentformat="SI")
     what, remark = _what_is_timed(sizes)
     y = plotly_json.axis(f"median {what.rstrip(',')} (µs)", type="log")
-    beside = " Lines: α + β·bytes of exercise 0 on this site." if links else ""
+    beside = " Lines: α + β·bytes, as exercise 0 measured on this site." if links else ""
     words = f"Median {what} of each message size, both axes logarithmic.{remark}{beside}"
     return Figure("transfer-times", words, data, plotly_json.layout(size, y), 340)
 
 
 def _what_is_timed(sizes: Sequence[MessageSize]) -> tuple[str, str]:
-    """What the times contain: transfer, or waiting too where ranks could not be matched; a remark if kinds differ."""
+    """What the times contain: transfer, and waiting too if ranks could not be matched; a remark if kinds differ."""
     waits = list(dict.fromkeys(m.kind for m in sizes if m.includes_waiting))
     if not waits:
         return "transfer time", ""
@@ -133,7 +135,7 @@ def _what_is_timed(sizes: Sequence[MessageSize]) -> tuple[str, str]:
         return "time, waiting included,", ""
     return (
         "time",
-        f" That of {', '.join(waits)} includes waiting for other ranks, the rest is transfer alone.",
+        f" The time of {', '.join(waits)} includes waiting for other ranks. The other times are transfer alone.",
     )
 
 

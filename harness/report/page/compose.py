@@ -8,25 +8,28 @@ from __future__ import annotations
 import base64
 import gzip
 import json
+import os
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
+from urllib.parse import quote
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
-from harness.analysis.summary import Summary
+from harness.analysis.summary import RecordingVerdict, Summary
 from harness.common.errors import WorkError
-from harness.common.paths import TEMPLATES
-from harness.common.printable import printable_json
+from harness.common.paths import IN_CHECKOUT, ROOT, TEMPLATES
+from harness.common.printable import printable, printable_json
 from harness.explain.answer import answer
 from harness.format.labels import are_cpus, cause_word
 from harness.format.page_policy import shown_in_page, with_scripts
 from harness.measure.page_data import PageData
-from harness.report.elements import Figure, Page, Section
+from harness.report.elements import Figure, Link, Page, Section
 from harness.report.page.communication import communication_section, transport_section
 from harness.report.page.efficiency import efficiency_section
 from harness.report.page.exercise_0 import answer_sentences, tests_section
@@ -50,15 +53,13 @@ from harness.run import Run, write_atomically
 from harness.traces.progress import OnProgress, silent
 
 MOST_ROWS = 64  # shown rows of a table: the rows of a thousand ranks would hide the rest of the page
-_BEFORE: tuple[Callable[[Summary, Inputs], Section], ...] = (
-    run_section,
-    tests_section,
-    help_section,
-    steps_section,
-    split_section,
-    efficiency_section,
-)
-_AFTER: tuple[Callable[[Summary, Inputs], Section], ...] = (
+DOCS = {"numbers": "metrics.md", "what would help": "whatif.md", "finding a cause": "investigate.md"}
+_LONG_NAME = re.compile(r"(\S{20,})")
+_AFTER_SIGN = re.compile(r"(?<=[_./:,<>()=@+-])(?=[^_./:,<>()=@+-])")
+Make = Callable[[Summary, Inputs], Section]
+_HELP: tuple[Make, ...] = (tests_section, help_section)
+_TIME: tuple[Make, ...] = (steps_section, split_section, efficiency_section)
+_FOLDED: tuple[Make, ...] = (
     work_section,
     communication_section,
     transport_section,
@@ -85,7 +86,7 @@ def write_page(
         WorkError: the page cannot be written, or Plotly's script is not installed.
     """
     inputs = read_inputs(run, summary, ranks, page_data, progress=progress)
-    write_atomically(path, render_page(compose(summary, inputs)))
+    write_atomically(path, render_page(compose(summary, inputs), docs_from(path.parent)))
 
 
 def read_inputs(
@@ -123,8 +124,13 @@ def compose(summary: Summary, inputs: Inputs) -> Page:
     """The content of the page, without HTML."""
     name, subtitle = title(summary, inputs)
     diagnosis, tested = answer(summary), answer_sentences(inputs)
-    sections = [[_numbered(make(summary, inputs), summary) for make in part] for part in (_BEFORE, _AFTER)]
-    before, after = ([x for x in part if _is_worth_showing(x, inputs)] for part in sections)
+    first, time, folded = (
+        [_plotted(make(summary, inputs), summary) for make in part] for part in (_HELP, _TIME, _FOLDED)
+    )
+    quality, good = [quality_section(summary)], summary.quality.verdict is RecordingVerdict.GOOD
+    # A problem of the recording comes before the numbers; a good recording is one of the run's facts.
+    before = [*first, *([] if good else quality), *time]
+    after = [*folded, *(quality if good else []), run_section(summary, inputs)]
     return Page(
         title=name,
         subtitle=subtitle,
@@ -132,27 +138,32 @@ def compose(summary: Summary, inputs: Inputs) -> Page:
         command=diagnosis.command,
         further=[] if tested else diagnosis.further,
         moment=first_moment(summary) if inputs.timeline else None,
-        quality=quality_section(summary),
-        before=before,
+        before=[section for section in before if section.has_content],
         timeline=inputs.timeline,
-        after=after,
+        after=[section for section in after if section.has_content],
         on_cpu=are_cpus(summary.devices),
     )
 
 
-def _numbered(section: Section, s: Summary) -> Section:
-    """The section with the declared table under each figure without a table."""
+def _plotted(section: Section, s: Summary) -> Section:
+    """The section with the declared table under each figure without a table; of a bare figure only the table."""
     numbered = [replace(f, table=f.table or figure_table(s, f.id)) for f in section.figures]
-    return replace(section, figures=numbered)
+    bare = [f.table for f in numbered if f.is_bare and f.table and f.table.rows]
+    return replace(section, figures=[f for f in numbered if not f.is_bare], tables=[*bare, *section.tables])
 
 
-def _is_worth_showing(section: Section, inputs: Inputs) -> bool:
-    """Whether the section has content, or a note about missing data, which exercise 0 does not have."""
-    return section.has_content or (bool(section.note) and not inputs.tested)
+def docs_from(folder: Path) -> list[Link]:
+    """Links from a page in this folder to the checkout's documentation; none where no documentation is installed."""
+    files = {name: ROOT / "docs" / file for name, file in DOCS.items()} if IN_CHECKOUT else {}
+    return [
+        Link(name, quote(os.path.relpath(file, folder.absolute())))
+        for name, file in files.items()
+        if file.is_file()
+    ]
 
 
-def render_page(page: Page) -> str:
-    """The page as HTML, with its figures, styles and scripts inside."""
+def render_page(page: Page, docs: Sequence[Link] = ()) -> str:
+    """The page as HTML, with its figures, styles and scripts inside. `docs`: the documentation that it links to."""
     scripts = [_part(name) for name in ("bytes.js", "paper.js", "runs.js", "timeline.js", "plots.js")]
     plotly = _plotly()
     return (
@@ -160,6 +171,7 @@ def render_page(page: Page) -> str:
         .get_template("report.html.j2")
         .render(
             page=page,
+            docs=docs,
             most_rows=MOST_ROWS,
             style=_part("page.css"),
             policy=with_scripts([*scripts, plotly.text]),
@@ -214,7 +226,7 @@ def _plotly() -> Packed:
 
 @cache
 def _environment() -> Environment:
-    return Environment(
+    environment = Environment(
         loader=FileSystemLoader(TEMPLATES),
         undefined=StrictUndefined,
         autoescape=True,
@@ -222,6 +234,29 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.filters |= {"prose": _prose, "breakable": _breakable}
+    return environment
+
+
+def _prose(text: str) -> Markup:
+    """A sentence: what is between two backticks is a command, which a narrow screen scrolls and never breaks."""
+    parts = printable(text).split("`")
+    if len(parts) % 2 == 0:
+        return escape(printable(text))
+    marked = (
+        Markup("<code>{}</code>").format(part) if i % 2 else escape(part) for i, part in enumerate(parts)
+    )
+    return Markup("").join(marked)
+
+
+def _breakable(text: str) -> Markup:
+    """A text whose long names may end a line after a sign, so that no word in them is cut in two."""
+    parts = _LONG_NAME.split(printable(text))
+    return Markup("").join(_at_signs(part) if i % 2 else escape(part) for i, part in enumerate(parts))
+
+
+def _at_signs(name: str) -> Markup:
+    return Markup("<wbr>").join(map(escape, _AFTER_SIGN.split(name)))
 
 
 @cache

@@ -31,12 +31,12 @@ def tests_section(s: Summary, inputs: Inputs) -> Section:
     bandwidths = ("1/β (alg GB/s)", "1/β (bus GB/s)", "best measured (bus GB/s)")
     tables = table("time = α + β·bytes", ("collective", "scope", "ranks", "α", *bandwidths), rows, left=2)
     lead = (
-        "Algorithm bandwidth (alg) is message size over time. Bus bandwidth (bus) is that times what each rank's link "
-        "carries for it, as nccl-tests defines it. α is what an empty message costs, 1/β the bandwidth of an endless "
-        "one."
+        "Algorithm bandwidth (alg) is message size over time. Bus bandwidth (bus) is scaled to the bytes that each "
+        "link carries, as nccl-tests defines it. α is the time of an empty message. 1/β is the bandwidth of an "
+        "infinitely long message."
     )
     if not all(t.fit for t in tested):
-        lead += " Where α and 1/β are missing, too few message sizes were measured for a line."
+        lead += " If α and 1/β are missing, too few message sizes were measured for a line."
     return Section("links", "Collectives measured", lead, figures, tables)
 
 
@@ -57,10 +57,10 @@ def answer_sentences(inputs: Inputs) -> list[str]:
 def _speed(t: Result) -> str:
     best = f"reaches {rate(_best(t))} GB/s of bus bandwidth"
     if t.fit is None:
-        return f"{best}; more message sizes would tell what an empty one costs"
+        return f"{best}; α is not known, because too few message sizes were measured"
     half = t.fit.half_bytes()
     return f"starts in {duration(t.fit.alpha_ns)} and {best}" + (
-        f"; messages of about {amount(half)} reach half of an endless one's" if half is not None else ""
+        f"; messages of about {amount(half)} reach half of the highest bandwidth" if half is not None else ""
     )
 
 

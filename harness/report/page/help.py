@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from harness.analysis.summary import Summary
-from harness.explain.replayed import what_is_not_charged, why_no_answer
+from harness.common.paths import PROGRAM
+from harness.explain.next_command import is_ours
+from harness.explain.replayed import what_is_not_charged
 from harness.report.elements import Section
 from harness.report.page.inputs import Inputs
 from harness.report.tables.catalogue import page_tables
 
 _LEAD = (
-    "The run's events, replayed with one thing changed: waiting is charged to who causes it. A bound cannot be "
-    "reached: it says how much there is to gain at most. A click on a cause shows a step with it in the timeline. "
-    "slurm.sh whatif RUN --verify makes the run of the best change with a command, and compares."
+    "The events of all ranks are replayed with one thing changed. Waiting is charged to the rank that causes it. "
+    "A bound is the most that can be gained: no run reaches it. Click a cause to see a step with it in the timeline."
 )
+_VERIFY = f" `{PROGRAM} whatif {{}} --verify` runs the best change that has a command, and compares it with the prediction."
 
 
 def help_section(s: Summary, inputs: Inputs) -> Section:
-    """Both tables; a note where the replay does not repeat the run, or cannot charge all waiting."""
+    """Both tables, and a note if much waiting is charged to no rank; empty without a cause and a change."""
     tables = page_tables(s, "help")
-    note = (why_no_answer(s) or what_is_not_charged(s) or "") if s.replay is not None else ""
-    return Section("help", "What would help", _LEAD if tables else "", tables=tables, note=note)
+    if not tables:
+        return Section("help", "What would help")
+    run = str((s.run or {}).get("job_id") or "RUN")
+    lead = _LEAD + (_VERIFY.format(run) if is_ours(s) else "")
+    return Section("help", "What would help", lead, tables=tables, note=what_is_not_charged(s) or "")

@@ -115,8 +115,8 @@ def _note(layout: NodeLayout, missing: dict[int, list[str]]) -> str:
     ranks, scopes = next(reversed(missing.items()))
     where = " or ".join(_PLACES[scope] for scope in scopes)
     return (
-        f"No run of exercise 0 on this site measured {ranks} ranks {where}, as this run's groups are "
-        f"(`{layout.command(scopes[-1], ranks)}` would), so there is nothing to hold them against"
+        f"There is no bandwidth to compare with: no run of exercise 0 on this site measured groups of {ranks} ranks "
+        f"{where}. This command measures it: `{layout.command(scopes[-1], ranks)}`"
     )
 
 

@@ -21,7 +21,7 @@ from harness.report.tables.catalogue import page_tables
 
 _MOST_POINTS = 600  # of one line: a screen does not show more
 _GIB = 2**30
-_MOST_NODES = 16  # with plots of their own: hundreds would fill the page
+_MOST_NODES = 16  # with plots: hundreds would fill the page
 _PLOTS: tuple[tuple[str, str, float], ...] = (
     ("utilization_percent", "utilisation (%)", 1.0),
     ("memory_used_bytes", "memory in use (GiB)", _GIB),
@@ -30,7 +30,7 @@ _PLOTS: tuple[tuple[str, str, float], ...] = (
 
 
 def machine_section(s: Summary, inputs: Inputs) -> Section:
-    """Utilisation, memory and power over time, one plot per node and quantity; energy per token."""
+    """Utilisation, memory and power over time, one plot per node and quantity; energy per token. Empty without any."""
     network = network_figure(s)
     figures = [
         *([network] if network else []),
@@ -38,10 +38,10 @@ def machine_section(s: Summary, inputs: Inputs) -> Section:
     ]
     tables = [*page_tables(s, "machine"), *_energy(inputs)]
     if not figures and not tables:
-        return Section("machine", "Monitor", note="No monitor ran beside this job.")
-    lead = "Sampled beside the training on every node. Shaded: the profiled steps."
+        return Section("machine", "Monitor")
+    lead = "Samples of every node during the training. Shaded: the profiled steps."
     if len(inputs.monitors) > _MOST_NODES:
-        lead += f" The first {_MOST_NODES} of {len(inputs.monitors)} nodes have plots of their own; the table has all."
+        lead += f" {_MOST_NODES} of {len(inputs.monitors)} nodes have plots; the table has all nodes."
     return Section("machine", "Monitor", lead, figures, tables)
 
 

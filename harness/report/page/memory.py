@@ -1,4 +1,4 @@
-"""The page's section about who held the memory: a stacked timeline by category, and the tables of one moment."""
+"""The page's section about the use of memory: a stacked timeline by category, and the tables of one moment."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _UNITS = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "bytes"))
 
 
 def memory_section(s: Summary, inputs: Inputs) -> Section:
-    """Empty for a run without --memory-snapshot."""
+    """The memory of tensors by use; empty for a run without --memory-snapshot."""
     memory = s.memory
-    title = "Who held the memory"
+    title = "Memory by use"
     if memory is None:
         return Section("memory", title)
     lead = _lead(memory)
@@ -34,8 +34,8 @@ def _lead(memory: Memory) -> str:
         return ""
     if memory.failure is not None:
         held = amount(moment.total_bytes)
-        return f"The training ran out of memory: {moment_words(moment)}; tensors held {held}. {moment.error}"
-    return f"Tensors held most, {amount(moment.total_bytes)}, here: {moment_words(moment)}."
+        return f"The training ran out of memory: {moment_words(moment)}. Tensors held {held}. {moment.error}"
+    return f"Tensors held the most memory, {amount(moment.total_bytes)}, here: {moment_words(moment)}."
 
 
 def _seen(memory: Memory) -> list[str]:
@@ -56,8 +56,8 @@ def _area(memory: Memory) -> Figure:
     y = plotly_json.axis(f"memory of tensors ({unit})", rangemode="tozero")
     axes = plotly_json.layout("time since the recording began (s)", y, shapes=_step_lines(line))
     words = (
-        f"Memory of tensors on rank {line.rank}, by what it was for; highest {amount(most)}. Of every "
-        "slice of time the moment with most is drawn; dotted: a step begins."
+        f"Memory of tensors on rank {line.rank}, by use; the highest is {amount(most)}. Each point is the highest "
+        "moment of its interval. Dotted: a step begins."
     )
     return Figure("memory-timeline", words, data, axes, 380, wide=True)
 

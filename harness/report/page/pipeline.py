@@ -35,13 +35,13 @@ def _stages(s: Summary) -> Figure:
     lines = _theory(s.pipeline.expected_bubble_fraction if s.pipeline else None)
     x_axis = plotly_json.axis("share of the schedule (%)", range=[0, 100])
     axes = plotly_json.layout(x_axis, plotly_json.NAMES, barmode="stack", shapes=lines)
-    dotted = "; dotted: what the schedule alone would leave busy" if lines else ""
-    words = f"Busy and bubble of each stage{dotted}."
+    dotted = " Dotted: the busy share that the schedule alone predicts." if lines else ""
+    words = f"Busy time and bubble of each stage.{dotted}"
     return Figure("pipeline-stages", words, data, axes, plotly_json.bars_height(len(stages)), wide=True)
 
 
 def _theory(expected: float | None) -> list[dict[str, object]]:
-    """A dotted line at the share that the schedule alone leaves busy; no line where it is not known."""
+    """A dotted line at the busy share that the schedule alone predicts; no line if it is not known."""
     if expected is None:
         return []
     at = 100 * (1 - expected)

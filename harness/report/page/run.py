@@ -1,4 +1,4 @@
-"""The page's first section: the command, site, time, versions and result of the run, and its files."""
+"""The page's sections about the recording and the run: command, site, time, versions, result and files."""
 
 from __future__ import annotations
 
@@ -11,12 +11,15 @@ from urllib.parse import quote
 from harness.analysis.summary import RecordingVerdict, Summary
 from harness.common.paths import PROGRAM
 from harness.experiment.base import Experiment
+from harness.explain.replayed import why_no_answer
 from harness.format.format import duration
 from harness.format.labels import device_names, field_word, host_names, recording
 from harness.report.elements import Link, Section, Table, table
 from harness.report.page.inputs import Inputs
 from harness.run import when
 
+_QUALITY = "Recording quality"
+_WHAT_IFS = "replay.what_ifs"
 _SIGNS = {
     RecordingVerdict.GOOD: "note",
     RecordingVerdict.DOUBTFUL: "doubtful",
@@ -37,37 +40,46 @@ def title(s: Summary, inputs: Inputs) -> tuple[str, str]:
 
 
 def quality_section(s: Summary) -> Section:
-    """The verdict on the recording, with the evidence."""
+    """The verdict on the recording, with the evidence; and why there is no what-if, if the replay gives none."""
     q = s.quality
     rows = [[_SIGNS[f.severity], f.what, f.evidence] for f in q.problems]
     rows += [["not given", field_word(w.field), w.reason] for w in q.withheld]
+    if (
+        s.replay is not None
+        and not any(w.field == _WHAT_IFS for w in q.withheld)
+        and (why := why_no_answer(s))
+    ):
+        rows.append(["not given", field_word(_WHAT_IFS), why])
     rows = list(map(list, dict.fromkeys(map(tuple, rows))))  # two processes of one file can give the same row
     if not s.sources and not rows:
         note = f"Recording: {recording(s)}."
         if s.training:
-            note += " What is here is the training's own clock."
+            note += " The numbers are from the training's own clock."
         elif isinstance(s.experiment, Experiment) and s.experiment.without_trace:
             note += f" What is here, {s.experiment.without_trace}."
-        return Section("quality", "Can these numbers be believed?", note=note)
-    note = f"Recording: {recording(s)}." + ("" if rows else " Nothing speaks against the numbers.")
+        return Section("quality", _QUALITY, note=note)
+    note = f"Recording: {recording(s)}." + ("" if rows else " No problem was found.")
+    caption = "Problems of the recording, and numbers that are not given"
     return Section(
-        "quality", "Can these numbers be believed?", note=note,
-        tables=table("Findings about the recording", ("", "what", "evidence"), rows, left=3),
-    )  # fmt: skip
+        "quality", _QUALITY, note=note, tables=table(caption, ("", "what", "evidence"), rows, left=3)
+    )
 
 
 def run_section(s: Summary, inputs: Inputs) -> Section:
-    """The run's record; for traces from elsewhere the files that were read."""
+    """The run's record; for traces without a run the files that were read."""
     facts = [(k, v) for k, v in _facts(s, inputs) if v]
     return Section(
-        "run", "The run", facts=facts, tables=[*_nodes(inputs), *_files(inputs), *_sources(s, inputs)]
+        "run",
+        "The run" if inputs.run is not None else "The traces",
+        facts=facts,
+        tables=[*_nodes(inputs), *_files(inputs), *_sources(s, inputs)],
     )
 
 
 def _facts(s: Summary, inputs: Inputs) -> Iterator[tuple[str, str]]:
     record, status = inputs.record, inputs.status
     if record is not None:
-        yield "asked", shlex.join(record.command)
+        yield "command", shlex.join(record.command)
         yield "job", f"{record.job_id} ({record.backend}), by {record.user} on {record.submit_host}"
         yield "site", " · ".join(filter(None, (record.site.name, record.site.partition, record.site.account)))
         yield "submitted", when(record.created_ns)
@@ -133,13 +145,13 @@ def _openers(run: Path) -> Iterator[tuple[str, str]]:
         ("**/*.prv", "wxparaver {}, then a view from configs/paraver"),
         (
             "torch/rank*.json.gz",
-            f"https://ui.perfetto.dev, or chrome://tracing; {PROGRAM} perfetto merges the ranks",
+            f"https://ui.perfetto.dev or chrome://tracing; {PROGRAM} perfetto merges the ranks",
         ),
-        ("job.sbatch", "any editor: the exact script"),
+        ("job.sbatch", "any editor; it is the exact script"),
         ("run.json", "slurm.sh rerun {}"),  # launches, so it needs the checkout
         ("summary.json", PROGRAM + " compare {} OTHER"),
         ("gpus-monitor/*/samples.csv", "any spreadsheet"),
-        ("metrics/rank*.jsonl", "one JSON object per step"),
+        ("metrics/rank*.jsonl", "any editor; each line is a JSON object of one step"),
     )
     for pattern, how in known:
         found = sorted(run.glob(pattern))

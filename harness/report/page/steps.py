@@ -24,13 +24,13 @@ _SHADES = {"warmup": CAUSES["synchronisation"], "active": COMPUTE}
 
 
 def steps_section(s: Summary, inputs: Inputs) -> Section:
-    """Step time over steps and its distribution, per rank."""
+    """Step time over steps and its distribution, per rank; empty without a step."""
     recorded = {_who(rank, rank): list(steps) for rank, steps in sorted(inputs.steps.items())}
     if recorded:
         figures = [_over_steps(recorded), _distribution({r: _counted(x) for r, x in recorded.items()})]
-        lead = "By the training's own clock."
+        lead = "Measured by the training's own clock."
         if any(x.phase == "active" for steps in inputs.steps.values() for x in steps):
-            lead += " Blue: the profiled steps, which the numbers from the trace are about."
+            lead += " Blue: the profiled steps. All numbers from the traces are of these steps."
     else:
         by_rank = {
             _who(r.rank, number): [ns / 1e6 for ns in r.durations_ns]
@@ -41,11 +41,10 @@ def steps_section(s: Summary, inputs: Inputs) -> Section:
         what = "periods" if by_periodicity(s.steps.source) else "steps"
         lead = f"From the trace: {s.steps.source}, {s.steps.counted} {what} counted of {s.steps.found}."
         lead += " Nothing marks the steps; a period may be a layer." if what == "periods" else ""
-    note = "" if figures else "No steps were found in the trace, and the training wrote no metrics."
     pace = pace_figure(s.pacing) if s.pacing else None
     figures += [pace] if pace else []
     lead = " ".join([lead, *pace_sentences(s)])
-    return Section("steps", "Step time", lead if figures else "", figures, page_tables(s, "steps"), note=note)
+    return Section("steps", "Step time", lead if figures else "", figures, page_tables(s, "steps"))
 
 
 def _from_trace(by_rank: dict[str, list[float]]) -> list[Figure]:

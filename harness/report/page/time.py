@@ -19,20 +19,18 @@ _MANY = 48  # devices from which only the busiest and the idlest get a bar; the 
 
 
 def split_section(s: Summary, inputs: Inputs) -> Section:
-    """Stacked bars per device, idle by cause, and the heatmap of all devices over time."""
+    """Stacked bars per device, idle by cause, and the heatmap of all devices over time; empty without a trace."""
     devices = [d for d in s.devices if d.window_ns]
     if not devices:
-        return Section(
-            "split", "Where the time went", note="No trace: only the training's own clock is known."
-        )
+        return Section("split", "Where the time went")
     figures = [
         _split_figure(s, busiest_and_idlest(devices, _MANY, _MANY)),
         *([inputs.heat] if inputs.heat else []),
     ]
     lead = (
-        "One bar is one device's window of profiled steps. Striped: communication hidden behind compute. "
-        "Orange: communication with nothing computed meanwhile. Green: copies with neither. What is right of these "
-        "is idle, by cause." + (" Sand: not known." if any(map(unknown_ns, devices)) else "")
+        "Each bar is the window of one device: its profiled steps. Striped: communication hidden behind compute. "
+        "Orange: communication without compute. Green: copies without either. The rest of the bar is idle, by cause."
+        + (" Sand: not known." if any(map(unknown_ns, devices)) else "")
     )
     return Section("split", "Where the time went", lead, figures, page_tables(s, "split"))
 

@@ -14,10 +14,13 @@ from harness.report.tables.time import kind_label
 
 
 def work_section(s: Summary, inputs: Inputs) -> Section:
-    """The work that fills the devices' time."""
+    """The work that fills the devices' time; empty without any."""
     if not s.kinds:
-        return Section("kernels", "Kernels", note="No kernel was recorded.")
-    lead = f"Time of all {work_word(s.devices)} on all devices, added up: what overlaps counts twice. {_products(s)}"
+        return Section("kernels", "Kernels by kind")
+    lead = (
+        f"Sum of the times of all {work_word(s.devices)} on all devices. If two run at the same time, both count. "
+        f"{_products(s)}"
+    )
     tables = [*page_tables(s, "phases"), *_overlap(inputs), *page_tables(s, "kernels")]
     return Section("kernels", "Kernels by kind", lead.strip(), [_kinds(s)], tables)
 
@@ -50,10 +53,11 @@ def _products(s: Summary) -> str:
     whole = sum(k.duration_ns for k in products)
     unknown = "a precision that was not recorded"
     by = ", ".join(f"{of(k.duration_ns, whole)} in {k.precision or unknown}" for k in products)
-    return f"Matrix products (GEMM) are {of(whole, total)} of the time without communication; of it {by}."
+    alone = f"all in {products[0].precision or unknown}" if len(products) == 1 else by
+    return f"Matrix products (GEMM) take {of(whole, total)} of the time without communication, {alone}."
 
 
 def _overlap(inputs: Inputs) -> list[Table]:
     rows = [[kind, duration(whole), duration(part), of(part, whole)] for kind, whole, part in inputs.hidden]
-    head = ("kind", "time", "beside communication", "share")
-    return table("What runs while communication runs: the work that hides it", head, rows)
+    head = ("kind", "time", "during communication", "share")
+    return table("Work that runs at the same time as communication, and hides it", head, rows)

@@ -1,4 +1,4 @@
-"""The place of each page: a run's page beside its summary, any other page where the user asked for it."""
+"""The place of each page: a run's page is beside its summary; any other page is where the user asked for it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def run_among(tokens: Sequence[str]) -> Run | None:
 
 
 def check_pages(summaries: Sequence[Summary], asked: Path | None, ranks: frozenset[int] | None) -> None:
-    """Look at what is asked of the pages before anything is written.
+    """Check the request for pages before anything is written.
 
     Raises:
         RequestError: `asked` is a folder, or a rank is not in a job.
@@ -40,7 +40,7 @@ def check_pages(summaries: Sequence[Summary], asked: Path | None, ranks: frozens
 def write_pages(
     tokens: Sequence[str], measured: Measurement, asked: Path | None, ranks: frozenset[int] | None = None
 ) -> list[Path]:
-    """Write the page of a single job: to `asked`, else into its run; without both no page is written.
+    """Write the page of a single job: to `asked`, else into its run. Without both, no page is written.
 
     Several jobs get one page each, numbered, beside `asked`.
 
