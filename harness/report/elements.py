@@ -67,7 +67,7 @@ class Figure:
     @property
     def is_bare(self) -> bool:
         """Whether the plot has at most one bar, one point or one column of a heatmap: a number says as much."""
-        return sum(map(_marks, self.data)) < 2
+        return sum(_marks(trace) for trace in self.data) < 2
 
 
 def _marks(trace: dict[str, Any]) -> int:
@@ -76,7 +76,7 @@ def _marks(trace: dict[str, Any]) -> int:
         return len(trace["x"]) if trace.get("visible", True) is True else 0
     if trace["type"] == "bar":
         return sum(1 for length in trace["x" if trace.get("orientation") == "h" else "y"] if length)
-    points = sum(1 for value in trace.get("y", trace.get("x")) if value is not None)
+    points = sum(1 for value in trace.get("y") or trace.get("x") or () if value is not None)
     return points * (2 if "error_x" in trace else 1)
 
 

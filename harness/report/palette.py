@@ -1,7 +1,7 @@
-"""The colours of every plot, the timeline and the slides: each means one thing everywhere.
+"""The colours of every plot, the timeline and the slides: each has one meaning everywhere.
 
-Okabe and Ito's palette and tones between: distinguished by colour-blind readers, on white and on black. Blue
-tones compute, orange is always communication, green moves memory, grey and pink are idle.
+Okabe and Ito's palette and tones between, which colour-blind readers can distinguish, on white and on black. Blue tones
+are compute, orange is always communication, green is memory traffic, grey and pink are idle.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ CAUSES = {
     "communication": "#f0b469",  # the pale twin of communication: the device only waits for it
     "other": "#c4c8cc",
 }
-# What memory is for: what stays through all steps in blue tones, what comes and goes in warm ones.
+# Memory by use: blue tones stay through all steps, warm ones do not.
 MEMORY_OF = {
     "weights": "#1f6fb2",
     "gradients": "#56b4e9",
@@ -46,7 +46,7 @@ MEMORY_OF = {
 # Kinds of collectives: tones of communication, distinguished by their marks as well.
 COLLECTIVES = ("#e07b00", "#a65b1a", "#f0b86a", "#cf4a2b", "#96734a", "#c9a227")
 MARKS = ("circle", "square", "diamond", "triangle-up", "cross", "star")
-# Ranks, devices, nodes, runs: names without a meaning of their own. Paul Tol's "bright", which has no orange.
+# Ranks, devices, nodes, runs: their colours have no meaning. Paul Tol's "bright", which has no orange.
 SERIES = ("#4477aa", "#ee6677", "#228833", "#aa3377", "#ccbb44", "#66ccee", "#8c6bb1", "#888888")
 
 

@@ -1,5 +1,5 @@
-"""A device's window in parts that add up to it, each with its colour, for the bars of reports and comparisons. Knows no
-plot."""
+"""The parts of a device's window, each with its colour, for the bars of reports and comparisons. The parts add up to
+the window. Knows no plot."""
 
 from __future__ import annotations
 

@@ -205,7 +205,7 @@ const Plots = {
     const elements = [...document.querySelectorAll("[data-figure]")];
     if (!elements.length) return;
     if (typeof DecompressionStream === "undefined") {
-      for (const element of elements) element.textContent = "This plot needs a browser from 2023 or later; the numbers are below.";
+      for (const element of elements) element.textContent = "This plot needs a browser from 2023 or later. The tables have its numbers.";
       return;
     }
     Plots.figures = JSON.parse(await Packed.text("figures"));

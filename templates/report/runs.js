@@ -35,7 +35,7 @@ const Runs = {
     steps.forEach(([name, start, end], index) => {
       run.select.append(new Option(name + " (" + Timeline.duration(end - start) + ")", String(index)));
     });
-    if (!steps.length) run.select.append(new Option("none was found: the recording's begin", "-1"));
+    if (!steps.length) run.select.append(new Option("no step was found; the recording's start", "-1"));
     run.select.value = String(Timeline.usualStep(run.strips[0]));
     run.select.addEventListener("change", Runs.show);
     label.append(run.select);

@@ -142,7 +142,7 @@ const Timeline = {
 
   sayNotes() {
     const cut = Paper.on && Timeline.content > Timeline.height - Timeline.RULER;
-    const notes = [...Timeline.notes, ...(cut ? ["the rows further below do not fit on paper"] : [])];
+    const notes = [...Timeline.notes, ...(cut ? ["the other rows do not fit on paper"] : [])];
     document.getElementById("timeline-notes").textContent = notes.join("; ");
   },
 
@@ -431,7 +431,7 @@ const Timeline = {
 
   sayArea() {
     const from = Math.min(Timeline.area.from, Timeline.area.to), to = Math.max(Timeline.area.from, Timeline.area.to);
-    const lines = [Timeline.duration(to - from) + " selected; F zooms into it, Esc drops it"];
+    const lines = [Timeline.duration(to - from) + " selected. F zooms into it, Esc clears it"];
     for (const [strip, parts] of Timeline.totals(from, to)) {
       lines.push(Timeline.name(strip) + ": " + (parts.map(([name, time]) => name + " " + Timeline.duration(time)).join(", ") || "nothing"));
     }
@@ -662,12 +662,12 @@ const Timeline = {
   // A link to an instant: the step around it. Without steps, or where the step is not among the shown ones, it says so.
   toMoment({ at, rank }) {
     const strip = Timeline.strips.find((s) => String(s.rank ?? "") === rank);
-    if (!strip) return Timeline.say(`rank ${rank} is not among the shown ranks: slurm.sh report RUN --ranks ${rank} shows it`);
+    if (!strip) return Timeline.say(`Rank ${rank} is not shown here. The report's option --ranks ${rank} shows it.`);
     const index = Timeline.strips.indexOf(strip);
     if (!Timeline.shown.has(index)) document.querySelectorAll("#timeline-ranks button")[index].click();
     const moment = Number(BigInt(at) - BigInt(strip.origin_ns)) / Timeline.unit_ns;
     const step = strip.steps.findIndex(([, start, end]) => moment >= start && moment < end);
-    if (step < 0) return Timeline.say("this step is not among those shown here");
+    if (step < 0) return Timeline.say("This step is not shown here.");
     Timeline.showStep(step);
     Timeline.say(`${strip.steps[step][0]} of rank ${rank}`);
   },
@@ -680,7 +680,7 @@ const Timeline = {
     Timeline.said = document.getElementById("timeline-said");
     Timeline.HINT = Timeline.said.textContent;
     if (typeof DecompressionStream === "undefined") {
-      Timeline.said.textContent = "The timeline needs a browser from 2023 or later; slurm.sh perfetto writes a trace for any.";
+      Timeline.said.textContent = "The timeline needs a browser from 2023 or later. For an older browser, slurm.sh perfetto writes a trace.";
       return;
     }
     Timeline.context = Timeline.canvas.getContext("2d", { alpha: false });

@@ -43,7 +43,7 @@ def test_the_verdict_comes_first_then_the_collectives(tmp_path: Path) -> None:
     assert text.startswith("VERDICT: 1 problem\n  problem: node 1: GPU0-GPU3 talk over SYS")
     row = next(line for line in text.splitlines() if "all_reduce" in line)
     assert row.split() == ["all_reduce", "intra", "4", "1", "GiB", "200", "66.0", "%", "20.0", "µs", "300"]
-    assert "endless: bus bandwidth of an" in text and "Without α" not in text
+    assert "limit: bus bandwidth of an" in text and "Without α" not in text
     lines = [line for line in text.splitlines() if "plot:" not in line]
     assert max(map(len, lines)) < 80
 

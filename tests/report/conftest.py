@@ -17,6 +17,9 @@ from harness.report.page.links import links_of_run
 from harness.run import Run
 from tests.synthetic.job import write_traces
 
+# What a browser's test evaluates to see the whole page.
+UNFOLD = "document.querySelectorAll('details.part').forEach((part) => { part.open = true; })"
+ALL_DRAWN = "Plots.drawn.size === document.querySelectorAll('[data-figure]').length"
 COLLECTIVES = ("all_reduce", "all_gather", "broadcast")
 
 

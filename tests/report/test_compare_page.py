@@ -103,7 +103,7 @@ def test_one_very_long_step_does_not_flatten_the_others(made: Made) -> None:
     pairs = [compare(a, b, ("a", "b"))]
     boxes, ratios = steps_section(("a", "b"), (a, b), pairs).figures
     assert boxes.layout["yaxis"]["range"][1] < 2
-    assert "Not shown, far above: 1, up to 90.0 ms." in boxes.caption
+    assert "1 far longer steps are not shown, up to 90.0 ms." in boxes.caption
     assert ratios.data[0]["x"] == [pairs[0].step_time.ratio if pairs[0].step_time else None]
 
 
@@ -136,8 +136,8 @@ def test_without_traces_the_page_says_why_there_is_no_timeline(made: Made, tmp_p
     assert not all_of(tree, "canvas")
     sections = {e.get("id"): e for e in all_of(tree, "section")}
     assert {"configuration", "steps", "split", "results"} <= sections.keys()
-    section = sections["timelines"]
-    assert "not at hand" in "".join(section.itertext())
+    assert "timelines" not in sections, "a section only for what is missing"
+    assert "The timelines are not drawn: the traces of a" in "".join(sections["quality"].itertext())
 
 
 def test_a_run_that_was_moved_still_has_its_timeline(made: Made, tmp_path: Path) -> None:
@@ -161,7 +161,7 @@ def test_a_run_that_was_moved_still_has_its_timeline(made: Made, tmp_path: Path)
 def test_of_three_runs_those_with_traces_are_drawn(made: Made) -> None:
     gone = made.summary.model_copy(update={"sources": []})
     drawn = timelines(("a", "b", "c"), (made.summary, made.summary, gone))
-    assert drawn.packed and drawn.missing == "the traces of c are not at hand"
+    assert drawn.packed and drawn.missing == "the traces of c were not found"
     empty = timelines(("a", "b"), (made.summary, Summary()))
     assert not empty.packed and "no work of b was recorded" in empty.missing
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.report.conftest import Made
+from tests.report.conftest import ALL_DRAWN, UNFOLD, Made
 from tests.synthetic.job import STEPS
 
 pytest.importorskip("websocket", reason="pip install websocket-client: it speaks with the browser")
@@ -67,6 +67,8 @@ def test_the_page_draws_without_an_error_or_a_request(browser: Browser, made: Ma
 
 
 def test_every_plot_is_drawn(browser: Browser) -> None:
+    browser.evaluate(UNFOLD)
+    browser.wait(ALL_DRAWN)
     wanted = browser.evaluate("document.querySelectorAll('[data-figure]').length")
     assert wanted >= 5
     assert browser.evaluate("document.querySelectorAll('.plot .main-svg').length") >= wanted
@@ -238,7 +240,7 @@ def test_a_cause_of_a_rank_that_is_not_shown_says_how_to_see_it(browser: Browser
     browser.evaluate("Timeline.toMoment({at: '0', rank: '7'})")
     assert "--ranks 7" in browser.evaluate("Timeline.said.textContent")
     browser.evaluate("Timeline.toMoment({at: '999999999999999999999', rank: '1'})")
-    assert browser.evaluate("Timeline.said.textContent") == "this step is not among those shown here"
+    assert browser.evaluate("Timeline.said.textContent") == "This step is not shown here."
 
 
 INJECTED = """(async () => {

@@ -229,9 +229,12 @@ def test_terminal_page_and_files_have_both_tables(tmp_path: Path) -> None:
 
 
 def test_a_replay_that_does_not_repeat_the_run_says_so_and_answers_nothing() -> None:
-    (section,) = [x for x in compose(job(replayed=replay(error=0.031)), Inputs()).before if x.id == "help"]
-    assert not section.tables
-    assert "the replay differs from the run by 3.1 % of the step: no answer" in section.note
+    page = compose(job(replayed=replay(error=0.031)), Inputs())
+    assert not [x for x in page.before if x.id == "help"]
+    (section,) = [x for x in (*page.before, *page.after) if x.id == "quality"]
+    (row,) = section.tables[0].rows
+    assert row[0] == "not given"
+    assert "the replay differs from the run by 3.1 % of the step: no answer" in row[2]
 
 
 def test_waiting_that_is_charged_to_nobody_is_said() -> None:

@@ -106,8 +106,8 @@ def test_where_no_run_matches_the_page_says_so_with_the_command(
     summary = a_summary(4, 4, 16, sizes=(1024,))
     links = found(summary)
     assert not links.fits
-    assert links.note.startswith("No run of exercise 0 on this site measured 16 ranks over all nodes")
-    assert "(`bash slurm.sh -e 0 -n 4 -g 4` would)" in links.note
+    assert "no run of exercise 0 on this site measured groups of 16 ranks over all nodes" in links.note
+    assert links.note.endswith("This command measures it: `bash slurm.sh -e 0 -n 4 -g 4`")
     assert links.note in communication_section(summary, Inputs(links_note=links.note)).lead
     monkeypatch.setenv("HARNESS_RUNS", str(tested / "empty"))
     links = found(summary)
@@ -136,8 +136,8 @@ def test_exercise_0_with_one_message_size_still_has_its_page(tested: Path) -> No
     assert exercise_0.answer_sentences(inputs) == [
         "1 problem.",
         "Problem: slow.",
-        "An all-reduce of all 8 ranks reaches 0.5 GB/s of bus bandwidth; more message sizes would tell what an empty "
-        "one costs.",
+        "An all-reduce of all 8 ranks reaches 0.5 GB/s of bus bandwidth; α is not known, because too few message "
+        "sizes were measured.",
     ]
     section = exercise_0.tests_section(Summary(), inputs)
     assert "too few message sizes were measured for a line" in section.lead

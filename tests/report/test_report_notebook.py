@@ -317,7 +317,7 @@ REFUSED = {
     "--notebook taken.ipynb/x.ipynb": (1, "cannot be written"),
     "--notebook gone/x.ipynb": (1, "cannot be written"),
     "--notebook --hta-compatible": (2, "a notebook has our own numbers"),
-    "--notebook tests": (2, "tests is of the communication tests"),
+    "--notebook tests": (2, "tests is a run of the communication tests"),
 }  # fmt: skip
 
 

@@ -214,7 +214,7 @@ def test_a_table_of_a_thousand_ranks_is_cut_and_says_where_the_rest_is() -> None
     tree = parse(page)
     (steps,) = [e for e in all_of(tree, "section") if e.get("id") == "steps"]
     assert len(all_of(steps, "tr")) == 1 + MOST_ROWS
-    assert "936 more rows: slurm.sh report RUN --csv DIR" in "".join(steps.itertext())
+    assert "936 more rows. The report's option --csv DIR writes all rows." in "".join(steps.itertext())
 
 
 def test_the_timeline_shows_the_ranks_that_were_asked_for(
@@ -227,7 +227,7 @@ def test_the_timeline_shows_the_ranks_that_were_asked_for(
     head = unpacked(page, "timeline-data")
     said = json.loads(head[4 : 4 + int.from_bytes(head[:4], "little")])
     assert [strip["rank"] for strip in said["strips"]] == [1]
-    assert "1 of 2 ranks are here" in said["notes"][0]
+    assert "1 of 2 ranks are shown" in said["notes"][0]
     assert main([*asked, "7"]) == 2
     assert "--ranks 7: there is no such rank; the ranks are 0 to 1" in capsys.readouterr().err
     assert main([*asked, "all"]) == 2
@@ -253,7 +253,7 @@ def test_the_page_of_exercise_0_shows_the_links(tmp_path: Path) -> None:
     page = render_page(compose(Summary(), inputs))
     words = " ".join("".join(e.itertext()) for e in parse(page).iter(NAMESPACE + "p"))
     assert "An all-reduce of 4 ranks, one on each node, starts in 2.00 µs and reaches 1.05 GB/s" in words
-    assert "messages of about 40.0 kB reach half of an endless one's" in words
+    assert "messages of about 40.0 kB reach half of the highest bandwidth" in words
 
 
 def test_a_damaged_run_of_exercise_0_on_the_same_site_is_named_and_costs_nothing_else(

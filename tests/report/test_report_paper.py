@@ -18,6 +18,7 @@ from harness.report.palette import COLLECTIVES, COMMUNICATION, SERIES
 
 pytest.importorskip("websocket", reason="pip install websocket-client: it speaks with the browser")
 from benchmarks.chromium import Browser, find_chromium
+from tests.report.conftest import ALL_DRAWN, UNFOLD
 
 Picture = npt.NDArray[np.int16]
 MARGIN_PT = 30  # of the 34 points of margin: a word closer to the edge is cut or almost cut
@@ -103,9 +104,11 @@ def expected(page: Path) -> list[str]:
     with Browser(program) as browser:
         browser.open(page)
         browser.wait("document.body.dataset.plots === 'ready'")
+        browser.evaluate(UNFOLD)
+        browser.wait(ALL_DRAWN)
         found: list[str] = browser.evaluate(
             "[...document.querySelectorAll('main .scroll th, main p.caption, figcaption, .xtitle, .ytitle')]"
-            ".filter((e) => !e.closest('details')).flatMap((e) => e.textContent.split(/\\s+/)).filter(Boolean)"
+            ".filter((e) => !e.closest('.numbers')).flatMap((e) => e.textContent.split(/\\s+/)).filter(Boolean)"
         )
     assert len(found) > 20
     return found
@@ -118,8 +121,9 @@ def test_after_the_print_the_page_is_as_it_was(pages: dict[str, Path]) -> None:
     state = (
         "[document.documentElement.dataset.theme, document.getElementById('timeline-canvas').width,"
         "document.getElementById('timeline-canvas').height,"
-        "[...document.querySelectorAll('div.plot')].map((plot) => [plot._fullLayout.width, plot._fullLayout.height]),"
-        "document.querySelectorAll('figure ul.legend').length, Timeline.ink.card]"
+        "[...Plots.drawn].map((plot) => [plot._fullLayout.width, plot._fullLayout.height]),"
+        "[...document.querySelectorAll('details')].map((part) => part.open),"
+        "document.querySelectorAll('section:not(:has(.part)) figure ul.legend').length, Timeline.ink.card]"
     )
     with Browser(program, 1300) as browser:
         browser.open(pages["report"], dark=True)
@@ -132,4 +136,10 @@ def test_after_the_print_the_page_is_as_it_was(pages: dict[str, Path]) -> None:
         browser.call("Page.printToPDF")
         assert 680 in browser.evaluate("widths")
         browser.wait(f"Timeline.draw(), JSON.stringify({state}) === JSON.stringify({json.dumps(before)})")
+        browser.evaluate(UNFOLD)
+        browser.wait(ALL_DRAWN)
+        widths = (
+            "[...document.querySelectorAll('div.plot')].map((plot) => plot.layout.width - plot.clientWidth)"
+        )
+        assert set(browser.evaluate(widths)) == {0}, "a folded plot is not as wide as it was on paper"
         assert browser.problems == []

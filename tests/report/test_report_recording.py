@@ -33,7 +33,8 @@ def a_run(folder: Path, expects: list[str], state: str = "completed") -> Path:
 def shown(run: Path) -> tuple[Summary, str, str]:
     """The summary, and what terminal and page say about its recording."""
     (summary,) = measure_jobs([run])
-    quality = compose(summary, Inputs()).quality
+    page = compose(summary, Inputs())
+    (quality,) = (section for section in (*page.before, *page.after) if section.id == "quality")
     rows = [" ".join(row) for table in quality.tables for row in table.rows]
     return summary, render(summary), " ".join([quality.note, *rows])
 
@@ -89,7 +90,7 @@ def test_a_damaged_record_is_named_and_the_rest_is_shown(tmp_path: Path, content
     summary, terminal, _ = shown(run)
     assert "? the run's record cannot be read: run.json: " in terminal
     assert summary.training and summary.run is None
-    facts = dict(next(s for s in compose(summary, gather(Run(run))).before if s.id == "run").facts)
+    facts = dict(next(s for s in compose(summary, gather(Run(run))).after if s.id == "run").facts)
     assert "run.json cannot be read" in facts["left out"]
 
 

@@ -92,7 +92,7 @@ def _lines(s: Summary) -> Iterator[str]:
     from harness.cli.screen import columns
     from harness.explain.replayed import has_marked_steps, what_is_not_charged, why_no_answer
     from harness.format.format import duration, percent
-    from harness.report.tables.replay import WHAT_IFS
+    from harness.report.tables.replay import LEAST_GAIN, WHAT_IFS
     from harness.report.tables.screen import WIDTH, Screen
     from harness.report.tables.terminal import place_of
 
@@ -109,7 +109,7 @@ def _lines(s: Summary) -> Iterator[str]:
     yield ""
     rows = WHAT_IFS.rows(s)
     if not rows:
-        yield "No change that can be replayed would save half a per cent of the step."
+        yield f"No change that can be replayed would save {100 * LEAST_GAIN:g} % of the step."
         return
     yield from _table(s, rows, screen)
 
@@ -131,11 +131,11 @@ def _table(s: Summary, rows: Any, screen: Screen) -> Iterator[str]:
 
 def _as_data(s: Summary) -> dict[str, Any]:
     from harness.explain.replayed import why_no_answer
-    from harness.report.tables.replay import WHAT_IFS
+    from harness.report.tables.replay import all_changes
     from harness.report.tables.terminal import place_of
 
     told = {} if s.replay is None else s.replay.model_dump(mode="json")
-    changes = [row.what_if.model_dump(mode="json") | {"command": row.command} for row in WHAT_IFS.rows(s)]
+    changes = [row.what_if.model_dump(mode="json") | {"command": row.command} for row in all_changes(s)]
     return {"of": place_of(s), "no_answer": why_no_answer(s), **told, "what_ifs": changes}
 
 

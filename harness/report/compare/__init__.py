@@ -1,1 +1,1 @@
-"""The differences of runs, in terminal and page."""
+"""The differences between runs, in terminal and page."""

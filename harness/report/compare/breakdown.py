@@ -36,7 +36,7 @@ class StepParts:
 def steps_in_parts(
     labels: Sequence[str], summaries: Sequence[Summary], pairs: Sequence[Comparison]
 ) -> list[StepParts]:
-    """The parts of every run with a trace: per step, or per 1,000 tokens where the runs' steps differ in size."""
+    """The parts of every run with a trace: per step, or per 1,000 tokens if the runs' steps differ in size."""
     per_token = is_per_token(summaries, pairs)
     return [
         StepParts(
@@ -57,7 +57,7 @@ def is_per_token(summaries: Sequence[Summary], pairs: Sequence[Comparison]) -> b
 
 
 def explained(found: Sequence[StepParts], index: int, per_token: bool) -> str:
-    """The parts that make the difference between the base and another run; empty where no part is large, or where a
+    """The parts that make the difference between the base and another run; empty if no part is large, or if a
     withheld part can be the cause."""
     by_index = {run.index: run for run in found}
     if 0 not in by_index or index not in by_index:

@@ -1,4 +1,4 @@
-"""What moved most between two runs, as tables; and their pacing and networks side by side, in the same colours."""
+"""The largest changes between two runs, as tables; their pacing and networks side by side, in the same colours."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ def moved_section(pairs: Sequence[Comparison]) -> Section:
     others = zip(letters(pairs)[1:], pairs, strict=True)
     tables = [table for other, pair in others for table in _tables(pair, other)]
     lead = (
-        "Each statistic of both runs, that which moved most in milliseconds first; ranges and kernels that moved "
-        "by less than 0.5 % of a's step are left out."
+        "The largest changes in milliseconds are first. Ranges and kernels that changed by less than 0.5 % of a's step "
+        "are left out."
     )
-    return Section("moved", "What moved most", lead if tables else "", tables=tables)
+    return Section("moved", "Largest changes", lead if tables else "", tables=tables)
 
 
 def _tables(pair: Comparison, other: str) -> list[Table]:
@@ -62,14 +62,14 @@ def signed(ns: float) -> str:
 
 
 def moved_in_short(pair: Comparison, other: str) -> Table:
-    """The few that moved most, of ranges and kernels."""
+    """The ranges and kernels with the largest changes."""
     rows = sorted((x for x in pair.moved if x.what != "node"), key=lambda x: -abs(x.by_ns))[:_IN_TERMINAL]
     cells = [(x.what, *row[:4]) for x, row in zip(rows, _rows(rows, 60), strict=True)]
     return Table("", ("", "", "a", other, f"{other} − a"), cells)
 
 
 def pacing_section(labels: Sequence[str], summaries: Sequence[Summary]) -> Section:
-    """The picture of each run, two beside each other; and who is behind."""
+    """The plot of each run, two beside each other; and which ranks or nodes are slower."""
     known = [
         (label, letter, s, s.pacing)
         for label, letter, s in zip(labels, map(str, range(len(labels))), summaries, strict=True)
@@ -81,7 +81,7 @@ def pacing_section(labels: Sequence[str], summaries: Sequence[Summary]) -> Secti
     drawn = [(pacing.pace_figure(pace, f"pacing-{number}", label, ends)) for label, number, _, pace in known]
     figures = [replace(figure, wide=len(known) == 1) for figure in drawn if figure is not None]
     behind = [f"{label}: {text}" for label, _, s, _ in known for text in pace_sentences(s)]
-    lead = " ".join(["The same colours mean the same in every picture.", *behind])
+    lead = " ".join(["All plots have the same colour scale.", *behind])
     return Section("pacing", "Pacing", lead, figures)
 
 
@@ -93,5 +93,5 @@ def network_section(labels: Sequence[str], summaries: Sequence[Summary]) -> Sect
         for number, (label, s) in enumerate(zip(labels, summaries, strict=True))
     ]
     figures = [figure for figure in drawn if figure is not None]
-    lead = "The same colours mean the same in every picture; 0 is each run's first sample." if figures else ""
+    lead = "All plots have the same colour scale. Time 0 is the first sample of each run." if figures else ""
     return Section("network", "Network", lead, [replace(f, wide=len(figures) == 1) for f in figures])

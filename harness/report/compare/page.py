@@ -1,5 +1,5 @@
 """The page of a comparison: differences in configuration, then in results, and the runs' timelines one above the
-other. Summaries are enough; where the traces still exist, a step of each run is drawn."""
+other. Summaries are enough; if the traces still exist, a step of each run is drawn."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def compose_comparison(compared: Compared, drawn: Timelines = NO_TIMELINES) -> P
     labels, summaries, pairs = compared.labels, compared.summaries, compared.pairs
     found, per_token = steps_in_parts(labels, summaries, pairs), is_per_token(summaries, pairs)
     before = [
-        _quality(compared),
+        _quality(compared, "" if drawn.packed else drawn.missing),
         _configuration(compared),
         steps_section(labels, summaries, pairs),
         pacing_section(labels, summaries),
@@ -73,7 +73,6 @@ def compose_comparison(compared: Compared, drawn: Timelines = NO_TIMELINES) -> P
         _results(compared),
         _efficiency(compared),
     ]
-    before += [] if drawn.packed else [Section("timelines", "Timelines", note=drawn.missing)]
     after = [
         collectives_section(labels, pairs),
         kinds_section(labels, summaries, pairs),
@@ -82,7 +81,7 @@ def compose_comparison(compared: Compared, drawn: Timelines = NO_TIMELINES) -> P
     ]
     return Page(
         title="Comparison of " + " and ".join(compared.labels),
-        subtitle="a is the base; a ratio is the other run's value over a's.",
+        subtitle="Run a is the base. A ratio is the other run's value divided by a's value.",
         sentences=[
             _sentence(x, pair, explained(found, i, per_token))
             for i, (x, pair) in enumerate(compared.others, 1)
@@ -98,7 +97,7 @@ def compose_comparison(compared: Compared, drawn: Timelines = NO_TIMELINES) -> P
 def _sentence(letter: str, pair: Comparison, why: str) -> str:
     ratio = pair.step_time
     if ratio is None:
-        return f"{letter}: step times were not recorded in both runs."
+        return f"{letter}: the step time of a or of {letter} was not recorded."
     interval = f"(95 % interval {ratio.low:.3f} to {ratio.high:.3f})"
     if pair.periods:
         takes = f"{letter}: its median period takes {ratio.ratio:.3f} × a's {interval}."
@@ -107,21 +106,22 @@ def _sentence(letter: str, pair: Comparison, why: str) -> str:
     return f"{text} {why}".rstrip() if is_clear(ratio) else f"{letter}: {text}"
 
 
-def _quality(compared: Compared) -> Section:
+def _quality(compared: Compared, undrawn: str) -> Section:
+    """Each run's recording, and the limits of the comparison. undrawn: why there are no timelines."""
     rows = []
     for letter, name, s in zip(letters(compared.pairs), compared.names, compared.summaries, strict=True):
         findings = "; ".join(dict.fromkeys(f.what for f in s.quality.problems))
         rows.append([letter, name, s.quality.verdict.value, findings or "–"])
     how = "; ".join(dict.fromkeys(f"Compared {p.normalisation}: {p.why_normalised}" for p in compared.pairs))
+    limits = "; ".join(remarks(compared.pairs))
+    notes = filter(None, (limits and f"{limits}.", undrawn))
     tables = table("The runs; a is the base", ("", "run", "recording", "findings"), rows, left=4)
-    return Section(
-        "quality", "Can they be compared?", how, tables=tables, note="; ".join(remarks(compared.pairs))
-    )
+    return Section("quality", "Comparability", how, tables=tables, note=" ".join(notes))
 
 
 def _configuration(compared: Compared) -> Section:
     shown = configuration_table(compared.pairs)
-    note = "" if shown.rows else "The same, as far as it was recorded."
+    note = "" if shown.rows else "All recorded settings are the same."
     return Section("configuration", "Configuration", tables=[shown] if shown.rows else [], note=note)
 
 

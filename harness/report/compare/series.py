@@ -11,7 +11,7 @@ from harness.format.format import percent, rate
 from harness.report.elements import Table
 from harness.report.tables.efficiency import METRICS, efficiency_label
 
-CAPTION = "Efficiency as POP defines it; an indented one is a factor of the one above it"
+CAPTION = "Efficiency as POP defines it; an indented efficiency is a factor of the one above it"
 _NOT_KNOWN = "not known"
 
 
@@ -51,7 +51,7 @@ def _or_unknown(value: float | None, text: Callable[[float], str]) -> str:
 def series_notes(
     names: Sequence[str], summaries: Sequence[Summary], rows: Sequence[Scaling] = ()
 ) -> list[str]:
-    """How the series scales, against which run, and why numbers are not known."""
+    """How the series scales, relative to which run, and why numbers are not known."""
     return [*(_scaling_notes(names, rows) if rows else ()), *_split_notes(names, summaries)]
 
 
@@ -74,8 +74,8 @@ def _scaling_notes(names: Sequence[str], rows: Sequence[Scaling]) -> Iterator[st
     smallest = min((row.devices, i) for i, row in enumerate(rows) if row.devices)[1]
     if how := how_it_scales(rows):
         yield (
-            f"{how[0].upper()}{how[1:]}. Computation scalability: compute time of {names[smallest]}'s devices "
-            "per unit of work, over this run's"
+            f"{how[0].upper()}{how[1:]}. Computation scalability: the compute time of {names[smallest]}'s devices "
+            "per unit of work, divided by this run's"
         )
     for reason, of in _by_reason([(name, row.unknown) for name, row in zip(names, rows, strict=True)]):
         yield f"Computation scalability is not known for {of}: {reason}"

@@ -19,7 +19,7 @@ def split_section(found: Sequence[StepParts], per_token: bool) -> Section:
     """A bar per run, and the same in numbers with each part's difference to the base's."""
     title = "Where the time went"
     if not found:
-        return Section("split", title, note="No run has a trace's summary.")
+        return Section("split", title)
     unit = "ms per 1,000 tokens" if per_token else "ms"
     most = max(run.whole for run in found)
     shown = [name for name in PARTS if max(run.parts[name] for run in found) > _WORTH_SHOWING * most]
@@ -29,10 +29,10 @@ def split_section(found: Sequence[StepParts], per_token: bool) -> Section:
     x = f"time of the median step ({unit}), mean of the devices"
     axes = plotly_json.layout(x, plotly_json.NAMES, barmode="stack")
     each = "; ".join(f"{run.label} {run.whole:.4g} {unit}" for run in found)
-    words = f"The median step of each run on one scale: {each}."
+    words = f"The median step of each run: {each}."
     lead = (
-        "One bar is the median step of one run, divided as the devices' windows are. Striped: communication "
-        "hidden behind compute. Orange: communication with nothing computed meanwhile."
+        "Each bar is the median step of one run. Its parts have the shares that they have in the devices' windows. "
+        "Striped: communication hidden behind compute. Orange: communication without compute."
         + (" Sand: not known." if any(run.withheld for run in found) else "")
     )
     numbers = _numbers(found, shown, unit)

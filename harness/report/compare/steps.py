@@ -24,7 +24,7 @@ def steps_section(
     times = [(i, label, durations_ms(s)) for i, (label, s) in enumerate(zip(labels, summaries, strict=True))]
     known = [run for run in times if run[2]]
     if not known:
-        return Section("steps", "Step time", note="No run recorded its steps.")
+        return Section("steps", "Step time")
     ratios = [
         (i, other, pair, pair.step_time)
         for i, (other, pair) in enumerate(zip(letters(pairs)[1:], pairs, strict=True), 1)
@@ -39,7 +39,7 @@ def steps_section(
     figures = [_boxes(known), *([_ratios([(i, labels[i], r) for i, _, _, r in ratios])] if ratios else [])]
     periods = any(pair.periods for pair in pairs)
     what = "period" if periods else "step time"
-    tables = table(f"Median {what}, with a bootstrap interval of the ratio", head, rows, left=2)
+    tables = table(f"Median {what}, and the ratio with its bootstrap interval", head, rows, left=2)
     one_each = [] if periods else [ONE_RUN_EACH]
     lead = " ".join([*one_each, *(f"Doubtful: {doubt}." for doubt in doubts(pairs))]) if ratios else ""
     return Section("steps", "Periods of a kernel" if periods else "Step time", lead, figures, tables)
@@ -59,9 +59,9 @@ def _boxes(known: Sequence[tuple[int, str, list[float]]]) -> Figure:
     low = min(everything)
     room = 0.05 * (limit - low) or 0.05 * limit
     y = plotly_json.axis("step time (ms)", **({"range": [low - room, limit + room]} if beyond else {}))
-    words = "Step times of all ranks of each run: the box holds the middle half, its line is the median."
+    words = "Step times of all ranks of each run. The box is the middle half of the steps; its line is the median."
     if beyond:
-        words += f" Not shown, far above: {len(beyond)}, up to {duration(max(beyond) * 1e6)}."
+        words += f" {len(beyond)} far longer steps are not shown, up to {duration(max(beyond) * 1e6)}."
     return Figure("steps", words, data, plotly_json.layout("", y, showlegend=False), 320)
 
 
@@ -92,9 +92,9 @@ def _ratios(ratios: Sequence[tuple[int, str, Ratio]]) -> Figure:
     one = {"type": "line", "x0": 1, "x1": 1, "yref": "paper", "y0": 0, "y1": 1}
     low, high = min(1.0, *(r.low for *_, r in ratios)), max(1.0, *(r.high for *_, r in ratios))
     room = 0.08 * (high - low)
-    x = plotly_json.axis("median step over a's (ratio)", range=[low - room, high + room])
+    x = plotly_json.axis("median step / median step of a (ratio)", range=[low - room, high + room])
     shapes = [one | {"line": {"color": "#888888", "width": 1.5, "dash": "dash"}}]
-    words = "Median step time over a's with its 95 % interval: " + "; ".join(
+    words = "Ratio of the median step time to a's, with its 95 % interval: " + "; ".join(
         f"{label} {r.ratio:.3f} ({r.low:.3f} to {r.high:.3f}), {r.verdict}" for _, label, r in ratios
     )
     axes = plotly_json.layout(x, plotly_json.NAMES, showlegend=False, shapes=shapes)

@@ -24,9 +24,7 @@ class Timelines:
     missing: str
 
 
-NO_TIMELINES = Timelines(
-    b"", "No timelines: traces were not asked for. All numbers here are from the summaries."
-)
+NO_TIMELINES = Timelines(b"", "The timelines are not drawn. All numbers are from the summaries.")
 
 
 def timelines(
@@ -44,9 +42,11 @@ def timelines(
         absent += [] if tracks else [_why(label, summary)]
     missing = "; ".join(absent)
     if len(summaries) - len(absent) < 2:
-        return Timelines(b"", f"No timelines: {missing}. All numbers here are from the summaries.")
+        return Timelines(b"", f"The timelines are not drawn: {missing}. All numbers are from the summaries.")
     notes += [missing] if missing else []
-    notes.insert(0, "0 is where the chosen step of each run begins; dotted lines: the first run's steps")
+    notes.insert(
+        0, "time 0 is the start of the chosen step of each run; dotted lines are the first run's steps"
+    )
     return Timelines(pack_to_fit(drawn, {}, notes), missing)
 
 
@@ -75,7 +75,7 @@ def _of_run(
 
 def _why(label: str, s: Summary) -> str:
     """Why a run has no tracks."""
-    return f"the traces of {label} are not at hand" if s.devices else f"no work of {label} was recorded"
+    return f"the traces of {label} were not found" if s.devices else f"no work of {label} was recorded"
 
 
 def _left_out(s: Summary, choice: ShownRanks, tracks: Sequence[ProcessTrack]) -> Iterator[str]:
@@ -83,11 +83,11 @@ def _left_out(s: Summary, choice: ShownRanks, tracks: Sequence[ProcessTrack]) ->
     processes = len({(d.source, d.rank, d.pid) for d in s.devices})
     counted = max((len(r.durations_ns) for r in s.steps.per_rank), default=0)
     if len(tracks) < processes:
-        yield f"{len(tracks)} of {processes} processes are here"
+        yield f"{len(tracks)} of {processes} processes are shown"
     if choice.steps < counted:
-        yield f"{choice.steps} of {counted} counted steps are here"
+        yield f"{choice.steps} of {counted} counted steps are shown"
     if len(tracks) > 1 and not _have_epochs(tracks):
-        yield "its ranks' clocks cannot be compared"
+        yield "the clocks of its ranks cannot be compared"
 
 
 def _is_wanted(rank: int | None, ranks: frozenset[int] | None) -> bool:

@@ -49,7 +49,7 @@ def kinds_section(
         plotly_json.bars(label, [known.get(kind, 0.0) for kind in kinds], kinds, of_series(i))
         for i, label, known in times
     ]
-    words = "Time per kind of work in one step of one rank, a bar per run; what overlaps counts twice."
+    words = "Time per kind of work in one step of one rank, a bar per run. Kernels that overlap both count."
     rows = [[kind, *(rate(known.get(kind, 0.0)) for *_, known in times)] for kind in kinds]
     numbers = Table("Time per step and rank (ms)", ("kind", *(label for _, label, _ in times)), rows)
     figure = _grouped("kinds", words, data, "time per step and rank (ms)", numbers)
@@ -68,7 +68,7 @@ def collectives_section(labels: Sequence[str], pairs: Sequence[Comparison]) -> S
         plotly_json.bars(label, [(times[kind][i] or 0.0) / 1e6 for kind in kinds], kinds, of_series(i))
         for i, label in enumerate(labels)
     ]
-    words = "Time in collectives per step of one rank, waiting for other ranks included; a bar per run."
+    words = "Time in collectives in one step of one rank, a bar per run. It includes waiting for other ranks."
     figure = _grouped("collectives", words, data, "time per step and rank (ms)", None)
     return Section("collectives", title, figures=[figure], tables=[numbers])
 
@@ -81,12 +81,12 @@ def kernels_section(pairs: Sequence[Comparison]) -> Section:
     ]
     more = sum(len(pair.kernels) - len(rows) for pair, rows in found)
     tables = table(
-        "The share is that of all kernels' time in the run that launched it",
+        "The share is of the time of all kernels in the run that launched it",
         ("", "share", "kind", "kernel"),
         [row for _, rows in found for row in rows],
         left=4,
     )
-    note = f"And {more} shorter ones; {PROGRAM} compare --json has all." if more else ""
+    note = f"{more} shorter kernels are left out; `{PROGRAM} compare --json` has all." if more else ""
     return Section("kernels", "Kernels that appeared or vanished", tables=tables, note=note)
 
 

@@ -17,7 +17,7 @@ _Count = Annotated[int, Field(ge=0, lt=1 << 63)]
 
 
 class _FilePart(BaseModel):
-    """Only what the report shows; the files hold more."""
+    """The fields that the report shows; the files have more."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -39,7 +39,7 @@ class Fit(_FilePart):
     beta_ns_per_byte: float
 
     def endless_gb_per_s(self) -> float | None:
-        """1/β, the algorithm bandwidth (bytes over time) of an endless message; None where β is zero."""
+        """1/β, the algorithm bandwidth (bytes over time) of an infinitely long message; None if β is zero."""
         return 1 / self.beta_ns_per_byte if self.beta_ns_per_byte > 0 else None
 
     def endless_bus_gb_per_s(self, kind: str, ranks: int) -> float | None:
@@ -48,12 +48,12 @@ class Fit(_FilePart):
         return None if endless is None or factor is None else endless * factor
 
     def half_bytes(self) -> float | None:
-        """The message at which the line reaches half of that bandwidth: α/β."""
+        """The message size at which the line reaches half of that bandwidth: α/β."""
         return self.alpha_ns / self.beta_ns_per_byte if self.beta_ns_per_byte > 0 else None
 
 
 class Result(_FilePart):
-    """One collective in one scope; `reason`: why there are fewer points than asked for. Without `fit` there were too
+    """One collective in one scope. `reason`: why there are fewer points than requested. Without `fit`, there were too
     few message sizes for a line."""
 
     collective: str
@@ -76,7 +76,7 @@ class CollectiveResults(_FilePart):
 
 
 class Problem(_FilePart):
-    """One thing that the verdict found."""
+    """One problem or remark of the verdict."""
 
     level: str
     message: str

@@ -19,11 +19,12 @@ from harness.report.exercise_0.results import (
 from harness.run import Run
 
 WIDTH = 79  # of everything but the plot's path and the messages of other programs
-_HEAD = ("collective", "scope", "ranks", "largest", "bus GB/s", "of link", "α", "endless")
+_HEAD = ("collective", "scope", "ranks", "largest", "bus GB/s", "of link", "α", "limit")
 _WIDTHS = (14, 5, 5, 9, 8, 7, 8, 7)
 _LEGEND = (
-    "bus GB/s: bus bandwidth of the largest message. α: time of an empty message. endless: bus bandwidth of an "
-    "endless message, 1/β of the line time = α + β·bytes (the run's own tables give 1/β as algorithm bandwidth too)."
+    "bus GB/s: bus bandwidth of the largest message. α: time of an empty message. limit: bus bandwidth of an "
+    "infinitely long message, from 1/β of the line time = α + β·bytes. The run's own tables also give 1/β as algorithm "
+    "bandwidth."
 )
 _NO_LINE = "Without α: too few message sizes were measured for a line."
 
@@ -34,10 +35,10 @@ def is_comm_run(path: Path) -> bool:
 
 
 def render_comm(run_dir: Path, verdict_was_shown: bool = False) -> str:
-    """The verdict and the collectives (or the other test) of a run of exercise 0, or why one of them is missing.
-    `verdict_was_shown`: the run's own output was shown, which ends with the verdict."""
+    """The verdict and the collectives (or the other test) of a run of exercise 0, or why one is missing.
+    `verdict_was_shown`: the run's own output, which ends with the verdict, was shown."""
     try:
-        verdict, missing = read_verdict(run_dir), f"the run ended before it ({PROGRAM} logs RUN)"
+        verdict, missing = read_verdict(run_dir), f"the run ended before its verdict ({PROGRAM} logs RUN)"
     except WorkError as error:
         verdict, missing = None, str(error)
     shown = verdict_was_shown and Run(run_dir).verdict.is_file()

@@ -1,1 +1,1 @@
-"""A report as a notebook for students to change: its cells, what they load, and its file."""
+"""A report as a notebook that students change: its cells, the data that they load, and its file."""

@@ -1,5 +1,5 @@
 """The notebook's cells from their template, and the notebook as JSON (nbformat 4.5). Measures and draws nothing: the
-cells do, when they are run. What others named comes into a cell as a literal of Python, and in no other way."""
+cells do, when they are run. A name that others chose comes into a cell only as a literal of Python."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from harness.analysis.summary import Summary, Window
 from harness.common.paths import IN_CHECKOUT, PYTHON_PATH, TEMPLATES
+from harness.report.tables.replay import worthwhile_changes
 
 Loaded = str | list[str]  # a run's folder or a trace's path; the files of one job
 _CODE, _MARKDOWN = "# %%", "# %% [markdown]"
@@ -29,9 +30,8 @@ class Cell(NamedTuple):
 
 
 def notebook(jobs: Mapping[str, Loaded], summaries: Sequence[Summary], window: Window) -> str:
-    """The notebook's text: `jobs` are what it loads by their names, `summaries` say which cells have something to show.
-
-    The same jobs with the same sorts of numbers give the same text.
+    """The notebook's text. `jobs`: the names, and what is loaded for each; `summaries`: they decide which cells have
+    something to show. The same jobs with the same kinds of numbers give the same text.
     """
     cells = [_as_json(cell, number) for number, cell in enumerate(_cells(jobs, summaries, window), 1)]
     kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
@@ -74,7 +74,7 @@ def _has(summaries: Sequence[Summary]) -> dict[str, bool]:
 
     return {
         "findings": some(lambda s: s.findings),
-        "what_ifs": some(lambda s: s.replay and s.replay.what_ifs),
+        "what_ifs": some(worthwhile_changes),
         "split": some(lambda s: any(d.window_ns for d in s.devices)),
         "step_split": some(lambda s: any(d.window_ns and d.steps for d in s.devices)),
         "steps": some(lambda s: any(r.durations_ns for r in s.steps.per_rank)),

@@ -1,4 +1,4 @@
-"""What a notebook loads for each job of a report: the run or path that was asked for, where that holds this job alone,
+"""The paths that a notebook loads for each job of a report: the run or path of the request if it has this job alone,
 else the job's own files. Opens no file."""
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from harness.report.notebook.cells import Loaded
 
 
 def loads(paths: Sequence[Path], summaries: Sequence[Summary]) -> dict[str, Loaded]:
-    """Letters, as in a comparison, with what is loaded for each summary. Paths are absolute."""
+    """Letters, as in a comparison, and the absolute paths that are loaded for each summary."""
     files = [_files(summary) for summary in summaries]
     untraced = iter(_untraced(paths, files))
     found = [

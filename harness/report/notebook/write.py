@@ -1,4 +1,4 @@
-"""The notebook's file: a new one each time, since a student changes what is there."""
+"""The notebook's file: a new one each time, because a student may have changed the last one."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ _NAME = f"report{ENDING}"
 
 
 class Written(NamedTuple):
-    """Where the notebook is, and whether a file with the usual name is kept beside it."""
+    """The notebook's path. `kept`: a changed file with the usual name, which stays beside it."""
 
     path: Path
     kept: Path | None = None
 
 
 def check_notebook(asked: str, tokens: Sequence[str]) -> None:
-    """Look at what is asked before anything is measured. `asked`: a file's name, empty for the usual one.
+    """Check the request before anything is measured. `asked`: a file's name, empty for the usual one.
 
     Raises:
-        RequestError: it is a folder, a file that is there already, no notebook's name, or a run has nothing for cells.
+        RequestError: it is a folder, an existing file or no notebook's name, or a run has nothing for a notebook.
     """
     for token in tokens:
         if is_comm_run(resolve_path(token)):
             raise RequestError(
-                f"--notebook: {token} is of the communication tests, which have no steps to show; --html FILE writes "
-                "their page"
+                f"--notebook: {token} is a run of the communication tests, which have no steps to show; --html FILE "
+                "writes their page"
             )
     path = Path(asked)
     if not asked:
@@ -62,12 +62,12 @@ def check_notebook(asked: str, tokens: Sequence[str]) -> None:
 def write_notebook(
     tokens: Sequence[str], summaries: Sequence[Summary], window: Window, asked: str
 ) -> Written:
-    """Write the notebook: to `asked`, else as report.ipynb into the run, or here where that is not of one run.
+    """Write the notebook: to `asked`, else as report.ipynb into the run, or into this folder if it is not of one run.
 
-    Where a file of the usual name differs, as after a student changed it, the name gets a number.
+    If a file with the usual name differs, for example because a student changed it, the new name gets a number.
 
     Raises:
-        RequestError: a file of the name that was asked for appeared meanwhile.
+        RequestError: a file with the requested name appeared meanwhile.
         WorkError: it cannot be written.
     """
     paths = [resolve_path(token) for token in tokens]
@@ -85,13 +85,13 @@ def write_notebook(
 
 
 def _write_new(path: Path, text: str) -> bool:
-    """Whether the file was written: not where one of its name appeared meanwhile."""
+    """Whether the file was written: not if a file with its name appeared meanwhile."""
     with naming_flag("--notebook"):
         return write_atomically(path, text, lambda: not os.path.lexists(path))
 
 
 def _free(path: Path, text: str | None = None) -> Path:
-    """The first of report.ipynb, report-2.ipynb, … that is free, or is a file with this same text."""
+    """The first of report.ipynb, report-2.ipynb, … that does not exist or has the same text."""
     numbered = (path.with_name(f"{path.stem}-{number}{path.suffix}") for number in count(2))
     return next(each for each in chain([path], numbered) if not os.path.lexists(each) or _holds(each, text))
 

@@ -14,7 +14,10 @@ _LEAD = (
     "The events of all ranks are replayed with one thing changed. Waiting is charged to the rank that causes it. "
     "A bound is the most that can be gained: no run reaches it. Click a cause to see a step with it in the timeline."
 )
-_VERIFY = f" `{PROGRAM} whatif {{}} --verify` runs the best change that has a command, and compares it with the prediction."
+_VERIFY = (
+    f" `{PROGRAM} whatif {{}} --verify` makes the run of the best change that has a command, and compares its step "
+    "with the prediction."
+)
 
 
 def help_section(s: Summary, inputs: Inputs) -> Section:

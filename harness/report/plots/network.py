@@ -1,4 +1,4 @@
-"""The picture of the nodes' network: a row per node, or some nodes of one switch, a column per stretch of time."""
+"""The plot of the nodes' network: a row per node, or some nodes of one switch, a column per interval of time."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ _BY = {"monitor": "the monitor", "nsys": "nsys"}
 
 
 def drawn_nodes(s: Summary) -> list[NodeNetwork]:
-    """The nodes of the picture, below their switches: of one source of samples, nsys' finer ones where they are of as
-    many nodes as the monitor's. None where fewer than two have rates over time."""
+    """The nodes of the plot, below their switches. They have one source of samples: nsys, whose samples are finer, if
+    it has as many nodes as the monitor. None if fewer than two nodes have rates over time."""
     by = {
         source: [n for n in s.network if n.over_time and n.sampled_by == source]
         for source in ("nsys", "monitor")
@@ -40,7 +40,7 @@ def drawn_nodes(s: Summary) -> list[NodeNetwork]:
 
 
 def scale_of(summaries: Sequence[Summary]) -> float:
-    """The highest mean rate of a column of any node, GB/s: the colours' end where several jobs share them."""
+    """The highest mean rate of a column of any node, GB/s: the end of the colour scale that several jobs share."""
     found = (n.over_time for s in summaries for n in drawn_nodes(s) if n.over_time)
     return max((x or 0.0 for o in found for x in (*o.sent_gb_per_s, *o.received_gb_per_s)), default=0.0)
 
@@ -48,8 +48,8 @@ def scale_of(summaries: Sequence[Summary]) -> float:
 def network_figure(
     s: Summary, name: str = "network", title: str = "", top: float | None = None
 ) -> Figure | None:
-    """GB/s of every node over time; None where there are no rates, or only those of one node. title and top: the job's
-    name and the colours' end, where several jobs share them."""
+    """GB/s of every node over time; None if there are no rates, or only those of one node. title and top: the job's
+    name and the end of the colour scale, if several jobs share the scale."""
     nodes = drawn_nodes(s)
     over = [n.over_time for n in nodes if n.over_time]
     if not over:
@@ -81,14 +81,14 @@ def network_figure(
 
 
 def _words(nodes: Sequence[NodeNetwork], each: int, width_s: float) -> str:
-    group = "by switch" if any(n.switch for n in nodes) else "by node; Slurm told of no switches"
-    of = f" A row is the busiest of {each} nodes." if each > 1 else ""
+    group = "by switch" if any(n.switch for n in nodes) else "by node (Slurm named no switches)"
+    of = f" Each row is the busiest of {each} nodes." if each > 1 else ""
     inside = " Loopback only: these nodes have no other port." if all(n.loopback for n in nodes) else ""
     peak = max(nodes, key=lambda n: n.peak_gb_per_s)
     return (
-        f"Network of {len(nodes)} nodes by {_BY[nodes[0].sampled_by]}, all ports of each together, "
-        f"{width_s:.3g} s a column, grouped {group}.{of}{inside} The whole node's traffic, not the job's alone. "
-        f"Most at once: {peak.node}, {amount(peak.peak_gb_per_s * 1e9, 'B/s')} in one direction."
+        f"Network of {len(nodes)} nodes, sampled by {_BY[nodes[0].sampled_by]}: the sum of all ports of a node, "
+        f"{width_s:.3g} s a column, grouped {group}.{of}{inside} It is all traffic of the node, not only the job's. "
+        f"Highest: {peak.node}, {amount(peak.peak_gb_per_s * 1e9, 'B/s')} in one direction."
     )
 
 
@@ -98,7 +98,7 @@ def _name(nodes: Sequence[NodeNetwork]) -> str:
 
 
 def _joined(cells: F64, each: int) -> F64:
-    """The busiest of neighbouring nodes."""
+    """The busiest of each group of neighbouring nodes."""
     return np.stack([np.fmax.reduce(cells[i : i + each], axis=0) for i in range(0, len(cells), each)])
 
 
@@ -121,7 +121,7 @@ def _layer(
 
 
 def _axis(nodes: Sequence[NodeNetwork], rows: list[str]) -> dict[str, Any]:
-    """Every row has its name where they are few; of many their switches, or some of the nodes."""
+    """Few rows have a name each. Of many rows, their switches have one, or some of the nodes."""
     if len(rows) <= _FEW:
         return dict(plotly_json.NAMES)
     groups, at = [], 0

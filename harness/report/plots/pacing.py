@@ -1,4 +1,4 @@
-"""The picture of pacing: a row per rank, node or group of nodes, a column per step, below their switches."""
+"""The plot of pacing: a row per rank, node or group of nodes, below their switches; a column per step."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from harness.report.elements import Figure
 from harness.report.plots import plotly_json
 from harness.report.tables.pacing import how_grouped
 
-SLOWER_AND_FASTER = "#4477aa,#d1495b"  # below the middle and above it
+SLOWER_AND_FASTER = "#4477aa,#d1495b"  # below the median and above it
 _LAG = "#d1495b"
 _LEAST_SHARE, _MOST_SHARE = 5.0, 50.0  # per cent: the colours' end is between these
 _FEW = 40  # rows that have a name each; of more their switches or nodes have
@@ -22,8 +22,8 @@ Layer = tuple[str, list[list[float | None]], float, str, str]  # name, cells, th
 
 
 def scale_of(paces: Sequence[Pacing]) -> tuple[float, float]:
-    """The colours' ends for these jobs: per cent, and milliseconds of lag. Two in a hundred cells lie beyond, but no
-    place that is behind."""
+    """The ends of the colour scales for these jobs: per cent, and milliseconds of lag. Two in a hundred cells are
+    beyond the ends, but no outlier is."""
     heats = [pace.heat for pace in paces if pace.heat]
     shares = _far(
         [
@@ -48,7 +48,7 @@ def _far(values: list[float]) -> float:
 def pace_figure(
     pace: Pacing, name: str = "pacing", title: str = "", ends: tuple[float, float] | None = None
 ) -> Figure | None:
-    """The picture of one job. ends: of the colours, where several jobs share them; title: the job's name, if so."""
+    """The plot of one job. If several jobs share the colour scales, ends: their ends; title: the job's name."""
     heat = pace.heat
     if heat is None:
         return None
@@ -72,13 +72,13 @@ def pace_figure(
 
 
 def _words(pace: Pacing, heat: PaceHeat) -> str:
-    of = "" if heat.row == "rank" else f" A row is {_a(heat.row)}: its slowest rank in each step."
-    mean = f" A column is the mean of {heat.steps_per_column} steps." if heat.steps_per_column > 1 else ""
+    of = "" if heat.row == "rank" else f" Each row is {_a(heat.row)}: its slowest rank in each step."
+    mean = f" Each column is the mean of {heat.steps_per_column} steps." if heat.steps_per_column > 1 else ""
     middle = "rank" if heat.row == "rank" else "row"
     return (
-        f"{pace.ranks} ranks over {pace.steps} steps, grouped {how_grouped(pace)}.{of}{mean} Step time: red is slower "
-        f"than the middle {middle} of that step, blue faster. Own work: the same without communication alone, and so "
-        "without waiting for others. Lag: behind the first rank at the step's end."
+        f"{pace.ranks} ranks over {pace.steps} step{'s' * (pace.steps != 1)}, grouped {how_grouped(pace)}.{of}{mean} "
+        f"Step time: red is slower than the median {middle} of that step, blue is faster. Own work: the step without "
+        "exposed communication, so without waiting for others. Lag: time behind the first rank at the step's end."
     )
 
 
@@ -91,7 +91,7 @@ def _percents(rows: list[list[float | None]]) -> list[list[float | None]]:
 
 
 def _row_names(heat: PaceHeat) -> list[str]:
-    """Unlike names: with the node where ranks are shown, with the switch where it is known."""
+    """Names that all differ: with the node if ranks are shown, with the switch if it is known."""
     found = []
     for row in heat.rows:
         parts = (row.switch, row.node if heat.row == "rank" else None, row.name)
@@ -134,8 +134,7 @@ def _groups(heat: PaceHeat) -> list[tuple[str | None, int, int]]:
 
 
 def _axis(pace: Pacing, heat: PaceHeat, rows: list[str]) -> dict[str, Any]:
-    """Every row has its name where they are few; of many rows those that are behind have theirs, and the groups, or
-    some of them."""
+    """Few rows have a name each. Of many rows, the outliers have one, and the groups, or some of the groups."""
     if len(rows) <= _FEW:
         return dict(plotly_json.NAMES)
     groups = [((a + b) // 2, name or "not known") for name, a, b in _groups(heat)]
@@ -148,7 +147,7 @@ def _axis(pace: Pacing, heat: PaceHeat, rows: list[str]) -> dict[str, Any]:
 
 
 def _behind(pace: Pacing, heat: PaceHeat) -> list[tuple[int, str]]:
-    """The rows of the places that are behind, the farthest first, each with its name."""
+    """The rows of the outliers, the slowest first, each with its name."""
     names = [row.name for row in heat.rows] if heat.row in ("rank", "node") else []
     place = {name: i for i, name in enumerate(names)}
     found = [str(x.node) if heat.row == "node" else f"rank {x.rank}" for x in pace.outliers[:_MARKS]]
@@ -156,7 +155,7 @@ def _behind(pace: Pacing, heat: PaceHeat) -> list[tuple[int, str]]:
 
 
 def _borders(heat: PaceHeat) -> list[dict[str, Any]]:
-    """Lines between switches, or nodes, as far as there are few."""
+    """Lines between switches, or nodes, if they are few."""
     groups = _groups(heat)
     if not 1 < len(groups) <= _FEW:
         return []

@@ -1,5 +1,5 @@
-"""Names as matplotlib draws them: it takes what stands between two dollar signs for a formula, and a wrong one for an
-error. Knows no plot."""
+"""Names for matplotlib, which takes a text between two dollar signs for a formula, and a wrong formula for an error.
+Knows no plot."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def plain(text: str) -> str:
-    """The text with every dollar sign as itself.
+    """The text in which every dollar sign is only a dollar sign.
 
     >>> plain("$x$ and $frac")
     '\\\\$x\\\\$ and \\\\$frac'
@@ -16,7 +16,7 @@ def plain(text: str) -> str:
 
 
 def plain_values(value: Any) -> Any:
-    """Plotly's JSON with every text so."""
+    """Plotly's JSON with each of its texts so."""
     if isinstance(value, str):
         return plain(value)
     if isinstance(value, dict):

@@ -21,7 +21,7 @@ _MANY = 40  # most rows with a label; the pointer shows the names of the others
 
 
 def heat_figure(bins: Sequence[DeviceBins], s: Summary) -> Figure | None:
-    """Share of each slice of time that is compute, communication, both: one row per device."""
+    """The share of compute, communication and both in each interval of time: one row per device."""
     longest = max((d.window_ns for d in s.devices), default=0)
     if not bins or not longest:
         return None
@@ -41,8 +41,8 @@ def heat_figure(bins: Sequence[DeviceBins], s: Summary) -> Figure | None:
     x = "time since each device's first profiled step (ms)"
     axes = plotly_json.layout(x, plotly_json.NAMES | {"nticks": _MANY})
     words = (
-        f"Utilisation of {len(bins)} device{'s' * (len(bins) > 1)} over time, {bin_ms:.3g} ms a column; the "
-        "buttons switch between compute, communication and both at once. Empty: the device's window has ended."
+        f"Utilisation of {len(bins)} device{'s' * (len(bins) > 1)} over time, {bin_ms:.3g} ms a column. The buttons "
+        "switch between compute, communication and both at once. Empty: the device's window has ended."
     )
     return Figure("heatmap", words, data, axes, _height(len(bins)), wide=True)
 
@@ -96,5 +96,7 @@ def gantt_figure(passes: Sequence[Pass]) -> Figure | None:
          "autorange": "reversed", "automargin": True}  # fmt: skip
     x = "time since the step's start on each rank (ms)"
     axes = plotly_json.layout(x, y, barmode="overlay")
-    words = "One step of the pipeline: forward and backward of each numbered micro-batch; what is empty is bubble."
+    words = (
+        "One step of the pipeline: forward and backward of each numbered micro-batch. Empty time is bubble."
+    )
     return Figure("pipeline-gantt", words, data, axes, plotly_json.bars_height(len(stages)), wide=True)

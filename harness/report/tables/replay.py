@@ -1,4 +1,4 @@
-"""The tables of the replay: what causes lose time, and what changes would bring."""
+"""The tables of the replay: the causes of lost time, and the step with one thing changed."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from harness.format.format import duration, duration_range, percent
 from harness.report.elements import Command, Moment
 from harness.report.tables.table import Column, File, TableOf, file_of, plain
 
+LEAST_GAIN = 0.02  # of the step; page and terminal leave out smaller gains, files and JSON have them
+
 
 class Changed(NamedTuple):
     """A what-if, and its command, where there is one."""
@@ -20,9 +22,14 @@ class Changed(NamedTuple):
     command: str | None
 
 
-def changed_rows(s: Summary) -> Sequence[Changed]:
+def all_changes(s: Summary) -> Sequence[Changed]:
     """The what-ifs, best first."""
     return [Changed(w, command_of_what_if(s, w)) for w in (s.replay.what_ifs if s.replay else [])]
+
+
+def worthwhile_changes(s: Summary) -> Sequence[Changed]:
+    """The what-ifs that page and terminal show, best first: those that gain at least `LEAST_GAIN` of the step."""
+    return [row for row in all_changes(s) if row.what_if.gain >= LEAST_GAIN]
 
 
 def first_moment(s: Summary) -> Moment | None:
@@ -54,7 +61,7 @@ def _kind(x: WhatIf) -> str:
 
 
 LOST = TableOf[TimeLost](
-    caption="Causes of lost time: what a step would save without each of them alone. They do not add up",
+    caption="Causes of lost time: what a step would save without each cause alone. They do not add up",
     rows=lambda s: s.findings,
     columns=(
         Column("cause", _cause),
@@ -74,8 +81,8 @@ LOST = TableOf[TimeLost](
 )
 
 WHAT_IFS = TableOf[Changed](
-    caption="What the work of a step would take with one thing changed",
-    rows=changed_rows,
+    caption=f"The step with one thing changed. Gains below {100 * LEAST_GAIN:g} % of the step are left out",
+    rows=worthwhile_changes,
     columns=(
         Column("change", lambda x: x.what_if.meaning),
         Column("step", lambda x: duration(x.what_if.step_ns)),

@@ -62,7 +62,7 @@ def pack_to_fit(
     while len(packed) > most_bytes and (size := len(gzip.compress(packed, 1))) > most_bytes:
         share *= min(0.9 * most_bytes / size, 0.8)
         cut = [_shorter(track, share) for track in tracks]
-        remark = f"only the first {percent(share)} of these steps is here: more would make the page too large to send"
+        remark = f"only the first {percent(share)} of these steps is shown, because the page would be too large to send"
         packed = pack(cut, offsets_ns, [*notes, remark])
     return packed
 
@@ -91,7 +91,9 @@ def _origins(
     if offsets_ns is None:
         return [track.window[0] for track in tracks], []
     if len(tracks) > 1 and any(track.epoch_ns is None for track in tracks):
-        remark = "clocks cannot be compared: every rank's time begins with its own first shown step"
+        remark = (
+            "the ranks' clocks cannot be compared: the time of each rank begins with its first shown step"
+        )
         return [track.window[0] for track in tracks], [remark]
     shifts = [offsets_ns.get(track.clock, 0) - (track.epoch_ns or 0) for track in tracks]
     begin = min(track.window[0] - shift for track, shift in zip(tracks, shifts, strict=True))

@@ -12,7 +12,6 @@ import numpy as np
 
 from harness.analysis.job.partial_merge import MOST_DETAILED
 from harness.analysis.summary import Summary
-from harness.common.paths import PROGRAM
 from harness.measure.page_data import BINS, MOST_TRACKS, PageData, Utilisation, read_page_data
 from harness.measure.tracks import Lane, Pass, ProcessTrack
 from harness.traces.progress import OnProgress, silent
@@ -105,11 +104,11 @@ def notes(s: Summary, choice: ShownRanks, tracks: Sequence[ProcessTrack]) -> lis
     texts: list[str] = []
     if choice.ranks is not None and len(tracks) < len(s.ranks):
         texts.append(
-            f"{len(tracks)} of {len(s.ranks)} ranks are here; {PROGRAM} report RUN --ranks 3,17 puts others in"
+            f"{len(tracks)} of {len(s.ranks)} ranks are shown; the report's option --ranks 3,17 chooses others"
         )
     counted = max((len(r.durations_ns) for r in s.steps.per_rank), default=0)
     if choice.steps < counted:
-        texts.append(f"{choice.steps} of {counted} counted steps are here, around the usual one")
+        texts.append(f"{choice.steps} of {counted} counted steps are shown, around the median step")
     return texts
 
 
