@@ -15,12 +15,10 @@ import psutil
 # The kernel walks all pages of a process for its PSS: 13 ms a GiB of 4-KiB pages were measured. Reading may take this
 # share of one core; between two readings of a process, its PSS changes as its RSS does.
 _SHARE = 1 / 100
-_BURST_S = (
-    1.0  # time for which an unused share may be made up for: all processes of a small job in each sample
-)
-_AHEAD_S = (
-    10.0  # for a new process: until it is read, a forked one counts pages that it shares with its parent
-)
+# An unused share may be made up for: so all processes of a small job are read in each sample.
+_BURST_S = 1.0
+# A process that begins or ends changes the PSS of others: a fork that of its parent. Then they are read in advance.
+_AHEAD_S = 10.0
 _PSS = re.compile(rb"^Pss: +(\d+) kB", re.MULTILINE)
 
 
@@ -37,8 +35,9 @@ class PssMeter:
         estimates = {each: rss - shared + shared / len(resident) for each, (rss, shared) in resident.items()}
         new = [each for each in resident if each not in self._offsets]
         oldest_first = [each for each in self._offsets if each in resident]
+        ahead_s = _AHEAD_S if new or len(oldest_first) < len(self._offsets) else 0.0
         for process in [*new, *oldest_first]:
-            if time.monotonic() + (_AHEAD_S if process not in self._offsets else 0) < self._next_s:
+            if time.monotonic() + ahead_s < self._next_s:
                 break
             self._read(process, estimates[process])
         self._offsets = {each: offset for each, offset in self._offsets.items() if each in resident}
