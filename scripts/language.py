@@ -83,6 +83,7 @@ def found_in(name: str, text: str) -> Iterator[Found]:
     if name.endswith(".py"):
         tree = ast.parse(text)
         yield from _names(name, tree)
+        yield from _titles(name, tree)
         pieces = [] if name.startswith("tests/") else list(_literals(tree))
     else:
         pieces = [(1, text)]
@@ -112,6 +113,16 @@ def _literals(tree: ast.AST) -> Iterator[tuple[int, str]]:
             )
         elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in inside:
             yield node.lineno, node.value
+
+
+def _titles(name: str, tree: ast.AST) -> Iterator[Found]:
+    """Titles and captions of pages and tables that are questions."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.keyword(arg="title" | "caption", value=ast.Constant(value=str(title))) if title.endswith(
+                "?"
+            ):
+                yield Found(f"{name}:{node.value.lineno}", title, "a statement")
 
 
 def _names(name: str, tree: ast.AST) -> Iterator[Found]:

@@ -88,6 +88,11 @@ def test_a_heading_that_is_a_question_is_found() -> None:
     assert found == ("docs/page.md:3", "## Is it worse?", "a statement")
 
 
+def test_a_title_that_is_a_question_is_found() -> None:
+    (found,) = LANGUAGE.found_in("harness/x.py", 'Section(\n    title="Is it reliable?")\n')
+    assert found == ("harness/x.py:2", "Is it reliable?", "a statement")
+
+
 def test_a_text_with_values_filled_in_is_read_as_one() -> None:
     (found,) = LANGUAGE.found_in("harness/x.py", 'def f(a):\n    return f"hold {a!r} against it"\n')
     assert found.place == "harness/x.py:2"
