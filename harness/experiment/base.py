@@ -399,6 +399,7 @@ NonBlocking = Annotated[
         tag="nonblocking",
         train="--non-blocking",
         train_off="--no-non-blocking",
+        gpus_only=True,
         rare=True,
     ),
 ]

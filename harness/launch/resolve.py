@@ -71,12 +71,13 @@ def _gpus_per_node(
 
 
 def _for_gpus_only(experiment: Experiment, site: Site, device: DeviceKind) -> list[str]:
+    fields = type(experiment).model_fields
     asked = [(option, getattr(experiment, option.field)) for option in options_of(type(experiment))]
     return [
         f"{option.written(value)} has an effect on GPUs only, and site {site.name} runs on CPUs: "
         "leave it out, or use a --site with GPUs"
         for option, value in asked
-        if option.flag.gpus_only and device == "cpu" and value not in (None, (), False)
+        if option.flag.gpus_only and device == "cpu" and value not in (None, (), fields[option.field].default)
     ]
 
 

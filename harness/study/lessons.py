@@ -89,6 +89,11 @@ class Lesson(LessonPart):
         """The lesson as this kind of machine asks and answers it."""
         return self.model_copy(update={k: v for k, v in self.on_cpu if cpu and v is not None})
 
+    @property
+    def needs_gpus(self) -> bool:
+        """Whether runs without GPUs cannot answer any part of it."""
+        return all(relation.needs == "gpu" for relation in self.here(cpu=True).relations)
+
     def pair(self, cpu: bool) -> ExperimentPair:
         """The pair for this kind of machine."""
         here = self.here(cpu)

@@ -14,6 +14,14 @@ REFUSED = [
         "loads into pageable memory, and --pin-memory asks for",
     ),
     ("--pin-memory --site local", "--pin-memory has an effect on GPUs only, and site local runs on CPUs"),
+    (
+        "--no-pin-memory --site local",
+        "--no-pin-memory has an effect on GPUs only, and site local runs on CPUs",
+    ),
+    (
+        "--no-non-blocking --site local",
+        "--no-non-blocking has an effect on GPUs only, and site local runs on",
+    ),
     ("--fsdp --bucket-cap-mb 1", "--bucket-cap-mb sizes DDP's buckets, and FSDP communicates layer by layer"),
     ("--fsdp --fault small-buckets,kb=8", "--fault small-buckets,kb=8: FSDP has no buckets"),
     ("--fsdp --activation-offload", "--activation-offload would copy the parameters that FSDP has gathered"),
@@ -48,8 +56,8 @@ REFUSED = [
     ("--unified-memory --site aws-p5", "--unified-memory needs GH200, and site aws-p5 has NVIDIA H100 80GB"),
 ]
 REACH = [
-    ("--no-pin-memory", "--no-pin-memory", "pin0"),
-    ("--no-non-blocking", "--no-non-blocking", "nonblocking0"),
+    ("--no-pin-memory --site leonardo", "--no-pin-memory", "pin0"),
+    ("--no-non-blocking --site leonardo", "--no-non-blocking", "nonblocking0"),
     ("--bucket-cap-mb 0.25", "--bucket-cap-mb 0.25", "bucket0.25"),
     ("-n 2 --fsdp-hybrid", "--fsdp hybrid", "fsdphybrid"),
     ("--lora", "--lora 16", "lora16"),

@@ -89,6 +89,10 @@ def lesson(
     hints = lesson_here.hints
     missing = again or found.a is None or found.b is None
     reading = bool(hint or answer or as_json)
+    lacks_gpus = missing and _lacks_gpus(chosen, here)
+    if lacks_gpus and (answer or again or run or (run is None and not reading)):
+        raise RequestError(_needs_gpus(chosen, here))
+    run = False if lacks_gpus else run
     if missing and lacks_training(here) and wants_runs(again or run, reading, here):
         raise TrainingNeeded  # before the question: slurm.sh installs the packages and starts the lesson again
     if not (answer or as_json):
@@ -109,13 +113,33 @@ def lesson(
         print(json.dumps(_row(chosen, found) | texts, indent=1))
     else:
         then = "--run" if missing else _next(len(hints), hint)
-        print(f"\nnext: {lesson_command(chosen.name, site)} {then}")
+        then = _next_hint(len(hints), hint) if lacks_gpus else then
+        print(f"\nnext: {lesson_command(chosen.name, site)} {then}" * bool(then))
     return 0
 
 
+def _lacks_gpus(lesson: Lesson, here: Site) -> bool:
+    return lesson.needs_gpus and _on_cpu(here)
+
+
+def _needs_gpus(lesson: Lesson, here: Site) -> str:
+    from harness.study.lessons import lesson_command
+
+    read = lesson_command(lesson.name, None)
+    return (
+        f"lesson {lesson.name} needs GPUs, and site {here.name} runs on CPUs: use a --site with GPUs "
+        f"({read} --no-run shows the question, {read} --reference NAME answers from stored runs on GPUs)"
+    )
+
+
 def _next(hints: int, given: int) -> str:
-    """The flags for the next hint, where there is one, and for the answer."""
-    return ("--hint " * (given + 1) + "· " if given < hints else "") + "--answer"
+    """The flags for the next hint, if there is one, and for the answer."""
+    more = _next_hint(hints, given)
+    return f"{more} · --answer" if more else "--answer"
+
+
+def _next_hint(hints: int, given: int) -> str:
+    return " ".join(["--hint"] * (given + 1)) if given < hints else ""
 
 
 def _paired(lesson: Lesson, runs: list[Run], here: Site) -> tuple[ExperimentPair, FoundPair]:
@@ -156,7 +180,7 @@ def _on_cpu(site: Site) -> bool:
 
 
 def _list(lessons: list[Lesson], here: Site, site: str | None, as_json: bool) -> int:
-    from harness.study.lessons import lesson_command
+    from harness.study.lessons import FoundPair, lesson_command
 
     runs = completed_runs()
     rows = [_row(each, _paired(each, runs, here)[1]) for each in lessons]
@@ -167,13 +191,21 @@ def _list(lessons: list[Lesson], here: Site, site: str | None, as_json: bool) ->
     for row, each in sorted(zip(rows, lessons, strict=True), key=lambda pair: pair[1].further):
         done = sum(row[side] is not None for side in ("a", "b"))
         state = {0: "not begun", 1: "one run of two", 2: f"ready: {row['a']} and {row['b']}"}[done]
+        if done < len(FoundPair._fields) and _lacks_gpus(each, here):
+            state = "needs GPUs"
         print(f"{row['name']:<4} {row['title']:<{width}} {state}{', beyond the workshop' * each.further}")
     print(f"next: {lesson_command('1a', site)} · --hint · --answer")
     return 0
 
 
 def _row(lesson: Lesson, found: FoundPair) -> dict[str, object]:
-    return {"name": lesson.name, "title": lesson.title, "a": _id(found.a), "b": _id(found.b)}
+    return {
+        "name": lesson.name,
+        "title": lesson.title,
+        "needs": "gpu" if lesson.needs_gpus else None,
+        "a": _id(found.a),
+        "b": _id(found.b),
+    }
 
 
 def _id(run: Run | None) -> str | None:
@@ -183,8 +215,11 @@ def _id(run: Run | None) -> str | None:
 def _question(asked: LessonAtSite, found: FoundPair) -> None:
     lesson, pair = asked.lesson.here(_on_cpu(asked.site)), asked.pair
     print(f"{lesson.name}: {lesson.title}\n\n{lesson.question}")
+    if _lacks_gpus(asked.lesson, asked.site):
+        print(f"This lesson needs GPUs, and site {asked.site.name} runs on CPUs: choose another --site.\n")
     for side, experiment, run in (("a", pair.a, found.a), ("b", pair.b, found.b)):
-        print(f"  {side}: {asked.command(experiment):<60} {'run ' + run.job_id if run else 'not run yet'}")
+        state = f"run {run.job_id}" if run else "not run yet"
+        print(f"  {side}: {asked.command(experiment):<60} {state}")
     print("\nlook at")
     for tool, what in lesson.look_at.items():
         print(f"  {'report --full' if tool == 'report' else tool}: {what}")
@@ -207,11 +242,13 @@ def _run_missing(asked: LessonAtSite, found: FoundPair, quiet: bool) -> FoundPai
     from harness.study.start import start_run
 
     runs, unfinished = [], []
-    for experiment, run in ((asked.pair.a, found.a), (asked.pair.b, found.b)):
-        if run is None:
+    sides = ((asked.pair.a, found.a), (asked.pair.b, found.b))
+    # Both before the first starts: a side that cannot run makes the other's run useless.
+    ready = [prepare(experiment, asked.site) if run is None else None for experiment, run in sides]
+    for (experiment, run), prepared in zip(sides, ready, strict=True):
+        if run is None and prepared is not None:
             typed = asked.command(experiment)
             print(f"\nrunning: {typed}", file=sys.stderr)
-            prepared = prepare(experiment, asked.site)
             run = start_run(prepared, shlex.split(typed)[1:], plan=announced(prepared))  # noqa: PLW2901 - it was missing
             print(f"{run.job_id}: {run.path}", file=sys.stderr)
             if backend_of(asked.site).RUNS_HERE:
