@@ -82,7 +82,7 @@ def _verdict(options: argparse.Namespace) -> int:
 
 
 def _answer(options: argparse.Namespace) -> int:
-    """Print the answer of another test, and keep it as the verdict; 1 where the health check failed."""
+    """Print the answer of another test, and keep it as the verdict; 1 if the health check failed."""
     file = options.run_dir / "comm" / f"{options.test}.json"
     if not file.is_file():
         return _refuse(f"--run-dir: {file} is missing; run `{options.test}` first")

@@ -69,7 +69,7 @@ def _handle_continuing(handler: Callable[[int, FrameType | None], None]) -> bool
 
 
 def waited_ns() -> int | None:
-    """How long the calling thread has waited for a core since it began; None where Linux does not count it."""
+    """How long the calling thread has waited for a core since it began; None if Linux does not count it."""
     return _number(SCHEDULER, 1)
 
 
@@ -82,7 +82,7 @@ def _less(now: int | None, then: int | None) -> int | None:
 
 
 def _number(file: Path, word: int) -> int | None:
-    """A number in a file of the kernel; None where there is none."""
+    """A number in a file of the kernel; None if there is none."""
     try:
         return int(file.read_text(encoding="ascii").split()[word])
     except (OSError, ValueError, IndexError):

@@ -178,7 +178,7 @@ class MemoryTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]  # PyTo
             known[0].died_ns = time.perf_counter_ns()
 
     def _label(self, tensor: Any, label: str, *, weak: bool = False, lasting: bool = False) -> None:
-        """Say what a tensor's block is for. weak: only where nobody has said so. lasting: it is there in every step, so
+        """Say what a tensor's block is for. weak: only if nobody has said so. lasting: it is there in every step, so
         one that no operator made in the first one was there before."""
         tensor = getattr(tensor, "_local_tensor", tensor)  # a DTensor's
         if not isinstance(tensor, Tensor) or not self.on:

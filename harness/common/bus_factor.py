@@ -16,7 +16,7 @@ def bus_factor(kind: str, group_size: int | None) -> float | None: ...
 
 
 def bus_factor(kind: str, group_size: int | None) -> float | None:
-    """The share of a message that each rank must move over its link; None where that needs an unknown group size.
+    """The share of a message that each rank must move over its link; None if that needs an unknown group size.
 
     With it a bandwidth can be compared with the link's speed, whatever the collective and the number of ranks. The
     message is the larger of a rank's input and output.

@@ -19,7 +19,7 @@ MOST_STEPS = 1000  # a trace of more is hard to read, and to write
 @dataclass(frozen=True)
 class CaptureRequest:
     """A recording of `steps` steps, as many as `stop` leaves it. number: the run's first has 1; reports: those that
-    nsys writes of it, 0 where torch.profiler records."""
+    nsys writes of it, 0 if torch.profiler records."""
 
     number: int
     steps: int

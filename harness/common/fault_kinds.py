@@ -108,7 +108,7 @@ class FaultKind:
     """A fault as it is declared.
 
     meaning: what happens, for students. recorded: what its lines in faults/rank<R>.jsonl count; empty: there are none.
-    mystery: None where it is never drawn for one.
+    mystery: None if it is never drawn for one.
     """
 
     name: str

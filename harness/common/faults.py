@@ -1,4 +1,4 @@
-"""Faults as they are asked for: read from words, refused where they cannot work, and what they record."""
+"""Faults as they are asked for: read from words, refused if they cannot work, and what they record."""
 
 from __future__ import annotations
 

@@ -24,9 +24,9 @@ from harness.doctor.surroundings import Surroundings
 
 
 class Check(NamedTuple):
-    """What is looked at, and where: on the login node, on a compute node, or on both. A machine that is both does all.
+    """The subject of a check, and its place: the login node, a compute node, or both. A machine that is both does all.
 
-    `concerns`: whether it matters at this site. `queue`: only where Slurm runs the jobs.
+    `concerns`: whether it matters at this site. `queue`: only if Slurm runs the jobs.
     """
 
     name: str

@@ -129,7 +129,7 @@ def synchronised(around: Surroundings) -> Iterator[Result]:
 
 
 def synchronised_verdict(program: str, answer: Answer) -> Result | None:
-    """Whether the clock is synchronised; None where the program cannot say it, as in a container."""
+    """Whether the clock is synchronised; None if the program cannot say it, as in a container."""
     if answer.code:
         return None
     said = [line.strip() for line in answer.out.splitlines() if line.startswith(("Leap status", "NTPSync"))]

@@ -112,13 +112,13 @@ def asked_inside(around: Surroundings, job: Job) -> Answer:
 
 
 def ask_inside(around: Surroundings, job: Job, *program: Word) -> Answer:
-    """The answer of a program in the job's container, or here where it has none."""
+    """The answer of a program in the job's container, or here if it has none."""
     words = [read_here(word, around.environ).text for word in [*job.container, *program]]
     return around.ask(*words, limit_s=INSIDE_S)
 
 
 def inside_of(answer: Answer) -> dict[str, Any] | None:
-    """What inside.py found; None where it printed nothing of its own."""
+    """What inside.py found; None if it printed nothing of its own."""
     for line in reversed(answer.out.splitlines()):
         if line.startswith('{"modules"'):
             try:

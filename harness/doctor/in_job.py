@@ -48,14 +48,14 @@ class Wanted(NamedTuple):
 
 
 def nodes_for(site: Site) -> int:
-    """Two nodes, or one where the site's queue allows no more."""
+    """Two nodes, or one if the site's queue allows no more."""
     return min(USUAL_NODES, site.max_nodes or USUAL_NODES)
 
 
 def look_after(
     before: list[CheckLine], around: Surroundings, wanted: Wanted, say: Say
 ) -> Iterator[CheckLine]:
-    """The nodes' lines, where the checks before let hope that a job can run; else a line that says why there are none.
+    """The nodes' lines, if the checks before found no obstacle for a job; else a line that says why there are none.
 
     Ctrl-C cancels the job.
     """
@@ -165,7 +165,7 @@ def _ended(folder: Path) -> bool:
 
 
 def collected(job: JobId, folder: Path, nodes: int, stopped: str) -> list[CheckLine]:
-    """The nodes' lines, equal ones once. The folder is kept where an answer is missing."""
+    """The nodes' lines, equal ones once. The folder is kept if an answer is missing."""
     reports = list(_reports(folder, nodes))
     lines = merged(reports)
     hung = [report for report in reports if report.looking_at]

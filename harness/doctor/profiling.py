@@ -147,7 +147,7 @@ def counters_verdict(parameters: str, is_root: bool) -> Result:
 
 
 def cpu_samples(around: Surroundings) -> Iterator[Result]:
-    """Whether nsys may sample the CPU, where the site's options let it."""
+    """Whether nsys may sample the CPU, if the site's options ask for it."""
     job, level = around.job, around.read("proc/sys/kernel/perf_event_paranoid")
     if job is None or job.profiler != "nsys" or level is None:
         return

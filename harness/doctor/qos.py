@@ -13,7 +13,7 @@ from harness.site.slurm_commands import ask
 
 
 def qos(around: Surroundings) -> Iterator[Result]:
-    """The time and the GPUs that the QOS lets a job have, where the cluster keeps accounts."""
+    """The time and the GPUs that the QOS allows a job, if the cluster has accounting."""
     name, job = around.site.qos, around.job
     if name is None or job is None or around.which("sacctmgr") is None:
         return
@@ -22,7 +22,7 @@ def qos(around: Surroundings) -> Iterator[Result]:
 
 
 def qos_verdict(name: str, answer: Answer, job: Job) -> Iterator[Result]:
-    """Whether exercise 1 fits into the QOS. answer: `MaxWall|MaxTRES|MaxTRESPU`; none where there are no accounts."""
+    """Whether exercise 1 fits into the QOS. answer: `MaxWall|MaxTRES|MaxTRESPU`; none if there are no accounts."""
     line = (answer.out.strip().splitlines() or [""])[0]
     if answer.code or line.count("|") != 2:
         return  # whether there is such a QOS is sbatch's to say

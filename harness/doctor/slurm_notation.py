@@ -57,7 +57,7 @@ def names_of(text: str) -> list[str]:
 
 
 def gpus_of(tres: str) -> int | None:
-    """The GPUs in a limit of sacctmgr, whatever their type; None where it does not limit them.
+    """The GPUs in a limit of sacctmgr, whatever their type; None if it does not limit them.
 
     >>> gpus_of("cpu=32,gres/gpu=8,node=2"), gpus_of("node=2")
     (8, None)

@@ -146,7 +146,7 @@ def _numbers(words: list[str]) -> list[int]:
 
 
 def _quota(numbers: list[int]) -> Quota:
-    """Of: used, soft and hard limit in KiB, then the same in files. The soft limit counts where there is no other."""
+    """Of: used, soft and hard limit in KiB, then the same in files. The soft limit counts if there is no other."""
     used, soft, hard, files, soft_files, hard_files = numbers[:6]
     return Quota(used * 1024, (hard or soft) * 1024, files, hard_files or soft_files)
 

@@ -99,7 +99,7 @@ class Surroundings:
         return self._answers[key]
 
     def read(self, path: str) -> str | None:
-        """A small file of the system, without blanks around it; None where it is not there."""
+        """A small file of the system, without blanks around it; None if it is not there."""
         try:
             return read_bounded_text(self.root / path, errors="replace").strip()
         except (OSError, ValueError):

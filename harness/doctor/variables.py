@@ -88,7 +88,7 @@ def _sites_python_path(site: Site) -> Iterator[Result]:
 
 
 def overruled(environ: Mapping[str, str], site: Site) -> Iterator[Result]:
-    """What sbatch reads from the environment: not used where the site says it, else added to every job."""
+    """What sbatch reads from the environment: not used if the site sets it, else added to every job."""
     fields = {variable: name for name, variable in SBATCH_VARIABLES.items()}
     for name in sorted(name for name in environ if name.startswith("SBATCH_") and name not in MISLEADING):
         what, remedy = f"{name}={environ[name]}", f"unset {name}"

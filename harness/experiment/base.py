@@ -166,7 +166,7 @@ class Experiment(BaseModel):
 
     @property
     def batch_per_iteration(self) -> int | None:
-        """Samples per iteration over all ranks, where the request gives them; None: they follow from other fields."""
+        """Samples per iteration over all ranks, if the request gives them; None: they follow from other fields."""
         return None
 
     def more_work(self, micro_batch: int, batch: int | None) -> Fields:
@@ -174,7 +174,7 @@ class Experiment(BaseModel):
         return {"micro_batch_size": 2 * micro_batch}
 
     def on_purpose(self, cause: Literal["communication", "data"], seen: MeasuredRun) -> Advice | None:
-        """Advice where this request itself makes `cause` cost time."""
+        """Advice if this request itself makes `cause` cost time."""
         return None
 
     def send_less(self, seen: MeasuredRun) -> Advice:
@@ -187,7 +187,7 @@ class Experiment(BaseModel):
 
 
 class Training(Experiment):
-    """What the training exercises share. `default_model` is trained where no other is asked for."""
+    """What the training exercises share. `default_model` is trained if no other is requested."""
 
     default_model: ClassVar[str]
     precisions: ClassVar[tuple[Precision, ...]] = ("fp32", "tf32", "bf16")
@@ -308,7 +308,7 @@ class Training(Experiment):
 
     @property
     def _how_bf16(self) -> str:
-        """What to type where a rule needs bf16."""
+        """What to type if a rule needs bf16."""
         return f"use it in place of --precision {self.precision}" if self.mixed_precision else "add it"
 
     @property

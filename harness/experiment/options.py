@@ -174,7 +174,7 @@ class Option:
         }
 
     def needs_nsys(self, value: object) -> bool:
-        """Whether `value` does something only where nsys records."""
+        """Whether `value` does something only if nsys records."""
         return bool(self.nsys_options(value)) or (self.flag.nsys_only and value != self.default)
 
 
@@ -195,7 +195,7 @@ def _short(value: object) -> str:
 
 
 def for_nsys(asked: BaseModel) -> dict[str, str]:
-    """The flags of a request that do something only where nsys records, by field."""
+    """The flags of a request that do something only if nsys records, by field."""
     given = [(option, getattr(asked, option.field)) for option in options_of(type(asked))]
     return {option.field: option.written(value) for option, value in given if option.needs_nsys(value)}
 

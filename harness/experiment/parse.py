@@ -164,7 +164,7 @@ def _usual(cls: type[Experiment], defaults: Given) -> Experiment:
 
 
 def _written(option: Option, value: object) -> list[str] | None:
-    """The words that set `value`; None where no flag does."""
+    """The words that set `value`; None if no flag does."""
     for name, meaning in option.flag.names.items():
         if meaning is not VALUE and meaning == value:
             return [name]
@@ -185,7 +185,7 @@ def _exercise(pairs: list[tuple[str, Any]]) -> tuple[int | None, str]:
 
 
 def _wrong_for_every_exercise(pairs: list[tuple[str, Any]]) -> list[str]:
-    """The errors in the flags that all exercises take, where the exercise is not known."""
+    """The errors in the flags that all exercises take, if the exercise is not known."""
     cls, options = next(iter(EXERCISES.values())), all_options()
     shared = [(name, word) for name, word in pairs if len(options.get(name, ())) == len(EXERCISES)]
     given, wrong = flags_as_fields(cls, shared)

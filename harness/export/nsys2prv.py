@@ -164,7 +164,7 @@ def _stage(reports: Sequence[Path], folder: Path) -> list[str]:
 
 
 def _link(source: Path, target: Path) -> None:
-    """A hard link, which a container sees with the folder; a copy where the file system allows no link."""
+    """A hard link, which a container sees with the folder; a copy if the file system allows no link."""
     try:
         os.link(source.resolve(), target)
     except OSError:

@@ -64,7 +64,7 @@ class _Processes:
 
 
 def _processes(export: Path) -> _Processes | None:
-    """None where the export cannot be read."""
+    """None if the export cannot be read."""
     try:
         with closing(sqlite3.connect(f"{export.absolute().as_uri()}?mode=ro", uri=True)) as database:
             return _read(database)
@@ -92,7 +92,7 @@ def _read(database: sqlite3.Connection) -> _Processes | None:
 
 
 def check_processes(folder: Path, names: Sequence[str]) -> list[_Processes | None]:
-    """The processes of each report, by its export in `folder`; None where there is no export yet.
+    """The processes of each report, by its export in `folder`; None if there is no export yet.
 
     Raises:
         WorkError: no report has CUDA calls, which nsys2prv needs; or two reports share a process id, of which nsys2prv
@@ -117,7 +117,7 @@ def check_processes(folder: Path, names: Sequence[str]) -> list[_Processes | Non
 
 
 def _nodes_of_tasks(known: Sequence[_Processes | None], tasks: int) -> list[str] | None:
-    """Host of each task: nsys2prv numbers its tasks by process id. None where the counts differ."""
+    """Host of each task: nsys2prv numbers its tasks by process id. None if the counts differ."""
     host_of = {pid: each.host for each in known if each for pid in each.pids}
     return [host_of[pid] for pid in sorted(host_of)] if len(host_of) == tasks else None
 

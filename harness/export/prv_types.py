@@ -76,7 +76,7 @@ def ranges_label(domain: str) -> str:
 
 @dataclass(frozen=True)
 class Values:
-    """An event type as the .pcf describes it. `values`: the label of each value; empty where it is a plain number."""
+    """An event type as the .pcf describes it. `values`: the label of each value; empty if it is a plain number."""
 
     number: int
     label: str
@@ -97,7 +97,7 @@ def pcf_text(types: list[Values]) -> str:
 
 
 def clean(label: str) -> str:
-    """The label on one line; "unnamed" where it is empty."""
+    """The label on one line; "unnamed" if it is empty."""
     return " ".join(label.split()) or "unnamed"
 
 

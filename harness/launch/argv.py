@@ -18,7 +18,7 @@ from harness.site.alphabets import VARIABLE
 
 @dataclass(frozen=True)
 class Var:
-    """A shell variable, expanded where the script runs."""
+    """A shell variable, expanded when the script runs."""
 
     var: str
 
@@ -80,7 +80,7 @@ def comma_joined(words: Sequence[Word]) -> Word:
 
 
 def parent(path: Word) -> Word | None:
-    """The folder that holds `path`; None where only a variable holds it."""
+    """The folder that holds `path`; None if only a variable holds it."""
     if not isinstance(path, Shell):
         return str(PurePosixPath(path).parent)
     *before, last = path.parts
@@ -123,7 +123,7 @@ def quote(word: Word) -> str:
 
 
 def quote_all(words: list[Word]) -> str:
-    """A whole argv; where it is longer than 100 characters, with a line per flag."""
+    """A whole argv; if it is longer than 100 characters, with a line per flag."""
     quoted = [quote(w) for w in words]
     if sum(map(len, quoted)) + len(quoted) <= 100:
         return " ".join(quoted)

@@ -42,7 +42,7 @@ def what_it_means(code: int | None) -> str:
 
 
 def why_it_wrote_no_more(run: Run) -> str:
-    """That its disk is full, of a run that could not write how it ended; empty where there is space."""
+    """That its disk is full, of a run that could not write how it ended; empty if there is space."""
     own = run.status()
     if own is not None and own.state in FINAL:
         return ""

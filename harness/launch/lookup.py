@@ -28,7 +28,7 @@ IS_THERE: dict[Wanted, Callable[[Path], bool]] = {
 
 
 def holds(test: Callable[[Path], bool], path: Path) -> bool:
-    """Whether `path` passes the test; False where it cannot be read, as the later reading says why."""
+    """Whether `path` passes the test; False if it cannot be read, as the later reading says why."""
     try:
         return test(path)
     except OSError:

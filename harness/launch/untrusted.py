@@ -56,7 +56,7 @@ def find_untrusted(
     site: Site | None = None,
     environ: Mapping[str, str] = os.environ,
 ) -> UntrustedRequest:
-    """What a launch of the experiments at the site takes from the file. site: None, where the user chose it."""
+    """What a launch of the experiments at the site takes from the file. site: None, if the user chose it."""
     known = None if site is None else _known(site, source.command, environ)
     own = list(dict.fromkeys(line for each in experiments for line in _own_lines(each)))
     why = [*_not_ours(source), *([] if site is None or known else _unknown_site(site, source, environ))]

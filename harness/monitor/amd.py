@@ -165,7 +165,7 @@ def open_amd() -> AmdSource | None:
 
 
 def _imported() -> Any:
-    """The package, installed or from ROCm's folder; None where it or its library is not there."""
+    """The package, installed or from ROCm's folder; None if it or its library is not there."""
     folder = str(Path(os.environ.get("ROCM_PATH", "/opt/rocm")) / _OWN_FOLDER)
     sys.path.append(folder)
     try:

@@ -30,7 +30,7 @@ MOST_BYTES_PER_S = 1 << 43  # of one port, 70 Tb/s: more cannot be true
 
 @dataclass(frozen=True)
 class Nic:
-    """One port. name: as the kernel has it. gbps: its link's speed, Gb/s; None where the kernel does not know it."""
+    """One port. name: as the kernel has it. gbps: its link's speed, Gb/s; None if the kernel does not know it."""
 
     name: str
     kind: str  # infiniband | ethernet | loopback
@@ -65,7 +65,7 @@ class Network:
         ]
 
     def sample(self) -> list[tuple[SampleValue, ...]]:
-        """A row per port: all bytes that it has received and sent. None where the counter cannot be read."""
+        """A row per port: all bytes that it has received and sent. None if the counter cannot be read."""
         counters = self._counters()
         interfaces = [counters.get(nic.name, (None, None)) for nic in self.nics[len(self._ports) :]]
         return [*(_port_bytes(port) for port in self._ports), *interfaces]

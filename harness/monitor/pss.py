@@ -53,7 +53,7 @@ class PssMeter:
 
 
 def read_pss(pid: int) -> int | None:
-    """The process's PSS, bytes; None where it cannot be read: Linux before 4.14, another user's process."""
+    """The process's PSS, bytes; None if it cannot be read: Linux before 4.14, another user's process."""
     try:
         found = _PSS.search(Path(f"/proc/{pid}/smaps_rollup").read_bytes())
     except OSError:

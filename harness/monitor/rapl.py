@@ -1,4 +1,4 @@
-"""Energy of the machine's CPU packages from RAPL, where the user may read it."""
+"""Energy of the machine's CPU packages from RAPL, if the user may read it."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ def begin_or_go_on(path: Path, about: dict[str, Any]) -> tuple[dict[str, Any], S
 
 
 def _before(path: Path) -> dict[str, Any]:
-    """What the monitor that died wrote; empty where there was none, or it died too early."""
+    """What the monitor that died wrote; empty if there was none, or it died too early."""
     try:
         found = read_meta(path)
     except MonitorError:

@@ -140,7 +140,7 @@ def read(folder: Path) -> Recording:
 
 
 def starts_of(meta: dict[str, Any]) -> list[int]:
-    """When the monitor was started, unix nanoseconds; empty where its description does not say."""
+    """When the monitor was started, unix nanoseconds; empty if its description does not say."""
     found = meta.get(STARTS)
     return (
         [each for each in found if isinstance(each, int) and 0 <= each < _MOST]

@@ -143,12 +143,12 @@ def forget_silence() -> None:
 
 
 def max_array_size() -> int:
-    """The most tasks of one array that the controller accepts; 0 where it does not say, or allows none."""
+    """The most tasks of one array that the controller accepts; 0 if it does not say, or allows none."""
     return _number_in_config("MaxArraySize") or 0
 
 
 def kill_wait_s(cluster: str | None) -> int | None:
-    """Seconds between Slurm's request to end and its kill; None where it does not say."""
+    """Seconds between Slurm's request to end and its kill; None if it does not say."""
     return _number_in_config("KillWait", cluster)
 
 
@@ -160,7 +160,7 @@ def _number_in_config(name: str, cluster: str | None = None) -> int | None:
 
 
 def in_queue(job: JobId) -> bool:
-    """Whether Slurm still lists the job; also True where squeue does not say."""
+    """Whether Slurm still lists the job; also True if squeue does not say."""
     told = squeue(job, "%T")
     return not told.replied or bool(told.text)
 
@@ -189,7 +189,7 @@ def _job_reply(answer: Answer | None) -> JobReply:
 
 
 def _question(cluster: str | None, program: str, *words: str) -> Answer | None:
-    """The program's answer; None where its server did not answer, now or a moment ago."""
+    """The program's answer; None if its server did not answer, now or a moment ago."""
     server = SERVERS[program]
     if is_silent(server, cluster):
         return None

@@ -73,7 +73,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Finished:
-    """A program that has ended; `code` is None where its time limit was reached."""
+    """A program that has ended; `code` is None if its time limit was reached."""
 
     code: int | None
     stdout: str

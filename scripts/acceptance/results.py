@@ -77,7 +77,7 @@ def write_json(path: Path, content: object) -> None:
 
 
 def read_json(path: Path) -> Any:
-    """The content of a JSON file; None where it cannot be read."""
+    """The content of a JSON file; None if it cannot be read."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -90,7 +90,7 @@ def write_result(path: Path, result: Result) -> None:
 
 
 def read_results(path: Path) -> dict[str, Result]:
-    """The results in an acceptance.json; empty where it is absent or of another schema."""
+    """The results in an acceptance.json; empty if it is absent or of another schema."""
     content = read_json(path)
     if not isinstance(content, dict) or content.get("schema") != SCHEMA:
         return {}

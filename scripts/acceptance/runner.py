@@ -36,7 +36,7 @@ class Runner:
         self._results = {step.name: known.get(step.name, Result(step.name)) for step in STEPS}
 
     def run(self, steps: list[Step], again: bool) -> int:
-        """Do these steps until the time is over; returns 1 where a step failed or is not done yet, else 0."""
+        """Do these steps until the time is over; returns 1 if a step failed or is not done yet, else 0."""
         for step in steps:
             before = self._results[step.name]
             if before.state == "done" and not again:

@@ -129,7 +129,7 @@ def _why(place: Place, done: Finished, said: dict[str, Any] | None) -> str:
 
 
 def _last_object(printed: str) -> dict[str, Any] | None:
-    """The JSON that a launch prints last; None where there is no JSON."""
+    """The JSON that a launch prints last; None if there is no JSON."""
     lines = [line for line in printed.splitlines() if line.startswith("{")]
     return _object(lines[-1]) if lines else None
 

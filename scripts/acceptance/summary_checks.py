@@ -27,7 +27,7 @@ def check_summary(result: Result, name: str, summary: Summary) -> None:
 
 
 def remainder(split: dict[str, Any]) -> int | None:
-    """Difference between a window and the sum of its parts, in nanoseconds; None where a part was withheld."""
+    """Difference between a window and the sum of its parts, in nanoseconds; None if a part was withheld."""
     parts = [split[key] for key in ("compute_ns", "exposed_communication_ns", "exposed_memory_ns", "idle_ns")]
     return None if None in parts else int(split["window_ns"]) - sum(map(int, parts))
 

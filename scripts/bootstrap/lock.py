@@ -41,7 +41,7 @@ class Owner:
 
     @classmethod
     def parse(cls, text: str) -> Owner:
-        """The owner that `str` wrote; with pid 0 where the text is not one."""
+        """The owner that `str` wrote; with pid 0 if the text is not one."""
         user, _, rest = text.partition("@")
         host, _, pid = rest.rpartition(":")
         return cls(user, host, int(pid) if pid.isdigit() else 0)

@@ -38,7 +38,7 @@ class Uv(NamedTuple):
 
 
 def uv_for(arguments: list[str]) -> Uv | None:
-    """uv with the settings of pip; None where there is no uv, or where it has no option for a setting.
+    """uv with the settings of pip; None if there is no uv, or if it has no option for a setting.
 
     Args:
         arguments: the user's own arguments for pip.

@@ -75,7 +75,7 @@ def sizes(smallest: int, largest: int, factor: int) -> tuple[int, ...]:
 
 
 def _largest(asked: int | None, device: torch.device) -> int:
-    """The largest message: the requested size or the default, or less where a process has less memory."""
+    """The largest message: the requested size or the default, or less if a process has less memory."""
     if device.type == "cuda":
         free = torch.cuda.mem_get_info(device)[0]
     else:

@@ -248,7 +248,7 @@ def _pairs(job: Job) -> Iterator[Series]:
 
 
 def _partners(phase: Sequence[Pair], rank: int) -> Iterator[tuple[str, int]]:
-    """The rank that this one talks to in a phase, with the pair's label; nothing where it has none."""
+    """The rank that this one talks to in a phase, with the pair's label; nothing if it has none."""
     for pair in phase:
         for one, other in pair.lanes:
             if rank in (one, other):

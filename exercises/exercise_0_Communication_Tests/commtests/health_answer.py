@@ -85,7 +85,7 @@ def health_answer(data: Mapping[str, Any], links: Sequence[LinkFinding] = ()) ->
 
 
 def _why_not(job: Job, unsteady: Sequence[tuple[str, float]]) -> str:
-    """Why nothing can be said although nothing was found; empty where it can."""
+    """Why nothing can be said although nothing was found; empty if it can."""
     if len(job.places) == 1:
         return "one process has no others to be compared with (-g 2 starts two)"
     if not unsteady:

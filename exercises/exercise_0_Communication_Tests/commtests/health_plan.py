@@ -50,7 +50,7 @@ def nodes_of(places: Sequence[Place]) -> dict[int, list[int]]:
 def ring(places: Sequence[Place]) -> list[list[Pair]]:
     """The ring of neighbouring nodes, of one node the ring of its ranks, in phases: in each, no member is in two pairs.
 
-    Empty where a slow pair would say nothing: two ranks of one node, which its all-reduce has as well.
+    Empty if a slow pair would say nothing: two ranks of one node, which its all-reduce has as well.
 
     >>> [[pair.label for pair in phase] for phase in ring([Place(node, 0, "a") for node in range(5)])]
     [['0-1', '2-3'], ['1-2', '3-4'], ['4-0']]

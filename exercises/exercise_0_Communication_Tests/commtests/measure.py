@@ -41,7 +41,7 @@ class Scope:
 
     @property
     def ranks(self) -> int:
-        """Ranks per group (the largest, where nodes differ)."""
+        """Ranks per group (the largest, if nodes differ)."""
         return max(len(ranks) for ranks in self.groups.values())
 
 

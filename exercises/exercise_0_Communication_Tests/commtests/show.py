@@ -160,7 +160,7 @@ def plot(data: Mapping[str, Any], path: Path) -> str | None:
 
 
 def marks_and_lines(data: Mapping[str, Any]) -> str:
-    """The title of the upper picture, which has lines only where there is a fit."""
+    """The title of the upper picture, which has lines only if there is a fit."""
     if any(result["fit"] for result in data["results"]):
         return "measured (marks) and α + β·bytes (lines)"
     return f"measured; α + β·bytes needs {MIN_SIZES} message sizes"

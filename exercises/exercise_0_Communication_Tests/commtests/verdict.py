@@ -106,7 +106,7 @@ def _collectives(measured: Measurements) -> str:
 
 
 def _speed(measured: Measurements) -> str:
-    """Why the speed of the collectives cannot be judged; empty where the rates of the links are known."""
+    """Why the speed of the collectives cannot be judged; empty if the rates of the links are known."""
     if measured is None or not any(result["points"] for result in measured["results"]):
         return ""
     if any(measured["link_gbps"].values()):

@@ -62,7 +62,7 @@ def inject_all(arguments: TrainingArguments, models: list[Any], moments: Moments
 
 
 def injector_of(fault: Fault) -> Callable[[Fault, Target], None]:
-    """The `inject` of the fault's module, which does nothing where the training asks for a `setting` instead."""
+    """The `inject` of the fault's module, which does nothing if the training asks for a `setting` instead."""
     module = module_of(fault.name)
     inject: Callable[[Fault, Target], None] = getattr(module, "inject", _built_in)
     return inject

@@ -1,4 +1,4 @@
-"""The faults of a training script: of its command line, or sealed in the run of a mystery; refused where they cannot
+"""The faults of a training script: of its command line, or sealed in the run of a mystery; refused if they cannot
 work."""
 
 from __future__ import annotations

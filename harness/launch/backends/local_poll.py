@@ -91,7 +91,7 @@ def _how_it_ended(run: Run) -> str:
 
 
 def _end_of(log: Path) -> str:
-    """The last lines of a log; empty where it cannot be read."""
+    """The last lines of a log; empty if it cannot be read."""
     try:
         return read_end(log, _LAST_WORDS_BYTES).decode("utf-8", "replace")
     except (OSError, ValueError):

@@ -112,7 +112,7 @@ def _how_it_ended(means: Meaning, reply: SlurmReply, own: Status | None) -> str:
 
 
 def _no_reply(reply: SlurmReply, own: Status | None) -> PolledState:
-    """The job's own word, where Slurm says nothing. A job that only said it had begun may have ended since."""
+    """The job's own word, if Slurm says nothing. A job that only said it had begun may have ended since."""
     if own is not None and own.told_by is not None:
         return PolledState(own.state, own.why)
     if own is not None and own.state in FINAL:

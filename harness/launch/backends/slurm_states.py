@@ -11,7 +11,7 @@ from harness.run import State
 
 
 class Meaning(NamedTuple):
-    """The state of the run; a sentence where the state does not say all; whether its processes are being ended."""
+    """The state of the run; a sentence if the state alone is not enough; whether its processes are being ended."""
 
     state: State
     why: str = ""

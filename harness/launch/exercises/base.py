@@ -57,7 +57,7 @@ class ExercisePlan:
     folders: list[Word] = field(default_factory=list)  # a container must see them
     environment: dict[str, Word] = field(default_factory=dict)
     image: str | None = None  # its own container's file; None: the site's usual one
-    nsys_options: str = "default"  # by name, where the site asks for none of its own
+    nsys_options: str = "default"  # by name, if the site asks for none of its own
     expects: list[str] | None = None  # reports that must be there afterwards; None: the profiler's
 
 
@@ -97,7 +97,7 @@ class Launch(Generic[Requested]):
         return {}
 
     def misfits(self, asked: Requested, resolved: Requested | None, target: Target) -> Iterator[str]:
-        """Why the request cannot run there, one sentence each. resolved: None where its own rules are broken."""
+        """Why the request cannot run there, one sentence each. resolved: None if its own rules are broken."""
         yield from ()
 
     def warnings(self, asked: Requested) -> Iterator[str]:

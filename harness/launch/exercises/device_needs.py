@@ -27,7 +27,7 @@ class Need(NamedTuple):
 
 
 def device_misfits(asked: Training, target: Target) -> Iterator[str]:
-    """Why the site's devices cannot do it, one sentence each; none where the table does not have them."""
+    """Why the site's devices cannot do it, one sentence each; none if the table does not have them."""
     site, found = target.site, find_device(target.site.gpus.name)
     if target.device == "cpu":
         if asked.precision in ("tf32", "fp8"):

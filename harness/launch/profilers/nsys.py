@@ -174,7 +174,7 @@ def _by_clock(options: Options) -> tuple[Options, tuple[int, int]]:
 
 
 def on_request(nsys: Nsys, options: Options, words: Sequence[str]) -> list[str]:
-    """The words before `nsys profile …`, by which it records again when it is asked, or none where it cannot: the
+    """The words before `nsys profile …`, by which it records again when it is asked, or none if it cannot: the
     program, and the options that `nsys start` takes too."""
     if not {"session", "capture-range"} <= nsys.of_start or options.get("capture-range-end") != "stop":
         return []
