@@ -18,10 +18,36 @@ if TYPE_CHECKING:
 
 
 def load_run(token: str) -> Run:
-    """A run by job id, name, path, or `last`. Raises RequestError when there is none."""
+    """A run by job id, name, path, or `last`.
+
+    Raises:
+        RequestError: there is no such run; of a path with traces, with the function that reads them.
+    """
+    from harness.common.errors import RequestError
     from harness.run import find_run
 
-    return find_run(token)
+    try:
+        return find_run(token)
+    except RequestError:
+        if (found := _traces_in(token)) is None:
+            raise
+        raise RequestError(
+            f"{token}: holds {found}, and is not a run: analyse({token!r}) returns the numbers of traces"
+        ) from None
+
+
+def _traces_in(token: str) -> str | None:
+    """The traces of a path, in words; None where there is none."""
+    from harness.common.errors import HarnessError
+    from harness.common.paths import expanded
+    from harness.traces.find import find_traces
+
+    path = expanded(token)
+    try:
+        files = find_traces([path]) if path.exists() else []
+    except (HarnessError, OSError):
+        return None
+    return f"{len(files)} trace{'s' * (len(files) > 1)}" if files else None
 
 
 def analyse(what: Traces, window: str = "steps") -> Summary:

@@ -22,6 +22,7 @@ from harness.measure.jobs import summarise
 from harness.measure.page_data import MOST_TRACKS, PageData, page_data_of
 from harness.measure.partial_merge import is_many, measure_merge, summarise_partial_merge
 from harness.measure.paths import MeasuredFiles, is_run, look_for_traces, measure_files, run_directories
+from harness.measure.several_jobs import refuse_several_jobs
 from harness.run import Run, find_run, write_atomically
 from harness.traces.progress import OnProgress, Progress
 
@@ -78,6 +79,8 @@ def measure_request(request: Request) -> Measurement:
                 ]
             )
         )
+    for path in paths:
+        refuse_several_jobs(path, files)
     window = Window(request.window)
     page_data: list[PageData] = []
     if is_many(files):

@@ -39,6 +39,7 @@ class TraceFormat(NamedTuple):
     read: Callable[[Path, HowToRead], Trace]
     magic: bytes = b""
     contains: bytes = b""
+    name: str = ""
 
 
 # Each reader is imported when it is needed: together they would be half of a short command's time.
@@ -62,9 +63,11 @@ def _kineto(path: Path, how: HowToRead) -> Trace:
 
 # Every format; nothing else lists them. A file of no known name is read as the last, which says what is wrong with it.
 FORMATS = [
-    TraceFormat((".db",), _rocpd, contains=b"rocpd_metadata"),  # first: what is SQLite is nsys' otherwise
-    TraceFormat((".nsys-rep", ".sqlite", ".sqlite.gz"), _nsys, magic=b"SQLite format 3\0"),
-    TraceFormat((".json", ".json.gz"), _kineto, contains=b'"traceEvents"'),
+    TraceFormat(
+        (".db",), _rocpd, contains=b"rocpd_metadata", name="rocpd"
+    ),  # first: what is SQLite is nsys' otherwise
+    TraceFormat((".nsys-rep", ".sqlite", ".sqlite.gz"), _nsys, magic=b"SQLite format 3\0", name="nsys"),
+    TraceFormat((".json", ".json.gz"), _kineto, contains=b'"traceEvents"', name="Kineto"),
 ]
 
 

@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from harness import analyse, load_run
 from harness.cli.main import main
 from harness.common.errors import RequestError
 from harness.common.walk import Walk
+from harness.measure.several_jobs import may_be_one_job
 from harness.traces import find, find_traces
 from harness.traces import open as opening
 from tests.synthetic import kineto
@@ -126,6 +128,72 @@ def test_traces_that_lie_far_apart_are_all_found(tmp_path: Path, monkeypatch: py
         for other in range(9):
             (tmp_path / f"{number}" / f"{other}.json").write_text("{}")
     assert len(find_traces([tmp_path])) == 10
+
+
+def test_a_folder_with_the_traces_of_several_jobs_is_listed_by_folder_and_nothing_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Output
+) -> None:
+    for job, ranks in (("a", 3), ("b/torch", 2), ("c d", 1)):
+        for rank in range(ranks):
+            trace(tmp_path / job / f"rank{rank}.json")
+    shutil.copy(tmp_path / "c d" / "rank0.json", tmp_path / "c d" / "other.sqlite")
+    monkeypatch.setattr("harness.measure.request.measure_files", lambda *_, **__: pytest.fail("it was read"))
+    for command in ("report", "whatif"):
+        assert main([command, str(tmp_path)]) == 2
+        first, *commands, last = capsys.readouterr().err.splitlines()
+        assert (
+            first == f"slurm.sh: {tmp_path}: holds 7 traces of several jobs, in 3 folders: choose one of them"
+        )
+        shown = [line.split("  # ") for line in commands]
+        assert [(words.strip(), content) for words, content in shown] == [
+            (f"bash slurm.sh report {tmp_path / 'a'}", "3 Kineto traces"),
+            (f"bash slurm.sh report {tmp_path / 'b' / 'torch'}", "2 Kineto traces"),
+            (f"bash slurm.sh report '{tmp_path / 'c d'}'", "1 nsys trace, 1 Kineto trace"),
+        ]
+        assert "if all of them are of one job, name each folder" in last
+
+
+@pytest.mark.parametrize(
+    ("folders", "is_one"),
+    [
+        ({"j": ["rank0.json", "rank1.json"]}, True),
+        ({"j/node0": ["rank0.json", "rank1.json"], "j/node1": ["rank2.json", "rank3.json"]}, True),
+        ({"j/rank0": ["trace.json"], "j/rank1": ["trace.json"]}, True),
+        ({"j/lrdn01": ["report.nsys-rep"], "j/lrdn02": ["report.nsys-rep"]}, True),
+        ({f"j/lrdn{n}": ["report.nsys-rep"] for n in range(17)}, False),
+        ({"j": ["rank0.json"], "k": ["rank0.json"]}, False),
+        ({"j/node0": ["rank0.json"], "k/node1": ["rank1.json"]}, False),
+    ],
+)
+def test_folders_of_one_job_are_told_from_the_names_alone(
+    tmp_path: Path, folders: dict[str, list[str]], is_one: bool
+) -> None:
+    found = {tmp_path / name: [tmp_path / name / file for file in files] for name, files in folders.items()}
+    assert may_be_one_job(found) == is_one
+
+
+def test_two_runs_in_a_folder_are_two_jobs_and_each_named_alone_is_read(
+    tmp_path: Path, capsys: Output
+) -> None:
+    runs = [tmp_path / "profiler" / name for name in ("one", "two")]
+    for run in runs:
+        trace(run / "torch" / "rank0.json")
+        (run / "metrics").mkdir()
+    assert main(["report", str(tmp_path), "--json"]) == 2
+    assert f"  bash slurm.sh report {runs[0]} " in capsys.readouterr().err
+    assert main(["report", *map(str, runs), "--json", "--no-html"]) == 0
+    assert len(json.loads(capsys.readouterr().out)) == 2
+
+
+def test_load_run_of_a_folder_with_traces_names_the_function_that_reads_them(tmp_path: Path) -> None:
+    trace(tmp_path / "rank0.json")
+    named = f"{tmp_path}: holds 1 trace, and is not a run: analyse\\('{tmp_path}'\\) returns the numbers"
+    with pytest.raises(RequestError, match=named):
+        load_run(str(tmp_path))
+    assert analyse(str(tmp_path)).sources
+    (tmp_path / "rank0.json").unlink()
+    with pytest.raises(RequestError, match="no run"):
+        load_run(str(tmp_path))
 
 
 def test_how_far_the_search_is_goes_to_stderr(
