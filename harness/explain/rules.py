@@ -60,8 +60,8 @@ def verdict(summary: Summary) -> Diagnosis:
 
 
 def _of_causes(summary: Summary, doubt: list[str], where: str) -> Diagnosis:
-    """The cause that loses most time comes first, whatever the devices did meanwhile; causes that are the program's
-    usual course come after departures from it, as the replay sorts them."""
+    """The cause that loses most time comes first, whatever the devices did meanwhile; steady losses come last, as
+    the replay sorts them."""
     first, *others = summary.findings
     ending, next_command = _try_next(summary, changes_for(summary, first))
     further = [further_sentence(summary, found) for found in others[:MOST_FURTHER]]

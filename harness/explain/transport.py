@@ -1,4 +1,4 @@
-"""What NCCL's log says of the messages' way, in sentences: between nodes, and inside a node."""
+"""The transport that NCCL chose, from its log, in sentences: between nodes, and inside a node."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Grade:
-    """One answer held against one fault."""
+    """One answer compared with one fault."""
 
     parts: tuple[Part, ...]
 
@@ -85,7 +85,7 @@ def checked(answer: Answer, world_size: int) -> Answer:
 
 
 def grade(fault: Fault, answer: Answer, world_size: int) -> Grade:
-    """The answer held against the fault."""
+    """The answer compared with the fault."""
     place = [_ranks(fault, answer, world_size), _every(fault, answer)]
     if fault.kind.key(PHASE_KEY) is not None:
         place.append(_phase(fault, answer))

@@ -1,4 +1,4 @@
-"""What-ifs held against runs: which runs to make, and whether the prediction held. Launches and prints nothing."""
+"""What-ifs compared with runs: which runs to make, and whether the prediction holds. Launches and prints nothing."""
 
 from __future__ import annotations
 

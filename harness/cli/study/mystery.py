@@ -26,7 +26,7 @@ PARTS = {
 }
 _DOCS = "docs/mysteries.md"
 LEVEL = "1: one cause, on all ranks; 2: on one rank or in every k-th step; 3: two causes [1]"
-SEED = "the same number draws the same mystery; without it, one that nobody knows"
+SEED = "the same number draws the same mystery; default: random"
 OWN = (Declared(("--level",), True, LEVEL), Declared(("--seed",), True, SEED))
 NEXT = "slurm.sh mystery answer RUN --cause … --ms … · slurm.sh mystery reveal RUN"
 MOST_DIGITS = 1000  # of a seed; Python reads no number of 5,000

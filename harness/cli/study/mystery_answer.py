@@ -31,7 +31,9 @@ def command(
         str | None, typer.Option("--phase", help="forward, backward, optimizer: where a host stall is")
     ] = None,
     every: Annotated[int, typer.Option("--every", metavar="K", help="it comes in every K-th step")] = 1,
-    reveal: Annotated[bool, typer.Option("--reveal", help="then tell all, as mystery reveal does")] = False,
+    reveal: Annotated[
+        bool, typer.Option("--reveal", help="also show the solution, as mystery reveal does")
+    ] = False,
     start: RunFlag = None,
     as_json: JsonOption = False,
 ) -> int:

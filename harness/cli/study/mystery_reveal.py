@@ -192,7 +192,7 @@ def _doubts(asked: GradedMystery, *summaries: Summary | None) -> Iterator[str]:
     """A remark where other programs disturbed one of the two runs."""
     if any(s is not None and s.quality.verdict.value != "good" for s in summaries):
         yield (
-            "One of the two recordings is doubtful, as where others used the cores; once more on a quiet machine: "
+            "One of the two recordings is doubtful. Repeat both on a quiet machine: "
             f"slurm.sh mystery reveal {asked.run.job_id} --run"
         )
 

@@ -39,7 +39,7 @@ def lines_of(found: ReferenceChecked, reasons: list[str], width: int) -> Iterato
 
 def _heading(found: ReferenceChecked) -> str:
     if not found.new:
-        return f"{found.reference} as it was recorded; there is no other reference of its site to hold it against"
+        return f"{found.reference} as it was recorded; there is no other reference of its site to compare it with"
     if not found.variants:
         return f"no variant of {found.new} asked for the same as one of the reference {found.reference}"
     counts = [f"{sum(v.outcome is o for v in found.variants)} {o.value}" for o in VariantOutcome]

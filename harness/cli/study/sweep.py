@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from harness.study.sweeps.request import Sweep
 
 FURTHER = (
-    Declared(("--repeats",), True, "runs per point, where it shall be another number than the file's"),
+    Declared(("--repeats",), True, "runs per point; default: the file's"),
     Declared(("--plot",), True, "the measured value that --png shows [the first of the file's show]"),
     Declared(("--against",), True, "the option on the plot's horizontal axis [the first that varies]"),
 )

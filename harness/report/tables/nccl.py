@@ -54,7 +54,7 @@ def _network(network: NcclNetwork) -> str:
 
 
 NCCL = TableOf[tuple[str, str]](
-    caption="What NCCL says of the messages' way",
+    caption="Transport chosen by NCCL",
     rows=_facts,
     columns=(Column("", lambda x: x[0]), Column("", lambda x: x[1])),
     left=2,

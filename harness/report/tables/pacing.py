@@ -56,7 +56,7 @@ def _places(s: Summary) -> Sequence[PacePlace]:
 
 
 PACING = TableOf[PacePlace](
-    caption=lambda s: "Pacing: lag behind the first rank, and by how much above the middle place's step",
+    caption=lambda s: "Pacing: lag behind the first rank, and time above the median step",
     rows=_places,
     columns=(
         Column("node", lambda x: x.node or "–"),

@@ -1,1 +1,1 @@
-"""`slurm.sh check`: two commands held against each other by several runs of each."""
+"""`slurm.sh check`: two commands compared by several runs of each."""

@@ -16,7 +16,7 @@ OF_A_SIDE = len(BLOCKS[0]) // len(ARMS)  # runs of a side in a block
 
 
 class Slot(NamedTuple):
-    """One run to be made: of which side, and the how manieth of it, from 0."""
+    """One run to be made: of which side, and the index of the repetition, from 0."""
 
     arm: str
     repeat: int

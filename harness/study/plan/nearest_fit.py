@@ -51,7 +51,7 @@ def nearest_fit(asked: Experiment, job: Job) -> NearestFit | None:
 
 
 def _share_of_memory(experiment: Experiment, job: Job) -> float | None:
-    """None: the change cannot be launched, or there is no memory to hold it against."""
+    """None: the change cannot be launched, or there is no memory to compare it with."""
     try:
         changed = prepare(experiment, job.site).job
     except RequestError:

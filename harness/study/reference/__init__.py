@@ -1,1 +1,1 @@
-"""References: a list of variants run, kept, held against later runs, answered from and handed out."""
+"""References: a list of variants that is run, stored, compared with later runs, answered from and handed out."""

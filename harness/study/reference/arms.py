@@ -54,7 +54,7 @@ class ReferenceArm(NamedTuple):
 
 
 def arm_of_reference(folder: Path, whole: bool) -> ReferenceArm:
-    """A stored reference as a side. whole: hold every byte of its traces against the checksums.
+    """A stored reference as a side. whole: compare every byte of its traces with the checksums.
 
     Raises:
         WorkError: its index cannot be read.
@@ -136,7 +136,7 @@ def without_runs(stored: ReferenceArm, new: ReferenceArm) -> ReferenceArm:
 
 
 def other_reference(own: Path, site: str) -> Path | None:
-    """The reference to hold another against where none is named: the newest other one of the site that asked for some
+    """The reference to compare another with if none is named: the newest other one of the site that asked for some
     of the same, else None."""
     mine = [each.compared for each in read_reference(own).variants]
     found: list[tuple[int, Path]] = []

@@ -1,4 +1,4 @@
-"""New runs held against a stored reference: what moved, what likely moved it, and what cannot be told. Reads no file
+"""New runs compared with a stored reference: what moved, the likely cause, and what cannot be judged. Reads no file
 and prints nothing."""
 
 from __future__ import annotations

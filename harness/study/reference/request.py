@@ -1,4 +1,4 @@
-"""What `reference check` is asked, carried out: which side is meant by a name, and what it is held against."""
+"""What `reference check` is asked, carried out: which side a name means, and what it is compared with."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def _like(compared: Settings, word: str) -> Path:
     if best is not None:
         return best[2]
     if nearest is None:
-        raise RequestError(f"there is no reference yet to hold {word} against: {PROGRAM} reference record")
+        raise RequestError(f"there is no reference yet to compare {word} with: {PROGRAM} reference record")
     raise RequestError(_unlike(nearest, compared, word))
 
 

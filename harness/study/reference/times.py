@@ -35,7 +35,7 @@ def timed(stored_ns: Sequence[float], new_ns: Sequence[float], share: float = US
     """New runs against stored ones, one time > 0 per run.
 
     It moved where the 95 % interval of the ratio lies beyond 1 and the ratio beyond 1 ± share; it is the same where the
-    whole interval lies within. One run is held against the spread of the other side's: the prediction interval of a
+    whole interval lies within. One run is compared with the spread of the other side's: the prediction interval of a
     further run (Montgomery, Design and Analysis of Experiments, chapter 2).
     """
     if not stored_ns or not new_ns:

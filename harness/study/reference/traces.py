@@ -27,7 +27,7 @@ def traces_root(reference: Reference) -> Path | None:
 
 
 def damaged_traces(root: Path | None, runs: Iterable[StoredRun], whole: bool) -> list[str]:
-    """A sentence for each trace that is not what it was. whole: hold every byte against the checksum; else the sizes.
+    """A sentence for each trace that is not what it was. whole: compare every byte with the checksum; else the sizes.
 
     A run that is not here as a whole is not damaged: its traces may be elsewhere.
     """

@@ -76,7 +76,7 @@ def all_series() -> list[str]:
 def asked_sweep(word: str, name: str | None) -> SweepRequest:
     """The sweep that a word means: a file, a series that began, or one that comes with the harness.
 
-    name: of the series, where it shall be another than the sweep's own.
+    name: of the series; default: the sweep's name.
 
     Raises:
         RequestError: there is no such sweep, or its file is wrong.
