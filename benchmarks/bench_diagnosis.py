@@ -1,4 +1,4 @@
-"""Is the diagnosis right? Faults are injected into real trainings on the CPU, each paired with a healthy run in turn.
+"""How often the diagnosis is right. Faults are injected into real trainings on the CPU, each paired with a healthy run in turn.
 
     python benchmarks/bench_diagnosis.py OUT --make [--exercises 1 2 3] [--ranks 2] [--seeds 1 2] [--minutes 20]
     python benchmarks/bench_diagnosis.py OUT --measure      # the kept runs again, by the code of today

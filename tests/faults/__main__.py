@@ -36,7 +36,7 @@ NOT_SHOWN = """## Not shown here, and why
 - **A disk that becomes read-only while files are open.** Only a real error of a disk does that; the kernel refuses it.
 - **A quota.** It needs a file system with quotas. Its error is read where a full disk's is, and has the same sentence.
 - **A node that loses power, or is rebooted by Slurm.** The tests' nodes share one kernel. For the controller it is a
-  node that does not answer, as where its network is cut.
+  node that does not answer, for example because its network is cut.
 - **A hung file server.** A process that waits for one cannot be ended by anybody; Slurm ends such a job with its node.
 - **A GPU that fails.** It needs one: [on a GPU](gpu.md)."""
 

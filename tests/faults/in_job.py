@@ -31,7 +31,7 @@ def killed(word: str) -> Callable[[Scene], None]:
 
 
 def monitor_gets(number: signal.Signals) -> Callable[[Scene], None]:
-    """The monitor gets the signal once it has taken a sample; until then the training stands still."""
+    """The monitor gets the signal once it has taken a sample; until then the training waits."""
 
     def inject(scene: Scene) -> None:
         training = scene.reached("window")
@@ -81,7 +81,7 @@ FAULTS = (
     ),
     Fault(
         name="all-ranks-killed",
-        what="everything on the node is killed (`KILL`) at once, as where memory runs out",
+        what="everything on the node is killed (`KILL`) at once, for example when memory runs out",
         inject=all_of_it_killed,
         state="failed",
         tells="failed",
@@ -105,7 +105,7 @@ FAULTS = (
     ),
     Fault(
         name="monitor-stands-still",
-        what="the monitor stands still, as where a driver does not answer",
+        what="the monitor hangs, for example because a driver does not answer",
         inject=monitor_gets(signal.SIGSTOP),
         state="completed",
         exit_code=0,
@@ -156,7 +156,7 @@ FAULTS = (
     ),
     Fault(
         name="controller-stands-still",
-        what="the process that watches a run on this machine stands still",
+        what="the process that watches a run on this machine is stopped",
         inject=controller_stopped,
         where=LOCAL,
         state="completed",
@@ -180,7 +180,7 @@ FAULTS = (
     ),
     Fault(
         name="stands-still-for-a-second",
-        what="a rank stands still for a while (`STOP`, then `CONT`)",
+        what="a rank is stopped for a while (`STOP`, then `CONT`)",
         inject=stopped_for_a_while,
         state="completed",
         exit_code=0,

@@ -68,7 +68,7 @@ def suspended_for_a_while(scene: Scene) -> None:
 
 
 def hangs(scene: Scene) -> None:
-    """It stands still, and the job is at its time limit."""
+    """It waits, and the job is at its time limit."""
     scene.kill(signal.SIGSTOP, scene.reached("window"))
     if scene.slurm is not None:
         quick_kills(scene)
@@ -227,7 +227,7 @@ FAULTS = (
         tells="completed, exit 0",
         kept="all of it",
         keeps=WHOLE,
-        then="slurm.sh report RUN says that it stood still",
+        then="slurm.sh report RUN says that it was stopped",
         setting=Setting(steps=30),
     ),
     Fault(

@@ -66,7 +66,7 @@ FAULTS = (
     ),
     Fault(
         name="training-hangs",
-        what="one rank of a training over two nodes stands still, until the time limit",
+        what="one rank of a training over two nodes hangs, until the time limit",
         inject=hangs,
         where=SLURM,
         state="timeout",

@@ -79,7 +79,7 @@ def test_submissions_at_the_same_moment_are_all_recorded_each_under_its_own_name
 
 
 class Driver:
-    """A command that starts several runs and waits for them: each stands still in its window, until told to go on."""
+    """A command that starts several runs and waits for them: each waits in its window, until told to go on."""
 
     def __init__(self, stage: Stage, name: str) -> None:
         self.scene = scene(stage, name, Setting(training="hold_for_go('window')"))
