@@ -88,7 +88,7 @@ def test_an_image_of_a_registry_is_not_looked_for_on_this_machine(tmp_path: Path
 def test_under_pyxis_nsys_is_asked_for_as_it_cannot_be_seen(tmp_path: Path) -> None:
     unasked = job_with(tmp_path, {"runtime": "pyxis", **IMAGE})
     assert unasked.profiler == "torch"
-    assert any("say profiler: nsys in the site file" in said for said in warnings_of(unasked, {}))
+    assert any("write profiler: nsys in the site file" in said for said in warnings_of(unasked, {}))
     asked = render(job_with(tmp_path, {"runtime": "pyxis", **IMAGE}, profiler="nsys"))
     assert 'run "${container[@]}" "${nsys[@]}" python3 -m exercises.utils.launch' in asked
 

@@ -109,7 +109,7 @@ def test_a_run_that_cannot_be_written_leaves_no_job_and_no_run(
 def test_unlike_resources_do_not_go_together(programs: Path, site: Site) -> None:
     asked = starts(site, 1, 2)
     assert not go_together([start.prepared.job for start in asked])
-    with pytest.raises(ValueError, match="unlike resources"):
+    with pytest.raises(ValueError, match="different resources"):
         submit_together(asked, "array")
 
 
