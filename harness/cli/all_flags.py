@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from textwrap import wrap
 
 from harness.cli.command_line import BEHAVIOUR
-from harness.cli.page import Rows, page_width, section
+from harness.cli.page import MOST_LEFT, Rows, page_width, section
 from harness.experiment.exercises import EXERCISES, Experiment, Training, listing
 from harness.experiment.model import model_names
 from harness.experiment.options import VALUE, Option, options_of
@@ -57,7 +57,7 @@ def behaviour_rows(left_out: Iterable[str] = ()) -> Rows:
 
 
 def _section(title: str, rows: Iterable[tuple[str, str]]) -> str:
-    return "\n".join(section(title, list(rows)))
+    return "\n".join(section(title, list(rows), MOST_LEFT))
 
 
 def _where(site: Site, whole: bool) -> Iterable[tuple[str, str]]:

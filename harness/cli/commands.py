@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from harness.cli.page import Rows, single_values
-from harness.common.errors import RequestError, given_twice
+from harness.cli.page import Rows, flags_of
+from harness.common.errors import RequestError, given_twice, nearest_or_list
 from harness.common.paths import PROGRAM
+from harness.common.printable import printable
 
 
 class LeftOut(NamedTuple):
@@ -223,11 +224,21 @@ def run_command(name: str, function: Callable[..., object], argv: list[str]) -> 
     except Exception as error:
         if not hasattr(error, "format_message"):
             raise
-        said = error.format_message().replace("Value error, ", "")  # pydantic's words inside Typer's
-        said = re.sub(r"\s*\n\s*", " ", said)  # it lists choices in lines of their own
-        print(f"{PROGRAM} {name}: {said} ({PROGRAM} help {name})", file=sys.stderr)
+        print(f"{PROGRAM}: {name}: {_sentence(error, name, function)}", file=sys.stderr)
         return 2
     return result if isinstance(result, int) else 0
+
+
+def _sentence(error: Any, name: str, function: Callable[..., object]) -> str:
+    """What Typer refuses, as all other requests are refused."""
+    where = f"{PROGRAM} help {name}"
+    if unknown := getattr(error, "option_name", None) if type(error).__name__ == "NoSuchOption" else None:
+        hint = nearest_or_list(unknown, flags_of(function), f"{where} lists all flags")
+        return f"unknown flag {printable(unknown)}{hint}"
+    said = error.format_message().replace("Value error, ", "")  # pydantic's words inside Typer's
+    if missing := re.match(r"Missing argument '(.*)'\.", said):
+        return f"{missing[1]} is missing ({where})"
+    return re.sub(r"\s*\n\s*", " ", said) + f" ({where})"  # it lists choices in lines of their own
 
 
 def _refuse_twice(name: str, function: Callable[..., object], argv: list[str]) -> None:
@@ -235,7 +246,7 @@ def _refuse_twice(name: str, function: Callable[..., object], argv: list[str]) -
     given: dict[str, str] = {}
     for word, after in zip(argv, [*argv[1:], ""], strict=False):
         flag, equals, joined = word.partition("=")
-        if flag in single_values(function):
+        if flags_of(function).get(flag):
             value = joined if equals else after
             if given.setdefault(flag, value) != value:
                 raise RequestError(f"{name}: {given_twice(flag, given[flag], value)}")

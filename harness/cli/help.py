@@ -44,7 +44,7 @@ def asked_page(argv: Sequence[str]) -> str | None:
     named = bool(rest) and not rest[0].startswith("-")
     if not argv:
         return first_screen() if IN_CHECKOUT else commands_page()
-    if first == "--version":
+    if first.startswith("-") and "--version" in argv:
         return version()
     if first == "help" or first in HELP:
         if named:
@@ -75,7 +75,11 @@ def commands_page() -> str:
         groups.append("\n".join(section(title, rows)))
     first = f"Usage: {PROGRAM} COMMAND [RUN] [FLAGS]\n       {PROGRAM} help COMMAND: the page of one command"
     if IN_CHECKOUT:
-        last = f"RUN: a job id, a name, a path, or `last`. {PROGRAM} --help lists all flags of a launch."
+        last = (
+            "RUN: a job id, a name, a path, or `last`.\n"
+            f"{PROGRAM} --help lists all flags of a launch.\n"
+            f"{PROGRAM} --version prints the version, the commit and the folder."
+        )
     else:
         last = (
             "RUN: a path; or a job id, if HARNESS_RUNS names the folder of the runs. For example:\n"

@@ -59,12 +59,12 @@ def _usage(words: str, is_first: bool) -> list[str]:
     return wrap(f"{before}{PROGRAM} {words}", page_width(), subsequent_indent=indent, break_on_hyphens=False)
 
 
-def section(title: str, rows: Rows) -> Iterator[str]:
-    """A title, and below it each name with its text."""
-    left = max(map(len, dict(rows)), default=0)
+def section(title: str, rows: Rows, left: int = 0) -> Iterator[str]:
+    """A title, and below it each name with its text. left: characters of the names; 0: as the longest needs."""
+    wide = left or max(map(len, dict(rows)), default=0)
     yield f"{title}:"
     for name, text in rows:
-        yield from line(name, text, left if title == "Examples" else min(left, MOST_LEFT))
+        yield from line(name, text, wide if title == "Examples" else min(wide, MOST_LEFT))
 
 
 def line(name: str, text: str, left: int = MOST_LEFT) -> Iterator[str]:
@@ -101,18 +101,18 @@ def of_function(
 
 
 @cache
-def single_values(function: Callable[..., object]) -> frozenset[str]:
-    """The flags of a command's function that take one value: each spelling."""
+def flags_of(function: Callable[..., object]) -> dict[str, bool]:
+    """Each spelling of the flags of a command's function, and whether it takes one value, neither none nor several."""
     from typer.models import OptionInfo
 
-    found: set[str] = set()
+    found: dict[str, bool] = {}
     for field, hint in get_type_hints(function, include_extras=True).items():
         kind, told = get_args(hint) if field != "return" else (None, None)
         is_list = any(get_origin(each) is list for each in (kind, *get_args(kind)))
-        if isinstance(told, OptionInfo) and not is_list:
+        if isinstance(told, OptionInfo):
             name, _, value = _flag(field, kind, told, None)[0].partition(" ")
-            found.update(name.split("/") if value else ())
-    return frozenset(found)
+            found |= dict.fromkeys(name.split("/"), bool(value) and not is_list)
+    return found
 
 
 def _flag(field: str, kind: Any, told: Any, default: object) -> tuple[str, str]:

@@ -171,7 +171,7 @@ def test_without_nsys2prv_our_own_writer_takes_nsys_exports_too(
         (["paraver", "{empty}"], "there is no trace"),
         (["paraver", "{run}", "--engine", "nsys2prv"], "reads nsys reports only"),
         (["paraver", "{run}", "--types", "nccl"], "needs cuda_api_trace"),
-        (["perfetto", "{run}", "--engine", "own"], "No such option"),
+        (["perfetto", "{run}", "--engine", "own"], "perfetto: unknown flag --engine"),
     ],
 )
 def test_a_wrong_request_is_one_sentence_and_2(

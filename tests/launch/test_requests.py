@@ -44,6 +44,7 @@ def complaints(*words: str) -> list[str]:
             "report: --csv is given twice, as a and as b: drop one",
         ),
         (["lesson", "9z"], "there is no lesson '9z' (slurm.sh lesson lists all)"),
+        (["check", "a"], "check: B is missing (slurm.sh help check)"),
         (["run"], "-e/--exercise is missing"),
         (["run", "-e", "1", "stray"], "unexpected word 'stray'"),
         (
@@ -211,6 +212,15 @@ def test_run_is_the_launch(harness: Harness) -> None:
         (["-e", "1", "--site", "leonado"], "did you mean leonardo? (slurm.sh sites lists all;"),
         (["-e", "1", "--model", "tiny-lama"], "did you mean tiny-llama? (the last lines of slurm.sh --help"),
         (["-e", "1", "--fault", "pauze,ms=5"], "did you mean pause? (slurm.sh faults lists all)"),
+        (
+            ["ls", "--limt", "3"],
+            "ls: unknown flag --limt: did you mean --limit? (slurm.sh help ls lists all flags)",
+        ),
+        (
+            ["mystery", "class", ".", "--jsn"],
+            "unknown flag --jsn: did you mean --json? (slurm.sh help mystery class",
+        ),
+        (["sweep", "gas", "--repeat", "3"], "did you mean --repeats? (slurm.sh help sweep lists all flags)"),
         (["lesson", "1aa"], "did you mean 1a? (slurm.sh lesson lists all)"),
         (["sweep", "gass"], "did you mean gas? (slurm.sh sweep lists all"),
     ],

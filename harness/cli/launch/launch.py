@@ -91,7 +91,9 @@ def request_of(line: LaunchLine) -> tuple[Experiment, SiteChoice]:
     choice = _or_error(errors, lambda: choose_site(given.get("--site")))
     asked = [pair for pair in given.items() if pair[0] not in own | site_fields.keys()]
     defaults = choice.site.defaults if choice else {}
-    experiment = _or_error(errors, lambda: build_experiment(asked, line.unknown, declared(), defaults))
+    experiment = _or_error(
+        errors, lambda: build_experiment(asked, line.unknown, [*declared(), "--version"], defaults)
+    )
     # The site's flags are checked even where the site is not known.
     place = choice.site if choice else Site(name="unknown", description="")
     changes = {site_fields[name]: value for name, value in given.items() if name in site_fields}

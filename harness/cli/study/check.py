@@ -76,16 +76,14 @@ def command(
     ] = None,
     runs: Annotated[
         int | None,
-        typer.Option(
-            "--runs", metavar="N", min=2, max=MOST_RUNS, help=f"of each side, of launches [{USUAL_RUNS}]"
-        ),
+        typer.Option("--runs", metavar="N", min=2, max=MOST_RUNS, help=f"runs of each launch [{USUAL_RUNS}]"),
     ] = None,
     resume: Annotated[
         str | None,
         typer.Option(
             "--resume",
             metavar="SERIES",
-            help="of launches: keep the runs of this check, and make the missing ones",
+            help="keep the runs of this check, and make the missing ones; for launches",
         ),
     ] = None,
     as_json: JsonOption = False,

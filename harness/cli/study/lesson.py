@@ -52,7 +52,8 @@ def lesson(
         ),
     ] = None,
     again: Annotated[
-        bool, typer.Option("--again", help="start both runs once more, as on a machine that is quiet now")
+        bool,
+        typer.Option("--again", help="start both runs once more, for example because the machine was busy"),
     ] = False,
     site: Annotated[
         str | None, typer.Option("--site", metavar="NAME|FILE", help="where to run, as for a launch")
@@ -62,7 +63,7 @@ def lesson(
         typer.Option(
             "--reference",
             metavar="NAME",
-            help="the answer from stored runs, as when the queue is full; runs nothing",
+            help="the answer from stored runs; starts nothing",
         ),
     ] = None,
     yes: YesOption = False,

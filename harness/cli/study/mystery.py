@@ -17,11 +17,14 @@ if TYPE_CHECKING:
     from harness.study.mysteries import Level
 
 PARTS = {
-    "answer": ("harness.cli.study.mystery_answer", "RUN --cause C --ms T: say what it was; points and hints"),
-    "reveal": ("harness.cli.study.mystery_reveal", "RUN: the end: what it was, and the step without it"),
+    "answer": (
+        "harness.cli.study.mystery_answer",
+        "RUN --cause C --ms T: name the cause; get points and hints",
+    ),
+    "reveal": ("harness.cli.study.mystery_reveal", "RUN: end it; show the cause, and the step without it"),
     "class": (
         "harness.cli.study.mystery_class",
-        "FILE|FOLDER…: the board of many students, for the instructor",
+        "FILE|FOLDER…: the points of all students, for the instructor",
     ),
 }
 _DOCS = "docs/mysteries.md"
