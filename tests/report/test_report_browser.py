@@ -10,8 +10,10 @@ from typing import Any
 
 import pytest
 
+from harness.measure.paths import measure_jobs
+from harness.report.page.compose import write_page
 from tests.report.conftest import ALL_DRAWN, UNFOLD, Made
-from tests.synthetic.job import STEPS
+from tests.synthetic.job import STEPS, write_traces
 
 pytest.importorskip("websocket", reason="pip install websocket-client: it speaks with the browser")
 from benchmarks.chromium import Browser, find_chromium
@@ -241,6 +243,63 @@ def test_a_cause_of_a_rank_that_is_not_shown_says_how_to_see_it(browser: Browser
     assert "--ranks 7" in browser.evaluate("Timeline.said.textContent")
     browser.evaluate("Timeline.toMoment({at: '999999999999999999999', rank: '1'})")
     assert browser.evaluate("Timeline.said.textContent") == "This step is not shown here."
+
+
+FOLDS = "[...document.querySelectorAll('details.part')].filter((part) => part.open).length"
+
+
+def test_what_is_below_the_timeline_is_folded_and_opens_on_a_click_and_with_a_key(
+    browser: Browser, made: Made
+) -> None:
+    browser.open(made.page)
+    browser.wait("document.body.dataset.plots === 'ready'")
+    assert browser.evaluate(FOLDS) == 0
+    below = "[...document.querySelectorAll('#timeline ~ section')]"
+    assert browser.evaluate(
+        f"{below}.length >= 4 && {below}.every((s) => s.querySelector('details.part > summary > h2'))"
+    )
+    plot = "document.querySelector('#kernels .main-svg')"
+    assert browser.evaluate(plot) is None
+    x, y = browser.evaluate(
+        "(() => { const name = document.querySelector('#kernels summary'); name.scrollIntoView({behavior: 'instant', block: 'center'});"
+        "const box = name.getBoundingClientRect(); return [box.left + 60, box.top + box.height / 2]; })()"
+    )
+    for kind in ("mousePressed", "mouseReleased"):
+        browser.mouse(kind, x, y, button="left", clickCount=1)
+    browser.wait("document.querySelector('#kernels details').open")
+    browser.wait(f"{plot} !== null")
+    assert browser.evaluate("document.getElementById('plot-kinds').layout.width") > 400
+    browser.evaluate("document.querySelector('#collectives summary').focus()")
+    browser.key("Enter")
+    browser.wait("document.querySelector('#collectives details').open")
+    assert browser.evaluate(FOLDS) == 2
+
+
+def test_a_folded_section_opens_by_its_link_and_by_its_address(browser: Browser, made: Made) -> None:
+    browser.open(made.page)
+    browser.wait("document.body.dataset.plots === 'ready'")
+    link = "document.querySelector('nav a[href=\"#host\"]')"
+    for _ in range(2):  # also if the address is the section's already
+        browser.evaluate(f"{link}.click()")
+        assert browser.evaluate("document.querySelector('#host details').open")
+        browser.evaluate("document.querySelector('#host details').open = false")
+    browser.evaluate("location.hash = '#run'")
+    browser.wait("document.querySelector('#run details').open")
+    browser.call("Page.navigate", url="about:blank")
+    browser.call("Page.navigate", url=f"{made.page.as_uri()}#kernels")
+    browser.wait("document.body?.dataset.plots === 'ready'")
+    assert browser.evaluate("document.querySelector('#kernels details').open")
+    assert browser.evaluate("document.querySelector('#kernels').getBoundingClientRect().top") < 900
+
+
+def test_a_page_of_eight_ranks_is_two_thirds_as_long_as_it_was(browser: Browser, tmp_path: Path) -> None:
+    """Unfolded, and with its facts at the top, it had 7,974 pixels."""
+    write_traces(tmp_path / "traces", ranks=8)
+    (summary,) = measure_jobs([tmp_path / "traces"])
+    write_page(None, summary, tmp_path / "page.html")
+    browser.open(tmp_path / "page.html")
+    browser.wait("document.body.dataset.plots === 'ready'")
+    assert browser.evaluate("document.documentElement.scrollHeight") < 5500
 
 
 INJECTED = """(async () => {

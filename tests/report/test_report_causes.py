@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 from harness.analysis.summary import Problem, Quality, RecordingVerdict, Replay, Summary, TimeLost, WhatIf
 from harness.analysis.summary.problem_texts import CROWDED
+from harness.cli.main import main
 from harness.common.faults import FAULTS
 from harness.explain.causes import CAUSES
 from harness.explain.rules import verdict
@@ -235,6 +237,25 @@ def test_a_replay_that_does_not_repeat_the_run_says_so_and_answers_nothing() -> 
     (row,) = section.tables[0].rows
     assert row[0] == "not given"
     assert "the replay differs from the run by 3.1 % of the step: no answer" in row[2]
+
+
+def test_a_change_that_gains_less_than_2_percent_is_in_the_files_but_not_on_page_and_terminal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    few = replay(20, 4, 0.0, what_if("no-stall-forward", gain=0.02), what_if("gas-x2", gain=0.019))
+    given = job(lost(), replayed=few)
+    (section,) = [x for x in compose(given, Inputs()).before if x.id == "help"]
+    assert [row[0] for row in section.tables[1].rows] == ["no-stall-forward"]
+    stored = tmp_path / "summary.json"
+    stored.write_text(given.model_dump_json())
+    assert main(["whatif", str(stored)]) == 0
+    for text in (render(given), capsys.readouterr().out):
+        assert "no-stall-forward" in text and "gas-x2" not in text
+    assert main(["whatif", str(stored), "--json"]) == 0
+    listed = json.loads(capsys.readouterr().out)["what_ifs"]
+    assert [row["name"] for row in listed] == ["no-stall-forward", "gas-x2"]
+    write_tables([given], tmp_path)
+    assert len((tmp_path / "what_ifs.csv").read_text().splitlines()) == 3
 
 
 def test_waiting_that_is_charged_to_nobody_is_said() -> None:

@@ -6,23 +6,44 @@ import base64
 import gzip
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from urllib.parse import unquote
 from xml.etree.ElementTree import Element
 
 import pytest
 
-from harness.analysis.summary import Collective, Efficiency, RankTraining, Summary
+from harness.analysis.summary import (
+    Collective,
+    Efficiency,
+    Problem,
+    Quality,
+    RankTraining,
+    RecordingVerdict,
+    Summary,
+)
 from harness.cli.main import main
 from harness.monitor.samples import Recording, Series
-from harness.report.page.compose import MOST_ROWS, compose, figures, read_inputs, render_page, write_page
+from harness.report.elements import Figure
+from harness.report.page import compose as page_module
+from harness.report.page.compose import (
+    MOST_ROWS,
+    compose,
+    docs_from,
+    figures,
+    read_inputs,
+    render_page,
+    write_page,
+)
 from harness.report.page.inputs import Inputs
 from harness.report.page.links import links_of_run, links_of_site
 from harness.report.page.machine import energy_within, machine_section
 from harness.report.palette import COMMUNICATION
 from harness.report.plots.png import write_pngs
 from tests.report.conftest import Made, Named
+from tests.report.test_report_verdict import run
 from tests.synthetic.job import HOSTILE, write_traces
 
 html5lib = pytest.importorskip("html5lib", reason="pip install html5lib: it validates the page")
@@ -194,6 +215,89 @@ def test_a_run_without_a_profile_shows_its_steps_by_phase(tmp_path: Path) -> Non
     assert "annotations" not in plot["layout"], (
         "words above the bands run into each other and into the legend"
     )
+
+
+def test_after_the_answer_comes_what_would_help_and_the_runs_facts_are_last(made: Made) -> None:
+    sections = [e.get("id") for e in all_of(parse(made.page.read_text()), "section")]
+    assert sections[:3] == ["verdict", "help", "steps"]
+    assert sections[-2:] == ["quality", "run"]
+    below = sections[sections.index("timeline") + 1 :]
+    assert {"kernels", "collectives", "host"} <= set(below)
+
+
+def test_a_doubtful_recording_is_named_above_its_numbers() -> None:
+    doubt = Problem(severity=RecordingVerdict.DOUBTFUL, what="a range is missing", evidence="3 of 4")
+    doubtful = Quality(verdict=RecordingVerdict.DOUBTFUL, problems=[doubt])
+    for quality, place in ((Quality(), "after"), (doubtful, "before")):
+        page = compose(Summary(training=[RankTraining(rank=0)], quality=quality), Inputs())
+        (section,) = (x for x in getattr(page, place) if x.id == "quality")
+        assert section.title == "Recording quality"
+
+
+@pytest.mark.parametrize(
+    ("trace", "bare"),
+    [
+        ({"type": "bar", "x": ["1 MiB"], "y": [20]}, True),
+        ({"type": "bar", "orientation": "h", "y": ["a", "b"], "x": [3, 0]}, True),
+        ({"type": "bar", "orientation": "h", "y": ["a", "b"], "x": [3, 1]}, False),
+        ({"type": "scatter", "x": [1024], "y": [9.5]}, True),
+        ({"type": "scatter", "x": [1, 2], "y": [9.5, None]}, True),
+        ({"type": "scatter", "x": [1, 2], "y": [9.5, 8]}, False),
+        ({"type": "scatter", "x": [1.1], "y": ["b"], "error_x": {}}, False),
+        ({"type": "box", "y": [7.0]}, True),
+        ({"type": "histogram", "x": [7.0, 8.0]}, False),
+        ({"type": "heatmap", "x": [10], "y": ["rank 0", "rank 1"], "z": [[1], [2]]}, True),
+    ],
+)
+def test_a_plot_of_one_bar_or_one_point_is_bare(trace: dict[str, Any], bare: bool) -> None:
+    assert Figure("one", "", [trace], {}).is_bare is bare
+
+
+def test_a_bare_plot_is_left_out_and_its_table_is_shown(made: Made) -> None:
+    """Every message of this job has the same size."""
+    page = compose(made.summary, Inputs())
+    assert not {"message-sizes", "transfer-times"} & {figure.id for figure in figures(page)}
+    (collectives,) = (section for section in page.after if section.id == "collectives")
+    assert "Message sizes" in [table.caption for table in collectives.tables]
+    two = [*made.summary.message_sizes, made.summary.message_sizes[0].model_copy(update={"bytes": 1 << 24})]
+    shown = figures(compose(made.summary.model_copy(update={"message_sizes": two}), Inputs()))
+    assert {"message-sizes", "transfer-times"} <= {figure.id for figure in shown}
+
+
+def test_a_section_that_would_only_say_that_something_is_missing_is_left_out(made: Made) -> None:
+    empty = compose(Summary(), Inputs())
+    assert [section.id for section in (*empty.before, *empty.after)] == ["quality"]
+    gloo = made.summary.model_copy(update={"backend": "gloo", "nccl": None})
+    assert not {"nccl", "machine"} & {section.id for section in compose(gloo, Inputs()).after}
+
+
+def test_the_footer_links_to_documentation_that_exists(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    (footer,) = all_of(parse(made.page.read_text()), "footer")
+    links = [unquote(a.get("href") or "") for a in all_of(footer, "a")]
+    assert {Path(link).name for link in links} == {"metrics.md", "whatif.md", "investigate.md"}
+    assert all((made.page.parent / link).is_file() for link in links)
+    monkeypatch.setattr(page_module, "IN_CHECKOUT", False)
+    (footer,) = all_of(parse(render_page(compose(Summary(), Inputs()), docs_from(Path.cwd()))), "footer")
+    assert not all_of(footer, "a") and "docs/metrics.md" in "".join(footer.itertext())
+
+
+def test_a_page_of_foreign_traces_has_no_command_that_needs_a_run(made: Made) -> None:
+    """A run is called RUN, LAST or last in a command; these commands take nothing else."""
+    every = " ".join("".join(e.itertext()) for e in all_of(parse(made.page.read_text()), "main"))
+    assert "What would help" in every
+    needs_a_run = r"\b(RUN|LAST)\b|--verify|slurm\.sh (\S+ last|rerun|logs|status|mystery|reference|check)\b"
+    assert not re.search(needs_a_run, every)
+    ours = Summary.model_validate(made.summary.model_dump() | run(1))
+    (section,) = (x for x in compose(ours, Inputs()).before if x.id == "help")
+    assert "--verify` makes the run of the best change" in section.lead
+
+
+def test_a_sentence_shows_a_command_in_its_box_and_every_name_as_text() -> None:
+    page = compose(Summary(), Inputs())
+    said = render_page(replace(page, sentences=["Try `bash slurm.sh -e 0 <b>` now.", "one ` <i> alone"]))
+    (command,) = (c for c in all_of(parse(said), "code"))
+    assert command.text == "bash slurm.sh -e 0 <b>"
+    assert not all_of(parse(said), "b") and not all_of(parse(said), "i")
 
 
 def test_mfu_is_shown_with_its_peak_and_the_source_of_the_peak_or_not_at_all() -> None:

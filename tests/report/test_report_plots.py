@@ -112,6 +112,41 @@ def test_arrows_reach_a_plots_buttons_and_escape_leads_back(wide: Browser, pages
     assert wide.evaluate(f"document.activeElement === {plot}")
 
 
+# Words on more than one line, outside of the timeline and the plots: letters and digits that belong together.
+CUT_WORDS = """(() => {
+  const cut = [], range = document.createRange();
+  const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  while (texts.nextNode()) {
+    const node = texts.currentNode;
+    if (node.parentElement.closest("script, style, svg, canvas, noscript")) continue;
+    for (const word of node.data.matchAll(/[\\p{L}\\p{N}]+/gu)) {
+      range.setStart(node, word.index);
+      range.setEnd(node, word.index + word[0].length);
+      if (new Set([...range.getClientRects()].map((box) => Math.round(box.top))).size > 1) cut.push(word[0]);
+    }
+  }
+  return cut;
+})()"""
+
+
+@pytest.mark.parametrize("sort", SORTS)
+def test_on_a_phone_no_word_is_cut_and_no_command_has_two_lines(
+    phone: Browser, pages: dict[str, Path], sort: str
+) -> None:
+    show(phone, pages[sort])
+    phone.evaluate("document.querySelectorAll('details').forEach((part) => { part.open = true; })")
+    assert phone.evaluate("document.documentElement.scrollWidth") <= PHONE
+    assert phone.evaluate(CUT_WORDS) == []
+    assert (
+        phone.evaluate(
+            CUT_WORDS.replace("/[\\p{L}\\p{N}]+/gu", "/.+/g").replace("body", "querySelector('main')")
+        )
+        != []
+    )
+    commands = "[...document.querySelectorAll('code')].filter((code) => code.getClientRects().length > 1)"
+    assert phone.evaluate(f"{commands}.length") == 0
+
+
 @pytest.mark.parametrize("sort", SORTS)
 def test_on_a_phone_legends_are_below_and_no_title_is_cut(
     phone: Browser, pages: dict[str, Path], sort: str
