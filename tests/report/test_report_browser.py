@@ -261,7 +261,8 @@ def test_what_is_below_the_timeline_is_folded_and_opens_on_a_click_and_with_a_ke
     plot = "document.querySelector('#kernels .main-svg')"
     assert browser.evaluate(plot) is None
     x, y = browser.evaluate(
-        "(() => { const name = document.querySelector('#kernels summary'); name.scrollIntoView({behavior: 'instant', block: 'center'});"
+        "(() => { const name = document.querySelector('#kernels summary');"
+        "name.scrollIntoView({behavior: 'instant', block: 'center'});"
         "const box = name.getBoundingClientRect(); return [box.left + 60, box.top + box.height / 2]; })()"
     )
     for kind in ("mousePressed", "mouseReleased"):

@@ -115,7 +115,7 @@ def _quality(compared: Compared, undrawn: str) -> Section:
     how = "; ".join(dict.fromkeys(f"Compared {p.normalisation}: {p.why_normalised}" for p in compared.pairs))
     limits = "; ".join(remarks(compared.pairs))
     notes = filter(None, (limits and f"{limits}.", undrawn))
-    tables = table("The runs; a is the base", ("", "run", "recording", "findings"), rows, left=4)
+    tables = table("The runs; a is the base", ("", "run", "recording", "problems"), rows, left=4)
     return Section("quality", "Comparability", how, tables=tables, note=" ".join(notes))
 
 

@@ -48,7 +48,7 @@ def steps_section(s: Summary, inputs: Inputs) -> Section:
 
 
 def _from_trace(by_rank: dict[str, list[float]]) -> list[Figure]:
-    """Lines and boxes, or one bar per rank where a rank has too few steps for either."""
+    """Lines and boxes, or one bar per rank if no rank has enough steps for them."""
     if max(map(len, by_rank.values())) > 2:
         return [_traced(by_rank), _distribution(by_rank)]
     ranks = list(by_rank)
@@ -120,7 +120,7 @@ def _lines(series: dict[str, tuple[list[int], list[float]]]) -> list[dict[str, A
 
 def _phase_bands(steps: Sequence[StepRecord]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Shades behind the phases in which the profiler works, and their entries in the legend. Words above the bands
-    would overlap where a phase has one or two steps."""
+    would overlap if a phase has one or two steps."""
     shapes, named = [], []
     for phase, color in _SHADES.items():
         inside = [x.step for x in steps if x.phase == phase]
@@ -146,11 +146,11 @@ def _distribution(by_rank: dict[str, list[float]]) -> Figure:
     if len(by_rank) <= 4 * _MANY_RANKS:
         data = plotly_json.boxes((r, values, of_series(i)) for i, (r, values) in enumerate(by_rank.items()))
         axes = plotly_json.layout("", "step time (ms)", showlegend=False)
-        how = "the box holds the middle half, its line is the median"
+        how = "the box is the middle half, its line is the median"
     else:
         values = [v for steps in by_rank.values() for v in steps]
         data = [{"type": "histogram", "x": values, "nbinsx": 60, "marker": {"color": SERIES[0]}}]
         axes = plotly_json.layout("step time (ms)", "steps", showlegend=False)
-        how = f"how many steps of all {len(by_rank)} ranks took so long"
-    words = f"Distribution of the counted steps' times: {how}."
+        how = f"the number of steps of all {len(by_rank)} ranks that took this time"
+    words = f"Distribution of the times of the counted steps: {how}."
     return Figure("step-distribution", words, data, axes, height=300)
