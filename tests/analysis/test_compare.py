@@ -222,9 +222,9 @@ def test_the_interval_says_once_that_it_knows_one_run_of_each() -> None:
     base, twice, same = a_summary([10] * 9), a_summary([20] * 9), a_summary([10] * 9)
     pairs = [compare(base, twice, ("one", "two")), compare(base, same, ("one", "three"))]
     text = render_comparisons(pairs)
-    assert text.count("knows one run of each only") == 1
-    assert "one run each cannot say whether the command does: slurm.sh check A B" in " ".join(text.split())
-    assert text.index("95 % interval") < text.index("knows one run of each only") < text.index("Results")
+    assert text.count("interval is of one run each") == 1
+    assert "not whether the commands do: `slurm.sh check A B` compares several runs" in " ".join(text.split())
+    assert text.index("95 % interval") < text.index("interval is of one run each") < text.index("Results")
     assert "doubtful" not in text
 
 

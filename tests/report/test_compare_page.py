@@ -189,7 +189,7 @@ def test_the_page_says_once_what_its_intervals_do_not_know_and_whose_times_are_d
     pairs = [compared.pairs[0], compare(a, crowded, ("base", "same"))]
     page = compose_comparison(Compared(compared.names, (a, b, crowded), pairs))
     (steps,) = [section for section in page.before if section.id == "steps"]
-    assert steps.lead.count("knows one run of each only") == 1
+    assert steps.lead.count("interval is of one run each") == 1
     assert f"Doubtful: c: {CROWDED}: n0: 4 ranks on 2 cores." in steps.lead
     first, second = page.sentences
     assert "doubtful" not in first

@@ -51,7 +51,7 @@ def test_250_nodes_have_a_row_each_and_the_axis_names_switches_and_who_is_behind
     assert len(figure.layout["shapes"]) == 15
 
 
-@pytest.mark.parametrize(("nodes", "words"), [(2, "by node; Slurm told of no switches"), (1, "by node")])
+@pytest.mark.parametrize(("nodes", "words"), [(2, "by node; Slurm named no switches"), (1, "by node")])
 def test_without_a_topology_the_page_says_so(nodes: int, words: str) -> None:
     figure = pace_figure(paced(job(nodes, 5)))
     assert figure is not None

@@ -125,8 +125,8 @@ def _lettered(pairs: Pairs, of_each: Sequence[Sequence[str]]) -> list[str]:
 
 
 ONE_RUN_EACH = (
-    "The interval knows one run of each only: it says whether their steps differ; one run each cannot say whether the "
-    f"command does: {PROGRAM} check A B takes several runs of each, or makes them."
+    "The interval is of one run each. It shows whether the steps of these runs differ, not whether the commands do: "
+    f"`{PROGRAM} check A B` compares several runs of each."
 )
 
 

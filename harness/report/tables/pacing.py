@@ -45,7 +45,7 @@ def how_grouped(pace: Pacing) -> str:
     if pace.switches_count:
         return f"by the switch that Slurm's topology names ({pace.switches_count}), and by node"
     nodes = "by node" if pace.nodes_count else "in the order of ranks: no trace names its node"
-    return f"{nodes}; Slurm told of no switches" if pace.nodes_count > 1 else nodes
+    return f"{nodes}; Slurm named no switches" if pace.nodes_count > 1 else nodes
 
 
 def _places(s: Summary) -> Sequence[PacePlace]:
