@@ -148,7 +148,7 @@ def _training(start: dict[str, Any], events: Sequence[dict[str, Any]]) -> RankTr
     )
 
 
-def _unprofiled(steps: Sequence[dict[str, Any]]) -> dict[str, int | None]:
+def _unprofiled(steps: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """The steps in which no profiler works, without the leading ones that are warm-up."""
     times = _values([s for s in steps if s.get("phase") in _UNPROFILED], "step_ns")
     kept = times[leading_warmup(np.array(times, np.int64)) :]
