@@ -26,7 +26,7 @@ def rerun(
     yes: YesOption = False,
     json_: JsonOption = False,
 ) -> int:
-    """Run a run.json again: the same experiment at the same site, as a new run."""
+    """Launch the experiment of a run.json again, at the same site, as a new run."""
     found = find_run(run)
     record = found.record
     source = source_of(found, record)

@@ -20,7 +20,7 @@ def sites(
     schema: Annotated[bool, typer.Option("--schema", help="print the JSON schema of site files")] = False,
     as_json: JsonOption = False,
 ) -> int:
-    """List the sites and say which one this machine is; show one; print the schema."""
+    """List the sites and the one of this machine; show one in full; or print the schema."""
     if schema:
         print(schema_text(), end="")
     elif name is None:

@@ -21,24 +21,28 @@ if TYPE_CHECKING:
 def compare(
     runs: Annotated[
         list[str],
-        typer.Argument(metavar="A B [C…]", help="runs, traces, or summary.json files; A is the base"),
+        typer.Argument(
+            metavar="A B [C…]", help="runs, traces, or summary.json files; all others are compared with A"
+        ),
     ],
     *,
     as_json: JsonOption = False,
     fail_if: Annotated[
         list[str] | None,
         typer.Option(
-            "--fail-if", metavar="EXPRESSION", help="exit 1 when true, e.g. 'step_time > 1.05' (b over a)"
+            "--fail-if",
+            metavar="EXPRESSION",
+            help="exit with 1 if it is true, e.g. 'step_time > 1.05' (B / A)",
         ),
     ] = None,
     html: Annotated[
         Path | None, typer.Option("--html", metavar="FILE", help="also write the comparison as one page")
     ] = None,
     force: Annotated[
-        bool, typer.Option("--force", help="compare even another model or sequence length")
+        bool, typer.Option("--force", help="compare also if model or sequence length differ")
     ] = False,
 ) -> int:
-    """What differs between runs: configuration first, then results."""
+    """Show the differences between runs: first in configuration, then in results."""
     from harness.analysis.compare import compare_series
     from harness.measure.stored import load_summary
     from harness.report.compare.terminal import render_comparisons

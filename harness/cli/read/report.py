@@ -49,16 +49,20 @@ class ExecutorChoice(str, Enum):
 
 def report(
     paths: Annotated[
-        list[str], typer.Argument(metavar="RUN|PATH…", help="runs, trace files or folders of them")
+        list[str], typer.Argument(metavar="RUN|PATH…", help="runs, trace files, or folders with traces")
     ],
     *,
-    full: Annotated[bool, typer.Option("--full", help="every table, not only the answer")] = False,
+    full: Annotated[bool, typer.Option("--full", help="print every table, not only the answer")] = False,
     as_json: JsonOption = False,
     window: Annotated[
-        WindowChoice, typer.Option("--window", help="the profiled steps, or first to last device event")
+        WindowChoice,
+        typer.Option(
+            "--window", help="count the profiled steps, or from the first to the last event of a device"
+        ),
     ] = WindowChoice.steps,
     hta_compatible: Annotated[
-        bool, typer.Option("--hta-compatible", help="HolisticTraceAnalysis 0.5.0's own numbers")
+        bool,
+        typer.Option("--hta-compatible", help="print the numbers of HolisticTraceAnalysis 0.5.0 instead"),
     ] = False,
     csv: Annotated[
         Path | None, typer.Option("--csv", metavar="DIR", help="also write every table as CSV")
@@ -68,7 +72,11 @@ def report(
     ] = None,
     html: Annotated[
         Path | None,
-        typer.Option("--html", metavar="FILE", help="the page (default for a run: report.html beside it)"),
+        typer.Option(
+            "--html",
+            metavar="FILE",
+            help="write the page here (default for a run: report.html in its folder)",
+        ),
     ] = None,
     no_html: Annotated[bool, typer.Option("--no-html", help="write no page")] = False,
     png: Annotated[
@@ -79,17 +87,19 @@ def report(
         typer.Option(
             "--notebook",
             metavar="[FILE.ipynb]",
-            help="also write a notebook whose cells you change (default for a run: report.ipynb in it, else here)",
+            help="also write a notebook that you can change (default: report.ipynb in the run's folder, or here)",
         ),
     ] = None,
     ranks: Annotated[
-        str | None, typer.Option("--ranks", metavar="0,3,…", help="whose timeline the page shows")
+        str | None, typer.Option("--ranks", metavar="0,3,…", help="ranks whose timeline the page shows")
     ] = None,
     executor: Annotated[
-        ExecutorChoice, typer.Option("--executor", help="measure here, or ranks in a Slurm job array")
+        ExecutorChoice,
+        typer.Option("--executor", help="read the traces on this machine, or in a Slurm job array"),
     ] = ExecutorChoice.local,
     workers: Annotated[
-        int | None, typer.Option("--workers", min=1, help="processes here, or tasks of the job array")
+        int | None,
+        typer.Option("--workers", min=1, help="processes on this machine, or tasks of the job array"),
     ] = None,
     slurm_option: Annotated[
         list[str] | None,
@@ -100,11 +110,13 @@ def report(
     resume: Annotated[
         Path | None,
         typer.Option(
-            "--resume", metavar="DIR", help="go on with an array that lost tasks: the folder it left"
+            "--resume",
+            metavar="DIR",
+            help="continue a job array that lost tasks, from the folder that it left",
         ),
     ] = None,
 ) -> None:
-    """Where the time went, from a run or from any traces."""
+    """Show where the time went, in a run or in any traces. If the path holds several jobs, it lists them and reads none."""
     from harness.measure.request import Request, measure_request
     from harness.report.page.write import check_pages, run_among, write_pictures
     from harness.report.tables.files import check_parquet, write_tables

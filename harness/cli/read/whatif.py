@@ -34,7 +34,7 @@ def whatif(
             metavar="[N]",
             min=1,
             max=MOST_VERIFIED,
-            help="make the runs of the first N changes that have a command (1), each after an unchanged run",
+            help="make a run of each of the first N changes that have a command, each after an unchanged run [1]",
             show_default=False,
         ),
     ] = None,
@@ -44,13 +44,13 @@ def whatif(
             metavar="K",
             min=1,
             max=MOST_TIMES,
-            help="with --verify: make both runs K times in turn, and compare the means",
+            help="with --verify: make both runs K times, alternating, and compare the means",
         ),
     ] = 1,
     yes: YesOption = False,
     as_json: JsonOption = False,
 ) -> int:
-    """What a step would take with one thing changed, best first, by a replay of the run's events."""
+    """Predict the step time with one thing changed, the largest gain first, from a replay of the run's events."""
     from harness.explain.replayed import why_no_answer
 
     if verify and len(paths) > 1:

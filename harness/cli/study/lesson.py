@@ -38,16 +38,20 @@ class LessonAtSite(NamedTuple):
 
 def lesson(
     name: Annotated[
-        str | None, typer.Argument(metavar="[NAME]", help="the lesson, e.g. 1a; without: list them")
+        str | None, typer.Argument(metavar="[NAME]", help="the lesson, e.g. 1a; default: list all")
     ] = None,
     *,
-    hint: Annotated[int, typer.Option("--hint", count=True, help="one hint; repeat for the next")] = 0,
-    answer: Annotated[bool, typer.Option("--answer", help="the answer, computed from your two runs")] = False,
+    hint: Annotated[
+        int, typer.Option("--hint", count=True, help="print a hint; give it twice for two hints")
+    ] = 0,
+    answer: Annotated[
+        bool, typer.Option("--answer", help="print the answer, computed from your two runs")
+    ] = False,
     run: Annotated[
         bool | None,
         typer.Option(
             "--run/--no-run",
-            help="start the runs that are missing, or don't; without either: here yes, on a cluster after asking",
+            help="start the missing runs, or not (default: yes on this machine; on a cluster it asks)",
             show_default=False,
         ),
     ] = None,
@@ -69,7 +73,7 @@ def lesson(
     yes: YesOption = False,
     as_json: JsonOption = False,
 ) -> int:
-    """List the lessons, or do one: its question, its two runs (the missing ones are run), hints, the answer."""
+    """List the lessons, or do one: print its question, make its two runs if they are missing, give hints and the answer."""
     from harness.launch.check import lacks_training
     from harness.site.detection import choose_site
     from harness.study.lessons import FoundPair, lesson_command, lesson_names, load_lesson

@@ -24,7 +24,7 @@ RunFlag = Annotated[
     bool | None,
     typer.Option(
         "--run/--no-run",
-        help="start the training without the faults, or don't; without either: here yes, on a cluster after asking",
+        help="start the training without the faults, or not (default: yes on this machine; on a cluster it asks)",
         show_default=False,
     ),
 ]

@@ -21,7 +21,7 @@ RunArgument = Annotated[str, typer.Argument(metavar="[RUN]", help=RUN_HELP, show
 
 
 def status(run: RunArgument = "last", as_json: JsonOption = False) -> int:
-    """State of a run, its nodes' exit statuses, and what is missing."""
+    """Show the state of a run, the exit status of each node, and missing files."""
     from harness.launch.submit import look_at
 
     found = find_run(run)
