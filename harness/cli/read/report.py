@@ -116,7 +116,8 @@ def report(
         ),
     ] = None,
 ) -> None:
-    """Show where the time went, in a run or in any traces. If the path holds several jobs, it lists them and reads none."""
+    """Show where the time went, in a run or in any traces. If the path holds several jobs, it lists them and reads
+    none."""
     from harness.measure.request import Request, measure_request
     from harness.report.page.write import check_pages, run_among, write_pictures
     from harness.report.tables.files import check_parquet, write_tables

@@ -73,7 +73,8 @@ def lesson(
     yes: YesOption = False,
     as_json: JsonOption = False,
 ) -> int:
-    """List the lessons, or do one: print its question, make its two runs if they are missing, give hints and the answer."""
+    """List the lessons, or do one: print its question, make its two runs if they are missing, give hints and the
+    answer."""
     from harness.launch.check import lacks_training
     from harness.site.detection import choose_site
     from harness.study.lessons import FoundPair, lesson_command, lesson_names, load_lesson
